@@ -1,0 +1,13 @@
+"""The errors a user may cause; each message is one sentence: what is wrong and what to do."""
+
+
+class SpecbenchError(Exception):
+    """Base of every error that the command line shows as one line, without a traceback."""
+
+
+class UsageError(SpecbenchError):
+    """The request is wrong (an unknown name, a value out of range): exit code 2."""
+
+
+class RunError(SpecbenchError):
+    """The request was right but carrying it out failed: exit code 1."""

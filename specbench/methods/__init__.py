@@ -1,0 +1,30 @@
+"""Verification rules: pure functions from (p, q, x, parameters) to acceptance and residual.
+
+The registry is imported at once; names that need torch are imported at first use, so that
+listing the methods stays fast.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from specbench.methods.registry import METHODS, Method, Parameter, get_method
+
+if TYPE_CHECKING:
+    from specbench.methods.verdict import Positions, Rule, Verdict, couple
+
+__all__ = [
+    "METHODS",
+    "Method",
+    "Parameter",
+    "Positions",
+    "Rule",
+    "Verdict",
+    "couple",
+    "get_method",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module("specbench.methods.verdict"), name)

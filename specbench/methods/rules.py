@@ -1,0 +1,90 @@
+"""Rules that verify against the target or against its mixture with the draft.
+
+At temperature 0 `p` and `q` are one-hot, so a rule that mixes or compares probabilities reads
+`p1` and `q1` there. Mixing one-hots would be lossless for every weight above one half.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from specbench.methods.verdict import Positions, Verdict, couple, pick
+
+Head = Callable[[Tensor, Tensor], Tensor]
+"""`head(h_p [K, hidden_p], h_q [K, hidden_q]) -> w [K]`, the weight on the target in [0, 1]."""
+
+
+def sd(at: Positions, x: Tensor) -> Verdict:
+    """Strict speculative decoding: emits p exactly.
+
+    Source: Leviathan et al. 2023, arXiv:2211.17192; Chen et al. 2023, arXiv:2302.01318.
+    """
+    return couple(at, x, at.p)
+
+
+def lossy(at: Positions, x: Tensor, *, lenience: float) -> Verdict:
+    """Accept with min(1, p / (l q)) but replace as `sd` does, by norm((p - q)+).
+
+    At temperature 0 accept x where p1(x) >= l max p1; the paper prints "<=" there, a misprint.
+
+    Args:
+        at: the K positions.
+        x: [K] drafted tokens.
+        lenience: l in (0, 1]; 1 is `sd`, smaller accepts more.
+
+    Source: Leviathan et al. 2023, arXiv:2211.17192, appendix A.5.
+    """
+    # A lenience that underflows in the tensors' dtype would divide 0 by 0.
+    floor = max(lenience, torch.finfo(at.p.dtype).tiny)
+    # With l = 1 the one-hot p below decides as sd does, also where max p1 is shared by two tokens.
+    if at.greedy and lenience < 1:
+        near = (at.p1 >= floor * at.p1.amax(-1, keepdim=True)).to(at.p)
+        return Verdict(accept=pick(near, x), residual=at.p, expected=(at.q * near).sum(-1))
+    return couple(at, x, at.p / floor, gain=at.p - at.q)
+
+
+def static(at: Positions, x: Tensor, *, weight: float | Tensor) -> Verdict:
+    """Verify against the ensemble v = w p + (1 - w) q.
+
+    At temperature 0 the token emitted is argmax(w p1 + (1 - w) q1).
+
+    Args:
+        at: the K positions.
+        x: [K] drafted tokens.
+        weight: w in [0, 1] on the target, one number or one per position [K]; 1 is `sd`,
+            0 accepts every draft.
+
+    Source: DIVERSED, arXiv:2604.07622, the static ensemble.
+    """
+    w = weight if isinstance(weight, Tensor) else at.p.new_full(x.shape, weight)
+    share = w.unsqueeze(-1)
+    v = torch.lerp(at.q, at.p, share)
+    if at.greedy:
+        v = _peak(torch.lerp(at.q1, at.p1, share), prefer=v)
+        return couple(at, x, v)._replace(weight=w)
+    # (v - q)+ is w (p - q)+, but in floating point a small w leaves only rounding noise of it.
+    return couple(at, x, v, gain=at.p - at.q)._replace(weight=w)
+
+
+def diversed(at: Positions, x: Tensor, *, head: Head) -> Verdict:
+    """Verify against the ensemble of `static` with a weight per position, given by a head.
+
+    The head sees the hidden states that predict x, never x itself, so that v is a true
+    conditional distribution.
+
+    Args:
+        at: the K positions.
+        x: [K] drafted tokens.
+        head: maps (h_p, h_q) to the weight on the target [K].
+
+    Source: DIVERSED, arXiv:2604.07622.
+    """
+    return static(at, x, weight=head(at.h_p, at.h_q))
+
+
+def _peak(scores: Tensor, prefer: Tensor) -> Tensor:
+    """One-hot rows at the largest score [K, V]; between equal scores the preferred token wins."""
+    best = scores == scores.amax(-1, keepdim=True)
+    choice = (best * (1 + prefer)).argmax(-1, keepdim=True)
+    return torch.zeros_like(scores).scatter_(-1, choice, 1.0)

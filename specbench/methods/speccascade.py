@@ -1,0 +1,76 @@
+"""Speculative cascades: a deferral rule says where the draft may speak for the target.
+
+A rule yields the set A of tokens for which the draft is trusted. The cascade's distribution is
+
+    pi(v) = q(v) [v in A] + eta p(v),    eta = 1 - q(A),
+
+and is verified losslessly. The rules chow, diff and opt decide for a whole position: A is then
+everything (pi = q) or nothing (pi = p). Confidences are temperature-1 probabilities; pi, and the
+distance inside opt, use the processed ones.
+
+Source: Narasimhan et al. 2024, arXiv:2405.19261.
+"""
+
+from collections.abc import Callable
+
+from torch import Tensor
+
+from specbench.methods.verdict import Positions, Verdict, couple
+
+
+def speccascade(at: Positions, x: Tensor, *, rule: str, alpha: float) -> Verdict:
+    """Verify losslessly against the cascade pi of a deferral rule.
+
+    Args:
+        at: the K positions.
+        x: [K] drafted tokens.
+        rule: a key of `DEFERRAL_RULES`.
+        alpha: how readily the draft is trusted; more is more lenient. The range is the rule's.
+    """
+    deferred = at.q.masked_fill(DEFERRAL_RULES[rule](at, alpha), 0)
+    share = deferred.sum(-1, keepdim=True) * at.p
+    # pi - q is share - deferred: taken before q is added, it keeps its digits where eta is small.
+    return couple(at, x, at.q - deferred + share, gain=share - deferred)
+
+
+def _chow(at: Positions, alpha: float) -> Tensor:
+    return _top(at.q1) >= 1 - alpha
+
+
+def _diff(at: Positions, alpha: float) -> Tensor:
+    return _top(at.q1) >= _top(at.p1) - alpha
+
+
+def _opt(at: Positions, alpha: float) -> Tensor:
+    distance = (at.p - at.q).clamp_min(0).sum(-1, keepdim=True)  # TV(p, q)
+    return _top(at.q1) >= _top(at.p1) - alpha * distance
+
+
+def _token_v1(at: Positions, alpha: float) -> Tensor:
+    return at.q1 >= _top(at.p1) - alpha
+
+
+def _token_v2(at: Positions, alpha: float) -> Tensor:
+    return at.p1 >= _top(at.p1) - alpha
+
+
+def _token_v3(at: Positions, alpha: float) -> Tensor:
+    # p1 >= (1 - alpha) max p1, written so that no negative alpha, however small, keeps the argmax.
+    top = _top(at.p1)
+    return at.p1 - top >= -alpha * top
+
+
+def _top(rows: Tensor) -> Tensor:
+    """The largest probability of each row, [K, 1]."""
+    return rows.amax(-1, keepdim=True)
+
+
+DEFERRAL_RULES: dict[str, Callable[[Positions, float], Tensor]] = {
+    "chow": _chow,
+    "diff": _diff,
+    "opt": _opt,
+    "token-v1": _token_v1,
+    "token-v2": _token_v2,
+    "token-v3": _token_v3,
+}
+"""Deferral rules by name: the trusted set A as a mask, [K, V], or [K, 1] for a whole position."""

@@ -1,0 +1,91 @@
+"""What a verification rule reads and what it answers.
+
+Glossary: `p` target distribution, `q` draft distribution, `x` drafted token (a draw from `q`),
+`v` the distribution to verify against. A rule that accepts `x` with probability `a(x)` and
+otherwise draws from the residual `r` emits, exactly, `q(y) a(y) + (1 - sum_z q(z) a(z)) r(y)`.
+
+Everything here is batched over one leading dimension of K positions and never waits for the
+device: rules run in every decoding round.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Positions(NamedTuple):
+    """What both models say at K drafted positions; floating point tensors of one dtype.
+
+    Attributes:
+        p: [K, V] target probabilities after temperature, top-k, top-p; one-hot at temperature 0.
+        q: [K, V] draft probabilities, processed likewise: the very tensor `x` was drawn from.
+        p1: [K, V] target softmax at temperature 1, unfiltered.
+        q1: [K, V] draft softmax at temperature 1, unfiltered.
+        h_p: [K, hidden_p] last hidden states of the target at the position that predicts `x`.
+        h_q: [K, hidden_q] last hidden states of the draft at the same position.
+        greedy: True at temperature 0.
+    """
+
+    p: Tensor
+    q: Tensor
+    p1: Tensor
+    q1: Tensor
+    h_p: Tensor
+    h_q: Tensor
+    greedy: bool
+
+
+class Verdict(NamedTuple):
+    """A rule's answer at K drafted positions.
+
+    Attributes:
+        accept: [K] probability of accepting the drafted token.
+        residual: [K, V] distribution of the token that replaces a rejected one; rows sum to 1.
+        expected: [K] acceptance probability before `x` is drawn, sum_z q(z) a(z).
+        weight: [K] weight on the target, for the rules that have one.
+    """
+
+    accept: Tensor
+    residual: Tensor
+    expected: Tensor
+    weight: Tensor | None = None
+
+
+Rule = Callable[..., Verdict]
+"""`rule(at: Positions, x: LongTensor[K], **parameters) -> Verdict`."""
+
+
+def pick(rows: Tensor, x: Tensor) -> Tensor:
+    """Return `rows[k, x[k]]` for rows [K, V] and x [K]."""
+    return rows.gather(-1, x.unsqueeze(-1)).squeeze(-1)
+
+
+def normalise(mass: Tensor, fallback: Tensor) -> Tensor:
+    """Scale the rows of `mass` [K, V] to sum to 1; a row without mass becomes `fallback`'s row."""
+    total = mass.sum(-1, keepdim=True)
+    return torch.where(total > 0, mass / total, fallback)
+
+
+def couple(at: Positions, x: Tensor, v: Tensor, gain: Tensor | None = None) -> Verdict:
+    """Couple the draft's `q` with `v`: keep as much of `x ~ q` as `v` allows, then top up.
+
+    Accepts with min(1, v/q), else draws from norm((v - q)+): the maximal coupling of q and v
+    (Leviathan et al. 2023, arXiv:2211.17192, theorem 3.5). A token that q cannot draw is accepted
+    where v(x) > 0 and refused where v(x) = 0. Where no residual mass is left, as for v = q, no
+    rejection is possible (up to rounding) and the residual row is p.
+
+    Args:
+        at: the K positions.
+        x: [K] drafted tokens.
+        v: [K, V] what may be kept of each token; need not sum to 1 for a lossy coupling.
+        gain: [K, V] whose positive part is proportional to the residual; v - q by default.
+    """
+    mass = (v - at.q if gain is None else gain).clamp_min(0)
+    drawn = pick(at.q, x).clamp_min(torch.finfo(v.dtype).tiny)
+    return Verdict(
+        accept=(pick(v, x) / drawn).clamp_max(1),
+        residual=normalise(mass, fallback=at.p),
+        expected=torch.minimum(at.q, v).sum(-1),
+    )

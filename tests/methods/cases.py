@@ -1,0 +1,168 @@
+"""Random pairs of distributions, and the law a rule emits on them, by enumeration."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from specbench.methods import METHODS
+from specbench.methods.verdict import Positions, Rule, Verdict
+
+Array = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
+VOCABULARY = 7
+ROWS = 24
+HIDDEN_P, HIDDEN_Q = 3, 2
+
+
+class Case(NamedTuple):
+    """The fields of `Positions` as NumPy arrays, float64."""
+
+    p: Array  # [K, V]
+    q: Array
+    p1: Array
+    q1: Array
+    h_p: Array  # [K, hidden]
+    h_q: Array
+    greedy: bool
+
+    def row(self, k: int) -> "Case":
+        """The k-th position alone, without the leading dimension."""
+        p, q, p1, q1, h_p, h_q, greedy = self
+        return Case(p[k], q[k], p1[k], q1[k], h_p[k], h_q[k], greedy)
+
+
+Sampler = Callable[[np.random.Generator], tuple[Array, Array]]
+
+
+def dense(rng: np.random.Generator) -> Array:
+    return rng.dirichlet(np.full(VOCABULARY, 0.7), ROWS)
+
+
+def normalised(rows: Array) -> Array:
+    scaled: Array = rows / rows.sum(-1, keepdims=True)
+    return scaled
+
+
+def masked(rows: Array, keep: Mask) -> Array:
+    keep = keep | (rows == rows.max(-1, keepdims=True))  # never an empty row
+    return normalised(np.where(keep, rows, 0.0))
+
+
+def some(rng: np.random.Generator) -> Mask:
+    return rng.random((ROWS, VOCABULARY)) < 0.5
+
+
+def one_hot(rows: Array) -> Array:
+    hot: Array = np.eye(VOCABULARY)[rows.argmax(-1)]
+    return hot
+
+
+def disjoint(rng: np.random.Generator) -> tuple[Array, Array]:
+    left = np.arange(VOCABULARY) < rng.integers(1, VOCABULARY, (ROWS, 1))
+    p, q = np.where(left, dense(rng), 0.0), np.where(left, 0.0, dense(rng))
+    return normalised(p), normalised(q)
+
+
+def equal(rng: np.random.Generator) -> tuple[Array, Array]:
+    rows = masked(dense(rng), some(rng))
+    return rows, rows.copy()
+
+
+UNFILTERED: dict[str, Sampler] = {
+    "dense": lambda rng: (dense(rng), dense(rng)),
+    "zeros in p": lambda rng: (masked(dense(rng), some(rng)), dense(rng)),
+    "zeros in q": lambda rng: (dense(rng), masked(dense(rng), some(rng))),
+    "zeros in both": lambda rng: (masked(dense(rng), some(rng)), masked(dense(rng), some(rng))),
+    "disjoint": disjoint,
+    "equal": equal,
+    "one-hot p": lambda rng: (one_hot(dense(rng)), dense(rng)),
+    "one-hot q": lambda rng: (dense(rng), one_hot(dense(rng))),
+    "one-hot both": lambda rng: (one_hot(dense(rng)), one_hot(dense(rng))),
+}
+
+
+def cooled(rows: Array, temperature: float) -> Array:
+    return normalised(rows ** (1 / temperature))
+
+
+def top_k(rows: Array, k: int) -> Array:
+    return masked(rows, rows >= np.sort(rows, -1)[:, [-k]])
+
+
+PROCESSING: dict[str, Callable[[Array], Array]] = {
+    "temperature 0.6": lambda rows: cooled(rows, 0.6),
+    "temperature 2": lambda rows: cooled(rows, 2.0),
+    "top-k 3": lambda rows: top_k(rows, 3),
+    "temperature 0": one_hot,
+}
+KINDS = [*UNFILTERED, *PROCESSING, "temperature 0, zeros"]
+
+
+def make_case(kind: str) -> Case:
+    """K random positions of one of `KINDS`."""
+    rng = np.random.default_rng(KINDS.index(kind))
+    base, _, zeros = kind.partition(", ")
+    process = PROCESSING.get(base, np.copy)
+    p1, q1 = UNFILTERED["zeros in both" if zeros else base if base in UNFILTERED else "dense"](rng)
+    h_p, h_q = rng.normal(size=(ROWS, HIDDEN_P)), rng.normal(size=(ROWS, HIDDEN_Q))
+    return Case(process(p1), process(q1), p1, q1, h_p, h_q, greedy=base == "temperature 0")
+
+
+class LinearHead(NamedTuple):
+    """A head [2, hidden_q + hidden_p]: row 0 scores the draft, row 1 the target."""
+
+    scores: Array
+
+    def __str__(self) -> str:
+        return "linear head"
+
+    def __call__(self, h_p: torch.Tensor, h_q: torch.Tensor) -> torch.Tensor:
+        both = torch.cat([h_q, h_p], -1) @ torch.tensor(self.scores, dtype=h_p.dtype).T
+        return both.softmax(-1)[:, 1]
+
+
+HEAD = LinearHead(np.random.default_rng(1).normal(size=(2, HIDDEN_Q + HIDDEN_P)))
+
+
+def positions(case: Case, dtype: torch.dtype = torch.float64) -> Positions:
+    """The case as the rules read it."""
+    tensors = (torch.tensor(field, dtype=dtype) for field in case[:-1])
+    p, q, p1, q1, h_p, h_q = tensors
+    return Positions(p, q, p1, q1, h_p, h_q, case.greedy)
+
+
+def transform(at: Positions, change: Callable[[torch.Tensor], torch.Tensor]) -> Positions:
+    """The positions with `change` applied to every tensor."""
+    p, q, p1, q1, h_p, h_q = map(change, at[:-1])
+    return Positions(p, q, p1, q1, h_p, h_q, at.greedy)
+
+
+def rule_of(method: str) -> Rule:
+    """The rule of a method that drafts."""
+    rule = METHODS[method].load()
+    assert rule is not None
+    return rule
+
+
+def judge(rule: Rule, at: Positions, /, **parameters: Any) -> Verdict:
+    """Judge every token at every position: fields of shape [K, V, ...]."""
+    count, size = at.p.shape
+    x = torch.arange(size).repeat(count)
+    verdict = rule(transform(at, lambda rows: rows.repeat_interleave(size, 0)), x, **parameters)
+    accept, residual, expected, weight = verdict
+    return Verdict(
+        accept.view(count, size),
+        residual.view(count, size, size),
+        expected.view(count, size),
+        None if weight is None else weight.view(count, size),
+    )
+
+
+def emitted(q: torch.Tensor, verdict: Verdict) -> torch.Tensor:
+    """pi [K, V] when x is drawn from q: sum_x q(x) (a(x) [y = x] + (1 - a(x)) r_x(y))."""
+    kept = q * verdict.accept
+    replaced = (q * (1 - verdict.accept)).unsqueeze(-1) * verdict.residual
+    return kept + replaced.sum(1)

@@ -1,0 +1,124 @@
+"""Where methods coincide, and where they lie on the front between rejection and bias."""
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import torch
+
+from specbench.methods.speccascade import DEFERRAL_RULES
+from specbench.methods.verdict import Positions, Verdict
+
+from .cases import KINDS, emitted, judge, make_case, positions, rule_of
+
+SAMPLED = [kind for kind in KINDS if not make_case(kind).greedy]
+
+
+def tv(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return (a - b).abs().sum(-1) / 2
+
+
+def assert_same(at: Positions, one: Verdict, other: Verdict) -> None:
+    torch.testing.assert_close(one.accept, other.accept)
+    torch.testing.assert_close(one.expected, other.expected)
+    torch.testing.assert_close(emitted(at.q, one), emitted(at.q, other))
+
+
+def tied() -> Positions:
+    """Temperature 0 with two likeliest tokens in p1 and in q1; the models pick different ones."""
+    p1 = torch.tensor([[0.4, 0.4, 0.2], [0.4, 0.4, 0.2], [0.1, 0.45, 0.45]])
+    q1 = torch.tensor([[0.4, 0.4, 0.2], [0.4, 0.4, 0.2], [0.3, 0.35, 0.35]])
+    p = torch.tensor([[1.0, 0, 0], [0, 1.0, 0], [0, 0, 1.0]])
+    q = torch.tensor([[0, 1.0, 0], [1.0, 0, 0], [0, 1.0, 0]])
+    return Positions(p, q, p1, q1, p1, q1, greedy=True)
+
+
+@pytest.mark.parametrize(
+    ("method", "parameters"),
+    [
+        ("lossy", {"lenience": 1.0}),
+        ("static", {"weight": 1.0}),
+        ("diversed", {"head": lambda h_p, _: h_p.new_ones(len(h_p))}),
+        ("speccascade", {"rule": "diff", "alpha": -1.0}),
+        ("speccascade", {"rule": "token-v1", "alpha": -1.0}),
+        ("speccascade", {"rule": "token-v2", "alpha": -1.0}),
+        ("speccascade", {"rule": "token-v3", "alpha": -1e-12}),
+    ],
+)
+@pytest.mark.parametrize("kind", [*KINDS, "tied"])
+def test_the_strict_end_is_sd(method: str, parameters: dict[str, Any], kind: str) -> None:
+    at = tied() if kind == "tied" else positions(make_case(kind))
+    assert_same(at, judge(rule_of(method), at, **parameters), judge(rule_of("sd"), at))
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "tied"])
+@pytest.mark.parametrize("weight", [0.0, 0.3, 1.0])
+def test_a_constant_head_is_static(weight: float, kind: str) -> None:
+    at = tied() if kind == "tied" else positions(make_case(kind))
+    learned = judge(rule_of("diversed"), at, head=lambda h_p, _: h_p.new_full((len(h_p),), weight))
+    static = judge(rule_of("static"), at, weight=weight)
+    assert_same(at, learned, static)
+    torch.testing.assert_close(learned.weight, torch.full_like(static.accept, weight))
+    torch.testing.assert_close(static.weight, torch.full_like(static.accept, weight))
+
+
+@pytest.mark.parametrize(
+    ("method", "parameters"),
+    [
+        ("static", {"weight": 0.0}),
+        ("speccascade", {"rule": "chow", "alpha": 1.0}),
+        ("speccascade", {"rule": "diff", "alpha": 1.0}),
+        ("speccascade", {"rule": "token-v1", "alpha": 1.0}),
+        ("speccascade", {"rule": "token-v2", "alpha": 1.0}),
+        ("speccascade", {"rule": "token-v3", "alpha": 1.0}),
+    ],
+)
+@pytest.mark.parametrize("kind", [*KINDS, "tied"])
+def test_the_lenient_end_accepts_every_draft(
+    method: str, parameters: dict[str, Any], kind: str
+) -> None:
+    at = tied() if kind == "tied" else positions(make_case(kind))
+    verdict = judge(rule_of(method), at, **parameters)
+    assert (verdict.accept[at.q > 0] == 1).all()
+    torch.testing.assert_close(emitted(at.q, verdict), at.q)
+
+
+@pytest.mark.parametrize("rule", DEFERRAL_RULES)
+@pytest.mark.parametrize("kind", ["dense", "zeros in both", "top-k 3", "temperature 0"])
+def test_a_larger_alpha_never_trusts_the_draft_less(rule: str, kind: str) -> None:
+    at = positions(make_case(kind))
+    trusted = [DEFERRAL_RULES[rule](at, alpha) for alpha in (-1, -0.2, 0, 0.2, 0.5, 1)]
+    for less, more in pairwise(trusted):
+        assert (more | ~less).all()
+    assert (trusted[0] != trusted[-1]).any()
+
+
+def test_token_v3_at_zero_is_not_strict() -> None:
+    at = positions(make_case("dense"))
+    pi = emitted(at.q, judge(rule_of("speccascade"), at, rule="token-v3", alpha=0.0))
+    assert (tv(pi, at.p) > 1e-3).double().mean() > 0.5
+
+
+def front_gap(at: Positions, verdict: Verdict) -> torch.Tensor:
+    """Rejection + bias - TV(p, q) [K]: zero on the Pareto front, positive above it."""
+    return 1 - verdict.expected[:, 0] + tv(emitted(at.q, verdict), at.p) - tv(at.p, at.q)
+
+
+@pytest.mark.parametrize("kind", SAMPLED)
+@pytest.mark.parametrize(
+    ("method", "parameters"),
+    [("static", {"weight": w}) for w in (0.0, 0.3, 0.8, 1.0)]
+    + [("lossy", {"lenience": x}) for x in (0.1, 0.5, 1.0)],
+)
+def test_rejection_and_bias_add_up_to_the_distance(
+    method: str, parameters: dict[str, Any], kind: str
+) -> None:
+    at = positions(make_case(kind))
+    gap = front_gap(at, judge(rule_of(method), at, **parameters))
+    torch.testing.assert_close(gap, torch.zeros_like(gap), rtol=0, atol=1e-9)
+
+
+def test_token_v3_lies_above_the_front() -> None:
+    at = positions(make_case("dense"))
+    gap = front_gap(at, judge(rule_of("speccascade"), at, rule="token-v3", alpha=0.5))
+    assert (gap > -1e-9).all() and (gap > 1e-3).any()

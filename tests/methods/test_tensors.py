@@ -1,0 +1,131 @@
+"""What the decoding loop relies on: float32, degenerate rows, no waiting for the device."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from specbench.methods.rules import static
+from specbench.methods.verdict import Positions, couple, normalise
+
+from .cases import HEAD, KINDS, emitted, judge, make_case, positions, rule_of, transform
+
+EVERY_RULE = [
+    ("sd", {}),
+    ("lossy", {"lenience": 0.5}),
+    ("lossy", {"lenience": 1e-300}),
+    *(
+        ("speccascade", {"rule": rule, "alpha": 0.3})
+        for rule in ("chow", "diff", "opt", "token-v1", "token-v2", "token-v3")
+    ),
+    ("static", {"weight": 0.7}),
+    ("diversed", {"head": HEAD}),
+]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("method", "parameters"), EVERY_RULE)
+def test_float32_agrees_with_float64(method: str, parameters: dict[str, Any], kind: str) -> None:
+    rule, case = rule_of(method), make_case(kind)
+    double, single = positions(case), positions(case, torch.float32)
+    exact, rounded = judge(rule, double, **parameters), judge(rule, single, **parameters)
+    assert rounded.accept.dtype == rounded.residual.dtype == torch.float32
+    assert rounded.residual.isfinite().all() and rounded.accept.isfinite().all()
+    # Accepting less and drawing it from the residual may trade places in the last digits.
+    laws = emitted(double.q, exact), emitted(single.q, rounded).double()
+    torch.testing.assert_close(laws[1], laws[0], rtol=0, atol=1e-6)
+    torch.testing.assert_close(rounded.expected.double(), exact.expected, rtol=0, atol=1e-6)
+
+
+def sharp_positions(vocabulary: int = 4096) -> Positions:
+    """Nearly equal float32 softmaxes over a wide range: probabilities from 1 down to 0."""
+    logits = 40 * torch.randn(8, vocabulary, generator=torch.Generator().manual_seed(0))
+    p, q = logits.softmax(-1), (logits + 1e-3 * logits.roll(1, -1)).softmax(-1)
+    hidden = torch.zeros(8, 3)
+    return Positions(p, q, p, q, hidden, hidden[:, :2], greedy=False)
+
+
+@pytest.mark.parametrize(("method", "parameters"), EVERY_RULE)
+def test_a_wide_range_of_probabilities_stays_a_distribution(
+    method: str, parameters: dict[str, Any]
+) -> None:
+    at = sharp_positions()
+    for x in (at.q.argmax(-1), at.q.argmin(-1)):
+        verdict = rule_of(method)(at, x, **parameters)
+        assert ((verdict.accept >= 0) & (verdict.accept <= 1)).all()
+        assert (verdict.residual >= 0).all()
+        torch.testing.assert_close(verdict.residual.sum(-1), torch.ones(8), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("weight", [1e-7, 1e-3, 0.5])
+def test_static_residual_keeps_its_digits_at_small_weights(weight: float) -> None:
+    case = make_case("dense")
+    double, single = positions(case), positions(case, torch.float32)
+    exact = normalise((double.p - double.q).clamp_min(0), double.p)
+    x = torch.zeros(len(case.p), dtype=torch.long)
+    residual = static(single, x, weight=weight).residual.double()
+    torch.testing.assert_close(residual, exact, rtol=1e-4, atol=1e-6)
+    # Control: taken from v - q in float32, the smallest weight leaves rounding noise.
+    v = torch.lerp(single.q, single.p, weight)
+    noisy = (couple(single, x, v).residual.double() - exact).abs().max()
+    assert (noisy > 1e-2) == (weight == 1e-7)
+
+
+def test_a_token_the_draft_cannot_draw_is_accepted_only_where_v_allows_it() -> None:
+    p = torch.tensor([[0.5, 0.0, 0.5], [0.5, 0.0, 0.5]])
+    q = torch.tensor([[0.0, 0.0, 1.0], [0.0, 0.0, 1.0]])
+    at = Positions(p, q, p, q, p, q, greedy=False)
+    assert couple(at, torch.tensor([0, 1]), p).accept.tolist() == [1.0, 0.0]
+
+
+def test_a_row_without_mass_becomes_the_fallback() -> None:
+    mass = torch.tensor([[0.0, 0.0], [1.0, 3.0]])
+    rows = normalise(mass, torch.tensor([[0.9, 0.1], [0.5, 0.5]]))
+    np.testing.assert_allclose(rows, [[0.9, 0.1], [0.25, 0.75]])
+
+
+def test_where_nothing_can_be_rejected_the_residual_is_p() -> None:
+    at = positions(make_case("dense"))
+    verdict = couple(at, at.q.argmax(-1), v=at.q)
+    assert (verdict.accept == 1).all()
+    torch.testing.assert_close(verdict.residual, at.p)
+
+
+class CountOperations(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Counts what reaches the device; views cost nothing there."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.count = 0
+
+    def __torch_dispatch__(
+        self,
+        func: torch._ops.OpOverload,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        self.count += not func.is_view
+        return func(*args, **(kwargs or {}))
+
+
+def meta_head(h_p: torch.Tensor, h_q: torch.Tensor) -> torch.Tensor:
+    return h_p[:, 0]
+
+
+@pytest.mark.parametrize("greedy", [False, True])
+@pytest.mark.parametrize(("method", "parameters"), EVERY_RULE)
+def test_a_rule_is_few_operations_and_never_waits_for_the_device(
+    method: str, parameters: dict[str, Any], greedy: bool
+) -> None:
+    # Meta tensors hold no values: reading one back to the host, as .item() does, raises.
+    at = positions(make_case("dense"), torch.float32)._replace(greedy=greedy)
+    at = transform(at, lambda rows: rows.to("meta"))
+    x = torch.zeros(len(at.p), dtype=torch.long, device="meta")
+    if "head" in parameters:
+        parameters = {"head": meta_head}
+    with CountOperations() as operations:
+        rule_of(method)(at, x, **parameters)
+    assert 0 < operations.count <= 28

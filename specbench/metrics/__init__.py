@@ -1,0 +1,78 @@
+"""Quality of one answer: a metric is a function ``(text, example) -> score in [0, 1]``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Literal, cast
+
+from specbench.errors import UsageError
+
+if TYPE_CHECKING:
+    from specbench.tasks.task import Example
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A metric by name; its code is imported when first used.
+
+    Attributes:
+        name: Name in task files.
+        function: Where the function is, as ``module:function``.
+        unit: What a score is called in tables and on axes.
+        needs: Attribute of an example that the metric compares with.
+        scale: Factor from a score in [0, 1] to the number shown to people.
+    """
+
+    name: str
+    function: str
+    unit: str
+    needs: Literal["reference", "tests"]
+    scale: float = 100.0
+
+    def load(self) -> Callable[[str, Example], float]:
+        """Import and return the metric's function."""
+        module, function = self.function.split(":")
+        return cast("Callable[[str, Example], float]", getattr(import_module(module), function))
+
+
+METRICS: dict[str, Metric] = {
+    metric.name: metric
+    for metric in (
+        Metric("accuracy", "specbench.metrics.accuracy:accuracy", "accuracy", "reference"),
+        Metric("rouge2", "specbench.metrics.rouge:rouge2", "ROUGE-2", "reference"),
+        Metric("pass@1", "specbench.metrics.code:pass_at_1", "pass@1", "tests"),
+    )
+}
+
+
+def get_metric(name: str) -> Metric:
+    """Return a metric by its name.
+
+    Raises:
+        UsageError: There is no such metric.
+    """
+    if name not in METRICS:
+        known = ", ".join(f"`{known}`" for known in METRICS)
+        raise UsageError(f"unknown metric `{name}`; choose one of {known}")
+    return METRICS[name]
+
+
+def score(metric: str, text: str, example: Example) -> float:
+    """Score a generated text, in [0, 1].
+
+    Args:
+        metric: Key of ``METRICS``.
+        text: Generated text, without the end-of-sequence token.
+        example: The example that it answers.
+
+    Raises:
+        UsageError: Unknown metric, or an example without what the metric compares with.
+        RunError: A program could not be run at all (pass@1).
+    """
+    chosen = get_metric(metric)
+    if not getattr(example, chosen.needs):
+        what = f"the metric `{metric}` needs `{chosen.needs}`"
+        raise UsageError(f"{what}, which example `{example.id}` does not have; add it")
+    return chosen.load()(text, example)

@@ -1,0 +1,57 @@
+"""The bundled tasks: small generated mirrors of the paper's four.
+
+An example is decided by its split and index alone. A prompt belongs to the test split or to the
+training split by its hash, so that no test prompt can occur in training, whatever the seeds.
+"""
+
+from __future__ import annotations
+
+import random
+import zlib
+from collections.abc import Callable
+from functools import partial
+from types import ModuleType
+
+from specbench.tasks.mini import code, headline, math, news
+from specbench.tasks.mini.writer import Style, Writer
+from specbench.tasks.task import Example
+
+MODULES: dict[str, ModuleType] = {
+    "mini-math": math,
+    "mini-news": news,
+    "mini-headline": headline,
+    "mini-code": code,
+}
+TEST_SHARE = 10  # one prompt in ten is a test prompt
+
+
+def split_of(prompt: str) -> str:
+    """Return the split that a prompt belongs to, ``train`` or ``test``."""
+    return "test" if zlib.crc32(prompt.encode()) % TEST_SHARE == 0 else "train"
+
+
+def generate(name: str, split: str, index: int, style: Style = "plain") -> Example:
+    """Generate one example of a bundled task.
+
+    Args:
+        name: Task name, for instance ``mini-math``.
+        split: ``train`` or ``test``.
+        index: Number of the example within the split; decides its content.
+        style: Style of the reference answer; ``plain`` for evaluation, the others for training
+            the bundled models.
+    """
+    module = MODULES[name]
+    rng = random.Random(f"{name}/{split}/{index}")
+    while True:
+        problem = module.draw(rng)
+        prompt = module.prompt(problem, Writer(rng))
+        if split_of(prompt) == split:
+            break
+    reference = module.answer(problem, Writer(rng, style))
+    tests = module.tests(problem) if hasattr(module, "tests") else ()
+    return Example(f"{split}-{index}", prompt, reference, tests)
+
+
+GENERATORS: dict[str, Callable[[str, int], Example]] = {
+    name: partial(generate, name) for name in MODULES
+}

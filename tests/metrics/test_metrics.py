@@ -1,0 +1,52 @@
+"""Scoring by name, and what each metric demands of an example."""
+
+import subprocess
+import sys
+
+import pytest
+
+from specbench.errors import UsageError
+from specbench.metrics import METRICS, get_metric, score
+from specbench.tasks.task import Example
+
+
+@pytest.mark.parametrize(
+    ("metric", "right", "wrong"),
+    [
+        ("accuracy", "#### 5", "#### 6"),
+        ("rouge2", "there are #### 5 of them", "none at all"),
+        ("pass@1", "def f():\n    return 5", "def f():\n    return 6"),
+    ],
+)
+def test_each_metric_tells_right_from_wrong(metric: str, right: str, wrong: str) -> None:
+    reference = "there are #### 5 of them" if metric == "rouge2" else "#### 5"
+    example = Example("e", "prompt", reference, ("assert f() == 5",))
+    assert score(metric, right, example) == 1.0
+    assert score(metric, wrong, example) == 0.0
+
+
+def test_unknown_metric_lists_the_known_ones() -> None:
+    with pytest.raises(UsageError, match="`bleu`; choose one of `accuracy`, `rouge2`, `pass@1`"):
+        get_metric("bleu")
+
+
+@pytest.mark.parametrize(
+    ("metric", "missing"), [("accuracy", "reference"), ("rouge2", "reference"), ("pass@1", "tests")]
+)
+def test_an_example_without_anything_to_compare_with_is_refused(metric: str, missing: str) -> None:
+    with pytest.raises(UsageError, match=f"`{metric}` needs `{missing}`, which example `e7`"):
+        score(metric, "text", Example("e7", "prompt"))
+
+
+def test_registry_names_are_their_keys_and_load() -> None:
+    for name, metric in METRICS.items():
+        assert metric.name == name
+        assert callable(metric.load())
+
+
+def test_registry_and_task_files_need_no_heavy_imports() -> None:
+    heavy = "{'torch', 'transformers', 'pandas', 'numpy', 'nltk', 'rouge_score', 'matplotlib'}"
+    modules = "specbench.metrics, specbench.tasks.task, specbench.tasks.prompts"
+    code = f"import sys, {modules}; print(sorted({heavy} & set(sys.modules)))"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "[]"

@@ -1,0 +1,167 @@
+"""Prompt files: the same prompts in every format, and the place of every mistake."""
+
+import csv
+import gzip
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from specbench.errors import UsageError
+from specbench.metrics import score
+from specbench.tasks.prompts import MAX_NEW_TOKENS, prompts_task
+
+# Rows with what trips readers up: commas, quotes, non-ASCII, a line separator that is no new line.
+ROWS = [
+    {"prompt": 'Add 2, then say "five".', "reference": "#### 5"},
+    {"prompt": "Müller\u2028zählt bis 7", "reference": "#### 7"},
+    {"prompt": "Take 1 from 10", "reference": "#### 9"},
+]
+
+
+def as_jsonl(rows: list[dict[str, str]], path: Path) -> None:
+    path.write_text("\n\n".join(json.dumps(row, ensure_ascii=False) for row in rows), "utf-8")
+
+
+def as_csv(rows: list[dict[str, str]], path: Path) -> None:
+    with path.open("w", newline="", encoding="utf-8-sig") as file:  # as spreadsheets save it
+        writer = csv.DictWriter(file, rows[0])
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def as_txt(rows: list[dict[str, str]], path: Path) -> None:
+    path.write_bytes("\r\n".join(row["prompt"] for row in rows).encode())
+
+
+Write = Callable[[list[dict[str, str]], Path], None]
+FORMATS: list[tuple[str, Write]] = [(".jsonl", as_jsonl), (".csv", as_csv), (".txt", as_txt)]
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize(("suffix", "write"), FORMATS)
+def test_every_format_gives_the_same_prompts(
+    suffix: str, write: Write, packed: bool, tmp_path: Path
+) -> None:
+    path = tmp_path / f"mine{suffix}"
+    write(ROWS, path)
+    if packed:
+        plain, path = path, tmp_path / f"mine{suffix}.gz"
+        path.write_bytes(gzip.compress(plain.read_bytes()))
+    task = prompts_task(path)
+    examples = task.examples("test", None)
+    assert [e.prompt for e in examples] == [row["prompt"] for row in ROWS]
+    references = [None] * 3 if suffix == ".txt" else [row["reference"] for row in ROWS]
+    assert [e.reference for e in examples] == references
+    assert (task.name, task.metric, task.stop) == ("mine", None, ())
+    assert task.max_new_tokens == MAX_NEW_TOKENS
+
+
+def test_examples_are_named_by_the_line_they_start_on(tmp_path: Path) -> None:
+    path = tmp_path / "mine.csv"
+    path.write_text('prompt\n"two\nlines"\n\nlast\n')
+    assert [(e.id, e.prompt) for e in prompts_task(path).examples("test", None)] == [
+        ("mine-2", "two\nlines"),
+        ("mine-5", "last"),
+    ]
+
+
+def test_limit_and_seed(tmp_path: Path) -> None:
+    path = tmp_path / "mine.txt"
+    path.write_text("".join(f"prompt {i}\n" for i in range(50)))
+    task = prompts_task(path)
+    every = task.examples("test", None)
+    assert task.examples("test", 7) == every[:7]
+    assert task.examples("train", 99) == every
+    shuffled = task.examples("test", None, seed=3)
+    assert shuffled != every
+    assert sorted(shuffled, key=every.index) == every
+    assert task.examples("test", 7, seed=3) == shuffled[:7]
+
+
+def test_version_follows_the_content_and_not_the_packing(tmp_path: Path) -> None:
+    path = tmp_path / "mine.txt"
+    path.write_text("one")
+    before = prompts_task(path).version
+    (tmp_path / "other.txt.gz").write_bytes(gzip.compress(b"one"))
+    assert prompts_task(tmp_path / "other.txt.gz").version == before
+    path.write_text("two")
+    assert prompts_task(path).version != before
+
+
+def test_references_can_be_scored_by_a_chosen_metric(tmp_path: Path) -> None:
+    path = tmp_path / "mine.jsonl"
+    as_jsonl(ROWS, path)
+    task = replace(prompts_task(path), metric="accuracy")
+    scores = [score("accuracy", "#### 7", e) for e in task.examples("test", None)]
+    assert scores == [0.0, 1.0, 0.0]
+
+
+@pytest.mark.parametrize("reference", ["", None])
+def test_an_empty_reference_is_none(reference: str | None, tmp_path: Path) -> None:
+    path = tmp_path / "mine.jsonl"
+    path.write_text(json.dumps({"prompt": "p", "reference": reference}))
+    assert prompts_task(path).rows[0].reference is None
+
+
+def test_fields_left_out_at_the_end_of_a_csv_line_are_empty(tmp_path: Path) -> None:
+    path = tmp_path / "mine.csv"
+    path.write_text("prompt,reference\np")
+    assert prompts_task(path).rows[0].reference is None
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.jsonl", b'{"prompt": "p"}\n{"prompt": p}', r"a\.jsonl:2: not valid JSON: .*column 12"),
+        ("a.jsonl", b'{"prompt": "p"}\n\n["p"]', r"a\.jsonl:3: expected a JSON object"),
+        ("a.jsonl", b"[" * 100_000, r"a\.jsonl:1: not valid JSON: nested too deeply"),
+        (
+            "a.jsonl",
+            b'{"question": "q", "answer": "a"}',
+            r"a\.jsonl:1: no `prompt` column; columns found: `question`, `answer`;"
+            " rename the one that holds the prompts to `prompt`",
+        ),
+        ("a.jsonl", b'{"prompt": "p"}\n{"text": "t"}', r"a\.jsonl:2: no `prompt` .*: `text`;"),
+        ("a.jsonl", b"{}", r"a\.jsonl:1: no `prompt` column; columns found: none;"),
+        ("a.jsonl", b'{"prompt": ["p"]}', r"a\.jsonl:1: `prompt` must be a string, not list"),
+        ("a.jsonl", b'{"prompt": " "}', r"a\.jsonl:1: the prompt is empty"),
+        ("a.jsonl", b'{"prompt": null}', r"a\.jsonl:1: the prompt is empty"),
+        ("a.jsonl", b'{"prompt": "\\ud800"}', r"a\.jsonl:1: `prompt` has half a surrogate pair"),
+        ("a.jsonl", b'{"prompt": "p", "reference": 5}', r"a\.jsonl:1: `reference` must be a str"),
+        ("a.jsonl", b"\n\n", r"a\.jsonl:1: no prompts in this file"),
+        ("a.jsonl", b"", r"a\.jsonl:1: no prompts in this file"),
+        ("a.csv", b"question,answer\nq,a", r"a\.csv:1: no `prompt` .*: `question`, `answer`;"),
+        ("a.csv", b"prompt;reference\np;r", r"a\.csv:1: no `prompt` .*: `prompt;reference`;"),
+        ("a.csv", b"prompt\np\none, two", r"a\.csv:3: more fields than columns; quote"),
+        (
+            "a.csv",
+            b"reference,prompt\nr,p\nr",
+            r"a\.csv:3: the prompt is empty",
+        ),
+        ("a.csv", b'prompt\np\n"p" p', r"a\.csv:3: not valid CSV"),
+        ("a.csv", b'prompt\np\n"p', r"a\.csv:3: not valid CSV"),
+        ("a.csv", b"prompt,reference\n", r"a\.csv:1: no prompts in this file"),
+        ("a.csv", b"", r"a\.csv:1: no prompts in this file"),
+        ("a.txt", b" \n", r"a\.txt:1: no prompts in this file"),
+        ("a.txt", b"p\n\np\xff", r"a\.txt:3: not UTF-8 text"),
+        ("a.json", b'["p"]', r"a\.json: a prompt file ends in \.jsonl, \.csv or \.txt"),
+        ("a.gz", b"", r"a\.gz: a prompt file ends in"),
+        ("a.txt.gz", b"p", r"a\.txt\.gz: not a complete gzip file"),
+        ("a.txt.gz", gzip.compress(b"p" * 99)[:-9], r"a\.txt\.gz: not a complete gzip file"),
+    ],
+)
+def test_wrong_prompt_files(name: str, content: bytes, message: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(UsageError, match=message) as caught:
+        prompts_task(tmp_path / name)
+    assert "\n" not in str(caught.value)
+
+
+def test_prompt_file_that_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "folder.txt").mkdir()
+    for name in ("none.txt", "folder.txt"):
+        with pytest.raises(UsageError, match=f"cannot read the prompt file .*{name}: "):
+            prompts_task(tmp_path / name)

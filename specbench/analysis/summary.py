@@ -1,0 +1,140 @@
+"""From samples to the tidy summary of a run, and from there to a table with one row per cell.
+
+Two kinds of mean are kept apart: a *pooled* figure is a ratio of sums over all samples of a cell
+(long outputs weigh more), a *sample mean* averages one figure per sample.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from specbench.analysis.frames import CELL, SUMMARY, typed
+from specbench.analysis.intervals import (
+    Interval,
+    mean_interval,
+    paired_ratio_interval,
+    ratio_interval,
+)
+from specbench.errors import UsageError
+
+_BASELINE = ["run_id", "pair", "task", "temperature"]
+_TOKENS_OVER_TIME = ["output_tokens", "seconds"]
+_NOTHING = Interval(float("nan"), float("nan"), float("nan"), 0)
+
+
+class Metric(NamedTuple):
+    """A figure of a cell: the pooled ratio of two per-sample columns, or the mean of one."""
+
+    name: str
+    unit: str
+    numerator: str
+    denominator: str | None = None  # None: mean over samples
+
+
+# Expected acceptance and mean weight come as means per sample; weighing each by its drafted tokens
+# makes them comparable with the pooled draft_acceptance_rate.
+METRICS = (
+    Metric("quality", "", "quality"),  # its unit is the task's metric
+    Metric("draft_acceptance_rate", "fraction", "accepted", "proposed"),
+    Metric("draft_acceptance_rate_sample_mean", "fraction", "draft_acceptance_rate"),
+    Metric("acceptance_length", "tokens/round", "emitted", "rounds"),
+    Metric("expected_acceptance", "fraction", "expected", "proposed"),
+    Metric("mean_weight", "fraction", "weights", "proposed"),
+    Metric("seconds_per_sample", "s", "seconds"),
+    Metric("tokens_per_second", "tokens/s", *_TOKENS_OVER_TIME),
+    Metric("speedup", "x", *_TOKENS_OVER_TIME),  # over autoregressive, paired by prompt
+    Metric("output_tokens", "tokens", "output_tokens"),
+    Metric("rounds", "rounds", "rounds"),
+    Metric("length_limit_rate", "fraction", "at_limit"),
+)
+
+
+def summarise(samples: pd.DataFrame) -> pd.DataFrame:
+    """Summarise samples: one row per cell and metric, columns ``frames.SUMMARY``.
+
+    A cell is everything that shares run, pair, task, method, parameters, temperature and draft
+    length; ``n`` counts its prompts. Intervals are 95 % bootstrap intervals over prompts. A time
+    is the whole time of a sample, prefill included.
+
+    Raises:
+        UsageError: There are no samples.
+    """
+    if samples.empty:
+        raise UsageError("There are no samples to summarise; run at least one.")
+    terms = _with_terms(samples)
+    baselines = dict(list(terms[terms["method"] == "autoregressive"].groupby(_BASELINE)))
+    rows = [
+        (*cell, metric.name, found.value, found.low, found.high, found.n, unit)
+        for cell, group in terms.groupby(list(CELL), sort=False, dropna=False)
+        for metric, found, unit in _measured(group, baselines.get(_baseline_key(group)))
+    ]
+    return typed(pd.DataFrame(rows, columns=list(SUMMARY)), SUMMARY, "the summary")
+
+
+def wide(summary: pd.DataFrame) -> pd.DataFrame:
+    """One row per cell, for tables and figures.
+
+    Returns:
+        The cell's columns, ``quality_metric`` (the unit of quality), and for every metric its
+        value under its own name and its interval as ``<metric>_low`` and ``<metric>_high``.
+    """
+    cell = summary.groupby(list(CELL), sort=False, dropna=False).ngroup()
+    table = summary.assign(cell=cell).drop_duplicates("cell").set_index("cell")[list(CELL)]
+    for metric in METRICS:
+        rows = summary["metric"] == metric.name
+        found = summary[rows].set_index(cell[rows])
+        if metric.name == "quality":
+            table["quality_metric"] = found["unit"]
+        table[metric.name] = found["value"]
+        table[f"{metric.name}_low"] = found["ci_low"]
+        table[f"{metric.name}_high"] = found["ci_high"]
+    return table.reset_index(drop=True)
+
+
+def _with_terms(samples: pd.DataFrame) -> pd.DataFrame:
+    """Add, per sample, the sums that pooled figures are made of."""
+    proposed = samples["proposed"]
+    return samples.assign(
+        seconds=samples["prefill_seconds"] + samples["decode_seconds"],
+        emitted=samples["acceptance_length"] * samples["rounds"],
+        expected=samples["expected_acceptance"] * proposed,
+        weights=samples["mean_weight"] * proposed,
+        at_limit=np.where(samples["stopped_by"] == "length", 1.0, 0.0),
+    )
+
+
+def _baseline_key(group: pd.DataFrame) -> tuple[object, ...]:
+    return tuple(group[name].iloc[0] for name in _BASELINE)
+
+
+def _measured(
+    group: pd.DataFrame, baseline: pd.DataFrame | None
+) -> Iterator[tuple[Metric, Interval, object]]:
+    """Every metric of one cell with its interval and unit."""
+    prompts = group["sample_id"]
+    for metric in METRICS:
+        unit: object = metric.unit
+        if metric.name == "quality":
+            unit = group["quality_metric"].iloc[0]
+        if metric.name == "speedup":
+            found = _speedup(group, baseline)
+        elif metric.denominator is None:
+            found = mean_interval(group[metric.numerator], prompts)
+        else:
+            found = ratio_interval(group[metric.numerator], group[metric.denominator], prompts)
+        yield metric, found, unit
+
+
+def _speedup(group: pd.DataFrame, baseline: pd.DataFrame | None) -> Interval:
+    if baseline is None:
+        return _NOTHING
+    return paired_ratio_interval(
+        group[_TOKENS_OVER_TIME],
+        group["sample_id"],
+        baseline[_TOKENS_OVER_TIME],
+        baseline["sample_id"],
+    )

@@ -1,0 +1,108 @@
+"""Synthetic samples: tables by hand, and a plausible run of every method with a weight sweep."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from specbench.analysis.frames import SAMPLES, typed
+
+_DEFAULTS: dict[str, Any] = {
+    "run_id": "run",
+    "pair": "mini",
+    "task": "mini-math",
+    "method": "sd",
+    "weight": None,
+    "lenience": None,
+    "rule": None,
+    "alpha": None,
+    "temperature": 1.0,
+    "draft_length": 5,
+    "seed": 0,
+    "repeat": 0,
+    "sample_id": "a",
+    "quality_metric": "accuracy",
+    "quality": 1.0,
+    "prompt_tokens": 10,
+    "output_tokens": 20,
+    "rounds": 5,
+    "proposed": 25,
+    "accepted": 15,
+    "draft_acceptance_rate": 0.6,
+    "acceptance_length": 4.0,
+    "expected_acceptance": 0.6,
+    "mean_weight": None,
+    "prefill_seconds": 0.25,
+    "decode_seconds": 0.75,
+    "tokens_per_second": 20.0,
+    "stopped_by": "eos",
+}
+WEIGHTS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+Make = Callable[..., pd.DataFrame]
+
+
+def _make(*rows: dict[str, Any], **shared: Any) -> pd.DataFrame:
+    table = pd.DataFrame([_DEFAULTS | shared | row for row in rows])
+    return typed(table, SAMPLES, "the test")
+
+
+def _plausible_sample(
+    rng: np.random.Generator, method: str, weight: float, bias: float
+) -> dict[str, Any]:
+    tokens = int(rng.integers(20, 60))
+    acceptance = 1 - 0.4 * weight
+    rounds = tokens if method == "autoregressive" else int(np.ceil(tokens / (1 + 5 * acceptance)))
+    proposed = 0 if method == "autoregressive" else 5 * rounds
+    accepted = int(rng.binomial(proposed, acceptance))
+    drafted = proposed > 0
+    return {
+        "method": method,
+        "weight": weight if method == "static" else None,
+        "lenience": 0.5 if method == "lossy" else None,
+        "rule": "token-v3" if method == "speccascade" else None,
+        "alpha": 0.5 if method == "speccascade" else None,
+        "draft_length": 5 if drafted else 0,
+        "quality": float(rng.random() < 0.9 - 0.6 * bias),
+        "output_tokens": tokens,
+        "rounds": rounds,
+        "proposed": proposed,
+        "accepted": accepted,
+        "draft_acceptance_rate": accepted / proposed if drafted else None,
+        "acceptance_length": tokens / rounds if drafted else None,
+        "expected_acceptance": acceptance if drafted else None,
+        "mean_weight": weight if method in ("static", "diversed") else None,
+        "prefill_seconds": 0.004,
+        "decode_seconds": 0.003 * rounds + 0.0005 * proposed,
+    }
+
+
+@pytest.fixture(scope="session")
+def make() -> Make:
+    """Samples by hand: each row a dict of what differs from an ordinary ``sd`` sample."""
+    return _make
+
+
+@pytest.fixture(scope="session")
+def samples() -> pd.DataFrame:
+    """All methods and a sweep on 40 prompts of two tasks; ``diversed`` lies above the front."""
+    rng = np.random.default_rng(1)
+    # name, weight on the target, share of the draft's errors let through
+    methods: Sequence[tuple[str, float, float]] = (
+        ("autoregressive", 1.0, 0.0),
+        ("sd", 1.0, 0.0),
+        ("lossy", 0.6, 0.4),
+        ("speccascade", 0.5, 0.5),
+        *(("static", weight, 1 - weight) for weight in WEIGHTS),
+        ("diversed", 0.3, 0.1),
+    )
+    return _make(
+        *(
+            {"task": task, "sample_id": f"{task}-{index}"}
+            | _plausible_sample(rng, method, weight, bias)
+            for task in ("mini-math", "mini-code")
+            for method, weight, bias in methods
+            for index in range(40)
+        )
+    )

@@ -1,0 +1,159 @@
+import numpy as np
+import pandas as pd
+import pytest
+
+from specbench.analysis.intervals import mean_interval
+from specbench.analysis.pareto import front, front_quality, gap_above_front, static_weight
+from specbench.errors import UsageError
+
+
+def array(*values):
+    return np.array(values, dtype=float)
+
+
+@pytest.mark.parametrize(
+    ("gain", "quality", "expected"),
+    [
+        (array(0.2, 0.5, 0.9), array(0.9, 0.6, 0.3), [0, 1, 2]),
+        (array(0.9, 0.5, 0.2), array(0.3, 0.6, 0.9), [2, 1, 0]),  # by rising gain
+        (array(0.2, 0.5, 0.9), array(0.9, 0.2, 0.3), [0, 2]),  # worse on both sides
+        (array(0.2, 0.5, 0.9), array(0.5, 0.6, 0.7), [2]),  # the last one dominates all
+        (array(0.5, 0.5), array(0.4, 0.6), [1]),  # same gain, better quality
+        (array(0.4, 0.6), array(0.5, 0.5), [1]),  # same quality, more gain
+        (array(0.5, 0.5), array(0.5, 0.5), [0]),  # equal points stand for one another
+        (array(0.2, np.nan, 0.9), array(0.9, 1.0, np.nan), [0]),
+        (array(), array(), []),
+    ],
+)
+def test_front_leaves_out_dominated_points(gain, quality, expected):
+    assert list(front(gain, quality)) == expected
+
+
+def test_front_against_seconds_wants_them_few():
+    seconds, quality = array(1.0, 2.0, 3.0), array(0.5, 0.4, 0.9)
+    assert list(front(-seconds, quality)) == [2, 0]
+
+
+@pytest.mark.parametrize(
+    ("at", "expected"),
+    [
+        (0.4, 0.9),
+        (0.5, 0.75),  # a quarter of the way from (0.4, 0.9) to (0.8, 0.3)
+        (0.6, 0.6),
+        (0.8, 0.3),
+        (0.1, 0.9),  # the first point dominates everything to its left
+        (0.95, 0.3),  # nothing is known there: no worse than the last point
+    ],
+)
+def test_front_is_interpolated_linearly(at, expected):
+    gain, quality = array(0.8, 0.6, 0.4), array(0.3, 0.1, 0.9)  # the middle one is dominated
+    assert front_quality(gain, quality, at) == pytest.approx(expected)
+
+
+def test_front_of_nothing_is_undefined():
+    assert np.isnan(front_quality(array(), array(), 0.5))
+
+
+def test_sd_is_the_static_ensemble_at_weight_one(make):
+    frame = make(
+        {"method": "sd"}, {"method": "static", "weight": 0.3}, {"method": "diversed", "weight": 0.5}
+    )
+    np.testing.assert_array_equal(static_weight(frame), [1.0, 0.3, np.nan])
+
+
+def run(make, diversed_quality, diversed_accepted, prompts=10, spread=0.0, **shared):
+    """A front from (acceptance 0.4, quality 0.8) to (0.8, 0.4) and a method to place."""
+    points = [
+        ({"method": "sd"}, 0.8, 10),
+        ({"method": "static", "weight": 0.2}, 0.4, 20),
+        ({"method": "diversed"}, diversed_quality, diversed_accepted),
+    ]
+    return make(
+        *(
+            {
+                **cell,
+                "sample_id": f"p{i}",
+                "quality": quality + spread * (i - (prompts - 1) / 2) / prompts,
+                "accepted": accepted,
+            }
+            for cell, quality, accepted in points
+            for i in range(prompts)
+        ),
+        **shared,
+    )
+
+
+@pytest.mark.parametrize(
+    ("quality", "accepted", "gap", "level"),
+    [(0.7, 15, 0.1, 0.6), (0.5, 15, -0.1, 0.6), (0.6, 15, 0.0, 0.6), (0.9, 5, 0.1, 0.8)],
+)
+def test_gap_is_quality_above_the_front_at_equal_acceptance(make, quality, accepted, gap, level):
+    found = gap_above_front(run(make, quality, accepted), task="mini-math")
+    assert found.value == pytest.approx(gap)
+    assert found.front == pytest.approx(level)
+    assert (found.acceptance, found.quality) == pytest.approx((accepted / 25, quality))
+    assert found.n == 10
+
+
+def test_gap_is_paired_by_prompt(make):
+    """Prompts of very different difficulty leave no doubt where all methods share it."""
+    found = gap_above_front(run(make, 0.7, 15, prompts=40, spread=1.0), task="mini-math")
+    assert (found.low, found.high) == pytest.approx((0.1, 0.1))
+
+
+def test_gap_is_as_uncertain_as_the_method_over_a_front_without_noise(make):
+    frame = run(make, 0.7, 15, prompts=30)
+    mine = frame["method"] == "diversed"
+    frame.loc[mine, "quality"] = np.random.default_rng(0).random(30)
+    found = gap_above_front(frame, task="mini-math")
+    alone = mean_interval(frame.loc[mine, "quality"], frame.loc[mine, "sample_id"])
+    assert found[:3] == pytest.approx([edge - 0.6 for edge in alone[:3]])
+
+
+def test_gap_of_a_plausible_run_is_significant_and_uncertain(samples):
+    found = gap_above_front(samples, task="mini-math")
+    assert 0 < found.low < found.value
+    assert found.high - found.low > 0.02
+
+
+def test_a_static_point_is_no_gap(make):
+    frame = run(make, 0.6, 15)
+    twin = frame[frame["method"] == "sd"].assign(method="lossy", lenience=1.0)
+    found = gap_above_front(pd.concat([frame, twin]), task="mini-math", method="lossy")
+    assert found.value == pytest.approx(0)
+
+
+def test_gap_uses_only_prompts_that_every_point_has(make):
+    frame = run(make, 0.7, 15)
+    lost = (frame["method"] == "static") & frame["sample_id"].isin(["p0", "p1"])
+    assert gap_above_front(frame[~lost], task="mini-math").n == 8
+
+
+def test_one_prompt_has_no_interval(make):
+    found = gap_above_front(run(make, 0.7, 15, prompts=1), task="mini-math")
+    assert found.value == pytest.approx(0.1)
+    assert np.isnan([found.low, found.high]).all()
+
+
+def test_gap_is_the_same_every_time(samples):
+    assert gap_above_front(samples, task="mini-code") == gap_above_front(samples, task="mini-code")
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        (lambda frame: frame[frame["method"] != "diversed"], "no samples of diversed on mini-math"),
+        (lambda frame: frame[frame["method"] != "static"], "two static weights or more"),
+        (lambda frame: frame.assign(quality=np.nan), "no prompt has a quality"),
+        (lambda frame: pd.concat([frame, frame.assign(pair="b")]), "several values of pair"),
+        (lambda frame: pd.concat([frame, frame.assign(temperature=0.0)]), "of temperature"),
+        (lambda frame: pd.concat([frame, frame.assign(draft_length=7)]), "of draft_length"),
+        (
+            lambda frame: pd.concat([frame, frame[frame["method"] == "diversed"].assign(alpha=1)]),
+            "several settings",
+        ),
+    ],
+)
+def test_ambiguous_samples_are_refused(make, change, complaint):
+    with pytest.raises(UsageError, match=complaint):
+        gap_above_front(change(run(make, 0.7, 15)), task="mini-math")

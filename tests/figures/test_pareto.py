@@ -1,0 +1,171 @@
+import numpy as np
+import pytest
+from matplotlib.colors import to_hex
+from matplotlib.text import Annotation
+
+from specbench.errors import UsageError
+from specbench.figures.pareto import draw
+
+
+def containers(axes):
+    return {container.get_label(): container for container in axes.containers}
+
+
+def dashed(axes):
+    (line,) = [line for line in axes.get_lines() if line.get_linestyle() == "--"]
+    return line.get_xydata()
+
+
+def notes(axes):
+    return [child for child in axes.get_children() if isinstance(child, Annotation)]
+
+
+def test_one_column_per_task_with_titles_and_units(summary):
+    axes = draw(summary()).axes
+    assert [one.get_title() for one in axes] == ["mini-math", "mini-news", "", ""]
+    assert [one.get_xlabel() for one in axes] == [
+        *["Time per sample (s)"] * 2,
+        *["Draft acceptance (%)"] * 2,
+    ]
+    assert [one.get_ylabel() for one in axes] == ["Accuracy (%)", "ROUGE-2 F1 (×100)"] * 2
+
+
+def test_diversed_is_the_red_star_and_others_keep_their_marks(summary):
+    marks = {name: drawn.lines[0] for name, drawn in containers(draw(summary()).axes[0]).items()}
+    assert {name: line.get_marker() for name, line in marks.items()} == {
+        "autoregressive": "o",
+        "sd": "^",
+        "lossy": "s",
+        "speccascade": "D",
+        "static": "h",
+        "diversed": "*",
+    }
+    assert to_hex(marks["diversed"].get_color()) == "#cc3311"
+    assert marks["diversed"].get_zorder() == max(line.get_zorder() for line in marks.values())
+
+
+def test_points_are_where_the_summary_says(summary):
+    axes = draw(summary()).axes
+    by_time, by_acceptance = (containers(one)["sd"].lines[0].get_xydata() for one in axes[::2])
+    acceptance = 1 - (0.3 + 0.1)
+    np.testing.assert_allclose(by_time, [[0.2 - 0.15 * acceptance, 80]])
+    np.testing.assert_allclose(by_acceptance, [[100 * acceptance, 80]])
+
+
+def test_points_have_intervals_both_ways(summary):
+    for axes, width in ((draw(summary()).axes[0], 0.04), (draw(summary()).axes[2], 4)):
+        across, up = containers(axes)["diversed"].lines[2]
+        assert np.ptp(across.get_segments()[0][:, 0]) == pytest.approx(width)
+        assert np.ptp(up.get_segments()[0][:, 1]) == pytest.approx(4)
+
+
+def test_front_is_dashed_and_runs_through_sd_and_all_static_points(summary):
+    line = dashed(draw(summary()).axes[2])
+    np.testing.assert_allclose(line[:, 0], [60, 70, 80, 90, 100])
+    np.testing.assert_allclose(line[:, 1], [80, 67.5, 55, 42.5, 30])
+
+
+def test_front_leaves_out_dominated_static_points(summary):
+    frame = summary(tasks=("mini-math",))
+    bad = (frame["weight"] == 0.5) & (frame["metric"] == "quality")
+    frame.loc[bad, "value"] = 0.05
+    figure = draw(frame)
+    for axes in figure.axes:
+        assert len(dashed(axes)) == 4
+        assert 5 not in dashed(axes)[:, 1]
+
+
+def test_autoregressive_has_no_acceptance_to_show(summary):
+    axes = draw(summary()).axes
+    assert "autoregressive" in containers(axes[0])
+    assert "autoregressive" not in containers(axes[2])
+
+
+def test_weights_are_written_beside_static_points_and_cover_nothing(summary):
+    figure = draw(summary())
+    figure.draw_without_rendering()
+    for axes in figure.axes:
+        written = notes(axes)
+        assert sorted(note.get_text() for note in written) == ["0", "0.25", "0.5", "0.75", "1"]
+        boxes = [note.get_window_extent() for note in written]
+        for i, box in enumerate(boxes):
+            assert not any(box.overlaps(other) for other in boxes[i + 1 :])
+            assert axes.bbox.x0 <= box.x0
+            assert box.x1 <= axes.bbox.x1
+            stars = containers(axes)["diversed"].lines[0].get_xydata()
+            assert not box.contains(*axes.transData.transform(stars[0]))
+
+
+def test_crowded_weights_are_left_out_rather_than_printed_over_each_other(summary):
+    frame = summary(tasks=("mini-math",), half_width=None)
+    frame.loc[frame["method"] == "static", "value"] /= 1e6
+    written = notes(draw(frame).axes[0])
+    assert 1 <= len(written) < 5
+
+
+def test_legend_comes_once_and_names_every_method(summary):
+    figure = draw(summary())
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == [
+        "Autoregressive",
+        "SD",
+        "Lossy SD",
+        "SpecCascade",
+        "Static at w, with front",
+        "DIVERSED",
+    ]
+    assert all(axes.get_legend() is None for axes in figure.axes)
+
+
+@pytest.mark.parametrize("tasks", [1, 2, 3, 4])
+def test_legend_and_panels_stay_on_the_page_and_apart(summary, tasks):
+    figure = draw(summary(tasks=tuple(f"task-{i}" for i in range(tasks))))
+    figure.draw_without_rendering()
+    box = figure.legends[0].get_window_extent()
+    assert box.x0 >= 0
+    assert box.x1 <= figure.bbox.width
+    tight = [axes.get_tightbbox() for axes in figure.axes]
+    assert not any(box.overlaps(one) for one in tight)
+    for i, one in enumerate(tight):
+        assert not any(one.overlaps(other) for other in tight[i + 1 :])
+
+
+def test_pairs_are_drawn_below_one_another(summary):
+    axes = draw(summary(pairs=("mini", "llama"), tasks=("mini-math",))).axes
+    assert [one.get_title() for one in axes] == ["mini-math (mini)", "", "mini-math (llama)", ""]
+
+
+@pytest.mark.parametrize("methods", [("autoregressive", "sd"), ("autoregressive", "diversed")])
+def test_a_run_without_static_points_has_no_front_but_a_figure(summary, methods):
+    axes = draw(summary(methods=methods)).axes[0]
+    assert set(containers(axes)) == set(methods)
+    assert notes(axes) == []
+
+
+def test_a_single_prompt_is_drawn_without_bars(summary):
+    axes = draw(summary(half_width=None)).axes[0]
+    assert len(notes(axes)) == 5
+    assert np.isfinite(axes.get_ylim()).all()
+
+
+def test_a_task_without_quality_is_left_out(summary):
+    frame = summary()
+    frame.loc[(frame["task"] == "mini-news") & (frame["metric"] == "quality"), "value"] = np.nan
+    assert [axes.get_title() for axes in draw(frame).axes] == ["mini-math", ""]
+
+
+def test_nothing_to_draw(summary):
+    frame = summary()
+    with pytest.raises(UsageError, match="Nothing to draw"):
+        draw(frame.iloc[:0])
+    with pytest.raises(UsageError, match="has a quality"):
+        draw(frame[frame["metric"] != "quality"])
+
+
+def test_mixed_settings_are_refused(summary):
+    with pytest.raises(UsageError, match=r"several draft lengths \(3, 5\)"):
+        draw(summary(lengths=(3, 5)))
+    frame = summary()
+    frame.loc[frame["method"] == "sd", "temperature"] = 0.0
+    with pytest.raises(UsageError, match=r"several temperatures \(0, 1\)"):
+        draw(frame)

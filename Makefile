@@ -1,0 +1,44 @@
+# Everything is installed into .venv; nothing outside this folder is touched.
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+# A command of that name may be a stub or lack venv, so each candidate is tried.
+CANDIDATES := $(PYTHON) python3.13 python3.12 python3.11 python3
+SUITABLE := import sys, ensurepip; sys.exit(sys.version_info < (3, 11))
+
+.DEFAULT_GOAL := help
+.PHONY: help run test lint
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "%-6s%s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+run: $(VENV)/.run ## Measure all methods and a weight sweep on the bundled pair, draw the figures
+	$(BIN)/specbench sweep-weights --method all --weights 0,0.25,0.5,0.75,1
+	$(BIN)/specbench plot pareto
+	$(BIN)/specbench plot acceptance-time
+
+test: $(VENV)/.test ## Run the tests
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.test ## Check style and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+$(VENV)/.run: pyproject.toml constraints.txt
+	@for python in $(CANDIDATES); do \
+		"$$python" -c '$(SUITABLE)' 2>/dev/null && break || python=; \
+	done; \
+	if [ -z "$$python" ]; then \
+		echo "error: specbench needs Python 3.11 or newer with venv: install one, or name it with make PYTHON=..." >&2; \
+		exit 2; \
+	fi; \
+	echo "installing into $(VENV) with $$($$python --version); the first time takes a few minutes" >&2; \
+	"$$python" -m venv $(VENV)
+	@$(INSTALL) --editable .
+	@touch $@
+
+$(VENV)/.test: $(VENV)/.run
+	@$(INSTALL) --editable '.[dev]'
+	@touch $@

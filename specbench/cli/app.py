@@ -1,0 +1,104 @@
+"""The ``specbench`` command: its subcommands, and how every failure becomes one line.
+
+Nothing heavy is imported here: ``--help``, ``list`` and a refused request must answer at once.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Annotated, NoReturn
+
+import typer
+
+from specbench import __version__
+from specbench.cli import pairs
+from specbench.cli.list import list_
+from specbench.cli.output import INTERRUPTED, Interrupted
+from specbench.cli.plot import plot
+from specbench.cli.run import run
+from specbench.cli.sweep_weights import sweep_weights
+from specbench.errors import SpecbenchError, UsageError
+
+DEBUG = "--debug"
+
+app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_show_locals=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Example: [bold]specbench run --method sd,diversed --task mini-math[/bold], "
+    "then [bold]specbench plot pareto[/bold]",
+)
+app.command(epilog="Example: [bold]specbench run -m sd,static --weight 0.7 -t mini-math[/bold]")(
+    run
+)
+app.command(epilog="Example: [bold]specbench sweep-weights --draft-length 3,5,7[/bold]")(
+    sweep_weights
+)
+app.command(epilog="Example: [bold]specbench plot pareto results/reference[/bold]")(plot)
+app.command("list", epilog="Example: [bold]specbench list methods[/bold]")(list_)
+app.add_typer(pairs.app, name="pairs")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"specbench {__version__}")
+        raise typer.Exit()
+
+
+@app.callback()
+def specbench(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Print the version.", callback=_print_version, is_eager=True
+        ),
+    ] = False,
+    debug: Annotated[
+        bool, typer.Option(DEBUG, help="Show the traceback of an error instead of one line.")
+    ] = False,
+) -> None:
+    """Measure speculative decoding: quality, acceptance and speed of methods, on one engine."""
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Entry point of the ``specbench`` command: run it and exit.
+
+    Exit codes: 0 all went well, 1 the run failed, 2 the request was wrong, 130 interrupted.
+
+    Args:
+        arguments: The command line; that of the process by default.
+    """
+    arguments = sys.argv[1:] if arguments is None else arguments
+    try:
+        code = app(arguments, prog_name="specbench", standalone_mode=False) or 0
+        if code == INTERRUPTED:
+            _say("interrupted")
+    except typer.TyperException as error:
+        # Without arguments the help has been printed by now and no message is left.
+        _say(error.format_message())
+        code = error.exit_code
+    except Exception as error:
+        if DEBUG in arguments:
+            raise
+        _say(_describe(error))
+        code = _exit_code(error)
+    sys.exit(code)
+
+
+def _exit_code(error: Exception) -> int:
+    if isinstance(error, Interrupted):
+        return INTERRUPTED
+    return 2 if isinstance(error, UsageError) else 1
+
+
+def _describe(error: Exception) -> str:
+    if isinstance(error, SpecbenchError):
+        return str(error)
+    return f"{type(error).__name__}: {error} (where: specbench {DEBUG} ...)"
+
+
+def _say(message: str) -> None:
+    if message:
+        print("error:", " ".join(message.split()), file=sys.stderr)

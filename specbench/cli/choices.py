@@ -1,0 +1,106 @@
+"""From what the user typed to methods, pairs, tasks and numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeVar
+
+from specbench.cli.options import ALL, DEFAULT_PAIR, REFERENCE_METRICS
+from specbench.errors import UsageError
+from specbench.methods.registry import METHODS
+from specbench.pairs.registry import PairSpec, custom_pair, get_pair
+from specbench.tasks.prompts import prompts_task
+from specbench.tasks.task import Task, load_task, task_names
+
+DEFAULT_REFERENCE_METRIC = "rouge2"
+
+Number = TypeVar("Number", int, float)
+
+
+def choose_methods(
+    typed: Sequence[str] | None, default: Iterable[str] = METHODS
+) -> tuple[list[str], set[str]]:
+    """Return the methods to run, and those of them the user did not ask for by name.
+
+    Args:
+        typed: Values of --method.
+        default: The methods where none was typed.
+    """
+    names = _split("--method", typed or [])
+    chosen = _with_all(names, METHODS) if names else list(default)
+    return chosen, set(chosen) - set(names)
+
+
+def choose_pair(name: str | None, target: str | None, draft: str | None) -> PairSpec:
+    """Return the pair of that name, or the one of two models the user names.
+
+    Raises:
+        UsageError: An unknown pair, both ways at once, or one model without the other.
+    """
+    if target is None and draft is None:
+        return get_pair(name or DEFAULT_PAIR)
+    if name is not None:
+        raise UsageError("--pair and --target/--draft name the models twice: give one of the two")
+    if target is None or draft is None:
+        missing = "--target" if target is None else "--draft"
+        raise UsageError(f"{missing} is missing: --target and --draft go together")
+    return custom_pair(target, draft)
+
+
+def choose_tasks(
+    typed: Sequence[str] | None, prompts: Path | None, metric: str | None
+) -> list[Task]:
+    """Return the tasks of those names, or the one made of a prompt file.
+
+    Raises:
+        UsageError: An unknown task or metric, an unusable prompt file, or both ways at once.
+    """
+    names = _split("--task", typed or [])
+    if prompts is None:
+        if metric is not None:
+            raise UsageError("--metric belongs to --prompts: a task has a metric of its own")
+        return [load_task(name) for name in _with_all(names or [ALL], task_names())]
+    if names:
+        raise UsageError("--prompts takes the place of --task: give one of the two")
+    return [_with_metric(prompts_task(prompts), metric)]
+
+
+def parse_numbers(option: str, text: str, kind: Callable[[str], Number]) -> list[Number]:
+    """Return the numbers of a comma list, each once, in their order.
+
+    Raises:
+        UsageError: Something between the commas is no number, or nothing is there.
+    """
+    try:
+        return list(dict.fromkeys(kind(part) for part in _split(option, [text])))
+    except ValueError as error:
+        what = "whole numbers" if kind is int else "numbers"
+        raise UsageError(f"{option} cannot be {text!r}: give {what} with commas between") from error
+
+
+def _with_metric(task: Task, metric: str | None) -> Task:
+    scored = any(row.reference for row in task.rows)
+    if metric is None:
+        return replace(task, metric=DEFAULT_REFERENCE_METRIC if scored else None)
+    if metric not in REFERENCE_METRICS:
+        raise UsageError(f"unknown --metric {metric!r}: give one of {', '.join(REFERENCE_METRICS)}")
+    if not scored:
+        raise UsageError(f"{task.path} has no `reference` column, which --metric {metric} needs")
+    return replace(task, metric=metric)
+
+
+def _split(option: str, values: Sequence[str]) -> list[str]:
+    parts = [part.strip() for value in values for part in value.split(",")]
+    names = list(dict.fromkeys(filter(None, parts)))
+    # An unset variable in a script must not silently mean everything.
+    if values and not names:
+        raise UsageError(f"{option} is empty: give at least one value or leave the option out")
+    return names
+
+
+def _with_all(names: Iterable[str], known: Iterable[str]) -> list[str]:
+    """Put every known name in the place of ``all``."""
+    expanded = (inner for name in names for inner in (known if name == ALL else (name,)))
+    return list(dict.fromkeys(expanded))

@@ -1,0 +1,66 @@
+"""What every measuring command does with its plan: run it, show the table, say where files are."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from specbench.cli.output import Interrupted, note
+from specbench.errors import RunError
+from specbench.experiment.plan import DEFAULT_LIMIT, Plan
+
+if TYPE_CHECKING:
+    from specbench.experiment.store import Store
+
+
+def measure(
+    plan: Plan, label: str, *, limit: int | None, output: Path | None, progress: bool
+) -> None:
+    """Carry out a plan and print its table.
+
+    Args:
+        plan: What to measure.
+        label: The command, for the folder's name.
+        limit: The limit the user asked for.
+        output: The folder the user asked for.
+        progress: Show a progress bar where stderr is a terminal.
+
+    Raises:
+        RunError: Samples failed; everything else is on disk and in the table.
+        Interrupted: The user stopped the run; the message says what was kept.
+    """
+    for text in plan.notes:
+        note(text)
+    if limit is not None and limit < DEFAULT_LIMIT:
+        note(f"--limit {limit} is for testing: intervals over so few examples say little")
+
+    # Everything that can be refused has been by now; only here do the models' libraries load.
+    from specbench.experiment.execute import execute
+    from specbench.experiment.progress import progress_bar, quiet_libraries
+    from specbench.experiment.store import Store
+
+    store = Store.create(output, f"{label}-{plan.pair.name}", plan.describe())
+    quiet_libraries(downloads=progress and sys.stderr.isatty())
+    try:
+        with store, progress_bar(len(plan), progress) as report:
+            execute(plan, store, report)
+    except KeyboardInterrupt as error:
+        kept = f"{store.done} of {len(plan)} samples are in {store.folder}" if store.done else ""
+        raise Interrupted(f"interrupted: {kept or 'no sample was finished'}") from error
+    _show(store)
+
+
+def _show(store: Store) -> None:
+    from specbench.cli.tables import print_run
+    from specbench.experiment.store import TABLE, failures
+
+    if (store.folder / TABLE).is_file():
+        print_run(store.folder)
+    print(f"results: {store.folder}")
+    if store.failed:
+        first = next(failures(store.folder))
+        raise RunError(
+            f"{store.failed} of {store.done} samples failed, the first with: {first}; "
+            f"each is in {store.folder}/samples.jsonl with its status"
+        )

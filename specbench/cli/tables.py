@@ -1,0 +1,59 @@
+"""The table of a run, read from its summary on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from specbench.analysis.frames import read_summary
+from specbench.analysis.summary import wide
+from specbench.cli.output import console
+from specbench.experiment.progress import method_label
+from specbench.metrics import METRICS
+
+
+def print_run(folder: Path) -> None:
+    """Print one table per task: a row per cell, in the order in which the cells ran.
+
+    Raises:
+        UsageError: The folder holds no readable summary.
+    """
+    cells: list[Any] = wide(read_summary(folder)).to_dict("records")
+    for task in dict.fromkeys(cell["task"] for cell in cells):
+        console().print(_task_table(task, [cell for cell in cells if cell["task"] == task]))
+
+
+def _task_table(task: str, cells: list[dict[str, Any]]) -> Table:
+    metric = METRICS.get(cells[0]["quality_metric"])
+    table = Table(title=f"{task} on {cells[0]['pair']}", title_justify="left")
+    table.add_column("method")
+    headers = ["N", "accepted", "tokens/round", "tokens/s", "speed-up"]
+    if metric:
+        headers.insert(1, f"{metric.unit} [95 %]")
+    for header in headers:
+        table.add_column(header, justify="right", no_wrap=True)
+    for cell in cells:
+        values = [
+            str(cell["draft_length"] or ""),
+            _number(cell, "draft_acceptance_rate", ".1%"),
+            _number(cell, "acceptance_length", ".2f"),
+            _number(cell, "tokens_per_second", ".0f"),
+            _number(cell, "speedup", ".2f"),
+        ]
+        if metric:
+            values.insert(1, _with_interval(cell, "quality", metric.scale))
+        table.add_row(method_label(cell), *values)
+    return table
+
+
+def _number(cell: Mapping[str, Any], name: str, form: str) -> str:
+    value = cell[name]
+    return "" if value != value else f"{value:{form}}"
+
+
+def _with_interval(cell: Mapping[str, Any], name: str, scale: float) -> str:
+    value, low, high = (scale * cell[name + end] for end in ("", "_low", "_high"))
+    return "" if value != value else f"{value:.1f} [{low:.1f}, {high:.1f}]"

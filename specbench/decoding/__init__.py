@@ -1,0 +1,1 @@
+"""The decoding loop, the draws it makes and the record it leaves."""

@@ -1,0 +1,101 @@
+"""From logits to processed distributions and from uniform numbers to tokens.
+
+All randomness of a sample is one table of uniform numbers from a counter-based generator whose
+key is (seed, sample): a text depends neither on which other samples ran nor on their order.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How logits become the distribution that is sampled from.
+
+    Attributes:
+        temperature: 0 for greedy decoding.
+        top_k: Keep the k most likely tokens; None keeps all.
+        top_p: Keep the smallest set of tokens with at least this mass; None keeps all.
+    """
+
+    temperature: float = 1.0
+    top_k: int | None = None
+    top_p: float | None = None
+
+    @property
+    def greedy(self) -> bool:
+        """True at temperature 0."""
+        return self.temperature == 0
+
+    def distributions(self, logits: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the processed distribution and the plain softmax, both float32.
+
+        Args:
+            logits: ``[K, V]``.
+
+        Returns:
+            ``(processed, plain)``, each ``[K, V]``: temperature, then top-k, then top-p; one-hot at
+            temperature 0. The same tensor twice where no processing is asked for.
+        """
+        plain = logits.softmax(-1)
+        if self.greedy:
+            best = logits.argmax(-1, keepdim=True)
+            return torch.zeros_like(plain).scatter_(-1, best, 1.0), plain
+        if self.temperature == 1 and self.top_k is None and self.top_p is None:
+            return plain, plain
+        scaled = logits / self.temperature
+        if self.top_k is not None and self.top_k < logits.shape[-1]:
+            kept = scaled.topk(self.top_k, -1)
+            scaled = torch.full_like(scaled, -torch.inf).scatter(-1, kept.indices, kept.values)
+        processed = scaled.softmax(-1)
+        if self.top_p is not None and self.top_p < 1:
+            processed = _nucleus(processed, self.top_p)
+        return processed, plain
+
+
+def _nucleus(distribution: Tensor, mass: float) -> Tensor:
+    """Keep the most likely tokens up to and including the one that reaches ``mass``."""
+    ordered, tokens = distribution.sort(-1, descending=True)
+    before = ordered.cumsum(-1) - ordered
+    ordered = torch.where(before < mass, ordered, 0.0)
+    kept = torch.zeros_like(distribution).scatter(-1, tokens, ordered)
+    return kept / kept.sum(-1, keepdim=True)
+
+
+def draw(distribution: Tensor, uniform: Tensor) -> Tensor:
+    """Draw one token by inverting the cumulative distribution.
+
+    Args:
+        distribution: ``[V]``, not necessarily normalised. A token without mass is never drawn.
+        uniform: Scalar in [0, 1), float64.
+
+    Returns:
+        The token as a tensor ``[1]``.
+    """
+    cumulative = distribution.cumsum(-1, dtype=torch.float64)
+    return torch.searchsorted(cumulative, uniform * cumulative[-1:], right=True)
+
+
+def uniforms(seed: int, sample: str, rounds: int, draft_length: int) -> Tensor:
+    """Return every uniform number that decoding one sample may use.
+
+    Args:
+        seed: Seed of the run.
+        sample: Identity of the sample (task, example, repeat).
+        rounds: Most rounds the sample can take.
+        draft_length: Drafted tokens per round, N.
+
+    Returns:
+        Float64 ``[rounds, 2 N + 1]``: per round N draws of drafts, N of acceptance and one of the
+        token that ends the round. Philox with the key (seed, hash of the sample).
+    """
+    digest = hashlib.blake2b(sample.encode(), digest_size=8).digest()
+    key = np.array([seed % 2**64, int.from_bytes(digest, "little")], dtype=np.uint64)
+    generator = np.random.Generator(np.random.Philox(key=key))
+    return torch.from_numpy(generator.random((rounds, 2 * draft_length + 1)))

@@ -1,0 +1,1 @@
+"""Transformers models behind a small runner: load, forward a few tokens, rewind."""

@@ -1,0 +1,54 @@
+"""A key-value cache that is allocated once and rewound by moving its position."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import PretrainedConfig
+from transformers.cache_utils import Cache
+
+
+class RewindableCache(Cache):
+    """Keys and values of every layer in full-length buffers; stale slots are overwritten.
+
+    Sliding-window layers get full-length buffers as well, because a wrapped window could not be
+    rewound; the attention mask does the window.
+
+    Args:
+        config: Text configuration of the model.
+        capacity: Positions to allocate.
+        device: Where the buffers live.
+        dtype: Their floating point type.
+
+    Attributes:
+        position: Number of tokens the cache holds; the next write goes there.
+    """
+
+    def __init__(
+        self, config: PretrainedConfig, capacity: int, device: torch.device, dtype: torch.dtype
+    ) -> None:
+        super().__init__(layers=[])
+        heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+        width = getattr(config, "head_dim", None)
+        width = width or config.hidden_size // config.num_attention_heads
+        shape = (config.num_hidden_layers, 1, heads, capacity, width)
+        self.keys = torch.zeros(shape, device=device, dtype=dtype).unbind()
+        self.values = torch.zeros(shape, device=device, dtype=dtype).unbind()
+        self.capacity = capacity
+        self.position = 0
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor]:
+        """Write the states ``[1, heads, k, width]`` at the position; return all up to there."""
+        end = self.position + key_states.shape[-2]
+        keys, values = self.keys[layer_idx], self.values[layer_idx]
+        keys[:, :, self.position : end] = key_states
+        values[:, :, self.position : end] = value_states
+        return keys[:, :, :end], values[:, :, :end]
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        """Return the number of tokens held."""
+        return self.position

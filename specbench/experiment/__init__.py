@@ -1,0 +1,1 @@
+"""An experiment: its plan, its execution and its results on disk."""

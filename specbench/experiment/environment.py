@@ -1,0 +1,110 @@
+"""Where a run took place: versions, hardware, threads, git state and command line.
+
+What cannot be found out is recorded as "unknown"; describing a run never makes it fail.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from specbench import __version__
+
+UNKNOWN = "unknown"
+PACKAGES = ("torch", "transformers", "tokenizers", "datasets", "numpy", "pandas", "rouge-score")
+# What changes speed or results without appearing on the command line.
+VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "HF_HUB_OFFLINE")
+_PACKAGE = Path(__file__).resolve().parents[1]
+
+
+def describe_environment() -> dict[str, Any]:
+    """Return what is worth knowing about this process and machine, ready for JSON."""
+    return {
+        "specbench": __version__,
+        "started": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
+        "command": ["specbench", *sys.argv[1:]],
+        "git": git_state(_PACKAGE),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "packages": {name: _version(name) for name in PACKAGES},
+        "cpu": {"model": cpu_model(), "logical_cores": os.cpu_count() or UNKNOWN},
+        "variables": {name: os.environ[name] for name in VARIABLES if name in os.environ},
+        "torch": _torch_state(),
+    }
+
+
+def cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+    """Return the processor's name as the operating system knows it."""
+    try:
+        for line in cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines():
+            key, _, value = line.partition(":")
+            if key.strip() == "model name" and value.strip():
+                return value.strip()
+    except OSError:
+        pass
+    return _output("sysctl", "-n", "machdep.cpu.brand_string") or platform.processor() or UNKNOWN
+
+
+def git_state(folder: Path) -> dict[str, Any]:
+    """Return the commit of the code in ``folder`` and whether the code differs from it.
+
+    A folder that git does not track, such as an installed package inside some other repository,
+    has an unknown state.
+    """
+
+    def git(*arguments: str) -> str | None:
+        return _output("git", "-C", str(folder), *arguments)
+
+    if not git("ls-files", "__init__.py"):
+        return {"commit": UNKNOWN, "dirty": UNKNOWN}
+    changes = git("status", "--porcelain", "--", ".", "../tasks")
+    return {
+        "commit": git("rev-parse", "HEAD") or UNKNOWN,
+        "dirty": UNKNOWN if changes is None else bool(changes),
+    }
+
+
+def _torch_state() -> Mapping[str, Any]:
+    """Threads and accelerators; torch is loaded by the time a run is described."""
+    import torch
+
+    state: dict[str, Any] = {
+        "threads": torch.get_num_threads(),
+        "interop_threads": torch.get_num_interop_threads(),
+    }
+    if torch.cuda.is_available():
+        state["cuda"] = torch.version.cuda
+        state["cudnn"] = torch.backends.cudnn.version()
+        state["gpus"] = [
+            {"name": gpu.name, "memory_bytes": gpu.total_memory}
+            for gpu in map(torch.cuda.get_device_properties, range(torch.cuda.device_count()))
+        ]
+        state["driver"] = (
+            _output("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader") or UNKNOWN
+        )
+    return state
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return UNKNOWN
+
+
+def _output(*command: str) -> str | None:
+    """Return what a command prints, or None where it fails or is not there."""
+    try:
+        result = subprocess.run(
+            command, capture_output=True, text=True, timeout=10, stdin=subprocess.DEVNULL
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return None if result.returncode else result.stdout.strip()

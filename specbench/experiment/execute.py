@@ -1,0 +1,195 @@
+"""Carrying out a plan: load the pair, decode every sample, score it and record it at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache, partial
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from transformers import PreTrainedTokenizerBase
+
+from specbench.analysis.frames import PARAMETERS
+from specbench.decoding.loop import decode
+from specbench.decoding.records import Generation
+from specbench.decoding.sampling import Sampling
+from specbench.engine.heads import fingerprints, load_head
+from specbench.engine.loading import LoadedPair, load_pair
+from specbench.errors import SpecbenchError
+from specbench.experiment.environment import describe_environment
+from specbench.experiment.plan import Cell, Plan, Settings, Step
+from specbench.experiment.progress import Report
+from specbench.experiment.store import ERROR, OK, UNSCORED, Store
+from specbench.methods.registry import get_method
+from specbench.metrics import get_metric, score
+
+Verifiers = Mapping[Cell, Callable[..., Any] | None]
+
+
+def execute(plan: Plan, store: Store, report: Report) -> None:
+    """Decode every step of a plan and record each sample as soon as it is there.
+
+    A sample that raises is recorded with status ``error`` and the run goes on; where only the
+    metric raises, the generation is kept with status ``unscored``.
+
+    Args:
+        plan: What to do.
+        store: Where the samples go.
+        report: Called with each record.
+
+    Raises:
+        SpecbenchError: The pair or a head cannot be loaded, or the disk cannot be written.
+    """
+    pair = load_pair(plan.pair, plan.settings.device, plan.dtype)
+    verifiers = _verifiers(plan, pair)
+    store.write_environment({**describe_environment(), "models": _describe_models(pair)})
+    warm: set[tuple[str, str, int]] = set()
+    for step in plan.steps():
+        record = {"run_id": store.folder.name, "pair": plan.pair.name}
+        record |= _identity(step, plan.settings)
+        group = (step.plan.task.name, step.cell.method, step.cell.draft_length)
+        try:
+            if group not in warm:
+                # Caches are sized and kernels made ready by a first decode, which is not counted.
+                _decode(step, pair, verifiers, plan.settings)
+                warm.add(group)
+            generation = _decode(step, pair, verifiers, plan.settings)
+        except Exception as error:
+            record |= {"status": ERROR, "error": _message(error)}
+        else:
+            record |= measurements(generation) | _scored(step, generation.text)
+        store.append(record)
+        report(record)
+
+
+def measurements(generation: Generation) -> dict[str, Any]:
+    """Return what a generation adds to a sample's record.
+
+    These are columns of ``samples.csv``, None where a figure does not apply, and for
+    ``samples.jsonl`` the text, the tokens and the counts of every round.
+    """
+    rounds = generation.rounds
+    proposed = sum(r.proposed for r in rounds)
+    accepted = sum(r.accepted for r in rounds)
+    emitted = sum(r.emitted for r in rounds)
+    seconds = generation.prefill_seconds + generation.decode_seconds
+    return {
+        "prompt_tokens": generation.prompt_tokens,
+        "output_tokens": generation.output_tokens,
+        "rounds": len(rounds),
+        "proposed": proposed,
+        "accepted": accepted if proposed else None,
+        "draft_acceptance_rate": accepted / proposed if proposed else None,
+        "acceptance_length": emitted / len(rounds) if proposed else None,
+        "expected_acceptance": _mean([value for r in rounds for value in r.expected]),
+        "mean_weight": _mean([value for r in rounds for value in r.weights]),
+        "prefill_seconds": generation.prefill_seconds,
+        "decode_seconds": generation.decode_seconds,
+        "tokens_per_second": generation.output_tokens / seconds if seconds else None,
+        "stopped_by": generation.stopped_by,
+        "text": generation.text,
+        "token_ids": generation.token_ids,
+        "per_round": {
+            "proposed": [r.proposed for r in rounds],
+            "accepted": [r.accepted for r in rounds],
+            "emitted": [r.emitted for r in rounds],
+            "expected": [_rounded(r.expected) for r in rounds],
+            "weights": [_rounded(r.weights) for r in rounds],
+        },
+    }
+
+
+def encode(tokenizer: PreTrainedTokenizerBase, prompt: str) -> list[int]:
+    """Tokenise a prompt, as one user message where the model has a chat template.
+
+    The template's own tokens are taken as they are, so that no start token is doubled.
+    """
+    if tokenizer.chat_template is None:
+        return list(tokenizer(prompt)["input_ids"])
+    message = [{"role": "user", "content": prompt}]
+    return list(
+        tokenizer.apply_chat_template(
+            message,
+            add_generation_prompt=True,
+            return_dict=False,
+            enable_thinking=False,  # Qwen3's template: answer at once; other templates ignore it
+        )
+    )
+
+
+def _identity(step: Step, settings: Settings) -> dict[str, Any]:
+    """What was decoded, in the columns of ``samples.csv``."""
+    parameters = dict(step.cell.parameters)
+    return {
+        "task": step.plan.task.name,
+        "method": step.cell.method,
+        **{name: parameters.get(name) for name in PARAMETERS},
+        "temperature": settings.temperature,
+        "draft_length": step.cell.draft_length,
+        "seed": settings.seed,
+        "repeat": step.repeat,
+        "sample_id": step.example.id,
+        "quality_metric": step.plan.task.metric,
+    }
+
+
+def _decode(step: Step, pair: LoadedPair, verifiers: Verifiers, settings: Settings) -> Generation:
+    return decode(
+        pair,
+        verifiers[step.cell],
+        encode(pair.tokenizer, step.example.prompt),
+        sampling=Sampling(settings.temperature, settings.top_k, settings.top_p),
+        draft_length=step.cell.draft_length,
+        max_new_tokens=step.plan.max_new_tokens,
+        seed=settings.seed,
+        sample_key=step.sample_key,
+        stop=step.plan.task.stop,
+    )
+
+
+def _scored(step: Step, text: str) -> dict[str, Any]:
+    metric = step.plan.task.metric
+    if metric is None or not getattr(step.example, get_metric(metric).needs):
+        return {"quality": None, "status": OK}
+    try:
+        return {"quality": score(metric, text, step.example), "status": OK}
+    except Exception as error:
+        return {"quality": None, "status": UNSCORED, "error": _message(error)}
+
+
+def _verifiers(plan: Plan, pair: LoadedPair) -> Verifiers:
+    """Every cell's rule with its parameters bound; all heads are loaded before anything runs."""
+
+    @cache
+    def head(folder: Path) -> Any:
+        return load_head(folder, pair)
+
+    def verifier(cell: Cell) -> Callable[..., Any] | None:
+        rule = get_method(cell.method).load()
+        if rule is None:
+            return None
+        parameters = dict(cell.parameters)
+        if "head" in parameters:
+            parameters["head"] = head(parameters["head"])
+        return partial(rule, **parameters)
+
+    return {cell: verifier(cell) for task in plan.tasks for cell in task.cells}
+
+
+def _describe_models(pair: LoadedPair) -> dict[str, str]:
+    """Where and how the models run, and a fingerprint of their weights."""
+    dtype = str(pair.target.model.dtype).removeprefix("torch.")
+    return {"device": str(pair.target.device), "dtype": dtype, **fingerprints(pair)}
+
+
+def _message(error: Exception) -> str:
+    return str(error) if isinstance(error, SpecbenchError) else f"{type(error).__name__}: {error}"
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return fmean(values) if values else None
+
+
+def _rounded(values: Iterable[float]) -> list[float]:
+    return [round(value, 4) for value in values]

@@ -1,0 +1,1 @@
+"""Model pairs: which target and draft belong together, and where their heads lie."""

@@ -1,0 +1,1 @@
+"""Training: the bundled models and the DIVERSED heads."""

@@ -1,0 +1,90 @@
+"""An engine without models: decodes at once, and fails or stops where a test asks it to."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from specbench.decoding.records import Generation, RoundRecord
+
+
+def generation(**changes: Any) -> Generation:
+    """A sample of two rounds with five drafts each, unless told otherwise."""
+    values: dict[str, Any] = {
+        "token_ids": [5, 6, 7],
+        "text": "so #### 7",
+        "prompt_tokens": 4,
+        "output_tokens": 8,
+        "stopped_by": "eos",
+        "prefill_seconds": 0.5,
+        "decode_seconds": 1.5,
+        "rounds": [
+            RoundRecord(5, 5, 6, (1.0, 0.9, 0.8, 0.7, 0.6), (0.5,) * 5),
+            RoundRecord(5, 1, 2, (0.4, 0.2), (0.25, 0.25)),
+        ],
+    }
+    return Generation(**(values | changes))
+
+
+class FakeTokenizer:
+    """One token per prompt: its length."""
+
+    chat_template: str | None = None
+
+    def __call__(self, prompt: str) -> dict[str, list[int]]:
+        return {"input_ids": [len(prompt)]}
+
+
+class FakeEngine:
+    """Stands for the loader, the models and the decoding loop, and keeps what it is asked.
+
+    Attributes:
+        calls: What ``decode`` was called with, warm-ups included.
+        heads: Folders of the heads loaded.
+        failing: Raised in the place of the n-th call of ``decode``, from 0.
+    """
+
+    def __init__(self) -> None:
+        self.calls: list[dict[str, Any]] = []
+        self.heads: list[Path] = []
+        self.failing: dict[int, BaseException] = {}
+        self.tokenizer = FakeTokenizer()
+        self.target = SimpleNamespace(device="cpu", model=SimpleNamespace(dtype="torch.float32"))
+
+    def load_pair(self, spec: Any, device: str, dtype: str) -> "FakeEngine":
+        self.loaded = (spec.name, device, dtype)
+        return self
+
+    def fingerprints(self, pair: Any) -> dict[str, str]:
+        return {"target": "t0", "draft": "d0"}
+
+    def load_head(self, folder: Path, pair: Any) -> Callable[..., Any]:
+        self.heads.append(folder)
+        return lambda h_p, h_q: h_p
+
+    def decode(self, pair: Any, verify: Any, prompt_ids: list[int], **arguments: Any) -> Generation:
+        self.calls.append({"verify": verify, "prompt_ids": prompt_ids, **arguments})
+        number = len(self.calls) - 1
+        if number in self.failing:
+            raise self.failing[number]
+        if arguments["draft_length"] == 0:
+            return generation(rounds=[RoundRecord(0, 0, 1)] * 8)
+        return generation()
+
+
+@pytest.fixture
+def make_generation() -> Callable[..., Generation]:
+    return generation
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeEngine]:
+    """Put a fake engine in the place of the real one."""
+    from specbench.experiment import execute
+
+    fake = FakeEngine()
+    for name in ("load_pair", "load_head", "fingerprints", "decode"):
+        monkeypatch.setattr(execute, name, getattr(fake, name))
+    yield fake

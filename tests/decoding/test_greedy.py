@@ -1,0 +1,102 @@
+"""In float32 and at temperature 0 the target decides every token, whoever drafts."""
+
+from functools import cache
+
+import pytest
+import torch
+
+from specbench.decoding.records import RoundRecord
+from specbench.engine.loading import LoadedPair
+from specbench.methods.rules import sd
+
+from ..engine.tiny import FAMILIES, random_prompt, tiny_pair
+from .helpers import GREEDY, run, with_eos
+
+LIMIT = 16
+# Shorter and longer than Gemma's window of 8.
+PROMPTS = [random_prompt(length) for length in (1, 2, 5, 9, 14, 23)]
+DRAFT_LENGTHS = range(1, 9)
+
+
+def generate(pair: LoadedPair, prompt: list[int], limit: int) -> list[int]:
+    """What Transformers' own greedy loop emits, the end token included."""
+    inputs = torch.tensor([prompt])
+    output = pair.target.model.generate(
+        inputs,
+        attention_mask=torch.ones_like(inputs),  # without it, pad tokens would be masked
+        do_sample=False,
+        max_new_tokens=limit,
+        eos_token_id=list(pair.eos_ids) or None,
+        pad_token_id=0,
+    )
+    tokens: list[int] = output[0, len(prompt) :].tolist()
+    return tokens
+
+
+@cache
+def reference(family: str, index: int) -> list[int]:
+    return generate(tiny_pair(family), PROMPTS[index], LIMIT)
+
+
+def end_token(tokens: list[int]) -> int:
+    """The token that first occurs last: an end that lies well inside the output."""
+    return max(set(tokens), key=tokens.index)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("index", range(len(PROMPTS)))
+def test_autoregressive_equals_generate(family: str, index: int) -> None:
+    pair, prompt = tiny_pair(family), PROMPTS[index]
+    expected = reference(family, index)
+    assert run(pair, prompt, sampling=GREEDY, max_new_tokens=LIMIT).token_ids == expected
+
+    ending = with_eos(pair, end_token(expected))
+    tokens = generate(ending, prompt, LIMIT)
+    ended = run(ending, prompt, sampling=GREEDY, max_new_tokens=LIMIT)
+    assert ended.stopped_by == "eos"
+    assert [*ended.token_ids, end_token(expected)] == tokens == expected[: len(tokens)]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("n", DRAFT_LENGTHS)
+def test_sd_equals_autoregressive(family: str, n: int) -> None:
+    pair = tiny_pair(family)
+    for index, prompt in enumerate(PROMPTS):
+        expected = reference(family, index)
+        limit = LIMIT - index  # the limit cuts blocks at different places
+        output = run(pair, prompt, sd, sampling=GREEDY, draft_length=n, max_new_tokens=limit)
+        assert output.token_ids == expected[:limit]
+        assert output.stopped_by == "length"
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("n", DRAFT_LENGTHS)
+def test_sd_stops_where_autoregressive_does(family: str, n: int) -> None:
+    for index, prompt in enumerate(PROMPTS):
+        expected = reference(family, index)
+        ending = with_eos(tiny_pair(family), end_token(expected))
+        output = run(ending, prompt, sd, sampling=GREEDY, draft_length=n, max_new_tokens=LIMIT)
+        assert output.token_ids == expected[: expected.index(end_token(expected))]
+        assert output.stopped_by == "eos"
+
+
+def ends_inside(last: RoundRecord, n: int) -> bool:
+    return last.emitted == last.accepted == last.proposed < n
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_cases_above_end_inside_accepted_blocks(family: str) -> None:
+    pair = tiny_pair(family)
+    cut = ended = 0
+    for index, prompt in enumerate(PROMPTS):
+        ending = with_eos(pair, end_token(reference(family, index)))
+        cut += ends_inside(run(pair, prompt, sd, sampling=GREEDY).rounds[-1], 5)
+        ended += ends_inside(run(ending, prompt, sd, sampling=GREEDY).rounds[-1], 5)
+    assert cut and ended
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_draft_is_neither_always_right_nor_always_wrong(family: str) -> None:
+    outputs = [run(tiny_pair(family), prompt, sd, sampling=GREEDY) for prompt in PROMPTS]
+    counts = {record.accepted for output in outputs for record in output.rounds}
+    assert {0, 1, 5} <= counts

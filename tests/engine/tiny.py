@@ -1,0 +1,113 @@
+"""Tiny random models of three families, and pairs of them that agree on most tokens."""
+
+import string
+from collections.abc import Iterable, Sequence
+from copy import deepcopy
+from functools import cache
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from torch import Tensor
+from transformers import (
+    AutoModelForCausalLM,
+    Gemma3TextConfig,
+    LlamaConfig,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+    Qwen3Config,
+)
+
+from specbench.engine.loading import LoadedPair
+from specbench.engine.runner import Runner
+
+CHARACTERS = string.ascii_letters + string.digits + " ."
+VOCABULARY = len(CHARACTERS)
+WINDOW = 8
+
+# Large weights make the largest logit stand out, so that rounding cannot decide an argmax.
+SIZES: dict[str, Any] = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "initializer_range": 0.4,
+    "tie_word_embeddings": False,
+    "bos_token_id": None,
+    "eos_token_id": None,
+    "pad_token_id": None,
+}
+
+
+def config(family: str, **changes: Any) -> PreTrainedConfig:
+    """The configuration of a tiny model."""
+    sizes = SIZES | changes
+    if family == "gemma3":
+        kinds = ["sliding_attention", "full_attention"]
+        return Gemma3TextConfig(
+            **sizes, sliding_window=WINDOW, layer_types=kinds, query_pre_attn_scalar=8
+        )
+    return {"llama": LlamaConfig, "qwen3": Qwen3Config}[family](**sizes)
+
+
+FAMILIES = ("llama", "qwen3", "gemma3")
+
+
+def build(settings: PreTrainedConfig, seed: int = 0) -> PreTrainedModel:
+    """A random model, always the same one."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model = AutoModelForCausalLM.from_config(settings, attn_implementation="sdpa")
+    return model.eval()
+
+
+def blurred(model: PreTrainedModel, noise: float, seed: int = 1) -> PreTrainedModel:
+    """The model with noise on its weights: a draft that is right most of the time."""
+    generator = torch.Generator().manual_seed(seed)
+    draft = deepcopy(model)
+    with torch.no_grad():
+        for weights in draft.parameters():
+            if weights.ndim > 1:
+                weights += noise * torch.randn(weights.shape, generator=generator)
+    return draft
+
+
+@cache
+def tokenizer() -> PreTrainedTokenizerFast:
+    """One token for each of the characters."""
+    inner = Tokenizer(models.WordLevel({c: i for i, c in enumerate(CHARACTERS)}, unk_token="."))
+    inner.pre_tokenizer = pre_tokenizers.Split("", "isolated")
+    inner.decoder = decoders.Fuse()
+    return PreTrainedTokenizerFast(tokenizer_object=inner, clean_up_tokenization_spaces=False)
+
+
+def pair_of(
+    target: PreTrainedModel, draft: PreTrainedModel, eos: Iterable[int] = ()
+) -> LoadedPair:
+    """Both models, loaded."""
+    runners = (Runner(model, model.config.vocab_size) for model in (target, draft))
+    return LoadedPair("tiny", *runners, tokenizer(), frozenset(eos))
+
+
+@cache
+def tiny_pair(family: str) -> LoadedPair:
+    """A target and a draft that agrees with it on many tokens."""
+    target = build(config(family))
+    return pair_of(target, blurred(target, noise=0.01))
+
+
+def random_prompt(length: int, vocabulary: int = VOCABULARY) -> list[int]:
+    """Tokens that depend on the length alone."""
+    generator = torch.Generator().manual_seed(length)
+    return torch.randint(vocabulary, (length,), generator=generator).tolist()
+
+
+@torch.inference_mode()
+def own_logits(model: PreTrainedModel, tokens: Sequence[int]) -> Tensor:
+    """Logits ``[T, V]`` of the model's own forward pass, without a cache."""
+    logits: Tensor = model(torch.tensor([tokens]), use_cache=False).logits[0]
+    return logits

@@ -1,0 +1,150 @@
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specbench.decoding.records import RoundRecord
+from specbench.decoding.sampling import Sampling
+from specbench.errors import RunError, UsageError
+from specbench.experiment import execute as module
+from specbench.experiment.execute import encode, execute, measurements
+from specbench.experiment.plan import Plan, Settings, build_plan
+from specbench.experiment.store import Store, read_records
+from specbench.experiment.variants import method_variants
+from specbench.methods.rules import static
+from specbench.pairs.registry import PairSpec
+from specbench.tasks.task import Example, Task
+
+ROWS = (Example("t-0", "one", "#### 7"), Example("t-1", "three", "#### 8"), Example("t-2", "no"))
+TASK = Task("t", "1", "", "accuracy", ("END",), 16, None, Path("t.toml"), rows=ROWS)
+
+
+def plan_of(names: list[str], task: Task = TASK, **settings: Any) -> Plan:
+    pair = PairSpec("p", "t", "d", dtype="float32")
+    return build_plan(pair, [task], method_variants(names, {}), [5], Settings(**settings))
+
+
+def records(plan: Plan, folder: Path) -> list[dict[str, Any]]:
+    with Store.create(folder, "run", plan.describe()) as store:
+        execute(plan, store, lambda record: None)
+    return list(read_records(folder))
+
+
+def test_every_sample_is_decoded_scored_and_recorded(engine: Any, tmp_path: Path) -> None:
+    found = records(plan_of(["autoregressive", "sd"]), tmp_path / "r")
+    assert [(r["sample_id"], r["method"]) for r in found] == [
+        (row.id, method) for row in ROWS for method in ("autoregressive", "sd")
+    ]
+    assert {r["run_id"] for r in found} == {"r"}
+    assert {r["status"] for r in found} == {"ok"}
+    # The text ends in "#### 7": right, wrong, and nothing to compare with.
+    assert [r["quality"] for r in found[::2]] == [1.0, 0.0, None]
+    assert {r["quality_metric"] for r in found} == {"accuracy"}
+    assert engine.loaded == ("p", "auto", "float32")
+
+
+def test_the_loop_gets_what_the_plan_says(engine: Any, tmp_path: Path) -> None:
+    plan = plan_of(["static"], temperature=0.5, top_k=4, top_p=0.9, seed=3)
+    records(plan, tmp_path / "r")
+    *_, last = plan.steps()
+    call = engine.calls[-1]
+    verify = call.pop("verify")
+    assert isinstance(verify, partial)
+    assert (verify.func, verify.keywords) == (static, {"weight": 0.5})
+    assert call == {
+        "prompt_ids": [len(last.example.prompt)],
+        "sampling": Sampling(0.5, 4, 0.9),
+        "draft_length": 5,
+        "max_new_tokens": 16,
+        "seed": 3,
+        "sample_key": last.sample_key,
+        "stop": ("END",),
+    }
+
+
+def test_the_first_decode_of_each_method_is_a_warm_up(engine: Any, tmp_path: Path) -> None:
+    found = records(plan_of(["autoregressive", "sd"], repeats=2), tmp_path / "r")
+    assert len(found) == 2 * 2 * 3
+    assert len(engine.calls) == len(found) + 2
+    assert [call["draft_length"] for call in engine.calls[:5]] == [0, 0, 5, 5, 0]
+
+
+def test_heads_are_loaded_once_and_before_anything_runs(engine: Any, tmp_path: Path) -> None:
+    for file in ("head.safetensors", "head.json"):
+        (tmp_path / file).touch()
+    plan = build_plan(
+        PairSpec("p", "t", "d"),
+        [TASK, replace(TASK, name="u")],
+        method_variants(["diversed"], {"head": tmp_path}),
+        [3, 5],
+        Settings(),
+    )
+    records(plan, tmp_path / "r")
+    assert engine.heads == [tmp_path]
+    assert callable(engine.calls[0]["verify"].keywords["head"])
+
+
+def test_a_sample_that_fails_is_recorded_and_the_run_goes_on(engine: Any, tmp_path: Path) -> None:
+    engine.failing = {1: ValueError("too long"), 3: UsageError("one sentence")}
+    found = records(plan_of(["sd"]), tmp_path / "r")
+    assert [r["status"] for r in found] == ["error", "ok", "error"]
+    assert [r.get("error") for r in found] == ["ValueError: too long", None, "one sentence"]
+    assert found[0]["sample_id"] == "t-0"
+
+
+def test_a_metric_that_fails_does_not_lose_the_text(
+    engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: Any) -> float:
+        raise RunError("no process")
+
+    monkeypatch.setattr(module, "score", broken)
+    found = records(plan_of(["sd"]), tmp_path / "r")
+    assert [r["status"] for r in found] == ["unscored", "unscored", "ok"]
+    assert found[0]["error"] == "no process"
+    assert found[0]["text"] == "so #### 7"
+    assert found[0]["quality"] is None
+
+
+def test_an_interruption_ends_the_run_at_once(engine: Any, tmp_path: Path) -> None:
+    engine.failing = {2: KeyboardInterrupt()}
+    with pytest.raises(KeyboardInterrupt):
+        records(plan_of(["sd"]), tmp_path / "r")
+    assert len(list(read_records(tmp_path / "r"))) == 1
+    assert (tmp_path / "r" / "samples.csv").is_file()
+
+
+def test_measurements_follow_their_definitions(make_generation: Any) -> None:
+    found = measurements(make_generation())
+    assert found["rounds"] == 2
+    assert (found["proposed"], found["accepted"]) == (10, 6)
+    assert found["draft_acceptance_rate"] == pytest.approx(0.6)
+    assert found["acceptance_length"] == pytest.approx((6 + 2) / 2)
+    # Means over the seven positions judged, not over rounds.
+    assert found["expected_acceptance"] == pytest.approx(4.6 / 7)
+    assert found["mean_weight"] == pytest.approx((5 * 0.5 + 2 * 0.25) / 7)
+    assert found["tokens_per_second"] == pytest.approx(8 / (0.5 + 1.5))
+    assert found["per_round"]["accepted"] == [5, 1]
+    assert found["per_round"]["expected"][1] == [0.4, 0.2]
+
+
+def test_autoregressive_has_no_acceptance(make_generation: Any) -> None:
+    found = measurements(make_generation(rounds=[RoundRecord(0, 0, 1)] * 8))
+    assert (found["rounds"], found["proposed"]) == (8, 0)
+    blank = ("accepted", "draft_acceptance_rate", "acceptance_length")
+    assert all(found[name] is None for name in (*blank, "expected_acceptance", "mean_weight"))
+
+
+def test_a_prompt_goes_through_the_chat_template_where_there_is_one() -> None:
+    class Chat:
+        chat_template = "..."
+
+        def apply_chat_template(self, messages: Any, **options: Any) -> list[int]:
+            assert messages == [{"role": "user", "content": "hi"}]
+            assert options["add_generation_prompt"]
+            assert not options["return_dict"]
+            return [1, 2]
+
+    assert encode(Chat(), "hi") == [1, 2]  # type: ignore[arg-type]

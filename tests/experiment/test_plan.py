@@ -1,0 +1,173 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specbench.errors import UsageError
+from specbench.experiment.plan import DEFAULT_LIMIT, Plan, Settings, build_plan, shown_path
+from specbench.experiment.variants import method_variants, weight_variants
+from specbench.pairs.registry import PairSpec
+from specbench.tasks.task import Example, Task
+
+PAIR = PairSpec("p", "t", "d")
+
+
+def make_task(name: str = "t", rows: int = 3, generator: str | None = None) -> Task:
+    examples = tuple(Example(f"{name}-{i}", f"prompt {i}") for i in range(rows))
+    return Task(name, "1", "", None, (), 16, generator, Path(f"{name}.toml"), rows=examples)
+
+
+def plan_of(names: list[str], tasks: list[Task] | None = None, **changes: Any) -> Plan:
+    arguments: dict[str, Any] = {"draft_lengths": [5], "settings": Settings()}
+    return build_plan(
+        PAIR, tasks or [make_task()], method_variants(names, {}), **(arguments | changes)
+    )
+
+
+def test_all_cells_take_their_turn_on_each_example_before_the_next() -> None:
+    plan = plan_of(
+        ["autoregressive", "sd"],
+        [make_task("a", 2), make_task("b", 1)],
+        settings=Settings(repeats=2),
+    )
+    order = [(s.plan.task.name, s.repeat, s.example.id, s.cell.method[0]) for s in plan.steps()]
+    pairs = [("a", 0, "a-0"), ("a", 0, "a-1"), ("a", 1, "a-0"), ("a", 1, "a-1")]
+    pairs += [("b", 0, "b-0"), ("b", 1, "b-0")]
+    assert order == [(*pair, method) for pair in pairs for method in "as"]
+    assert len(plan) == len(order)
+
+
+def test_every_drafting_method_runs_with_each_draft_length_and_autoregressive_once() -> None:
+    plan = plan_of(["autoregressive", "sd", "lossy"], draft_lengths=[3, 7])
+    cells = [(cell.method, cell.draft_length) for cell in plan.tasks[0].cells]
+    assert cells == [("autoregressive", 0), ("sd", 3), ("sd", 7), ("lossy", 3), ("lossy", 7)]
+
+
+def test_draws_are_shared_by_cells_and_differ_between_examples_tasks_and_repeats() -> None:
+    plan = plan_of(
+        ["sd", "lossy"], [make_task("a", 2), make_task("b", 2)], settings=Settings(repeats=2)
+    )
+    keys: dict[str, set[str]] = {}
+    for step in plan.steps():
+        keys.setdefault(step.sample_key, set()).add(step.cell.method)
+    assert len(keys) == 2 * 2 * 2
+    assert all(methods == {"sd", "lossy"} for methods in keys.values())
+
+
+def test_a_bundled_task_has_a_default_limit_and_a_file_none() -> None:
+    assert len(plan_of(["sd"], [make_task(rows=30)])) == 30
+    assert len(plan_of(["sd"], [make_task(rows=30)], limit=4)) == 4
+    assert len(plan_of(["sd"], [make_task(generator="mini-math")])) == DEFAULT_LIMIT
+    assert len(plan_of(["sd"], [make_task(generator="mini-math")], limit=25)) == 25
+
+
+def test_the_seed_decides_the_examples_of_a_bundled_task() -> None:
+    task = make_task(generator="mini-math")
+    ids = [
+        {e.id for e in plan_of(["sd"], [task], settings=Settings(seed=s)).tasks[0].examples}
+        for s in (0, 1)
+    ]
+    assert not ids[0] & ids[1]
+
+
+def test_the_task_decides_the_length_of_answers_unless_the_user_does() -> None:
+    assert plan_of(["sd"]).tasks[0].max_new_tokens == 16
+    assert plan_of(["sd"], max_new_tokens=9).tasks[0].max_new_tokens == 9
+
+
+def test_without_a_head_diversed_is_left_out_with_a_note_or_refused() -> None:
+    plan = plan_of(["sd", "diversed"], [make_task("a"), make_task("b")], dispensable={"diversed"})
+    assert {step.cell.method for step in plan.steps()} == {"sd"}
+    assert len(plan.notes) == 1
+    assert "diversed is left out on a, b" in plan.notes[0]
+    with pytest.raises(UsageError, match="pair p has no head for t"):
+        plan_of(["sd", "diversed"])
+    with pytest.raises(UsageError, match="nothing to run"):
+        plan_of(["diversed"], dispensable={"diversed"})
+
+
+def test_a_head_that_was_named_is_never_left_out(tmp_path: Path) -> None:
+    variants = method_variants(["diversed"], {"head": tmp_path / "missing"})
+    with pytest.raises(UsageError, match="there is no head at"):
+        build_plan(PAIR, [make_task()], variants, [5], Settings(), dispensable={"diversed"})
+
+
+def test_a_head_is_found_for_each_task(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        for file in ("head.safetensors", "head.json"):
+            (tmp_path / name / file).touch()
+    plan = build_plan(
+        PAIR,
+        [make_task("a"), make_task("b")],
+        method_variants(["diversed"], {"head": tmp_path}),
+        [5],
+        Settings(),
+    )
+    heads = [dict(task.cells[0].parameters)["head"] for task in plan.tasks]
+    assert heads == [tmp_path / "a", tmp_path / "b"]
+
+
+def test_a_parameter_goes_to_the_methods_that_take_it() -> None:
+    variants = dict(method_variants(["sd", "lossy", "static"], {"weight": 0.25, "lenience": None}))
+    assert variants == {"sd": {}, "lossy": {"lenience": 0.5}, "static": {"weight": 0.25}}
+    with pytest.raises(UsageError, match="--weight is a parameter of static"):
+        method_variants(["sd", "lossy"], {"weight": 0.25})
+
+
+def test_a_sweep_measures_static_at_each_weight_once() -> None:
+    variants = weight_variants(["sd", "static"], {}, [0.0, 0.5, 0.5, 1.0])
+    weights = [parameters["weight"] for name, parameters in variants if name == "static"]
+    assert [name for name, _ in variants if name != "static"] == ["sd"]
+    assert weights == [0.0, 0.5, 1.0]
+    with pytest.raises(UsageError, match=r"cannot be 1\.5"):
+        weight_variants(["sd"], {}, [0.5, 1.5])
+
+
+@pytest.mark.parametrize(
+    ("changes", "option"),
+    [
+        ({"temperature": -0.1}, "--temperature"),
+        ({"temperature": float("nan")}, "--temperature"),
+        ({"temperature": float("inf")}, "--temperature"),
+        ({"top_k": 0}, "--top-k"),
+        ({"top_p": 0.0}, "--top-p"),
+        ({"top_p": 1.01}, "--top-p"),
+        ({"top_p": float("nan")}, "--top-p"),
+        ({"seed": -1}, "--seed"),
+        ({"repeats": 0}, "--repeats"),
+    ],
+)
+def test_settings_out_of_range_are_refused(changes: dict[str, Any], option: str) -> None:
+    with pytest.raises(UsageError, match=option):
+        Settings(**changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "option"),
+    [
+        ({"limit": 0}, "--limit"),
+        ({"max_new_tokens": 0}, "--max-new-tokens"),
+        ({"draft_lengths": [5, 0]}, "--draft-length"),
+    ],
+)
+def test_sizes_out_of_range_are_refused(changes: dict[str, Any], option: str) -> None:
+    with pytest.raises(UsageError, match=option):
+        plan_of(["sd"], **changes)
+
+
+def test_the_description_is_complete_and_names_no_path_of_this_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    pair = PairSpec("p", str(tmp_path / "models" / "t"), "org/d", dtype="float32")
+    plan = build_plan(
+        pair, [make_task()], method_variants(["static"], {"weight": 0.3}), [4], Settings()
+    )
+    described = plan.describe()
+    assert described["pair"] == {"name": "p", "target": "models/t", "draft": "org/d"}
+    assert described["settings"]["dtype"] == "float32"
+    assert described["tasks"][0]["cells"] == [
+        {"method": "static", "weight": 0.3, "draft_length": 4}
+    ]
+    assert shown_path("/elsewhere/x") == "/elsewhere/x"

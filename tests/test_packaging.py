@@ -1,0 +1,77 @@
+import re
+import shutil
+import subprocess
+import tomllib
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import pytest
+
+from specbench.cli.app import main
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PINS = (ROOT / "constraints.txt").read_text().split()
+
+
+def canonical(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def test_every_pin_is_exact_and_for_any_build() -> None:
+    assert all(re.fullmatch(r"[\w.-]+==[\w.]+", pin) for pin in PINS)
+    assert "torch==2.13.0" in PINS
+
+
+def test_every_dependency_has_a_range_and_a_pin() -> None:
+    project = PROJECT["project"]
+    needed = [*project["dependencies"], *project["optional-dependencies"]["dev"]]
+    pinned = {canonical(pin.split("==")[0]) for pin in PINS}
+    for requirement in needed:
+        name = re.match(r"[\w.-]+", requirement)
+        assert name
+        assert canonical(name[0]) in pinned
+        assert re.search(r">=[\d.]+,<[\d.]+$", requirement)
+
+
+def test_the_wheel_carries_the_tasks_and_the_command() -> None:
+    include = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
+    assert include == {"tasks": "specbench/tasks/definitions"}
+    assert list((ROOT / "tasks").glob("*.toml"))
+    (command,) = entry_points(group="console_scripts", name="specbench")
+    assert command.load() is main
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
+        shutil.copy(ROOT / name, tmp_path)
+    return tmp_path
+
+
+def make(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["make", "-C", str(folder), *arguments], capture_output=True, text=True)
+
+
+def test_make_lists_its_targets(checkout: Path) -> None:
+    shown = make(checkout).stdout
+    for target in ("run", "test", "lint", "help"):
+        assert re.search(rf"^{target} +\w", shown, re.MULTILINE)
+
+
+def test_make_says_when_there_is_no_python_new_enough(checkout: Path) -> None:
+    old = checkout / "old-python"
+    old.write_text("#!/bin/sh\nexit 1\n")  # what a too old Python answers
+    old.chmod(0o755)
+    done = make(checkout, "run", f"CANDIDATES={old} no-such-python")
+    assert done.returncode != 0
+    assert "specbench needs Python 3.11 or newer" in done.stderr
+    assert not (checkout / ".venv").exists()
+
+
+def test_make_takes_the_first_python_new_enough(checkout: Path) -> None:
+    for name, code in (("old", "exit 1"), ("new", 'echo "$0 $*" >> used; exit 0')):
+        (checkout / name).write_text(f"#!/bin/sh\n{code}\n")
+        (checkout / name).chmod(0o755)
+    make(checkout, "run", "CANDIDATES=missing ./old ./new")
+    assert "./new -m venv .venv" in (checkout / "used").read_text()

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from specbench.cli.options import completer
+from specbench.cli.output import note
 from specbench.figures import FIGURES, load_figure
 
 
@@ -42,10 +43,13 @@ def plot(
     draw = load_figure(figure)
 
     from specbench.analysis.frames import read_summary
-    from specbench.experiment.store import newest_run
+    from specbench.experiment.store import newest_run, unfinished
     from specbench.figures.style import save
 
     folders = runs or [newest_run()]
+    for folder in folders:
+        if state := unfinished(folder):
+            note(f"{folder} is not a whole run: {state}")
     drawn = draw(read_summary(*folders))
     for path in save(drawn, output or folders[-1] / "figures", figure):
         print(path)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
@@ -74,7 +75,7 @@ def _load(factory: Any, name: str, **options: object) -> Any:
         raise UsageError(f"no model folder {name}: give a folder or a hub id like owner/name")
     try:
         return factory.from_pretrained(name, **options)
-    except (OSError, ValueError, RuntimeError) as error:
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         reason = str(error).strip().splitlines()[0].rstrip(".:")
         if Path(name).exists():
             raise UsageError(

@@ -30,14 +30,18 @@ def method_label(record: Record) -> str:
 
 
 def quiet_libraries(downloads: bool) -> None:
-    """Keep the bars of the models' libraries off the screen.
+    """Keep the bars and retry messages of the models' libraries off the screen.
+
+    What finally fails comes back as an error, and that is told in one line.
 
     Args:
-        downloads: Leave those of downloads, which may take long.
+        downloads: Leave the bars of downloads, which may take long.
     """
-    from huggingface_hub.utils import are_progress_bars_disabled, enable_progress_bars
+    from huggingface_hub.utils.logging import set_verbosity_error
+    from huggingface_hub.utils.tqdm import are_progress_bars_disabled, enable_progress_bars
     from transformers.utils.logging import disable_progress_bar
 
+    set_verbosity_error()
     wanted = downloads and not are_progress_bars_disabled()
     disable_progress_bar()  # both those of loading and those of downloads
     if wanted:

@@ -137,6 +137,18 @@ def failures(folder: Path) -> Iterator[str]:
     return (record["error"] for record in read_records(folder) if record["status"] != OK)
 
 
+def unfinished(folder: Path) -> str | None:
+    """Return how a run that is not complete ended, in words; None for a complete one."""
+    try:
+        config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+        progress, planned = config["progress"], config["samples_planned"]
+    except (OSError, ValueError, KeyError):
+        return None  # tables without a readable configuration still speak for themselves
+    if progress["state"] == "complete":
+        return None
+    return f"{progress['state']}, {progress['samples']} of {planned} samples"
+
+
 def newest_run(root: Path = RESULTS) -> Path:
     """Return the run under ``root`` whose table was written last.
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -27,6 +27,21 @@ def run(
         "sample_key": "sample",
     }
     return decode(pair, verify, prompt, **(settings | changes))
+
+
+def generate(pair: LoadedPair, prompt: list[int], limit: int) -> list[int]:
+    """What Transformers' own greedy loop emits, the end token included."""
+    inputs, model = torch.tensor([prompt]), cast(Any, pair.target.model)
+    output = model.generate(
+        inputs,
+        attention_mask=torch.ones_like(inputs),  # without it, pad tokens would be masked
+        do_sample=False,
+        max_new_tokens=limit,
+        eos_token_id=list(pair.eos_ids) or None,
+        pad_token_id=0,
+    )
+    tokens: list[int] = output[0, len(prompt) :].tolist()
+    return tokens
 
 
 def with_eos(pair: LoadedPair, *eos: int) -> LoadedPair:

@@ -3,34 +3,17 @@
 from functools import cache
 
 import pytest
-import torch
 
 from specbench.decoding.records import RoundRecord
-from specbench.engine.loading import LoadedPair
 from specbench.methods.rules import sd
 
 from ..engine.tiny import FAMILIES, random_prompt, tiny_pair
-from .helpers import GREEDY, run, with_eos
+from .helpers import GREEDY, generate, run, with_eos
 
 LIMIT = 16
 # Shorter and longer than Gemma's window of 8.
 PROMPTS = [random_prompt(length) for length in (1, 2, 5, 9, 14, 23)]
 DRAFT_LENGTHS = range(1, 9)
-
-
-def generate(pair: LoadedPair, prompt: list[int], limit: int) -> list[int]:
-    """What Transformers' own greedy loop emits, the end token included."""
-    inputs = torch.tensor([prompt])
-    output = pair.target.model.generate(
-        inputs,
-        attention_mask=torch.ones_like(inputs),  # without it, pad tokens would be masked
-        do_sample=False,
-        max_new_tokens=limit,
-        eos_token_id=list(pair.eos_ids) or None,
-        pad_token_id=0,
-    )
-    tokens: list[int] = output[0, len(prompt) :].tolist()
-    return tokens
 
 
 @cache

@@ -23,8 +23,9 @@ PROMPTS = [random_prompt(length) for length in (1, 6, 13)]
 
 def softmax(model: PreTrainedModel, tokens: list[int]) -> Array:
     logits = own_logits(model, tokens)[-1].double().numpy()
-    mass: Array = np.exp(logits - logits.max())
-    return mass / mass.sum()
+    mass = np.exp(logits - logits.max())
+    distribution: Array = mass / mass.sum()
+    return distribution
 
 
 def pick(distribution: Array, uniform: float) -> int:

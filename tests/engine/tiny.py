@@ -1,7 +1,7 @@
 """Tiny random models of three families, and pairs of them that agree on most tokens."""
 
 import string
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from copy import deepcopy
 from functools import cache
 from typing import Any
@@ -51,18 +51,21 @@ def config(family: str, **changes: Any) -> PreTrainedConfig:
         return Gemma3TextConfig(
             **sizes, sliding_window=WINDOW, layer_types=kinds, query_pre_attn_scalar=8
         )
-    return {"llama": LlamaConfig, "qwen3": Qwen3Config}[family](**sizes)
+    return LlamaConfig(**sizes) if family == "llama" else Qwen3Config(**sizes)
 
 
 FAMILIES = ("llama", "qwen3", "gemma3")
 
 
-def build(settings: PreTrainedConfig, seed: int = 0) -> PreTrainedModel:
-    """A random model, always the same one."""
+def build(
+    settings: PreTrainedConfig, seed: int = 0, dtype: torch.dtype = torch.float32
+) -> PreTrainedModel:
+    """A random model; its weights depend on the configuration and the seed alone."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        model = AutoModelForCausalLM.from_config(settings, attn_implementation="sdpa")
-    return model.eval()
+        model: Any = AutoModelForCausalLM.from_config(settings, attn_implementation="sdpa")
+    built: PreTrainedModel = model.to(dtype).eval()
+    return built
 
 
 def blurred(model: PreTrainedModel, noise: float, seed: int = 1) -> PreTrainedModel:
@@ -72,7 +75,7 @@ def blurred(model: PreTrainedModel, noise: float, seed: int = 1) -> PreTrainedMo
     with torch.no_grad():
         for weights in draft.parameters():
             if weights.ndim > 1:
-                weights += noise * torch.randn(weights.shape, generator=generator)
+                weights.add_(noise * torch.randn(weights.shape, generator=generator))
     return draft
 
 
@@ -85,12 +88,10 @@ def tokenizer() -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=inner, clean_up_tokenization_spaces=False)
 
 
-def pair_of(
-    target: PreTrainedModel, draft: PreTrainedModel, eos: Iterable[int] = ()
-) -> LoadedPair:
+def pair_of(target: PreTrainedModel, draft: PreTrainedModel) -> LoadedPair:
     """Both models, loaded."""
-    runners = (Runner(model, model.config.vocab_size) for model in (target, draft))
-    return LoadedPair("tiny", *runners, tokenizer(), frozenset(eos))
+    p, q = (Runner(model, model.config.vocab_size) for model in (target, draft))
+    return LoadedPair("tiny", p, q, tokenizer(), eos_ids=frozenset())
 
 
 @cache

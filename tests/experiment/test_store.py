@@ -9,7 +9,13 @@ import pytest
 
 from specbench.errors import RunError, UsageError
 from specbench.experiment import store as module
-from specbench.experiment.store import Store, newest_run, read_records, write_atomically
+from specbench.experiment.store import (
+    Store,
+    newest_run,
+    read_records,
+    unfinished,
+    write_atomically,
+)
 
 SAMPLE_COLUMNS = (
     "run_id,pair,task,method,weight,lenience,rule,alpha,temperature,draft_length,seed,repeat,"
@@ -75,7 +81,7 @@ def full_disk(*_: Any, **__: Any) -> Any:
 
 def test_a_finished_run_has_all_its_files(tmp_path: Path) -> None:
     folder = tmp_path / "out" / "r"
-    with Store.create(folder, "run", {"a": 1}) as store:
+    with Store.create(folder, "run", {"a": 1, "samples_planned": 2}) as store:
         store.write_environment({"python": "3"})
         store.append(record("t-0"))
         store.append(record("t-1", accepted=2))
@@ -95,6 +101,7 @@ def test_a_finished_run_has_all_its_files(tmp_path: Path) -> None:
     assert [float(row["value"]) for row in rates] == [0.4]
     assert json.loads((folder / "config.json").read_text())["a"] == 1
     assert progress(folder) == {"state": "complete", "samples": 2, "failed": 0}
+    assert unfinished(folder) is None
 
 
 def test_blank_is_blank_and_numbers_keep_their_digits(tmp_path: Path) -> None:
@@ -121,10 +128,11 @@ def test_every_sample_is_on_disk_as_soon_as_it_is_recorded(tmp_path: Path) -> No
 def test_what_was_measured_before_the_end_is_kept(
     tmp_path: Path, problem: BaseException, state: str
 ) -> None:
-    store = Store.create(tmp_path / "r", "run", {})
+    store = Store.create(tmp_path / "r", "run", {"samples_planned": 9})
     with pytest.raises(type(problem)), store:
         store.append(record())
         raise problem
+    assert unfinished(store.folder) == f"{state}, 1 of 9 samples"
     assert len(table(store.folder / "samples.csv")) == 1
     assert table(store.folder / "summary.csv")
     assert progress(store.folder) == {"state": state, "samples": 1, "failed": 0}

@@ -12,8 +12,8 @@ from typing import Literal
 
 Style = Literal["plain", "target", "draft"]
 
-# A phrasing is this many times as likely as the next one in the style's order of preference.
-PREFERENCE = 2.5
+# How many times as likely a phrasing is as the next one.
+PREFERENCE: dict[Style, float] = {"target": 2.5, "draft": 1 / 1.7}
 
 
 class Writer:
@@ -31,17 +31,11 @@ class Writer:
 
     def say(self, *options: str) -> str:
         """Choose one of several phrasings that mean the same, by the preference of the style."""
-        ranks = range(len(options))
         if self.style == "plain":
             return self.rng.choice(options)
-        weights = [PREFERENCE**-rank for rank in ranks]
-        if self.style == "draft":
-            weights.reverse()
+        preference = PREFERENCE[self.style]
+        weights = [preference**-rank for rank in range(len(options))]
         return self.rng.choices(options, weights)[0]
-
-    def flip(self, chance: float = 0.5) -> bool:
-        """Toss a coin that no style influences."""
-        return self.rng.random() < chance
 
 
 def capital(text: str) -> str:

@@ -1,0 +1,194 @@
+"""Time specbench's loop against Transformers' own on the bundled pair.
+
+    python tests/benchmarks/against_transformers.py [--rounds N] [--prompts N] [--threads T]
+
+Four systems decode the same prompts of the bundled tasks at temperature 1, with N = 5 where there
+is a draft, in float32 on the CPU: specbench's ``autoregressive`` and ``sd``, Transformers'
+``generate`` and its assisted generation with a constant number of drafts and no confidence
+threshold. Within a round every prompt goes through all four before the next one, in rotating order,
+so that a drift of the machine falls on all alike.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+import transformers
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+from transformers import PreTrainedModel
+
+from specbench.analysis.intervals import Interval, paired_ratio_interval, ratio_interval
+from specbench.decoding.loop import decode
+from specbench.decoding.sampling import Sampling
+from specbench.engine.loading import LoadedPair, load_pair
+from specbench.experiment.execute import encode
+from specbench.methods.rules import sd
+from specbench.pairs.registry import get_pair
+from specbench.tasks.task import load_task, task_names
+
+DRAFT_LENGTH = 5
+AUTOREGRESSIVE, SD = "specbench autoregressive", "specbench sd"
+GENERATE, ASSISTED = "transformers generate", "transformers assisted"
+# (faster, slower, the least ratio of tokens per second that the project promises)
+RATIOS = [(SD, AUTOREGRESSIVE, 1.4), (AUTOREGRESSIVE, GENERATE, 1.2), (SD, ASSISTED, 1.3)]
+
+
+class Prompt(NamedTuple):
+    """A prompt's name, its tokens and the limit on new tokens."""
+
+    name: str
+    tokens: list[int]
+    limit: int
+
+
+System = Callable[[Prompt, int], int]
+"""Decodes a prompt with a seed; returns the number of new tokens, the end token included."""
+
+
+def main() -> None:
+    """Measure, then print the rates and the ratios."""
+    options = arguments()
+    torch.set_num_threads(options.threads)
+    transformers.logging.set_verbosity_error()
+    pair = load_pair(get_pair("mini"), "cpu", "float32")
+    systems = {
+        AUTOREGRESSIVE: with_specbench(pair, drafting=False),
+        SD: with_specbench(pair, drafting=True),
+        GENERATE: with_transformers(pair, None),
+        ASSISTED: with_transformers(pair, assistant(pair)),
+    }
+    samples = measure(systems, bundled_prompts(pair, options.prompts), options.rounds)
+    report(samples, options.threads)
+
+
+def arguments() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=3, help="decodes of every prompt")
+    parser.add_argument("--prompts", type=int, default=6, help="prompts per task")
+    parser.add_argument("--threads", type=int, default=1, help="threads of PyTorch")
+    return parser.parse_args()
+
+
+def bundled_prompts(pair: LoadedPair, count: int) -> list[Prompt]:
+    """The first test prompts of every bundled task."""
+    tasks = [load_task(name) for name in task_names()]
+    return [
+        Prompt(f"{task.name}/{e.id}", encode(pair.tokenizer, e.prompt), task.max_new_tokens)
+        for task in tasks
+        for e in task.examples("test", count)
+    ]
+
+
+def with_specbench(pair: LoadedPair, *, drafting: bool) -> System:
+    """specbench's loop with plain speculative decoding, or without a draft."""
+
+    def system(prompt: Prompt, seed: int) -> int:
+        return decode(
+            pair,
+            sd if drafting else None,
+            prompt.tokens,
+            sampling=Sampling(),
+            draft_length=DRAFT_LENGTH,
+            max_new_tokens=prompt.limit,
+            seed=seed,
+            sample_key=prompt.name,
+        ).output_tokens
+
+    return system
+
+
+def with_transformers(pair: LoadedPair, assistant: PreTrainedModel | None) -> System:
+    """Transformers' loop over the same target, with an assistant or without."""
+
+    model: Any = pair.target.model
+
+    def system(prompt: Prompt, seed: int) -> int:
+        torch.manual_seed(seed)
+        inputs = torch.tensor([prompt.tokens])
+        output = model.generate(
+            inputs,
+            attention_mask=torch.ones_like(inputs),
+            assistant_model=assistant,
+            do_sample=True,
+            temperature=1.0,
+            top_k=0,
+            top_p=1.0,
+            max_new_tokens=prompt.limit,
+            eos_token_id=sorted(pair.eos_ids),
+            pad_token_id=min(pair.eos_ids),
+        )
+        return int(output.shape[1]) - len(prompt.tokens)
+
+    return system
+
+
+def assistant(pair: LoadedPair) -> PreTrainedModel:
+    """The draft, set up to propose the same number of tokens in every round."""
+    model = pair.draft.model
+    # Transformers reads these off the assistant, not off the arguments of generate.
+    model.generation_config.num_assistant_tokens = DRAFT_LENGTH
+    model.generation_config.num_assistant_tokens_schedule = "constant"
+    model.generation_config.assistant_confidence_threshold = 0
+    return model
+
+
+class Samples(NamedTuple):
+    """New tokens and seconds ``[samples, 2]`` by system, and each sample's prompt."""
+
+    terms: dict[str, np.ndarray]
+    prompts: list[str]
+
+
+def measure(systems: dict[str, System], prompts: list[Prompt], rounds: int) -> Samples:
+    """Time every system on every prompt, interleaved; a first decode of each is not counted."""
+    for system in systems.values():
+        system(max(prompts, key=lambda prompt: len(prompt.tokens) + prompt.limit), 0)
+    terms: dict[str, list[tuple[float, float]]] = {name: [] for name in systems}
+    names = list(systems)
+    turns = [(seed, prompt) for seed in range(rounds) for prompt in prompts]
+    for number, (seed, prompt) in enumerate(track(turns, console=Console(stderr=True))):
+        shift = number % len(names)
+        for name in names[shift:] + names[:shift]:
+            started = time.perf_counter()
+            tokens = systems[name](prompt, seed)
+            terms[name].append((tokens, time.perf_counter() - started))
+    return Samples({k: np.array(v) for k, v in terms.items()}, [p.name for _, p in turns])
+
+
+def report(samples: Samples, threads: int) -> None:
+    """Print rates and ratios with 95 % bootstrap intervals over prompts."""
+    terms, prompts = samples
+    console = Console()
+    console.print(
+        f"pair mini, temperature 1, N = {DRAFT_LENGTH}, float32, {threads} threads, "
+        f"torch {torch.__version__}, transformers {transformers.__version__}; "
+        f"{len(set(prompts))} prompts, {len(prompts)} samples per system; prefill included"
+    )
+    rates = Table("system", "tokens", "tokens/s", "95 % interval")
+    for name, (tokens, seconds) in ((name, values.T) for name, values in terms.items()):
+        rate = ratio_interval(tokens, seconds, prompts)
+        rates.add_row(name, f"{tokens.sum():.0f}", f"{rate.value:.1f}", bounds(rate, 1))
+    console.print(rates)
+    ratios = Table("ratio of tokens/s", "promised", "measured", "95 % interval, paired")
+    for fast, slow, promised in RATIOS:
+        speedup = paired_ratio_interval(terms[fast], prompts, terms[slow], prompts)
+        row = (f"{promised}", f"{speedup.value:.2f}", bounds(speedup, 2))
+        ratios.add_row(f"{fast} / {slow}", *row)
+    console.print(ratios)
+
+
+def bounds(interval: Interval, digits: int) -> str:
+    """The two ends of an interval."""
+    return f"{interval.low:.{digits}f} to {interval.high:.{digits}f}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,62 @@
+"""The bundled pair, decoded greedily in float32, against Transformers' own loop."""
+
+from functools import cache
+
+import pytest
+
+from specbench.engine.loading import LoadedPair, load_pair
+from specbench.experiment.execute import encode
+from specbench.methods.rules import sd
+from specbench.pairs.registry import get_pair
+from specbench.tasks.task import load_task, task_names
+
+from .helpers import GREEDY, generate, own_draft, run
+
+LIMIT = 40
+EXAMPLES = 2
+
+
+@cache
+def pair() -> LoadedPair:
+    return load_pair(get_pair("mini"), "cpu", "float32")
+
+
+@cache
+def prompts(task: str) -> list[list[int]]:
+    examples = load_task(task).examples("test", limit=EXAMPLES)
+    return [encode(pair().tokenizer, example.prompt) for example in examples]
+
+
+@cache
+def reference(task: str) -> list[list[int]]:
+    """Outputs of ``generate``, the end token included."""
+    return [generate(pair(), prompt, LIMIT) for prompt in prompts(task)]
+
+
+def without_end(tokens: list[int]) -> list[int]:
+    return [token for token in tokens if token not in pair().eos_ids]
+
+
+@pytest.mark.parametrize("task", task_names())
+def test_autoregressive_equals_generate(task: str) -> None:
+    for prompt, expected in zip(prompts(task), reference(task), strict=True):
+        output = run(pair(), prompt, sampling=GREEDY, max_new_tokens=LIMIT)
+        assert output.token_ids == without_end(expected)
+        assert output.output_tokens == len(expected)
+
+
+@pytest.mark.parametrize("task", task_names())
+@pytest.mark.parametrize("n", range(1, 9))
+def test_sd_equals_autoregressive(task: str, n: int) -> None:
+    for prompt, expected in zip(prompts(task), reference(task), strict=True):
+        settings = {"sampling": GREEDY, "draft_length": n}
+        whole = run(pair(), prompt, sd, max_new_tokens=LIMIT, **settings)
+        cut = run(pair(), prompt, sd, max_new_tokens=LIMIT // 2 - n, **settings)
+        assert whole.token_ids == without_end(expected)
+        assert cut.token_ids == without_end(expected[: LIMIT // 2 - n])
+
+
+def test_the_target_never_refuses_its_own_drafts() -> None:
+    prompt = prompts("mini-math")[0]
+    output = run(own_draft(pair()), prompt, sd, max_new_tokens=LIMIT)
+    assert all(record.accepted == record.proposed for record in output.rounds)

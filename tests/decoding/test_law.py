@@ -1,0 +1,185 @@
+"""What the loop samples has the law that the rule's closed form says, by chi-square.
+
+Seeds are fixed, so a test that passes keeps passing; the wrong laws and wrong rules at the end show
+that the same number of samples finds a fault.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache, partial
+from typing import Any, NamedTuple, cast
+
+import pytest
+import torch
+from torch import Tensor
+
+from specbench.decoding.loop import Verify
+from specbench.decoding.sampling import Sampling
+from specbench.engine.loading import LoadedPair
+from specbench.engine.runner import Runner
+from specbench.methods import Positions, Verdict, rules
+from specbench.methods.speccascade import speccascade
+from specbench.methods.verdict import couple
+
+from ..engine.tiny import build, config, pair_of, random_prompt
+from . import exact
+from .exact import LOWEST_P, Enumeration, Split, Tokens, describe, last_logits, p_value
+from .helpers import constantly, run
+
+VOCABULARY = 6
+N = 2
+LENGTH = 3  # a whole round with its bonus token
+SAMPLES = 2500
+CERTAIN = 1e-6
+
+
+class Lookup:
+    """Stands for a runner: every prefix is read once, however many samples begin with it."""
+
+    def __init__(self, model: Any) -> None:
+        self.model, self.vocabulary, self.device = model, VOCABULARY, torch.device("cpu")
+        self.tokens: tuple[int, ...] = ()
+
+    @property
+    def length(self) -> int:
+        return len(self.tokens)
+
+    def start(self, prompt: Tensor, capacity: int) -> None:
+        self.tokens = tuple(prompt[:-1].tolist())
+
+    def rewind(self, length: int) -> None:
+        self.tokens = self.tokens[:length]
+
+    def forward(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        rows = []
+        for token in tokens.tolist():
+            self.tokens += (token,)
+            rows.append(last_logits(self.model, self.tokens))
+        return torch.stack(rows), torch.zeros(len(rows), 1)
+
+
+@cache
+def pair(family: str = "llama") -> LoadedPair:
+    sizes = {"vocab_size": VOCABULARY, "num_hidden_layers": 1, "initializer_range": 0.3}
+    if family == "gemma3":
+        sizes["num_hidden_layers"] = 2
+    return pair_of(build(config(family, **sizes), seed=3), build(config(family, **sizes), seed=4))
+
+
+@cache
+def lookup_pair() -> LoadedPair:
+    real = pair()
+    target, draft = (cast(Runner, Lookup(runner.model)) for runner in (real.target, real.draft))
+    return replace(real, target=target, draft=draft)
+
+
+def sample(pair: LoadedPair, verify: Verify | None, count: int, **settings: Any) -> list[Tokens]:
+    prompt = settings.pop("prompt", random_prompt(3, VOCABULARY))
+    output = partial(run, pair, prompt, verify, draft_length=N, seed=11, **settings)
+    return [tuple(output(sample_key=f"sample {i}").token_ids) for i in range(count)]
+
+
+def enumeration(**processing: Any) -> Enumeration:
+    real = pair()
+    prompt = random_prompt(3, VOCABULARY)
+    return Enumeration(real.target.model, real.draft.model, prompt, **processing)
+
+
+class Case(NamedTuple):
+    """A rule, the processing of the logits, and what the rule keeps and replaces."""
+
+    name: str
+    verify: Verify | None
+    split: Split
+    processing: dict[str, Any]
+
+
+STATIC = partial(rules.static, weight=0.4)
+LOSSY = partial(rules.lossy, lenience=0.5)
+CASCADE = partial(speccascade, rule="token-v3", alpha=0.5)
+CASES = [
+    Case("autoregressive", None, exact.sd, {}),
+    Case("sd", rules.sd, exact.sd, {}),
+    Case("sd", rules.sd, exact.sd, {"temperature": 0.7}),
+    Case("sd", rules.sd, exact.sd, {"top_k": 3}),
+    Case("sd", rules.sd, exact.sd, {"temperature": 0.7, "top_k": 4, "top_p": 0.8}),
+    Case("static", STATIC, exact.static(0.4), {}),
+    Case("static", STATIC, exact.static(0.4), {"top_p": 0.8}),
+    Case("lossy", LOSSY, exact.lossy(0.5), {}),
+    Case("lossy", LOSSY, exact.lossy(0.5), {"temperature": 0.7}),
+    Case("speccascade", CASCADE, exact.token_v3(0.5), {}),
+    Case("speccascade", CASCADE, exact.token_v3(0.5), {"temperature": 0.7}),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.name} {describe(case.processing)}")
+def test_samples_follow_the_closed_form(case: Case) -> None:
+    settings = {"sampling": Sampling(**case.processing), "max_new_tokens": LENGTH}
+    samples = sample(lookup_pair(), case.verify, SAMPLES, **settings)
+    law = enumeration(**case.processing).law(case.split, N if case.verify else 0, LENGTH)
+    assert sum(law.values()) == pytest.approx(1)
+    assert p_value(samples, law) > LOWEST_P
+
+
+def test_samples_of_the_engine_follow_the_closed_form() -> None:
+    """Gemma 3 with a prompt longer than its window, without the table of logits."""
+    real, prompt = pair("gemma3"), random_prompt(12, VOCABULARY)
+    samples = sample(real, rules.sd, 600, prompt=prompt, max_new_tokens=LENGTH)
+    models = Enumeration(real.target.model, real.draft.model, prompt)
+    assert p_value(samples, models.law(exact.sd, N, LENGTH)) > LOWEST_P
+    assert p_value(samples, models.law(exact.static(0.0), N, LENGTH)) < CERTAIN
+
+
+# Negative controls.
+
+
+@cache
+def sd_samples() -> list[Tokens]:
+    return sample(lookup_pair(), rules.sd, SAMPLES, max_new_tokens=LENGTH)
+
+
+def replaced_by_p(at: exact.Next) -> tuple[exact.Array, exact.Array]:
+    kept, gain = exact.sd(at)
+    return kept, gain.sum() * at.p
+
+
+def test_another_law_is_refused() -> None:
+    models = enumeration()
+    right = models.law(exact.sd, N, LENGTH)
+    wrong = {
+        "the draft's": models.law(exact.static(0.0), N, LENGTH, bonus="q"),
+        "bonus token from the draft": models.law(exact.sd, N, LENGTH, bonus="q"),
+        "residual p": models.law(replaced_by_p, N, LENGTH),
+        "a weight of 0.8": models.law(exact.static(0.8), N, LENGTH),
+        "temperature 0.8": enumeration(temperature=0.8).law(exact.sd, N, LENGTH),
+    }
+    assert p_value(sd_samples(), right) > LOWEST_P
+    assert {name: p_value(sd_samples(), law) for name, law in wrong.items()} == {
+        name: pytest.approx(0, abs=CERTAIN) for name in wrong
+    }
+
+
+def residual_p(at: Positions, x: Tensor) -> Verdict:
+    return couple(at, x, at.p)._replace(residual=at.p)
+
+
+def unprocessed_q(at: Positions, x: Tensor) -> Verdict:
+    return couple(at._replace(q=at.q1), x, at.p)
+
+
+@pytest.mark.parametrize(
+    ("broken", "processing"),
+    [
+        (residual_p, {}),
+        (unprocessed_q, {"temperature": 0.4}),
+        (unprocessed_q, {"top_k": 3}),
+        (constantly(0.7), {}),
+    ],
+)
+def test_a_wrong_rule_is_refused(
+    broken: Callable[..., Verdict], processing: dict[str, Any]
+) -> None:
+    settings = {"sampling": Sampling(**processing), "max_new_tokens": LENGTH}
+    samples = sample(lookup_pair(), broken, SAMPLES, **settings)
+    law = enumeration(**processing).law(exact.sd, N, LENGTH)
+    assert p_value(samples, law) < CERTAIN

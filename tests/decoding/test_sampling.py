@@ -1,0 +1,120 @@
+"""Processing of logits by hand, and draws that depend on the seed and the sample alone."""
+
+import numpy as np
+import pytest
+import torch
+
+from specbench.decoding.sampling import Sampling, draw, uniforms
+
+HIGHEST = 1 - 2**-53  # the largest number a uniform draw can give
+
+
+def logits(*probabilities: float) -> torch.Tensor:
+    return torch.tensor([probabilities]).log()
+
+
+@pytest.mark.parametrize(
+    ("sampling", "expected"),
+    [
+        (Sampling(), [0.5, 0.25, 0.125, 0.125]),
+        (Sampling(temperature=0.5), [32 / 44, 8 / 44, 2 / 44, 2 / 44]),
+        (Sampling(top_k=2), [2 / 3, 1 / 3, 0, 0]),
+        (Sampling(top_k=4), [0.5, 0.25, 0.125, 0.125]),
+        (Sampling(top_k=9), [0.5, 0.25, 0.125, 0.125]),
+        (Sampling(top_p=0.4), [1, 0, 0, 0]),
+        (Sampling(top_p=0.5), [1, 0, 0, 0]),
+        (Sampling(top_p=0.51), [2 / 3, 1 / 3, 0, 0]),
+        (Sampling(top_p=1.0), [0.5, 0.25, 0.125, 0.125]),
+        # top-p counts the mass that is left after the temperature and top-k: 0.8, 0.2.
+        (Sampling(temperature=0.5, top_k=2, top_p=0.8), [1, 0, 0, 0]),
+        (Sampling(temperature=0.5, top_k=2, top_p=0.81), [0.8, 0.2, 0, 0]),
+        (Sampling(temperature=0), [1, 0, 0, 0]),
+        (Sampling(temperature=0, top_k=2, top_p=0.9), [1, 0, 0, 0]),
+    ],
+    ids=str,
+)
+def test_processing_by_hand(sampling: Sampling, expected: list[float]) -> None:
+    processed, plain = sampling.distributions(logits(0.5, 0.25, 0.125, 0.125))
+    torch.testing.assert_close(processed, torch.tensor([expected], dtype=torch.float32))
+    torch.testing.assert_close(plain, torch.tensor([[0.5, 0.25, 0.125, 0.125]]))
+
+
+def test_rows_are_processed_one_by_one() -> None:
+    rows = torch.cat([logits(0.1, 0.6, 0.3), logits(0.2, 0.2, 0.6)])
+    processed, _ = Sampling(top_k=1).distributions(rows)
+    assert processed.tolist() == [[0, 1, 0], [0, 0, 1]]
+
+
+def test_top_k_keeps_k_of_equal_tokens() -> None:
+    processed, _ = Sampling(top_k=2).distributions(torch.zeros(1, 5))
+    assert sorted(processed[0].tolist()) == [0, 0, 0, 0.5, 0.5]
+
+
+def test_a_top_p_of_one_keeps_tokens_that_rounding_would_drop() -> None:
+    processed, plain = Sampling(top_p=1.0).distributions(torch.tensor([[0.0, -20.0, -25.0]]))
+    assert torch.equal(processed, plain) and processed.min() > 0
+
+
+def test_without_processing_there_is_one_tensor() -> None:
+    processed, plain = Sampling().distributions(torch.randn(2, 5))
+    assert processed is plain
+
+
+# Draws.
+
+
+@pytest.mark.parametrize("uniform", [0.0, 2**-53, 0.5, HIGHEST])
+@pytest.mark.parametrize(
+    "mass",
+    [
+        [0.0, 1.0, 0.0],
+        [0.0, 0.0, 0.5, 0.0, 0.5, 0.0],
+        [0.0, 1e-38, 0.0],
+        [0.0, 0.1, 0.1, 0.1, 0.7, 0.0, 0.0],  # does not sum to 1 in float32
+        [0.0, 3.0, 0.0, 7.0, 0.0],
+    ],
+    ids=str,
+)
+def test_a_token_without_mass_is_never_drawn(mass: list[float], uniform: float) -> None:
+    token = draw(torch.tensor(mass), torch.tensor(uniform, dtype=torch.float64))
+    assert token.shape == (1,)
+    assert mass[int(token)] > 0
+
+
+def test_the_edges_of_a_large_vocabulary_have_mass() -> None:
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(50):
+        distribution = (8 * torch.randn(150_000, generator=generator)).softmax(-1)
+        distribution[distribution < 1e-9] = 0
+        for uniform in (0.0, HIGHEST):
+            token = draw(distribution, torch.tensor(uniform, dtype=torch.float64))
+            assert distribution[token] > 0
+
+
+def test_draws_split_the_unit_interval_by_mass() -> None:
+    mass = torch.tensor([0.1, 0.0, 0.6, 0.3])
+    grid = (torch.arange(1000, dtype=torch.float64) + 0.5) / 1000
+    counts = torch.bincount(torch.cat([draw(mass, u) for u in grid]), minlength=4)
+    assert counts.tolist() == [100, 0, 600, 300]
+
+
+# Uniform numbers.
+
+
+def test_uniforms_are_the_same_in_every_process() -> None:
+    table = uniforms(3, "mini-math/test-0", rounds=2, draft_length=1)
+    expected = [[0.354947352, 0.258365257, 0.604224399], [0.773923168, 0.84343211, 0.672648142]]
+    np.testing.assert_allclose(table.numpy(), expected, rtol=0, atol=1e-9)
+
+
+def test_more_rounds_leave_the_first_ones_as_they_are() -> None:
+    assert torch.equal(uniforms(0, "a", 100, 5)[:10], uniforms(0, "a", 10, 5))
+
+
+def test_every_seed_and_sample_has_its_own_numbers() -> None:
+    keys = [(0, "a"), (1, "a"), (-1, "a"), (2**40, "a"), (0, "b"), (0, "")]
+    tables = torch.stack([uniforms(*key, 50, 5).flatten() for key in keys])
+    assert tables.unique().numel() == tables.numel()
+    assert tables.min() >= 0 and tables.max() < 1
+    correlation = np.corrcoef(tables.numpy()) - np.eye(len(keys))
+    assert np.abs(correlation).max() < 0.2  # 5 standard deviations of 550 numbers

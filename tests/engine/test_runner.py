@@ -1,0 +1,179 @@
+"""A runner gives what the model's own forward pass gives, in whatever pieces it reads."""
+
+from typing import Any
+
+import pytest
+import torch
+from transformers import (
+    GPT2Config,
+    GPTNeoXConfig,
+    LlamaConfig,
+    MistralConfig,
+    PreTrainedConfig,
+    Qwen3Config,
+)
+
+from specbench.engine.runner import CAPACITY_STEP, Runner
+from specbench.errors import UsageError
+
+from .tiny import (
+    FAMILIES,
+    SIZES,
+    VOCABULARY,
+    WINDOW,
+    blurred,
+    build,
+    config,
+    own_logits,
+    random_prompt,
+)
+
+TOKENS = random_prompt(40)  # several windows
+
+
+def runner(settings: PreTrainedConfig) -> Runner:
+    return Runner(build(settings), VOCABULARY)
+
+
+def read(runner: Runner, tokens: list[int], *pieces: int) -> torch.Tensor:
+    """Logits of tokens that follow those in the cache, read piece by piece."""
+    parts = torch.tensor(tokens).split(list(pieces) or len(tokens))
+    return torch.cat([runner.forward(part)[0] for part in parts])
+
+
+WINDOWED = {
+    # Every layer has the window, though the configuration lists no layer types.
+    "mistral": MistralConfig(**SIZES, sliding_window=WINDOW),
+    "qwen3 with a window": Qwen3Config(
+        **SIZES, sliding_window=WINDOW, use_sliding_window=True, max_window_layers=1
+    ),
+    "tied": LlamaConfig(**(SIZES | {"tie_word_embeddings": True})),
+}
+
+
+@pytest.mark.parametrize("settings", [*map(config, FAMILIES), *WINDOWED.values()])
+@pytest.mark.parametrize("pieces", [[40], [1] * 40, [13, 1, 6, 2, 6, 12]], ids=len)
+def test_pieces_give_what_one_forward_pass_gives(
+    settings: PreTrainedConfig, pieces: list[int]
+) -> None:
+    subject = runner(settings)
+    subject.start(torch.tensor(TOKENS[:1]), len(TOKENS))
+    expected = own_logits(subject.model, TOKENS)
+    torch.testing.assert_close(read(subject, TOKENS, *pieces), expected, rtol=1e-3, atol=1e-3)
+    assert subject.length == len(TOKENS)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_start_reads_all_but_the_last_token(family: str) -> None:
+    subject = runner(config(family))
+    for length in (1, 2, 30):
+        subject.start(torch.tensor(TOKENS[:length]), len(TOKENS))
+        assert subject.length == length - 1
+        logits = read(subject, TOKENS[length - 1 :])
+        expected = own_logits(subject.model, TOKENS)[length - 1 :]
+        torch.testing.assert_close(logits, expected, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_hidden_states_are_those_after_the_final_norm(family: str) -> None:
+    subject = runner(config(family))
+    logits, hidden = subject.forward(torch.tensor(TOKENS))
+    assert hidden.shape == (len(TOKENS), subject.hidden_size)
+    with torch.inference_mode():
+        own = subject.model.model(torch.tensor([TOKENS]), use_cache=False).last_hidden_state[0]
+        torch.testing.assert_close(hidden, own, rtol=1e-3, atol=1e-3)
+        torch.testing.assert_close(logits, subject.model.lm_head(hidden))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("length", [1, 5, WINDOW, 20, 39])
+def test_rewinding_and_reading_again_is_a_fresh_read(family: str, length: int) -> None:
+    subject, fresh = runner(config(family)), runner(config(family))
+    other = TOKENS[::-1]
+    read(subject, TOKENS)
+    subject.rewind(length)
+    assert subject.length == length
+    expected = read(fresh, TOKENS[:length] + other)[length:]
+    torch.testing.assert_close(read(subject, other), expected, rtol=1e-3, atol=1e-3)
+
+
+def test_rewinding_never_adds_tokens() -> None:
+    subject = runner(config("llama"))
+    read(subject, TOKENS)
+    subject.rewind(len(TOKENS) + 3)
+    assert subject.length == len(TOKENS)
+
+
+def test_capacity_is_checked_and_grows_with_a_request() -> None:
+    subject = runner(config("gemma3"))
+    long = TOKENS * 8
+    assert len(long) > CAPACITY_STEP
+    with pytest.raises(IndexError, match=f"beyond the cache's {CAPACITY_STEP}"):
+        read(subject, long)
+    subject.start(torch.tensor(long), len(long))
+    assert subject.length == len(long) - 1
+    expected = own_logits(subject.model, long)[-1:]
+    torch.testing.assert_close(read(subject, long[-1:]), expected, rtol=1e-3, atol=1e-3)
+
+
+def test_logits_are_cut_to_the_shared_vocabulary() -> None:
+    model = build(config("llama"))
+    whole, cut = Runner(model, VOCABULARY), Runner(model, 50)
+    tokens = [token % 50 for token in TOKENS]
+    logits = read(cut, tokens)
+    assert logits.shape == (len(tokens), 50)
+    torch.testing.assert_close(logits, read(whole, tokens)[:, :50])
+
+
+def test_logits_are_float32_in_every_number_format() -> None:
+    subject = Runner(build(config("qwen3"), dtype=torch.bfloat16), VOCABULARY)
+    logits, hidden = subject.forward(torch.tensor(TOKENS))
+    assert (logits.dtype, hidden.dtype) == (torch.float32, torch.bfloat16)
+
+
+# Models that are not a plain stack of layers.
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        GPT2Config(vocab_size=VOCABULARY, n_embd=32, n_layer=2, n_head=4, bos_token_id=None),
+        GPTNeoXConfig(
+            vocab_size=VOCABULARY, hidden_size=32, num_hidden_layers=2, num_attention_heads=4
+        ),
+    ],
+    ids=["gpt2", "gpt_neox"],
+)
+def test_other_architectures_are_refused_in_one_sentence(settings: PreTrainedConfig) -> None:
+    with pytest.raises(UsageError, match=r"cannot be driven layer by layer.*: choose a") as caught:
+        runner(settings)
+    assert settings.model_type in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_model_that_does_more_than_its_layers_is_refused() -> None:
+    model = build(config("llama"))
+    model.register_forward_hook(scaled)
+    with pytest.raises(UsageError, match="logits differ by 50%"):
+        Runner(model, VOCABULARY)
+
+
+def scaled(module: Any, inputs: Any, output: Any) -> Any:
+    """Doubles the logits, as a model with a logit scale would."""
+    output.logits = 2 * output.logits
+    return output
+
+
+# Fingerprints.
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64], ids=str)
+def test_a_fingerprint_survives_another_number_format(dtype: torch.dtype) -> None:
+    original = runner(config("llama")).fingerprint()
+    assert Runner(build(config("llama"), dtype=dtype), VOCABULARY).fingerprint() == original
+
+
+def test_a_fingerprint_tells_models_apart() -> None:
+    model = build(config("llama"))
+    others = [build(config("llama"), seed=5), build(config("qwen3")), blurred(model, 0.01)]
+    fingerprints = {Runner(m, VOCABULARY).fingerprint() for m in (model, *others)}
+    assert len(fingerprints) == 4

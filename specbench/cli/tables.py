@@ -11,7 +11,7 @@ from rich.table import Table
 from specbench.analysis.frames import read_summary
 from specbench.analysis.summary import wide
 from specbench.cli.output import console
-from specbench.experiment.progress import method_label
+from specbench.methods.labels import method_label
 from specbench.metrics import METRICS
 
 

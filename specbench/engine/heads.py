@@ -24,21 +24,21 @@ from specbench.pairs.registry import HEAD_DESCRIPTION, HEAD_WEIGHTS
 class LinearHead(nn.Module):
     """One linear layer on both hidden states and a two-way softmax: the paper's head.
 
-    Starts at w = 0.5 everywhere.
-
     Args:
         hidden_p: Width of the target's hidden states.
         hidden_q: Width of the draft's hidden states.
+        initial_weight: The weight on the target that an untrained head gives everywhere.
 
     Source: DIVERSED, arXiv:2604.07622.
     """
 
-    def __init__(self, hidden_p: int, hidden_q: int) -> None:
+    def __init__(self, hidden_p: int, hidden_q: int, initial_weight: float = 0.5) -> None:
         super().__init__()
         self.sizes = (hidden_p, hidden_q)
         self.summary = nn.Linear(hidden_q + hidden_p, 2)
         nn.init.zeros_(self.summary.weight)
-        nn.init.zeros_(self.summary.bias)
+        share = torch.tensor([1 - initial_weight, initial_weight])
+        self.summary.bias = nn.Parameter(share.log())
 
     def forward(self, h_p: Tensor, h_q: Tensor) -> Tensor:
         """Return the weight on the target ``[K]`` from hidden states ``[K, hidden]``."""

@@ -23,6 +23,10 @@ from specbench.pairs.registry import PairSpec
 
 HUB_ID = re.compile(r"\w[\w.-]*/[\w.-]+")
 
+# Below this hidden size a step is too short to share between threads: they would wait for each
+# other at every layer, and for any other program that holds one of their cores.
+ONE_THREAD_WIDTH = 512
+
 
 @dataclass
 class LoadedPair:
@@ -64,6 +68,8 @@ def load_pair(spec: PairSpec, device: str, dtype: str) -> LoadedPair:
     ]
     rows = min(vocabulary, *(model.get_output_embeddings().weight.shape[0] for model in models))
     target, draft = (Runner(model, rows) for model in models)
+    if place.type == "cpu" and target.hidden_size < ONE_THREAD_WIDTH:
+        torch.set_num_threads(1)
     return LoadedPair(
         spec.name, target, draft, tokenizers[0], _end_tokens(models[0], tokenizers[0])
     )

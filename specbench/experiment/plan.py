@@ -17,7 +17,8 @@ from specbench import __version__
 from specbench.errors import UsageError
 from specbench.experiment.variants import AUTOREGRESSIVE, Variant
 from specbench.pairs.registry import PairSpec, find_head
-from specbench.tasks.task import Example, Task
+from specbench.tasks.example import Example
+from specbench.tasks.task import Task
 
 DEFAULT_LIMIT = 20  # examples of a bundled task; enough to see the effect, fast on two CPU cores
 DEFAULT_DRAFT_LENGTH = 5  # the paper's N

@@ -10,23 +10,13 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from specbench.methods.labels import method_label
+
 Record = Mapping[str, Any]
 Sums = defaultdict[str, float]
 Report = Callable[[Record], None]
 
 _SUMMED = ("accepted", "proposed", "output_tokens", "prefill_seconds", "decode_seconds")
-
-
-def method_label(record: Record) -> str:
-    """Return a method with its parameters in a few characters, as in ``static w=0.5``."""
-    shown = (("weight", "w="), ("lenience", "l="), ("rule", ""), ("alpha", "α="))
-    values = [(sign, record[name]) for name, sign in shown]
-    parts = [
-        f"{sign}{value:g}" if isinstance(value, float) else f"{sign}{value}"
-        for sign, value in values
-        if value is not None and value == value  # NaN is a blank read from disk
-    ]
-    return " ".join([record["method"], *parts])
 
 
 def quiet_libraries(downloads: bool) -> None:

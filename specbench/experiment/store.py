@@ -17,6 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from specbench.analysis.digest import digest
 from specbench.analysis.frames import SAMPLES, read_samples
 from specbench.analysis.summary import summarise
 from specbench.errors import RunError, SpecbenchError, UsageError
@@ -27,6 +28,7 @@ ENVIRONMENT = "environment.json"
 RECORDS = "samples.jsonl"
 TABLE = "samples.csv"
 SUMMARY = "summary.csv"
+DIGEST = "summary.md"
 
 # The status of a sample.
 OK = "ok"
@@ -115,8 +117,10 @@ class Store:
         rows = [r for r in read_records(self.folder) if r["status"] != ERROR]
         if rows:
             write_atomically(self.folder / TABLE, _csv(SAMPLES, rows))
-            summary = summarise(read_samples(self.folder))
+            samples = read_samples(self.folder)
+            summary = summarise(samples)
             write_atomically(self.folder / SUMMARY, summary.to_csv(index=False))
+            write_atomically(self.folder / DIGEST, digest(samples, summary))
         self._write_config(state)
 
     def _write_config(self, state: str) -> None:

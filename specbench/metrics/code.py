@@ -22,7 +22,7 @@ from typing import IO, TYPE_CHECKING
 from specbench.errors import RunError, UsageError
 
 if TYPE_CHECKING:
-    from specbench.tasks.task import Example
+    from specbench.tasks.example import Example
 
 CPU_SECONDS = 2
 WALL_SECONDS = 4.0

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rouge_score.rouge_scorer import RougeScorer
 
 if TYPE_CHECKING:
-    from specbench.tasks.task import Example
+    from specbench.tasks.example import Example
 
 
 @cache

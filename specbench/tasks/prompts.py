@@ -13,7 +13,8 @@ from itertools import zip_longest
 from pathlib import Path
 
 from specbench.errors import UsageError
-from specbench.tasks.task import Example, Task
+from specbench.tasks.example import Example
+from specbench.tasks.task import Task
 
 MAX_NEW_TOKENS = 128  # the paper's limit
 

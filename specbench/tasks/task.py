@@ -12,6 +12,7 @@ from typing import Any
 
 from specbench.errors import RunError, UsageError
 from specbench.metrics import get_metric
+from specbench.tasks.example import Example
 
 SPLITS = ("train", "test")
 # A generator never ends. Without a limit an evaluation takes as many examples as the paper's does.
@@ -32,23 +33,6 @@ _KEYS: dict[str, type] = {
     "prompt.template": str,
 }
 _KINDS = {str: "a string", int: "an integer", list: "a list of strings"}
-
-
-@dataclass(frozen=True)
-class Example:
-    """One prompt and what its answer is compared with.
-
-    Attributes:
-        id: Name of the example, unique within its task and split.
-        prompt: Text given to the models.
-        reference: Right answer, where there is one.
-        tests: Python asserts that a generated program must pass.
-    """
-
-    id: str
-    prompt: str
-    reference: str | None = None
-    tests: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

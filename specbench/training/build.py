@@ -60,7 +60,7 @@ def _build_model(tables: dict[str, Any], role: str, folder: Path, say: Say) -> N
 
     train(model, tokenizer, recipe, tables["examples"], report)
     # Half the size on disk; quality was the same within its interval when this was measured.
-    model.to(torch.bfloat16).save_pretrained(folder)
+    model.bfloat16().save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 
 

@@ -139,7 +139,7 @@ def train(
         losses = {}
         for name, number in examples.items():
             indices = range(step * number, (step + 1) * number)
-            ids, labels = _batch(tokenizer, name, indices, recipe.style)
+            ids, labels = batch(tokenizer, name, indices, recipe.style)
             with torch.autocast("cpu", torch.bfloat16):
                 hidden = model.model(input_ids=ids, use_cache=False).last_hidden_state
                 logits = model.lm_head(hidden).float()
@@ -155,7 +155,7 @@ def train(
     model.eval()
 
 
-def _batch(
+def batch(
     tokenizer: PreTrainedTokenizerFast, name: str, indices: range, style: Style
 ) -> tuple[Tensor, Tensor]:
     """Return token ids and next-token labels ``[B, T]``; prompts and padding carry no loss.

@@ -19,7 +19,8 @@ from torch import Tensor
 from specbench.engine.heads import LinearHead
 from specbench.engine.loading import LoadedPair
 from specbench.metrics import score
-from specbench.tasks.task import Example, Task
+from specbench.tasks.example import Example
+from specbench.tasks.task import Task
 from specbench.training.rollouts import Rollouts, roll_out
 
 CLIP = 0.2  # a token's probability under the head may move this far from the roll-out's
@@ -37,6 +38,8 @@ class HeadRecipe:
         epochs: Passes over a set.
         learning_rate: Adam's, falling linearly to zero.
         acceptance_weight: lambda, what acceptance is worth in reward.
+        initial_weight: w of the untrained head, above 0 and below 1. The release starts at 0.5;
+            where half-way texts earn next to nothing, a strict start lets rewards be seen.
         seed: Seed of all draws.
     """
 
@@ -46,6 +49,7 @@ class HeadRecipe:
     epochs: int
     learning_rate: float
     acceptance_weight: float
+    initial_weight: float
     seed: int
 
 
@@ -75,7 +79,8 @@ def train_head(
         report: Called after every update.
     """
     generator = torch.Generator(pair.target.device).manual_seed(recipe.seed)
-    head = LinearHead(pair.target.hidden_size, pair.draft.hidden_size).to(pair.target.device)
+    head = LinearHead(pair.target.hidden_size, pair.draft.hidden_size, recipe.initial_weight)
+    head = head.to(pair.target.device)
     optimizer = torch.optim.Adam(head.parameters(), lr=recipe.learning_rate)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda u: 1 - u / recipe.updates)
     for update in range(recipe.updates):

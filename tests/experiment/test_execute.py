@@ -15,7 +15,8 @@ from specbench.experiment.store import Store, read_records
 from specbench.experiment.variants import method_variants
 from specbench.methods.rules import static
 from specbench.pairs.registry import PairSpec
-from specbench.tasks.task import Example, Task
+from specbench.tasks.example import Example
+from specbench.tasks.task import Task
 
 ROWS = (Example("t-0", "one", "#### 7"), Example("t-1", "three", "#### 8"), Example("t-2", "no"))
 TASK = Task("t", "1", "", "accuracy", ("END",), 16, None, Path("t.toml"), rows=ROWS)

@@ -7,7 +7,8 @@ from specbench.errors import UsageError
 from specbench.experiment.plan import DEFAULT_LIMIT, Plan, Settings, build_plan, shown_path
 from specbench.experiment.variants import method_variants, weight_variants
 from specbench.pairs.registry import PairSpec
-from specbench.tasks.task import Example, Task
+from specbench.tasks.example import Example
+from specbench.tasks.task import Task
 
 PAIR = PairSpec("p", "t", "d")
 

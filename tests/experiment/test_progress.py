@@ -3,7 +3,8 @@ import io
 import pytest
 from rich.console import Console
 
-from specbench.experiment.progress import method_label, progress_bar
+from specbench.experiment.progress import progress_bar
+from specbench.methods.labels import method_label
 
 BLANK = {"weight": None, "lenience": None, "rule": None, "alpha": None}
 

@@ -91,6 +91,7 @@ def test_a_finished_run_has_all_its_files(tmp_path: Path) -> None:
         "samples.csv",
         "samples.jsonl",
         "summary.csv",
+        "summary.md",
     ]
     header, *_ = (folder / "samples.csv").read_text().splitlines()
     assert header == SAMPLE_COLUMNS

@@ -6,7 +6,7 @@ import pytest
 
 from specbench.errors import UsageError
 from specbench.metrics.accuracy import accuracy, final_number
-from specbench.tasks.task import Example
+from specbench.tasks.example import Example
 
 
 @pytest.mark.parametrize(

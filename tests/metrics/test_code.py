@@ -13,7 +13,7 @@ import pytest
 from specbench.errors import RunError
 from specbench.metrics import code
 from specbench.metrics.code import pass_at_1, passes
-from specbench.tasks.task import Example
+from specbench.tasks.example import Example
 
 TESTS = ("assert double(2) == 4", "assert double('a') == 'aa'")
 RIGHT = "def double(x):\n    return x * 2\n"

@@ -7,7 +7,7 @@ import pytest
 
 from specbench.errors import UsageError
 from specbench.metrics import METRICS, get_metric, score
-from specbench.tasks.task import Example
+from specbench.tasks.example import Example
 
 
 @pytest.mark.parametrize(

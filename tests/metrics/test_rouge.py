@@ -3,7 +3,7 @@
 import pytest
 
 from specbench.metrics.rouge import rouge2
-from specbench.tasks.task import Example
+from specbench.tasks.example import Example
 
 
 @pytest.mark.parametrize(

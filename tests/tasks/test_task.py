@@ -9,7 +9,8 @@ import pytest
 from specbench.errors import RunError, UsageError
 from specbench.metrics import score
 from specbench.tasks import task as task_module
-from specbench.tasks.task import Example, Task, definitions_folder, load_task, task_names
+from specbench.tasks.example import Example
+from specbench.tasks.task import Task, definitions_folder, load_task, task_names
 
 VALID = """\
 name = "toy"

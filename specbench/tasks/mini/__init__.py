@@ -12,9 +12,9 @@ from collections.abc import Callable
 from functools import partial
 from types import ModuleType
 
+from specbench.tasks.example import Example
 from specbench.tasks.mini import code, headline, math, news
 from specbench.tasks.mini.writer import Style, Writer
-from specbench.tasks.task import Example
 
 MODULES: dict[str, ModuleType] = {
     "mini-math": math,

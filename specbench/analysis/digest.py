@@ -1,0 +1,102 @@
+"""The run on one page: a Markdown table in the shape of the paper's main table.
+
+Rows are methods, columns tasks. A sweep of static weights is shown as what it is for: the static
+front at the acceptance that DIVERSED reached, and how far DIVERSED lies above it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pandas as pd
+
+from specbench.analysis.pareto import Gap, gap_above_front
+from specbench.analysis.summary import wide
+from specbench.errors import UsageError
+from specbench.methods.labels import method_label
+from specbench.metrics import METRICS
+
+LEARNED = "diversed"
+_SETTING = ["pair", "temperature", "draft_length"]
+
+
+def digest(samples: pd.DataFrame, summary: pd.DataFrame) -> str:
+    """Return Markdown: a table for each pair, temperature and draft length.
+
+    Args:
+        samples: Samples of a run.
+        summary: Their summary.
+    """
+    cells = wide(summary)
+    settings = cells[cells["draft_length"] > 0][_SETTING].drop_duplicates()
+    parts: list[str] = []
+    for setting in settings.to_dict("records") or cells[_SETTING].head(1).to_dict("records"):
+        parts += _table(_within(samples, setting), _within(cells, setting), setting)
+    return "\n".join(parts) + "\n"
+
+
+def _within(frame: pd.DataFrame, setting: dict[Any, Any]) -> pd.DataFrame:
+    """Keep one setting's rows; autoregressive, which drafts nothing, belongs to each."""
+    same = (frame["pair"] == setting["pair"]) & (frame["temperature"] == setting["temperature"])
+    length = frame["draft_length"].isin([0, setting["draft_length"]])
+    return frame[same & length]
+
+
+def _table(samples: pd.DataFrame, cells: pd.DataFrame, setting: dict[Any, Any]) -> Iterator[str]:
+    tasks = list(dict.fromkeys(cells["task"]))
+    gaps = {task: _gap(samples, task) for task in tasks}
+    scales = {task: _scale(cells, task) for task in tasks}
+    swept = all(gaps.values())
+    yield (
+        f"Pair {setting['pair']}, T = {setting['temperature']:g}, N = {setting['draft_length']}, "
+        f"{samples['sample_id'].nunique()} prompts per task. Each field: quality with its 95 % "
+        "interval, share of drafts accepted, speed-up over autoregressive."
+    )
+    yield ""
+    yield "| method | " + " | ".join(_heading(cells, task) for task in tasks) + " |"
+    yield "|---" * (1 + len(tasks)) + "|"
+    labels = cells.apply(method_label, axis=1)
+    for label in dict.fromkeys(labels):
+        rows = cells[labels == label].set_index("task")
+        if swept and rows["method"].iloc[0] == "static":
+            continue
+        fields = [_field(rows.loc[t], scales[t]) if t in rows.index else "" for t in tasks]
+        yield f"| {label} | " + " | ".join(fields) + " |"
+    if swept:
+        known = {task: gap for task, gap in gaps.items() if gap}
+        level = [f"{g.front * scales[t]:.1f}<br>{g.acceptance:.0%}" for t, g in known.items()]
+        yield f"| static front at the acceptance of {LEARNED} | " + " | ".join(level) + " |"
+        above = [
+            f"**{g.value * scales[t]:+.1f}** [{g.low * scales[t]:.1f}, {g.high * scales[t]:.1f}]"
+            for t, g in known.items()
+        ]
+        yield f"| **{LEARNED} above the static front** | " + " | ".join(above) + " |"
+    yield ""
+
+
+def _gap(samples: pd.DataFrame, task: str) -> Gap | None:
+    """The learned verifier's distance above the front, where the run has both."""
+    try:
+        return gap_above_front(samples, task=task, method=LEARNED)
+    except UsageError:
+        return None
+
+
+def _scale(cells: pd.DataFrame, task: str) -> float:
+    metric = METRICS.get(cells[cells["task"] == task]["quality_metric"].iloc[0])
+    return metric.scale if metric else 1.0
+
+
+def _heading(cells: pd.DataFrame, task: str) -> str:
+    metric = METRICS.get(cells[cells["task"] == task]["quality_metric"].iloc[0])
+    return f"{task}, {metric.unit}" if metric else task
+
+
+def _field(cell: Any, scale: float) -> str:
+    quality, low, high = (cell[f"quality{end}"] * scale for end in ("", "_low", "_high"))
+    first = "" if pd.isna(quality) else f"{quality:.1f} [{low:.1f}, {high:.1f}]<br>"
+    accepted = cell["draft_acceptance_rate"]
+    second = "" if pd.isna(accepted) else f"{accepted:.0%}, "
+    speed = "" if pd.isna(cell["speedup"]) else f"{cell['speedup']:.2f}×"
+    return f"{first}{second}{speed}"

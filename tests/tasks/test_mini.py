@@ -1,0 +1,76 @@
+"""The bundled tasks: facts are right in every style, and the splits cannot overlap."""
+
+from collections import Counter
+
+import pytest
+
+from specbench.metrics import score
+from specbench.tasks.mini import GENERATORS, MODULES, generate, split_of
+from specbench.tasks.task import load_task
+
+STYLES = ("plain", "target", "draft")
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_an_example_depends_on_split_and_index_alone(name):
+    first = [GENERATORS[name]("test", index) for index in range(5)]
+    assert [GENERATORS[name]("test", index) for index in reversed(range(5))] == first[::-1]
+    assert len({example.prompt for example in first}) == 5
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_no_test_prompt_occurs_in_training(name):
+    prompts = {s: {generate(name, s, i).prompt for i in range(400)} for s in ("train", "test")}
+    assert not prompts["train"] & prompts["test"]
+    assert all(split_of(prompt) == split for split in prompts for prompt in prompts[split])
+
+
+@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize("name", ["mini-math", "mini-code"])
+def test_answers_are_right_in_every_style(name, style):
+    metric = load_task(name).metric
+    for index in range(20):
+        example = generate(name, "train", index, style)
+        assert score(metric, example.reference, example) == 1
+
+
+@pytest.mark.parametrize("style", ["target", "draft"])
+@pytest.mark.parametrize("name", ["mini-news", "mini-headline"])
+def test_style_leaves_most_of_the_reference_s_bigrams_alone(name, style):
+    scores = [
+        score("rouge2", generate(name, "train", i, style).reference, generate(name, "train", i))
+        for i in range(50)
+    ]
+    assert sum(scores) / len(scores) > 0.6
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_the_two_models_styles_differ_and_the_facts_do_not(name):
+    target, draft = (
+        [generate(name, "train", i, style) for i in range(60)] for style in ("target", "draft")
+    )
+    assert [e.prompt for e in target] == [e.prompt for e in draft]
+    same = sum(a.reference == b.reference for a, b in zip(target, draft, strict=True))
+    assert same < 10
+
+
+def test_a_style_prefers_its_end_of_the_phrasings():
+    first = Counter(
+        (style, generate("mini-math", "train", i, style).reference.split(",")[0])
+        for style in ("target", "draft")
+        for i in range(200)
+    )
+    assert first["target", " First"] > 2 * first["draft", " First"]
+    assert first["draft", " Step one"] > 2 * first["target", " Step one"]
+
+
+def test_limits_leave_room_for_every_reference():
+    from specbench.engine.loading import load_pair
+    from specbench.pairs.registry import get_pair
+
+    tokenizer = load_pair(get_pair("mini"), "cpu", "float32").tokenizer
+    for name in MODULES:
+        lengths = [
+            len(tokenizer(generate(name, "test", i).reference)["input_ids"]) for i in range(200)
+        ]
+        assert max(lengths) < load_task(name).max_new_tokens

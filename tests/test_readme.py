@@ -1,0 +1,35 @@
+"""The README shows what the shipped code made, and its commands exist."""
+
+import re
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from specbench.cli.app import app
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+COMMANDS = re.findall(r"^\.venv/bin/specbench (\S+)((?:.|\\\n)*?)(?:\s#.*)?$", README, re.MULTILINE)
+
+
+def test_its_table_is_the_reference_run_s():
+    table = (ROOT / "results/reference/summary.md").read_text(encoding="utf-8").strip()
+    assert table in README
+
+
+def test_its_pictures_exist():
+    pictures = re.findall(r"!\[[^\]]*\]\(([^)]+)\)", README)
+    assert pictures
+    assert [p for p in pictures if not (ROOT / p).is_file()] == []
+
+
+def test_there_are_commands():
+    assert {name for name, _ in COMMANDS} >= {"run", "sweep-weights", "plot", "list"}
+
+
+@pytest.mark.parametrize(("name", "rest"), COMMANDS)
+def test_its_commands_know_their_options(name, rest):
+    shown = CliRunner().invoke(app, [name, "--help"], env={"COLUMNS": "200"}).output
+    options = re.findall(r"(?<=\s)(--?[a-z][a-z-]*)", rest)
+    assert [option for option in options if not re.search(rf"{option}\b", shown)] == []

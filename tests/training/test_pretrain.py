@@ -1,0 +1,98 @@
+"""Pretraining: what carries loss, and a whole build at a toy's size."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from specbench.engine.heads import load_head
+from specbench.engine.loading import load_pair
+from specbench.pairs.registry import PairSpec
+from specbench.tasks.mini import MODULES, generate
+from specbench.training.build import PARTS, build
+from specbench.training.pretrain import IGNORED, batch, build_tokenizer
+
+RECIPE = """
+[tokenizer]
+vocabulary = 400
+examples = 30
+
+[examples]
+mini-headline = 4
+
+[target]
+hidden = 16
+layers = 2
+heads = 2
+intermediate = 32
+steps = 30
+learning_rate = 0.01
+style = "target"
+seed = 1
+
+[draft]
+hidden = 16
+layers = 1
+heads = 2
+intermediate = 32
+steps = 10
+learning_rate = 0.01
+style = "draft"
+seed = 2
+
+[heads.mini-headline]
+updates = 1
+prompts = 2
+rollouts = 2
+epochs = 1
+learning_rate = 0.01
+acceptance_weight = 0.1
+initial_weight = 0.5
+seed = 3
+"""
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return build_tokenizer(vocabulary=600, examples=50)
+
+
+def test_digits_stay_single_and_any_text_survives(tokenizer):
+    assert "12" not in tokenizer.get_vocab()
+    text = "Zoë paid 1234 € for 56?\n\tYes."
+    ids = tokenizer(text)["input_ids"]
+    assert ids[0] == tokenizer.bos_token_id
+    assert tokenizer.decode(ids, skip_special_tokens=True) == text
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_only_answers_carry_loss(tokenizer, name):
+    ids, labels = batch(tokenizer, name, range(3), "target")
+    assert ids.shape == labels.shape
+    assert ids.shape[1] % 16 == 0
+    for row in range(3):
+        example = generate(name, "train", row, "target")
+        wanted = labels[row][labels[row] != IGNORED]
+        assert wanted[-1] == tokenizer.eos_token_id
+        assert tokenizer.decode(wanted[:-1]) == example.reference
+        first = int((labels[row] != IGNORED).nonzero()[0])
+        # The first answer token is predicted at the prompt's last token.
+        prompt = tokenizer.decode(ids[row, : first + 1], skip_special_tokens=True)
+        assert prompt == example.prompt
+
+
+def test_a_pair_is_built_whole_and_its_head_fits(tmp_path: Path):
+    recipe = tmp_path / "toy" / "recipe.toml"
+    recipe.parent.mkdir()
+    recipe.write_text(RECIPE)
+    said: list[str] = []
+    threads = torch.get_num_threads()
+    build(recipe, tmp_path / "out", PARTS, said.append)
+    torch.set_num_threads(threads)
+    pair = load_pair(
+        PairSpec("toy", *(str(tmp_path / "out" / r) for r in PARTS[:2])), "cpu", "auto"
+    )
+    head = load_head(tmp_path / "out" / "heads" / "mini-headline", pair)
+    weight = head(torch.zeros(1, 16), torch.zeros(1, 16))
+    assert 0.4 < weight.item() < 0.6
+    assert any("held-out" in line for line in said)

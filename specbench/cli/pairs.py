@@ -53,7 +53,7 @@ def build(
         typer.Option("--output", "-o", help="Folder to write.", show_default="results/pairs/NAME"),
     ] = None,
 ) -> None:
-    """Train the models of a pair and their heads; all of it takes hours on two CPU cores."""
+    """Train the models of a pair and their heads; about an hour for mini on two CPU cores."""
     if name not in buildable():
         raise UsageError(f"there is no recipe for {name!r}: choose one of {', '.join(buildable())}")
     if unknown := set(part or ()) - set(PARTS):

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from transformers import (
+    AutoConfig,
     AutoModelForCausalLM,
     AutoTokenizer,
     PreTrainedModel,
@@ -60,6 +61,8 @@ def load_pair(spec: PairSpec, device: str, dtype: str) -> LoadedPair:
     """
     place = _device(device)
     kind = _dtype(dtype, place)
+    for name in (spec.target, spec.draft):
+        _load(AutoConfig, name)  # one small file: what cannot be had is known soonest
     tokenizers = [_load(AutoTokenizer, name) for name in (spec.target, spec.draft)]
     vocabulary = _shared_vocabulary(spec, tokenizers[0], tokenizers[1])
     models: list[PreTrainedModel] = [

@@ -8,6 +8,7 @@ one autoregressive step. The loop knows no rule by name.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -19,6 +20,7 @@ from specbench.decoding.records import Generation, RoundRecord, StopReason
 from specbench.decoding.sampling import Sampling, draw, uniforms
 from specbench.engine.loading import LoadedPair
 from specbench.engine.runner import Runner
+from specbench.errors import RunError
 from specbench.methods import Positions, Verdict
 
 Verify = Callable[[Positions, Tensor], Verdict]
@@ -102,11 +104,20 @@ def decode(
         seed: Seed of the run.
         sample_key: Identity of the sample; with the seed it decides every draw.
         stop: Strings that end the output where they appear.
+
+    Raises:
+        RunError: Prompt and output do not fit the models' context.
     """
     n = 0 if verify is None else draft_length
     draft = pair.draft if n else None
     runners = [pair.target, draft] if draft else [pair.target]
     begin, device = len(prompt_ids), pair.target.device
+    context = min((r.context for r in runners if r.context), default=math.inf)
+    if begin + max_new_tokens > context:
+        raise RunError(
+            f"a prompt of {begin} tokens and {max_new_tokens} new ones exceed the context of "
+            f"{context}: shorten the prompt or lower --max-new-tokens"
+        )
     capacity = begin + max_new_tokens + n + 1
     tokens = torch.zeros(capacity, dtype=torch.long, device=device)
     tokens[:begin] = torch.tensor(prompt_ids)

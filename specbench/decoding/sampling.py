@@ -49,7 +49,8 @@ class Sampling:
             return torch.zeros_like(plain).scatter_(-1, best, 1.0), plain
         if self.temperature == 1 and self.top_k is None and self.top_p is None:
             return plain, plain
-        scaled = logits / self.temperature
+        # The shift changes no softmax and keeps a small temperature from overflowing.
+        scaled = (logits - logits.amax(-1, keepdim=True)) / self.temperature
         if self.top_k is not None and self.top_k < logits.shape[-1]:
             kept = scaled.topk(self.top_k, -1)
             scaled = torch.full_like(scaled, -torch.inf).scatter(-1, kept.indices, kept.values)

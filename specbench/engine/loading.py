@@ -71,7 +71,8 @@ def load_pair(spec: PairSpec, device: str, dtype: str) -> LoadedPair:
     ]
     rows = min(vocabulary, *(model.get_output_embeddings().weight.shape[0] for model in models))
     target, draft = (Runner(model, rows) for model in models)
-    if place.type == "cpu" and target.hidden_size < ONE_THREAD_WIDTH:
+    chosen = "OMP_NUM_THREADS" in os.environ
+    if place.type == "cpu" and target.hidden_size < ONE_THREAD_WIDTH and not chosen:
         torch.set_num_threads(1)
     return LoadedPair(
         spec.name, target, draft, tokenizers[0], _end_tokens(models[0], tokenizers[0])
@@ -97,6 +98,24 @@ def _load(factory: Any, name: str, **options: object) -> Any:
         ) from error
 
 
+def encode(tokenizer: PreTrainedTokenizerBase, prompt: str) -> list[int]:
+    """Tokenise a prompt, as one user message where the model has a chat template.
+
+    The template's own tokens are taken as they are, so that no start token is doubled.
+    """
+    if tokenizer.chat_template is None:
+        return list(tokenizer(prompt)["input_ids"])
+    message = [{"role": "user", "content": prompt}]
+    return list(
+        tokenizer.apply_chat_template(
+            message,
+            add_generation_prompt=True,
+            return_dict=False,
+            enable_thinking=False,  # Qwen3's template: answer at once; other templates ignore it
+        )
+    )
+
+
 def _device(name: str) -> torch.device:
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -105,6 +124,8 @@ def _device(name: str) -> torch.device:
         torch.zeros(1, device=device)
     except (RuntimeError, AssertionError) as error:
         raise UsageError(f"no device {name} here: use --device cpu or auto") from error
+    if device.type not in ("cpu", "cuda"):
+        raise UsageError(f"cannot decode on {name}: use --device cpu, cuda or auto")
     return device
 
 

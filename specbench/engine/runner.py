@@ -56,6 +56,11 @@ class Runner:
         return self.cache.position
 
     @property
+    def context(self) -> int | None:
+        """Number of positions the model was made for; None where its configuration is silent."""
+        return getattr(self.config, "max_position_embeddings", None)
+
+    @property
     def hidden_size(self) -> int:
         """Width of the hidden states that :meth:`forward` returns."""
         return int(self.config.hidden_size)
@@ -137,10 +142,12 @@ class Runner:
             kind: rotary(like, index[None], kind) if per_kind else rotary(like, index[None])
             for kind in set(self.kinds)
         }
-        distance = index[:, None] - index[None, :]
         windows = {"full_attention": capacity, "sliding_attention": self._window(capacity)}
         self.masks = {
-            kind: ((distance >= 0) & (distance < windows[kind]))[None, None]
+            # Row i sees columns i - window + 1 to i.
+            kind: torch.ones(capacity, capacity, dtype=torch.bool, device=self.device)
+            .tril()
+            .triu(1 - windows[kind])[None, None]
             for kind in set(self.kinds)
         }
 

@@ -8,14 +8,12 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from transformers import PreTrainedTokenizerBase
-
 from specbench.analysis.frames import PARAMETERS
 from specbench.decoding.loop import decode
 from specbench.decoding.records import Generation
 from specbench.decoding.sampling import Sampling
 from specbench.engine.heads import fingerprints, load_head
-from specbench.engine.loading import LoadedPair, load_pair
+from specbench.engine.loading import LoadedPair, encode, load_pair
 from specbench.errors import SpecbenchError
 from specbench.experiment.environment import describe_environment
 from specbench.experiment.plan import Cell, Plan, Settings, Step
@@ -98,24 +96,6 @@ def measurements(generation: Generation) -> dict[str, Any]:
             "weights": [_rounded(r.weights) for r in rounds],
         },
     }
-
-
-def encode(tokenizer: PreTrainedTokenizerBase, prompt: str) -> list[int]:
-    """Tokenise a prompt, as one user message where the model has a chat template.
-
-    The template's own tokens are taken as they are, so that no start token is doubled.
-    """
-    if tokenizer.chat_template is None:
-        return list(tokenizer(prompt)["input_ids"])
-    message = [{"role": "user", "content": prompt}]
-    return list(
-        tokenizer.apply_chat_template(
-            message,
-            add_generation_prompt=True,
-            return_dict=False,
-            enable_thinking=False,  # Qwen3's template: answer at once; other templates ignore it
-        )
-    )
 
 
 def _identity(step: Step, settings: Settings) -> dict[str, Any]:

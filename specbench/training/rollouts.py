@@ -15,7 +15,7 @@ from torch import Tensor
 from transformers import DynamicCache
 
 from specbench.engine.heads import LinearHead
-from specbench.engine.loading import LoadedPair
+from specbench.engine.loading import LoadedPair, encode
 from specbench.engine.runner import Runner
 
 
@@ -80,7 +80,7 @@ def roll_out(
         generator: Source of the draws.
     """
     device = pair.target.device
-    ids = [pair.tokenizer(prompt)["input_ids"] for prompt in prompts]
+    ids = [encode(pair.tokenizer, prompt) for prompt in prompts]
     width = max(len(row) for row in ids)
     tokens = torch.tensor([[0] * (width - len(row)) + row for row in ids], device=device)
     mask = torch.tensor([[0] * (width - len(r)) + [1] * len(r) for r in ids], device=device)

@@ -27,8 +27,7 @@ from transformers import PreTrainedModel
 from specbench.analysis.intervals import Interval, paired_ratio_interval, ratio_interval
 from specbench.decoding.loop import decode
 from specbench.decoding.sampling import Sampling
-from specbench.engine.loading import LoadedPair, load_pair
-from specbench.experiment.execute import encode
+from specbench.engine.loading import LoadedPair, encode, load_pair
 from specbench.methods.rules import sd
 from specbench.pairs.registry import get_pair
 from specbench.tasks.task import load_task, task_names

@@ -4,8 +4,7 @@ from functools import cache
 
 import pytest
 
-from specbench.engine.loading import LoadedPair, load_pair
-from specbench.experiment.execute import encode
+from specbench.engine.loading import LoadedPair, encode, load_pair
 from specbench.methods.rules import sd
 from specbench.pairs.registry import get_pair
 from specbench.tasks.task import load_task, task_names

@@ -38,6 +38,7 @@ class Lookup:
 
     def __init__(self, model: Any) -> None:
         self.model, self.vocabulary, self.device = model, VOCABULARY, torch.device("cpu")
+        self.context = None
         self.tokens: tuple[int, ...] = ()
 
     @property

@@ -5,10 +5,11 @@ from functools import partial
 import pytest
 
 from specbench.decoding.loop import Verify
+from specbench.errors import RunError
 from specbench.methods.rules import diversed, lossy, sd, static
 from specbench.methods.speccascade import speccascade
 
-from ..engine.tiny import FAMILIES, pair_of, random_prompt, tiny_pair
+from ..engine.tiny import FAMILIES, build, config, pair_of, random_prompt, tiny_pair
 from .helpers import GREEDY, constantly, own_draft, run, with_eos
 
 PROMPT = random_prompt(6)
@@ -140,3 +141,9 @@ def test_requests_of_any_length_follow_each_other(verify: Verify | None) -> None
         alone = run(fresh, prompt, verify, max_new_tokens=limit)
         assert together.token_ids == alone.token_ids
         assert together.rounds == alone.rounds
+
+
+def test_a_request_beyond_the_context_is_refused():
+    pair = pair_of(build(config("llama", max_position_embeddings=64)), build(config("llama")))
+    with pytest.raises(RunError, match="60 tokens and 5 new ones exceed the context of 64"):
+        run(pair, [1] * 60, sd, max_new_tokens=5)

@@ -7,9 +7,10 @@ import pytest
 
 from specbench.decoding.records import RoundRecord
 from specbench.decoding.sampling import Sampling
+from specbench.engine.loading import encode
 from specbench.errors import RunError, UsageError
 from specbench.experiment import execute as module
-from specbench.experiment.execute import encode, execute, measurements
+from specbench.experiment.execute import execute, measurements
 from specbench.experiment.plan import Plan, Settings, build_plan
 from specbench.experiment.store import Store, read_records
 from specbench.experiment.variants import method_variants

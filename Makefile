@@ -1,7 +1,8 @@
 # Everything is installed into .venv; nothing outside this folder is touched.
 VENV := .venv
 BIN := $(VENV)/bin
-INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+# As a variable the pins also hold for what the package is built with.
+INSTALL := PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 # A command of that name may be a stub or lack venv, so each candidate is tried.
 CANDIDATES := $(PYTHON) python3.13 python3.12 python3.11 python3

@@ -68,7 +68,7 @@ def _table(samples: pd.DataFrame, cells: pd.DataFrame, setting: dict[Any, Any]) 
         level = [f"{g.front * scales[t]:.1f}<br>{g.acceptance:.0%}" for t, g in known.items()]
         yield f"| static front at the acceptance of {LEARNED} | " + " | ".join(level) + " |"
         above = [
-            f"**{g.value * scales[t]:+.1f}** [{g.low * scales[t]:.1f}, {g.high * scales[t]:.1f}]"
+            f"**{g.value * scales[t]:+.1f}**{_interval(g.low, g.high, scales[t])}"
             for t, g in known.items()
         ]
         yield f"| **{LEARNED} above the static front** | " + " | ".join(above) + " |"
@@ -93,9 +93,14 @@ def _heading(cells: pd.DataFrame, task: str) -> str:
     return f"{task}, {metric.unit}" if metric else task
 
 
+def _interval(low: float, high: float, scale: float) -> str:
+    return "" if pd.isna(low) else f" [{low * scale:.1f}, {high * scale:.1f}]"
+
+
 def _field(cell: Any, scale: float) -> str:
-    quality, low, high = (cell[f"quality{end}"] * scale for end in ("", "_low", "_high"))
-    first = "" if pd.isna(quality) else f"{quality:.1f} [{low:.1f}, {high:.1f}]<br>"
+    quality = cell["quality"] * scale
+    interval = _interval(cell["quality_low"], cell["quality_high"], scale)
+    first = "" if pd.isna(quality) else f"{quality:.1f}{interval}<br>"
     accepted = cell["draft_acceptance_rate"]
     second = "" if pd.isna(accepted) else f"{accepted:.0%}, "
     speed = "" if pd.isna(cell["speedup"]) else f"{cell['speedup']:.2f}×"

@@ -35,8 +35,8 @@ class Metric(NamedTuple):
     denominator: str | None = None  # None: mean over samples
 
 
-# Expected acceptance and mean weight come as means per sample; weighing each by its drafted tokens
-# makes them comparable with the pooled draft_acceptance_rate.
+# Expected acceptance and mean weight come as means over the positions judged in a sample; a cell's
+# figure is their mean weighed by drafted tokens, so that long outputs count more, as when pooled.
 METRICS = (
     Metric("quality", "", "quality"),  # its unit is the task's metric
     Metric("draft_acceptance_rate", "fraction", "accepted", "proposed"),

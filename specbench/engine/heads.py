@@ -79,8 +79,8 @@ def load_head(folder: Path, pair: LoadedPair) -> LinearHead:
     if trained_on != fingerprints(pair):
         source = description.get("pair", "another pair") if isinstance(description, dict) else "?"
         raise UsageError(
-            f"the head in {folder} was trained for the models of {source}, which are not those of "
-            f"{pair.name}: train one for this pair or leave out diversed"
+            f"the head in {folder} was trained for other weights than those of {pair.name} (it "
+            f"names {source}): train one for this pair or leave out diversed"
         )
     head = LinearHead(pair.target.hidden_size, pair.draft.hidden_size)
     try:

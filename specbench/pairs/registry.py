@@ -89,7 +89,8 @@ def find_head(spec: PairSpec, task: str, head: Path | None = None) -> Path:
         return spec.heads / task
     if not head.exists():
         raise UsageError(f"there is no head at {head}: --head names a head's folder or file")
-    candidates = (head.parent,) if head.is_file() else (head / task, head)
+    named = head.name in (HEAD_WEIGHTS, HEAD_DESCRIPTION)
+    candidates = (head.parent,) if named else (head / task, head)
     for folder in candidates:
         if _is_head(folder):
             return folder

@@ -11,8 +11,8 @@ from specbench.tasks.task import load_task, task_names
 
 from .helpers import GREEDY, generate, own_draft, run
 
-LIMIT = 40
-EXAMPLES = 2
+LIMIT = 128  # every answer ends before it
+EXAMPLES = 4
 
 
 @cache
@@ -47,12 +47,31 @@ def test_autoregressive_equals_generate(task: str) -> None:
 @pytest.mark.parametrize("task", task_names())
 @pytest.mark.parametrize("n", range(1, 9))
 def test_sd_equals_autoregressive(task: str, n: int) -> None:
+    settings = {"sampling": GREEDY, "draft_length": n}
     for prompt, expected in zip(prompts(task), reference(task), strict=True):
-        settings = {"sampling": GREEDY, "draft_length": n}
-        whole = run(pair(), prompt, sd, max_new_tokens=LIMIT, **settings)
-        cut = run(pair(), prompt, sd, max_new_tokens=LIMIT // 2 - n, **settings)
-        assert whole.token_ids == without_end(expected)
-        assert cut.token_ids == without_end(expected[: LIMIT // 2 - n])
+        output = run(pair(), prompt, sd, max_new_tokens=LIMIT, **settings)
+        assert output.token_ids == without_end(expected)
+        assert output.stopped_by == "eos"
+
+
+@pytest.mark.parametrize("task", task_names())
+@pytest.mark.parametrize("n", range(1, 9))
+def test_a_length_limit_cuts_the_same_text(task: str, n: int) -> None:
+    limit = 21 - n
+    settings = {"sampling": GREEDY, "draft_length": n, "max_new_tokens": limit}
+    output = run(pair(), prompts(task)[0], sd, **settings)
+    assert output.token_ids == reference(task)[0][:limit]
+    assert output.stopped_by == "length"
+
+
+def test_end_tokens_occurred_within_a_block() -> None:
+    """Otherwise the comparisons above would not have seen one."""
+    last = [
+        run(pair(), prompt, sd, sampling=GREEDY, draft_length=8, max_new_tokens=LIMIT).rounds[-1]
+        for task in task_names()
+        for prompt in prompts(task)
+    ]
+    assert any(record.emitted == record.accepted < 8 for record in last)
 
 
 def test_the_target_never_refuses_its_own_drafts() -> None:

@@ -7,6 +7,7 @@ import torch
 
 from specbench.engine.heads import load_head
 from specbench.engine.loading import load_pair
+from specbench.errors import UsageError
 from specbench.pairs.registry import PairSpec
 from specbench.tasks.mini import MODULES, generate
 from specbench.training.build import PARTS, build
@@ -96,3 +97,17 @@ def test_a_pair_is_built_whole_and_its_head_fits(tmp_path: Path):
     weight = head(torch.zeros(1, 16), torch.zeros(1, 16))
     assert 0.4 < weight.item() < 0.6
     assert any("held-out" in line for line in said)
+
+
+@pytest.mark.parametrize(
+    ("blocked", "parts", "told"),
+    [(True, PARTS, "cannot write"), (False, ("heads",), "has no target")],
+)
+def test_what_cannot_be_built_is_refused_at_once(tmp_path: Path, blocked, parts, told):
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text(RECIPE)
+    folder = tmp_path / "out"
+    if blocked:
+        folder.write_text("a file")
+    with pytest.raises(UsageError, match=told):
+        build(recipe, folder, parts, pytest.fail)

@@ -54,6 +54,7 @@ class Store:
         self.done = 0
         self.failed = 0
         self._config = config
+        self._made = False  # whether the folder is this run's to remove
         self._write_config("running")
 
     @classmethod
@@ -69,6 +70,7 @@ class Store:
             UsageError: The folder holds something already, or cannot be written.
         """
         folder = output or _unused(RESULTS / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{label}")
+        made = not folder.exists()
         try:
             folder.mkdir(parents=True, exist_ok=True)
             taken = any(folder.iterdir())
@@ -77,10 +79,12 @@ class Store:
         if taken:
             raise UsageError(f"{folder} is not empty: name another folder with --output")
         try:
-            return cls(folder, config)
+            store = cls(folder, config)
         except RunError as error:
-            _remove(folder)
+            _remove(folder, made)
             raise UsageError(str(error)) from error
+        store._made = made
+        return store
 
     def __enter__(self) -> Self:
         return self
@@ -89,7 +93,7 @@ class Store:
         self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None
     ) -> None:
         if not self.done:
-            _remove(self.folder)
+            _remove(self.folder, self._made)
         elif kind is None:
             self._finish("complete")
         else:
@@ -204,12 +208,13 @@ def _unused(folder: Path) -> Path:
     return candidate
 
 
-def _remove(folder: Path) -> None:
-    """Remove a run that recorded nothing, and the folder if that leaves it empty."""
+def _remove(folder: Path, made: bool) -> None:
+    """Remove a run that recorded nothing, and its folder where the run made it."""
     with suppress(OSError):
         for name in (CONFIG, ENVIRONMENT, RECORDS):
             (folder / name).unlink(missing_ok=True)
-        folder.rmdir()
+        if made:
+            folder.rmdir()
 
 
 def _json(value: Mapping[str, Any]) -> str:

@@ -75,7 +75,7 @@ def test_a_head_fits_its_pair_in_every_number_format(tmp_path: Path) -> None:
         build(config("llama"), dtype=torch.float16),
         build(config("llama", hidden_size=16), seed=1, dtype=torch.float16),
     )
-    load_head(tmp_path, halves)
+    assert load_head(tmp_path, halves).sizes == (halves.target.hidden_size, 16)
 
 
 @pytest.mark.parametrize("seeds", [(0, 2), (2, 1)], ids=["other draft", "other target"])

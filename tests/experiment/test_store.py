@@ -245,3 +245,13 @@ def test_the_newest_run_is_the_one_finished_last(tmp_path: Path) -> None:
     assert newest_run(tmp_path) == tmp_path / "b"
     with pytest.raises(UsageError, match="there is no run under"):
         newest_run(tmp_path / "a")
+
+
+def test_a_run_without_samples_removes_only_a_folder_it_made(tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    own.mkdir()
+    for folder in (own, tmp_path / "new"):
+        with Store.create(folder, "run", {}):
+            pass
+    assert list(tmp_path.iterdir()) == [own]
+    assert list(own.iterdir()) == []

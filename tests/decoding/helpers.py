@@ -31,7 +31,8 @@ def run(
 
 def generate(pair: LoadedPair, prompt: list[int], limit: int) -> list[int]:
     """What Transformers' own greedy loop emits, the end token included."""
-    inputs, model = torch.tensor([prompt]), cast(Any, pair.target.model)
+    model = cast(Any, pair.target.model)
+    inputs = torch.tensor([prompt], device=model.device)
     output = model.generate(
         inputs,
         attention_mask=torch.ones_like(inputs),  # without it, pad tokens would be masked

@@ -10,10 +10,9 @@ import typer
 
 from specbench.cli.options import completer
 from specbench.errors import UsageError
-from specbench.pairs.registry import PAIRS_FILE
+from specbench.pairs.registry import PAIRS_FILE, PARTS
 
 RECIPE = "recipe.toml"
-PARTS = ("target", "draft", "heads")
 
 app = typer.Typer(no_args_is_help=True)
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from specbench.errors import UsageError
 
 PAIRS_FILE = Path(__file__).with_name("pairs.toml")
+PARTS = ("target", "draft", "heads")  # of a bundled pair, each a folder
 HEAD_WEIGHTS = "head.safetensors"
 HEAD_DESCRIPTION = "head.json"
 

@@ -15,12 +15,11 @@ from specbench import __version__
 from specbench.engine.heads import fingerprints, save_head
 from specbench.engine.loading import LoadedPair, load_pair
 from specbench.errors import UsageError
-from specbench.pairs.registry import PairSpec
+from specbench.pairs.registry import PARTS, PairSpec
 from specbench.tasks.task import load_task
 from specbench.training.pretrain import ModelRecipe, build_model, build_tokenizer, train
 from specbench.training.verifier import HeadRecipe, evaluate_head, train_head
 
-PARTS = ("target", "draft", "heads")
 VALIDATION = 200  # examples that a head's scores come from
 Say = Callable[[str], None]
 

@@ -8,9 +8,9 @@ import torch
 from specbench.engine.heads import load_head
 from specbench.engine.loading import load_pair
 from specbench.errors import UsageError
-from specbench.pairs.registry import PairSpec
+from specbench.pairs.registry import PARTS, PairSpec
 from specbench.tasks.mini import MODULES, generate
-from specbench.training.build import PARTS, build
+from specbench.training.build import build
 from specbench.training.pretrain import IGNORED, batch, build_tokenizer
 
 RECIPE = """

@@ -21,28 +21,34 @@ class RewindableCache(Cache):
         capacity: Positions to allocate.
         device: Where the buffers live.
         dtype: Their floating point type.
+        rows: Sequences held side by side.
 
     Attributes:
         position: Number of tokens the cache holds; the next write goes there.
     """
 
     def __init__(
-        self, config: PretrainedConfig, capacity: int, device: torch.device, dtype: torch.dtype
+        self,
+        config: PretrainedConfig,
+        capacity: int,
+        device: torch.device,
+        dtype: torch.dtype,
+        rows: int = 1,
     ) -> None:
         super().__init__(layers=[])
         heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
         width = getattr(config, "head_dim", None)
         width = width or config.hidden_size // config.num_attention_heads
-        shape = (config.num_hidden_layers, 1, heads, capacity, width)
-        self.keys = torch.zeros(shape, device=device, dtype=dtype).unbind()
-        self.values = torch.zeros(shape, device=device, dtype=dtype).unbind()
+        shape = (config.num_hidden_layers, rows, heads, capacity, width)
+        self.keys = list(torch.zeros(shape, device=device, dtype=dtype).unbind())
+        self.values = list(torch.zeros(shape, device=device, dtype=dtype).unbind())
         self.capacity = capacity
         self.position = 0
 
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor]:
-        """Write the states ``[1, heads, k, width]`` at the position; return all up to there."""
+        """Write the states ``[rows, heads, k, width]`` at the position; return all up to there."""
         end = self.position + key_states.shape[-2]
         keys, values = self.keys[layer_idx], self.values[layer_idx]
         keys[:, :, self.position : end] = key_states
@@ -52,3 +58,11 @@ class RewindableCache(Cache):
     def get_seq_length(self, layer_idx: int = 0) -> int:
         """Return the number of tokens held."""
         return self.position
+
+    def select(self, rows: Tensor) -> None:
+        """Keep these rows, in this order; a row may be named more than once."""
+        for buffers in (self.keys, self.values):
+            for layer, buffer in enumerate(buffers):
+                chosen = buffer.new_zeros(len(rows), *buffer.shape[1:])
+                chosen[:, :, : self.position] = buffer[rows, :, : self.position]
+                buffers[layer] = chosen

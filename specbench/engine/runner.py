@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
@@ -108,48 +109,73 @@ class Runner:
         start, end = self.cache.position, self.cache.position + len(tokens)
         if end > self.cache.capacity:
             raise IndexError(f"position {end} is beyond the cache's {self.cache.capacity}")
-        hidden = self.base.embed_tokens(tokens.unsqueeze(0))
-        rotary = {
-            k: (cos[:, start:end], sin[:, start:end]) for k, (cos, sin) in self.rotary.items()
-        }
         masks = {
             # One new token sees all it may see: only a window still needs a mask.
             k: None if len(tokens) == 1 and k == "full_attention" else mask[:, :, start:end, :end]
             for k, mask in self.masks.items()
         }
+        return self.through_layers(tokens[None], self.cache, self.rotary, masks)
+
+    def through_layers(
+        self,
+        tokens: Tensor,
+        cache: RewindableCache,
+        rotary: Mapping[str, tuple[Tensor, Tensor]],
+        masks: Mapping[str, Tensor | None],
+    ) -> Tensor:
+        """Read tokens ``[B, k]`` after those in a cache; return hidden states after the final norm.
+
+        Args:
+            tokens: The same number of tokens for every row of the cache.
+            cache: Gets their keys and values, and its position moved on.
+            rotary: Cosines and sines of all positions, by kind of layer.
+            masks: What may be seen, ``[B or 1, 1, k, position + k]``, by kind of layer; None for
+                all.
+        """
+        start, end = cache.position, cache.position + tokens.shape[1]
+        angles = {k: (cos[:, start:end], sin[:, start:end]) for k, (cos, sin) in rotary.items()}
+        hidden = self.base.embed_tokens(tokens)
         for layer, kind in zip(self.base.layers, self.kinds, strict=True):
             hidden = layer(
                 hidden,
                 attention_mask=masks[kind],
-                position_embeddings=rotary[kind],
-                past_key_values=self.cache,
+                position_embeddings=angles[kind],
+                past_key_values=cache,
             )
-        self.cache.position = end
+        cache.position = end
         normed: Tensor = self.base.norm(hidden)
         return normed
 
-    @torch.inference_mode()
-    def _reserve(self, positions: int) -> None:
-        """Allocate cache, rotary tables and masks for a number of positions, rounded up."""
-        capacity = -(-positions // CAPACITY_STEP) * CAPACITY_STEP
-        dtype = self.model.dtype
-        self.cache = RewindableCache(self.config, capacity, self.device, dtype)
+    def tables(
+        self, capacity: int
+    ) -> tuple[dict[str, tuple[Tensor, Tensor]], dict[str, Tensor]]:
+        """Return rotary tables and causal masks for a number of positions, by kind of layer.
+
+        A mask is ``[1, 1, capacity, capacity]``: row i sees columns i - window + 1 to i.
+        """
         index = torch.arange(capacity, device=self.device)
-        like = torch.zeros(1, device=self.device, dtype=dtype)
+        like = torch.zeros(1, device=self.device, dtype=self.model.dtype)
         rotary = self.base.rotary_emb
         per_kind = "layer_type" in inspect.signature(rotary.forward).parameters
-        self.rotary = {
+        angles = {
             kind: rotary(like, index[None], kind) if per_kind else rotary(like, index[None])
             for kind in set(self.kinds)
         }
         windows = {"full_attention": capacity, "sliding_attention": self._window(capacity)}
-        self.masks = {
-            # Row i sees columns i - window + 1 to i.
+        masks = {
             kind: torch.ones(capacity, capacity, dtype=torch.bool, device=self.device)
             .tril()
             .triu(1 - windows[kind])[None, None]
             for kind in set(self.kinds)
         }
+        return angles, masks
+
+    @torch.inference_mode()
+    def _reserve(self, positions: int) -> None:
+        """Allocate cache, rotary tables and masks for a number of positions, rounded up."""
+        capacity = -(-positions // CAPACITY_STEP) * CAPACITY_STEP
+        self.cache = RewindableCache(self.config, capacity, self.device, self.model.dtype)
+        self.rotary, self.masks = self.tables(capacity)
 
     def _window(self, without: int) -> int:
         return getattr(self.config, "sliding_window", None) or without

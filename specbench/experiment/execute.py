@@ -12,13 +12,13 @@ from specbench.analysis.frames import PARAMETERS
 from specbench.decoding.loop import decode
 from specbench.decoding.records import Generation
 from specbench.decoding.sampling import Sampling
-from specbench.engine.heads import fingerprints, load_head
 from specbench.engine.loading import LoadedPair, encode, load_pair
 from specbench.errors import SpecbenchError
 from specbench.experiment.environment import describe_environment
 from specbench.experiment.plan import Cell, Plan, Settings, Step
 from specbench.experiment.progress import Report
 from specbench.experiment.store import ERROR, OK, UNSCORED, Store
+from specbench.heads.files import fingerprints, load_head
 from specbench.methods.registry import get_method
 from specbench.metrics import get_metric, score
 
@@ -143,7 +143,7 @@ def _verifiers(plan: Plan, pair: LoadedPair) -> Verifiers:
 
     @cache
     def head(folder: Path) -> Any:
-        return load_head(folder, pair)
+        return load_head(folder, pair).weigh
 
     def verifier(cell: Cell) -> Callable[..., Any] | None:
         rule = get_method(cell.method).load()

@@ -16,7 +16,8 @@ from typing import Any
 from specbench import __version__
 from specbench.errors import UsageError
 from specbench.experiment.variants import AUTOREGRESSIVE, Variant
-from specbench.pairs.registry import PairSpec, find_head
+from specbench.heads.registry import find_head
+from specbench.pairs.registry import PairSpec
 from specbench.tasks.example import Example
 from specbench.tasks.task import Task
 
@@ -235,8 +236,7 @@ def build_plan(
 def _with_head(parameters: Mapping[str, Any], pair: PairSpec, task: str) -> dict[str, Any]:
     if "head" not in parameters:
         return dict(parameters)
-    given = parameters["head"]
-    return {**parameters, "head": find_head(pair, task, Path(given) if given else None)}
+    return {**parameters, "head": find_head(pair, task, parameters["head"]).path}
 
 
 def _left_out(headless: Mapping[str, Sequence[str]], pair: PairSpec) -> Iterator[str]:

@@ -9,9 +9,8 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -21,6 +20,7 @@ from specbench.analysis.digest import digest
 from specbench.analysis.frames import SAMPLES, read_samples
 from specbench.analysis.summary import summarise
 from specbench.errors import RunError, SpecbenchError, UsageError
+from specbench.files import cannot_write, clear_errors, write_atomically
 
 RESULTS = Path("results")
 CONFIG = "config.json"
@@ -75,7 +75,7 @@ class Store:
             folder.mkdir(parents=True, exist_ok=True)
             taken = any(folder.iterdir())
         except OSError as error:
-            raise UsageError(_cannot_write(folder, error)) from error
+            raise UsageError(cannot_write(folder, error)) from error
         if taken:
             raise UsageError(f"{folder} is not empty: name another folder with --output")
         try:
@@ -112,7 +112,7 @@ class Store:
             RunError: It cannot be written, for instance because the disk is full.
         """
         path = self.folder / RECORDS
-        with _clear_errors(path), path.open("ab") as file:
+        with clear_errors(path), path.open("ab") as file:
             file.write(json.dumps(record, ensure_ascii=False).encode() + b"\n")
         self.done += 1
         self.failed += record["status"] != OK
@@ -167,36 +167,6 @@ def newest_run(root: Path = RESULTS) -> Path:
     if not tables:
         raise UsageError(f"there is no run under {root}: name a run's folder, or start with a run")
     return tables[-1].parent
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Write a file whole or not at all.
-
-    Raises:
-        RunError: It cannot be written; what was there before is untouched.
-    """
-    temporary = path.with_name(f".{path.name}.partial")
-    with _clear_errors(path):
-        try:
-            temporary.write_text(text, encoding="utf-8", newline="")
-            os.replace(temporary, path)
-        finally:
-            temporary.unlink(missing_ok=True)
-
-
-@contextmanager
-def _clear_errors(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise RunError(_cannot_write(path, error)) from error
-
-
-def _cannot_write(path: Path, error: OSError) -> str:
-    return (
-        f"cannot write {path} ({error.strerror or error}): "
-        "make room or choose another folder with --output"
-    )
 
 
 def _unused(folder: Path) -> Path:

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from specbench.methods.verdict import Positions, Verdict, couple, pick
 
-Head = Callable[[Tensor, Tensor], Tensor]
-"""`head(h_p [K, hidden_p], h_q [K, hidden_q]) -> w [K]`, the weight on the target in [0, 1]."""
+Head = Callable[[Positions], Tensor]
+"""`head(at) -> w [K]`, the weight on the target in [0, 1] at K positions."""
 
 
 def sd(at: Positions, x: Tensor) -> Verdict:
@@ -70,17 +70,16 @@ def static(at: Positions, x: Tensor, *, weight: float | Tensor) -> Verdict:
 def diversed(at: Positions, x: Tensor, *, head: Head) -> Verdict:
     """Verify against the ensemble of `static` with a weight per position, given by a head.
 
-    The head sees the hidden states that predict x, never x itself, so that v is a true
-    conditional distribution.
+    The head sees what predicts x, never x itself, so that v is a true conditional distribution.
 
     Args:
         at: the K positions.
         x: [K] drafted tokens.
-        head: maps (h_p, h_q) to the weight on the target [K].
+        head: maps the positions to the weight on the target [K].
 
     Source: DIVERSED, arXiv:2604.07622.
     """
-    return static(at, x, weight=head(at.h_p, at.h_q))
+    return static(at, x, weight=head(at))
 
 
 def _peak(scores: Tensor, prefer: Tensor) -> Tensor:

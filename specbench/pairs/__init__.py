@@ -1,1 +1,1 @@
-"""Model pairs: which target and draft belong together, and where their heads lie."""
+"""Model pairs: which target and draft belong together, and how the bundled one is made."""

@@ -1,23 +1,22 @@
-"""The model pairs of ``pairs.toml``, pairs named by the user, and the heads that fit them.
+"""The model pairs of ``pairs.toml``, and pairs named by the user.
 
-A head is a folder with ``head.safetensors`` (its weights) and ``head.json`` (what it was trained
-on). Adding a pair is adding a table to ``pairs.toml``.
+Adding a pair is adding a table to ``pairs.toml``.
 """
 
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from specbench.errors import UsageError
 
 PAIRS_FILE = Path(__file__).with_name("pairs.toml")
 PARTS = ("target", "draft", "heads")  # of a bundled pair, each a folder
-HEAD_WEIGHTS = "head.safetensors"
-HEAD_DESCRIPTION = "head.json"
 
 
 @dataclass(frozen=True)
@@ -32,6 +31,7 @@ class PairSpec:
         heads: Folder with one trained head per task, or None.
         dtype: Number format unless the user chooses another; ``auto`` is bfloat16 on a GPU and
             float32 on a CPU.
+        training: What differs for this pair from the usual recipe of a head.
     """
 
     name: str
@@ -40,6 +40,7 @@ class PairSpec:
     description: str = ""
     heads: Path | None = None
     dtype: str = "auto"
+    training: Mapping[str, Any] = field(default_factory=dict)
 
 
 @cache
@@ -69,43 +70,7 @@ def custom_pair(target: str, draft: str) -> PairSpec:
     return PairSpec(name, target, draft, description="named on the command line")
 
 
-def find_head(spec: PairSpec, task: str, head: Path | None = None) -> Path:
-    """Return the folder of the head for a pair and a task.
-
-    Args:
-        spec: The pair.
-        task: Name of the task.
-        head: A head's folder or one of its two files, or a folder with a head folder per task;
-            without it, the head that comes with the pair.
-
-    Raises:
-        UsageError: There is no such head.
-    """
-    if head is None:
-        if spec.heads is None or not _is_head(spec.heads / task):
-            raise UsageError(
-                f"pair {spec.name} has no head for {task}: name one with --head, "
-                "or leave out diversed"
-            )
-        return spec.heads / task
-    if not head.exists():
-        raise UsageError(f"there is no head at {head}: --head names a head's folder or file")
-    named = head.name in (HEAD_WEIGHTS, HEAD_DESCRIPTION)
-    candidates = (head.parent,) if named else (head / task, head)
-    for folder in candidates:
-        if _is_head(folder):
-            return folder
-    raise UsageError(
-        f"{head} holds no head for {task}: a head is a folder with "
-        f"{HEAD_WEIGHTS} and {HEAD_DESCRIPTION}"
-    )
-
-
-def _is_head(folder: Path) -> bool:
-    return (folder / HEAD_WEIGHTS).is_file() and (folder / HEAD_DESCRIPTION).is_file()
-
-
-def _from_table(name: str, table: dict[str, str]) -> PairSpec:
+def _from_table(name: str, table: dict[str, Any]) -> PairSpec:
     heads = table.get("heads")
     return PairSpec(
         name=name,
@@ -114,6 +79,7 @@ def _from_table(name: str, table: dict[str, str]) -> PairSpec:
         description=table["description"],
         heads=None if heads is None else Path(_beside(heads)),
         dtype=table.get("dtype", "auto"),
+        training=table.get("training", {}),
     )
 
 

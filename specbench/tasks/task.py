@@ -20,7 +20,8 @@ GENERATED_EXAMPLES = 100
 # Distance between the indices of two seeds: different seeds never share a generated example.
 SEED_STRIDE = 1_000_000
 
-# Every key of a task file is required, and no other is allowed; a dot stands for a table.
+# Every key of a task file is required, and no other but a table `training` is allowed; a dot stands
+# for a table.
 _KEYS: dict[str, type] = {
     "name": str,
     "version": str,
@@ -50,7 +51,8 @@ class Task:
         path: File the task was read from.
         template: Text around the prompt, with ``{prompt}`` in its place.
         licence: Licence of the examples.
-        rows: Examples in the order of their file, where there is no generator.
+        rows: Examples in the order of their file, where there is no generator; test examples all.
+        training: What differs for this task from the usual recipe of a head.
     """
 
     name: str
@@ -64,22 +66,26 @@ class Task:
     template: str = "{prompt}"
     licence: str = ""
     rows: tuple[Example, ...] = field(default=(), repr=False)
+    training: Mapping[str, Any] = field(default_factory=dict)
 
     def examples(self, split: str, limit: int | None, seed: int = 0) -> list[Example]:
         """Return examples with their final prompts.
 
         Args:
-            split: ``train`` or ``test``. A prompt file has no splits and gives its rows for both.
+            split: ``train`` or ``test``; a prompt file has the latter only.
             limit: At most this many; None takes all rows of a file, or the first
                 ``GENERATED_EXAMPLES`` of a generator.
             seed: Which examples. 0 takes the first ones; another seed gives a disjoint set from a
                 generator and a shuffled order from a file.
 
         Raises:
-            UsageError: Unknown split, a limit below 1, a negative seed or an unknown generator.
+            UsageError: Unknown or missing split, a limit below 1, a negative seed or an unknown
+                generator.
         """
         if split not in SPLITS:
             raise UsageError(f"unknown split `{split}`; choose one of {_listed(SPLITS)}")
+        if split == "train" and self.generator is None:
+            raise UsageError(f"{self.name} has no training split: choose a task that has one")
         if limit is not None and limit < 1:
             raise UsageError(f"the limit must be at least 1, not {limit}")
         if seed < 0:
@@ -149,7 +155,10 @@ def _read_task(path: Path) -> Task:
     except ValueError as error:  # not TOML, or not UTF-8
         raise UsageError(f"{path}: not valid TOML: {error}") from error
     try:
-        return _task(_checked(document), path)
+        training = document.pop("training", {})
+        if not isinstance(training, dict):
+            raise UsageError("`training` must be a table of values for a head's recipe")
+        return replace(_task(_checked(document), path), training=training)
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from error
 

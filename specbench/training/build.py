@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import platform
 import tempfile
 import tomllib
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from specbench import __version__
-from specbench.engine.heads import fingerprints, save_head
-from specbench.engine.loading import LoadedPair, load_pair
+from specbench.engine.loading import load_pair
 from specbench.errors import UsageError
-from specbench.pairs.registry import PARTS, PairSpec
+from specbench.pairs.registry import PARTS, PairSpec, get_pair
 from specbench.tasks.task import load_task
 from specbench.training.pretrain import ModelRecipe, build_model, build_tokenizer, train
-from specbench.training.verifier import HeadRecipe, evaluate_head, train_head
+from specbench.training.recipe import head_recipe
+from specbench.training.session import train_into
+from specbench.training.verifier import Progress
 
-VALIDATION = 200  # examples that a head's scores come from
 Say = Callable[[str], None]
 
 
@@ -45,8 +42,14 @@ def build(recipe: Path, folder: Path, parts: tuple[str, ...], say: Say) -> None:
     if "heads" in parts:
         spec = PairSpec(recipe.parent.name, str(folder / "target"), str(folder / "draft"))
         pair = load_pair(spec, "cpu", "float32")
-        for task, settings in tables["heads"].items():
-            _build_head(pair, task, HeadRecipe(**settings), folder / "heads" / task, say)
+        for task in map(load_task, tables["examples"]):
+            recipe_of_head = head_recipe(get_pair(spec.name), task, {})
+            where = folder / "heads" / task.name
+            train_into(pair, task, recipe_of_head, where, partial(_say_progress, say, task.name))
+
+
+def _say_progress(say: Say, task: str, progress: Progress) -> None:
+    say(f"head {task}: {progress}")
 
 
 def _prepare(folder: Path, parts: tuple[str, ...]) -> None:
@@ -86,41 +89,3 @@ def _build_model(tables: dict[str, Any], role: str, folder: Path, say: Say) -> N
     # Half the size on disk; quality was the same within its interval when this was measured.
     model.bfloat16().save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-
-
-def _build_head(
-    pair: LoadedPair, task_name: str, recipe: HeadRecipe, folder: Path, say: Say
-) -> None:
-    task = load_task(task_name)
-    needed = recipe.updates * recipe.prompts
-    examples = task.examples("train", needed)
-    head = train_head(
-        pair,
-        task,
-        examples,
-        recipe,
-        lambda p: say(
-            f"head {task_name}: update {p.update}, reward {p.reward:.3f}, "
-            f"acceptance {p.acceptance:.3f}, weight {p.weight:.3f}"
-        ),
-    )
-    # Another seed: examples that neither the models nor the head were trained on.
-    unseen = task.examples("train", VALIDATION, seed=1)
-    scores = evaluate_head(pair, task, head, unseen, recipe.seed)
-    say(f"head {task_name}: held-out {scores}")
-    description = {
-        "pair": pair.name,
-        "task": task.name,
-        "task_version": task.version,
-        "kind": "linear",
-        "models": fingerprints(pair),
-        "hidden_sizes": {"target": pair.target.hidden_size, "draft": pair.draft.hidden_size},
-        "recipe": vars(recipe),
-        "scores": scores,
-        "versions": {
-            "specbench": __version__,
-            "torch": torch.__version__,
-            "python": platform.python_version(),
-        },
-    }
-    save_head(head, folder, description)

@@ -2,7 +2,7 @@
 
 Both models read the same tokens in lockstep and each token is drawn from ``v = w p + (1 - w) q``
 directly. That is the law speculative decoding emits, bonus tokens apart, at a fraction of the time.
-Kept per token is what the loss needs and no more: two hidden vectors and three scalars.
+Kept per token is what the loss needs and no more: what the head reads, and three scalars.
 """
 
 from __future__ import annotations
@@ -12,11 +12,13 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from transformers import DynamicCache
 
-from specbench.engine.heads import LinearHead
+from specbench.engine.batch import Batch
 from specbench.engine.loading import LoadedPair, encode
-from specbench.engine.runner import Runner
+from specbench.heads.head import Head
+from specbench.methods.verdict import Positions, pick
+
+COMPACT_BELOW = 0.8  # share of rows still going on at which the finished ones are dropped
 
 
 class Rollouts(NamedTuple):
@@ -25,8 +27,8 @@ class Rollouts(NamedTuple):
     Attributes:
         texts: B texts.
         row: ``[M]`` which text a token belongs to.
-        h_p: ``[M, hidden_p]`` target's hidden states that predict the token.
-        h_q: ``[M, hidden_q]`` the draft's.
+        token: ``[M]`` the token.
+        inputs: ``[M, D]`` what the head read before the token.
         p: ``[M]`` probability of the token under the target.
         q: ``[M]`` probability of the token under the draft.
         tv: ``[M]`` total variation between the two distributions there.
@@ -34,77 +36,71 @@ class Rollouts(NamedTuple):
 
     texts: list[str]
     row: Tensor
-    h_p: Tensor
-    h_q: Tensor
+    token: Tensor
+    inputs: Tensor
     p: Tensor
     q: Tensor
     tv: Tensor
 
 
-class _Reader:
-    """One model reading a batch of left-padded texts a token at a time."""
-
-    def __init__(self, runner: Runner) -> None:
-        self.runner = runner
-        self.cache = DynamicCache(config=runner.config)
-
-    def read(self, tokens: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """Read new tokens ``[B, k]``; return next-token probabilities ``[B, V]``, hidden states."""
-        positions = (mask.cumsum(-1) - 1).clamp_min(0)[:, -tokens.shape[1] :]
-        hidden = self.runner.base(
-            input_ids=tokens,
-            attention_mask=mask,
-            position_ids=positions,
-            past_key_values=self.cache,
-            use_cache=True,
-        ).last_hidden_state[:, -1]
-        logits = self.runner.output(hidden)[:, : self.runner.vocabulary].float()
-        return logits.softmax(-1), hidden
-
-
 @torch.no_grad()
 def roll_out(
     pair: LoadedPair,
-    head: LinearHead,
+    head: Head,
     prompts: Sequence[str],
     max_new_tokens: int,
     generator: torch.Generator,
+    copies: int = 1,
 ) -> Rollouts:
-    """Sample one text per prompt from v at temperature 1; repeat a prompt for several texts.
+    """Sample texts from v at temperature 1.
 
     Args:
         pair: Loaded models.
         head: Weighs target against draft.
-        prompts: B prompts.
+        prompts: The prompts; each is read once, whatever the number of copies.
         max_new_tokens: Limit on a text's tokens.
         generator: Source of the draws.
+        copies: Texts per prompt; those of one prompt follow one another.
     """
     device = pair.target.device
     ids = [encode(pair.tokenizer, prompt) for prompt in prompts]
-    width = max(len(row) for row in ids)
-    tokens = torch.tensor([[0] * (width - len(row)) + row for row in ids], device=device)
-    mask = torch.tensor([[0] * (width - len(r)) + [1] * len(r) for r in ids], device=device)
-    target, draft = _Reader(pair.target), _Reader(pair.draft)
     ends = torch.tensor(sorted(pair.eos_ids), device=device)
-    alive = torch.ones(len(ids), dtype=torch.bool, device=device)
-    outputs: list[list[int]] = [[] for _ in ids]
+    rows = torch.arange(len(ids), device=device).repeat_interleave(copies)
+    models = [Batch(runner, ids, max_new_tokens) for runner in (pair.target, pair.draft)]
+    said = [model.start() for model in models]
+    for model in models:
+        model.select(rows)
+    said = [(distribution[rows], hidden[rows]) for distribution, hidden in said]
+
+    text = torch.arange(len(rows), device=device)  # that a row of the batch belongs to
     kept: list[tuple[Tensor, ...]] = []
-    for _ in range(max_new_tokens):
-        p, h_p = target.read(tokens, mask)
-        q, h_q = draft.read(tokens, mask)
-        v = torch.lerp(q, p, head(h_p, h_q).unsqueeze(-1))
-        tokens = torch.multinomial(v, 1, generator=generator)
+    for remaining in reversed(range(max_new_tokens)):
+        (p, h_p), (q, h_q) = said
+        inputs = head.read(Positions(p, q, p, q, h_p, h_q, greedy=False))
+        v = torch.lerp(q, p, head(inputs).unsqueeze(-1))
+        token = torch.multinomial(v, 1, generator=generator).squeeze(-1)
         tv = (p - q).abs().sum(-1) / 2
-        rows = alive.nonzero().squeeze(-1)
-        p_x, q_x = (d.gather(-1, tokens).squeeze(-1) for d in (p, q))
-        kept.append((rows, *(t[rows] for t in (h_p, h_q, p_x, q_x, tv))))
-        ended = torch.isin(tokens.squeeze(-1), ends)
-        for row in (alive & ~ended).nonzero().squeeze(-1).tolist():
-            outputs[row].append(int(tokens[row]))
-        alive &= ~ended
-        if not alive.any():
+        going = text >= 0
+        columns = (text, token, inputs, pick(p, token), pick(q, token), tv)
+        kept.append(tuple(column[going] for column in columns))
+        text = text.where(~torch.isin(token, ends), -1)
+        rows = (text >= 0).nonzero().squeeze(-1)
+        if not remaining or not len(rows):
             break
-        mask = torch.cat((mask, mask.new_ones(len(ids), 1)), -1)
-    row, *columns = (torch.cat(parts) for parts in zip(*kept, strict=True))
-    texts = pair.tokenizer.batch_decode(outputs, skip_special_tokens=True)
-    return Rollouts(texts, row, *columns)
+        if len(rows) < COMPACT_BELOW * len(text):
+            text, token = text[rows], token[rows]
+            for model in models:
+                model.select(rows)
+        said = [model.read(token.unsqueeze(-1)) for model in models]
+
+    text, token, *rest = (torch.cat(parts) for parts in zip(*kept, strict=True))
+    return Rollouts(_texts(pair, text, token, len(ids) * copies), text, token, *rest)
+
+
+def _texts(pair: LoadedPair, row: Tensor, token: Tensor, count: int) -> list[str]:
+    """Decode every text without its end token."""
+    outputs: list[list[int]] = [[] for _ in range(count)]
+    for text, spoken in zip(row.tolist(), token.tolist(), strict=True):
+        if spoken not in pair.eos_ids:
+            outputs[text].append(spoken)
+    return list(pair.tokenizer.batch_decode(outputs, skip_special_tokens=True))

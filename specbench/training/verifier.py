@@ -1,151 +1,178 @@
-"""Training of a DIVERSED head by policy gradient.
+"""Training of a DIVERSED head: roll out, score, a few epochs, once more.
 
-The objective is the paper's: reward of the whole text plus lambda times mean acceptance
-``1 - w TV(p, q)``, over the head alone. Roll-outs are cached, so the loss sees per token only two
-hidden vectors and three scalars, and one set serves several clipped-ratio epochs.
-
-Source: DIVERSED, arXiv:2604.07622; the clipped ratio is PPO's, arXiv:1707.06347.
+Everything that decides the next step is in ``State``, which is written after each step; a training
+that was killed goes on from there as if nothing had happened.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from specbench.engine.heads import LinearHead
 from specbench.engine.loading import LoadedPair
+from specbench.errors import RunError
+from specbench.heads.head import Head
 from specbench.metrics import score
 from specbench.tasks.example import Example
 from specbench.tasks.task import Task
+from specbench.training.objective import Baseline, Step, evaluate, text_mean
+from specbench.training.recipe import HeadRecipe
 from specbench.training.rollouts import Rollouts, roll_out
+from specbench.training.state import State, untrained_head
 
-CLIP = 0.2  # a token's probability under the head may move this far from the roll-out's
 MAX_GRADIENT = 1.0
-
-
-@dataclass(frozen=True)
-class HeadRecipe:
-    """How a head is trained.
-
-    Attributes:
-        updates: Sets of roll-outs.
-        prompts: Prompts in a set.
-        rollouts: Texts per prompt; their mean reward is the baseline.
-        epochs: Passes over a set.
-        learning_rate: Adam's, falling linearly to zero.
-        acceptance_weight: lambda, what acceptance is worth in reward.
-        initial_weight: w of the untrained head, above 0 and below 1. The release starts at 0.5;
-            where half-way texts earn next to nothing, a strict start lets rewards be seen.
-        seed: Seed of all draws.
-    """
-
-    updates: int
-    prompts: int
-    rollouts: int
-    epochs: int
-    learning_rate: float
-    acceptance_weight: float
-    initial_weight: float
-    seed: int
+# What a point of missing acceptance adds to lambda at once, and what at every step; chosen on
+# mini-math, where acceptance follows lambda within ten steps.
+PROPORTIONAL, INTEGRAL = 20.0, 2.0
+# Unseen examples: same split, but numbers no training reaches.
+HELD_OUT_SEED = 1_000
+HELD_OUT = 256
 
 
 class Progress(NamedTuple):
-    """State of the training after an update: means over its roll-outs."""
+    """One row of ``training.csv``: a step, by the head that made its roll-outs.
 
-    update: int
+    Attributes:
+        step: From 1.
+        reward: Mean score of the texts.
+        reward_spread: Standard deviation of the scores; 0 teaches nothing.
+        acceptance: Mean over texts of 1 - w TV(p, q).
+        weight: Mean w over tokens.
+        loss: Minus the objective at the last epoch, in units of the spread of gains.
+        acceptance_weight: lambda of the step.
+        kl: Nats per text from the untrained head's v, at the last epoch.
+        clipped: Share of tokens that the clipping held back, at the last epoch.
+        gradient: Norm of the gradient at the last epoch, before it is cut to ``MAX_GRADIENT``.
+        learning_rate: Adam's.
+        tokens: Tokens in the roll-outs.
+        rollout_seconds: Time to sample and score the texts.
+        update_seconds: Time of all epochs.
+    """
+
+    step: int
     reward: float
+    reward_spread: float
     acceptance: float
     weight: float
+    loss: float
+    acceptance_weight: float
+    kl: float
+    clipped: float
+    gradient: float
+    learning_rate: float
+    tokens: int
+    rollout_seconds: float
+    update_seconds: float
+
+    def __str__(self) -> str:
+        return (
+            f"step {self.step}, reward {self.reward:.3f}, acceptance {self.acceptance:.3f}, "
+            f"weight {self.weight:.3f}, lambda {self.acceptance_weight:.2f}"
+        )
 
 
 def train_head(
     pair: LoadedPair,
     task: Task,
-    examples: list[Example],
     recipe: HeadRecipe,
-    report: Callable[[Progress], None],
-) -> LinearHead:
-    """Train a head for a pair and a task.
+    state: State,
+    report: Callable[[Progress, State], None],
+) -> Head:
+    """Train a head for a pair and a task, from a state to the last step of the recipe.
 
     Args:
         pair: Loaded models, frozen.
-        task: Gives the metric that rewards a text, and the token limit.
-        examples: Training examples, taken in order and again from the start.
+        task: Gives the examples, the metric that rewards a text, and the token limit.
         recipe: Sizes and rates.
-        report: Called after every update.
+        state: A new one, or that of a training that was interrupted.
+        report: Called after every step with the row of the log and the state to go on from.
+
+    Raises:
+        UsageError: The task has no training split.
+        RunError: The loss is no longer a number.
     """
-    generator = torch.Generator(pair.target.device).manual_seed(recipe.seed)
-    head = LinearHead(pair.target.hidden_size, pair.draft.hidden_size, recipe.initial_weight)
-    head = head.to(pair.target.device)
-    optimizer = torch.optim.Adam(head.parameters(), lr=recipe.learning_rate)
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda u: 1 - u / recipe.updates)
-    for update in range(recipe.updates):
-        first = update * recipe.prompts
-        batch = [
-            examples[(first + i) % len(examples)]
-            for i in range(recipe.prompts)
-            for _ in range(recipe.rollouts)
-        ]
-        prompts = [example.prompt for example in batch]
-        rollouts = roll_out(pair, head, prompts, task.max_new_tokens, generator)
-        rewards = reward(rollouts, batch, task).to(pair.target.device)
-        with torch.no_grad():
-            old_weight = head(rollouts.h_p, rollouts.h_q)
-        accepted = text_mean(1 - old_weight * rollouts.tv, rollouts)
-        gains = rewards + recipe.acceptance_weight * accepted
-        groups = gains.view(recipe.prompts, recipe.rollouts)
-        advantage = (groups - groups.mean(-1, keepdim=True)).flatten()
-        for _ in range(recipe.epochs):
-            loss = objective(head, rollouts, old_weight, advantage, recipe.acceptance_weight).neg()
-            optimizer.zero_grad()
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(head.parameters(), MAX_GRADIENT)
-            optimizer.step()
-        schedule.step()
-        report(
-            Progress(
-                update + 1, rewards.mean().item(), accepted.mean().item(), old_weight.mean().item()
-            )
-        )
-    return head.eval().requires_grad_(False)
+    total = recipe.steps * recipe.prompts_per_step
+    examples = task.examples("train", total, recipe.seed)
+    start = untrained_head(pair, recipe)
+    while state.step < recipe.steps:
+        first = state.step * recipe.prompts_per_step
+        chosen = [examples[(first + i) % len(examples)] for i in range(recipe.prompts_per_step)]
+        report(_train_step(pair, task, recipe, state, start, chosen), state)
+    return state.head.eval().requires_grad_(False)
 
 
-def objective(
-    head: LinearHead,
-    rollouts: Rollouts,
-    old_weight: Tensor,
-    advantage: Tensor,
-    acceptance_weight: float,
-) -> Tensor:
-    """Return the clipped surrogate of reward plus lambda times acceptance, to be maximised.
+def _train_step(
+    pair: LoadedPair,
+    task: Task,
+    recipe: HeadRecipe,
+    state: State,
+    start: Head,
+    examples: list[Example],
+) -> Progress:
+    """Roll out, score, and take the epochs of one step; moves the state on."""
+    began = time.perf_counter()
+    head = state.head
+    prompts = [example.prompt for example in examples]
+    rollouts = roll_out(
+        pair, head, prompts, task.max_new_tokens, state.generator, recipe.rollouts
+    )
+    each = [example for example in examples for _ in range(recipe.rollouts)]
+    rewards = reward(rollouts, each, task).to(pair.target.device)
+    rolled_out = time.perf_counter()
 
-    Args:
-        head: Head being trained.
-        rollouts: Texts sampled with an earlier state of it.
-        old_weight: ``[M]`` weights of that state.
-        advantage: ``[B]`` gain of each text over its baseline.
-        acceptance_weight: lambda.
+    with torch.no_grad():
+        old_weight, start_weight = head(rollouts.inputs), start(rollouts.inputs)
+    accepted = text_mean(1 - old_weight * rollouts.tv, rollouts)
+    price = _price(state, recipe, accepted.mean().item())
+    gains = (rewards + price * accepted).view(len(examples), recipe.rollouts)
+    advantage, state.baseline = state.baseline.advantages(gains), state.baseline.after(gains)
+    step = Step(rollouts, old_weight, start_weight, advantage, price, recipe.kl_weight)
+    rate = state.optimizer.param_groups[0]["lr"] = recipe.rate(state.step)
+    for _ in range(recipe.epochs_per_rollout):
+        value = evaluate(head, step)
+        loss = -value.objective
+        _require_finite(loss, state.step + 1)
+        state.optimizer.zero_grad()
+        loss.backward()
+        gradient = torch.nn.utils.clip_grad_norm_(head.parameters(), MAX_GRADIENT)
+        _require_finite(gradient, state.step + 1)
+        state.optimizer.step()
+    state.step += 1
+    return Progress(
+        step=state.step,
+        reward=rewards.mean().item(),
+        reward_spread=rewards.std(correction=0).item(),
+        acceptance=accepted.mean().item(),
+        weight=old_weight.mean().item(),
+        loss=loss.item(),
+        acceptance_weight=price,
+        kl=value.kl,
+        clipped=value.clipped,
+        gradient=gradient.item(),
+        learning_rate=rate,
+        tokens=len(rollouts.row),
+        rollout_seconds=rolled_out - began,
+        update_seconds=time.perf_counter() - rolled_out,
+    )
+
+
+def _price(state: State, recipe: HeadRecipe, acceptance: float) -> float:
+    """Return lambda for a step; with a target acceptance, move it towards what reaches that.
+
+    The prompts of a step are new to the head, so its acceptance is a held-out one. Proportional
+    and integral control: the integral part alone would swing.
+
+    Source: Stooke et al., Responsive Safety in RL by PID Lagrangian Methods, arXiv:2007.03964.
     """
-    weight = head(rollouts.h_p, rollouts.h_q)
-    likelihood = torch.lerp(rollouts.q, rollouts.p, weight)
-    ratio = likelihood / torch.lerp(rollouts.q, rollouts.p, old_weight)
-    gain = advantage[rollouts.row]
-    clipped = torch.minimum(ratio * gain, ratio.clamp(1 - CLIP, 1 + CLIP) * gain)
-    # A text's log-probability is a sum over its tokens, so this is a mean over texts of sums.
-    surrogate = clipped.sum() / len(advantage)
-    acceptance = text_mean(1 - weight * rollouts.tv, rollouts).mean()
-    return surrogate + acceptance_weight * acceptance
-
-
-def text_mean(values: Tensor, rollouts: Rollouts) -> Tensor:
-    """Average a value per token ``[M]`` over each text: ``[B]``."""
-    texts = len(rollouts.texts)
-    total = values.new_zeros(texts).index_add(0, rollouts.row, values)
-    return total / rollouts.row.bincount(minlength=texts)
+    if recipe.target_acceptance is None:
+        return state.multiplier
+    missing = recipe.target_acceptance - acceptance
+    state.multiplier = max(0.0, state.multiplier + INTEGRAL * missing)
+    return max(0.0, state.multiplier + PROPORTIONAL * missing)
 
 
 def reward(rollouts: Rollouts, examples: list[Example], task: Task) -> Tensor:
@@ -158,17 +185,33 @@ def reward(rollouts: Rollouts, examples: list[Example], task: Task) -> Tensor:
     return torch.tensor(scores)
 
 
-def evaluate_head(
-    pair: LoadedPair, task: Task, head: LinearHead, examples: list[Example], seed: int
-) -> dict[str, float]:
-    """Return mean quality, acceptance and weight of one roll-out per example."""
-    generator = torch.Generator(pair.target.device).manual_seed(seed)
+def held_out_scores(
+    pair: LoadedPair, task: Task, head: Head, count: int = HELD_OUT
+) -> dict[str, Any]:
+    """Return quality, acceptance and weight of one roll-out per example that no training saw.
+
+    Args:
+        pair: Loaded models.
+        task: Where the examples come from: the training split, under a seed of its own.
+        head: Head to score.
+        count: Number of examples.
+    """
+    examples = task.examples("train", count, HELD_OUT_SEED)
+    generator = torch.Generator(pair.target.device).manual_seed(HELD_OUT_SEED)
     prompts = [example.prompt for example in examples]
     rollouts = roll_out(pair, head, prompts, task.max_new_tokens, generator)
-    weight = head(rollouts.h_p, rollouts.h_q)
+    weight = head(rollouts.inputs)
     return {
         "n": len(examples),
         "quality": reward(rollouts, examples, task).mean().item(),
         "acceptance": text_mean(1 - weight * rollouts.tv, rollouts).mean().item(),
         "weight": weight.mean().item(),
     }
+
+
+def _require_finite(value: Tensor, step: int) -> None:
+    if not value.isfinite():
+        raise RunError(
+            f"the loss or its gradient is {value.item()} at step {step}: resume with a lower "
+            "--learning-rate in another folder; the last checkpoint is untouched"
+        )

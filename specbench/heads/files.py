@@ -1,0 +1,129 @@
+"""Heads on disk: written whole, and checked against the pair before they are used.
+
+``head.safetensors`` holds ``summary.weight`` ``[2, D]`` and ``summary.bias`` ``[2]`` in the layout
+of the authors' release (columns [draft ; target], row 0 the draft's score, row 1 the target's), and
+``hidden.weight`` and ``hidden.bias`` where there is a hidden layer. ``head.json`` says what it was
+trained on, and how.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch import Tensor
+
+from specbench.engine.loading import LoadedPair
+from specbench.errors import UsageError
+from specbench.files import clear_errors, write_atomically
+from specbench.heads.head import Head
+from specbench.heads.registry import DESCRIPTION, FEATURES, KINDS, LINEAR, RELEASED, WEIGHTS
+
+
+def save_head(head: Head, folder: Path, description: dict[str, Any]) -> None:
+    """Write a head and what is known of it; the description lands last, so a head is whole.
+
+    Raises:
+        RunError: The files cannot be written.
+    """
+    with clear_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    contents = {
+        WEIGHTS: save({name: weights.cpu() for name, weights in head.state_dict().items()}),
+        DESCRIPTION: (json.dumps(description, indent=2) + "\n").encode(),
+    }
+    for name, content in contents.items():
+        write_atomically(folder / name, content)
+
+
+def load_head(path: Path, pair: LoadedPair) -> Head:
+    """Read a head and check that it fits the pair.
+
+    Args:
+        path: Folder with the two files, or the authors' file. The latter says nothing of the
+            models it was trained for, so there only the sizes are checked.
+        pair: The loaded pair it is to serve.
+
+    Raises:
+        UsageError: The files cannot be read or belong to other models.
+    """
+    if path.suffix == RELEASED:
+        kind, weights = LINEAR, _released(path)
+    else:
+        kind, weights = _described(path, pair)
+    head = Head(kind, (pair.target.hidden_size, pair.draft.hidden_size))
+    expected = {name: tuple(tensor.shape) for name, tensor in head.state_dict().items()}
+    found = {name: tuple(tensor.shape) for name, tensor in weights.items()}
+    if found != expected:
+        raise UsageError(
+            f"the head in {path} has the wrong shape for {pair.name} ({_shapes(found)} instead of "
+            f"{_shapes(expected)}): train one for this pair"
+        )
+    head.load_state_dict({name: tensor.float() for name, tensor in weights.items()})
+    return head.to(pair.target.device).eval().requires_grad_(False)
+
+
+def read_description(folder: Path) -> dict[str, Any]:
+    """Return what ``head.json`` says.
+
+    Raises:
+        UsageError: It cannot be read.
+    """
+    try:
+        description = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise _unreadable(folder, error) from error
+    return description if isinstance(description, dict) else {}
+
+
+def fingerprints(pair: LoadedPair) -> dict[str, str]:
+    """Identify the pair's models by their weights, whatever their names and number format."""
+    return {"target": pair.target.fingerprint(), "draft": pair.draft.fingerprint()}
+
+
+def _described(folder: Path, pair: LoadedPair) -> tuple[str, dict[str, Tensor]]:
+    """Kind and weights of a head of ours, which names the models it was trained for."""
+    description = read_description(folder)
+    try:
+        weights = load((folder / WEIGHTS).read_bytes())
+    except (OSError, SafetensorError) as error:
+        raise _unreadable(folder, error) from error
+    kind = description.get("kind")
+    if kind not in KINDS:
+        raise UsageError(
+            f"the head in {folder} is of the unknown kind {kind!r}: choose one of {', '.join(KINDS)}"
+        )
+    # What reads no hidden states may serve any pair.
+    if kind != FEATURES and description.get("models") != fingerprints(pair):
+        raise UsageError(
+            f"the head in {folder} was trained for other weights than those of {pair.name} (it "
+            f"names {description.get('pair', 'another pair')}): train one for this pair or leave "
+            "out diversed"
+        )
+    return kind, weights
+
+
+def _released(path: Path) -> dict[str, Tensor]:
+    """Weights of the authors' file, read without running anything that is in it."""
+    try:
+        weights = torch.load(path, map_location="cpu", weights_only=True)
+    except (OSError, EOFError, RuntimeError, ValueError, pickle.UnpicklingError) as error:
+        raise _unreadable(path, error) from error
+    tensors = isinstance(weights, dict) and all(isinstance(w, Tensor) for w in weights.values())
+    if not tensors:
+        raise UsageError(f"{path} holds no weights by name: give the authors' file or train a head")
+    return dict(weights)
+
+
+def _unreadable(path: Path, error: Exception) -> UsageError:
+    reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    return UsageError(f"cannot read the head in {path} ({reason}): train it again")
+
+
+def _shapes(shapes: dict[str, tuple[int, ...]]) -> str:
+    return ", ".join(f"{name} {list(shape)}" for name, shape in shapes.items())

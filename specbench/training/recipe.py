@@ -1,0 +1,116 @@
+"""How a head is trained: usual values, what a task and a pair change, what the user changes.
+
+Nothing here imports torch, so that a wrong number is refused at once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from specbench.errors import UsageError
+from specbench.heads.registry import KINDS, LINEAR
+from specbench.pairs.registry import PairSpec
+from specbench.tasks.task import Task
+
+WARM_UP = 0.05  # share of the steps
+BASELINES = {
+    "batch": "the mean of the step, as in REINFORCE++",
+    "group": "the mean of the roll-outs of the same prompt",
+    "ema": "a running mean over steps",
+}
+
+
+@dataclass(frozen=True)
+class HeadRecipe:
+    """How a head is trained; the names are those of the options of ``specbench train``.
+
+    Attributes:
+        head_kind: Key of ``specbench.heads.registry.KINDS``.
+        steps: Sets of roll-outs.
+        prompts_per_step: Prompts in a set.
+        rollouts: Texts per prompt.
+        epochs_per_rollout: Passes over a set.
+        learning_rate: Adam's, after a short warm-up and before a cosine to zero.
+        acceptance_weight: lambda, what acceptance is worth in reward.
+        target_acceptance: Mean acceptance to reach; lambda, then a multiplier that starts at
+            ``acceptance_weight``, is adjusted until it is reached. None keeps lambda as it is.
+        baseline: Key of ``BASELINES``: what a text's gain is compared with.
+        kl_weight: Price of a nat that v moves away from the untrained head's.
+        initial_weight: w of the untrained head, above 0 and below 1. The release starts at 0.5;
+            where half-way texts earn next to nothing, a strict start lets rewards be seen.
+        seed: Seed of examples and draws.
+
+    Raises:
+        UsageError: A value is out of range.
+    """
+
+    head_kind: str = LINEAR
+    steps: int = 60
+    prompts_per_step: int = 16
+    rollouts: int = 8
+    epochs_per_rollout: int = 4
+    learning_rate: float = 0.01
+    acceptance_weight: float = 0.4
+    target_acceptance: float | None = None
+    baseline: str = "group"
+    kl_weight: float = 0.0
+    initial_weight: float = 0.5
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "prompts_per_step", "rollouts", "epochs_per_rollout"):
+            self._require(name, getattr(self, name) >= 1, "1 or more")
+        self._require("seed", self.seed >= 0, "0 or more")
+        self._require("learning_rate", 0 < self.learning_rate < math.inf, "above 0")
+        for name in ("acceptance_weight", "kl_weight"):
+            self._require(name, 0 <= getattr(self, name) < math.inf, "0 or more")
+        self._require("initial_weight", 0 < self.initial_weight < 1, "between 0 and 1")
+        wish = self.target_acceptance
+        self._require("target_acceptance", wish is None or 0 < wish < 1, "between 0 and 1")
+        for name, known in (("head_kind", KINDS), ("baseline", BASELINES)):
+            self._require(name, getattr(self, name) in known, f"one of {', '.join(known)}")
+        texts = self.prompts_per_step * self.rollouts if self.baseline == "batch" else self.rollouts
+        if self.baseline != "ema":
+            self._require("rollouts", texts > 1, f"2 or more with the {self.baseline} baseline")
+
+    def rate(self, step: int) -> float:
+        """Return the learning rate of a step counted from 0: warm-up, then a cosine to zero."""
+        warm_up = max(1, round(WARM_UP * self.steps))
+        cosine = (1 + math.cos(math.pi * step / self.steps)) / 2
+        return self.learning_rate * min(1.0, (step + 1) / warm_up) * cosine
+
+    def _require(self, name: str, fulfilled: bool, permitted: str) -> None:
+        if not fulfilled:
+            option = "--" + name.replace("_", "-")
+            raise UsageError(f"{option} must be {permitted}, not {getattr(self, name)}")
+
+
+def head_recipe(pair: PairSpec, task: Task, given: Mapping[str, Any]) -> HeadRecipe:
+    """Return the recipe for a pair and a task.
+
+    What the user gave goes before the pair's ``[<pair>.training]`` in ``pairs.toml``, that before
+    the task's ``[training]`` in its file, and that before the usual values.
+
+    Args:
+        pair: The pair.
+        task: The task.
+        given: Values by name; None means not given.
+
+    Raises:
+        UsageError: A value out of range, or an unknown name in one of the files.
+    """
+    known = {field.name for field in fields(HeadRecipe)}
+    for source, values in ((str(task.path), task.training), (f"pair {pair.name}", pair.training)):
+        if unknown := set(values) - known:
+            raise UsageError(
+                f"{source}: there is no training value `{min(unknown)}`; "
+                f"choose from {', '.join(sorted(known))}"
+            )
+    chosen = {name: value for name, value in given.items() if value is not None}
+    try:
+        return HeadRecipe(**{**task.training, **pair.training, **chosen})
+    except TypeError as error:
+        raise UsageError(f"a training value of {task.path} or pair {pair.name}: {error}") from error

@@ -1,0 +1,124 @@
+"""A training and its folder: log, checkpoint, and in the end the head.
+
+While it lasts the folder holds ``training.csv`` (a row per step) and ``checkpoint.pt``; the head's
+two files take the checkpoint's place when it is done.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import platform
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from specbench import __version__
+from specbench.engine.loading import LoadedPair
+from specbench.errors import UsageError
+from specbench.files import clear_errors, write_atomically
+from specbench.heads.files import fingerprints, save_head
+from specbench.heads.head import Head
+from specbench.heads.registry import is_head
+from specbench.tasks.task import Task
+from specbench.training.recipe import HeadRecipe
+from specbench.training.state import CHECKPOINT, State, load_state, new_state, save_state
+from specbench.training.verifier import Progress, held_out_scores, train_head
+
+LOG = "training.csv"
+
+
+def train_into(
+    pair: LoadedPair,
+    task: Task,
+    recipe: HeadRecipe,
+    folder: Path,
+    report: Callable[[Progress], None],
+    resume: bool = False,
+) -> dict[str, Any]:
+    """Train a head, write it to a folder, and return what ``head.json`` says of it.
+
+    Args:
+        pair: Loaded models.
+        task: What to train for.
+        recipe: How.
+        folder: Where to; made if need be.
+        report: Called after every step, once its checkpoint is on disk.
+        resume: Go on from the folder's checkpoint, if it has one.
+
+    Raises:
+        UsageError: The folder's checkpoint is of another training, or the task has no training
+            split.
+        RunError: The folder cannot be written, or the loss is no number; the last checkpoint stays.
+    """
+    with clear_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    resumed = resume and (folder / CHECKPOINT).exists()
+    state = load_state(pair, task, recipe, folder) if resumed else new_state(pair, recipe)
+
+    def record(progress: Progress, state: State) -> None:
+        state.history.append(progress._asdict())
+        save_state(state, pair, task, recipe, folder)
+        write_atomically(folder / LOG, _csv(state.history))
+        report(progress)
+
+    head = train_head(pair, task, recipe, state, record)
+    description = _describe(pair, task, recipe, head, state.history)
+    save_head(head, folder, description)
+    with clear_errors(folder):
+        (folder / CHECKPOINT).unlink(missing_ok=True)
+    return description
+
+
+def check_folder(folder: Path, resume: bool) -> bool:
+    """Tell whether there is anything to train in a folder.
+
+    Returns:
+        False where a training is to be resumed that had come to its end.
+
+    Raises:
+        UsageError: The folder holds a head or a checkpoint that a new training would overwrite.
+    """
+    if is_head(folder):
+        if resume:
+            return False
+        raise UsageError(f"{folder} holds a head already: name another folder with --output")
+    if (folder / CHECKPOINT).exists() and not resume:
+        raise UsageError(
+            f"{folder} holds an unfinished training: go on with --resume, or name another folder "
+            "with --output"
+        )
+    return True
+
+
+def _describe(
+    pair: LoadedPair, task: Task, recipe: HeadRecipe, head: Head, history: list[dict[str, float]]
+) -> dict[str, Any]:
+    seconds = sum(row["rollout_seconds"] + row["update_seconds"] for row in history)
+    return {
+        "pair": pair.name,
+        "task": task.name,
+        "task_version": task.version,
+        "kind": recipe.head_kind,
+        "models": fingerprints(pair),
+        "hidden_sizes": {"target": pair.target.hidden_size, "draft": pair.draft.hidden_size},
+        "recipe": asdict(recipe),
+        "scores": held_out_scores(pair, task, head),
+        "seconds": round(seconds, 1),
+        "versions": {
+            "specbench": __version__,
+            "torch": torch.__version__,
+            "python": platform.python_version(),
+        },
+    }
+
+
+def _csv(rows: list[dict[str, float]]) -> str:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, Progress._fields, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()

@@ -11,6 +11,7 @@ from typing import Any
 
 import pandas as pd
 
+from specbench.analysis.frames import PARAMETERS
 from specbench.analysis.pareto import Gap, gap_above_front
 from specbench.analysis.summary import wide
 from specbench.errors import UsageError
@@ -45,9 +46,10 @@ def _within(frame: pd.DataFrame, setting: dict[Any, Any]) -> pd.DataFrame:
 
 def _table(samples: pd.DataFrame, cells: pd.DataFrame, setting: dict[Any, Any]) -> Iterator[str]:
     tasks = list(dict.fromkeys(cells["task"]))
-    gaps = {task: _gap(samples, task) for task in tasks}
     scales = {task: _scale(cells, task) for task in tasks}
-    swept = all(gaps.values())
+    learned = dict.fromkeys(cells.loc[cells["method"] == LEARNED, "head"].dropna())
+    gaps = {head: {task: _gap(samples, task, head) for task in tasks} for head in learned}
+    swept = bool(gaps) and all(any(gap.values()) for gap in gaps.values())
     yield (
         f"Pair {setting['pair']}, T = {setting['temperature']:g}, N = {setting['draft_length']}, "
         f"{samples['sample_id'].nunique()} prompts per task. Each field: quality with its 95 % "
@@ -63,22 +65,26 @@ def _table(samples: pd.DataFrame, cells: pd.DataFrame, setting: dict[Any, Any]) 
             continue
         fields = [_field(rows.loc[t], scales[t]) if t in rows.index else "" for t in tasks]
         yield f"| {label} | " + " | ".join(fields) + " |"
-    if swept:
-        known = {task: gap for task, gap in gaps.items() if gap}
-        level = [f"{g.front * scales[t]:.1f}<br>{g.acceptance:.0%}" for t, g in known.items()]
-        yield f"| static front at the acceptance of {LEARNED} | " + " | ".join(level) + " |"
-        above = [
-            f"**{g.value * scales[t]:+.1f}**{_interval(g.low, g.high, scales[t])}"
+    for head, known in gaps.items() if swept else ():
+        label = method_label({**dict.fromkeys(PARAMETERS), "method": LEARNED, "head": head})
+        level = [
+            f"{g.front * scales[t]:.1f}<br>{g.acceptance:.0%}" if g else ""
             for t, g in known.items()
         ]
-        yield f"| **{LEARNED} above the static front** | " + " | ".join(above) + " |"
+        yield f"| static front at the acceptance of {label} | " + " | ".join(level) + " |"
+        above = [
+            f"**{g.value * scales[t]:+.1f}**{_interval(g.low, g.high, scales[t])}" if g else ""
+            for t, g in known.items()
+        ]
+        yield f"| **{label} above the static front** | " + " | ".join(above) + " |"
     yield ""
 
 
-def _gap(samples: pd.DataFrame, task: str) -> Gap | None:
-    """The learned verifier's distance above the front, where the run has both."""
+def _gap(samples: pd.DataFrame, task: str, head: str) -> Gap | None:
+    """The distance above the front with one head, where the run has both."""
     try:
-        return gap_above_front(samples, task=task, method=LEARNED)
+        one = samples[(samples["method"] != LEARNED) | (samples["head"] == head)]
+        return gap_above_front(one, task=task, method=LEARNED)
     except UsageError:
         return None
 

@@ -13,7 +13,7 @@ import pandas as pd
 
 from specbench.errors import UsageError
 
-PARAMETERS = ("weight", "lenience", "rule", "alpha")
+PARAMETERS = ("weight", "lenience", "rule", "alpha", "head")
 #: What makes two samples comparable enough to be averaged: all but the prompt, seed and repeat.
 CELL = ("run_id", "pair", "task", "method", *PARAMETERS, "temperature", "draft_length")
 
@@ -26,6 +26,7 @@ _CELL_TYPES: dict[str, type] = {
     "lenience": float,
     "rule": str,
     "alpha": float,
+    "head": str,
     "temperature": float,
     "draft_length": int,
 }

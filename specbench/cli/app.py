@@ -13,11 +13,14 @@ import typer
 
 from specbench import __version__
 from specbench.cli import pairs
+from specbench.cli.finetune_draft import finetune_draft
 from specbench.cli.list import list_
 from specbench.cli.output import INTERRUPTED, Interrupted
 from specbench.cli.plot import plot
 from specbench.cli.run import run
 from specbench.cli.sweep_weights import sweep_weights
+from specbench.cli.train import train
+from specbench.cli.transfer import transfer
 from specbench.errors import SpecbenchError, UsageError
 
 DEBUG = "--debug"
@@ -36,6 +39,13 @@ app.command(epilog="Example: [bold]specbench run -m sd,static --weight 0.7 -t mi
 app.command(epilog="Example: [bold]specbench sweep-weights --draft-length 3,5,7[/bold]")(
     sweep_weights
 )
+app.command(
+    epilog="Example: [bold]specbench train --task mini-math --target-acceptance 0.85[/bold]"
+)(train)
+app.command(epilog="Example: [bold]specbench finetune-draft --task mini-math[/bold]")(
+    finetune_draft
+)
+app.command(epilog="Example: [bold]specbench transfer --limit 100[/bold]")(transfer)
 app.command(epilog="Example: [bold]specbench plot pareto results/reference[/bold]")(plot)
 app.command("list", epilog="Example: [bold]specbench list methods[/bold]")(list_)
 app.add_typer(pairs.app, name="pairs")

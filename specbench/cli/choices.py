@@ -9,8 +9,9 @@ from typing import TypeVar
 
 from specbench.cli.options import ALL, DEFAULT_PAIR, REFERENCE_METRICS
 from specbench.errors import UsageError
+from specbench.heads.registry import expand_family
 from specbench.methods.registry import METHODS
-from specbench.pairs.registry import PairSpec, custom_pair, get_pair
+from specbench.pairs.registry import PairSpec, custom_pair, get_pair, with_draft
 from specbench.tasks.prompts import prompts_task
 from specbench.tasks.task import Task, load_task, task_names
 
@@ -34,18 +35,18 @@ def choose_methods(
 
 
 def choose_pair(name: str | None, target: str | None, draft: str | None) -> PairSpec:
-    """Return the pair of that name, or the one of two models the user names.
+    """Return the pair of that name, perhaps with another draft, or one of two models.
 
     Raises:
-        UsageError: An unknown pair, both ways at once, or one model without the other.
+        UsageError: An unknown pair, a target beside a pair, or a target without a draft.
     """
-    if target is None and draft is None:
-        return get_pair(name or DEFAULT_PAIR)
+    if target is None:
+        pair = get_pair(name or DEFAULT_PAIR)
+        return pair if draft is None else with_draft(pair, draft)
     if name is not None:
-        raise UsageError("--pair and --target/--draft name the models twice: give one of the two")
-    if target is None or draft is None:
-        missing = "--target" if target is None else "--draft"
-        raise UsageError(f"{missing} is missing: --target and --draft go together")
+        raise UsageError("--pair and --target name the target twice: give one of the two")
+    if draft is None:
+        raise UsageError("--draft is missing: --target goes with a draft")
     return custom_pair(target, draft)
 
 
@@ -65,6 +66,12 @@ def choose_tasks(
     if names:
         raise UsageError("--prompts takes the place of --task: give one of the two")
     return [_with_metric(prompts_task(prompts), metric)]
+
+
+def choose_heads(typed: Sequence[str] | None) -> list[str] | None:
+    """Return the heads of those names, a family by its members; None where none was typed."""
+    names = _split("--head", typed or [])
+    return [member for name in names for member in expand_family(name)] or None
 
 
 def parse_numbers(option: str, text: str, kind: Callable[[str], Number]) -> list[Number]:

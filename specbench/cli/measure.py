@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 def measure(
     plan: Plan, label: str, *, limit: int | None, output: Path | None, progress: bool
-) -> None:
-    """Carry out a plan and print its table.
+) -> Path:
+    """Carry out a plan, print its table and return its folder.
 
     Args:
         plan: What to measure.
@@ -49,6 +49,7 @@ def measure(
         kept = f"{store.done} of {len(plan)} samples are in {store.folder}" if store.done else ""
         raise Interrupted(f"interrupted: {kept or 'no sample was finished'}") from error
     _show(store)
+    return store.folder
 
 
 def _show(store: Store) -> None:

@@ -142,7 +142,7 @@ Draft = Annotated[
     typer.Option(
         "--draft",
         metavar="ID_OR_FOLDER",
-        help="The draft model that goes with --target.",
+        help="The draft that goes with --target, or one in the place of the pair's own.",
         show_default=False,
         rich_help_panel="Models",
     ),
@@ -222,7 +222,7 @@ Weight = Annotated[float | None, _rule_option("static", "weight")]
 Lenience = Annotated[float | None, _rule_option("lossy", "lenience")]
 Rule = Annotated[str | None, _rule_option("speccascade", "rule")]
 Alpha = Annotated[float | None, _rule_option("speccascade", "alpha")]
-Head = Annotated[Path | None, _rule_option("diversed", "head")]
+Head = Annotated[list[str] | None, _rule_option("diversed", "head")]
 
 Output = Annotated[
     Path | None,

@@ -1,4 +1,4 @@
-"""``specbench plot``: figures from the tables of finished runs; no model is needed."""
+"""``specbench plot``: figures from the tables of finished runs, and of what a head has learned."""
 
 from __future__ import annotations
 
@@ -7,9 +7,17 @@ from typing import Annotated
 
 import typer
 
+from specbench.cli import options as o
+from specbench.cli.learned import DEFAULT_TEXTS, plot_head
 from specbench.cli.options import completer
 from specbench.cli.output import note
+from specbench.errors import UsageError
 from specbench.figures import FIGURES, load_figure
+from specbench.pairs.registry import pairs
+from specbench.tasks.task import task_names
+
+WITH_HEAD = "weights"  # the one figure that --head changes
+_PANEL = "With --head"
 
 
 def plot(
@@ -29,18 +37,79 @@ def plot(
             show_default="the newest under results/",
         ),
     ] = None,
+    head: Annotated[
+        str | None,
+        typer.Option(
+            "--head",
+            metavar="HEAD",
+            help=f"For {WITH_HEAD}, instead of runs: a head's folder or file. Samples texts with "
+            "it and draws its weights by kind of token and by token.",
+            show_default=False,
+            rich_help_panel=_PANEL,
+        ),
+    ] = None,
+    pair: Annotated[
+        str | None,
+        typer.Option(
+            "--pair",
+            metavar="NAME",
+            help=f"Target and draft by one name: {', '.join(pairs())}.",
+            show_default="the head's own",
+            autocompletion=completer(pairs),
+            rich_help_panel=_PANEL,
+        ),
+    ] = None,
+    task: Annotated[
+        str | None,
+        typer.Option(
+            "--task",
+            "-t",
+            metavar="NAME",
+            help="The task whose training split, where no training reaches, gives the prompts.",
+            show_default="the head's own",
+            autocompletion=completer(task_names),
+            rich_help_panel=_PANEL,
+        ),
+    ] = None,
+    limit: Annotated[
+        int | None,
+        typer.Option(
+            "--limit",
+            "-n",
+            help="Texts to sample.",
+            show_default=str(DEFAULT_TEXTS),
+            rich_help_panel=_PANEL,
+        ),
+    ] = None,
+    target: o.Target = None,
+    draft: o.Draft = None,
+    device: o.Device = "auto",
+    dtype: o.Dtype = "auto",
     output: Annotated[
         Path | None,
         typer.Option(
             "--output",
             "-o",
-            help="Folder for the PNG and the SVG.",
-            show_default="figures/ in the last run's folder",
+            help="Folder for the PNG and the SVG, and with --head the CSV.",
+            show_default="figures/ in the last run's folder; the head's folder",
         ),
     ] = None,
 ) -> None:
-    """Draw a figure from the tables of finished runs, as PNG and SVG."""
+    """Draw a figure from the tables of finished runs, or of a head, as PNG and SVG."""
     draw = load_figure(figure)
+    if head is not None:
+        if figure != WITH_HEAD:
+            raise UsageError(f"--head goes with {WITH_HEAD} only: leave it out or plot {WITH_HEAD}")
+        if runs:
+            raise UsageError("--head takes the place of runs: give one of the two")
+        texts = DEFAULT_TEXTS if limit is None else limit
+        for path in plot_head(head, pair, task, texts, target, draft, device, dtype, output):
+            print(path)
+        return
+    of_a_head = {"pair": pair, "task": task, "limit": limit, "target": target, "draft": draft}
+    of_a_head |= {"device": device, "dtype": dtype}
+    if given := [name for name, value in of_a_head.items() if value not in (None, "auto")]:
+        raise UsageError(f"--{given[0]} belongs to --head: name a head too, or leave it out")
 
     from specbench.analysis.frames import read_summary
     from specbench.experiment.store import newest_run, unfinished

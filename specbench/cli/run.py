@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from specbench.cli import options as o
-from specbench.cli.choices import choose_methods, choose_pair, choose_tasks, parse_numbers
+from specbench.cli.choices import (
+    choose_heads,
+    choose_methods,
+    choose_pair,
+    choose_tasks,
+    parse_numbers,
+)
 from specbench.cli.measure import measure
 from specbench.experiment.plan import Settings, build_plan
 from specbench.experiment.variants import method_variants
@@ -37,7 +43,14 @@ def run(
 ) -> None:
     """Measure methods on tasks: quality, acceptance and speed, interleaved in one run."""
     methods, dispensable = choose_methods(method)
-    given = {"weight": weight, "lenience": lenience, "rule": rule, "alpha": alpha, "head": head}
+    heads = choose_heads(head)
+    given = {
+        "weight": weight,
+        "lenience": lenience,
+        "rule": rule,
+        "alpha": alpha,
+        "head": heads,
+    }
     plan = build_plan(
         choose_pair(pair, target, draft),
         choose_tasks(task, prompts, metric),

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from specbench.cli import options as o
-from specbench.cli.choices import choose_methods, choose_pair, choose_tasks, parse_numbers
+from specbench.cli.choices import (
+    choose_heads,
+    choose_methods,
+    choose_pair,
+    choose_tasks,
+    parse_numbers,
+)
 from specbench.cli.measure import measure
 from specbench.experiment.plan import Settings, build_plan
 from specbench.experiment.variants import ANCHORS, weight_variants
@@ -40,7 +46,8 @@ def sweep_weights(
     All of them run interleaved, so that one run gives the front and the points above or below it.
     """
     methods, dispensable = choose_methods(method, default=ANCHORS)
-    given = {"lenience": lenience, "rule": rule, "alpha": alpha, "head": head}
+    heads = choose_heads(head)
+    given = {"lenience": lenience, "rule": rule, "alpha": alpha, "head": heads}
     plan = build_plan(
         choose_pair(pair, target, draft),
         choose_tasks(task, prompts, metric),

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
 from specbench.analysis.frames import read_summary
 from specbench.analysis.summary import wide
+from specbench.analysis.transfer import SHOWN
 from specbench.cli.output import console
 from specbench.methods.labels import method_label
 from specbench.metrics import METRICS
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def print_run(folder: Path) -> None:
@@ -24,6 +28,20 @@ def print_run(folder: Path) -> None:
     cells: list[Any] = wide(read_summary(folder)).to_dict("records")
     for task in dict.fromkeys(cell["task"] for cell in cells):
         console().print(_task_table(task, [cell for cell in cells if cell["task"] == task]))
+
+
+def print_transfer(table: pd.DataFrame) -> None:
+    """Print a transfer table: heads down, tasks across, quality and acceptance in each field."""
+    tasks = list(dict.fromkeys(table["task"]))
+    shown = Table(title="Quality and draft acceptance of every head", title_justify="left")
+    shown.add_column("trained on", no_wrap=True)
+    for task in tasks:
+        shown.add_column(task, justify="right")
+    values = table.set_index(["trained_on", "task", "metric"])["value"].to_dict()
+    for head in dict.fromkeys(table["trained_on"]):
+        cells = [[values.get((head, task, metric)) for metric in SHOWN] for task in tasks]
+        shown.add_row(head, *(f"{100 * quality:.1f}  {rate:>4.0%}" for rate, quality in cells))
+    console().print(shown)
 
 
 def _task_table(task: str, cells: list[dict[str, Any]]) -> Table:

@@ -59,14 +59,16 @@ def load_pair(spec: PairSpec, device: str, dtype: str) -> LoadedPair:
     Raises:
         UsageError: A model cannot be had, the device does not exist or the tokenizers differ.
     """
-    place = _device(device)
+    place = choose_device(device)
     kind = _dtype(dtype, place)
     for name in (spec.target, spec.draft):
-        _load(AutoConfig, name)  # one small file: what cannot be had is known soonest
-    tokenizers = [_load(AutoTokenizer, name) for name in (spec.target, spec.draft)]
+        load_pretrained(AutoConfig, name)  # one small file: what cannot be had is known soonest
+    tokenizers = [load_pretrained(AutoTokenizer, name) for name in (spec.target, spec.draft)]
     vocabulary = _shared_vocabulary(spec, tokenizers[0], tokenizers[1])
     models: list[PreTrainedModel] = [
-        _load(AutoModelForCausalLM, name, dtype=kind, attn_implementation="sdpa").to(place).eval()
+        load_pretrained(AutoModelForCausalLM, name, dtype=kind, attn_implementation="sdpa")
+        .to(place)
+        .eval()
         for name in (spec.target, spec.draft)
     ]
     rows = min(vocabulary, *(model.get_output_embeddings().weight.shape[0] for model in models))
@@ -79,8 +81,12 @@ def load_pair(spec: PairSpec, device: str, dtype: str) -> LoadedPair:
     )
 
 
-def _load(factory: Any, name: str, **options: object) -> Any:
-    """Call ``from_pretrained`` and turn what it may raise into one sentence."""
+def load_pretrained(factory: Any, name: str, **options: object) -> Any:
+    """Call ``from_pretrained``.
+
+    Raises:
+        UsageError: The model cannot be had; what went wrong is told in one sentence.
+    """
     if not Path(name).exists() and not HUB_ID.fullmatch(name):
         raise UsageError(f"no model folder {name}: give a folder or a hub id like owner/name")
     try:
@@ -116,7 +122,12 @@ def encode(tokenizer: PreTrainedTokenizerBase, prompt: str) -> list[int]:
     )
 
 
-def _device(name: str) -> torch.device:
+def choose_device(name: str) -> torch.device:
+    """Return the device of that name; ``auto`` is the first GPU, else the CPU.
+
+    Raises:
+        UsageError: It is not there, or nothing can be decoded on it.
+    """
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:

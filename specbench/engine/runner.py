@@ -146,9 +146,7 @@ class Runner:
         normed: Tensor = self.base.norm(hidden)
         return normed
 
-    def tables(
-        self, capacity: int
-    ) -> tuple[dict[str, tuple[Tensor, Tensor]], dict[str, Tensor]]:
+    def tables(self, capacity: int) -> tuple[dict[str, tuple[Tensor, Tensor]], dict[str, Tensor]]:
         """Return rotary tables and causal masks for a number of positions, by kind of layer.
 
         A mask is ``[1, 1, capacity, capacity]``: row i sees columns i - window + 1 to i.

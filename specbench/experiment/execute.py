@@ -19,6 +19,7 @@ from specbench.experiment.plan import Cell, Plan, Settings, Step
 from specbench.experiment.progress import Report
 from specbench.experiment.store import ERROR, OK, UNSCORED, Store
 from specbench.heads.files import fingerprints, load_head
+from specbench.heads.registry import HeadFile
 from specbench.methods.registry import get_method
 from specbench.metrics import get_metric, score
 
@@ -104,7 +105,7 @@ def _identity(step: Step, settings: Settings) -> dict[str, Any]:
     return {
         "task": step.plan.task.name,
         "method": step.cell.method,
-        **{name: parameters.get(name) for name in PARAMETERS},
+        **{name: _named(parameters.get(name)) for name in PARAMETERS},
         "temperature": settings.temperature,
         "draft_length": step.cell.draft_length,
         "seed": settings.seed,
@@ -112,6 +113,11 @@ def _identity(step: Step, settings: Settings) -> dict[str, Any]:
         "sample_id": step.example.id,
         "quality_metric": step.plan.task.metric,
     }
+
+
+def _named(value: Any) -> Any:
+    """A parameter as tables show it: a head by its name."""
+    return value.name if isinstance(value, HeadFile) else value
 
 
 def _decode(step: Step, pair: LoadedPair, verifiers: Verifiers, settings: Settings) -> Generation:
@@ -151,7 +157,7 @@ def _verifiers(plan: Plan, pair: LoadedPair) -> Verifiers:
             return None
         parameters = dict(cell.parameters)
         if "head" in parameters:
-            parameters["head"] = head(parameters["head"])
+            parameters["head"] = head(parameters["head"].path)
         return partial(rule, **parameters)
 
     return {cell: verifier(cell) for task in plan.tasks for cell in task.cells}

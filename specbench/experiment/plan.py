@@ -16,7 +16,7 @@ from typing import Any
 from specbench import __version__
 from specbench.errors import UsageError
 from specbench.experiment.variants import AUTOREGRESSIVE, Variant
-from specbench.heads.registry import find_head
+from specbench.heads.registry import HeadFile, describe_head, find_head
 from specbench.pairs.registry import PairSpec
 from specbench.tasks.example import Example
 from specbench.tasks.task import Task
@@ -81,7 +81,9 @@ class Cell:
     def describe(self) -> dict[str, Any]:
         """Return the cell in plain values, for ``config.json``."""
         parameters = {
-            name: shown_path(value) if isinstance(value, Path) else value
+            name: {"name": value.name, "path": shown_path(value.path)}
+            if isinstance(value, HeadFile)
+            else value
             for name, value in self.parameters
         }
         return {"method": self.method, **parameters, "draft_length": self.draft_length}
@@ -132,7 +134,7 @@ class Plan:
         pair: The models.
         settings: What all cells share.
         tasks: The work, task by task.
-        notes: What was left out and why, one sentence each.
+        notes: What was left out and why, and which heads are used, a sentence each.
     """
 
     pair: PairSpec
@@ -228,7 +230,8 @@ def build_plan(
         examples = task.examples("test", count, settings.seed)
         budget = max_new_tokens or task.max_new_tokens
         plans.append(TaskPlan(task, tuple(examples), tuple(dict.fromkeys(cells)), budget))
-    plan = Plan(pair, settings, tuple(plans), tuple(_left_out(headless, pair)))
+    notes = (*_left_out(headless, pair), *_heads_used(plans))
+    plan = Plan(pair, settings, tuple(plans), notes)
     _require(len(plan) > 0, f"nothing to run: {'; '.join(plan.notes) or 'choose a method'}")
     return plan
 
@@ -236,7 +239,9 @@ def build_plan(
 def _with_head(parameters: Mapping[str, Any], pair: PairSpec, task: str) -> dict[str, Any]:
     if "head" not in parameters:
         return dict(parameters)
-    return {**parameters, "head": find_head(pair, task, parameters["head"]).path}
+    given = parameters["head"]
+    found = given if isinstance(given, HeadFile) else find_head(pair, task, given)
+    return {**parameters, "head": found}
 
 
 def _left_out(headless: Mapping[str, Sequence[str]], pair: PairSpec) -> Iterator[str]:
@@ -245,6 +250,19 @@ def _left_out(headless: Mapping[str, Sequence[str]], pair: PairSpec) -> Iterator
             f"{method} is left out on {', '.join(tasks)}: pair {pair.name} has no head there "
             "(name one with --head)"
         )
+
+
+def _heads_used(plans: Sequence[TaskPlan]) -> Iterator[str]:
+    """Say which head serves each task, in one sentence."""
+    used = {
+        describe_head(value, plan.task.name): None
+        for plan in plans
+        for cell in plan.cells
+        for value in dict(cell.parameters).values()
+        if isinstance(value, HeadFile)
+    }
+    if used:
+        yield f"heads: {'; '.join(used)}"
 
 
 def _require(condition: bool, message: str) -> None:

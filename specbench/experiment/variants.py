@@ -20,7 +20,8 @@ def method_variants(names: Iterable[str], given: Mapping[str, Any]) -> list[Vari
 
     Args:
         names: Methods.
-        given: Parameters by name, None where the user gave none. A method takes what it knows.
+        given: Parameters by name, None where the user gave none. A method takes what it knows, and
+            comes once for each of several heads.
 
     Raises:
         UsageError: An unknown method, a value out of range, or a parameter that none of the
@@ -35,8 +36,9 @@ def method_variants(names: Iterable[str], given: Mapping[str, Any]) -> list[Vari
                 "add it with --method, or leave the parameter out"
             )
     return [
-        (method.name, method.resolve({n: v for n, v in given.items() if _takes(method, n)}))
+        (method.name, method.resolve({n: v for n, v in values.items() if _takes(method, n)}))
         for method in methods
+        for values in _one_head_each(method, given)
     ]
 
 
@@ -53,6 +55,13 @@ def weight_variants(
     if not grid:
         raise UsageError("--weights needs at least one number from 0 to 1")
     return method_variants((n for n in names if n != static.name), given) + grid
+
+
+def _one_head_each(method: Method, given: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    heads = given.get("head")
+    if not heads or not _takes(method, "head"):
+        return [given]
+    return [{**given, "head": head} for head in heads]
 
 
 def _takes(method: Method, parameter: str) -> bool:

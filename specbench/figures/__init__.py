@@ -20,6 +20,7 @@ FIGURES = {
     "pareto": "specbench.figures.pareto:draw",
     "acceptance-time": "specbench.figures.acceptance_time:draw",
     "weights": "specbench.figures.weights:draw",
+    "transfer": "specbench.figures.transfer:draw",
 }
 
 

@@ -15,7 +15,6 @@ from specbench.figures.style import GREY
 Floats = NDArray[np.float64]
 
 _FONT_POINTS = 5.8
-_REACH = 4.2  # points from a point to the label beside it
 _APART = 0.4  # points left free round each label
 # The sides of a point to try, best first; a label moves on only from where it covers something.
 _SIDES = ((1, 1), (-1, -1), (-1, 1), (1, -1), (0, 1), (0, -1), (1, 0), (-1, 0))
@@ -30,6 +29,8 @@ class Label(NamedTuple):
     x: float
     y: float
     text: str
+    colour: str = GREY
+    reach: float = 4.2  # points from the point to the label
 
 
 def place(axes: Axes, labels: Sequence[Label], marks: Floats, lines: Floats) -> None:
@@ -67,26 +68,26 @@ def place(axes: Axes, labels: Sequence[Label], marks: Floats, lines: Floats) -> 
             xytext=(0, 0),
             textcoords="offset points",
             fontsize=_FONT_POINTS,
-            color=GREY,
+            color=label.colour,
             zorder=6,
         )
         text.set_in_layout(False)
         boxes = []
         for side in _SIDES:
-            _move(text, side)
+            _move(text, side, label.reach)
             extents = np.array(text.get_window_extent().extents)
             boxes.append(extents + _APART * pixels * np.array([-1, -1, 1, 1]))
         costs = [cost(box) for box in boxes]
         best = int(np.argmin(costs))
         if costs[best] < _COVERS_MARK:
-            _move(text, _SIDES[best])
+            _move(text, _SIDES[best], label.reach)
             text_boxes = np.vstack([text_boxes, boxes[best]])
         else:
             text.remove()
 
 
-def _move(text: Annotation, side: tuple[int, int]) -> None:
-    reach = _REACH * (0.6 if all(side) else 1.0)
+def _move(text: Annotation, side: tuple[int, int], reach: float) -> None:
+    reach *= 0.6 if all(side) else 1.0
     text.set_position((reach * side[0], reach * side[1]))
     text.set_horizontalalignment(_ALIGN_X[side[0]])
     text.set_verticalalignment(_ALIGN_Y[side[1]])

@@ -1,7 +1,8 @@
 """Quality against its price: seconds per sample above, draft acceptance below.
 
 After arXiv 2604.07622, with intervals. Points further left (seconds) or right (acceptance) and up
-are better; the dashed line joins the static points that no other static point dominates.
+are better; the dashed line joins the static points that no other static point dominates. Several
+heads of DIVERSED in one panel are joined by a line, each marked with its target acceptance.
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from specbench.analysis.digest import LEARNED
 from specbench.analysis.pareto import STATIC_FAMILY, front
 from specbench.analysis.summary import wide
 from specbench.errors import UsageError
 from specbench.figures import style
 from specbench.figures.labels import Label, place
+from specbench.heads.registry import FAMILY
 
 
 class _Price(NamedTuple):
@@ -82,6 +85,16 @@ def _panel(axes: Axes, cells: pd.DataFrame, price: _Price) -> None:
     for method, points in cells.groupby("method", sort=False):
         across, up = f"{price.scale:g}*{price.column}", "100*quality"
         style.method_points(axes, points, str(method), across, up)
+    family = cells[cells["method"] == LEARNED].sort_values("draft_acceptance_rate")
+    if len(family) > 1:
+        axes.plot(
+            price.scale * family[price.column],
+            100 * family["quality"],
+            "-",
+            color=style.look(LEARNED).colour,
+            linewidth=0.9,
+            zorder=3,
+        )
     line = _front_line(cells, price)
     axes.plot(
         line[:, 0], line[:, 1], "--", color=style.look("static").colour, linewidth=1.1, zorder=2
@@ -102,7 +115,7 @@ def _front_line(cells: pd.DataFrame, price: _Price) -> np.ndarray:
 
 
 def _label_weights(axes: Axes, cells: pd.DataFrame, price: _Price) -> None:
-    """Write w beside the static points, the ends of the sweep first."""
+    """Write w beside the static points, the ends of the sweep first, and wishes beside a family."""
     x, y = price.scale * cells[price.column], 100 * cells["quality"]
     radius = [style.look(method).size / 2 for method in cells["method"]]
     strokes = np.vstack(
@@ -113,6 +126,11 @@ def _label_weights(axes: Axes, cells: pd.DataFrame, price: _Price) -> None:
     middle = (weights.min() + weights.max()) / 2
     ends_first = (weights - middle).abs().sort_values(ascending=False, kind="stable").index
     labels = [Label(x[cell], y[cell], f"{weights[cell]:g}") for cell in ends_first]
+    seen = style.look(LEARNED)
+    wishes = cells.loc[cells["method"] == LEARNED, "head"].str.rpartition(FAMILY)
+    for cell, (_, family, wish) in wishes.iterrows():
+        if family:
+            labels.insert(0, Label(x[cell], y[cell], wish, seen.colour, reach=1.3 * seen.size))
     place(axes, labels, np.column_stack([x, y, radius]), strokes[~np.isnan(strokes).any(axis=1)])
 
 

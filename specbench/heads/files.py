@@ -96,7 +96,7 @@ def _described(folder: Path, pair: LoadedPair) -> tuple[str, dict[str, Tensor]]:
     kind = description.get("kind")
     if kind not in KINDS:
         raise UsageError(
-            f"the head in {folder} is of the unknown kind {kind!r}: choose one of {', '.join(KINDS)}"
+            f"the head in {folder} is of an unknown kind ({kind}): train one of {', '.join(KINDS)}"
         )
     # What reads no hidden states may serve any pair.
     if kind != FEATURES and description.get("models") != fingerprints(pair):

@@ -6,6 +6,7 @@ on), or the single file that the authors of DIVERSED published. Nothing here imp
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,6 +26,7 @@ RELEASED = ".bin"  # suffix of the authors' file
 TRAINED = Path("results/heads")  # where `specbench train` writes, by pair and task
 
 BUNDLED, RESULTS = "bundled", "results"
+FAMILY = "acceptance-"  # and a target acceptance: a folder of heads trained for it
 
 
 class HeadFile(NamedTuple):
@@ -50,22 +52,42 @@ def find_head(spec: PairSpec, task: str, given: str | None = None) -> HeadFile:
     Args:
         spec: The pair.
         task: Name of the task.
-        given: A head's folder or one of its files, the authors' file, or a folder with a head
-            folder per task.
+        given: A head's folder or one of its files, the authors' file, a folder with a head folder
+            per task, or ``bundled`` or ``results`` to look only there.
 
     Raises:
         UsageError: There is no such head.
     """
-    if given is not None:
-        return HeadFile(given, _given_head(Path(given), task))
     places = {BUNDLED: spec.heads, RESULTS: trained_heads(spec.name)}
+    if given is not None and given not in places:
+        return HeadFile(given, _given_head(Path(given), task))
     for name, folder in places.items():
-        if folder is not None and is_head(folder / task):
+        if given in (None, name) and folder is not None and is_head(folder / task):
             return HeadFile(name, folder / task)
     raise UsageError(
         f"pair {spec.name} has no head for {task}: train one with `specbench train --pair "
         f"{spec.name} --task {task}`, name one with --head, or leave out diversed"
     )
+
+
+def expand_family(given: str) -> list[str]:
+    """Return the members of a family of heads, least acceptance first; else what was given.
+
+    A family is a folder with a folder ``acceptance-A`` for each target acceptance A.
+    """
+    members = sorted(str(folder) for folder in Path(given).glob(f"{FAMILY}*") if folder.is_dir())
+    return members or [given]
+
+
+def describe_head(head: HeadFile, task: str) -> str:
+    """Say in a few words which head serves a task, and what it was made for if not that."""
+    if head.path.suffix == RELEASED:
+        return f"{task} {head.path} (the authors' file)"
+    known = json.loads((head.path / DESCRIPTION).read_text(encoding="utf-8"))
+    where = head.name if head.name == BUNDLED else str(head.path)
+    trained = known.get("task", task)
+    other = "" if trained == task else f", trained for {trained}"
+    return f"{task} {where} ({known.get('kind', LINEAR)}{other})"
 
 
 def is_head(folder: Path) -> bool:

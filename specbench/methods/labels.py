@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-_SIGNS = (("weight", "w="), ("lenience", "l="), ("rule", ""), ("alpha", "α="))
+_SIGNS = (("weight", "w="), ("lenience", "l="), ("rule", ""), ("alpha", "α="), ("head", ""))
+_OWN_HEADS = ("bundled", "results")  # found by itself: a table need not say so
 
 
 def method_label(cell: Mapping[str, Any]) -> str:
@@ -16,6 +17,6 @@ def method_label(cell: Mapping[str, Any]) -> str:
     parts = [
         f"{sign}{value:g}" if isinstance(value, float) else f"{sign}{value}"
         for sign, value in values
-        if value is not None and value == value
+        if value is not None and value == value and value not in _OWN_HEADS
     ]
     return " ".join([cell["method"], *parts])

@@ -224,7 +224,8 @@ METHODS: dict[str, Method] = {
                     "head",
                     None,
                     str,
-                    "file or folder of the trained head; by default the pair's own for the task",
+                    "folder or file of a trained head, or folder of a family; repeat or separate "
+                    "by commas; by default the task's own: bundled, else trained here",
                 ),
             ),
         ),

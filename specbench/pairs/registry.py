@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
@@ -68,6 +68,12 @@ def custom_pair(target: str, draft: str) -> PairSpec:
     """Return a pair of two models named by the user, each a Hugging Face id or a folder."""
     name = "+".join(model.rstrip("/").rsplit("/", 1)[-1] for model in (target, draft))
     return PairSpec(name, target, draft, description="named on the command line")
+
+
+def with_draft(pair: PairSpec, draft: str) -> PairSpec:
+    """Return a pair with another draft; no head fits it, and its name says so."""
+    name = f"{pair.name}+{draft.rstrip('/').rsplit('/', 1)[-1]}"
+    return replace(pair, name=name, draft=draft, heads=None)
 
 
 def _from_table(name: str, table: dict[str, Any]) -> PairSpec:

@@ -158,11 +158,7 @@ def train(
 def batch(
     tokenizer: PreTrainedTokenizerFast, name: str, indices: range, style: Style
 ) -> tuple[Tensor, Tensor]:
-    """Return token ids and next-token labels ``[B, T]``; prompts and padding carry no loss.
-
-    T is a multiple of 16: few distinct shapes, so that the matrix kernels are prepared only once.
-    """
-    length = 0
+    """Return token ids and next-token labels ``[B, T]``; prompts and padding carry no loss."""
     rows, labels = [], []
     for index in indices:
         example = generate(name, "train", index, style)
@@ -171,10 +167,13 @@ def batch(
         answer = [*answer, tokenizer.eos_token_id]
         rows.append(prompt + answer[:-1])
         labels.append([IGNORED] * (len(prompt) - 1) + answer)
-        length = max(length, len(rows[-1]))
-    length = -(-length // 16) * 16
-    return _padded(rows, length, tokenizer.pad_token_id), _padded(labels, length, IGNORED)
+    return padded(rows, tokenizer.pad_token_id), padded(labels, IGNORED)
 
 
-def _padded(rows: list[list[int]], length: int, value: int) -> Tensor:
+def padded(rows: list[list[int]], value: int) -> Tensor:
+    """Fill rows up on the right to a common length, a multiple of 16: ``[B, T]``.
+
+    So there are few distinct shapes, and the matrix kernels are prepared only once.
+    """
+    length = -(-max(map(len, rows)) // 16) * 16
     return torch.tensor([row + [value] * (length - len(row)) for row in rows])

@@ -18,17 +18,14 @@ import torch
 
 from specbench import __version__
 from specbench.engine.loading import LoadedPair
-from specbench.errors import UsageError
 from specbench.files import clear_errors, write_atomically
 from specbench.heads.files import fingerprints, save_head
 from specbench.heads.head import Head
-from specbench.heads.registry import is_head
 from specbench.tasks.task import Task
+from specbench.training.folder import CHECKPOINT, LOG
 from specbench.training.recipe import HeadRecipe
-from specbench.training.state import CHECKPOINT, State, load_state, new_state, save_state
+from specbench.training.state import State, load_state, new_state, save_state
 from specbench.training.verifier import Progress, held_out_scores, train_head
-
-LOG = "training.csv"
 
 
 def train_into(
@@ -73,27 +70,6 @@ def train_into(
     return description
 
 
-def check_folder(folder: Path, resume: bool) -> bool:
-    """Tell whether there is anything to train in a folder.
-
-    Returns:
-        False where a training is to be resumed that had come to its end.
-
-    Raises:
-        UsageError: The folder holds a head or a checkpoint that a new training would overwrite.
-    """
-    if is_head(folder):
-        if resume:
-            return False
-        raise UsageError(f"{folder} holds a head already: name another folder with --output")
-    if (folder / CHECKPOINT).exists() and not resume:
-        raise UsageError(
-            f"{folder} holds an unfinished training: go on with --resume, or name another folder "
-            "with --output"
-        )
-    return True
-
-
 def _describe(
     pair: LoadedPair, task: Task, recipe: HeadRecipe, head: Head, history: list[dict[str, float]]
 ) -> dict[str, Any]:
@@ -107,6 +83,8 @@ def _describe(
         "hidden_sizes": {"target": pair.target.hidden_size, "draft": pair.draft.hidden_size},
         "recipe": asdict(recipe),
         "scores": held_out_scores(pair, task, head),
+        "strict_acceptance": 1 - history[0]["disagreement"],
+        "steps_without_gradient": sum(row["reward_spread"] == 0 for row in history),
         "seconds": round(seconds, 1),
         "versions": {
             "specbench": __version__,

@@ -16,10 +16,10 @@ from specbench.files import write_atomically
 from specbench.heads.files import fingerprints
 from specbench.heads.head import Head
 from specbench.tasks.task import Task
+from specbench.training.folder import CHECKPOINT
 from specbench.training.objective import Baseline
 from specbench.training.recipe import HeadRecipe
 
-CHECKPOINT = "checkpoint.pt"
 
 @dataclass
 class State:
@@ -59,7 +59,9 @@ def new_state(pair: LoadedPair, recipe: HeadRecipe) -> State:
     return State(head, optimizer, generator, Baseline(recipe.baseline), recipe.acceptance_weight)
 
 
-def save_state(state: State, pair: LoadedPair, task: Task, recipe: HeadRecipe, folder: Path) -> None:
+def save_state(
+    state: State, pair: LoadedPair, task: Task, recipe: HeadRecipe, folder: Path
+) -> None:
     """Write the checkpoint, in the place of the last one.
 
     Raises:
@@ -94,8 +96,8 @@ def load_state(pair: LoadedPair, task: Task, recipe: HeadRecipe, folder: Path) -
     for name, wanted in _identity(pair, task, recipe).items():
         if (found := content.get(name)) != wanted:
             raise UsageError(
-                f"{path} is of a training with other values of {name} ({_difference(found, wanted)})"
-                ": give those again, or train in another folder"
+                f"{path} is of a training with another {name} ({_difference(found, wanted)}): "
+                "give the same values again, or train in another folder"
             )
     state = new_state(pair, recipe)
     state.head.load_state_dict(content["head"])

@@ -19,7 +19,7 @@ from specbench.heads.head import Head
 from specbench.metrics import score
 from specbench.tasks.example import Example
 from specbench.tasks.task import Task
-from specbench.training.objective import Baseline, Step, evaluate, text_mean
+from specbench.training.objective import Step, evaluate, text_mean
 from specbench.training.recipe import HeadRecipe
 from specbench.training.rollouts import Rollouts, roll_out
 from specbench.training.state import State, untrained_head
@@ -42,6 +42,7 @@ class Progress(NamedTuple):
         reward_spread: Standard deviation of the scores; 0 teaches nothing.
         acceptance: Mean over texts of 1 - w TV(p, q).
         weight: Mean w over tokens.
+        disagreement: Mean over texts of TV(p, q): what strict verification would reject.
         loss: Minus the objective at the last epoch, in units of the spread of gains.
         acceptance_weight: lambda of the step.
         kl: Nats per text from the untrained head's v, at the last epoch.
@@ -58,6 +59,7 @@ class Progress(NamedTuple):
     reward_spread: float
     acceptance: float
     weight: float
+    disagreement: float
     loss: float
     acceptance_weight: float
     kl: float
@@ -117,9 +119,7 @@ def _train_step(
     began = time.perf_counter()
     head = state.head
     prompts = [example.prompt for example in examples]
-    rollouts = roll_out(
-        pair, head, prompts, task.max_new_tokens, state.generator, recipe.rollouts
-    )
+    rollouts = roll_out(pair, head, prompts, task.max_new_tokens, state.generator, recipe.rollouts)
     each = [example for example in examples for _ in range(recipe.rollouts)]
     rewards = reward(rollouts, each, task).to(pair.target.device)
     rolled_out = time.perf_counter()
@@ -148,6 +148,7 @@ def _train_step(
         reward_spread=rewards.std(correction=0).item(),
         acceptance=accepted.mean().item(),
         weight=old_weight.mean().item(),
+        disagreement=text_mean(rollouts.tv, rollouts).mean().item(),
         loss=loss.item(),
         acceptance_weight=price,
         kl=value.kl,

@@ -1,0 +1,113 @@
+"""``specbench finetune-draft``: the paper's other baseline, a draft trained on the task."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from specbench.cli import options as o
+from specbench.cli.choices import choose_pair, choose_tasks
+from specbench.cli.output import Interrupted
+from specbench.errors import UsageError
+from specbench.files import cannot_write
+
+DRAFTS = Path("results/drafts")
+LINE_EVERY = 50  # steps, where there is no terminal
+
+
+def finetune_draft(
+    task: o.Tasks = None,
+    pair: o.Pair = None,
+    draft: o.Draft = None,
+    device: o.Device = "auto",
+    steps: Annotated[int, typer.Option("--steps", help="Batches.")] = 300,
+    batch_size: Annotated[int, typer.Option("--batch-size", help="Examples in a batch.")] = 16,
+    learning_rate: Annotated[
+        float | None,
+        typer.Option(
+            "--learning-rate",
+            help="AdamW's, at its peak.",
+            show_default="1e-3 for models narrower than 512, else 1e-5",
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", help="Decides the examples.")] = 0,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", help="Gets a folder per task.", show_default="results/drafts/PAIR"
+        ),
+    ] = None,
+    no_progress: o.NoProgress = False,
+) -> None:
+    """Fine-tune a pair's draft on a task's training split, for `run --draft FOLDER`."""
+    spec, tasks = choose_pair(pair, None, draft), choose_tasks(task, None, None)
+    root = output or DRAFTS / spec.name.replace("/", "-")
+    folders = [root / chosen.name for chosen in tasks]
+    for chosen, folder in zip(tasks, folders, strict=True):
+        chosen.examples("train", 1)
+        _require_empty(folder)
+
+    from specbench.experiment.progress import quiet_libraries
+    from specbench.training.finetune import DraftRecipe
+    from specbench.training.finetune import finetune_draft as finetune
+
+    recipe = DraftRecipe(steps, batch_size, learning_rate, seed)
+    quiet_libraries(downloads=not no_progress and sys.stderr.isatty())
+    for chosen, folder in zip(tasks, folders, strict=True):
+        try:
+            with _progress(f"{spec.name} draft on {chosen.name}", steps, not no_progress) as report:
+                loss = finetune(spec.draft, chosen, recipe, folder, device, report)["held_out_loss"]
+        except KeyboardInterrupt as error:
+            raise Interrupted(f"interrupted: {folder} was not written") from error
+        print(
+            f"{folder}: held-out loss {loss['before']:.3f} before, {loss['after']:.3f} after "
+            f"(nats per token, n = {loss['n']})"
+        )
+    print(
+        f"use it: specbench run --method sd --pair {pair or o.DEFAULT_PAIR} --draft {folders[-1]}"
+    )
+
+
+def _require_empty(folder: Path) -> None:
+    try:
+        if folder.exists() and any(folder.iterdir()):
+            raise UsageError(f"{folder} is not empty: name another folder with --output")
+    except OSError as error:
+        raise UsageError(cannot_write(folder, error)) from error
+
+
+@contextmanager
+def _progress(title: str, steps: int, shown: bool) -> Iterator[Callable[[int, float], None]]:
+    """A bar on a terminal, else a line now and then."""
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    console = Console(stderr=True)
+    if not shown:
+        yield lambda step, loss: None
+    elif not console.is_terminal:
+        yield (
+            lambda step, loss: (
+                print(f"{title}: step {step}, loss {loss:.3f}", file=sys.stderr)
+                if step % LINE_EVERY == 0
+                else None
+            )
+        )
+    else:
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+        with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as bar:
+            line = bar.add_task(title, total=steps)
+            yield lambda step, loss: bar.update(
+                line, completed=step, description=f"{title}, loss {loss:.3f}"
+            )

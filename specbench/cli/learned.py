@@ -1,0 +1,118 @@
+"""What ``specbench plot weights --head`` does: sample texts with a head, tabulate, draw."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from specbench.cli.choices import choose_pair
+from specbench.cli.options import DEFAULT_PAIR
+from specbench.errors import UsageError
+from specbench.heads.registry import (
+    BUNDLED,
+    RELEASED,
+    RESULTS,
+    TRAINED,
+    find_head,
+    is_head,
+    trained_heads,
+)
+from specbench.pairs.registry import PairSpec, pairs
+from specbench.tasks.task import load_task
+
+TABLE, FIGURE = "learned.csv", "weights-head"
+DEFAULT_TEXTS = 200
+
+
+def plot_head(
+    head: str,
+    pair: str | None,
+    task: str | None,
+    limit: int,
+    target: str | None,
+    draft: str | None,
+    device: str,
+    dtype: str,
+    output: Path | None,
+) -> list[Path]:
+    """Write the table and the figure of what a head has learned; return their paths.
+
+    Arguments are what the user typed; the head says which pair and task it is for where the user
+    does not.
+
+    Raises:
+        UsageError: There is no such head, pair or task, or they do not go together.
+        RunError: A file cannot be written.
+    """
+    described = _description(head)
+    spec = _pair(head, described.get("pair"), pair, target, draft)
+    if (name := task or described.get("task")) is None:
+        raise UsageError(f"{head} does not say which task it is for: name one with --task")
+    chosen = load_task(name)
+    path = find_head(spec, chosen.name, head).path
+    folder = output or _folder(path, spec, chosen.name)
+
+    from specbench.training.verifier import HELD_OUT_SEED
+
+    examples = chosen.examples("train", limit, HELD_OUT_SEED)
+
+    from specbench.engine.loading import load_pair
+    from specbench.experiment.progress import quiet_libraries
+    from specbench.figures.learned import draw
+    from specbench.figures.style import save
+    from specbench.files import clear_errors, write_atomically
+    from specbench.heads.files import load_head
+    from specbench.heads.learned import About, tabulate
+    from specbench.heads.tokens import sample_tokens
+
+    quiet_libraries(downloads=sys.stderr.isatty())
+    loaded = load_pair(spec, device, spec.dtype if dtype == "auto" else dtype)
+    weigher = load_head(path, loaded)
+    prompts = [example.prompt for example in examples]
+    tokens = sample_tokens(loaded, weigher, prompts, chosen.max_new_tokens, HELD_OUT_SEED)
+    trained_on = _description(str(path)).get("task", "")
+    table = tabulate(tokens, About(spec.name, chosen.name, trained_on, weigher.kind))
+    drawn = draw(table)
+    with clear_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    write_atomically(folder / TABLE, table.to_csv(index=False, float_format="%.6g"))
+    return [folder / TABLE, *save(drawn, folder, FIGURE)]
+
+
+def _description(head: str) -> dict[str, Any]:
+    """What a head says of itself; nothing where it is a word, the authors' file, or several."""
+    path = Path(head)
+    folder = path.parent if path.is_file() else path
+    if head in (BUNDLED, RESULTS) or path.suffix == RELEASED or not is_head(folder):
+        return {}
+
+    from specbench.heads.files import read_description
+
+    return read_description(folder)
+
+
+def _pair(
+    head: str, own: str | None, typed: str | None, target: str | None, draft: str | None
+) -> PairSpec:
+    """The pair the user names, else the head's own, else the default one."""
+    name = typed
+    if name is None and target is None:
+        name = own or DEFAULT_PAIR
+        if name not in pairs():
+            raise UsageError(
+                f"{head} is for {name}, which is no pair by name: give its models with --target "
+                "and --draft"
+            )
+    return choose_pair(name, target, draft)
+
+
+def _folder(head: Path, spec: PairSpec, task: str) -> Path:
+    """Where to write unless the user says: beside the head, but only below ``results/``."""
+    own = head.parent if head.suffix == RELEASED else head
+    if own.resolve().is_relative_to(TRAINED.parent.resolve()):
+        return own
+    folder = trained_heads(spec.name) / task
+    if is_head(folder):
+        raise UsageError(f"{folder} holds another head: name a folder with --output")
+    return folder

@@ -1,0 +1,72 @@
+"""``specbench transfer``: every head on every task."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from specbench.cli import options as o
+from specbench.cli.choices import choose_pair, choose_tasks, parse_numbers
+from specbench.cli.measure import measure
+from specbench.errors import UsageError
+from specbench.experiment.plan import Settings, build_plan
+from specbench.heads.registry import HeadFile, find_head
+
+
+def transfer(
+    task: o.Tasks = None,
+    head: Annotated[
+        Path | None,
+        typer.Option(
+            "--head",
+            help="Folder with a head folder per task.",
+            show_default="each task's own: bundled, else trained here",
+        ),
+    ] = None,
+    limit: o.Limit = None,
+    pair: o.Pair = None,
+    target: o.Target = None,
+    draft: o.Draft = None,
+    device: o.Device = "auto",
+    dtype: o.Dtype = "auto",
+    temperature: o.Temperature = 1.0,
+    draft_length: o.DraftLengths = o.DEFAULT_DRAFT_LENGTHS,
+    max_new_tokens: o.MaxNewTokens = None,
+    seed: o.Seed = 0,
+    output: o.Output = None,
+    no_progress: o.NoProgress = False,
+) -> None:
+    """Measure every head on every task, with sd as the row without a head."""
+    spec, tasks = choose_pair(pair, target, draft), choose_tasks(task, None, None)
+    lengths = parse_numbers("--draft-length", draft_length, int)
+    if len(lengths) > 1:
+        raise UsageError("--draft-length takes one number here: a matrix has no axis for several")
+    given = None if head is None else str(head)
+    heads = [HeadFile(t.name, find_head(spec, t.name, given).path) for t in tasks]
+    plan = build_plan(
+        spec,
+        tasks,
+        [("sd", {}), *(("diversed", {"head": known}) for known in heads)],
+        lengths,
+        Settings(temperature, seed=seed, device=device, dtype=dtype),
+        limit=limit,
+        max_new_tokens=max_new_tokens,
+    )
+    folder = measure(plan, "transfer", limit=limit, output=output, progress=not no_progress)
+
+    from specbench.analysis.frames import read_summary
+    from specbench.analysis.transfer import transfer_markdown, transfer_table
+    from specbench.cli.tables import print_transfer
+    from specbench.figures.style import save
+    from specbench.figures.transfer import draw
+    from specbench.files import write_atomically
+
+    summary = read_summary(folder)
+    table = transfer_table(summary)
+    write_atomically(folder / "transfer.csv", table.to_csv(index=False))
+    write_atomically(folder / "transfer.md", transfer_markdown(table))
+    print_transfer(table)
+    for path in save(draw(summary), folder / "figures", "transfer"):
+        print(path)

@@ -1,0 +1,109 @@
+"""What a head has learned: the weight it gives, by kind of token and by token.
+
+A head never sees the token it is asked about: it sets w before the token is drawn. So the weight
+of a token is the one it was drawn with, and its mean tells where in a text the head insists on the
+target. Nothing here needs a model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from specbench.analysis.intervals import mean_interval
+
+NUMBER, OPERATOR, PUNCTUATION = "number", "operator", "punctuation"
+CAPITALISED, LOWER_CASE, PIECE = "capitalised word", "lower-case word", "word piece"
+SPACE, END = "space, line break", "end of text"
+
+#: Levels of the table: a row for all tokens, one per kind, one per token and kind.
+ALL, KIND, TOKEN = "all", "kind", "token"
+QUANTILES = {f"weight_q{percent:02}": percent / 100 for percent in (5, 25, 50, 75, 95)}
+FIGURES = (
+    *("level", "name", "kind", "n", "texts", "mean_weight", "ci_low", "ci_high"),
+    *(*QUANTILES, "mean_tv", "effective_weight"),
+)
+
+_OPERATORS = set("+-*/=<>%^|&~×÷")
+_VISIBLE = str.maketrans({" ": "␣", "\n": "⏎", "\t": "⇥"})
+
+
+class About(NamedTuple):
+    """What a table is of: the columns that are the same in every row.
+
+    Attributes:
+        pair: Name of the pair.
+        task: The task whose prompts the texts follow.
+        trained_on: The task the head was trained for; empty where that is unknown.
+        head_kind: Key of ``heads.registry.KINDS``.
+    """
+
+    pair: str
+    task: str
+    trained_on: str
+    head_kind: str
+
+
+def tabulate(tokens: pd.DataFrame, about: About) -> pd.DataFrame:
+    """Summarise tokens: all, by kind, by token; each level by falling mean weight.
+
+    The columns are those of ``About`` and ``FIGURES``.
+
+    ``n`` counts occurrences and ``texts`` the texts they are in. The interval of the mean weight is
+    a 95 % bootstrap interval over those texts, blank where there is one only. The effective weight
+    is the mean weighed by total variation: where both models agree, w changes nothing.
+
+    Args:
+        tokens: As ``heads.tokens.sample_tokens`` returns.
+        about: What they were sampled with and for.
+    """
+    levels: list[tuple[str, Iterable[tuple[str, str, pd.DataFrame]]]] = [
+        (ALL, [("all tokens", "", tokens)]),
+        (KIND, ((kind, kind, group) for kind, group in tokens.groupby("kind"))),
+        (TOKEN, ((name, kind, group) for (name, kind), group in tokens.groupby(["name", "kind"]))),
+    ]
+    tables = [
+        pd.DataFrame(
+            [(*about, level, name, kind, *_figures(group)) for name, kind, group in groups],
+            columns=[*About._fields, *FIGURES],
+        ).sort_values("mean_weight", ascending=False, kind="stable")
+        for level, groups in levels
+    ]
+    return pd.concat(tables, ignore_index=True)
+
+
+def kind_of(text: str, before: str = "") -> str:
+    """Return the kind of a token.
+
+    Args:
+        text: The token as it reads inside a text, a leading space included.
+        before: What comes before it in the text, as far as known.
+    """
+    core = text.strip()
+    if not core:
+        return SPACE
+    if core[0].isdigit():
+        return NUMBER
+    if core[0].isalpha():
+        if text[0].isalpha() and before[-1:].isalpha():
+            return PIECE
+        return CAPITALISED if core[0].isupper() else LOWER_CASE
+    return OPERATOR if set(core) <= _OPERATORS else PUNCTUATION
+
+
+def readable(text: str) -> str:
+    """Make white space visible and write what cannot be printed as an escape."""
+    shown = text.translate(_VISIBLE)
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in shown)
+
+
+def _figures(group: pd.DataFrame) -> tuple[float, ...]:
+    """The figures of some tokens, from ``n`` on."""
+    weight, tv = group["weight"].to_numpy(), group["tv"].to_numpy()
+    mean = mean_interval(weight, group["text"])
+    quantiles = np.quantile(weight, list(QUANTILES.values())).tolist()
+    effective = np.average(weight, weights=tv) if tv.any() else float("nan")
+    return (len(group), mean.n, *mean[:3], *quantiles, tv.mean(), effective)

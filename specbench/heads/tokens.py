@@ -1,0 +1,79 @@
+"""Tokens sampled with a head, each with the weight it was drawn with, its name and its kind."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pandas as pd
+import torch
+from torch import Tensor
+from transformers import PreTrainedTokenizerBase
+
+from specbench.engine.loading import LoadedPair
+from specbench.heads.head import Head
+from specbench.heads.learned import END, kind_of, readable
+from specbench.training.rollouts import roll_out
+
+AT_ONCE = 64  # prompts in memory
+
+
+def sample_tokens(
+    pair: LoadedPair, head: Head, prompts: Sequence[str], max_new_tokens: int, seed: int
+) -> pd.DataFrame:
+    """Sample one text per prompt with a head, from the law that its training samples from.
+
+    Args:
+        pair: Loaded models.
+        head: Weighs target against draft.
+        prompts: The prompts.
+        max_new_tokens: Limit on a text's tokens.
+        seed: Decides the draws.
+
+    Returns:
+        One row per token, in the order of the texts: ``text`` (its number), ``name`` (readable),
+        ``kind``, ``weight`` and ``tv`` (total variation between p and q there).
+    """
+    generator = torch.Generator(pair.target.device).manual_seed(seed)
+    parts = []
+    for first in range(0, len(prompts), AT_ONCE):
+        chunk = prompts[first : first + AT_ONCE]
+        rollouts = roll_out(pair, head, chunk, max_new_tokens, generator)
+        # Roll-outs come step by step; a stable sort puts the tokens of a text side by side.
+        order = rollouts.row.argsort(stable=True)
+        columns = (rollouts.row + first, rollouts.token, head(rollouts.inputs), rollouts.tv)
+        parts.append([column[order].cpu() for column in columns])
+    text, token, weight, tv = (torch.cat(column) for column in zip(*parts, strict=True))
+    return pd.DataFrame(
+        {
+            "text": text.numpy(),
+            **_names_and_kinds(pair, text, token),
+            "weight": weight.double().numpy(),
+            "tv": tv.double().numpy(),
+        }
+    )
+
+
+def spoken(tokenizer: PreTrainedTokenizerBase, token: int) -> str:
+    """Return a token as it reads after another one, whatever marks a space in the vocabulary."""
+    anchor = list(tokenizer("a", add_special_tokens=False)["input_ids"])
+    alone, after = (str(tokenizer.decode(ids)) for ids in (anchor, [*anchor, token]))
+    text = after.removeprefix(alone) if after.startswith(alone) else str(tokenizer.decode([token]))
+    if not text or "\N{REPLACEMENT CHARACTER}" in text:  # a part of a character
+        return str(tokenizer.convert_ids_to_tokens(token))
+    return text
+
+
+def _names_and_kinds(pair: LoadedPair, text: Tensor, token: Tensor) -> dict[str, list[str]]:
+    """Columns ``name`` and ``kind`` of tokens ``[M]`` that lie in the order of their texts."""
+    ids = token.tolist()
+    known = {i: spoken(pair.tokenizer, i) for i in set(ids)}
+    said = [known[i] for i in ids]
+    goes_on = [False, *(text[1:] == text[:-1]).tolist()]
+    before = [last if same else "" for last, same in zip(["", *said[:-1]], goes_on, strict=True)]
+    return {
+        "name": [readable(now) for now in said],
+        "kind": [
+            END if i in pair.eos_ids else kind_of(now, last)
+            for i, now, last in zip(ids, said, before, strict=True)
+        ],
+    }

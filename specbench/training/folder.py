@@ -1,0 +1,32 @@
+"""What lies in the folder of a training; nothing here imports torch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from specbench.errors import UsageError
+from specbench.heads.registry import is_head
+
+CHECKPOINT = "checkpoint.pt"
+LOG = "training.csv"
+
+
+def check_folder(folder: Path, resume: bool) -> bool:
+    """Tell whether there is anything to train in a folder.
+
+    Returns:
+        False where a training is to be resumed that had come to its end.
+
+    Raises:
+        UsageError: The folder holds a head or a checkpoint that a new training would overwrite.
+    """
+    if is_head(folder):
+        if resume:
+            return False
+        raise UsageError(f"{folder} holds a head already: name another folder with --output")
+    if (folder / CHECKPOINT).exists() and not resume:
+        raise UsageError(
+            f"{folder} holds an unfinished training: go on with --resume, or name another folder "
+            "with --output"
+        )
+    return True

@@ -60,9 +60,9 @@ class FakeEngine:
     def fingerprints(self, pair: Any) -> dict[str, str]:
         return {"target": "t0", "draft": "d0"}
 
-    def load_head(self, folder: Path, pair: Any) -> Callable[..., Any]:
+    def load_head(self, folder: Path, pair: Any) -> Any:
         self.heads.append(folder)
-        return lambda h_p, h_q: h_p
+        return SimpleNamespace(weigh=lambda at: at.h_p)
 
     def decode(self, pair: Any, verify: Any, prompt_ids: list[int], **arguments: Any) -> Generation:
         self.calls.append({"verify": verify, "prompt_ids": prompt_ids, **arguments})
@@ -72,6 +72,15 @@ class FakeEngine:
         if arguments["draft_length"] == 0:
             return generation(rounds=[RoundRecord(0, 0, 1)] * 8)
         return generation()
+
+
+@pytest.fixture(scope="session")
+def mini() -> Any:
+    """The bundled pair, loaded once."""
+    from specbench.engine.loading import load_pair
+    from specbench.pairs.registry import get_pair
+
+    return load_pair(get_pair("mini"), "cpu", "float32")
 
 
 @pytest.fixture

@@ -11,11 +11,10 @@ from typing import Any
 
 import pandas as pd
 
-from specbench.analysis.frames import PARAMETERS
 from specbench.analysis.pareto import Gap, gap_above_front
 from specbench.analysis.summary import wide
 from specbench.errors import UsageError
-from specbench.methods.labels import method_label
+from specbench.methods.labels import method_labels
 from specbench.metrics import METRICS
 
 LEARNED = "diversed"
@@ -30,6 +29,7 @@ def digest(samples: pd.DataFrame, summary: pd.DataFrame) -> str:
         summary: Their summary.
     """
     cells = wide(summary)
+    cells["label"] = method_labels(cells.to_dict("records"))
     settings = cells[cells["draft_length"] > 0][_SETTING].drop_duplicates()
     parts: list[str] = []
     for setting in settings.to_dict("records") or cells[_SETTING].head(1).to_dict("records"):
@@ -47,9 +47,12 @@ def _within(frame: pd.DataFrame, setting: dict[Any, Any]) -> pd.DataFrame:
 def _table(samples: pd.DataFrame, cells: pd.DataFrame, setting: dict[Any, Any]) -> Iterator[str]:
     tasks = list(dict.fromkeys(cells["task"]))
     scales = {task: _scale(cells, task) for task in tasks}
-    learned = dict.fromkeys(cells.loc[cells["method"] == LEARNED, "head"].dropna())
-    gaps = {head: {task: _gap(samples, task, head) for task in tasks} for head in learned}
-    swept = bool(gaps) and all(any(gap.values()) for gap in gaps.values())
+    learned = cells[cells["method"] == LEARNED]
+    gaps = {
+        label: {row["task"]: _gap(samples, row["task"], row["head"]) for _, row in rows.iterrows()}
+        for label, rows in learned.groupby("label", sort=False)
+    }
+    swept = all(any(known.get(task) for known in gaps.values()) for task in tasks)
     yield (
         f"Pair {setting['pair']}, T = {setting['temperature']:g}, N = {setting['draft_length']}, "
         f"{samples['sample_id'].nunique()} prompts per task. Each field: quality with its 95 % "
@@ -58,23 +61,23 @@ def _table(samples: pd.DataFrame, cells: pd.DataFrame, setting: dict[Any, Any]) 
     yield ""
     yield "| method | " + " | ".join(_heading(cells, task) for task in tasks) + " |"
     yield "|---" * (1 + len(tasks)) + "|"
-    labels = cells.apply(method_label, axis=1)
-    for label in dict.fromkeys(labels):
-        rows = cells[labels == label].set_index("task")
+    for label in dict.fromkeys(cells["label"]):
+        rows = cells[cells["label"] == label].set_index("task")
         if swept and rows["method"].iloc[0] == "static":
             continue
         fields = [_field(rows.loc[t], scales[t]) if t in rows.index else "" for t in tasks]
         yield f"| {label} | " + " | ".join(fields) + " |"
-    for head, known in gaps.items() if swept else ():
-        label = method_label({**dict.fromkeys(PARAMETERS), "method": LEARNED, "head": head})
+    for label, known in gaps.items() if swept else ():
         level = [
-            f"{g.front * scales[t]:.1f}<br>{g.acceptance:.0%}" if g else ""
-            for t, g in known.items()
+            f"{g.front * scales[t]:.1f}<br>{g.acceptance:.0%}" if (g := known.get(t)) else ""
+            for t in tasks
         ]
         yield f"| static front at the acceptance of {label} | " + " | ".join(level) + " |"
         above = [
-            f"**{g.value * scales[t]:+.1f}**{_interval(g.low, g.high, scales[t])}" if g else ""
-            for t, g in known.items()
+            f"**{g.value * scales[t]:+.1f}**{_interval(g.low, g.high, scales[t])}"
+            if (g := known.get(t))
+            else ""
+            for t in tasks
         ]
         yield f"| **{label} above the static front** | " + " | ".join(above) + " |"
     yield ""
@@ -82,8 +85,8 @@ def _table(samples: pd.DataFrame, cells: pd.DataFrame, setting: dict[Any, Any]) 
 
 def _gap(samples: pd.DataFrame, task: str, head: str) -> Gap | None:
     """The distance above the front with one head, where the run has both."""
+    one = samples[(samples["method"] != LEARNED) | (samples["head"] == head)]
     try:
-        one = samples[(samples["method"] != LEARNED) | (samples["head"] == head)]
         return gap_above_front(one, task=task, method=LEARNED)
     except UsageError:
         return None

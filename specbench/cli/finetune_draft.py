@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from specbench.cli.choices import choose_pair, choose_tasks
 from specbench.cli.output import Interrupted
 from specbench.errors import UsageError
 from specbench.files import cannot_write
+from specbench.training.draft_recipe import LARGE_RATE, SMALL_RATE, SMALL_WIDTH, DraftRecipe
 
 DRAFTS = Path("results/drafts")
 LINE_EVERY = 50  # steps, where there is no terminal
@@ -25,17 +27,20 @@ def finetune_draft(
     pair: o.Pair = None,
     draft: o.Draft = None,
     device: o.Device = "auto",
-    steps: Annotated[int, typer.Option("--steps", help="Batches.")] = 300,
-    batch_size: Annotated[int, typer.Option("--batch-size", help="Examples in a batch.")] = 16,
+    steps: Annotated[int, typer.Option("--steps", help="Batches.")] = DraftRecipe.steps,
+    batch_size: Annotated[
+        int, typer.Option("--batch-size", help="Examples in a batch.")
+    ] = DraftRecipe.batch_size,
     learning_rate: Annotated[
         float | None,
         typer.Option(
             "--learning-rate",
             help="AdamW's, at its peak.",
-            show_default="1e-3 for models narrower than 512, else 1e-5",
+            show_default=f"{SMALL_RATE:g} for models narrower than {SMALL_WIDTH}, "
+            f"else {LARGE_RATE:g}",
         ),
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", help="Decides the examples.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", help="Decides the examples.")] = DraftRecipe.seed,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -45,6 +50,7 @@ def finetune_draft(
     no_progress: o.NoProgress = False,
 ) -> None:
     """Fine-tune a pair's draft on a task's training split, for `run --draft FOLDER`."""
+    recipe = DraftRecipe(steps, batch_size, learning_rate, seed)
     spec, tasks = choose_pair(pair, None, draft), choose_tasks(task, None, None)
     root = output or DRAFTS / spec.name.replace("/", "-")
     folders = [root / chosen.name for chosen in tasks]
@@ -53,10 +59,8 @@ def finetune_draft(
         _require_empty(folder)
 
     from specbench.experiment.progress import quiet_libraries
-    from specbench.training.finetune import DraftRecipe
     from specbench.training.finetune import finetune_draft as finetune
 
-    recipe = DraftRecipe(steps, batch_size, learning_rate, seed)
     quiet_libraries(downloads=not no_progress and sys.stderr.isatty())
     for chosen, folder in zip(tasks, folders, strict=True):
         try:
@@ -68,17 +72,19 @@ def finetune_draft(
             f"{folder}: held-out loss {loss['before']:.3f} before, {loss['after']:.3f} after "
             f"(nats per token, n = {loss['n']})"
         )
-    print(
-        f"use it: specbench run --method sd --pair {pair or o.DEFAULT_PAIR} --draft {folders[-1]}"
-    )
+    choices = ["--pair", pair or o.DEFAULT_PAIR, "--draft", str(folders[-1])]
+    print("use it: specbench run --method sd --task", tasks[-1].name, shlex.join(choices))
 
 
 def _require_empty(folder: Path) -> None:
     try:
-        if folder.exists() and any(folder.iterdir()):
-            raise UsageError(f"{folder} is not empty: name another folder with --output")
+        taken = any(folder.iterdir())
+    except FileNotFoundError:
+        return
     except OSError as error:
         raise UsageError(cannot_write(folder, error)) from error
+    if taken:
+        raise UsageError(f"{folder} is not empty: name another folder with --output")
 
 
 @contextmanager

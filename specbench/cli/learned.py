@@ -83,8 +83,12 @@ def plot_head(
 def _description(head: str) -> dict[str, Any]:
     """What a head says of itself; nothing where it is a word, the authors' file, or several."""
     path = Path(head)
+    if head in (BUNDLED, RESULTS):
+        return {}
+    if not path.exists():
+        raise UsageError(f"there is no head at {head}: --head names a head's folder or file")
     folder = path.parent if path.is_file() else path
-    if head in (BUNDLED, RESULTS) or path.suffix == RELEASED or not is_head(folder):
+    if path.suffix == RELEASED or not is_head(folder):
         return {}
 
     from specbench.heads.files import read_description

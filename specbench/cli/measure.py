@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,9 +16,15 @@ if TYPE_CHECKING:
 
 
 def measure(
-    plan: Plan, label: str, *, limit: int | None, output: Path | None, progress: bool
-) -> Path:
-    """Carry out a plan, print its table and return its folder.
+    plan: Plan,
+    label: str,
+    *,
+    limit: int | None,
+    output: Path | None,
+    progress: bool,
+    show: Callable[[Path], None] | None = None,
+) -> None:
+    """Carry out a plan and print its table.
 
     Args:
         plan: What to measure.
@@ -25,6 +32,7 @@ def measure(
         limit: The limit the user asked for.
         output: The folder the user asked for.
         progress: Show a progress bar where stderr is a terminal.
+        show: Prints the table of a run's folder; by default a row per cell for each task.
 
     Raises:
         RunError: Samples failed; everything else is on disk and in the table.
@@ -48,16 +56,15 @@ def measure(
     except KeyboardInterrupt as error:
         kept = f"{store.done} of {len(plan)} samples are in {store.folder}" if store.done else ""
         raise Interrupted(f"interrupted: {kept or 'no sample was finished'}") from error
-    _show(store)
-    return store.folder
+    _show(store, show)
 
 
-def _show(store: Store) -> None:
+def _show(store: Store, show: Callable[[Path], None] | None) -> None:
     from specbench.cli.tables import print_run
     from specbench.experiment.store import TABLE, failures
 
     if (store.folder / TABLE).is_file():
-        print_run(store.folder)
+        (show or print_run)(store.folder)
     print(f"results: {store.folder}")
     if store.failed:
         first = next(failures(store.folder))

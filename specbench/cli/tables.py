@@ -10,9 +10,9 @@ from rich.table import Table
 
 from specbench.analysis.frames import read_summary
 from specbench.analysis.summary import wide
-from specbench.analysis.transfer import SHOWN
+from specbench.analysis.transfer import fields, headings, shown_head
 from specbench.cli.output import console
-from specbench.methods.labels import method_label
+from specbench.methods.labels import method_labels
 from specbench.metrics import METRICS
 
 if TYPE_CHECKING:
@@ -26,21 +26,24 @@ def print_run(folder: Path) -> None:
         UsageError: The folder holds no readable summary.
     """
     cells: list[Any] = wide(read_summary(folder)).to_dict("records")
+    for cell, label in zip(cells, method_labels(cells), strict=True):
+        cell["label"] = label
     for task in dict.fromkeys(cell["task"] for cell in cells):
         console().print(_task_table(task, [cell for cell in cells if cell["task"] == task]))
 
 
 def print_transfer(table: pd.DataFrame) -> None:
-    """Print a transfer table: heads down, tasks across, quality and acceptance in each field."""
-    tasks = list(dict.fromkeys(table["task"]))
-    shown = Table(title="Quality and draft acceptance of every head", title_justify="left")
+    """Print a transfer table: heads down, tasks across, quality over acceptance in each field."""
+    shown = Table(
+        title=f"Transfer on {table['pair'].iloc[0]}: quality over draft acceptance, each [95 %]",
+        title_justify="left",
+        show_lines=True,
+    )
     shown.add_column("trained on", no_wrap=True)
-    for task in tasks:
-        shown.add_column(task, justify="right")
-    values = table.set_index(["trained_on", "task", "metric"])["value"].to_dict()
-    for head in dict.fromkeys(table["trained_on"]):
-        cells = [[values.get((head, task, metric)) for metric in SHOWN] for task in tasks]
-        shown.add_row(head, *(f"{100 * quality:.1f}  {rate:>4.0%}" for rate, quality in cells))
+    for heading in headings(table).values():
+        shown.add_column(heading, justify="right")
+    for head, row in fields(table).items():
+        shown.add_row(shown_head(head), *("\n".join(lines) for lines in row.values()))
     console().print(shown)
 
 
@@ -63,7 +66,7 @@ def _task_table(task: str, cells: list[dict[str, Any]]) -> Table:
         ]
         if metric:
             values.insert(1, _with_interval(cell, "quality", metric.scale))
-        table.add_row(method_label(cell), *values)
+        table.add_row(cell["label"], *values)
     return table
 
 

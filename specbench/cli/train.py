@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from specbench.cli import options as o
 from specbench.cli.choices import choose_pair, choose_tasks, parse_numbers
 from specbench.cli.output import Interrupted, console, note
-from specbench.errors import RunError, UsageError
-from specbench.heads.registry import FAMILY, KINDS, is_head, trained_heads
+from specbench.errors import UsageError
+from specbench.heads.registry import FAMILY, KINDS, trained_heads
 from specbench.pairs.registry import PairSpec
 from specbench.tasks.task import Task
 from specbench.training.recipe import BASELINES, HeadRecipe, head_recipe
@@ -30,6 +33,11 @@ class Job(NamedTuple):
     task: Task
     recipe: HeadRecipe
     folder: Path
+    log: Path | None  # for TensorBoard
+
+    def __str__(self) -> str:
+        wish = self.recipe.target_acceptance
+        return self.task.name if wish is None else f"{self.task.name} at acceptance {wish:g}"
 
 
 def _number(name: str, text: str) -> typer.models.OptionInfo:
@@ -119,7 +127,10 @@ def train(
     log_to: Annotated[
         Path | None,
         typer.Option(
-            "--log-to", help="Folder for TensorBoard's event files too.", show_default=False
+            "--log-to",
+            metavar="FOLDER",
+            help="Write TensorBoard's event files too, into FOLDER/PAIR/TASK.",
+            show_default=False,
         ),
     ] = None,
     no_progress: o.NoProgress = False,
@@ -143,117 +154,132 @@ def train(
     if target_acceptance is not None:
         wishes = [*parse_numbers("--target-acceptance", target_acceptance, float)]
     root = output or trained_heads(spec.name)
-    jobs = [
-        Job(
-            chosen,
-            head_recipe(spec, chosen, {**given, "target_acceptance": wish}),
-            (root / f"{FAMILY}{wish:g}" if wish and len(wishes) > 1 else root) / chosen.name,
-        )
-        for wish in wishes
-        for chosen in choose_tasks(task, None, None)
-    ]
-    open_jobs = [job for job in jobs if _open(job, resume)]
-    if open_jobs:
-        _train_all(
-            spec,
-            device,
-            spec.dtype if dtype == "auto" else dtype,
-            open_jobs,
-            resume,
-            log_to,
-            no_progress,
-        )
+    logs = None if log_to is None else log_to / trained_heads(spec.name).name
+    jobs = _jobs(spec, choose_tasks(task, None, None), wishes, given, root, logs)
+    waiting = [job for job in jobs if _waits(job, resume)]
+    for job in jobs:
+        if job not in waiting:
+            note(f"{job.folder} is trained already")
+    if waiting:
+        number_format = spec.dtype if dtype == "auto" else dtype
+        _train_all(spec, device, number_format, waiting, resume, shown=not no_progress)
     _show(jobs, spec, root)
+    typed = {"--pair": [pair], "--target": [target], "--draft": [draft], "--task": task or ()}
+    options = [part for name, values in typed.items() for v in values if v for part in (name, v)]
+    head = str(jobs[0].folder if len(jobs) == 1 else root)
+    command = ["specbench", "run", "--method", "sd,diversed", *options, "--head", head]
+    print(f"use it: {shlex.join(command)}")
 
 
-def _open(job: Job, resume: bool) -> bool:
+def _jobs(
+    spec: PairSpec,
+    tasks: Sequence[Task],
+    wishes: Sequence[float | None],
+    given: Mapping[str, Any],
+    root: Path,
+    logs: Path | None,
+) -> list[Job]:
+    """Lay out a head per target acceptance and task, each in a folder of its own."""
+    jobs: list[Job] = []
+    for wish in wishes:
+        family = f"{FAMILY}{wish:g}" if len(wishes) > 1 else ""
+        for task in tasks:
+            recipe = head_recipe(spec, task, {**given, "target_acceptance": wish})
+            folder = root / family / task.name
+            if any(folder == job.folder for job in jobs):
+                raise UsageError(f"two heads would go to {folder}: train one after the other")
+            jobs.append(Job(task, recipe, folder, logs and logs / family / task.name))
+    return jobs
+
+
+def _waits(job: Job, resume: bool) -> bool:
     """Tell whether a job is still to be done; refuse what can be refused before models load."""
     from specbench.training.folder import check_folder
+    from specbench.training.log import check_log
 
     if job.task.metric is None:
         raise UsageError(f"{job.task.name} has no metric to reward texts by: choose another task")
     job.task.examples("train", 1)
-    if check_folder(job.folder, resume):
-        return True
-    note(f"{job.folder} is trained already")
-    return False
+    if job.log is not None:
+        check_log(job.log)
+    return check_folder(job.folder, resume)
 
 
 def _train_all(
-    spec: PairSpec,
-    device: str,
-    dtype: str,
-    jobs: list[Job],
-    resume: bool,
-    log_to: Path | None,
-    no_progress: bool,
+    spec: PairSpec, device: str, dtype: str, jobs: Sequence[Job], resume: bool, shown: bool
 ) -> None:
-    from specbench.training.log import check_tensorboard
-
-    if log_to is not None:
-        check_tensorboard()
-
-    import sys
-
     from specbench.engine.loading import load_pair
     from specbench.experiment.progress import quiet_libraries
+    from specbench.training.session import find_state
 
-    quiet_libraries(downloads=not no_progress and sys.stderr.isatty())
+    quiet_libraries(downloads=shown and sys.stderr.isatty())
     pair = load_pair(spec, device, dtype)
     for job in jobs:
+        # A checkpoint of another training is refused now, not hours later when its turn comes.
+        find_state(pair, job.task, job.recipe, job.folder, resume)
+    for job in jobs:
         try:
-            _train_one(pair, job, resume, log_to, not no_progress)
+            description = _train_one(pair, job, resume, shown)
         except KeyboardInterrupt as error:
             raise Interrupted(
                 f"interrupted: every finished step of {job.folder} is kept; go on with the same "
                 "command and --resume"
             ) from error
+        for text in _remarks(job, description):
+            note(text)
 
 
-def _train_one(pair: LoadedPair, job: Job, resume: bool, log_to: Path | None, shown: bool) -> None:
+def _train_one(pair: LoadedPair, job: Job, resume: bool, shown: bool) -> dict[str, Any]:
     from specbench.training.log import tensorboard
     from specbench.training.session import train_into
     from specbench.training.view import live_view
 
-    events = None if log_to is None else log_to / job.folder.relative_to(job.folder.anchor)
-    title = f"{job.task.name} on {pair.name}, {job.recipe.head_kind} head"
-    with tensorboard(events) as write, live_view(title, job.recipe, shown) as draw:
+    title = f"{job} on {pair.name}, {job.recipe.head_kind} head"
+    with tensorboard(job.log) as write, live_view(title, job.recipe, shown) as draw:
 
         def report(progress: Progress) -> None:
             write(progress)
             draw(progress)
 
-        description = train_into(pair, job.task, job.recipe, job.folder, report, resume)
+        return train_into(pair, job.task, job.recipe, job.folder, report, resume)
+
+
+def _remarks(job: Job, description: Mapping[str, Any]) -> Iterator[str]:
+    """Say what did not go as it should, and what may help."""
     if silent := description["steps_without_gradient"]:
-        note(
-            f"{job.task.name}: in {silent} of {job.recipe.steps} steps all roll-outs earned the "
-            "same, which teaches nothing of quality; if that is most steps, give another "
+        yield (
+            f"{job}: the reward was the same for all roll-outs in {silent} of {job.recipe.steps} "
+            "steps: no gradient came from it there; if that is most steps, give another "
             "--initial-weight or more --rollouts"
         )
     wish, reached = job.recipe.target_acceptance, description["scores"]["acceptance"]
     if wish is not None and abs(wish - reached) > NEAR:
         strict = description["strict_acceptance"]
         why = (
-            f"strict verification accepts {strict:.3f} already"
+            f"strict verification accepts {strict:.3f} already, and no head accepts less"
             if wish < strict
-            else "train longer with more --steps"
+            else "more --steps, or another --acceptance-weight for lambda to start from, may help"
         )
-        note(f"{job.task.name}: held-out acceptance is {reached:.3f}, wished {wish:g}: {why}")
+        yield f"{job}: held-out acceptance is {reached:.3f}, wished {wish:g}: {why}"
 
 
-def _show(jobs: list[Job], spec: PairSpec, root: Path) -> None:
-    """Print what was trained, with its scores, and how to use it."""
+def _show(jobs: Sequence[Job], spec: PairSpec, root: Path) -> None:
+    """Print what was trained, with its scores."""
     from rich.table import Table
 
     from specbench.heads.files import read_description
     from specbench.metrics import get_metric
 
-    table = Table(title=f"Heads of {spec.name}, held-out scores", title_justify="left")
-    for header in ("task", "kind", "quality", "acceptance", "mean w", "minutes", "folder"):
-        table.add_column(header, justify="left" if header in ("task", "folder") else "right")
+    table = Table(
+        title=f"Heads of {spec.name} in {root}, held-out scores",
+        caption="acceptance is per position: expected_acceptance of a run",
+        title_justify="left",
+        caption_justify="left",
+    )
+    for header in ("task", "kind", "quality", "acceptance", "mean w", "minutes"):
+        table.add_column(header, justify="left" if header in ("task", "kind") else "right")
+    table.add_column("folder", overflow="fold")
     for job in jobs:
-        if not is_head(job.folder):
-            raise RunError(f"{job.folder} holds no head: train it again")
         known = read_description(job.folder)
         scores = known["scores"]
         metric = get_metric(job.task.metric or "")
@@ -264,7 +290,6 @@ def _show(jobs: list[Job], spec: PairSpec, root: Path) -> None:
             f"{scores['acceptance']:.3f}",
             f"{scores['weight']:.2f}",
             f"{known['seconds'] / 60:.1f}",
-            str(job.folder),
+            str(job.folder.relative_to(root)),
         )
     console().print(table)
-    print(f"heads: {root}")

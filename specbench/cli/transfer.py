@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +13,7 @@ from specbench.cli.choices import choose_pair, choose_tasks, parse_numbers
 from specbench.cli.measure import measure
 from specbench.errors import UsageError
 from specbench.experiment.plan import Settings, build_plan
-from specbench.heads.registry import HeadFile, find_head
+from specbench.heads.registry import HeadFile, describe_heads, find_heads
 
 
 def transfer(
@@ -21,8 +22,8 @@ def transfer(
         Path | None,
         typer.Option(
             "--head",
-            help="Folder with a head folder per task.",
-            show_default="each task's own: bundled, else trained here",
+            help="Folder with a head folder per task, or bundled or results.",
+            show_default="the pair's heads: bundled, else trained here",
         ),
     ] = None,
     limit: o.Limit = None,
@@ -38,24 +39,42 @@ def transfer(
     output: o.Output = None,
     no_progress: o.NoProgress = False,
 ) -> None:
-    """Measure every head on every task, with sd as the row without a head."""
+    """Measure every head on every task, with sd as the row without a head.
+
+    Heads are those of the pair: bundled, else trained here. The run's folder gets the matrix as
+    transfer.csv and transfer.md, and as a figure.
+    """
     spec, tasks = choose_pair(pair, target, draft), choose_tasks(task, None, None)
     lengths = parse_numbers("--draft-length", draft_length, int)
     if len(lengths) > 1:
         raise UsageError("--draft-length takes one number here: a matrix has no axis for several")
-    given = None if head is None else str(head)
-    heads = [HeadFile(t.name, find_head(spec, t.name, given).path) for t in tasks]
+    found = find_heads(spec, None if head is None else str(head))
+    # Tasks and their heads in one order, so that a head's own task is on the diagonal.
+    heads = {t.name: found[t.name] for t in tasks if t.name in found} | found
+    named = [HeadFile(trained_on, known.path) for trained_on, known in heads.items()]
     plan = build_plan(
         spec,
         tasks,
-        [("sd", {}), *(("diversed", {"head": known}) for known in heads)],
+        [("sd", {}), *(("diversed", {"head": known}) for known in named)],
         lengths,
         Settings(temperature, seed=seed, device=device, dtype=dtype),
         limit=limit,
         max_new_tokens=max_new_tokens,
     )
-    folder = measure(plan, "transfer", limit=limit, output=output, progress=not no_progress)
+    # Every head serves every task, so it is enough to say once where each comes from.
+    plan = replace(plan, notes=(f"heads: {describe_heads(heads.items())}",))
+    measure(
+        plan,
+        "transfer",
+        limit=limit,
+        output=output,
+        progress=not no_progress,
+        show=_show,
+    )
 
+
+def _show(folder: Path) -> None:
+    """Write the matrix beside the tables of a run, draw it and print it."""
     from specbench.analysis.frames import read_summary
     from specbench.analysis.transfer import transfer_markdown, transfer_table
     from specbench.cli.tables import print_transfer
@@ -67,6 +86,5 @@ def transfer(
     table = transfer_table(summary)
     write_atomically(folder / "transfer.csv", table.to_csv(index=False))
     write_atomically(folder / "transfer.md", transfer_markdown(table))
+    save(draw(summary), folder / "figures", "transfer")
     print_transfer(table)
-    for path in save(draw(summary), folder / "figures", "transfer"):
-        print(path)

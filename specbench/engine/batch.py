@@ -41,6 +41,7 @@ class Batch:
         """Read the prompts; return as ``read`` does."""
         return self.read(self.prompts)
 
+    @torch.no_grad()
     def read(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
         """Read the next k tokens of every row ``[B, k]``.
 

@@ -76,9 +76,7 @@ def load_pair(spec: PairSpec, device: str, dtype: str) -> LoadedPair:
     chosen = "OMP_NUM_THREADS" in os.environ
     if place.type == "cpu" and target.hidden_size < ONE_THREAD_WIDTH and not chosen:
         torch.set_num_threads(1)
-    return LoadedPair(
-        spec.name, target, draft, tokenizers[0], _end_tokens(models[0], tokenizers[0])
-    )
+    return LoadedPair(spec.name, target, draft, tokenizers[0], end_tokens(models[0], tokenizers[0]))
 
 
 def load_pretrained(factory: Any, name: str, **options: object) -> Any:
@@ -140,6 +138,15 @@ def choose_device(name: str) -> torch.device:
     return device
 
 
+def end_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
+    """Collect end tokens from the generation settings, the configuration and the tokenizer."""
+    found: set[int] = set()
+    for source in (model.generation_config, model.config, tokenizer):
+        ids = getattr(source, "eos_token_id", None)
+        found.update([] if ids is None else [ids] if isinstance(ids, int) else ids)
+    return frozenset(found)
+
+
 def _dtype(name: str, device: torch.device) -> torch.dtype:
     if name == "auto":
         return torch.bfloat16 if device.type == "cuda" else torch.float32
@@ -161,12 +168,3 @@ def _shared_vocabulary(
             "choose a draft of the target's family"
         )
     return max(ours.values()) + 1
-
-
-def _end_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
-    """Collect end tokens from the generation settings, the configuration and the tokenizer."""
-    found: set[int] = set()
-    for source in (model.generation_config, model.config, tokenizer):
-        ids = getattr(source, "eos_token_id", None)
-        found.update([] if ids is None else [ids] if isinstance(ids, int) else ids)
-    return frozenset(found)

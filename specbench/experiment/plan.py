@@ -16,7 +16,7 @@ from typing import Any
 from specbench import __version__
 from specbench.errors import UsageError
 from specbench.experiment.variants import AUTOREGRESSIVE, Variant
-from specbench.heads.registry import HeadFile, describe_head, find_head
+from specbench.heads.registry import HeadFile, describe_heads, facts, find_head
 from specbench.pairs.registry import PairSpec
 from specbench.tasks.example import Example
 from specbench.tasks.task import Task
@@ -81,7 +81,7 @@ class Cell:
     def describe(self) -> dict[str, Any]:
         """Return the cell in plain values, for ``config.json``."""
         parameters = {
-            name: {"name": value.name, "path": shown_path(value.path)}
+            name: {"name": value.name, "path": shown_path(value.path), **facts(value)}
             if isinstance(value, HeadFile)
             else value
             for name, value in self.parameters
@@ -248,21 +248,21 @@ def _left_out(headless: Mapping[str, Sequence[str]], pair: PairSpec) -> Iterator
     for method, tasks in headless.items():
         yield (
             f"{method} is left out on {', '.join(tasks)}: pair {pair.name} has no head there "
-            "(name one with --head)"
+            "(train one with `specbench train`, or name one with --head)"
         )
 
 
 def _heads_used(plans: Sequence[TaskPlan]) -> Iterator[str]:
     """Say which head serves each task, in one sentence."""
-    used = {
-        describe_head(value, plan.task.name): None
+    used = [
+        (plan.task.name, value)
         for plan in plans
         for cell in plan.cells
-        for value in dict(cell.parameters).values()
+        for _, value in cell.parameters
         if isinstance(value, HeadFile)
-    }
+    ]
     if used:
-        yield f"heads: {'; '.join(used)}"
+        yield f"heads: {describe_heads(used)}"
 
 
 def _require(condition: bool, message: str) -> None:

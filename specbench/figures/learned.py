@@ -1,13 +1,15 @@
 """The weights a head gives, by kind of token and by token: what it has learned.
 
 Left, per kind, the spread of w, its mean, and its mean weighed by how much the models disagree.
-Right, the tokens with the highest and the lowest mean weight.
+Right, the tokens with the highest and the lowest mean weight. Boxes span the quartiles, whiskers
+the 5 % and 95 % quantiles; bars are 95 % intervals.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -31,8 +33,9 @@ from specbench.heads.learned import (
 )
 
 SHOWN = 12  # tokens at either end
-FEWEST = 10  # occurrences of a token that is shown
+FEWEST = 10  # occurrences of what is shown
 GAP = 0.8  # rows between the two ends
+OFFSET = 0.14  # rows between the two means of a kind
 
 #: Colour and marker of a kind: Paul Tol's muted scheme.
 LOOKS = {
@@ -45,7 +48,7 @@ LOOKS = {
     SPACE: ("#88CCEE", "d"),
     END: ("#AA4499", "p"),
 }
-_WHISKERS = dict(zip(QUANTILES, ("whislo", "q1", "med", "q3", "whishi"), strict=True))
+_BOX = dict(zip(QUANTILES, ("whislo", "q1", "med", "q3", "whishi"), strict=True))
 
 
 @style.paged
@@ -60,19 +63,24 @@ def draw(table: pd.DataFrame) -> Figure:
     """
     if table.empty:
         raise UsageError("Nothing to draw: no token was sampled; sample more texts with --limit.")
-    kinds, tokens = table[table["level"] == KIND], table[table["level"] == TOKEN]
+    frequent = table[table["n"] >= FEWEST]
     mean = float(table.loc[table["level"] == ALL, "mean_weight"].iloc[0])
 
     figure, ((left, right),) = style.panels(1, 2, height=3.6, sharex=True)
+    _draw_kinds(left, frequent[frequent["level"] == KIND])
+    _draw_tokens(right, frequent[frequent["level"] == TOKEN])
+    left.set_title("Kinds of token")
+    right.set_title("Highest and lowest mean w")
     for axes in (left, right):
         axes.axvline(mean, color=style.GREY, linewidth=0.8, linestyle="--", zorder=1)
         axes.set_xlabel("Weight on the target w")
+        axes.set_xlim(-0.06, 1.06)
+        axes.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0", "", "0.5", "", "1"])
         axes.grid(axis="y", visible=False)
-    left.set_title("By kind of token")
-    right.set_title("Highest and lowest mean w")
-    _draw_kinds(left, kinds)
-    _draw_tokens(right, tokens)
-    style.legend(figure, _handles())
+        if not axes.get_yticks().size:
+            said = f"None occurs {FEWEST} times"
+            axes.text(0.5, 0.6, said, transform=axes.transAxes, ha="center")
+    figure.legend(handles=_handles(), loc="outside lower center", ncols=3)
     figure.suptitle(_title(table.iloc[0]), fontsize=8.5, parse_math=False)
     return figure
 
@@ -80,68 +88,88 @@ def draw(table: pd.DataFrame) -> Figure:
 def _title(row: pd.Series) -> str:
     trained_on = row["trained_on"]
     elsewhere = "" if trained_on in ("", row["task"]) else f" trained on {trained_on}"
-    return f"{row['pair']}, {row['task']}: {row['head_kind']} head{elsewhere}"
+    return f"{row['task']} ({row['pair']}), {row['head_kind']} head{elsewhere}"
 
 
 def _draw_kinds(axes: Axes, kinds: pd.DataFrame) -> None:
     """A box per kind from its quantiles, with both means, the highest on top."""
     for place, (_, row) in enumerate(kinds.iterrows()):
-        colour, marker = LOOKS[row["kind"]]
-        stats = {name: row[quantile] for quantile, name in _WHISKERS.items()}
+        colour, _ = LOOKS[row["kind"]]
         line = {"color": colour, "linewidth": 0.8}
         axes.bxp(
-            [stats],
+            [{name: row[quantile] for quantile, name in _BOX.items()}],
             positions=[place],
-            widths=0.55,
+            widths=0.6,
             orientation="horizontal",
             showfliers=False,
             patch_artist=True,
             manage_ticks=False,
-            boxprops={"facecolor": colour, "alpha": 0.25, "edgecolor": colour, "linewidth": 0.8},
+            boxprops={"facecolor": f"{colour}40", "edgecolor": colour, "linewidth": 0.8},
             medianprops=line | {"linewidth": 1.4},
             whiskerprops=line,
             capprops=line,
         )
-        axes.plot(row["mean_weight"], place, **_mark(colour, marker), zorder=4)
-        axes.plot(row["effective_weight"], place, **_hollow(colour), zorder=5)
+        axes.plot(row["effective_weight"], place + OFFSET, **_hollow(colour), zorder=5)
+    _draw_means(axes, kinds.assign(place=np.arange(len(kinds)) - OFFSET))
     labels = [f"{row['kind']}\nn = {row['n']:,}" for _, row in kinds.iterrows()]
     axes.set_yticks(range(len(kinds)), labels)
-    axes.set_ylim(len(kinds) - 0.4, -0.6)
+    axes.set_ylim(max(len(kinds), 1) - 0.4, -0.6)
 
 
 def _draw_tokens(axes: Axes, tokens: pd.DataFrame) -> None:
-    """The ends of the list of tokens that are frequent enough, each with its interval."""
-    frequent = tokens[tokens["n"] >= FEWEST].sort_values("mean_weight", ascending=False)
-    highest, lowest = frequent[:SHOWN], frequent[SHOWN:][-SHOWN:]
-    gap = GAP if len(frequent) > 2 * SHOWN else 0.0
+    """The two ends of the list of tokens; beside them how often, and how much models disagree."""
+    ranked = tokens.sort_values("mean_weight", ascending=False, kind="stable")
+    highest, lowest = ranked[:SHOWN], ranked[SHOWN:][-SHOWN:]
+    gap = GAP if len(ranked) > 2 * SHOWN else 0.0
     places = [*range(len(highest)), *(SHOWN + gap + i for i in range(len(lowest)))]
-    shown = pd.concat([highest, lowest])
-    shown = shown.assign(place=places, w=shown["mean_weight"])
-    shown = shown.assign(w_low=shown["ci_low"], w_high=shown["ci_high"])
-    for kind, rows in shown.groupby("kind", sort=False):
-        colour, marker = LOOKS[str(kind)]
-        style.points(axes, rows, "w", "place", **_mark(colour, marker))
+    shown = pd.concat([highest, lowest]).assign(place=places)
+    _draw_means(axes, shown)
     axes.set_yticks(places, shown["name"], parse_math=False)
-    axes.set_ylim(max(places, default=0) + 0.6, -0.6)
-    if not places:
-        axes.text(
-            0.5, 0.5, f"no token occurs {FEWEST} times", transform=axes.transAxes, ha="center"
-        )
+    axes.set_ylim(max([SHOWN, *places]) + 0.6, -0.6)
+    columns = {
+        1.16: ("n", shown["n"].map("{:,}".format)),
+        1.3: ("TV", shown["mean_tv"].map(_short)),
+    }
+    for x, (header, cells) in columns.items():
+        for place, cell in zip([-1.0, *places], [header, *cells], strict=True):
+            axes.text(
+                x,
+                place,
+                cell,
+                transform=axes.get_yaxis_transform(),
+                ha="right",
+                va="center",
+                fontsize=6,
+                color=style.GREY,
+            )
+
+
+def _draw_means(axes: Axes, rows: pd.DataFrame) -> None:
+    """The mean weights of rows at their ``place``, with their intervals."""
+    rows = rows.assign(w=rows["mean_weight"], w_low=rows["ci_low"], w_high=rows["ci_high"])
+    for kind, group in rows.groupby("kind", sort=False):
+        style.points(axes, group, "w", "place", **_mark(*LOOKS[str(kind)]), zorder=4)
+
+
+def _short(share: float) -> str:
+    """Two decimals without the zero in front."""
+    return f"{share:.2f}".removeprefix("0")
 
 
 def _mark(colour: str, marker: str) -> dict[str, Any]:
-    return {"color": colour, "marker": marker, "markersize": 4.5, "linestyle": "none"}
+    size = 6.0 if marker in "PX" else 4.5  # a cross covers less than its square
+    return {"color": colour, "marker": marker, "markersize": size, "linestyle": "none"}
 
 
 def _hollow(colour: str) -> dict[str, Any]:
-    hollow = {"markerfacecolor": "white", "markeredgecolor": colour, "markeredgewidth": 0.9}
-    return _mark(colour, "D") | {"markersize": 3.6} | hollow
+    rim = {"markerfacecolor": "white", "markeredgecolor": colour, "markeredgewidth": 0.9}
+    return _mark(colour, "D") | rim | {"markersize": 3.4}
 
 
 def _handles() -> list[Line2D]:
     grey = style.GREY
     return [
-        Line2D([], [], **_mark(grey, "o"), label="mean of w, 95 % interval"),
-        Line2D([], [], **_hollow(grey), label="mean of w, weighed by TV(p, q)"),
-        Line2D([], [], color=grey, linewidth=0.8, linestyle="--", label="mean over all tokens"),
+        Line2D([], [], **_mark(grey, "o"), label="mean w"),
+        Line2D([], [], **_hollow(grey), label="mean w weighed by TV(p, q)"),
+        Line2D([], [], color=grey, linewidth=0.8, linestyle="--", label="mean w of all tokens"),
     ]

@@ -1,13 +1,13 @@
 """Quality against its price: seconds per sample above, draft acceptance below.
 
 After arXiv 2604.07622, with intervals. Points further left (seconds) or right (acceptance) and up
-are better; the dashed line joins the static points that no other static point dominates. Several
-heads of DIVERSED in one panel are joined by a line, each marked with its target acceptance.
+are better; the dashed line joins the static points that no other static point dominates. Heads of
+DIVERSED that were trained for several target acceptances are joined by a line and marked with them.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -74,7 +74,7 @@ def draw(summary: pd.DataFrame) -> Figure:
             axes.sharey(grid[row - 1, column])
         _panel(axes, cells, price)
         labelled.append((axes, cells, price))
-    style.legend(figure, _handles(style.distinct(table, "method")))
+    style.legend(figure, _handles(style.distinct(table, "method"), family=not _wishes(table).empty))
     figure.draw_without_rendering()  # labels are placed in the finished layout
     for axes, cells, price in labelled:
         _label_weights(axes, cells, price)
@@ -84,20 +84,16 @@ def draw(summary: pd.DataFrame) -> Figure:
 def _panel(axes: Axes, cells: pd.DataFrame, price: _Price) -> None:
     for method, points in cells.groupby("method", sort=False):
         across, up = f"{price.scale:g}*{price.column}", "100*quality"
-        style.method_points(axes, points, str(method), across, up)
-    family = cells[cells["method"] == LEARNED].sort_values("draft_acceptance_rate")
-    if len(family) > 1:
-        axes.plot(
-            price.scale * family[price.column],
-            100 * family["quality"],
-            "-",
-            color=style.look(LEARNED).colour,
-            linewidth=0.9,
-            zorder=3,
-        )
-    line = _front_line(cells, price)
+        size = _size(str(method), cells)
+        style.method_points(axes, points, str(method), across, up, markersize=size)
+    for line in _family_lines(cells, price):
+        axes.plot(*line.T, "-", color=style.look(LEARNED).colour, linewidth=0.9, zorder=3)
     axes.plot(
-        line[:, 0], line[:, 1], "--", color=style.look("static").colour, linewidth=1.1, zorder=2
+        *_front_line(cells, price).T,
+        "--",
+        color=style.look("static").colour,
+        linewidth=1.1,
+        zorder=2,
     )
     unit = str(cells["quality_metric"].iloc[0])
     axes.set_ylabel(style.QUALITY_LABELS.get(unit, f"{unit} (×100)"))
@@ -114,24 +110,59 @@ def _front_line(cells: pd.DataFrame, price: _Price) -> np.ndarray:
     return np.column_stack([price.scale * cost[chosen], 100 * quality[chosen]])
 
 
+def _wishes(cells: pd.DataFrame) -> pd.DataFrame:
+    """Family (its root) and target acceptance, as text, of the cells whose heads have them."""
+    heads = cells.loc[cells["method"] == LEARNED, "head"].dropna()
+    return heads.str.extract(rf"^(?P<family>.*){FAMILY}(?P<wish>[\d.]+)$").dropna()
+
+
+def _size(method: str, cells: pd.DataFrame) -> float:
+    """Size of a method's marks, in points; members of a family, which stand close, are smaller."""
+    crowded = method == LEARNED and not _wishes(cells).empty
+    return style.look(method).size * (0.7 if crowded else 1)
+
+
+def _family_lines(cells: pd.DataFrame, price: _Price) -> list[np.ndarray]:
+    """A line [points, (x, y)] for each family of heads, by rising acceptance."""
+    wishes = _wishes(cells)
+    members = cells.loc[wishes.index].sort_values("draft_acceptance_rate")
+    return [
+        np.column_stack([price.scale * points[price.column], 100 * points["quality"]])
+        for _, points in members.groupby([members["run_id"], wishes["family"]])
+        if len(points) > 1
+    ]
+
+
 def _label_weights(axes: Axes, cells: pd.DataFrame, price: _Price) -> None:
     """Write w beside the static points, the ends of the sweep first, and wishes beside a family."""
     x, y = price.scale * cells[price.column], 100 * cells["quality"]
-    radius = [style.look(method).size / 2 for method in cells["method"]]
+    radius = [_size(method, cells) / 2 for method in cells["method"]]
     strokes = np.vstack(
-        [_along(line) for line in (_front_line(cells, price), *_bars(cells, price))]
+        [
+            _along(line)
+            for line in (
+                _front_line(cells, price),
+                *_family_lines(cells, price),
+                *_bars(cells, price),
+            )
+        ]
     )
 
     weights = cells.loc[cells["method"] == "static", "weight"]
     middle = (weights.min() + weights.max()) / 2
     ends_first = (weights - middle).abs().sort_values(ascending=False, kind="stable").index
     labels = [Label(x[cell], y[cell], f"{weights[cell]:g}") for cell in ends_first]
-    seen = style.look(LEARNED)
-    wishes = cells.loc[cells["method"] == LEARNED, "head"].str.rpartition(FAMILY)
-    for cell, (_, family, wish) in wishes.iterrows():
-        if family:
-            labels.insert(0, Label(x[cell], y[cell], wish, seen.colour, reach=1.3 * seen.size))
-    place(axes, labels, np.column_stack([x, y, radius]), strokes[~np.isnan(strokes).any(axis=1)])
+    red, reach = style.look(LEARNED).colour, 0.9 * _size(LEARNED, cells)
+    named = [
+        Label(x[cell], y[cell], wish.lstrip("0"), red, reach)
+        for cell, wish in _wishes(cells)["wish"].items()
+    ]
+    place(
+        axes,
+        named + labels,
+        np.column_stack([x, y, radius]),
+        strokes[~np.isnan(strokes).any(axis=1)],
+    )
 
 
 def _bars(cells: pd.DataFrame, price: _Price) -> list[np.ndarray]:
@@ -152,9 +183,14 @@ def _along(line: np.ndarray) -> np.ndarray:
     return np.column_stack([np.interp(at, corners, line[:, axis]) for axis in (0, 1)])
 
 
-def _handles(methods: list[str]) -> list[Line2D]:
-    line = {"linestyle": "--", "linewidth": 1.1, "label": "Static at w, with front"}
-    return [
-        style.handle(method, **(line if method == "static" else {}))
-        for method in style.ordered(methods)
-    ]
+def _handles(methods: list[str], family: bool) -> list[Line2D]:
+    lines: dict[str, dict[str, Any]] = {
+        "static": {"linestyle": "--", "linewidth": 1.1, "label": "Static at w, with front"}
+    }
+    if family:
+        lines[LEARNED] = {
+            "linestyle": "-",
+            "linewidth": 0.9,
+            "label": "DIVERSED at target acceptance",
+        }
+    return [style.handle(method, **lines.get(method, {})) for method in style.ordered(methods)]

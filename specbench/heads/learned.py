@@ -17,7 +17,7 @@ from specbench.analysis.intervals import mean_interval
 
 NUMBER, OPERATOR, PUNCTUATION = "number", "operator", "punctuation"
 CAPITALISED, LOWER_CASE, PIECE = "capitalised word", "lower-case word", "word piece"
-SPACE, END = "space, line break", "end of text"
+SPACE, END = "white space", "end of text"
 
 #: Levels of the table: a row for all tokens, one per kind, one per token and kind.
 ALL, KIND, TOKEN = "all", "kind", "token"

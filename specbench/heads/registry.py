@@ -7,11 +7,12 @@ on), or the single file that the authors of DIVERSED published. Nothing here imp
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from specbench.errors import UsageError
-from specbench.pairs.registry import PairSpec
+from specbench.pairs.registry import PairSpec, pairs
 
 LINEAR, MLP, FEATURES = "linear", "mlp", "features"
 KINDS = {
@@ -58,16 +59,45 @@ def find_head(spec: PairSpec, task: str, given: str | None = None) -> HeadFile:
     Raises:
         UsageError: There is no such head.
     """
-    places = {BUNDLED: spec.heads, RESULTS: trained_heads(spec.name)}
+    places = _places(spec)
     if given is not None and given not in places:
         return HeadFile(given, _given_head(Path(given), task))
     for name, folder in places.items():
-        if given in (None, name) and folder is not None and is_head(folder / task):
+        if given in (None, name) and is_head(folder / task):
             return HeadFile(name, folder / task)
+    models = f" --pair {spec.name}" if spec.name in pairs() else ""
     raise UsageError(
-        f"pair {spec.name} has no head for {task}: train one with `specbench train --pair "
-        f"{spec.name} --task {task}`, name one with --head, or leave out diversed"
+        f"pair {spec.name} has no {'head' if given is None else given + ' head'} for {task}: train "
+        f"one with `specbench train{models} --task {task}`{'' if models else ' and these models'}, "
+        "name one with --head, or leave out diversed"
     )
+
+
+def find_heads(spec: PairSpec, root: str | None = None) -> dict[str, HeadFile]:
+    """Return every head for a pair by the task it was trained for, in alphabetical order.
+
+    Args:
+        spec: The pair.
+        root: A folder with a head folder per task, or ``bundled`` or ``results``; by default both
+            of these, where bundled goes first as in ``find_head``.
+
+    Raises:
+        UsageError: There is none.
+    """
+    places = _places(spec)
+    if root is not None:
+        places = {root: places.get(root, Path(root))}
+    found: dict[str, HeadFile] = {}
+    for name, place in places.items():
+        for folder in sorted(place.glob("*")):
+            if is_head(folder):
+                found.setdefault(folder.name, HeadFile(name, folder))
+    if not found:
+        raise UsageError(
+            f"{root or f'pair {spec.name}'} holds no head: train some with `specbench train`, or "
+            "name with --head a folder that has a head folder per task"
+        )
+    return dict(sorted(found.items()))
 
 
 def expand_family(given: str) -> list[str]:
@@ -76,23 +106,57 @@ def expand_family(given: str) -> list[str]:
     A family is a folder with a folder ``acceptance-A`` for each target acceptance A.
     """
     members = sorted(str(folder) for folder in Path(given).glob(f"{FAMILY}*") if folder.is_dir())
-    return members or [given]
+    return members or [given.rstrip("/") or given]
 
 
-def describe_head(head: HeadFile, task: str) -> str:
-    """Say in a few words which head serves a task, and what it was made for if not that."""
+def facts(head: HeadFile) -> dict[str, Any]:
+    """Return what a head says of itself, where it does: its kind, task and target acceptance."""
     if head.path.suffix == RELEASED:
-        return f"{task} {head.path} (the authors' file)"
-    known = json.loads((head.path / DESCRIPTION).read_text(encoding="utf-8"))
-    where = head.name if head.name == BUNDLED else str(head.path)
-    trained = known.get("task", task)
-    other = "" if trained == task else f", trained for {trained}"
-    return f"{task} {where} ({known.get('kind', LINEAR)}{other})"
+        return {"kind": LINEAR}
+    try:
+        known = json.loads((head.path / DESCRIPTION).read_text(encoding="utf-8"))
+        wish = known.get("recipe", {}).get("target_acceptance")
+    except (OSError, ValueError, AttributeError):
+        return {}  # loading it will say what is wrong
+    said = {"kind": known.get("kind"), "task": known.get("task"), "target_acceptance": wish}
+    return {name: value for name, value in said.items() if value is not None}
+
+
+def describe_heads(used: Iterable[tuple[str, HeadFile]]) -> str:
+    """Say in one line which head serves which task, and what it was made for if not that.
+
+    Args:
+        used: Tasks, each with a head that serves it.
+    """
+    tasks: dict[str, list[str]] = {}
+    for task, head in dict.fromkeys(used):
+        where = str(head.path.parent) if head.name == RESULTS else head.name
+        tasks.setdefault(f"{where} ({_brief(head, task)})", []).append(task)
+    return "; ".join(f"{', '.join(served)} {head}" for head, served in tasks.items())
 
 
 def is_head(folder: Path) -> bool:
     """Tell whether a folder holds a whole head."""
     return (folder / WEIGHTS).is_file() and (folder / DESCRIPTION).is_file()
+
+
+def _places(spec: PairSpec) -> dict[str, Path]:
+    """Where heads are looked for, first to last."""
+    bundled = {} if spec.heads is None else {BUNDLED: spec.heads}
+    return bundled | {RESULTS: trained_heads(spec.name)}
+
+
+def _brief(head: HeadFile, task: str) -> str:
+    """Kind, target acceptance, and the task where it is another one."""
+    known = facts(head)
+    parts = [known.get("kind", "unreadable")]
+    if head.path.suffix == RELEASED:
+        parts = ["the authors' file"]
+    if "target_acceptance" in known:
+        parts.append(f"target acceptance {known['target_acceptance']:g}")
+    if known.get("task", task) != task:
+        parts.append(f"trained for {known['task']}")
+    return ", ".join(parts)
 
 
 def _given_head(head: Path, task: str) -> Path:

@@ -17,6 +17,7 @@ from specbench.training.rollouts import roll_out
 AT_ONCE = 64  # prompts in memory
 
 
+@torch.no_grad()
 def sample_tokens(
     pair: LoadedPair, head: Head, prompts: Sequence[str], max_new_tokens: int, seed: int
 ) -> pd.DataFrame:

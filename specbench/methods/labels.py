@@ -1,22 +1,48 @@
 """Methods in a few characters, for tables and progress bars."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import PurePath
 from typing import Any
 
+from specbench.heads.registry import BUNDLED, RESULTS
+
 _SIGNS = (("weight", "w="), ("lenience", "l="), ("rule", ""), ("alpha", "α="), ("head", ""))
-_OWN_HEADS = ("bundled", "results")  # found by itself: a table need not say so
+_FOUND = {BUNDLED: "", RESULTS: ""}  # found by itself: a label need not say so
 
 
-def method_label(cell: Mapping[str, Any]) -> str:
+def method_label(cell: Mapping[str, Any], heads: Mapping[str, str] = _FOUND) -> str:
     """Return a method with its parameters, as in ``static w=0.5``.
 
     Args:
         cell: ``method`` and the parameter columns of ``samples.csv``; None or NaN is a blank.
+        heads: Names of heads in short; any other is written out.
     """
     values = [(sign, cell[name]) for name, sign in _SIGNS]
     parts = [
-        f"{sign}{value:g}" if isinstance(value, float) else f"{sign}{value}"
+        f"{sign}{value:g}" if isinstance(value, float) else f"{sign}{heads.get(value, value)}"
         for sign, value in values
-        if value is not None and value == value and value not in _OWN_HEADS
+        if value is not None and value == value
     ]
-    return " ".join([cell["method"], *parts])
+    return " ".join(filter(None, [cell["method"], *parts]))
+
+
+def method_labels(cells: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the labels of a run's cells, with heads as short as tells them apart.
+
+    Args:
+        cells: As for ``method_label``, with ``task``.
+    """
+    served = {(cell["task"], cell["head"]) for cell in cells if isinstance(cell["head"], str)}
+    both = any((task, RESULTS) in served for task, head in served if head == BUNDLED)
+    named = {head for _, head in served} - (set() if both else set(_FOUND))
+    short = {name: _ending(name, named) for name in named}
+    return [method_label(cell, _FOUND | short) for cell in cells]
+
+
+def _ending(name: str, names: Collection[str]) -> str:
+    """The end of a path, from as far back as no other of the names ends alike."""
+    parts, others = PurePath(name).parts, [PurePath(n).parts for n in names if n != name]
+    length = 1
+    while length < len(parts) and any(parts[-length:] == other[-length:] for other in others):
+        length += 1
+    return str(PurePath(*parts[-length:]))

@@ -11,7 +11,7 @@ from typing import Any
 
 from specbench.engine.loading import load_pair
 from specbench.errors import UsageError
-from specbench.pairs.registry import PARTS, PairSpec, get_pair
+from specbench.pairs.registry import PARTS, PairSpec
 from specbench.tasks.task import load_task
 from specbench.training.pretrain import ModelRecipe, build_model, build_tokenizer, train
 from specbench.training.recipe import head_recipe
@@ -40,12 +40,13 @@ def build(recipe: Path, folder: Path, parts: tuple[str, ...], say: Say) -> None:
         if role in parts:
             _build_model(tables, role, folder / role, say)
     if "heads" in parts:
-        spec = PairSpec(recipe.parent.name, str(folder / "target"), str(folder / "draft"))
+        target, draft = (str(folder / role) for role in PARTS[:2])
+        spec = PairSpec(recipe.parent.name, target, draft, training=tables.get("heads", {}))
         pair = load_pair(spec, "cpu", "float32")
         for task in map(load_task, tables["examples"]):
-            recipe_of_head = head_recipe(get_pair(spec.name), task, {})
             where = folder / "heads" / task.name
-            train_into(pair, task, recipe_of_head, where, partial(_say_progress, say, task.name))
+            report = partial(_say_progress, say, task.name)
+            train_into(pair, task, head_recipe(spec, task, {}), where, report)
 
 
 def _say_progress(say: Say, task: str, progress: Progress) -> None:

@@ -7,19 +7,21 @@ comes out is an ordinary model folder.
 from __future__ import annotations
 
 import json
-import math
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 from transformers import (
+    AutoConfig,
     AutoModelForCausalLM,
     AutoTokenizer,
     PreTrainedModel,
@@ -27,59 +29,22 @@ from transformers import (
 )
 
 from specbench import __version__
-from specbench.engine.loading import choose_device, encode, load_pretrained
+from specbench.engine.loading import choose_device, encode, end_tokens, load_pretrained
+from specbench.engine.runner import Runner
 from specbench.errors import RunError, UsageError
+from specbench.experiment.plan import shown_path
 from specbench.files import clear_errors
 from specbench.tasks.example import Example
 from specbench.tasks.task import Task
+from specbench.training.draft_recipe import DraftRecipe
 from specbench.training.pretrain import IGNORED, padded
 
 DESCRIPTION = "finetune.json"
-# Learning rates of models narrower than this and of the others, where the user gives none.
-SMALL_WIDTH, SMALL_RATE, LARGE_RATE = 512, 1e-3, 1e-5
-WARM_UP = 0.05  # share of the steps
 HELD_OUT = 64
 MAX_GRADIENT = 1.0
 
 Report = Callable[[int, float], None]
-
-
-@dataclass(frozen=True)
-class DraftRecipe:
-    """How a draft is fine-tuned; the names are those of the options.
-
-    Attributes:
-        steps: Batches.
-        batch_size: Examples in a batch; none is seen twice where the task has enough of them.
-        learning_rate: AdamW's, after a short warm-up and before a cosine to zero; None takes what
-            suits the model's width.
-        seed: Decides the examples.
-
-    Raises:
-        UsageError: A value is out of range.
-    """
-
-    steps: int = 300
-    batch_size: int = 16
-    learning_rate: float | None = None
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        for name in ("steps", "batch_size"):
-            if getattr(self, name) < 1:
-                option = name.replace("_", "-")
-                raise UsageError(f"--{option} must be 1 or more, not {getattr(self, name)}")
-        if self.learning_rate is not None and not 0 < self.learning_rate < math.inf:
-            raise UsageError(f"--learning-rate must be above 0, not {self.learning_rate}")
-        if self.seed < 0:
-            raise UsageError(f"--seed must be 0 or more, not {self.seed}")
-
-    def rate(self, step: int, width: int) -> float:
-        """Return the learning rate of a step counted from 0, for a model of some hidden size."""
-        peak = self.learning_rate or (SMALL_RATE if width < SMALL_WIDTH else LARGE_RATE)
-        warm_up = max(1, round(WARM_UP * self.steps))
-        cosine = (1 + math.cos(math.pi * step / self.steps)) / 2
-        return peak * min(1.0, (step + 1) / warm_up) * cosine
+Batch = Callable[[Sequence[Example]], tuple[Tensor, Tensor]]
 
 
 def finetune_draft(
@@ -100,31 +65,35 @@ def finetune_draft(
         token of the answers before and after.
 
     Raises:
-        UsageError: The model cannot be had, or the task has no training split or no references.
+        UsageError: The model cannot be had or decoded with, or the task has no training split or
+            no references.
         RunError: The loss is no longer a number, or the folder cannot be written.
     """
     place = choose_device(device)
+    examples = _referenced(task, recipe.steps * recipe.batch_size, recipe.seed)
+    unseen = _referenced(task, HELD_OUT, recipe.seed + 1)
+    stored = load_pretrained(AutoConfig, draft).dtype or torch.float32
     tokenizer = load_pretrained(AutoTokenizer, draft)
     # Small updates would be lost in a half format, so the weights are float32 while they learn.
-    model = load_pretrained(AutoModelForCausalLM, draft, dtype=torch.float32).to(place)
-    stored = load_pretrained(AutoModelForCausalLM, draft, dtype="auto").dtype
-    needed = recipe.steps * recipe.batch_size
-    examples = _with_reference(task, task.examples("train", needed, recipe.seed))
-    unseen = _with_reference(task, task.examples("train", HELD_OUT, recipe.seed + 1))
-    started = time.perf_counter()
-    before = _held_out_loss(model, tokenizer, unseen)
-    _train(model, tokenizer, examples, recipe, report)
-    after = _held_out_loss(model, tokenizer, unseen)
-    description = {
-        "base": draft,
-        "task": task.name,
-        "task_version": task.version,
-        "recipe": asdict(recipe),
-        "held_out_loss": {"n": len(unseen), "before": before, "after": after},
-        "seconds": round(time.perf_counter() - started, 1),
-        "versions": {"specbench": __version__, "torch": torch.__version__},
-    }
+    model = load_pretrained(AutoModelForCausalLM, draft, dtype=torch.float32).to(place).eval()
+    runner = Runner(model, len(tokenizer))
+    fingerprint, recipe = runner.fingerprint(), recipe.for_width(runner.hidden_size)
+    batch = partial(_batch, tokenizer, _end_token(model, tokenizer))
     with _whole_folder(folder) as unfinished:
+        started = time.perf_counter()
+        before = _held_out_loss(model, batch, unseen, recipe.batch_size)
+        _train(model, batch, examples, recipe, report)
+        after = _held_out_loss(model, batch, unseen, recipe.batch_size)
+        description = {
+            "base": shown_path(draft),
+            "base_fingerprint": fingerprint,
+            "task": task.name,
+            "task_version": task.version,
+            "recipe": asdict(recipe),
+            "held_out_loss": {"n": len(unseen), "before": before, "after": after},
+            "seconds": round(time.perf_counter() - started, 1),
+            "versions": {"specbench": __version__, "torch": torch.__version__},
+        }
         model.to(stored).save_pretrained(unfinished)
         tokenizer.save_pretrained(unfinished)
         (unfinished / DESCRIPTION).write_text(json.dumps(description, indent=2) + "\n")
@@ -133,7 +102,7 @@ def finetune_draft(
 
 def _train(
     model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
+    batch: Batch,
     examples: Sequence[Example],
     recipe: DraftRecipe,
     report: Report,
@@ -143,55 +112,83 @@ def _train(
     for step in range(recipe.steps):
         first = step * recipe.batch_size
         chosen = [examples[(first + i) % len(examples)] for i in range(recipe.batch_size)]
-        optimizer.param_groups[0]["lr"] = recipe.rate(
-            step, model.config.get_text_config().hidden_size
-        )
-        loss = _loss(model, *_batch(tokenizer, chosen))
-        if not loss.isfinite():
-            raise RunError(
-                f"the loss is {loss.item()} at step {step + 1}: start again with a lower "
-                "--learning-rate; nothing was saved"
-            )
+        optimizer.param_groups[0]["lr"] = recipe.rate(step)
+        loss = _loss(model, *batch(chosen))
         optimizer.zero_grad()
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), MAX_GRADIENT)
+        gradient = torch.nn.utils.clip_grad_norm_(model.parameters(), MAX_GRADIENT)
+        for value in (loss, gradient):
+            if not value.isfinite():
+                raise RunError(
+                    f"the loss or its gradient is {value.item()} at step {step + 1}: start again "
+                    "with a lower --learning-rate; nothing was saved"
+                )
         optimizer.step()
         report(step + 1, loss.item())
     model.eval()
 
 
 def _loss(model: PreTrainedModel, ids: Tensor, labels: Tensor) -> Tensor:
-    """Mean loss over the answers' tokens."""
+    """Mean loss over the answers' tokens.
+
+    Only those tokens get logits, which for a large vocabulary take most of the memory.
+    """
     device = model.device
+    labels = labels.to(device)
+    wanted = labels != IGNORED
     with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-        logits = model(input_ids=ids.to(device), use_cache=False).logits
-    flat = logits.float().flatten(0, 1)
-    return cross_entropy(flat, labels.to(device).flatten(), ignore_index=IGNORED)
+        hidden = model.get_decoder()(input_ids=ids.to(device), use_cache=False).last_hidden_state
+        logits = model.get_output_embeddings()(hidden[wanted])
+    return cross_entropy(logits.float(), labels[wanted])
 
 
 @torch.no_grad()
 def _held_out_loss(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, examples: Sequence[Example]
+    model: PreTrainedModel, batch: Batch, examples: Sequence[Example], size: int
 ) -> float:
-    model.eval()
-    return _loss(model, *_batch(tokenizer, examples)).item()
+    """Mean loss over the tokens of all answers, read some examples at a time."""
+    total, tokens = 0.0, 0
+    for first in range(0, len(examples), size):
+        ids, labels = batch(examples[first : first + size])
+        number = int((labels != IGNORED).sum())
+        total += _loss(model, ids, labels).item() * number
+        tokens += number
+    return total / tokens
 
 
 def _batch(
-    tokenizer: PreTrainedTokenizerBase, examples: Sequence[Example]
+    tokenizer: PreTrainedTokenizerBase, end: int, examples: Sequence[Example]
 ) -> tuple[Tensor, Tensor]:
     """Token ids and next-token labels ``[B, T]``; prompts and padding carry no loss."""
     rows, labels = [], []
     for example in examples:
         prompt = encode(tokenizer, example.prompt)
         answer = tokenizer(example.reference, add_special_tokens=False)["input_ids"]
-        answer = [*answer, tokenizer.eos_token_id]
+        answer = [*answer, end]
         rows.append(prompt + answer[:-1])
         labels.append([IGNORED] * (len(prompt) - 1) + answer)
-    return padded(rows, tokenizer.eos_token_id), padded(labels, IGNORED)
+    return padded(rows, end), padded(labels, IGNORED)
 
 
-def _with_reference(task: Task, examples: list[Example]) -> list[Example]:
+def _end_token(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> int:
+    """Return the token that ends an answer, with a chat template the one it writes there.
+
+    Gemma's answers end with another token than its tokenizer's end token.
+    """
+    if tokenizer.chat_template is not None:
+        known = end_tokens(model, tokenizer)
+        turns = [{"role": role, "content": "."} for role in ("user", "assistant")]
+        for token in reversed(list(tokenizer.apply_chat_template(turns, return_dict=False))):
+            if token in known:
+                return int(token)
+    if tokenizer.eos_token_id is None:
+        raise UsageError("the draft's tokenizer has no end token: choose a draft that has one")
+    return int(tokenizer.eos_token_id)
+
+
+def _referenced(task: Task, count: int, seed: int) -> list[Example]:
+    """Training examples, each with a reference answer."""
+    examples = task.examples("train", count, seed)
     if not all(example.reference for example in examples):
         raise UsageError(
             f"{task.name} has examples without a reference answer: choose a task of references"
@@ -201,15 +198,24 @@ def _with_reference(task: Task, examples: list[Example]) -> list[Example]:
 
 @contextmanager
 def _whole_folder(folder: Path) -> Iterator[Path]:
-    """Give a folder beside the wanted one that takes its place once it is filled."""
+    """Give a folder beside the wanted one that takes its place once it is filled.
+
+    It is made at once, so that what cannot be written is known before anything is trained.
+    """
     unfinished = folder.with_name(f".{folder.name}.partial")
+    new = [parent for parent in folder.parents if not parent.exists()]
     with clear_errors(folder):
         shutil.rmtree(unfinished, ignore_errors=True)
-        unfinished.mkdir(parents=True)
         try:
+            unfinished.mkdir(parents=True)
             yield unfinished
             with suppress(FileNotFoundError):
                 folder.rmdir()  # an empty one may be there
             unfinished.rename(folder)
+        except SafetensorError as error:  # what it says of a full disk
+            raise OSError(str(error)) from error
         finally:
             shutil.rmtree(unfinished, ignore_errors=True)
+            with suppress(OSError):  # they hold the folder, unless something went wrong
+                for parent in new:
+                    parent.rmdir()

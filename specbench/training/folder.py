@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from specbench.errors import UsageError
@@ -18,8 +19,10 @@ def check_folder(folder: Path, resume: bool) -> bool:
         False where a training is to be resumed that had come to its end.
 
     Raises:
-        UsageError: The folder holds a head or a checkpoint that a new training would overwrite.
+        UsageError: The folder holds a head or a checkpoint that a new training would overwrite, or
+            cannot be written.
     """
+    check_writable(folder, "--output")
     if is_head(folder):
         if resume:
             return False
@@ -30,3 +33,22 @@ def check_folder(folder: Path, resume: bool) -> bool:
             "with --output"
         )
     return True
+
+
+def check_writable(folder: Path, option: str) -> None:
+    """Refuse a folder, there or not, that could not be written; nothing is made yet.
+
+    Args:
+        folder: The folder.
+        option: What names another one.
+
+    Raises:
+        UsageError: A file is in the way, or permission is missing.
+    """
+    nearest = next(place for place in (folder, *folder.parents) if place.exists())
+    if nearest.is_dir() and os.access(nearest, os.W_OK):
+        return
+    reason = "no permission" if nearest.is_dir() else "is a file"
+    raise UsageError(
+        f"cannot write {folder} ({nearest}: {reason}): name another folder with {option}"
+    )

@@ -8,29 +8,32 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from specbench.errors import UsageError
-from specbench.files import clear_errors
+from specbench.errors import RunError, UsageError
+from specbench.training.folder import check_writable
 
 if TYPE_CHECKING:
     from specbench.training.verifier import Progress
 
 
-def check_tensorboard() -> None:
-    """Refuse to log where tensorboard is missing.
+def check_log(folder: Path) -> None:
+    """Refuse a log that could not be written.
 
     Raises:
-        UsageError: It is not installed.
+        UsageError: Tensorboard is not installed, or the folder cannot be written.
     """
     if find_spec("tensorboard") is None:
         raise UsageError(
             "--log-to needs tensorboard: pip install 'specbench[tensorboard]', or leave it out; "
             "training.csv is written anyway"
         )
+    check_writable(folder, "--log-to")
 
 
 @contextmanager
 def tensorboard(folder: Path | None) -> Iterator[Callable[[Progress], None]]:
     """Write one scalar per column of ``training.csv`` while the context lasts.
+
+    A training that goes on reports its earlier steps again, so what the folder held is dropped.
 
     Args:
         folder: Where to; None writes nothing.
@@ -46,15 +49,28 @@ def tensorboard(folder: Path | None) -> Iterator[Callable[[Progress], None]]:
         return
     from torch.utils.tensorboard import SummaryWriter
 
-    with clear_errors(folder):
-        writer = SummaryWriter(str(folder))
+    with _clear_errors(folder):
+        writer = SummaryWriter(str(folder), purge_step=1)
+
+    def report(progress: Progress) -> None:
+        with _clear_errors(folder):
+            for name, value in progress._asdict().items():
+                if name != "step":
+                    writer.add_scalar(name, value, progress.step)
+            writer.flush()
+
     try:
-        yield lambda progress: _write(writer.add_scalar, progress)
+        yield report
     finally:
         writer.close()
 
 
-def _write(add: Callable[[str, float, int], None], progress: Progress) -> None:
-    for name, value in progress._asdict().items():
-        if name != "step":
-            add(name, value, progress.step)
+@contextmanager
+def _clear_errors(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise RunError(
+            f"cannot write {folder} ({error.strerror or error}): make room or choose another "
+            "folder with --log-to"
+        ) from error

@@ -1,7 +1,8 @@
 """A training and its folder: log, checkpoint, and in the end the head.
 
 While it lasts the folder holds ``training.csv`` (a row per step) and ``checkpoint.pt``; the head's
-two files take the checkpoint's place when it is done.
+two files take the checkpoint's place when it is done. A row is written before its checkpoint, so
+that a training killed between the two writes it again.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ def train_into(
         task: What to train for.
         recipe: How.
         folder: Where to; made if need be.
-        report: Called after every step, once its checkpoint is on disk.
+        report: Called after every step, once its checkpoint is on disk; a training that goes on
+            reports its earlier steps first.
         resume: Go on from the folder's checkpoint, if it has one.
 
     Raises:
@@ -53,13 +55,14 @@ def train_into(
     """
     with clear_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    resumed = resume and (folder / CHECKPOINT).exists()
-    state = load_state(pair, task, recipe, folder) if resumed else new_state(pair, recipe)
+    state = find_state(pair, task, recipe, folder, resume)
+    for row in state.history:
+        report(Progress(**row))  # type: ignore[arg-type]  # a count is still an int in the history
 
     def record(progress: Progress, state: State) -> None:
         state.history.append(progress._asdict())
-        save_state(state, pair, task, recipe, folder)
         write_atomically(folder / LOG, _csv(state.history))
+        save_state(state, pair, task, recipe, folder)
         report(progress)
 
     head = train_head(pair, task, recipe, state, record)
@@ -68,6 +71,19 @@ def train_into(
     with clear_errors(folder):
         (folder / CHECKPOINT).unlink(missing_ok=True)
     return description
+
+
+def find_state(
+    pair: LoadedPair, task: Task, recipe: HeadRecipe, folder: Path, resume: bool
+) -> State:
+    """Return the state to train from: that of the folder's checkpoint, or a new one.
+
+    Raises:
+        UsageError: The checkpoint cannot be read, or is of another training.
+    """
+    if resume and (folder / CHECKPOINT).exists():
+        return load_state(pair, task, recipe, folder)
+    return new_state(pair, recipe)
 
 
 def _describe(

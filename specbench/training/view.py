@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import timedelta
 from itertools import pairwise
 from statistics import fmean
 
@@ -14,20 +16,23 @@ from rich.live import Live
 from rich.panel import Panel
 from rich.progress_bar import ProgressBar
 from rich.table import Table
+from rich.text import Text
 
 from specbench.training.recipe import HeadRecipe
 from specbench.training.verifier import Progress
 
 WINDOW = 10  # steps that "lately" is a mean of, and between two lines without a terminal
-WIDTH = 40  # characters of a sparkline
+WIDTH = 24  # characters of a sparkline
 BARS = "▁▂▃▄▅▆▇█"
+PER_POSITION = "acceptance is per position: expected_acceptance of a run"
+PANEL = 78  # characters; fits the usual terminal
 SHOWN = {
     "reward": ("reward", ".3f"),
-    "acceptance": ("acceptance per position", ".3f"),
+    "acceptance": ("acceptance", ".3f"),
     "weight": ("mean weight w", ".3f"),
     "loss": ("loss", ".3f"),
     "acceptance_weight": ("lambda", ".2f"),
-    "kl": ("KL to the start, nats a text", ".2f"),
+    "kl": ("KL, nats a text", ".2f"),
     "rollout_seconds": ("roll-out, s", ".2f"),
     "update_seconds": ("update, s", ".2f"),
 }
@@ -42,7 +47,7 @@ def live_view(
 
     Args:
         title: What is trained.
-        recipe: How long.
+        recipe: How.
         shown: False shows nothing.
         console: Where to draw; stderr by default. Without a terminal a line now and then.
 
@@ -53,48 +58,85 @@ def live_view(
     if not shown:
         yield lambda progress: None
     elif console.is_terminal:
-        view = View(title, recipe.steps)
-        with Live(view.render(), console=console, auto_refresh=False) as live:
-            yield lambda progress: live.update(view.after(progress), refresh=True)
+        view = View(title, recipe)
+        # Drawn anew twice a second: a step of large models takes minutes.
+        with Live(view, console=console, refresh_per_second=2):
+            yield view.add
     else:
         yield lambda progress: _line(title, recipe.steps, progress)
 
 
 @dataclass
 class View:
-    """All steps so far, and how they look."""
+    """All steps so far; Rich asks for how they look whenever it draws.
+
+    Attributes:
+        title: What is trained.
+        recipe: How.
+        clock: Gives seconds since some moment.
+        rows: The steps.
+        latest: When the last of them ended.
+    """
 
     title: str
-    steps: int
+    recipe: HeadRecipe
+    clock: Callable[[], float] = time.monotonic
     rows: list[Progress] = field(default_factory=list)
+    latest: float = field(init=False)
 
-    def after(self, progress: Progress) -> Panel:
-        """Return the view once another step is done."""
+    def __post_init__(self) -> None:
+        self.latest = self.clock()
+
+    def add(self, progress: Progress) -> None:
+        """Take in a step."""
         self.rows.append(progress)
-        return self.render()
+        self.latest = self.clock()
 
-    def render(self) -> Panel:
-        """Return the view."""
-        if not self.rows:
-            return Panel("the first roll-outs are under way", title=self.title, width=92)
-        last, lately = self.rows[-1], self.rows[-WINDOW:]
-        seconds = fmean(row.rollout_seconds + row.update_seconds for row in lately)
-        bar = Table.grid(padding=(0, 1))
-        left = seconds * (self.steps - last.step)
-        bar.add_row(
-            f"step {last.step} of {self.steps}",
-            ProgressBar(total=self.steps, completed=last.step, width=40),
-            f"{int(left // 60)}:{int(left % 60):02d} left",
-        )
+    def __rich__(self) -> Panel:
+        parts = [self._bar(), self._figures()] if self.rows else [self._bar()]
+        return Panel(Group(*parts), title=Text(self.title), subtitle=PER_POSITION, width=PANEL)
+
+    def _bar(self) -> Table:
+        done, total = len(self.rows), self.recipe.steps
+        bar = Table.grid(padding=(0, 2), expand=True)
+        bar.add_column(no_wrap=True)
+        bar.add_column(ratio=1)
+        bar.add_column(no_wrap=True)
+        left = remaining(self.rows, total, self.clock() - self.latest)
+        bar.add_row(f"step {done} of {total}", ProgressBar(total=total, completed=done), left)
+        return bar
+
+    def _figures(self) -> Table:
+        """The latest and the recent mean of every figure, and the course of some."""
         table = Table(box=None, pad_edge=False)
-        for header in ("", "last", f"mean of {len(lately)}"):
-            table.add_column(header, justify="right" if header else "left")
-        table.add_column("since the start" if len(self.rows) == last.step else "since resumed")
+        table.add_column("")
+        for header in ("last", f"mean of {len(self.rows[-WINDOW:])}"):
+            table.add_column(header, justify="right")
+        table.add_column("since the start", no_wrap=True)
         for name, (label, form) in SHOWN.items():
             values = [getattr(row, name) for row in self.rows]
+            if name == "acceptance" and self.recipe.target_acceptance is not None:
+                label += f" (wish {self.recipe.target_acceptance:g})"
             line = sparkline(values) if name in DRAWN else ""
             table.add_row(label, f"{values[-1]:{form}}", f"{fmean(values[-WINDOW:]):{form}}", line)
-        return Panel(Group(bar, "", table), title=self.title, width=92)
+        return table
+
+
+def remaining(rows: Sequence[Progress], total: int, waited: float) -> str:
+    """Say how long the rest will take at the pace of the latest steps.
+
+    Args:
+        rows: Steps done.
+        total: Steps in all.
+        waited: Seconds since the last step.
+    """
+    if not rows:
+        return f"first roll-outs, {waited:.0f} s"
+    if len(rows) == total:
+        return "steps done, scores follow"
+    pace = fmean(row.rollout_seconds + row.update_seconds for row in rows[-WINDOW:])
+    left = pace * (total - len(rows)) - min(waited, pace)
+    return f"{timedelta(seconds=round(left))} left"
 
 
 def sparkline(values: Sequence[float], width: int = WIDTH) -> str:

@@ -1,5 +1,7 @@
 """The page about a run: every method once, and the sweep as a front to stand above."""
 
+import pandas as pd
+
 from specbench.analysis.digest import digest
 from specbench.analysis.summary import summarise
 
@@ -18,6 +20,40 @@ def test_a_sweep_becomes_the_front_and_the_distance_above_it(samples):
         + rows["**diversed above the static front**"].count("**-")
         == samples["task"].nunique()
     )
+
+
+def _with_heads(samples, *heads, tasks=("mini-math", "mini-code")):
+    """The samples with diversed once for each head, on some tasks."""
+    learned = samples["method"] == "diversed"
+    copies = [samples[learned & samples["task"].isin(tasks)].assign(head=head) for head in heads]
+    return pd.concat([samples[~learned], *copies], ignore_index=True)
+
+
+def test_each_of_several_heads_has_its_distance_above_the_front(samples):
+    frame = _with_heads(samples, "results/h/acceptance-0.7", "results/h/acceptance-0.9")
+    worse = frame["head"] == "results/h/acceptance-0.9"
+    frame.loc[worse, "quality"] = 0.0
+    rows = _rows(frame)
+    assert "diversed acceptance-0.7" in rows
+    assert "static front at the acceptance of diversed acceptance-0.9" in rows
+    assert rows["**diversed acceptance-0.7 above the static front**"].count("**+") == 2
+    assert rows["**diversed acceptance-0.9 above the static front**"].count("**-") == 2
+
+
+def test_heads_from_different_places_share_a_row_where_no_task_has_both(samples):
+    frame = _with_heads(samples, "bundled")
+    frame.loc[(frame["task"] == "mini-code") & (frame["head"] == "bundled"), "head"] = "results"
+    rows = _rows(frame)
+    assert [label for label in rows if label.startswith("diversed")] == ["diversed"]
+    assert rows["**diversed above the static front**"].count("**+") == 2
+    rows = _rows(_with_heads(samples, "bundled", "results"))
+    assert {"diversed bundled", "diversed results"} < set(rows)
+
+
+def test_a_task_without_a_head_keeps_its_static_points(samples):
+    rows = _rows(_with_heads(samples, "bundled", tasks=("mini-math",)))
+    assert "static w=0.4" in rows
+    assert not any("above" in label for label in rows)
 
 
 def test_one_static_weight_is_a_method_among_others(make):

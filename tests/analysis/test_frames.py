@@ -108,6 +108,7 @@ def _header_only(folder: Path, good: str) -> None:
         (_header_only, "has no rows"),
         (_text("a,b\n1,2\n"), "lacks the columns run_id, pair"),
         (_edited("quality_metric", "metric"), "lacks the column quality_metric;"),
+        (_edited(",head,", ",verifier,"), "lacks the column head; .* run again"),
         (_text('a,b\n1,2,3\n"'), "not a readable CSV file"),
         (_text(b"run_id\n\xff\xfe\n"), "not a readable CSV file"),
         (_edited("0.75", "fast"), r"decode_seconds \('fast'\) in data row 1 is not a number"),

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from specbench.decoding.sampling import Sampling
-from specbench.engine.heads import LinearHead
+from specbench.heads.head import Head
 from specbench.methods.rules import diversed, sd, static
 
 from ..engine.tiny import FAMILIES, random_prompt, tiny_pair
@@ -22,8 +22,8 @@ SAMPLINGS = [
 ]
 
 
-def constant_head(weight: float) -> LinearHead:
-    head = LinearHead(32, 32)
+def constant_head(weight: float) -> Head:
+    head = Head("linear", (32, 32))
     head.summary.bias.data = torch.tensor([0, log(weight / (1 - weight))])
     return head.requires_grad_(False)
 
@@ -33,7 +33,7 @@ def constant_head(weight: float) -> LinearHead:
 @pytest.mark.parametrize("weight", [0.2, 0.7])
 def test_a_constant_head_is_static(family: str, weight: float, sampling: Sampling) -> None:
     decode = partial(run, tiny_pair(family), random_prompt(5), sampling=sampling)
-    learned = partial(diversed, head=constant_head(weight))
+    learned = partial(diversed, head=constant_head(weight).weigh)
     fixed = partial(static, weight=weight)
     for key in KEYS:
         one, other = decode(learned, sample_key=key), decode(fixed, sample_key=key)
@@ -55,11 +55,11 @@ def test_the_weight_at_each_end_is_sd_and_the_draft(family: str) -> None:
 def test_the_weight_of_a_token_does_not_see_the_token() -> None:
     """Weights up to and including a rejected position are functions of the tokens before it."""
     generator = torch.Generator().manual_seed(0)
-    head = LinearHead(32, 32).requires_grad_(False)
+    head = Head("linear", (32, 32)).requires_grad_(False)
     head.summary.weight.copy_(torch.randn(2, 64, generator=generator) / 8)
     pair, prompt = tiny_pair("llama"), random_prompt(5)
     first = {
-        run(pair, prompt, partial(diversed, head=head), sample_key=key).rounds[0].weights[0]
+        run(pair, prompt, partial(diversed, head=head.weigh), sample_key=key).rounds[0].weights[0]
         for key in KEYS
     }
     drafts = {tuple(run(pair, prompt, constantly(1), sample_key=key).token_ids[:1]) for key in KEYS}
@@ -69,9 +69,9 @@ def test_the_weight_of_a_token_does_not_see_the_token() -> None:
 
 def test_a_head_weighs_token_by_token() -> None:
     generator = torch.Generator().manual_seed(0)
-    head = LinearHead(32, 32).requires_grad_(False)
+    head = Head("linear", (32, 32)).requires_grad_(False)
     head.summary.weight.copy_(torch.randn(2, 64, generator=generator) / 8)
-    output = run(tiny_pair("qwen3"), random_prompt(5), partial(diversed, head=head))
+    output = run(tiny_pair("qwen3"), random_prompt(5), partial(diversed, head=head.weigh))
     weights = [weight for record in output.rounds for weight in record.weights]
     assert all(0 <= weight <= 1 for weight in weights)
     assert max(weights) - min(weights) > 0.1

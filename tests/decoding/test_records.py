@@ -19,7 +19,7 @@ RULES: dict[str, Verify | None] = {
     "lossy": partial(lossy, lenience=0.5),
     "speccascade": partial(speccascade, rule="token-v3", alpha=0.5),
     "static": partial(static, weight=0.3),
-    "diversed": partial(diversed, head=lambda h_p, h_q: h_p.new_full((len(h_p),), 0.3)),
+    "diversed": partial(diversed, head=lambda at: at.p.new_full((len(at.p),), 0.3)),
 }
 
 

@@ -79,7 +79,7 @@ def test_heads_are_loaded_once_and_before_anything_runs(engine: Any, tmp_path: P
     plan = build_plan(
         PairSpec("p", "t", "d"),
         [TASK, replace(TASK, name="u")],
-        method_variants(["diversed"], {"head": tmp_path}),
+        method_variants(["diversed"], {"head": [str(tmp_path)]}),
         [3, 5],
         Settings(),
     )

@@ -88,25 +88,35 @@ def test_without_a_head_diversed_is_left_out_with_a_note_or_refused() -> None:
 
 
 def test_a_head_that_was_named_is_never_left_out(tmp_path: Path) -> None:
-    variants = method_variants(["diversed"], {"head": tmp_path / "missing"})
+    variants = method_variants(["diversed"], {"head": [str(tmp_path / "missing")]})
     with pytest.raises(UsageError, match="there is no head at"):
         build_plan(PAIR, [make_task()], variants, [5], Settings(), dispensable={"diversed"})
 
 
 def test_a_head_is_found_for_each_task(tmp_path: Path) -> None:
-    for name in ("a", "b"):
+    for name, description in (("a", '{"task": "math"}'), ("b", '{"kind": "mlp"}')):
         (tmp_path / name).mkdir()
-        for file in ("head.safetensors", "head.json"):
-            (tmp_path / name / file).touch()
+        (tmp_path / name / "head.safetensors").touch()
+        (tmp_path / name / "head.json").write_text(description)
     plan = build_plan(
         PAIR,
         [make_task("a"), make_task("b")],
-        method_variants(["diversed"], {"head": tmp_path}),
+        method_variants(["diversed"], {"head": [str(tmp_path)]}),
         [5],
         Settings(),
     )
     heads = [dict(task.cells[0].parameters)["head"] for task in plan.tasks]
-    assert heads == [tmp_path / "a", tmp_path / "b"]
+    assert [head.path for head in heads] == [tmp_path / "a", tmp_path / "b"]
+    # One name on all tasks, so that tables line up.
+    assert {head.name for head in heads} == {str(tmp_path)}
+    assert plan.notes == (
+        f"heads: a {tmp_path}/a (linear, trained for math); b {tmp_path}/b (mlp)",
+    )
+
+
+def test_each_of_several_heads_is_a_variant(tmp_path: Path) -> None:
+    variants = method_variants(["sd", "diversed"], {"head": ["x", "y"], "weight": None})
+    assert variants == [("sd", {}), ("diversed", {"head": "x"}), ("diversed", {"head": "y"})]
 
 
 def test_a_parameter_goes_to_the_methods_that_take_it() -> None:

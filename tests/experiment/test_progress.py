@@ -6,7 +6,7 @@ from rich.console import Console
 from specbench.experiment.progress import progress_bar
 from specbench.methods.labels import method_label
 
-BLANK = {"weight": None, "lenience": None, "rule": None, "alpha": None}
+BLANK = {"weight": None, "lenience": None, "rule": None, "alpha": None, "head": None}
 
 
 def record(**changes: object) -> dict[str, object]:

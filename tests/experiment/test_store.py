@@ -14,17 +14,17 @@ from specbench.experiment.store import (
     newest_run,
     read_records,
     unfinished,
-    write_atomically,
 )
+from specbench.files import write_atomically
 
 SAMPLE_COLUMNS = (
-    "run_id,pair,task,method,weight,lenience,rule,alpha,temperature,draft_length,seed,repeat,"
+    "run_id,pair,task,method,weight,lenience,rule,alpha,head,temperature,draft_length,seed,repeat,"
     "sample_id,quality_metric,quality,prompt_tokens,output_tokens,rounds,proposed,accepted,"
     "draft_acceptance_rate,acceptance_length,expected_acceptance,mean_weight,prefill_seconds,"
     "decode_seconds,tokens_per_second,stopped_by"
 )
 SUMMARY_COLUMNS = (
-    "run_id,pair,task,method,weight,lenience,rule,alpha,temperature,draft_length,"
+    "run_id,pair,task,method,weight,lenience,rule,alpha,head,temperature,draft_length,"
     "metric,value,ci_low,ci_high,n,unit"
 )
 
@@ -39,6 +39,7 @@ def record(sample: str = "t-0", **changes: Any) -> dict[str, Any]:
         "lenience": None,
         "rule": None,
         "alpha": None,
+        "head": None,
         "temperature": 1.0,
         "draft_length": 5,
         "seed": 0,

@@ -103,6 +103,40 @@ def test_crowded_weights_are_left_out_rather_than_printed_over_each_other(summar
     assert 1 <= len(written) < 5
 
 
+FAMILY = ("h/acceptance-0.7", "h/acceptance-0.8", "h/acceptance-0.95")
+
+
+def family_lines(axes):
+    red = [line for line in axes.get_lines() if to_hex(line.get_color()) == "#cc3311"]
+    return [line.get_xydata() for line in red if line.get_linestyle() == "-"]
+
+
+def test_heads_for_several_acceptances_are_joined_and_marked_with_them(summary):
+    figure = draw(summary(heads=FAMILY[::-1]))
+    for axes in figure.axes[2:]:
+        (line,) = family_lines(axes)
+        np.testing.assert_allclose(line[:, 0], [88, 92, 96])
+        np.testing.assert_allclose(line[:, 1], [75, 70, 65])
+        written = {note.get_text(): note for note in notes(axes)}
+        assert {".7", ".8", ".95"} < set(written)
+        assert {to_hex(written[wish].get_color()) for wish in (".7", ".95")} == {"#cc3311"}
+        assert written[".7"].xy == pytest.approx((96, 65))
+    assert "DIVERSED at target acceptance" in {t.get_text() for t in figure.legends[0].get_texts()}
+
+
+def test_two_families_are_two_lines(summary):
+    other = tuple(name.replace("h/", "g/") for name in FAMILY[:2])
+    lines = family_lines(draw(summary(heads=FAMILY + other)).axes[2])
+    assert sorted(map(len, lines)) == [2, 3]
+
+
+@pytest.mark.parametrize("heads", [("bundled",), FAMILY[:1], ("bundled", "h/mlp", "mini-math")])
+def test_heads_of_no_family_are_not_joined(summary, heads):
+    axes = draw(summary(heads=heads)).axes[2]
+    assert family_lines(axes) == []
+    assert len(containers(axes)["diversed"].lines[0].get_xydata()) == len(heads)
+
+
 def test_legend_comes_once_and_names_every_method(summary):
     figure = draw(summary())
     (legend,) = figure.legends

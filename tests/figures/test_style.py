@@ -28,11 +28,14 @@ def test_legend_order_is_that_of_the_looks_then_the_rest():
     assert style.ordered(["new", "diversed", "sd"]) == ["sd", "diversed", "new"]
 
 
+HEADS = ("mini-math", "mini-news")  # so that there is a transfer table to draw, too
+
+
 @pytest.mark.parametrize("name", FIGURES)
 def test_every_figure_is_drawn_and_saved_twice_alike(name, summary, tmp_path):
     draw = load_figure(name)
-    first = style.save(draw(summary()), tmp_path / "a", name)
-    second = style.save(draw(summary()), tmp_path / "b" / "c", name)
+    first = style.save(draw(summary(heads=HEADS)), tmp_path / "a", name)
+    second = style.save(draw(summary(heads=HEADS)), tmp_path / "b" / "c", name)
     assert [path.name for path in first] == [f"{name}.png", f"{name}.svg"]
     assert sorted(path.name for path in (tmp_path / "a").iterdir()) == [p.name for p in first]
     for one, other in zip(first, second, strict=True):
@@ -48,7 +51,7 @@ def test_pictures_are_sharp_enough_for_print(summary, tmp_path):
 
 @pytest.mark.parametrize("name", FIGURES)
 def test_ink_does_not_run_off_the_page(name, summary, tmp_path):
-    (png, _) = style.save(load_figure(name)(summary()), tmp_path, name)
+    (png, _) = style.save(load_figure(name)(summary(heads=HEADS)), tmp_path, name)
     picture = imread(png)[..., :3]
     for edge in (picture[0], picture[-1], picture[:, 0], picture[:, -1]):
         np.testing.assert_array_equal(edge, 1.0)

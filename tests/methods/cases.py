@@ -119,8 +119,8 @@ class LinearHead(NamedTuple):
     def __str__(self) -> str:
         return "linear head"
 
-    def __call__(self, h_p: torch.Tensor, h_q: torch.Tensor) -> torch.Tensor:
-        both = torch.cat([h_q, h_p], -1) @ torch.tensor(self.scores, dtype=h_p.dtype).T
+    def __call__(self, at: Positions) -> torch.Tensor:
+        both = torch.cat([at.h_q, at.h_p], -1) @ torch.tensor(self.scores, dtype=at.p.dtype).T
         return both.softmax(-1)[:, 1]
 
 

@@ -38,7 +38,7 @@ def tied() -> Positions:
     [
         ("lossy", {"lenience": 1.0}),
         ("static", {"weight": 1.0}),
-        ("diversed", {"head": lambda h_p, _: h_p.new_ones(len(h_p))}),
+        ("diversed", {"head": lambda at: at.p.new_ones(len(at.p))}),
         ("speccascade", {"rule": "diff", "alpha": -1.0}),
         ("speccascade", {"rule": "token-v1", "alpha": -1.0}),
         ("speccascade", {"rule": "token-v2", "alpha": -1.0}),
@@ -55,7 +55,7 @@ def test_the_strict_end_is_sd(method: str, parameters: dict[str, Any], kind: str
 @pytest.mark.parametrize("weight", [0.0, 0.3, 1.0])
 def test_a_constant_head_is_static(weight: float, kind: str) -> None:
     at = tied() if kind == "tied" else positions(make_case(kind))
-    learned = judge(rule_of("diversed"), at, head=lambda h_p, _: h_p.new_full((len(h_p),), weight))
+    learned = judge(rule_of("diversed"), at, head=lambda at: at.p.new_full((len(at.p),), weight))
     static = judge(rule_of("static"), at, weight=weight)
     assert_same(at, learned, static)
     torch.testing.assert_close(learned.weight, torch.full_like(static.accept, weight))

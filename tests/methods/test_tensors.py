@@ -111,8 +111,8 @@ class CountOperations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return func(*args, **(kwargs or {}))
 
 
-def meta_head(h_p: torch.Tensor, h_q: torch.Tensor) -> torch.Tensor:
-    return h_p[:, 0]
+def meta_head(at: Positions) -> torch.Tensor:
+    return at.h_p[:, 0]
 
 
 @pytest.mark.parametrize("greedy", [False, True])

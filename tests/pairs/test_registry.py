@@ -3,14 +3,7 @@ from pathlib import Path
 import pytest
 
 from specbench.errors import UsageError
-from specbench.pairs.registry import PairSpec, custom_pair, find_head, get_pair, pairs
-
-
-def make_head(folder: Path) -> Path:
-    folder.mkdir(parents=True)
-    for name in ("head.safetensors", "head.json"):
-        (folder / name).touch()
-    return folder
+from specbench.pairs.registry import custom_pair, get_pair, pairs, with_draft
 
 
 def test_the_known_pairs() -> None:
@@ -50,34 +43,8 @@ def test_a_pair_of_the_user_is_named_after_its_models(target: str, draft: str, n
     assert (pair.name, pair.target, pair.draft) == (name, target, draft)
 
 
-def test_heads_are_found_wherever_they_may_be(tmp_path: Path) -> None:
-    bundled = make_head(tmp_path / "heads" / "math")
-    spec = PairSpec("p", "t", "d", heads=tmp_path / "heads")
-    assert find_head(spec, "math") == bundled
-    alone = make_head(tmp_path / "alone")
-    assert find_head(spec, "math", alone) == alone
-    assert find_head(spec, "math", alone / "head.safetensors") == alone
-    # The folder of the task comes before the folder itself.
-    assert find_head(spec, "math", tmp_path / "heads") == bundled
-    assert find_head(spec, "math", bundled / "head.json") == bundled
-
-
-@pytest.mark.parametrize(
-    ("head", "message"),
-    [
-        (None, "pair p has no head for news"),
-        ("missing", "there is no head at"),
-        ("empty", "holds no head for news"),
-    ],
-)
-def test_a_missing_head_is_refused(tmp_path: Path, head: str | None, message: str) -> None:
-    (tmp_path / "empty").mkdir()
-    spec = PairSpec("p", "t", "d", heads=tmp_path / "heads")
-    with pytest.raises(UsageError, match=message):
-        find_head(spec, "news", None if head is None else tmp_path / head)
-
-
-def test_half_a_head_is_no_head(tmp_path: Path) -> None:
-    (tmp_path / "head.safetensors").touch()
-    with pytest.raises(UsageError, match=r"head\.json"):
-        find_head(PairSpec("p", "t", "d"), "news", tmp_path)
+def test_a_pair_may_have_another_draft() -> None:
+    pair = with_draft(get_pair("mini"), "results/drafts/mini/mini-math/")
+    assert (pair.name, pair.draft) == ("mini+mini-math", "results/drafts/mini/mini-math/")
+    assert pair.target == get_pair("mini").target
+    assert pair.heads is None  # heads were trained for the pair's own draft

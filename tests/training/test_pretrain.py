@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from specbench.engine.heads import load_head
 from specbench.engine.loading import load_pair
 from specbench.errors import UsageError
+from specbench.heads.files import load_head
 from specbench.pairs.registry import PARTS, PairSpec
 from specbench.tasks.mini import MODULES, generate
 from specbench.training.build import build
@@ -41,15 +41,11 @@ learning_rate = 0.01
 style = "draft"
 seed = 2
 
-[heads.mini-headline]
-updates = 1
-prompts = 2
+[heads]
+steps = 1
+prompts_per_step = 2
 rollouts = 2
-epochs = 1
-learning_rate = 0.01
-acceptance_weight = 0.1
-initial_weight = 0.5
-seed = 3
+epochs_per_rollout = 1
 """
 
 

@@ -3,59 +3,101 @@
 import pytest
 import torch
 
-from specbench.engine.heads import LinearHead
+from specbench.heads.head import KINDS, Head
+from specbench.methods.verdict import Positions
 from specbench.tasks.task import load_task
-from specbench.training.rollouts import roll_out
+from specbench.training.rollouts import Rollouts, roll_out
+
+TASKS = ("mini-headline", "mini-headline", "mini-news", "mini-code")  # of different lengths
+COPIES = 2
+CLOSE = {"rtol": 1e-3, "atol": 1e-4}
+
+
+def linear(mini, weight: float = 0.5) -> Head:
+    return Head("linear", (mini.target.hidden_size, mini.draft.hidden_size), weight)
 
 
 @pytest.fixture(scope="module")
-def rolled(mini):
-    tasks = ("mini-headline", "mini-headline", "mini-news", "mini-code")  # of different lengths
-    prompts = [load_task(t).examples("test", i + 1)[i].prompt for i, t in enumerate(tasks)]
-    head = LinearHead(mini.target.hidden_size, mini.draft.hidden_size, initial_weight=0.7)
-    return prompts, roll_out(mini, head, prompts, 40, torch.Generator().manual_seed(0))
+def prompts() -> list[str]:
+    return [load_task(t).examples("test", i + 1)[i].prompt for i, t in enumerate(TASKS)]
 
 
-@pytest.mark.parametrize("row", range(4))
-def test_scalars_and_hidden_states_are_those_of_a_fresh_read(mini, rolled, row):
-    prompts, rollouts = rolled
-    prompt = mini.tokenizer(prompts[row])["input_ids"]
-    answer = mini.tokenizer(rollouts.texts[row], add_special_tokens=False)["input_ids"]
-    mine = rollouts.row == row
+def rolled(mini, prompts: list[str], kind: str = "linear") -> Rollouts:
+    head = Head(kind, (mini.target.hidden_size, mini.draft.hidden_size), 0.7)
+    return roll_out(mini, head, prompts, 64, torch.Generator().manual_seed(0), COPIES)
+
+
+def fresh_read(mini, prompt: str, answer: list[int]) -> dict[str, torch.Tensor]:
+    """What both models say before each token of an answer, read at one go."""
     told = {}
+    start = mini.tokenizer(prompt)["input_ids"]
     for name, runner in (("p", mini.target), ("q", mini.draft)):
-        tokens = torch.tensor(prompt + answer)
+        tokens = torch.tensor(start + answer)
         runner.start(tokens[:1], len(tokens) + 1)
         logits, hidden = runner.forward(tokens)
-        told[name] = logits[len(prompt) - 1 :].softmax(-1)
-        told[f"h_{name}"] = hidden[len(prompt) - 1 :]
-    # The end token, where there is one, is the last of the tokens recorded.
-    length = min(len(answer), int(mine.sum()))
-    assert length > 3
-    sampled = torch.tensor(answer[:length])
-    for name in "pq":
-        expected = told[name][torch.arange(length), sampled]
-        found = getattr(rollouts, name)[mine][:length]
-        torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-5)
-        hidden = getattr(rollouts, f"h_{name}")[mine][:length]
-        torch.testing.assert_close(hidden, told[f"h_{name}"][:length], rtol=1e-3, atol=1e-3)
-    tv = (told["p"] - told["q"]).abs().sum(-1)[:length] / 2
-    torch.testing.assert_close(rollouts.tv[mine][:length], tv, rtol=1e-3, atol=1e-5)
+        told[name] = logits[len(start) - 1 : -1].softmax(-1)
+        told[f"h_{name}"] = hidden[len(start) - 1 : -1]
+    return told
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_records_are_those_of_a_fresh_read(mini, prompts, kind):
+    rollouts = rolled(mini, prompts, kind)
+    lengths = rollouts.row.bincount(minlength=len(TASKS) * COPIES)
+    assert lengths.min() < 0.8 * lengths.max()  # so that finished rows were dropped on the way
+    head = Head(kind, (mini.target.hidden_size, mini.draft.hidden_size))
+    for text in range(len(TASKS) * COPIES):
+        mine = rollouts.row == text
+        answer = rollouts.token[mine]
+        told = fresh_read(mini, prompts[text // COPIES], answer.tolist())
+        p, q = told["p"], told["q"]
+        for name, wanted in (("p", p), ("q", q)):
+            spoken = wanted.gather(-1, answer.unsqueeze(-1)).squeeze(-1)
+            torch.testing.assert_close(getattr(rollouts, name)[mine], spoken, **CLOSE)
+        torch.testing.assert_close(rollouts.tv[mine], (p - q).abs().sum(-1) / 2, **CLOSE)
+        read = head.read(Positions(p, q, p, q, told["h_p"], told["h_q"], greedy=False))
+        torch.testing.assert_close(rollouts.inputs[mine], read, rtol=1e-3, atol=1e-3)
+
+
+def test_texts_are_the_tokens_up_to_the_end(mini, prompts):
+    rollouts = rolled(mini, prompts)
+    for text, written in enumerate(rollouts.texts):
+        answer = rollouts.token[rollouts.row == text].tolist()
+        ends = [token in mini.eos_ids for token in answer]
+        assert not any(ends[:-1])
+        assert ends[-1] or len(answer) == 64
+        assert mini.tokenizer.decode(answer, skip_special_tokens=True) == written
+
+
+def test_the_same_draws_give_the_same_rollouts_and_copies_differ(mini, prompts):
+    one, again = rolled(mini, prompts), rolled(mini, prompts)
+    assert one.texts == again.texts
+    assert all(torch.equal(a, b) for a, b in zip(one[1:], again[1:], strict=True))
+    assert any(a != b for a, b in zip(one.texts[::2], one.texts[1::2], strict=True))
 
 
 def test_tokens_are_drawn_from_the_mixture(mini):
-    """Acceptance of a draft-only verifier is one: each token has the draft's probability."""
-    prompts = ["Story:"] * 400
-    shares = {}
-    for weight in (0.001, 0.999):
-        head = LinearHead(mini.target.hidden_size, mini.draft.hidden_size, weight)
-        rollouts = roll_out(mini, head, prompts, 1, torch.Generator().manual_seed(1))
-        shares[weight] = (rollouts.p.log().mean() - rollouts.q.log().mean()).item()
-    # Mean log p/q is KL(p, q) > 0 when p draws and -KL(q, p) < 0 when q does.
-    assert shares[0.001] < 0 < shares[0.999]
+    """First tokens of many copies follow v = w p + (1 - w) q, and neither p nor q."""
+    copies, weight = 4000, 0.5
+    prompt = load_task("mini-math").examples("test", 1)[0].prompt
+    generator = torch.Generator().manual_seed(1)
+    drawn = roll_out(mini, linear(mini, weight), [prompt], 1, generator, copies).token
+    counts = drawn.bincount(minlength=mini.target.vocabulary).double()
+    told = fresh_read(mini, prompt, [0])
+    p, q = (told[name][0].double()[: len(counts)] for name in "pq")
+
+    def statistic(expected: torch.Tensor) -> float:
+        """Chi-square per degree of freedom, rare tokens pooled."""
+        often = expected * copies >= 5
+        pooled = torch.cat((expected[often], expected[~often].sum()[None])) * copies
+        found = torch.cat((counts[often], counts[~often].sum()[None]))
+        return (((found - pooled) ** 2 / pooled.clamp_min(1e-9)).sum() / len(pooled)).item()
+
+    assert statistic(weight * p + (1 - weight) * q) < 2.0
+    assert min(statistic(p), statistic(q)) > 5.0
 
 
 def test_a_limit_ends_every_text(mini):
-    head = LinearHead(mini.target.hidden_size, mini.draft.hidden_size)
-    rollouts = roll_out(mini, head, ["Question:"] * 3, 5, torch.Generator().manual_seed(0))
-    assert rollouts.row.bincount().max() <= 5
+    generator = torch.Generator().manual_seed(0)
+    rollouts = roll_out(mini, linear(mini), ["Question:"] * 3, 5, generator)
+    assert rollouts.row.bincount().tolist() == [5, 5, 5]

@@ -1,0 +1,186 @@
+"""Time one update of a head at an 8B/1B pair's sizes against the plain formulation.
+
+    python tests/benchmarks/head_update.py [--texts B] [--tokens T] [--repeats R] [--device cpu]
+
+Random data at the sizes of Llama 3.1 8B with Llama 3.2 1B: hidden states of 4,096 and 2,048, a
+vocabulary of 128,256. Ours sees, per token, the hidden states and three scalars; the plain
+formulation, as in the authors' release, takes ``[B, T, V]`` logits of both models through softmax,
+mixture and logarithm under autograd. Both do one forward, one backward and one step of Adam. Each
+runs in processes of its own, in turns; memory is a process's peak, inputs included, above what it
+held before. Making the three scalars, once per set of roll-outs, is timed on its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import resource
+import time
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor
+
+from specbench.heads.head import Head
+from specbench.training.objective import Step, evaluate
+from specbench.training.rollouts import Rollouts
+
+HIDDEN_P, HIDDEN_Q, VOCABULARY = 4096, 2048, 128_256
+OURS, PLAIN, SCALARS = "three scalars", "plain logits", "making the scalars (once)"
+FASTER, SMALLER = 10, 10  # what the project promises
+ACCEPTANCE_WEIGHT = 0.4
+
+
+def main() -> None:
+    """Measure, then print the table and the ratios."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    for name, default in (("texts", 4), ("tokens", 128), ("repeats", 5)):
+        parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--device", default="cpu")
+    options = parser.parse_args()
+    runs: dict[str, list[list[float]]] = {OURS: [], PLAIN: [], SCALARS: []}
+    for _ in range(options.repeats):
+        for system, measured in runs.items():
+            measured.append(in_a_process(system, options))
+    show({system: np.array(measured) for system, measured in runs.items()}, options)
+
+
+def in_a_process(system: str, options: argparse.Namespace) -> list[float]:
+    """Measure one system in a fresh process: seconds and bytes."""
+    context = multiprocessing.get_context("spawn")
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=measure, args=(system, options, sender))
+    process.start()
+    sender.close()
+    found: list[float] = json.loads(receiver.recv())
+    process.join()
+    return found
+
+
+def measure(system: str, options: argparse.Namespace, sender: Connection) -> None:
+    """Make the inputs, run the system twice, send the second run's seconds and the peak's bytes."""
+    device = torch.device(options.device)
+    before = peak(device)
+    torch.manual_seed(0)
+    shape = (options.texts, options.tokens)
+    work = WORK[system](shape, device)
+    for _ in range(2):  # the first run makes kernels and gradients ready
+        synchronize(device)
+        began = time.perf_counter()
+        work()
+        synchronize(device)
+        seconds = time.perf_counter() - began
+    sender.send(json.dumps([seconds, peak(device) - before]))
+
+
+def ours(shape: tuple[int, int], device: torch.device) -> Callable[[], None]:
+    """The update as ``specbench train`` does it."""
+    inputs = torch.randn(shape[0] * shape[1], HIDDEN_Q + HIDDEN_P, device=device)
+    p, q, tv = torch.rand(3, len(inputs), device=device)
+    row = torch.arange(shape[0], device=device).repeat_interleave(shape[1])
+    rollouts = Rollouts([""] * shape[0], row, row, inputs, p, q, tv)
+    head, update = trainer(device)
+    old = head(inputs).detach()
+    advantage = torch.randn(shape[0], device=device)
+    step = Step(rollouts, old, old, advantage, ACCEPTANCE_WEIGHT)
+    return lambda: update(evaluate(head, step).objective)
+
+
+def plain(shape: tuple[int, int], device: torch.device) -> Callable[[], None]:
+    """The update over whole distributions."""
+    inputs = torch.randn(*shape, HIDDEN_Q + HIDDEN_P, device=device)
+    logits_p, logits_q = logits(shape, device)
+    tokens = torch.randint(VOCABULARY, (*shape, 1), device=device)
+    advantage = torch.randn(shape[0], device=device)
+    head, update = trainer(device)
+
+    def objective() -> Tensor:
+        w = head(inputs).unsqueeze(-1)
+        q = logits_q.softmax(-1)
+        v = w * logits_p.softmax(-1) + (1 - w) * q
+        spoken = v.log().gather(-1, tokens).squeeze(-1).sum(-1)
+        accepted = torch.minimum(q, v).sum(-1).mean()
+        return (advantage * spoken).mean() + ACCEPTANCE_WEIGHT * accepted
+
+    return lambda: update(objective())
+
+
+def scalars(shape: tuple[int, int], device: torch.device) -> Callable[[], None]:
+    """What a roll-out adds to sampling, token by token as it goes: p(x), q(x) and TV."""
+    logits_p, logits_q = logits(shape, device)
+    tokens = torch.randint(VOCABULARY, (*shape, 1), device=device)
+
+    def make() -> None:
+        for t in range(shape[1]):
+            p, q = logits_p[:, t].softmax(-1), logits_q[:, t].softmax(-1)
+            p.gather(-1, tokens[:, t])
+            q.gather(-1, tokens[:, t])
+            (p - q).abs().sum(-1)
+
+    return make
+
+
+WORK = {OURS: ours, PLAIN: plain, SCALARS: scalars}
+
+
+def trainer(device: torch.device) -> tuple[Head, Callable[[Tensor], None]]:
+    """A head, and a function that takes one step up an objective."""
+    head = Head("linear", (HIDDEN_P, HIDDEN_Q)).to(device)
+    optimizer = torch.optim.Adam(head.parameters())
+
+    def update(objective: Tensor) -> None:
+        optimizer.zero_grad()
+        (-objective).backward()
+        optimizer.step()
+
+    return head, update
+
+
+def logits(shape: tuple[int, int], device: torch.device) -> tuple[Tensor, Tensor]:
+    """Random logits of both models."""
+    size = (*shape, VOCABULARY)
+    return torch.randn(size, device=device), torch.randn(size, device=device)
+
+
+def peak(device: torch.device) -> int:
+    """Most bytes held at any time so far, on the device or, on a CPU, by the process."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def synchronize(device: torch.device) -> None:
+    """Wait for the device."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def show(runs: dict[str, np.ndarray], options: argparse.Namespace) -> None:
+    """Print seconds and bytes ``[repeats, 2]`` of every system, and the ratios."""
+    console = Console()
+    console.print(
+        f"{options.texts} texts of {options.tokens} tokens, hidden {HIDDEN_Q} + {HIDDEN_P}, "
+        f"vocabulary {VOCABULARY:,}, float32, {options.device}, "
+        f"{torch.get_num_threads()} threads, torch {torch.__version__}; n = {options.repeats}"
+    )
+    table = Table("", "seconds (median, range)", "peak memory, MB (median)")
+    for system, (seconds, held) in ((system, values.T) for system, values in runs.items()):
+        span = f"{np.median(seconds):.4f} [{seconds.min():.4f}, {seconds.max():.4f}]"
+        table.add_row(system, span, f"{np.median(held) / 1e6:.0f}")
+    console.print(table)
+    for column, what, promised in ((0, "time", FASTER), (1, "memory", SMALLER)):
+        ratios = runs[PLAIN][:, column] / runs[OURS][:, column]
+        verdict = "kept" if ratios.min() >= promised else "MISSED"
+        console.print(
+            f"plain / ours, {what}: {np.median(ratios):.0f} [{ratios.min():.0f}, "
+            f"{ratios.max():.0f}], promised {promised}: {verdict}"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,376 @@
+"""``specbench train`` with the bundled pair and tiny recipes."""
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from specbench.cli import train as command
+from specbench.engine import loading
+from specbench.engine.loading import LoadedPair
+from specbench.heads.registry import WEIGHTS, is_head
+from specbench.training import session, verifier
+from specbench.training.folder import CHECKPOINT, LOG
+
+Cli = Callable[..., Any]
+TINY = [
+    "train",
+    "-t",
+    "mini-headline",
+    "--steps",
+    "3",
+    "--prompts-per-step",
+    "2",
+    "--rollouts",
+    "2",
+    "--seed",
+    "5",
+]
+HEAD = Path("results/heads/mini/mini-headline")
+
+
+@pytest.fixture
+def models(monkeypatch: pytest.MonkeyPatch, mini: LoadedPair) -> list[tuple[str, str, str]]:
+    """Give the loaded pair, score few held-out texts, and keep what is loaded."""
+    loaded: list[tuple[str, str, str]] = []
+
+    def load_pair(spec: Any, device: str, dtype: str) -> LoadedPair:
+        loaded.append((spec.name, device, dtype))
+        return mini
+
+    monkeypatch.setattr(loading, "load_pair", load_pair)
+    monkeypatch.setattr(session, "held_out_scores", partial(verifier.held_out_scores, count=4))
+    return loaded
+
+
+def rewards(*steps: Any) -> Callable[..., torch.Tensor]:
+    """Stand for ``verifier.reward``: per step the reward of all texts, or what is raised."""
+    left: Iterator[Any] = iter(steps)
+
+    def reward(rollouts: Any, *_: Any) -> torch.Tensor:
+        value = next(left, 0.5)
+        if isinstance(value, BaseException):
+            raise value
+        return torch.full((len(rollouts.texts),), float(value))
+
+    return reward
+
+
+def logged_steps(folder: Path) -> list[str]:
+    return [line.split(",")[0] for line in (folder / LOG).read_text().splitlines()[1:]]
+
+
+def errors(result: Any) -> list[str]:
+    return [line for line in result.err.splitlines() if line.startswith("error: ")]
+
+
+REFUSED = {
+    "an unknown task": ("-t mini-maths", "did you mean `mini-math`?"),
+    "an unknown pair": ("--pair mimi", "did you mean mini?"),
+    "an unknown kind": ("--head-kind deep", "--head-kind must be one of linear, mlp, features"),
+    "an unknown baseline": ("--baseline none", "--baseline must be one of batch, group, ema"),
+    "no steps": ("--steps 0", "--steps must be 1 or more"),
+    "a negative rate": ("--learning-rate -1", "--learning-rate must be above 0"),
+    "a rate that is no number": ("--learning-rate nan", "--learning-rate must be above 0"),
+    "a negative price": ("--kl-weight -0.1", "--kl-weight must be 0 or more"),
+    "a weight of one": ("--initial-weight 1", "--initial-weight must be between 0 and 1"),
+    "a negative seed": ("--seed -1", "--seed must be 0 or more"),
+    "nothing to compare with": ("--rollouts 1", "--rollouts must be 2 or more with the group"),
+    "an acceptance above one": ("--target-acceptance 0.8,1.5", "must be between 0 and 1, not 1.5"),
+    "an acceptance in words": ("--target-acceptance high", "cannot be 'high'"),
+    "a target without a draft": ("--target a/b", "--draft is missing"),
+    "one task twice": ("-t mini-math,copy.toml", "two heads would go to results/heads/mini/mini-m"),
+    "a head that is there": ("-o taken", "taken/mini-news holds a head already"),
+    "a training that is there": ("-o begun", "begun/mini-news holds an unfinished training"),
+    "an output below a file": ("-o a.txt/heads", "cannot write a.txt/heads/mini-code (a.txt: is a"),
+    "a log below a file": ("--log-to a.txt", "name another folder with --log-to"),
+}
+
+
+@pytest.mark.parametrize(("line", "message"), REFUSED.values(), ids=REFUSED)
+def test_bad_input_is_refused_before_models_load(
+    cli: Cli, models: list[Any], tmp_path: Path, line: str, message: str
+) -> None:
+    (original,) = command.choose_tasks(["mini-math"], None, None)
+    (tmp_path / "copy.toml").write_text(original.path.read_text())
+    names = ("a.txt", f"taken/mini-news/{WEIGHTS}", "taken/mini-news/head.json")
+    for name in (*names, f"begun/mini-news/{CHECKPOINT}"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    if "--log-to" in line:
+        pytest.importorskip("tensorboard")
+    before = sorted(tmp_path.rglob("*"))
+    result = cli("train", *line.split())
+    assert result.code == 2
+    assert len(errors(result)) == 1
+    assert message in errors(result)[0]
+    assert result.err.count("\n") == 1
+    assert result.out == ""
+    assert sorted(tmp_path.rglob("*")) == before
+    assert models == []
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [({"metric": None}, "has no metric"), ({"generator": None}, "has no training split")],
+)
+def test_a_task_that_cannot_be_trained_for_is_refused(
+    cli: Cli,
+    models: list[Any],
+    monkeypatch: pytest.MonkeyPatch,
+    change: dict[str, Any],
+    message: str,
+) -> None:
+    first, second = command.choose_tasks(["mini-math,mini-news"], None, None)
+    monkeypatch.setattr(command, "choose_tasks", lambda *_: [first, replace(second, **change)])
+    result = cli("train")
+    assert result.code == 2
+    assert f"error: mini-news {message}" in result.err
+    assert models == []
+
+
+def test_a_folder_without_permission_is_refused(
+    cli: Cli, models: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    result = cli("train")
+    assert result.code == 2
+    assert "cannot write results/heads/mini/mini-code (.: no permission)" in result.err
+    assert models == []
+
+
+def test_without_tensorboard_the_log_is_refused(
+    cli: Cli, models: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "tensorboard", None)
+    result = cli(*TINY, "--log-to", "logs")
+    assert result.code == 2
+    assert "pip install 'specbench[tensorboard]'" in result.err
+    assert result.err.count("\n") == 1
+    assert models == []
+
+
+def test_a_head_is_trained_shown_and_used(cli: Cli, models: list[Any]) -> None:
+    result = cli(*TINY, "--head-kind", "mlp", "--learning-rate", "0.002")
+    assert result.code == 0
+    assert models == [("mini", "auto", "float32")]
+    assert is_head(HEAD)
+    assert logged_steps(HEAD) == ["1", "2", "3"]
+    assert not (HEAD / CHECKPOINT).exists()
+    (row,) = (line for line in result.out.splitlines() if line.startswith("│ mini-headline"))
+    assert "mlp" in row
+    assert "ROUGE-2" in row
+    assert f"Heads of mini in {HEAD.parent}" in result.out
+    assert "mini-headline on mini, mlp head: step 3, reward" in result.err
+    used = result.out.splitlines()[-1].removeprefix("use it: specbench ")
+    assert used.endswith(f"--task mini-headline --head {HEAD}")
+    run = cli(*shlex.split(used), "--limit", "1", "--max-new-tokens", "4", "-o", "run")
+    assert run.code == 0
+    assert "diversed" in run.out
+
+
+def test_values_typed_go_before_those_of_the_task(cli: Cli, models: list[Any]) -> None:
+    from specbench.heads.files import read_description
+
+    assert cli(*TINY, "--acceptance-weight", "3", "--no-progress").code == 0
+    recipe = read_description(HEAD)["recipe"]
+    assert recipe["acceptance_weight"] == 3
+    assert (recipe["steps"], recipe["prompts_per_step"], recipe["rollouts"]) == (3, 2, 2)
+    assert recipe["seed"] == 5
+
+
+def test_a_family_has_a_head_per_target_acceptance(cli: Cli, models: list[Any]) -> None:
+    result = cli(*TINY, "--target-acceptance", "0.9,0.95", "-o", "family")
+    assert result.code == 0
+    for name in ("acceptance-0.9", "acceptance-0.95"):
+        assert is_head(Path("family") / name / "mini-headline")
+    assert "mini-headline at acceptance 0.95 on mini" in result.err
+    used = result.out.splitlines()[-1].removeprefix("use it: specbench ")
+    assert used.endswith("--head family")
+    run = cli(*shlex.split(used), "--limit", "1", "--max-new-tokens", "4", "-o", "run")
+    assert run.code == 0
+    assert run.out.count("diversed") == 2
+
+
+def test_a_single_target_acceptance_goes_where_run_looks(cli: Cli, models: list[Any]) -> None:
+    assert cli(*TINY, "--target-acceptance", "0.9").code == 0
+    assert is_head(HEAD)
+
+
+@pytest.mark.parametrize(
+    ("wish", "why"), [("0.2", "strict verification accepts 0."), ("0.99", "more --steps")]
+)
+def test_a_wish_that_was_missed_is_told_with_both_numbers(
+    cli: Cli, models: list[Any], wish: str, why: str
+) -> None:
+    unmoved = ("--learning-rate", "1e-6", "--no-progress")
+    result = cli(*TINY, "--target-acceptance", wish, *unmoved)
+    (told,) = result.err.splitlines()
+    assert told.startswith("note: mini-headline at acceptance")
+    assert "held-out acceptance is 0." in told
+    assert f"wished {wish}" in told
+    assert why in told
+
+
+def test_rewards_that_were_all_the_same_are_counted(
+    cli: Cli, models: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest = verifier.reward
+    flat = rewards(0.0, 0.0)
+    calls = 0
+
+    def reward(*arguments: Any) -> torch.Tensor:
+        nonlocal calls
+        calls += 1
+        return flat(*arguments) if calls < 3 else honest(*arguments)
+
+    monkeypatch.setattr(verifier, "reward", reward)
+    result = cli(*TINY, "--no-progress")
+    (told,) = result.err.splitlines()
+    assert "the same for all roll-outs in 2 of 3 steps" in told
+    assert "--initial-weight" in told
+
+
+@pytest.mark.parametrize("output", [[], ["--output", "elsewhere"]])
+def test_after_ctrl_c_it_goes_on_with_resume(
+    cli: Cli, models: list[Any], monkeypatch: pytest.MonkeyPatch, output: list[str]
+) -> None:
+    monkeypatch.setattr(verifier, "reward", rewards(0.5, KeyboardInterrupt()))
+    folder = Path("elsewhere/mini-headline") if output else HEAD
+    stopped = cli(*TINY, *output)
+    assert stopped.code == 130
+    (told,) = errors(stopped)
+    assert f"every finished step of {folder} is kept" in told
+    assert "--resume" in told
+    assert logged_steps(folder) == ["1"]
+    assert cli(*TINY, *output, "--resume").code == 0
+    assert is_head(folder)
+    assert logged_steps(folder) == ["1", "2", "3"]
+
+
+def test_resume_passes_over_finished_heads_and_begins_new_ones(cli: Cli, models: list[Any]) -> None:
+    assert cli(*TINY).code == 0
+    weights = (HEAD / WEIGHTS).read_bytes()
+    result = cli(*TINY, "-t", "mini-news", "--resume")
+    assert result.code == 0
+    assert f"note: {HEAD} is trained already\n" in result.err
+    assert (HEAD / WEIGHTS).read_bytes() == weights
+    assert is_head(HEAD.with_name("mini-news"))
+    again = cli(*TINY, "--resume")
+    assert again.code == 0
+    assert len(models) == 2  # nothing was left to load them for
+    assert "mini-headline" in again.out
+
+
+def test_resume_with_other_values_is_refused_before_any_head_is_trained(
+    cli: Cli, models: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(verifier, "reward", rewards(0.5, KeyboardInterrupt()))
+        assert cli(*TINY).code == 130
+    arguments = [part if part != "mini-headline" else "mini-code,mini-headline" for part in TINY]
+    result = cli(*arguments, "--kl-weight", "0.5", "--resume")
+    assert result.code == 2
+    (told,) = result.err.splitlines()
+    assert "kl_weight 0.0 instead of 0.5" in told
+    assert not HEAD.with_name("mini-code").exists()
+    assert logged_steps(HEAD) == ["1"]
+
+
+def test_a_loss_that_is_no_number_is_one_line(
+    cli: Cli, models: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verifier, "reward", rewards(0.5, float("nan")))
+    result = cli(*TINY, "--no-progress")
+    assert result.code == 1
+    (told,) = result.err.splitlines()
+    assert "is nan at step 2" in told
+    assert (HEAD / CHECKPOINT).exists()
+    assert result.out == ""
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs POSIX signals")
+def test_a_killed_process_goes_on_to_the_very_same_head(
+    cli: Cli, models: list[Any], tmp_path: Path
+) -> None:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    with subprocess.Popen(
+        [sys.executable, "-m", "specbench", *TINY, "-o", "killed"],
+        cwd=tmp_path,
+        env=environment,
+        stderr=subprocess.DEVNULL,
+    ) as process:
+        begun = tmp_path / "killed/mini-headline" / CHECKPOINT
+        deadline = time.monotonic() + 120
+        while not begun.exists() and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.005)
+        process.kill()
+    assert process.returncode == -signal.SIGKILL
+    assert begun.exists()
+    assert cli(*TINY, "-o", "killed", "--resume").code == 0
+    assert cli(*TINY, "-o", "whole").code == 0
+    killed, whole = (Path(name) / "mini-headline" for name in ("killed", "whole"))
+    assert (killed / WEIGHTS).read_bytes() == (whole / WEIGHTS).read_bytes()
+    rows = [
+        [line.rsplit(",", 2)[0] for line in (folder / LOG).read_text().splitlines()]
+        for folder in (killed, whole)
+    ]
+    assert rows[0] == rows[1]
+    assert sorted(p.name for p in killed.iterdir()) == sorted(p.name for p in whole.iterdir())
+
+
+def test_tensorboard_gets_every_step_once_even_after_a_stop(
+    cli: Cli, models: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    with monkeypatch.context() as patch:
+        patch.setattr(verifier, "reward", rewards(0.5, 0.25, KeyboardInterrupt()))
+        assert cli(*TINY, "--log-to", "logs").code == 130
+        assert cli(*TINY, "--log-to", "logs", "--resume").code == 0
+    events = EventAccumulator("logs/mini/mini-headline")
+    events.Reload()
+    assert set(events.Tags()["scalars"]) == set(verifier.Progress._fields) - {"step"}
+    assert [(e.step, e.value) for e in events.Scalars("reward")] == [(1, 0.5), (2, 0.25), (3, 0.5)]
+
+
+def test_a_log_that_cannot_be_written_is_one_line(
+    cli: Cli, models: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("tensorboard")
+    from torch.utils.tensorboard import SummaryWriter
+
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(SummaryWriter, "flush", full)
+    result = cli(*TINY, "--log-to", "logs", "--no-progress")
+    assert result.code == 1
+    (told,) = result.err.splitlines()
+    assert "cannot write logs/mini/mini-headline (No space left on device)" in told
+    assert (HEAD / CHECKPOINT).exists()
+
+
+def test_help_names_every_value_of_the_recipe(cli: Cli) -> None:
+    from dataclasses import fields
+
+    from specbench.training.recipe import HeadRecipe
+
+    text = cli("train", "--help").out
+    for field in fields(HeadRecipe):
+        assert f"--{field.name.replace('_', '-')} " in text
+    for option in ("--pair", "--target", "--draft", "--output", "--resume", "--log-to"):
+        assert f"{option} " in text
+    assert "expected_acceptance" in text
+    assert "Example: specbench train" in text

@@ -1,0 +1,176 @@
+"""What a head has learned: kinds of token, their names, and the table."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+from specbench.engine.loading import LoadedPair, load_pair
+from specbench.heads import learned, tokens
+from specbench.heads.head import KINDS, Head
+from specbench.heads.learned import About, kind_of, readable, tabulate
+from specbench.heads.tokens import sample_tokens, spoken
+from specbench.pairs.registry import get_pair
+from specbench.tasks.task import load_task
+from specbench.training.rollouts import roll_out
+
+ABOUT = About("mini", "mini-math", "mini-news", "linear")
+
+
+@pytest.fixture(scope="module")
+def mini() -> LoadedPair:
+    return load_pair(get_pair("mini"), "cpu", "float32")
+
+
+@pytest.fixture(scope="module")
+def prompts() -> list[str]:
+    return [example.prompt for example in load_task("mini-headline").examples("train", 5, 7)]
+
+
+@pytest.mark.parametrize(
+    ("text", "before", "kind"),
+    [
+        (" 42", " is", learned.NUMBER),
+        ("7", "3", learned.NUMBER),
+        (" +", " ", learned.OPERATOR),
+        ("**", "x", learned.OPERATOR),
+        (".", "end", learned.PUNCTUATION),
+        ("####", "\n", learned.PUNCTUATION),
+        (" York", " in", learned.CAPITALISED),
+        ("Then", "\n", learned.CAPITALISED),
+        (" trays", " of", learned.LOWER_CASE),
+        ("value", "(", learned.LOWER_CASE),
+        ("def", "", learned.LOWER_CASE),
+        ("ing", " paint", learned.PIECE),
+        ("Donald", " Mc", learned.PIECE),
+        (" ", "is", learned.SPACE),
+        ("\n   ", ":", learned.SPACE),
+    ],
+)
+def test_kinds_of_token(text: str, before: str, kind: str) -> None:
+    assert kind_of(text, before) == kind
+
+
+def test_names_show_white_space_and_nothing_unprintable() -> None:
+    assert readable(" a b\n\t") == "␣a␣b⏎⇥"
+    assert readable("\x07\r") == r"\x07\r"
+    assert readable("é$") == "é$"
+
+
+VOCABULARY = ["[UNK]", "a", "▁a", "▁the", "the", "##the", "ing", "##ing"]
+
+
+def other_tokenizer(scheme: str) -> PreTrainedTokenizerFast:
+    """A tokenizer that marks spaces as SentencePiece does, or pieces as WordPiece does."""
+    vocabulary = {token: i for i, token in enumerate(VOCABULARY)}
+    if scheme == "sentencepiece":
+        made = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
+        made.pre_tokenizer, made.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
+    else:
+        made = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
+        made.pre_tokenizer, made.decoder = pre_tokenizers.Whitespace(), decoders.WordPiece()
+    return PreTrainedTokenizerFast(tokenizer_object=made)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "token", "text"),
+    [
+        ("sentencepiece", "▁the", " the"),
+        ("sentencepiece", "ing", "ing"),
+        ("wordpiece", "the", " the"),
+        ("wordpiece", "##ing", "ing"),
+    ],
+)
+def test_tokens_read_as_inside_a_text(scheme: str, token: str, text: str) -> None:
+    assert spoken(other_tokenizer(scheme), VOCABULARY.index(token)) == text
+
+
+def test_parts_of_characters_keep_their_name_in_the_vocabulary(mini: LoadedPair) -> None:
+    first_byte = mini.tokenizer("é", add_special_tokens=False)["input_ids"][0]
+    assert spoken(mini.tokenizer, first_byte) == "Ã"
+
+
+def test_names_in_order_are_the_texts(mini: LoadedPair, prompts: list[str]) -> None:
+    head = Head("linear", (mini.target.hidden_size, mini.draft.hidden_size), 0.6)
+    frame = sample_tokens(mini, head, prompts, 64, seed=3)
+    generator = torch.Generator().manual_seed(3)
+    texts = roll_out(mini, head, prompts, 64, generator).texts
+    assert frame["text"].is_monotonic_increasing
+    for number, text in enumerate(texts):
+        mine = frame[frame["text"] == number]
+        assert "".join(mine.loc[mine["kind"] != learned.END, "name"]) == readable(text)
+        assert (mine["kind"] == learned.END).sum() <= 1
+    assert (frame["kind"] == learned.END).any()
+
+
+def test_weights_are_those_of_the_positions(mini: LoadedPair, prompts: list[str]) -> None:
+    head = Head("features", (mini.target.hidden_size, mini.draft.hidden_size), 0.5)
+    # Any head that reads the total variation alone will do: its column is the ninth.
+    head.hidden, head.summary = None, torch.nn.Linear(10, 2)
+    for parameter in head.summary.parameters():
+        parameter.data.zero_()
+    head.summary.weight.data[1, 8] = 3.0
+    frame = sample_tokens(mini, head, prompts, 32, seed=0)
+    np.testing.assert_allclose(frame["weight"], 1 / (1 + np.exp(-3 * frame["tv"])), rtol=1e-5)
+    assert frame["tv"].std() > 0.1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_head_in_chunks(
+    mini: LoadedPair, prompts: list[str], kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tokens, "AT_ONCE", 2)
+    head = Head(kind, (mini.target.hidden_size, mini.draft.hidden_size), 0.7)
+    frame = sample_tokens(mini, head, prompts, 8, seed=0)
+    assert frame["text"].unique().tolist() == [0, 1, 2, 3, 4]
+    if kind == "linear":
+        np.testing.assert_allclose(frame["weight"], 0.7, rtol=1e-6)
+
+
+def test_a_text_does_not_go_on_from_the_one_before(mini: LoadedPair) -> None:
+    head = Head("linear", (mini.target.hidden_size, mini.draft.hidden_size), 1.0)
+    code = [example.prompt for example in load_task("mini-code").examples("train", 4, 7)]
+    frame = sample_tokens(mini, head, code, 1, seed=0)
+    assert frame["name"].tolist() == ["def"] * 4
+    assert set(frame["kind"]) == {learned.LOWER_CASE}
+
+
+def made_up() -> pd.DataFrame:
+    rows = [
+        (0, "7", learned.NUMBER, 1.0, 0.5),
+        (0, "7", learned.NUMBER, 0.5, 0.0),
+        (1, "7", learned.NUMBER, 0.9, 0.5),
+        (1, "␣a", learned.LOWER_CASE, 0.2, 0.0),
+        (1, "␣a", learned.PIECE, 0.4, 0.1),
+    ]
+    return pd.DataFrame(rows, columns=["text", "name", "kind", "weight", "tv"])
+
+
+def test_the_table_by_hand() -> None:
+    table = tabulate(made_up(), ABOUT)
+    assert list(table.columns) == [*About._fields, *learned.FIGURES]
+    assert (table[list(About._fields)] == list(ABOUT)).all(axis=None)
+    assert table["level"].tolist() == ["all", *["kind"] * 3, *["token"] * 3]
+    assert (
+        table["name"].tolist()[1:] == ["number", "word piece", "lower-case word", "7"] + ["␣a"] * 2
+    )
+    everything, number = table.iloc[0], table.iloc[1]
+    assert (everything["n"], everything["texts"]) == (5, 2)
+    assert everything["mean_weight"] == pytest.approx(0.6)
+    assert (number["n"], number["texts"]) == (3, 2)
+    assert number["mean_weight"] == pytest.approx(0.8)
+    # Bootstrap over two texts: only the first (mean 0.75), only the second (0.9), or both.
+    assert (number["ci_low"], number["ci_high"]) == pytest.approx((0.75, 0.9))
+    assert number["weight_q50"] == pytest.approx(0.9)
+    assert number["mean_tv"] == pytest.approx(1 / 3)
+    assert number["effective_weight"] == pytest.approx(0.95)  # (1.0 + 0.9) / 2
+
+
+def test_what_is_not_defined_is_blank() -> None:
+    table = tabulate(made_up(), ABOUT).set_index(["level", "kind"])
+    alone = table.loc[("token", learned.LOWER_CASE)]
+    assert np.isnan([alone["ci_low"], alone["ci_high"]]).all()  # one text
+    assert np.isnan(alone["effective_weight"])  # the models agree
+    assert table.loc[("token", learned.PIECE), "effective_weight"] == pytest.approx(0.4)

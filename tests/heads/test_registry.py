@@ -1,0 +1,148 @@
+"""Where the head for a pair and a task is found, and what is said of it."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from specbench.errors import UsageError
+from specbench.heads import head as layers
+from specbench.heads import registry
+from specbench.heads.registry import (
+    HeadFile,
+    describe_heads,
+    expand_family,
+    facts,
+    find_head,
+    find_heads,
+)
+from specbench.pairs.registry import PairSpec, get_pair
+
+
+def make_head(folder: Path, **description: object) -> Path:
+    folder.mkdir(parents=True)
+    (folder / "head.safetensors").touch()
+    (folder / "head.json").write_text(json.dumps(description))
+    return folder
+
+
+def test_the_names_of_kinds_are_those_of_the_layers() -> None:
+    assert list(registry.KINDS) == list(layers.KINDS)
+
+
+def test_heads_are_found_wherever_they_may_be(tmp_path: Path) -> None:
+    bundled = make_head(tmp_path / "heads" / "math")
+    spec = PairSpec("p", "t", "d", heads=tmp_path / "heads")
+    alone = make_head(tmp_path / "alone")
+    for given, folder in [
+        (alone, alone),
+        (alone / "head.safetensors", alone),
+        (tmp_path / "heads", bundled),  # the folder of the task comes before the folder itself
+        (bundled / "head.json", bundled),
+    ]:
+        assert find_head(spec, "math", str(given)) == HeadFile(str(given), folder)
+
+
+def test_bundled_comes_before_results_unless_one_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    spec = PairSpec("p", "t", "d", heads=tmp_path / "heads")
+    trained = make_head(tmp_path / "results" / "heads" / "p" / "math")
+    found = find_head(spec, "math")
+    assert (found.name, found.path.resolve()) == ("results", trained)
+    with pytest.raises(UsageError, match="has no bundled head for math"):
+        find_head(spec, "math", "bundled")
+    bundled = make_head(tmp_path / "heads" / "math")
+    assert find_head(spec, "math") == HeadFile("bundled", bundled)
+    assert find_head(spec, "math", "results").path.resolve() == trained
+    assert find_head(spec, "math", "bundled").path == bundled
+
+
+@pytest.mark.parametrize(
+    ("head", "message"),
+    [
+        (None, "train one with `specbench train --task news` and these models"),
+        ("missing", "there is no head at"),
+        ("empty", "holds no head for news"),
+    ],
+)
+def test_a_missing_head_is_refused(tmp_path: Path, head: str | None, message: str) -> None:
+    (tmp_path / "empty").mkdir()
+    spec = PairSpec("p", "t", "d", heads=tmp_path / "heads")
+    with pytest.raises(UsageError, match=message):
+        find_head(spec, "news", None if head is None else str(tmp_path / head))
+
+
+def test_a_missing_head_of_a_known_pair_comes_with_the_command_that_trains_it() -> None:
+    with pytest.raises(UsageError, match="with `specbench train --pair llama --task news`, name"):
+        find_head(get_pair("llama"), "news")
+
+
+def test_half_a_head_is_no_head(tmp_path: Path) -> None:
+    (tmp_path / "head.safetensors").touch()
+    with pytest.raises(UsageError, match=r"head\.json"):
+        find_head(PairSpec("p", "t", "d"), "news", str(tmp_path))
+
+
+def test_a_family_is_its_members_in_order(tmp_path: Path) -> None:
+    for name in ("acceptance-0.9", "acceptance-0.75", "other"):
+        make_head(tmp_path / "f" / name / "math")
+    family = str(tmp_path / "f")
+    assert expand_family(family) == [f"{family}/acceptance-0.75", f"{family}/acceptance-0.9"]
+    assert expand_family(f"{family}/") == expand_family(family)
+    assert expand_family(f"{family}/other/") == [f"{family}/other"]
+    assert expand_family("bundled") == ["bundled"]
+
+
+def test_all_heads_of_a_pair_are_found_by_their_task(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    spec = PairSpec("p", "t", "d", heads=tmp_path / "heads")
+    with pytest.raises(UsageError, match="pair p holds no head: train some"):
+        find_heads(spec)
+    news, maths = (make_head(tmp_path / "heads" / task) for task in ("news", "math"))
+    for task in ("news", "code"):
+        make_head(tmp_path / "results" / "heads" / "p" / task)
+    (tmp_path / "heads" / "half").mkdir()
+    trained = Path("results/heads/p")
+    assert list(find_heads(spec).items()) == [
+        ("code", HeadFile("results", trained / "code")),
+        ("math", HeadFile("bundled", maths)),
+        ("news", HeadFile("bundled", news)),
+    ]
+    assert list(find_heads(spec, "bundled")) == ["math", "news"]
+    assert list(find_heads(spec, "results")) == ["code", "news"]
+    assert find_heads(spec, "heads")["math"] == HeadFile("heads", Path("heads/math"))
+    with pytest.raises(UsageError, match="nowhere holds no head"):
+        find_heads(spec, "nowhere")
+
+
+def test_it_is_said_which_head_serves_and_what_it_was_trained_for(tmp_path: Path) -> None:
+    wish = {"target_acceptance": 0.85}
+    bundled = HeadFile("bundled", make_head(tmp_path / "b", task="news", kind="linear"))
+    trained = make_head(tmp_path / "r" / "news", task="news", kind="mlp", recipe=wish)
+    assert facts(HeadFile("r", trained)) == {"kind": "mlp", "task": "news", **wish}
+    used = [
+        ("news", bundled),
+        ("math", bundled),
+        ("news", HeadFile("results", trained)),
+        ("code", HeadFile("typed", trained)),
+        ("news", HeadFile("x/head.bin", Path("x/head.bin"))),
+        ("math", HeadFile("x/head.bin", Path("x/head.bin"))),
+    ]
+    assert describe_heads(used + used).split("; ") == [
+        "news bundled (linear)",
+        "math bundled (linear, trained for news)",
+        f"news {tmp_path}/r (mlp, target acceptance 0.85)",
+        "code typed (mlp, target acceptance 0.85, trained for news)",
+        "news, math x/head.bin (the authors' file)",
+    ]
+
+
+@pytest.mark.parametrize("content", ["{", "[]", "3", '{"recipe": 1}'])
+def test_a_head_that_cannot_be_read_is_no_matter_for_a_note(tmp_path: Path, content: str) -> None:
+    folder = make_head(tmp_path / "h")
+    (folder / "head.json").write_text(content)
+    assert describe_heads([("news", HeadFile("h", folder))]) == "news h (unreadable)"

@@ -1,0 +1,52 @@
+"""Methods in a few characters: short, and told apart within a run."""
+
+from typing import Any
+
+import pytest
+
+from specbench.methods.labels import method_label, method_labels
+
+BLANK = {"weight": None, "lenience": None, "rule": None, "alpha": None, "head": None}
+
+
+def cells(*heads: str, task: str = "math") -> list[dict[str, Any]]:
+    return [{"method": "diversed", "task": task, **BLANK, "head": head} for head in heads]
+
+
+@pytest.mark.parametrize(
+    ("heads", "labels"),
+    [
+        (("bundled",), ["diversed"]),
+        (("results",), ["diversed"]),
+        (("bundled", "results"), ["diversed bundled", "diversed results"]),
+        (("bundled", "out/a"), ["diversed", "diversed a"]),
+        (
+            ("results/h/acceptance-0.7", "results/h/acceptance-0.8"),
+            ["diversed acceptance-0.7", "diversed acceptance-0.8"],
+        ),
+        # Alike at the end, so more of the path is needed, for these two only.
+        (("x/a/math", "x/b/math", "x/c"), ["diversed a/math", "diversed b/math", "diversed c"]),
+        (("math", "x/math"), ["diversed math", "diversed x/math"]),
+        (("/heads/mlp",), ["diversed mlp"]),
+    ],
+)
+def test_heads_are_named_as_shortly_as_tells_them_apart(
+    heads: tuple[str, ...], labels: list[str]
+) -> None:
+    assert method_labels(cells(*heads)) == labels
+
+
+def test_a_head_found_by_itself_is_one_row_over_all_tasks() -> None:
+    found = cells("bundled") + cells("results", task="news")
+    assert method_labels(found) == ["diversed", "diversed"]
+
+
+def test_one_record_has_the_head_s_whole_name_unless_it_was_found_by_itself() -> None:
+    (found, named) = cells("results", "x/a/math")
+    assert method_label(found) == "diversed"
+    assert method_label(named) == "diversed x/a/math"
+
+
+def test_other_methods_are_labelled_as_ever() -> None:
+    static = {"method": "static", "task": "math", **BLANK, "weight": 0.5, "head": float("nan")}
+    assert method_labels([static, *cells("a")]) == ["static w=0.5", "diversed a"]

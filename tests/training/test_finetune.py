@@ -1,0 +1,199 @@
+"""Fine-tuning a draft: what carries loss, what is saved, and that nothing half-done stays."""
+
+import json
+from collections.abc import Callable
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from transformers import PreTrainedModel, PreTrainedTokenizerFast
+
+from specbench.engine.loading import LoadedPair, load_pair
+from specbench.errors import RunError, UsageError
+from specbench.pairs.registry import get_pair, with_draft
+from specbench.tasks.example import Example
+from specbench.tasks.mini import GENERATORS
+from specbench.tasks.task import load_task
+from specbench.training import finetune
+from specbench.training.draft_recipe import DraftRecipe
+from specbench.training.finetune import finetune_draft
+from specbench.training.pretrain import IGNORED
+
+from ..engine.tiny import build, config, tokenizer
+
+DRAFT = get_pair("mini").draft
+TASK = load_task("mini-headline")
+SHORT = DraftRecipe(steps=60, batch_size=8)
+# User turns end with a full stop, answers with "Z": tokens of the tiny vocabulary.
+TEMPLATE = (
+    "{% for m in messages %}{{ 'u' if m.role == 'user' else 'a' }} {{ m.content }}"
+    "{{ '.' if m.role == 'user' else 'Z ' }}{% endfor %}"
+    "{% if add_generation_prompt %}a {% endif %}"
+)
+
+
+def quiet(step: int, loss: float) -> None:
+    pass
+
+
+@pytest.fixture
+def chatty() -> PreTrainedTokenizerFast:
+    """The tiny tokenizer as that of a chat model, whose end token is not what ends its answers."""
+    mine = deepcopy(tokenizer())
+    mine.chat_template, mine.eos_token = TEMPLATE, "Y"
+    return mine
+
+
+def test_what_is_saved_is_a_better_draft_in_an_ordinary_folder(tmp_path: Path) -> None:
+    folder, losses = tmp_path / "drafts" / "news", []
+    stale = tmp_path / "drafts" / ".news.partial"  # of a process that was killed
+    stale.mkdir(parents=True)
+    (stale / "junk").touch()
+    folder.mkdir()
+    said = finetune_draft(DRAFT, TASK, SHORT, folder, "cpu", lambda *step: losses.append(step))
+
+    assert [step for step, _ in losses] == list(range(1, 61))
+    assert said["held_out_loss"]["after"] < said["held_out_loss"]["before"] - 0.02
+    assert said == json.loads((folder / "finetune.json").read_text())
+    assert said["recipe"] == {"steps": 60, "batch_size": 8, "learning_rate": 0.003, "seed": 0}
+    assert (said["task"], said["task_version"]) == (TASK.name, TASK.version)
+    assert [path.name for path in folder.parent.iterdir()] == ["news"]
+    assert not (folder / "junk").exists()
+
+    before, after = (load_file(Path(f) / "model.safetensors") for f in (DRAFT, folder))
+    assert {name: w.dtype for name, w in after.items()} == dict.fromkeys(before, torch.bfloat16)
+    pair = load_pair(with_draft(get_pair("mini"), str(folder)), "cpu", "float32")
+    own = load_pair(get_pair("mini"), "cpu", "float32")
+    assert said["base_fingerprint"] == own.draft.fingerprint()
+    assert pair.eos_ids == own.eos_ids
+
+
+def test_the_seed_decides_the_result(tmp_path: Path) -> None:
+    weights = []
+    for number, seed in enumerate((0, 0, 1)):
+        folder = tmp_path / str(number)
+        finetune_draft(DRAFT, TASK, DraftRecipe(2, 2, seed=seed), folder, "cpu", quiet)
+        weights.append((folder / "model.safetensors").read_bytes())
+    assert weights[0] == weights[1] != weights[2]
+
+
+def test_examples_are_fresh_and_held_out_ones_are_unseen_training_examples(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[str, int]] = []
+    generate = GENERATORS[TASK.name]
+
+    def record(split: str, index: int) -> Example:
+        asked.append((split, index))
+        return generate(split, index)
+
+    monkeypatch.setitem(GENERATORS, TASK.name, record)
+    monkeypatch.setattr(finetune, "HELD_OUT", 3)
+    finetune_draft(DRAFT, TASK, DraftRecipe(2, 4, seed=5), tmp_path / "d", "cpu", quiet)
+    assert len(asked) == len(set(asked)) == 2 * 4 + 3
+    assert {split for split, _ in asked} == {"train"}
+
+
+def test_the_loss_is_that_of_the_answers_tokens(mini: LoadedPair) -> None:
+    """Against the loss of Transformers, one example at a time, without padding."""
+    model, examples = mini.draft.model, TASK.examples("train", 5)
+    end = mini.tokenizer.eos_token_id
+    total, tokens = 0.0, 0
+    for example in examples:
+        prompt = mini.tokenizer(example.prompt)["input_ids"]
+        answer = mini.tokenizer(example.reference, add_special_tokens=False)["input_ids"] + [end]
+        labels = torch.tensor([[IGNORED] * len(prompt) + answer])
+        with torch.no_grad():
+            loss = model(torch.tensor([prompt + answer]), labels=labels).loss
+        total, tokens = total + loss.item() * len(answer), tokens + len(answer)
+
+    def batch(chosen: Any) -> Any:
+        return finetune._batch(mini.tokenizer, end, chosen)
+
+    for size in (5, 2):
+        found = finetune._held_out_loss(model, batch, examples, size)
+        assert found == pytest.approx(total / tokens, rel=1e-4)
+
+
+def test_a_chat_model_learns_its_own_template(chatty: PreTrainedTokenizerFast) -> None:
+    ids, labels = finetune._batch(chatty, 51, [Example("1", "hi", "yes"), Example("2", "b", "no")])
+    assert ids.shape == labels.shape == (2, 16)
+    learnt = [chatty.decode(row[row != IGNORED]) for row in labels]
+    assert learnt == ["yesZ", "noZ"]
+    assert chatty.decode(ids[0]) == "u hi.a yes" + "Z" * 6
+
+
+def test_the_template_says_what_ends_an_answer(chatty: PreTrainedTokenizerFast) -> None:
+    model: PreTrainedModel = build(config("llama"))
+    letter = chatty.get_vocab()
+    model.generation_config.eos_token_id = [letter[c] for c in ".YZ"]
+    assert finetune._end_token(model, chatty) == letter["Z"]
+    chatty.chat_template = None
+    assert finetune._end_token(model, chatty) == letter["Y"]
+    with pytest.raises(UsageError, match="no end token: choose a draft that has one"):
+        finetune._end_token(model, tokenizer())
+
+
+def test_a_loss_that_is_no_number_saves_nothing(tmp_path: Path) -> None:
+    recipe = DraftRecipe(steps=9, batch_size=2, learning_rate=1e30)
+    with pytest.raises(RunError, match=r"is (nan|inf) at step \d: .* lower --learning-rate"):
+        finetune_draft(DRAFT, TASK, recipe, tmp_path / "a" / "b", "cpu", quiet)
+    assert list(tmp_path.iterdir()) == []
+
+
+def interrupt(*_: Any, **__: Any) -> None:
+    raise KeyboardInterrupt
+
+
+def fill_disk(*_: Any, **__: Any) -> None:
+    raise SafetensorError("I/O error: No space left on device")
+
+
+@pytest.mark.parametrize(
+    ("fault", "expected", "told"),
+    [(interrupt, KeyboardInterrupt, None), (fill_disk, RunError, "cannot write .*No space left")],
+)
+def test_a_fault_while_saving_leaves_nothing(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    fault: Callable[..., None],
+    expected: type[BaseException],
+    told: str | None,
+) -> None:
+    monkeypatch.setattr(PreTrainedModel, "save_pretrained", fault)
+    with pytest.raises(expected, match=told):
+        finetune_draft(DRAFT, TASK, DraftRecipe(1, 1), tmp_path / "a" / "b", "cpu", quiet)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_cannot_be_written_is_known_before_training(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(RunError, match=r"cannot write .*--output"):
+        finetune_draft(DRAFT, TASK, SHORT, tmp_path / "file" / "b", "cpu", pytest.fail)
+
+
+def test_a_task_without_references_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(GENERATORS, TASK.name, lambda split, index: Example("1", "prompt"))
+    with pytest.raises(UsageError, match="mini-headline has examples without a reference"):
+        finetune_draft(DRAFT, TASK, SHORT, tmp_path / "d", "cpu", pytest.fail)
+
+
+def test_the_rate_warms_up_and_falls_to_zero() -> None:
+    recipe = DraftRecipe(steps=100, learning_rate=2.0)
+    rates = [recipe.rate(step) for step in range(100)]
+    assert rates[0] == pytest.approx(0.4)
+    assert max(rates) == rates[4] == pytest.approx(2.0, abs=0.01)
+    assert rates[4:] == sorted(rates[4:], reverse=True)
+    assert 0 < rates[-1] < 0.001
+
+
+def test_the_usual_rate_suits_the_width_and_a_given_one_stays() -> None:
+    usual = {width: DraftRecipe().for_width(width).learning_rate for width in (64, 512, 2048)}
+    assert usual == {64: 3e-3, 512: 1e-5, 2048: 1e-5}
+    assert DraftRecipe(learning_rate=0.5).for_width(64).learning_rate == 0.5

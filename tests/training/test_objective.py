@@ -1,0 +1,213 @@
+"""The objective: its gradient is that of the plain formulation over whole distributions."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from specbench.heads.head import Head
+from specbench.training.objective import CLIP, Baseline, Step, evaluate, text_mean
+from specbench.training.rollouts import Rollouts
+
+TEXTS, LENGTH, VOCABULARY, HIDDEN_P, HIDDEN_Q = 3, 4, 5, 3, 2
+
+
+class Toy:
+    """Random logits of two models over a few short texts, and a head, in float64."""
+
+    def __init__(self, seed: int = 0) -> None:
+        generator = torch.Generator().manual_seed(seed)
+        shape = (TEXTS, LENGTH, VOCABULARY)
+        self.logits_p, self.logits_q = torch.randn(
+            2, *shape, generator=generator, dtype=torch.float64
+        )
+        self.hidden_p = torch.randn(TEXTS, LENGTH, HIDDEN_P, generator=generator).double()
+        self.hidden_q = torch.randn(TEXTS, LENGTH, HIDDEN_Q, generator=generator).double()
+        self.tokens = torch.randint(VOCABULARY, (TEXTS, LENGTH), generator=generator)
+        self.advantage = torch.tensor([1.0, -2.0, 0.5], dtype=torch.float64)
+        self.head = Head("linear", (HIDDEN_P, HIDDEN_Q), 0.6).double()
+        for weights in self.head.parameters():
+            weights.data += 0.3 * torch.randn(weights.shape, generator=generator)
+        self.start = Head("linear", (HIDDEN_P, HIDDEN_Q), 0.6).double()
+
+    def step(self, acceptance_weight: float = 0.7, kl_weight: float = 0.0) -> Step:
+        """What our objective sees: a few scalars per token."""
+        p, q = self.logits_p.softmax(-1), self.logits_q.softmax(-1)
+        inputs = torch.cat((self.hidden_q, self.hidden_p), -1).flatten(0, 1)
+        sampled = self.tokens.unsqueeze(-1)
+        rollouts = Rollouts(
+            texts=["text"] * TEXTS,
+            row=torch.arange(TEXTS).repeat_interleave(LENGTH),
+            token=self.tokens.flatten(),
+            inputs=inputs,
+            p=p.gather(-1, sampled).flatten(),
+            q=q.gather(-1, sampled).flatten(),
+            tv=(p - q).abs().sum(-1).flatten() / 2,
+        )
+        with torch.no_grad():
+            old, start = self.head(inputs), self.start(inputs)
+        return Step(rollouts, old, start, self.advantage, acceptance_weight, kl_weight)
+
+    def gradient(self, objective: Callable[[], Tensor]) -> Tensor:
+        """Gradient of an objective with respect to all weights of the head."""
+        self.head.zero_grad()
+        objective().backward()
+        return torch.cat([weights.grad.flatten() for weights in self.head.parameters()])
+
+    def plain(
+        self, acceptance_weight: float = 0.7, sign: float = 1.0, mix: str = "probabilities"
+    ) -> Tensor:
+        """The authors' formulation: logits of both models under autograd, no clipping.
+
+        Args:
+            acceptance_weight: lambda.
+            sign: -1 inverts the acceptance term, as the release does.
+            mix: ``logits`` mixes those instead, as the release does.
+        """
+        both = torch.cat((self.hidden_q, self.hidden_p), -1)
+        shares = self.head.summary(both).softmax(-1)  # [B, T, (draft, target)]
+        if mix == "logits":
+            log_v = (shares[..., :1] * self.logits_q + shares[..., 1:] * self.logits_p).log_softmax(
+                -1
+            )
+        else:
+            p, q = self.logits_p.softmax(-1), self.logits_q.softmax(-1)
+            log_v = (shares[..., :1] * q + shares[..., 1:] * p).log()
+        spoken = log_v.gather(-1, self.tokens.unsqueeze(-1)).squeeze(-1)
+        reinforce = (self.advantage * spoken.sum(-1)).mean()
+        accepted = torch.minimum(self.logits_q.softmax(-1), log_v.exp()).sum(-1)
+        total = reinforce + sign * acceptance_weight * accepted.mean(-1).mean()
+        return total / self.advantage.std()
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("acceptance_weight", [0.0, 0.7, 5.0])
+def test_the_gradient_is_that_of_the_plain_formulation(seed: int, acceptance_weight: float) -> None:
+    toy = Toy(seed)
+    ours = toy.gradient(lambda: evaluate(toy.head, toy.step(acceptance_weight)).objective)
+    plain = toy.gradient(lambda: toy.plain(acceptance_weight))
+    torch.testing.assert_close(ours, plain, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("fault", [{"sign": -1.0}, {"mix": "logits"}], ids=str)
+def test_the_release_s_faults_would_be_noticed(fault: dict[str, Any]) -> None:
+    toy = Toy()
+    ours = toy.gradient(lambda: evaluate(toy.head, toy.step()).objective)
+    wrong = toy.gradient(lambda: toy.plain(**fault))
+    assert (ours - wrong).norm() > 0.05 * ours.norm()
+
+
+def test_acceptance_is_rewarded_not_punished() -> None:
+    """The authors' release has this sign inverted."""
+    toy = Toy()
+    toy.advantage = torch.zeros(TEXTS, dtype=torch.float64)
+    step = toy.step(acceptance_weight=1.0)
+    assert (step.rollouts.tv > 0).all()
+    gradient = toy.gradient(lambda: evaluate(toy.head, step).objective)
+    before = toy.head(step.rollouts.inputs)
+    with torch.no_grad():
+        # The scale is that of the smallest spread, which gains without any difference have.
+        step_size = 1e-2 / gradient.norm()
+        for weights in toy.head.parameters():
+            weights += step_size * weights.grad
+    after = toy.head(step.rollouts.inputs)
+    accepted = [text_mean(1 - w * step.rollouts.tv, step.rollouts).mean() for w in (before, after)]
+    assert accepted[1] > accepted[0]
+    assert after.mean() < before.mean()
+
+
+def test_the_first_value_is_unclipped_and_its_kl_is_to_the_start() -> None:
+    toy = Toy()
+    value = evaluate(toy.head, toy.step())
+    assert value.clipped == 0
+    assert value.kl > 0
+    toy.head = toy.start
+    assert evaluate(toy.head, toy.step()).kl == pytest.approx(0, abs=1e-12)
+
+
+def test_the_kl_estimate_is_the_divergence_on_average() -> None:
+    """Over tokens drawn from v, the mean of r - 1 - log r is KL(v, v of the start)."""
+    toy = Toy()
+    p, q = toy.logits_p[0, 0].softmax(-1), toy.logits_q[0, 0].softmax(-1)
+    w, start = 0.3, 0.6
+    v, v_start = w * p + (1 - w) * q, start * p + (1 - start) * q
+    r = v_start / v
+    estimate = (v * (r - 1 - r.log())).sum()
+    assert estimate.item() == pytest.approx((v * (v / v_start).log()).sum().item())
+
+
+def test_the_kl_weight_holds_a_head_at_its_start() -> None:
+    toy = Toy()
+    free, held = (
+        toy.gradient(lambda k=k: evaluate(toy.head, toy.step(0.0, k)).objective) for k in (0.0, 3.0)
+    )
+    # What the price adds is minus the KL's own gradient, found by a difference quotient.
+    added, epsilon = (held - free) * toy.advantage.std() / 3.0, 1e-6
+    flat = torch.nn.utils.parameters_to_vector(toy.head.parameters()).detach()
+    direction = torch.randn(flat.shape, generator=torch.Generator().manual_seed(0)).double()
+    step, ends = toy.step(0.0), []
+    for sign in (1, -1):
+        torch.nn.utils.vector_to_parameters(
+            flat + sign * epsilon * direction, toy.head.parameters()
+        )
+        ends.append(evaluate(toy.head, step).kl)
+    slope = (ends[0] - ends[1]) / (2 * epsilon)
+    assert (added @ direction).item() == pytest.approx(-slope, rel=1e-4)
+
+
+def test_a_clipped_token_no_longer_pulls() -> None:
+    toy = Toy()
+    step = toy.step(acceptance_weight=0.0)
+    rollouts = step.rollouts
+    far = step._replace(old_weight=torch.full_like(step.old_weight, 0.02))
+    w = toy.head(rollouts.inputs).detach()
+    ratio = torch.lerp(rollouts.q, rollouts.p, w) / torch.lerp(
+        rollouts.q, rollouts.p, far.old_weight
+    )
+    gain = step.advantage[rollouts.row]
+    held = ((gain > 0) & (ratio > 1 + CLIP)) | ((gain < 0) & (ratio < 1 - CLIP))
+    assert 0 < held.sum() < len(held)
+    found = toy.gradient(lambda: evaluate(toy.head, far).objective)
+    share = evaluate(toy.head, far).clipped
+    assert share == pytest.approx(((ratio - 1).abs() > CLIP).double().mean().item())
+    # By hand: only the free tokens, each with its ratio.
+    free = torch.where(held, 0.0, gain)
+
+    def by_hand() -> Tensor:
+        v = torch.lerp(rollouts.q, rollouts.p, toy.head(rollouts.inputs))
+        old = torch.lerp(rollouts.q, rollouts.p, far.old_weight)
+        return (v / old * free).sum() / TEXTS / step.advantage.std()
+
+    torch.testing.assert_close(found, toy.gradient(by_hand))
+
+
+def test_text_mean_averages_each_text() -> None:
+    rollouts = Toy().step().rollouts
+    uneven = rollouts._replace(row=torch.tensor([0, 0, 0, 1, 1, 2]))
+    values = torch.tensor([1.0, 2.0, 3.0, 4.0, 6.0, 9.0])
+    assert text_mean(values, uneven).tolist() == [2.0, 5.0, 9.0]
+
+
+GAINS = torch.tensor([[1.0, 3.0], [5.0, 7.0]])
+
+
+@pytest.mark.parametrize(
+    ("baseline", "advantages"),
+    [
+        (Baseline("batch"), [-3, -1, 1, 3]),
+        (Baseline("batch", mean=100.0), [-3, -1, 1, 3]),
+        (Baseline("group"), [-1, 1, -1, 1]),
+        (Baseline("ema"), [-3, -1, 1, 3]),  # at the first step there is no past
+        (Baseline("ema", mean=2.0), [-1, 1, 3, 5]),
+    ],
+)
+def test_advantages_by_hand(baseline: Baseline, advantages: list[float]) -> None:
+    assert baseline.advantages(GAINS).tolist() == advantages
+
+
+def test_the_running_mean_forgets_slowly() -> None:
+    first = Baseline("ema").after(GAINS)
+    assert first.mean == 4.0
+    assert first.after(GAINS + 10).mean == pytest.approx(0.9 * 4 + 0.1 * 14)

@@ -1,0 +1,189 @@
+"""A training that is killed, or that runs into trouble, loses nothing that was done."""
+
+import csv
+import errno
+import json
+import os
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from specbench import files
+from specbench.engine.loading import LoadedPair
+from specbench.errors import RunError, UsageError
+from specbench.heads.registry import DESCRIPTION, WEIGHTS, is_head
+from specbench.tasks.task import load_task
+from specbench.training import session, verifier
+from specbench.training.folder import CHECKPOINT, LOG, check_folder
+from specbench.training.recipe import HeadRecipe
+from specbench.training.session import train_into
+from specbench.training.verifier import Progress
+
+TASK = load_task("mini-headline")
+RECIPE = HeadRecipe(
+    steps=2,
+    prompts_per_step=2,
+    rollouts=2,
+    epochs_per_rollout=2,
+    baseline="ema",
+    target_acceptance=0.85,
+)
+WRITES = 6  # log and checkpoint of two steps, weights, description
+
+
+class Killed(BaseException):
+    """Stands for a signal that ends the process."""
+
+
+@pytest.fixture(autouse=True)
+def few_held_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "held_out_scores", partial(verifier.held_out_scores, count=2))
+
+
+@pytest.fixture(scope="module")
+def unbroken(mini: LoadedPair, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("unbroken")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(session, "held_out_scores", partial(verifier.held_out_scores, count=2))
+        train_into(mini, TASK, RECIPE, folder, lambda _: None)
+    return folder
+
+
+def contents(folder: Path) -> dict[str, Any]:
+    """All that a training leaves behind, apart from how long it took."""
+    description = json.loads((folder / DESCRIPTION).read_text())
+    rows = list(csv.DictReader((folder / LOG).read_text().splitlines()))
+    timed = ("rollout_seconds", "update_seconds")
+    return {
+        "files": sorted(path.name for path in folder.iterdir()),
+        "weights": (folder / WEIGHTS).read_bytes(),
+        "description": {**description, "seconds": None},
+        "rows": [{**row, **dict.fromkeys(timed)} for row in rows],
+    }
+
+
+def step_of_checkpoint(folder: Path) -> int:
+    step = torch.load(folder / CHECKPOINT, weights_only=True)["step"]
+    assert isinstance(step, int)
+    return step
+
+
+def test_a_finished_training_leaves_its_log_and_a_head(unbroken: Path) -> None:
+    left = contents(unbroken)
+    assert left["files"] == sorted([DESCRIPTION, WEIGHTS, LOG])
+    assert [row["step"] for row in left["rows"]] == ["1", "2"]
+    assert tuple(left["rows"][0]) == Progress._fields
+    assert not check_folder(unbroken, resume=True)
+    with pytest.raises(UsageError, match="holds a head already"):
+        check_folder(unbroken, resume=False)
+
+
+@pytest.mark.parametrize("write", range(1, WRITES + 1))
+def test_whenever_it_is_killed_it_goes_on_as_if_nothing_had_happened(
+    mini: LoadedPair,
+    unbroken: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    write: int,
+) -> None:
+    done = 0
+
+    def replaced(source: Path, target: Path) -> None:
+        nonlocal done
+        done += 1
+        if done == write:
+            raise Killed
+        os.rename(source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files.os, "replace", replaced)
+        with pytest.raises(Killed):
+            train_into(mini, TASK, RECIPE, tmp_path, lambda _: None)
+    assert not is_head(tmp_path)
+    assert check_folder(tmp_path, resume=True)
+    seen: list[Progress] = []
+    train_into(mini, TASK, RECIPE, tmp_path, seen.append, resume=True)
+    assert contents(tmp_path) == contents(unbroken)
+    assert [progress.step for progress in seen] == [1, 2]
+
+
+def test_a_full_disk_keeps_the_last_checkpoint(
+    mini: LoadedPair, unbroken: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Progress] = []
+    write = Path.write_bytes
+
+    def full(path: Path, data: bytes) -> int:
+        if seen and CHECKPOINT in path.name:
+            write(path, data[:100])
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(path, data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_bytes", full)
+        with pytest.raises(RunError, match=r"No space left.*make room"):
+            train_into(mini, TASK, RECIPE, tmp_path, seen.append)
+    assert step_of_checkpoint(tmp_path) == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == [CHECKPOINT, LOG]
+    train_into(mini, TASK, RECIPE, tmp_path, seen.append, resume=True)
+    assert contents(tmp_path) == contents(unbroken)
+
+
+def test_a_loss_that_is_no_number_keeps_the_step_before(
+    mini: LoadedPair, unbroken: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Progress] = []
+    honest = verifier.reward
+
+    def spoilt(*arguments: Any) -> torch.Tensor:
+        return honest(*arguments) * (float("nan") if seen else 1.0)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(verifier, "reward", spoilt)
+        with pytest.raises(RunError, match="is nan at step 2"):
+            train_into(mini, TASK, RECIPE, tmp_path, seen.append)
+    assert step_of_checkpoint(tmp_path) == 1
+    train_into(mini, TASK, RECIPE, tmp_path, seen.append, resume=True)
+    assert contents(tmp_path) == contents(unbroken)
+
+
+@pytest.fixture
+def stopped(mini: LoadedPair, tmp_path: Path) -> Path:
+    """A folder with one of two steps done."""
+
+    def stop(progress: Progress) -> None:
+        raise Killed
+
+    with pytest.raises(Killed):
+        train_into(mini, TASK, RECIPE, tmp_path, stop)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"recipe": replace(RECIPE, steps=3)}, "steps 2 instead of 3"),
+        ({"recipe": replace(RECIPE, seed=1, head_kind="mlp")}, "head_kind linear instead of mlp"),
+        ({"task": load_task("mini-news")}, "name mini-headline instead of mini-news"),
+        ({"task": replace(TASK, version="2")}, "version 1 instead of 2"),
+    ],
+)
+def test_a_checkpoint_of_another_training_is_refused(
+    mini: LoadedPair, stopped: Path, changes: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(UsageError, match=told):
+        arguments = {"task": TASK, "recipe": RECIPE, **changes}
+        train_into(mini, **arguments, folder=stopped, report=pytest.fail, resume=True)
+    assert step_of_checkpoint(stopped) == 1
+    with pytest.raises(UsageError, match="go on with --resume"):
+        check_folder(stopped, resume=False)
+
+
+def test_a_damaged_checkpoint_is_refused(mini: LoadedPair, stopped: Path) -> None:
+    (stopped / CHECKPOINT).write_bytes((stopped / CHECKPOINT).read_bytes()[:200])
+    with pytest.raises(UsageError, match=r"cannot read .*checkpoint\.pt"):
+        train_into(mini, TASK, RECIPE, stopped, pytest.fail, resume=True)

@@ -276,20 +276,20 @@ def _show(jobs: Sequence[Job], spec: PairSpec, root: Path) -> None:
         title_justify="left",
         caption_justify="left",
     )
-    for header in ("task", "kind", "quality", "acceptance", "mean w", "minutes"):
-        table.add_column(header, justify="left" if header in ("task", "kind") else "right")
-    table.add_column("folder", overflow="fold")
+    table.add_column("head", no_wrap=True)
+    table.add_column("kind")
+    for header in ("quality", "acceptance", "mean w", "minutes"):
+        table.add_column(header, justify="right")
     for job in jobs:
         known = read_description(job.folder)
         scores = known["scores"]
         metric = get_metric(job.task.metric or "")
         table.add_row(
-            job.task.name,
+            str(job.folder.relative_to(root)),
             known["kind"],
             f"{scores['quality'] * metric.scale:.1f} {metric.unit}",
             f"{scores['acceptance']:.3f}",
             f"{scores['weight']:.2f}",
             f"{known['seconds'] / 60:.1f}",
-            str(job.folder.relative_to(root)),
         )
     console().print(table)

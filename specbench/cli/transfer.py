@@ -9,10 +9,9 @@ from typing import Annotated
 import typer
 
 from specbench.cli import options as o
-from specbench.cli.choices import choose_pair, choose_tasks, parse_numbers
+from specbench.cli.choices import choose_pair, choose_tasks
 from specbench.cli.measure import measure
-from specbench.errors import UsageError
-from specbench.experiment.plan import Settings, build_plan
+from specbench.experiment.plan import DEFAULT_DRAFT_LENGTH, Settings, build_plan
 from specbench.heads.registry import HeadFile, describe_heads, find_heads
 
 
@@ -33,7 +32,12 @@ def transfer(
     device: o.Device = "auto",
     dtype: o.Dtype = "auto",
     temperature: o.Temperature = 1.0,
-    draft_length: o.DraftLengths = o.DEFAULT_DRAFT_LENGTHS,
+    draft_length: Annotated[
+        int,
+        typer.Option(
+            "--draft-length", help="Tokens drafted per round.", rich_help_panel="Sampling"
+        ),
+    ] = DEFAULT_DRAFT_LENGTH,
     max_new_tokens: o.MaxNewTokens = None,
     seed: o.Seed = 0,
     output: o.Output = None,
@@ -41,13 +45,9 @@ def transfer(
 ) -> None:
     """Measure every head on every task, with sd as the row without a head.
 
-    Heads are those of the pair: bundled, else trained here. The run's folder gets the matrix as
-    transfer.csv and transfer.md, and as a figure.
+    The run's folder gets the matrix as transfer.csv, as transfer.md and as a figure.
     """
     spec, tasks = choose_pair(pair, target, draft), choose_tasks(task, None, None)
-    lengths = parse_numbers("--draft-length", draft_length, int)
-    if len(lengths) > 1:
-        raise UsageError("--draft-length takes one number here: a matrix has no axis for several")
     found = find_heads(spec, None if head is None else str(head))
     # Tasks and their heads in one order, so that a head's own task is on the diagonal.
     heads = {t.name: found[t.name] for t in tasks if t.name in found} | found
@@ -56,7 +56,7 @@ def transfer(
         spec,
         tasks,
         [("sd", {}), *(("diversed", {"head": known}) for known in named)],
-        lengths,
+        [draft_length],
         Settings(temperature, seed=seed, device=device, dtype=dtype),
         limit=limit,
         max_new_tokens=max_new_tokens,

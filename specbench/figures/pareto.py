@@ -2,7 +2,8 @@
 
 After arXiv 2604.07622, with intervals. Points further left (seconds) or right (acceptance) and up
 are better; the dashed line joins the static points that no other static point dominates. Heads of
-DIVERSED that were trained for several target acceptances are joined by a line and marked with them.
+DIVERSED that were trained for several target acceptances are joined by a line and marked with them;
+a target is a mean over positions, of which a share of drafts accepted falls short.
 """
 
 from __future__ import annotations

@@ -149,11 +149,12 @@ def _places(spec: PairSpec) -> dict[str, Path]:
 def _brief(head: HeadFile, task: str) -> str:
     """Kind, target acceptance, and the task where it is another one."""
     known = facts(head)
-    parts = [known.get("kind", "unreadable")]
+    parts = [known.get("kind", "of unknown kind")]
     if head.path.suffix == RELEASED:
         parts = ["the authors' file"]
     if "target_acceptance" in known:
-        parts.append(f"target acceptance {known['target_acceptance']:g}")
+        # Of single positions; a run's share of drafts accepted is lower.
+        parts.append(f"target acceptance {known['target_acceptance']:g} per position")
     if known.get("task", task) != task:
         parts.append(f"trained for {known['task']}")
     return ", ".join(parts)

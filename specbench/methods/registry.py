@@ -224,8 +224,9 @@ METHODS: dict[str, Method] = {
                     "head",
                     None,
                     str,
-                    "folder or file of a trained head, or folder of a family; repeat or separate "
-                    "by commas; by default the task's own: bundled, else trained here",
+                    "a trained head's folder or file, a folder with one per task or with "
+                    "acceptance-* folders of them, or bundled or results; repeat or separate by "
+                    "commas; by default bundled, else results/heads/<pair>",
                 ),
             ),
         ),

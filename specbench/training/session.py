@@ -23,6 +23,7 @@ from specbench.files import clear_errors, write_atomically
 from specbench.heads.files import fingerprints, save_head
 from specbench.heads.head import Head
 from specbench.tasks.task import Task
+from specbench.training.dial import settle
 from specbench.training.folder import CHECKPOINT, LOG
 from specbench.training.recipe import HeadRecipe
 from specbench.training.state import State, load_state, new_state, save_state
@@ -66,6 +67,8 @@ def train_into(
         report(progress)
 
     head = train_head(pair, task, recipe, state, record)
+    if recipe.target_acceptance is not None:
+        settle(pair, task, head, recipe.target_acceptance)
     description = _describe(pair, task, recipe, head, state.history)
     save_head(head, folder, description)
     with clear_errors(folder):

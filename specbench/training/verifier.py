@@ -6,7 +6,6 @@ that was killed goes on from there as if nothing had happened.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -22,15 +21,13 @@ from specbench.heads.head import Head
 from specbench.metrics import score
 from specbench.tasks.example import Example
 from specbench.tasks.task import Task
+from specbench.training.dial import follow
 from specbench.training.objective import Step, evaluate, text_mean
 from specbench.training.recipe import HeadRecipe
 from specbench.training.rollouts import Rollouts, roll_out
 from specbench.training.state import State, untrained_head
 
 MAX_GRADIENT = 1.0
-# What missing acceptance adds to log lambda at once, and what it adds at every step; chosen on
-# mini-math. A quicker rise can overshoot to texts that earn nothing, from where no reward leads back.
-PROPORTIONAL, INTEGRAL = 10.0, 2.5
 # Unseen examples: same split, but numbers no training reaches.
 HELD_OUT_SEED = 1_000
 HELD_OUT = 256
@@ -130,7 +127,10 @@ def _train_step(
     with torch.no_grad():
         old_weight, start_weight = head(rollouts.inputs), start(rollouts.inputs)
     accepted = text_mean(1 - old_weight * rollouts.tv, rollouts)
-    price = _price(state, recipe, accepted.mean().item())
+    price = state.multiplier
+    if recipe.target_acceptance is not None:
+        missing = recipe.target_acceptance - accepted.mean().item()
+        state.multiplier, price = follow(state.multiplier, missing)
     gains = (rewards + price * accepted).view(len(examples), recipe.rollouts)
     advantage, state.baseline = state.baseline.advantages(gains), state.baseline.after(gains)
     step = Step(rollouts, old_weight, start_weight, advantage, price, recipe.kl_weight)
@@ -162,22 +162,6 @@ def _train_step(
         rollout_seconds=rolled_out - began,
         update_seconds=time.perf_counter() - rolled_out,
     )
-
-
-def _price(state: State, recipe: HeadRecipe, acceptance: float) -> float:
-    """Return lambda for a step; with a target acceptance, move it towards what reaches that.
-
-    The prompts of a step are new to the head, so its acceptance is a held-out one. Proportional
-    and integral control, of the logarithm, since the right lambda may be 0.1 or 100; the integral
-    part alone would swing.
-
-    Source: after Stooke et al., PID Lagrangian methods, arXiv:2007.03964.
-    """
-    if recipe.target_acceptance is None:
-        return state.multiplier
-    missing = recipe.target_acceptance - acceptance
-    state.multiplier *= math.exp(INTEGRAL * missing)
-    return state.multiplier * math.exp(PROPORTIONAL * missing)
 
 
 def reward(rollouts: Rollouts, examples: list[Example], task: Task) -> Tensor:

@@ -16,7 +16,8 @@ HELP_SECONDS = 0.3
 
 
 @pytest.mark.parametrize(
-    "line", ["--help", "run --help", "list methods", "list tasks", "list pairs"]
+    "line",
+    ["--help", "run --help", "transfer --help", "list methods", "list tasks", "list pairs"],
 )
 def test_light_commands_import_nothing_heavy(line: str) -> None:
     program = (

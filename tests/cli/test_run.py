@@ -71,6 +71,75 @@ def test_a_missing_head_leaves_diversed_out_unless_it_was_asked_for(
     assert cli("run", *models, "-m", "diversed", "-t", "mini-math").code == 2
 
 
+def make_head(folder: Path, task: str, **recipe: float) -> None:
+    """Head files as far as they are read before a model loads."""
+    folder.mkdir(parents=True)
+    (folder / "head.safetensors").touch()
+    about = {"kind": "linear", "task": task, "recipe": recipe}
+    (folder / "head.json").write_text(json.dumps(about))
+
+
+def heads(folder: Path) -> list[tuple[str, str]]:
+    return [(r["task"], r["head"]) for r in rows(folder) if r["method"] == "diversed"]
+
+
+def test_a_head_is_found_by_itself_and_named_in_one_line(
+    cli: Cli, engine: Any, tmp_path: Path
+) -> None:
+    pair = ("--target", "a/big", "--draft", "a/small")
+    make_head(tmp_path / "results/heads/big+small/mini-math", "mini-math", target_acceptance=0.85)
+    line = ("run", "-m", "diversed", "-t", "mini-math", *FAST)
+    found = cli(*line, *pair)
+    assert found.code == 0
+    assert found.err.splitlines()[0] == (
+        "note: heads: mini-math results/heads/big+small (linear, target acceptance 0.85 per position)"
+    )
+    assert heads(tmp_path / "r") == [("mini-math", "results")] * 2
+    assert "│ diversed │" in found.out
+    other = cli("run", "-m", "diversed", "-t", "mini-math", "--limit", "2", "--output", "s")
+    assert other.err.splitlines()[0] == "note: heads: mini-math bundled (linear)"
+
+
+def test_a_head_of_another_task_is_used_and_said(cli: Cli, engine: Any, tmp_path: Path) -> None:
+    make_head(tmp_path / "h", "mini-news")
+    line = ("run", "-m", "diversed", "-t", "mini-math,mini-news", *FAST, "--head", "h/")
+    assert cli(*line).err.splitlines()[0] == (
+        "note: heads: mini-math h (linear, trained for mini-news); mini-news h (linear)"
+    )
+    assert set(heads(tmp_path / "r")) == {("mini-math", "h"), ("mini-news", "h")}
+
+
+def test_several_heads_take_turns_in_one_run(cli: Cli, engine: Any, tmp_path: Path) -> None:
+    for wish in (0.7, 0.9):
+        make_head(tmp_path / f"f/acceptance-{wish}/mini-math", "mini-math", target_acceptance=wish)
+    line = ("sweep-weights", "--weights", "0,1", "-t", "mini-math", *FAST)
+    result = cli(*line, "--head", "f", "--head", "bundled")
+    assert result.code == 0
+    names = ["f/acceptance-0.7", "f/acceptance-0.9", "bundled"]
+    assert heads(tmp_path / "r") == [("mini-math", name) for name in names] * 2
+    for label in ("diversed acceptance-0.7", "diversed acceptance-0.9", "diversed"):
+        assert f"│ {label} " in result.out
+        digest = (tmp_path / "r" / "summary.md").read_text()
+        assert f"| **{label} above the static front** |" in digest
+    cells = json.loads((tmp_path / "r/config.json").read_text())["tasks"][0]["cells"]
+    assert next(cell["head"] for cell in cells if cell["method"] == "diversed") == {
+        "name": "f/acceptance-0.7",
+        "path": "f/acceptance-0.7/mini-math",
+        "kind": "linear",
+        "task": "mini-math",
+        "target_acceptance": 0.7,
+    }
+
+
+def test_both_heads_of_a_task_are_told_apart(cli: Cli, engine: Any, tmp_path: Path) -> None:
+    make_head(tmp_path / "results/heads/mini/mini-math", "mini-math")
+    line = ("sweep-weights", "--weights", "0,1", "-t", "mini-math", *FAST)
+    result = cli(*line, "--head", "bundled,results")
+    assert result.code == 0
+    assert "│ diversed bundled " in result.out
+    assert "│ diversed results " in result.out
+
+
 def test_a_sweep_has_its_anchors_and_every_weight(cli: Cli, engine: Any, tmp_path: Path) -> None:
     models = ("--target", "a/big", "--draft", "a/small")
     line = ("sweep-weights", "--weights", "0,0.5,1", "--draft-length", "3,5", "-t", "mini-math")

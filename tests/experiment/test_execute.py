@@ -74,18 +74,23 @@ def test_the_first_decode_of_each_method_is_a_warm_up(engine: Any, tmp_path: Pat
 
 
 def test_heads_are_loaded_once_and_before_anything_runs(engine: Any, tmp_path: Path) -> None:
-    for file in ("head.safetensors", "head.json"):
-        (tmp_path / file).touch()
+    heads = [tmp_path / "x", tmp_path / "y"]
+    for head in heads:
+        head.mkdir()
+        for file in ("head.safetensors", "head.json"):
+            (head / file).touch()
     plan = build_plan(
         PairSpec("p", "t", "d"),
         [TASK, replace(TASK, name="u")],
-        method_variants(["diversed"], {"head": [str(tmp_path)]}),
+        method_variants(["sd", "diversed"], {"head": list(map(str, heads))}),
         [3, 5],
         Settings(),
     )
-    records(plan, tmp_path / "r")
-    assert engine.heads == [tmp_path]
-    assert callable(engine.calls[0]["verify"].keywords["head"])
+    found = records(plan, tmp_path / "r")
+    assert engine.heads == heads
+    assert callable(engine.calls[-1]["verify"].keywords["head"])
+    used = dict.fromkeys((r["method"], r["head"]) for r in found)
+    assert list(used) == [("sd", None), ("diversed", str(heads[0])), ("diversed", str(heads[1]))]
 
 
 def test_a_sample_that_fails_is_recorded_and_the_run_goes_on(engine: Any, tmp_path: Path) -> None:

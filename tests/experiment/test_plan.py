@@ -94,7 +94,8 @@ def test_a_head_that_was_named_is_never_left_out(tmp_path: Path) -> None:
 
 
 def test_a_head_is_found_for_each_task(tmp_path: Path) -> None:
-    for name, description in (("a", '{"task": "math"}'), ("b", '{"kind": "mlp"}')):
+    descriptions = {"a": '{"kind": "linear", "task": "math"}', "b": '{"kind": "mlp", "task": "b"}'}
+    for name, description in descriptions.items():
         (tmp_path / name).mkdir()
         (tmp_path / name / "head.safetensors").touch()
         (tmp_path / name / "head.json").write_text(description)
@@ -109,9 +110,10 @@ def test_a_head_is_found_for_each_task(tmp_path: Path) -> None:
     assert [head.path for head in heads] == [tmp_path / "a", tmp_path / "b"]
     # One name on all tasks, so that tables line up.
     assert {head.name for head in heads} == {str(tmp_path)}
-    assert plan.notes == (
-        f"heads: a {tmp_path}/a (linear, trained for math); b {tmp_path}/b (mlp)",
-    )
+    assert plan.notes == (f"heads: a {tmp_path} (linear, trained for math); b {tmp_path} (mlp)",)
+    described = plan.describe()["tasks"][0]["cells"][0]["head"]
+    path = str(tmp_path / "a")
+    assert described == {"name": str(tmp_path), "path": path, "kind": "linear", "task": "math"}
 
 
 def test_each_of_several_heads_is_a_variant(tmp_path: Path) -> None:

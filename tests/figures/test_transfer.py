@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from matplotlib.patches import Rectangle
@@ -76,8 +78,8 @@ def test_names_fit_on_the_page_and_below_one_another_s_cells(summary, tasks):
     assert left.get_tightbbox().x0 >= 0
     assert right.get_tightbbox().x1 <= figure.bbox.width
     boxes = [label.get_window_extent() for label in left.get_xticklabels()]
-    if boxes and left.get_xticklabels()[0].get_rotation() == 0:
-        assert not any(one.overlaps(other) for one, other in zip(boxes, boxes[1:], strict=False))
+    if left.get_xticklabels()[0].get_rotation() == 0:
+        assert not any(one.overlaps(other) for one, other in pairwise(boxes))
 
 
 @pytest.mark.parametrize(

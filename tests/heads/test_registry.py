@@ -135,8 +135,8 @@ def test_it_is_said_which_head_serves_and_what_it_was_trained_for(tmp_path: Path
     assert describe_heads(used + used).split("; ") == [
         "news bundled (linear)",
         "math bundled (linear, trained for news)",
-        f"news {tmp_path}/r (mlp, target acceptance 0.85)",
-        "code typed (mlp, target acceptance 0.85, trained for news)",
+        f"news {tmp_path}/r (mlp, target acceptance 0.85 per position)",
+        "code typed (mlp, target acceptance 0.85 per position, trained for news)",
         "news, math x/head.bin (the authors' file)",
     ]
 
@@ -145,4 +145,4 @@ def test_it_is_said_which_head_serves_and_what_it_was_trained_for(tmp_path: Path
 def test_a_head_that_cannot_be_read_is_no_matter_for_a_note(tmp_path: Path, content: str) -> None:
     folder = make_head(tmp_path / "h")
     (folder / "head.json").write_text(content)
-    assert describe_heads([("news", HeadFile("h", folder))]) == "news h (unreadable)"
+    assert describe_heads([("news", HeadFile("h", folder))]) == "news h (of unknown kind)"

@@ -1,6 +1,5 @@
 """Training moves a head where it should, and says what it does."""
 
-import math
 from dataclasses import replace
 
 import pytest
@@ -64,20 +63,6 @@ def test_held_out_examples_are_in_no_training(mini, monkeypatch):
     trained(mini, replace(RECIPE, steps=1, seed=3))
     held_out_scores(mini, HEADLINE, untrained_head(mini, RECIPE), 2)
     assert asked == [("train", 3), ("train", verifier.HELD_OUT_SEED)]
-
-
-def test_lambda_stays_without_a_wish_and_follows_what_is_missing_with_one(mini):
-    state = new_state(mini, RECIPE)
-    assert verifier._price(state, RECIPE, 0.1) == RECIPE.acceptance_weight
-    wish = replace(RECIPE, target_acceptance=0.9, acceptance_weight=1.0)
-    state = new_state(mini, wish)
-    first = verifier._price(state, wish, 0.8)
-    assert math.log(first) == pytest.approx(0.1 * (verifier.INTEGRAL + verifier.PROPORTIONAL))
-    # What was missing is remembered; what is too much lowers the price at once.
-    second = verifier._price(state, wish, 0.9)
-    assert math.log(second) == pytest.approx(0.1 * verifier.INTEGRAL)
-    assert 0 < verifier._price(state, wish, 1.0) < 1
-    assert state.multiplier == pytest.approx(1.0)
 
 
 def test_a_small_head_trained_from_scratch_raises_reward_and_acceptance(mini):

@@ -92,7 +92,8 @@ def test_a_head_is_found_by_itself_and_named_in_one_line(
     found = cli(*line, *pair)
     assert found.code == 0
     assert found.err.splitlines()[0] == (
-        "note: heads: mini-math results/heads/big+small (linear, target acceptance 0.85 per position)"
+        "note: heads: mini-math results/heads/big+small "
+        "(linear, target acceptance 0.85 per position)"
     )
     assert heads(tmp_path / "r") == [("mini-math", "results")] * 2
     assert "│ diversed │" in found.out

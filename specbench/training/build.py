@@ -46,7 +46,8 @@ def build(recipe: Path, folder: Path, parts: tuple[str, ...], say: Say) -> None:
         for task in map(load_task, tables["examples"]):
             where = folder / "heads" / task.name
             report = partial(_say_progress, say, task.name)
-            train_into(pair, task, head_recipe(spec, task, {}), where, report)
+            known = train_into(pair, task, head_recipe(spec, task, {}), where, report)
+            say(f"head {task.name}: held-out {known['scores']}")
 
 
 def _say_progress(say: Say, task: str, progress: Progress) -> None:

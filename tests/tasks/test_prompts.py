@@ -74,7 +74,8 @@ def test_limit_and_seed(tmp_path: Path) -> None:
     task = prompts_task(path)
     every = task.examples("test", None)
     assert task.examples("test", 7) == every[:7]
-    assert task.examples("train", 99) == every
+    with pytest.raises(UsageError, match="mine has no training split"):
+        task.examples("train", 99)
     shuffled = task.examples("test", None, seed=3)
     assert shuffled != every
     assert sorted(shuffled, key=every.index) == every

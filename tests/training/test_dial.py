@@ -41,9 +41,9 @@ def uneven_head(mini) -> Head:
 
 def test_a_wish_is_met_on_examples_of_neither_set(mini) -> None:
     head = uneven_head(mini)
-    assert abs(acceptance(mini, head) - 0.95) > 0.03
-    settle(mini, TASK, head, 0.95)
-    assert acceptance(mini, head) == pytest.approx(0.95, abs=0.02)
+    assert abs(acceptance(mini, head) - 0.86) > 0.03
+    settle(mini, TASK, head, 0.86)
+    assert acceptance(mini, head) == pytest.approx(0.86, abs=0.02)
 
 
 def test_only_the_bias_of_the_target_s_score_moves(mini) -> None:

@@ -90,7 +90,7 @@ def test_a_pair_is_built_whole_and_its_head_fits(tmp_path: Path):
         PairSpec("toy", *(str(tmp_path / "out" / r) for r in PARTS[:2])), "cpu", "auto"
     )
     head = load_head(tmp_path / "out" / "heads" / "mini-headline", pair)
-    weight = head(torch.zeros(1, 16), torch.zeros(1, 16))
+    weight = head(torch.zeros(1, 32))
     assert 0.4 < weight.item() < 0.6
     assert any("held-out" in line for line in said)
 

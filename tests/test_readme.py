@@ -13,9 +13,9 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 COMMANDS = re.findall(r"^\.venv/bin/specbench (\S+)((?:.|\\\n)*?)(?:\s#.*)?$", README, re.MULTILINE)
 
 
-def test_its_table_is_the_reference_run_s():
-    table = (ROOT / "results/reference/summary.md").read_text(encoding="utf-8").strip()
-    assert table in README
+@pytest.mark.parametrize("table", ["reference/summary.md", "reference-transfer/transfer.md"])
+def test_its_tables_are_the_reference_runs(table):
+    assert (ROOT / "results" / table).read_text(encoding="utf-8").strip() in README
 
 
 def test_its_pictures_exist():
@@ -25,7 +25,7 @@ def test_its_pictures_exist():
 
 
 def test_there_are_commands():
-    assert {name for name, _ in COMMANDS} >= {"run", "sweep-weights", "plot", "list"}
+    assert {name for name, _ in COMMANDS} >= {"run", "sweep-weights", "train", "transfer", "plot", "list"}
 
 
 @pytest.mark.parametrize(("name", "rest"), COMMANDS)

@@ -258,7 +258,7 @@ def _remarks(job: Job, description: Mapping[str, Any]) -> Iterator[str]:
         why = (
             f"strict verification accepts {strict:.3f} already, and no head accepts less"
             if wish < strict
-            else "more --steps, or another --acceptance-weight for lambda to start from, may help"
+            else "more --steps may help"
         )
         yield f"{job}: held-out acceptance is {reached:.3f}, wished {wish:g}: {why}"
 

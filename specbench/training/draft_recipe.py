@@ -9,10 +9,10 @@ import math
 from dataclasses import dataclass, replace
 
 from specbench.errors import UsageError
+from specbench.training.schedule import warm_up_cosine
 
 # Learning rates of models narrower than this and of the others, where the user gives none.
 SMALL_WIDTH, SMALL_RATE, LARGE_RATE = 512, 3e-3, 1e-5
-WARM_UP = 0.05  # share of the steps
 
 
 @dataclass(frozen=True)
@@ -50,9 +50,7 @@ class DraftRecipe:
     def rate(self, step: int) -> float:
         """Return the learning rate of a step counted from 0; the peak must be known."""
         assert self.learning_rate is not None
-        warm_up = max(1, round(WARM_UP * self.steps))
-        cosine = (1 + math.cos(math.pi * step / self.steps)) / 2
-        return self.learning_rate * min(1.0, (step + 1) / warm_up) * cosine
+        return self.learning_rate * warm_up_cosine(step, self.steps)
 
     def _require(self, name: str, fulfilled: bool, permitted: str) -> None:
         if not fulfilled:

@@ -14,8 +14,8 @@ from specbench.errors import UsageError
 from specbench.heads.registry import KINDS, LINEAR
 from specbench.pairs.registry import PairSpec
 from specbench.tasks.task import Task
+from specbench.training.schedule import warm_up_cosine
 
-WARM_UP = 0.05  # share of the steps
 BASELINES = {
     "batch": "the mean of the step, as in REINFORCE++",
     "group": "the mean of the roll-outs of the same prompt",
@@ -78,9 +78,7 @@ class HeadRecipe:
 
     def rate(self, step: int) -> float:
         """Return the learning rate of a step counted from 0: warm-up, then a cosine to zero."""
-        warm_up = max(1, round(WARM_UP * self.steps))
-        cosine = (1 + math.cos(math.pi * step / self.steps)) / 2
-        return self.learning_rate * min(1.0, (step + 1) / warm_up) * cosine
+        return self.learning_rate * warm_up_cosine(step, self.steps)
 
     def _require(self, name: str, fulfilled: bool, permitted: str) -> None:
         if not fulfilled:

@@ -19,7 +19,7 @@ from specbench.cli import train as command
 from specbench.engine import loading
 from specbench.engine.loading import LoadedPair
 from specbench.heads.registry import WEIGHTS, is_head
-from specbench.training import session, verifier
+from specbench.training import dial, session, verifier
 from specbench.training.folder import CHECKPOINT, LOG
 
 Cli = Callable[..., Any]
@@ -41,7 +41,7 @@ HEAD = Path("results/heads/mini/mini-headline")
 
 @pytest.fixture
 def models(monkeypatch: pytest.MonkeyPatch, mini: LoadedPair) -> list[tuple[str, str, str]]:
-    """Give the loaded pair, score few held-out texts, and keep what is loaded."""
+    """Give the loaded pair, score and settle on few texts, and keep what is loaded."""
     loaded: list[tuple[str, str, str]] = []
 
     def load_pair(spec: Any, device: str, dtype: str) -> LoadedPair:
@@ -50,6 +50,7 @@ def models(monkeypatch: pytest.MonkeyPatch, mini: LoadedPair) -> list[tuple[str,
 
     monkeypatch.setattr(loading, "load_pair", load_pair)
     monkeypatch.setattr(session, "held_out_scores", partial(verifier.held_out_scores, count=4))
+    monkeypatch.setattr(dial, "EXAMPLES", 4)
     return loaded
 
 
@@ -211,8 +212,9 @@ def test_a_single_target_acceptance_goes_where_run_looks(cli: Cli, models: list[
     ("wish", "why"), [("0.2", "strict verification accepts 0."), ("0.99", "more --steps")]
 )
 def test_a_wish_that_was_missed_is_told_with_both_numbers(
-    cli: Cli, models: list[Any], wish: str, why: str
+    cli: Cli, models: list[Any], monkeypatch: pytest.MonkeyPatch, wish: str, why: str
 ) -> None:
+    monkeypatch.setattr(session, "settle", lambda *_: None)
     unmoved = ("--learning-rate", "1e-6", "--no-progress")
     result = cli(*TINY, "--target-acceptance", wish, *unmoved)
     (told,) = result.err.splitlines()

@@ -4,6 +4,7 @@ import csv
 import errno
 import json
 import os
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,7 +18,7 @@ from specbench.engine.loading import LoadedPair
 from specbench.errors import RunError, UsageError
 from specbench.heads.registry import DESCRIPTION, WEIGHTS, is_head
 from specbench.tasks.task import load_task
-from specbench.training import session, verifier
+from specbench.training import dial, session, verifier
 from specbench.training.folder import CHECKPOINT, LOG, check_folder
 from specbench.training.recipe import HeadRecipe
 from specbench.training.session import train_into
@@ -39,17 +40,19 @@ class Killed(BaseException):
     """Stands for a signal that ends the process."""
 
 
-@pytest.fixture(autouse=True)
-def few_held_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "held_out_scores", partial(verifier.held_out_scores, count=2))
+@pytest.fixture(autouse=True, scope="module")
+def few_examples() -> Iterator[None]:
+    """Score and settle on few texts."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(session, "held_out_scores", partial(verifier.held_out_scores, count=2))
+        patch.setattr(dial, "EXAMPLES", 2)
+        yield
 
 
 @pytest.fixture(scope="module")
 def unbroken(mini: LoadedPair, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("unbroken")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(session, "held_out_scores", partial(verifier.held_out_scores, count=2))
-        train_into(mini, TASK, RECIPE, folder, lambda _: None)
+    train_into(mini, TASK, RECIPE, folder, lambda _: None)
     return folder
 
 

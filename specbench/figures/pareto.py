@@ -100,7 +100,7 @@ def _panel(axes: Axes, cells: pd.DataFrame, price: _Price) -> None:
     axes.set_ylabel(style.QUALITY_LABELS.get(unit, f"{unit} (×100)"))
     axes.set_xlabel(price.label)
     axes.margins(x=0.08, y=0.08)
-    axes.locator_params(axis="x", nbins=5)
+    axes.locator_params(axis="x", nbins=4, steps=[1, 2, 5, 10])
 
 
 def _front_line(cells: pd.DataFrame, price: _Price) -> np.ndarray:

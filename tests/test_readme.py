@@ -25,7 +25,14 @@ def test_its_pictures_exist():
 
 
 def test_there_are_commands():
-    assert {name for name, _ in COMMANDS} >= {"run", "sweep-weights", "train", "transfer", "plot", "list"}
+    assert {name for name, _ in COMMANDS} >= {
+        "run",
+        "sweep-weights",
+        "train",
+        "transfer",
+        "plot",
+        "list",
+    }
 
 
 @pytest.mark.parametrize(("name", "rest"), COMMANDS)

@@ -199,6 +199,6 @@ def held_out_scores(
 def _require_finite(value: Tensor, step: int) -> None:
     if not value.isfinite():
         raise RunError(
-            f"the loss or its gradient is {value.item()} at step {step}: start again in another folder "
-            "with a lower --learning-rate; the last checkpoint is untouched"
+            f"the loss or its gradient is {value.item()} at step {step}: start again with a lower "
+            "--learning-rate in another folder; the last checkpoint is untouched"
         )

@@ -60,7 +60,7 @@ def find_head(spec: PairSpec, task: str, given: str | None = None) -> HeadFile:
         UsageError: There is no such head.
     """
     places = _places(spec)
-    if given is not None and given not in places:
+    if given not in (None, BUNDLED, RESULTS):
         return HeadFile(given, _given_head(Path(given), task))
     for name, folder in places.items():
         if given in (None, name) and is_head(folder / task):

@@ -197,8 +197,11 @@ def _waits(job: Job, resume: bool) -> bool:
     from specbench.training.folder import check_folder
     from specbench.training.log import check_log
 
-    if job.task.metric is None:
-        raise UsageError(f"{job.task.name} has no metric to reward texts by: choose another task")
+    if job.task.stop:
+        raise UsageError(
+            f"{job.task.name} ends answers at stop strings, which training does not know: choose a "
+            "task without them"
+        )
     job.task.examples("train", 1)
     if job.log is not None:
         check_log(job.log)
@@ -256,7 +259,7 @@ def _remarks(job: Job, description: Mapping[str, Any]) -> Iterator[str]:
     if wish is not None and abs(wish - reached) > NEAR:
         strict = description["strict_acceptance"]
         why = (
-            f"strict verification accepts {strict:.3f} already, and no head accepts less"
+            f"strict verification accepts about {strict:.3f}, and no head accepts less"
             if wish < strict
             else "more --steps may help"
         )

@@ -17,12 +17,13 @@ from specbench.engine.loading import LoadedPair
 from specbench.heads.head import Head
 from specbench.tasks.task import Task
 from specbench.training.objective import text_mean
+from specbench.training.recipe import RESERVED_SEEDS
 from specbench.training.rollouts import Rollouts, roll_out
 
 # What missing acceptance adds to log lambda at once, and what it adds at every step.
 PROPORTIONAL, INTEGRAL = 5.0, 0.5
 
-SEED = 2_000  # of the examples and draws that the bias is set with; no training or scoring has it
+SEED = 2 * RESERVED_SEEDS  # of examples and draws; neither a training's nor those of the scores
 EXAMPLES = 256
 ROUNDS = 3  # a shifted head writes other texts, so its acceptance is looked at again
 LARGEST_SHIFT = 16.0

@@ -20,6 +20,7 @@ from specbench.training.rollouts import Rollouts
 
 CLIP = 0.2  # a token's probability under the head may move this far from the roll-out's
 DECAY = 0.9  # of the running mean
+SMALLEST_LIKELIHOOD = 1e-30
 SMALLEST_SPREAD = 1e-3  # of gains; below it there is nothing to tell texts apart by
 
 
@@ -35,7 +36,11 @@ class Baseline(NamedTuple):
     mean: float | None = None
 
     def advantages(self, gains: Tensor) -> Tensor:
-        """Return how far gains ``[prompts, rollouts]`` lie above the baseline, ``[B]``."""
+        """Return how far gains ``[prompts, rollouts]`` lie above the baseline, ``[B]``.
+
+        A mean over n texts contains each of them, so that the reward's gradient is 1 - 1/n of what
+        it would be beside an independent baseline; lambda is meant with that.
+        """
         if self.kind == "group":
             return (gains - gains.mean(-1, keepdim=True)).flatten()
         if self.kind == "ema" and self.mean is not None:
@@ -93,7 +98,9 @@ def evaluate(head: Head, step: Step) -> Value:
     surrogate = torch.minimum(ratio * gain, permitted * gain).sum() / len(advantage)
     acceptance = text_mean(1 - weight * rollouts.tv, rollouts).mean()
     # With r = v_start / v, E_v[r - 1 - log r] is the KL, and no term of the estimate is negative.
-    log_r = (torch.lerp(rollouts.q, rollouts.p, step.start_weight) / likelihood).log()
+    # As a loss it is GRPO's penalty. A token that has become impossible must not make it infinite.
+    started = torch.lerp(rollouts.q, rollouts.p, step.start_weight)
+    log_r = (started / likelihood.clamp_min(SMALLEST_LIKELIHOOD)).log()
     kl = (log_r.exp() - 1 - log_r).sum() / len(advantage)
     total = surrogate + step.acceptance_weight * acceptance - step.kl_weight * kl
     spread = advantage.std().clamp_min(SMALLEST_SPREAD)

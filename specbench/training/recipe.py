@@ -16,6 +16,7 @@ from specbench.pairs.registry import PairSpec
 from specbench.tasks.task import Task
 from specbench.training.schedule import warm_up_cosine
 
+RESERVED_SEEDS = 1_000  # from here on, seeds of the examples that heads are scored and settled with
 BASELINES = {
     "batch": "the mean of the step, as in REINFORCE++",
     "group": "the mean of the roll-outs of the same prompt",
@@ -63,18 +64,22 @@ class HeadRecipe:
     def __post_init__(self) -> None:
         for name in ("steps", "prompts_per_step", "rollouts", "epochs_per_rollout"):
             self._require(name, getattr(self, name) >= 1, "1 or more")
-        self._require("seed", self.seed >= 0, "0 or more")
+        reserved = f"from 0 to {RESERVED_SEEDS - 1}"
+        self._require("seed", 0 <= self.seed < RESERVED_SEEDS, reserved)
         self._require("learning_rate", 0 < self.learning_rate < math.inf, "above 0")
         for name in ("acceptance_weight", "kl_weight"):
             self._require(name, 0 <= getattr(self, name) < math.inf, "0 or more")
         self._require("initial_weight", 0 < self.initial_weight < 1, "between 0 and 1")
         wish = self.target_acceptance
         self._require("target_acceptance", wish is None or 0 < wish < 1, "between 0 and 1")
+        # A multiplier that starts at 0 would stay there.
+        priced = wish is None or self.acceptance_weight > 0
+        self._require("acceptance_weight", priced, "above 0 with a target acceptance")
         for name, known in (("head_kind", KINDS), ("baseline", BASELINES)):
             self._require(name, getattr(self, name) in known, f"one of {', '.join(known)}")
-        texts = self.prompts_per_step * self.rollouts if self.baseline == "batch" else self.rollouts
-        if self.baseline != "ema":
-            self._require("rollouts", texts > 1, f"2 or more with the {self.baseline} baseline")
+        group = self.baseline == "group"
+        texts = self.rollouts if group else self.prompts_per_step * self.rollouts
+        self._require("rollouts", texts > 1, "2 or more" + " with the group baseline" * group)
 
     def rate(self, step: int) -> float:
         """Return the learning rate of a step counted from 0: warm-up, then a cosine to zero."""

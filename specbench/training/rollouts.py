@@ -18,6 +18,7 @@ from specbench.engine.loading import LoadedPair, encode
 from specbench.heads.head import Head
 from specbench.methods.verdict import Positions, pick
 
+AT_ONCE = 128  # texts in a batch, as memory allows for an 8B target
 COMPACT_BELOW = 0.8  # share of rows still going on at which the finished ones are dropped
 
 
@@ -43,7 +44,6 @@ class Rollouts(NamedTuple):
     tv: Tensor
 
 
-@torch.no_grad()
 def roll_out(
     pair: LoadedPair,
     head: Head,
@@ -62,6 +62,28 @@ def roll_out(
         generator: Source of the draws.
         copies: Texts per prompt; those of one prompt follow one another.
     """
+    size = max(1, AT_ONCE // copies)
+    parts = [
+        _batch(pair, head, prompts[start : start + size], max_new_tokens, generator, copies)
+        for start in range(0, len(prompts), size)
+    ]
+    offsets = [size * copies * index for index in range(len(parts))]
+    texts = [text for part in parts for text in part.texts]
+    row = torch.cat([part.row + offset for part, offset in zip(parts, offsets, strict=True)])
+    columns = (torch.cat(column) for column in zip(*(part[2:] for part in parts), strict=True))
+    return Rollouts(texts, row, *columns)
+
+
+@torch.no_grad()
+def _batch(
+    pair: LoadedPair,
+    head: Head,
+    prompts: Sequence[str],
+    max_new_tokens: int,
+    generator: torch.Generator,
+    copies: int,
+) -> Rollouts:
+    """Sample texts side by side."""
     device = pair.target.device
     ids = [encode(pair.tokenizer, prompt) for prompt in prompts]
     ends = torch.tensor(sorted(pair.eos_ids), device=device)

@@ -29,6 +29,8 @@ from specbench.training.recipe import HeadRecipe
 from specbench.training.state import State, load_state, new_state, save_state
 from specbench.training.verifier import Progress, held_out_scores, train_head
 
+NO_SPREAD = 1e-6  # of rewards: equal but for rounding
+
 
 def train_into(
     pair: LoadedPair,
@@ -103,7 +105,7 @@ def _describe(
         "recipe": asdict(recipe),
         "scores": held_out_scores(pair, task, head),
         "strict_acceptance": 1 - history[0]["disagreement"],
-        "steps_without_gradient": sum(row["reward_spread"] == 0 for row in history),
+        "steps_without_gradient": sum(row["reward_spread"] < NO_SPREAD for row in history),
         "seconds": round(seconds, 1),
         "versions": {
             "specbench": __version__,

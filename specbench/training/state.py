@@ -113,6 +113,7 @@ def _identity(pair: LoadedPair, task: Task, recipe: HeadRecipe) -> dict[str, dic
     """What must be the same for a training to go on."""
     return {
         "models": dict(fingerprints(pair)),
+        "place": {"device": pair.target.device.type, "dtype": str(pair.target.model.dtype)},
         "task": {"name": task.name, "version": task.version},
         "recipe": asdict(recipe),
     }

@@ -23,13 +23,14 @@ from specbench.tasks.example import Example
 from specbench.tasks.task import Task
 from specbench.training.dial import follow
 from specbench.training.objective import Step, evaluate, text_mean
-from specbench.training.recipe import HeadRecipe
+from specbench.training.recipe import RESERVED_SEEDS, HeadRecipe
 from specbench.training.rollouts import Rollouts, roll_out
 from specbench.training.state import State, untrained_head
 
 MAX_GRADIENT = 1.0
-# Unseen examples: same split, but numbers no training reaches.
-HELD_OUT_SEED = 1_000
+# The examples that heads are scored with. Where a task has few distinct prompts (mini-code), some
+# of them occur in a training too.
+HELD_OUT_SEED = RESERVED_SEEDS
 HELD_OUT = 256
 
 
@@ -175,7 +176,7 @@ def reward(rollouts: Rollouts, examples: list[Example], task: Task) -> Tensor:
 def held_out_scores(
     pair: LoadedPair, task: Task, head: Head, count: int = HELD_OUT
 ) -> dict[str, Any]:
-    """Return quality, acceptance and weight of one roll-out per example that no training saw.
+    """Return quality, acceptance and weight of one roll-out per held-out example.
 
     Args:
         pair: Loaded models.

@@ -211,3 +211,15 @@ def test_the_running_mean_forgets_slowly() -> None:
     first = Baseline("ema").after(GAINS)
     assert first.mean == 4.0
     assert first.after(GAINS + 10).mean == pytest.approx(0.9 * 4 + 0.1 * 14)
+
+
+def test_a_token_that_has_become_impossible_leaves_the_objective_finite() -> None:
+    toy = Toy()
+    step = toy.step()
+    p = step.rollouts.p.clone()
+    p[0] = 0.0
+    toy.head.summary.bias.data = torch.tensor([0.0, 200.0]).double()  # w is 1, so v(x) = 0
+    gradient = toy.gradient(
+        lambda: evaluate(toy.head, step._replace(rollouts=step.rollouts._replace(p=p))).objective
+    )
+    assert gradient.isfinite().all()

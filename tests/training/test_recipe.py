@@ -26,14 +26,16 @@ def test_the_user_goes_before_the_pair_the_task_and_the_usual() -> None:
     [
         ({"steps": 0}, "--steps must be 1 or more, not 0"),
         ({"rollouts": 1}, "--rollouts must be 2 or more with the group baseline"),
-        ({"rollouts": 1, "prompts_per_step": 1, "baseline": "batch"}, "with the batch baseline"),
+        ({"rollouts": 1, "prompts_per_step": 1, "baseline": "ema"}, "--rollouts must be 2 or more"),
         ({"learning_rate": 0.0}, "--learning-rate must be above 0"),
         ({"learning_rate": float("nan")}, "--learning-rate must be above 0"),
         ({"acceptance_weight": -1.0}, "--acceptance-weight must be 0 or more"),
         ({"kl_weight": float("inf")}, "--kl-weight must be 0 or more"),
         ({"target_acceptance": 1.0}, "--target-acceptance must be between 0 and 1"),
         ({"initial_weight": 0.0}, "--initial-weight must be between 0 and 1"),
-        ({"seed": -1}, "--seed must be 0 or more"),
+        ({"seed": -1}, "--seed must be from 0 to 999"),
+        ({"seed": 1000}, "--seed must be from 0 to 999"),  # held-out examples have that seed
+        ({"acceptance_weight": 0.0, "target_acceptance": 0.9}, "above 0 with a target acceptance"),
         ({"head_kind": "cubic"}, "--head-kind must be one of linear, mlp, features"),
         ({"baseline": "none"}, "--baseline must be one of batch, group, ema"),
     ],

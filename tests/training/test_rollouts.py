@@ -6,6 +6,7 @@ import torch
 from specbench.heads.head import KINDS, Head
 from specbench.methods.verdict import Positions
 from specbench.tasks.task import load_task
+from specbench.training import rollouts as rollouts_module
 from specbench.training.rollouts import Rollouts, roll_out
 
 TASKS = ("mini-headline", "mini-headline", "mini-news", "mini-code")  # of different lengths
@@ -101,3 +102,15 @@ def test_a_limit_ends_every_text(mini):
     generator = torch.Generator().manual_seed(0)
     rollouts = roll_out(mini, linear(mini), ["Question:"] * 3, 5, generator)
     assert rollouts.row.bincount().tolist() == [5, 5, 5]
+
+
+def test_many_prompts_are_read_in_several_batches(mini, prompts, monkeypatch):
+    monkeypatch.setattr(rollouts_module, "AT_ONCE", 4)
+    rollouts = rolled(mini, prompts)  # 4 prompts, 2 copies: two batches
+    assert len(rollouts.texts) == len(TASKS) * COPIES
+    assert rollouts.row.unique().tolist() == list(range(len(TASKS) * COPIES))
+    for text in (0, 7):
+        answer = rollouts.token[rollouts.row == text]
+        told = fresh_read(mini, prompts[text // COPIES], answer.tolist())
+        spoken = told["p"].gather(-1, answer.unsqueeze(-1)).squeeze(-1)
+        torch.testing.assert_close(rollouts.p[rollouts.row == text], spoken, **CLOSE)

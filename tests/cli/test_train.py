@@ -85,7 +85,7 @@ REFUSED = {
     "a rate that is no number": ("--learning-rate nan", "--learning-rate must be above 0"),
     "a negative price": ("--kl-weight -0.1", "--kl-weight must be 0 or more"),
     "a weight of one": ("--initial-weight 1", "--initial-weight must be between 0 and 1"),
-    "a negative seed": ("--seed -1", "--seed must be 0 or more"),
+    "a negative seed": ("--seed -1", "--seed must be from 0 to 999"),
     "nothing to compare with": ("--rollouts 1", "--rollouts must be 2 or more with the group"),
     "an acceptance above one": ("--target-acceptance 0.8,1.5", "must be between 0 and 1, not 1.5"),
     "an acceptance in words": ("--target-acceptance high", "cannot be 'high'"),

@@ -209,7 +209,7 @@ def test_a_single_target_acceptance_goes_where_run_looks(cli: Cli, models: list[
 
 
 @pytest.mark.parametrize(
-    ("wish", "why"), [("0.2", "strict verification accepts 0."), ("0.99", "more --steps")]
+    ("wish", "why"), [("0.2", "strict verification accepts about 0."), ("0.99", "more --steps")]
 )
 def test_a_wish_that_was_missed_is_told_with_both_numbers(
     cli: Cli, models: list[Any], monkeypatch: pytest.MonkeyPatch, wish: str, why: str

@@ -123,7 +123,10 @@ def test_bad_input_is_refused_before_models_load(
 
 @pytest.mark.parametrize(
     ("change", "message"),
-    [({"metric": None}, "has no metric"), ({"generator": None}, "has no training split")],
+    [
+        ({"stop": ("END",)}, "ends answers at stop strings"),
+        ({"generator": None}, "has no training split"),
+    ],
 )
 def test_a_task_that_cannot_be_trained_for_is_refused(
     cli: Cli,

@@ -90,12 +90,12 @@ def parse_numbers(option: str, text: str, kind: Callable[[str], Number]) -> list
 def _with_metric(task: Task, metric: str | None) -> Task:
     scored = any(row.reference for row in task.rows)
     if metric is None:
-        return replace(task, metric=DEFAULT_REFERENCE_METRIC if scored else None)
+        return replace(task, metrics=(DEFAULT_REFERENCE_METRIC,) if scored else ())
     if metric not in REFERENCE_METRICS:
         raise UsageError(f"unknown --metric {metric!r}: give one of {', '.join(REFERENCE_METRICS)}")
     if not scored:
         raise UsageError(f"{task.path} has no `reference` column, which --metric {metric} needs")
-    return replace(task, metric=metric)
+    return replace(task, metrics=(metric,))
 
 
 def _split(option: str, values: Sequence[str]) -> list[str]:

@@ -83,7 +83,7 @@ def _tasks() -> list[Row]:
     return [
         {
             "name": task.name,
-            "metric": task.metric,
+            "metrics": list(task.metrics),
             "max_new_tokens": task.max_new_tokens,
             "version": task.version,
             "description": task.description,

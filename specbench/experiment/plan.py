@@ -103,7 +103,7 @@ class TaskPlan:
         return {
             "name": self.task.name,
             "version": self.task.version,
-            "metric": self.task.metric,
+            "metrics": list(self.task.metrics),
             "stop": list(self.task.stop),
             "max_new_tokens": self.max_new_tokens,
             "examples": len(self.examples),

@@ -13,10 +13,17 @@ class Example:
         id: Name of the example, unique within its task and split.
         prompt: Text given to the models.
         reference: Right answer, where there is one.
-        tests: Python asserts that a generated program must pass.
+        tests: Python statements that a generated program must survive.
+        passage: Part of the prompt that may be cut at its end where the prompt is too long, for
+            instance the article of a summary.
+        code_prefix: Program text that a generated continuation follows, as HumanEval's signature.
+        entry_point: Function that a generated program must define.
     """
 
     id: str
     prompt: str
     reference: str | None = None
     tests: tuple[str, ...] = ()
+    passage: str = ""
+    code_prefix: str = ""
+    entry_point: str = ""

@@ -25,8 +25,8 @@ def prompts_task(path: Path) -> Task:
     """Read a prompt file as a task.
 
     ``.jsonl`` and ``.csv`` need a ``prompt`` column and may have a ``reference``; of ``.txt`` every
-    line is a prompt. Each may end in ``.gz``. Empty lines are skipped. The metric is None; a caller
-    who wants the references scored sets one with ``dataclasses.replace(task, metric=...)``. The
+    line is a prompt. Each may end in ``.gz``. Empty lines are skipped. There are no metrics; a
+    caller who wants the references scored sets some with ``dataclasses.replace``. The
     version is a hash of the content.
 
     Raises:
@@ -47,7 +47,7 @@ def prompts_task(path: Path) -> Task:
         name=plain.stem,
         version=hashlib.sha256(content).hexdigest()[:12],
         description=f"Prompts from {path.name}",
-        metric=None,
+        metrics=(),
         stop=(),
         max_new_tokens=MAX_NEW_TOKENS,
         generator=None,

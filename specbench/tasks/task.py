@@ -27,7 +27,7 @@ _KEYS: dict[str, type] = {
     "version": str,
     "description": str,
     "licence": str,
-    "metric": str,
+    "metrics": list,
     "max_new_tokens": int,
     "stop": list,
     "source.generator": str,
@@ -44,7 +44,8 @@ class Task:
         name: Name in commands and result files.
         version: Changes whenever scores before and after are not comparable.
         description: One line for lists.
-        metric: Key of ``specbench.metrics.METRICS``; None measures speed and acceptance only.
+        metrics: Keys of ``specbench.metrics.METRICS``, the one that stands for quality first; none
+            measures speed and acceptance only.
         stop: Strings that end a generation when they appear.
         max_new_tokens: Limit on generated tokens.
         generator: Key of ``specbench.tasks.mini.GENERATORS``; None where ``rows`` are the source.
@@ -58,7 +59,7 @@ class Task:
     name: str
     version: str
     description: str
-    metric: str | None
+    metrics: tuple[str, ...]
     stop: tuple[str, ...]
     max_new_tokens: int
     generator: str | None
@@ -67,6 +68,11 @@ class Task:
     licence: str = ""
     rows: tuple[Example, ...] = field(default=(), repr=False)
     training: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def metric(self) -> str | None:
+        """The metric that stands for quality; None where there is none."""
+        return self.metrics[0] if self.metrics else None
 
     def examples(self, split: str, limit: int | None, seed: int = 0) -> list[Example]:
         """Return examples with their final prompts.
@@ -183,8 +189,11 @@ def _checked(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _task(values: Mapping[str, Any], path: Path) -> Task:
-    if not all(isinstance(stop, str) and stop for stop in values["stop"]):
-        raise UsageError("`stop` must be a list of strings that are not empty")
+    for key in ("stop", "metrics"):
+        if not all(isinstance(entry, str) and entry for entry in values[key]):
+            raise UsageError(f"`{key}` must be a list of strings that are not empty")
+    if not values["metrics"]:
+        raise UsageError("`metrics` must name at least one metric")
     if values["max_new_tokens"] < 1:
         raise UsageError(f"`max_new_tokens` must be at least 1, not {values['max_new_tokens']}")
     if "{prompt}" not in values["prompt.template"]:
@@ -193,7 +202,7 @@ def _task(values: Mapping[str, Any], path: Path) -> Task:
         name=values["name"],
         version=values["version"],
         description=values["description"],
-        metric=get_metric(values["metric"]).name,
+        metrics=tuple(get_metric(name).name for name in values["metrics"]),
         stop=tuple(values["stop"]),
         max_new_tokens=values["max_new_tokens"],
         generator=values["source.generator"],

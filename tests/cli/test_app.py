@@ -81,8 +81,8 @@ def test_lists_are_tables_for_people_and_json_for_programs(cli: Cli) -> None:
     assert {"name", "target", "draft", "description"} == set(pairs[1])
     assert pairs[1]["target"] == "meta-llama/Llama-3.1-8B-Instruct"
     tasks = json.loads(cli("list", "tasks", "--json").out)
-    assert {"mini-math": "accuracy", "mini-code": "pass@1"}.items() <= {
-        row["name"]: row["metric"] for row in tasks
+    assert {"mini-math": ["accuracy"], "mini-code": ["pass@1"]}.items() <= {
+        row["name"]: row["metrics"] for row in tasks
     }.items()
 
 

@@ -20,7 +20,7 @@ from specbench.tasks.example import Example
 from specbench.tasks.task import Task
 
 ROWS = (Example("t-0", "one", "#### 7"), Example("t-1", "three", "#### 8"), Example("t-2", "no"))
-TASK = Task("t", "1", "", "accuracy", ("END",), 16, None, Path("t.toml"), rows=ROWS)
+TASK = Task("t", "1", "", ("accuracy",), ("END",), 16, None, Path("t.toml"), rows=ROWS)
 
 
 def plan_of(names: list[str], task: Task = TASK, **settings: Any) -> Plan:

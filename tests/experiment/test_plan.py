@@ -15,7 +15,7 @@ PAIR = PairSpec("p", "t", "d")
 
 def make_task(name: str = "t", rows: int = 3, generator: str | None = None) -> Task:
     examples = tuple(Example(f"{name}-{i}", f"prompt {i}") for i in range(rows))
-    return Task(name, "1", "", None, (), 16, generator, Path(f"{name}.toml"), rows=examples)
+    return Task(name, "1", "", (), (), 16, generator, Path(f"{name}.toml"), rows=examples)
 
 
 def plan_of(names: list[str], tasks: list[Task] | None = None, **changes: Any) -> Plan:

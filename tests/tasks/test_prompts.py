@@ -95,7 +95,7 @@ def test_version_follows_the_content_and_not_the_packing(tmp_path: Path) -> None
 def test_references_can_be_scored_by_a_chosen_metric(tmp_path: Path) -> None:
     path = tmp_path / "mine.jsonl"
     as_jsonl(ROWS, path)
-    task = replace(prompts_task(path), metric="accuracy")
+    task = replace(prompts_task(path), metrics=("accuracy",))
     scores = [score("accuracy", "#### 7", e) for e in task.examples("test", None)]
     assert scores == [0.0, 1.0, 0.0]
 

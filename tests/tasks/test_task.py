@@ -17,7 +17,7 @@ name = "toy"
 version = "1"
 description = "A toy"
 licence = "Apache-2.0"
-metric = "accuracy"
+metrics = ["accuracy"]
 max_new_tokens = 8
 stop = ["\\n"]
 
@@ -71,7 +71,7 @@ def test_fields_of_a_task_file(toy: Task, tmp_path: Path) -> None:
         name="toy",
         version="1",
         description="A toy",
-        metric="accuracy",
+        metrics=("accuracy",),
         stop=("\n",),
         max_new_tokens=8,
         generator="toy",
@@ -121,9 +121,11 @@ def test_unknown_generator_names_the_file(toy: Task, tmp_path: Path) -> None:
         ("licence", "zzz", "unknown key `zzz`; choose one of `name`, `version`"),
         ("[source]", "[sources]", "unknown key `sources.generator`; did you mean `source.gen"),
         ("[prompt]", "[extra]\n[prompt]", "unknown key `extra`"),
-        ('metric = "accuracy"', "", "missing key `metric`"),
+        ('metrics = ["accuracy"]', "", "missing key `metrics`"),
         ('[source]\ngenerator = "toy"', "", "missing key `source.generator`"),
         ('"accuracy"', '"acuracy"', "unknown metric `acuracy`"),
+        ('["accuracy"]', "[]", "`metrics` must name at least one metric"),
+        ('["accuracy"]', "[1]", "`metrics` must be a list of strings"),
         ('version = "1"', "version = 1", "`version` must be a string, not 1"),
         ("= 8", '= "8"', "`max_new_tokens` must be an integer, not '8'"),
         ("= 8", "= true", "`max_new_tokens` must be an integer, not True"),

@@ -12,7 +12,8 @@ from typing import Annotated
 import typer
 
 from specbench.cli import options as o
-from specbench.cli.choices import choose_pair, choose_tasks
+from specbench.cli.choices import choose_pair
+from specbench.cli.groups import Tasks, grouped
 from specbench.cli.output import Interrupted
 from specbench.errors import UsageError
 from specbench.files import cannot_write
@@ -22,8 +23,9 @@ DRAFTS = Path("results/drafts")
 LINE_EVERY = 50  # steps, where there is no terminal
 
 
+@grouped
 def finetune_draft(
-    task: o.Tasks = None,
+    data: Tasks,
     pair: o.Pair = None,
     draft: o.Draft = None,
     device: o.Device = "auto",
@@ -51,7 +53,7 @@ def finetune_draft(
 ) -> None:
     """Fine-tune a pair's draft on a task's training split, for `run --draft FOLDER`."""
     recipe = DraftRecipe(steps, batch_size, learning_rate, seed)
-    spec, tasks = choose_pair(pair, None, draft), choose_tasks(task, None, None)
+    spec, tasks = choose_pair(pair, None, draft), data.tasks()
     root = output or DRAFTS / spec.name.replace("/", "-")
     folders = [root / chosen.name for chosen in tasks]
     for chosen, folder in zip(tasks, folders, strict=True):

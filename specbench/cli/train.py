@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from specbench.cli import options as o
-from specbench.cli.choices import choose_pair, choose_tasks, parse_numbers
+from specbench.cli.choices import parse_numbers
+from specbench.cli.groups import Models, Tasks, grouped
 from specbench.cli.output import Interrupted, console, note
 from specbench.errors import UsageError
 from specbench.heads.registry import FAMILY, KINDS, trained_heads
@@ -48,13 +49,10 @@ def _number(name: str, text: str) -> typer.models.OptionInfo:
     return option
 
 
+@grouped
 def train(
-    task: o.Tasks = None,
-    pair: o.Pair = None,
-    target: o.Target = None,
-    draft: o.Draft = None,
-    device: o.Device = "auto",
-    dtype: o.Dtype = "auto",
+    data: Tasks,
+    models: Models,
     head_kind: Annotated[
         str | None,
         typer.Option(
@@ -136,7 +134,7 @@ def train(
     no_progress: o.NoProgress = False,
 ) -> None:
     """Train DIVERSED heads: for each task, a weight on the target at every token."""
-    spec = choose_pair(pair, target, draft)
+    spec = models.spec()
     given = {
         "head_kind": head_kind,
         "steps": steps,
@@ -155,17 +153,16 @@ def train(
         wishes = [*parse_numbers("--target-acceptance", target_acceptance, float)]
     root = output or trained_heads(spec.name)
     logs = None if log_to is None else log_to / trained_heads(spec.name).name
-    jobs = _jobs(spec, choose_tasks(task, None, None), wishes, given, root, logs)
+    jobs = _jobs(spec, data.tasks(), wishes, given, root, logs)
     waiting = [job for job in jobs if _waits(job, resume)]
     for job in jobs:
         if job not in waiting:
             note(f"{job.folder} is trained already")
     if waiting:
-        number_format = spec.dtype if dtype == "auto" else dtype
-        _train_all(spec, device, number_format, waiting, resume, shown=not no_progress)
+        number_format = spec.dtype if models.dtype == "auto" else models.dtype
+        _train_all(spec, models.device, number_format, waiting, resume, shown=not no_progress)
     _show(jobs, spec, root)
-    typed = {"--pair": [pair], "--target": [target], "--draft": [draft], "--task": task or ()}
-    options = [part for name, values in typed.items() for v in values if v for part in (name, v)]
+    options = [*models.typed(), *(part for name in data.task or () for part in ("--task", name))]
     head = str(jobs[0].folder if len(jobs) == 1 else root)
     command = ["specbench", "run", "--method", "sd,diversed", *options, "--head", head]
     print(f"use it: {shlex.join(command)}")

@@ -9,14 +9,18 @@ from typing import Annotated
 import typer
 
 from specbench.cli import options as o
-from specbench.cli.choices import choose_pair, choose_tasks
+from specbench.cli.groups import Models, Sampling, Tasks, grouped
 from specbench.cli.measure import measure
-from specbench.experiment.plan import DEFAULT_DRAFT_LENGTH, Settings, build_plan
+from specbench.errors import UsageError
+from specbench.experiment.plan import build_plan
 from specbench.heads.registry import HeadFile, describe_heads, find_heads
 
 
+@grouped
 def transfer(
-    task: o.Tasks = None,
+    data: Tasks,
+    models: Models,
+    sampling: Sampling,
     head: Annotated[
         Path | None,
         typer.Option(
@@ -26,20 +30,6 @@ def transfer(
         ),
     ] = None,
     limit: o.Limit = None,
-    pair: o.Pair = None,
-    target: o.Target = None,
-    draft: o.Draft = None,
-    device: o.Device = "auto",
-    dtype: o.Dtype = "auto",
-    temperature: o.Temperature = 1.0,
-    draft_length: Annotated[
-        int,
-        typer.Option(
-            "--draft-length", help="Tokens drafted per round.", rich_help_panel="Sampling"
-        ),
-    ] = DEFAULT_DRAFT_LENGTH,
-    max_new_tokens: o.MaxNewTokens = None,
-    seed: o.Seed = 0,
     output: o.Output = None,
     no_progress: o.NoProgress = False,
 ) -> None:
@@ -47,7 +37,9 @@ def transfer(
 
     The run's folder gets the matrix as transfer.csv, as transfer.md and as a figure.
     """
-    spec, tasks = choose_pair(pair, target, draft), choose_tasks(task, None, None)
+    spec, tasks, lengths = models.spec(), data.tasks(), sampling.draft_lengths()
+    if len(lengths) > 1:
+        raise UsageError("--draft-length takes one length here: a matrix is for one setting")
     found = find_heads(spec, None if head is None else str(head))
     # Tasks and their heads in one order, so that a head's own task is on the diagonal.
     heads = {t.name: found[t.name] for t in tasks if t.name in found} | found
@@ -56,10 +48,10 @@ def transfer(
         spec,
         tasks,
         [("sd", {}), *(("diversed", {"head": known}) for known in named)],
-        [draft_length],
-        Settings(temperature, seed=seed, device=device, dtype=dtype),
+        lengths,
+        sampling.settings(models),
         limit=limit,
-        max_new_tokens=max_new_tokens,
+        max_new_tokens=sampling.max_new_tokens,
     )
     # Every head serves every task, so it is enough to say once where each comes from.
     plan = replace(plan, notes=(f"heads: {describe_heads(heads.items())}",))

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 import torch
 
-from specbench.cli import train as command
+from specbench.cli import groups
+from specbench.cli.choices import choose_tasks
 from specbench.engine import loading
 from specbench.engine.loading import LoadedPair
 from specbench.heads.registry import WEIGHTS, is_head
@@ -102,7 +103,7 @@ REFUSED = {
 def test_bad_input_is_refused_before_models_load(
     cli: Cli, models: list[Any], tmp_path: Path, line: str, message: str
 ) -> None:
-    (original,) = command.choose_tasks(["mini-math"], None, None)
+    (original,) = choose_tasks(["mini-math"], None, None)
     (tmp_path / "copy.toml").write_text(original.path.read_text())
     names = ("a.txt", f"taken/mini-news/{WEIGHTS}", "taken/mini-news/head.json")
     for name in (*names, f"begun/mini-news/{CHECKPOINT}"):
@@ -135,8 +136,8 @@ def test_a_task_that_cannot_be_trained_for_is_refused(
     change: dict[str, Any],
     message: str,
 ) -> None:
-    first, second = command.choose_tasks(["mini-math,mini-news"], None, None)
-    monkeypatch.setattr(command, "choose_tasks", lambda *_: [first, replace(second, **change)])
+    first, second = choose_tasks(["mini-math,mini-news"], None, None)
+    monkeypatch.setattr(groups, "choose_tasks", lambda *_: [first, replace(second, **change)])
     result = cli("train")
     assert result.code == 2
     assert f"error: mini-news {message}" in result.err

@@ -22,7 +22,15 @@ from specbench.engine.loading import LoadedPair
 from specbench.errors import UsageError
 from specbench.files import clear_errors, write_atomically
 from specbench.heads.head import Head
-from specbench.heads.registry import DESCRIPTION, FEATURES, KINDS, LINEAR, RELEASED, WEIGHTS
+from specbench.heads.registry import (
+    DESCRIPTION,
+    FEATURES,
+    KINDS,
+    LINEAR,
+    RELEASED,
+    UNTRAINED,
+    WEIGHTS,
+)
 
 
 def save_head(head: Head, folder: Path, description: dict[str, Any]) -> None:
@@ -46,17 +54,21 @@ def load_head(path: Path, pair: LoadedPair) -> Head:
 
     Args:
         path: Folder with the two files, or the authors' file. The latter says nothing of the
-            models it was trained for, so there only the sizes are checked.
+            models it was trained for, so there only the sizes are checked. ``untrained`` is read
+            from nowhere.
         pair: The loaded pair it is to serve.
 
     Raises:
         UsageError: The files cannot be read or belong to other models.
     """
+    sizes = (pair.target.hidden_size, pair.draft.hidden_size)
+    if path == Path(UNTRAINED):
+        return Head(LINEAR, sizes).to(pair.target.device).eval().requires_grad_(False)
     if path.suffix == RELEASED:
         kind, weights = LINEAR, _released(path)
     else:
         kind, weights = _described(path, pair)
-    head = Head(kind, (pair.target.hidden_size, pair.draft.hidden_size))
+    head = Head(kind, sizes)
     expected = {name: tuple(tensor.shape) for name, tensor in head.state_dict().items()}
     found = {name: tuple(tensor.shape) for name, tensor in weights.items()}
     if found != expected:

@@ -27,6 +27,8 @@ RELEASED = ".bin"  # suffix of the authors' file
 TRAINED = Path("results/heads")  # where `specbench train` writes, by pair and task
 
 BUNDLED, RESULTS = "bundled", "results"
+# Half the weight on either model: static w = 0.5 with the cost of a head, for any pair.
+UNTRAINED = "untrained"
 FAMILY = "acceptance-"  # and a target acceptance: a folder of heads trained for it
 
 
@@ -34,8 +36,8 @@ class HeadFile(NamedTuple):
     """A head on disk.
 
     Attributes:
-        name: What tables call it: ``bundled``, ``results``, or what the user typed.
-        path: Its folder, or the authors' file.
+        name: What tables call it: ``bundled``, ``results``, ``untrained``, or what the user typed.
+        path: Its folder, or the authors' file; a mere name for the untrained head.
     """
 
     name: str
@@ -54,11 +56,13 @@ def find_head(spec: PairSpec, task: str, given: str | None = None) -> HeadFile:
         spec: The pair.
         task: Name of the task.
         given: A head's folder or one of its files, the authors' file, a folder with a head folder
-            per task, or ``bundled`` or ``results`` to look only there.
+            per task, ``bundled`` or ``results`` to look only there, or ``untrained``.
 
     Raises:
         UsageError: There is no such head.
     """
+    if given == UNTRAINED:
+        return HeadFile(UNTRAINED, Path(UNTRAINED))
     places = _places(spec)
     if given not in (None, BUNDLED, RESULTS):
         return HeadFile(given, _given_head(Path(given), task))
@@ -111,7 +115,7 @@ def expand_family(given: str) -> list[str]:
 
 def facts(head: HeadFile) -> dict[str, Any]:
     """Return what a head says of itself, where it does: its kind, task and target acceptance."""
-    if head.path.suffix == RELEASED:
+    if head.path.suffix == RELEASED or head.name == UNTRAINED:
         return {"kind": LINEAR}
     try:
         known = json.loads((head.path / DESCRIPTION).read_text(encoding="utf-8"))

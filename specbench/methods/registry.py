@@ -225,8 +225,9 @@ METHODS: dict[str, Method] = {
                     None,
                     str,
                     "a trained head's folder or file, a folder with one per task or with "
-                    "acceptance-* folders of them, or bundled or results; repeat or separate by "
-                    "commas; by default bundled, else results/heads/<pair>",
+                    "acceptance-* folders of them, or bundled, results or untrained (w = 0.5 "
+                    "everywhere); repeat or separate by commas; by default bundled, else "
+                    "results/heads/<pair>",
                 ),
             ),
         ),

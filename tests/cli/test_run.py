@@ -141,6 +141,16 @@ def test_both_heads_of_a_task_are_told_apart(cli: Cli, engine: Any, tmp_path: Pa
     assert "│ diversed results " in result.out
 
 
+def test_an_untrained_head_decodes_as_static_does(cli: Cli, tmp_path: Path) -> None:
+    command = ("run", "-m", "static,diversed", "--head", "untrained", "-t", "mini-math")
+    assert cli(*command, "--weight", "0.5", "--max-new-tokens", "24", *FAST).code == 0
+    lines = (tmp_path / "r" / "samples.jsonl").read_text().splitlines()
+    texts: dict[str, list[str]] = {}
+    for record in map(json.loads, lines):
+        texts.setdefault(record["method"], []).append(record["text"])
+    assert texts["diversed"] == texts["static"]
+
+
 def test_a_sweep_has_its_anchors_and_every_weight(cli: Cli, engine: Any, tmp_path: Path) -> None:
     models = ("--target", "a/big", "--draft", "a/small")
     line = ("sweep-weights", "--weights", "0,0.5,1", "--draft-length", "3,5", "-t", "mini-math")

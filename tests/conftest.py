@@ -10,6 +10,17 @@ import pytest
 from specbench.decoding.records import Generation, RoundRecord
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip what needs a GPU where there is none."""
+    import torch
+
+    if torch.cuda.is_available():
+        return
+    for item in items:
+        if item.get_closest_marker("gpu"):
+            item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
+
+
 def generation(**changes: Any) -> Generation:
     """A sample of two rounds with five drafts each, unless told otherwise."""
     values: dict[str, Any] = {
@@ -32,6 +43,7 @@ class FakeTokenizer:
     """One token per prompt: its length."""
 
     chat_template: str | None = None
+    bos_token_id: int | None = None
 
     def __call__(self, prompt: str) -> dict[str, list[int]]:
         return {"input_ids": [len(prompt)]}
@@ -48,14 +60,20 @@ class FakeEngine:
 
     def __init__(self) -> None:
         self.calls: list[dict[str, Any]] = []
+        self.loaded: tuple[str, str, str] | None = None
         self.heads: list[Path] = []
         self.failing: dict[int, BaseException] = {}
-        self.tokenizer = FakeTokenizer()
+        self.tokenizer: Any = FakeTokenizer()
+        self.thinking = False
+        self.facts: dict[str, Any] = {}
         self.target = SimpleNamespace(device="cpu", model=SimpleNamespace(dtype="torch.float32"))
 
-    def load_pair(self, spec: Any, device: str, dtype: str) -> "FakeEngine":
-        self.loaded = (spec.name, device, dtype)
+    def load_pair(self, spec: Any, loading: Any) -> "FakeEngine":
+        self.loaded = (spec.name, loading.device, loading.dtype)
         return self
+
+    def check_memory(self, *_: Any) -> None:
+        """There is always enough."""
 
     def fingerprints(self, pair: Any) -> dict[str, str]:
         return {"target": "t0", "draft": "d0"}
@@ -78,9 +96,10 @@ class FakeEngine:
 def mini() -> Any:
     """The bundled pair, loaded once."""
     from specbench.engine.loading import load_pair
+    from specbench.engine.settings import Loading
     from specbench.pairs.registry import get_pair
 
-    return load_pair(get_pair("mini"), "cpu", "float32")
+    return load_pair(get_pair("mini"), Loading(device="cpu"))
 
 
 @pytest.fixture
@@ -94,6 +113,6 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeEngine]:
     from specbench.experiment import execute
 
     fake = FakeEngine()
-    for name in ("load_pair", "load_head", "fingerprints", "decode"):
+    for name in ("check_memory", "load_pair", "load_head", "fingerprints", "decode"):
         monkeypatch.setattr(execute, name, getattr(fake, name))
     yield fake

@@ -55,7 +55,7 @@ def _table(samples: pd.DataFrame, cells: pd.DataFrame, setting: dict[Any, Any]) 
     swept = all(any(known.get(task) for known in gaps.values()) for task in tasks)
     yield (
         f"Pair {setting['pair']}, T = {setting['temperature']:g}, N = {setting['draft_length']}, "
-        f"{samples['sample_id'].nunique()} prompts per task. Each field: quality with its 95 % "
+        f"{_prompts(samples)} per task. Each field: quality with its 95 % "
         "interval, share of drafts accepted, speed-up over autoregressive."
     )
     yield ""
@@ -81,6 +81,12 @@ def _table(samples: pd.DataFrame, cells: pd.DataFrame, setting: dict[Any, Any]) 
         ]
         yield f"| **{label} above the static front** | " + " | ".join(above) + " |"
     yield ""
+
+
+def _prompts(samples: pd.DataFrame) -> str:
+    counts = samples.groupby("task")["sample_id"].nunique()
+    fewest, most = counts.min(), counts.max()
+    return f"{most} prompts" if fewest == most else f"{fewest} to {most} prompts"
 
 
 def _gap(samples: pd.DataFrame, task: str, head: str) -> Gap | None:
@@ -110,7 +116,7 @@ def _field(cell: Any, scale: float) -> str:
     quality = cell["quality"] * scale
     interval = _interval(cell["quality_low"], cell["quality_high"], scale)
     first = "" if pd.isna(quality) else f"{quality:.1f}{interval}<br>"
-    accepted = cell["draft_acceptance_rate"]
-    second = "" if pd.isna(accepted) else f"{accepted:.0%}, "
-    speed = "" if pd.isna(cell["speedup"]) else f"{cell['speedup']:.2f}×"
-    return f"{first}{second}{speed}"
+    accepted, speedup = cell["draft_acceptance_rate"], cell["speedup"]
+    second = [] if pd.isna(accepted) else [f"{accepted:.0%}"]
+    second += [] if pd.isna(speedup) else [f"{speedup:.2f}×"]
+    return first + ", ".join(second)

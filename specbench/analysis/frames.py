@@ -1,17 +1,20 @@
 """The tables of finished runs as typed data frames.
 
 ``SAMPLES`` and ``SUMMARY`` are the two schemas: column name to the Python type of its values, in
-the order of the columns on disk. Numbers that may be blank are floats, with NaN for blank.
+the order of the columns on disk. Numbers that may be blank are floats, with NaN for blank. A table
+of samples may have columns of ``MEASURED`` after those of ``SAMPLES``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import pandas as pd
 
 from specbench.errors import UsageError
+from specbench.metrics import METRICS
 
 PARAMETERS = ("weight", "lenience", "rule", "alpha", "head")
 #: What makes two samples comparable enough to be averaged: all but the prompt, seed and repeat.
@@ -63,10 +66,16 @@ SUMMARY: dict[str, type] = {
     "unit": str,
 }
 
+#: The terms of corpus BLEU of a sample, ten whole numbers with spaces between.
+BLEU_TERMS = "bleu_terms"
+#: What may have been measured of samples beyond their quality: other metrics, by their names.
+MEASURED: dict[str, type] = {**dict.fromkeys(METRICS, float), BLEU_TERMS: str}
+
 #: Columns that are blank where they do not apply to a method, a task or a sample.
 MAY_BE_BLANK = frozenset(
     {
         *PARAMETERS,
+        *MEASURED,
         "quality_metric",
         "quality",
         "accepted",
@@ -84,13 +93,16 @@ MAY_BE_BLANK = frozenset(
 
 
 def read_samples(*folders: Path | str) -> pd.DataFrame:
-    """Read ``samples.csv`` of one or several run folders: one row per sample, columns ``SAMPLES``.
+    """Read ``samples.csv`` of one or several run folders: one row per sample.
+
+    Returns:
+        Columns ``SAMPLES``, then those of ``MEASURED`` that any of the tables has.
 
     Raises:
         UsageError: A folder or its table is missing, empty, incomplete or not readable, or two
             folders hold the same run.
     """
-    return _read_runs(folders, "samples.csv", SAMPLES)
+    return _read_runs(folders, "samples.csv", SAMPLES, MEASURED)
 
 
 def read_summary(*folders: Path | str) -> pd.DataFrame:
@@ -125,14 +137,19 @@ def typed(frame: pd.DataFrame, schema: Mapping[str, type], source: object) -> pd
 
 
 def _read_runs(
-    folders: tuple[Path | str, ...], name: str, schema: Mapping[str, type]
+    folders: tuple[Path | str, ...],
+    name: str,
+    schema: Mapping[str, type],
+    optional: Mapping[str, type] = MappingProxyType({}),
 ) -> pd.DataFrame:
     if not folders:
         raise UsageError("No run was given; name at least one folder under results/.")
     owner: dict[str, Path] = {}
     frames = []
     for folder in dict.fromkeys(Path(folder).resolve() for folder in folders):
-        frame = typed(_read_csv(folder, name), schema, folder / name)
+        found = _read_csv(folder, name)
+        present = {column: kind for column, kind in optional.items() if column in found}
+        frame = typed(found, {**schema, **present}, folder / name)
         for run in frame["run_id"].unique():
             if owner.setdefault(run, folder) != folder:
                 raise UsageError(

@@ -77,7 +77,8 @@ def gap_above_front(samples: pd.DataFrame, *, task: str, method: str = "diversed
     """How far a method lies above the static front at its own draft acceptance rate.
 
     Prompts are resampled jointly for the method and every static point, and the front is drawn
-    anew in each resample, so the interval includes the uncertainty of the front.
+    anew in each resample, so the interval includes the uncertainty of the front. Quality is the
+    mean over samples; for BLEU that is mean sentence BLEU, not the corpus BLEU of the summary.
 
     Args:
         samples: Samples of one pair, temperature and draft length with the method in one setting

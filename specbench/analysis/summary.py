@@ -19,6 +19,7 @@ from specbench.analysis.intervals import (
     paired_ratio_interval,
     ratio_interval,
 )
+from specbench.analysis.scores import further_scores, score_interval
 from specbench.errors import UsageError
 
 _BASELINE = ["run_id", "pair", "task", "temperature"]
@@ -56,6 +57,9 @@ METRICS = (
 def summarise(samples: pd.DataFrame) -> pd.DataFrame:
     """Summarise samples: one row per cell and metric, columns ``frames.SUMMARY``.
 
+    After the figures that every cell has come the task's metrics beyond the one that stands for
+    quality, and pass@k where there are repeats enough, each under its own name.
+
     A cell is everything that shares run, pair, task, method, parameters, temperature and draft
     length; ``n`` counts its prompts. Intervals are 95 % bootstrap intervals over prompts. A time
     is the whole time of a sample, prefill included.
@@ -68,9 +72,12 @@ def summarise(samples: pd.DataFrame) -> pd.DataFrame:
     terms = _with_terms(samples)
     baselines = dict(list(terms[terms["method"] == "autoregressive"].groupby(_BASELINE)))
     rows = [
-        (*cell, metric.name, found.value, found.low, found.high, found.n, unit)
+        (*cell, name, found.value, found.low, found.high, found.n, unit)
         for cell, group in terms.groupby(list(CELL), sort=False, dropna=False)
-        for metric, found, unit in _measured(group, baselines.get(_baseline_key(group)))
+        for name, found, unit in (
+            *_measured(group, baselines.get(_baseline_key(group))),
+            *further_scores(group),
+        )
     ]
     return typed(pd.DataFrame(rows, columns=list(SUMMARY)), SUMMARY, "the summary")
 
@@ -113,20 +120,21 @@ def _baseline_key(group: pd.DataFrame) -> tuple[object, ...]:
 
 def _measured(
     group: pd.DataFrame, baseline: pd.DataFrame | None
-) -> Iterator[tuple[Metric, Interval, object]]:
-    """Every metric of one cell with its interval and unit."""
+) -> Iterator[tuple[str, Interval, object]]:
+    """Every figure of one cell with its interval and unit."""
     prompts = group["sample_id"]
     for metric in METRICS:
         unit: object = metric.unit
         if metric.name == "quality":
             unit = group["quality_metric"].iloc[0]
-        if metric.name == "speedup":
+            found = score_interval(group, metric.name, unit)
+        elif metric.name == "speedup":
             found = _speedup(group, baseline)
         elif metric.denominator is None:
             found = mean_interval(group[metric.numerator], prompts)
         else:
             found = ratio_interval(group[metric.numerator], group[metric.denominator], prompts)
-        yield metric, found, unit
+        yield metric.name, found, unit
 
 
 def _speedup(group: pd.DataFrame, baseline: pd.DataFrame | None) -> Interval:

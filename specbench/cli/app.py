@@ -18,10 +18,12 @@ from specbench.cli.list import list_
 from specbench.cli.output import INTERRUPTED, Interrupted
 from specbench.cli.plot import plot
 from specbench.cli.run import run
+from specbench.cli.score import score
 from specbench.cli.sweep_weights import sweep_weights
 from specbench.cli.train import train
 from specbench.cli.transfer import transfer
 from specbench.errors import SpecbenchError, UsageError
+from specbench.masking import mask_tokens
 
 DEBUG = "--debug"
 
@@ -46,6 +48,9 @@ app.command(epilog="Example: [bold]specbench finetune-draft --task mini-math[/bo
     finetune_draft
 )
 app.command(epilog="Example: [bold]specbench transfer --limit 100[/bold]")(transfer)
+app.command(epilog="Example: [bold]specbench score results/my-run --metric rouge1,rougeL[/bold]")(
+    score
+)
 app.command(epilog="Example: [bold]specbench plot pareto results/reference[/bold]")(plot)
 app.command("list", epilog="Example: [bold]specbench list methods[/bold]")(list_)
 app.add_typer(pairs.app, name="pairs")
@@ -106,7 +111,8 @@ def _exit_code(error: Exception) -> int:
 def _describe(error: Exception) -> str:
     if isinstance(error, SpecbenchError):
         return str(error)
-    return f"{type(error).__name__}: {error} (where: specbench {DEBUG} ...)"
+    said = mask_tokens(f"{type(error).__name__}: {error}")
+    return f"{said} (where: specbench {DEBUG} ...)"
 
 
 def _say(message: str) -> None:

@@ -7,14 +7,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-from specbench.cli.options import ALL, DEFAULT_PAIR, REFERENCE_METRICS
 from specbench.errors import UsageError
 from specbench.heads.registry import expand_family
 from specbench.methods.registry import METHODS
+from specbench.metrics import METRICS
 from specbench.pairs.registry import PairSpec, custom_pair, get_pair, with_draft
+from specbench.tasks.dataset import Sourcing
 from specbench.tasks.prompts import prompts_task
-from specbench.tasks.task import Task, load_task, task_names
+from specbench.tasks.task import Task, default_task_names, load_task, task_names
 
+ALL = "all"
+DEFAULT_PAIR = "mini"
+REFERENCE_METRICS = [metric.name for metric in METRICS.values() if metric.needs == "reference"]
 DEFAULT_REFERENCE_METRIC = "rouge2"
 
 Number = TypeVar("Number", int, float)
@@ -50,20 +54,32 @@ def choose_pair(name: str | None, target: str | None, draft: str | None) -> Pair
     return custom_pair(target, draft)
 
 
-def choose_tasks(
-    typed: Sequence[str] | None, prompts: Path | None, metric: str | None
-) -> list[Task]:
-    """Return the tasks of those names, or the one made of a prompt file.
+def choose_tasks(typed: Sequence[str] | None, sourcing: Sourcing) -> list[Task]:
+    """Return the tasks of those names, or the bundled ones where none was typed.
+
+    Args:
+        typed: Values of --task.
+        sourcing: Where examples come from.
 
     Raises:
-        UsageError: An unknown task or metric, an unusable prompt file, or both ways at once.
+        UsageError: An unknown task.
     """
     names = _split("--task", typed or [])
+    chosen = _with_all(names, task_names()) if names else default_task_names()
+    return [load_task(name, sourcing) for name in chosen]
+
+
+def choose_prompts(
+    typed: Sequence[str] | None, prompts: Path | None, metric: str | None
+) -> list[Task]:
+    """Return the task made of a prompt file.
+
+    Raises:
+        UsageError: An unknown metric, no file or an unusable one, or tasks beside it.
+    """
     if prompts is None:
-        if metric is not None:
-            raise UsageError("--metric belongs to --prompts: a task has a metric of its own")
-        return [load_task(name) for name in _with_all(names or [ALL], task_names())]
-    if names:
+        raise UsageError("--metric belongs to --prompts: a task has metrics of its own")
+    if typed:
         raise UsageError("--prompts takes the place of --task: give one of the two")
     return [_with_metric(prompts_task(prompts), metric)]
 
@@ -88,7 +104,7 @@ def parse_numbers(option: str, text: str, kind: Callable[[str], Number]) -> list
 
 
 def _with_metric(task: Task, metric: str | None) -> Task:
-    scored = any(row.reference for row in task.rows)
+    scored = any(row.reference for row in task.examples("test", None))
     if metric is None:
         return replace(task, metrics=(DEFAULT_REFERENCE_METRIC,) if scored else ())
     if metric not in REFERENCE_METRICS:

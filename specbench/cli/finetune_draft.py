@@ -11,9 +11,11 @@ from typing import Annotated
 
 import typer
 
-from specbench.cli import options as o
-from specbench.cli.choices import choose_pair
-from specbench.cli.groups import Tasks, grouped
+from specbench.cli.choices import DEFAULT_PAIR, choose_pair
+from specbench.cli.options import common as o
+from specbench.cli.options.data import Tasks
+from specbench.cli.options.groups import grouped
+from specbench.cli.options.models import Device, Draft, DraftRevision, Pair
 from specbench.cli.output import Interrupted
 from specbench.errors import UsageError
 from specbench.files import cannot_write
@@ -26,9 +28,10 @@ LINE_EVERY = 50  # steps, where there is no terminal
 @grouped
 def finetune_draft(
     data: Tasks,
-    pair: o.Pair = None,
-    draft: o.Draft = None,
-    device: o.Device = "auto",
+    pair: Pair = None,
+    draft: Draft = None,
+    draft_revision: DraftRevision = None,
+    device: Device = "auto",
     steps: Annotated[int, typer.Option("--steps", help="Batches.")] = DraftRecipe.steps,
     batch_size: Annotated[
         int, typer.Option("--batch-size", help="Examples in a batch.")
@@ -42,6 +45,10 @@ def finetune_draft(
             f"else {LARGE_RATE:g}",
         ),
     ] = None,
+    max_prompt_tokens: Annotated[
+        int,
+        typer.Option("--max-prompt-tokens", help="Longest prompt; a longer one is cut."),
+    ] = DraftRecipe.max_prompt_tokens,
     seed: Annotated[int, typer.Option("--seed", help="Decides the examples.")] = DraftRecipe.seed,
     output: Annotated[
         Path | None,
@@ -52,8 +59,9 @@ def finetune_draft(
     no_progress: o.NoProgress = False,
 ) -> None:
     """Fine-tune a pair's draft on a task's training split, for `run --draft FOLDER`."""
-    recipe = DraftRecipe(steps, batch_size, learning_rate, seed)
+    recipe = DraftRecipe(steps, batch_size, learning_rate, max_prompt_tokens, seed)
     spec, tasks = choose_pair(pair, None, draft), data.tasks()
+    revision = draft_revision or spec.draft_revision
     root = output or DRAFTS / spec.name.replace("/", "-")
     folders = [root / chosen.name for chosen in tasks]
     for chosen, folder in zip(tasks, folders, strict=True):
@@ -67,14 +75,15 @@ def finetune_draft(
     for chosen, folder in zip(tasks, folders, strict=True):
         try:
             with _progress(f"{spec.name} draft on {chosen.name}", steps, not no_progress) as report:
-                loss = finetune(spec.draft, chosen, recipe, folder, device, report)["held_out_loss"]
+                said = finetune(spec.draft, chosen, recipe, folder, device, report, revision)
         except KeyboardInterrupt as error:
             raise Interrupted(f"interrupted: {folder} was not written") from error
+        loss = said["held_out_loss"]
         print(
             f"{folder}: held-out loss {loss['before']:.3f} before, {loss['after']:.3f} after "
             f"(nats per token, n = {loss['n']})"
         )
-    choices = ["--pair", pair or o.DEFAULT_PAIR, "--draft", str(folders[-1])]
+    choices = ["--pair", pair or DEFAULT_PAIR, "--draft", str(folders[-1])]
     print("use it: specbench run --method sd --task", tasks[-1].name, shlex.join(choices))
 
 

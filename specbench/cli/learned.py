@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from specbench.cli.choices import choose_pair
-from specbench.cli.options import DEFAULT_PAIR
+from specbench.cli.choices import DEFAULT_PAIR
+from specbench.cli.options.data import Tasks
+from specbench.cli.options.models import Models
 from specbench.errors import UsageError
 from specbench.heads.registry import (
     BUNDLED,
@@ -19,22 +21,14 @@ from specbench.heads.registry import (
     trained_heads,
 )
 from specbench.pairs.registry import PairSpec, pairs
-from specbench.tasks.task import load_task
+from specbench.tasks.task import Task
 
 TABLE, FIGURE = "learned.csv", "weights-head"
 DEFAULT_TEXTS = 200
 
 
 def plot_head(
-    head: str,
-    pair: str | None,
-    task: str | None,
-    limit: int,
-    target: str | None,
-    draft: str | None,
-    device: str,
-    dtype: str,
-    output: Path | None,
+    head: str, models: Models, data: Tasks, limit: int, output: Path | None
 ) -> list[Path]:
     """Write the table and the figure of what a head has learned; return their paths.
 
@@ -46,16 +40,12 @@ def plot_head(
         RunError: A file cannot be written.
     """
     described = _description(head)
-    spec = _pair(head, described.get("pair"), pair, target, draft)
-    if (name := task or described.get("task")) is None:
-        raise UsageError(f"{head} does not say which task it is for: name one with --task")
-    chosen = load_task(name)
+    spec = _pair(head, described.get("pair"), models)
+    chosen = _task(head, described.get("task"), data)
     path = find_head(spec, chosen.name, head).path
     folder = output or _folder(path, spec, chosen.name)
 
-    from specbench.training.verifier import HELD_OUT_SEED
-
-    examples = chosen.examples("train", limit, HELD_OUT_SEED)
+    examples = chosen.examples("held-out", limit)
 
     from specbench.engine.loading import load_pair
     from specbench.experiment.progress import quiet_libraries
@@ -65,11 +55,14 @@ def plot_head(
     from specbench.heads.files import load_head
     from specbench.heads.learned import About, tabulate
     from specbench.heads.tokens import sample_tokens
+    from specbench.training.rollouts import read_prompts
+    from specbench.training.schedule import MAX_PROMPT_TOKENS
+    from specbench.training.verifier import HELD_OUT_SEED
 
     quiet_libraries(downloads=sys.stderr.isatty())
-    loaded = load_pair(spec, device, spec.dtype if dtype == "auto" else dtype)
+    loaded = load_pair(spec, models.loading())
     weigher = load_head(path, loaded)
-    prompts = [example.prompt for example in examples]
+    prompts = read_prompts(loaded, chosen, examples, MAX_PROMPT_TOKENS)
     tokens = sample_tokens(loaded, weigher, prompts, chosen.max_new_tokens, HELD_OUT_SEED)
     trained_on = _description(str(path)).get("task", "")
     table = tabulate(tokens, About(spec.name, chosen.name, trained_on, weigher.kind))
@@ -96,19 +89,28 @@ def _description(head: str) -> dict[str, Any]:
     return read_description(folder)
 
 
-def _pair(
-    head: str, own: str | None, typed: str | None, target: str | None, draft: str | None
-) -> PairSpec:
+def _pair(head: str, own: str | None, typed: Models) -> PairSpec:
     """The pair the user names, else the head's own, else the default one."""
-    name = typed
-    if name is None and target is None:
-        name = own or DEFAULT_PAIR
-        if name not in pairs():
-            raise UsageError(
-                f"{head} is for {name}, which is no pair by name: give its models with --target "
-                "and --draft"
-            )
-    return choose_pair(name, target, draft)
+    if typed.pair is not None or typed.target is not None:
+        return typed.spec()
+    name = own or DEFAULT_PAIR
+    if name not in pairs():
+        raise UsageError(
+            f"{head} is for {name}, which is no pair by name: give its models with --target "
+            "and --draft"
+        )
+    return replace(typed, pair=name).spec()
+
+
+def _task(head: str, own: str | None, typed: Tasks) -> Task:
+    """The task the user names, else the head's own."""
+    names = typed.task or ([] if own is None else [own])
+    if not names:
+        raise UsageError(f"{head} does not say which task it is for: name one with --task")
+    found = replace(typed, task=names).tasks()
+    if len(found) > 1:
+        raise UsageError("--task takes one task here: a figure is of one")
+    return found[0]
 
 
 def _folder(head: Path, spec: PairSpec, task: str) -> Path:

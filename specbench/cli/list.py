@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.table import Table
 
-from specbench.cli.options import Json, completer
+from specbench.cli.options.common import Json, completer
 from specbench.cli.output import console, print_json
 from specbench.errors import UsageError
 from specbench.experiment.plan import shown_path
 from specbench.methods.registry import METHODS, Method
-from specbench.pairs.registry import pairs
-from specbench.tasks.task import load_task, task_names
+from specbench.pairs.registry import PairSpec, pairs
+from specbench.tasks.definition import Problem, read_definition
+from specbench.tasks.task import load_task, task_names, task_path
+from specbench.training.recipe import head_recipe
 
 Row = dict[str, Any]
 
@@ -28,16 +31,65 @@ def list_(
             autocompletion=completer(lambda: LISTS),
         ),
     ],
+    files: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="FILE",
+            help="With --validate: tasks, or TOML files of tasks.",
+            show_default="the bundled tasks",
+        ),
+    ] = None,
+    validate: Annotated[
+        bool,
+        typer.Option(
+            "--validate", help="Instead of a list of tasks: every mistake in their files."
+        ),
+    ] = False,
     json: Json = False,
 ) -> None:
     """List the methods, pairs or tasks, each with what a user must know of it."""
     if what not in LISTS:
         raise UsageError(f"there is no list of {what!r}: choose one of {', '.join(LISTS)}")
+    if validate:
+        if what != "tasks":
+            raise UsageError(f"--validate looks at tasks, not at {what}: list tasks")
+        _validate(files or task_names(), json)
+        return
+    if files:
+        raise UsageError("files go with --validate: add it, or leave the files out")
     rows = LISTS[what]()
     if json:
         print_json(rows)
     else:
         console().print(_table(rows))
+
+
+def _validate(files: Iterable[str], json: bool) -> None:
+    """Print what is wrong with task files; ends the command with code 2 where anything is."""
+    found = {shown_path(path): list(_problems(path)) for path in map(task_path, files)}
+    rows = [
+        {"file": file, "key": problem.key, "problem": problem.what}
+        for file, problems in found.items()
+        for problem in problems
+    ]
+    if json:
+        print_json(rows)
+    else:
+        for file, problems in found.items():
+            for line in map(str, problems) if problems else ["ok"]:
+                print(f"{file}: {line}")
+    if rows:
+        raise typer.Exit(2)
+
+
+def _problems(path: Path) -> Iterator[Problem]:
+    try:
+        _, problems = read_definition(path)
+        yield from problems
+        if not problems:
+            head_recipe(PairSpec("any", "", ""), load_task(path), {})
+    except UsageError as error:
+        yield Problem("", str(error).removeprefix(f"{path}: "))
 
 
 def _methods() -> list[Row]:

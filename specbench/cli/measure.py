@@ -61,8 +61,10 @@ def measure(
 
 def _show(store: Store, show: Callable[[Path], None] | None) -> None:
     from specbench.cli.tables import print_run
-    from specbench.experiment.store import TABLE, failures
+    from specbench.experiment.store import TABLE, cut_prompts, failures
 
+    if cut := cut_prompts(store.folder):
+        note(f"{cut} prompts were cut at the end of their article to fit --max-prompt-tokens")
     if (store.folder / TABLE).is_file():
         (show or print_run)(store.folder)
     print(f"results: {store.folder}")

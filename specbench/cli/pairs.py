@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from specbench.cli.options import completer
+from specbench.cli.options.common import completer
 from specbench.errors import UsageError
 from specbench.pairs.registry import PAIRS_FILE, PARTS
 

@@ -7,20 +7,23 @@ from typing import Annotated
 
 import typer
 
-from specbench.cli import options as o
 from specbench.cli.learned import DEFAULT_TEXTS, plot_head
-from specbench.cli.options import completer
+from specbench.cli.options.common import completer
+from specbench.cli.options.data import Tasks
+from specbench.cli.options.groups import changed, grouped
+from specbench.cli.options.models import Models
 from specbench.cli.output import note
 from specbench.errors import UsageError
 from specbench.figures import FIGURES, load_figure
-from specbench.pairs.registry import pairs
-from specbench.tasks.task import task_names
 
 WITH_HEAD = "weights"  # the one figure that --head changes
 _PANEL = "With --head"
 
 
+@grouped
 def plot(
+    models: Models,
+    data: Tasks,
     figure: Annotated[
         str,
         typer.Argument(
@@ -48,29 +51,6 @@ def plot(
             rich_help_panel=_PANEL,
         ),
     ] = None,
-    pair: Annotated[
-        str | None,
-        typer.Option(
-            "--pair",
-            metavar="NAME",
-            help=f"Target and draft by one name: {', '.join(pairs())}.",
-            show_default="the head's own",
-            autocompletion=completer(pairs),
-            rich_help_panel=_PANEL,
-        ),
-    ] = None,
-    task: Annotated[
-        str | None,
-        typer.Option(
-            "--task",
-            "-t",
-            metavar="NAME",
-            help="The task whose training split, where no training reaches, gives the prompts.",
-            show_default="the head's own",
-            autocompletion=completer(task_names),
-            rich_help_panel=_PANEL,
-        ),
-    ] = None,
     limit: Annotated[
         int | None,
         typer.Option(
@@ -81,10 +61,6 @@ def plot(
             rich_help_panel=_PANEL,
         ),
     ] = None,
-    target: o.Target = None,
-    draft: o.Draft = None,
-    device: o.Device = "auto",
-    dtype: o.Dtype = "auto",
     output: Annotated[
         Path | None,
         typer.Option(
@@ -103,13 +79,11 @@ def plot(
         if runs:
             raise UsageError("--head takes the place of runs: give one of the two")
         texts = DEFAULT_TEXTS if limit is None else limit
-        for path in plot_head(head, pair, task, texts, target, draft, device, dtype, output):
+        for path in plot_head(head, models, data, texts, output):
             print(path)
         return
-    of_a_head = {"pair": pair, "task": task, "limit": limit, "target": target, "draft": draft}
-    of_a_head |= {"device": device, "dtype": dtype}
-    if given := [name for name, value in of_a_head.items() if value not in (None, "auto")]:
-        raise UsageError(f"--{given[0]} belongs to --head: name a head too, or leave it out")
+    if typed := [*changed(models, data), *([] if limit is None else ["--limit"])]:
+        raise UsageError(f"{typed[0]} belongs to --head: name a head too, or leave it out")
 
     from specbench.analysis.frames import read_summary
     from specbench.experiment.store import newest_run, unfinished

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from specbench.cli import options as o
 from specbench.cli.choices import choose_methods
-from specbench.cli.groups import Models, Prompts, Rules, Sampling, grouped
 from specbench.cli.measure import measure
+from specbench.cli.options import common as o
+from specbench.cli.options.data import AllowCodeExecution, Prompts
+from specbench.cli.options.groups import grouped
+from specbench.cli.options.models import Models
+from specbench.cli.options.rules import Rules, Weight
+from specbench.cli.options.sampling import Sampling
 from specbench.experiment.plan import build_plan
 from specbench.experiment.variants import method_variants
 
@@ -17,21 +21,23 @@ def run(
     sampling: Sampling,
     rules: Rules,
     method: o.Methods = None,
-    limit: o.Limit = None,
-    weight: o.Weight = None,
+    weight: Weight = None,
     output: o.Output = None,
+    allow_code_execution: AllowCodeExecution = False,
     no_progress: o.NoProgress = False,
 ) -> None:
     """Measure methods on tasks: quality, acceptance and speed, interleaved in one run."""
     methods, dispensable = choose_methods(method)
+    spec = models.spec()
     plan = build_plan(
-        models.spec(),
+        spec,
         data.tasks(),
         method_variants(methods, {"weight": weight, **rules.given()}),
         sampling.draft_lengths(),
-        sampling.settings(models),
-        limit=limit,
-        max_new_tokens=sampling.max_new_tokens,
+        sampling.settings(),
+        loading=models.loading(),
+        limit=sampling.chosen().limit,
+        may_execute=allow_code_execution or spec.bundled,
         dispensable=dispensable,
     )
-    measure(plan, "run", limit=limit, output=output, progress=not no_progress)
+    measure(plan, "run", limit=sampling.chosen().limit, output=output, progress=not no_progress)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from specbench.cli import options as o
 from specbench.cli.choices import choose_methods, parse_numbers
-from specbench.cli.groups import Models, Prompts, Rules, Sampling, grouped
 from specbench.cli.measure import measure
+from specbench.cli.options import common as o
+from specbench.cli.options.data import AllowCodeExecution, Prompts
+from specbench.cli.options.groups import grouped
+from specbench.cli.options.models import Models
+from specbench.cli.options.rules import Rules
+from specbench.cli.options.sampling import Sampling
 from specbench.experiment.plan import build_plan
 from specbench.experiment.variants import ANCHORS, weight_variants
 
@@ -18,8 +22,8 @@ def sweep_weights(
     rules: Rules,
     weights: o.Weights = o.DEFAULT_WEIGHTS,
     method: o.Anchors = None,
-    limit: o.Limit = None,
     output: o.Output = None,
+    allow_code_execution: AllowCodeExecution = False,
     no_progress: o.NoProgress = False,
 ) -> None:
     """Measure the static ensemble at each weight, with the methods to compare it with.
@@ -27,14 +31,22 @@ def sweep_weights(
     All of them run interleaved, so that one run gives the front and the points above or below it.
     """
     methods, dispensable = choose_methods(method, default=ANCHORS)
+    spec = models.spec()
     plan = build_plan(
-        models.spec(),
+        spec,
         data.tasks(),
         weight_variants(methods, rules.given(), parse_numbers("--weights", weights, float)),
         sampling.draft_lengths(),
-        sampling.settings(models),
-        limit=limit,
-        max_new_tokens=sampling.max_new_tokens,
+        sampling.settings(),
+        loading=models.loading(),
+        limit=sampling.chosen().limit,
+        may_execute=allow_code_execution or spec.bundled,
         dispensable=dispensable,
     )
-    measure(plan, "sweep-weights", limit=limit, output=output, progress=not no_progress)
+    measure(
+        plan,
+        "sweep-weights",
+        limit=sampling.chosen().limit,
+        output=output,
+        progress=not no_progress,
+    )

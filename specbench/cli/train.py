@@ -10,21 +10,24 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from specbench.cli import options as o
-from specbench.cli.choices import parse_numbers
-from specbench.cli.groups import Models, Tasks, grouped
+from specbench.cli.options import common as o
+from specbench.cli.options.data import AllowCodeExecution, Tasks
+from specbench.cli.options.groups import grouped
+from specbench.cli.options.models import Models
+from specbench.cli.options.recipe import Recipe
 from specbench.cli.output import Interrupted, console, note
+from specbench.engine.settings import Loading
 from specbench.errors import UsageError
-from specbench.heads.registry import FAMILY, KINDS, trained_heads
+from specbench.heads.registry import FAMILY, trained_heads
+from specbench.metrics import get_metric
 from specbench.pairs.registry import PairSpec
 from specbench.tasks.task import Task
-from specbench.training.recipe import BASELINES, HeadRecipe, head_recipe
+from specbench.training.recipe import HeadRecipe, head_recipe
 
 if TYPE_CHECKING:
     from specbench.engine.loading import LoadedPair
     from specbench.training.verifier import Progress
 
-RECIPE = "Recipe (by default that of the pair and the task)"
 NEAR = 0.02  # how close held-out acceptance should come to a wish
 
 
@@ -41,74 +44,11 @@ class Job(NamedTuple):
         return self.task.name if wish is None else f"{self.task.name} at acceptance {wish:g}"
 
 
-def _number(name: str, text: str) -> typer.models.OptionInfo:
-    """An option of the recipe."""
-    option: typer.models.OptionInfo = typer.Option(
-        name, help=text, show_default=False, rich_help_panel=RECIPE
-    )
-    return option
-
-
 @grouped
 def train(
     data: Tasks,
     models: Models,
-    head_kind: Annotated[
-        str | None,
-        typer.Option(
-            "--head-kind",
-            metavar="KIND",
-            help="; ".join(f"{name}: {text}" for name, text in KINDS.items()) + ".",
-            show_default=False,
-            autocompletion=o.completer(lambda: KINDS),
-            rich_help_panel=RECIPE,
-        ),
-    ] = None,
-    steps: Annotated[int | None, _number("--steps", "Sets of roll-outs.")] = None,
-    prompts_per_step: Annotated[
-        int | None, _number("--prompts-per-step", "Prompts in a set.")
-    ] = None,
-    rollouts: Annotated[int | None, _number("--rollouts", "Texts per prompt.")] = None,
-    epochs_per_rollout: Annotated[
-        int | None, _number("--epochs-per-rollout", "Passes over a set.")
-    ] = None,
-    learning_rate: Annotated[float | None, _number("--learning-rate", "Adam's, at its peak.")] = (
-        None
-    ),
-    acceptance_weight: Annotated[
-        float | None, _number("--acceptance-weight", "lambda: what acceptance is worth in reward.")
-    ] = None,
-    target_acceptance: Annotated[
-        str | None,
-        typer.Option(
-            "--target-acceptance",
-            metavar="A[,A...]",
-            help="Adjust lambda until held-out acceptance per position (a run's "
-            "expected_acceptance) is this; several train a family of heads.",
-            show_default=False,
-            rich_help_panel=RECIPE,
-        ),
-    ] = None,
-    baseline: Annotated[
-        str | None,
-        typer.Option(
-            "--baseline",
-            metavar="NAME",
-            help="What a text's gain is compared with: "
-            + "; ".join(f"{name}, {text}" for name, text in BASELINES.items())
-            + ".",
-            show_default=False,
-            autocompletion=o.completer(lambda: BASELINES),
-            rich_help_panel=RECIPE,
-        ),
-    ] = None,
-    kl_weight: Annotated[
-        float | None, _number("--kl-weight", "Price of a nat away from the untrained head.")
-    ] = None,
-    initial_weight: Annotated[
-        float | None, _number("--initial-weight", "w of the untrained head.")
-    ] = None,
-    seed: Annotated[int | None, _number("--seed", "Decides the examples and every draw.")] = None,
+    recipe: Recipe,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -131,36 +71,21 @@ def train(
             show_default=False,
         ),
     ] = None,
+    allow_code_execution: AllowCodeExecution = False,
     no_progress: o.NoProgress = False,
 ) -> None:
     """Train DIVERSED heads: for each task, a weight on the target at every token."""
     spec = models.spec()
-    given = {
-        "head_kind": head_kind,
-        "steps": steps,
-        "prompts_per_step": prompts_per_step,
-        "rollouts": rollouts,
-        "epochs_per_rollout": epochs_per_rollout,
-        "learning_rate": learning_rate,
-        "acceptance_weight": acceptance_weight,
-        "baseline": baseline,
-        "kl_weight": kl_weight,
-        "initial_weight": initial_weight,
-        "seed": seed,
-    }
-    wishes: list[float | None] = [None]
-    if target_acceptance is not None:
-        wishes = [*parse_numbers("--target-acceptance", target_acceptance, float)]
     root = output or trained_heads(spec.name)
     logs = None if log_to is None else log_to / trained_heads(spec.name).name
-    jobs = _jobs(spec, data.tasks(), wishes, given, root, logs)
-    waiting = [job for job in jobs if _waits(job, resume)]
+    jobs = _jobs(spec, data.tasks(), recipe, root, logs)
+    may_execute = allow_code_execution or spec.bundled
+    waiting = [job for job in jobs if _waits(job, resume, may_execute)]
     for job in jobs:
         if job not in waiting:
             note(f"{job.folder} is trained already")
     if waiting:
-        number_format = spec.dtype if models.dtype == "auto" else models.dtype
-        _train_all(spec, models.device, number_format, waiting, resume, shown=not no_progress)
+        _train_all(spec, models.loading(), waiting, resume, shown=not no_progress)
     _show(jobs, spec, root)
     options = [*models.typed(), *(part for name in data.task or () for part in ("--task", name))]
     head = str(jobs[0].folder if len(jobs) == 1 else root)
@@ -171,17 +96,16 @@ def train(
 def _jobs(
     spec: PairSpec,
     tasks: Sequence[Task],
-    wishes: Sequence[float | None],
-    given: Mapping[str, Any],
+    typed: Recipe,
     root: Path,
     logs: Path | None,
 ) -> list[Job]:
     """Lay out a head per target acceptance and task, each in a folder of its own."""
     jobs: list[Job] = []
-    for wish in wishes:
-        family = f"{FAMILY}{wish:g}" if len(wishes) > 1 else ""
+    for wish in typed.wishes():
+        family = f"{FAMILY}{wish:g}" if len(typed.wishes()) > 1 else ""
         for task in tasks:
-            recipe = head_recipe(spec, task, {**given, "target_acceptance": wish})
+            recipe = head_recipe(spec, task, {**typed.given(), "target_acceptance": wish})
             folder = root / family / task.name
             if any(folder == job.folder for job in jobs):
                 raise UsageError(f"two heads would go to {folder}: train one after the other")
@@ -189,7 +113,7 @@ def _jobs(
     return jobs
 
 
-def _waits(job: Job, resume: bool) -> bool:
+def _waits(job: Job, resume: bool, may_execute: bool) -> bool:
     """Tell whether a job is still to be done; refuse what can be refused before models load."""
     from specbench.training.folder import check_folder
     from specbench.training.log import check_log
@@ -199,6 +123,11 @@ def _waits(job: Job, resume: bool) -> bool:
             f"{job.task.name} ends answers at stop strings, which training does not know: choose a "
             "task without them"
         )
+    if not may_execute and any(get_metric(name).executes for name in job.task.metrics):
+        raise UsageError(
+            f"the reward on {job.task.name} comes from running what the models write: add "
+            "--allow-code-execution, or choose another task"
+        )
     job.task.examples("train", 1)
     if job.log is not None:
         check_log(job.log)
@@ -206,14 +135,14 @@ def _waits(job: Job, resume: bool) -> bool:
 
 
 def _train_all(
-    spec: PairSpec, device: str, dtype: str, jobs: Sequence[Job], resume: bool, shown: bool
+    spec: PairSpec, loading: Loading, jobs: Sequence[Job], resume: bool, shown: bool
 ) -> None:
     from specbench.engine.loading import load_pair
     from specbench.experiment.progress import quiet_libraries
     from specbench.training.session import find_state
 
     quiet_libraries(downloads=shown and sys.stderr.isatty())
-    pair = load_pair(spec, device, dtype)
+    pair = load_pair(spec, loading)
     for job in jobs:
         # A checkpoint of another training is refused now, not hours later when its turn comes.
         find_state(pair, job.task, job.recipe, job.folder, resume)
@@ -268,7 +197,6 @@ def _show(jobs: Sequence[Job], spec: PairSpec, root: Path) -> None:
     from rich.table import Table
 
     from specbench.heads.files import read_description
-    from specbench.metrics import get_metric
 
     table = Table(
         title=f"Heads of {spec.name} in {root}, held-out scores",

@@ -8,9 +8,12 @@ from typing import Annotated
 
 import typer
 
-from specbench.cli import options as o
-from specbench.cli.groups import Models, Sampling, Tasks, grouped
 from specbench.cli.measure import measure
+from specbench.cli.options import common as o
+from specbench.cli.options.data import AllowCodeExecution, Tasks
+from specbench.cli.options.groups import grouped
+from specbench.cli.options.models import Models
+from specbench.cli.options.sampling import Sampling
 from specbench.errors import UsageError
 from specbench.experiment.plan import build_plan
 from specbench.heads.registry import HeadFile, describe_heads, find_heads
@@ -29,8 +32,8 @@ def transfer(
             show_default="the pair's heads: bundled, else trained here",
         ),
     ] = None,
-    limit: o.Limit = None,
     output: o.Output = None,
+    allow_code_execution: AllowCodeExecution = False,
     no_progress: o.NoProgress = False,
 ) -> None:
     """Measure every head on every task, with sd as the row without a head.
@@ -49,16 +52,18 @@ def transfer(
         tasks,
         [("sd", {}), *(("diversed", {"head": known}) for known in named)],
         lengths,
-        sampling.settings(models),
-        limit=limit,
-        max_new_tokens=sampling.max_new_tokens,
+        sampling.settings(),
+        loading=models.loading(),
+        limit=sampling.chosen().limit,
+        may_execute=allow_code_execution or spec.bundled,
     )
     # Every head serves every task, so it is enough to say once where each comes from.
-    plan = replace(plan, notes=(f"heads: {describe_heads(heads.items())}",))
+    one = f"heads: {describe_heads(heads.items())}"
+    plan = replace(plan, notes=(one, *(n for n in plan.notes if not n.startswith("heads: "))))
     measure(
         plan,
         "transfer",
-        limit=limit,
+        limit=sampling.chosen().limit,
         output=output,
         progress=not no_progress,
         show=_show,

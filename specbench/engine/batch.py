@@ -29,7 +29,7 @@ class Batch:
         width = max(len(prompt) for prompt in prompts)
         device = runner.device
         self.cache = RewindableCache(
-            runner.config, width + new_tokens, device, runner.model.dtype, rows=len(prompts)
+            runner.config, width + new_tokens, runner.devices, runner.dtype, rows=len(prompts)
         )
         self.rotary, self.causal = runner.tables(width + new_tokens)
         padding = torch.tensor([width - len(prompt) for prompt in prompts], device=device)
@@ -56,8 +56,7 @@ class Batch:
             seen = seen | torch.eye(end, dtype=torch.bool, device=seen.device)
         masks = {kind: mask[:, :, start:end, :end] & seen for kind, mask in self.causal.items()}
         hidden = self.runner.through_layers(tokens, self.cache, self.rotary, masks)[:, -1]
-        logits = self.runner.output(hidden)[:, : self.runner.vocabulary].float()
-        return logits.softmax(-1), hidden
+        return self.runner.logits(hidden).softmax(-1), hidden
 
     def select(self, rows: Tensor) -> None:
         """Go on with these rows only, in this order; a row may be named more than once."""

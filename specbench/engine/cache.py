@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -19,7 +20,7 @@ class RewindableCache(Cache):
     Args:
         config: Text configuration of the model.
         capacity: Positions to allocate.
-        device: Where the buffers live.
+        devices: Where the buffers of each layer live.
         dtype: Their floating point type.
         rows: Sequences held side by side.
 
@@ -31,7 +32,7 @@ class RewindableCache(Cache):
         self,
         config: PretrainedConfig,
         capacity: int,
-        device: torch.device,
+        devices: Sequence[torch.device],
         dtype: torch.dtype,
         rows: int = 1,
     ) -> None:
@@ -39,9 +40,9 @@ class RewindableCache(Cache):
         heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
         width = getattr(config, "head_dim", None)
         width = width or config.hidden_size // config.num_attention_heads
-        shape = (config.num_hidden_layers, rows, heads, capacity, width)
-        self.keys = list(torch.zeros(shape, device=device, dtype=dtype).unbind())
-        self.values = list(torch.zeros(shape, device=device, dtype=dtype).unbind())
+        shape = (rows, heads, capacity, width)
+        self.keys = [torch.zeros(shape, device=device, dtype=dtype) for device in devices]
+        self.values = [torch.zeros(shape, device=device, dtype=dtype) for device in devices]
         self.capacity = capacity
         self.position = 0
 
@@ -64,5 +65,5 @@ class RewindableCache(Cache):
         for buffers in (self.keys, self.values):
             for layer, buffer in enumerate(buffers):
                 chosen = buffer.new_zeros(len(rows), *buffer.shape[1:])
-                chosen[:, :, : self.position] = buffer[rows, :, : self.position]
+                chosen[:, :, : self.position] = buffer[rows.to(buffer.device), :, : self.position]
                 buffers[layer] = chosen

@@ -16,7 +16,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from specbench.engine.cache import RewindableCache
-from specbench.errors import UsageError
+from specbench.errors import RunError, UsageError
 
 # Capacities are multiples of this, so that requests of similar length share one allocation.
 CAPACITY_STEP = 256
@@ -24,6 +24,11 @@ CAPACITY_STEP = 256
 FINGERPRINT_WEIGHTS = 256
 # Relative error allowed between this runner and the model's own forward pass, by dtype.
 TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.1, torch.float16: 0.05}
+
+
+def capacity_for(positions: int) -> int:
+    """Return how many positions are allocated where so many are needed."""
+    return -(-positions // CAPACITY_STEP) * CAPACITY_STEP
 
 
 class Runner:
@@ -43,13 +48,23 @@ class Runner:
         self.base = model.get_decoder()
         self.config = model.config.get_text_config()
         self.vocabulary = vocabulary
-        self.device = model.device
+        self.device = model.device  # of the embedding; what goes in and comes out is there
         self.output = model.get_output_embeddings()
         # Where a configuration lists no layer types (Mistral, Phi), its window holds for all.
         kind = "sliding_attention" if self._window(0) else "full_attention"
         layers = self.config.num_hidden_layers
         self.kinds = getattr(self.config, "layer_types", None) or [kind] * layers
         self._check()
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Number format of hidden states and cache."""
+        return self.model.dtype
+
+    @property
+    def devices(self) -> list[torch.device]:
+        """Where each layer is; a device map may spread them."""
+        return [next(layer.parameters()).device for layer in self.base.layers]
 
     @property
     def length(self) -> int:
@@ -83,7 +98,16 @@ class Runner:
         Args:
             prompt: ``[T]`` token ids, T >= 1.
             capacity: Positions the whole request may need.
+
+        Raises:
+            RunError: The model does not know a token of the prompt.
         """
+        rows = self.base.embed_tokens.weight.shape[0]
+        if (highest := int(prompt.max())) >= rows:
+            raise RunError(
+                f"the prompt has token {highest}, which a model of {rows} tokens does not know: "
+                "choose a draft that has the target's marks, or a plain prompt"
+            )
         if capacity > self.cache.capacity:
             self._reserve(capacity)
         self.cache.position = 0
@@ -103,7 +127,12 @@ class Runner:
             ``[k, hidden]`` after the final norm that they come from.
         """
         hidden = self._hidden(tokens)[0]
-        return self.output(hidden)[:, : self.vocabulary].float(), hidden
+        return self.logits(hidden), hidden
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Return float32 logits ``[K, V]`` of hidden states ``[K, hidden]``."""
+        logits: Tensor = self.output(hidden)[:, : self.vocabulary].float().to(self.device)
+        return logits
 
     def _hidden(self, tokens: Tensor) -> Tensor:
         start, end = self.cache.position, self.cache.position + len(tokens)
@@ -143,7 +172,7 @@ class Runner:
                 past_key_values=cache,
             )
         cache.position = end
-        normed: Tensor = self.base.norm(hidden)
+        normed: Tensor = self.base.norm(hidden).to(self.device)
         return normed
 
     def tables(self, capacity: int) -> tuple[dict[str, tuple[Tensor, Tensor]], dict[str, Tensor]]:
@@ -152,13 +181,13 @@ class Runner:
         A mask is ``[1, 1, capacity, capacity]``: row i sees columns i - window + 1 to i.
         """
         index = torch.arange(capacity, device=self.device)
-        like = torch.zeros(1, device=self.device, dtype=self.model.dtype)
+        like = torch.zeros(1, device=self.device, dtype=self.dtype)
         rotary = self.base.rotary_emb
         per_kind = "layer_type" in inspect.signature(rotary.forward).parameters
-        angles = {
-            kind: rotary(like, index[None], kind) if per_kind else rotary(like, index[None])
-            for kind in set(self.kinds)
-        }
+        angles = {}
+        for kind in set(self.kinds):
+            cos, sin = rotary(like, index[None], kind) if per_kind else rotary(like, index[None])
+            angles[kind] = (cos.to(self.device), sin.to(self.device))
         windows = {"full_attention": capacity, "sliding_attention": self._window(capacity)}
         masks = {
             kind: torch.ones(capacity, capacity, dtype=torch.bool, device=self.device)
@@ -171,8 +200,8 @@ class Runner:
     @torch.inference_mode()
     def _reserve(self, positions: int) -> None:
         """Allocate cache, rotary tables and masks for a number of positions, rounded up."""
-        capacity = -(-positions // CAPACITY_STEP) * CAPACITY_STEP
-        self.cache = RewindableCache(self.config, capacity, self.device, self.model.dtype)
+        capacity = capacity_for(positions)
+        self.cache = RewindableCache(self.config, capacity, self.devices, self.dtype)
         self.rotary, self.masks = self.tables(capacity)
 
     def _window(self, without: int) -> int:
@@ -190,7 +219,7 @@ class Runner:
             raise self._refusal(str(error)) from error
         self.cache.position = 0
         difference = ((own - ours).norm() / own.norm()).item()
-        if not difference < TOLERANCE.get(self.model.dtype, 0.1):
+        if not difference < TOLERANCE.get(self.dtype, 0.1):
             raise self._refusal(f"logits differ by {difference:.0%}")
 
     def _refusal(self, reason: str) -> UsageError:

@@ -16,9 +16,19 @@ from pathlib import Path
 from typing import Any
 
 from specbench import __version__
+from specbench.masking import mask_tokens
 
 UNKNOWN = "unknown"
-PACKAGES = ("torch", "transformers", "tokenizers", "datasets", "numpy", "pandas", "rouge-score")
+PACKAGES = (
+    "torch",
+    "transformers",
+    "tokenizers",
+    "datasets",
+    "numpy",
+    "pandas",
+    "rouge-score",
+    "sacrebleu",
+)
 # What changes speed or results without appearing on the command line.
 VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "HF_HUB_OFFLINE")
 _PACKAGE = Path(__file__).resolve().parents[1]
@@ -29,7 +39,7 @@ def describe_environment() -> dict[str, Any]:
     return {
         "specbench": __version__,
         "started": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
-        "command": ["specbench", *sys.argv[1:]],
+        "command": ["specbench", *map(mask_tokens, sys.argv[1:])],
         "git": git_state(_PACKAGE),
         "python": platform.python_version(),
         "platform": platform.platform(),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
 from statistics import fmean
@@ -12,16 +14,25 @@ from specbench.analysis.frames import PARAMETERS
 from specbench.decoding.loop import decode
 from specbench.decoding.records import Generation
 from specbench.decoding.sampling import Sampling
-from specbench.engine.loading import LoadedPair, encode, load_pair
+from specbench.engine.loading import LoadedPair, load_pair
+from specbench.engine.memory import check_memory, free_memory
+from specbench.engine.prompts import Encoded, encode
 from specbench.errors import SpecbenchError
 from specbench.experiment.environment import describe_environment
-from specbench.experiment.plan import Cell, Plan, Settings, Step
+from specbench.experiment.examples import write_examples
+from specbench.experiment.plan import Cell, Plan, Step, TaskPlan
 from specbench.experiment.progress import Report
-from specbench.experiment.store import ERROR, OK, UNSCORED, Store
+from specbench.experiment.scoring import describe_error, score_text
+from specbench.experiment.settings import Settings
+from specbench.experiment.store import ERROR, Store
 from specbench.heads.files import fingerprints, load_head
 from specbench.heads.registry import HeadFile
 from specbench.methods.registry import get_method
-from specbench.metrics import get_metric, score
+from specbench.metrics.sandbox.launch import layers
+from specbench.tasks.example import Example
+
+# Fewer than any tokenizer of these pairs needs on plain text, so that memory is not underrated.
+CHARACTERS_PER_TOKEN = 2.5
 
 Verifiers = Mapping[Cell, Callable[..., Any] | None]
 
@@ -29,8 +40,8 @@ Verifiers = Mapping[Cell, Callable[..., Any] | None]
 def execute(plan: Plan, store: Store, report: Report) -> None:
     """Decode every step of a plan and record each sample as soon as it is there.
 
-    A sample that raises is recorded with status ``error`` and the run goes on; where only the
-    metric raises, the generation is kept with status ``unscored``.
+    A sample that raises, be it for want of memory, is recorded with status ``error`` and the run
+    goes on; where only a metric raises, the generation is kept with status ``unscored``.
 
     Args:
         plan: What to do.
@@ -40,26 +51,79 @@ def execute(plan: Plan, store: Store, report: Report) -> None:
     Raises:
         SpecbenchError: The pair or a head cannot be loaded, or the disk cannot be written.
     """
-    pair = load_pair(plan.pair, plan.settings.device, plan.dtype)
+    check_memory(plan.pair, plan.loading, *_largest(plan))
+    pair = load_pair(plan.pair, plan.loading)
     verifiers = _verifiers(plan, pair)
-    store.write_environment({**describe_environment(), "models": _describe_models(pair)})
+    prompts = Prompts(pair, plan.settings)
+    store.write_environment(
+        {
+            **describe_environment(),
+            "models": _describe_models(pair),
+            "sandbox": list(layers()) if plan.may_execute else [],
+            "first_prompts": prompts.first(plan),
+        }
+    )
+    write_examples(store.folder, {t.task.name: t.examples for t in plan.tasks})
     warm: set[tuple[str, str, int]] = set()
     for step in plan.steps():
         record = {"run_id": store.folder.name, "pair": plan.pair.name}
         record |= _identity(step, plan.settings)
         group = (step.plan.task.name, step.cell.method, step.cell.draft_length)
         try:
+            prompt = prompts.of(step.plan, step.example)
             if group not in warm:
                 # Caches are sized and kernels made ready by a first decode, which is not counted.
-                _decode(step, pair, verifiers, plan.settings)
+                _decode(step, prompt.ids, pair, verifiers, plan.settings)
                 warm.add(group)
-            generation = _decode(step, pair, verifiers, plan.settings)
+            generation = _decode(step, prompt.ids, pair, verifiers, plan.settings)
         except Exception as error:
-            record |= {"status": ERROR, "error": _message(error)}
+            record |= {"status": ERROR, "error": describe_error(error)}
         else:
-            record |= measurements(generation) | _scored(step, generation.text)
+            metrics = step.plan.task.metrics
+            record |= measurements(generation) | {"prompt_cut": prompt.cut}
+            record |= score_text(
+                metrics, generation.text, step.example, may_execute=plan.may_execute
+            )
+        if record["status"] == ERROR:
+            free_memory()  # only now: the error held what was on the device
         store.append(record)
         report(record)
+
+
+class Prompts:
+    """The examples' prompts as token ids, each made once, for all cells alike."""
+
+    def __init__(self, pair: LoadedPair, settings: Settings) -> None:
+        self._pair = pair
+        self._settings = settings
+        self._known: dict[tuple[str, str], Encoded] = {}
+
+    def of(self, plan: TaskPlan, example: Example) -> Encoded:
+        """Return the tokens of an example's prompt.
+
+        Raises:
+            UsageError: The prompt is over the limit and cannot be cut.
+        """
+        key = (plan.task.name, example.id)
+        if key not in self._known:
+            self._known[key] = encode(
+                self._pair.tokenizer,
+                example.prompt,
+                passage=example.passage,
+                prompt_format=self._settings.prompt_format or plan.task.prompt_format,
+                limit=self._settings.max_prompt_tokens,
+                thinking=self._pair.thinking,
+            )
+        return self._known[key]
+
+    def first(self, plan: Plan) -> dict[str, list[int] | None]:
+        """Return the ids of every task's first prompt, None where it cannot be made."""
+        found: dict[str, list[int] | None] = {}
+        for task in plan.tasks:
+            found[task.task.name] = None
+            with suppress(SpecbenchError):
+                found[task.task.name] = self.of(task, task.examples[0]).ids
+        return found
 
 
 def measurements(generation: Generation) -> dict[str, Any]:
@@ -120,11 +184,13 @@ def _named(value: Any) -> Any:
     return value.name if isinstance(value, HeadFile) else value
 
 
-def _decode(step: Step, pair: LoadedPair, verifiers: Verifiers, settings: Settings) -> Generation:
+def _decode(
+    step: Step, prompt: list[int], pair: LoadedPair, verifiers: Verifiers, settings: Settings
+) -> Generation:
     return decode(
         pair,
         verifiers[step.cell],
-        encode(pair.tokenizer, step.example.prompt),
+        prompt,
         sampling=Sampling(settings.temperature, settings.top_k, settings.top_p),
         draft_length=step.cell.draft_length,
         max_new_tokens=step.plan.max_new_tokens,
@@ -132,16 +198,6 @@ def _decode(step: Step, pair: LoadedPair, verifiers: Verifiers, settings: Settin
         sample_key=step.sample_key,
         stop=step.plan.task.stop,
     )
-
-
-def _scored(step: Step, text: str) -> dict[str, Any]:
-    metric = step.plan.task.metric
-    if metric is None or not getattr(step.example, get_metric(metric).needs):
-        return {"quality": None, "status": OK}
-    try:
-        return {"quality": score(metric, text, step.example), "status": OK}
-    except Exception as error:
-        return {"quality": None, "status": UNSCORED, "error": _message(error)}
 
 
 def _verifiers(plan: Plan, pair: LoadedPair) -> Verifiers:
@@ -163,14 +219,21 @@ def _verifiers(plan: Plan, pair: LoadedPair) -> Verifiers:
     return {cell: verifier(cell) for task in plan.tasks for cell in task.cells}
 
 
-def _describe_models(pair: LoadedPair) -> dict[str, str]:
-    """Where and how the models run, and a fingerprint of their weights."""
+def _describe_models(pair: LoadedPair) -> dict[str, Any]:
+    """Where and how the models run, a fingerprint of their weights, and how they were loaded."""
     dtype = str(pair.target.model.dtype).removeprefix("torch.")
-    return {"device": str(pair.target.device), "dtype": dtype, **fingerprints(pair)}
+    return {"device": str(pair.target.device), "dtype": dtype, **fingerprints(pair), **pair.facts}
 
 
-def _message(error: Exception) -> str:
-    return str(error) if isinstance(error, SpecbenchError) else f"{type(error).__name__}: {error}"
+def _largest(plan: Plan) -> tuple[int, int, int]:
+    """Longest prompt, answer and draft of a plan in tokens; a prompt's are estimated."""
+    limit = plan.settings.max_prompt_tokens or math.inf
+    characters = max(len(e.prompt) for task in plan.tasks for e in task.examples)
+    return (
+        int(min(limit, characters / CHARACTERS_PER_TOKEN)),
+        max(task.max_new_tokens for task in plan.tasks),
+        max(cell.draft_length for task in plan.tasks for cell in task.cells),
+    )
 
 
 def _mean(values: Sequence[float]) -> float | None:

@@ -7,61 +7,23 @@ slower or faster during the run does so for every cell alike.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from specbench import __version__
+from specbench.engine.settings import Loading
 from specbench.errors import UsageError
+from specbench.experiment.settings import Settings, require, require_at_least
 from specbench.experiment.variants import AUTOREGRESSIVE, Variant
 from specbench.heads.registry import HeadFile, describe_heads, facts, find_head
+from specbench.metrics import get_metric
 from specbench.pairs.registry import PairSpec
 from specbench.tasks.example import Example
-from specbench.tasks.task import Task
+from specbench.tasks.task import Listed, Task
 
-DEFAULT_LIMIT = 20  # examples of a bundled task; enough to see the effect, fast on two CPU cores
-DEFAULT_DRAFT_LENGTH = 5  # the paper's N
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What all cells of a run share.
-
-    Attributes:
-        temperature: 0 is greedy.
-        top_k: Keep the k likeliest tokens; None keeps all.
-        top_p: Keep the likeliest tokens of this mass in total; None keeps all.
-        seed: Decides the examples and every draw.
-        repeats: Times each example is decoded by each cell, with fresh draws.
-        device: ``auto``, or a torch device such as ``cpu``, ``cuda`` or ``cuda:1``.
-        dtype: ``auto`` is the pair's own number format.
-
-    Raises:
-        UsageError: A value is out of range.
-    """
-
-    temperature: float = 1.0
-    top_k: int | None = None
-    top_p: float | None = None
-    seed: int = 0
-    repeats: int = 1
-    device: str = "auto"
-    dtype: str = "auto"
-
-    def __post_init__(self) -> None:
-        _require(
-            math.isfinite(self.temperature) and self.temperature >= 0,
-            f"--temperature must be 0 or more, not {self.temperature:g}",
-        )
-        _require(
-            self.top_p is None or 0 < self.top_p <= 1,
-            f"--top-p must be above 0 and at most 1, not {self.top_p}",
-        )
-        _require_at_least(1, "--top-k", self.top_k)
-        _require_at_least(0, "--seed", self.seed)
-        _require_at_least(1, "--repeats", self.repeats)
+DEFAULT_LIMIT = 20  # examples of a task; enough to see the effect, fast on two CPU cores
 
 
 @dataclass(frozen=True)
@@ -104,6 +66,8 @@ class TaskPlan:
             "name": self.task.name,
             "version": self.task.version,
             "metrics": list(self.task.metrics),
+            "prompt_format": self.task.prompt_format,
+            "data": self.task.provenance(),
             "stop": list(self.task.stop),
             "max_new_tokens": self.max_new_tokens,
             "examples": len(self.examples),
@@ -132,23 +96,22 @@ class Plan:
 
     Attributes:
         pair: The models.
+        loading: How they are loaded.
         settings: What all cells share.
         tasks: The work, task by task.
+        may_execute: Generated programs may be run to score them.
         notes: What was left out and why, and which heads are used, a sentence each.
     """
 
     pair: PairSpec
+    loading: Loading
     settings: Settings
     tasks: tuple[TaskPlan, ...]
+    may_execute: bool = False
     notes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return self.settings.repeats * sum(len(t.examples) * len(t.cells) for t in self.tasks)
-
-    @property
-    def dtype(self) -> str:
-        """Number format asked for: the user's, else the pair's own."""
-        return self.pair.dtype if self.settings.dtype == "auto" else self.settings.dtype
 
     def steps(self) -> Iterator[Step]:
         """Yield every decode in its order: task, repeat, example, cell."""
@@ -166,8 +129,11 @@ class Plan:
                 "name": self.pair.name,
                 "target": shown_path(self.pair.target),
                 "draft": shown_path(self.pair.draft),
+                "target_revision": self.loading.target_revision or self.pair.target_revision,
+                "draft_revision": self.loading.draft_revision or self.pair.draft_revision,
             },
-            "settings": {**asdict(self.settings), "dtype": self.dtype},
+            "loading": asdict(self.loading),
+            "settings": asdict(self.settings),
             "samples_planned": len(self),
             "tasks": [task.describe() for task in self.tasks],
             "notes": list(self.notes),
@@ -189,8 +155,9 @@ def build_plan(
     draft_lengths: Sequence[int],
     settings: Settings,
     *,
+    loading: Loading = Loading(),  # noqa: B008 (frozen)
     limit: int | None = None,
-    max_new_tokens: int | None = None,
+    may_execute: bool = False,
     dispensable: Collection[str] = (),
 ) -> Plan:
     """Lay out a run: find the heads, choose the examples, check what can be checked.
@@ -201,17 +168,17 @@ def build_plan(
         variants: Methods with their parameters.
         draft_lengths: Tokens drafted per round; each variant that drafts runs with each of them.
         settings: What all cells share.
-        limit: Examples per task; None takes ``DEFAULT_LIMIT`` of a bundled task and all of a file.
-        max_new_tokens: Limit of an answer; None takes each task's own.
+        loading: How the models are loaded.
+        limit: Examples per task; None takes ``DEFAULT_LIMIT`` of a task and all of a prompt file.
+        may_execute: Generated programs may be run to score them.
         dispensable: Methods left out, with a note, on tasks for which the pair has no head.
 
     Raises:
         UsageError: A number out of range, a missing head, or nothing left to run.
     """
-    _require_at_least(1, "--limit", limit)
-    _require_at_least(1, "--max-new-tokens", max_new_tokens)
+    require_at_least(1, "--limit", limit)
     for length in draft_lengths:
-        _require_at_least(1, "--draft-length", length)
+        require_at_least(1, "--draft-length", length)
     plans = []
     headless: dict[str, list[str]] = {}
     for task in tasks:
@@ -226,13 +193,16 @@ def build_plan(
                 continue
             lengths = (0,) if method == AUTOREGRESSIVE else draft_lengths
             cells += [Cell(method, tuple(complete.items()), length) for length in lengths]
-        count = DEFAULT_LIMIT if limit is None and task.generator else limit
+        whole = limit is None and isinstance(task.source, Listed)
+        count = None if whole else limit or DEFAULT_LIMIT
         examples = task.examples("test", count, settings.seed)
-        budget = max_new_tokens or task.max_new_tokens
+        budget = settings.max_new_tokens or task.max_new_tokens
         plans.append(TaskPlan(task, tuple(examples), tuple(dict.fromkeys(cells)), budget))
-    notes = (*_left_out(headless, pair), *_heads_used(plans))
-    plan = Plan(pair, settings, tuple(plans), notes)
-    _require(len(plan) > 0, f"nothing to run: {'; '.join(plan.notes) or 'choose a method'}")
+    notes = [*_left_out(headless, pair), *_heads_used(plans)]
+    if not may_execute:
+        notes += _not_executed(tasks)
+    plan = Plan(pair, loading, settings, tuple(plans), may_execute, tuple(notes))
+    require(len(plan) > 0, f"nothing to run: {'; '.join(plan.notes) or 'choose a method'}")
     return plan
 
 
@@ -252,6 +222,17 @@ def _left_out(headless: Mapping[str, Sequence[str]], pair: PairSpec) -> Iterator
         )
 
 
+def _not_executed(tasks: Sequence[Task]) -> Iterator[str]:
+    """Say for which tasks quality waits until the user allows code to be run."""
+    names = [task.name for task in tasks if any(get_metric(m).executes for m in task.metrics)]
+    if names:
+        yield (
+            f"programs of {', '.join(names)} are not run, as a model wrote them: add "
+            "--allow-code-execution, or score the run later with `specbench score RUN "
+            "--allow-code-execution`"
+        )
+
+
 def _heads_used(plans: Sequence[TaskPlan]) -> Iterator[str]:
     """Say which head serves each task, in one sentence."""
     used = [
@@ -263,12 +244,3 @@ def _heads_used(plans: Sequence[TaskPlan]) -> Iterator[str]:
     ]
     if used:
         yield f"heads: {describe_heads(used)}"
-
-
-def _require(condition: bool, message: str) -> None:
-    if not condition:
-        raise UsageError(message)
-
-
-def _require_at_least(low: int, option: str, value: int | None) -> None:
-    _require(value is None or value >= low, f"{option} must be {low} or more, not {value}")

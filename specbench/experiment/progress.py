@@ -27,11 +27,14 @@ def quiet_libraries(downloads: bool) -> None:
     Args:
         downloads: Leave the bars of downloads, which may take long.
     """
+    import transformers
     from huggingface_hub.utils.logging import set_verbosity_error
     from huggingface_hub.utils.tqdm import are_progress_bars_disabled, enable_progress_bars
     from transformers.utils.logging import disable_progress_bar
 
     set_verbosity_error()
+    # What a prompt is too long for is checked before it is decoded.
+    transformers.logging.set_verbosity_error()
     wanted = downloads and not are_progress_bars_disabled()
     disable_progress_bar()  # both those of loading and those of downloads
     if wanted:

@@ -17,9 +17,10 @@ from types import TracebackType
 from typing import Any, Self
 
 from specbench.analysis.digest import digest
-from specbench.analysis.frames import SAMPLES, read_samples
+from specbench.analysis.frames import BLEU_TERMS, MEASURED, SAMPLES, read_samples
 from specbench.analysis.summary import summarise
 from specbench.errors import RunError, SpecbenchError, UsageError
+from specbench.experiment.examples import EXAMPLES
 from specbench.files import cannot_write, clear_errors, write_atomically
 
 RESULTS = Path("results")
@@ -103,7 +104,7 @@ class Store:
 
     def write_environment(self, environment: Mapping[str, Any]) -> None:
         """Write ``environment.json``."""
-        write_atomically(self.folder / ENVIRONMENT, _json(environment))
+        write_atomically(self.folder / ENVIRONMENT, as_json(environment))
 
     def append(self, record: Mapping[str, Any]) -> None:
         """Add one sample to ``samples.jsonl`` and hand it to the operating system at once.
@@ -118,18 +119,28 @@ class Store:
         self.failed += record["status"] != OK
 
     def _finish(self, state: str) -> None:
-        rows = [r for r in read_records(self.folder) if r["status"] != ERROR]
-        if rows:
-            write_atomically(self.folder / TABLE, _csv(SAMPLES, rows))
-            samples = read_samples(self.folder)
-            summary = summarise(samples)
-            write_atomically(self.folder / SUMMARY, summary.to_csv(index=False))
-            write_atomically(self.folder / DIGEST, digest(samples, summary))
+        write_tables(self.folder)
         self._write_config(state)
 
     def _write_config(self, state: str) -> None:
         progress = {"state": state, "samples": self.done, "failed": self.failed}
-        write_atomically(self.folder / CONFIG, _json({**self._config, "progress": progress}))
+        write_atomically(self.folder / CONFIG, as_json({**self._config, "progress": progress}))
+
+
+def write_tables(folder: Path) -> None:
+    """Write the tables of a run from its ``samples.jsonl``; without a decoded sample, none.
+
+    Raises:
+        RunError: They cannot be written; no table on disk is half a table.
+    """
+    rows = [_row(r) for r in read_records(folder) if r["status"] != ERROR]
+    if rows:
+        measured = [name for name in MEASURED if any(name in row for row in rows)]
+        write_atomically(folder / TABLE, _csv([*SAMPLES, *measured], rows))
+        samples = read_samples(folder)
+        summary = summarise(samples)
+        write_atomically(folder / SUMMARY, summary.to_csv(index=False))
+        write_atomically(folder / DIGEST, digest(samples, summary))
 
 
 def read_records(folder: Path) -> Iterator[dict[str, Any]]:
@@ -143,6 +154,11 @@ def read_records(folder: Path) -> Iterator[dict[str, Any]]:
 def failures(folder: Path) -> Iterator[str]:
     """Yield, for every sample that failed, why."""
     return (record["error"] for record in read_records(folder) if record["status"] != OK)
+
+
+def cut_prompts(folder: Path) -> int:
+    """Return how many prompts of a run were cut to the limit."""
+    return len({(r["task"], r["sample_id"]) for r in read_records(folder) if r.get("prompt_cut")})
 
 
 def unfinished(folder: Path) -> str | None:
@@ -181,13 +197,23 @@ def _unused(folder: Path) -> Path:
 def _remove(folder: Path, made: bool) -> None:
     """Remove a run that recorded nothing, and its folder where the run made it."""
     with suppress(OSError):
-        for name in (CONFIG, ENVIRONMENT, RECORDS):
+        for name in (CONFIG, ENVIRONMENT, EXAMPLES, RECORDS):
             (folder / name).unlink(missing_ok=True)
         if made:
             folder.rmdir()
 
 
-def _json(value: Mapping[str, Any]) -> str:
+def _row(record: Mapping[str, Any]) -> dict[str, Any]:
+    """A record as a row of ``samples.csv``: metrics beyond the primary one in their own columns."""
+    scores = record.get("scores", {})
+    row = {**record, **{n: s for n, s in scores.items() if n != record["quality_metric"]}}
+    if BLEU_TERMS in record:
+        row[BLEU_TERMS] = " ".join(map(str, record[BLEU_TERMS]))
+    return row
+
+
+def as_json(value: Mapping[str, Any]) -> str:
+    """Return what a JSON file of a run holds."""
     return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
 
 

@@ -19,14 +19,14 @@ AT_ONCE = 64  # prompts in memory
 
 @torch.no_grad()
 def sample_tokens(
-    pair: LoadedPair, head: Head, prompts: Sequence[str], max_new_tokens: int, seed: int
+    pair: LoadedPair, head: Head, prompts: Sequence[list[int]], max_new_tokens: int, seed: int
 ) -> pd.DataFrame:
     """Sample one text per prompt with a head, from the law that its training samples from.
 
     Args:
         pair: Loaded models.
         head: Weighs target against draft.
-        prompts: The prompts.
+        prompts: Their tokens.
         max_new_tokens: Limit on a text's tokens.
         seed: Decides the draws.
 

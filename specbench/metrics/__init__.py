@@ -23,6 +23,7 @@ class Metric:
         unit: What a score is called in tables and on axes.
         needs: Attribute of an example that the metric compares with.
         scale: Factor from a score in [0, 1] to the number shown to people.
+        executes: Scoring runs generated code.
     """
 
     name: str
@@ -30,6 +31,7 @@ class Metric:
     unit: str
     needs: Literal["reference", "tests"]
     scale: float = 100.0
+    executes: bool = False
 
     def load(self) -> Callable[[str, Example], float]:
         """Import and return the metric's function."""
@@ -37,12 +39,25 @@ class Metric:
         return cast("Callable[[str, Example], float]", getattr(import_module(module), function))
 
 
+_ACCURACY = "specbench.metrics.accuracy:"
+_ROUGE = "specbench.metrics.rouge:"
+
 METRICS: dict[str, Metric] = {
     metric.name: metric
     for metric in (
-        Metric("accuracy", "specbench.metrics.accuracy:accuracy", "accuracy", "reference"),
-        Metric("rouge2", "specbench.metrics.rouge:rouge2", "ROUGE-2", "reference"),
-        Metric("pass@1", "specbench.metrics.code:pass_at_1", "pass@1", "tests"),
+        Metric("accuracy", _ACCURACY + "accuracy", "accuracy", "reference"),
+        Metric(
+            "accuracy-flexible", _ACCURACY + "accuracy_flexible", "flexible accuracy", "reference"
+        ),
+        Metric("rouge1", _ROUGE + "rouge1", "ROUGE-1", "reference"),
+        Metric("rouge2", _ROUGE + "rouge2", "ROUGE-2", "reference"),
+        Metric("rougeL", _ROUGE + "rougeL", "ROUGE-L", "reference"),
+        # Of the first 32 words of the text, as the paper scores XSum.
+        Metric("rouge1-32", _ROUGE + "rouge1_32", "ROUGE-1 of 32 words", "reference"),
+        Metric("rouge2-32", _ROUGE + "rouge2_32", "ROUGE-2 of 32 words", "reference"),
+        Metric("rougeL-32", _ROUGE + "rougeL_32", "ROUGE-L of 32 words", "reference"),
+        Metric("bleu", "specbench.metrics.bleu:sentence_bleu", "BLEU", "reference"),
+        Metric("pass@1", "specbench.metrics.code:pass_at_1", "pass@1", "tests", executes=True),
     )
 }
 

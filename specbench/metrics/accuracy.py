@@ -1,4 +1,8 @@
-"""Accuracy of worked answers that end in ``#### number``, the answer format of GSM8K."""
+"""Accuracy of worked answers by their final number, read strictly or as people write it.
+
+The references of GSM8K end in ``#### number``. ``accuracy`` asks the same of an answer;
+``accuracy-flexible`` takes the number that the answer gives in any of the usual ways.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +20,22 @@ MARK = "####"
 # stop that no digit follows ends the sentence and is no part of the number.
 _NUMBER = re.compile(r"\s*([-+]?)\s*\$?\s*([-+]?)((?:[0-9][0-9,]*)?\.[0-9]+|[0-9][0-9,]*)")
 
+_ANNOTATION = re.compile(r"<<[^<>]*>>")  # GSM8K's notes for a calculator
+_BOXED = re.compile(r"\\boxed\s*\{((?:[^{}]|\{[^{}]*\})*)\}")
+_SAID = re.compile(r"\banswer\s+is\b[\s:*_=]*([^\n]*)", re.IGNORECASE)
+_SENTENCE_END = re.compile(r"[.!?](?:\s|$)")
+_FRACTION = re.compile(r"\\[dt]?frac\s*\{\s*([0-9]+)\s*\}\s*\{\s*([0-9]+)\s*\}")
+_LATEX_COMMA = re.compile(r"(?<=[0-9])(?:\{,\}|,?\\[,!])(?=[0-9])")
+_MINUS = "\u2212"
+# A minus is a sign only where nothing stands before it that could be subtracted from; digits that
+# follow a letter are part of a name (x2, H2O); commas count where they part thousands.
+_LOOSE = re.compile(
+    r"(?P<sign>(?<![A-Za-z0-9)\]}%])-\\?[$£€]?)?"
+    r"(?<![A-Za-z0-9])"
+    r"(?P<number>(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?|\.[0-9]+)"
+    r"(?:/(?P<divisor>0*[1-9][0-9]{0,5})(?![0-9/]|\.[0-9]))?"
+)
+
 
 def final_number(text: str) -> Decimal | None:
     """Return the number right after the last ``####``, or None where there is none."""
@@ -26,20 +46,70 @@ def final_number(text: str) -> Decimal | None:
     return Decimal(found[1] + found[2] + found[3].replace(",", ""))
 
 
+def flexible_number(text: str) -> Decimal | None:
+    r"""Return the number that an answer gives, or None where there is no number at all.
+
+    The first of these that gives one: the strict ``#### number``, so that whatever is right
+    strictly is right here too; the last ``\boxed{...}``; the last "the answer is ..." up to the
+    end of its sentence, after the ``=`` if there is one; the last number of the text. Currencies,
+    percent signs and units are passed over, and so are GSM8K's annotations ``<<3+4=7>>``.
+    """
+    strict = final_number(text)
+    if strict is not None:
+        return strict
+    plain = _ANNOTATION.sub("", text).replace(_MINUS, "-")
+    plain = _FRACTION.sub(r"\1/\2", _LATEX_COMMA.sub(",", plain))
+    for marked in (_BOXED.findall(plain), _SAID.findall(plain)):
+        if marked:
+            sentence = _SENTENCE_END.split(marked[-1], maxsplit=1)[0]
+            found = _LOOSE.search(sentence.rpartition("=")[2])
+            if found:
+                return _value(found)
+    numbers = list(_LOOSE.finditer(plain))
+    return _value(numbers[-1]) if numbers else None
+
+
 def accuracy(text: str, example: Example) -> float:
     """Return 1 where the final number of the text equals that of the reference, else 0.
 
     Args:
-        text: Generated answer; without a final number it scores 0.
+        text: Generated answer; without a final number after ``####`` it scores 0.
         example: Its reference is a worked answer, or the number alone.
 
     Raises:
         UsageError: The reference has no number.
     """
+    expected = _expected(example)
+    return float(final_number(text) == expected)
+
+
+def accuracy_flexible(text: str, example: Example) -> float:
+    """Return 1 where ``flexible_number`` of the text equals the reference's number, else 0.
+
+    Args:
+        text: Generated answer; without any number it scores 0.
+        example: Its reference is read strictly: a worked answer that ends in ``#### number``, or
+            the number alone.
+
+    Raises:
+        UsageError: The reference has no number.
+    """
+    expected = _expected(example)
+    return float(flexible_number(text) == expected)
+
+
+def _expected(example: Example) -> Decimal:
     reference = example.reference or ""
     expected = final_number(reference if MARK in reference else MARK + reference)
     if expected is None:
         raise UsageError(
             f"the reference of example `{example.id}` has no number; end it with `{MARK} number`"
         )
-    return float(final_number(text) == expected)
+    return expected
+
+
+def _value(found: re.Match[str]) -> Decimal:
+    value = Decimal(found["number"].replace(",", ""))
+    if found["divisor"]:
+        value /= int(found["divisor"])
+    return -value if found["sign"] else value

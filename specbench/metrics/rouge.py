@@ -1,8 +1,13 @@
-"""ROUGE-2 (Lin, 2004): overlap of word pairs between a summary and its reference."""
+"""ROUGE (Lin, 2004): overlap of words, word pairs and word order between summary and reference.
+
+All of them are the F1 of `rouge-score` with words lower-cased and stemmed by Porter
+(``use_stemmer=True``). ROUGE-L takes the whole text as one sequence of words. Only letters a to z
+and digits make words, so texts in other scripts score 0.
+"""
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from rouge_score.rouge_scorer import RougeScorer
@@ -10,17 +15,26 @@ from rouge_score.rouge_scorer import RougeScorer
 if TYPE_CHECKING:
     from specbench.tasks.example import Example
 
+SHORT_SUMMARY = 32  # words of an XSum summary that the paper scores
+
+
+def _f1(kind: str, text: str, example: Example) -> float:
+    return float(_scorer(kind).score(example.reference or "", text)[kind].fmeasure)
+
+
+def _f1_of_start(kind: str, text: str, example: Example) -> float:
+    """Score the first words of the generated text only; the reference stays whole."""
+    return _f1(kind, " ".join(text.split()[:SHORT_SUMMARY]), example)
+
 
 @cache
-def _scorer() -> RougeScorer:
-    return RougeScorer(["rouge2"], use_stemmer=True)
+def _scorer(kind: str) -> RougeScorer:
+    return RougeScorer([kind], use_stemmer=True)
 
 
-def rouge2(text: str, example: Example) -> float:
-    """Return the F1 of bigrams, with lower-cased words stemmed by Porter (``use_stemmer=True``).
-
-    Args:
-        text: Generated summary; with fewer than two words it scores 0.
-        example: Its reference is the right summary.
-    """
-    return float(_scorer().score(example.reference or "", text)["rouge2"].fmeasure)
+rouge1 = partial(_f1, "rouge1")
+rouge2 = partial(_f1, "rouge2")
+rougeL = partial(_f1, "rougeL")
+rouge1_32 = partial(_f1_of_start, "rouge1")
+rouge2_32 = partial(_f1_of_start, "rouge2")
+rougeL_32 = partial(_f1_of_start, "rougeL")

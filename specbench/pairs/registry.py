@@ -1,10 +1,11 @@
-"""The model pairs of ``pairs.toml``, and pairs named by the user.
+"""The model pairs of ``pairs.toml``, of a user's own file, and pairs named by their models.
 
-Adding a pair is adding a table to ``pairs.toml``.
+Adding a pair is adding a table to ``pairs.toml``, or to a file of the same form.
 """
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -14,9 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from specbench.errors import UsageError
+from specbench.pairs.checked import checked
 
 PAIRS_FILE = Path(__file__).with_name("pairs.toml")
 PARTS = ("target", "draft", "heads")  # of a bundled pair, each a folder
+
+_IN_A_FILE = re.compile(r"(?P<file>.+\.toml)(:(?P<name>.+))?")
 
 
 @dataclass(frozen=True)
@@ -32,6 +36,11 @@ class PairSpec:
         dtype: Number format unless the user chooses another; ``auto`` is bfloat16 on a GPU and
             float32 on a CPU.
         training: What differs for this pair from the usual recipe of a head.
+        target_revision: Branch, tag or commit of the target's repository; None is the newest.
+        draft_revision: The same of the draft's.
+        thinking: Whether a model that can think before it answers (Qwen3) does so.
+        architecture: Values of the configuration of ``target`` and ``draft``, by which random
+            weights of the real architecture are made without the hub.
     """
 
     name: str
@@ -41,22 +50,71 @@ class PairSpec:
     heads: Path | None = None
     dtype: str = "auto"
     training: Mapping[str, Any] = field(default_factory=dict)
+    target_revision: str | None = None
+    draft_revision: str | None = None
+    thinking: bool = False
+    architecture: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    @property
+    def bundled(self) -> bool:
+        """True where both models come with specbench."""
+        return all(Path(m).is_relative_to(PAIRS_FILE.parent) for m in (self.target, self.draft))
 
 
 @cache
 def pairs() -> dict[str, PairSpec]:
     """Return the known pairs by name, in the order of ``pairs.toml``."""
-    tables = tomllib.loads(PAIRS_FILE.read_text(encoding="utf-8"))
-    return {name: _from_table(name, table) for name, table in tables.items()}
+    return read_pairs(PAIRS_FILE)
+
+
+def read_pairs(path: Path) -> dict[str, PairSpec]:
+    """Return the pairs of a file by name, in their order.
+
+    Raises:
+        UsageError: The file cannot be read or is no pair file; the message names file and table.
+    """
+    try:
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"cannot read the pair file {path}: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:  # not TOML, or not UTF-8
+        raise UsageError(f"{path}: not valid TOML: {error}") from error
+    if not tables:
+        raise UsageError(f"{path}: holds no pair; add a table with `target` and `draft`")
+    try:
+        return {
+            name: _from_table(name, checked(name, table), path.parent)
+            for name, table in tables.items()
+        }
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from error
 
 
 def get_pair(name: str) -> PairSpec:
-    """Return the pair called ``name``.
+    """Return a pair by its name, or from a file: ``pairs.toml``, ``folder/pairs.toml:name``.
 
     Raises:
-        UsageError: No pair has that name.
+        UsageError: No pair has that name, or the file is no pair file.
     """
-    known = pairs()
+    if match := _IN_A_FILE.fullmatch(name):
+        return _from_file(Path(match["file"]), match["name"])
+    return _named(name, pairs())
+
+
+def _from_file(path: Path, name: str | None) -> PairSpec:
+    found = read_pairs(path)
+    first = next(iter(found))
+    if name is None and len(found) > 1:
+        raise UsageError(
+            f"{path}: holds several pairs ({', '.join(found)}); name one, as in {path}:{first}"
+        )
+    try:
+        return _named(name or first, found)
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from error
+
+
+def _named(name: str, known: Mapping[str, PairSpec]) -> PairSpec:
     if name in known:
         return known[name]
     near = get_close_matches(name, known, n=1)
@@ -73,22 +131,24 @@ def custom_pair(target: str, draft: str) -> PairSpec:
 def with_draft(pair: PairSpec, draft: str) -> PairSpec:
     """Return a pair with another draft; no head fits it, and its name says so."""
     name = f"{pair.name}+{draft.rstrip('/').rsplit('/', 1)[-1]}"
-    return replace(pair, name=name, draft=draft, heads=None)
-
-
-def _from_table(name: str, table: dict[str, Any]) -> PairSpec:
-    heads = table.get("heads")
-    return PairSpec(
+    architecture = {role: values for role, values in pair.architecture.items() if role != "draft"}
+    return replace(
+        pair,
         name=name,
-        target=_beside(table["target"]),
-        draft=_beside(table["draft"]),
-        description=table["description"],
-        heads=None if heads is None else Path(_beside(heads)),
-        dtype=table.get("dtype", "auto"),
-        training=table.get("training", {}),
+        draft=draft,
+        draft_revision=None,
+        heads=None,
+        architecture=architecture,
     )
 
 
-def _beside(model: str) -> str:
-    """Turn ``./folder`` into a path beside ``pairs.toml``; leave a Hugging Face id as it is."""
-    return str(PAIRS_FILE.parent / model) if model.startswith("./") else model
+def _from_table(name: str, values: Mapping[str, Any], folder: Path) -> PairSpec:
+    """Make a pair of a checked table of a file in ``folder``."""
+    places = {role: _beside(values[role], folder) for role in ("target", "draft")}
+    heads = {"heads": Path(_beside(values["heads"], folder))} if "heads" in values else {}
+    return PairSpec(name=name, **(dict(values) | places | heads))
+
+
+def _beside(model: str, folder: Path) -> str:
+    """Turn ``./model`` and ``../model`` into a path from ``folder``; leave a hub id as it is."""
+    return str(folder / model) if model.startswith(("./", "../")) else model

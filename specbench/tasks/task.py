@@ -1,39 +1,100 @@
-"""A task is one declarative TOML file: source of examples, prompt, stop strings, limit, metric."""
+"""A task is one declarative TOML file: source of examples, prompt, stop strings, limit, metrics."""
 
 from __future__ import annotations
 
 import random
-import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from specbench.errors import RunError, UsageError
-from specbench.metrics import get_metric
+from specbench.tasks.dataset import Dataset, Sourcing
+from specbench.tasks.definition import PROMPT, form_of, read_definition
 from specbench.tasks.example import Example
+from specbench.tasks.words import listed, unknown
 
-SPLITS = ("train", "test")
+SPLITS = ("train", "test", "held-out")
 # A generator never ends. Without a limit an evaluation takes as many examples as the paper's does.
 GENERATED_EXAMPLES = 100
 # Distance between the indices of two seeds: different seeds never share a generated example.
 SEED_STRIDE = 1_000_000
+# From here on, seeds of a generator's training split give its held-out one.
+RESERVED_SEEDS = 1_000
 
-# Every key of a task file is required, and no other but a table `training` is allowed; a dot stands
-# for a table.
-_KEYS: dict[str, type] = {
-    "name": str,
-    "version": str,
-    "description": str,
-    "licence": str,
-    "metrics": list,
-    "max_new_tokens": int,
-    "stop": list,
-    "source.generator": str,
-    "prompt.template": str,
-}
-_KINDS = {str: "a string", int: "an integer", list: "a list of strings"}
+
+class Source(Protocol):
+    """Where a task's examples come from."""
+
+    @property
+    def generator(self) -> str | None:
+        """Name of the generator, where it is one: examples then need no data and never end."""
+
+    def examples(self, split: str, limit: int | None, seed: int) -> list[Example]:
+        """Return examples with their final prompts; see ``Task.examples``."""
+
+    def provenance(self) -> dict[str, Any]:
+        """Return what the examples come from, in plain values."""
+
+
+@dataclass(frozen=True)
+class Generated:
+    """Examples of a generator.
+
+    Attributes:
+        generator: Key of ``specbench.tasks.mini.GENERATORS``.
+        template: Text around the prompt, with ``{prompt}`` in its place.
+    """
+
+    generator: str
+    template: str = PROMPT
+
+    def examples(self, split: str, limit: int | None, seed: int) -> list[Example]:
+        """Return the examples of a range of indices that belongs to split and seed alone."""
+        from specbench.tasks.mini import GENERATORS
+
+        if split == "held-out":
+            split, seed = "train", (seed + 1) * RESERVED_SEEDS
+        first = seed * SEED_STRIDE
+        count = GENERATED_EXAMPLES if limit is None else limit
+        made = (GENERATORS[self.generator](split, first + i) for i in range(count))
+        # Not str.format: a template may hold other braces, for instance those of JSON or code.
+        return [replace(e, prompt=self.template.replace(PROMPT, e.prompt)) for e in made]
+
+    def provenance(self) -> dict[str, Any]:
+        """Return the generator's name."""
+        return {"generator": self.generator}
+
+
+@dataclass(frozen=True)
+class Listed:
+    """Test examples in the order of their file; there are no others.
+
+    Attributes:
+        rows: The examples.
+        facts: What their file is, for ``config.json``.
+    """
+
+    rows: tuple[Example, ...] = field(repr=False)
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def generator(self) -> None:
+        """A list is no generator."""
+        return None
+
+    def examples(self, split: str, limit: int | None, seed: int) -> list[Example]:
+        """Return the first examples, or with a seed the first of a shuffled order."""
+        if split != "test":
+            raise UsageError("a list of prompts has no training split: choose a task that has one")
+        rows = list(self.rows)
+        if seed:
+            random.Random(seed).shuffle(rows)
+        return rows[:limit]
+
+    def provenance(self) -> dict[str, Any]:
+        """Return what the file is."""
+        return dict(self.facts)
 
 
 @dataclass(frozen=True)
@@ -48,11 +109,11 @@ class Task:
             measures speed and acceptance only.
         stop: Strings that end a generation when they appear.
         max_new_tokens: Limit on generated tokens.
-        generator: Key of ``specbench.tasks.mini.GENERATORS``; None where ``rows`` are the source.
+        source: Where the examples come from.
         path: File the task was read from.
-        template: Text around the prompt, with ``{prompt}`` in its place.
         licence: Licence of the examples.
-        rows: Examples in the order of their file, where there is no generator; test examples all.
+        prompt_format: ``chat`` makes the prompt a user's message, where the model has a chat
+            template; ``plain`` gives it as it is.
         training: What differs for this task from the usual recipe of a head.
     """
 
@@ -62,11 +123,10 @@ class Task:
     metrics: tuple[str, ...]
     stop: tuple[str, ...]
     max_new_tokens: int
-    generator: str | None
+    source: Source
     path: Path
-    template: str = "{prompt}"
     licence: str = ""
-    rows: tuple[Example, ...] = field(default=(), repr=False)
+    prompt_format: str = "chat"
     training: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -74,49 +134,42 @@ class Task:
         """The metric that stands for quality; None where there is none."""
         return self.metrics[0] if self.metrics else None
 
+    @property
+    def generator(self) -> str | None:
+        """Name of the generator; None where the examples are those of a file or the hub."""
+        return self.source.generator
+
     def examples(self, split: str, limit: int | None, seed: int = 0) -> list[Example]:
         """Return examples with their final prompts.
 
         Args:
-            split: ``train`` or ``test``; a prompt file has the latter only.
+            split: ``train`` or ``test``, or ``held-out``: training examples that ``train`` never
+                gives, for scores of what was trained. A prompt file has ``test`` only.
             limit: At most this many; None takes all rows of a file, or the first
                 ``GENERATED_EXAMPLES`` of a generator.
             seed: Which examples. 0 takes the first ones; another seed gives a disjoint set from a
-                generator and a shuffled order from a file.
+                generator and a shuffled order from a file. It also chooses the worked examples
+                that go before the prompts, alike for all of them.
 
         Raises:
-            UsageError: Unknown or missing split, a limit below 1, a negative seed or an unknown
-                generator.
+            UsageError: Unknown or missing split, a limit below 1, a negative seed, or unusable
+                data.
+            RunError: The hub's data set cannot be loaded.
         """
         if split not in SPLITS:
-            raise UsageError(f"unknown split `{split}`; choose one of {_listed(SPLITS)}")
-        if split == "train" and self.generator is None:
-            raise UsageError(f"{self.name} has no training split: choose a task that has one")
+            raise UsageError(f"unknown split `{split}`; choose one of {listed(SPLITS)}")
         if limit is not None and limit < 1:
             raise UsageError(f"the limit must be at least 1, not {limit}")
         if seed < 0:
             raise UsageError(f"the seed must be at least 0, not {seed}")
-        if self.generator is None:
-            chosen = self._pick(limit, seed)
-        else:
-            chosen = self._generate(self.generator, split, limit, seed)
-        # Not str.format: a template may hold other braces, for instance those of JSON or code.
-        return [replace(e, prompt=self.template.replace("{prompt}", e.prompt)) for e in chosen]
+        return self.source.examples(split, limit, seed)
 
-    def _generate(self, name: str, split: str, limit: int | None, seed: int) -> list[Example]:
-        from specbench.tasks.mini import GENERATORS
+    def provenance(self) -> dict[str, Any]:
+        """Return where the examples come from, in plain values, for ``config.json``.
 
-        if name not in GENERATORS:
-            raise UsageError(f"{self.path}: {_unknown('generator', name, GENERATORS)}")
-        first = seed * SEED_STRIDE
-        count = GENERATED_EXAMPLES if limit is None else limit
-        return [GENERATORS[name](split, first + i) for i in range(count)]
-
-    def _pick(self, limit: int | None, seed: int) -> list[Example]:
-        rows = list(self.rows)
-        if seed:
-            random.Random(seed).shuffle(rows)
-        return rows[:limit]
+        Files and rows are named once they have been read.
+        """
+        return self.source.provenance()
 
 
 def definitions_folder(package: Path = Path(__file__).parent) -> Path:
@@ -138,87 +191,76 @@ def task_names() -> list[str]:
     return names
 
 
-def load_task(name_or_path: str | Path) -> Task:
-    """Load a bundled task by its name, or any task from a TOML file.
+def default_task_names() -> list[str]:
+    """Return the names of the bundled tasks that need no data, in alphabetical order."""
+    return [name for name in task_names() if load_task(name).generator]
+
+
+def task_path(name_or_path: str | Path) -> Path:
+    """Return the file of a bundled task by its name; a TOML file is its own.
 
     Raises:
-        UsageError: Unknown name, unreadable file, or a file that is not a valid task definition.
+        UsageError: No bundled task has that name.
     """
     path = Path(name_or_path)
     if path.suffix == ".toml":
-        return _read_task(path)
+        return path
     names = task_names()
     if str(name_or_path) not in names:
-        raise UsageError(_unknown("task", str(name_or_path), names))
-    return _read_task(definitions_folder() / f"{name_or_path}.toml")
+        raise UsageError(unknown("task", str(name_or_path), names))
+    return definitions_folder() / f"{name_or_path}.toml"
 
 
-def _read_task(path: Path) -> Task:
-    try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UsageError(f"cannot read the task file {path}: {error.strerror}") from error
-    except ValueError as error:  # not TOML, or not UTF-8
-        raise UsageError(f"{path}: not valid TOML: {error}") from error
-    try:
-        training = document.pop("training", {})
-        if not isinstance(training, dict):
-            raise UsageError("`training` must be a table of values for a head's recipe")
-        return replace(_task(_checked(document), path), training=training)
-    except UsageError as error:
-        raise UsageError(f"{path}: {error}") from error
+def load_task(name_or_path: str | Path, sourcing: Sourcing = Sourcing()) -> Task:  # noqa: B008
+    """Load a bundled task by its name, or any task from a TOML file.
 
+    Neither data nor the network is touched before the first examples are asked for.
 
-def _checked(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the document with tables flattened to dotted keys, or say what is wrong with it."""
-    flat: dict[str, Any] = {}
-    for key, value in document.items():
-        if isinstance(value, dict) and value:
-            flat |= {f"{key}.{inner}": entry for inner, entry in value.items()}
-        else:
-            flat[key] = value
-    for key, value in flat.items():
-        if key not in _KEYS:
-            raise UsageError(_unknown("key", key, _KEYS))
-        # Exact types: to isinstance, true is an integer.
-        if type(value) is not _KEYS[key]:
-            raise UsageError(f"`{key}` must be {_KINDS[_KEYS[key]]}, not {value!r}")
-    if missing := [key for key in _KEYS if key not in flat]:
-        raise UsageError(f"missing key `{missing[0]}`; add it")
-    return flat
+    Args:
+        name_or_path: What the user typed.
+        sourcing: How data is to be had.
 
-
-def _task(values: Mapping[str, Any], path: Path) -> Task:
-    for key in ("stop", "metrics"):
-        if not all(isinstance(entry, str) and entry for entry in values[key]):
-            raise UsageError(f"`{key}` must be a list of strings that are not empty")
-    if not values["metrics"]:
-        raise UsageError("`metrics` must name at least one metric")
-    if values["max_new_tokens"] < 1:
-        raise UsageError(f"`max_new_tokens` must be at least 1, not {values['max_new_tokens']}")
-    if "{prompt}" not in values["prompt.template"]:
-        raise UsageError("`prompt.template` must contain `{prompt}`")
+    Raises:
+        UsageError: Unknown name, unreadable file, a file that is not a valid task definition, or
+            shots for a task that has none.
+    """
+    path = task_path(name_or_path)
+    values, problems = read_definition(path)
+    if problems:
+        more = f" (and {len(problems) - 1} more problems)" if len(problems) > 1 else ""
+        raise UsageError(f"{path}: {problems[0]}{more}")
     return Task(
         name=values["name"],
         version=values["version"],
         description=values["description"],
-        metrics=tuple(get_metric(name).name for name in values["metrics"]),
+        metrics=tuple(values["metrics"]),
         stop=tuple(values["stop"]),
         max_new_tokens=values["max_new_tokens"],
-        generator=values["source.generator"],
+        source=_source(values, sourcing),
         path=path,
-        template=values["prompt.template"],
         licence=values["licence"],
+        prompt_format=values.get("prompt.format", "chat"),
+        training=values.get("training", {}),
     )
 
 
-def _unknown(what: str, word: str, known: Iterable[str]) -> str:
-    """Say that a word is unknown and which known one was probably meant."""
-    known = list(known)
-    near = get_close_matches(word, known, n=1)
-    hint = f"did you mean `{near[0]}`?" if near else f"choose one of {_listed(known)}"
-    return f"unknown {what} `{word}`; {hint}"
-
-
-def _listed(words: Iterable[str]) -> str:
-    return ", ".join(f"`{word}`" for word in words)
+def _source(values: Mapping[str, Any], sourcing: Sourcing) -> Source:
+    if sourcing.shots and "prompt.shot" not in values:
+        raise UsageError(
+            f"{values['name']} has no template for worked examples (`prompt.shot`): leave --shots "
+            "out"
+        )
+    if "source.generator" in values:
+        return Generated(values["source.generator"], values["prompt.template"])
+    return Dataset(
+        task=values["name"],
+        repository=values["source.dataset"],
+        config=values.get("source.config"),
+        revision=sourcing.revision or values.get("source.revision"),
+        test=values["source.test"],
+        train=values.get("source.train"),
+        form=form_of(values),
+        shots=values.get("prompt.shots", 0) if sourcing.shots is None else sourcing.shots,
+        folder=sourcing.folder,
+        offline=sourcing.offline,
+    )

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from specbench.engine.loading import load_pair
+from specbench.engine.settings import Loading
 from specbench.errors import UsageError
 from specbench.pairs.registry import PARTS, PairSpec
 from specbench.tasks.task import load_task
@@ -42,7 +43,7 @@ def build(recipe: Path, folder: Path, parts: tuple[str, ...], say: Say) -> None:
     if "heads" in parts:
         target, draft = (str(folder / role) for role in PARTS[:2])
         spec = PairSpec(recipe.parent.name, target, draft, training=tables.get("heads", {}))
-        pair = load_pair(spec, "cpu", "float32")
+        pair = load_pair(spec, Loading(device="cpu", dtype="float32"))
         for task in map(load_task, tables["examples"]):
             where = folder / "heads" / task.name
             report = partial(_say_progress, say, task.name)

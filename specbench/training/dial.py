@@ -15,16 +15,16 @@ import torch
 
 from specbench.engine.loading import LoadedPair
 from specbench.heads.head import Head
-from specbench.tasks.task import Task
+from specbench.tasks.task import RESERVED_SEEDS, Task
 from specbench.training.objective import text_mean
-from specbench.training.recipe import RESERVED_SEEDS
-from specbench.training.rollouts import Rollouts, roll_out
+from specbench.training.rollouts import Rollouts, read_prompts, roll_out
 
 # What missing acceptance adds to log lambda at once, and what it adds at every step.
 PROPORTIONAL, INTEGRAL = 5.0, 0.5
 
-SEED = 2 * RESERVED_SEEDS  # of examples and draws; neither a training's nor those of the scores
-EXAMPLES = 256
+# Of held-out examples others than those of the scores; where a task has few, some are both.
+EXAMPLES, EXAMPLES_SEED = 256, 1
+SEED = 2 * RESERVED_SEEDS  # of the draws; neither a training's nor those of the scores
 ROUNDS = 3  # a shifted head writes other texts, so its acceptance is looked at again
 LARGEST_SHIFT = 16.0
 HALVINGS = 40
@@ -48,17 +48,18 @@ def follow(multiplier: float, missing: float) -> tuple[float, float]:
 
 
 @torch.no_grad()
-def settle(pair: LoadedPair, task: Task, head: Head, wish: float) -> None:
+def settle(pair: LoadedPair, task: Task, head: Head, wish: float, max_prompt_tokens: int) -> None:
     """Shift a head's bias until mean acceptance over fresh roll-outs is the wished one.
 
     Args:
         pair: Loaded models.
-        task: Where the examples come from: the training split, under a seed of its own.
+        task: Where the held-out examples come from.
         head: Changed in place.
         wish: Mean acceptance per position; where no bias reaches it, the nearest that one does.
+        max_prompt_tokens: Longer prompts are cut inside their passage.
     """
-    examples = task.examples("train", EXAMPLES, SEED)
-    prompts = [example.prompt for example in examples]
+    examples = task.examples("held-out", EXAMPLES, EXAMPLES_SEED)
+    prompts = read_prompts(pair, task, examples, max_prompt_tokens)
     for _ in range(ROUNDS):
         generator = torch.Generator(pair.target.device).manual_seed(SEED)
         rollouts = roll_out(pair, head, prompts, task.max_new_tokens, generator)

@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass, replace
 
 from specbench.errors import UsageError
-from specbench.training.schedule import warm_up_cosine
+from specbench.training.schedule import MAX_PROMPT_TOKENS, warm_up_cosine
 
 # Learning rates of models narrower than this and of the others, where the user gives none.
 SMALL_WIDTH, SMALL_RATE, LARGE_RATE = 512, 3e-3, 1e-5
@@ -24,6 +24,7 @@ class DraftRecipe:
         batch_size: Examples in a batch; none is seen twice where the task has enough of them.
         learning_rate: AdamW's, after a short warm-up and before a cosine to zero; None takes what
             suits the model's width.
+        max_prompt_tokens: Longer prompts are cut inside their passage.
         seed: Decides the examples.
 
     Raises:
@@ -33,11 +34,13 @@ class DraftRecipe:
     steps: int = 1000
     batch_size: int = 16
     learning_rate: float | None = None
+    max_prompt_tokens: int = MAX_PROMPT_TOKENS
     seed: int = 0
 
     def __post_init__(self) -> None:
         self._require("steps", self.steps >= 1, "1 or more")
         self._require("batch_size", self.batch_size >= 1, "1 or more")
+        self._require("max_prompt_tokens", self.max_prompt_tokens >= 1, "1 or more")
         rate = self.learning_rate
         self._require("learning_rate", rate is None or 0 < rate < math.inf, "above 0")
         self._require("seed", self.seed >= 0, "0 or more")

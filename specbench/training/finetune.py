@@ -20,17 +20,15 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 from torch.nn.functional import cross_entropy
-from transformers import (
-    AutoConfig,
-    AutoModelForCausalLM,
-    AutoTokenizer,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-)
+from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from specbench import __version__
-from specbench.engine.loading import choose_device, encode, end_tokens, load_pretrained
+from specbench.engine.loading import choose_device
+from specbench.engine.prompts import encode
 from specbench.engine.runner import Runner
+from specbench.engine.settings import CHAT
+from specbench.engine.sources import decoder_config, load_pretrained, load_weights, moved
+from specbench.engine.tokenizers import end_tokens
 from specbench.errors import RunError, UsageError
 from specbench.experiment.plan import shown_path
 from specbench.files import clear_errors
@@ -48,7 +46,13 @@ Batch = Callable[[Sequence[Example]], tuple[Tensor, Tensor]]
 
 
 def finetune_draft(
-    draft: str, task: Task, recipe: DraftRecipe, folder: Path, device: str, report: Report
+    draft: str,
+    task: Task,
+    recipe: DraftRecipe,
+    folder: Path,
+    device: str,
+    report: Report,
+    revision: str | None = None,
 ) -> dict[str, Any]:
     """Fine-tune a draft and save it as a model folder.
 
@@ -59,6 +63,7 @@ def finetune_draft(
         folder: Where to; new or empty.
         device: ``auto``, or a PyTorch device.
         report: Called after every step with its number and loss.
+        revision: Branch, tag or commit of the draft's repository; None is the newest.
 
     Returns:
         What ``finetune.json`` in the folder says: base, recipe, and held-out losses in nats per
@@ -70,15 +75,22 @@ def finetune_draft(
         RunError: The loss is no longer a number, or the folder cannot be written.
     """
     place = choose_device(device)
-    examples = _referenced(task, recipe.steps * recipe.batch_size, recipe.seed)
-    unseen = _referenced(task, HELD_OUT, recipe.seed + 1)
-    stored = load_pretrained(AutoConfig, draft).dtype or torch.float32
-    tokenizer = load_pretrained(AutoTokenizer, draft)
+    examples = _referenced(task, "train", recipe.steps * recipe.batch_size, recipe.seed)
+    unseen = _referenced(task, "held-out", HELD_OUT, 0)
+    config = decoder_config(draft, revision=revision)
+    stored = config.dtype or torch.float32
+    tokenizer = load_pretrained(AutoTokenizer, draft, revision=revision)
     # Small updates would be lost in a half format, so the weights are float32 while they learn.
-    model = load_pretrained(AutoModelForCausalLM, draft, dtype=torch.float32).to(place).eval()
+    model: Any = moved(load_weights(draft, config, dtype=torch.float32, revision=revision), place)
     runner = Runner(model, len(tokenizer))
     fingerprint, recipe = runner.fingerprint(), recipe.for_width(runner.hidden_size)
-    batch = partial(_batch, tokenizer, _end_token(model, tokenizer))
+    batch = partial(
+        _batch,
+        tokenizer,
+        _end_token(model, tokenizer),
+        prompt_format=task.prompt_format,
+        limit=recipe.max_prompt_tokens,
+    )
     with _whole_folder(folder) as unfinished:
         started = time.perf_counter()
         before = _held_out_loss(model, batch, unseen, recipe.batch_size)
@@ -157,12 +169,23 @@ def _held_out_loss(
 
 
 def _batch(
-    tokenizer: PreTrainedTokenizerBase, end: int, examples: Sequence[Example]
+    tokenizer: PreTrainedTokenizerBase,
+    end: int,
+    examples: Sequence[Example],
+    *,
+    prompt_format: str = CHAT,
+    limit: int | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Token ids and next-token labels ``[B, T]``; prompts and padding carry no loss."""
     rows, labels = [], []
     for example in examples:
-        prompt = encode(tokenizer, example.prompt)
+        prompt = encode(
+            tokenizer,
+            example.prompt,
+            passage=example.passage,
+            prompt_format=prompt_format,
+            limit=limit,
+        ).ids
         answer = tokenizer(example.reference, add_special_tokens=False)["input_ids"]
         answer = [*answer, end]
         rows.append(prompt + answer[:-1])
@@ -186,9 +209,9 @@ def _end_token(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> in
     return int(tokenizer.eos_token_id)
 
 
-def _referenced(task: Task, count: int, seed: int) -> list[Example]:
-    """Training examples, each with a reference answer."""
-    examples = task.examples("train", count, seed)
+def _referenced(task: Task, split: str, count: int, seed: int) -> list[Example]:
+    """Examples, each with a reference answer."""
+    examples = task.examples(split, count, seed)
     if not all(example.reference for example in examples):
         raise UsageError(
             f"{task.name} has examples without a reference answer: choose a task of references"

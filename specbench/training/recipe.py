@@ -13,10 +13,9 @@ from typing import Any
 from specbench.errors import UsageError
 from specbench.heads.registry import KINDS, LINEAR
 from specbench.pairs.registry import PairSpec
-from specbench.tasks.task import Task
-from specbench.training.schedule import warm_up_cosine
+from specbench.tasks.task import RESERVED_SEEDS, Task
+from specbench.training.schedule import MAX_PROMPT_TOKENS, warm_up_cosine
 
-RESERVED_SEEDS = 1_000  # from here on, seeds of the examples that heads are scored and settled with
 BASELINES = {
     "batch": "the mean of the step, as in REINFORCE++",
     "group": "the mean of the roll-outs of the same prompt",
@@ -42,6 +41,7 @@ class HeadRecipe:
         kl_weight: Price of a nat that v moves away from the untrained head's.
         initial_weight: w of the untrained head, above 0 and below 1. The release starts at 0.5;
             where half-way texts earn next to nothing, a strict start lets rewards be seen.
+        max_prompt_tokens: Longer prompts are cut inside their passage; the paper's limit.
         seed: Seed of examples and draws.
 
     Raises:
@@ -59,10 +59,18 @@ class HeadRecipe:
     baseline: str = "group"
     kl_weight: float = 0.0
     initial_weight: float = 0.5
+    max_prompt_tokens: int = MAX_PROMPT_TOKENS
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("steps", "prompts_per_step", "rollouts", "epochs_per_rollout"):
+        counts = (
+            "steps",
+            "prompts_per_step",
+            "rollouts",
+            "epochs_per_rollout",
+            "max_prompt_tokens",
+        )
+        for name in counts:
             self._require(name, getattr(self, name) >= 1, "1 or more")
         reserved = f"from 0 to {RESERVED_SEEDS - 1}"
         self._require("seed", 0 <= self.seed < RESERVED_SEEDS, reserved)

@@ -7,16 +7,19 @@ Kept per token is what the loss needs and no more: what the head reads, and thre
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from specbench.engine.batch import Batch
-from specbench.engine.loading import LoadedPair, encode
+from specbench.engine.loading import LoadedPair
+from specbench.engine.prompts import encode
 from specbench.heads.head import Head
 from specbench.methods.verdict import Positions, pick
+from specbench.tasks.example import Example
+from specbench.tasks.task import Task
 
 AT_ONCE = 128  # texts in a batch, as memory allows for an 8B target
 COMPACT_BELOW = 0.8  # share of rows still going on at which the finished ones are dropped
@@ -44,10 +47,37 @@ class Rollouts(NamedTuple):
     tv: Tensor
 
 
+def read_prompts(
+    pair: LoadedPair, task: Task, examples: Iterable[Example], limit: int
+) -> list[list[int]]:
+    """Return the tokens of the examples' prompts, as a run reads them.
+
+    Args:
+        pair: Loaded models.
+        task: Says whether a prompt is a message or plain text.
+        examples: The examples.
+        limit: Longer prompts are cut inside their passage.
+
+    Raises:
+        UsageError: A prompt is over the limit and has no passage that may be cut.
+    """
+    return [
+        encode(
+            pair.tokenizer,
+            example.prompt,
+            passage=example.passage,
+            prompt_format=task.prompt_format,
+            limit=limit,
+            thinking=pair.thinking,
+        ).ids
+        for example in examples
+    ]
+
+
 def roll_out(
     pair: LoadedPair,
     head: Head,
-    prompts: Sequence[str],
+    prompts: Sequence[list[int]],
     max_new_tokens: int,
     generator: torch.Generator,
     copies: int = 1,
@@ -57,7 +87,8 @@ def roll_out(
     Args:
         pair: Loaded models.
         head: Weighs target against draft.
-        prompts: The prompts; each is read once, whatever the number of copies.
+        prompts: Their tokens, see ``read_prompts``; each is read once, whatever the number of
+            copies.
         max_new_tokens: Limit on a text's tokens.
         generator: Source of the draws.
         copies: Texts per prompt; those of one prompt follow one another.
@@ -78,17 +109,16 @@ def roll_out(
 def _batch(
     pair: LoadedPair,
     head: Head,
-    prompts: Sequence[str],
+    prompts: Sequence[list[int]],
     max_new_tokens: int,
     generator: torch.Generator,
     copies: int,
 ) -> Rollouts:
     """Sample texts side by side."""
     device = pair.target.device
-    ids = [encode(pair.tokenizer, prompt) for prompt in prompts]
     ends = torch.tensor(sorted(pair.eos_ids), device=device)
-    rows = torch.arange(len(ids), device=device).repeat_interleave(copies)
-    models = [Batch(runner, ids, max_new_tokens) for runner in (pair.target, pair.draft)]
+    rows = torch.arange(len(prompts), device=device).repeat_interleave(copies)
+    models = [Batch(runner, prompts, max_new_tokens) for runner in (pair.target, pair.draft)]
     said = [model.start() for model in models]
     for model in models:
         model.select(rows)
@@ -116,7 +146,7 @@ def _batch(
         said = [model.read(token.unsqueeze(-1)) for model in models]
 
     text, token, *rest = (torch.cat(parts) for parts in zip(*kept, strict=True))
-    return Rollouts(_texts(pair, text, token, len(ids) * copies), text, token, *rest)
+    return Rollouts(_texts(pair, text, token, len(prompts) * copies), text, token, *rest)
 
 
 def _texts(pair: LoadedPair, row: Tensor, token: Tensor, count: int) -> list[str]:

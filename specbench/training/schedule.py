@@ -1,10 +1,11 @@
-"""The course of a learning rate, the same for heads and drafts."""
+"""What the trainings of heads and of drafts share: the course of a learning rate, a limit."""
 
 from __future__ import annotations
 
 import math
 
 WARM_UP = 0.05  # share of the steps
+MAX_PROMPT_TOKENS = 512  # in training, as in the paper (arXiv:2604.07622)
 
 
 def warm_up_cosine(step: int, steps: int) -> float:

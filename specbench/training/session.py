@@ -70,7 +70,7 @@ def train_into(
 
     head = train_head(pair, task, recipe, state, record)
     if recipe.target_acceptance is not None:
-        settle(pair, task, head, recipe.target_acceptance)
+        settle(pair, task, head, recipe.target_acceptance, recipe.max_prompt_tokens)
     description = _describe(pair, task, recipe, head, state.history)
     save_head(head, folder, description)
     with clear_errors(folder):
@@ -103,7 +103,7 @@ def _describe(
         "models": fingerprints(pair),
         "hidden_sizes": {"target": pair.target.hidden_size, "draft": pair.draft.hidden_size},
         "recipe": asdict(recipe),
-        "scores": held_out_scores(pair, task, head),
+        "scores": held_out_scores(pair, task, head, recipe.max_prompt_tokens),
         "strict_acceptance": 1 - history[0]["disagreement"],
         "steps_without_gradient": sum(row["reward_spread"] < NO_SPREAD for row in history),
         "seconds": round(seconds, 1),

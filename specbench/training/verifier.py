@@ -20,18 +20,18 @@ from specbench.errors import RunError
 from specbench.heads.head import Head
 from specbench.metrics import score
 from specbench.tasks.example import Example
-from specbench.tasks.task import Task
+from specbench.tasks.task import RESERVED_SEEDS, Task
 from specbench.training.dial import follow
 from specbench.training.objective import Step, evaluate, text_mean
-from specbench.training.recipe import RESERVED_SEEDS, HeadRecipe
-from specbench.training.rollouts import Rollouts, roll_out
+from specbench.training.recipe import HeadRecipe
+from specbench.training.rollouts import Rollouts, read_prompts, roll_out
 from specbench.training.state import State, untrained_head
 
 MAX_GRADIENT = 1.0
-# The examples that heads are scored with. Where a task has few distinct prompts (mini-code), some
-# of them occur in a training too.
-HELD_OUT_SEED = RESERVED_SEEDS
+# Held-out examples that heads are scored with. Where a task has few distinct prompts (mini-code),
+# some of them occur in a training too.
 HELD_OUT = 256
+HELD_OUT_SEED = RESERVED_SEEDS  # of the draws
 
 
 class Progress(NamedTuple):
@@ -119,7 +119,7 @@ def _train_step(
     """Roll out, score, and take the epochs of one step; moves the state on."""
     began = time.perf_counter()
     head = state.head
-    prompts = [example.prompt for example in examples]
+    prompts = read_prompts(pair, task, examples, recipe.max_prompt_tokens)
     rollouts = roll_out(pair, head, prompts, task.max_new_tokens, state.generator, recipe.rollouts)
     each = [example for example in examples for _ in range(recipe.rollouts)]
     rewards = reward(rollouts, each, task).to(pair.target.device)
@@ -174,19 +174,20 @@ def reward(rollouts: Rollouts, examples: list[Example], task: Task) -> Tensor:
 
 
 def held_out_scores(
-    pair: LoadedPair, task: Task, head: Head, count: int = HELD_OUT
+    pair: LoadedPair, task: Task, head: Head, max_prompt_tokens: int, count: int = HELD_OUT
 ) -> dict[str, Any]:
     """Return quality, acceptance and weight of one roll-out per held-out example.
 
     Args:
         pair: Loaded models.
-        task: Where the examples come from: the training split, under a seed of its own.
+        task: Where the held-out examples come from.
         head: Head to score.
+        max_prompt_tokens: Longer prompts are cut inside their passage.
         count: Number of examples.
     """
-    examples = task.examples("train", count, HELD_OUT_SEED)
+    examples = task.examples("held-out", count)
     generator = torch.Generator(pair.target.device).manual_seed(HELD_OUT_SEED)
-    prompts = [example.prompt for example in examples]
+    prompts = read_prompts(pair, task, examples, max_prompt_tokens)
     rollouts = roll_out(pair, head, prompts, task.max_new_tokens, generator)
     weight = head(rollouts.inputs)
     return {

@@ -27,10 +27,12 @@ from transformers import PreTrainedModel
 from specbench.analysis.intervals import Interval, paired_ratio_interval, ratio_interval
 from specbench.decoding.loop import decode
 from specbench.decoding.sampling import Sampling
-from specbench.engine.loading import LoadedPair, encode, load_pair
+from specbench.engine.loading import LoadedPair, load_pair
+from specbench.engine.prompts import encode
+from specbench.engine.settings import Loading
 from specbench.methods.rules import sd
 from specbench.pairs.registry import get_pair
-from specbench.tasks.task import load_task, task_names
+from specbench.tasks.task import default_task_names, load_task
 
 DRAFT_LENGTH = 5
 AUTOREGRESSIVE, SD = "specbench autoregressive", "specbench sd"
@@ -55,7 +57,7 @@ def main() -> None:
     """Measure, then print the rates and the ratios."""
     options = arguments()
     transformers.logging.set_verbosity_error()
-    pair = load_pair(get_pair("mini"), "cpu", "float32")
+    pair = load_pair(get_pair("mini"), Loading("cpu", "float32"))
     torch.set_num_threads(options.threads)  # loading a small pair chooses one thread
     systems = {
         AUTOREGRESSIVE: with_specbench(pair, drafting=False),
@@ -78,9 +80,9 @@ def arguments() -> argparse.Namespace:
 
 def bundled_prompts(pair: LoadedPair, count: int) -> list[Prompt]:
     """The first test prompts of every bundled task."""
-    tasks = [load_task(name) for name in task_names()]
+    tasks = [load_task(name) for name in default_task_names()]
     return [
-        Prompt(f"{task.name}/{e.id}", encode(pair.tokenizer, e.prompt), task.max_new_tokens)
+        Prompt(f"{task.name}/{e.id}", encode(pair.tokenizer, e.prompt).ids, task.max_new_tokens)
         for task in tasks
         for e in task.examples("test", count)
     ]

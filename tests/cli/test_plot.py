@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from specbench.engine import loading
+from specbench.engine.settings import Loading
 from specbench.pairs.registry import get_pair
 
 Cli = Callable[..., Any]
@@ -20,7 +21,7 @@ FILES = ["learned.csv", "weights-head.png", "weights-head.svg"]
 
 @pytest.fixture(scope="module")
 def mini() -> loading.LoadedPair:
-    return loading.load_pair(get_pair("mini"), "cpu", "float32")
+    return loading.load_pair(get_pair("mini"), Loading("cpu"))
 
 
 @pytest.fixture(autouse=True)
@@ -28,8 +29,8 @@ def loaded(mini: loading.LoadedPair, monkeypatch: pytest.MonkeyPatch) -> list[tu
     """Give out the same loaded pair; keep on which device and in which format it was asked for."""
     asked: list[tuple[str, str]] = []
 
-    def load_pair(spec: Any, device: str, dtype: str) -> loading.LoadedPair:
-        asked.append((device, dtype))
+    def load_pair(spec: Any, chosen: Loading) -> loading.LoadedPair:
+        asked.append((chosen.device, chosen.dtype))
         return mini
 
     monkeypatch.setattr(loading, "load_pair", load_pair)

@@ -15,11 +15,14 @@ from typing import Any
 import pytest
 import torch
 
-from specbench.cli import groups
 from specbench.cli.choices import choose_tasks
+from specbench.cli.options import data
 from specbench.engine import loading
 from specbench.engine.loading import LoadedPair
+from specbench.engine.settings import Loading
 from specbench.heads.registry import WEIGHTS, is_head
+from specbench.tasks.dataset import Sourcing
+from specbench.tasks.task import Listed
 from specbench.training import dial, session, verifier
 from specbench.training.folder import CHECKPOINT, LOG
 
@@ -45,8 +48,8 @@ def models(monkeypatch: pytest.MonkeyPatch, mini: LoadedPair) -> list[tuple[str,
     """Give the loaded pair, score and settle on few texts, and keep what is loaded."""
     loaded: list[tuple[str, str, str]] = []
 
-    def load_pair(spec: Any, device: str, dtype: str) -> LoadedPair:
-        loaded.append((spec.name, device, dtype))
+    def load_pair(spec: Any, how: Loading) -> LoadedPair:
+        loaded.append((spec.name, how.device, how.dtype))
         return mini
 
     monkeypatch.setattr(loading, "load_pair", load_pair)
@@ -103,7 +106,7 @@ REFUSED = {
 def test_bad_input_is_refused_before_models_load(
     cli: Cli, models: list[Any], tmp_path: Path, line: str, message: str
 ) -> None:
-    (original,) = choose_tasks(["mini-math"], None, None)
+    (original,) = choose_tasks(["mini-math"], Sourcing())
     (tmp_path / "copy.toml").write_text(original.path.read_text())
     names = ("a.txt", f"taken/mini-news/{WEIGHTS}", "taken/mini-news/head.json")
     for name in (*names, f"begun/mini-news/{CHECKPOINT}"):
@@ -126,7 +129,7 @@ def test_bad_input_is_refused_before_models_load(
     ("change", "message"),
     [
         ({"stop": ("END",)}, "ends answers at stop strings"),
-        ({"generator": None}, "has no training split"),
+        ({"source": Listed(())}, "has no training split"),
     ],
 )
 def test_a_task_that_cannot_be_trained_for_is_refused(
@@ -136,11 +139,11 @@ def test_a_task_that_cannot_be_trained_for_is_refused(
     change: dict[str, Any],
     message: str,
 ) -> None:
-    first, second = choose_tasks(["mini-math,mini-news"], None, None)
-    monkeypatch.setattr(groups, "choose_tasks", lambda *_: [first, replace(second, **change)])
+    first, second = choose_tasks(["mini-math,mini-news"], Sourcing())
+    monkeypatch.setattr(data, "choose_tasks", lambda *_: [first, replace(second, **change)])
     result = cli("train")
     assert result.code == 2
-    assert f"error: mini-news {message}" in result.err
+    assert message in result.err
     assert models == []
 
 
@@ -168,7 +171,7 @@ def test_without_tensorboard_the_log_is_refused(
 def test_a_head_is_trained_shown_and_used(cli: Cli, models: list[Any]) -> None:
     result = cli(*TINY, "--head-kind", "mlp", "--learning-rate", "0.002")
     assert result.code == 0
-    assert models == [("mini", "auto", "float32")]
+    assert models == [("mini", "auto", "auto")]
     assert is_head(HEAD)
     assert logged_steps(HEAD) == ["1", "2", "3"]
     assert not (HEAD / CHECKPOINT).exists()

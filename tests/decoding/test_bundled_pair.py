@@ -4,10 +4,12 @@ from functools import cache
 
 import pytest
 
-from specbench.engine.loading import LoadedPair, encode, load_pair
+from specbench.engine.loading import LoadedPair, load_pair
+from specbench.engine.prompts import encode
+from specbench.engine.settings import Loading
 from specbench.methods.rules import sd
 from specbench.pairs.registry import get_pair
-from specbench.tasks.task import load_task, task_names
+from specbench.tasks.task import default_task_names, load_task
 
 from .helpers import GREEDY, generate, own_draft, run
 
@@ -17,13 +19,13 @@ EXAMPLES = 4
 
 @cache
 def pair() -> LoadedPair:
-    return load_pair(get_pair("mini"), "cpu", "float32")
+    return load_pair(get_pair("mini"), Loading("cpu", "float32"))
 
 
 @cache
 def prompts(task: str) -> list[list[int]]:
     examples = load_task(task).examples("test", limit=EXAMPLES)
-    return [encode(pair().tokenizer, example.prompt) for example in examples]
+    return [encode(pair().tokenizer, example.prompt).ids for example in examples]
 
 
 @cache
@@ -36,7 +38,7 @@ def without_end(tokens: list[int]) -> list[int]:
     return [token for token in tokens if token not in pair().eos_ids]
 
 
-@pytest.mark.parametrize("task", task_names())
+@pytest.mark.parametrize("task", default_task_names())
 def test_autoregressive_equals_generate(task: str) -> None:
     for prompt, expected in zip(prompts(task), reference(task), strict=True):
         output = run(pair(), prompt, sampling=GREEDY, max_new_tokens=LIMIT)
@@ -44,7 +46,7 @@ def test_autoregressive_equals_generate(task: str) -> None:
         assert output.output_tokens == len(expected)
 
 
-@pytest.mark.parametrize("task", task_names())
+@pytest.mark.parametrize("task", default_task_names())
 @pytest.mark.parametrize("n", range(1, 9))
 def test_sd_equals_autoregressive(task: str, n: int) -> None:
     settings = {"sampling": GREEDY, "draft_length": n}
@@ -54,7 +56,7 @@ def test_sd_equals_autoregressive(task: str, n: int) -> None:
         assert output.stopped_by == "eos"
 
 
-@pytest.mark.parametrize("task", task_names())
+@pytest.mark.parametrize("task", default_task_names())
 @pytest.mark.parametrize("n", range(1, 9))
 def test_a_length_limit_cuts_the_same_text(task: str, n: int) -> None:
     limit = 21 - n
@@ -68,7 +70,7 @@ def test_end_tokens_occurred_within_a_block() -> None:
     """Otherwise the comparisons above would not have seen one."""
     last = [
         run(pair(), prompt, sd, sampling=GREEDY, draft_length=8, max_new_tokens=LIMIT).rounds[-1]
-        for task in task_names()
+        for task in default_task_names()
         for prompt in prompts(task)
     ]
     assert any(record.emitted == record.accepted < 8 for record in last)

@@ -1,31 +1,37 @@
+import json
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from specbench.decoding.records import RoundRecord
 from specbench.decoding.sampling import Sampling
-from specbench.engine.loading import encode
+from specbench.engine.settings import Loading
 from specbench.errors import RunError, UsageError
 from specbench.experiment import execute as module
+from specbench.experiment import scoring
+from specbench.experiment.examples import read_examples
 from specbench.experiment.execute import execute, measurements
-from specbench.experiment.plan import Plan, Settings, build_plan
+from specbench.experiment.plan import Plan, build_plan
+from specbench.experiment.settings import Settings
 from specbench.experiment.store import Store, read_records
 from specbench.experiment.variants import method_variants
 from specbench.methods.rules import static
 from specbench.pairs.registry import PairSpec
 from specbench.tasks.example import Example
-from specbench.tasks.task import Task
+from specbench.tasks.task import Listed, Task
 
 ROWS = (Example("t-0", "one", "#### 7"), Example("t-1", "three", "#### 8"), Example("t-2", "no"))
-TASK = Task("t", "1", "", ("accuracy",), ("END",), 16, None, Path("t.toml"), rows=ROWS)
+TASK = Task("t", "1", "", ("accuracy",), ("END",), 16, Listed(ROWS), Path("t.toml"))
 
 
 def plan_of(names: list[str], task: Task = TASK, **settings: Any) -> Plan:
-    pair = PairSpec("p", "t", "d", dtype="float32")
-    return build_plan(pair, [task], method_variants(names, {}), [5], Settings(**settings))
+    pair, loading = PairSpec("p", "t", "d"), Loading(dtype="float32")
+    variants = method_variants(names, {})
+    return build_plan(pair, [task], variants, [5], Settings(**settings), loading=loading)
 
 
 def records(plan: Plan, folder: Path) -> list[dict[str, Any]]:
@@ -107,7 +113,7 @@ def test_a_metric_that_fails_does_not_lose_the_text(
     def broken(*_: Any) -> float:
         raise RunError("no process")
 
-    monkeypatch.setattr(module, "score", broken)
+    monkeypatch.setattr(scoring, "score", broken)
     found = records(plan_of(["sd"]), tmp_path / "r")
     assert [r["status"] for r in found] == ["unscored", "unscored", "ok"]
     assert found[0]["error"] == "no process"
@@ -144,14 +150,65 @@ def test_autoregressive_has_no_acceptance(make_generation: Any) -> None:
     assert all(found[name] is None for name in (*blank, "expected_acceptance", "mean_weight"))
 
 
-def test_a_prompt_goes_through_the_chat_template_where_there_is_one() -> None:
-    class Chat:
-        chat_template = "..."
+def test_a_long_prompt_is_cut_inside_its_passage_and_counted(engine: Any, tmp_path: Path) -> None:
+    engine.tokenizer = ByCharacter()
+    article = Example("t-0", "Sum up: a long article. End.", passage="a long article.")
+    stubborn = Example("t-1", "a question as long as that, without a passage")
+    task = replace(TASK, source=Listed((article, stubborn)))
+    found = records(plan_of(["sd"], task, max_prompt_tokens=20), tmp_path / "r")
+    assert engine.calls[-1]["prompt_ids"] == [ord(c) for c in "Sum up: a long  End."]
+    assert found[0]["prompt_cut"] == len(article.prompt) - 20
+    assert (found[1]["status"], "more than the limit of 20" in found[1]["error"]) == ("error", True)
 
-        def apply_chat_template(self, messages: Any, **options: Any) -> list[int]:
-            assert messages == [{"role": "user", "content": "hi"}]
-            assert options["add_generation_prompt"]
-            assert not options["return_dict"]
-            return [1, 2]
 
-    assert encode(Chat(), "hi") == [1, 2]  # type: ignore[arg-type]
+class ByCharacter:
+    """A token per character, and no template."""
+
+    chat_template = None
+    bos_token_id = None
+
+    def __call__(self, text: str) -> dict[str, list[int]]:
+        return {"input_ids": [ord(c) for c in text]}
+
+
+def test_the_examples_and_the_first_prompt_are_kept(engine: Any, tmp_path: Path) -> None:
+    records(plan_of(["sd"]), tmp_path / "r")
+    assert list(read_examples(tmp_path / "r")["t"].values()) == list(ROWS)
+    environment = json.loads((tmp_path / "r" / "environment.json").read_text())
+    assert environment["first_prompts"] == {"t": [len(ROWS[0].prompt)]}
+
+
+def test_memory_is_checked_before_anything_is_loaded(
+    engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(spec: Any, loading: Any, prompt: int, new: int, drafted: int) -> None:
+        assert (prompt, new, drafted) == (int(len("three") / 2.5), 16, 5)
+        raise UsageError("p needs 99 GiB")
+
+    monkeypatch.setattr(module, "check_memory", refuse)
+    with pytest.raises(UsageError, match="99 GiB"):
+        records(plan_of(["sd"]), tmp_path / "r")
+    assert engine.loaded is None
+    assert not (tmp_path / "r").exists()
+
+
+def test_where_memory_runs_out_the_sample_fails_and_the_run_goes_on(
+    engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    freed: list[int] = []
+    monkeypatch.setattr(module, "free_memory", lambda: freed.append(len(engine.calls)))
+    engine.failing = {2: torch.OutOfMemoryError("no room for 2 GiB")}
+    found = records(plan_of(["sd"]), tmp_path / "r")
+    assert [r["status"] for r in found] == ["ok", "error", "ok"]
+    assert "no room for 2 GiB" in found[1]["error"]
+    assert freed == [3]
+
+
+def test_programs_wait_until_they_may_be_run(engine: Any, tmp_path: Path) -> None:
+    rows = (Example("t-0", "one", tests=("assert True",)),)
+    task = replace(TASK, metrics=("pass@1",), source=Listed(rows))
+    (found,) = records(plan_of(["sd"], task), tmp_path / "r")
+    assert (found["status"], found["quality"]) == ("ok", None)
+    plan = replace(plan_of(["sd"], task), may_execute=True)
+    (found,) = records(plan, tmp_path / "s")
+    assert found["quality"] == 0.0  # "so #### 7" is no program

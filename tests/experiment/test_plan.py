@@ -1,21 +1,25 @@
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from specbench.engine.settings import Loading
 from specbench.errors import UsageError
-from specbench.experiment.plan import DEFAULT_LIMIT, Plan, Settings, build_plan, shown_path
+from specbench.experiment.plan import DEFAULT_LIMIT, Plan, build_plan, shown_path
+from specbench.experiment.settings import Settings
 from specbench.experiment.variants import method_variants, weight_variants
 from specbench.pairs.registry import PairSpec
 from specbench.tasks.example import Example
-from specbench.tasks.task import Task
+from specbench.tasks.task import Generated, Listed, Task
 
 PAIR = PairSpec("p", "t", "d")
 
 
 def make_task(name: str = "t", rows: int = 3, generator: str | None = None) -> Task:
     examples = tuple(Example(f"{name}-{i}", f"prompt {i}") for i in range(rows))
-    return Task(name, "1", "", (), (), 16, generator, Path(f"{name}.toml"), rows=examples)
+    source = Generated(generator) if generator else Listed(examples)
+    return Task(name, "1", "", (), (), 16, source, Path(f"{name}.toml"))
 
 
 def plan_of(names: list[str], tasks: list[Task] | None = None, **changes: Any) -> Plan:
@@ -55,7 +59,7 @@ def test_draws_are_shared_by_cells_and_differ_between_examples_tasks_and_repeats
     assert all(methods == {"sd", "lossy"} for methods in keys.values())
 
 
-def test_a_bundled_task_has_a_default_limit_and_a_file_none() -> None:
+def test_a_task_has_a_default_limit_and_a_prompt_file_none() -> None:
     assert len(plan_of(["sd"], [make_task(rows=30)])) == 30
     assert len(plan_of(["sd"], [make_task(rows=30)], limit=4)) == 4
     assert len(plan_of(["sd"], [make_task(generator="mini-math")])) == DEFAULT_LIMIT
@@ -73,7 +77,7 @@ def test_the_seed_decides_the_examples_of_a_bundled_task() -> None:
 
 def test_the_task_decides_the_length_of_answers_unless_the_user_does() -> None:
     assert plan_of(["sd"]).tasks[0].max_new_tokens == 16
-    assert plan_of(["sd"], max_new_tokens=9).tasks[0].max_new_tokens == 9
+    assert plan_of(["sd"], settings=Settings(max_new_tokens=9)).tasks[0].max_new_tokens == 9
 
 
 def test_without_a_head_diversed_is_left_out_with_a_note_or_refused() -> None:
@@ -85,6 +89,15 @@ def test_without_a_head_diversed_is_left_out_with_a_note_or_refused() -> None:
         plan_of(["sd", "diversed"])
     with pytest.raises(UsageError, match="nothing to run"):
         plan_of(["diversed"], dispensable={"diversed"})
+
+
+def test_it_is_said_that_programs_are_not_run() -> None:
+    code, other = replace(make_task("code"), metrics=("pass@1",)), make_task("other")
+    (note,) = plan_of(["sd"], [code, other]).notes
+    assert note.startswith("programs of code are not run")
+    assert "--allow-code-execution" in note
+    assert plan_of(["sd"], [code, other], may_execute=True).notes == ()
+    assert plan_of(["sd"], [other]).notes == ()
 
 
 def test_a_head_that_was_named_is_never_left_out(tmp_path: Path) -> None:
@@ -148,6 +161,9 @@ def test_a_sweep_measures_static_at_each_weight_once() -> None:
         ({"top_p": 1.01}, "--top-p"),
         ({"top_p": float("nan")}, "--top-p"),
         ({"seed": -1}, "--seed"),
+        ({"max_new_tokens": 0}, "--max-new-tokens"),
+        ({"max_prompt_tokens": 0}, "--max-prompt-tokens"),
+        ({"prompt_format": "chatty"}, "--prompt-format"),
         ({"repeats": 0}, "--repeats"),
     ],
 )
@@ -160,7 +176,6 @@ def test_settings_out_of_range_are_refused(changes: dict[str, Any], option: str)
     ("changes", "option"),
     [
         ({"limit": 0}, "--limit"),
-        ({"max_new_tokens": 0}, "--max-new-tokens"),
         ({"draft_lengths": [5, 0]}, "--draft-length"),
     ],
 )
@@ -173,13 +188,19 @@ def test_the_description_is_complete_and_names_no_path_of_this_machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    pair = PairSpec("p", str(tmp_path / "models" / "t"), "org/d", dtype="float32")
-    plan = build_plan(
-        pair, [make_task()], method_variants(["static"], {"weight": 0.3}), [4], Settings()
-    )
+    pair = PairSpec("p", str(tmp_path / "models" / "t"), "org/d", draft_revision="v2")
+    variants = method_variants(["static"], {"weight": 0.3})
+    loading = Loading(dtype="float32", target_revision="abc")
+    plan = build_plan(pair, [make_task()], variants, [4], Settings(), loading=loading)
     described = plan.describe()
-    assert described["pair"] == {"name": "p", "target": "models/t", "draft": "org/d"}
-    assert described["settings"]["dtype"] == "float32"
+    assert described["pair"] == {
+        "name": "p",
+        "target": "models/t",
+        "draft": "org/d",
+        "target_revision": "abc",
+        "draft_revision": "v2",
+    }
+    assert described["loading"]["dtype"] == "float32"
     assert described["tasks"][0]["cells"] == [
         {"method": "static", "weight": 0.3, "draft_length": 4}
     ]

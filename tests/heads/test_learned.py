@@ -8,25 +8,27 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from specbench.engine.loading import LoadedPair, load_pair
+from specbench.engine.settings import Loading
 from specbench.heads import learned, tokens
 from specbench.heads.head import KINDS, Head
 from specbench.heads.learned import About, kind_of, readable, tabulate
 from specbench.heads.tokens import sample_tokens, spoken
 from specbench.pairs.registry import get_pair
 from specbench.tasks.task import load_task
-from specbench.training.rollouts import roll_out
+from specbench.training.rollouts import read_prompts, roll_out
 
 ABOUT = About("mini", "mini-math", "mini-news", "linear")
 
 
 @pytest.fixture(scope="module")
 def mini() -> LoadedPair:
-    return load_pair(get_pair("mini"), "cpu", "float32")
+    return load_pair(get_pair("mini"), Loading("cpu", "float32"))
 
 
 @pytest.fixture(scope="module")
-def prompts() -> list[str]:
-    return [example.prompt for example in load_task("mini-headline").examples("train", 5, 7)]
+def prompts(mini: LoadedPair) -> list[list[int]]:
+    task = load_task("mini-headline")
+    return read_prompts(mini, task, task.examples("train", 5, 7), 512)
 
 
 @pytest.mark.parametrize(
@@ -92,7 +94,7 @@ def test_parts_of_characters_keep_their_name_in_the_vocabulary(mini: LoadedPair)
     assert spoken(mini.tokenizer, first_byte) == "Ã"
 
 
-def test_names_in_order_are_the_texts(mini: LoadedPair, prompts: list[str]) -> None:
+def test_names_in_order_are_the_texts(mini: LoadedPair, prompts: list[list[int]]) -> None:
     head = Head("linear", (mini.target.hidden_size, mini.draft.hidden_size), 0.6)
     frame = sample_tokens(mini, head, prompts, 64, seed=3)
     generator = torch.Generator().manual_seed(3)
@@ -105,7 +107,7 @@ def test_names_in_order_are_the_texts(mini: LoadedPair, prompts: list[str]) -> N
     assert (frame["kind"] == learned.END).any()
 
 
-def test_weights_are_those_of_the_positions(mini: LoadedPair, prompts: list[str]) -> None:
+def test_weights_are_those_of_the_positions(mini: LoadedPair, prompts: list[list[int]]) -> None:
     head = Head("features", (mini.target.hidden_size, mini.draft.hidden_size), 0.5)
     # Any head that reads the total variation alone will do: its column is the ninth.
     head.hidden, head.summary = None, torch.nn.Linear(10, 2)
@@ -119,7 +121,7 @@ def test_weights_are_those_of_the_positions(mini: LoadedPair, prompts: list[str]
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_of_head_in_chunks(
-    mini: LoadedPair, prompts: list[str], kind: str, monkeypatch: pytest.MonkeyPatch
+    mini: LoadedPair, prompts: list[list[int]], kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tokens, "AT_ONCE", 2)
     head = Head(kind, (mini.target.hidden_size, mini.draft.hidden_size), 0.7)
@@ -131,7 +133,8 @@ def test_every_kind_of_head_in_chunks(
 
 def test_a_text_does_not_go_on_from_the_one_before(mini: LoadedPair) -> None:
     head = Head("linear", (mini.target.hidden_size, mini.draft.hidden_size), 1.0)
-    code = [example.prompt for example in load_task("mini-code").examples("train", 4, 7)]
+    task = load_task("mini-code")
+    code = read_prompts(mini, task, task.examples("train", 4, 7), 512)
     frame = sample_tokens(mini, head, code, 1, seed=0)
     assert frame["name"].tolist() == ["def"] * 4
     assert set(frame["kind"]) == {learned.LOWER_CASE}

@@ -1,11 +1,19 @@
 """The number that an answer ends in, in all the forms that models write it."""
 
+import json
+import os
 from decimal import Decimal
+from pathlib import Path
 
 import pytest
 
 from specbench.errors import UsageError
-from specbench.metrics.accuracy import accuracy, final_number
+from specbench.metrics.accuracy import (
+    accuracy,
+    accuracy_flexible,
+    final_number,
+    flexible_number,
+)
 from specbench.tasks.example import Example
 
 
@@ -63,6 +71,102 @@ def test_final_number(text: str, number: str | None) -> None:
 )
 def test_numbers_are_compared_by_value(text: str, reference: str, expected: float) -> None:
     assert accuracy(text, Example("e", "prompt", reference)) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("She has 3 apples and 4 pears, 7 in all.", "7"),
+        ("So 16-3-4=<<16-3-4=9>>9 eggs <<1+1=2>>", "9"),
+        ("#### 7\nBut was it 8?", "7"),
+        ("#### The total is **18**", "18"),
+        ("The answer is 18.00. That took 3 steps.", "18"),
+        ("The answer is: **$1,234.50** for 3 nights.\nBye 4", "1234.5"),
+        ("The final answer is 3 + 4 = 7 apples", "7"),
+        ("The answer is 3.\nNo, the answer is 5. Checked 9 times.", "5"),
+        ("The answer is yes. He has 6 left.", "6"),
+        ("the ANSWER is\n\n12", "12"),
+        (r"so \boxed{18}, in 3 steps", "18"),
+        (r"\boxed{\$1{,}800}", "1800"),
+        (r"\boxed{\text{18 dollars}} of 20", "18"),
+        (r"first \boxed{4}, then \boxed{x = -5}. The answer is 4", "-5"),
+        (r"\boxed{\frac{3}{4}}", "0.75"),
+        (r"\boxed{\text{none}} but 3", "3"),
+        (r"18\%", "18"),
+        ("50% off", "50"),
+        ("That costs $ 18.", "18"),
+        ("It fell by \u22125 degrees", "-5"),
+        ("It fell to -$5.25.", "-5.25"),
+        ("down to $-5", "-5"),
+        ("20-5", "5"),
+        ("20 - 5", "5"),
+        ("(8)-5", "5"),
+        ("one of 1,234,567 people", "1234567"),
+        ("choose 1,2,3", "3"),
+        ("about .5", "0.5"),
+        ("Rs.18", "18"),
+        ("18km and x2 or H2O", "18"),
+        ("16/2", "8"),
+        ("16/2.", "8"),
+        ("3/0", "0"),
+        ("eighteen", None),
+        ("", None),
+        ("x2", None),
+        ("<<3+4=7>>", None),
+    ],
+)
+def test_flexible_number(text: str, number: str | None) -> None:
+    assert flexible_number(text) == (None if number is None else Decimal(number))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("In all 1,800.00 dollars", 1.0),
+        (r"\boxed{1800}", 1.0),
+        ("#### 1800", 1.0),
+        ("In all -1800", 0.0),
+        ("In all 1800.5", 0.0),
+        ("In all 1801", 0.0),
+        ("1800 at first, then 1700", 0.0),
+        ("The answer is 1800/2", 0.0),
+        (r"It was 1800, so \boxed{18}", 0.0),
+        ("It was 1800. The answer is 18", 0.0),
+        ("#### 18\nIt was 1800", 0.0),
+        ("no number", 0.0),
+        ("", 0.0),
+    ],
+)
+def test_flexible_accuracy_has_the_strict_reference(text: str, expected: float) -> None:
+    assert accuracy_flexible(text, Example("e", "prompt", "9 * 200 = 1\n#### 1,800")) == expected
+
+
+def test_flexible_accuracy_refuses_a_reference_without_a_number() -> None:
+    with pytest.raises(UsageError, match="reference of example `e3` has no number"):
+        accuracy_flexible("1", Example("e3", "prompt", "#### as many as before"))
+
+
+@pytest.mark.skipif("SPECBENCH_TEST_DATA" not in os.environ, reason="needs the real files")
+@pytest.mark.parametrize(("split", "rows"), [("train", 7473), ("test", 1319)])
+def test_gold_answers_of_gsm8k_are_right_and_those_of_others_wrong(split: str, rows: int) -> None:
+    path = Path(os.environ["SPECBENCH_TEST_DATA"]) / "gsm8k" / f"{split}.jsonl"
+    gold = [json.loads(line)["answer"] for line in path.open(encoding="utf-8")]
+    assert len(gold) == rows
+    examples = [Example("e", "prompt", answer) for answer in gold]
+    for metric in (accuracy, accuracy_flexible):
+        assert all(metric(e.reference or "", e) == 1 for e in examples)
+        swapped = sum(metric(other, e) for other, e in zip(gold[1:], examples, strict=False))
+        assert swapped / rows < 0.05
+    # In the forms that models give the answer, and with the mark lost altogether.
+    forms = ("So the answer is ${} in 1 day.", r"Thus \boxed{{\text{{{} eggs}}}} for 2.")
+    for form in forms:
+        for example in examples:
+            worked, _, number = (example.reference or "").rpartition("#### ")
+            text = worked + form.format(number)
+            assert accuracy(text, example) == 0
+            assert accuracy_flexible(text, example) == 1
+    bare = sum(accuracy_flexible((e.reference or "").split("####")[0], e) for e in examples)
+    assert bare / rows > 0.97
 
 
 def test_reference_without_a_number_is_the_users_error() -> None:

@@ -14,20 +14,27 @@ from specbench.tasks.example import Example
     ("metric", "right", "wrong"),
     [
         ("accuracy", "#### 5", "#### 6"),
+        ("accuracy-flexible", "5", "#### 6"),
+        ("rouge1", "there are #### 5 of them", "none at all"),
         ("rouge2", "there are #### 5 of them", "none at all"),
+        ("rougeL", "there are #### 5 of them", "none at all"),
+        ("rouge1-32", "there are #### 5 of them", "none at all"),
+        ("rouge2-32", "there are #### 5 of them", "none at all"),
+        ("rougeL-32", "there are #### 5 of them", "none at all"),
+        ("bleu", "there are #### 5 of them", "none at all"),
         ("pass@1", "def f():\n    return 5", "def f():\n    return 6"),
     ],
 )
 def test_each_metric_tells_right_from_wrong(metric: str, right: str, wrong: str) -> None:
-    reference = "there are #### 5 of them" if metric == "rouge2" else "#### 5"
+    reference = "there are #### 5 of them"
     example = Example("e", "prompt", reference, ("assert f() == 5",))
-    assert score(metric, right, example) == 1.0
+    assert score(metric, right, example) == pytest.approx(1.0, abs=1e-12)
     assert score(metric, wrong, example) == 0.0
 
 
 def test_unknown_metric_lists_the_known_ones() -> None:
-    with pytest.raises(UsageError, match="`bleu`; choose one of `accuracy`, `rouge2`, `pass@1`"):
-        get_metric("bleu")
+    with pytest.raises(UsageError, match=r"`blue`; choose one of `accuracy`, .*`bleu`, `pass@1`"):
+        get_metric("blue")
 
 
 @pytest.mark.parametrize(
@@ -44,8 +51,18 @@ def test_registry_names_are_their_keys_and_load() -> None:
         assert callable(metric.load())
 
 
+def test_only_pass_at_1_runs_what_a_model_wrote() -> None:
+    assert [name for name, metric in METRICS.items() if metric.executes] == ["pass@1"]
+
+
+def test_sacrebleu_is_imported_only_for_bleu() -> None:
+    code = "import sys, specbench.analysis.summary; print('sacrebleu' in sys.modules)"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "False"
+
+
 def test_registry_and_task_files_need_no_heavy_imports() -> None:
-    heavy = "{'torch', 'transformers', 'pandas', 'numpy', 'nltk', 'rouge_score', 'matplotlib'}"
+    heavy = "{'torch', 'transformers', 'pandas', 'numpy', 'nltk', 'rouge_score', 'sacrebleu'}"
     modules = "specbench.metrics, specbench.tasks.task, specbench.tasks.prompts"
     code = f"import sys, {modules}; print(sorted({heavy} & set(sys.modules)))"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -48,3 +49,17 @@ def test_a_pair_may_have_another_draft() -> None:
     assert (pair.name, pair.draft) == ("mini+mini-math", "results/drafts/mini/mini-math/")
     assert pair.target == get_pair("mini").target
     assert pair.heads is None  # heads were trained for the pair's own draft
+
+
+def test_another_draft_has_neither_revision_nor_architecture_of_the_pairs_own() -> None:
+    own = replace(get_pair("qwen3"), target_revision="t", draft_revision="d")
+    pair = with_draft(own, "org/small")
+    assert (pair.target_revision, pair.draft_revision) == ("t", None)
+    assert list(pair.architecture) == ["target"]
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen3", "gemma3"])
+def test_the_papers_pairs_do_not_think_and_say_what_they_are(name: str) -> None:
+    pair = get_pair(name)
+    assert not pair.thinking
+    assert list(pair.architecture) == ["target", "draft"]

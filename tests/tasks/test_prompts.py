@@ -74,7 +74,7 @@ def test_limit_and_seed(tmp_path: Path) -> None:
     task = prompts_task(path)
     every = task.examples("test", None)
     assert task.examples("test", 7) == every[:7]
-    with pytest.raises(UsageError, match="mine has no training split"):
+    with pytest.raises(UsageError, match="has no training split"):
         task.examples("train", 99)
     shuffled = task.examples("test", None, seed=3)
     assert shuffled != every
@@ -104,13 +104,13 @@ def test_references_can_be_scored_by_a_chosen_metric(tmp_path: Path) -> None:
 def test_an_empty_reference_is_none(reference: str | None, tmp_path: Path) -> None:
     path = tmp_path / "mine.jsonl"
     path.write_text(json.dumps({"prompt": "p", "reference": reference}))
-    assert prompts_task(path).rows[0].reference is None
+    assert prompts_task(path).examples("test", 1)[0].reference is None
 
 
 def test_fields_left_out_at_the_end_of_a_csv_line_are_empty(tmp_path: Path) -> None:
     path = tmp_path / "mine.csv"
     path.write_text("prompt,reference\np")
-    assert prompts_task(path).rows[0].reference is None
+    assert prompts_task(path).examples("test", 1)[0].reference is None
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_fields_left_out_at_the_end_of_a_csv_line_are_empty(tmp_path: Path) -> N
             "a.jsonl",
             b'{"question": "q", "answer": "a"}',
             r"a\.jsonl:1: no `prompt` column; columns found: `question`, `answer`;"
-            " rename the one that holds the prompts to `prompt`",
+            " rename the right one to `prompt`",
         ),
         ("a.jsonl", b'{"prompt": "p"}\n{"text": "t"}', r"a\.jsonl:2: no `prompt` .*: `text`;"),
         ("a.jsonl", b"{}", r"a\.jsonl:1: no `prompt` column; columns found: none;"),
@@ -132,8 +132,8 @@ def test_fields_left_out_at_the_end_of_a_csv_line_are_empty(tmp_path: Path) -> N
         ("a.jsonl", b'{"prompt": null}', r"a\.jsonl:1: the prompt is empty"),
         ("a.jsonl", b'{"prompt": "\\ud800"}', r"a\.jsonl:1: `prompt` has half a surrogate pair"),
         ("a.jsonl", b'{"prompt": "p", "reference": 5}', r"a\.jsonl:1: `reference` must be a str"),
-        ("a.jsonl", b"\n\n", r"a\.jsonl:1: no prompts in this file"),
-        ("a.jsonl", b"", r"a\.jsonl:1: no prompts in this file"),
+        ("a.jsonl", b"\n\n", r"a\.jsonl:1: no rows in this prompt file"),
+        ("a.jsonl", b"", r"a\.jsonl:1: no rows in this prompt file"),
         ("a.csv", b"question,answer\nq,a", r"a\.csv:1: no `prompt` .*: `question`, `answer`;"),
         ("a.csv", b"prompt;reference\np;r", r"a\.csv:1: no `prompt` .*: `prompt;reference`;"),
         ("a.csv", b"prompt\np\none, two", r"a\.csv:3: more fields than columns; quote"),
@@ -144,9 +144,9 @@ def test_fields_left_out_at_the_end_of_a_csv_line_are_empty(tmp_path: Path) -> N
         ),
         ("a.csv", b'prompt\np\n"p" p', r"a\.csv:3: not valid CSV"),
         ("a.csv", b'prompt\np\n"p', r"a\.csv:3: not valid CSV"),
-        ("a.csv", b"prompt,reference\n", r"a\.csv:1: no prompts in this file"),
-        ("a.csv", b"", r"a\.csv:1: no prompts in this file"),
-        ("a.txt", b" \n", r"a\.txt:1: no prompts in this file"),
+        ("a.csv", b"prompt,reference\n", r"a\.csv:1: no rows in this prompt file"),
+        ("a.csv", b"", r"a\.csv:1: no rows in this prompt file"),
+        ("a.txt", b" \n", r"a\.txt:1: no rows in this prompt file"),
         ("a.txt", b"p\n\np\xff", r"a\.txt:3: not UTF-8 text"),
         ("a.json", b'["p"]', r"a\.json: a prompt file ends in \.jsonl, \.csv or \.txt"),
         ("a.gz", b"", r"a\.gz: a prompt file ends in"),

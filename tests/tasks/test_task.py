@@ -9,8 +9,19 @@ import pytest
 from specbench.errors import RunError, UsageError
 from specbench.metrics import score
 from specbench.tasks import task as task_module
+from specbench.tasks.dataset import Sourcing
 from specbench.tasks.example import Example
-from specbench.tasks.task import Task, definitions_folder, load_task, task_names
+from specbench.tasks.task import (
+    RESERVED_SEEDS,
+    SEED_STRIDE,
+    SPLITS,
+    Generated,
+    Task,
+    default_task_names,
+    definitions_folder,
+    load_task,
+    task_names,
+)
 
 VALID = """\
 name = "toy"
@@ -44,12 +55,15 @@ def written(folder: Path, text: str) -> Path:
     return path
 
 
-def test_bundled_tasks_are_the_four() -> None:
-    assert task_names() == ["mini-code", "mini-headline", "mini-math", "mini-news"]
+def test_the_bundled_tasks_and_those_that_need_no_data() -> None:
+    generated = ["mini-code", "mini-headline", "mini-math", "mini-news"]
+    stored = ["cnndm", "gsm8k", "humaneval", "mbpp", "wmt16", "xsum"]
+    assert default_task_names() == generated
+    assert task_names() == sorted(generated + stored)
 
 
-@pytest.mark.parametrize("name", task_names())
-@pytest.mark.parametrize("split", ["train", "test"])
+@pytest.mark.parametrize("name", default_task_names())
+@pytest.mark.parametrize("split", SPLITS)
 def test_bundled_references_score_full_marks(name: str, split: str) -> None:
     task = load_task(name)
     assert task.name == name
@@ -59,7 +73,7 @@ def test_bundled_references_score_full_marks(name: str, split: str) -> None:
         assert score(task.metric, example.reference, example) == 1.0
 
 
-@pytest.mark.parametrize("name", task_names())
+@pytest.mark.parametrize("name", default_task_names())
 def test_bundled_examples_do_not_depend_on_how_many_are_asked_for(name: str) -> None:
     task = load_task(name)
     assert task.examples("test", 3) == task.examples("test", 6)[:3]
@@ -74,11 +88,12 @@ def test_fields_of_a_task_file(toy: Task, tmp_path: Path) -> None:
         metrics=("accuracy",),
         stop=("\n",),
         max_new_tokens=8,
-        generator="toy",
+        source=Generated("toy", "Q: {prompt} {x}"),
         path=tmp_path / "toy.toml",
-        template="Q: {prompt} {x}",
         licence="Apache-2.0",
     )
+    assert toy.generator == "toy"
+    assert toy.provenance() == {"generator": "toy"}
 
 
 def test_template_is_filled_without_touching_other_braces(toy: Task) -> None:
@@ -91,6 +106,14 @@ def test_seeds_give_disjoint_examples_of_the_split(toy: Task) -> None:
     assert not set(ids[0]) & set(ids[1])
 
 
+def test_held_out_examples_lie_where_no_training_seed_reaches(toy: Task) -> None:
+    held_out = [e.id for e in toy.examples("held-out", 2)]
+    # The range that bundled heads have always been scored on.
+    assert held_out == ["train-1000000000", "train-1000000001"]
+    assert [e.id for e in toy.examples("held-out", 1, seed=1)] == ["train-2000000000"]
+    assert RESERVED_SEEDS * SEED_STRIDE == 1_000_000_000
+
+
 def test_a_generator_without_limit_gives_the_usual_number(toy: Task) -> None:
     assert len(toy.examples("test", None)) == task_module.GENERATED_EXAMPLES
 
@@ -98,7 +121,12 @@ def test_a_generator_without_limit_gives_the_usual_number(toy: Task) -> None:
 @pytest.mark.parametrize(
     ("split", "limit", "seed", "message"),
     [
-        ("validation", 1, 0, "unknown split `validation`; choose one of `train`, `test`"),
+        (
+            "validation",
+            1,
+            0,
+            "unknown split `validation`; choose one of `train`, `test`, `held-out`",
+        ),
         ("test", 0, 0, "limit must be at least 1, not 0"),
         ("test", 1, -1, "seed must be at least 0, not -1"),
     ],
@@ -108,60 +136,23 @@ def test_impossible_requests(toy: Task, split: str, limit: int, seed: int, messa
         toy.examples(split, limit, seed)
 
 
-def test_unknown_generator_names_the_file(toy: Task, tmp_path: Path) -> None:
-    path = written(tmp_path, VALID.replace('generator = "toy"', 'generator = "tpy"'))
-    with pytest.raises(UsageError, match=r"toy\.toml: unknown generator `tpy`; .*`toy`"):
-        load_task(path).examples("test", 1)
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        ("licence", "license", "unknown key `license`; did you mean `licence`?"),
-        ("licence", "zzz", "unknown key `zzz`; choose one of `name`, `version`"),
-        ("[source]", "[sources]", "unknown key `sources.generator`; did you mean `source.gen"),
-        ("[prompt]", "[extra]\n[prompt]", "unknown key `extra`"),
-        ('metrics = ["accuracy"]', "", "missing key `metrics`"),
-        ('[source]\ngenerator = "toy"', "", "missing key `source.generator`"),
-        ('"accuracy"', '"acuracy"', "unknown metric `acuracy`"),
-        ('["accuracy"]', "[]", "`metrics` must name at least one metric"),
-        ('["accuracy"]', "[1]", "`metrics` must be a list of strings"),
-        ('version = "1"', "version = 1", "`version` must be a string, not 1"),
-        ("= 8", '= "8"', "`max_new_tokens` must be an integer, not '8'"),
-        ("= 8", "= true", "`max_new_tokens` must be an integer, not True"),
-        ("= 8", "= 0", "`max_new_tokens` must be at least 1, not 0"),
-        ('["\\n"]', '"\\n"', "`stop` must be a list of strings"),
-        ('["\\n"]', "[1]", "`stop` must be a list of strings"),
-        ('["\\n"]', '[""]', "`stop` must be a list of strings that are not empty"),
-        ("{prompt}", "{question}", "`prompt.template` must contain `{prompt}`"),
-        ("= 8", "=", "not valid TOML: .*line 6"),
-    ],
-)
-def test_wrong_task_files(old: str, new: str, message: str, tmp_path: Path) -> None:
-    assert old in VALID
-    with pytest.raises(UsageError, match=message) as caught:
-        load_task(written(tmp_path, VALID.replace(old, new, 1)))
-    assert str(caught.value).startswith(str(tmp_path / "toy.toml"))
-    assert "\n" not in str(caught.value)
-
-
-def test_task_file_that_is_not_text(tmp_path: Path) -> None:
-    path = tmp_path / "toy.toml"
-    path.write_bytes(b"name = \xff")
-    with pytest.raises(UsageError, match=r"toy\.toml: not valid TOML"):
-        load_task(path)
-
-
 def test_task_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"cannot read the task file .*none\.toml: No such file"):
         load_task(tmp_path / "none.toml")
+
+
+def test_shots_need_a_template(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"^mini-math has no template for worked examples"):
+        load_task("mini-math", Sourcing(shots=2))
+    assert load_task("mini-math", Sourcing(shots=0)).generator
 
 
 @pytest.mark.parametrize(
     ("name", "message"),
     [
         ("mini-mth", "unknown task `mini-mth`; did you mean `mini-math`?"),
-        ("gsm", "unknown task `gsm`; choose one of `mini-code`, `mini-headline`"),
+        ("gsm", "unknown task `gsm`; did you mean `gsm8k`?"),
+        ("squad", "unknown task `squad`; choose one of `cnndm`, `gsm8k`"),
         ("", "unknown task ``"),
     ],
 )

@@ -9,7 +9,7 @@ from specbench.heads.head import Head
 from specbench.tasks.task import load_task
 from specbench.training.dial import INTEGRAL, PROPORTIONAL, follow, settle
 from specbench.training.objective import text_mean
-from specbench.training.rollouts import roll_out
+from specbench.training.rollouts import read_prompts, roll_out
 
 TASK = load_task("mini-headline")
 
@@ -26,7 +26,7 @@ def test_lambda_follows_what_is_missing() -> None:
 
 def acceptance(mini, head: Head) -> float:
     """On examples that the bias was not set with."""
-    prompts = [example.prompt for example in TASK.examples("train", 128, seed=7)]
+    prompts = read_prompts(mini, TASK, TASK.examples("train", 128, seed=7), 512)
     generator = torch.Generator().manual_seed(7)
     rollouts = roll_out(mini, head, prompts, TASK.max_new_tokens, generator)
     return text_mean(1 - head(rollouts.inputs) * rollouts.tv, rollouts).mean().item()
@@ -42,13 +42,13 @@ def uneven_head(mini) -> Head:
 def test_a_wish_is_met_on_examples_of_neither_set(mini) -> None:
     head = uneven_head(mini)
     assert abs(acceptance(mini, head) - 0.86) > 0.03
-    settle(mini, TASK, head, 0.86)
+    settle(mini, TASK, head, 0.86, 512)
     assert acceptance(mini, head) == pytest.approx(0.86, abs=0.02)
 
 
 def test_only_the_bias_of_the_target_s_score_moves(mini) -> None:
     head, before = uneven_head(mini), uneven_head(mini)
-    settle(mini, TASK, head, 0.9)
+    settle(mini, TASK, head, 0.9, 512)
     assert torch.equal(head.summary.weight, before.summary.weight)
     assert head.summary.bias[0] == before.summary.bias[0]
     assert head.summary.bias[1] != before.summary.bias[1]
@@ -56,6 +56,6 @@ def test_only_the_bias_of_the_target_s_score_moves(mini) -> None:
 
 def test_a_wish_that_no_weight_meets_gives_the_strictest_head(mini) -> None:
     head = uneven_head(mini)
-    settle(mini, TASK, head, 0.3)
+    settle(mini, TASK, head, 0.3, 512)
     strict = Head("linear", (mini.target.hidden_size, mini.draft.hidden_size), 1 - 1e-6)
     assert acceptance(mini, head) == pytest.approx(acceptance(mini, strict), abs=1e-3)

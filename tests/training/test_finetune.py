@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from specbench.engine.loading import LoadedPair, load_pair
+from specbench.engine.settings import Loading
 from specbench.errors import RunError, UsageError
 from specbench.pairs.registry import get_pair, with_draft
 from specbench.tasks.example import Example
@@ -59,15 +60,21 @@ def test_what_is_saved_is_a_better_draft_in_an_ordinary_folder(tmp_path: Path) -
     assert [step for step, _ in losses] == list(range(1, 61))
     assert said["held_out_loss"]["after"] < said["held_out_loss"]["before"] - 0.02
     assert said == json.loads((folder / "finetune.json").read_text())
-    assert said["recipe"] == {"steps": 60, "batch_size": 8, "learning_rate": 0.003, "seed": 0}
+    assert said["recipe"] == {
+        "steps": 60,
+        "batch_size": 8,
+        "learning_rate": 0.003,
+        "max_prompt_tokens": 512,
+        "seed": 0,
+    }
     assert (said["task"], said["task_version"]) == (TASK.name, TASK.version)
     assert [path.name for path in folder.parent.iterdir()] == ["news"]
     assert not (folder / "junk").exists()
 
     before, after = (load_file(Path(f) / "model.safetensors") for f in (DRAFT, folder))
     assert {name: w.dtype for name, w in after.items()} == dict.fromkeys(before, torch.bfloat16)
-    pair = load_pair(with_draft(get_pair("mini"), str(folder)), "cpu", "float32")
-    own = load_pair(get_pair("mini"), "cpu", "float32")
+    pair = load_pair(with_draft(get_pair("mini"), str(folder)), Loading("cpu", "float32"))
+    own = load_pair(get_pair("mini"), Loading("cpu", "float32"))
     assert said["base_fingerprint"] == own.draft.fingerprint()
     assert pair.eos_ids == own.eos_ids
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from specbench.engine.loading import load_pair
+from specbench.engine.settings import Loading
 from specbench.errors import UsageError
 from specbench.heads.files import load_head
 from specbench.pairs.registry import PARTS, PairSpec
@@ -87,7 +88,7 @@ def test_a_pair_is_built_whole_and_its_head_fits(tmp_path: Path):
     build(recipe, tmp_path / "out", PARTS, said.append)
     torch.set_num_threads(threads)
     pair = load_pair(
-        PairSpec("toy", *(str(tmp_path / "out" / r) for r in PARTS[:2])), "cpu", "auto"
+        PairSpec("toy", *(str(tmp_path / "out" / r) for r in PARTS[:2])), Loading("cpu")
     )
     head = load_head(tmp_path / "out" / "heads" / "mini-headline", pair)
     weight = head(torch.zeros(1, 32))

@@ -1,15 +1,20 @@
 """Roll-outs record what the models say of the very tokens that were sampled."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
+from specbench.errors import UsageError
 from specbench.heads.head import KINDS, Head
 from specbench.methods.verdict import Positions
+from specbench.tasks.example import Example
 from specbench.tasks.task import load_task
 from specbench.training import rollouts as rollouts_module
-from specbench.training.rollouts import Rollouts, roll_out
+from specbench.training.rollouts import Rollouts, read_prompts, roll_out
 
 TASKS = ("mini-headline", "mini-headline", "mini-news", "mini-code")  # of different lengths
+MATH = load_task("mini-math")
 COPIES = 2
 CLOSE = {"rtol": 1e-3, "atol": 1e-4}
 
@@ -19,19 +24,19 @@ def linear(mini, weight: float = 0.5) -> Head:
 
 
 @pytest.fixture(scope="module")
-def prompts() -> list[str]:
-    return [load_task(t).examples("test", i + 1)[i].prompt for i, t in enumerate(TASKS)]
+def prompts(mini) -> list[list[int]]:
+    texts = [load_task(t).examples("test", i + 1)[i].prompt for i, t in enumerate(TASKS)]
+    return [list(mini.tokenizer(text)["input_ids"]) for text in texts]
 
 
-def rolled(mini, prompts: list[str], kind: str = "linear") -> Rollouts:
+def rolled(mini, prompts: list[list[int]], kind: str = "linear") -> Rollouts:
     head = Head(kind, (mini.target.hidden_size, mini.draft.hidden_size), 0.7)
     return roll_out(mini, head, prompts, 64, torch.Generator().manual_seed(0), COPIES)
 
 
-def fresh_read(mini, prompt: str, answer: list[int]) -> dict[str, torch.Tensor]:
+def fresh_read(mini, start: list[int], answer: list[int]) -> dict[str, torch.Tensor]:
     """What both models say before each token of an answer, read at one go."""
     told = {}
-    start = mini.tokenizer(prompt)["input_ids"]
     for name, runner in (("p", mini.target), ("q", mini.draft)):
         tokens = torch.tensor(start + answer)
         runner.start(tokens[:1], len(tokens) + 1)
@@ -80,7 +85,7 @@ def test_the_same_draws_give_the_same_rollouts_and_copies_differ(mini, prompts):
 def test_tokens_are_drawn_from_the_mixture(mini):
     """First tokens of many copies follow v = w p + (1 - w) q, and neither p nor q."""
     copies, weight = 4000, 0.5
-    prompt = load_task("mini-math").examples("test", 1)[0].prompt
+    (prompt,) = read_prompts(mini, MATH, MATH.examples("test", 1), 512)
     generator = torch.Generator().manual_seed(1)
     drawn = roll_out(mini, linear(mini, weight), [prompt], 1, generator, copies).token
     counts = drawn.bincount(minlength=mini.target.vocabulary).double()
@@ -100,7 +105,9 @@ def test_tokens_are_drawn_from_the_mixture(mini):
 
 def test_a_limit_ends_every_text(mini):
     generator = torch.Generator().manual_seed(0)
-    rollouts = roll_out(mini, linear(mini), ["Question:"] * 3, 5, generator)
+    rollouts = roll_out(
+        mini, linear(mini), [mini.tokenizer("Question:")["input_ids"]] * 3, 5, generator
+    )
     assert rollouts.row.bincount().tolist() == [5, 5, 5]
 
 
@@ -114,3 +121,16 @@ def test_many_prompts_are_read_in_several_batches(mini, prompts, monkeypatch):
         told = fresh_read(mini, prompts[text // COPIES], answer.tolist())
         spoken = told["p"].gather(-1, answer.unsqueeze(-1)).squeeze(-1)
         torch.testing.assert_close(rollouts.p[rollouts.row == text], spoken, **CLOSE)
+
+
+def test_a_long_prompt_is_cut_inside_its_passage(mini):
+    article = Example(
+        "1", "Read: " + "so it is. " * 200 + "Now answer.", passage="so it is. " * 200
+    )
+    (ids,) = read_prompts(mini, MATH, [article], 100)
+    text = mini.tokenizer.decode(ids, skip_special_tokens=True)
+    assert len(ids) <= 100
+    assert text.startswith("Read: so it is.")
+    assert text.endswith("Now answer.")
+    with pytest.raises(UsageError, match="more than the limit of 100"):
+        read_prompts(mini, MATH, [replace(article, passage="")], 100)

@@ -61,8 +61,8 @@ def test_held_out_examples_are_in_no_training(mini, monkeypatch):
 
     monkeypatch.setattr(type(HEADLINE), "examples", spy)
     trained(mini, replace(RECIPE, steps=1, seed=3))
-    held_out_scores(mini, HEADLINE, untrained_head(mini, RECIPE), 2)
-    assert asked == [("train", 3), ("train", verifier.HELD_OUT_SEED)]
+    held_out_scores(mini, HEADLINE, untrained_head(mini, RECIPE), 512, 2)
+    assert asked == [("train", 3), ("held-out", 0)]
 
 
 def test_a_small_head_trained_from_scratch_raises_reward_and_acceptance(mini):
@@ -78,9 +78,9 @@ def test_a_small_head_trained_from_scratch_raises_reward_and_acceptance(mini):
         initial_weight=0.9,
     )
     task, count = load_task("mini-math"), 200
-    before = held_out_scores(mini, task, untrained_head(mini, recipe), count)
+    before = held_out_scores(mini, task, untrained_head(mini, recipe), 512, count)
     head, _ = trained(mini, recipe, task)
-    after = held_out_scores(mini, task, head, count)
+    after = held_out_scores(mini, task, head, 512, count)
     # Four standard errors of a difference: 0.16 in accuracy, 0.014 in acceptance.
     assert after["quality"] > before["quality"] + 0.16
     assert after["acceptance"] > before["acceptance"] + 0.014

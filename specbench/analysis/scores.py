@@ -1,0 +1,70 @@
+"""How the scores of a cell's samples become figures: means, corpus BLEU and pass@k."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pandas as pd
+
+from specbench.analysis.frames import BLEU_TERMS
+from specbench.analysis.intervals import Floats, Interval, cluster_sums, interval, mean_interval
+from specbench.errors import UsageError
+from specbench.metrics import METRICS
+from specbench.metrics.bleu import TERMS, corpus_bleu
+from specbench.metrics.passk import BUDGETS, pass_at_k
+
+BLEU, PASS = "bleu", "pass@1"
+_PROMPT = "sample_id"
+
+
+def score_interval(cell: pd.DataFrame, column: str, metric: object) -> Interval:
+    """Return the figure of one metric over a cell, with its 95 % interval over prompts.
+
+    It is the mean over samples, and corpus BLEU for BLEU; blank samples are left out.
+
+    Args:
+        cell: Samples of one cell.
+        column: Where the scores are: ``quality``, or the metric's name.
+        metric: The metric's name, or blank where there is none.
+
+    Raises:
+        UsageError: A sample lacks the terms of its BLEU, or they are not readable.
+    """
+    if metric != BLEU:
+        return mean_interval(cell[column], cell[_PROMPT])
+    scored = cell[cell[column].notna()]
+    _, sums = cluster_sums(_bleu_terms(scored), scored[_PROMPT])
+    return interval(sums, corpus_bleu)
+
+
+def further_scores(cell: pd.DataFrame) -> Iterator[tuple[str, Interval, str]]:
+    """Yield name, figure and unit of what a cell has beyond its quality."""
+    for name, metric in METRICS.items():
+        if name in cell and cell[name].notna().any():
+            yield name, score_interval(cell, name, name), metric.unit
+    passed = cell["quality"] if cell["quality_metric"].iloc[0] == PASS else cell.get(PASS)
+    if passed is not None:
+        yield from _pass_at_more(passed, cell[_PROMPT])
+
+
+def _pass_at_more(passed: pd.Series, prompts: pd.Series) -> Iterator[tuple[str, Interval, str]]:
+    """pass@2, pass@5 ... as far as every prompt has as many scored repeats."""
+    tallies = passed.dropna().groupby(prompts).agg(["count", "sum"])
+    for k in BUDGETS:
+        if len(tallies) and k <= tallies["count"].min():
+            values = [pass_at_k(int(n), int(c), k) for n, c in tallies.to_numpy()]
+            yield f"pass@{k}", mean_interval(values, tallies.index), f"pass@{k}"
+
+
+def _bleu_terms(scored: pd.DataFrame) -> Floats:
+    """[samples, TERMS] what corpus BLEU is made of."""
+    if BLEU_TERMS not in scored:
+        raise UsageError(f"the samples have a BLEU but no column {BLEU_TERMS}: score the run again")
+    try:
+        terms = [[int(n) for n in str(text).split()] for text in scored[BLEU_TERMS]]
+        return np.asarray(terms, dtype=np.float64).reshape(len(scored), TERMS)
+    except ValueError as error:
+        raise UsageError(
+            f"{BLEU_TERMS} of a sample is not {TERMS} whole numbers: score the run again"
+        ) from error

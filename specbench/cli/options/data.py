@@ -1,0 +1,133 @@
+"""Which tasks, and where their examples come from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from specbench.cli.choices import ALL, REFERENCE_METRICS, choose_prompts, choose_tasks
+from specbench.cli.options.common import completer
+from specbench.tasks.dataset import Sourcing
+from specbench.tasks.task import Task, task_names
+
+TaskNames = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--task",
+        "-t",
+        metavar="NAME",
+        help="Tasks, or TOML files of tasks; repeat or separate by commas, or all.",
+        show_default=ALL,
+        autocompletion=completer(lambda: [*task_names(), ALL]),
+    ),
+]
+
+PromptFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--prompts",
+        help="Instead of tasks: a .jsonl, .csv or .txt file with a `prompt` column and, to "
+        "measure quality too, a `reference`.",
+        show_default=False,
+    ),
+]
+
+MetricName = Annotated[
+    str | None,
+    typer.Option(
+        "--metric",
+        metavar="NAME",
+        help=f"How answers to --prompts are scored: {', '.join(REFERENCE_METRICS)}.",
+        show_default="rouge2 where there are references",
+        autocompletion=completer(lambda: REFERENCE_METRICS),
+    ),
+]
+
+Data = Annotated[
+    Path | None,
+    typer.Option(
+        "--data",
+        metavar="FOLDER",
+        help="Take examples from FOLDER/TASK/SPLIT.jsonl (or .csv, .parquet; plain or .gz), not "
+        "from the hub.",
+        show_default=False,
+        rich_help_panel="Data",
+    ),
+]
+
+Offline = Annotated[
+    bool,
+    typer.Option(
+        "--offline",
+        help="Use what earlier runs fetched from the hub, and no network.",
+        rich_help_panel="Data",
+    ),
+]
+
+DataRevision = Annotated[
+    str | None,
+    typer.Option(
+        "--data-revision",
+        metavar="REVISION",
+        help="Branch, tag or commit of the dataset on the hub.",
+        show_default="the task's own",
+        rich_help_panel="Data",
+    ),
+]
+
+Shots = Annotated[
+    int | None,
+    typer.Option(
+        "--shots",
+        metavar="K",
+        help="Worked examples before each prompt, from the training split.",
+        show_default="the task's own",
+        rich_help_panel="Data",
+    ),
+]
+
+AllowCodeExecution = Annotated[
+    bool,
+    typer.Option(
+        "--allow-code-execution",
+        help="Run the programs that models other than the bundled ones wrote, in a sandbox, to "
+        "score them.",
+        rich_help_panel="Data",
+    ),
+]
+
+
+@dataclass(frozen=True)
+class Tasks:
+    """Which tasks, and where their examples come from."""
+
+    task: TaskNames = None
+    data: Data = None
+    offline: Offline = False
+    data_revision: DataRevision = None
+    shots: Shots = None
+
+    def sourcing(self) -> Sourcing:
+        """Return where examples come from."""
+        return Sourcing(self.data, self.offline, self.data_revision, self.shots)
+
+    def tasks(self) -> list[Task]:
+        """Return the tasks the user means."""
+        return choose_tasks(self.task, self.sourcing())
+
+
+@dataclass(frozen=True)
+class Prompts(Tasks):
+    """Tasks, or a file of prompts in their place."""
+
+    prompts: PromptFile = None
+    metric: MetricName = None
+
+    def tasks(self) -> list[Task]:
+        """Return the tasks the user means, or the one made of the prompt file."""
+        if self.prompts is None and self.metric is None:
+            return super().tasks()
+        return choose_prompts(self.task, self.prompts, self.metric)

@@ -1,0 +1,162 @@
+"""Which models, and how they are loaded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Annotated
+
+import typer
+
+from specbench.cli.choices import DEFAULT_PAIR, choose_pair
+from specbench.cli.options.common import completer
+from specbench.engine.settings import AUTO, LOAD_FORMATS, QUANTIZATIONS, Loading
+from specbench.pairs.registry import PairSpec, pairs
+
+Pair = Annotated[
+    str | None,
+    typer.Option(
+        "--pair",
+        metavar="NAME",
+        help=f"Target and draft by one name: {', '.join(pairs())}, or FILE.toml[:NAME] with pairs "
+        "of yours.",
+        show_default=DEFAULT_PAIR,
+        autocompletion=completer(pairs),
+        rich_help_panel="Models",
+    ),
+]
+
+Target = Annotated[
+    str | None,
+    typer.Option(
+        "--target",
+        metavar="ID_OR_FOLDER",
+        help="Instead of a pair: the target model, a Hugging Face id or a folder.",
+        show_default=False,
+        rich_help_panel="Models",
+    ),
+]
+
+Draft = Annotated[
+    str | None,
+    typer.Option(
+        "--draft",
+        metavar="ID_OR_FOLDER",
+        help="The draft that goes with --target, or one in the place of the pair's own.",
+        show_default=False,
+        rich_help_panel="Models",
+    ),
+]
+
+TargetRevision = Annotated[
+    str | None,
+    typer.Option(
+        "--target-revision",
+        metavar="REVISION",
+        help="Branch, tag or commit of the target on the hub.",
+        show_default="the pair's own",
+        rich_help_panel="Models",
+    ),
+]
+
+DraftRevision = Annotated[
+    str | None,
+    typer.Option(
+        "--draft-revision",
+        metavar="REVISION",
+        help="Branch, tag or commit of the draft on the hub.",
+        show_default="the pair's own",
+        rich_help_panel="Models",
+    ),
+]
+
+Device = Annotated[
+    str,
+    typer.Option(
+        "--device",
+        help="cpu, cuda, cuda:1 ...; auto takes a GPU where there is one.",
+        rich_help_panel="Models",
+    ),
+]
+
+Dtype = Annotated[
+    str,
+    typer.Option(
+        "--dtype",
+        help="float32, bfloat16 or float16; auto suits pair and device.",
+        rich_help_panel="Models",
+    ),
+]
+
+LoadFormat = Annotated[
+    str,
+    typer.Option(
+        "--load-format",
+        metavar="FORMAT",
+        help="auto reads the weights; dummy makes random ones of the same shape, for timing "
+        "without a download.",
+        autocompletion=completer(lambda: LOAD_FORMATS),
+        rich_help_panel="Models",
+    ),
+]
+
+DeviceMap = Annotated[
+    str | None,
+    typer.Option(
+        "--device-map",
+        metavar="MAP",
+        help="auto spreads the layers over all GPUs (needs accelerate).",
+        show_default="off",
+        rich_help_panel="Models",
+    ),
+]
+
+Quantization = Annotated[
+    str | None,
+    typer.Option(
+        "--quantization",
+        metavar="BITS",
+        help=f"{' or '.join(QUANTIZATIONS)} weights of the target (needs bitsandbytes).",
+        show_default="off",
+        autocompletion=completer(lambda: QUANTIZATIONS),
+        rich_help_panel="Models",
+    ),
+]
+
+TrustRemoteCode = Annotated[
+    bool,
+    typer.Option(
+        "--trust-remote-code",
+        help="Run Python code that comes with the models.",
+        rich_help_panel="Models",
+    ),
+]
+
+
+@dataclass(frozen=True)
+class Models:
+    """Which models, and how they are loaded."""
+
+    pair: Pair = None
+    target: Target = None
+    draft: Draft = None
+    target_revision: TargetRevision = None
+    draft_revision: DraftRevision = None
+    device: Device = AUTO
+    dtype: Dtype = AUTO
+    load_format: LoadFormat = AUTO
+    device_map: DeviceMap = None
+    quantization: Quantization = None
+    trust_remote_code: TrustRemoteCode = False
+
+    def spec(self) -> PairSpec:
+        """Return the pair the user means."""
+        return choose_pair(self.pair, self.target, self.draft)
+
+    def loading(self) -> Loading:
+        """Return how it is to be loaded."""
+        return Loading(**{field.name: getattr(self, field.name) for field in fields(Loading)})
+
+    def typed(self) -> list[str]:
+        """Return the options that name the pair, to be typed again in another command."""
+        named = {"--pair": self.pair, "--target": self.target, "--draft": self.draft}
+        return [part for name, value in named.items() if value for part in (name, value)]

@@ -1,0 +1,172 @@
+"""How many examples are decoded, and how."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import Annotated
+
+import typer
+
+from specbench.cli.choices import parse_numbers
+from specbench.cli.options.common import completer
+from specbench.engine.settings import FORMATS
+from specbench.errors import UsageError
+from specbench.experiment.plan import DEFAULT_LIMIT
+from specbench.experiment.settings import PRESETS, USUAL, Preset, Settings
+
+Limit = Annotated[
+    int | None,
+    typer.Option(
+        "--limit",
+        "-n",
+        help="Examples per task.",
+        show_default=f"{DEFAULT_LIMIT} of a task, all of a prompt file",
+    ),
+]
+
+PresetName = Annotated[
+    str | None,
+    typer.Option(
+        "--preset",
+        metavar="NAME",
+        help="Settings under one name: "
+        + "; ".join(f"{name}, {preset}" for name, preset in PRESETS.items())
+        + ". What is typed goes before it.",
+        show_default=False,
+        autocompletion=completer(lambda: PRESETS),
+        rich_help_panel="Sampling",
+    ),
+]
+
+Temperature = Annotated[
+    float | None,
+    typer.Option(
+        "--temperature",
+        help="0 is greedy.",
+        show_default=f"{USUAL.temperature:g}",
+        rich_help_panel="Sampling",
+    ),
+]
+
+TopK = Annotated[
+    int | None,
+    typer.Option(
+        "--top-k",
+        help="Sample from the k likeliest tokens.",
+        show_default="off",
+        rich_help_panel="Sampling",
+    ),
+]
+
+TopP = Annotated[
+    float | None,
+    typer.Option(
+        "--top-p",
+        help="Sample from the likeliest tokens that hold this probability together.",
+        show_default="off",
+        rich_help_panel="Sampling",
+    ),
+]
+
+DraftLengths = Annotated[
+    str | None,
+    typer.Option(
+        "--draft-length",
+        metavar="N[,N...]",
+        help="Tokens drafted per round; each of several is measured.",
+        show_default=USUAL.draft_length,
+        rich_help_panel="Sampling",
+    ),
+]
+
+MaxNewTokens = Annotated[
+    int | None,
+    typer.Option(
+        "--max-new-tokens",
+        help="Longest answer.",
+        show_default="the task's own",
+        rich_help_panel="Sampling",
+    ),
+]
+
+MaxPromptTokens = Annotated[
+    int | None,
+    typer.Option(
+        "--max-prompt-tokens",
+        help="Longest prompt; a longer one is cut at the end of its article.",
+        show_default="what the models take",
+        rich_help_panel="Sampling",
+    ),
+]
+
+PromptFormat = Annotated[
+    str | None,
+    typer.Option(
+        "--prompt-format",
+        metavar="FORMAT",
+        help="chat puts the prompt into the model's own template, plain gives it as it is.",
+        show_default="the task's own",
+        autocompletion=completer(lambda: FORMATS),
+        rich_help_panel="Sampling",
+    ),
+]
+
+Seed = Annotated[
+    int,
+    typer.Option("--seed", help="Decides the examples and every draw.", rich_help_panel="Sampling"),
+]
+
+Repeats = Annotated[
+    int,
+    typer.Option(
+        "--repeats",
+        help="Times each example is decoded, with fresh draws.",
+        rich_help_panel="Sampling",
+    ),
+]
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How each example is decoded."""
+
+    limit: Limit = None
+    preset: PresetName = None
+    temperature: Temperature = None
+    top_k: TopK = None
+    top_p: TopP = None
+    draft_length: DraftLengths = None
+    max_new_tokens: MaxNewTokens = None
+    max_prompt_tokens: MaxPromptTokens = None
+    prompt_format: PromptFormat = None
+    seed: Seed = 0
+    repeats: Repeats = 1
+
+    def chosen(self) -> Preset:
+        """Return what was typed, and where nothing was, what the preset says."""
+        if self.preset is None:
+            named = USUAL
+        elif self.preset in PRESETS:
+            named = PRESETS[self.preset]
+        else:
+            raise UsageError(f"no --preset {self.preset!r}: choose one of {', '.join(PRESETS)}")
+        typed = {field.name: getattr(self, field.name) for field in fields(Preset)}
+        return replace(named, **{name: v for name, v in typed.items() if v is not None})
+
+    def draft_lengths(self) -> list[int]:
+        """Return the numbers of tokens to draft per round."""
+        return parse_numbers("--draft-length", self.chosen().draft_length, int)
+
+    def settings(self) -> Settings:
+        """Return what all cells of a run share."""
+        chosen = self.chosen()
+        return Settings(
+            temperature=chosen.temperature,
+            top_k=self.top_k,
+            top_p=self.top_p,
+            seed=self.seed,
+            repeats=self.repeats,
+            max_new_tokens=chosen.max_new_tokens,
+            max_prompt_tokens=chosen.max_prompt_tokens,
+            prompt_format=self.prompt_format,
+        )

@@ -1,0 +1,109 @@
+"""From a prompt to token ids: chat template or plain text, one start token, cut to a limit."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from transformers import PreTrainedTokenizerBase
+
+from specbench.engine.settings import CHAT, FORMATS
+from specbench.errors import UsageError
+
+
+class Encoded(NamedTuple):
+    """A prompt as a model reads it.
+
+    Attributes:
+        ids: Its tokens, the start token once where the model has one.
+        cut: How many tokens fewer they are than those of the whole prompt.
+    """
+
+    ids: list[int]
+    cut: int = 0
+
+
+def encode(
+    tokenizer: PreTrainedTokenizerBase,
+    prompt: str,
+    *,
+    passage: str = "",
+    prompt_format: str = CHAT,
+    limit: int | None = None,
+    thinking: bool = False,
+) -> Encoded:
+    """Tokenise a prompt.
+
+    Args:
+        tokenizer: The target's.
+        prompt: The text.
+        passage: Its part that may be cut, from the end, where the prompt is too long.
+        prompt_format: ``chat`` makes it one user message by the tokenizer's template, if it has
+            one; ``plain`` takes the text as it is.
+        limit: Most tokens of the result; None for no limit.
+        thinking: Whether Qwen3's template lets the model think first; others ignore it.
+
+    Raises:
+        UsageError: The prompt is empty, or over the limit without its passage, or the format is
+            unknown.
+    """
+    if prompt_format not in FORMATS:
+        raise UsageError(f"unknown prompt format {prompt_format!r}: choose {' or '.join(FORMATS)}")
+    chat = prompt_format == CHAT and tokenizer.chat_template is not None
+
+    def tokens(text: str) -> list[int]:
+        return _chat_tokens(tokenizer, text, thinking) if chat else _plain_tokens(tokenizer, text)
+
+    whole = tokens(prompt)
+    if not whole:
+        raise UsageError("the prompt has no tokens: leave this example out")
+    if limit is None or len(whole) <= limit:
+        return Encoded(whole)
+    # The last occurrence: worked examples before the question may hold the same words.
+    start = prompt.rfind(passage) if passage else -1
+    if start < 0:
+        raise UsageError(_too_long(len(whole), limit, "and no passage that may be cut"))
+    before, after = prompt[:start], prompt[start + len(passage) :]
+    ids = tokens(before + after)
+    if len(ids) > limit:
+        raise UsageError(_too_long(len(ids), limit, "even without its passage"))
+    # The most characters that fit. Tokens hardly ever grow fewer with more text; where they do,
+    # what is kept fits all the same.
+    kept, excess = 0, len(passage)
+    while excess - kept > 1:
+        middle = (kept + excess) // 2
+        tried = tokens(before + passage[:middle] + after)
+        if len(tried) <= limit:
+            kept, ids = middle, tried
+        else:
+            excess = middle
+    return Encoded(ids, len(whole) - len(ids))
+
+
+def _chat_tokens(tokenizer: PreTrainedTokenizerBase, text: str, thinking: bool) -> list[int]:
+    """The template's own tokens, which include the start token where the model wants one."""
+    ids: Any = tokenizer.apply_chat_template(
+        [{"role": "user", "content": text}],
+        add_generation_prompt=True,
+        return_dict=False,
+        enable_thinking=thinking,
+    )
+    return _started_once(tokenizer, list(ids))
+
+
+def _plain_tokens(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
+    return _started_once(tokenizer, list(tokenizer(text)["input_ids"]))
+
+
+def _started_once(tokenizer: PreTrainedTokenizerBase, ids: list[int]) -> list[int]:
+    """Drop all start tokens but one: a text may bring its own before the tokenizer adds another."""
+    bos = tokenizer.bos_token_id
+    while bos is not None and ids[:2] == [bos, bos]:
+        ids = ids[1:]
+    return ids
+
+
+def _too_long(tokens: int, limit: int, why: str) -> str:
+    return (
+        f"the prompt has {tokens} tokens, more than the limit of {limit}, {why}: raise "
+        "--max-prompt-tokens or leave this example out"
+    )

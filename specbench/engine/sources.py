@@ -1,0 +1,273 @@
+"""Configurations, tokenizers and weights, from the hub, a folder, or made at random.
+
+Whatever goes wrong on the way is told in one sentence without access tokens.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+from huggingface_hub import try_to_load_from_cache
+from safetensors import SafetensorError
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    BitsAndBytesConfig,
+    PretrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
+from transformers.utils import logging
+
+from specbench.engine.failures import CONTRADICTIONS, cause, failure
+from specbench.engine.settings import Loading
+from specbench.errors import UsageError
+from specbench.pairs.checked import ROLES
+from specbench.pairs.registry import PairSpec, get_pair
+
+HUB_ID = re.compile(r"\w[\w.-]*/[\w.-]+")
+# Rotary positions and masks are made for this implementation.
+ATTENTION = "sdpa"
+# Where a checkpoint of texts and images keeps the weights of its text model, and where a text model
+# alone looks for them.
+TEXT_WEIGHTS = {
+    r"^language_model\.model\.": "model.",
+    r"^model\.language_model\.": "model.",
+    r"^language_model\.lm_head\.": "lm_head.",
+}
+TOKENIZER_OF_DUMMIES = "mini"  # a pair that comes with the package
+
+
+def load_config(spec: PairSpec, role: str, loading: Loading) -> PretrainedConfig:
+    """Return the configuration of a model's decoder; a dummy's from the pair's entry.
+
+    Raises:
+        UsageError: It cannot be had, or the entry describes no model.
+    """
+    if loading.dummy and role in spec.architecture:
+        return _described_config(spec, role)
+    return decoder_config(model_name(spec, role), **_options(spec, role, loading))
+
+
+def decoder_config(name: str, **options: Any) -> PretrainedConfig:
+    """Return a model's configuration; of a multimodal model, that of its text part.
+
+    Raises:
+        UsageError: It cannot be had.
+    """
+    config: PretrainedConfig = load_pretrained(AutoConfig, name, **options)
+    text: PretrainedConfig = config.get_text_config()
+    if text is config or type(text) not in MODEL_FOR_CAUSAL_LM_MAPPING:
+        return config
+    # What the whole says counts for its part as well.
+    text.dtype = config.dtype or text.dtype
+    text.tie_word_embeddings = getattr(config, "tie_word_embeddings", text.tie_word_embeddings)
+    if (quantised := getattr(config, "quantization_config", None)) is not None:
+        text.quantization_config = quantised
+    return text
+
+
+def load_tokenizer(spec: PairSpec, role: str, loading: Loading) -> PreTrainedTokenizerBase:
+    """Return a model's tokenizer; a dummy's is that of a bundled pair.
+
+    Raises:
+        UsageError: It cannot be had.
+    """
+    if loading.dummy:
+        name, options = get_pair(TOKENIZER_OF_DUMMIES).target, {}
+    else:
+        name, options = model_name(spec, role), _options(spec, role, loading)
+    tokenizer: PreTrainedTokenizerBase = load_pretrained(AutoTokenizer, name, **options)
+    return tokenizer
+
+
+def load_model(
+    spec: PairSpec,
+    role: str,
+    loading: Loading,
+    config: PretrainedConfig,
+    device: torch.device,
+    dtype: torch.dtype,
+) -> PreTrainedModel:
+    """Return a model in evaluation mode on its device.
+
+    Args:
+        spec: Where it is.
+        role: ``target`` or ``draft``.
+        loading: How to load it.
+        config: What ``load_config`` returns.
+        device: Where to, unless a device map says otherwise.
+        dtype: Number format of the weights.
+
+    Raises:
+        UsageError: It cannot be had, weights are missing, or a package that it needs.
+    """
+    if loading.dummy:
+        return _random_model(config, device, dtype, seed=ROLES.index(role))
+    options = _options(spec, role, loading)
+    quantised = getattr(config, "quantization_config", None) is not None
+    if role == "target" and loading.quantization is not None:
+        options["quantization_config"] = _quantization(loading.quantization, dtype)
+        quantised = True
+    if loading.device_map or quantised:
+        _require_package(
+            "accelerate", "--device-map" if loading.device_map else "a quantised model"
+        )
+        options["device_map"] = loading.device_map or {"": device}
+    model = load_weights(model_name(spec, role), config=config, dtype=dtype, **options)
+    if any(weights.is_meta for weights in model.parameters()):
+        raise UsageError(
+            f"{model_name(spec, role)} does not fit on the devices of --device-map "
+            f"{loading.device_map}: choose a smaller pair or --quantization 8bit"
+        )
+    return model if "device_map" in options else moved(model, device)
+
+
+def load_weights(name: str, config: PretrainedConfig, **options: Any) -> PreTrainedModel:
+    """Return a model with its weights, in evaluation mode.
+
+    Raises:
+        UsageError: It cannot be had, or some of its weights are not there.
+    """
+    if config.get_text_config() is config:
+        options["key_mapping"] = TEXT_WEIGHTS
+    with _errors_only():
+        model, found = load_pretrained(
+            AutoModelForCausalLM,
+            name,
+            config=config,
+            attn_implementation=ATTENTION,
+            output_loading_info=True,
+            **options,
+        )
+    # Transformers fills them at random and goes on.
+    if missing := sorted(found["missing_keys"]):
+        raise UsageError(
+            f"cannot load {name} ({len(missing)} of its weights are missing, {missing[0]} first): "
+            "give a whole model of a known architecture"
+        )
+    loaded: PreTrainedModel = model.eval()
+    return loaded
+
+
+def moved(model: PreTrainedModel, device: torch.device) -> PreTrainedModel:
+    """Return the model on another device."""
+    there: PreTrainedModel = torch.nn.Module.to(model, device)
+    return there
+
+
+def build_model(config: PretrainedConfig, dtype: torch.dtype) -> PreTrainedModel:
+    """Return a model of untrained weights on the default device.
+
+    Raises:
+        UsageError: The configuration describes no model.
+    """
+    try:
+        model: Any = AutoModelForCausalLM.from_config(
+            config, dtype=dtype, attn_implementation=ATTENTION
+        )
+    except CONTRADICTIONS as error:
+        raise UsageError(
+            f"no {config.model_type} model can be made of its configuration ({cause(error)}): "
+            "choose another model or correct its config.json"
+        ) from error
+    built: PreTrainedModel = model.eval()
+    return built
+
+
+def model_name(spec: PairSpec, role: str) -> str:
+    """Return the id or folder of the target or the draft."""
+    return spec.target if role == "target" else spec.draft
+
+
+def wanted_revision(spec: PairSpec, role: str, loading: Loading) -> str | None:
+    """Return the revision to load; the user's goes before the pair's."""
+    if role == "target":
+        return loading.target_revision or spec.target_revision
+    return loading.draft_revision or spec.draft_revision
+
+
+def commit(name: str, revision: str | None) -> str | None:
+    """Return the commit of a model that was loaded from the hub; None for a folder."""
+    if Path(name).exists() or not HUB_ID.fullmatch(name):
+        return None
+    file = try_to_load_from_cache(name, "config.json", revision=revision)
+    return Path(file).parent.name if isinstance(file, str) else None
+
+
+def load_pretrained(factory: Any, name: str, **options: object) -> Any:
+    """Call ``from_pretrained``.
+
+    Raises:
+        UsageError: The model cannot be had; what went wrong is told in one sentence.
+    """
+    if not Path(name).exists() and not HUB_ID.fullmatch(name):
+        raise UsageError(f"no model folder {name}: give a folder or a hub id like owner/name")
+    try:
+        # Left out, Transformers would ask on the terminal whether to run a model's own code.
+        return factory.from_pretrained(name, **{"trust_remote_code": False, **options})
+    except torch.OutOfMemoryError:
+        raise
+    except (OSError, RuntimeError, ImportError, SafetensorError, *CONTRADICTIONS) as error:
+        raise UsageError(failure(name, error)) from error
+
+
+@contextmanager
+def _errors_only() -> Iterator[None]:
+    """Keep the list of a multimodal checkpoint's other weights off the screen."""
+    level = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+
+
+def _options(spec: PairSpec, role: str, loading: Loading) -> dict[str, Any]:
+    """Which version to take and what may be run."""
+    options: dict[str, Any] = {"trust_remote_code": loading.trust_remote_code}
+    wanted = wanted_revision(spec, role, loading)
+    return options if wanted is None else options | {"revision": wanted}
+
+
+def _described_config(spec: PairSpec, role: str) -> PretrainedConfig:
+    fields: dict[str, Any] = dict(spec.architecture[role])
+    try:
+        config = AutoConfig.for_model(**fields)
+        with torch.device("meta"):
+            AutoModelForCausalLM.from_config(config)
+    except CONTRADICTIONS as error:
+        raise UsageError(
+            f"[{spec.name}.architecture.{role}] describes no model ({cause(error)}): give the "
+            "values of the model's own configuration"
+        ) from error
+    return config
+
+
+def _random_model(
+    config: PretrainedConfig, device: torch.device, dtype: torch.dtype, seed: int
+) -> PreTrainedModel:
+    """The same weights every time, made where they are to be."""
+    with torch.random.fork_rng(), device:
+        torch.manual_seed(seed)
+        return build_model(config, dtype)
+
+
+def _quantization(name: str, dtype: torch.dtype) -> BitsAndBytesConfig:
+    _require_package("bitsandbytes", f"--quantization {name}")
+    if name == "8bit":
+        return BitsAndBytesConfig(load_in_8bit=True)
+    return BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_compute_dtype=dtype)
+
+
+def _require_package(package: str, what: str) -> None:
+    if find_spec(package) is None:
+        raise UsageError(f"{what} needs the package {package}, which is not here: install it")

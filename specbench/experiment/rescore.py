@@ -1,0 +1,260 @@
+"""Scoring a finished run anew from its stored texts, without its models and data."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import shutil
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from specbench.analysis.frames import BLEU_TERMS, SAMPLES
+from specbench.errors import RunError, UsageError
+from specbench.experiment.examples import EXAMPLES, read_examples
+from specbench.experiment.scoring import score_text
+from specbench.experiment.store import (
+    CONFIG,
+    DIGEST,
+    ERROR,
+    OK,
+    RECORDS,
+    SUMMARY,
+    TABLE,
+    as_json,
+    write_tables,
+)
+from specbench.metrics import METRICS, get_metric
+from specbench.tasks.example import Example
+
+COMPRESSED = RECORDS + ".gz"
+
+_STAGING = ".scoring"  # the new files lie here until all of them are whole
+_SCORED = ("quality_metric", "quality", "scores", BLEU_TERMS, "status", "error")
+_NEEDED = {*SAMPLES, "text"} - {"quality_metric", "quality"}
+
+Report = Callable[[Mapping[str, Any]], None]
+
+
+@dataclass(frozen=True)
+class FinishedRun:
+    """A run's folder with all that scoring needs.
+
+    Attributes:
+        folder: The folder.
+        metrics: Metrics by task.
+        samples: Samples recorded.
+        examples: Examples by task and id.
+        config: What ``config.json`` is to be once the run is scored.
+    """
+
+    folder: Path
+    metrics: Mapping[str, Sequence[str]]
+    samples: int
+    examples: Mapping[str, Mapping[str, Example]] = field(repr=False)
+    config: dict[str, Any] = field(repr=False)
+
+
+class Outcome(NamedTuple):
+    """What came of scoring a run anew."""
+
+    samples: int
+    failed: int  # could not be decoded, or not be scored
+    withheld: int  # have programs that were not run, and no score from an earlier time
+    first_error: str  # of those that failed; empty where none did
+
+
+def open_run(folder: Path, further: Sequence[str] = ()) -> FinishedRun:
+    """Read what a run measured and on which examples.
+
+    Args:
+        folder: The run's folder.
+        further: Metrics to measure beside those of each task.
+
+    Raises:
+        UsageError: The folder holds no run, or one without its examples, or a metric is unknown.
+    """
+    config = _read_config(folder / CONFIG)
+    beside = [get_metric(name).name for name in further]
+    for task in config["tasks"]:
+        task["metrics"] = list(dict.fromkeys([*task["metrics"], *beside]))
+    known = read_examples(folder)
+    samples = sum(1 for _ in _lines(_sources(folder)[0]))
+    metrics = {task["name"]: task["metrics"] for task in config["tasks"]}
+    examples = {task: known.get(task, {}) for task in metrics}
+    return FinishedRun(folder, metrics, samples, examples, config)
+
+
+def score_run(run: FinishedRun, may_execute: bool, report: Report) -> Outcome:
+    """Score every text of a run anew and replace its samples and tables.
+
+    Nothing is replaced before all of it lies on disk, so an interruption loses nothing. Scores that
+    took running programs are kept where that is not allowed now.
+
+    Args:
+        run: What to score.
+        may_execute: Whether metrics that run generated code may do so.
+        report: Called with each record.
+
+    Raises:
+        UsageError: A line of the samples is no sample of this run.
+        RunError: The folder cannot be written, or its run is still going on.
+    """
+    sources = _sources(run.folder)
+    before = [_size(path) for path in sources]
+    with _staging(run.folder) as staging:
+        outcome = _score_into(staging / RECORDS, sources[0], run, may_execute, report)
+        write_tables(staging)
+        progress = {"samples": outcome.samples, "failed": outcome.failed}
+        config = {**run.config, "progress": {**run.config["progress"], **progress}}
+        (staging / CONFIG).write_text(as_json(config), encoding="utf-8")
+        if (compressed := run.folder / COMPRESSED) in sources:
+            content = gzip.compress((staging / RECORDS).read_bytes(), mtime=0)
+            (staging / compressed.name).write_bytes(content)
+        if [_size(path) for path in sources] != before:
+            raise RunError(f"{run.folder} is still being written: score it when its run has ended")
+        for name in (*(path.name for path in sources), TABLE, SUMMARY, DIGEST, CONFIG):
+            if (staging / name).exists():
+                os.replace(staging / name, run.folder / name)
+    return outcome
+
+
+def _score_into(
+    path: Path, source: Path, run: FinishedRun, may_execute: bool, report: Report
+) -> Outcome:
+    """Write the records of ``source`` with new scores to ``path``."""
+    failed = withheld = samples = 0
+    first_error = ""
+    with path.open("wb") as file:
+        for number, line in enumerate(_lines(source), start=1):
+            try:
+                record = _parse(line)
+                scored = _rescored(record, run, may_execute)
+            except _Foreign as error:
+                raise UsageError(f"{source}, line {number}, is no sample of it: {error}") from error
+            file.write(json.dumps(scored, ensure_ascii=False).encode() + b"\n")
+            samples += 1
+            if scored["status"] != OK:
+                failed += 1
+                first_error = first_error or str(scored.get("error"))
+            withheld += _withheld(scored, run)
+            report(scored)
+    return Outcome(samples, failed, withheld, first_error)
+
+
+def _rescored(record: Mapping[str, Any], run: FinishedRun, may_execute: bool) -> dict[str, Any]:
+    if record["status"] == ERROR:
+        return dict(record)
+    example = _example(record, run)  # of a task of this run, then
+    metrics = run.metrics[record["task"]]
+    fields = score_text(metrics, record["text"], example, may_execute=may_execute)
+    if not may_execute:
+        # Runs of before there were several metrics have the one score only.
+        known = record.get("scores", {record.get("quality_metric"): record.get("quality")})
+        fields["scores"] |= {n: known.get(n) for n in metrics if METRICS[n].executes}
+        fields["quality"] = fields["scores"][metrics[0]] if metrics else None
+    kept = {name: value for name, value in record.items() if name not in _SCORED}
+    return {**kept, "quality_metric": metrics[0] if metrics else None, **fields}
+
+
+def _withheld(record: Mapping[str, Any], run: FinishedRun) -> bool:
+    """Whether a score is blank because the program was not run."""
+    return record["status"] == OK and any(
+        METRICS[name].executes and value is None and _example(record, run).tests
+        for name, value in record["scores"].items()
+    )
+
+
+class _Foreign(ValueError):
+    """Not a sample of the run; the message says why."""
+
+
+def _parse(line: bytes) -> dict[str, Any]:
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise _Foreign("it is not a line of JSON") from error
+    if not isinstance(record, dict) or not isinstance(record.get("status"), str):
+        raise _Foreign("it has no status")
+    if record["status"] != ERROR:
+        if missing := sorted(_NEEDED - record.keys()):
+            raise _Foreign(f"it has no {', '.join(missing)}")
+        if not isinstance(record["text"], str) or not isinstance(record.get("scores", {}), dict):
+            raise _Foreign("its text or its scores are of the wrong type")
+    return record
+
+
+def _example(record: Mapping[str, Any], run: FinishedRun) -> Example:
+    task, name = record["task"], record["sample_id"]
+    try:
+        return run.examples[task][name]
+    except (KeyError, TypeError) as error:
+        raise _Foreign(f"example {name!r} of task {task!r} is not in its {EXAMPLES}") from error
+
+
+def _read_config(path: Path) -> dict[str, Any]:
+    try:
+        config: dict[str, Any] = json.loads(path.read_bytes())
+        usable = isinstance(config["progress"], dict) and all(
+            isinstance(task["name"], str) and METRICS.keys() >= set(task["metrics"])
+            for task in config["tasks"]
+        )
+    except OSError as error:
+        raise UsageError(
+            f"{path.parent} is no run, {path.name} cannot be read ({error.strerror}): "
+            "give the folder of a run"
+        ) from error
+    except (ValueError, KeyError, TypeError, RecursionError):
+        usable = False
+    if not usable:
+        raise UsageError(
+            f"{path} is no configuration that this version of specbench writes: "
+            "give the folder of another run"
+        )
+    return config
+
+
+def _sources(folder: Path) -> list[Path]:
+    """Return the files with the run's samples, plain before compressed."""
+    found = [path for name in (RECORDS, COMPRESSED) if (path := folder / name).is_file()]
+    if not found:
+        raise UsageError(f"{folder} holds no {RECORDS}: give the folder of a run")
+    return found
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    """Yield the lines of a plain or compressed file; a last one torn by a crash is passed over."""
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            yield from (line for line in file if line.endswith(b"\n"))
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise UsageError(
+            f"{path} is no whole gzip file ({error}): unpack or copy it again"
+        ) from error
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}; check permissions") from error
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size
+
+
+@contextmanager
+def _staging(folder: Path) -> Iterator[Path]:
+    """Give a folder for new files that is gone in the end; say in a sentence what the disk says."""
+    staging = folder / _STAGING
+    try:
+        shutil.rmtree(staging, ignore_errors=True)  # left by a scoring that was killed
+        staging.mkdir()
+        yield staging
+    except OSError as error:
+        raise RunError(
+            f"cannot write the new scores to {folder} ({error.strerror or error}): make room and "
+            "score again"
+        ) from error
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)

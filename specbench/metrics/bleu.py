@@ -1,0 +1,77 @@
+"""BLEU by sacrebleu with its defaults: tokenizer 13a, mixed case, exponential smoothing.
+
+A sample has a sentence BLEU. The figure of many samples is corpus BLEU, which is no mean of these
+but a function of counts summed over the samples, so each sample keeps its counts too.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from specbench.tasks.example import Example
+
+ORDERS = 4  # n-grams of 1 to 4 words
+TERMS = 2 + 2 * ORDERS
+
+
+def sentence_bleu(text: str, example: Example) -> float:
+    """Return the BLEU of one text, in [0, 1].
+
+    Orders of n-grams for which the text is too short are left out (``effective_order=True``, as
+    sacrebleu advises for sentences).
+
+    Args:
+        text: Generated translation; line breaks count as spaces.
+        example: Its reference is the right translation.
+    """
+    return min(1.0, float(_sentence(text, example).score) / 100)  # rounding may end above
+
+
+def bleu_terms(text: str, example: Example) -> list[int]:
+    """Return what corpus BLEU needs of one text.
+
+    Returns:
+        [10] tokens of the text and of the reference, n-grams of order 1 to 4 that the text shares
+        with the reference, n-grams of order 1 to 4 of the text.
+    """
+    found = _sentence(text, example)
+    return [found.sys_len, found.ref_len, *found.counts, *found.totals]
+
+
+def corpus_bleu(totals: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return corpus BLEU, in [0, 1], of summed terms.
+
+    The formula is sacrebleu's, for many corpora at once: the geometric mean of the n-gram
+    precisions, each order without a match counted as 1/2, 1/4, ... of one, times the penalty for
+    being shorter than the references.
+
+    Args:
+        totals: [..., 10] sums of ``bleu_terms``.
+    """
+    length, reference = totals[..., 0], totals[..., 1]
+    shared, all_ = totals[..., 2 : 2 + ORDERS], totals[..., 2 + ORDERS :]
+    halvings = np.cumsum(shared == 0, axis=-1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        precision = np.where(shared > 0, shared, 0.5**halvings) / all_
+        score = np.exp(np.log(precision).mean(axis=-1) + np.minimum(0, 1 - reference / length))
+    defined = (shared > 0).any(axis=-1) & (all_ > 0).all(axis=-1)
+    return np.where(defined, score, 0.0)
+
+
+def _sentence(text: str, example: Example) -> Any:
+    # sacrebleu works on lines: a text with line breaks is one segment all the same.
+    hypothesis, reference = (" ".join(t.split()) for t in (text, example.reference or ""))
+    return _scorer().sentence_score(hypothesis, [reference])
+
+
+@cache
+def _scorer() -> Any:
+    from sacrebleu.metrics.bleu import BLEU
+
+    return BLEU(effective_order=True)

@@ -1,0 +1,136 @@
+"""The caller's side of the sandbox: start a supervisor, hand it the work, hear its verdict."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from specbench.errors import RunError, UsageError
+from specbench.metrics.sandbox.wire import (
+    Gone,
+    decode,
+    encode,
+    nothing_opaque,
+    receive,
+    send,
+)
+
+STARTUP_SECONDS = 30.0  # a loaded machine may be slow to start Python; that is not the program's
+GRACE_SECONDS = 2.0  # for a supervisor to end a late program by itself
+
+# -I: no environment, no user folders; -S: no installed packages, and a start-up of milliseconds.
+_COMMAND = [sys.executable, "-I", "-S", *(["-B"] * sys.dont_write_bytecode), "-X", "utf8", "-c"]
+_BOOT = "import sys; sys.path.insert(0, {folder!r}); import sandbox.supervisor as supervisor; "
+_BOOT += "del sys.path[0]; supervisor.main()"
+_FOLDER = Path(__file__).parents[1]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a program and its tests may use.
+
+    Attributes:
+        cpu_seconds: Processor time of the program and, apart from it, of its tests.
+        wall_seconds: Time from the program's start to the end of its tests.
+        memory_bytes: Address space of each of the two processes.
+    """
+
+    cpu_seconds: int = 8  # MBPP has a reference solution (task 123) that takes 2 to 4
+    wall_seconds: float = 16.0
+    memory_bytes: int = 256 << 20
+
+
+def judge(
+    program: str, tests: tuple[str, ...], entry_point: str = "", limits: Limits | None = None
+) -> tuple[bool, tuple[str, ...]]:
+    """Run a program and its tests in processes of their own.
+
+    Args:
+        program: Python source.
+        tests: Python statements; what they do not define themselves is the program's.
+        entry_point: Function that the program must define, where that is known.
+        limits: What they may use; the default is ``Limits()``.
+
+    Returns:
+        Whether the program passed, and the names of the layers that held around it.
+
+    Raises:
+        UsageError: The system is not POSIX.
+        RunError: No process could be started.
+    """
+    if os.name != "posix":
+        raise UsageError("pass@1 needs Linux or macOS; choose tasks with another metric")
+    limits = limits or Limits()
+    token = secrets.token_bytes(16)
+    asked = (program, limits.cpu_seconds, limits.memory_bytes, limits.wall_seconds)
+    try:
+        start = encode(asked, nothing_opaque)
+        order = encode((token, tests, entry_point), nothing_opaque)
+    except ValueError as error:
+        raise RunError(f"this program or its tests are too long to be run: {error}") from error
+    command = [*_COMMAND, _BOOT.format(folder=str(_FOLDER))]
+    try:
+        with TemporaryDirectory(prefix="specbench-") as folder:
+            os.chmod(folder, 0o755)  # for a supervisor that changes to another user
+            with _start(command, folder) as process:
+                try:
+                    return _converse(process, start, order, token, limits.wall_seconds)
+                finally:
+                    # Before it is waited for, so that the group's id cannot have been given away.
+                    with suppress(ProcessLookupError, PermissionError):  # nothing but a zombie
+                        os.killpg(process.pid, signal.SIGKILL)
+    except OSError as error:
+        raise RunError(f"cannot start a process for generated code: {error}") from error
+
+
+@cache
+def layers() -> tuple[str, ...]:
+    """Return the names of the layers that this system puts around a program, see the package.
+
+    Raises:
+        UsageError: The system is not POSIX.
+        RunError: No process could be started.
+    """
+    return judge("", ())[1]
+
+
+def _start(command: list[str], folder: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        bufsize=0,
+        cwd=folder,
+        env={},
+        start_new_session=True,
+    )
+
+
+def _converse(
+    process: subprocess.Popen[bytes], start: bytes, order: bytes, token: bytes, wall_seconds: float
+) -> tuple[bool, tuple[str, ...]]:
+    assert process.stdin is not None and process.stdout is not None
+    orders, verdicts = process.stdin.fileno(), process.stdout.fileno()
+    try:
+        deadline = time.monotonic() + STARTUP_SECONDS
+        send(orders, start, deadline)
+        held = decode(receive(verdicts, deadline), lambda number: None)
+    except Gone as error:
+        message = "the Python process for generated code does not start; run it again"
+        raise RunError(message) from error
+    try:
+        deadline = time.monotonic() + wall_seconds + GRACE_SECONDS
+        send(orders, order, deadline)
+        return receive(verdicts, deadline) == token, tuple(held)
+    except Gone:
+        return False, tuple(held)

@@ -1,0 +1,76 @@
+"""The supervisor: starts the program's process, then learns the tests and judges by them.
+
+Run by ``launch`` as the main program of a bare Python. Its standard input brings messages (see
+``wire``): the program and its limits, then, once the program's process is apart, the token and the
+tests. Its standard output takes the names of the layers, then the token if no test failed.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from os import _exit as leave  # before a program can replace it
+
+from . import linux
+from .checker import Program, holds
+from .confine import confine
+from .program import refuse, serve
+from .wire import Gone, decode, encode, nothing_opaque, receive, send
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NoReturn
+
+
+def main() -> NoReturn:
+    """Judge one program and exit."""
+    try:
+        _judge()
+    finally:
+        leave(0)
+
+
+def _judge() -> None:
+    orders, verdicts, nowhere = os.dup(0), os.dup(1), os.open(os.devnull, os.O_RDWR)
+    for standard in (0, 1, 2):
+        os.dup2(nowhere, standard)
+    source, cpu, memory, wall = decode(receive(orders), _unknown)
+    linux.hide()
+    layers = ["namespaces"] if linux.own_namespaces() else []
+    (requests, to_program), (from_program, replies) = os.pipe(), os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            _run(source, (requests, replies), cpu, memory)
+        finally:
+            leave(0)
+    os.close(requests)
+    os.close(replies)
+    try:
+        confine(cpu, memory, supervising=True)
+        started = decode(receive(from_program), _unknown)
+        deadline = time.monotonic() + wall
+        send(verdicts, encode(layers + started, nothing_opaque))
+        # Only now, when the program's process is a copy of what this one was before.
+        token, tests, entry_point = decode(receive(orders), _unknown)
+        passed = holds(tests, entry_point, Program(to_program, from_program, deadline))
+    finally:
+        os.kill(child, 9)  # the first of its namespace, where it has one: with it go all others
+        os.waitpid(child, 0)
+    if passed:
+        send(verdicts, token)
+
+
+def _run(source: str, pipes: tuple[int, int], cpu: int, memory: int) -> None:
+    """Be the program's process: nothing is left open but its two pipes."""
+    moved = [os.dup2(pipe, 250 + at) for at, pipe in enumerate(pipes)]
+    requests, replies = os.dup2(moved[0], 3), os.dup2(moved[1], 4)
+    os.closerange(5, 256)
+    send(replies, encode(confine(cpu, memory), nothing_opaque))
+    sys.addaudithook(refuse)
+    serve(source, requests, replies)
+
+
+def _unknown(number: int) -> object:
+    raise Gone("an object from nowhere")

@@ -1,0 +1,200 @@
+"""Rows of a file: JSONL, CSV, plain text or Parquet, gzipped or not, each with its place."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import hashlib
+import io
+import json
+import zlib
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import zip_longest
+from pathlib import Path
+from typing import NamedTuple
+
+from specbench.errors import UsageError
+from specbench.tasks.words import listed
+
+GZIP = ".gz"
+
+
+class Row(NamedTuple):
+    """One row of a data set.
+
+    Attributes:
+        where: Where it comes from, for messages, as ``file:line`` or the like.
+        columns: Values by column.
+    """
+
+    where: str
+    columns: Mapping[str, object]
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """A file that was read.
+
+    Attributes:
+        path: The file.
+        sha256: Digest of the content, unpacked.
+        rows: Its rows, in their order.
+    """
+
+    path: Path
+    sha256: str
+    rows: tuple[Row, ...]
+
+
+def read_rows(
+    path: Path, suffixes: Collection[str], what: str, needed: Collection[str]
+) -> DataFile:
+    """Read a file; what it holds is told by the end of its name, before a ``.gz``.
+
+    Of plain text every line is a row with the one column ``prompt``. Empty lines are skipped.
+
+    Args:
+        path: The file.
+        suffixes: Those of ``READERS`` that may be read here.
+        what: What the file is to the user, for messages, as "prompt file".
+        needed: Columns that every row must have; a dotted one may be nested.
+
+    Raises:
+        UsageError: Unreadable or empty file, unknown format, or a bad line, as ``file:line: ...``.
+    """
+    suffix = plain_name(path).suffix
+    if suffix not in suffixes:
+        known = f"{', '.join(list(suffixes)[:-1])} or {list(suffixes)[-1]}"
+        raise UsageError(f"{path}: a {what} ends in {known} (or one of them {GZIP})")
+    try:
+        content = path.read_bytes()
+        if path.suffix == GZIP:
+            content = gzip.decompress(content)
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise UsageError(f"{path}: not a complete gzip file; write it again") from error
+    except OSError as error:
+        raise UsageError(f"cannot read the {what} {path}: {error.strerror}") from error
+    rows = tuple(READERS[suffix](content, path, needed))
+    if not rows:
+        raise UsageError(f"{path}:1: no rows in this {what}; add at least one")
+    return DataFile(path, hashlib.sha256(content).hexdigest(), rows)
+
+
+def plain_name(path: Path) -> Path:
+    """Return the path without the ``.gz`` at its end."""
+    return path.with_suffix("") if path.suffix == GZIP else path
+
+
+def value_of(columns: Mapping[str, object], name: str) -> object:
+    """Return a column's value; ``translation.de`` is a column, or an entry of ``translation``.
+
+    Raises:
+        KeyError: There is none.
+    """
+    if name in columns:
+        return columns[name]
+    outer, dot, inner = name.partition(".")
+    nested = columns.get(outer)
+    if not dot or not isinstance(nested, Mapping):
+        raise KeyError(name)
+    return value_of(nested, inner)
+
+
+def require_columns(columns: Mapping[str, object], needed: Collection[str], where: str) -> None:
+    """Refuse a row, or a header with any values, without one of the needed columns."""
+    for name in needed:
+        try:
+            value_of(columns, name)
+        except KeyError as error:
+            raise UsageError(
+                f"{where}: no `{name}` column; columns found: {listed(columns) or 'none'}; rename "
+                f"the right one to `{name}`"
+            ) from error
+
+
+def require_utf8(text: str, name: str, where: str) -> str:
+    """Return a column's text, or refuse what no file could hold."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise UsageError(f"{where}: `{name}` has half a surrogate pair; mend its escape") from error
+    return text
+
+
+def _text(content: bytes, path: Path) -> str:
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise UsageError(f"{path}:{line}: not UTF-8 text; save the file as UTF-8") from error
+
+
+def _lines(content: bytes, path: Path) -> Iterator[tuple[str, str]]:
+    # Not splitlines: U+2028 and its like are ordinary characters inside a prompt.
+    for number, line in enumerate(io.StringIO(_text(content, path), newline=None), 1):
+        if line.strip():
+            yield f"{path}:{number}", line.rstrip("\n")
+
+
+def _plain(content: bytes, path: Path, needed: Collection[str]) -> Iterator[Row]:
+    for where, line in _lines(content, path):
+        yield Row(where, {"prompt": line})
+
+
+def _jsonl(content: bytes, path: Path, needed: Collection[str]) -> Iterator[Row]:
+    for where, line in _lines(content, path):
+        try:
+            columns = json.loads(line)
+        except json.JSONDecodeError as error:
+            what = f"not valid JSON: {error.msg} at column {error.colno}"
+            raise UsageError(f"{where}: {what}") from error
+        except ValueError as error:  # a whole number of thousands of digits
+            raise UsageError(f"{where}: not valid JSON: a number is too long") from error
+        except RecursionError as error:
+            raise UsageError(f"{where}: not valid JSON: nested too deeply") from error
+        if not isinstance(columns, dict):
+            raise UsageError(f'{where}: expected a JSON object such as {{"prompt": "..."}}')
+        require_columns(columns, needed, where)
+        yield Row(where, columns)
+
+
+def _csv(content: bytes, path: Path, needed: Collection[str]) -> Iterator[Row]:
+    records = _records(_text(content, path), path)
+    where, header = next(records, (f"{path}:1", list(needed)))
+    require_columns(dict.fromkeys(header), needed, where)
+    for where, fields in records:
+        if len(fields) > len(header):
+            raise UsageError(f"{where}: more fields than columns; quote those with commas")
+        yield Row(where, dict(zip_longest(header, fields, fillvalue="")))
+
+
+def _records(text: str, path: Path) -> Iterator[tuple[str, list[str]]]:
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    end = 0  # a quoted field may span several lines, so the line a record starts on is counted here
+    try:
+        for fields in reader:
+            start, end = end + 1, reader.line_num
+            if fields:
+                yield f"{path}:{start}", fields
+    except csv.Error as error:
+        raise UsageError(f"{path}:{end + 1}: not valid CSV: {error}") from error
+
+
+def _parquet(content: bytes, path: Path, needed: Collection[str]) -> Iterator[Row]:
+    from pyarrow import ArrowException
+    from pyarrow.parquet import read_table
+
+    try:
+        table = read_table(io.BytesIO(content))
+        rows = table.to_pylist()
+    except (ArrowException, OSError, ValueError) as error:
+        first = str(error).partition("\n")[0]
+        raise UsageError(f"{path}: not a whole Parquet file ({first}); write it again") from error
+    for number, columns in enumerate(rows, 1):
+        where = f"{path}: row {number}"
+        require_columns(columns, needed, where)
+        yield Row(where, columns)
+
+
+READERS = {".jsonl": _jsonl, ".csv": _csv, ".txt": _plain, ".parquet": _parquet}

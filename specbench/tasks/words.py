@@ -1,0 +1,32 @@
+"""Words for messages: lists of names, and what a mistyped one probably meant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+LONGEST, MOST = 60, 30  # of a broken file, anything can be a name
+
+
+def shown(text: str) -> str:
+    """Return a text on one line, its end left out where it is long."""
+    line = " ".join(text[: 2 * LONGEST].split())
+    return line if len(line) <= LONGEST else f"{line[:LONGEST]}..."
+
+
+def listed(words: Iterable[str]) -> str:
+    """Write names as a list."""
+    names = [f"`{shown(word)}`" for word in words]
+    return ", ".join(names[:MOST] + ["..."] * (len(names) > MOST))
+
+
+def unknown(what: str, word: str, known: Iterable[str]) -> str:
+    """Say that a word is unknown and which known one was probably meant."""
+    return f"unknown {what} `{shown(word)}`; {meant(word, known)}"
+
+
+def meant(word: str, known: Iterable[str]) -> str:
+    """Ask whether the nearest known word was meant, or name them all."""
+    known = list(known)
+    near = get_close_matches(word, known, n=1)
+    return f"did you mean `{near[0]}`?" if near else f"choose one of {listed(known)}"

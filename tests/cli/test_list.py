@@ -1,0 +1,67 @@
+"""``specbench list tasks --validate``: every mistake of every file."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specbench.tasks.task import definitions_folder, task_names
+
+Cli = Callable[..., Any]
+
+
+def test_the_bundled_tasks_are_valid(cli: Cli) -> None:
+    result = cli("list", "tasks", "--validate")
+    assert result.code == 0
+    assert len(result.out.splitlines()) == len(task_names())
+    assert all(line.endswith(".toml: ok") for line in result.out.splitlines())
+
+
+def test_every_mistake_is_told_with_its_file_and_key(cli: Cli, tmp_path: Path) -> None:
+    text = (definitions_folder() / "gsm8k.toml").read_text()
+    (tmp_path / "good.toml").write_text(text)
+    broken = text.replace("licence", "license").replace("= 128", "= 0")
+    (tmp_path / "broken.toml").write_text(broken)
+    (tmp_path / "recipe.toml").write_text(f"{text}\n[training]\nstep = 3\n")
+    (tmp_path / "junk.toml").write_bytes(b"\xff")
+    files = ["good.toml", "broken.toml", "none.toml", "recipe.toml", "junk.toml", "mbpp"]
+    result = cli("list", "tasks", "--validate", *files)
+    assert result.code == 2
+    assert result.err == ""
+    good, *lines, mbpp = result.out.splitlines()
+    assert good == "good.toml: ok"
+    assert mbpp.endswith("mbpp.toml: ok")
+    assert lines[:3] == [
+        "broken.toml: license: unknown key; did you mean `licence`?",
+        "broken.toml: licence: missing; add it",
+        "broken.toml: max_new_tokens: must be at least 1, not 0",
+    ]
+    assert lines[3].startswith("none.toml: cannot read the task file none.toml: No such file")
+    assert lines[4].startswith("recipe.toml: there is no training value `step`; choose from")
+    assert lines[5].startswith("junk.toml: not valid TOML: ")
+    assert len(lines) == 6
+
+    rows = json.loads(cli("list", "tasks", "--validate", "--json", *files).out)
+    assert len(rows) == 6
+    assert rows[2] == {
+        "file": "broken.toml",
+        "key": "max_new_tokens",
+        "problem": "must be at least 1, not 0",
+    }
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("list pairs --validate", "--validate looks at tasks, not at pairs"),
+        ("list tasks some.toml", "files go with --validate"),
+        ("list tasks --validate mbp", "unknown task `mbp`; did you mean `mbpp`?"),
+    ],
+)
+def test_wrong_requests(cli: Cli, line: str, message: str) -> None:
+    result = cli(*line.split())
+    assert result.code == 2
+    assert message in result.err
+    assert result.out == ""

@@ -1,0 +1,86 @@
+"""The paper's pairs, their architectures shrunk to a few small layers, from the command line."""
+
+import csv
+import json
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specbench.pairs.registry import PAIRS_FILE
+
+Cli = Callable[..., Any]
+
+DATA = Path(__file__).parents[1] / "data"
+SMALL = {
+    "vocab_size": 2000,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 6,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "sliding_window": 32,
+    "query_pre_attn_scalar": 16,
+}
+METHODS = ["autoregressive", "sd", "lossy", "speccascade", "static", "diversed"]
+
+
+def shrunk(name: str, folder: Path) -> Path:
+    """Write a pair file with the pair's own architectures, but for their sizes."""
+    pair = tomllib.loads(PAIRS_FILE.read_text())[name]
+    lines = [f"[{name}]", f'target = "{pair["target"]}"', f'draft = "{pair["draft"]}"']
+    for role, values in pair["architecture"].items():
+        small = {**values, **{key: size for key, size in SMALL.items() if key in values}}
+        # Lists, strings, numbers and true are the same in JSON and in TOML; tables are not.
+        lines.append(f"[{name}.architecture.{role}]")
+        tables = {key: value for key, value in small.items() if isinstance(value, dict)}
+        lines += [
+            f"{key} = {json.dumps(value)}" for key, value in small.items() if key not in tables
+        ]
+        for key, table in tables.items():
+            lines.append(f"[{name}.architecture.{role}.{key}]")
+            lines += [f"{inner} = {json.dumps(value)}" for inner, value in table.items()]
+    path = folder / "pairs.toml"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def measure(cli: Cli, folder: Path, pair: str, *options: str) -> list[dict[str, str]]:
+    result = cli(
+        *("run", "--pair", pair, "--load-format", "dummy", "--task", "gsm8k", "--data", str(DATA)),
+        *("--method", "all", "--head", "untrained", "--shots", "1", "-n", "2", "-o", "r", *options),
+    )
+    assert result.code == 0, result.err
+    with (folder / "r" / "samples.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen3", "gemma3"])
+def test_all_methods_run_on_the_architecture_without_weights_or_hub(
+    cli: Cli, tmp_path: Path, name: str
+) -> None:
+    pair = str(shrunk(name, tmp_path))
+    rows = measure(cli, tmp_path, pair, "--max-new-tokens", "8", "--device", "cpu")
+    assert [row["method"] for row in rows] == METHODS * 2
+    assert {row["output_tokens"] for row in rows} == {"8"}
+    assert {row["accuracy-flexible"] for row in rows} <= {"0.0", "1.0"}
+    config = json.loads((tmp_path / "r" / "config.json").read_text())
+    assert config["loading"]["load_format"] == "dummy"
+    data = config["tasks"][0]["data"]
+    assert (data["dataset"], data["shots"]) == ("openai/gsm8k", 1)
+    assert data["splits"]["test"]["sha256"]
+    environment = json.loads((tmp_path / "r" / "environment.json").read_text())
+    assert environment["models"]["thinking"] is False
+    assert len(environment["first_prompts"]["gsm8k"]) == int(rows[0]["prompt_tokens"])
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", ["llama", "qwen3", "gemma3"])
+def test_all_methods_run_on_the_architecture_in_full_size(
+    cli: Cli, tmp_path: Path, name: str
+) -> None:
+    rows = measure(cli, tmp_path, name, "--preset", "paper", "--device", "cuda")
+    assert {row["output_tokens"] for row in rows} == {"128"}

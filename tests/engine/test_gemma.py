@@ -1,0 +1,148 @@
+"""Gemma 3: the text model of a multimodal checkpoint, and windows that survive a rejection."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from transformers import Gemma3Config, Gemma3ForCausalLM, Gemma3ForConditionalGeneration
+
+from specbench.engine.cache import RewindableCache
+from specbench.engine.loading import LoadedPair, load_pair
+from specbench.engine.runner import Runner
+from specbench.engine.settings import Loading
+from specbench.errors import UsageError
+from specbench.methods.rules import sd
+from specbench.pairs.registry import custom_pair
+
+from ..decoding.helpers import GREEDY, generate, run
+from .tiny import WINDOW, config, own_logits, random_prompt, tiny_pair, tokenizer
+
+TOKENS = random_prompt(3 * WINDOW)
+VISION = {
+    "hidden_size": 16,
+    "intermediate_size": 16,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "image_size": 16,
+    "patch_size": 8,
+}
+
+
+@pytest.fixture
+def whole(tmp_path: Path) -> Gemma3ForConditionalGeneration:
+    """A model of texts and images, saved in ``tmp_path / "whole"`` as those on the hub are."""
+    text = config("gemma3", tie_word_embeddings=True).to_dict()
+    settings: Any = Gemma3Config(text_config=text, vision_config=VISION, mm_tokens_per_image=4)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = Gemma3ForConditionalGeneration(settings).eval()
+    model.save_pretrained(tmp_path / "whole")
+    tokenizer().save_pretrained(tmp_path / "whole")
+    return model
+
+
+def rename(folder: Path, old: str, new: str) -> None:
+    """Give the weights in a folder other names."""
+    file = folder / "model.safetensors"
+    weights = {name.replace(old, new): value for name, value in load_file(file).items()}
+    save_file(weights, file, metadata={"format": "pt"})
+
+
+def load(folder: Path) -> LoadedPair:
+    return load_pair(custom_pair(str(folder), str(folder)), Loading("cpu"))
+
+
+@pytest.mark.parametrize("prefix", ["language_model.model.", "model.language_model."])
+def test_of_a_multimodal_checkpoint_the_text_model_is_loaded(
+    whole: Gemma3ForConditionalGeneration, tmp_path: Path, prefix: str
+) -> None:
+    rename(tmp_path / "whole", "language_model.model.", prefix)
+    model = load(tmp_path / "whole").target.model
+    assert isinstance(model, Gemma3ForCausalLM)
+    seeing = sum(
+        weights.numel()
+        for name, weights in whole.named_parameters()
+        if "vision_tower" in name or "projector" in name
+    )
+    assert seeing > 0
+    assert sum(w.numel() for w in model.parameters()) == (
+        sum(w.numel() for w in whole.parameters()) - seeing
+    )
+    torch.testing.assert_close(own_logits(model, TOKENS), own_logits(whole, TOKENS))
+
+
+def test_weights_under_unknown_names_are_refused_not_made_up(
+    whole: Gemma3ForConditionalGeneration, tmp_path: Path
+) -> None:
+    rename(tmp_path / "whole", "language_model.model.", "speech_model.")
+    with pytest.raises(UsageError, match=r"of its weights are missing, lm_head|model\.embed"):
+        load(tmp_path / "whole")
+
+
+def test_the_weights_left_out_are_not_listed_on_the_screen(
+    whole: Gemma3ForConditionalGeneration, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    load(tmp_path / "whole")
+    assert "vision_tower" not in "".join(capfd.readouterr())
+
+
+# Windows. The prompts are longer, so that the window has moved on when drafts are rejected.
+
+PROMPTS = [random_prompt(length) for length in (WINDOW + 1, 2 * WINDOW + 3, 3 * WINDOW)]
+LIMIT = 24
+
+
+def texts(pair: LoadedPair, verify: Any = None) -> list[list[int]]:
+    return [
+        run(pair, prompt, verify, sampling=GREEDY, max_new_tokens=LIMIT).token_ids
+        for prompt in PROMPTS
+    ]
+
+
+def fresh() -> LoadedPair:
+    """The tiny pair with runners, and so caches, of its own."""
+    pair = tiny_pair("gemma3")
+    runners = [Runner(r.model, r.vocabulary) for r in (pair.target, pair.draft)]
+    return LoadedPair("fresh", *runners, pair.tokenizer, pair.eos_ids)
+
+
+def test_drafting_changes_nothing_where_the_window_has_moved_on() -> None:
+    pair = fresh()
+    expected = [generate(pair, prompt, LIMIT) for prompt in PROMPTS]
+    assert texts(pair) == texts(pair, sd) == expected
+    rejected = [
+        record.accepted < record.proposed
+        for prompt in PROMPTS
+        for record in run(pair, prompt, sd, sampling=GREEDY, max_new_tokens=LIMIT).rounds
+    ]
+    assert any(rejected)
+
+
+def test_a_cache_of_the_windows_size_would_be_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A negative control: a wrapped window has lost what a rejection brings back into it."""
+    whole_cache = RewindableCache.update
+    highest: dict[int, int] = {}
+
+    def forgetful(
+        self: RewindableCache, keys: Tensor, values: Tensor, layer: int, *_: Any
+    ) -> tuple[Tensor, Tensor]:
+        if layer == 0:  # the sliding one
+            read = highest.get(id(self), 0) if self.position else 0
+            self.keys[layer][:, :, : max(0, read - WINDOW + 1)] = 0
+            highest[id(self)] = max(read, self.position + keys.shape[-2])
+        return whole_cache(self, keys, values, layer)
+
+    expected = texts(fresh())
+    monkeypatch.setattr(RewindableCache, "update", forgetful)
+    pair = fresh()
+    assert texts(pair) == expected  # nothing is ever rejected here
+    assert texts(pair, sd) != expected
+
+
+def test_an_ignored_window_would_be_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = texts(fresh())
+    monkeypatch.setattr(Runner, "_window", lambda self, without: without)
+    assert texts(fresh()) != expected

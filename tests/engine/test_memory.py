@@ -1,0 +1,164 @@
+"""Memory is estimated without weights, and refused in one line where it is not there."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from specbench.engine import memory
+from specbench.engine.loading import LoadedPair, load_pair
+from specbench.engine.memory import GIB, check_memory, model_need
+from specbench.engine.runner import Runner
+from specbench.engine.settings import Loading
+from specbench.engine.sources import load_config
+from specbench.errors import UsageError
+from specbench.pairs.registry import PairSpec, get_pair
+
+from .tiny import FAMILIES, VOCABULARY, build, config
+
+MINI = get_pair("mini")
+CPU = Loading("cpu")
+SIZE = (900, 100, 5)  # prompt, new tokens, N
+
+
+def held(tensors: Iterator[torch.Tensor]) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+def cached(runner: Runner) -> int:
+    return held(iter([*runner.cache.keys, *runner.cache.values]))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_estimate_is_what_a_loaded_model_takes(
+    family: str, tied: bool, dtype: torch.dtype
+) -> None:
+    settings = config(family, tie_word_embeddings=tied)
+    runner = Runner(build(settings, dtype=dtype), VOCABULARY)
+    runner.start(torch.tensor([1, 2]), sum(SIZE) + 1)
+    need = model_need(settings, dtype, *SIZE)
+    model = runner.model
+    assert need.weights == pytest.approx(held(iter([*model.parameters(), *model.buffers()])), 0.02)
+    assert need.cache == cached(runner)
+    tables = held(table for pair in runner.rotary.values() for table in pair)
+    masks = held(iter(runner.masks.values()))
+    assert tables + masks < need.work < 3 * (tables + masks) + GIB / 100
+
+
+def test_both_models_of_a_pair_on_disk_are_counted(mini: LoadedPair) -> None:
+    needs = [
+        model_need(load_config(MINI, r, CPU), torch.float32, *SIZE) for r in ("target", "draft")
+    ]
+    for need, runner in zip(needs, (mini.target, mini.draft), strict=True):
+        assert need.weights == pytest.approx(held(runner.model.parameters()), rel=0.02)
+
+
+def test_quantised_weights_are_the_linear_layers_but_the_last() -> None:
+    settings = config("llama")
+    whole, small = (model_need(settings, torch.float32, *SIZE, bits=b) for b in (None, 8))
+    linear = [m.weight for m in build(settings).model.modules() if isinstance(m, nn.Linear)]
+    assert whole.weights - small.weights == 3 * sum(weights.numel() for weights in linear)
+    assert whole[1:] == small[1:]
+
+
+@pytest.mark.parametrize(
+    ("stored", "bits"),
+    [
+        ({"quant_method": "bitsandbytes", "load_in_4bit": True}, 4.5),
+        ({"quant_method": "gptq", "bits": 4}, 4.5),
+        ({"quant_method": "fp8"}, 8),
+    ],
+)
+def test_a_quantised_checkpoint_says_so_itself(stored: dict[str, object], bits: float) -> None:
+    settings = config("llama")
+    settings.quantization_config = stored
+    assert memory._bits(settings, None) == bits
+    assert memory._bits(settings, "8bit") == 8
+    assert memory._bits(config("llama"), None) is None
+
+
+# The check.
+
+
+def with_free(monkeypatch: pytest.MonkeyPatch, size: float) -> None:
+    monkeypatch.setattr(memory, "_main_memory", lambda: size)
+
+
+def needed(spec: PairSpec, loading: Loading = CPU) -> float:
+    dtype = torch.bfloat16 if loading.dtype == "bfloat16" else torch.float32
+    configs = [load_config(spec, role, loading) for role in ("target", "draft")]
+    return sum(sum(model_need(config, dtype, *SIZE)) for config in configs)
+
+
+def test_a_pair_that_just_fits_is_let_through(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_free(monkeypatch, needed(MINI))
+    check_memory(MINI, CPU, *SIZE)
+    with_free(monkeypatch, needed(MINI) - 1)
+    with pytest.raises(UsageError, match=r"mini needs 0\.0 GiB \(target 0\.0, draft 0\.0, caches"):
+        check_memory(MINI, CPU, *SIZE)
+
+
+def test_a_refusal_says_how_much_is_missing_and_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_free(monkeypatch, 20 * GIB)
+    dummy = Loading("cpu", "float32", load_format="dummy")
+    with pytest.raises(UsageError) as caught:
+        check_memory(get_pair("llama"), dummy, 2048, 128, 5)
+    told = str(caught.value)
+    assert "llama needs 36." in told and "(target 29.9, draft 4.6, caches 0.7" in told
+    assert "cpu has 20.0 free: choose --dtype bfloat16, a smaller pair or shorter prompts" in told
+    check_memory(get_pair("llama"), replace(dummy, dtype="bfloat16"), 2048, 128, 5)
+
+
+def test_longer_texts_need_more() -> None:
+    settings = config("llama")
+    short, long = (model_need(settings, torch.float32, n, 128, 5) for n in (512, 2048))
+    assert short.weights == long.weights
+    assert short.cache < long.cache and short.work < long.work
+
+
+def test_where_nothing_is_known_nothing_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "MEMINFO", Path("/nothing"))
+    monkeypatch.setattr(memory, "CGROUP", Path("/nothing"))
+    assert memory.available_memory(torch.device("cpu")) is None
+    check_memory(get_pair("gemma3"), Loading("cpu", load_format="dummy"), *SIZE)
+
+
+@pytest.mark.parametrize(
+    ("limit", "free"),
+    [
+        ("max", 5000 * 1024),  # the machine's
+        ("3000000", 3_000_000 - 1_000_000 + 200_000),  # the container's
+        ("9000000000", 5000 * 1024),  # a limit beyond the machine's memory
+    ],
+)
+def test_a_container_has_no_more_than_its_limit(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, limit: str, free: int
+) -> None:
+    (tmp_path / "meminfo").write_text("MemTotal: 9000 kB\nMemAvailable:    5000 kB\n")
+    (tmp_path / "memory.max").write_text(f"{limit}\n")
+    (tmp_path / "memory.current").write_text("1000000\n")
+    (tmp_path / "memory.stat").write_text("anon 800000\ninactive_file 200000\n")
+    monkeypatch.setattr(memory, "MEMINFO", tmp_path / "meminfo")
+    monkeypatch.setattr(memory, "CGROUP", tmp_path)
+    assert memory.available_memory(torch.device("cpu")) == free
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_gpu_holds_what_was_estimated() -> None:
+    spec = get_pair("llama")
+    loading = Loading("cuda", load_format="dummy")
+    torch.cuda.empty_cache()
+    before = torch.cuda.memory_allocated()
+    pair = load_pair(spec, loading)
+    for runner in (pair.target, pair.draft):
+        runner.start(torch.tensor([1, 2], device="cuda"), sum(SIZE) + 1)
+    configs = [load_config(spec, role, loading) for role in ("target", "draft")]
+    needs = [model_need(config, torch.bfloat16, *SIZE) for config in configs]
+    lasting = sum(need.weights + need.cache for need in needs)
+    assert torch.cuda.memory_allocated() - before == pytest.approx(lasting, rel=0.03)

@@ -1,0 +1,147 @@
+"""Prompts as the models read them: one start token, the right template, never over the limit."""
+
+import random
+from copy import deepcopy
+from typing import Any
+
+import pytest
+from transformers import PreTrainedTokenizerBase
+
+from specbench.engine.loading import LoadedPair
+from specbench.engine.prompts import encode
+from specbench.engine.settings import FORMATS
+from specbench.errors import UsageError
+
+from .tiny import tokenizer
+
+# As Llama's and Gemma's, the template writes the start token itself; as Qwen3's, it can think.
+TEMPLATE = (
+    "{{ bos_token }}{% for message in messages %}<{{ message.role }}>{{ message.content }}"
+    "{% endfor %}{% if add_generation_prompt %}<assistant>"
+    "{% if enable_thinking is defined and enable_thinking is false %}(quiet){% endif %}{% endif %}"
+)
+BEFORE, AFTER = "Sum up this text in one line.\n\n", "\n\nOne line:"
+
+
+@pytest.fixture(scope="module")
+def plain(mini: LoadedPair) -> PreTrainedTokenizerBase:
+    return mini.tokenizer
+
+
+@pytest.fixture(scope="module")
+def chat(plain: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
+    tokenizer = deepcopy(plain)
+    tokenizer.chat_template = TEMPLATE
+    return tokenizer
+
+
+def text_ids(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
+    return list(tokenizer(text, add_special_tokens=False)["input_ids"])
+
+
+def prompt_of(passage: str) -> dict[str, str]:
+    return {"prompt": BEFORE + passage + AFTER, "passage": passage}
+
+
+def test_a_chat_prompt_is_one_user_message(chat: PreTrainedTokenizerBase) -> None:
+    expected = text_ids(chat, "<user>How many?<assistant>(quiet)")
+    assert encode(chat, "How many?") == ([chat.bos_token_id, *expected], 0)
+
+
+def test_a_model_thinks_only_where_it_is_asked_to(chat: PreTrainedTokenizerBase) -> None:
+    thinking = encode(chat, "How many?", thinking=True).ids
+    assert thinking == [chat.bos_token_id, *text_ids(chat, "<user>How many?<assistant>")]
+
+
+def test_a_plain_prompt_is_the_text(chat: PreTrainedTokenizerBase) -> None:
+    expected = [chat.bos_token_id, *text_ids(chat, "How many?")]
+    assert encode(chat, "How many?", prompt_format="plain").ids == expected
+
+
+def test_chat_is_plain_where_there_is_no_template(plain: PreTrainedTokenizerBase) -> None:
+    assert encode(plain, "How many?") == encode(plain, "How many?", prompt_format="plain")
+
+
+@pytest.mark.parametrize("prompt_format", FORMATS)
+@pytest.mark.parametrize("text", ["How many?", "<s>How many?", "<s><s>How many?", ""])
+def test_one_start_token_never_two(
+    chat: PreTrainedTokenizerBase, text: str, prompt_format: str
+) -> None:
+    ids = encode(chat, text, prompt_format=prompt_format).ids
+    leading = next((i for i, token in enumerate(ids) if token != chat.bos_token_id), len(ids))
+    assert leading == 1
+
+
+def test_a_template_that_starts_without_a_start_token_is_taken_as_it_is(
+    chat: PreTrainedTokenizerBase,
+) -> None:
+    bare = deepcopy(chat)
+    bare.chat_template = TEMPLATE.removeprefix("{{ bos_token }}")
+    assert encode(bare, "How many?").ids == encode(chat, "How many?").ids[1:]
+
+
+def test_an_unknown_format_is_refused(plain: PreTrainedTokenizerBase) -> None:
+    with pytest.raises(UsageError, match="unknown prompt format 'chatty': choose chat or plain"):
+        encode(plain, "x", prompt_format="chatty")
+
+
+def test_a_prompt_without_tokens_is_refused() -> None:
+    with pytest.raises(UsageError, match="has no tokens: leave this example out"):
+        encode(tokenizer(), "")  # this tokenizer has no start token
+
+
+# The limit.
+
+
+@pytest.mark.parametrize("prompt_format", FORMATS)
+@pytest.mark.parametrize("seed", range(40))
+def test_only_the_end_of_the_passage_is_cut(
+    chat: PreTrainedTokenizerBase, prompt_format: str, seed: int
+) -> None:
+    chance = random.Random(seed)
+    alphabet = "abcdefgh   ,.0123456789\n" + chance.choice(["", "äö…", "中文"])
+    passage = "".join(chance.choices(alphabet, k=chance.randint(1, 500)))
+    given = prompt_of(passage)
+
+    def of(part: str) -> list[int]:
+        return encode(chat, BEFORE + part + AFTER, prompt_format=prompt_format).ids
+
+    whole, bare = len(of(passage)), len(of(""))
+    limit = chance.randint(bare, whole + 5)
+    ids, cut = encode(chat, **given, prompt_format=prompt_format, limit=limit)
+    assert len(ids) <= limit
+    assert cut == whole - len(ids)
+    kept = [k for k in range(len(passage) + 1) if of(passage[:k]) == ids]
+    assert kept, "the prompt is not made of the instruction and a beginning of the passage"
+    # No more characters would have fitted.
+    assert kept[-1] == len(passage) or len(of(passage[: kept[-1] + 1])) > limit
+
+
+def test_a_prompt_within_the_limit_is_untouched(chat: PreTrainedTokenizerBase) -> None:
+    given: dict[str, Any] = prompt_of("A short text.")
+    whole = encode(chat, **given)
+    assert encode(chat, **given, limit=len(whole.ids)) == whole
+    assert encode(chat, **given, limit=len(whole.ids) - 1).cut > 0
+
+
+def test_the_last_of_equal_passages_is_cut(plain: PreTrainedTokenizerBase) -> None:
+    passage = "one two three four five six"
+    prompt = f"Example: {passage} = 6\nNow: {passage} ="
+    whole = encode(plain, prompt)
+    cut = encode(plain, prompt, passage=passage, limit=len(whole.ids) - 4)
+    assert plain.decode(cut.ids, skip_special_tokens=True).startswith(f"Example: {passage} = 6")
+
+
+@pytest.mark.parametrize(
+    ("passage", "limit", "told"),
+    [
+        ("", 5, "and no passage that may be cut: raise --max-prompt-tokens"),
+        ("not in the prompt", 5, "and no passage that may be cut: raise --max-prompt-tokens"),
+        ("long text", 1, "limit of 1, even without its passage: raise --max-prompt-tokens"),
+    ],
+)
+def test_a_prompt_that_cannot_be_cut_says_what_to_do(
+    plain: PreTrainedTokenizerBase, passage: str, limit: int, told: str
+) -> None:
+    with pytest.raises(UsageError, match=told):
+        encode(plain, f"{BEFORE}long text{AFTER}", passage=passage, limit=limit)

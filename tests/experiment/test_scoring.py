@@ -1,0 +1,83 @@
+"""What the scores of one text add to its record."""
+
+from typing import Any
+
+import pytest
+
+from specbench import metrics
+from specbench.errors import UsageError
+from specbench.experiment.scoring import score_text
+from specbench.tasks.example import Example
+
+EXAMPLE = Example("e", "prompt", "so #### 7", ("assert f() == 7",))
+PROGRAM = "def f():\n    return 7"
+
+
+@pytest.fixture
+def failing(monkeypatch: pytest.MonkeyPatch) -> dict[str, Exception]:
+    """Metrics that raise instead of scoring."""
+    errors: dict[str, Exception] = {}
+    load = metrics.Metric.load
+
+    def spoilt(metric: metrics.Metric) -> Any:
+        def fail(text: str, example: Example) -> float:
+            raise errors[metric.name]
+
+        return fail if metric.name in errors else load(metric)
+
+    monkeypatch.setattr(metrics.Metric, "load", spoilt)
+    return errors
+
+
+def test_the_first_metric_stands_for_quality() -> None:
+    names = ("accuracy", "accuracy-flexible", "rouge1")
+    assert score_text(names, "in all 7", EXAMPLE, may_execute=False) == {
+        "quality": 0.0,
+        "scores": {"accuracy": 0.0, "accuracy-flexible": 1.0, "rouge1": pytest.approx(0.4)},
+        "status": "ok",
+    }
+
+
+def test_without_a_metric_there_is_no_quality() -> None:
+    found = score_text((), "text", EXAMPLE, may_execute=True)
+    assert found == {"quality": None, "scores": {}, "status": "ok"}
+
+
+def test_what_an_example_lacks_is_blank_and_no_failure() -> None:
+    found = score_text(("accuracy", "pass@1"), "#### 7", Example("e", "p"), may_execute=True)
+    assert found == {"quality": None, "scores": {"accuracy": None, "pass@1": None}, "status": "ok"}
+
+
+def test_programs_run_only_where_they_may(failing: dict[str, Exception]) -> None:
+    names = ("pass@1", "rouge1")
+    allowed = score_text(names, PROGRAM, EXAMPLE, may_execute=True)
+    assert (allowed["quality"], allowed["scores"]["pass@1"]) == (1.0, 1.0)
+    failing["pass@1"] = AssertionError("it was run")
+    held = score_text(names, PROGRAM, EXAMPLE, may_execute=False)
+    assert (held["quality"], held["status"]) == (None, "ok")
+    assert held["scores"] == {"pass@1": None, "rouge1": allowed["scores"]["rouge1"]}
+
+
+def test_a_metric_that_fails_leaves_the_others(failing: dict[str, Exception]) -> None:
+    failing.update(accuracy=UsageError("no number"), rouge1=ValueError("odd"))
+    found = score_text(("accuracy", "rouge1", "rouge2"), "so #### 7", EXAMPLE, may_execute=False)
+    assert found == {
+        "quality": None,
+        "scores": {"accuracy": None, "rouge1": None, "rouge2": 1.0},
+        "status": "unscored",
+        "error": "no number; ValueError: odd",
+    }
+
+
+def test_an_error_that_several_metrics_have_is_told_once() -> None:
+    names = ("accuracy", "accuracy-flexible")
+    found = score_text(names, "7", Example("e", "p", "none"), may_execute=False)
+    assert found["error"].count("has no number") == 1
+
+
+def test_bleu_keeps_the_terms_of_the_corpus_figure() -> None:
+    example = Example("e", "prompt", "a b c d e")
+    found = score_text(("rouge2", "bleu"), "a b c d", example, may_execute=False)
+    assert found["bleu_terms"] == [4, 5, 4, 3, 2, 1, 4, 3, 2, 1]
+    assert 0 < found["scores"]["bleu"] < 1
+    assert "bleu_terms" not in score_text(("rouge2",), "a b c d", example, may_execute=False)

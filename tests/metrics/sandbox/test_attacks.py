@@ -1,0 +1,226 @@
+"""Programs that want to pass without being right, or to harm: none does either."""
+
+import os
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from tempfile import gettempdir
+
+import pytest
+
+RIGHT = "def double(x):\n    return x * 2\n"
+WRONG = "def double(x):\n    return x\n"
+TESTS = ("assert double(2) == 4", "assert double('a') == 'aa'")
+SECONDS = 15  # any limit is 1.5 s or less; the rest is for a loaded machine
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="needs layers of the Linux kernel")
+
+FORGERIES = {
+    "status 0": "raise SystemExit(0)",
+    "exit": "exit(0)",
+    "exit at once": "import os\nos._exit(0)",
+    "exit in the function": "def double(x):\n    raise SystemExit(0)",
+    "exit at once in the function": "import os\ndef double(x):\n    os._exit(0)",
+    "printing": "print('passed', 'True', 1)",
+    "writing everywhere": "import os\n"
+    "for pipe in range(300):\n"
+    "    try:\n        os.write(pipe, b'T' * 1000)\n"
+    "    except OSError:\n        pass",
+    "answering at once": "import os\n"
+    "answer = b't' + bytes([0, 0, 0, 2]) + b'TN'\n"
+    "os.write(4, (bytes([0, 0, 0, len(answer)]) + answer) * 100)",
+    "patched builtins": "import builtins\nbuiltins.AssertionError = Warning\n"
+    "builtins.exec = builtins.compile = lambda *args, **named: None",
+    "own builtins": "__builtins__['AssertionError'] = Warning\nAssertionError = Warning",
+    "patched comparison": "import sys\nserver = sys.modules['sandbox.program']\n"
+    "server.Objects.same = server.Objects.plain = lambda *args: True",
+    "patched checker": "import sys\n"
+    "sys.modules['sandbox.checker'].holds = sys.modules['sandbox.supervisor'].holds = "
+    "lambda *args: True",
+    "patched sending": "import sys\nserver = sys.modules['sandbox.program']\n"
+    "server.send = lambda pipe, message: server.os.write(pipe, b'T' * 100)",
+    "other names": "import sys\nserver = sys.modules['sandbox.program']\n"
+    "class Less:\n    def __call__(self, *args): return None\n"
+    "server.Objects.find = lambda self, names: "
+    "{'__builtins__': {}, 'AssertionError': Less(), 'double': Less()}",
+    "equal to all": "class Equal:\n"
+    "    def __eq__(self, other): return True\n"
+    "    def __ne__(self, other): return False\n"
+    "    def __hash__(self): return 0\n"
+    "def double(x): return Equal()",
+    "number equal to all": "class Equal(int):\n"
+    "    def __eq__(self, other): return True\n"
+    "def double(x): return Equal(3)",
+    "text equal to all": "class Equal(str):\n"
+    "    def __eq__(self, other): return True\n"
+    "def double(x): return Equal('3')",
+    "all frames": "import sys, gc\n"
+    "frame, found = sys._getframe(), []\n"
+    "while frame:\n"
+    "    found += [value for value in frame.f_locals.values() if type(value) is bytes]\n"
+    "    frame = frame.f_back\n"
+    "found += [value for value in gc.get_objects() if type(value) is bytes]\n"
+    "import os\nfor token in found:\n    os.write(4, token)",
+    "trace": "import sys\nsys.settrace(lambda *args: None)\nsys.setprofile(None)",
+    "hook at exit": "import atexit, os\natexit.register(os._exit, 0)\nraise SystemExit",
+    "no return": "import threading\nthreading.Event().wait()",
+    "deep": "x = []\nfor _ in range(10**6):\n    x = [x]\ndef double(y): return x",
+    "self": "x = []\nx.append(x)\ndef double(y): return x",
+    "too long": "def double(y): return 'x' * (9 << 20)",
+    "crash": "import sys\nsys.setrecursionlimit(10**9)\ndef double(y): return double(y)",
+}
+
+HARM = {
+    "loop": "while True:\n    pass",
+    "one long operation": "x = 9**9**9",
+    "sleep": "import time\ntime.sleep(60)",
+    "loop that catches": "while True:\n    try:\n        while True:\n            pass\n"
+    "    except BaseException:\n        pass",
+    "fork bomb": "import os\nwhile True:\n    try:\n        os.fork()\n"
+    "    except OSError:\n        pass",
+    "threads": "import threading, time\nwhile True:\n"
+    "    threading.Thread(target=time.sleep, args=(60,)).start()",
+    "100 GB": "x = bytearray(100 << 30)",
+    "memory bit by bit": "x = []\nwhile True:\n    x.append(bytes(1 << 20))",
+    "10 GB file": "with open('big', 'wb') as file:\n    for _ in range(10 << 10):\n"
+    "        file.write(bytes(1 << 20))",
+    "file elsewhere": "import os\nos.open({stray!r}, os.O_CREAT | os.O_WRONLY)",
+    "folder": "import os\nos.mkdir('folder')",
+    "removal": "import os\nos.remove({secret!r})",
+    "renaming": "import os\nos.rename({secret!r}, {stray!r})",
+    "mode": "import os\nos.chmod({secret!r}, 0)",
+    "process": "import subprocess\nsubprocess.run(['true'])",
+    "other program": "import os\nos.execv('/bin/sleep', ['sleep', '60', {word!r}])",
+    "killing the parent": "import os\nos.kill(os.getppid() or 1 / 0, 9)",
+    "stopping the parent": "import os\nos.kill(os.getppid() or 1 / 0, 19)",
+    "daemon": "import os, time\nif os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0:\n"
+    "        time.sleep(60)\n    os._exit(0)",
+    "network": "import socket\nsocket.create_connection(('127.0.0.1', {port}), 1)",
+    "datagram": "import socket\n"
+    "socket.socket(type=socket.SOCK_DGRAM).sendto(b'x', ('127.0.0.1', {port}))",
+}
+READING = {
+    "file": "open({secret!r}).read()",
+    "users": "open('/etc/passwd').read()",
+    "environment": "open('/proc/self/environ').read()",
+    "environment of the parent": "import os\nopen(f'/proc/{{os.getppid() or 1}}/environ').read()",
+    "memory of the parent": "import os\nopen(f'/proc/{{os.getppid() or 1}}/mem', 'rb').read(1)",
+}
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left(alone: str) -> Iterator[None]:
+    folders = Path(gettempdir())
+    before = set(folders.glob("specbench-*"))
+    start = time.perf_counter()
+    yield
+    assert time.perf_counter() - start < SECONDS
+    # Others may run at the same time; theirs come and go.
+    for folder in set(folders.glob("specbench-*")) - before:
+        for _ in range(250):
+            if not folder.exists():
+                break
+            time.sleep(0.02)
+        assert not folder.exists()
+
+
+@pytest.fixture
+def places(tmp_path: Path, alone: str) -> Iterator[dict[str, object]]:
+    """What attacks aim at; at the end it is as it was."""
+    tmp_path.chmod(0o777)
+    for folder in tmp_path.parents[:2]:
+        folder.chmod(0o755)
+    secret, stray = tmp_path / "secret", tmp_path / "stray"
+    secret.write_text("secret")
+    secret.chmod(0o666)
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        server.setblocking(False)
+        port = server.getsockname()[1]
+        yield {"secret": str(secret), "stray": str(stray), "port": port, "word": alone}
+        with pytest.raises(BlockingIOError):
+            server.accept()
+    assert secret.read_text() == "secret" and os.access(secret, os.R_OK)
+    assert os.listdir(tmp_path) == ["secret"]
+
+
+@pytest.mark.parametrize("program", [RIGHT, RIGHT + "import os\nassert os.listdir() == []"])
+def test_the_same_harness_passes_an_honest_program(
+    program: str, passes: Callable[..., bool]
+) -> None:
+    assert passes(program, *TESTS)
+
+
+@pytest.mark.parametrize("forgery", FORGERIES)
+@pytest.mark.parametrize("hook", [True, False], ids=["hook", "no hook"])
+def test_no_forgery_passes(
+    forgery: str, hook: bool, passes: Callable[..., bool], without: Callable[..., None]
+) -> None:
+    if not hook:
+        without("hook")
+    assert not passes(WRONG + FORGERIES[forgery], *TESTS)
+
+
+@pytest.mark.parametrize("deed", HARM)
+def test_harm_fails_and_leaves_nothing(
+    deed: str, passes: Callable[..., bool], places: dict[str, object]
+) -> None:
+    assert not passes(RIGHT + HARM[deed].format(**places), *TESTS)
+
+
+@linux
+@pytest.mark.parametrize("deed", {**HARM, **READING})
+def test_harm_fails_and_leaves_nothing_without_the_audit_hook(
+    deed: str,
+    passes: Callable[..., bool],
+    without: Callable[..., None],
+    places: dict[str, object],
+) -> None:
+    without("hook")
+    assert not passes(RIGHT + {**HARM, **READING}[deed].format(**places), *TESTS)
+
+
+def test_environment_descriptors_and_folder_are_the_program_s_own(
+    passes: Callable[..., bool], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("SPECBENCH_SECRET", "hidden")
+    monkeypatch.chdir(tmp_path)
+    handle = os.open(tmp_path, os.O_RDONLY)
+    os.dup2(handle, 200, inheritable=True)
+    program = (
+        "import os\n"
+        "here, listing, secret = os.getcwd(), os.listdir(), os.environ.get('SPECBENCH_SECRET')\n"
+        "def is_open(number):\n"
+        "    try:\n        os.fstat(number)\n    except OSError:\n        return False\n"
+        "    return True\n"
+        "descriptors = [number for number in range(300) if is_open(number)]\n"
+        "session = os.getsid(0)\n"
+    )
+    try:
+        assert passes(
+            program,
+            f"assert here != {str(tmp_path)!r} and listing == []",
+            "assert secret is None",
+            "assert descriptors == [0, 1, 2, 3, 4]",
+            f"assert session != {os.getsid(0)}",
+        )
+    finally:
+        os.close(handle)
+        os.close(200)
+
+
+def test_forged_helpers_and_builtins_do_not_reach_the_tests(passes: Callable[..., bool]) -> None:
+    program = "def half(x):\n    return 0.0\ndef abs(x):\n    return 0\ntuple = lambda x: ()\n"
+    assert passes("def half(x):\n    return x / 2\n", "assert abs(half(3) - 1.5) < 1e-6")
+    assert not passes(program, "assert abs(half(3) - 1.5) < 1e-6")
+    assert not passes(program, "assert tuple([half(3)]) == tuple([1.5])")
+    # A function may have a builtin's name where it is what is tested.
+    assert passes("def sum(a, b):\n    return a + b\n", "assert sum(10, 15) == 25")
+    assert passes(
+        "def sum(a, b):\n    return a + b\n",
+        "total = sum(1, 2)\nassert total == 3",
+        entry_point="sum",
+    )

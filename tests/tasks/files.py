@@ -1,0 +1,102 @@
+"""Small task files and data files for tests."""
+
+import csv
+import gzip
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+QUIZ = """\
+name = "quiz"
+version = "1"
+description = "A quiz"
+licence = "CC0-1.0"
+metrics = ["accuracy"]
+max_new_tokens = 8
+stop = []
+
+[source]
+dataset = "somebody/quiz"
+config = "main"
+revision = "refs/convert/parquet"
+train = "train"
+test = "test"
+
+[prompt]
+template = "Q: {ask.de} {kind} \\\\boxed{{x}} {0} {}"
+shot = "Q: {ask.de} A: {gold}"
+
+[example]
+id = "{kind}-{nr}"
+reference = "#### {gold}"
+tests = ["{setup}", "{checks}", "run({nr})"]
+passage = "{ask.de}"
+code_prefix = "def {kind}"
+entry_point = "{kind}"
+"""
+
+Row = dict[str, Any]
+
+
+def quiz_row(number: int, split: str = "test") -> Row:
+    return {
+        "nr": number,
+        "kind": split,
+        "ask": {"de": f"Wie viel, {split} {number}?", "en": "How much?"},
+        "gold": f"{number}",
+        "setup": "",
+        "checks": [f"assert {number}", "assert True"],
+    }
+
+
+def quiz_rows(count: int, split: str = "test") -> list[Row]:
+    return [quiz_row(number, split) for number in range(count)]
+
+
+def write_jsonl(rows: Sequence[Row], path: Path) -> None:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+
+
+def write_csv(rows: Sequence[Row], path: Path) -> None:
+    """Nested columns by their dotted names, lists as JSON."""
+    flat = [
+        {
+            **{key: value for key, value in row.items() if key not in ("ask", "checks")},
+            "ask.de": row["ask"]["de"],
+            "checks": json.dumps(row["checks"]),
+        }
+        for row in rows
+    ]
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, flat[0])
+        writer.writeheader()
+        writer.writerows(flat)
+
+
+def write_parquet(rows: Sequence[Row], path: Path) -> None:
+    from pyarrow import Table
+    from pyarrow.parquet import write_table
+
+    write_table(Table.from_pylist(list(rows)), path)
+
+
+WRITERS = {".jsonl": write_jsonl, ".csv": write_csv, ".parquet": write_parquet}
+
+
+def pack(path: Path) -> Path:
+    """Put a gzipped file in the place of a plain one."""
+    packed = path.with_name(f"{path.name}.gz")
+    packed.write_bytes(gzip.compress(path.read_bytes()))
+    path.unlink()
+    return packed
+
+
+def quiz_folder(folder: Path, test: int = 4, train: int = 20) -> Path:
+    """Write a task file and local data for it; return the task file."""
+    (folder / "data/quiz").mkdir(parents=True)
+    write_jsonl(quiz_rows(test), folder / "data/quiz/test.jsonl")
+    if train:
+        write_jsonl(quiz_rows(train, "train"), folder / "data/quiz/train.jsonl")
+    (folder / "quiz.toml").write_text(QUIZ)
+    return folder / "quiz.toml"

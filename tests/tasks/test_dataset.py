@@ -1,0 +1,358 @@
+"""Data sets: local files of every format, splits that never mix, worked examples, the hub."""
+
+import builtins
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from specbench.errors import RunError, UsageError
+from specbench.tasks.dataset import Sourcing
+from specbench.tasks.example import Example
+from specbench.tasks.task import Task, load_task
+
+from .files import QUIZ, WRITERS, pack, quiz_folder, quiz_row, quiz_rows, write_jsonl
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+@pytest.fixture
+def quiz(tmp_path: Path) -> Callable[..., Task]:
+    """Load the quiz with local files."""
+    path = quiz_folder(tmp_path)
+    return lambda **asked: load_task(path, Sourcing(tmp_path / "data", **asked))
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("suffix", WRITERS)
+def test_every_format_gives_the_same_examples(suffix: str, packed: bool, tmp_path: Path) -> None:
+    task = load_task(quiz_folder(tmp_path, test=1), Sourcing(tmp_path / "data"))
+    path = tmp_path / f"data/quiz/test{suffix}"
+    (tmp_path / "data/quiz/test.jsonl").unlink()
+    WRITERS[suffix](quiz_rows(2), path)
+    digest = sha256(path.read_bytes()).hexdigest()
+    path = pack(path) if packed else path
+    assert task.examples("test", None)[1] == Example(
+        id="test-1",
+        prompt="Q: Wie viel, test 1? test \\boxed{x} {0} {}",
+        reference="#### 1",
+        tests=("assert 1", "assert True", "run(1)"),
+        passage="Wie viel, test 1?",
+        code_prefix="def test",
+        entry_point="test",
+    )
+    assert task.provenance()["splits"] == {"test": {"file": str(path), "sha256": digest, "rows": 2}}
+
+
+def test_rows_without_a_name_are_counted(tmp_path: Path) -> None:
+    path = quiz_folder(tmp_path)
+    path.write_text(QUIZ.replace('id = "{kind}-{nr}"\n', ""))
+    task = load_task(path, Sourcing(tmp_path / "data"))
+    assert [e.id for e in task.examples("test", 2)] == ["test-0", "test-1"]
+    # A name says which row it is, whatever the split and the order.
+    for split in ("train", "held-out"):
+        for example in task.examples(split, None, seed=4):
+            assert example.passage == f"Wie viel, train {example.id.removeprefix('train-')}?"
+
+
+def test_a_fixed_tenth_of_the_training_rows_is_held_out(quiz: Callable[..., Task]) -> None:
+    task = quiz()
+    train, held_out = (
+        [e.id for e in task.examples(split, None)] for split in ("train", "held-out")
+    )
+    assert len(held_out) == 2
+    assert sorted(train + held_out) == sorted(f"train-{i}" for i in range(20))
+    shuffled = [e.id for e in task.examples("train", None, seed=3)]
+    assert sorted(shuffled) == sorted(train)
+    assert shuffled != train
+    assert [e.id for e in task.examples("train", 5, seed=3)] == shuffled[:5]
+    assert {e.id for e in task.examples("held-out", None, seed=3)} == set(held_out)
+
+
+def test_nothing_is_read_before_examples_are_asked_for(quiz: Callable[..., Task]) -> None:
+    task = quiz(shots=1)
+    assert task.provenance() == {
+        "dataset": "somebody/quiz",
+        "config": "main",
+        "revision": None,
+        "shots": 1,
+        "splits": {},
+    }
+    task.examples("test", 1)
+    assert set(task.provenance()["splits"]) == {"test", "train"}
+
+
+def test_shots_are_alike_for_all_prompts_and_come_from_training(
+    quiz: Callable[..., Task],
+) -> None:
+    task = quiz(shots=3)
+    held_out = {e.passage for e in task.examples("held-out", None)}
+    for seed in range(10):
+        test = task.examples("test", None, seed)
+        (shots,) = {e.prompt[: -len(q.prompt)] for e, q in _beside(test, quiz(), "test", seed)}
+        assert shots.count("Q: Wie viel, train ") == shots.count(" A: ") == 3
+        assert shots.endswith("\n\n")
+        assert not any(passage in shots for passage in held_out)
+        # No example of the training split stands among its own worked ones.
+        train = task.examples("train", None, seed)
+        assert len(train) == 18 - 3
+        assert not any(f"{e.passage} A:" in e.prompt for e in train)
+    assert len({task.examples("test", 1, seed)[0].prompt[:60] for seed in range(10)}) > 1
+
+
+def _beside(
+    examples: list[Example], plain: Task, split: str, seed: int
+) -> list[tuple[Example, Example]]:
+    return list(zip(examples, plain.examples(split, None, seed), strict=True))
+
+
+def test_a_task_file_s_own_shots_and_the_users_go_before(tmp_path: Path) -> None:
+    path = quiz_folder(tmp_path)
+    path.write_text(QUIZ.replace("shot =", "shots = 2\nshot ="))
+    for asked, count in ((None, 2), (0, 0), (5, 5)):
+        task = load_task(path, Sourcing(tmp_path / "data", shots=asked))
+        assert task.examples("test", 1)[0].prompt.count(" A: ") == count
+        assert task.provenance()["shots"] == count
+
+
+@pytest.mark.parametrize(
+    ("asked", "change", "split", "message"),
+    [
+        ({"shots": 19}, {}, "test", "quiz has 18 training examples for 19 shots"),
+        ({"shots": 18}, {}, "train", r"quiz has no train examples left \(20 rows, 18 shots\)"),
+        ({}, {'train = "train"\n': ""}, "train", "quiz has no training split, which training"),
+        ({"shots": 1}, {'train = "train"\n': ""}, "test", "quiz has no training split"),
+        ({}, {'train = "train"': 'train = "trian"'}, "train", r"has no training split in .*quiz: "),
+        ({}, {'test = "test"': 'test = "dev"'}, "test", r"no test split in .*: put dev\.jsonl"),
+        ({}, {"{kind}-{nr}": "{kind}"}, "test", "quiz has two examples called `test`"),
+        ({}, {"{kind}-{nr}": "{king}"}, "test", r"test\.jsonl:1: no `king` column; .*`kind`"),
+        ({}, {"ask.de": "ask.fr"}, "test", r"test\.jsonl:1: no `ask\.fr` column"),
+        ({}, {"ask.de": "ask"}, "test", r"test\.jsonl:1: `ask` must be text, .*, not dict"),
+        ({}, {"ask.de": "ask.de.x"}, "test", r"test\.jsonl:1: no `ask\.de\.x` column"),
+    ],
+)
+def test_what_cannot_be_had(
+    asked: dict[str, Any], change: dict[str, str], split: str, message: str, tmp_path: Path
+) -> None:
+    path, text = quiz_folder(tmp_path), QUIZ
+    for old, new in change.items():
+        assert old in text
+        text = text.replace(old, new)
+    path.write_text(text)
+    task = load_task(path, Sourcing(tmp_path / "data", **asked))
+    with pytest.raises(UsageError, match=message) as caught:
+        task.examples(split, None)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"nr": None}, "`nr` is empty"),
+        ({"nr": {"a": 1}}, "`nr` must be text, a number or a list, not dict"),
+        ({"checks": [["x"]]}, "`checks` must be text, a number or a list, not list"),
+        ({"checks": "['assert False']"}, "`checks` must be a list of texts; write it as JSON"),
+        ({"checks": "[1"}, "`checks` must be a list of texts"),
+        ({"gold": "\ud800"}, "`gold` has half a surrogate pair"),
+    ],
+)
+def test_values_that_no_example_can_hold(row: dict[str, Any], message: str, tmp_path: Path) -> None:
+    task = load_task(quiz_folder(tmp_path), Sourcing(tmp_path / "data"))
+    write_jsonl([quiz_row(0), {**quiz_row(1), **row}], tmp_path / "data/quiz/test.jsonl")
+    assert len(task.examples("test", 1)) == 1
+    with pytest.raises(UsageError, match=rf"test\.jsonl:2: {message}"):
+        task.examples("test", None)
+
+
+def test_an_empty_prompt_is_refused(tmp_path: Path) -> None:
+    path = quiz_folder(tmp_path)
+    path.write_text(
+        QUIZ.replace('template = "Q: {ask.de} {kind}', 'template = "{setup}"\n#').replace(
+            'passage = "{ask.de}"', ""
+        )
+    )
+    with pytest.raises(UsageError, match=r"test\.jsonl:1: the prompt is empty"):
+        load_task(path, Sourcing(tmp_path / "data")).examples("test", 1)
+
+
+def test_line_ends_of_another_system_do_not_reach_a_prompt(tmp_path: Path) -> None:
+    task = load_task(quiz_folder(tmp_path), Sourcing(tmp_path / "data"))
+    write_jsonl([{**quiz_row(0), "gold": "a\r\nb"}], tmp_path / "data/quiz/test.jsonl")
+    assert task.examples("test", 1)[0].reference == "#### a\nb"
+
+
+def test_two_files_of_a_split_are_refused(quiz: Callable[..., Task], tmp_path: Path) -> None:
+    pack(tmp_path / "data/quiz/test.jsonl")
+    write_jsonl(quiz_rows(1), tmp_path / "data/quiz/test.jsonl")
+    with pytest.raises(UsageError, match=r"holds both test\.jsonl and test\.jsonl\.gz: keep one"):
+        quiz().examples("test", 1)
+
+
+def test_a_negative_number_of_shots() -> None:
+    with pytest.raises(UsageError, match="--shots must be 0 or more, not -1"):
+        Sourcing(shots=-1)
+
+
+class Table:
+    """What the hub's library returns: columns, rows one by one, and files in a cache."""
+
+    def __init__(self, rows: list[dict[str, Any]], folder: str = COMMIT) -> None:
+        self.rows, self.column_names = rows, list(rows[0]) if rows else []
+        self.cache_files = [{"filename": f"cache/{folder}/quiz-test.arrow"}]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return self.rows[index]
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """Put a fake in the place of the hub's library: ``answer`` is what it does."""
+    fake = SimpleNamespace(asked=[], answer=lambda: Table(quiz_rows(30)))
+
+    def load_dataset(*arguments: Any, **named: Any) -> Any:
+        fake.asked.append((arguments, named, os.environ.get("HF_DATASETS_OFFLINE")))
+        return fake.answer()
+
+    module = ModuleType("datasets")
+    module.load_dataset = load_dataset  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "datasets", module)
+    for name in ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE"):
+        monkeypatch.setenv(name, "")  # so that what the code sets is undone
+    return fake
+
+
+@pytest.fixture
+def quiz_file(tmp_path: Path) -> Path:
+    (tmp_path / "quiz.toml").write_text(QUIZ)
+    return tmp_path / "quiz.toml"
+
+
+def test_the_hub_is_asked_for_what_the_file_says(hub: SimpleNamespace, quiz_file: Path) -> None:
+    task = load_task(quiz_file)
+    assert hub.asked == []
+    examples = task.examples("test", 3)
+    task.examples("test", 5)
+    named = {"split": "test", "revision": "refs/convert/parquet"}
+    assert hub.asked == [(("somebody/quiz", "main"), named, "")]
+    assert [e.id for e in examples] == ["test-0", "test-1", "test-2"]
+    assert task.provenance() == {
+        "dataset": "somebody/quiz",
+        "config": "main",
+        "revision": "refs/convert/parquet",
+        "shots": 0,
+        "splits": {"test": {"commit": COMMIT, "rows": 30}},
+    }
+
+
+def test_the_users_revision_goes_before_the_files(hub: SimpleNamespace, quiz_file: Path) -> None:
+    load_task(quiz_file, Sourcing(revision="v2")).examples("train", 1)
+    assert hub.asked[0][1] == {"split": "train", "revision": "v2"}
+
+
+def test_another_commit_than_the_one_asked_for_is_refused(
+    hub: SimpleNamespace, quiz_file: Path
+) -> None:
+    load_task(quiz_file, Sourcing(revision=COMMIT)).examples("test", 1)
+    with pytest.raises(RunError, match=f"the cache holds {COMMIT}, not {COMMIT[::-1]}"):
+        load_task(quiz_file, Sourcing(revision=COMMIT[::-1])).examples("test", 1)
+
+
+def test_offline_is_set_before_the_library_is_imported(
+    hub: SimpleNamespace, quiz_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen, real = [], builtins.__import__
+
+    def spy(name: str, *rest: Any) -> Any:
+        if name == "datasets":
+            seen.append((os.environ["HF_HUB_OFFLINE"], os.environ["HF_DATASETS_OFFLINE"]))
+        return real(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", spy)
+    load_task(quiz_file, Sourcing(offline=True)).examples("test", 1)
+    assert seen == [("1", "1")]
+
+
+@pytest.mark.parametrize(
+    ("offline", "message"),
+    [
+        (False, r"^somebody/quiz \(test\) cannot be loaded from the hub \(no way\): .*--offline"),
+        (True, r"^somebody/quiz \(test\) is not in the cache \(no way\): run once without --offli"),
+    ],
+)
+@pytest.mark.parametrize("error", [ConnectionError, ValueError, KeyboardInterrupt])
+def test_a_hub_that_fails_is_one_line(
+    hub: SimpleNamespace, quiz_file: Path, offline: bool, message: str, error: type[BaseException]
+) -> None:
+    def fail() -> Any:
+        raise error("no way.\nReally")
+
+    hub.answer = fail
+    if error is KeyboardInterrupt:  # which is the user's, not the hub's
+        with pytest.raises(KeyboardInterrupt):
+            load_task(quiz_file, Sourcing(offline=offline)).examples("test", 1)
+        return
+    with pytest.raises(RunError, match=message) as caught:
+        load_task(quiz_file, Sourcing(offline=offline)).examples("test", 1)
+    assert "--data DIR" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        (Table([{"question": "q"}]), r"somebody/quiz test: no `ask` column; .*: `question`"),
+        (Table([{**quiz_row(0), "gold": None}]), r"quiz test: row 1: `gold` is empty"),
+        (Table([{**quiz_row(0), "ask": "flat"}]), r"quiz test: row 1: no `ask\.de` column"),
+    ],
+)
+def test_wrong_columns_on_the_hub(
+    hub: SimpleNamespace, quiz_file: Path, table: Table, message: str
+) -> None:
+    hub.answer = lambda: table
+    with pytest.raises(UsageError, match=message):
+        load_task(quiz_file).examples("test", 1)
+
+
+def test_a_split_without_rows_on_the_hub(hub: SimpleNamespace, quiz_file: Path) -> None:
+    table = Table([quiz_row(0)])
+    table.rows = []
+    hub.answer = lambda: table
+    for split in ("train", "test"):
+        with pytest.raises(UsageError, match=f"quiz has no rows in {split}"):
+            load_task(quiz_file).examples(split, 1)
+
+
+def test_the_hubs_real_library_gives_rows_the_same_way(tmp_path: Path) -> None:
+    """A folder of Parquet files loads as a repository of them does, without a network."""
+    repository = tmp_path / "somebody/quiz"
+    repository.mkdir(parents=True)
+    for split in ("train", "test"):
+        WRITERS[".parquet"](quiz_rows(12, split), repository / f"{split}-00000-of-00001.parquet")
+    changed = QUIZ.replace('config = "main"\nrevision = "refs/convert/parquet"\n', "")
+    (tmp_path / "quiz.toml").write_text(changed)
+    program = (
+        "from specbench.tasks.task import load_task\n"
+        "task = load_task('quiz.toml')\n"
+        "print([e.tests for e in task.examples('test', 2)])\n"
+        "print(task.provenance()['splits']['test']['rows'])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        env={**os.environ, "HF_HOME": str(tmp_path / "hf"), "HF_HUB_OFFLINE": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.splitlines() == [
+        "[('assert 0', 'assert True', 'run(0)'), ('assert 1', 'assert True', 'run(1)')]",
+        "12",
+    ], done.stderr

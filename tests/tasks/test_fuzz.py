@@ -1,0 +1,146 @@
+"""Broken task files and data files end in one located line, never in a traceback."""
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from specbench.errors import UsageError
+from specbench.tasks.dataset import Sourcing
+from specbench.tasks.task import load_task
+
+from .files import QUIZ, WRITERS, pack, quiz_folder, quiz_row, quiz_rows
+
+Mutate = Callable[[random.Random, bytes], bytes]
+ROUNDS = 150
+WORDS = [b'"', b"{", b"}", b"[", b"]", b"\n", b"\\", b"=", b",", b"\xff", b"\0", b"9" * 5000]
+WORDS += [b"null", b"true", b"[source]", b"{}", b"\\ud800", b"\\u0000", b"'''", b"-1", b"1e999"]
+
+
+def cut(rng: random.Random, content: bytes) -> bytes:
+    return content[: rng.randrange(len(content))]
+
+
+def flip(rng: random.Random, content: bytes) -> bytes:
+    changed = bytearray(content)
+    for _ in range(rng.randrange(1, 8)):
+        changed[rng.randrange(len(changed))] = rng.randrange(256)
+    return bytes(changed)
+
+
+def insert(rng: random.Random, content: bytes) -> bytes:
+    at = rng.randrange(len(content))
+    return content[:at] + rng.choice(WORDS) + content[at:]
+
+
+def drop_lines(rng: random.Random, content: bytes) -> bytes:
+    return b"".join(line for line in content.splitlines(True) if rng.random() < 0.8)
+
+
+def mix_words(rng: random.Random, content: bytes) -> bytes:
+    words = content.split(b'"')
+    one, other = rng.randrange(len(words)), rng.randrange(len(words))
+    words[one], words[other] = words[other], words[one]
+    return b'"'.join(words)
+
+
+def noise(rng: random.Random, content: bytes) -> bytes:
+    return rng.randbytes(rng.randrange(200))
+
+
+MUTATIONS: list[Mutate] = [cut, flip, insert, drop_lines, mix_words, noise]
+
+
+def all_examples(path: Path, data: Path) -> None:
+    task = load_task(path, Sourcing(data, shots=1))
+    for split in ("test", "train", "held-out"):
+        task.examples(split, None)
+
+
+def outcome(path: Path, data: Path) -> str | None:
+    """What is said of the files, which must be one line that names one of them; None: all well."""
+    try:
+        all_examples(path, data)
+    except UsageError as error:
+        said = str(error)
+        assert "\n" not in said, said
+        assert "quiz" in said, said
+        return said
+    return None
+
+
+@pytest.mark.parametrize("mutate", MUTATIONS)
+def test_broken_task_files(mutate: Mutate, tmp_path: Path) -> None:
+    path, rng = quiz_folder(tmp_path), random.Random(mutate.__name__)
+    assert outcome(path, tmp_path / "data") is None
+    refused = 0
+    for _ in range(ROUNDS):
+        path.write_bytes(mutate(rng, QUIZ.encode()))
+        refused += outcome(path, tmp_path / "data") is not None
+    assert refused > ROUNDS / 10
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("suffix", WRITERS)
+def test_broken_data_files(suffix: str, packed: bool, tmp_path: Path) -> None:
+    path, rng = quiz_folder(tmp_path), random.Random(suffix)
+    data = tmp_path / "data/quiz" / f"test{suffix}"
+    (tmp_path / "data/quiz/test.jsonl").unlink()
+    WRITERS[suffix](quiz_rows(4), data)
+    data = pack(data) if packed else data
+    whole, refused = data.read_bytes(), 0
+    for round_ in range(ROUNDS):
+        data.write_bytes(MUTATIONS[round_ % len(MUTATIONS)](rng, whole))
+        refused += outcome(path, tmp_path / "data") is not None
+    assert refused > ROUNDS / 5
+
+
+LONG = "x" * 10_000_000
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("test.jsonl", b"", r"test\.jsonl:1: no rows in this data file"),
+        ("test.csv", b"", r"test\.csv:1: no rows in this data file"),
+        ("test.jsonl", b"\xff\xfe", r"test\.jsonl:1: not UTF-8 text"),
+        ("test.jsonl", LONG.encode(), r"test\.jsonl:1: not valid JSON"),
+        ("test.jsonl", b'{"a": "%b"}' % LONG.encode(), r"test\.jsonl:1: no `ask\.de` column"),
+        ("test.csv", b'"a\nb","%b"\n1,2' % LONG[:9000].encode(), r"csv:1: no .*`a b`, `x+\.\.\.`;"),
+        ("test.csv", LONG.encode(), r"test\.csv:1: (not valid CSV|no `ask\.de` column)"),
+        ("test.jsonl", b'{"ask":' * 100_000, r"test\.jsonl:1: not valid JSON: nested too deeply"),
+        ("test.jsonl", b'{"nr": %b}' % (b"9" * 5000), r"test\.jsonl:1: .*a number is too long"),
+        ("test.jsonl", b"null", r"test\.jsonl:1: expected a JSON object"),
+        ("test.csv", b'ask.de,kind\n"open', r"test\.csv:2: not valid CSV|no `gold` column"),
+        ("test.parquet", b"PAR1 nonsense PAR1", r"test\.parquet: not a whole Parquet file"),
+        ("test.parquet", b"", r"test\.parquet: not a whole Parquet file"),
+        ("test.jsonl.gz", b"\x1f\x8b\x08", r"test\.jsonl\.gz: not a complete gzip file"),
+        ("test.parquet.gz", b"PAR1", r"test\.parquet\.gz: not a complete gzip file"),
+    ],
+)
+def test_broken_files_are_located(name: str, content: bytes, message: str, tmp_path: Path) -> None:
+    path = quiz_folder(tmp_path)
+    (tmp_path / "data/quiz/test.jsonl").unlink()
+    (tmp_path / "data/quiz" / name).write_bytes(content)
+    with pytest.raises(UsageError, match=message) as caught:
+        all_examples(path, tmp_path / "data")
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 1000
+
+
+def test_a_row_of_ten_megabytes_is_only_long(tmp_path: Path) -> None:
+    row = {**quiz_row(0), "ask": {"de": LONG}}
+    task = load_task(quiz_folder(tmp_path), Sourcing(tmp_path / "data"))
+    WRITERS[".jsonl"]([row], tmp_path / "data/quiz/test.jsonl")
+    assert task.examples("test", 1)[0].passage == LONG
+
+
+def test_a_folder_in_the_place_of_a_file(tmp_path: Path) -> None:
+    path = quiz_folder(tmp_path)
+    (tmp_path / "data/quiz/test.jsonl").unlink()
+    (tmp_path / "data/quiz/test.jsonl").mkdir()
+    with pytest.raises(
+        UsageError, match=r"cannot read the data file .*test\.jsonl: Is a directory"
+    ):
+        all_examples(path, tmp_path / "data")

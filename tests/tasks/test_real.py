@@ -1,0 +1,125 @@
+"""The six tasks on rows of their real data: a handful that is kept here, and whole files.
+
+Whole files are read from the folder that SPECBENCH_TEST_DATA names, laid out as for --data.
+"""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from specbench.tasks.dataset import Sourcing
+from specbench.tasks.example import Example
+from specbench.tasks.task import Task, load_task
+
+SHIPPED = Path(__file__).parents[1] / "data"
+WHOLE = os.environ.get("SPECBENCH_TEST_DATA")
+needs_whole = pytest.mark.skipif(WHOLE is None, reason="SPECBENCH_TEST_DATA is not set")
+
+
+def shipped(name: str, **asked: int) -> Task:
+    return load_task(name, Sourcing(SHIPPED, **asked))
+
+
+def whole(name: str, **asked: int) -> Task:
+    assert WHOLE is not None
+    return load_task(name, Sourcing(Path(WHOLE), **asked))
+
+
+def test_gsm8k() -> None:
+    first, *_ = examples = shipped("gsm8k").examples("test", None)
+    assert len(examples) == 3
+    assert first.id == "test-0"
+    assert first.prompt.startswith("Question: Janet’s ducks lay 16 eggs per day.")
+    assert first.prompt.endswith("\n\nAnswer:")
+    assert "`#### `" in first.prompt
+    assert first.reference is not None
+    assert first.reference.endswith("#### 18")
+
+
+def test_gsm8k_with_worked_examples() -> None:
+    plain, shot = (shipped("gsm8k", shots=k).examples("test", 1)[0] for k in (0, 2))
+    assert shot.prompt.endswith(f"\n\n{plain.prompt}")
+    worked = shot.prompt.removesuffix(plain.prompt)
+    assert worked.count("Question: ") == worked.count("\n\nAnswer: ") == 2
+    assert worked.count("\n#### ") == 2  # answers as the strict extractor wants them
+    assert (shot.id, shot.reference) == (plain.id, plain.reference)
+
+
+def test_mbpp() -> None:
+    first, *_ = examples = shipped("mbpp").examples("test", None)
+    assert [e.id for e in examples] == ["11", "12", "13"]
+    assert first.prompt.startswith("Write a python function to remove first and last occurrence")
+    assert first.tests == (
+        'assert remove_Occ("hello","l") == "heo"',
+        'assert remove_Occ("abcda","a") == "bcd"',
+        'assert remove_Occ("PHP","P") == "H"',
+    )
+    assert "\n".join(first.tests) in first.prompt
+    assert first.reference is not None
+    assert first.reference.startswith("def remove_Occ(s,ch): \n")
+
+
+def test_humaneval() -> None:
+    first, *_ = shipped("humaneval").examples("test", None)
+    assert first.id == "HumanEval/0"
+    assert first.entry_point == "has_close_elements"
+    assert first.code_prefix.startswith("from typing import List\n\n\ndef has_close_elements(")
+    assert f"```python\n{first.code_prefix}```" in first.prompt
+    assert first.tests[-1] == "check(has_close_elements)"
+    program = f"{first.code_prefix}{first.reference}\n" + "\n".join(first.tests)
+    compile(program, "humaneval", "exec")
+
+
+ROWS = {
+    ("gsm8k", "train"): 6726,
+    ("gsm8k", "held-out"): 747,
+    ("gsm8k", "test"): 1319,
+    ("mbpp", "train"): 337,
+    ("mbpp", "held-out"): 37,
+    ("mbpp", "test"): 500,
+    ("humaneval", "test"): 164,
+    ("cnndm", "test"): 80,
+    ("xsum", "test"): 200,
+    ("wmt16", "test"): 1000,
+}
+
+
+@needs_whole
+@pytest.mark.parametrize(("name", "split"), ROWS)
+def test_every_split_loads_whole(name: str, split: str) -> None:
+    task = whole(name)
+    examples = task.examples(split, None)
+    assert len({example.id for example in examples}) == len(examples) == ROWS[name, split]
+    for example in examples:
+        assert "\r" not in example.prompt
+        assert example.passage in example.prompt
+        assert example.reference
+        assert bool(example.tests) == (task.metric == "pass@1")
+        assert all(test.strip() for test in example.tests)
+
+
+@needs_whole
+@pytest.mark.parametrize(("name", "words"), [("cnndm", "Summary:"), ("xsum", "one sentence")])
+def test_an_article_can_be_cut_without_the_instruction(name: str, words: str) -> None:
+    for example in whole(name).examples("test", None):
+        before, passage, after = example.prompt.rpartition(example.passage)
+        assert passage == example.passage
+        assert words in before + after
+        assert len(before + after) < 100
+
+
+@needs_whole
+def test_wmt16_asks_for_english() -> None:
+    first: Example = whole("wmt16").examples("test", 1)[0]
+    assert "German: Biker reagiert blitzschnell und verhindert Schlimmeres\n" in first.prompt
+    assert first.prompt.endswith("English:")
+    assert first.reference == "Biker reacts lightning fast and prevents worse."
+
+
+@needs_whole
+@pytest.mark.parametrize("name", ["gsm8k", "mbpp"])
+def test_training_and_test_share_no_prompt(name: str) -> None:
+    task = whole(name)
+    test, train = ({e.prompt for e in task.examples(split, None)} for split in ("test", "train"))
+    assert not test & train

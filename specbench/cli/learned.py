@@ -54,9 +54,9 @@ def plot_head(
     from specbench.files import clear_errors, write_atomically
     from specbench.heads.files import load_head
     from specbench.heads.learned import About, tabulate
-    from specbench.heads.tokens import sample_tokens
     from specbench.training.rollouts import read_prompts
     from specbench.training.schedule import MAX_PROMPT_TOKENS
+    from specbench.training.tokens import sample_tokens
     from specbench.training.verifier import HELD_OUT_SEED
 
     quiet_libraries(downloads=sys.stderr.isatty())

@@ -9,13 +9,14 @@ from transformers import PreTrainedTokenizerFast
 
 from specbench.engine.loading import LoadedPair, load_pair
 from specbench.engine.settings import Loading
-from specbench.heads import learned, tokens
+from specbench.heads import learned
 from specbench.heads.head import KINDS, Head
 from specbench.heads.learned import About, kind_of, readable, tabulate
-from specbench.heads.tokens import sample_tokens, spoken
 from specbench.pairs.registry import get_pair
 from specbench.tasks.task import load_task
+from specbench.training import tokens
 from specbench.training.rollouts import read_prompts, roll_out
+from specbench.training.tokens import sample_tokens, spoken
 
 ABOUT = About("mini", "mini-math", "mini-news", "linear")
 

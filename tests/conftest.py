@@ -65,6 +65,7 @@ class FakeEngine:
         self.failing: dict[int, BaseException] = {}
         self.tokenizer: Any = FakeTokenizer()
         self.thinking = False
+        self.context: int | None = None
         self.facts: dict[str, Any] = {}
         self.target = SimpleNamespace(device="cpu", model=SimpleNamespace(dtype="torch.float32"))
 

@@ -1,18 +1,20 @@
 """The run on one page: a Markdown table in the shape of the paper's main table.
 
 Rows are methods, columns tasks. A sweep of static weights is shown as what it is for: the static
-front at the acceptance that DIVERSED reached, and how far DIVERSED lies above it.
+front at the acceptance that DIVERSED reached, and how far DIVERSED lies above it. Metrics beyond
+the one that stands for quality have a table of their own below.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pandas as pd
 
 from specbench.analysis.pareto import Gap, gap_above_front
-from specbench.analysis.summary import wide
+from specbench.analysis.scores import shown_name, shown_scale
+from specbench.analysis.summary import further_metrics, wide
 from specbench.errors import UsageError
 from specbench.methods.labels import method_labels
 from specbench.metrics import METRICS
@@ -22,7 +24,7 @@ _SETTING = ["pair", "temperature", "draft_length"]
 
 
 def digest(samples: pd.DataFrame, summary: pd.DataFrame) -> str:
-    """Return Markdown: a table for each pair, temperature and draft length.
+    """Return Markdown: a table or two for each pair, temperature and draft length.
 
     Args:
         samples: Samples of a run.
@@ -30,10 +32,13 @@ def digest(samples: pd.DataFrame, summary: pd.DataFrame) -> str:
     """
     cells = wide(summary)
     cells["label"] = method_labels(cells.to_dict("records"))
+    further = further_metrics(summary)
     settings = cells[cells["draft_length"] > 0][_SETTING].drop_duplicates()
     parts: list[str] = []
     for setting in settings.to_dict("records") or cells[_SETTING].head(1).to_dict("records"):
-        parts += _table(_within(samples, setting), _within(cells, setting), setting)
+        mine = _within(cells, setting)
+        parts += _table(_within(samples, setting), mine, setting)
+        parts += _further(mine, further)
     return "\n".join(parts) + "\n"
 
 
@@ -83,6 +88,30 @@ def _table(samples: pd.DataFrame, cells: pd.DataFrame, setting: dict[Any, Any]) 
     yield ""
 
 
+def _further(cells: pd.DataFrame, metrics: Sequence[str]) -> Iterator[str]:
+    """The metrics beyond quality: a column for each that a task has."""
+    known = {
+        (task, name): rows.set_index("label")
+        for task, rows in cells.groupby("task", sort=False)
+        for name in metrics
+        if rows[name].notna().any()
+    }
+    if not known:
+        return
+    yield "Further metrics, with their 95 % intervals."
+    yield ""
+    headings = [f"{task}, {shown_name(name)}" for task, name in known]
+    yield "| method | " + " | ".join(headings) + " |"
+    yield "|---" * (1 + len(known)) + "|"
+    for label in dict.fromkeys(cells["label"]):
+        fields = [
+            _figure(rows.loc[label], name, shown_scale(name)) if label in rows.index else ""
+            for (_, name), rows in known.items()
+        ]
+        yield f"| {label} | " + " | ".join(fields) + " |"
+    yield ""
+
+
 def _prompts(samples: pd.DataFrame) -> str:
     counts = samples.groupby("task")["sample_id"].nunique()
     fewest, most = counts.min(), counts.max()
@@ -112,10 +141,15 @@ def _interval(low: float, high: float, scale: float) -> str:
     return "" if pd.isna(low) else f" [{low * scale:.1f}, {high * scale:.1f}]"
 
 
+def _figure(cell: Any, name: str, scale: float) -> str:
+    value = cell[name] * scale
+    interval = _interval(cell[f"{name}_low"], cell[f"{name}_high"], scale)
+    return "" if pd.isna(value) else f"{value:.1f}{interval}"
+
+
 def _field(cell: Any, scale: float) -> str:
-    quality = cell["quality"] * scale
-    interval = _interval(cell["quality_low"], cell["quality_high"], scale)
-    first = "" if pd.isna(quality) else f"{quality:.1f}{interval}<br>"
+    quality = _figure(cell, "quality", scale)
+    first = f"{quality}<br>" if quality else ""
     accepted, speedup = cell["draft_acceptance_rate"], cell["speedup"]
     second = [] if pd.isna(accepted) else [f"{accepted:.0%}"]
     second += [] if pd.isna(speedup) else [f"{speedup:.2f}×"]

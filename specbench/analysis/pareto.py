@@ -14,11 +14,19 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from specbench.analysis.frames import PARAMETERS
-from specbench.analysis.intervals import Floats, cluster_sums, percentiles, ratio, resample
+from specbench.analysis.intervals import (
+    Floats,
+    Statistic,
+    cluster_sums,
+    percentiles,
+    ratio,
+    resample,
+)
+from specbench.analysis.scores import score_terms
 from specbench.errors import UsageError
 
 STATIC_FAMILY = ("sd", "static")
-_TERMS = ["quality", "one", "accepted", "proposed"]
+_ACCEPTANCE = ["accepted", "proposed"]
 
 
 class Gap(NamedTuple):
@@ -77,8 +85,8 @@ def gap_above_front(samples: pd.DataFrame, *, task: str, method: str = "diversed
     """How far a method lies above the static front at its own draft acceptance rate.
 
     Prompts are resampled jointly for the method and every static point, and the front is drawn
-    anew in each resample, so the interval includes the uncertainty of the front. Quality is the
-    mean over samples; for BLEU that is mean sentence BLEU, not the corpus BLEU of the summary.
+    anew in each resample, so the interval includes the uncertainty of the front. Quality is
+    the figure of the summary: the mean over samples, and corpus BLEU for BLEU.
 
     Args:
         samples: Samples of one pair, temperature and draft length with the method in one setting
@@ -97,12 +105,12 @@ def gap_above_front(samples: pd.DataFrame, *, task: str, method: str = "diversed
     family = rows[rows["method"].isin(STATIC_FAMILY)]
     _check(mine, family, task, method)
     statics = [group for _, group in family.groupby(static_weight(family))]
-    sums = _sums_on_shared_prompts([mine, *statics])
+    sums, figure = _sums_on_shared_prompts([mine, *statics], mine["quality_metric"].iloc[0])
     if not len(sums):
         raise UsageError(f"On {task} no prompt has a quality for {method} and every static weight.")
 
-    value, acceptance, quality, level = _gap(sums.sum(axis=0))
-    resampled = np.array([_gap(totals)[0] for totals in resample(sums)])
+    value, acceptance, quality, level = _gap(sums.sum(axis=0), figure)
+    resampled = np.array([_gap(totals, figure)[0] for totals in resample(sums)])
     low, high = percentiles(resampled) if len(sums) > 1 else (float("nan"), float("nan"))
     return Gap(value, low, high, len(sums), acceptance, quality, level)
 
@@ -113,26 +121,30 @@ def _check(mine: pd.DataFrame, family: pd.DataFrame, task: str, method: str) -> 
     if static_weight(family).nunique() < 2:
         raise UsageError(f"A front on {task} needs two static weights or more; sweep the weights.")
     both = pd.concat([mine, family])
-    for name in ("pair", "temperature", "draft_length"):
+    for name in ("pair", "temperature", "draft_length", "quality_metric"):
         if both[name].nunique() > 1:
             raise UsageError(f"The samples on {task} hold several values of {name}; choose one.")
     if len(mine.drop_duplicates(list(PARAMETERS))) > 1:
         raise UsageError(f"{method} was run in several settings on {task}; choose one.")
 
 
-def _sums_on_shared_prompts(points: list[pd.DataFrame]) -> Floats:
-    """Sums per prompt and point, [prompts, points, (quality, samples, accepted, proposed)]."""
+def _sums_on_shared_prompts(points: list[pd.DataFrame], metric: object) -> tuple[Floats, Statistic]:
+    """Sums per prompt and point, [prompts, points, (terms of quality, accepted, proposed)].
+
+    With them comes the function from the terms of quality to quality.
+    """
     summed = []
     for point in points:
-        scored = point[point["quality"].notna()].assign(one=1.0)
-        labels, sums = cluster_sums(scored[_TERMS], scored["sample_id"])
+        scored = point[point["quality"].notna()]
+        terms, figure = score_terms(scored, "quality", metric)
+        labels, sums = cluster_sums(np.hstack([terms, scored[_ACCEPTANCE]]), scored["sample_id"])
         summed.append(pd.DataFrame(sums, index=labels))
     shared: Floats = pd.concat(summed, axis=1, join="inner").to_numpy()
-    return shared.reshape(len(shared), len(points), len(_TERMS))
+    return shared.reshape(len(shared), len(points), shared.shape[1] // len(points)), figure
 
 
-def _gap(totals: Floats) -> tuple[float, float, float, float]:
-    """Gap, acceptance, quality and front of totals [points, 4]; the first point is the method."""
-    quality, acceptance = ratio(totals[:, :2]), ratio(totals[:, 2:])
+def _gap(totals: Floats, figure: Statistic) -> tuple[float, float, float, float]:
+    """Gap, acceptance, quality and front of totals [points, k]; the first point is the method."""
+    quality, acceptance = figure(totals[:, :-2]), ratio(totals[:, -2:])
     level = front_quality(acceptance[1:], quality[1:], float(acceptance[0]))
     return float(quality[0]) - level, float(acceptance[0]), float(quality[0]), level

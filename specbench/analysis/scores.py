@@ -8,13 +8,21 @@ import numpy as np
 import pandas as pd
 
 from specbench.analysis.frames import BLEU_TERMS
-from specbench.analysis.intervals import Floats, Interval, cluster_sums, interval, mean_interval
+from specbench.analysis.intervals import (
+    Floats,
+    Interval,
+    Statistic,
+    cluster_sums,
+    interval,
+    mean_interval,
+    ratio,
+)
 from specbench.errors import UsageError
-from specbench.metrics import METRICS
+from specbench.metrics import BLEU, METRICS
 from specbench.metrics.bleu import TERMS, corpus_bleu
 from specbench.metrics.passk import BUDGETS, pass_at_k
 
-BLEU, PASS = "bleu", "pass@1"
+PASS = "pass@1"
 _PROMPT = "sample_id"
 
 
@@ -31,11 +39,29 @@ def score_interval(cell: pd.DataFrame, column: str, metric: object) -> Interval:
     Raises:
         UsageError: A sample lacks the terms of its BLEU, or they are not readable.
     """
-    if metric != BLEU:
-        return mean_interval(cell[column], cell[_PROMPT])
     scored = cell[cell[column].notna()]
-    _, sums = cluster_sums(_bleu_terms(scored), scored[_PROMPT])
-    return interval(sums, corpus_bleu)
+    terms, figure = score_terms(scored, column, metric)
+    _, sums = cluster_sums(terms, scored[_PROMPT])
+    return interval(sums, figure)
+
+
+def score_terms(scored: pd.DataFrame, column: str, metric: object) -> tuple[Floats, Statistic]:
+    """Return what a metric's figure is made of: terms of each sample, and a function of their sums.
+
+    Args:
+        scored: Samples, none of them without a score.
+        column: Where the scores are: ``quality``, or the metric's name.
+        metric: The metric's name, or blank where there is none.
+
+    Returns:
+        [samples, k] terms, and the figure of totals [..., k].
+
+    Raises:
+        UsageError: A sample lacks the terms of its BLEU, or they are not readable.
+    """
+    if metric == BLEU:
+        return _bleu_terms(scored), corpus_bleu
+    return np.column_stack([scored[column], np.ones(len(scored))]), ratio
 
 
 def further_scores(cell: pd.DataFrame) -> Iterator[tuple[str, Interval, str]]:
@@ -49,12 +75,23 @@ def further_scores(cell: pd.DataFrame) -> Iterator[tuple[str, Interval, str]]:
 
 
 def _pass_at_more(passed: pd.Series, prompts: pd.Series) -> Iterator[tuple[str, Interval, str]]:
-    """pass@2, pass@5 ... as far as every prompt has as many scored repeats."""
+    """pass@2, pass@5 ... up to that of as many scored repeats as every prompt has."""
     tallies = passed.dropna().groupby(prompts).agg(["count", "sum"])
-    for k in BUDGETS:
-        if len(tallies) and k <= tallies["count"].min():
+    fewest = int(tallies["count"].min()) if len(tallies) else 0
+    for k in sorted({*BUDGETS, fewest}):
+        if 1 < k <= fewest:
             values = [pass_at_k(int(n), int(c), k) for n, c in tallies.to_numpy()]
             yield f"pass@{k}", mean_interval(values, tallies.index), f"pass@{k}"
+
+
+def shown_name(name: str) -> str:
+    """Return what a metric is called in tables; of pass@k, its name."""
+    return METRICS[name].unit if name in METRICS else name
+
+
+def shown_scale(name: str) -> float:
+    """Return the factor from a metric's score to the number shown; pass@k is shown as pass@1."""
+    return METRICS[name if name in METRICS else PASS].scale
 
 
 def _bleu_terms(scored: pd.DataFrame) -> Floats:

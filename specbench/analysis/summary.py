@@ -91,15 +91,21 @@ def wide(summary: pd.DataFrame) -> pd.DataFrame:
     """
     cell = summary.groupby(list(CELL), sort=False, dropna=False).ngroup()
     table = summary.assign(cell=cell).drop_duplicates("cell").set_index("cell")[list(CELL)]
-    for metric in METRICS:
-        rows = summary["metric"] == metric.name
+    for name in (*(metric.name for metric in METRICS), *further_metrics(summary)):
+        rows = summary["metric"] == name
         found = summary[rows].set_index(cell[rows])
-        if metric.name == "quality":
+        if name == "quality":
             table["quality_metric"] = found["unit"]
-        table[metric.name] = found["value"]
-        table[f"{metric.name}_low"] = found["ci_low"]
-        table[f"{metric.name}_high"] = found["ci_high"]
+        table[name] = found["value"]
+        table[f"{name}_low"] = found["ci_low"]
+        table[f"{name}_high"] = found["ci_high"]
     return table.reset_index(drop=True)
+
+
+def further_metrics(summary: pd.DataFrame) -> list[str]:
+    """Return the metrics of a summary that only some tasks have: those beyond quality, pass@k."""
+    known = {metric.name for metric in METRICS}
+    return [name for name in summary["metric"].unique() if name not in known]
 
 
 def _with_terms(samples: pd.DataFrame) -> pd.DataFrame:

@@ -12,7 +12,7 @@ from specbench.heads.registry import expand_family
 from specbench.methods.registry import METHODS
 from specbench.metrics import METRICS
 from specbench.pairs.registry import PairSpec, custom_pair, get_pair, with_draft
-from specbench.tasks.dataset import Sourcing
+from specbench.tasks.dataset import Dataset, Sourcing
 from specbench.tasks.prompts import prompts_task
 from specbench.tasks.task import Task, default_task_names, load_task, task_names
 
@@ -62,11 +62,14 @@ def choose_tasks(typed: Sequence[str] | None, sourcing: Sourcing) -> list[Task]:
         sourcing: Where examples come from.
 
     Raises:
-        UsageError: An unknown task.
+        UsageError: An unknown task, or data that none of them or more than one data set would have
+            to be taken from.
     """
     names = _split("--task", typed or [])
     chosen = _with_all(names, task_names()) if names else default_task_names()
-    return [load_task(name, sourcing) for name in chosen]
+    tasks = [load_task(name, sourcing) for name in chosen]
+    _check_use(sourcing, tasks)
+    return tasks
 
 
 def choose_prompts(
@@ -82,6 +85,20 @@ def choose_prompts(
     if typed:
         raise UsageError("--prompts takes the place of --task: give one of the two")
     return [_with_metric(prompts_task(prompts), metric)]
+
+
+def _check_use(sourcing: Sourcing, tasks: Iterable[Task]) -> None:
+    """Refuse options of data that these tasks would ignore, or could not all mean."""
+    sets = {task.source.repository for task in tasks if isinstance(task.source, Dataset)}
+    given = {"--data": sourcing.folder, "--data-revision": sourcing.revision}
+    for option, value in given.items():
+        if value is not None and not sets:
+            raise UsageError(f"{option} goes with a task that has a data set: choose one by --task")
+    if sourcing.revision is not None and len(sets) > 1:
+        raise UsageError(
+            f"--data-revision is of one data set, not of {', '.join(sorted(sets))}: run their "
+            "tasks one by one"
+        )
 
 
 def choose_heads(typed: Sequence[str] | None) -> list[str] | None:

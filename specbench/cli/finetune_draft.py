@@ -6,6 +6,7 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -14,9 +15,9 @@ import typer
 from specbench.cli.choices import DEFAULT_PAIR, choose_pair
 from specbench.cli.options import common as o
 from specbench.cli.options.data import Tasks
-from specbench.cli.options.groups import grouped
-from specbench.cli.options.models import Device, Draft, DraftRevision, Pair
-from specbench.cli.output import Interrupted
+from specbench.cli.options.groups import grouped, retyped
+from specbench.cli.options.models import Device, Draft, DraftRevision, Pair, require_hub
+from specbench.cli.output import Interrupted, note
 from specbench.errors import UsageError
 from specbench.files import cannot_write
 from specbench.training.draft_recipe import LARGE_RATE, SMALL_RATE, SMALL_WIDTH, DraftRecipe
@@ -61,6 +62,7 @@ def finetune_draft(
     """Fine-tune a pair's draft on a task's training split, for `run --draft FOLDER`."""
     recipe = DraftRecipe(steps, batch_size, learning_rate, max_prompt_tokens, seed)
     spec, tasks = choose_pair(pair, None, draft), data.tasks()
+    require_hub("draft", spec, draft_revision)
     revision = draft_revision or spec.draft_revision
     root = output or DRAFTS / spec.name.replace("/", "-")
     folders = [root / chosen.name for chosen in tasks]
@@ -78,12 +80,18 @@ def finetune_draft(
                 said = finetune(spec.draft, chosen, recipe, folder, device, report, revision)
         except KeyboardInterrupt as error:
             raise Interrupted(f"interrupted: {folder} was not written") from error
+        if left_out := sum(said["left_out"].values()):
+            note(
+                f"{chosen.name}: {left_out} examples are left out, longer than --max-prompt-tokens "
+                f"{max_prompt_tokens} and without a passage that may be cut"
+            )
         loss = said["held_out_loss"]
         print(
             f"{folder}: held-out loss {loss['before']:.3f} before, {loss['after']:.3f} after "
             f"(nats per token, n = {loss['n']})"
         )
     choices = ["--pair", pair or DEFAULT_PAIR, "--draft", str(folders[-1])]
+    choices += retyped(replace(data, task=None))
     print("use it: specbench run --method sd --task", tasks[-1].name, shlex.join(choices))
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from specbench.cli.choices import DEFAULT_PAIR
 from specbench.cli.options.data import Tasks
 from specbench.cli.options.models import Models
+from specbench.cli.output import note
 from specbench.errors import UsageError
 from specbench.heads.registry import (
     BUNDLED,
@@ -45,7 +46,7 @@ def plot_head(
     path = find_head(spec, chosen.name, head).path
     folder = output or _folder(path, spec, chosen.name)
 
-    examples = chosen.examples("held-out", limit)
+    chosen.examples("held-out", limit)  # what cannot be had is told before models load
 
     from specbench.engine.loading import load_pair
     from specbench.experiment.progress import quiet_libraries
@@ -54,7 +55,7 @@ def plot_head(
     from specbench.files import clear_errors, write_atomically
     from specbench.heads.files import load_head
     from specbench.heads.learned import About, tabulate
-    from specbench.training.rollouts import read_prompts
+    from specbench.training.material import split_material
     from specbench.training.schedule import MAX_PROMPT_TOKENS
     from specbench.training.tokens import sample_tokens
     from specbench.training.verifier import HELD_OUT_SEED
@@ -62,8 +63,10 @@ def plot_head(
     quiet_libraries(downloads=sys.stderr.isatty())
     loaded = load_pair(spec, models.loading())
     weigher = load_head(path, loaded)
-    prompts = read_prompts(loaded, chosen, examples, MAX_PROMPT_TOKENS)
-    tokens = sample_tokens(loaded, weigher, prompts, chosen.max_new_tokens, HELD_OUT_SEED)
+    material = split_material(loaded, chosen, "held-out", limit, 0, MAX_PROMPT_TOKENS)
+    if material.left_out:
+        note(f"{material.left_out} prompts are left out: more than {MAX_PROMPT_TOKENS} tokens")
+    tokens = sample_tokens(loaded, weigher, material.prompts, chosen.max_new_tokens, HELD_OUT_SEED)
     trained_on = _description(str(path)).get("task", "")
     table = tabulate(tokens, About(spec.name, chosen.name, trained_on, weigher.kind))
     drawn = draw(table)

@@ -14,10 +14,9 @@ from specbench.cli.output import console, print_json
 from specbench.errors import UsageError
 from specbench.experiment.plan import shown_path
 from specbench.methods.registry import METHODS, Method
-from specbench.pairs.registry import PairSpec, pairs
+from specbench.pairs.registry import pairs
 from specbench.tasks.definition import Problem, read_definition
 from specbench.tasks.task import load_task, task_names, task_path
-from specbench.training.recipe import head_recipe
 
 Row = dict[str, Any]
 
@@ -84,10 +83,7 @@ def _validate(files: Iterable[str], json: bool) -> None:
 
 def _problems(path: Path) -> Iterator[Problem]:
     try:
-        _, problems = read_definition(path)
-        yield from problems
-        if not problems:
-            head_recipe(PairSpec("any", "", ""), load_task(path), {})
+        yield from read_definition(path)[1]
     except UsageError as error:
         yield Problem("", str(error).removeprefix(f"{path}: "))
 

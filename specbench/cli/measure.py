@@ -43,6 +43,12 @@ def measure(
     if limit is not None and limit < DEFAULT_LIMIT:
         note(f"--limit {limit} is for testing: intervals over so few examples say little")
 
+    if plan.executes and not plan.pair.bundled:
+        from specbench.metrics.sandbox.launch import weakness
+
+        if weak := weakness():
+            note(weak)
+
     # Everything that can be refused has been by now; only here do the models' libraries load.
     from specbench.experiment.execute import execute
     from specbench.experiment.progress import progress_bar, quiet_libraries
@@ -64,7 +70,7 @@ def _show(store: Store, show: Callable[[Path], None] | None) -> None:
     from specbench.experiment.store import TABLE, cut_prompts, failures
 
     if cut := cut_prompts(store.folder):
-        note(f"{cut} prompts were cut at the end of their article to fit --max-prompt-tokens")
+        note(f"{cut} prompts were cut at the end of their article: see --max-prompt-tokens")
     if (store.folder / TABLE).is_file():
         (show or print_run)(store.folder)
     print(f"results: {store.folder}")

@@ -21,8 +21,8 @@ def score(
         typer.Option(
             "--metric",
             metavar="NAME",
-            help="Metrics to measure beside those of the run; repeat or separate by commas: "
-            f"{', '.join(METRICS)}.",
+            help="Metrics to measure beside those of the run, where they apply; repeat or "
+            f"separate by commas: {', '.join(METRICS)}.",
             show_default=False,
             autocompletion=o.completer(lambda: METRICS),
         ),
@@ -39,6 +39,8 @@ def score(
     from specbench.experiment.store import TABLE
 
     found = open_run(run, further)
+    for text in found.notes:
+        note(text)
     try:
         with progress_bar(found.samples, not no_progress) as report:
             outcome = score_run(found, allow_code_execution, report)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
 from specbench.analysis.frames import read_summary
-from specbench.analysis.summary import wide
+from specbench.analysis.scores import shown_name, shown_scale
+from specbench.analysis.summary import further_metrics, wide
 from specbench.analysis.transfer import fields, headings, shown_head
 from specbench.cli.output import console
 from specbench.methods.labels import method_labels
@@ -22,14 +23,23 @@ if TYPE_CHECKING:
 def print_run(folder: Path) -> None:
     """Print one table per task: a row per cell, in the order in which the cells ran.
 
+    A task with metrics beyond the one that stands for quality has a second table with these.
+
     Raises:
         UsageError: The folder holds no readable summary.
     """
-    cells: list[Any] = wide(read_summary(folder)).to_dict("records")
+    summary = read_summary(folder)
+    cells: list[Any] = wide(summary).to_dict("records")
     for cell, label in zip(cells, method_labels(cells), strict=True):
         cell["label"] = label
     for task in dict.fromkeys(cell["task"] for cell in cells):
-        console().print(_task_table(task, [cell for cell in cells if cell["task"] == task]))
+        mine = [cell for cell in cells if cell["task"] == task]
+        console().print(_task_table(task, mine))
+        further = [
+            name for name in further_metrics(summary) if any(c[name] == c[name] for c in mine)
+        ]
+        if further:
+            console().print(_further_table(task, mine, further))
 
 
 def print_transfer(table: pd.DataFrame) -> None:
@@ -67,6 +77,17 @@ def _task_table(task: str, cells: list[dict[str, Any]]) -> Table:
         if metric:
             values.insert(1, _with_interval(cell, "quality", metric.scale))
         table.add_row(cell["label"], *values)
+    return table
+
+
+def _further_table(task: str, cells: list[dict[str, Any]], metrics: Sequence[str]) -> Table:
+    table = Table(title=f"{task}: further metrics, each [95 %]", title_justify="left")
+    table.add_column("method")
+    for header in ("N", *map(shown_name, metrics)):
+        table.add_column(header, justify="right")
+    for cell in cells:
+        values = (_with_interval(cell, name, shown_scale(name)) for name in metrics)
+        table.add_row(cell["label"], str(cell["draft_length"] or ""), *values)
     return table
 
 

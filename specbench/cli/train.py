@@ -12,7 +12,7 @@ import typer
 
 from specbench.cli.options import common as o
 from specbench.cli.options.data import AllowCodeExecution, Tasks
-from specbench.cli.options.groups import grouped
+from specbench.cli.options.groups import grouped, retyped
 from specbench.cli.options.models import Models
 from specbench.cli.options.recipe import Recipe
 from specbench.cli.output import Interrupted, console, note
@@ -25,7 +25,7 @@ from specbench.tasks.task import Task
 from specbench.training.recipe import HeadRecipe, head_recipe
 
 if TYPE_CHECKING:
-    from specbench.engine.loading import LoadedPair
+    from specbench.training.session import Training
     from specbench.training.verifier import Progress
 
 NEAR = 0.02  # how close held-out acceptance should come to a wish
@@ -87,9 +87,9 @@ def train(
     if waiting:
         _train_all(spec, models.loading(), waiting, resume, shown=not no_progress)
     _show(jobs, spec, root)
-    options = [*models.typed(), *(part for name in data.task or () for part in ("--task", name))]
     head = str(jobs[0].folder if len(jobs) == 1 else root)
-    command = ["specbench", "run", "--method", "sd,diversed", *options, "--head", head]
+    command = ["specbench", "run", "--method", "sd,diversed", *retyped(models, data)]
+    command += ["--allow-code-execution"] * allow_code_execution + ["--head", head]
     print(f"use it: {shlex.join(command)}")
 
 
@@ -118,11 +118,6 @@ def _waits(job: Job, resume: bool, may_execute: bool) -> bool:
     from specbench.training.folder import check_folder
     from specbench.training.log import check_log
 
-    if job.task.stop:
-        raise UsageError(
-            f"{job.task.name} ends answers at stop strings, which training does not know: choose a "
-            "task without them"
-        )
     if not may_execute and any(get_metric(name).executes for name in job.task.metrics):
         raise UsageError(
             f"the reward on {job.task.name} comes from running what the models write: add "
@@ -139,16 +134,18 @@ def _train_all(
 ) -> None:
     from specbench.engine.loading import load_pair
     from specbench.experiment.progress import quiet_libraries
-    from specbench.training.session import find_state
+    from specbench.training.session import prepare
 
     quiet_libraries(downloads=shown and sys.stderr.isatty())
+    _check_memory(spec, loading, jobs)
     pair = load_pair(spec, loading)
-    for job in jobs:
-        # A checkpoint of another training is refused now, not hours later when its turn comes.
-        find_state(pair, job.task, job.recipe, job.folder, resume)
-    for job in jobs:
+    # What cannot be trained is refused now, not hours later when its turn comes.
+    trainings = [prepare(pair, job.task, job.recipe, job.folder, resume) for job in jobs]
+    for text in dict.fromkeys(text for each in trainings for text in _left_out(each)):
+        note(text)
+    for job, training in zip(jobs, trainings, strict=True):
         try:
-            description = _train_one(pair, job, resume, shown)
+            description = _train_one(job, training, shown)
         except KeyboardInterrupt as error:
             raise Interrupted(
                 f"interrupted: every finished step of {job.folder} is kept; go on with the same "
@@ -158,19 +155,49 @@ def _train_all(
             note(text)
 
 
-def _train_one(pair: LoadedPair, job: Job, resume: bool, shown: bool) -> dict[str, Any]:
+def _check_memory(spec: PairSpec, loading: Loading, jobs: Sequence[Job]) -> None:
+    """Refuse what will not fit, before anything is loaded."""
+    from specbench.engine.memory import check_training_memory, likely_tokens
+    from specbench.training.rollouts import AT_ONCE
+
+    def prompt_tokens(task: Task, recipe: HeadRecipe) -> int:
+        examples = task.examples("train", recipe.steps * recipe.prompts_per_step, recipe.seed)
+        longest = likely_tokens(example.prompt for example in examples)
+        return min(longest, recipe.max_prompt_tokens)
+
+    check_training_memory(
+        spec,
+        loading,
+        max(prompt_tokens(job.task, job.recipe) for job in jobs),
+        max(job.task.max_new_tokens for job in jobs),
+        max(AT_ONCE, *(job.recipe.rollouts for job in jobs)),
+    )
+
+
+def _left_out(training: Training) -> Iterator[str]:
+    """Say how many examples are not used, if any."""
+    number = training.materials.left_out()
+    if any(number.values()):
+        yield (
+            f"{training.task.name}: {number['train']} training and {number['held-out']} held-out "
+            f"examples are left out, longer than --max-prompt-tokens "
+            f"{training.recipe.max_prompt_tokens} and without a passage that may be cut"
+        )
+
+
+def _train_one(job: Job, training: Training, shown: bool) -> dict[str, Any]:
     from specbench.training.log import tensorboard
-    from specbench.training.session import train_into
+    from specbench.training.session import carry_out
     from specbench.training.view import live_view
 
-    title = f"{job} on {pair.name}, {job.recipe.head_kind} head"
+    title = f"{job} on {training.pair.name}, {job.recipe.head_kind} head"
     with tensorboard(job.log) as write, live_view(title, job.recipe, shown) as draw:
 
         def report(progress: Progress) -> None:
             write(progress)
             draw(progress)
 
-        return train_into(pair, job.task, job.recipe, job.folder, report, resume)
+        return carry_out(training, report)
 
 
 def _remarks(job: Job, description: Mapping[str, Any]) -> Iterator[str]:

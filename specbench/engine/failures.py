@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from huggingface_hub import get_token
+from huggingface_hub import constants, get_token
 from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, StrictDataclassError
 
 from specbench.masking import mask_tokens
 
+LONGEST = 200  # characters of a reason
 # What Transformers raises where the values of a configuration do not go together.
 CONTRADICTIONS = (ValueError, TypeError, KeyError, AttributeError, StrictDataclassError)
 
@@ -35,6 +36,11 @@ def _failure(name: str, error: Exception) -> str:
         return f"cannot load {name} ({reason}): install the package that it needs"
     if Path(name).exists():
         return f"cannot load {name} ({reason}): give a folder with a model and its tokenizer"
+    if constants.HF_HUB_OFFLINE:
+        return (
+            f"{name} is not in the cache ({reason}): run once without --offline, or give local "
+            "folders with --target and --draft"
+        )
     token = "HF_TOKEN to a token of that account" if get_token() else "HF_TOKEN"
     causes = list(_causes(error))
     if any(isinstance(cause, GatedRepoError) for cause in causes) or "gated repo" in str(error):
@@ -55,4 +61,6 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 
 def _first_line(error: BaseException) -> str:
     lines = str(error).strip().splitlines()
-    return lines[0].rstrip(".:") if lines else type(error).__name__
+    first = lines[0].rstrip(".:") if lines else type(error).__name__
+    # Transformers names all model types that it knows, hundreds of them.
+    return first if len(first) <= LONGEST else f"{first[:LONGEST]}..."

@@ -52,6 +52,11 @@ class LoadedPair:
     thinking: bool = False
     facts: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def context(self) -> int | None:
+        """Number of positions that both models were made for; None where neither says."""
+        return min(filter(None, (self.target.context, self.draft.context)), default=None)
+
 
 def load_pair(spec: PairSpec, loading: Loading | None = None) -> LoadedPair:
     """Load both models of a pair.
@@ -75,7 +80,9 @@ def load_pair(spec: PairSpec, loading: Loading | None = None) -> LoadedPair:
             load_model(spec, role, loading, config, place, dtype)
             for role, config in zip(ROLES, configs, strict=True)
         ]
-        rows = min(vocabulary, *(model.get_output_embeddings().weight.shape[0] for model in models))
+        rows = min(model.get_output_embeddings().weight.shape[0] for model in models)
+        # A dummy's tokenizer is not its own, and its vocabulary takes its time all the same.
+        rows = rows if loading.dummy else min(vocabulary, rows)
         target, draft = (Runner(model, rows) for model in models)
     except torch.OutOfMemoryError as error:
         raise UsageError(

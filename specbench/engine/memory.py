@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator
-from pathlib import Path
+import math
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import torch
 from torch import nn
-from transformers import PretrainedConfig, PreTrainedModel
+from transformers import PretrainedConfig
 
+from specbench.engine.available import available_memory
 from specbench.engine.loading import choose_device, choose_dtype
 from specbench.engine.runner import capacity_for
 from specbench.engine.settings import Loading
@@ -24,8 +24,13 @@ BITS = {"8bit": 8, "4bit": 4.5}  # of a quantised weight, with its share of the 
 # Vocabulary-wide float32 rows held at once per drafted token: logits, p, q, the unprocessed
 # distributions, the residuals, and what sorting and cumulative sums take.
 VOCABULARY_ROWS = 12
-CGROUP = Path("/sys/fs/cgroup")
-MEMINFO = Path("/proc/meminfo")
+# The same per text of a training: logits, p, q, their mixture, their difference, the draw.
+TEXT_ROWS = 8
+# Copies of the hidden states of all tokens of a batch of roll-outs: two batches are scored, and
+# joining them doubles them.
+KEPT = 4
+# Fewer than any tokenizer of these pairs needs on plain text, so that memory is not underrated.
+CHARACTERS_PER_TOKEN = 2.5
 
 
 class Need(NamedTuple):
@@ -60,85 +65,139 @@ def model_need(
         draft_length: Drafted tokens per round, N.
         bits: Bits of a quantised weight; None where none is.
     """
-    with torch.device("meta"):
-        model = build_model(config, dtype)
     capacity = capacity_for(prompt_tokens + new_tokens + draft_length + 1)
-    kinds = len(set(getattr(config, "layer_types", None) or ["full_attention"]))
-    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-    width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     states = 4 * config.hidden_size + 3 * config.intermediate_size
-    states += 2 * width * config.num_attention_heads
+    states += 2 * config.num_attention_heads * _head_width(config)
     return Need(
-        weights=_weights(model, bits),
-        cache=2 * config.num_hidden_layers * heads * width * capacity * dtype.itemsize,
-        work=kinds * (capacity**2 + 2 * width * capacity * dtype.itemsize)
+        weights=_weights(config, dtype, bits),
+        cache=_cache(config, dtype, capacity),
+        work=_tables(config, dtype, capacity)
         + states * prompt_tokens * dtype.itemsize
         + VOCABULARY_ROWS * (draft_length + 1) * config.vocab_size * 4,
     )
 
 
+def training_need(
+    config: PretrainedConfig,
+    dtype: torch.dtype,
+    prompt_tokens: int,
+    new_tokens: int,
+    texts: int,
+    bits: float | None = None,
+) -> Need:
+    """Estimate what a model needs while texts are sampled in lockstep to train a head.
+
+    The update itself sees neither cache nor vocabulary and takes next to nothing.
+
+    Args:
+        config: Of its decoder.
+        dtype: Number format of weights and cache.
+        prompt_tokens: Longest prompt.
+        new_tokens: Most new tokens.
+        texts: Sampled at once, each from a prompt of its own where heads are scored.
+        bits: Bits of a quantised weight; None where none is.
+    """
+    capacity = prompt_tokens + new_tokens
+    layers, size = config.num_hidden_layers, dtype.itemsize
+    heads = config.num_attention_heads * _head_width(config)
+    attention = 2 * config.hidden_size + 4 * heads + prompt_tokens
+    mlp = 4 * config.hidden_size + 3 * config.intermediate_size
+    reading = texts * prompt_tokens * (max(attention, mlp) * size + 2 * prompt_tokens)
+    repeated = 2 * texts * heads * capacity * size  # keys and values, for each query head
+    return Need(
+        weights=_weights(config, dtype, bits),
+        # Where texts that have ended are dropped, one layer is there twice.
+        cache=texts * _cache(config, dtype, capacity) * (layers + 1) / layers,
+        work=_tables(config, dtype, capacity)
+        + KEPT * texts * new_tokens * config.hidden_size * 4
+        + max(reading, repeated + TEXT_ROWS * texts * config.vocab_size * 4),
+    )
+
+
+def likely_tokens(prompts: Iterable[str]) -> int:
+    """Return about how many tokens the longest of some texts has, and rather too many."""
+    return int(max(map(len, prompts)) / CHARACTERS_PER_TOKEN)
+
+
 def check_memory(
     spec: PairSpec, loading: Loading, prompt_tokens: int, new_tokens: int, draft_length: int
 ) -> None:
-    """Compare what a pair will need with what is free; look at no weights.
+    """Compare what a pair will need to decode with what is free; look at no weights.
 
     Args:
         spec: The pair.
         loading: How it will be loaded.
-        prompt_tokens: Longest prompt.
+        prompt_tokens: Longest prompt; what is beyond the models' context is never read.
         new_tokens: Most new tokens.
         draft_length: Drafted tokens per round, N.
 
     Raises:
         UsageError: It will not fit, or the configuration of a model cannot be had.
     """
-    device = choose_device(loading.device)
-    free = available_memory(device, spread=loading.device_map is not None)
-    if free is None:
-        return
-    dtype = choose_dtype(spec, loading, device)
-    needs = {}
-    for role in ROLES:
-        config = load_config(spec, role, loading)
-        bits = _bits(config, loading.quantization if role == "target" else None)
-        sizes = (prompt_tokens, new_tokens, draft_length)
-        needs[role] = model_need(config, dtype, *sizes, bits=bits)
-    total = sum(map(sum, needs.values()))
-    if total > free:
-        parts = ", ".join(
-            [f"{role} {_gib(need.weights)}" for role, need in needs.items()]
-            + [f"caches {_gib(sum(need.cache for need in needs.values()))}"]
-            + [f"the rest {_gib(sum(need.work for need in needs.values()))}"]
-        )
-        raise UsageError(
-            f"{spec.name} needs {_gib(total)} GiB ({parts}) and {device} has {_gib(free)} free: "
-            f"{_remedies(dtype, device, loading)}"
-        )
+    dtype = choose_dtype(spec, loading, choose_device(loading.device))
+    models = _models(spec, loading)
+    contexts = [getattr(config, "max_position_embeddings", None) for config, _ in models.values()]
+    room = min(filter(None, contexts), default=math.inf) - new_tokens - draft_length - 1
+    sizes = (int(max(min(prompt_tokens, room), 0)), new_tokens, draft_length)
+    needs = {role: model_need(c, dtype, *sizes, bits=bits) for role, (c, bits) in models.items()}
+    _require(spec, loading, needs, sum(need.work for need in needs.values()), "to decode")
 
 
-def available_memory(device: torch.device, spread: bool = False) -> int | None:
-    """Return the bytes that are free on a device; None where that cannot be found out.
+def check_training_memory(
+    spec: PairSpec, loading: Loading, prompt_tokens: int, new_tokens: int, texts: int
+) -> None:
+    """Compare what a pair will need to train a head with what is free; look at no weights.
 
     Args:
-        device: Where the models are to be.
-        spread: Count all GPUs, as a device map may use them all.
+        spec: The pair.
+        loading: How it will be loaded.
+        prompt_tokens: Longest prompt.
+        new_tokens: Most new tokens.
+        texts: Sampled at once.
+
+    Raises:
+        UsageError: It will not fit, or the configuration of a model cannot be had.
     """
-    if device.type != "cuda":
-        return _main_memory()
-    if spread:
-        return sum(map(_gpu_memory, range(torch.cuda.device_count())))
-    return _gpu_memory(device)
+    dtype = choose_dtype(spec, loading, choose_device(loading.device))
+    sizes = (prompt_tokens, new_tokens, texts)
+    needs = {
+        role: training_need(config, dtype, *sizes, bits=bits)
+        for role, (config, bits) in _models(spec, loading).items()
+    }
+    # The models take turns, and each gives back what it worked with.
+    _require(spec, loading, needs, max(need.work for need in needs.values()), "to train a head")
 
 
-def free_memory() -> None:
-    """Give back what a failed sample left behind."""
-    gc.collect()
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
+def _models(spec: PairSpec, loading: Loading) -> dict[str, tuple[PretrainedConfig, float | None]]:
+    """Configuration of each model, and the bits of its weights."""
+    asked = {"target": loading.quantization}
+    configs = {role: load_config(spec, role, loading) for role in ROLES}
+    return {role: (config, _bits(config, asked.get(role))) for role, config in configs.items()}
 
 
-def _weights(model: PreTrainedModel, bits: float | None) -> float:
+def _require(
+    spec: PairSpec, loading: Loading, needs: Mapping[str, Need], work: float, what: str
+) -> None:
+    """Refuse a pair that needs more than is free, where that is known."""
+    device = choose_device(loading.device)
+    free = available_memory(device, spread=loading.device_map is not None)
+    caches = sum(need.cache for need in needs.values())
+    total = sum(need.weights for need in needs.values()) + caches + work
+    if free is not None and total > free:
+        parts = ", ".join(
+            [f"{role} {_gib(need.weights)}" for role, need in needs.items()]
+            + [f"caches {_gib(caches)}", f"the rest {_gib(work)}"]
+        )
+        raise UsageError(
+            f"{spec.name} needs {_gib(total)} GiB {what} ({parts}) and {device} has {_gib(free)} "
+            f"free: {_remedies(choose_dtype(spec, loading, device), device, loading)}"
+        )
+
+
+def _weights(config: PretrainedConfig, dtype: torch.dtype, bits: float | None) -> float:
     """Bytes of parameters and buffers; quantised are the linear layers but the last."""
+    with torch.device("meta"):
+        model = build_model(config, dtype)
     quantised: set[int] = set()
     if bits is not None:
         output = model.get_output_embeddings()
@@ -148,6 +207,24 @@ def _weights(model: PreTrainedModel, bits: float | None) -> float:
         tensor.numel() * (bits / 8 if bits and id(tensor) in quantised else tensor.element_size())
         for tensor in (*model.parameters(), *model.buffers())
     )
+
+
+def _cache(config: PretrainedConfig, dtype: torch.dtype, capacity: int) -> int:
+    """Bytes of the keys and values of one text."""
+    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    numbers: int = 2 * config.num_hidden_layers * heads * _head_width(config) * capacity
+    return numbers * dtype.itemsize
+
+
+def _tables(config: PretrainedConfig, dtype: torch.dtype, capacity: int) -> int:
+    """Bytes of masks and rotary tables."""
+    kinds = len(set(getattr(config, "layer_types", None) or ["full_attention"]))
+    return kinds * (capacity**2 + 2 * _head_width(config) * capacity * dtype.itemsize)
+
+
+def _head_width(config: PretrainedConfig) -> int:
+    width: int | None = getattr(config, "head_dim", None)
+    return width or config.hidden_size // config.num_attention_heads
 
 
 def _bits(config: PretrainedConfig, asked: str | None) -> float | None:
@@ -160,37 +237,6 @@ def _bits(config: PretrainedConfig, asked: str | None) -> float | None:
     said = stored if isinstance(stored, dict) else stored.to_dict()
     four = said.get("load_in_4bit") or said.get("bits") == 4
     return BITS["4bit" if four else "8bit"]
-
-
-def _gpu_memory(device: torch.device | int) -> int:
-    """Free bytes of a GPU and those that this process holds without using them."""
-    idle = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    return torch.cuda.mem_get_info(device)[0] + idle
-
-
-def _main_memory() -> int | None:
-    """What the system has to give, and no more than what is left to this container."""
-    return min([*_system_memory(), *_container_memory()], default=None)
-
-
-def _system_memory() -> Iterator[int]:
-    try:
-        lines = MEMINFO.read_text().splitlines()
-        yield next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
-    except (OSError, ValueError, IndexError, StopIteration):
-        return
-
-
-def _container_memory() -> Iterator[int]:
-    """The limit of the control group, less what is used and cannot be given back."""
-    try:
-        limit, used = (
-            int((CGROUP / name).read_text()) for name in ("memory.max", "memory.current")
-        )
-        counts = dict(line.split() for line in (CGROUP / "memory.stat").read_text().splitlines())
-        yield limit - used + int(counts["inactive_file"])
-    except (OSError, ValueError, KeyError):  # no such group, or its limit is "max"
-        return
 
 
 def _remedies(dtype: torch.dtype, device: torch.device, loading: Loading) -> str:

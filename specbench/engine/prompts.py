@@ -105,5 +105,5 @@ def _started_once(tokenizer: PreTrainedTokenizerBase, ids: list[int]) -> list[in
 def _too_long(tokens: int, limit: int, why: str) -> str:
     return (
         f"the prompt has {tokens} tokens, more than the limit of {limit}, {why}: raise "
-        "--max-prompt-tokens or leave this example out"
+        "--max-prompt-tokens, give fewer --shots if there are any, or leave this example out"
     )

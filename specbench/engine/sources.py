@@ -245,9 +245,10 @@ def _described_config(spec: PairSpec, role: str) -> PretrainedConfig:
         with torch.device("meta"):
             AutoModelForCausalLM.from_config(config)
     except CONTRADICTIONS as error:
+        file = "" if spec.file is None else f"{spec.file}: "
         raise UsageError(
-            f"[{spec.name}.architecture.{role}] describes no model ({cause(error)}): give the "
-            "values of the model's own configuration"
+            f"{file}[{spec.name}.architecture.{role}] describes no model ({cause(error)}): give "
+            "the values of the model's own configuration"
         ) from error
     return config
 

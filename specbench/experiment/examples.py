@@ -51,17 +51,31 @@ def read_examples(folder: Path) -> dict[str, dict[str, Example]]:
     for number, line in enumerate(_lines(path), start=1):
         try:
             task, example = _parse(line)
-        except (ValueError, RecursionError) as error:
-            reason = str(error) if isinstance(error, _Foreign) else "not a line of JSON"
+        except Foreign as error:
             raise UsageError(
-                f"{path}, line {number} is no example of a run ({reason}): run again"
+                f"{path}, line {number} is no example of a run ({error}): run again"
             ) from error
         found.setdefault(task, {})[example.id] = example
     return found
 
 
-class _Foreign(ValueError):
-    """JSON, but not what ``write_examples`` writes."""
+class Foreign(Exception):
+    """A line that no run wrote; the message says what is wrong with it."""
+
+
+def parse_line(line: bytes) -> dict[str, Any]:
+    """Return the object on one line of a file of a run.
+
+    Raises:
+        Foreign: There is none.
+    """
+    try:
+        values = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise Foreign("it is not a line of JSON") from error
+    if not isinstance(values, dict):
+        raise Foreign("it is not an object")
+    return values
 
 
 def _lines(path: Path) -> Iterator[bytes]:
@@ -78,18 +92,16 @@ def _lines(path: Path) -> Iterator[bytes]:
 
 
 def _parse(line: bytes) -> tuple[str, Example]:
-    values = json.loads(line)
-    if not isinstance(values, dict):
-        raise _Foreign("not an object")
+    values = parse_line(line)
     for name in (TASK, *_REQUIRED):
         if name not in values:
-            raise _Foreign(f"it has no `{name}`")
+            raise Foreign(f"it has no `{name}`")
     task = values.pop(TASK)
     for name, value in {TASK: task, **values}.items():
         if name != TASK and name not in _KNOWN:
-            raise _Foreign(f"`{name}` is unknown")
+            raise Foreign(f"`{name}` is unknown")
         if not _fits(name, value):
-            raise _Foreign(f"`{name}` is of the wrong type")
+            raise Foreign(f"`{name}` is of the wrong type")
     return task, Example(**{**values, "tests": tuple(values.get("tests", ()))})
 
 

@@ -14,8 +14,9 @@ from specbench.analysis.frames import PARAMETERS
 from specbench.decoding.loop import decode
 from specbench.decoding.records import Generation
 from specbench.decoding.sampling import Sampling
+from specbench.engine.available import free_memory
 from specbench.engine.loading import LoadedPair, load_pair
-from specbench.engine.memory import check_memory, free_memory
+from specbench.engine.memory import check_memory, likely_tokens
 from specbench.engine.prompts import Encoded, encode
 from specbench.errors import SpecbenchError
 from specbench.experiment.environment import describe_environment
@@ -30,9 +31,6 @@ from specbench.heads.registry import HeadFile
 from specbench.methods.registry import get_method
 from specbench.metrics.sandbox.launch import layers
 from specbench.tasks.example import Example
-
-# Fewer than any tokenizer of these pairs needs on plain text, so that memory is not underrated.
-CHARACTERS_PER_TOKEN = 2.5
 
 Verifiers = Mapping[Cell, Callable[..., Any] | None]
 
@@ -111,10 +109,22 @@ class Prompts:
                 example.prompt,
                 passage=example.passage,
                 prompt_format=self._settings.prompt_format or plan.task.prompt_format,
-                limit=self._settings.max_prompt_tokens,
+                limit=self._limit(plan, example),
                 thinking=self._pair.thinking,
             )
         return self._known[key]
+
+    def _limit(self, plan: TaskPlan, example: Example) -> int | None:
+        """Most tokens of a prompt: what the user says, and what the models take of one to be cut.
+
+        What cannot be cut is left to the loop, which names the context that it exceeds.
+        """
+        wanted, context = self._settings.max_prompt_tokens, self._pair.context
+        if context is None or not example.passage:
+            return wanted
+        longest = max(cell.draft_length for cell in plan.cells)
+        room = context - plan.max_new_tokens - longest - 1
+        return wanted if room < 1 else min(room, wanted or room)
 
     def first(self, plan: Plan) -> dict[str, list[int] | None]:
         """Return the ids of every task's first prompt, None where it cannot be made."""
@@ -228,9 +238,9 @@ def _describe_models(pair: LoadedPair) -> dict[str, Any]:
 def _largest(plan: Plan) -> tuple[int, int, int]:
     """Longest prompt, answer and draft of a plan in tokens; a prompt's are estimated."""
     limit = plan.settings.max_prompt_tokens or math.inf
-    characters = max(len(e.prompt) for task in plan.tasks for e in task.examples)
+    longest = likely_tokens(e.prompt for task in plan.tasks for e in task.examples)
     return (
-        int(min(limit, characters / CHARACTERS_PER_TOKEN)),
+        int(min(limit, longest)),
         max(task.max_new_tokens for task in plan.tasks),
         max(cell.draft_length for task in plan.tasks for cell in task.cells),
     )

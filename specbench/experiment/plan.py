@@ -7,6 +7,7 @@ slower or faster during the run does so for every cell alike.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -113,6 +114,11 @@ class Plan:
     def __len__(self) -> int:
         return self.settings.repeats * sum(len(t.examples) * len(t.cells) for t in self.tasks)
 
+    @property
+    def executes(self) -> bool:
+        """True where generated programs will be run."""
+        return self.may_execute and any(_is_executed(task.task) for task in self.tasks)
+
     def steps(self) -> Iterator[Step]:
         """Yield every decode in its order: task, repeat, example, cell."""
         for task in self.tasks:
@@ -179,6 +185,8 @@ def build_plan(
     require_at_least(1, "--limit", limit)
     for length in draft_lengths:
         require_at_least(1, "--draft-length", length)
+    for name, number in Counter(task.name for task in tasks).items():
+        require(number == 1, f"two tasks are called {name}: give one of them another `name`")
     plans = []
     headless: dict[str, list[str]] = {}
     for task in tasks:
@@ -224,13 +232,17 @@ def _left_out(headless: Mapping[str, Sequence[str]], pair: PairSpec) -> Iterator
 
 def _not_executed(tasks: Sequence[Task]) -> Iterator[str]:
     """Say for which tasks quality waits until the user allows code to be run."""
-    names = [task.name for task in tasks if any(get_metric(m).executes for m in task.metrics)]
+    names = [task.name for task in tasks if _is_executed(task)]
     if names:
         yield (
             f"programs of {', '.join(names)} are not run, as a model wrote them: add "
             "--allow-code-execution, or score the run later with `specbench score RUN "
             "--allow-code-execution`"
         )
+
+
+def _is_executed(task: Task) -> bool:
+    return any(get_metric(name).executes for name in task.metrics)
 
 
 def _heads_used(plans: Sequence[TaskPlan]) -> Iterator[str]:

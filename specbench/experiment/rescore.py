@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from specbench.analysis.frames import BLEU_TERMS, SAMPLES
 from specbench.errors import RunError, UsageError
-from specbench.experiment.examples import EXAMPLES, read_examples
+from specbench.experiment.examples import EXAMPLES, Foreign, parse_line, read_examples
 from specbench.experiment.scoring import score_text
 from specbench.experiment.store import (
     CONFIG,
@@ -28,7 +28,7 @@ from specbench.experiment.store import (
     as_json,
     write_tables,
 )
-from specbench.metrics import METRICS, get_metric
+from specbench.metrics import METRICS, get_metric, score
 from specbench.tasks.example import Example
 
 COMPRESSED = RECORDS + ".gz"
@@ -50,6 +50,7 @@ class FinishedRun:
         samples: Samples recorded.
         examples: Examples by task and id.
         config: What ``config.json`` is to be once the run is scored.
+        notes: What the user should know: further metrics left out on a task, and why.
     """
 
     folder: Path
@@ -57,6 +58,7 @@ class FinishedRun:
     samples: int
     examples: Mapping[str, Mapping[str, Example]] = field(repr=False)
     config: dict[str, Any] = field(repr=False)
+    notes: Sequence[str]
 
 
 class Outcome(NamedTuple):
@@ -73,20 +75,27 @@ def open_run(folder: Path, further: Sequence[str] = ()) -> FinishedRun:
 
     Args:
         folder: The run's folder.
-        further: Metrics to measure beside those of each task.
+        further: Metrics to measure beside those of each task, where its examples allow.
 
     Raises:
         UsageError: The folder holds no run, or one without its examples, or a metric is unknown.
     """
     config = _read_config(folder / CONFIG)
-    beside = [get_metric(name).name for name in further]
-    for task in config["tasks"]:
-        task["metrics"] = list(dict.fromkeys([*task["metrics"], *beside]))
+    beside = dict.fromkeys(get_metric(name).name for name in further)
     known = read_examples(folder)
+    notes = []
+    for task in config["tasks"]:
+        added = []
+        for metric in (name for name in beside if name not in task["metrics"]):
+            if reason := _unfit(metric, known.get(task["name"], {}).values()):
+                notes.append(f"`{metric}` is left out on {task['name']}: {reason}")
+            else:
+                added.append(metric)
+        task["metrics"] = [*task["metrics"], *added]
     samples = sum(1 for _ in _lines(_sources(folder)[0]))
     metrics = {task["name"]: task["metrics"] for task in config["tasks"]}
     examples = {task: known.get(task, {}) for task in metrics}
-    return FinishedRun(folder, metrics, samples, examples, config)
+    return FinishedRun(folder, metrics, samples, examples, config, notes)
 
 
 def score_run(run: FinishedRun, may_execute: bool, report: Report) -> Outcome:
@@ -123,6 +132,20 @@ def score_run(run: FinishedRun, may_execute: bool, report: Report) -> Outcome:
     return outcome
 
 
+def _unfit(name: str, examples: Collection[Example]) -> str | None:
+    """Return why a metric cannot score the examples of a task, whatever the texts; else None."""
+    metric = get_metric(name)
+    usable = [example for example in examples if getattr(example, metric.needs)]
+    if not usable:
+        return f"its examples have no {metric.needs}"
+    try:
+        for example in () if metric.executes else usable:
+            score(name, "", example)
+    except UsageError as error:
+        return str(error)
+    return None
+
+
 def _score_into(
     path: Path, source: Path, run: FinishedRun, may_execute: bool, report: Report
 ) -> Outcome:
@@ -134,7 +157,7 @@ def _score_into(
             try:
                 record = _parse(line)
                 scored = _rescored(record, run, may_execute)
-            except _Foreign as error:
+            except Foreign as error:
                 raise UsageError(f"{source}, line {number}, is no sample of it: {error}") from error
             file.write(json.dumps(scored, ensure_ascii=False).encode() + b"\n")
             samples += 1
@@ -169,22 +192,15 @@ def _withheld(record: Mapping[str, Any], run: FinishedRun) -> bool:
     )
 
 
-class _Foreign(ValueError):
-    """Not a sample of the run; the message says why."""
-
-
 def _parse(line: bytes) -> dict[str, Any]:
-    try:
-        record = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise _Foreign("it is not a line of JSON") from error
-    if not isinstance(record, dict) or not isinstance(record.get("status"), str):
-        raise _Foreign("it has no status")
+    record = parse_line(line)
+    if not isinstance(record.get("status"), str):
+        raise Foreign("it has no status")
     if record["status"] != ERROR:
         if missing := sorted(_NEEDED - record.keys()):
-            raise _Foreign(f"it has no {', '.join(missing)}")
+            raise Foreign(f"it has no {', '.join(missing)}")
         if not isinstance(record["text"], str) or not isinstance(record.get("scores", {}), dict):
-            raise _Foreign("its text or its scores are of the wrong type")
+            raise Foreign("its text or its scores are of the wrong type")
     return record
 
 
@@ -193,7 +209,7 @@ def _example(record: Mapping[str, Any], run: FinishedRun) -> Example:
     try:
         return run.examples[task][name]
     except (KeyError, TypeError) as error:
-        raise _Foreign(f"example {name!r} of task {task!r} is not in its {EXAMPLES}") from error
+        raise Foreign(f"example {name!r} of task {task!r} is not in its {EXAMPLES}") from error
 
 
 def _read_config(path: Path) -> dict[str, Any]:

@@ -5,13 +5,13 @@ module is imported when the rule is loaded.
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from specbench.errors import UsageError
+from specbench.words import unknown
 
 if TYPE_CHECKING:
     from specbench.methods.verdict import Rule
@@ -244,11 +244,4 @@ def get_method(name: str) -> Method:
     """
     if name in METHODS:
         return METHODS[name]
-    raise UsageError(f"unknown method '{name}': {_hint(name, METHODS)}")
-
-
-def _hint(name: str, known: Iterable[str]) -> str:
-    names = list(known)
-    near = get_close_matches(name.lower(), names, n=1)
-    suggestion = f"did you mean '{near[0]}'? " if near else ""
-    return f"{suggestion}Methods: {', '.join(names)}"
+    raise UsageError(unknown("method", name, METHODS))

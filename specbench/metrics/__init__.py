@@ -39,6 +39,8 @@ class Metric:
         return cast("Callable[[str, Example], float]", getattr(import_module(module), function))
 
 
+BLEU = "bleu"  # its figure over many samples is no mean: see ``metrics.bleu``
+
 _ACCURACY = "specbench.metrics.accuracy:"
 _ROUGE = "specbench.metrics.rouge:"
 
@@ -56,7 +58,7 @@ METRICS: dict[str, Metric] = {
         Metric("rouge1-32", _ROUGE + "rouge1_32", "ROUGE-1 of 32 words", "reference"),
         Metric("rouge2-32", _ROUGE + "rouge2_32", "ROUGE-2 of 32 words", "reference"),
         Metric("rougeL-32", _ROUGE + "rougeL_32", "ROUGE-L of 32 words", "reference"),
-        Metric("bleu", "specbench.metrics.bleu:sentence_bleu", "BLEU", "reference"),
+        Metric(BLEU, "specbench.metrics.bleu:sentence_bleu", "BLEU", "reference"),
         Metric("pass@1", "specbench.metrics.code:pass_at_1", "pass@1", "tests", executes=True),
     )
 }

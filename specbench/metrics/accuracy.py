@@ -22,7 +22,10 @@ _NUMBER = re.compile(r"\s*([-+]?)\s*\$?\s*([-+]?)((?:[0-9][0-9,]*)?\.[0-9]+|[0-9
 
 _ANNOTATION = re.compile(r"<<[^<>]*>>")  # GSM8K's notes for a calculator
 _BOXED = re.compile(r"\\boxed\s*\{((?:[^{}]|\{[^{}]*\})*)\}")
-_SAID = re.compile(r"\banswer\s+is\b[\s:*_=]*([^\n]*)", re.IGNORECASE)
+# Of "Answer:" only where the number follows, for many a text works the answer out after it.
+_SAID = re.compile(
+    r"\banswer(?:\s+is\b[\s:*_=]*|[*_]*\s*:[\s*_]*(?=[-+$£€\\\s]*\.?[0-9]))([^\n]*)", re.IGNORECASE
+)
 _SENTENCE_END = re.compile(r"[.!?](?:\s|$)")
 _FRACTION = re.compile(r"\\[dt]?frac\s*\{\s*([0-9]+)\s*\}\s*\{\s*([0-9]+)\s*\}")
 _LATEX_COMMA = re.compile(r"(?<=[0-9])(?:\{,\}|,?\\[,!])(?=[0-9])")
@@ -50,9 +53,10 @@ def flexible_number(text: str) -> Decimal | None:
     r"""Return the number that an answer gives, or None where there is no number at all.
 
     The first of these that gives one: the strict ``#### number``, so that whatever is right
-    strictly is right here too; the last ``\boxed{...}``; the last "the answer is ..." up to the
-    end of its sentence, after the ``=`` if there is one; the last number of the text. Currencies,
-    percent signs and units are passed over, and so are GSM8K's annotations ``<<3+4=7>>``.
+    strictly is right here too; the last ``\boxed{...}``; the last "the answer is ...", or
+    "Answer:" with a number next, up to the end of its sentence, after the ``=`` if there is one;
+    the last number of the text. Currencies, percent signs and units are passed over, and so are
+    GSM8K's annotations ``<<3+4=7>>``.
     """
     strict = final_number(text)
     if strict is not None:

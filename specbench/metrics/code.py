@@ -23,8 +23,8 @@ def pass_at_1(text: str, example: Example) -> float:
         example: Its ``tests`` run with what the program defines.
 
     Raises:
-        UsageError: The system is not POSIX.
-        RunError: The process that runs programs could not be started.
+        UsageError: The system is not POSIX, or the example has no tests.
+        RunError: The process that runs programs could not be started, or the tests are broken.
     """
     tests = (*helpers_of(example), *example.tests)
     return float(passes(program_of(text, example), tests, example.entry_point))
@@ -43,7 +43,7 @@ def passes(
         limits: Time and memory; the default is ``Limits()``.
 
     Raises:
-        UsageError: The system is not POSIX.
-        RunError: The process could not be started.
+        UsageError: The system is not POSIX, or there are no tests.
+        RunError: The process could not be started, or the tests are broken.
     """
     return judge(program, tests, entry_point, limits)[0]

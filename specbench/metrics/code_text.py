@@ -6,13 +6,15 @@ import ast
 import re
 import warnings
 from collections.abc import Iterable
+from io import StringIO
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from specbench.tasks.example import Example
 
 # A line that opens or closes a block of code in Markdown, and the language that it names.
-_FENCE = re.compile(r"^[ \t]*```[ \t]*([\w+-]*)[ \t]*\r?$", re.MULTILINE)
+_FENCE = re.compile(r"^[ \t]*```[ \t]*(?:([\w+-]+)[ \t]*)?\r?$", re.MULTILINE)
+_MOST_CUTS = 50  # each parses all that is left
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
@@ -32,9 +34,9 @@ def program_of(text: str, example: Example) -> str:
     code = fenced(text, example)
     if not example.entry_point:
         return example.code_prefix + code
-    anew = example.entry_point in _defined(_parsed(_cut("", code)))
+    anew = example.entry_point in _defined(_cut("", code)[1])
     rest = _without(example.code_prefix, example.entry_point)
-    return _cut(rest and rest + "\n" if anew else example.code_prefix, code)
+    return _cut(rest and rest + "\n" if anew else example.code_prefix, code)[0]
 
 
 def fenced(text: str, example: Example) -> str:
@@ -79,23 +81,41 @@ def _blocks(text: str) -> Iterable[str]:
         yield text[opening.end() + 1 : closing.start() if closing else len(text)]
 
 
-def _cut(prefix: str, code: str) -> str:
-    """Return the prefix and as many lines of the code as parse; all of them where none do."""
-    lines = code.splitlines(keepends=True)
-    for kept in range(len(lines), 0, -1):
-        program = prefix + "".join(lines[:kept])
-        if _parsed(program):
-            return program
-    return prefix + code
+def _cut(prefix: str, code: str) -> tuple[str, ast.Module | None]:
+    """Return the prefix and as many lines of the code as parse; all of them where none do.
+
+    Returns:
+        The program, and its tree where it parses.
+    """
+    lines = list(StringIO(prefix + code, newline=""))  # as Python counts them
+    least = prefix.count("\n")
+    kept = len(lines)
+    for _ in range(_MOST_CUTS):
+        if kept <= least:
+            break
+        program = "".join(lines[:kept])
+        tree, line = _read(program)
+        if tree:
+            return program, tree
+        # What is wrong in a line stays so with fewer lines after it.
+        kept = min(kept - 1, line - 1) if line else kept // 2
+    return prefix + code, None
 
 
-def _parsed(program: str) -> ast.Module | None:
+def _read(program: str) -> tuple[ast.Module | None, int | None]:
+    """Return the tree of a program, or the line where it is wrong, as far as that is known."""
     try:
         with warnings.catch_warnings():  # about the generated code, of no use to the user
             warnings.simplefilter("ignore")
-            return ast.parse(program)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
+            return ast.parse(program), None
+    except SyntaxError as error:
+        return None, error.lineno
+    except (ValueError, RecursionError, MemoryError):
+        return None, None
+
+
+def _parsed(program: str) -> ast.Module | None:
+    return _read(program)[0]
 
 
 def _defined(tree: ast.Module | None) -> set[str]:

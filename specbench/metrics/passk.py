@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from math import comb
 
-BUDGETS = (2, 5, 10, 20, 50, 100)  # the k that are shown where there are as many repeats
+# The k that are shown where there are as many repeats; that of all repeats is shown beside them.
+BUDGETS = (2, 5, 10, 20, 50, 100)
 
 
 def pass_at_k(programs: int, passed: int, k: int) -> float:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
+from dataclasses import fields
 from typing import Any
 
 from specbench.errors import UsageError
+from specbench.words import unknown
 
 DTYPES = ("auto", "float32", "bfloat16", "float16", "float64")
 ROLES = ("target", "draft")
@@ -76,16 +77,26 @@ def checked(name: str, table: object) -> dict[str, Any]:
         raise UsageError(f"[{name!r}] cannot name a pair: use letters, digits, '-', '_', '.', '+'")
     values = _table(f"[{name}]", table, _PAIR, _REQUIRED)
     if values.get("dtype", "auto") not in DTYPES:
-        raise UsageError(f"[{name}] {_unknown('dtype', values['dtype'], DTYPES)}")
+        raise UsageError(f"[{name}] {unknown('dtype', values['dtype'], DTYPES)}")
+    for key in values.get("training", {}):
+        if key not in _training_values():
+            raise UsageError(f"[{name}.training] {unknown('key', key, _training_values())}")
     for role, architecture in values.get("architecture", {}).items():
         place = f"[{name}.architecture.{role}]"
         if role not in ROLES:
-            raise UsageError(f"[{name}.architecture] {_unknown('key', role, ROLES)}")
+            raise UsageError(f"[{name}.architecture] {unknown('key', role, ROLES)}")
         if not isinstance(architecture, dict):
             raise UsageError(f"{place} must be a table, not {architecture!r}")
-        fields = _table(place, architecture, _ARCHITECTURE, ("model_type",))
-        values["architecture"] = values["architecture"] | {role: fields}
+        sizes = _table(place, architecture, _ARCHITECTURE, ("model_type",))
+        values["architecture"] = values["architecture"] | {role: sizes}
     return values
+
+
+def _training_values() -> list[str]:
+    """Names of a head's recipe, which itself builds on pairs and so is not known above."""
+    from specbench.training.recipe import HeadRecipe
+
+    return [field.name for field in fields(HeadRecipe)]
 
 
 def _table(
@@ -93,7 +104,7 @@ def _table(
 ) -> dict[str, Any]:
     for key, value in table.items():
         if key not in kinds:
-            raise UsageError(f"{place} {_unknown('key', key, kinds)}")
+            raise UsageError(f"{place} {unknown('key', key, kinds)}")
         if not _fits(value, kinds[key]):
             raise UsageError(f"{place} `{key}` must be {_KINDS[kinds[key]]}, not {value!r}")
     if missing := [key for key in required if key not in table]:
@@ -110,11 +121,3 @@ def _fits(value: object, kind: type) -> bool:
     if type(value) is list:
         return kind is list and all(isinstance(entry, str) for entry in value)
     return type(value) is kind and value != ""
-
-
-def _unknown(what: str, word: str, known: Iterable[str]) -> str:
-    """Say that a word is unknown and which known one was probably meant."""
-    known = list(known)
-    near = get_close_matches(word, known, n=1)
-    hint = f"did you mean `{near[0]}`?" if near else f"choose one of {', '.join(known)}"
-    return f"unknown {what} `{word}`; {hint}"

@@ -9,13 +9,13 @@ import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from specbench.errors import UsageError
 from specbench.pairs.checked import checked
+from specbench.words import unknown
 
 PAIRS_FILE = Path(__file__).with_name("pairs.toml")
 PARTS = ("target", "draft", "heads")  # of a bundled pair, each a folder
@@ -41,6 +41,7 @@ class PairSpec:
         thinking: Whether a model that can think before it answers (Qwen3) does so.
         architecture: Values of the configuration of ``target`` and ``draft``, by which random
             weights of the real architecture are made without the hub.
+        file: Where it was read from, for messages; None for models named on the command line.
     """
 
     name: str
@@ -54,6 +55,7 @@ class PairSpec:
     draft_revision: str | None = None
     thinking: bool = False
     architecture: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    file: Path | None = None
 
     @property
     def bundled(self) -> bool:
@@ -83,8 +85,7 @@ def read_pairs(path: Path) -> dict[str, PairSpec]:
         raise UsageError(f"{path}: holds no pair; add a table with `target` and `draft`")
     try:
         return {
-            name: _from_table(name, checked(name, table), path.parent)
-            for name, table in tables.items()
+            name: _from_table(name, checked(name, table), path) for name, table in tables.items()
         }
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from error
@@ -117,9 +118,7 @@ def _from_file(path: Path, name: str | None) -> PairSpec:
 def _named(name: str, known: Mapping[str, PairSpec]) -> PairSpec:
     if name in known:
         return known[name]
-    near = get_close_matches(name, known, n=1)
-    hint = f"did you mean {near[0]}?" if near else f"choose one of {', '.join(known)}"
-    raise UsageError(f"there is no pair {name!r}: {hint}")
+    raise UsageError(unknown("pair", name, known))
 
 
 def custom_pair(target: str, draft: str) -> PairSpec:
@@ -142,11 +141,11 @@ def with_draft(pair: PairSpec, draft: str) -> PairSpec:
     )
 
 
-def _from_table(name: str, values: Mapping[str, Any], folder: Path) -> PairSpec:
-    """Make a pair of a checked table of a file in ``folder``."""
-    places = {role: _beside(values[role], folder) for role in ("target", "draft")}
-    heads = {"heads": Path(_beside(values["heads"], folder))} if "heads" in values else {}
-    return PairSpec(name=name, **(dict(values) | places | heads))
+def _from_table(name: str, values: Mapping[str, Any], file: Path) -> PairSpec:
+    """Make a pair of a checked table of a file."""
+    places = {role: _beside(values[role], file.parent) for role in ("target", "draft")}
+    heads = {"heads": Path(_beside(values["heads"], file.parent))} if "heads" in values else {}
+    return PairSpec(name=name, file=file, **(dict(values) | places | heads))
 
 
 def _beside(model: str, folder: Path) -> str:

@@ -30,7 +30,7 @@ class Sourcing:
         shots: Worked examples before each prompt; None takes the task file's number.
 
     Raises:
-        UsageError: A negative number of shots.
+        UsageError: A negative number of shots, or a revision of local files.
     """
 
     folder: Path | None = None
@@ -41,6 +41,10 @@ class Sourcing:
     def __post_init__(self) -> None:
         if self.shots is not None and self.shots < 0:
             raise UsageError(f"--shots must be 0 or more, not {self.shots}")
+        if self.folder is not None and self.revision is not None:
+            raise UsageError(
+                "--data-revision is of the hub, whose place --data takes: give one of the two"
+            )
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,7 +14,7 @@ from specbench.errors import UsageError
 from specbench.metrics import get_metric
 from specbench.tasks.form import Form
 from specbench.tasks.templates import columns_of
-from specbench.tasks.words import listed, meant, shown, unknown
+from specbench.words import listed, meant, shown, unknown
 
 FORMATS = ("chat", "plain")
 PROMPT = "{prompt}"  # where a generator's prompt goes in its template
@@ -46,11 +48,28 @@ _DATASET_OPTIONAL: Kinds = {
     "example.code_prefix": str,
     "example.entry_point": str,
 }
-_KINDS = {str: "a string", int: "an integer", list: "a list of strings", dict: "a table"}
+_KINDS = {
+    str: "a string",
+    int: "an integer",
+    float: "a number",
+    list: "a list of strings",
+    dict: "a table",
+}
 # May be empty; every other string and list of strings says something.
 _MAY_BE_EMPTY = ("stop", "licence", "description")
 _FILE_NAME = re.compile(r"\w[\w.-]*")
 _EXAMPLE_KEYS = {"reference": "example.reference", "tests": "example.tests"}
+# One without a column would be the same for every row.
+_FILLED = (
+    "prompt.template",
+    "prompt.shot",
+    "example.id",
+    "example.reference",
+    "example.tests",
+    "example.passage",
+    "example.code_prefix",
+    "example.entry_point",
+)
 
 
 class Problem(NamedTuple):
@@ -149,7 +168,11 @@ def _wrong_values(values: Mapping[str, Any]) -> Iterator[Problem]:
         yield from _wrong_generator(values)
     if "source.dataset" in values:
         yield from _wrong_templates(values)
-    for name in values.get("metrics", ()):
+    if "training" in values:
+        yield from _wrong_training(values["training"])
+    for name, times in Counter(values.get("metrics", ())).items():
+        if times > 1:
+            yield Problem("metrics", f"names `{shown(name)}` {times} times; once is enough")
         try:
             needs = _EXAMPLE_KEYS[get_metric(name).needs]
         except UsageError as error:
@@ -169,8 +192,9 @@ def _wrong_generator(values: Mapping[str, Any]) -> Iterator[Problem]:
 
 
 def _wrong_templates(values: Mapping[str, Any]) -> Iterator[Problem]:
-    for key in ("prompt.template", "prompt.shot", "example.id"):
-        if key in values and not columns_of(values[key]):
+    for key in _FILLED:
+        # Of the statements of a test one is enough: others may be alike for all rows.
+        if key in values and not columns_of("\n".join(_entries(values[key]))):
             yield Problem(key, "names no column; write one as `{column}`")
     if "source.train" in values and values["source.train"] == values.get("source.test"):
         yield Problem("source.train", "is the test split too; name another or leave it out")
@@ -181,3 +205,29 @@ def _wrong_templates(values: Mapping[str, Any]) -> Iterator[Problem]:
         for key, what in (("prompt.shot", "the template"), ("source.train", "the split")):
             if key not in values:
                 yield Problem("prompt.shots", f"needs `{key}`, {what} of worked examples; add it")
+
+
+def _entries(value: str | list[str]) -> list[str]:
+    return [value] if isinstance(value, str) else value
+
+
+def _wrong_training(training: Mapping[str, Any]) -> Iterator[Problem]:
+    """Find unknown names, values of the wrong type, and the first value out of range."""
+    from specbench.training.recipe import HeadRecipe  # which needs tasks itself
+
+    # Where the default is None, the value is a number.
+    known = {f.name: float if f.default is None else type(f.default) for f in fields(HeadRecipe)}
+    sound: dict[str, Any] = {}
+    for name, value in training.items():
+        if name not in known:
+            yield Problem(f"training.{name}", f"unknown key; {meant(name, known)}")
+        elif type(value) is not known[name] and (type(value), known[name]) != (int, float):
+            kind = _KINDS[known[name]]
+            yield Problem(f"training.{name}", f"must be {kind}, not {shown(repr(value))}")
+        else:
+            sound[name] = value
+    try:
+        HeadRecipe(**sound)
+    except UsageError as error:
+        option, _, what = str(error).partition(" ")
+        yield Problem(f"training.{option[2:].replace('-', '_')}", what)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from specbench.errors import RunError
+from specbench.errors import RunError, UsageError
 from specbench.tasks.rows import Row
 
 GIT_HASH = 40  # hexadecimal digits
@@ -26,6 +26,11 @@ class HubRows(Sequence[Row]):
         return Row(f"{self.where}: row {index + 1}", self.table[index])
 
 
+def go_offline() -> None:
+    """Let the hub's libraries use no network; they read this once, when they are imported."""
+    os.environ.update(HF_HUB_OFFLINE="1", HF_DATASETS_OFFLINE="1")
+
+
 def load_table(
     repository: str, config: str | None, revision: str | None, split: str, offline: bool
 ) -> Any:
@@ -39,11 +44,11 @@ def load_table(
         offline: Take nothing but what the cache holds.
 
     Raises:
-        RunError: It cannot be loaded.
+        UsageError: It is not in the cache, and nothing else may be taken.
+        RunError: It cannot be loaded from the hub.
     """
     if offline:
-        # Read once, when the hub's library is imported.
-        os.environ.update(HF_HUB_OFFLINE="1", HF_DATASETS_OFFLINE="1")
+        go_offline()
     from datasets import load_dataset
     from huggingface_hub.utils.logging import set_verbosity_error
 
@@ -52,13 +57,15 @@ def load_table(
         return load_dataset(repository, config, split=split, revision=revision)
     except Exception as error:  # the library raises its own, httpx's, pyarrow's and Python's
         first = (str(error) or type(error).__name__).strip().partition("\n")[0].rstrip(".")
+        files = "or give local files with --data DIR"
         if offline:
-            what, advice = "is not in the cache", "run once without --offline"
-        else:
-            what, advice = "cannot be loaded from the hub", "try --offline if it once was"
+            raise UsageError(
+                f"{repository} ({split}) is not in the cache ({first}): run once without "
+                f"--offline, {files}"
+            ) from error
         raise RunError(
-            f"{repository} ({split}) {what} ({first}): {advice}, or "
-            "give local files with --data DIR"
+            f"{repository} ({split}) cannot be loaded from the hub ({first}): try --offline if it "
+            f"once was, {files}"
         ) from error
 
 

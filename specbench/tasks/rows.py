@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from specbench.errors import UsageError
-from specbench.tasks.words import listed
+from specbench.words import listed
 
 GZIP = ".gz"
 
@@ -147,14 +147,16 @@ def _jsonl(content: bytes, path: Path, needed: Collection[str]) -> Iterator[Row]
         try:
             columns = json.loads(line)
         except json.JSONDecodeError as error:
-            what = f"not valid JSON: {error.msg} at column {error.colno}"
+            # Some of its messages end in "at" themselves.
+            what = f"not valid JSON: {error.msg.removesuffix(' at')} at column {error.colno}"
             raise UsageError(f"{where}: {what}") from error
         except ValueError as error:  # a whole number of thousands of digits
             raise UsageError(f"{where}: not valid JSON: a number is too long") from error
         except RecursionError as error:
             raise UsageError(f"{where}: not valid JSON: nested too deeply") from error
         if not isinstance(columns, dict):
-            raise UsageError(f'{where}: expected a JSON object such as {{"prompt": "..."}}')
+            wanted = ", ".join(f'"{name}": "..."' for name in needed)
+            raise UsageError(f"{where}: expected a JSON object such as {{{wanted}}}")
         require_columns(columns, needed, where)
         yield Row(where, columns)
 
@@ -170,6 +172,8 @@ def _csv(content: bytes, path: Path, needed: Collection[str]) -> Iterator[Row]:
 
 
 def _records(text: str, path: Path) -> Iterator[tuple[str, list[str]]]:
+    # The default refuses an article of 128 KiB; no field is longer than its file.
+    csv.field_size_limit(max(csv.field_size_limit(), len(text)))
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     end = 0  # a quoted field may span several lines, so the line a record starts on is counted here
     try:

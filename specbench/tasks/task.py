@@ -12,7 +12,7 @@ from specbench.errors import RunError, UsageError
 from specbench.tasks.dataset import Dataset, Sourcing
 from specbench.tasks.definition import PROMPT, form_of, read_definition
 from specbench.tasks.example import Example
-from specbench.tasks.words import listed, unknown
+from specbench.words import listed, unknown
 
 SPLITS = ("train", "test", "held-out")
 # A generator never ends. Without a limit an evaluation takes as many examples as the paper's does.

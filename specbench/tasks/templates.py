@@ -11,7 +11,7 @@ import re
 
 from specbench.errors import UsageError
 from specbench.tasks.rows import Row, require_utf8, value_of
-from specbench.tasks.words import listed
+from specbench.words import listed
 
 _NAME = r"([^\W\d]\w*(?:\.\w+)*)"
 _PLACE = re.compile(r"\{\{" + _NAME + r"\}\}|\{" + _NAME + r"\}")

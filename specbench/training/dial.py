@@ -16,14 +16,13 @@ import torch
 from specbench.engine.loading import LoadedPair
 from specbench.heads.head import Head
 from specbench.tasks.task import RESERVED_SEEDS, Task
+from specbench.training.material import Material
 from specbench.training.objective import text_mean
-from specbench.training.rollouts import Rollouts, read_prompts, roll_out
+from specbench.training.rollouts import Rollouts, roll_out
 
 # What missing acceptance adds to log lambda at once, and what it adds at every step.
 PROPORTIONAL, INTEGRAL = 5.0, 0.5
 
-# Of held-out examples others than those of the scores; where a task has few, some are both.
-EXAMPLES, EXAMPLES_SEED = 256, 1
 SEED = 2 * RESERVED_SEEDS  # of the draws; neither a training's nor those of the scores
 ROUNDS = 3  # a shifted head writes other texts, so its acceptance is looked at again
 LARGEST_SHIFT = 16.0
@@ -48,21 +47,21 @@ def follow(multiplier: float, missing: float) -> tuple[float, float]:
 
 
 @torch.no_grad()
-def settle(pair: LoadedPair, task: Task, head: Head, wish: float, max_prompt_tokens: int) -> None:
+def settle(pair: LoadedPair, task: Task, head: Head, wish: float, material: Material) -> None:
     """Shift a head's bias until mean acceptance over fresh roll-outs is the wished one.
 
     Args:
         pair: Loaded models.
-        task: Where the held-out examples come from.
+        task: Says what ends a text.
         head: Changed in place.
         wish: Mean acceptance per position; where no bias reaches it, the nearest that one does.
-        max_prompt_tokens: Longer prompts are cut inside their passage.
+        material: Held-out examples, others than those of the scores.
     """
-    examples = task.examples("held-out", EXAMPLES, EXAMPLES_SEED)
-    prompts = read_prompts(pair, task, examples, max_prompt_tokens)
     for _ in range(ROUNDS):
         generator = torch.Generator(pair.target.device).manual_seed(SEED)
-        rollouts = roll_out(pair, head, prompts, task.max_new_tokens, generator)
+        rollouts = roll_out(
+            pair, head, material.prompts, task.max_new_tokens, generator, stop=task.stop
+        )
         head.summary.bias[1] += _shift(head(rollouts.inputs).double(), rollouts, wish)
 
 

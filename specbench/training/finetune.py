@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from functools import partial
@@ -26,7 +26,6 @@ from specbench import __version__
 from specbench.engine.loading import choose_device
 from specbench.engine.prompts import encode
 from specbench.engine.runner import Runner
-from specbench.engine.settings import CHAT
 from specbench.engine.sources import decoder_config, load_pretrained, load_weights, moved
 from specbench.engine.tokenizers import end_tokens
 from specbench.errors import RunError, UsageError
@@ -35,6 +34,7 @@ from specbench.files import clear_errors
 from specbench.tasks.example import Example
 from specbench.tasks.task import Task
 from specbench.training.draft_recipe import DraftRecipe
+from specbench.training.material import Material, readable
 from specbench.training.pretrain import IGNORED, padded
 
 DESCRIPTION = "finetune.json"
@@ -42,7 +42,7 @@ HELD_OUT = 64
 MAX_GRADIENT = 1.0
 
 Report = Callable[[int, float], None]
-Batch = Callable[[Sequence[Example]], tuple[Tensor, Tensor]]
+Batch = Callable[[Material], tuple[Tensor, Tensor]]
 
 
 def finetune_draft(
@@ -66,17 +66,17 @@ def finetune_draft(
         revision: Branch, tag or commit of the draft's repository; None is the newest.
 
     Returns:
-        What ``finetune.json`` in the folder says: base, recipe, and held-out losses in nats per
-        token of the answers before and after.
+        What ``finetune.json`` in the folder says: base, recipe, how many examples were left out
+        for their length, and held-out losses in nats per token of the answers before and after.
 
     Raises:
-        UsageError: The model cannot be had or decoded with, or the task has no training split or
-            no references.
+        UsageError: The model cannot be had or decoded with, the task has no training split or no
+            references, or most of its prompts are too long.
         RunError: The loss is no longer a number, or the folder cannot be written.
     """
     place = choose_device(device)
     examples = _referenced(task, "train", recipe.steps * recipe.batch_size, recipe.seed)
-    unseen = _referenced(task, "held-out", HELD_OUT, 0)
+    held_out = _referenced(task, "held-out", HELD_OUT, 0)
     config = decoder_config(draft, revision=revision)
     stored = config.dtype or torch.float32
     tokenizer = load_pretrained(AutoTokenizer, draft, revision=revision)
@@ -84,25 +84,34 @@ def finetune_draft(
     model: Any = moved(load_weights(draft, config, dtype=torch.float32, revision=revision), place)
     runner = Runner(model, len(tokenizer))
     fingerprint, recipe = runner.fingerprint(), recipe.for_width(runner.hidden_size)
-    batch = partial(
-        _batch,
-        tokenizer,
-        _end_token(model, tokenizer),
-        prompt_format=task.prompt_format,
-        limit=recipe.max_prompt_tokens,
-    )
+    batch = partial(_batch, tokenizer, _end_token(model, tokenizer))
+
+    def read(example: Example) -> list[int]:
+        return encode(
+            tokenizer,
+            example.prompt,
+            passage=example.passage,
+            prompt_format=task.prompt_format,
+            limit=recipe.max_prompt_tokens,
+        ).ids
+
+    known = readable(examples, read, f"train examples of {task.name}")
+    unseen = readable(held_out, read, f"held-out examples of {task.name}")
     with _whole_folder(folder) as unfinished:
         started = time.perf_counter()
         before = _held_out_loss(model, batch, unseen, recipe.batch_size)
-        _train(model, batch, examples, recipe, report)
+        _train(model, batch, known, recipe, report)
         after = _held_out_loss(model, batch, unseen, recipe.batch_size)
         description = {
             "base": shown_path(draft),
             "base_fingerprint": fingerprint,
             "task": task.name,
             "task_version": task.version,
+            "prompt_format": task.prompt_format,
+            "data": task.provenance(),
+            "left_out": {"train": known.left_out, "held-out": unseen.left_out},
             "recipe": asdict(recipe),
-            "held_out_loss": {"n": len(unseen), "before": before, "after": after},
+            "held_out_loss": {"n": len(unseen.examples), "before": before, "after": after},
             "seconds": round(time.perf_counter() - started, 1),
             "versions": {"specbench": __version__, "torch": torch.__version__},
         }
@@ -115,16 +124,15 @@ def finetune_draft(
 def _train(
     model: PreTrainedModel,
     batch: Batch,
-    examples: Sequence[Example],
+    material: Material,
     recipe: DraftRecipe,
     report: Report,
 ) -> None:
     optimizer = torch.optim.AdamW(model.parameters(), betas=(0.9, 0.98), weight_decay=0.01)
     model.train()
     for step in range(recipe.steps):
-        first = step * recipe.batch_size
-        chosen = [examples[(first + i) % len(examples)] for i in range(recipe.batch_size)]
         optimizer.param_groups[0]["lr"] = recipe.rate(step)
+        chosen = material.taken(step * recipe.batch_size, recipe.batch_size)
         loss = _loss(model, *batch(chosen))
         optimizer.zero_grad()
         loss.backward()
@@ -155,13 +163,12 @@ def _loss(model: PreTrainedModel, ids: Tensor, labels: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def _held_out_loss(
-    model: PreTrainedModel, batch: Batch, examples: Sequence[Example], size: int
-) -> float:
+def _held_out_loss(model: PreTrainedModel, batch: Batch, material: Material, size: int) -> float:
     """Mean loss over the tokens of all answers, read some examples at a time."""
     total, tokens = 0.0, 0
-    for first in range(0, len(examples), size):
-        ids, labels = batch(examples[first : first + size])
+    count = len(material.examples)
+    for first in range(0, count, size):
+        ids, labels = batch(material.taken(first, min(size, count - first)))
         number = int((labels != IGNORED).sum())
         total += _loss(model, ids, labels).item() * number
         tokens += number
@@ -169,23 +176,11 @@ def _held_out_loss(
 
 
 def _batch(
-    tokenizer: PreTrainedTokenizerBase,
-    end: int,
-    examples: Sequence[Example],
-    *,
-    prompt_format: str = CHAT,
-    limit: int | None = None,
+    tokenizer: PreTrainedTokenizerBase, end: int, material: Material
 ) -> tuple[Tensor, Tensor]:
     """Token ids and next-token labels ``[B, T]``; prompts and padding carry no loss."""
     rows, labels = [], []
-    for example in examples:
-        prompt = encode(
-            tokenizer,
-            example.prompt,
-            passage=example.passage,
-            prompt_format=prompt_format,
-            limit=limit,
-        ).ids
+    for example, prompt in zip(material.examples, material.prompts, strict=True):
         answer = tokenizer(example.reference, add_special_tokens=False)["input_ids"]
         answer = [*answer, end]
         rows.append(prompt + answer[:-1])

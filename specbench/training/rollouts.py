@@ -81,6 +81,7 @@ def roll_out(
     max_new_tokens: int,
     generator: torch.Generator,
     copies: int = 1,
+    stop: Sequence[str] = (),
 ) -> Rollouts:
     """Sample texts from v at temperature 1.
 
@@ -92,10 +93,12 @@ def roll_out(
         max_new_tokens: Limit on a text's tokens.
         generator: Source of the draws.
         copies: Texts per prompt; those of one prompt follow one another.
+        stop: Strings that end a text where they appear. As in ``decode``, the token that completes
+            one is the last, and the text is what stands before the string.
     """
     size = max(1, AT_ONCE // copies)
     parts = [
-        _batch(pair, head, prompts[start : start + size], max_new_tokens, generator, copies)
+        _batch(pair, head, prompts[start : start + size], max_new_tokens, generator, copies, stop)
         for start in range(0, len(prompts), size)
     ]
     offsets = [size * copies * index for index in range(len(parts))]
@@ -113,6 +116,7 @@ def _batch(
     max_new_tokens: int,
     generator: torch.Generator,
     copies: int,
+    stop: Sequence[str],
 ) -> Rollouts:
     """Sample texts side by side."""
     device = pair.target.device
@@ -125,6 +129,7 @@ def _batch(
     said = [(distribution[rows], hidden[rows]) for distribution, hidden in said]
 
     text = torch.arange(len(rows), device=device)  # that a row of the batch belongs to
+    outputs: list[list[int]] = [[] for _ in range(len(rows))]  # kept for stop strings alone
     kept: list[tuple[Tensor, ...]] = []
     for remaining in reversed(range(max_new_tokens)):
         (p, h_p), (q, h_q) = said
@@ -135,7 +140,10 @@ def _batch(
         going = text >= 0
         columns = (text, token, inputs, pick(p, token), pick(q, token), tv)
         kept.append(tuple(column[going] for column in columns))
-        text = text.where(~torch.isin(token, ends), -1)
+        over = torch.isin(token, ends)
+        if stop:
+            over |= _stopped(pair, outputs, text, token, stop)
+        text = text.where(~over, -1)
         rows = (text >= 0).nonzero().squeeze(-1)
         if not remaining or not len(rows):
             break
@@ -146,13 +154,40 @@ def _batch(
         said = [model.read(token.unsqueeze(-1)) for model in models]
 
     text, token, *rest = (torch.cat(parts) for parts in zip(*kept, strict=True))
-    return Rollouts(_texts(pair, text, token, len(prompts) * copies), text, token, *rest)
+    return Rollouts(_texts(pair, text, token, len(prompts) * copies, stop), text, token, *rest)
 
 
-def _texts(pair: LoadedPair, row: Tensor, token: Tensor, count: int) -> list[str]:
-    """Decode every text without its end token."""
+def _stopped(
+    pair: LoadedPair, outputs: list[list[int]], text: Tensor, token: Tensor, stop: Sequence[str]
+) -> Tensor:
+    """Add a step's tokens to their outputs; return which rows hold a stop string by then.
+
+    Args:
+        pair: Has the tokenizer.
+        outputs: Tokens of every text so far; extended in place.
+        text: ``[B]`` text of a row, -1 where it is over.
+        token: ``[B]`` new token of a row.
+        stop: The strings.
+    """
+    found = []
+    for number, spoken in zip(text.tolist(), token.tolist(), strict=True):
+        said = ""
+        if number >= 0:
+            outputs[number].append(spoken)
+            said = str(pair.tokenizer.decode(outputs[number]))
+        found.append(any(string in said for string in stop))
+    return torch.tensor(found, device=text.device)
+
+
+def _texts(
+    pair: LoadedPair, row: Tensor, token: Tensor, count: int, stop: Sequence[str]
+) -> list[str]:
+    """Decode every text without its end token, up to a stop string."""
     outputs: list[list[int]] = [[] for _ in range(count)]
     for text, spoken in zip(row.tolist(), token.tolist(), strict=True):
         if spoken not in pair.eos_ids:
             outputs[text].append(spoken)
-    return list(pair.tokenizer.batch_decode(outputs, skip_special_tokens=True))
+    texts = list(pair.tokenizer.batch_decode(outputs, skip_special_tokens=True))
+    for string in stop:
+        texts = [text.split(string, 1)[0] for text in texts]
+    return texts

@@ -13,7 +13,7 @@ import platform
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -25,6 +25,7 @@ from specbench.heads.head import Head
 from specbench.tasks.task import Task
 from specbench.training.dial import settle
 from specbench.training.folder import CHECKPOINT, LOG
+from specbench.training.material import Materials, read_materials
 from specbench.training.recipe import HeadRecipe
 from specbench.training.state import State, load_state, new_state, save_state
 from specbench.training.verifier import Progress, held_out_scores, train_head
@@ -40,25 +41,67 @@ def train_into(
     report: Callable[[Progress], None],
     resume: bool = False,
 ) -> dict[str, Any]:
-    """Train a head, write it to a folder, and return what ``head.json`` says of it.
+    """Train a head: ``prepare`` and ``carry_out`` in one."""
+    return carry_out(prepare(pair, task, recipe, folder, resume), report)
+
+
+class Training(NamedTuple):
+    """A training that may begin, or go on.
+
+    Attributes:
+        pair: Loaded models.
+        task: What to train for.
+        recipe: How.
+        folder: Where to.
+        materials: What it reads.
+        state: Where it stands.
+    """
+
+    pair: LoadedPair
+    task: Task
+    recipe: HeadRecipe
+    folder: Path
+    materials: Materials
+    state: State
+
+
+def prepare(
+    pair: LoadedPair, task: Task, recipe: HeadRecipe, folder: Path, resume: bool = False
+) -> Training:
+    """Read all prompts, and refuse what cannot be trained; nothing is written.
 
     Args:
         pair: Loaded models.
         task: What to train for.
         recipe: How.
-        folder: Where to; made if need be.
-        report: Called after every step, once its checkpoint is on disk; a training that goes on
-            reports its earlier steps first.
+        folder: Where to; need not be there.
         resume: Go on from the folder's checkpoint, if it has one.
 
     Raises:
-        UsageError: The folder's checkpoint is of another training, or the task has no training
-            split.
+        UsageError: The checkpoint cannot be read or is of another training, the task has no
+            training split, or most of its prompts are too long.
+    """
+    # First, as a data set says what it is once it has been read.
+    materials = read_materials(pair, task, recipe)
+    going_on = resume and (folder / CHECKPOINT).exists()
+    state = load_state(pair, task, recipe, folder) if going_on else new_state(pair, recipe)
+    return Training(pair, task, recipe, folder, materials, state)
+
+
+def carry_out(training: Training, report: Callable[[Progress], None]) -> dict[str, Any]:
+    """Train a head, write it to its folder, and return what ``head.json`` says of it.
+
+    Args:
+        training: What ``prepare`` returns.
+        report: Called after every step, once its checkpoint is on disk; a training that goes on
+            reports its earlier steps first.
+
+    Raises:
         RunError: The folder cannot be written, or the loss is no number; the last checkpoint stays.
     """
+    pair, task, recipe, folder, materials, state = training
     with clear_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    state = find_state(pair, task, recipe, folder, resume)
     for row in state.history:
         report(Progress(**row))  # type: ignore[arg-type]  # a count is still an int in the history
 
@@ -68,42 +111,32 @@ def train_into(
         save_state(state, pair, task, recipe, folder)
         report(progress)
 
-    head = train_head(pair, task, recipe, state, record)
-    if recipe.target_acceptance is not None:
-        settle(pair, task, head, recipe.target_acceptance, recipe.max_prompt_tokens)
-    description = _describe(pair, task, recipe, head, state.history)
+    head = train_head(pair, task, recipe, materials.train, state, record)
+    if recipe.target_acceptance is not None and materials.settling is not None:
+        settle(pair, task, head, recipe.target_acceptance, materials.settling)
+    description = _describe(training, head)
     save_head(head, folder, description)
     with clear_errors(folder):
         (folder / CHECKPOINT).unlink(missing_ok=True)
     return description
 
 
-def find_state(
-    pair: LoadedPair, task: Task, recipe: HeadRecipe, folder: Path, resume: bool
-) -> State:
-    """Return the state to train from: that of the folder's checkpoint, or a new one.
-
-    Raises:
-        UsageError: The checkpoint cannot be read, or is of another training.
-    """
-    if resume and (folder / CHECKPOINT).exists():
-        return load_state(pair, task, recipe, folder)
-    return new_state(pair, recipe)
-
-
-def _describe(
-    pair: LoadedPair, task: Task, recipe: HeadRecipe, head: Head, history: list[dict[str, float]]
-) -> dict[str, Any]:
+def _describe(training: Training, head: Head) -> dict[str, Any]:
+    pair, task, recipe, _, materials, state = training
+    history = state.history
     seconds = sum(row["rollout_seconds"] + row["update_seconds"] for row in history)
     return {
         "pair": pair.name,
         "task": task.name,
         "task_version": task.version,
+        "prompt_format": task.prompt_format,
+        "data": task.provenance(),
+        "left_out": materials.left_out(),
         "kind": recipe.head_kind,
         "models": fingerprints(pair),
         "hidden_sizes": {"target": pair.target.hidden_size, "draft": pair.draft.hidden_size},
         "recipe": asdict(recipe),
-        "scores": held_out_scores(pair, task, head, recipe.max_prompt_tokens),
+        "scores": held_out_scores(pair, task, head, materials.held_out),
         "strict_acceptance": 1 - history[0]["disagreement"],
         "steps_without_gradient": sum(row["reward_spread"] < NO_SPREAD for row in history),
         "seconds": round(seconds, 1),

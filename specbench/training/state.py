@@ -115,8 +115,18 @@ def _identity(pair: LoadedPair, task: Task, recipe: HeadRecipe) -> dict[str, dic
         "models": dict(fingerprints(pair)),
         "place": {"device": pair.target.device.type, "dtype": str(pair.target.model.dtype)},
         "task": {"name": task.name, "version": task.version},
+        "data": _data(task),
         "recipe": asdict(recipe),
     }
+
+
+def _data(task: Task) -> dict[str, Any]:
+    """What the examples are, wherever they lie by now, and how their prompts are read."""
+    known = {"prompt_format": task.prompt_format, **task.provenance()}
+    for split, facts in known.pop("splits", {}).items():
+        known |= {f"{split}'s {name}": value for name, value in facts.items()}
+    moving = ("file", "revision")  # digest and commit say which content it was
+    return {name: v for name, v in known.items() if name.rpartition(" ")[2] not in moving}
 
 
 def _difference(found: Any, wanted: dict[str, Any]) -> str:

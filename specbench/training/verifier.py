@@ -22,16 +22,14 @@ from specbench.metrics import score
 from specbench.tasks.example import Example
 from specbench.tasks.task import RESERVED_SEEDS, Task
 from specbench.training.dial import follow
+from specbench.training.material import Material
 from specbench.training.objective import Step, evaluate, text_mean
 from specbench.training.recipe import HeadRecipe
-from specbench.training.rollouts import Rollouts, read_prompts, roll_out
+from specbench.training.rollouts import Rollouts, roll_out
 from specbench.training.state import State, untrained_head
 
 MAX_GRADIENT = 1.0
-# Held-out examples that heads are scored with. Where a task has few distinct prompts (mini-code),
-# some of them occur in a training too.
-HELD_OUT = 256
-HELD_OUT_SEED = RESERVED_SEEDS  # of the draws
+HELD_OUT_SEED = RESERVED_SEEDS  # of the draws of held-out scores
 
 
 class Progress(NamedTuple):
@@ -82,6 +80,7 @@ def train_head(
     pair: LoadedPair,
     task: Task,
     recipe: HeadRecipe,
+    material: Material,
     state: State,
     report: Callable[[Progress, State], None],
 ) -> Head:
@@ -89,21 +88,18 @@ def train_head(
 
     Args:
         pair: Loaded models, frozen.
-        task: Gives the examples, the metric that rewards a text, and the token limit.
+        task: Gives the metric that rewards a text, and what ends one.
         recipe: Sizes and rates.
+        material: Training examples, taken in their order, again from the first where they end.
         state: A new one, or that of a training that was interrupted.
         report: Called after every step with the row of the log and the state to go on from.
 
     Raises:
-        UsageError: The task has no training split.
         RunError: The loss is no longer a number.
     """
-    total = recipe.steps * recipe.prompts_per_step
-    examples = task.examples("train", total, recipe.seed)
     start = untrained_head(pair, recipe)
     while state.step < recipe.steps:
-        first = state.step * recipe.prompts_per_step
-        chosen = [examples[(first + i) % len(examples)] for i in range(recipe.prompts_per_step)]
+        chosen = material.taken(state.step * recipe.prompts_per_step, recipe.prompts_per_step)
         report(_train_step(pair, task, recipe, state, start, chosen), state)
     return state.head.eval().requires_grad_(False)
 
@@ -114,14 +110,21 @@ def _train_step(
     recipe: HeadRecipe,
     state: State,
     start: Head,
-    examples: list[Example],
+    material: Material,
 ) -> Progress:
     """Roll out, score, and take the epochs of one step; moves the state on."""
     began = time.perf_counter()
     head = state.head
-    prompts = read_prompts(pair, task, examples, recipe.max_prompt_tokens)
-    rollouts = roll_out(pair, head, prompts, task.max_new_tokens, state.generator, recipe.rollouts)
-    each = [example for example in examples for _ in range(recipe.rollouts)]
+    rollouts = roll_out(
+        pair,
+        head,
+        material.prompts,
+        task.max_new_tokens,
+        state.generator,
+        recipe.rollouts,
+        task.stop,
+    )
+    each = [example for example in material.examples for _ in range(recipe.rollouts)]
     rewards = reward(rollouts, each, task).to(pair.target.device)
     rolled_out = time.perf_counter()
 
@@ -132,7 +135,7 @@ def _train_step(
     if recipe.target_acceptance is not None:
         missing = recipe.target_acceptance - accepted.mean().item()
         state.multiplier, price = follow(state.multiplier, missing)
-    gains = (rewards + price * accepted).view(len(examples), recipe.rollouts)
+    gains = (rewards + price * accepted).view(-1, recipe.rollouts)
     advantage, state.baseline = state.baseline.advantages(gains), state.baseline.after(gains)
     step = Step(rollouts, old_weight, start_weight, advantage, price, recipe.kl_weight)
     rate = state.optimizer.param_groups[0]["lr"] = recipe.rate(state.step)
@@ -173,26 +176,23 @@ def reward(rollouts: Rollouts, examples: list[Example], task: Task) -> Tensor:
         return torch.tensor(list(pool.map(partial(score, task.metric), rollouts.texts, examples)))
 
 
-def held_out_scores(
-    pair: LoadedPair, task: Task, head: Head, max_prompt_tokens: int, count: int = HELD_OUT
-) -> dict[str, Any]:
+def held_out_scores(pair: LoadedPair, task: Task, head: Head, material: Material) -> dict[str, Any]:
     """Return quality, acceptance and weight of one roll-out per held-out example.
 
     Args:
         pair: Loaded models.
-        task: Where the held-out examples come from.
+        task: Gives the metric, and what ends a text.
         head: Head to score.
-        max_prompt_tokens: Longer prompts are cut inside their passage.
-        count: Number of examples.
+        material: Held-out examples.
     """
-    examples = task.examples("held-out", count)
     generator = torch.Generator(pair.target.device).manual_seed(HELD_OUT_SEED)
-    prompts = read_prompts(pair, task, examples, max_prompt_tokens)
-    rollouts = roll_out(pair, head, prompts, task.max_new_tokens, generator)
+    rollouts = roll_out(
+        pair, head, material.prompts, task.max_new_tokens, generator, stop=task.stop
+    )
     weight = head(rollouts.inputs)
     return {
-        "n": len(examples),
-        "quality": reward(rollouts, examples, task).mean().item(),
+        "n": len(material.examples),
+        "quality": reward(rollouts, material.examples, task).mean().item(),
         "acceptance": text_mean(1 - weight * rollouts.tv, rollouts).mean().item(),
         "weight": weight.mean().item(),
     }

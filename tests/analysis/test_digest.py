@@ -68,6 +68,27 @@ def test_one_static_weight_is_a_method_among_others(make):
     assert "1.00×" in rows["static w=0.5"]
 
 
+def test_metrics_beyond_quality_have_a_table_of_their_own(samples):
+    plain = digest(samples, summarise(samples))
+    maths = samples["task"] == "mini-math"
+    more = samples.assign(rouge1=0.25, **{"accuracy-flexible": samples["quality"].where(maths)})
+    text = digest(more, summarise(more))
+    assert text.startswith(plain.rstrip())
+    lines = text[len(plain.rstrip()) :].strip().splitlines()
+    assert lines[:4] == [
+        "Further metrics, with their 95 % intervals.",
+        "",
+        "| method | mini-math, flexible accuracy | mini-math, ROUGE-1 | mini-code, ROUGE-1 |",
+        "|---|---|---|---|",
+    ]
+    rows = {line.split(" | ")[0].strip("| "): line for line in lines[4:]}
+    assert list(rows)[:2] == ["autoregressive", "sd"]
+    assert "static w=0.4" in rows  # these metrics have no front, so the points speak
+    value, first, second = rows["diversed"].strip("| ").split(" | ")[1:]
+    quality = _rows(samples)["diversed"].split("|")[2].strip().split("<br>")[0]
+    assert (value, first, second) == (quality, "25.0 [25.0, 25.0]", "25.0 [25.0, 25.0]")
+
+
 def test_each_draft_length_has_a_table(make):
     samples = make(*({"draft_length": n} for n in (3, 7)))
     text = digest(samples, summarise(samples))

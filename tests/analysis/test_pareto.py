@@ -4,6 +4,7 @@ import pytest
 
 from specbench.analysis.intervals import mean_interval
 from specbench.analysis.pareto import front, front_quality, gap_above_front, static_weight
+from specbench.analysis.summary import summarise, wide
 from specbench.errors import UsageError
 
 
@@ -139,6 +140,31 @@ def test_gap_is_the_same_every_time(samples):
     assert gap_above_front(samples, task="mini-code") == gap_above_front(samples, task="mini-code")
 
 
+# By method: lengths, shared n-grams and n-grams of the texts on two prompts, as in samples.csv.
+BLEU = {
+    "sd": ["6 6 6 5 4 3 6 5 4 3", "4 6 2 1 0 0 4 3 2 1"],
+    "static": ["9 5 4 1 0 0 9 8 7 6", "5 5 4 2 1 0 5 4 3 2"],
+    "diversed": ["6 6 5 4 3 2 6 5 4 3", "6 6 6 5 4 3 6 5 4 3"],
+}
+
+
+def test_gap_in_bleu_is_one_of_corpus_bleu(make):
+    frame = run(make, 0.7, 15, prompts=2, quality_metric="bleu")
+    terms = [BLEU[row.method][int(row.sample_id[1:])] for row in frame.itertuples()]
+    frame["bleu_terms"] = terms
+    summary = wide(summarise(frame)).set_index("method")["quality"]
+    found = gap_above_front(frame, task="mini-math")
+    assert found.quality == summary["diversed"]
+    assert found.front == pytest.approx((summary["sd"] + summary["static"]) / 2)
+    # Resamples of two prompts are each one twice, or both.
+    gaps = []
+    for prompt in ("p0", "p1"):
+        twice = pd.concat([frame[frame["sample_id"] == prompt]] * 2)
+        sd, static, diversed = wide(summarise(twice))["quality"]
+        gaps.append(diversed - max((sd + static) / 2, static))
+    assert (found.low, found.high) == pytest.approx((min(gaps), max(gaps)))
+
+
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
@@ -148,6 +174,10 @@ def test_gap_is_the_same_every_time(samples):
         (lambda frame: pd.concat([frame, frame.assign(pair="b")]), "several values of pair"),
         (lambda frame: pd.concat([frame, frame.assign(temperature=0.0)]), "of temperature"),
         (lambda frame: pd.concat([frame, frame.assign(draft_length=7)]), "of draft_length"),
+        (
+            lambda frame: pd.concat([frame, frame.assign(quality_metric="bleu")]),
+            "of quality_metric",
+        ),
         (
             lambda frame: pd.concat([frame, frame[frame["method"] == "diversed"].assign(alpha=1)]),
             "several settings",

@@ -7,7 +7,8 @@ import pandas as pd
 import pytest
 
 from specbench.analysis.frames import SAMPLES, read_samples, read_summary
-from specbench.analysis.summary import METRICS, summarise, wide
+from specbench.analysis.scores import shown_name, shown_scale
+from specbench.analysis.summary import METRICS, further_metrics, summarise, wide
 from specbench.errors import UsageError
 
 # Text and reference lengths, shared n-grams of orders 1 to 4, n-grams of the text.
@@ -111,6 +112,22 @@ def test_pass_at_k_is_the_share_of_subsets_as_far_as_repeats_go(make, column, pr
         assert (found["n"], found["unit"]) == (3, f"pass@{k}")
         assert 0 <= found["ci_low"] < found["value"] < found["ci_high"] <= 1
     assert "pass@10" not in set(summary["metric"])
+
+
+def test_pass_at_all_repeats_is_shown_too(make):
+    summary = summarise(repeated(make, passes={"a": [0, 1, 0], "b": [0, 0, 0]}))
+    assert [name for name in summary["metric"] if name.startswith("pass@")] == ["pass@2", "pass@3"]
+    assert row(summary, "pass@3")["value"] == pytest.approx(0.5)
+
+
+def test_further_metrics_have_columns_of_their_own_in_the_wide_table(make):
+    summary = summarise(repeated(make).assign(rouge1=0.25))
+    assert further_metrics(summary) == ["rouge1", "pass@2", "pass@5"]
+    (cell,) = wide(summary).to_dict("records")
+    assert (cell["rouge1"], cell["rouge1_low"], cell["rouge1_high"]) == (0.25,) * 3
+    assert cell["pass@2_low"] == row(summary, "pass@2")["ci_low"]
+    assert [shown_name(name) for name in ("rouge1", "pass@2")] == ["ROUGE-1", "pass@2"]
+    assert shown_scale("pass@2") == shown_scale("pass@1")
 
 
 def test_pass_at_k_needs_k_scored_repeats_of_every_prompt(make):

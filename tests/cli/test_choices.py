@@ -35,7 +35,7 @@ def test_a_target_and_a_draft_are_a_pair_of_their_own() -> None:
         (None, "a/b", None, "--draft is missing: --target goes with a draft"),
         ("mini", "a/b", None, "--pair and --target name the target twice: give one of the two"),
         ("mini", "a/b", "a/c", "--pair and --target name the target twice: give one of the two"),
-        ("mimi", None, MINE, "there is no pair 'mimi': did you mean mini?"),
+        ("mimi", None, MINE, "unknown pair `mimi`; did you mean `mini`?"),
     ],
 )
 def test_what_names_no_pair_is_refused(

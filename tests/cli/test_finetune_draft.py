@@ -49,7 +49,7 @@ def test_a_terminal_shows_a_bar_with_the_loss(cli: Cli, monkeypatch: pytest.Monk
     ("line", "message"),
     [
         ("-t mini-headlines", "did you mean `mini-headline`?"),
-        ("--pair mimi", "did you mean mini?"),
+        ("--pair mimi", "did you mean `mini`?"),
         ("--steps 0", "--steps must be 1 or more, not 0"),
         ("--batch-size 0", "--batch-size must be 1 or more, not 0"),
         ("--learning-rate 0", "--learning-rate must be above 0, not 0.0"),

@@ -39,7 +39,7 @@ def test_every_mistake_is_told_with_its_file_and_key(cli: Cli, tmp_path: Path) -
         "broken.toml: max_new_tokens: must be at least 1, not 0",
     ]
     assert lines[3].startswith("none.toml: cannot read the task file none.toml: No such file")
-    assert lines[4].startswith("recipe.toml: there is no training value `step`; choose from")
+    assert lines[4] == "recipe.toml: training.step: unknown key; did you mean `steps`?"
     assert lines[5].startswith("junk.toml: not valid TOML: ")
     assert len(lines) == 6
 

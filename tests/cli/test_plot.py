@@ -104,7 +104,7 @@ def test_another_head_s_folder_is_not_written_to(cli: Cli, tmp_path: Path) -> No
         ("weights --head nowhere", "there is no head at nowhere"),
         ("weights --head bundled --task mini-maths", "did you mean `mini-math`?"),
         ("weights --head bundled --task mini-math --limit 0", "at least 1"),
-        ("weights --head bundled --task mini-math --pair mimi", "did you mean mini?"),
+        ("weights --head bundled --task mini-math --pair mimi", "did you mean `mini`?"),
         (
             "weights --head bundled --task mini-math --pair llama",
             "has no bundled head for mini-math",

@@ -8,8 +8,8 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,10 +20,11 @@ from specbench.cli.options import data
 from specbench.engine import loading
 from specbench.engine.loading import LoadedPair
 from specbench.engine.settings import Loading
+from specbench.errors import UsageError
 from specbench.heads.registry import WEIGHTS, is_head
 from specbench.tasks.dataset import Sourcing
 from specbench.tasks.task import Listed
-from specbench.training import dial, session, verifier
+from specbench.training import material, session, verifier
 from specbench.training.folder import CHECKPOINT, LOG
 
 Cli = Callable[..., Any]
@@ -53,8 +54,8 @@ def models(monkeypatch: pytest.MonkeyPatch, mini: LoadedPair) -> list[tuple[str,
         return mini
 
     monkeypatch.setattr(loading, "load_pair", load_pair)
-    monkeypatch.setattr(session, "held_out_scores", partial(verifier.held_out_scores, count=4))
-    monkeypatch.setattr(dial, "EXAMPLES", 4)
+    monkeypatch.setattr(material, "HELD_OUT", 4)
+    monkeypatch.setattr(material, "SETTLING", 4)
     return loaded
 
 
@@ -81,7 +82,7 @@ def errors(result: Any) -> list[str]:
 
 REFUSED = {
     "an unknown task": ("-t mini-maths", "did you mean `mini-math`?"),
-    "an unknown pair": ("--pair mimi", "did you mean mini?"),
+    "an unknown pair": ("--pair mimi", "did you mean `mini`?"),
     "an unknown kind": ("--head-kind deep", "--head-kind must be one of linear, mlp, features"),
     "an unknown baseline": ("--baseline none", "--baseline must be one of batch, group, ema"),
     "no steps": ("--steps 0", "--steps must be 1 or more"),
@@ -125,26 +126,34 @@ def test_bad_input_is_refused_before_models_load(
     assert models == []
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"stop": ("END",)}, "ends answers at stop strings"),
-        ({"source": Listed(())}, "has no training split"),
-    ],
-)
 def test_a_task_that_cannot_be_trained_for_is_refused(
-    cli: Cli,
-    models: list[Any],
-    monkeypatch: pytest.MonkeyPatch,
-    change: dict[str, Any],
-    message: str,
+    cli: Cli, models: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = choose_tasks(["mini-math,mini-news"], Sourcing())
-    monkeypatch.setattr(data, "choose_tasks", lambda *_: [first, replace(second, **change)])
+    listed = replace(second, source=Listed(()))
+    monkeypatch.setattr(data, "choose_tasks", lambda *_: [first, listed])
     result = cli("train")
     assert result.code == 2
-    assert message in result.err
+    assert "has no training split" in result.err
     assert models == []
+
+
+def test_rewards_of_a_task_with_stop_strings_are_of_the_texts_before_them(
+    cli: Cli, models: list[Any], monkeypatch: pytest.MonkeyPatch, mini: LoadedPair
+) -> None:
+    (task,) = choose_tasks(["mini-headline"], Sourcing())
+    monkeypatch.setattr(data, "choose_tasks", lambda *_: [replace(task, stop=(".",))])
+    honest, ends = verifier.reward, []
+
+    def reward(rollouts: Any, *rest: Any) -> torch.Tensor:
+        assert not any("." in text for text in rollouts.texts)
+        last = [rollouts.token[rollouts.row == i][-1] for i in range(len(rollouts.texts))]
+        ends.extend(map(mini.tokenizer.decode, last))
+        return honest(rollouts, *rest)
+
+    monkeypatch.setattr(verifier, "reward", reward)
+    assert cli(*TINY, "--target-acceptance", "0.9", "--no-progress").code == 0
+    assert "." in ends
 
 
 def test_a_folder_without_permission_is_refused(
@@ -185,6 +194,90 @@ def test_a_head_is_trained_shown_and_used(cli: Cli, models: list[Any]) -> None:
     run = cli(*shlex.split(used), "--limit", "1", "--max-new-tokens", "4", "-o", "run")
     assert run.code == 0
     assert "diversed" in run.out
+
+
+def test_the_next_command_gets_every_option_that_counts_there(
+    cli: Cli, models: list[Any], tmp_path: Path
+) -> None:
+    (original,) = choose_tasks(["mini-headline"], Sourcing())
+    (tmp_path / "a b.toml").write_text(original.path.read_text())
+    line = [part if part != "mini-headline" else "a b.toml" for part in TINY]
+    result = cli(*line, "--dtype", "float32", "--offline", "--allow-code-execution")
+    used = shlex.split(result.out.splitlines()[-1].removeprefix("use it: specbench "))
+    assert used == [
+        *("run", "--method", "sd,diversed", "--dtype", "float32", "--task", "a b.toml"),
+        *("--offline", "--allow-code-execution", "--head", str(HEAD)),
+    ]
+
+
+def long_ones(monkeypatch: pytest.MonkeyPatch, which: Callable[[int], bool]) -> None:
+    """Let some of the task's prompts be longer than any limit."""
+    (task,) = choose_tasks(["mini-headline"], Sourcing())
+    honest = task.source
+
+    def examples(split: str, limit: int | None, seed: int) -> list[Any]:
+        return [
+            replace(e, prompt="word " * 600, passage="") if which(i) else e
+            for i, e in enumerate(honest.examples(split, limit, seed))
+        ]
+
+    source = SimpleNamespace(examples=examples, provenance=honest.provenance)
+    monkeypatch.setattr(data, "choose_tasks", lambda *_: [replace(task, source=source)])
+
+
+def test_what_is_too_long_is_left_out_and_told_once(
+    cli: Cli, models: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from specbench.heads.files import read_description
+
+    long_ones(monkeypatch, lambda i: i % 4 == 3)
+    result = cli(*TINY, "--target-acceptance", "0.9,0.95", "--no-progress", "-o", "family")
+    assert result.code == 0
+    (told,) = (line for line in result.err.splitlines() if "left out" in line)
+    assert told.startswith(
+        "note: mini-headline: 1 training and 2 held-out examples are left out, longer than "
+        "--max-prompt-tokens 512"
+    )
+    said = read_description(Path("family/acceptance-0.9/mini-headline"))
+    assert said["left_out"] == {"train": 1, "held-out": 2}
+    assert said["scores"]["n"] == 3
+
+
+def test_a_task_of_long_prompts_is_refused_before_the_first_step(
+    cli: Cli, models: list[Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    long_ones(monkeypatch, lambda i: i != 2)
+    result = cli(*TINY, "--no-progress")
+    assert result.code == 2
+    (told,) = errors(result)
+    assert "5 of 6 train examples of mini-headline cannot be used, the first because" in told
+    assert "--max-prompt-tokens" in told
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_memory_is_compared_before_models_load(
+    cli: Cli, models: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from specbench.engine import memory
+
+    asked: list[tuple[int, int, int]] = []
+
+    def check(spec: Any, how: Loading, *sizes: int) -> None:
+        asked.append(sizes)  # type: ignore[arg-type]
+        raise UsageError("mini needs 99 GiB to train a head")
+
+    monkeypatch.setattr(memory, "check_training_memory", check)
+    (task,) = choose_tasks(["mini-headline"], Sourcing())
+    prompt = max(len(e.prompt) for e in task.examples("train", 6, 5)) / 2.5
+    for more, sizes in (
+        ((), (int(prompt), task.max_new_tokens, 128)),
+        (("--max-prompt-tokens", "20"), (20, task.max_new_tokens, 128)),
+        (("--rollouts", "200"), (int(prompt), task.max_new_tokens, 200)),
+    ):
+        line = [*TINY, *more]
+        assert cli(*line).code == 2
+        assert asked.pop() == sizes
+    assert models == []
 
 
 def test_values_typed_go_before_those_of_the_task(cli: Cli, models: list[Any]) -> None:

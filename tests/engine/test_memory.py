@@ -1,23 +1,35 @@
 """Memory is estimated without weights, and refused in one line where it is not there."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import accumulate
 from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
+from torch.profiler import ProfilerActivity, profile
 
-from specbench.engine import memory
+from specbench.engine import available, memory
 from specbench.engine.loading import LoadedPair, load_pair
-from specbench.engine.memory import GIB, check_memory, model_need
+from specbench.engine.memory import (
+    GIB,
+    check_memory,
+    check_training_memory,
+    likely_tokens,
+    model_need,
+    training_need,
+)
 from specbench.engine.runner import Runner
 from specbench.engine.settings import Loading
 from specbench.engine.sources import load_config
 from specbench.errors import UsageError
+from specbench.heads.head import Head
 from specbench.pairs.registry import PairSpec, get_pair
+from specbench.tasks.task import load_task
+from specbench.training.rollouts import roll_out
 
-from .tiny import FAMILIES, VOCABULARY, build, config
+from .tiny import FAMILIES, VOCABULARY, build, config, tokenizer
 
 MINI = get_pair("mini")
 CPU = Loading("cpu")
@@ -82,11 +94,46 @@ def test_a_quantised_checkpoint_says_so_itself(stored: dict[str, object], bits: 
     assert memory._bits(config("llama"), None) is None
 
 
+def peak(work: Callable[[], object]) -> int:
+    """Most bytes of tensors that a piece of work held at a time."""
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
+        work()
+    events = [e for e in profiled.profiler.kineto_results.events() if e.name() == "[memory]"]
+    sizes = (event.nbytes() for event in sorted(events, key=lambda event: event.start_ns()))
+    return max(accumulate(sizes))
+
+
+# Where the prompts decide, and where the vocabulary does.
+@pytest.mark.parametrize(
+    ("prompt", "new", "texts", "words"), [(256, 4, 32, 99), (16, 16, 64, 9999)]
+)
+def test_a_training_holds_what_was_estimated(prompt: int, new: int, texts: int, words: int) -> None:
+    sizes = {"vocab_size": words, "hidden_size": 64, "intermediate_size": 224}
+    settings = [config("llama", **{**sizes, "num_hidden_layers": layers}) for layers in (4, 2)]
+    models = [Runner(build(one), words) for one in settings]
+    pair = LoadedPair("t", *models, tokenizer(), frozenset())
+    head = Head("linear", (64, 64)).requires_grad_(False)
+    prompts = [[1 + i % 40 for i in range(prompt)] for _ in range(texts)]
+    held = peak(lambda: roll_out(pair, head, prompts, new, torch.Generator().manual_seed(0)))
+    needs = [training_need(one, torch.float32, prompt, new, texts) for one in settings]
+    expected = sum(need.cache for need in needs) + max(need.work for need in needs)
+    assert 0.6 * expected < held < expected
+
+
+def test_the_caches_of_a_training_are_those_of_all_its_texts() -> None:
+    settings = config("llama")
+    one = model_need(settings, torch.float32, 192, 64 - 6, 5)  # 256 positions
+    many = training_need(settings, torch.float32, 192, 64, 100)
+    # A layer more, of two: it is copied where texts that have ended are dropped.
+    assert many.cache == 100 * one.cache * 3 / 2
+    assert many.weights == one.weights
+
+
 # The check.
 
 
 def with_free(monkeypatch: pytest.MonkeyPatch, size: float) -> None:
-    monkeypatch.setattr(memory, "_main_memory", lambda: size)
+    monkeypatch.setattr(available, "_main_memory", lambda: size)
 
 
 def needed(spec: PairSpec, loading: Loading = CPU) -> float:
@@ -99,7 +146,9 @@ def test_a_pair_that_just_fits_is_let_through(monkeypatch: pytest.MonkeyPatch) -
     with_free(monkeypatch, needed(MINI))
     check_memory(MINI, CPU, *SIZE)
     with_free(monkeypatch, needed(MINI) - 1)
-    with pytest.raises(UsageError, match=r"mini needs 0\.0 GiB \(target 0\.0, draft 0\.0, caches"):
+    with pytest.raises(
+        UsageError, match=r"mini needs 0\.0 GiB to decode \(target 0\.0, draft 0\.0, caches"
+    ):
         check_memory(MINI, CPU, *SIZE)
 
 
@@ -109,9 +158,47 @@ def test_a_refusal_says_how_much_is_missing_and_what_to_do(monkeypatch: pytest.M
     with pytest.raises(UsageError) as caught:
         check_memory(get_pair("llama"), dummy, 2048, 128, 5)
     told = str(caught.value)
-    assert "llama needs 36." in told and "(target 29.9, draft 4.6, caches 0.7" in told
+    assert "llama needs 36." in told and "GiB to decode (target 29.9, draft 4.6, caches 0.7" in told
     assert "cpu has 20.0 free: choose --dtype bfloat16, a smaller pair or shorter prompts" in told
     check_memory(get_pair("llama"), replace(dummy, dtype="bfloat16"), 2048, 128, 5)
+
+
+def test_a_training_that_just_fits_is_let_through(monkeypatch: pytest.MonkeyPatch) -> None:
+    configs = [load_config(MINI, role, CPU) for role in ("target", "draft")]
+    needs = [training_need(one, torch.float32, 512, 64, 128) for one in configs]
+    # The models take turns with what they work with.
+    size = sum(n.weights + n.cache for n in needs) + max(n.work for n in needs)
+    with_free(monkeypatch, size)
+    check_training_memory(MINI, CPU, 512, 64, 128)
+    with_free(monkeypatch, size - 1)
+    with pytest.raises(UsageError, match=r"mini needs \d\.\d GiB to train a head \(target 0\.0"):
+        check_training_memory(MINI, CPU, 512, 64, 128)
+
+
+@pytest.mark.parametrize(("name", "size"), [("llama", 38.5), ("qwen3", 44.5), ("gemma3", 79.1)])
+def test_what_the_pairs_of_the_paper_need_to_train(
+    monkeypatch: pytest.MonkeyPatch, name: str, size: float
+) -> None:
+    dummy = Loading("cpu", "bfloat16", load_format="dummy")
+    with_free(monkeypatch, (size + 0.2) * GIB)
+    check_training_memory(get_pair(name), dummy, 512, 128, 128)
+    with_free(monkeypatch, (size - 0.2) * GIB)
+    with pytest.raises(UsageError, match="GiB to train a head"):
+        check_training_memory(get_pair(name), dummy, 512, 128, 128)
+
+
+def test_no_prompt_is_longer_than_the_context(monkeypatch: pytest.MonkeyPatch) -> None:
+    context = load_config(MINI, "target", CPU).max_position_embeddings
+    whole = (context - 106, 100, 5)
+    configs = [load_config(MINI, role, CPU) for role in ("target", "draft")]
+    with_free(monkeypatch, sum(sum(model_need(one, torch.float32, *whole)) for one in configs))
+    check_memory(MINI, CPU, 4_000_000, 100, 5)
+
+
+def test_a_prompt_s_tokens_are_rather_overrated(mini: LoadedPair) -> None:
+    prompts = [example.prompt for example in load_task("mini-news").examples("test", 20)]
+    longest = max(len(mini.tokenizer(prompt)["input_ids"]) for prompt in prompts)
+    assert longest <= likely_tokens(prompts) < 3 * longest
 
 
 def test_longer_texts_need_more() -> None:
@@ -122,9 +209,9 @@ def test_longer_texts_need_more() -> None:
 
 
 def test_where_nothing_is_known_nothing_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "MEMINFO", Path("/nothing"))
-    monkeypatch.setattr(memory, "CGROUP", Path("/nothing"))
-    assert memory.available_memory(torch.device("cpu")) is None
+    monkeypatch.setattr(available, "MEMINFO", Path("/nothing"))
+    monkeypatch.setattr(available, "CGROUP", Path("/nothing"))
+    assert available.available_memory(torch.device("cpu")) is None
     check_memory(get_pair("gemma3"), Loading("cpu", load_format="dummy"), *SIZE)
 
 
@@ -143,9 +230,9 @@ def test_a_container_has_no_more_than_its_limit(
     (tmp_path / "memory.max").write_text(f"{limit}\n")
     (tmp_path / "memory.current").write_text("1000000\n")
     (tmp_path / "memory.stat").write_text("anon 800000\ninactive_file 200000\n")
-    monkeypatch.setattr(memory, "MEMINFO", tmp_path / "meminfo")
-    monkeypatch.setattr(memory, "CGROUP", tmp_path)
-    assert memory.available_memory(torch.device("cpu")) == free
+    monkeypatch.setattr(available, "MEMINFO", tmp_path / "meminfo")
+    monkeypatch.setattr(available, "CGROUP", tmp_path)
+    assert available.available_memory(torch.device("cpu")) == free
 
 
 @pytest.mark.gpu

@@ -138,6 +138,7 @@ def test_the_last_of_equal_passages_is_cut(plain: PreTrainedTokenizerBase) -> No
         ("", 5, "and no passage that may be cut: raise --max-prompt-tokens"),
         ("not in the prompt", 5, "and no passage that may be cut: raise --max-prompt-tokens"),
         ("long text", 1, "limit of 1, even without its passage: raise --max-prompt-tokens"),
+        ("long text", 1, "give fewer --shots if there are any, or leave this example out"),
     ],
 )
 def test_a_prompt_that_cannot_be_cut_says_what_to_do(

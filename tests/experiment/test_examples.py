@@ -38,11 +38,11 @@ GOOD = {"task": "t", "id": "1", "prompt": "p"}
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        (b'{"task": "t", "id": ', "not a line of JSON"),
-        (b'{"task": "\xff"}', "not a line of JSON"),
-        (b"[" * 100_000, "not a line of JSON"),
-        (b"", "not a line of JSON"),
-        (b"[1]", "not an object"),
+        (b'{"task": "t", "id": ', "it is not a line of JSON"),
+        (b'{"task": "\xff"}', "it is not a line of JSON"),
+        (b"[" * 100_000, "it is not a line of JSON"),
+        (b"", "it is not a line of JSON"),
+        (b"[1]", "it is not an object"),
         (json.dumps({"id": "1", "prompt": "p"}).encode(), "it has no `task`"),
         (json.dumps({"task": "t", "id": "1"}).encode(), "it has no `prompt`"),
         (json.dumps(GOOD | {"answer": "x"}).encode(), "`answer` is unknown"),

@@ -161,6 +161,24 @@ def test_a_long_prompt_is_cut_inside_its_passage_and_counted(engine: Any, tmp_pa
     assert (found[1]["status"], "more than the limit of 20" in found[1]["error"]) == ("error", True)
 
 
+def test_an_article_is_cut_to_what_the_models_take(engine: Any, tmp_path: Path) -> None:
+    """To 40 positions, less 16 new tokens, 5 drafted ones and the bonus token."""
+    engine.tokenizer, engine.context = ByCharacter(), 40
+    article = Example("t-0", "Sum up: a long article. End.", passage="a long article.")
+    plain = Example("t-1", "a question as long as that, without a passage")
+    task = replace(TASK, source=Listed((article, plain)))
+    found = records(plan_of(["autoregressive", "sd"], task), tmp_path / "r")
+    assert [r["prompt_cut"] for r in found] == [10, 10, 0, 0]
+    # Of the other one the loop itself says that it is too long.
+    assert len(engine.calls[-1]["prompt_ids"]) == len(plain.prompt)
+    for limit, cut in ((12, None), (15, 13), (30, 10)):
+        folder = tmp_path / str(limit)
+        found = records(plan_of(["sd"], task, max_prompt_tokens=limit), folder)
+        assert found[0].get("prompt_cut") == cut
+    narrow = plan_of(["sd"], task, max_new_tokens=60)
+    assert records(narrow, tmp_path / "n")[0]["prompt_cut"] == 0
+
+
 class ByCharacter:
     """A token per character, and no template."""
 

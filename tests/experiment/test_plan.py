@@ -91,6 +91,11 @@ def test_without_a_head_diversed_is_left_out_with_a_note_or_refused() -> None:
         plan_of(["diversed"], dispensable={"diversed"})
 
 
+def test_two_tasks_of_one_name_would_be_taken_for_one() -> None:
+    with pytest.raises(UsageError, match="two tasks are called a: give one of them another `name`"):
+        plan_of(["sd"], [make_task("a"), make_task("b"), make_task("a", 2)])
+
+
 def test_it_is_said_that_programs_are_not_run() -> None:
     code, other = replace(make_task("code"), metrics=("pass@1",)), make_task("other")
     (note,) = plan_of(["sd"], [code, other]).notes

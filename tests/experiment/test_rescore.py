@@ -144,6 +144,41 @@ def test_metrics_may_be_added_and_stay(make_run: Run) -> None:
     assert ("code", "rougeL") not in summary
 
 
+def test_a_metric_is_added_only_where_it_can_score(make_run: Run) -> None:
+    folder = make_run()
+    run = open_run(folder, ["accuracy", "pass@1", "accuracy"])
+    assert run.metrics == {task: list(metrics) for task, metrics in TASKS.items()}
+    assert list(run.notes) == [
+        "`pass@1` is left out on sums: its examples have no tests",
+        "`accuracy` is left out on code: its examples have no reference",
+        "`accuracy` is left out on words: the reference of example `1` has no number; "
+        "end it with `#### number`",
+        "`pass@1` is left out on words: its examples have no tests",
+        "`accuracy` is left out on free: its examples have no reference",
+        "`pass@1` is left out on free: its examples have no tests",
+    ]
+    before = contents(folder)
+    assert rescored(folder, "accuracy", "pass@1") == Outcome(7, 1, 0, "broken")
+    assert contents(folder)["summary.csv"] == before["summary.csv"]
+    assert rescored(folder) == Outcome(7, 1, 0, "broken")  # nothing of it was kept
+
+
+def test_looking_whether_a_metric_fits_runs_no_program(
+    make_run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = make_run()
+    config = json.loads((folder / "config.json").read_text())
+    for task in config["tasks"]:
+        task["metrics"] = []
+    (folder / "config.json").write_text(json.dumps(config))
+
+    def fail(*_: Any) -> Any:
+        raise AssertionError("it was run")
+
+    monkeypatch.setattr("specbench.metrics.code.judge", fail)
+    assert open_run(folder, ["pass@1"]).metrics["code"] == ["pass@1"]
+
+
 def test_programs_are_not_run_without_leave_and_their_scores_are_kept(
     make_run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -341,7 +376,8 @@ def nothing_changes(make_run: Run) -> Iterator[Callable[[Callable[[Path], None]]
         (_write("examples.jsonl", b"{}\n"), r"examples\.jsonl, line 1 "),
         (_write("samples.jsonl", b"{\n"), r"samples\.jsonl, line 1, .* not a line of JSON"),
         (_write("samples.jsonl", b"\xff\n"), r"samples\.jsonl, line 1, .* not a line of JSON"),
-        (_write("samples.jsonl", b"[]\n"), r"samples\.jsonl, line 1, .* it has no status"),
+        (_write("samples.jsonl", b"[]\n"), r"samples\.jsonl, line 1, .* it is not an object"),
+        (_write("samples.jsonl", b"{}\n"), r"samples\.jsonl, line 1, .* it has no status"),
         (_first({}, "text"), r"samples\.jsonl, line 1, .* it has no text"),
         (_first({"text": 1}), r"samples\.jsonl, line 1, .* wrong type"),
         (_first({"sample_id": "8"}), r"line 1, .* example '8' of task 'sums' is not in"),

@@ -136,9 +136,9 @@ def test_memory_bombs_fail(bomb: str) -> None:
 
 
 def test_memory_limit_is_what_stops_a_large_allocation() -> None:
-    attempt = "try:\n    x = bytes(300 << 20)\nexcept MemoryError:\n    stopped = True"
+    attempt = "try:\n    x = bytes(600 << 20)\nexcept MemoryError:\n    stopped = True"
     assert passes(attempt, ("assert stopped",))
-    assert not passes(attempt, ("assert stopped",), limits=Limits(memory_bytes=600 << 20))
+    assert not passes(attempt, ("assert stopped",), limits=Limits(memory_bytes=900 << 20))
 
 
 @pytest.mark.parametrize(
@@ -181,12 +181,35 @@ def test_a_process_that_cannot_start_is_no_failed_program(
         passes(RIGHT, TESTS)
 
 
+@pytest.mark.parametrize(
+    ("boot", "says"),
+    [
+        ("raise SystemExit(0)", r"does not start \(exit status 0\); run it again"),
+        ("import missing", r"\(exit status 1: ModuleNotFoundError: No module named 'missing'\)"),
+    ],
+)
 def test_a_supervisor_that_breaks_before_the_program_runs_is_no_failed_program(
-    monkeypatch: pytest.MonkeyPatch,
+    boot: str, says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(launch, "_BOOT", "raise SystemExit(0)")
-    with pytest.raises(RunError, match="does not start; run it again"):
+    monkeypatch.setattr(launch, "_BOOT", boot)
+    with pytest.raises(RunError, match=says):
         passes(RIGHT, TESTS)
+
+
+def test_python_finds_its_libraries_and_the_program_no_environment(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    python = tmp_path / "python"
+    check = 'test "$LD_LIBRARY_PATH$SECRET" = /opt/lib || { echo no libpython >&2; exit 127; }'
+    python.write_text(f'#!/bin/sh\n{check}\nexec {launch._COMMAND[0]} "$@"\n')
+    python.chmod(0o755)
+    monkeypatch.setattr(launch, "_COMMAND", [str(python), *launch._COMMAND[1:]])
+    monkeypatch.setenv("SECRET", "hidden")
+    monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)
+    with pytest.raises(RunError, match=r"\(exit status 127: no libpython\)"):
+        passes(RIGHT, TESTS)
+    monkeypatch.setenv("LD_LIBRARY_PATH", "/opt/lib")
+    assert passes("import os\nseen = dict(os.environ)", ("assert seen == {}",))
 
 
 def test_a_program_that_is_too_long_is_refused() -> None:

@@ -1,6 +1,7 @@
 """Finding the program in what a model wrote."""
 
 import ast
+import time
 
 import pytest
 
@@ -106,3 +107,36 @@ def test_prefix_without_helpers_gives_none(prefix: str) -> None:
 def test_absurd_texts_do_not_harm_the_caller(part: str) -> None:
     text = "x = " + part * 100_000
     assert program_of(text, CONTINUED) in (PREFIX + text, PREFIX)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "```" + " " * 200_000 + "x y\n```" * 3,
+        "x = 1\n" * 2000 + "def f(:\n" * 2000,
+        "def total(xs):\n  return {\n" + "    'a': 1,\n" * 4000,
+        "This is prose, not code\n" * 4000,
+        "if a:\n pass\n" + "elif a:\n pass\n" * 5000,
+        "try:\n" + "    x = 1\n" * 3000,
+    ],
+)
+def test_long_texts_take_no_longer_than_their_length(text: str) -> None:
+    start = time.process_time()
+    program_of(text, CONTINUED)
+    assert time.process_time() - start < 3  # much longer where each line is parsed anew
+
+
+@pytest.mark.parametrize(
+    ("rest", "kept"),
+    [
+        ("x = 1\ny = (1,\n2\nz = 3\n", "x = 1\n"),
+        ("x = 1\ny = '''a\nb\n", "x = 1\n"),
+        ("x = 1\x0c\ny = 1\u2028 2\nz = )\n", "x = 1\x0c\n"),
+        ("try:\n    x = 1\n    y = 2\n", ""),
+        ("x = 1\rdef f(:\r", "x = 1\r"),
+        ("@wraps\nx = 1\n", ""),
+        ("x = 1\n  y = 2\n", "x = 1\n"),
+    ],
+)
+def test_the_longest_beginning_that_parses_is_kept(rest: str, kept: str) -> None:
+    assert program_of(BODY + rest, CONTINUED) == PREFIX + BODY + kept

@@ -71,7 +71,7 @@ def test_one_of_several_pairs_must_be_named(file: Path) -> None:
     file.write_text(FULL)
     with pytest.raises(UsageError, match=r"holds several pairs \(mine, other\); name one, as in"):
         get_pair(str(file))
-    with pytest.raises(UsageError, match=r"my pairs\.toml: there is no pair 'mime': did you mean"):
+    with pytest.raises(UsageError, match=r"my pairs\.toml: unknown pair `mime`; did you mean"):
         get_pair(f"{file}:mime")
 
 
@@ -88,6 +88,10 @@ def test_one_of_several_pairs_must_be_named(file: Path) -> None:
         ("[m]\ntarge = 'a/b'", "[m] unknown key `targe`; did you mean `target`?"),
         ("[m]\nthinking = 'no'", "[m] `thinking` must be true or false, not 'no'"),
         ("[m]\ntraining = 1", "[m] `training` must be a table"),
+        (
+            "[m]\ntarget = 'a/b'\ndraft = 'a/c'\ntraining = {learning_rte = 3}",
+            "[m.training] unknown key `learning_rte`; did you mean `learning_rate`?",
+        ),
         (
             "[m]\ntarget = 'a/b'\ndraft = 'a/c'\ndtype = 'float31'",
             "[m] unknown dtype `float31`; did you mean `float32`?",

@@ -25,7 +25,7 @@ def test_the_bundled_pair_lies_beside_the_registry() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "hint"), [("mimi", "did you mean mini?"), ("zzz", "choose one of mini, llama")]
+    ("name", "hint"), [("mimi", "did you mean `mini`?"), ("zzz", "choose one of `mini`, `llama`")]
 )
 def test_an_unknown_pair_is_refused_with_a_hint(name: str, hint: str) -> None:
     with pytest.raises(UsageError, match=hint.replace("?", r"\?")):

@@ -170,6 +170,13 @@ def test_values_that_no_example_can_hold(row: dict[str, Any], message: str, tmp_
         task.examples("test", None)
 
 
+def test_a_row_that_is_no_object_is_told_the_columns_it_should_have(tmp_path: Path) -> None:
+    task = load_task(quiz_folder(tmp_path), Sourcing(tmp_path / "data"))
+    (tmp_path / "data/quiz/test.jsonl").write_text('["q"]\n')
+    with pytest.raises(UsageError, match=r'such as {"ask\.de": "\.\.\.", "kind": "\.\.\.", "gold"'):
+        task.examples("test", 1)
+
+
 def test_an_empty_prompt_is_refused(tmp_path: Path) -> None:
     path = quiz_folder(tmp_path)
     path.write_text(
@@ -197,6 +204,11 @@ def test_two_files_of_a_split_are_refused(quiz: Callable[..., Task], tmp_path: P
 def test_a_negative_number_of_shots() -> None:
     with pytest.raises(UsageError, match="--shots must be 0 or more, not -1"):
         Sourcing(shots=-1)
+
+
+def test_a_revision_of_local_files() -> None:
+    with pytest.raises(UsageError, match="--data-revision is of the hub, whose place --data takes"):
+        Sourcing(Path("data"), revision="v1")
 
 
 class Table:
@@ -300,7 +312,8 @@ def test_a_hub_that_fails_is_one_line(
         with pytest.raises(KeyboardInterrupt):
             load_task(quiz_file, Sourcing(offline=offline)).examples("test", 1)
         return
-    with pytest.raises(RunError, match=message) as caught:
+    kind = UsageError if offline else RunError
+    with pytest.raises(kind, match=message) as caught:
         load_task(quiz_file, Sourcing(offline=offline)).examples("test", 1)
     assert "--data DIR" in str(caught.value)
     assert "\n" not in str(caught.value)

@@ -117,7 +117,12 @@ def test_fields_left_out_at_the_end_of_a_csv_line_are_empty(tmp_path: Path) -> N
     ("name", "content", "message"),
     [
         ("a.jsonl", b'{"prompt": "p"}\n{"prompt": p}', r"a\.jsonl:2: not valid JSON: .*column 12"),
-        ("a.jsonl", b'{"prompt": "p"}\n\n["p"]', r"a\.jsonl:3: expected a JSON object"),
+        (
+            "a.jsonl",
+            b'{"prompt": "p"}\n\n["p"]',
+            r'a\.jsonl:3: expected a JSON object such as {"prompt": "\.\.\."}$',
+        ),
+        ("a.jsonl", b'{"prompt": "p', r"JSON: Unterminated string starting at column 12$"),
         ("a.jsonl", b"[" * 100_000, r"a\.jsonl:1: not valid JSON: nested too deeply"),
         (
             "a.jsonl",
@@ -159,6 +164,12 @@ def test_wrong_prompt_files(name: str, content: bytes, message: str, tmp_path: P
     with pytest.raises(UsageError, match=message) as caught:
         prompts_task(tmp_path / name)
     assert "\n" not in str(caught.value)
+
+
+def test_a_csv_may_hold_an_article_of_any_length(tmp_path: Path) -> None:
+    article = "so it is. " * 20_000
+    as_csv([{"prompt": article, "reference": "r"}], tmp_path / "mine.csv")
+    assert [e.prompt for e in prompts_task(tmp_path / "mine.csv").examples("test", 1)] == [article]
 
 
 def test_prompt_file_that_cannot_be_read(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from specbench.tasks.dataset import Sourcing
+from specbench.tasks.dataset import Dataset, Sourcing
 from specbench.tasks.example import Example
 from specbench.tasks.task import Task, load_task
 
@@ -69,6 +69,33 @@ def test_humaneval() -> None:
     assert first.tests[-1] == "check(has_close_elements)"
     program = f"{first.code_prefix}{first.reference}\n" + "\n".join(first.tests)
     compile(program, "humaneval", "exec")
+
+
+def test_the_token_limit_leaves_room_for_humanevals_whole_function() -> None:
+    task = shipped("humaneval")
+    for example in task.examples("test", None):
+        # A token of code has about three characters.
+        assert len(f"{example.code_prefix}{example.reference}") / 3 < task.max_new_tokens
+
+
+@pytest.mark.parametrize("name", ["gsm8k", "mbpp"])
+def test_a_next_worked_example_ends_an_answer_and_an_answer_does_not(name: str) -> None:
+    task = shipped(name, shots=2)
+    for example in task.examples("test", None):
+        assert [example.prompt.count(string) for string in task.stop] == [2 + (name == "mbpp")]
+        assert not any(string in (example.reference or "") for string in task.stop)
+
+
+@pytest.mark.parametrize("name", ["cnndm", "gsm8k", "mbpp", "wmt16", "xsum"])
+def test_what_stands_first_in_a_worked_example_is_the_stop_string(name: str) -> None:
+    task = load_task(name)
+    assert isinstance(task.source, Dataset)
+    form = task.source.form
+    assert form.worked is not None
+    assert form.reference is not None
+    question, answer, _ = f"\n\n{form.worked}".partition(form.reference)
+    assert answer
+    assert [string in question for string in task.stop] == [True]
 
 
 ROWS = {

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from safetensors.torch import load_file
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from specbench.engine.loading import LoadedPair, load_pair
+from specbench.engine.prompts import encode
 from specbench.engine.settings import Loading
 from specbench.errors import RunError, UsageError
 from specbench.pairs.registry import get_pair, with_draft
@@ -22,6 +24,7 @@ from specbench.tasks.task import load_task
 from specbench.training import finetune
 from specbench.training.draft_recipe import DraftRecipe
 from specbench.training.finetune import finetune_draft
+from specbench.training.material import Material, readable
 from specbench.training.pretrain import IGNORED
 
 from ..engine.tiny import build, config, tokenizer
@@ -39,6 +42,10 @@ TEMPLATE = (
 
 def quiet(step: int, loss: float) -> None:
     pass
+
+
+def read(tokenizer: Any, examples: list[Example]) -> Material:
+    return readable(examples, lambda example: encode(tokenizer, example.prompt).ids, "examples")
 
 
 @pytest.fixture
@@ -122,12 +129,13 @@ def test_the_loss_is_that_of_the_answers_tokens(mini: LoadedPair) -> None:
         return finetune._batch(mini.tokenizer, end, chosen)
 
     for size in (5, 2):
-        found = finetune._held_out_loss(model, batch, examples, size)
+        found = finetune._held_out_loss(model, batch, read(mini.tokenizer, examples), size)
         assert found == pytest.approx(total / tokens, rel=1e-4)
 
 
 def test_a_chat_model_learns_its_own_template(chatty: PreTrainedTokenizerFast) -> None:
-    ids, labels = finetune._batch(chatty, 51, [Example("1", "hi", "yes"), Example("2", "b", "no")])
+    examples = [Example("1", "hi", "yes"), Example("2", "b", "no")]
+    ids, labels = finetune._batch(chatty, 51, read(chatty, examples))
     assert ids.shape == labels.shape == (2, 16)
     learnt = [chatty.decode(row[row != IGNORED]) for row in labels]
     assert learnt == ["yesZ", "noZ"]
@@ -181,6 +189,24 @@ def test_what_cannot_be_written_is_known_before_training(tmp_path: Path) -> None
     (tmp_path / "file").touch()
     with pytest.raises(RunError, match=r"cannot write .*--output"):
         finetune_draft(DRAFT, TASK, SHORT, tmp_path / "file" / "b", "cpu", pytest.fail)
+
+
+def test_what_is_too_long_is_left_out_and_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    generate = GENERATORS[TASK.name]
+
+    def sometimes_long(split: str, index: int) -> Example:
+        example = generate(split, index)
+        words = example.prompt + "word " * 600
+        return replace(example, prompt=words, passage="") if index % 3 == 1 else example
+
+    monkeypatch.setitem(GENERATORS, TASK.name, sometimes_long)
+    monkeypatch.setattr(finetune, "HELD_OUT", 6)
+    said = finetune_draft(DRAFT, TASK, DraftRecipe(2, 3), tmp_path / "d", "cpu", quiet)
+    assert said["left_out"] == {"train": 2, "held-out": 2}
+    assert said["held_out_loss"]["n"] == 4
+    assert (said["data"], said["prompt_format"]) == ({"generator": TASK.name}, "chat")
 
 
 def test_a_task_without_references_is_refused(

@@ -111,6 +111,34 @@ def test_a_limit_ends_every_text(mini):
     assert rollouts.row.bincount().tolist() == [5, 5, 5]
 
 
+def test_a_stop_string_ends_a_text_with_the_token_that_completes_it(mini, prompts):
+    head, stop = linear(mini), (" and", ". The")
+    rollouts = roll_out(mini, head, prompts, 64, torch.Generator().manual_seed(0), COPIES, stop)
+    stopped = 0
+    for text, written in enumerate(rollouts.texts):
+        answer = rollouts.token[rollouts.row == text].tolist()
+        whole, before = (mini.tokenizer.decode(part) for part in (answer, answer[:-1]))
+        found = [string for string in stop if string in whole]
+        assert not any(string in before for string in stop)
+        assert found or answer[-1] in mini.eos_ids or len(answer) == 64
+        if found:
+            stopped += 1
+            assert any(whole.startswith(written + string) for string in found)
+        assert not any(string in written for string in stop)
+    assert stopped
+    told = fresh_read(mini, prompts[0], rollouts.token[rollouts.row == 0].tolist())
+    spoken = told["p"].gather(-1, rollouts.token[rollouts.row == 0].unsqueeze(-1)).squeeze(-1)
+    torch.testing.assert_close(rollouts.p[rollouts.row == 0], spoken, **CLOSE)
+
+
+def test_a_stop_string_that_nobody_says_changes_nothing(mini, prompts):
+    generator = torch.Generator().manual_seed(0)
+    one = roll_out(mini, linear(mini, 0.7), prompts, 64, generator, COPIES, ("\nQuestion:",))
+    other = rolled(mini, prompts)
+    assert one.texts == other.texts
+    assert all(torch.equal(a, b) for a, b in zip(one[1:], other[1:], strict=True))
+
+
 def test_many_prompts_are_read_in_several_batches(mini, prompts, monkeypatch):
     monkeypatch.setattr(rollouts_module, "AT_ONCE", 4)
     rollouts = rolled(mini, prompts)  # 4 prompts, 2 copies: two batches

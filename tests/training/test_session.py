@@ -6,8 +6,8 @@ import json
 import os
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,8 +17,8 @@ from specbench import files
 from specbench.engine.loading import LoadedPair
 from specbench.errors import RunError, UsageError
 from specbench.heads.registry import DESCRIPTION, WEIGHTS, is_head
-from specbench.tasks.task import load_task
-from specbench.training import dial, session, verifier
+from specbench.tasks.task import Task, load_task
+from specbench.training import material, verifier
 from specbench.training.folder import CHECKPOINT, LOG, check_folder
 from specbench.training.recipe import HeadRecipe
 from specbench.training.session import train_into
@@ -44,8 +44,8 @@ class Killed(BaseException):
 def few_examples() -> Iterator[None]:
     """Score and settle on few texts."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(session, "held_out_scores", partial(verifier.held_out_scores, count=2))
-        patch.setattr(dial, "EXAMPLES", 2)
+        patch.setattr(material, "HELD_OUT", 2)
+        patch.setattr(material, "SETTLING", 2)
         yield
 
 
@@ -173,6 +173,7 @@ def stopped(mini: LoadedPair, tmp_path: Path) -> Path:
         ({"recipe": replace(RECIPE, seed=1, head_kind="mlp")}, "head_kind linear instead of mlp"),
         ({"task": load_task("mini-news")}, "name mini-headline instead of mini-news"),
         ({"task": replace(TASK, version="2")}, "version 1 instead of 2"),
+        ({"task": replace(TASK, prompt_format="plain")}, "prompt_format chat instead of plain"),
     ],
 )
 def test_a_checkpoint_of_another_training_is_refused(
@@ -184,6 +185,34 @@ def test_a_checkpoint_of_another_training_is_refused(
     assert step_of_checkpoint(stopped) == 1
     with pytest.raises(UsageError, match="go on with --resume"):
         check_folder(stopped, resume=False)
+
+
+def from_files(**train: Any) -> Task:
+    """The task as if its training split had been read from somewhere."""
+    facts = {"dataset": "somebody/quiz", "revision": None, "shots": 4, "splits": {"train": train}}
+    source = SimpleNamespace(examples=TASK.source.examples, provenance=lambda: dict(facts))
+    return replace(TASK, source=source)  # type: ignore[arg-type]
+
+
+def test_a_training_goes_on_with_the_same_data_only(mini: LoadedPair, tmp_path: Path) -> None:
+    def stop(progress: Progress) -> None:
+        raise Killed
+
+    before = {"file": "here/train.jsonl", "sha256": "a1", "rows": 90}
+    with pytest.raises(Killed):
+        train_into(mini, from_files(**before), RECIPE, tmp_path, stop)
+    for change, told in (
+        ({"sha256": "b2"}, "train's sha256 a1 instead of b2"),
+        ({"rows": 91}, "91"),
+    ):
+        with pytest.raises(UsageError, match=rf"another data \(.*{told}"):
+            other = from_files(**before | change)
+            train_into(mini, other, RECIPE, tmp_path, pytest.fail, resume=True)
+    moved = from_files(**before | {"file": "there/train.jsonl"})
+    said = train_into(mini, moved, RECIPE, tmp_path, lambda _: None, resume=True)
+    assert said["data"]["splits"] == {"train": {**before, "file": "there/train.jsonl"}}
+    assert (said["prompt_format"], said["left_out"]) == ("chat", {"train": 0, "held-out": 0})
+    assert json.loads((tmp_path / DESCRIPTION).read_text())["data"] == said["data"]
 
 
 def test_a_damaged_checkpoint_is_refused(mini: LoadedPair, stopped: Path) -> None:

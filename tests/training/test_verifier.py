@@ -7,6 +7,7 @@ import torch
 
 from specbench.tasks.task import load_task
 from specbench.training import verifier
+from specbench.training.material import read_materials, split_material
 from specbench.training.recipe import HeadRecipe
 from specbench.training.state import new_state, untrained_head
 from specbench.training.verifier import held_out_scores, train_head
@@ -22,7 +23,8 @@ def trained(mini, recipe, task=HEADLINE):
     """The head and the rows of its log."""
     rows = []
     state = new_state(mini, recipe)
-    head = train_head(mini, task, recipe, state, lambda progress, _: rows.append(progress))
+    read = read_materials(mini, task, recipe).train
+    head = train_head(mini, task, recipe, read, state, lambda progress, _: rows.append(progress))
     return head, rows
 
 
@@ -60,9 +62,8 @@ def test_held_out_examples_are_in_no_training(mini, monkeypatch):
         return examples(task, split, min(limit, 2), seed)
 
     monkeypatch.setattr(type(HEADLINE), "examples", spy)
-    trained(mini, replace(RECIPE, steps=1, seed=3))
-    held_out_scores(mini, HEADLINE, untrained_head(mini, RECIPE), 512, 2)
-    assert asked == [("train", 3), ("held-out", 0)]
+    read_materials(mini, HEADLINE, replace(RECIPE, seed=3, target_acceptance=0.9))
+    assert asked == [("train", 3), ("held-out", 0), ("held-out", 1)]
 
 
 def test_a_small_head_trained_from_scratch_raises_reward_and_acceptance(mini):
@@ -77,10 +78,11 @@ def test_a_small_head_trained_from_scratch_raises_reward_and_acceptance(mini):
         acceptance_weight=1.0,
         initial_weight=0.9,
     )
-    task, count = load_task("mini-math"), 200
-    before = held_out_scores(mini, task, untrained_head(mini, recipe), 512, count)
+    task = load_task("mini-math")
+    unseen = split_material(mini, task, "held-out", 200, 0, 512)
+    before = held_out_scores(mini, task, untrained_head(mini, recipe), unseen)
     head, _ = trained(mini, recipe, task)
-    after = held_out_scores(mini, task, head, 512, count)
+    after = held_out_scores(mini, task, head, unseen)
     # Four standard errors of a difference: 0.16 in accuracy, 0.014 in acceptance.
     assert after["quality"] > before["quality"] + 0.16
     assert after["acceptance"] > before["acceptance"] + 0.014

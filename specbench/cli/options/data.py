@@ -10,7 +10,10 @@ import typer
 
 from specbench.cli.choices import ALL, REFERENCE_METRICS, choose_prompts, choose_tasks
 from specbench.cli.options.common import completer
+from specbench.cli.options.groups import changed
+from specbench.errors import UsageError
 from specbench.tasks.dataset import Sourcing
+from specbench.tasks.hub import go_offline
 from specbench.tasks.task import Task, task_names
 
 TaskNames = Annotated[
@@ -100,6 +103,9 @@ AllowCodeExecution = Annotated[
 ]
 
 
+OF_DATA_SETS = ("--data", "--data-revision", "--shots")
+
+
 @dataclass(frozen=True)
 class Tasks:
     """Which tasks, and where their examples come from."""
@@ -109,6 +115,10 @@ class Tasks:
     offline: Offline = False
     data_revision: DataRevision = None
     shots: Shots = None
+
+    def __post_init__(self) -> None:
+        if self.offline:
+            go_offline()  # now, before any model's library is imported: it counts for models too
 
     def sourcing(self) -> Sourcing:
         """Return where examples come from."""
@@ -130,4 +140,7 @@ class Prompts(Tasks):
         """Return the tasks the user means, or the one made of the prompt file."""
         if self.prompts is None and self.metric is None:
             return super().tasks()
+        ignored = [option for option in changed(self) if option in OF_DATA_SETS]
+        if self.prompts is not None and ignored:
+            raise UsageError(f"{ignored[0]} goes with tasks, not with --prompts: leave it out")
         return choose_prompts(self.task, self.prompts, self.metric)

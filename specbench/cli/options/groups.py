@@ -44,6 +44,20 @@ def changed(*groups: Any) -> list[str]:
     ]
 
 
+def retyped(*groups: Any) -> list[str]:
+    """Return the same options with their values, as the parts of another command line."""
+    parts: list[str] = []
+    for group in groups:
+        for field in fields(group):
+            value = getattr(group, field.name)
+            if value == field.default:
+                continue
+            name = f"--{field.name.replace('_', '-')}"
+            for each in value if isinstance(value, list) else [value]:
+                parts += [name] if each is True else [name, str(each)]
+    return parts
+
+
 def _options(group: Any) -> list[inspect.Parameter]:
     hints = get_type_hints(group, include_extras=True)
     return [

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from specbench.cli.choices import DEFAULT_PAIR, choose_pair
 from specbench.cli.options.common import completer
-from specbench.engine.settings import AUTO, LOAD_FORMATS, QUANTIZATIONS, Loading
+from specbench.engine.settings import AUTO, DUMMY, LOAD_FORMATS, QUANTIZATIONS, Loading
+from specbench.errors import UsageError
+from specbench.pairs.checked import ROLES
 from specbench.pairs.registry import PairSpec, pairs
 
 Pair = Annotated[
@@ -149,14 +152,37 @@ class Models:
     trust_remote_code: TrustRemoteCode = False
 
     def spec(self) -> PairSpec:
-        """Return the pair the user means."""
-        return choose_pair(self.pair, self.target, self.draft)
+        """Return the pair the user means.
+
+        Raises:
+            UsageError: There is none, or a revision is of nothing on the hub.
+        """
+        spec = choose_pair(self.pair, self.target, self.draft)
+        dummies = spec.architecture if self.load_format == DUMMY else ()
+        for role in ROLES:
+            revision = getattr(self, f"{role}_revision")
+            if revision is not None and role in dummies:
+                raise UsageError(
+                    f"--{role}-revision goes with a model that is read, not with --load-format "
+                    f"{DUMMY}: leave one out"
+                )
+            require_hub(role, spec, revision)
+        return spec
 
     def loading(self) -> Loading:
         """Return how it is to be loaded."""
         return Loading(**{field.name: getattr(self, field.name) for field in fields(Loading)})
 
-    def typed(self) -> list[str]:
-        """Return the options that name the pair, to be typed again in another command."""
-        named = {"--pair": self.pair, "--target": self.target, "--draft": self.draft}
-        return [part for name, value in named.items() if value for part in (name, value)]
+
+def require_hub(role: str, spec: PairSpec, revision: str | None) -> None:
+    """Refuse the revision of a model that is a folder here.
+
+    Raises:
+        UsageError: It was given, and the model is such a folder.
+    """
+    model = spec.target if role == "target" else spec.draft
+    if revision is not None and Path(model).exists():
+        raise UsageError(
+            f"--{role}-revision goes with a model on the hub, and {model} is a folder here: leave "
+            "it out"
+        )

@@ -29,6 +29,9 @@ def confine(cpu_seconds: int, memory_bytes: int, supervising: bool = False) -> l
 
     Returns:
         Names of the layers that hold.
+
+    Raises:
+        PermissionError: The program could read either no library or every file.
     """
     for kind, value in (
         (resource.RLIMIT_CPU, cpu_seconds),
@@ -43,7 +46,7 @@ def confine(cpu_seconds: int, memory_bytes: int, supervising: bool = False) -> l
     linux.renounce_privileges()
     # While this is still root, who can open every folder of the library.
     landlock = linux.read_only(_readable(library), silent=not supervising)
-    nobody = linux.become_nobody(library)
+    nobody = linux.become_nobody(library, landlock)
     if not nobody:
         linux.drop_capabilities()
     linux.hide()  # a change of user would undo it, and this

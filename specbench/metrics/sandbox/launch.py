@@ -9,24 +9,22 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import cache
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import mkdtemp
 
 from specbench.errors import RunError, UsageError
-from specbench.metrics.sandbox.wire import (
-    Gone,
-    decode,
-    encode,
-    nothing_opaque,
-    receive,
-    send,
-)
+from specbench.metrics.sandbox.pipes import Gone, receive, send
+from specbench.metrics.sandbox.statements import broken, understood
+from specbench.metrics.sandbox.wire import decode, encode, nothing_opaque
 
 STARTUP_SECONDS = 30.0  # a loaded machine may be slow to start Python; that is not the program's
 GRACE_SECONDS = 2.0  # for a supervisor to end a late program by itself
+_TOKEN_BYTES = 16
 
+# Without these a Python that was installed with its own shared libraries may not start.
+_LIBRARY_PATHS = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 # -I: no environment, no user folders; -S: no installed packages, and a start-up of milliseconds.
 _COMMAND = [sys.executable, "-I", "-S", *(["-B"] * sys.dont_write_bytecode), "-X", "utf8", "-c"]
 _BOOT = "import sys; sys.path.insert(0, {folder!r}); import sandbox.supervisor as supervisor; "
@@ -46,7 +44,7 @@ class Limits:
 
     cpu_seconds: int = 8  # MBPP has a reference solution (task 123) that takes 2 to 4
     wall_seconds: float = 16.0
-    memory_bytes: int = 256 << 20
+    memory_bytes: int = 512 << 20
 
 
 def judge(
@@ -64,32 +62,37 @@ def judge(
         Whether the program passed, and the names of the layers that held around it.
 
     Raises:
-        UsageError: The system is not POSIX.
-        RunError: No process could be started.
+        UsageError: The system is not POSIX, or there are no tests.
+        RunError: No process could be started, or the tests are broken whatever the program is.
     """
     if os.name != "posix":
         raise UsageError("pass@1 needs Linux or macOS; choose tasks with another metric")
     limits = limits or Limits()
-    token = secrets.token_bytes(16)
+    token = secrets.token_bytes(_TOKEN_BYTES)
     asked = (program, limits.cpu_seconds, limits.memory_bytes, limits.wall_seconds)
+    fields = astuple(understood(tests, entry_point))
     try:
         start = encode(asked, nothing_opaque)
-        order = encode((token, tests, entry_point), nothing_opaque)
+        order = encode((token, *fields), nothing_opaque)
     except ValueError as error:
         raise RunError(f"this program or its tests are too long to be run: {error}") from error
     command = [*_COMMAND, _BOOT.format(folder=str(_FOLDER))]
+    folder = None
     try:
-        with TemporaryDirectory(prefix="specbench-") as folder:
-            os.chmod(folder, 0o755)  # for a supervisor that changes to another user
-            with _start(command, folder) as process:
-                try:
-                    return _converse(process, start, order, token, limits.wall_seconds)
-                finally:
-                    # Before it is waited for, so that the group's id cannot have been given away.
-                    with suppress(ProcessLookupError, PermissionError):  # nothing but a zombie
-                        os.killpg(process.pid, signal.SIGKILL)
+        folder = mkdtemp(prefix="specbench-")
+        os.chmod(folder, 0o755)  # for a supervisor that changes to another user
+        with _start(command, folder) as process:
+            try:
+                return _converse(process, start, order, token, limits.wall_seconds)
+            finally:
+                # Before it is waited for, so that the group's id cannot have been given away.
+                with suppress(ProcessLookupError, PermissionError):  # nothing but a zombie
+                    os.killpg(process.pid, signal.SIGKILL)
     except OSError as error:
         raise RunError(f"cannot start a process for generated code: {error}") from error
+    finally:
+        if folder is not None:
+            _remove(folder)
 
 
 @cache
@@ -100,7 +103,33 @@ def layers() -> tuple[str, ...]:
         UsageError: The system is not POSIX.
         RunError: No process could be started.
     """
-    return judge("", ())[1]
+    return judge("", ("pass",))[1]
+
+
+def weakness() -> str | None:
+    """Return one sentence on what this system lets a program read, or nothing if that is limited.
+
+    Raises:
+        UsageError: The system is not POSIX.
+        RunError: No process could be started.
+    """
+    held = set(layers())
+    if held & {"landlock", "user"}:
+        return None
+    what = "every file that you may read"
+    if sys.platform == "linux" and "namespaces" not in held:
+        what += " and, through /proc, the memory and environment of your processes"
+    return f"this system lets the sandbox limit no reading: a program in it can read {what}"
+
+
+def _remove(folder: str) -> None:
+    """Remove a folder that is nearly always empty, else with tools that no depth defeats."""
+    with suppress(OSError):
+        os.rmdir(folder)
+        return
+    for tool in (["chmod", "-R", "u+rwx"], ["rm", "-rf"]):
+        with suppress(OSError):
+            subprocess.run([*tool, folder], stderr=subprocess.DEVNULL, check=False)
 
 
 def _start(command: list[str], folder: str) -> subprocess.Popen[bytes]:
@@ -108,10 +137,10 @@ def _start(command: list[str], folder: str) -> subprocess.Popen[bytes]:
         command,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
         bufsize=0,
         cwd=folder,
-        env={},
+        env={name: os.environ[name] for name in _LIBRARY_PATHS if name in os.environ},
         start_new_session=True,
     )
 
@@ -126,11 +155,28 @@ def _converse(
         send(orders, start, deadline)
         held = decode(receive(verdicts, deadline), lambda number: None)
     except Gone as error:
-        message = "the Python process for generated code does not start; run it again"
-        raise RunError(message) from error
+        message = f"the Python process for generated code does not start ({_fault(process)})"
+        raise RunError(f"{message}; run it again") from error
+    if isinstance(held, str):
+        raise RunError(held)
     try:
         deadline = time.monotonic() + wall_seconds + GRACE_SECONDS
         send(orders, order, deadline)
-        return receive(verdicts, deadline) == token, tuple(held)
+        verdict = receive(verdicts, deadline)
     except Gone:
         return False, tuple(held)
+    if verdict.startswith(token) and verdict != token:
+        raise broken(verdict[_TOKEN_BYTES:].decode(errors="replace"))
+    return verdict == token, tuple(held)
+
+
+def _fault(process: subprocess.Popen[bytes]) -> str:
+    """Return how a process ended that should not have, and the last line of what it said."""
+    assert process.stderr is not None
+    try:
+        status = f"exit status {process.wait(GRACE_SECONDS)}"
+    except subprocess.TimeoutExpired:
+        status = "no answer"
+    os.set_blocking(process.stderr.fileno(), False)
+    lines = (process.stderr.read(1 << 16) or b"").decode(errors="replace").split("\n")
+    return ": ".join([status, *[line.strip() for line in lines if line.strip()][-1:]])

@@ -59,12 +59,16 @@ def own_namespaces() -> bool:
     return not _LIBC.unshare(spaces if os.geteuid() == 0 else spaces | _NEW_USER)
 
 
-def become_nobody(needed: str) -> bool:
+def become_nobody(needed: str, guarded: bool) -> bool:
     """Change from root to nobody, who has no rights.
 
     Args:
-        needed: Folder that must stay readable. Where it lies in one that only root may enter, the
-            process keeps the right to read all files, and Landlock alone stands in its way.
+        needed: Folder that must stay readable.
+        guarded: Whether Landlock limits what can be read. If so, and the folder lies in one that
+            only root may enter, the process keeps the right to read all files.
+
+    Raises:
+        PermissionError: Nobody may read the folder, and nothing else would guard the other files.
     """
     if _LIBC is None or os.geteuid() != 0:
         return False
@@ -75,7 +79,13 @@ def become_nobody(needed: str) -> bool:
         os.setresuid(_NOBODY, _NOBODY, _NOBODY)
     except OSError:  # a container without the right to
         return False
-    drop_capabilities(0 if os.access(needed, os.R_OK | os.X_OK) else _READ_EVERYTHING)
+    readable = os.access(needed, os.R_OK | os.X_OK)
+    drop_capabilities(_READ_EVERYTHING if guarded and not readable else 0)
+    if not readable and not guarded:
+        raise PermissionError(
+            "Python lies where only root may read, and without Landlock the sandbox cannot let "
+            "a program read that and nothing else; use a Python in a folder open to all"
+        )
     return True
 
 

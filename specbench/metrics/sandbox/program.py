@@ -9,8 +9,12 @@ from __future__ import annotations
 import builtins
 import os
 import sys
+from _operator import is_  # ``operator`` is slow to import
 
-from .wire import decode, encode, receive, send
+from .kinds import contents, is_builtin
+from .objects import ARITHMETIC, ORDER
+from .pipes import receive, send
+from .wire import decode, encode
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,11 +24,18 @@ if TYPE_CHECKING:
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _FORBIDDEN = {"os", "subprocess", "socket", "shutil", "signal", "ctypes", "fcntl", "pty"}
 _HARMLESS = {"os.listdir", "os.scandir"}  # imports look for modules in folders
-_KINDS = (int, float, complex, bytes, list, tuple, set, frozenset, dict)
-# From an object of a subclass to the plain type; ``str`` itself would ask the subclass.
+# From an object of a subclass to the plain type, past whatever the subclass has replaced.
 _REDUCED: dict[type, Callable[[Any], object]] = {
-    **{kind: kind for kind in _KINDS},
+    int: int.__int__,
+    float: float.__float__,
+    complex: complex.__complex__,
     str: str.__str__,
+    bytes: bytes.__bytes__,
+    list: list.copy,
+    tuple: lambda value: tuple.__getitem__(value, slice(None)),
+    set: set,
+    frozenset: frozenset,
+    dict: dict.copy,
 }
 
 
@@ -42,7 +53,9 @@ def serve(source: str, requests: int, replies: int) -> None:
     Args:
         source: Text of the program.
         requests: File descriptor where requests come from: a name of ``Objects`` and its arguments.
-        replies: File descriptor for the answers: ``(True, value)`` or ``(False, type, message)``.
+        replies: File descriptor for the answers: whether it succeeded; the result, or type and
+            arguments of the exception; what is now in those lists, dicts and so on of the request
+            that the operation changed, by their number.
     """
     # A copy, so that a program that replaces builtins does not replace those used here.
     copied = type(sys)("builtins")
@@ -53,8 +66,7 @@ def serve(source: str, requests: int, replies: int) -> None:
     vars(module)["__builtins__"] = vars(copied)
     objects = Objects(source, vars(module))
     while True:
-        operation, *args = decode(receive(requests), objects.known)
-        send(replies, objects.answer(getattr(objects, operation), *args))
+        send(replies, objects.answer(receive(requests)))
 
 
 class Objects:
@@ -76,13 +88,25 @@ class Objects:
             self._objects.append(value)
         return self._numbers[id(value)]
 
-    def answer(self, function: Callable[..., object], *args: object) -> bytes:
-        """Return a call's result or exception as a message."""
+    def answer(self, request: bytes) -> bytes:
+        """Return the answer to a request, see ``serve``."""
+        shared: list[object] = []
+        operation, *args = decode(request, self.known, shared)
+        before = [contents(container) for container in shared]
+        outcome: tuple[bool, object]
         try:
-            return encode((True, function(*args)), self.number)
-        except Exception as error:
-            kinds = (kind for kind in type(error).__mro__ if kind.__module__ == "builtins")
-            return encode((False, next(kinds).__name__, str(error)[:1000]), self.number)
+            outcome = True, getattr(self, operation)(*args)
+        except BaseException as error:  # SystemExit, too, is one that a test may expect
+            outcome = False, _reduced(error)
+        changes = {
+            at: now
+            for at, (container, old) in enumerate(zip(shared, before, strict=True))
+            if len(now := contents(container)) != len(old) or not all(map(is_, old, now))
+        }
+        try:
+            return encode((*outcome, changes), self.number, list(shared))
+        except Exception as error:  # too deep or too long
+            return encode((False, (ValueError, (str(error)[:1000],)), {}), self.number)
 
     def run(self) -> None:
         """Run the program."""
@@ -93,15 +117,10 @@ class Objects:
         return {name: self._names[name] for name in names if name in self._names}
 
     def call(
-        self, function: Callable[..., object], args: list[object], named: dict[str, object]
-    ) -> tuple[object, dict[int, object]]:
-        """Call a function; also return the arguments that it changed, by their place."""
-        changeable = [at for at, arg in enumerate(args) if type(arg) in (list, dict, set)]
-        before = [encode(args[at], self.number) for at in changeable]
-        result = function(*args, **named)
-        after = [encode(args[at], self.number) for at in changeable]
-        changed = zip(changeable, before, after, strict=True)
-        return result, {at: args[at] for at, old, new in changed if old != new}
+        self, function: Callable[..., object], args: tuple[object, ...], named: dict[str, object]
+    ) -> object:
+        """Call a function."""
+        return function(*args, **named)
 
     def attribute(self, value: object, name: str) -> object:
         """Return an attribute."""
@@ -114,6 +133,14 @@ class Objects:
     def item(self, value: object, key: object) -> object:
         """Return an item, or what a class makes of an index."""
         return value[key]  # type: ignore[index]
+
+    def put(self, value: Any, key: object, new: object) -> None:
+        """Set an item."""
+        value[key] = new
+
+    def remove(self, value: Any, key: object) -> None:
+        """Delete an item."""
+        del value[key]
 
     def length(self, value: object) -> int:
         """Return the length."""
@@ -139,6 +166,26 @@ class Objects:
         """Return the text for programmers."""
         return repr(value)
 
+    def hashed(self, value: object) -> int:
+        """Return the hash."""
+        return hash(value)
+
+    def enter(self, value: Any) -> object:
+        """Enter a context."""
+        return value.__enter__()
+
+    def leave(self, value: Any, failed: bool) -> None:
+        """Leave a context, after an exception or without."""
+        value.__exit__(*((Exception, Exception(), None) if failed else (None, None, None)))
+
+    def made(self, kind: type, value: object) -> bool:
+        """Return whether an object is an instance of a class."""
+        return isinstance(value, kind)
+
+    def operate(self, name: str, one: object, other: object) -> object:
+        """Return what an operator makes of two of the program's objects."""
+        return (ARITHMETIC | ORDER)[name](one, other)
+
     def same(self, one: object, other: object) -> bool:
         """Return whether two of the program's objects are equal."""
         return bool(one == other)
@@ -149,3 +196,13 @@ class Objects:
             if isinstance(value, kind):
                 return (reduced(value),)
         return ()
+
+
+def _reduced(error: BaseException) -> tuple[type, tuple[object, ...]]:
+    """Return the builtin type that an exception derives from, and its arguments or its text."""
+    kind: Any = next(filter(is_builtin, type(error).__mro__))
+    try:
+        own_text = type(error).__str__ is not kind.__str__
+        return kind, (str(error)[:1000],) if own_text else error.args
+    except BaseException:  # its text may fail, too
+        return kind, ()

@@ -17,9 +17,12 @@ SHORT = Limits(cpu_seconds=1, wall_seconds=1.5)
 _WITHOUT = {
     "hook": "supervisor.refuse = lambda *args: None",
     "namespaces": "supervisor.linux.own_namespaces = lambda: False",
-    "user": "supervisor.linux.become_nobody = lambda needed: False",
-    "landlock": "supervisor.linux.read_only = lambda paths, silent: False",
+    "user": "supervisor.linux.become_nobody = lambda *args: False",
+    "landlock": "supervisor.linux.read_only = lambda *args, **named: False",
     "seccomp": "supervisor.linux.filter_calls = lambda instructions: False",
+    # Not layers, but whether nobody may read Python's library.
+    "private library": "supervisor.linux.os.access = lambda *args: False",
+    "public library": "supervisor.linux.os.access = lambda *args: True",
 }
 
 

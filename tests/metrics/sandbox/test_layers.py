@@ -1,16 +1,19 @@
 """Every layer of the sandbox holds by itself, with all others that it could lean on taken away."""
 
 import os
+import re
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from specbench.errors import RunError
 from specbench.metrics.sandbox import launch, seccomp
-from specbench.metrics.sandbox.launch import Limits, judge, layers
+from specbench.metrics.sandbox.launch import Limits, judge, layers, weakness
 
 KERNEL = {"namespaces", "user", "landlock", "seccomp"}
 TEST = "assert done == 'done'"
@@ -69,7 +72,8 @@ def only(without: Callable[..., None]) -> Callable[[str], None]:
     def leave(layer: str) -> None:
         if layer not in layers():
             pytest.skip(f"this machine has no {layer}")
-        without("hook", *KERNEL - {layer})
+        # Wherever Python lies; nothing of its library is needed here.
+        without("hook", "public library", *KERNEL - {layer})
 
     return leave
 
@@ -78,8 +82,6 @@ def only(without: Callable[..., None]) -> Callable[[str], None]:
 def test_a_layer_refuses_by_itself(
     layer: str, deed: str, only: Callable[[str], None], places: dict[str, object]
 ) -> None:
-    if layer == "user" and "secret" in deed and not _reachable(Path(os.__file__).parent):
-        pytest.skip("Python lies where only root may read, so the program keeps that right")
     only(layer)
     program = f"try:\n    {deed.format(**places)}\nexcept (OSError, RuntimeError):{DONE!s}"
     program = program.replace("\ndone", "\n    done")
@@ -113,7 +115,7 @@ def test_without_layers_nothing_is_refused_but_what_limits_refuse(
     "deed",
     [
         "while True: pass",
-        "x = bytes(300 << 20)",
+        "x = bytes(600 << 20)",
         "open('big', 'wb', 0).write(b'x')",
         "x = [open('/dev/null') for _ in range(100)]",
     ],
@@ -127,7 +129,7 @@ def test_limits_hold_without_any_other_layer(deed: str, without: Callable[..., N
 
 
 @pytest.mark.parametrize(
-    "deed", ["x = bytes(100 << 20)", "x = [open('/dev/null') for _ in range(40)]"]
+    "deed", ["x = bytes(300 << 20)", "x = [open('/dev/null') for _ in range(40)]"]
 )
 def test_limits_leave_room(deed: str, without: Callable[..., None]) -> None:
     without("hook", *KERNEL)
@@ -137,7 +139,7 @@ def test_limits_leave_room(deed: str, without: Callable[..., None]) -> None:
 def test_layers_are_those_that_hold_around_programs(without: Callable[..., None]) -> None:
     assert set(layers()) <= {"limits"} | KERNEL and "limits" in layers()
     without("seccomp")
-    assert set(judge("", ())[1]) == set(layers()) - {"seccomp"}
+    assert set(judge("", ("pass",))[1]) == set(layers()) - {"seccomp"}
 
 
 def test_a_program_of_another_machine_s_calls_has_no_filter(
@@ -168,9 +170,51 @@ def test_supervisor_killed_from_outside_takes_its_program_along(
         return started[0]
 
     monkeypatch.setattr(launch, "_start", kill_soon)
-    passed, _ = judge("import time\ntime.sleep(60)", (), limits=Limits(2, 5.0))
+    passed, _ = judge("import time\ntime.sleep(60)", ("pass",), limits=Limits(2, 5.0))
     assert not passed and started[0].returncode == -9
 
 
-def _reachable(folder: Path) -> bool:
-    return all(part.stat().st_mode & 0o001 for part in (folder, *folder.parents))
+def test_root_s_python_is_read_with_landlock_alone(
+    without: Callable[..., None], places: dict[str, object]
+) -> None:
+    if not {"user", "landlock"} <= set(layers()):
+        pytest.skip("this machine lacks a layer")
+    refused = f"try:\n    open({places['secret']!r})\nexcept OSError:\n    done = 'done'\n"
+    without("hook", "private library")
+    passed, held = judge(refused, (TEST,), limits=Limits(2, 5.0))
+    assert passed and {"user", "landlock"} <= set(held)
+    without("landlock")
+    with pytest.raises(RunError, match="Python lies where only root may read"):
+        judge(refused, (TEST,), limits=Limits(2, 5.0))
+
+
+@pytest.mark.parametrize(
+    ("held", "says"),
+    [
+        ({"limits", "seccomp"}, "every file that you may read and, through /proc, the memory"),
+        ({"limits", "seccomp", "namespaces"}, "every file that you may read$"),
+        ({"limits", "landlock"}, None),
+        ({"limits", "user"}, None),
+    ],
+)
+def test_a_system_that_limits_no_reading_is_weak(
+    held: set[str], says: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launch, "layers", lambda: tuple(held))
+    found = weakness()
+    assert found is None if says is None else found is not None and re.search(says, found)
+
+
+@pytest.mark.parametrize("depth", [1, 3000])
+def test_what_a_program_leaves_in_its_folder_is_removed_and_the_verdict_kept(
+    depth: int,
+    without: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    without("hook", "landlock", "seccomp", "user")
+    deed = f"import os\nfor _ in range({depth}):\n    os.mkdir('a')\n    os.chdir('a')\n"
+    closed = "os.mkdir('b', 0)\nos.close(os.open('c', os.O_CREAT))" + DONE
+    assert judge(deed + closed, (TEST,), limits=Limits(2, 5.0))[0]
+    assert not os.listdir(tmp_path)

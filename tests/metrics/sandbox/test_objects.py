@@ -13,13 +13,6 @@ RECORDS = (
     "def groups(words):\n    found = defaultdict(list)\n"
     "    for word in words:\n        found[len(word)].append(word)\n    return found\n"
 )
-ERRORS = (
-    "class Odd(KeyError):\n    pass\n"
-    "def fail(kind):\n    raise kind('no')\n"
-    "def odd():\n    raise Odd('odd')\n"
-    "def group():\n    raise ExceptionGroup('many', [ValueError(1)])\n"
-    "def unicode():\n    '\\udc00'.encode()\n"
-)
 NUMBERS = "def numbers():\n    n = 0\n    while True:\n        yield n\n        n += 1\n"
 CHANGES = (
     "def change(numbers, table, names):\n"
@@ -29,6 +22,21 @@ NODES = (
     "class Node:\n    def __init__(self, value):\n        self.value = value\n"
     "        self.left = self.right = None\n"
     "def height(node):\n    return 1 + max(height(node.left), height(node.right)) if node else 0\n"
+)
+SPECIAL = (
+    "from enum import IntEnum\n"
+    "class Size(IntEnum):\n    ONE = 1\n    TWO = 2\n"
+    "class Ratio(float):\n    pass\n"
+    "class Word(str):\n    pass\n"
+    "class Table(dict):\n    pass\n"
+    "class Vector:\n    def __init__(self, x):\n        self.x = x\n"
+    "    def __add__(self, other):\n        return Vector(self.x + other.x)\n"
+    "    def __lt__(self, other):\n        return self.x < other.x\n"
+    "    def __eq__(self, other):\n        return self.x == other.x\n"
+    "    def __hash__(self):\n        return hash(self.x)\n"
+    "class Door:\n    is_open = False\n"
+    "    def __enter__(self):\n        self.is_open = True\n        return self\n"
+    "    def __exit__(self, *raised):\n        self.is_open = False\n        return True\n"
 )
 ECHO = "def echo(*args, **named):\n    return args, named\n"
 
@@ -68,13 +76,6 @@ ECHO = "def echo(*args, **named):\n    return args, named\n"
         (RECORDS, ["assert Point(1) == Point(1)", "assert Point(1) != Point(2)"]),
         (RECORDS, ["assert str(Point(1)) == repr(Point(1)) == 'Point(x=1)'"]),
         (
-            ERRORS,
-            ["try:\n    fail(ValueError)\nexcept ValueError as e:\n    assert str(e) == 'no'"],
-        ),
-        (ERRORS, ["try:\n    odd()\nexcept KeyError:\n    pass\nelse:\n    assert False"]),
-        (ERRORS, ["try:\n    group()\nexcept Exception:\n    pass\nelse:\n    assert False"]),
-        (ERRORS, ["try:\n    unicode()\nexcept UnicodeError:\n    pass\nelse:\n    assert False"]),
-        (
             NUMBERS,
             ["n = numbers()", "assert next(n) == 0 and next(n) == 1", "assert 5 in numbers()"],
         ),
@@ -99,6 +100,29 @@ ECHO = "def echo(*args, **named):\n    return args, named\n"
             ],
         ),
         ("import sys", ["assert sys.getsizeof((1, 2)) > 0"]),
+        (RECORDS, ["assert {Pair(1, 2)} == {(1, 2)} and {Pair(1, 2): 3}[1, 2] == 3"]),
+        (RECORDS, ["p = Pair(2, 1)", "assert isinstance(p, tuple) and not isinstance(p, list)"]),
+        (RECORDS, ["assert isinstance(p := Pair(2, 1), Pair) and not isinstance(p, Point)"]),
+        (RECORDS, ["assert sorted([Pair(2, 1), Pair(1, 2)]) == [(1, 2), (2, 1)]"]),
+        (RECORDS, ["assert Pair(1, 2) < (1, 3) and (1, 1) < Pair(1, 2) and Pair(1, 2) >= (1,)"]),
+        (RECORDS, ["assert Pair(1, 2) + (3,) == (1, 2, 3) and (0,) + Pair(1, 2) == (0, 1, 2)"]),
+        (RECORDS, ["p = Pair(1, 2)", "assert 2 in p and 3 not in p and p[::-1] == (2, 1)"]),
+        (SPECIAL, ["assert Size.TWO == 2 and [5, 6, 7][Size.TWO] == 7 and Size.ONE + 1 == 2"]),
+        (SPECIAL, ["assert list(range(Size.TWO)) == [0, 1] and int(Size.TWO) == -(-Size.TWO)"]),
+        (SPECIAL, ["import math", "assert math.isclose(Ratio(0.1) + Ratio(0.2), 0.3)"]),
+        (
+            SPECIAL,
+            [
+                "assert abs(Ratio(2.5) - 2) < 1 and 2 - Ratio(1) == 1",
+                "assert round(Ratio(2.6)) == 3",
+            ],
+        ),
+        (SPECIAL, ["assert isinstance(Ratio(1), float) and float(Ratio(1)) == 1"]),
+        (SPECIAL, ["w = Word('abc')", "assert w == 'abc' and 'b' in w and w + 'd' == 'abcd'"]),
+        (SPECIAL, ["t = Table()", "t[0] = 1", "assert t == {0: 1}", "del t[0]", "assert not t"]),
+        (SPECIAL, ["assert (Vector(1) + Vector(2)).x == 3 and Vector(1) < Vector(2)"]),
+        (SPECIAL, ["assert len({Vector(1), Vector(1), Vector(2)}) == 2"]),
+        (SPECIAL, ["with Door() as door:\n    assert door.is_open", "assert not door.is_open"]),
     ],
 )
 def test_tests_pass(program: str, tests: list[str], passes: Callable[..., bool]) -> None:
@@ -118,7 +142,20 @@ def test_tests_pass(program: str, tests: list[str], passes: Callable[..., bool])
         ("class A:\n    def __bool__(self): raise ValueError\na = A()", "assert not a"),
         ("def a(f):\n    return f(2)", "assert a(lambda x: x) == 2"),
         ("a = 1", "assert b == 1"),
-        ("def a(): raise SystemExit", "try:\n    a()\nexcept BaseException:\n    pass"),
+        (
+            "class A(float):\n    def __float__(self): return 3.0\n"
+            "    def __sub__(self, other): return 0\n    def __abs__(self): return 0\na = A()",
+            "assert float(a) == 3 or abs(a - 3) < 1",
+        ),
+        (
+            "import sys\nsys.modules['sandbox.program'].Objects.hashed = lambda *args: True\n"
+            "class A:\n    pass\na = A()",
+            "assert {a}",
+        ),
+        ("class A:\n    def __hash__(self): return 'x'\na = A()", "assert {a}"),
+        ("class A:\n    def __len__(self): return -1\na = A()", "assert len(a)"),
+        (SPECIAL, "with Door():\n    assert False"),
+        (SPECIAL, "assert Vector(1) == 1 or Vector(1) + 1"),
         (
             "import os\ndef a(): os._exit(0)",
             "try:\n    a()\nexcept BaseException:\n    pass",

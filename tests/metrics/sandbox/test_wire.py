@@ -9,14 +9,8 @@ import time
 import pytest
 
 from specbench.metrics.sandbox import wire
-from specbench.metrics.sandbox.wire import (
-    Gone,
-    decode,
-    encode,
-    nothing_opaque,
-    receive,
-    send,
-)
+from specbench.metrics.sandbox.pipes import Gone, receive, send
+from specbench.metrics.sandbox.wire import decode, encode, nothing_opaque
 
 
 def unknown(number: int) -> object:
@@ -70,6 +64,21 @@ def test_other_types_and_subclasses_cross_as_numbers() -> None:
     assert decode(message, str) == ["0", "1", "2", "3"]
     with pytest.raises(TypeError, match="not plain data: Whole"):
         encode(objects, nothing_opaque)
+
+
+def test_containers_stay_one_and_the_same() -> None:
+    row: list[object] = [1]
+    value = [row, (row, {2: row})]
+    row.append(row)
+    copy = decode(encode(value, nothing_opaque), unknown)
+    assert copy[0][0] == 1 and copy[0][1] is copy[0] is copy[1][0] is copy[1][1][2]
+    # What both sides have already crosses as a number.
+    shared, theirs = [row], [[3]]
+    message = encode(row, nothing_opaque, shared)
+    assert decode(message, unknown, theirs) is theirs[0] and len(message) < 10
+    encode([row], nothing_opaque, shared)
+    decode(encode([row], nothing_opaque), unknown, theirs)
+    assert shared[0] is row and shared[1] == [row] and len(theirs) == 3
 
 
 def test_depth_and_length_have_bounds(monkeypatch: pytest.MonkeyPatch) -> None:

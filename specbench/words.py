@@ -27,6 +27,8 @@ def unknown(what: str, word: str, known: Iterable[str]) -> str:
 
 def meant(word: str, known: Iterable[str]) -> str:
     """Ask whether the nearest known word was meant, or name them all."""
-    known = list(known)
-    near = get_close_matches(word, known, n=1)
-    return f"did you mean `{near[0]}`?" if near else f"choose one of {listed(known)}"
+    names = {name.lower(): name for name in known}
+    near = get_close_matches(word.lower(), names, n=1)
+    if not near:
+        return f"choose one of {listed(names.values())}"
+    return f"did you mean `{names[near[0]]}`?"

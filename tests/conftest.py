@@ -61,6 +61,7 @@ class FakeEngine:
     def __init__(self) -> None:
         self.calls: list[dict[str, Any]] = []
         self.loaded: tuple[str, str, str] | None = None
+        self.reserved = 0
         self.heads: list[Path] = []
         self.failing: dict[int, BaseException] = {}
         self.tokenizer: Any = FakeTokenizer()
@@ -72,6 +73,9 @@ class FakeEngine:
     def load_pair(self, spec: Any, loading: Any) -> "FakeEngine":
         self.loaded = (spec.name, loading.device, loading.dtype)
         return self
+
+    def reserve(self, tokens: int) -> None:
+        self.reserved = tokens
 
     def check_memory(self, *_: Any) -> None:
         """There is always enough."""

@@ -70,17 +70,18 @@ def _nucleus(distribution: Tensor, mass: float) -> Tensor:
 
 
 def draw(distribution: Tensor, uniform: Tensor) -> Tensor:
-    """Draw one token by inverting the cumulative distribution.
+    """Draw one token per row by inverting the cumulative distribution.
 
     Args:
-        distribution: ``[V]``, not necessarily normalised. A token without mass is never drawn.
-        uniform: Scalar in [0, 1), float64.
+        distribution: ``[B, V]``, not necessarily normalised. A token without mass is never drawn.
+        uniform: ``[B]`` numbers in [0, 1), float64.
 
     Returns:
-        The token as a tensor ``[1]``.
+        The tokens ``[B]``.
     """
     cumulative = distribution.cumsum(-1, dtype=torch.float64)
-    return torch.searchsorted(cumulative, uniform * cumulative[-1:], right=True)
+    wanted = uniform[:, None] * cumulative[:, -1:]
+    return torch.searchsorted(cumulative, wanted, right=True)[:, 0]
 
 
 def uniforms(seed: int, sample: str, rounds: int, draft_length: int) -> Tensor:

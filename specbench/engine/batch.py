@@ -11,8 +11,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from specbench.engine.cache import RewindableCache
-from specbench.engine.runner import Runner
+from specbench.engine.cache import SlotCache
+from specbench.engine.runner import Runner, angles_at, visible
 
 
 class Batch:
@@ -27,14 +27,14 @@ class Batch:
     def __init__(self, runner: Runner, prompts: Sequence[Sequence[int]], new_tokens: int) -> None:
         self.runner = runner
         width = max(len(prompt) for prompt in prompts)
-        device = runner.device
-        self.cache = RewindableCache(
-            runner.config, width + new_tokens, runner.devices, runner.dtype, rows=len(prompts)
+        capacity, device = width + new_tokens, runner.device
+        self.cache = SlotCache(
+            runner.config, capacity, runner.devices, runner.dtype, rows=len(prompts)
         )
-        self.rotary, self.causal = runner.tables(width + new_tokens)
+        self.position = 0  # of the next token of every row
+        self.rotary, self.windows = runner.tables(capacity)
         padding = torch.tensor([width - len(prompt) for prompt in prompts], device=device)
-        index = torch.arange(width + new_tokens, device=device)
-        self.real = index >= padding[:, None]
+        self.real = torch.arange(capacity, device=device) >= padding[:, None]
         self.prompts = torch.tensor([[0] * (width - len(p)) + list(p) for p in prompts]).to(device)
 
     def start(self) -> tuple[Tensor, Tensor]:
@@ -49,16 +49,20 @@ class Batch:
             Probabilities of the token after the last one ``[B, V]``, float32, and the hidden
             states ``[B, hidden]`` that they come from.
         """
-        start, end = self.cache.position, self.cache.position + tokens.shape[1]
-        seen = self.real[:, None, None, :end]
+        start, end = self.position, self.position + tokens.shape[1]
+        at = torch.arange(start, end, device=tokens.device)[None]
+        real = self.real[:, None, None, :end]
         if start == 0:
             # A padding token sees itself: one that saw nothing would become NaN.
-            seen = seen | torch.eye(end, dtype=torch.bool, device=seen.device)
-        masks = {kind: mask[:, :, start:end, :end] & seen for kind, mask in self.causal.items()}
-        hidden = self.runner.through_layers(tokens, self.cache, self.rotary, masks)[:, -1]
+            real = real | torch.eye(end, dtype=torch.bool, device=real.device)
+        masks = {kind: visible(at, end, window) & real for kind, window in self.windows.items()}
+        self.cache.aim(at, end)
+        angles = angles_at(self.rotary, at)
+        hidden = self.runner.through_layers(tokens, self.cache, angles, masks)[:, -1]
+        self.position = end
         return self.runner.logits(hidden).softmax(-1), hidden
 
     def select(self, rows: Tensor) -> None:
         """Go on with these rows only, in this order; a row may be named more than once."""
-        self.cache.select(rows)
+        self.cache.select(rows, self.position)
         self.real = self.real[rows]

@@ -1,4 +1,4 @@
-"""A key-value cache that is allocated once and rewound by moving its position."""
+"""A key-value cache whose buffers are allocated once and written slot by slot."""
 
 from __future__ import annotations
 
@@ -11,21 +11,19 @@ from transformers import PretrainedConfig
 from transformers.cache_utils import Cache
 
 
-class RewindableCache(Cache):
-    """Keys and values of every layer in full-length buffers; stale slots are overwritten.
+class SlotCache(Cache):
+    """Keys and values of every layer in full-length buffers; the token at position i has slot i.
 
-    Sliding-window layers get full-length buffers as well, because a wrapped window could not be
-    rewound; the attention mask does the window.
+    Nothing is ever removed: what a rejected draft left behind is overwritten, and until then no
+    mask lets it be seen. Sliding-window layers get full-length buffers as well, because a wrapped
+    window could not be taken back; the attention mask does the window.
 
     Args:
         config: Text configuration of the model.
-        capacity: Positions to allocate.
+        capacity: Slots to allocate.
         devices: Where the buffers of each layer live.
         dtype: Their floating point type.
         rows: Sequences held side by side.
-
-    Attributes:
-        position: Number of tokens the cache holds; the next write goes there.
     """
 
     def __init__(
@@ -43,27 +41,54 @@ class RewindableCache(Cache):
         shape = (rows, heads, capacity, width)
         self.keys = [torch.zeros(shape, device=device, dtype=dtype) for device in devices]
         self.values = [torch.zeros(shape, device=device, dtype=dtype) for device in devices]
+        self.rows = rows
         self.capacity = capacity
-        self.position = 0
+        self.aim(torch.zeros(1, 0, dtype=torch.long), 0)
+
+    def aim(self, at: Tensor | slice, seen: int, row: int | None = None) -> None:
+        """Say where the next states go.
+
+        Args:
+            at: ``[B, k]`` slots of k tokens of every row, ``[1, k]`` where rows share them, or a
+                slice where these are neighbours, which is quicker on a CPU.
+            seen: Slots that the layers get to see, from the first one.
+            row: The one row that is written and seen; None for all.
+        """
+        self._at, self._seen = at, seen
+        self._row = None if row is None else slice(row, row + 1)
 
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor]:
-        """Write the states ``[rows, heads, k, width]`` at the position; return all up to there."""
-        end = self.position + key_states.shape[-2]
-        keys, values = self.keys[layer_idx], self.values[layer_idx]
-        keys[:, :, self.position : end] = key_states
-        values[:, :, self.position : end] = value_states
-        return keys[:, :, :end], values[:, :, :end]
+        """Write states ``[B, heads, k, width]`` where was aimed at; return all that may be seen."""
+        keys, values, at = self.keys[layer_idx], self.values[layer_idx], self._at
+        if self._row is not None:
+            keys, values = keys[self._row], values[self._row]
+        if isinstance(at, slice):
+            keys[:, :, at] = key_states
+            values[:, :, at] = value_states
+            return keys[:, :, : self._seen], values[:, :, : self._seen]
+        if at.device != keys.device:
+            at = at.to(keys.device)
+        if len(at) == 1:
+            slots = at[0]
+            keys.index_copy_(2, slots, key_states)
+            values.index_copy_(2, slots, value_states)
+        else:
+            rows = torch.arange(len(at), device=at.device)[:, None]
+            keys[rows, :, at] = key_states.transpose(1, 2)
+            values[rows, :, at] = value_states.transpose(1, 2)
+        return keys[:, :, : self._seen], values[:, :, : self._seen]
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
-        """Return the number of tokens held."""
-        return self.position
+        """Return the number of slots seen; layers that are driven one by one do not ask."""
+        return self._seen
 
-    def select(self, rows: Tensor) -> None:
-        """Keep these rows, in this order; a row may be named more than once."""
+    def select(self, rows: Tensor, seen: int) -> None:
+        """Keep these rows, in this order, with their first slots; one may be named repeatedly."""
         for buffers in (self.keys, self.values):
             for layer, buffer in enumerate(buffers):
                 chosen = buffer.new_zeros(len(rows), *buffer.shape[1:])
-                chosen[:, :, : self.position] = buffer[rows.to(buffer.device), :, : self.position]
+                chosen[:, :, :seen] = buffer[rows.to(buffer.device), :, :seen]
                 buffers[layer] = chosen
+        self.rows = len(rows)

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedTokenizerBase
 
+from specbench.engine.engines import Engine
 from specbench.engine.runner import Runner
 from specbench.engine.settings import AUTO, Loading
 from specbench.engine.sources import (
@@ -42,6 +43,7 @@ class LoadedPair:
         eos_ids: Tokens that end an output; none for random weights, which would end at random.
         thinking: Whether the chat template lets the models think before they answer.
         facts: What is worth recording of how it was loaded, in plain values.
+        engine: How rounds are carried out.
     """
 
     name: str
@@ -51,6 +53,12 @@ class LoadedPair:
     eos_ids: frozenset[int]
     thinking: bool = False
     facts: Mapping[str, Any] = field(default_factory=dict)
+    engine: Engine = field(default_factory=Engine)
+
+    def reserve(self, tokens: int) -> None:
+        """Make room for texts of so many tokens at once, so that no later one has to wait."""
+        for runner in (self.target, self.draft):
+            runner.reserve(1, tokens)
 
     @property
     def context(self) -> int | None:

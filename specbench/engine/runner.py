@@ -1,8 +1,8 @@
-"""One causal language model, driven layer by layer over a rewindable cache.
+"""One causal language model, driven layer by layer over a cache of fixed size.
 
-The decoder layers are Transformers' own modules. Driving them directly, with rotary tables and
-masks made once, leaves out what ``model.forward`` does anew at every step: on a CPU that is a tenth
-of the time of a deep model and nearly half of a one-layer draft's.
+The decoder layers are Transformers' own modules. Driving them directly, with rotary tables made
+once and one mask per kind of layer, leaves out what ``model.forward`` does anew at every step: on a
+CPU that is a tenth of the time of a deep model and nearly half of a one-layer draft's.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from specbench.engine.cache import RewindableCache
+from specbench.engine.cache import SlotCache
 from specbench.errors import RunError, UsageError
 
 # Capacities are multiples of this, so that requests of similar length share one allocation.
 CAPACITY_STEP = 256
+Rotary = Mapping[str, tuple[Tensor, Tensor]]
+
 # Weights of each tensor that identify a model.
 FINGERPRINT_WEIGHTS = 256
 # Relative error allowed between this runner and the model's own forward pass, by dtype.
@@ -31,8 +33,24 @@ def capacity_for(positions: int) -> int:
     return -(-positions // CAPACITY_STEP) * CAPACITY_STEP
 
 
+def angles_at(tables: Rotary, at: Tensor | slice) -> Rotary:
+    """Return the cosines and sines ``[B, k, width]`` of positions ``[B, k]``, or of neighbours."""
+    if isinstance(at, slice):
+        return {kind: (cos[None, at], sin[None, at]) for kind, (cos, sin) in tables.items()}
+    return {kind: (cos[at], sin[at]) for kind, (cos, sin) in tables.items()}
+
+
+def visible(at: Tensor, seen: int, window: int | None) -> Tensor:
+    """Return which of the first ``seen`` slots tokens at ``[B, k]`` see, ``[B, 1, k, seen]``."""
+    slots = torch.arange(seen, device=at.device)
+    mask = slots <= at[..., None]
+    if window is not None:
+        mask &= slots > at[..., None] - window
+    return mask[:, None]
+
+
 class Runner:
-    """Runs a model over one sequence: forward k tokens, rewind, forward again.
+    """Runs a model over rows of text: read tokens at any positions, again where need be.
 
     Args:
         model: A Transformers causal language model in evaluation mode.
@@ -51,9 +69,10 @@ class Runner:
         self.device = model.device  # of the embedding; what goes in and comes out is there
         self.output = model.get_output_embeddings()
         # Where a configuration lists no layer types (Mistral, Phi), its window holds for all.
-        kind = "sliding_attention" if self._window(0) else "full_attention"
+        kind = "sliding_attention" if self._window() else "full_attention"
         layers = self.config.num_hidden_layers
         self.kinds = getattr(self.config, "layer_types", None) or [kind] * layers
+        self.cache: SlotCache | None = None
         self._check()
 
     @property
@@ -65,11 +84,6 @@ class Runner:
     def devices(self) -> list[torch.device]:
         """Where each layer is; a device map may spread them."""
         return [next(layer.parameters()).device for layer in self.base.layers]
-
-    @property
-    def length(self) -> int:
-        """Number of tokens in the cache."""
-        return self.cache.position
 
     @property
     def context(self) -> int | None:
@@ -89,80 +103,97 @@ class Runner:
             digest.update(signs.cpu().numpy().tobytes())
         return digest.hexdigest()
 
-    @torch.inference_mode()
-    def start(self, prompt: Tensor, capacity: int) -> None:
-        """Forget everything and read all of a prompt but its last token.
+    @torch.no_grad()
+    def reserve(self, rows: int, capacity: int) -> int:
+        """Make room for so many sequences of so many tokens; what was read before is forgotten.
+
+        Returns:
+            The tokens there is room for.
+        """
+        if self.cache is None or self.cache.rows != rows or self.cache.capacity < capacity:
+            capacity = capacity_for(capacity)
+            self.cache = SlotCache(self.config, capacity, self.devices, self.dtype, rows)
+            self.rotary, self.windows = self.tables(capacity)
+        return self.cache.capacity
+
+    @torch.no_grad()
+    def prefill(self, prompt: Tensor, row: int = 0) -> None:
+        """Read all of a prompt but its last token into a row.
 
         The last token stays unread, as the newest token always does between two rounds.
 
         Args:
             prompt: ``[T]`` token ids, T >= 1.
-            capacity: Positions the whole request may need.
+            row: Where to.
 
         Raises:
             RunError: The model does not know a token of the prompt.
         """
-        rows = self.base.embed_tokens.weight.shape[0]
-        if (highest := int(prompt.max())) >= rows:
+        known = self.base.embed_tokens.weight.shape[0]
+        if (highest := int(prompt.max())) >= known:
             raise RunError(
-                f"the prompt has token {highest}, which a model of {rows} tokens does not know: "
+                f"the prompt has token {highest}, which a model of {known} tokens does not know: "
                 "choose a draft that has the target's marks, or a plain prompt"
             )
-        if capacity > self.cache.capacity:
-            self._reserve(capacity)
-        self.cache.position = 0
-        if len(prompt) > 1:
-            self._hidden(prompt[:-1])
+        read = len(prompt) - 1
+        if read:
+            at = torch.arange(read, device=self.device)[None]
+            self._read(prompt[None, :-1], at, read, row)
 
-    def rewind(self, length: int) -> None:
-        """Forget every token after the first ``length``; fewer held tokens stay as they are."""
-        self.cache.position = min(self.cache.position, length)
+    @torch.no_grad()
+    def read(self, tokens: Tensor, at: Tensor, seen: int | None = None) -> Tensor:
+        """Read k tokens of every row.
 
-    @torch.inference_mode()
-    def forward(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        """Read k tokens ``[k]`` after those in the cache.
+        Args:
+            tokens: ``[B, k]``.
+            at: ``[B, k]`` their positions; what a slot held is overwritten.
+            seen: No position is beyond so many, and the tokens of one row are the last of them.
+                None looks at the whole cache, whose size, unlike this number, never changes.
 
         Returns:
-            Float32 logits ``[k, V]`` for the token after each, and the last hidden states
-            ``[k, hidden]`` after the final norm that they come from.
+            Hidden states after the final norm ``[B, k, hidden]``.
+
+        Raises:
+            IndexError: A position is beyond the cache.
         """
-        hidden = self._hidden(tokens)[0]
-        return self.logits(hidden), hidden
+        if self.cache is None or (seen is not None and seen > self.cache.capacity):
+            raise IndexError(f"position {seen} is beyond the cache: reserve more")
+        return self._read(tokens, at, seen)
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """Return float32 logits ``[K, V]`` of hidden states ``[K, hidden]``."""
-        logits: Tensor = self.output(hidden)[:, : self.vocabulary].float().to(self.device)
+        """Return float32 logits ``[..., V]`` of hidden states ``[..., hidden]``."""
+        logits: Tensor = self.output(hidden)[..., : self.vocabulary].float().to(self.device)
         return logits
 
-    def _hidden(self, tokens: Tensor) -> Tensor:
-        start, end = self.cache.position, self.cache.position + len(tokens)
-        if end > self.cache.capacity:
-            raise IndexError(f"position {end} is beyond the cache's {self.cache.capacity}")
-        masks = {
+    def _read(self, tokens: Tensor, at: Tensor, seen: int | None, row: int | None = None) -> Tensor:
+        assert self.cache is not None
+        slots = self.cache.capacity if seen is None else seen
+        masks: dict[str, Tensor | None] = {}
+        for kind, window in self.windows.items():
             # One new token sees all it may see: only a window still needs a mask.
-            k: None if len(tokens) == 1 and k == "full_attention" else mask[:, :, start:end, :end]
-            for k, mask in self.masks.items()
-        }
-        return self.through_layers(tokens[None], self.cache, self.rotary, masks)
+            alone = tokens.numel() == 1 and window is None and seen is not None
+            masks[kind] = None if alone else visible(at, slots, window)
+        k = tokens.shape[1]
+        last = seen is not None and len(tokens) == 1 and k <= seen
+        places = slice(slots - k, slots) if last else at
+        self.cache.aim(places, slots, row)
+        return self.through_layers(tokens, self.cache, angles_at(self.rotary, places), masks)
 
     def through_layers(
         self,
         tokens: Tensor,
-        cache: RewindableCache,
-        rotary: Mapping[str, tuple[Tensor, Tensor]],
+        cache: SlotCache,
+        angles: Mapping[str, tuple[Tensor, Tensor]],
         masks: Mapping[str, Tensor | None],
     ) -> Tensor:
-        """Read tokens ``[B, k]`` after those in a cache; return hidden states after the final norm.
+        """Read tokens ``[B, k]``; return hidden states after the final norm.
 
         Args:
-            tokens: The same number of tokens for every row of the cache.
-            cache: Gets their keys and values, and its position moved on.
-            rotary: Cosines and sines of all positions, by kind of layer.
-            masks: What may be seen, ``[B or 1, 1, k, position + k]``, by kind of layer; None for
-                all.
+            tokens: As many for every row.
+            cache: Gets their keys and values where it was aimed at.
+            angles: Cosines and sines of their positions, by kind of layer.
+            masks: What may be seen, ``[B or 1, 1, k, seen]``, by kind of layer; None for all.
         """
-        start, end = cache.position, cache.position + tokens.shape[1]
-        angles = {k: (cos[:, start:end], sin[:, start:end]) for k, (cos, sin) in rotary.items()}
         hidden = self.base.embed_tokens(tokens)
         for layer, kind in zip(self.base.layers, self.kinds, strict=True):
             hidden = layer(
@@ -171,53 +202,44 @@ class Runner:
                 position_embeddings=angles[kind],
                 past_key_values=cache,
             )
-        cache.position = end
         normed: Tensor = self.base.norm(hidden).to(self.device)
         return normed
 
-    def tables(self, capacity: int) -> tuple[dict[str, tuple[Tensor, Tensor]], dict[str, Tensor]]:
-        """Return rotary tables and causal masks for a number of positions, by kind of layer.
+    def tables(self, capacity: int) -> tuple[Rotary, dict[str, int | None]]:
+        """Return the rotary tables of a number of positions and the windows, by kind of layer.
 
-        A mask is ``[1, 1, capacity, capacity]``: row i sees columns i - window + 1 to i.
+        A table is a pair of cosines and sines ``[capacity, width]``; a window is the number of
+        tokens that a token sees, itself included, or None for all.
         """
         index = torch.arange(capacity, device=self.device)
         like = torch.zeros(1, device=self.device, dtype=self.dtype)
         rotary = self.base.rotary_emb
         per_kind = "layer_type" in inspect.signature(rotary.forward).parameters
-        angles = {}
+        tables = {}
         for kind in set(self.kinds):
             cos, sin = rotary(like, index[None], kind) if per_kind else rotary(like, index[None])
-            angles[kind] = (cos.to(self.device), sin.to(self.device))
-        windows = {"full_attention": capacity, "sliding_attention": self._window(capacity)}
-        masks = {
-            kind: torch.ones(capacity, capacity, dtype=torch.bool, device=self.device)
-            .tril()
-            .triu(1 - windows[kind])[None, None]
-            for kind in set(self.kinds)
-        }
-        return angles, masks
+            tables[kind] = (cos[0].to(self.device), sin[0].to(self.device))
+        windows = {"full_attention": None, "sliding_attention": self._window()}
+        return tables, {kind: windows[kind] for kind in set(self.kinds)}
 
-    @torch.inference_mode()
-    def _reserve(self, positions: int) -> None:
-        """Allocate cache, rotary tables and masks for a number of positions, rounded up."""
-        capacity = capacity_for(positions)
-        self.cache = RewindableCache(self.config, capacity, self.devices, self.dtype)
-        self.rotary, self.masks = self.tables(capacity)
+    def _window(self) -> int | None:
+        return getattr(self.config, "sliding_window", None) or None
 
-    def _window(self, without: int) -> int:
-        return getattr(self.config, "sliding_window", None) or without
-
-    @torch.inference_mode()
+    @torch.no_grad()
     def _check(self) -> None:
         """Compare with the model's own forward pass on a few tokens."""
-        tokens = torch.arange(6, device=self.device) % self.vocabulary
+        tokens = torch.arange(6, device=self.device)[None] % self.vocabulary
+        index = torch.arange(6, device=self.device)[None]
         try:
-            self._reserve(CAPACITY_STEP)
-            own = self.model(tokens[None], use_cache=False).logits[0, :, : self.vocabulary].float()
-            ours = torch.cat([self.forward(part)[0] for part in tokens.split([3, 1, 2])])
+            self.reserve(1, CAPACITY_STEP)
+            own = self.model(tokens, use_cache=False).logits[0, :, : self.vocabulary].float()
+            parts = [
+                self._read(tokens[:, at[0]], at, int(at[0, -1]) + 1)
+                for at in index.split([3, 1, 2], dim=1)
+            ]
+            ours = self.logits(torch.cat(parts, dim=1))[0]
         except (TypeError, AttributeError, KeyError) as error:
             raise self._refusal(str(error)) from error
-        self.cache.position = 0
         difference = ((own - ours).norm() / own.norm()).item()
         if not difference < TOLERANCE.get(self.dtype, 0.1):
             raise self._refusal(f"logits differ by {difference:.0%}")

@@ -15,6 +15,7 @@ from specbench.decoding.loop import decode
 from specbench.decoding.records import Generation
 from specbench.decoding.sampling import Sampling
 from specbench.engine.available import free_memory
+from specbench.engine.engines import Engine
 from specbench.engine.loading import LoadedPair, load_pair
 from specbench.engine.memory import check_memory, likely_tokens
 from specbench.engine.prompts import Encoded, encode
@@ -51,6 +52,7 @@ def execute(plan: Plan, store: Store, report: Report) -> None:
     """
     check_memory(plan.pair, plan.loading, *_largest(plan))
     pair = load_pair(plan.pair, plan.loading)
+    pair.engine = Engine(plan.settings.engine)
     verifiers = _verifiers(plan, pair)
     prompts = Prompts(pair, plan.settings)
     store.write_environment(
@@ -62,15 +64,16 @@ def execute(plan: Plan, store: Store, report: Report) -> None:
         }
     )
     write_examples(store.folder, {t.task.name: t.examples for t in plan.tasks})
-    warm: set[tuple[str, str, int]] = set()
+    pair.reserve(prompts.longest(plan))
+    warm: set[tuple[str, Cell]] = set()
     for step in plan.steps():
         record = {"run_id": store.folder.name, "pair": plan.pair.name}
         record |= _identity(step, plan.settings)
-        group = (step.plan.task.name, step.cell.method, step.cell.draft_length)
+        group = (step.plan.task.name, step.cell)
         try:
             prompt = prompts.of(step.plan, step.example)
             if group not in warm:
-                # Caches are sized and kernels made ready by a first decode, which is not counted.
+                # Code and kernels are made ready by a first decode, which is not counted.
                 _decode(step, prompt.ids, pair, verifiers, plan.settings)
                 warm.add(group)
             generation = _decode(step, prompt.ids, pair, verifiers, plan.settings)
@@ -125,6 +128,16 @@ class Prompts:
         longest = max(cell.draft_length for cell in plan.cells)
         room = context - plan.max_new_tokens - longest - 1
         return wanted if room < 1 else min(room, wanted or room)
+
+    def longest(self, plan: Plan) -> int:
+        """Return the tokens of the longest text that may come of a plan, drafts included."""
+        found = 1
+        for task in plan.tasks:
+            room = task.max_new_tokens + max(cell.draft_length for cell in task.cells) + 1
+            for example in task.examples:
+                with suppress(SpecbenchError):  # said again when its turn comes
+                    found = max(found, len(self.of(task, example).ids) + room)
+        return found
 
     def first(self, plan: Plan) -> dict[str, list[int] | None]:
         """Return the ids of every task's first prompt, None where it cannot be made."""

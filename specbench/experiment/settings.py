@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from specbench.engine.settings import FORMATS
+from specbench.engine.settings import EAGER, ENGINES, FORMATS
 from specbench.errors import UsageError
 
 
@@ -22,6 +22,7 @@ class Settings:
         max_new_tokens: Limit of an answer; None takes each task's own.
         max_prompt_tokens: Longer prompts are cut inside their passage; None cuts none.
         prompt_format: One of ``FORMATS``; None takes each task's own.
+        engine: One of ``ENGINES``: rounds as they are written, or compiled.
 
     Raises:
         UsageError: A value is out of range.
@@ -35,6 +36,7 @@ class Settings:
     max_new_tokens: int | None = None
     max_prompt_tokens: int | None = None
     prompt_format: str | None = None
+    engine: str = EAGER
 
     def __post_init__(self) -> None:
         require(
@@ -48,6 +50,10 @@ class Settings:
         require(
             self.prompt_format in (None, *FORMATS),
             f"--prompt-format cannot be {self.prompt_format!r}: choose {' or '.join(FORMATS)}",
+        )
+        require(
+            self.engine in ENGINES,
+            f"--engine cannot be {self.engine!r}: choose {' or '.join(ENGINES)}",
         )
         require_at_least(1, "--top-k", self.top_k)
         require_at_least(0, "--seed", self.seed)

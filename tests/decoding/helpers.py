@@ -6,8 +6,9 @@ from typing import Any, cast
 
 import torch
 
-from specbench.decoding.loop import Verify, decode
+from specbench.decoding.loop import decode
 from specbench.decoding.records import Generation
+from specbench.decoding.round import Verify
 from specbench.decoding.sampling import Sampling
 from specbench.engine.loading import LoadedPair
 from specbench.methods import Positions, Verdict

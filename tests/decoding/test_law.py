@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from specbench.decoding.loop import Verify
+from specbench.decoding.round import Verify
 from specbench.decoding.sampling import Sampling
 from specbench.engine.loading import LoadedPair
 from specbench.engine.runner import Runner
@@ -39,24 +39,25 @@ class Lookup:
     def __init__(self, model: Any) -> None:
         self.model, self.vocabulary, self.device = model, VOCABULARY, torch.device("cpu")
         self.context = None
-        self.tokens: tuple[int, ...] = ()
 
-    @property
-    def length(self) -> int:
-        return len(self.tokens)
+    def reserve(self, rows: int, capacity: int) -> int:
+        self.tokens = [[0] * capacity for _ in range(rows)]
+        return capacity
 
-    def start(self, prompt: Tensor, capacity: int) -> None:
-        self.tokens = tuple(prompt[:-1].tolist())
+    def prefill(self, prompt: Tensor, row: int = 0) -> None:
+        self.tokens[row][: len(prompt)] = prompt.tolist()
 
-    def rewind(self, length: int) -> None:
-        self.tokens = self.tokens[:length]
+    def read(self, tokens: Tensor, at: Tensor, seen: int | None = None) -> Tensor:
+        """What stands for a hidden state is the very logits that would come from it."""
+        said = []
+        for row, (known, places) in enumerate(zip(tokens.tolist(), at.tolist(), strict=True)):
+            for token, place in zip(known, places, strict=True):
+                self.tokens[row][place] = token
+                said.append(last_logits(self.model, tuple(self.tokens[row][: place + 1])))
+        return torch.stack(said).unflatten(0, at.shape)
 
-    def forward(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        rows = []
-        for token in tokens.tolist():
-            self.tokens += (token,)
-            rows.append(last_logits(self.model, self.tokens))
-        return torch.stack(rows), torch.zeros(len(rows), 1)
+    def logits(self, hidden: Tensor) -> Tensor:
+        return hidden
 
 
 @cache

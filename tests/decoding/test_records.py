@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 
-from specbench.decoding.loop import Verify
+from specbench.decoding.round import Verify
 from specbench.errors import RunError
 from specbench.methods.rules import diversed, lossy, sd, static
 from specbench.methods.speccascade import speccascade

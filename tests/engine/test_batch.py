@@ -6,7 +6,7 @@ import torch
 from specbench.engine.batch import Batch
 from specbench.engine.loading import LoadedPair
 
-from .tiny import FAMILIES, VOCABULARY, WINDOW, random_prompt, tiny_pair
+from .tiny import FAMILIES, VOCABULARY, WINDOW, random_prompt, read, tiny_pair
 
 LENGTHS = (3, WINDOW + 5, 7)  # beyond the window of the model that has one
 NEW = 6
@@ -15,8 +15,8 @@ TOLERANCE = {"rtol": 1e-4, "atol": 1e-5}
 
 def alone(pair: LoadedPair, tokens: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
     """What the target says after a text, without any batch."""
-    pair.target.start(torch.tensor(tokens[:1]), len(tokens) + 1)
-    logits, hidden = pair.target.forward(torch.tensor(tokens))
+    pair.target.reserve(1, len(tokens))
+    logits, hidden = read(pair.target, tokens)
     return logits[-1].softmax(-1), hidden[-1]
 
 

@@ -9,7 +9,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import Gemma3Config, Gemma3ForCausalLM, Gemma3ForConditionalGeneration
 
-from specbench.engine.cache import RewindableCache
+from specbench.engine.cache import SlotCache
 from specbench.engine.loading import LoadedPair, load_pair
 from specbench.engine.runner import Runner
 from specbench.engine.settings import Loading
@@ -123,20 +123,21 @@ def test_drafting_changes_nothing_where_the_window_has_moved_on() -> None:
 
 def test_a_cache_of_the_windows_size_would_be_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """A negative control: a wrapped window has lost what a rejection brings back into it."""
-    whole_cache = RewindableCache.update
+    whole_cache = SlotCache.update
     highest: dict[int, int] = {}
 
     def forgetful(
-        self: RewindableCache, keys: Tensor, values: Tensor, layer: int, *_: Any
+        self: SlotCache, keys: Tensor, values: Tensor, layer: int, *_: Any
     ) -> tuple[Tensor, Tensor]:
         if layer == 0:  # the sliding one
-            read = highest.get(id(self), 0) if self.position else 0
+            begin = self._at.start if isinstance(self._at, slice) else int(self._at.min())
+            read = highest.get(id(self), 0) if begin else 0
             self.keys[layer][:, :, : max(0, read - WINDOW + 1)] = 0
-            highest[id(self)] = max(read, self.position + keys.shape[-2])
+            highest[id(self)] = max(read, begin + keys.shape[-2])
         return whole_cache(self, keys, values, layer)
 
     expected = texts(fresh())
-    monkeypatch.setattr(RewindableCache, "update", forgetful)
+    monkeypatch.setattr(SlotCache, "update", forgetful)
     pair = fresh()
     assert texts(pair) == expected  # nothing is ever rejected here
     assert texts(pair, sd) != expected
@@ -144,5 +145,5 @@ def test_a_cache_of_the_windows_size_would_be_found_out(monkeypatch: pytest.Monk
 
 def test_an_ignored_window_would_be_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     expected = texts(fresh())
-    monkeypatch.setattr(Runner, "_window", lambda self, without: without)
+    monkeypatch.setattr(Runner, "_window", lambda self: None)
     assert texts(fresh()) != expected

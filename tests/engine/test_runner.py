@@ -1,5 +1,6 @@
 """A runner gives what the model's own forward pass gives, in whatever pieces it reads."""
 
+from itertools import accumulate
 from typing import Any
 
 import pytest
@@ -26,6 +27,7 @@ from .tiny import (
     config,
     own_logits,
     random_prompt,
+    read,
 )
 
 TOKENS = random_prompt(40)  # several windows
@@ -35,10 +37,12 @@ def runner(settings: PreTrainedConfig) -> Runner:
     return Runner(build(settings), VOCABULARY)
 
 
-def read(runner: Runner, tokens: list[int], *pieces: int) -> torch.Tensor:
-    """Logits of tokens that follow those in the cache, read piece by piece."""
-    parts = torch.tensor(tokens).split(list(pieces) or len(tokens))
-    return torch.cat([runner.forward(part)[0] for part in parts])
+def in_pieces(runner: Runner, tokens: list[int], *pieces: int) -> torch.Tensor:
+    """Logits of a text that is read piece by piece."""
+    runner.reserve(1, len(tokens))
+    starts = accumulate(pieces, initial=0)
+    parts = zip(torch.tensor(tokens).split(list(pieces)), starts, strict=False)
+    return torch.cat([read(runner, part.tolist(), start)[0] for part, start in parts])
 
 
 WINDOWED = {
@@ -57,19 +61,17 @@ def test_pieces_give_what_one_forward_pass_gives(
     settings: PreTrainedConfig, pieces: list[int]
 ) -> None:
     subject = runner(settings)
-    subject.start(torch.tensor(TOKENS[:1]), len(TOKENS))
     expected = own_logits(subject.model, TOKENS)
-    torch.testing.assert_close(read(subject, TOKENS, *pieces), expected, rtol=1e-3, atol=1e-3)
-    assert subject.length == len(TOKENS)
+    torch.testing.assert_close(in_pieces(subject, TOKENS, *pieces), expected, rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_start_reads_all_but_the_last_token(family: str) -> None:
+def test_a_prompt_is_read_but_for_its_last_token(family: str) -> None:
     subject = runner(config(family))
-    for length in (1, 2, 30):
-        subject.start(torch.tensor(TOKENS[:length]), len(TOKENS))
-        assert subject.length == length - 1
-        logits = read(subject, TOKENS[length - 1 :])
+    for length in (30, 1, 2):
+        subject.reserve(1, len(TOKENS))
+        subject.prefill(torch.tensor(TOKENS[:length]))
+        logits, _ = read(subject, TOKENS[length - 1 :], length - 1)
         expected = own_logits(subject.model, TOKENS)[length - 1 :]
         torch.testing.assert_close(logits, expected, rtol=1e-3, atol=1e-3)
 
@@ -77,7 +79,7 @@ def test_start_reads_all_but_the_last_token(family: str) -> None:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_hidden_states_are_those_after_the_final_norm(family: str) -> None:
     subject = runner(config(family))
-    logits, hidden = subject.forward(torch.tensor(TOKENS))
+    logits, hidden = read(subject, TOKENS)
     assert hidden.shape == (len(TOKENS), subject.hidden_size)
     with torch.inference_mode():
         own = subject.model.model(torch.tensor([TOKENS]), use_cache=False).last_hidden_state[0]
@@ -87,47 +89,57 @@ def test_hidden_states_are_those_after_the_final_norm(family: str) -> None:
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("length", [1, 5, WINDOW, 20, 39])
-def test_rewinding_and_reading_again_is_a_fresh_read(family: str, length: int) -> None:
+def test_reading_again_from_an_earlier_position_is_a_fresh_read(family: str, length: int) -> None:
     subject, fresh = runner(config(family)), runner(config(family))
     other = TOKENS[::-1]
     read(subject, TOKENS)
-    subject.rewind(length)
-    assert subject.length == length
-    expected = read(fresh, TOKENS[:length] + other)[length:]
-    torch.testing.assert_close(read(subject, other), expected, rtol=1e-3, atol=1e-3)
+    expected = read(fresh, TOKENS[:length] + other)[0][length:]
+    torch.testing.assert_close(read(subject, other, length)[0], expected, rtol=1e-3, atol=1e-3)
 
 
-def test_rewinding_never_adds_tokens() -> None:
-    subject = runner(config("llama"))
-    read(subject, TOKENS)
-    subject.rewind(len(TOKENS) + 3)
-    assert subject.length == len(TOKENS)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_rows_of_different_lengths_do_not_see_each_other(family: str) -> None:
+    subject = runner(config(family))
+    texts = [TOKENS[:5], TOKENS[3:33], TOKENS[7:8]]
+    subject.reserve(len(texts), 40)
+    for row, text in enumerate(texts):
+        subject.prefill(torch.tensor(text), row)
+    fresh = torch.tensor([[1, 2, 3], [4, 5, 6], [7, 8, 9]])
+    begin = torch.tensor([len(text) - 1 for text in texts])
+    at = begin[:, None] + torch.arange(4)
+    tokens = torch.cat((torch.tensor([[text[-1]] for text in texts]), fresh), 1)
+    hidden = subject.read(tokens, at, int(at.max()) + 1)
+    for row, text in enumerate(texts):
+        expected = own_logits(subject.model, [*text, *fresh[row].tolist()])[len(text) - 1 :]
+        found = subject.logits(hidden[row])
+        torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-3)
 
 
 def test_capacity_is_checked_and_grows_with_a_request() -> None:
     subject = runner(config("gemma3"))
     long = TOKENS * 8
     assert len(long) > CAPACITY_STEP
-    with pytest.raises(IndexError, match=f"beyond the cache's {CAPACITY_STEP}"):
+    with pytest.raises(IndexError, match="beyond the cache"):
         read(subject, long)
-    subject.start(torch.tensor(long), len(long))
-    assert subject.length == len(long) - 1
+    subject.reserve(1, len(long))
+    subject.prefill(torch.tensor(long))
     expected = own_logits(subject.model, long)[-1:]
-    torch.testing.assert_close(read(subject, long[-1:]), expected, rtol=1e-3, atol=1e-3)
+    found, _ = read(subject, long[-1:], len(long) - 1)
+    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-3)
 
 
 def test_logits_are_cut_to_the_shared_vocabulary() -> None:
     model = build(config("llama"))
     whole, cut = Runner(model, VOCABULARY), Runner(model, 50)
     tokens = [token % 50 for token in TOKENS]
-    logits = read(cut, tokens)
+    logits, _ = read(cut, tokens)
     assert logits.shape == (len(tokens), 50)
-    torch.testing.assert_close(logits, read(whole, tokens)[:, :50])
+    torch.testing.assert_close(logits, read(whole, tokens)[0][:, :50])
 
 
 def test_logits_are_float32_in_every_number_format() -> None:
     subject = Runner(build(config("qwen3"), dtype=torch.bfloat16), VOCABULARY)
-    logits, hidden = subject.forward(torch.tensor(TOKENS))
+    logits, hidden = read(subject, TOKENS)
     assert (logits.dtype, hidden.dtype) == (torch.float32, torch.bfloat16)
 
 

@@ -108,6 +108,14 @@ def random_prompt(length: int, vocabulary: int = VOCABULARY) -> list[int]:
 
 
 @torch.inference_mode()
+def read(runner: Runner, tokens: Sequence[int], begin: int = 0) -> tuple[Tensor, Tensor]:
+    """Logits and hidden states ``[k, ...]`` of tokens read at positions from ``begin`` on."""
+    at = torch.arange(begin, begin + len(tokens))[None]
+    hidden = runner.read(torch.tensor([list(tokens)]), at, begin + len(tokens))[0]
+    return runner.logits(hidden), hidden
+
+
+@torch.inference_mode()
 def own_logits(model: PreTrainedModel, tokens: Sequence[int]) -> Tensor:
     """Logits ``[T, V]`` of the model's own forward pass, without a cache."""
     logits: Tensor = model(torch.tensor([tokens]), use_cache=False).logits[0]

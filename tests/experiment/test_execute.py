@@ -196,6 +196,22 @@ def test_the_examples_and_the_first_prompt_are_kept(engine: Any, tmp_path: Path)
     assert environment["first_prompts"] == {"t": [len(ROWS[0].prompt)]}
 
 
+def test_the_engine_is_the_one_asked_for(engine: Any, tmp_path: Path) -> None:
+    for name in ("eager", "compile"):
+        records(plan_of(["sd"], engine=name), tmp_path / name)
+        assert engine.engine.name == name
+        config = json.loads((tmp_path / name / "config.json").read_text())
+        assert config["settings"]["engine"] == name
+
+
+def test_room_is_made_for_the_longest_text_before_anything_is_decoded(
+    engine: Any, tmp_path: Path
+) -> None:
+    records(plan_of(["sd"]), tmp_path / "r")
+    # The fake tokenizer makes one token of every prompt; then come answer, drafts and bonus.
+    assert engine.reserved == 1 + 16 + 5 + 1
+
+
 def test_memory_is_checked_before_anything_is_loaded(
     engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

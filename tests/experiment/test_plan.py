@@ -169,6 +169,7 @@ def test_a_sweep_measures_static_at_each_weight_once() -> None:
         ({"max_new_tokens": 0}, "--max-new-tokens"),
         ({"max_prompt_tokens": 0}, "--max-prompt-tokens"),
         ({"prompt_format": "chatty"}, "--prompt-format"),
+        ({"engine": "steam"}, "--engine"),
         ({"repeats": 0}, "--repeats"),
     ],
 )

@@ -38,9 +38,11 @@ def fresh_read(mini, start: list[int], answer: list[int]) -> dict[str, torch.Ten
     """What both models say before each token of an answer, read at one go."""
     told = {}
     for name, runner in (("p", mini.target), ("q", mini.draft)):
-        tokens = torch.tensor(start + answer)
-        runner.start(tokens[:1], len(tokens) + 1)
-        logits, hidden = runner.forward(tokens)
+        tokens = torch.tensor([start + answer])
+        runner.reserve(1, tokens.shape[1])
+        at = torch.arange(tokens.shape[1])[None]
+        hidden = runner.read(tokens, at, tokens.shape[1])[0]
+        logits = runner.logits(hidden)
         told[name] = logits[len(start) - 1 : -1].softmax(-1)
         told[f"h_{name}"] = hidden[len(start) - 1 : -1]
     return told

@@ -10,7 +10,13 @@ import typer
 
 from specbench.cli.choices import DEFAULT_PAIR, choose_pair
 from specbench.cli.options.common import completer
-from specbench.engine.settings import AUTO, DUMMY, LOAD_FORMATS, QUANTIZATIONS, Loading
+from specbench.engine.settings import (
+    AUTO,
+    DUMMY,
+    LOAD_FORMATS,
+    QUANTIZATIONS,
+    Loading,
+)
 from specbench.errors import UsageError
 from specbench.pairs.checked import ROLES
 from specbench.pairs.registry import PairSpec, pairs

@@ -9,7 +9,7 @@ import typer
 
 from specbench.cli.choices import parse_numbers
 from specbench.cli.options.common import completer
-from specbench.engine.settings import FORMATS
+from specbench.engine.settings import EAGER, ENGINES, FORMATS
 from specbench.errors import UsageError
 from specbench.experiment.plan import DEFAULT_LIMIT
 from specbench.experiment.settings import PRESETS, USUAL, Preset, Settings
@@ -116,6 +116,17 @@ Seed = Annotated[
     typer.Option("--seed", help="Decides the examples and every draw.", rich_help_panel="Sampling"),
 ]
 
+EngineName = Annotated[
+    str,
+    typer.Option(
+        "--engine",
+        metavar="NAME",
+        help="eager runs a round as it is written; compile makes code of it, which takes up to a "
+        "minute per method, kept on disk, and then half the time on a CPU.",
+        autocompletion=completer(lambda: ENGINES),
+        rich_help_panel="Sampling",
+    ),
+]
 Repeats = Annotated[
     int,
     typer.Option(
@@ -141,6 +152,7 @@ class Sampling:
     prompt_format: PromptFormat = None
     seed: Seed = 0
     repeats: Repeats = 1
+    engine: EngineName = EAGER
 
     def chosen(self) -> Preset:
         """Return what was typed, and where nothing was, what the preset says."""
@@ -169,4 +181,5 @@ class Sampling:
             max_new_tokens=chosen.max_new_tokens,
             max_prompt_tokens=chosen.max_prompt_tokens,
             prompt_format=self.prompt_format,
+            engine=self.engine,
         )

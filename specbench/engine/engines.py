@@ -1,0 +1,43 @@
+"""How a decoding round is carried out: as it is written, or compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import torch
+
+from specbench.engine.settings import COMPILE, EAGER
+
+F = TypeVar("F", bound=Callable[..., Any])
+# Every method, draft length, batch size and cache size has code of its own.
+MOST_SHAPES = 256
+
+
+class Engine:
+    """Carries out functions of tensors, each compiled once where that is asked for.
+
+    Code is made when new shapes are first met, which takes seconds, and kept on disk by PyTorch.
+
+    Args:
+        name: Key of ``specbench.engine.settings.ENGINES``.
+
+    Attributes:
+        static: Shapes must not change from round to round: models look at the whole cache.
+    """
+
+    def __init__(self, name: str = EAGER) -> None:
+        self.name = name
+        self.static = name == COMPILE
+        self._compiled: dict[Callable[..., Any], Any] = {}
+
+    def __call__(self, function: F) -> F:
+        """Return a function to be called in the place of another."""
+        if not self.static:
+            return function
+        if function not in self._compiled:
+            config = torch._dynamo.config
+            config.recompile_limit = max(config.recompile_limit, MOST_SHAPES)
+            self._compiled[function] = torch.compile(function, dynamic=False, fullgraph=True)
+        compiled: F = self._compiled[function]
+        return compiled

@@ -1,0 +1,104 @@
+"""Texts decoded side by side are the texts decoded alone."""
+
+from functools import partial
+from typing import Any
+
+import pytest
+
+from specbench.decoding.loop import decode_all
+from specbench.decoding.records import Generation
+from specbench.decoding.round import Verify
+from specbench.decoding.rows import Request
+from specbench.decoding.sampling import Sampling
+from specbench.engine.loading import LoadedPair
+from specbench.errors import RunError
+from specbench.heads.head import Head
+from specbench.methods.rules import diversed, lossy, sd, static
+from specbench.methods.speccascade import speccascade
+
+from ..engine.tiny import FAMILIES, random_prompt, tiny_pair
+from .helpers import GREEDY, run, with_eos
+
+LENGTHS = (7, 1, 30, 2, 12, 5, 21)
+REQUESTS = [Request(random_prompt(length), f"sample {length}") for length in LENGTHS]
+
+
+def side_by_side(
+    pair: LoadedPair, verify: Verify | None, batch_size: int, **changes: Any
+) -> list[Generation]:
+    settings: dict[str, Any] = {
+        "sampling": Sampling(),
+        "draft_length": 5,
+        "max_new_tokens": 16,
+        "seed": 0,
+    }
+    return decode_all(pair, verify, REQUESTS, batch_size=batch_size, **(settings | changes))
+
+
+def said(generation: Generation) -> tuple[Any, ...]:
+    counts = [(r.proposed, r.accepted, r.emitted) for r in generation.rounds]
+    return generation.token_ids, generation.text, generation.stopped_by, counts
+
+
+def rules(pair: LoadedPair) -> dict[str, Verify | None]:
+    head = Head("linear", (pair.target.hidden_size, pair.draft.hidden_size), 0.6)
+    return {
+        "autoregressive": None,
+        "sd": sd,
+        "lossy": partial(lossy, lenience=0.5),
+        "speccascade": partial(speccascade, rule="token-v3", alpha=0.5),
+        "static": partial(static, weight=0.4),
+        "diversed": partial(diversed, head=head.weigh),
+    }
+
+
+@pytest.mark.parametrize("sampling", [Sampling(), GREEDY], ids=["T=1", "T=0"])
+@pytest.mark.parametrize("method", list(rules(tiny_pair("llama"))))
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_text_does_not_depend_on_its_neighbours(
+    family: str, method: str, sampling: Sampling
+) -> None:
+    pair = tiny_pair(family)
+    verify = rules(pair)[method]
+    alone = [
+        said(run(pair, list(r.prompt), verify, sample_key=r.key, sampling=sampling))
+        for r in REQUESTS
+    ]
+    # Fewer rows than texts: rows are left and joined at different moments.
+    for size in (1, 3, len(REQUESTS), 20):
+        assert [said(g) for g in side_by_side(pair, verify, size, sampling=sampling)] == alone
+
+
+@pytest.mark.parametrize("n", [1, 2, 7, 15])
+def test_texts_that_end_at_different_moments(n: int) -> None:
+    plain = tiny_pair("llama")
+    ends = {token for g in side_by_side(plain, sd, 3) for token in g.token_ids[4:5]}
+    pair = with_eos(plain, *list(ends)[:3])
+    found = side_by_side(pair, sd, 3, draft_length=n)
+    alone = [run(pair, list(r.prompt), sd, sample_key=r.key, draft_length=n) for r in REQUESTS]
+    assert [said(g) for g in found] == [said(g) for g in alone]
+    assert {g.stopped_by for g in found} == {"eos", "length"}
+
+
+def test_rows_do_see_what_they_should_not_where_a_mask_is_missing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A negative control: with all slots visible, a short text reads what a longer one left."""
+    from specbench.engine import runner
+
+    pair = tiny_pair("llama")
+    whole = runner.visible
+    expected = [said(g) for g in side_by_side(pair, sd, 3)]
+
+    def blind(at: Any, seen: int, window: int | None) -> Any:
+        return whole(at, seen, window).fill_(True)
+
+    monkeypatch.setattr(runner, "visible", blind)
+    assert [said(g) for g in side_by_side(pair, sd, 3)] != expected
+
+
+def test_a_prompt_that_does_not_fit_is_refused_before_anything_is_read() -> None:
+    pair = tiny_pair("llama")
+    assert pair.target.context is not None
+    with pytest.raises(RunError, match="exceed the context"):
+        side_by_side(pair, sd, 3, max_new_tokens=pair.target.context)

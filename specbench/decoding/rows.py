@@ -72,13 +72,8 @@ class Rows:
         stop: Sequence[str],
     ) -> None:
         """Take in the first texts; for the arguments see ``loop.decode_all``."""
-        self._pair, self._n, self._limit, self._seed, self._stop = (
-            pair,
-            draft_length,
-            limit,
-            seed,
-            stop,
-        )
+        self._pair, self._n = pair, draft_length
+        self._limit, self._seed, self._stop = limit, seed, stop
         self._runners = [pair.target, pair.draft] if draft_length else [pair.target]
         longest = max(len(request.prompt) for request in requests)
         self._require_context(longest)

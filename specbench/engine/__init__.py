@@ -1,1 +1,1 @@
-"""Transformers models behind a small runner: load, forward a few tokens, rewind."""
+"""Transformers models behind a small runner: load, read tokens at any positions."""

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import torch
 
 from specbench.engine.settings import COMPILE, EAGER
+from specbench.errors import UsageError
 
 F = TypeVar("F", bound=Callable[..., Any])
 # Every method, draft length, batch size and cache size has code of its own.
@@ -22,6 +23,9 @@ class Engine:
     Args:
         name: Key of ``specbench.engine.settings.ENGINES``.
 
+    Raises:
+        UsageError: Code is to be made, and there is no compiler.
+
     Attributes:
         static: Shapes must not change from round to round: models look at the whole cache.
     """
@@ -29,6 +33,8 @@ class Engine:
     def __init__(self, name: str = EAGER) -> None:
         self.name = name
         self.static = name == COMPILE
+        if self.static:
+            _require_compiler()
         self._compiled: dict[Callable[..., Any], Any] = {}
 
     def __call__(self, function: F) -> F:
@@ -41,3 +47,15 @@ class Engine:
             self._compiled[function] = torch.compile(function, dynamic=False, fullgraph=True)
         compiled: F = self._compiled[function]
         return compiled
+
+
+def _require_compiler() -> None:
+    from torch._inductor import cpp_builder, exc
+
+    try:
+        cpp_builder.get_cpp_compiler()
+    except (exc.InvalidCxxCompiler, RuntimeError) as error:
+        raise UsageError(
+            f"--engine {COMPILE} needs a C++ compiler and finds none: install g++ or clang, name "
+            f"one in CXX, or choose --engine {EAGER}"
+        ) from error

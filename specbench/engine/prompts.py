@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 from transformers import PreTrainedTokenizerBase
 
-from specbench.engine.settings import CHAT, FORMATS
 from specbench.errors import UsageError
+from specbench.tasks.example import CHAT, FORMATS
 
 
 class Encoded(NamedTuple):

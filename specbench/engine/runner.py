@@ -92,7 +92,7 @@ class Runner:
 
     @property
     def hidden_size(self) -> int:
-        """Width of the hidden states that :meth:`forward` returns."""
+        """Width of the hidden states that :meth:`read` returns."""
         return int(self.config.hidden_size)
 
     def fingerprint(self) -> str:

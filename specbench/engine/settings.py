@@ -8,8 +8,6 @@ from specbench.errors import UsageError
 
 AUTO, DUMMY = "auto", "dummy"
 LOAD_FORMATS = (AUTO, DUMMY)
-CHAT, PLAIN = "chat", "plain"
-FORMATS = (CHAT, PLAIN)  # of a prompt: in the model's chat template, or as it is
 EAGER, COMPILE = "eager", "compile"
 ENGINES = (EAGER, COMPILE)
 QUANTIZATIONS = ("8bit", "4bit")

@@ -50,9 +50,10 @@ def execute(plan: Plan, store: Store, report: Report) -> None:
     Raises:
         SpecbenchError: The pair or a head cannot be loaded, or the disk cannot be written.
     """
+    engine = Engine(plan.settings.engine)
     check_memory(plan.pair, plan.loading, *_largest(plan))
     pair = load_pair(plan.pair, plan.loading)
-    pair.engine = Engine(plan.settings.engine)
+    pair.engine = engine
     verifiers = _verifiers(plan, pair)
     prompts = Prompts(pair, plan.settings)
     store.write_environment(

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from specbench.engine.settings import EAGER, ENGINES, FORMATS
+from specbench.engine.settings import EAGER, ENGINES
 from specbench.errors import UsageError
+from specbench.tasks.example import FORMATS
 
 
 @dataclass(frozen=True)

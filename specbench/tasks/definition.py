@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 
 from specbench.errors import UsageError
 from specbench.metrics import get_metric
+from specbench.tasks.example import CHAT, FORMATS
 from specbench.tasks.form import Form
 from specbench.tasks.templates import columns_of
 from specbench.words import listed, meant, shown, unknown
 
-FORMATS = ("chat", "plain")
 PROMPT = "{prompt}"  # where a generator's prompt goes in its template
 
 Kinds = dict[str, type[Any]]
@@ -159,7 +159,7 @@ def _wrong_values(values: Mapping[str, Any]) -> Iterator[Problem]:
     for key, least in (("max_new_tokens", 1), ("prompt.shots", 0)):
         if values.get(key, least) < least:
             yield Problem(key, f"must be at least {least}, not {values[key]}")
-    if (form := values.get("prompt.format", FORMATS[0])) not in FORMATS:
+    if (form := values.get("prompt.format", CHAT)) not in FORMATS:
         yield Problem("prompt.format", f"must be one of {listed(FORMATS)}, not `{shown(form)}`")
     for key in ("name", "source.test", "source.train"):
         if key in values and not _FILE_NAME.fullmatch(values[key]):

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+CHAT, PLAIN = "chat", "plain"
+FORMATS = (CHAT, PLAIN)  # of a prompt: in the model's chat template, or as it is
+
 
 @dataclass(frozen=True)
 class Example:

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from specbench.errors import RunError, UsageError
 from specbench.tasks.dataset import Dataset, Sourcing
 from specbench.tasks.definition import PROMPT, form_of, read_definition
-from specbench.tasks.example import Example
+from specbench.tasks.example import CHAT, Example
 from specbench.words import listed, unknown
 
 SPLITS = ("train", "test", "held-out")
@@ -126,7 +126,7 @@ class Task:
     source: Source
     path: Path
     licence: str = ""
-    prompt_format: str = "chat"
+    prompt_format: str = CHAT
     training: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -239,7 +239,7 @@ def load_task(name_or_path: str | Path, sourcing: Sourcing = Sourcing()) -> Task
         source=_source(values, sourcing),
         path=path,
         licence=values["licence"],
-        prompt_format=values.get("prompt.format", "chat"),
+        prompt_format=values.get("prompt.format", CHAT),
         training=values.get("training", {}),
     )
 

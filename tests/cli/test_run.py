@@ -151,6 +151,22 @@ def test_an_untrained_head_decodes_as_static_does(cli: Cli, tmp_path: Path) -> N
     assert texts["diversed"] == texts["static"]
 
 
+def test_without_a_compiler_the_compiling_engine_is_refused(
+    cli: Cli, engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from torch._inductor import cpp_builder, exc
+
+    def none() -> str:
+        raise exc.InvalidCxxCompiler()
+
+    monkeypatch.setattr(cpp_builder, "get_cpp_compiler", none)
+    result = cli("run", "-t", "mini-math", "-m", "sd", "--engine", "compile", *FAST)
+    assert result.code == 2
+    assert result.err.splitlines()[-1].startswith("error: --engine compile needs a C++ compiler")
+    assert engine.loaded is None
+    assert not (tmp_path / "r").exists()
+
+
 def test_a_sweep_has_its_anchors_and_every_weight(cli: Cli, engine: Any, tmp_path: Path) -> None:
     models = ("--target", "a/big", "--draft", "a/small")
     line = ("sweep-weights", "--weights", "0,0.5,1", "--draft-length", "3,5", "-t", "mini-math")

@@ -1,7 +1,7 @@
 """The sampled loop against a naive one: whole forward passes, NumPy, no cache, no tensors.
 
-Every model call reads the whole sequence anew, so a fault in caching, rewinding, the handling of
-the bonus token or a wrapped window shows as a different token.
+Every model call reads the whole sequence anew, so a fault in caching, reading again, the
+handling of the bonus token or a wrapped window shows as a different token.
 """
 
 import numpy as np

@@ -191,8 +191,12 @@ def test_no_prompt_is_longer_than_the_context(monkeypatch: pytest.MonkeyPatch) -
     context = load_config(MINI, "target", CPU).max_position_embeddings
     whole = (context - 106, 100, 5)
     configs = [load_config(MINI, role, CPU) for role in ("target", "draft")]
-    with_free(monkeypatch, sum(sum(model_need(one, torch.float32, *whole)) for one in configs))
+    size = sum(sum(model_need(one, torch.float32, *whole)) for one in configs)
+    with_free(monkeypatch, size)
     check_memory(MINI, CPU, 4_000_000, 100, 5)
+    with_free(monkeypatch, size - 1)
+    with pytest.raises(UsageError, match="GiB to decode"):
+        check_memory(MINI, CPU, 4_000_000, 100, 5)
 
 
 def test_a_prompt_s_tokens_are_rather_overrated(mini: LoadedPair) -> None:

@@ -9,8 +9,8 @@ from transformers import PreTrainedTokenizerBase
 
 from specbench.engine.loading import LoadedPair
 from specbench.engine.prompts import encode
-from specbench.engine.settings import FORMATS
 from specbench.errors import UsageError
+from specbench.tasks.example import FORMATS
 
 from .tiny import tokenizer
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -15,6 +16,8 @@ from specbench.errors import UsageError
 from specbench.tasks.dataset import Sourcing
 from specbench.tasks.hub import go_offline
 from specbench.tasks.task import Task, task_names
+
+_option: Any = partial(typer.Option, rich_help_panel="Data")
 
 TaskNames = Annotated[
     list[str] | None,
@@ -51,54 +54,49 @@ MetricName = Annotated[
 
 Data = Annotated[
     Path | None,
-    typer.Option(
+    _option(
         "--data",
         metavar="FOLDER",
         help="Take examples from FOLDER/TASK/SPLIT.jsonl (or .csv, .parquet; plain or .gz), not "
         "from the hub.",
         show_default=False,
-        rich_help_panel="Data",
     ),
 ]
 
 Offline = Annotated[
     bool,
-    typer.Option(
+    _option(
         "--offline",
         help="Use what earlier runs fetched from the hub, and no network.",
-        rich_help_panel="Data",
     ),
 ]
 
 DataRevision = Annotated[
     str | None,
-    typer.Option(
+    _option(
         "--data-revision",
         metavar="REVISION",
         help="Branch, tag or commit of the dataset on the hub.",
         show_default="the task's own",
-        rich_help_panel="Data",
     ),
 ]
 
 Shots = Annotated[
     int | None,
-    typer.Option(
+    _option(
         "--shots",
         metavar="K",
         help="Worked examples before each prompt, from the training split.",
         show_default="the task's own",
-        rich_help_panel="Data",
     ),
 ]
 
 AllowCodeExecution = Annotated[
     bool,
-    typer.Option(
+    _option(
         "--allow-code-execution",
         help="Run the programs that models other than the bundled ones wrote, in a sandbox, to "
         "score them.",
-        rich_help_panel="Data",
     ),
 ]
 

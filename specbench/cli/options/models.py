@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -21,122 +22,113 @@ from specbench.errors import UsageError
 from specbench.pairs.checked import ROLES
 from specbench.pairs.registry import PairSpec, pairs
 
+_option: Any = partial(typer.Option, rich_help_panel="Models")
+
 Pair = Annotated[
     str | None,
-    typer.Option(
+    _option(
         "--pair",
         metavar="NAME",
         help=f"Target and draft by one name: {', '.join(pairs())}, or FILE.toml[:NAME] with pairs "
         "of yours.",
         show_default=DEFAULT_PAIR,
         autocompletion=completer(pairs),
-        rich_help_panel="Models",
     ),
 ]
 
 Target = Annotated[
     str | None,
-    typer.Option(
+    _option(
         "--target",
         metavar="ID_OR_FOLDER",
         help="Instead of a pair: the target model, a Hugging Face id or a folder.",
         show_default=False,
-        rich_help_panel="Models",
     ),
 ]
 
 Draft = Annotated[
     str | None,
-    typer.Option(
+    _option(
         "--draft",
         metavar="ID_OR_FOLDER",
         help="The draft that goes with --target, or one in the place of the pair's own.",
         show_default=False,
-        rich_help_panel="Models",
     ),
 ]
 
 TargetRevision = Annotated[
     str | None,
-    typer.Option(
+    _option(
         "--target-revision",
         metavar="REVISION",
         help="Branch, tag or commit of the target on the hub.",
         show_default="the pair's own",
-        rich_help_panel="Models",
     ),
 ]
 
 DraftRevision = Annotated[
     str | None,
-    typer.Option(
+    _option(
         "--draft-revision",
         metavar="REVISION",
         help="Branch, tag or commit of the draft on the hub.",
         show_default="the pair's own",
-        rich_help_panel="Models",
     ),
 ]
 
 Device = Annotated[
     str,
-    typer.Option(
+    _option(
         "--device",
         help="cpu, cuda, cuda:1 ...; auto takes a GPU where there is one.",
-        rich_help_panel="Models",
     ),
 ]
 
 Dtype = Annotated[
     str,
-    typer.Option(
+    _option(
         "--dtype",
         help="float32, bfloat16 or float16; auto suits pair and device.",
-        rich_help_panel="Models",
     ),
 ]
 
 LoadFormat = Annotated[
     str,
-    typer.Option(
+    _option(
         "--load-format",
         metavar="FORMAT",
         help="auto reads the weights; dummy makes random ones of the same shape, for timing "
         "without a download.",
         autocompletion=completer(lambda: LOAD_FORMATS),
-        rich_help_panel="Models",
     ),
 ]
 
 DeviceMap = Annotated[
     str | None,
-    typer.Option(
+    _option(
         "--device-map",
         metavar="MAP",
         help="auto spreads the layers over all GPUs (needs accelerate).",
         show_default="off",
-        rich_help_panel="Models",
     ),
 ]
 
 Quantization = Annotated[
     str | None,
-    typer.Option(
+    _option(
         "--quantization",
         metavar="BITS",
         help=f"{' or '.join(QUANTIZATIONS)} weights of the target (needs bitsandbytes).",
         show_default="off",
         autocompletion=completer(lambda: QUANTIZATIONS),
-        rich_help_panel="Models",
     ),
 ]
 
 TrustRemoteCode = Annotated[
     bool,
-    typer.Option(
+    _option(
         "--trust-remote-code",
         help="Run Python code that comes with the models.",
-        rich_help_panel="Models",
     ),
 ]
 

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from typing import Annotated
+from functools import partial
+from typing import Annotated, Any
 
 import typer
 
 from specbench.cli.choices import parse_numbers
 from specbench.cli.options.common import completer
-from specbench.engine.settings import EAGER, ENGINES, FORMATS
+from specbench.engine.settings import EAGER, ENGINES
 from specbench.errors import UsageError
 from specbench.experiment.plan import DEFAULT_LIMIT
 from specbench.experiment.settings import PRESETS, USUAL, Preset, Settings
+from specbench.tasks.example import FORMATS
+
+_option: Any = partial(typer.Option, rich_help_panel="Sampling")
 
 Limit = Annotated[
     int | None,
@@ -26,7 +30,7 @@ Limit = Annotated[
 
 PresetName = Annotated[
     str | None,
-    typer.Option(
+    _option(
         "--preset",
         metavar="NAME",
         help="Settings under one name: "
@@ -34,105 +38,95 @@ PresetName = Annotated[
         + ". What is typed goes before it.",
         show_default=False,
         autocompletion=completer(lambda: PRESETS),
-        rich_help_panel="Sampling",
     ),
 ]
 
 Temperature = Annotated[
     float | None,
-    typer.Option(
+    _option(
         "--temperature",
         help="0 is greedy.",
         show_default=f"{USUAL.temperature:g}",
-        rich_help_panel="Sampling",
     ),
 ]
 
 TopK = Annotated[
     int | None,
-    typer.Option(
+    _option(
         "--top-k",
         help="Sample from the k likeliest tokens.",
         show_default="off",
-        rich_help_panel="Sampling",
     ),
 ]
 
 TopP = Annotated[
     float | None,
-    typer.Option(
+    _option(
         "--top-p",
         help="Sample from the likeliest tokens that hold this probability together.",
         show_default="off",
-        rich_help_panel="Sampling",
     ),
 ]
 
 DraftLengths = Annotated[
     str | None,
-    typer.Option(
+    _option(
         "--draft-length",
         metavar="N[,N...]",
         help="Tokens drafted per round; each of several is measured.",
         show_default=USUAL.draft_length,
-        rich_help_panel="Sampling",
     ),
 ]
 
 MaxNewTokens = Annotated[
     int | None,
-    typer.Option(
+    _option(
         "--max-new-tokens",
         help="Longest answer.",
         show_default="the task's own",
-        rich_help_panel="Sampling",
     ),
 ]
 
 MaxPromptTokens = Annotated[
     int | None,
-    typer.Option(
+    _option(
         "--max-prompt-tokens",
         help="Longest prompt; a longer one is cut at the end of its article.",
         show_default="what the models take",
-        rich_help_panel="Sampling",
     ),
 ]
 
 PromptFormat = Annotated[
     str | None,
-    typer.Option(
+    _option(
         "--prompt-format",
         metavar="FORMAT",
         help="chat puts the prompt into the model's own template, plain gives it as it is.",
         show_default="the task's own",
         autocompletion=completer(lambda: FORMATS),
-        rich_help_panel="Sampling",
     ),
 ]
 
 Seed = Annotated[
     int,
-    typer.Option("--seed", help="Decides the examples and every draw.", rich_help_panel="Sampling"),
+    _option("--seed", help="Decides the examples and every draw."),
 ]
 
 EngineName = Annotated[
     str,
-    typer.Option(
+    _option(
         "--engine",
         metavar="NAME",
         help="eager runs a round as it is written; compile makes code of it, which takes up to a "
         "minute per method, kept on disk, and then half the time on a CPU.",
         autocompletion=completer(lambda: ENGINES),
-        rich_help_panel="Sampling",
     ),
 ]
 Repeats = Annotated[
     int,
-    typer.Option(
+    _option(
         "--repeats",
         help="Times each example is decoded, with fresh draws.",
-        rich_help_panel="Sampling",
     ),
 ]
 

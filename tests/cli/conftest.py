@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -32,3 +32,21 @@ def cli(
         return Result(code, *capsys.readouterr())
 
     return run
+
+
+@pytest.fixture
+def models(monkeypatch: pytest.MonkeyPatch, mini: Any) -> list[tuple[str, str, str]]:
+    """Give the loaded pair, score and settle on few texts, and keep what is loaded."""
+    from specbench.engine import loading
+    from specbench.training import material
+
+    loaded: list[tuple[str, str, str]] = []
+
+    def load_pair(spec: Any, how: Any) -> Any:
+        loaded.append((spec.name, how.device, how.dtype))
+        return mini
+
+    monkeypatch.setattr(loading, "load_pair", load_pair)
+    monkeypatch.setattr(material, "HELD_OUT", 4)
+    monkeypatch.setattr(material, "SETTLING", 4)
+    return loaded

@@ -1,25 +1,18 @@
-"""Data sets: local files of every format, splits that never mix, worked examples, the hub."""
+"""Data sets: local files of every format, splits that never mix, worked examples."""
 
-import builtins
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
-from specbench.errors import RunError, UsageError
+from specbench.errors import UsageError
 from specbench.tasks.dataset import Sourcing
 from specbench.tasks.example import Example
 from specbench.tasks.task import Task, load_task
 
 from .files import QUIZ, WRITERS, pack, quiz_folder, quiz_row, quiz_rows, write_jsonl
-
-COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
 @pytest.fixture
@@ -209,163 +202,3 @@ def test_a_negative_number_of_shots() -> None:
 def test_a_revision_of_local_files() -> None:
     with pytest.raises(UsageError, match="--data-revision is of the hub, whose place --data takes"):
         Sourcing(Path("data"), revision="v1")
-
-
-class Table:
-    """What the hub's library returns: columns, rows one by one, and files in a cache."""
-
-    def __init__(self, rows: list[dict[str, Any]], folder: str = COMMIT) -> None:
-        self.rows, self.column_names = rows, list(rows[0]) if rows else []
-        self.cache_files = [{"filename": f"cache/{folder}/quiz-test.arrow"}]
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __getitem__(self, index: int) -> dict[str, Any]:
-        return self.rows[index]
-
-
-@pytest.fixture
-def hub(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    """Put a fake in the place of the hub's library: ``answer`` is what it does."""
-    fake = SimpleNamespace(asked=[], answer=lambda: Table(quiz_rows(30)))
-
-    def load_dataset(*arguments: Any, **named: Any) -> Any:
-        fake.asked.append((arguments, named, os.environ.get("HF_DATASETS_OFFLINE")))
-        return fake.answer()
-
-    module = ModuleType("datasets")
-    module.load_dataset = load_dataset  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "datasets", module)
-    for name in ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE"):
-        monkeypatch.setenv(name, "")  # so that what the code sets is undone
-    return fake
-
-
-@pytest.fixture
-def quiz_file(tmp_path: Path) -> Path:
-    (tmp_path / "quiz.toml").write_text(QUIZ)
-    return tmp_path / "quiz.toml"
-
-
-def test_the_hub_is_asked_for_what_the_file_says(hub: SimpleNamespace, quiz_file: Path) -> None:
-    task = load_task(quiz_file)
-    assert hub.asked == []
-    examples = task.examples("test", 3)
-    task.examples("test", 5)
-    named = {"split": "test", "revision": "refs/convert/parquet"}
-    assert hub.asked == [(("somebody/quiz", "main"), named, "")]
-    assert [e.id for e in examples] == ["test-0", "test-1", "test-2"]
-    assert task.provenance() == {
-        "dataset": "somebody/quiz",
-        "config": "main",
-        "revision": "refs/convert/parquet",
-        "shots": 0,
-        "splits": {"test": {"commit": COMMIT, "rows": 30}},
-    }
-
-
-def test_the_users_revision_goes_before_the_files(hub: SimpleNamespace, quiz_file: Path) -> None:
-    load_task(quiz_file, Sourcing(revision="v2")).examples("train", 1)
-    assert hub.asked[0][1] == {"split": "train", "revision": "v2"}
-
-
-def test_another_commit_than_the_one_asked_for_is_refused(
-    hub: SimpleNamespace, quiz_file: Path
-) -> None:
-    load_task(quiz_file, Sourcing(revision=COMMIT)).examples("test", 1)
-    with pytest.raises(RunError, match=f"the cache holds {COMMIT}, not {COMMIT[::-1]}"):
-        load_task(quiz_file, Sourcing(revision=COMMIT[::-1])).examples("test", 1)
-
-
-def test_offline_is_set_before_the_library_is_imported(
-    hub: SimpleNamespace, quiz_file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen, real = [], builtins.__import__
-
-    def spy(name: str, *rest: Any) -> Any:
-        if name == "datasets":
-            seen.append((os.environ["HF_HUB_OFFLINE"], os.environ["HF_DATASETS_OFFLINE"]))
-        return real(name, *rest)
-
-    monkeypatch.setattr(builtins, "__import__", spy)
-    load_task(quiz_file, Sourcing(offline=True)).examples("test", 1)
-    assert seen == [("1", "1")]
-
-
-@pytest.mark.parametrize(
-    ("offline", "message"),
-    [
-        (False, r"^somebody/quiz \(test\) cannot be loaded from the hub \(no way\): .*--offline"),
-        (True, r"^somebody/quiz \(test\) is not in the cache \(no way\): run once without --offli"),
-    ],
-)
-@pytest.mark.parametrize("error", [ConnectionError, ValueError, KeyboardInterrupt])
-def test_a_hub_that_fails_is_one_line(
-    hub: SimpleNamespace, quiz_file: Path, offline: bool, message: str, error: type[BaseException]
-) -> None:
-    def fail() -> Any:
-        raise error("no way.\nReally")
-
-    hub.answer = fail
-    if error is KeyboardInterrupt:  # which is the user's, not the hub's
-        with pytest.raises(KeyboardInterrupt):
-            load_task(quiz_file, Sourcing(offline=offline)).examples("test", 1)
-        return
-    kind = UsageError if offline else RunError
-    with pytest.raises(kind, match=message) as caught:
-        load_task(quiz_file, Sourcing(offline=offline)).examples("test", 1)
-    assert "--data DIR" in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("table", "message"),
-    [
-        (Table([{"question": "q"}]), r"somebody/quiz test: no `ask` column; .*: `question`"),
-        (Table([{**quiz_row(0), "gold": None}]), r"quiz test: row 1: `gold` is empty"),
-        (Table([{**quiz_row(0), "ask": "flat"}]), r"quiz test: row 1: no `ask\.de` column"),
-    ],
-)
-def test_wrong_columns_on_the_hub(
-    hub: SimpleNamespace, quiz_file: Path, table: Table, message: str
-) -> None:
-    hub.answer = lambda: table
-    with pytest.raises(UsageError, match=message):
-        load_task(quiz_file).examples("test", 1)
-
-
-def test_a_split_without_rows_on_the_hub(hub: SimpleNamespace, quiz_file: Path) -> None:
-    table = Table([quiz_row(0)])
-    table.rows = []
-    hub.answer = lambda: table
-    for split in ("train", "test"):
-        with pytest.raises(UsageError, match=f"quiz has no rows in {split}"):
-            load_task(quiz_file).examples(split, 1)
-
-
-def test_the_hubs_real_library_gives_rows_the_same_way(tmp_path: Path) -> None:
-    """A folder of Parquet files loads as a repository of them does, without a network."""
-    repository = tmp_path / "somebody/quiz"
-    repository.mkdir(parents=True)
-    for split in ("train", "test"):
-        WRITERS[".parquet"](quiz_rows(12, split), repository / f"{split}-00000-of-00001.parquet")
-    changed = QUIZ.replace('config = "main"\nrevision = "refs/convert/parquet"\n', "")
-    (tmp_path / "quiz.toml").write_text(changed)
-    program = (
-        "from specbench.tasks.task import load_task\n"
-        "task = load_task('quiz.toml')\n"
-        "print([e.tests for e in task.examples('test', 2)])\n"
-        "print(task.provenance()['splits']['test']['rows'])\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=tmp_path,
-        env={**os.environ, "HF_HOME": str(tmp_path / "hf"), "HF_HUB_OFFLINE": "1"},
-        capture_output=True,
-        text=True,
-    )
-    assert done.stdout.splitlines() == [
-        "[('assert 0', 'assert True', 'run(0)'), ('assert 1', 'assert True', 'run(1)')]",
-        "12",
-    ], done.stderr

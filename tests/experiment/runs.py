@@ -1,0 +1,61 @@
+"""A finished run of four tasks, for the tests that score it again."""
+
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from specbench.experiment.rescore import Outcome, open_run, score_run
+from specbench.tasks.example import Example
+
+TASKS = {
+    "sums": ("accuracy", "accuracy-flexible"),
+    "code": ("pass@1",),
+    "words": ("bleu", "rouge1"),
+    "free": (),
+}
+EXAMPLES = {
+    "sums": [Example("1", "p", "#### 1"), Example("2", "p", "#### 2")],
+    "code": [Example("1", "p", tests=("assert f() == 1",))],
+    "words": [Example("1", "p", "a b c d e f"), Example("2", "p")],
+    "free": [Example("1", "p")],
+}
+TEXTS = {
+    "sums": ["#### 1", "in all 2"],
+    "code": ["def f():\n    return 1"],
+    "words": ["a b c d e g", "b"],
+    "free": ["hello\u2028ü"],
+}
+FILES = ("samples.jsonl", "samples.csv", "summary.csv", "summary.md", "config.json")
+Run = Callable[..., Path]
+
+
+def measured(task: str, sample: str, text: str) -> dict[str, Any]:
+    return {
+        **{"run_id": "r", "pair": "p", "task": task, "method": "sd", "weight": None},
+        **{"lenience": None, "rule": None, "alpha": None, "head": None, "temperature": 1.0},
+        **{"draft_length": 5, "seed": 0, "repeat": 0, "sample_id": sample, "prompt_tokens": 4},
+        **{"output_tokens": 8, "rounds": 2, "proposed": 10, "accepted": 6},
+        **{"draft_acceptance_rate": 0.6, "acceptance_length": 4.0, "expected_acceptance": 0.6},
+        **{"mean_weight": None, "prefill_seconds": 0.5, "decode_seconds": 1.5},
+        **{"tokens_per_second": 4.0, "stopped_by": "eos", "text": text, "token_ids": [1, 2]},
+    }
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def records(folder: Path) -> list[dict[str, Any]]:
+    text = (folder / "samples.jsonl").read_text(encoding="utf-8")
+    return [json.loads(line) for line in text.split("\n") if line]
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def rescored(folder: Path, *further: str, may_execute: bool = True) -> Outcome:
+    return score_run(open_run(folder, further), may_execute, lambda record: None)

@@ -7,6 +7,22 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+TOY = """\
+name = "toy"
+version = "1"
+description = "A toy"
+licence = "Apache-2.0"
+metrics = ["accuracy"]
+max_new_tokens = 8
+stop = ["\\n"]
+
+[source]
+generator = "mini-math"
+
+[prompt]
+template = "Q: {prompt} {x}"
+"""
+
 QUIZ = """\
 name = "quiz"
 version = "1"

@@ -8,23 +8,7 @@ from specbench.errors import UsageError
 from specbench.tasks.definition import read_definition
 from specbench.tasks.task import load_task, task_names
 
-from .files import QUIZ
-
-MINI = """\
-name = "toy"
-version = "1"
-description = "A toy"
-licence = "Apache-2.0"
-metrics = ["accuracy"]
-max_new_tokens = 8
-stop = ["\\n"]
-
-[source]
-generator = "mini-math"
-
-[prompt]
-template = "Q: {prompt} {x}"
-"""
+from .files import QUIZ, TOY
 
 
 def problems(text: str, folder: Path) -> list[str]:
@@ -87,8 +71,8 @@ def test_the_bundled_files_are_called_after_their_tasks(name: str) -> None:
     ],
 )
 def test_wrong_task_files(old: str, new: str, message: str, tmp_path: Path) -> None:
-    assert old in MINI
-    found = problems(MINI.replace(old, new, 1), tmp_path)
+    assert old in TOY
+    found = problems(TOY.replace(old, new, 1), tmp_path)
     assert [problem for problem in found if problem.startswith(message)], found
     with pytest.raises(UsageError) as caught:
         load_task(tmp_path / "toy.toml")
@@ -136,7 +120,7 @@ def test_wrong_files_of_data_sets(old: str, new: str, message: str | None, tmp_p
 
 
 def test_every_problem_of_a_file_is_found(tmp_path: Path) -> None:
-    text = MINI.replace("licence", "license").replace("= 8", "= 0").replace("accuracy", "x")
+    text = TOY.replace("licence", "license").replace("= 8", "= 0").replace("accuracy", "x")
     found = problems(text, tmp_path)
     keys = ["license", "licence", "max_new_tokens", "metrics"]
     assert [problem.partition(":")[0] for problem in found] == keys

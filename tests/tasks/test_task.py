@@ -23,21 +23,9 @@ from specbench.tasks.task import (
     task_names,
 )
 
-VALID = """\
-name = "toy"
-version = "1"
-description = "A toy"
-licence = "Apache-2.0"
-metrics = ["accuracy"]
-max_new_tokens = 8
-stop = ["\\n"]
+from .files import TOY
 
-[source]
-generator = "toy"
-
-[prompt]
-template = "Q: {prompt} {x}"
-"""
+VALID = TOY.replace("mini-math", "toy")
 
 
 @pytest.fixture

@@ -18,7 +18,10 @@ from specbench.metrics import METRICS
 
 PARAMETERS = ("weight", "lenience", "rule", "alpha", "head")
 #: What makes two samples comparable enough to be averaged: all but the prompt, seed and repeat.
-CELL = ("run_id", "pair", "task", "method", *PARAMETERS, "temperature", "draft_length")
+CELL = (
+    *("run_id", "pair", "task", "method", *PARAMETERS, "temperature", "draft_length"),
+    *("engine", "batch_size"),
+)
 
 _CELL_TYPES: dict[str, type] = {
     "run_id": str,
@@ -32,6 +35,8 @@ _CELL_TYPES: dict[str, type] = {
     "head": str,
     "temperature": float,
     "draft_length": int,
+    "engine": str,
+    "batch_size": int,
 }
 
 SAMPLES: dict[str, type] = {
@@ -52,6 +57,10 @@ SAMPLES: dict[str, type] = {
     "mean_weight": float,
     "prefill_seconds": float,
     "decode_seconds": float,
+    "draft_seconds": float,
+    "verify_seconds": float,
+    "accept_seconds": float,
+    "latency_seconds": float,
     "tokens_per_second": float,
     "stopped_by": str,
 }
@@ -71,6 +80,16 @@ BLEU_TERMS = "bleu_terms"
 #: What may have been measured of samples beyond their quality: other metrics, by their names.
 MEASURED: dict[str, type] = {**dict.fromkeys(METRICS, float), BLEU_TERMS: str}
 
+#: What columns mean where a table of an earlier version lacks them.
+ADDED: dict[str, object] = {
+    "engine": "eager",
+    "batch_size": 1,
+    "draft_seconds": None,
+    "verify_seconds": None,
+    "accept_seconds": None,
+    "latency_seconds": None,
+}
+
 #: Columns that are blank where they do not apply to a method, a task or a sample.
 MAY_BE_BLANK = frozenset(
     {
@@ -83,6 +102,10 @@ MAY_BE_BLANK = frozenset(
         "acceptance_length",
         "expected_acceptance",
         "mean_weight",
+        "draft_seconds",
+        "verify_seconds",
+        "accept_seconds",
+        "latency_seconds",
         "tokens_per_second",
         "value",
         "ci_low",
@@ -125,6 +148,7 @@ def typed(frame: pd.DataFrame, schema: Mapping[str, type], source: object) -> pd
     Raises:
         UsageError: A column is missing, or a value is blank or of the wrong type.
     """
+    frame = frame.assign(**{n: v for n, v in ADDED.items() if n in schema and n not in frame})
     missing = [name for name in schema if name not in frame]
     if missing:
         raise UsageError(

@@ -48,6 +48,12 @@ METRICS = (
     Metric("seconds_per_sample", "s", "seconds"),
     Metric("tokens_per_second", "tokens/s", *_TOKENS_OVER_TIME),
     Metric("speedup", "x", *_TOKENS_OVER_TIME),  # over autoregressive, paired by prompt
+    Metric("prefill_seconds", "s", "prefill_seconds"),
+    Metric("round_seconds", "s/round", "decode_seconds", "rounds"),
+    Metric("draft_seconds", "s/round", "draft_seconds", "rounds"),
+    Metric("verify_seconds", "s/round", "verify_seconds", "rounds"),
+    Metric("accept_seconds", "s/round", "accept_seconds", "rounds"),
+    Metric("latency_seconds", "s", "latency_seconds"),
     Metric("output_tokens", "tokens", "output_tokens"),
     Metric("rounds", "rounds", "rounds"),
     Metric("length_limit_rate", "fraction", "at_limit"),

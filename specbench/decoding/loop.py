@@ -6,7 +6,7 @@ neither on the other rows nor on when it joined: its draws are its own, and no r
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 
@@ -30,7 +30,7 @@ def decode(
     stop: Sequence[str] = (),
 ) -> Generation:
     """Decode one sample; see ``decode_all``."""
-    (generation,) = decode_all(
+    ((_, generation),) = decode_all(
         pair,
         verify,
         [Request(prompt_ids, sample_key)],
@@ -54,7 +54,7 @@ def decode_all(
     seed: int,
     stop: Sequence[str] = (),
     batch_size: int = 1,
-) -> list[Generation]:
+) -> Iterator[tuple[int, Generation]]:
     """Decode samples, several at a time.
 
     Args:
@@ -68,8 +68,9 @@ def decode_all(
         stop: Strings that end an output where they appear.
         batch_size: Rows decoded side by side.
 
-    Returns:
-        A generation per request, in their order.
+    Yields:
+        Each request's number in their order and its generation, as soon as it has ended. What is
+        done with it until the next one is asked for is no part of any time.
 
     Raises:
         RunError: A prompt and its output do not fit the models' context.
@@ -77,16 +78,19 @@ def decode_all(
     n = 0 if verify is None else draft_length
     with torch.inference_mode():
         rows = Rows(pair, requests, batch_size, n, max_new_tokens, seed, stop)
-        while rows.longest:
-            outcome = pair.engine(play_round)(
+    while rows.longest:
+        with torch.inference_mode():
+            rows.begin()
+            outcome, lap = play_round(
+                pair.engine,
                 pair.target,
                 pair.draft if n else None,
                 verify,
-                rows.tokens,
+                rows.last,
                 rows.length,
                 rows.reach,
                 rows.chance(),
                 sampling,
             )
-            rows.advance(outcome)
-    return [generation for _, generation in sorted(rows.finished.items())]
+            ended = rows.advance(outcome, lap)
+        yield from ended

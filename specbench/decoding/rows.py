@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
 
-from specbench.decoding.records import Generation, RoundRecord, StopReason
-from specbench.decoding.round import Round
+from specbench.decoding.records import (
+    Generation,
+    Report,
+    RoundRecord,
+    StopReason,
+    read_report,
+)
+from specbench.decoding.round import Lap, Round
 from specbench.decoding.sampling import uniforms
+from specbench.engine.clock import now, seconds_between
 from specbench.engine.loading import LoadedPair
 from specbench.errors import RunError
 
@@ -37,28 +43,31 @@ class Text:
         number: Of the request that it answers.
         begin: Tokens of its prompt.
         began: When its prompt was begun, in seconds.
-        prefilled: When its prompt was read.
+        prefill_seconds: Reading its prompt.
+        decode_seconds: Its share of the rounds so far.
         output: Tokens so far.
-        rounds: Every round's outcome, drafts accepted and tokens kept.
+        rounds: What it made of every round.
+        laps: Moments of every round, and the number of texts that shared it.
     """
 
     number: int
     begin: int
     began: float
-    prefilled: float
+    prefill_seconds: float
+    decode_seconds: float = 0.0
     output: list[int] = field(default_factory=list)
-    rounds: list[tuple[Round, int, int]] = field(default_factory=list)
+    rounds: list[RoundRecord] = field(default_factory=list)
+    laps: list[tuple[Lap, int]] = field(default_factory=list)
 
 
 class Rows:
     """B rows on the device, each with a text or idle; a text that ends makes room for the next.
 
-    An idle row is one token long and stays so, whatever a round writes behind it.
+    An idle row is one token long and stays so, whatever a round writes into its slots.
 
     Attributes:
-        tokens: ``[B, capacity]`` all tokens of every text.
-        length: ``[B]`` how many there are.
-        finished: Generations by the number of their request.
+        last: ``[B, 2]`` the two newest tokens of every text.
+        length: ``[B]`` tokens of every text so far.
     """
 
     def __init__(
@@ -81,17 +90,17 @@ class Rows:
         capacity = longest + limit + draft_length + 1
         for runner in self._runners:
             capacity = runner.reserve(size, capacity)
-        self.tokens = torch.zeros(size, capacity, dtype=torch.long, device=device)
+        self.last = torch.zeros(size, 2, dtype=torch.long, device=device)
         self.length = torch.ones(size, dtype=torch.long, device=device)
-        self.finished: dict[int, Generation] = {}
         self._index = torch.arange(size, device=device)
-        self._going = torch.zeros_like(self.length)
+        self._going = torch.zeros(size, dtype=torch.bool, device=device)
         self._round = torch.zeros_like(self.length)
         self._chances = torch.zeros(
             size, limit, 2 * draft_length + 1, dtype=torch.float64, device=device
         )
         self._waiting = iter(enumerate(requests))
         self._texts: list[Text | None] = [self._join(row) for row in range(size)]
+        self._since = 0.0
 
     @property
     def longest(self) -> int:
@@ -107,21 +116,32 @@ class Rows:
         """Return the uniform numbers of every text's next round, ``[B, 2 N + 1]``."""
         return self._chances[self._index, self._round]
 
-    def advance(self, outcome: Round) -> None:
-        """Take in what a round appended, and let the next texts join where one has ended."""
-        fresh = self.length[:, None] + torch.arange(self._n + 1, device=self.length.device)
+    def begin(self) -> None:
+        """Start the clock of a round."""
+        self._since = now(self.last.device)
+
+    def advance(self, outcome: Round, lap: Lap) -> list[tuple[int, Generation]]:
+        """Take in what a round chose, and let the next texts join where one has ended.
+
+        Returns:
+            The texts that have ended, by the numbers of their requests.
+        """
         # The one moment of a round at which the host waits for the device.
-        said = torch.cat((outcome.accepted[:, None], self.tokens.gather(1, fresh)), 1).tolist()
-        self.length += self._going * (outcome.accepted + 1)
+        reports = [read_report(row, self._n) for row in outcome.report.tolist()]
+        self.last.copy_(outcome.last)
+        self.length.copy_(torch.where(self._going, outcome.length, self.length))
         self._round += self._going
-        for row, (text, (accepted, *tokens)) in enumerate(zip(self._texts, said, strict=True)):
-            if text is None:
-                continue
-            kept, reason = self._append(text.output, tokens[: accepted + 1])
-            text.rounds.append((outcome, accepted, kept))
+        going = [(row, text) for row, text in enumerate(self._texts) if text is not None]
+        reasons = [self._append(text, reports[row]) for row, text in going]
+        share = (now(self.last.device) - self._since) / len(going)
+        ended = []
+        for (row, text), reason in zip(going, reasons, strict=True):
+            text.decode_seconds += share
+            text.laps.append((lap, len(going)))
             if reason is not None:
-                self.finished[text.number] = self._generation(text, row, reason)
+                ended.append((text.number, self._generation(text, reason)))
                 self._texts[row] = self._join(row)
+        return ended
 
     def _join(self, row: int) -> Text | None:
         """Read the prompt of the next text into a row; without one the row is idle."""
@@ -130,27 +150,36 @@ class Rows:
         if request is None:
             self.length[row], self._round[row] = 1, 0
             return None
-        began, begin = _now(self.tokens.device), len(request.prompt)
-        self.tokens[row, :begin] = torch.tensor(request.prompt)
+        began, begin = now(self.last.device), len(request.prompt)
+        prompt = torch.tensor(request.prompt, device=self.last.device)
         for runner in self._runners:
-            runner.prefill(self.tokens[row, :begin], row)
+            runner.prefill(prompt, row)
+        self.last[row] = prompt[[-2, -1]] if begin > 1 else prompt
         self.length[row] = begin
         self._round[row] = 0
         self._chances[row] = uniforms(self._seed, request.key, self._limit, self._n)
-        return Text(number, begin, began, _now(self.tokens.device))
+        return Text(number, begin, began, now(self.last.device) - began)
 
-    def _append(self, output: list[int], fresh: list[int]) -> tuple[int, StopReason | None]:
-        """Append a round's tokens up to where the output ends; return how many and why it ended."""
-        stops = self._stops(output + fresh)  # once a round: decoding text takes its time
-        for kept, token in enumerate(fresh, 1):
-            output.append(token)
-            if token in self._pair.eos_ids:
-                return kept, "eos"
-            if stops and self._stops(output):
-                return kept, "stop"
-            if len(output) == self._limit:
-                return kept, "length"
-        return len(fresh), None
+    def _append(self, text: Text, report: Report) -> StopReason | None:
+        """Append a round's tokens up to where the output ends; return why it has ended."""
+        fresh = report.fresh[: report.accepted + 1]
+        expected = text.begin + len(text.output) + len(fresh)
+        # What the models have read is told by this number alone.
+        assert report.length == expected, f"a text of {expected} tokens has {report.length}"
+        stops = self._stops(text.output + fresh)  # once a round: decoding text takes its time
+        reason: StopReason | None = None
+        kept = 0
+        while reason is None and kept < len(fresh):
+            text.output.append(fresh[kept])
+            kept += 1
+            if text.output[-1] in self._pair.eos_ids:
+                reason = "eos"
+            elif stops and self._stops(text.output):
+                reason = "stop"
+            elif len(text.output) == self._limit:
+                reason = "length"
+        text.rounds.append(report.record(kept))
+        return reason
 
     def _stops(self, output: list[int]) -> bool:
         """Tell whether a stop string has appeared."""
@@ -159,21 +188,29 @@ class Rows:
         said = self._pair.tokenizer.decode(output)
         return any(string in said for string in self._stop)
 
-    def _generation(self, text: Text, row: int, reason: StopReason) -> Generation:
-        finished = _now(self.tokens.device)
+    def _generation(self, text: Text, reason: StopReason) -> Generation:
+        finished = now(self.last.device)
         ids = text.output[:-1] if reason == "eos" else text.output
         said = str(self._pair.tokenizer.decode(ids, skip_special_tokens=True))
         for string in self._stop:
             said = said.split(string, 1)[0]
+        draft, verify, accept = (
+            sum(seconds_between(lap[part], lap[part + 1]) / sharing for lap, sharing in text.laps)
+            for part in range(3)
+        )
         return Generation(
             token_ids=ids,
             text=said,
             prompt_tokens=text.begin,
             output_tokens=len(text.output),
             stopped_by=reason,
-            prefill_seconds=text.prefilled - text.began,
-            decode_seconds=finished - text.prefilled,
-            rounds=_records(text, row, self._n),
+            prefill_seconds=text.prefill_seconds,
+            decode_seconds=text.decode_seconds,
+            draft_seconds=draft,
+            verify_seconds=verify,
+            accept_seconds=accept,
+            latency_seconds=finished - text.began,
+            rounds=text.rounds,
         )
 
     def _require_context(self, longest: int) -> None:
@@ -183,32 +220,3 @@ class Rows:
                 f"a prompt of {longest} tokens and {self._limit} new ones exceed the context of "
                 f"{context}: shorten the prompt or lower --max-new-tokens"
             )
-
-
-def _records(text: Text, row: int, n: int) -> list[RoundRecord]:
-    """Count every round of a text; what the rule said comes from the device at one go."""
-    outcomes = [outcome for outcome, _, _ in text.rounds]
-    expected = torch.stack([outcome.expected[row] for outcome in outcomes]).tolist()
-    known = [outcome.weights[row] for outcome in outcomes if outcome.weights is not None]
-    weights = torch.stack(known).tolist() if known else [[]] * len(outcomes)
-    records = []
-    for (_, accepted, kept), said, weighed in zip(text.rounds, expected, weights, strict=True):
-        whole = kept == accepted + 1
-        judged = min(accepted + 1, n) if whole else kept
-        records.append(
-            RoundRecord(
-                proposed=n if whole else kept,
-                accepted=accepted if whole else kept,
-                emitted=kept,
-                expected=tuple(said[:judged]),
-                weights=tuple(weighed[:judged]),
-            )
-        )
-    return records
-
-
-def _now(device: torch.device) -> float:
-    """Seconds on a clock that has waited for the device."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return time.perf_counter()

@@ -1,4 +1,4 @@
-"""How a decoding round is carried out: as it is written, or compiled."""
+"""How the parts of a decoding round are carried out: as written, compiled, or as CUDA graphs."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import Any, TypeVar
 
 import torch
 
-from specbench.engine.settings import COMPILE, EAGER
-from specbench.errors import UsageError
+from specbench.engine.graphs import CaptureError, Graphs
+from specbench.engine.settings import AUTO, COMPILE, EAGER, GRAPH
+from specbench.errors import RunError, UsageError
 
 F = TypeVar("F", bound=Callable[..., Any])
 # Every method, draft length, batch size and cache size has code of its own.
@@ -16,37 +17,88 @@ MOST_SHAPES = 256
 
 
 class Engine:
-    """Carries out functions of tensors, each compiled once where that is asked for.
+    """Carries out functions of tensors, each made ready once where that is asked for.
 
-    Code is made when new shapes are first met, which takes seconds, and kept on disk by PyTorch.
+    Code or a graph is made when new shapes are first met, which takes seconds; PyTorch keeps code
+    on disk.
 
     Args:
-        name: Key of ``specbench.engine.settings.ENGINES``.
+        name: Key of ``specbench.engine.settings.ENGINES``, not ``auto``.
+        fall_back: Told why, where a graph cannot be captured and the engine goes on eagerly from
+            there; None raises instead.
 
     Raises:
         UsageError: Code is to be made, and there is no compiler.
 
     Attributes:
-        static: Shapes must not change from round to round: models look at the whole cache.
+        name: How it works now.
     """
 
-    def __init__(self, name: str = EAGER) -> None:
+    def __init__(self, name: str = EAGER, fall_back: Callable[[str], object] | None = None) -> None:
         self.name = name
-        self.static = name == COMPILE
-        if self.static:
+        self._fall_back = fall_back
+        if name == COMPILE:
             _require_compiler()
-        self._compiled: dict[Callable[..., Any], Any] = {}
+        self._made: dict[Callable[..., Any], Any] = {}
+        self._graphs = Graphs()
+
+    @property
+    def static(self) -> bool:
+        """True where shapes must not change from round to round: models look at whole caches."""
+        return self.name != EAGER
 
     def __call__(self, function: F) -> F:
         """Return a function to be called in the place of another."""
-        if not self.static:
+        if self.name == EAGER:
             return function
-        if function not in self._compiled:
+        if function not in self._made:
+            self._made[function] = self._make(function)
+        made: F = self._made[function]
+        return made
+
+    def _make(self, function: F) -> Callable[..., Any]:
+        if self.name == COMPILE:
             config = torch._dynamo.config
             config.recompile_limit = max(config.recompile_limit, MOST_SHAPES)
-            self._compiled[function] = torch.compile(function, dynamic=False, fullgraph=True)
-        compiled: F = self._compiled[function]
-        return compiled
+            return torch.compile(function, dynamic=False, fullgraph=True)
+
+        def replayed(*args: Any) -> Any:
+            try:
+                return self._graphs.run(function, args)
+            except CaptureError as error:
+                if self._fall_back is None:
+                    raise RunError(
+                        f"{error}: choose --engine {EAGER}, or let it go on so with "
+                        "--engine-fallback"
+                    ) from error
+                self._fall_back(f"{error}: going on with --engine {EAGER}")
+                self.name = EAGER
+                return function(*args)
+
+        return replayed
+
+
+def choose_engine(name: str, device: torch.device, spread: bool = False) -> str:
+    """Return the engine that a name means on a device.
+
+    Args:
+        name: Key of ``specbench.engine.settings.ENGINES``.
+        device: Where the models run.
+        spread: Whether their layers are spread over several devices.
+
+    Raises:
+        UsageError: It does not work there.
+    """
+    possible = device.type == "cuda" and not spread
+    if name == AUTO:
+        return GRAPH if possible else EAGER
+    if name == GRAPH and not possible:
+        where = "layers spread over devices" if spread else f"the device {device}"
+        raise UsageError(
+            f"--engine {GRAPH} needs one CUDA device, and here is {where}: choose {EAGER} or "
+            f"{COMPILE}"
+        )
+    return name
 
 
 def _require_compiler() -> None:

@@ -8,8 +8,8 @@ from specbench.errors import UsageError
 
 AUTO, DUMMY = "auto", "dummy"
 LOAD_FORMATS = (AUTO, DUMMY)
-EAGER, COMPILE = "eager", "compile"
-ENGINES = (EAGER, COMPILE)
+EAGER, COMPILE, GRAPH = "eager", "compile", "graph"
+ENGINES = (EAGER, COMPILE, GRAPH)
 QUANTIZATIONS = ("8bit", "4bit")
 
 

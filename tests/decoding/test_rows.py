@@ -32,7 +32,8 @@ def side_by_side(
         "max_new_tokens": 16,
         "seed": 0,
     }
-    return decode_all(pair, verify, REQUESTS, batch_size=batch_size, **(settings | changes))
+    found = decode_all(pair, verify, REQUESTS, batch_size=batch_size, **(settings | changes))
+    return [generation for _, generation in sorted(found)]
 
 
 def said(generation: Generation) -> tuple[Any, ...]:

@@ -13,7 +13,7 @@ from specbench.engine.engines import Engine
 from specbench.engine.settings import COMPILE
 from specbench.methods.rules import sd
 
-from ..decoding.helpers import GREEDY
+from ..decoding.helpers import GREEDY, run
 from .tiny import random_prompt, tiny_pair
 
 pytestmark = pytest.mark.skipif(shutil.which("c++") is None, reason="needs a C++ compiler")
@@ -27,19 +27,18 @@ def test_texts_are_those_of_the_eager_engine(family: str, rows: int) -> None:
     fast = replace(pair, engine=Engine(COMPILE))
     settings: dict[str, Any] = {"draft_length": 2, "max_new_tokens": 20, "seed": 0}
     eager, ours = (
-        decode_all(p, sd, PROMPTS, sampling=Sampling(), batch_size=rows, **settings)
+        dict(decode_all(p, sd, PROMPTS, sampling=Sampling(), batch_size=rows, **settings))
         for p in (pair, fast)
     )
-    assert [g.token_ids for g in ours] == [g.token_ids for g in eager]
+    assert {n: g.token_ids for n, g in ours.items()} == {n: g.token_ids for n, g in eager.items()}
 
 
 def test_a_larger_cache_is_compiled_for_anew() -> None:
     pair = tiny_pair("llama")
     fast = replace(pair, engine=Engine(COMPILE))
     for length in (20, 300, 20):
-        prompt = [Request(random_prompt(length), "sample")]
+        prompt = random_prompt(length)
         eager, ours = (
-            decode_all(p, None, prompt, sampling=GREEDY, draft_length=0, max_new_tokens=5, seed=0)
-            for p in (pair, fast)
+            run(p, list(prompt), sampling=GREEDY, max_new_tokens=5) for p in (pair, fast)
         )
-        assert ours[0].token_ids == eager[0].token_ids
+        assert ours.token_ids == eager.token_ids

@@ -1,0 +1,152 @@
+"""CUDA graphs: a function of tensors is recorded once per kind of argument and then replayed.
+
+A replay launches all of a function's kernels at once, so that a round costs what the device needs
+and not what Python needs. It always works on the same memory: arguments are copied to where they
+lay when the function was recorded, and what it returns is overwritten by the next replay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from specbench.engine.cache import SlotCache
+from specbench.engine.runner import Runner
+
+# Kernels choose their algorithms and libraries their workspaces in the first calls.
+WARM_UPS = 3
+
+
+class CaptureError(Exception):
+    """A function cannot be recorded."""
+
+
+class Recording(NamedTuple):
+    """A recorded call.
+
+    Attributes:
+        slots: Where each argument lies; None for what is no tensor.
+        outputs: What the function returned, in memory that every replay writes anew.
+        replay: Carries it out again.
+    """
+
+    slots: Sequence[Tensor | None]
+    outputs: Any
+    replay: Callable[[], object]
+
+
+Record = Callable[[Callable[[], Any]], tuple[Any, Callable[[], object]]]
+"""Records a call without arguments; returns its outputs and what replays it."""
+
+
+def capture(call: Callable[[], Any]) -> tuple[Any, Callable[[], object]]:
+    """Record a call in a CUDA graph.
+
+    Raises:
+        CaptureError: Something in it cannot be recorded, or the memory is not enough.
+    """
+    try:
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(WARM_UPS):
+                call()
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            outputs = call()
+    except RuntimeError as error:
+        reason = str(error).partition("\n")[0].rstrip(". ")
+        raise CaptureError(f"a round cannot be captured in a CUDA graph ({reason})") from error
+    return outputs, graph.replay
+
+
+class Graphs:
+    """Functions whose calls are recorded once and then replayed.
+
+    Their arguments are tensors, tuples of tensors, and values that can be hashed. One recording
+    serves all calls with tensors of the same shapes and types and otherwise equal values. What one
+    function returns may be handed to another: it stays where it is and is not copied. When a
+    runner's cache is replaced, all recordings are dropped, and their memory with them.
+
+    Args:
+        record: Records a call; another than ``capture`` serves tests without a GPU.
+    """
+
+    def __init__(self, record: Record = capture) -> None:
+        self._record = record
+        self._recordings: dict[tuple[Any, ...], Recording] = {}
+        self._outputs: set[int] = set()
+        self._caches: dict[Runner, SlotCache | None] = {}
+
+    def __len__(self) -> int:
+        return len(self._recordings)
+
+    def run(self, function: Callable[..., Any], args: Sequence[Any]) -> Any:
+        """Carry a function out; what it returns is valid until it is next carried out.
+
+        Args:
+            function: Waits for no device; calling it again with equal arguments does no harm.
+            args: Its arguments.
+
+        Raises:
+            CaptureError: It cannot be recorded.
+        """
+        leaves = list(_leaves(args))
+        self._drop_replaced(leaves)
+        key = (function, *map(self._kind, leaves))
+        if key not in self._recordings:
+            self._recordings[key] = self._recorded(function, args, leaves)
+        slots, outputs, replay = self._recordings[key]
+        for slot, leaf in zip(slots, leaves, strict=True):
+            if slot is not None and slot is not leaf:
+                slot.copy_(leaf)
+        replay()
+        return outputs
+
+    def _recorded(
+        self, function: Callable[..., Any], args: Sequence[Any], leaves: Sequence[Any]
+    ) -> Recording:
+        slots = [self._slot(leaf) for leaf in leaves]
+        pairs = zip(slots, leaves, strict=True)
+        filled = iter([leaf if slot is None else slot for slot, leaf in pairs])
+        bound = [_rebuilt(value, filled) for value in args]
+        outputs, replay = self._record(lambda: function(*bound))
+        self._outputs.update(map(id, _leaves([outputs])))
+        return Recording(slots, outputs, replay)
+
+    def _slot(self, leaf: Any) -> Tensor | None:
+        if not isinstance(leaf, Tensor):
+            return None
+        return leaf if id(leaf) in self._outputs else leaf.clone()
+
+    def _kind(self, leaf: Any) -> Any:
+        if not isinstance(leaf, Tensor):
+            return leaf
+        return leaf.shape, leaf.dtype, leaf.device, id(leaf) if id(leaf) in self._outputs else None
+
+    def _drop_replaced(self, leaves: Sequence[Any]) -> None:
+        for leaf in leaves:
+            if isinstance(leaf, Runner) and self._caches.get(leaf) is not leaf.cache:
+                if leaf in self._caches:
+                    self._recordings.clear()
+                    self._outputs.clear()
+                    self._caches.clear()
+                self._caches[leaf] = leaf.cache
+
+
+def _leaves(values: Sequence[Any]) -> Iterator[Any]:
+    for value in values:
+        if isinstance(value, tuple):
+            yield from value
+        else:
+            yield value
+
+
+def _rebuilt(value: Any, leaves: Iterator[Any]) -> Any:
+    if isinstance(value, tuple):
+        return type(value)(*(next(leaves) for _ in value))
+    return next(leaves)

@@ -1,0 +1,182 @@
+"""Recorded rounds: what a graph engine does, with a recorder that needs no GPU.
+
+The stand-in for a CUDA graph keeps a call's memory just as a graph does: it reads its arguments
+where they lay when it was recorded, and writes what it returns over what it returned before.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from specbench.decoding.loop import decode_all
+from specbench.decoding.rows import Request
+from specbench.decoding.sampling import Sampling
+from specbench.engine import graphs
+from specbench.engine.engines import Engine, choose_engine
+from specbench.engine.graphs import CaptureError, Graphs
+from specbench.engine.loading import LoadedPair
+from specbench.engine.settings import AUTO, COMPILE, EAGER, GRAPH
+from specbench.errors import RunError, UsageError
+from specbench.methods.rules import sd, static
+
+from ..decoding.helpers import run, with_eos
+from ..decoding.test_rows import rules, said
+from .tiny import FAMILIES, random_prompt, tiny_pair
+
+REQUESTS = [Request(random_prompt(length), f"sample {length}") for length in (7, 1, 30, 12, 2)]
+recorded: list[str] = []
+
+
+def record(call: Callable[[], Any]) -> tuple[Any, Callable[[], object]]:
+    """Stand in for ``graphs.capture``."""
+    recorded.append("call")
+    outputs = call()
+
+    def replay() -> None:
+        for old, new in zip(graphs._leaves([outputs]), graphs._leaves([call()]), strict=True):
+            old.copy_(new)
+
+    return outputs, replay
+
+
+@pytest.fixture(autouse=True)
+def _no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    recorded.clear()
+    monkeypatch.setattr(graphs.Graphs.__init__, "__defaults__", (record,))
+
+
+def fresh_pair(family: str = "llama") -> LoadedPair:
+    """A tiny pair with an engine of its own and no caches yet."""
+    pair = replace(tiny_pair(family), engine=Engine())
+    pair.target.cache = pair.draft.cache = None
+    return pair
+
+
+def both(pair: LoadedPair, verify: Any, **changes: Any) -> tuple[list[Any], list[Any]]:
+    settings: dict[str, Any] = {"sampling": Sampling(), "draft_length": 3, "max_new_tokens": 12}
+    found = []
+    for engine in (Engine(), Engine(GRAPH)):
+        pair.engine = engine
+        done = decode_all(pair, verify, REQUESTS, seed=0, **(settings | changes))
+        found.append([said(generation) for _, generation in sorted(done)])
+    return found[0], found[1]
+
+
+@pytest.mark.parametrize("method", list(rules(tiny_pair("llama"))))
+@pytest.mark.parametrize("family", FAMILIES)
+def test_texts_are_those_of_the_eager_engine(family: str, method: str) -> None:
+    pair = fresh_pair(family)
+    eager, graph = both(pair, rules(pair)[method])
+    assert graph == eager
+    assert recorded
+
+
+@pytest.mark.parametrize("n", [1, 15])
+@pytest.mark.parametrize("rows", [1, 2, 5])
+def test_texts_side_by_side_and_texts_that_end_within_a_round(n: int, rows: int) -> None:
+    plain = fresh_pair()
+    first = run(plain, list(REQUESTS[0].prompt), sd, sample_key=REQUESTS[0].key, draft_length=n)
+    pair = with_eos(plain, first.token_ids[5])
+    eager, graph = both(pair, sd, draft_length=n, batch_size=rows)
+    assert graph == eager
+    assert {"eos", "length"} <= {reason for _, _, reason, _ in eager}
+
+
+def test_one_recording_serves_all_rounds_and_methods_share_what_they_can() -> None:
+    pair = fresh_pair()
+    pair.engine = Engine(GRAPH)
+    pair.reserve(64)
+    for _ in range(2):
+        run(pair, random_prompt(9), sd, draft_length=3)
+    assert len(recorded) == 3  # drafting, the target's pass, judging
+    run(pair, random_prompt(4), partial(static, weight=0.5), draft_length=3)
+    assert len(recorded) == 4
+    run(pair, random_prompt(4), sd, draft_length=4)
+    assert len(recorded) == 7
+
+
+def test_a_replaced_cache_is_recorded_anew() -> None:
+    eager = [run(fresh_pair(), random_prompt(length), sd) for length in (20, 300, 20)]
+    pair = fresh_pair()
+    pair.engine = Engine(GRAPH)
+    graph = [run(pair, random_prompt(length), sd) for length in (20, 300, 20)]
+    assert [said(g) for g in graph] == [said(g) for g in eager]
+    assert len(recorded) == 6
+    assert len(pair.engine._graphs) == 3  # those of the old cache are gone
+
+
+def test_what_one_function_returns_is_not_copied_for_the_next() -> None:
+    known = Graphs(record)
+    seen: list[int] = []
+
+    def double(x: Tensor) -> Tensor:
+        return 2 * x
+
+    def look(x: Tensor) -> Tensor:
+        seen.append(x.data_ptr())
+        return x + 1
+
+    for value in (1.0, 5.0):
+        doubled = known.run(double, [torch.tensor([value])])
+        assert known.run(look, [doubled]).item() == 2 * value + 1
+        assert set(seen) == {doubled.data_ptr()}
+
+
+def test_a_round_that_replays_stale_arguments_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A negative control: without copying, every round would see the first one's arguments."""
+    pair = fresh_pair()
+    monkeypatch.setattr(graphs, "_leaves", lambda values: list(_stale(values)))
+    with pytest.raises(AssertionError):
+        eager, graph = both(pair, sd)
+        assert graph == eager
+
+
+def _stale(values: Any) -> Any:
+    for value in values:
+        for leaf in value if isinstance(value, tuple) else (value,):
+            yield leaf.clone() if isinstance(leaf, Tensor) and leaf.dim() < 3 else leaf
+
+
+def failing(call: Callable[[], Any]) -> Any:
+    raise CaptureError("a round cannot be captured in a CUDA graph (no memory)")
+
+
+def test_a_failing_capture_is_one_line_or_goes_on_eagerly_where_that_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(graphs.Graphs.__init__, "__defaults__", (failing,))
+    pair = fresh_pair()
+    expected = said(run(pair, random_prompt(9), sd))
+    pair.engine = Engine(GRAPH)
+    with pytest.raises(RunError, match=r"cannot be captured .*no memory.*--engine-fallback"):
+        run(pair, random_prompt(9), sd)
+
+    told: list[str] = []
+    pair.engine = Engine(GRAPH, told.append)
+    assert said(run(pair, random_prompt(9), sd)) == expected
+    assert pair.engine.name == EAGER
+    assert len(told) == 1 and "no memory" in told[0]
+
+
+def test_a_failure_on_the_device_is_told_as_one_of_capturing() -> None:
+    if torch.cuda.is_available():
+        pytest.skip("would work")
+    with pytest.raises(CaptureError, match="cannot be captured"):
+        graphs.capture(lambda: None)
+
+
+def test_the_engine_of_a_device() -> None:
+    cpu, gpu = torch.device("cpu"), torch.device("cuda")
+    assert choose_engine(AUTO, cpu) == EAGER
+    assert choose_engine(AUTO, gpu) == GRAPH
+    assert choose_engine(AUTO, gpu, spread=True) == EAGER
+    assert choose_engine(COMPILE, gpu) == COMPILE
+    with pytest.raises(UsageError, match="needs one CUDA device, and here is the device cpu"):
+        choose_engine(GRAPH, cpu)
+    with pytest.raises(UsageError, match="layers spread over devices"):
+        choose_engine(GRAPH, gpu, spread=True)

@@ -31,9 +31,13 @@ def generation(**changes: Any) -> Generation:
         "stopped_by": "eos",
         "prefill_seconds": 0.5,
         "decode_seconds": 1.5,
+        "draft_seconds": 0.5,
+        "verify_seconds": 0.75,
+        "accept_seconds": 0.125,
+        "latency_seconds": 2.0,
         "rounds": [
-            RoundRecord(5, 5, 6, (1.0, 0.9, 0.8, 0.7, 0.6), (0.5,) * 5),
-            RoundRecord(5, 1, 2, (0.4, 0.2), (0.25, 0.25)),
+            RoundRecord(5, 5, 6, None, (True,) * 5, (1.0, 0.9, 0.8, 0.7, 0.6), (0.5,) * 5),
+            RoundRecord(5, 1, 2, 9, (False,), (0.4, 0.2), (0.25, 0.25)),
         ],
     }
     return Generation(**(values | changes))
@@ -53,29 +57,31 @@ class FakeEngine:
     """Stands for the loader, the models and the decoding loop, and keeps what it is asked.
 
     Attributes:
-        calls: What ``decode`` was called with, warm-ups included.
+        calls: What each text was decoded with, warm-ups included.
         heads: Folders of the heads loaded.
-        failing: Raised in the place of the n-th call of ``decode``, from 0.
+        failing: Raised in the place of the n-th of these calls, from 0.
     """
 
     def __init__(self) -> None:
+        import torch
+
         self.calls: list[dict[str, Any]] = []
         self.loaded: tuple[str, str, str] | None = None
-        self.reserved = 0
+        self.reserved = (0, 0)
         self.heads: list[Path] = []
         self.failing: dict[int, BaseException] = {}
         self.tokenizer: Any = FakeTokenizer()
         self.thinking = False
         self.context: int | None = None
         self.facts: dict[str, Any] = {}
-        self.target = SimpleNamespace(device="cpu", model=SimpleNamespace(dtype="torch.float32"))
+        self.target = SimpleNamespace(device=torch.device("cpu"), model=SimpleNamespace(dtype="torch.float32"))
 
     def load_pair(self, spec: Any, loading: Any) -> "FakeEngine":
         self.loaded = (spec.name, loading.device, loading.dtype)
         return self
 
-    def reserve(self, tokens: int) -> None:
-        self.reserved = tokens
+    def reserve(self, tokens: int, rows: int) -> None:
+        self.reserved = (tokens, rows)
 
     def check_memory(self, *_: Any) -> None:
         """There is always enough."""
@@ -87,14 +93,16 @@ class FakeEngine:
         self.heads.append(folder)
         return SimpleNamespace(weigh=lambda at: at.h_p)
 
-    def decode(self, pair: Any, verify: Any, prompt_ids: list[int], **arguments: Any) -> Generation:
-        self.calls.append({"verify": verify, "prompt_ids": prompt_ids, **arguments})
-        number = len(self.calls) - 1
-        if number in self.failing:
-            raise self.failing[number]
-        if arguments["draft_length"] == 0:
-            return generation(rounds=[RoundRecord(0, 0, 1)] * 8)
-        return generation()
+    def decode_all(
+        self, pair: Any, verify: Any, requests: list[Any], **arguments: Any
+    ) -> Iterator[tuple[int, Generation]]:
+        for number, (prompt, key) in enumerate(requests):
+            call = {"verify": verify, "prompt_ids": prompt, "sample_key": key, **arguments}
+            self.calls.append(call)
+            if (at := len(self.calls) - 1) in self.failing:
+                raise self.failing[at]
+            autoregressive = generation(rounds=[RoundRecord(0, 0, 1)] * 8)
+            yield number, generation() if arguments["draft_length"] else autoregressive
 
 
 @pytest.fixture(scope="session")
@@ -115,9 +123,11 @@ def make_generation() -> Callable[..., Generation]:
 @pytest.fixture
 def engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeEngine]:
     """Put a fake engine in the place of the real one."""
-    from specbench.experiment import execute
+    from specbench.experiment import decoder, execute
 
     fake = FakeEngine()
-    for name in ("check_memory", "load_pair", "load_head", "fingerprints", "decode"):
+    for name in ("check_memory", "load_pair", "fingerprints"):
         monkeypatch.setattr(execute, name, getattr(fake, name))
+    for name in ("load_head", "decode_all"):
+        monkeypatch.setattr(decoder, name, getattr(fake, name))
     yield fake

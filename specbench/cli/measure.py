@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from specbench.cli.options.results import Results
 from specbench.cli.output import Interrupted, note
 from specbench.errors import RunError
 from specbench.experiment.plan import DEFAULT_LIMIT, Plan
@@ -18,20 +21,18 @@ if TYPE_CHECKING:
 def measure(
     plan: Plan,
     label: str,
+    results: Results,
     *,
     limit: int | None,
-    output: Path | None,
-    progress: bool,
     show: Callable[[Path], None] | None = None,
 ) -> None:
-    """Carry out a plan and print its table.
+    """Carry out a plan and print its table, or with ``--dry-run`` the plan.
 
     Args:
         plan: What to measure.
         label: The command, for the folder's name.
+        results: Where the run goes.
         limit: The limit the user asked for.
-        output: The folder the user asked for.
-        progress: Show a progress bar where stderr is a terminal.
         show: Prints the table of a run's folder; by default a row per cell for each task.
 
     Raises:
@@ -50,24 +51,61 @@ def measure(
             note(weak)
 
     # Everything that can be refused has been by now; only here do the models' libraries load.
-    from specbench.experiment.execute import execute
     from specbench.experiment.progress import progress_bar, quiet_libraries
+
+    quiet_libraries(downloads=not results.no_progress and sys.stderr.isatty())
+    if results.dry_run:
+        from specbench.cli.forecast import print_forecast
+
+        print_forecast(plan)
+        return
+
+    from specbench.experiment.execute import execute
     from specbench.experiment.store import Store
 
-    store = Store.create(output, f"{label}-{plan.pair.name}", plan.describe())
-    quiet_libraries(downloads=progress and sys.stderr.isatty())
+    store = Store.open(results.output, f"{label}-{plan.pair.name}", plan.describe(), results.fresh)
+    if store.resumed:
+        there = store.resumed - store.failed
+        note(f"going on with {store.folder}: {there} of {len(plan)} samples are there")
     try:
-        with store, progress_bar(len(plan), progress) as report:
-            execute(plan, store, report)
+        with (
+            _first_interrupt() as stop,
+            store,
+            progress_bar(len(plan), not results.no_progress) as report,
+        ):
+            execute(plan, store, report, stop=stop, note=note)
     except KeyboardInterrupt as error:
-        kept = f"{store.done} of {len(plan)} samples are in {store.folder}" if store.done else ""
-        raise Interrupted(f"interrupted: {kept or 'no sample was finished'}") from error
+        kept = f"{store.done} of {len(plan)} samples are in {store.folder}"
+        raise Interrupted(
+            f"interrupted: {kept}; the same command goes on from there"
+            if store.done
+            else "interrupted: no sample was finished"
+        ) from error
     _show(store, show)
+
+
+@contextmanager
+def _first_interrupt() -> Iterator[Callable[[], bool]]:
+    """Take the first Ctrl-C as a wish to stop after the sample at hand, the second as always."""
+    asked = False
+
+    def handler(number: int, frame: Any) -> None:
+        nonlocal asked
+        asked = True
+        signal.signal(signal.SIGINT, before)
+        note("stopping after this sample; Ctrl-C again stops at once")
+
+    before = signal.signal(signal.SIGINT, handler)
+    try:
+        yield lambda: asked
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _show(store: Store, show: Callable[[Path], None] | None) -> None:
     from specbench.cli.tables import print_run
-    from specbench.experiment.store import TABLE, cut_prompts, failures
+    from specbench.experiment.records import cut_prompts, failures
+    from specbench.experiment.tables import TABLE
 
     if cut := cut_prompts(store.folder):
         note(f"{cut} prompts were cut at the end of their article: see --max-prompt-tokens")
@@ -78,5 +116,6 @@ def _show(store: Store, show: Callable[[Path], None] | None) -> None:
         first = next(failures(store.folder))
         raise RunError(
             f"{store.failed} of {store.done} samples failed, the first with: {first}; "
-            f"each is in {store.folder}/samples.jsonl with its status"
+            f"each is in {store.folder}/samples.jsonl with its status, and the same command tries "
+            "them again"
         )

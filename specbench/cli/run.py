@@ -8,6 +8,7 @@ from specbench.cli.options import common as o
 from specbench.cli.options.data import AllowCodeExecution, Prompts
 from specbench.cli.options.groups import grouped
 from specbench.cli.options.models import Models
+from specbench.cli.options.results import Results
 from specbench.cli.options.rules import Rules, Weight
 from specbench.cli.options.sampling import Sampling
 from specbench.experiment.plan import build_plan
@@ -19,12 +20,11 @@ def run(
     data: Prompts,
     models: Models,
     sampling: Sampling,
+    results: Results,
     rules: Rules,
     method: o.Methods = None,
     weight: Weight = None,
-    output: o.Output = None,
     allow_code_execution: AllowCodeExecution = False,
-    no_progress: o.NoProgress = False,
 ) -> None:
     """Measure methods on tasks: quality, acceptance and speed, interleaved in one run."""
     methods, dispensable = choose_methods(method)
@@ -40,4 +40,4 @@ def run(
         may_execute=allow_code_execution or spec.bundled,
         dispensable=dispensable,
     )
-    measure(plan, "run", limit=sampling.chosen().limit, output=output, progress=not no_progress)
+    measure(plan, "run", results, limit=sampling.chosen().limit)

@@ -36,7 +36,7 @@ def score(
     from specbench.cli.tables import print_run
     from specbench.experiment.progress import progress_bar
     from specbench.experiment.rescore import open_run, score_run
-    from specbench.experiment.store import TABLE
+    from specbench.experiment.tables import TABLE
 
     found = open_run(run, further)
     for text in found.notes:

@@ -8,6 +8,7 @@ from specbench.cli.options import common as o
 from specbench.cli.options.data import AllowCodeExecution, Prompts
 from specbench.cli.options.groups import grouped
 from specbench.cli.options.models import Models
+from specbench.cli.options.results import Results
 from specbench.cli.options.rules import Rules
 from specbench.cli.options.sampling import Sampling
 from specbench.experiment.plan import build_plan
@@ -19,12 +20,11 @@ def sweep_weights(
     data: Prompts,
     models: Models,
     sampling: Sampling,
+    results: Results,
     rules: Rules,
     weights: o.Weights = o.DEFAULT_WEIGHTS,
     method: o.Anchors = None,
-    output: o.Output = None,
     allow_code_execution: AllowCodeExecution = False,
-    no_progress: o.NoProgress = False,
 ) -> None:
     """Measure the static ensemble at each weight, with the methods to compare it with.
 
@@ -43,10 +43,4 @@ def sweep_weights(
         may_execute=allow_code_execution or spec.bundled,
         dispensable=dispensable,
     )
-    measure(
-        plan,
-        "sweep-weights",
-        limit=sampling.chosen().limit,
-        output=output,
-        progress=not no_progress,
-    )
+    measure(plan, "sweep-weights", results, limit=sampling.chosen().limit)

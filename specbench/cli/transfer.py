@@ -9,10 +9,10 @@ from typing import Annotated
 import typer
 
 from specbench.cli.measure import measure
-from specbench.cli.options import common as o
 from specbench.cli.options.data import AllowCodeExecution, Tasks
 from specbench.cli.options.groups import grouped
 from specbench.cli.options.models import Models
+from specbench.cli.options.results import Results
 from specbench.cli.options.sampling import Sampling
 from specbench.errors import UsageError
 from specbench.experiment.plan import build_plan
@@ -24,6 +24,7 @@ def transfer(
     data: Tasks,
     models: Models,
     sampling: Sampling,
+    results: Results,
     head: Annotated[
         Path | None,
         typer.Option(
@@ -32,9 +33,7 @@ def transfer(
             show_default="the pair's heads: bundled, else trained here",
         ),
     ] = None,
-    output: o.Output = None,
     allow_code_execution: AllowCodeExecution = False,
-    no_progress: o.NoProgress = False,
 ) -> None:
     """Measure every head on every task, with sd as the row without a head.
 
@@ -60,14 +59,7 @@ def transfer(
     # Every head serves every task, so it is enough to say once where each comes from.
     one = f"heads: {describe_heads(heads.items())}"
     plan = replace(plan, notes=(one, *(n for n in plan.notes if not n.startswith("heads: "))))
-    measure(
-        plan,
-        "transfer",
-        limit=sampling.chosen().limit,
-        output=output,
-        progress=not no_progress,
-        show=_show,
-    )
+    measure(plan, "transfer", results, limit=sampling.chosen().limit, show=_show)
 
 
 def _show(folder: Path) -> None:

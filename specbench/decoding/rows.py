@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -85,8 +84,8 @@ class Rows:
         self._limit, self._seed, self._stop = limit, seed, stop
         self._runners = [pair.target, pair.draft] if draft_length else [pair.target]
         longest = max(len(request.prompt) for request in requests)
-        self._require_context(longest)
-        size, device = min(size, len(requests)), pair.target.device
+        require_context(pair.context, longest, limit)
+        device = pair.target.device
         capacity = longest + limit + draft_length + 1
         for runner in self._runners:
             capacity = runner.reserve(size, capacity)
@@ -213,10 +212,15 @@ class Rows:
             rounds=text.rounds,
         )
 
-    def _require_context(self, longest: int) -> None:
-        context = min((r.context for r in self._runners if r.context), default=math.inf)
-        if longest + self._limit > context:
-            raise RunError(
-                f"a prompt of {longest} tokens and {self._limit} new ones exceed the context of "
-                f"{context}: shorten the prompt or lower --max-new-tokens"
-            )
+
+def require_context(context: int | None, prompt: int, new: int) -> None:
+    """Refuse a prompt of so many tokens whose answer would exceed what models were made for.
+
+    Raises:
+        RunError: It does.
+    """
+    if context is not None and prompt + new > context:
+        raise RunError(
+            f"a prompt of {prompt} tokens and {new} new ones exceed the context of {context}: "
+            "shorten the prompt or lower --max-new-tokens"
+        )

@@ -55,10 +55,10 @@ class LoadedPair:
     facts: Mapping[str, Any] = field(default_factory=dict)
     engine: Engine = field(default_factory=Engine)
 
-    def reserve(self, tokens: int) -> None:
-        """Make room for texts of so many tokens at once, so that no later one has to wait."""
+    def reserve(self, tokens: int, rows: int = 1) -> None:
+        """Make room for rows of so many tokens at once, so that no later text has to wait."""
         for runner in (self.target, self.draft):
-            runner.reserve(1, tokens)
+            runner.reserve(rows, tokens)
 
     @property
     def context(self) -> int | None:

@@ -53,9 +53,10 @@ def model_need(
     prompt_tokens: int,
     new_tokens: int,
     draft_length: int,
+    rows: int = 1,
     bits: float | None = None,
 ) -> Need:
-    """Estimate what a model needs to decode one sequence.
+    """Estimate what a model needs to decode texts side by side; prompts are read one by one.
 
     Args:
         config: Of its decoder.
@@ -63,6 +64,7 @@ def model_need(
         prompt_tokens: Longest prompt.
         new_tokens: Most new tokens.
         draft_length: Drafted tokens per round, N.
+        rows: Texts side by side.
         bits: Bits of a quantised weight; None where none is.
     """
     capacity = capacity_for(prompt_tokens + new_tokens + draft_length + 1)
@@ -70,10 +72,10 @@ def model_need(
     states += 2 * config.num_attention_heads * _head_width(config)
     return Need(
         weights=_weights(config, dtype, bits),
-        cache=_cache(config, dtype, capacity),
+        cache=rows * _cache(config, dtype, capacity),
         work=_tables(config, dtype, capacity)
         + states * prompt_tokens * dtype.itemsize
-        + VOCABULARY_ROWS * (draft_length + 1) * config.vocab_size * 4,
+        + rows * VOCABULARY_ROWS * (draft_length + 1) * config.vocab_size * 4,
     )
 
 
@@ -120,7 +122,12 @@ def likely_tokens(prompts: Iterable[str]) -> int:
 
 
 def check_memory(
-    spec: PairSpec, loading: Loading, prompt_tokens: int, new_tokens: int, draft_length: int
+    spec: PairSpec,
+    loading: Loading,
+    prompt_tokens: int,
+    new_tokens: int,
+    draft_length: int,
+    rows: int = 1,
 ) -> None:
     """Compare what a pair will need to decode with what is free; look at no weights.
 
@@ -130,17 +137,34 @@ def check_memory(
         prompt_tokens: Longest prompt; what is beyond the models' context is never read.
         new_tokens: Most new tokens.
         draft_length: Drafted tokens per round, N.
+        rows: Texts side by side.
 
     Raises:
         UsageError: It will not fit, or the configuration of a model cannot be had.
+    """
+    needs = decoding_needs(spec, loading, prompt_tokens, new_tokens, draft_length, rows)
+    _require(spec, loading, needs, sum(need.work for need in needs.values()), "to decode", rows)
+
+
+def decoding_needs(
+    spec: PairSpec,
+    loading: Loading,
+    prompt_tokens: int,
+    new_tokens: int,
+    draft_length: int,
+    rows: int = 1,
+) -> dict[str, Need]:
+    """Estimate what each model of a pair needs to decode; for the arguments see ``check_memory``.
+
+    Raises:
+        UsageError: The configuration of a model cannot be had.
     """
     dtype = choose_dtype(spec, loading, choose_device(loading.device))
     models = _models(spec, loading)
     contexts = [getattr(config, "max_position_embeddings", None) for config, _ in models.values()]
     room = min(filter(None, contexts), default=math.inf) - new_tokens - draft_length - 1
-    sizes = (int(max(min(prompt_tokens, room), 0)), new_tokens, draft_length)
-    needs = {role: model_need(c, dtype, *sizes, bits=bits) for role, (c, bits) in models.items()}
-    _require(spec, loading, needs, sum(need.work for need in needs.values()), "to decode")
+    sizes = (int(max(min(prompt_tokens, room), 0)), new_tokens, draft_length, rows)
+    return {role: model_need(c, dtype, *sizes, bits=bits) for role, (c, bits) in models.items()}
 
 
 def check_training_memory(
@@ -176,7 +200,12 @@ def _models(spec: PairSpec, loading: Loading) -> dict[str, tuple[PretrainedConfi
 
 
 def _require(
-    spec: PairSpec, loading: Loading, needs: Mapping[str, Need], work: float, what: str
+    spec: PairSpec,
+    loading: Loading,
+    needs: Mapping[str, Need],
+    work: float,
+    what: str,
+    rows: int = 1,
 ) -> None:
     """Refuse a pair that needs more than is free, where that is known."""
     device = choose_device(loading.device)
@@ -190,7 +219,7 @@ def _require(
         )
         raise UsageError(
             f"{spec.name} needs {_gib(total)} GiB {what} ({parts}) and {device} has {_gib(free)} "
-            f"free: {_remedies(choose_dtype(spec, loading, device), device, loading)}"
+            f"free: {_remedies(choose_dtype(spec, loading, device), device, loading, rows)}"
         )
 
 
@@ -239,8 +268,9 @@ def _bits(config: PretrainedConfig, asked: str | None) -> float | None:
     return BITS["4bit" if four else "8bit"]
 
 
-def _remedies(dtype: torch.dtype, device: torch.device, loading: Loading) -> str:
-    ways = ["--dtype bfloat16"] if dtype.itemsize > 2 else []
+def _remedies(dtype: torch.dtype, device: torch.device, loading: Loading, rows: int) -> str:
+    ways = ["a smaller --batch-size"] if rows > 1 else []
+    ways += ["--dtype bfloat16"] if dtype.itemsize > 2 else []
     if device.type == "cuda" and not loading.dummy:
         several = torch.cuda.device_count() > 1
         ways += ["--device-map auto"] if several and loading.device_map is None else []

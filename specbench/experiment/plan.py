@@ -24,6 +24,7 @@ from specbench.pairs.registry import PairSpec
 from specbench.tasks.example import Example
 from specbench.tasks.task import Listed, Task
 
+GROUP = 4  # batches that are queued together
 DEFAULT_LIMIT = 20  # examples of a task; enough to see the effect, fast on two CPU cores
 
 
@@ -78,12 +79,21 @@ class TaskPlan:
 
 @dataclass(frozen=True)
 class Step:
-    """One decode: an example, by a cell, for the ``repeat``-th time."""
+    """One decode: an example, by a cell, for the ``repeat``-th time.
+
+    Attributes:
+        plan: The task's part of the plan.
+        example: What is decoded.
+        cell: By which method.
+        repeat: For which time, from 0.
+        place: Numbers of task, repeat, example and cell; samples are sorted by them.
+    """
 
     plan: TaskPlan
     example: Example
     cell: Cell
     repeat: int
+    place: tuple[int, int, int, int]
 
     @property
     def sample_key(self) -> str:
@@ -120,12 +130,28 @@ class Plan:
         return self.may_execute and any(_is_executed(task.task) for task in self.tasks)
 
     def steps(self) -> Iterator[Step]:
-        """Yield every decode in its order: task, repeat, example, cell."""
-        for task in self.tasks:
+        """Yield every decode in its order."""
+        for batch in self.batches():
+            yield from batch
+
+    def batches(self) -> Iterator[list[Step]]:
+        """Yield the steps in groups that are decoded side by side, each of one cell.
+
+        Their order is task, repeat, example, cell: with a batch size of 1 every step is a group
+        of its own. Else a group is several times the
+        batch, so that texts that end make room for others, and cells still take turns.
+        """
+        size = self.settings.batch_size
+        size *= GROUP if size > 1 else 1
+        for number, task in enumerate(self.tasks):
             for repeat in range(self.settings.repeats):
-                for example in task.examples:
-                    for cell in task.cells:
-                        yield Step(task, example, cell, repeat)
+                for start in range(0, len(task.examples), size):
+                    chosen = list(enumerate(task.examples))[start : start + size]
+                    for at, cell in enumerate(task.cells):
+                        yield [
+                            Step(task, example, cell, repeat, (number, repeat, place, at))
+                            for place, example in chosen
+                        ]
 
     def describe(self) -> dict[str, Any]:
         """Return the resolved configuration in plain values, for ``config.json``."""

@@ -16,18 +16,10 @@ from typing import Any, NamedTuple
 from specbench.analysis.frames import BLEU_TERMS, SAMPLES
 from specbench.errors import RunError, UsageError
 from specbench.experiment.examples import EXAMPLES, Foreign, parse_line, read_examples
+from specbench.experiment.folders import CONFIG, as_json
+from specbench.experiment.records import ERROR, OK, RECORDS
 from specbench.experiment.scoring import score_text
-from specbench.experiment.store import (
-    CONFIG,
-    DIGEST,
-    ERROR,
-    OK,
-    RECORDS,
-    SUMMARY,
-    TABLE,
-    as_json,
-    write_tables,
-)
+from specbench.experiment.tables import DIGEST, SUMMARY, TABLE, write_tables
 from specbench.metrics import METRICS, get_metric, score
 from specbench.tasks.example import Example
 

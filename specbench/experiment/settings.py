@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from specbench.engine.settings import EAGER, ENGINES
+from specbench.engine.settings import AUTO, ENGINES
 from specbench.errors import UsageError
 from specbench.tasks.example import FORMATS
 
@@ -23,7 +23,9 @@ class Settings:
         max_new_tokens: Limit of an answer; None takes each task's own.
         max_prompt_tokens: Longer prompts are cut inside their passage; None cuts none.
         prompt_format: One of ``FORMATS``; None takes each task's own.
-        engine: One of ``ENGINES``: rounds as they are written, or compiled.
+        engine: ``auto``, or one of ``ENGINES``: rounds as they are written, compiled or captured.
+        engine_fallback: Go on eagerly where capturing fails.
+        batch_size: Texts decoded side by side.
 
     Raises:
         UsageError: A value is out of range.
@@ -37,7 +39,9 @@ class Settings:
     max_new_tokens: int | None = None
     max_prompt_tokens: int | None = None
     prompt_format: str | None = None
-    engine: str = EAGER
+    engine: str = AUTO
+    engine_fallback: bool = False
+    batch_size: int = 1
 
     def __post_init__(self) -> None:
         require(
@@ -53,12 +57,13 @@ class Settings:
             f"--prompt-format cannot be {self.prompt_format!r}: choose {' or '.join(FORMATS)}",
         )
         require(
-            self.engine in ENGINES,
-            f"--engine cannot be {self.engine!r}: choose {' or '.join(ENGINES)}",
+            self.engine in (AUTO, *ENGINES),
+            f"--engine cannot be {self.engine!r}: choose {', '.join((AUTO, *ENGINES))}",
         )
         require_at_least(1, "--top-k", self.top_k)
         require_at_least(0, "--seed", self.seed)
         require_at_least(1, "--repeats", self.repeats)
+        require_at_least(1, "--batch-size", self.batch_size)
         require_at_least(1, "--max-new-tokens", self.max_new_tokens)
         require_at_least(1, "--max-prompt-tokens", self.max_prompt_tokens)
 

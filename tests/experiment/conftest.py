@@ -18,7 +18,7 @@ def make_run(tmp_path: Path) -> Run:
     def make(may_execute: bool = True, name: str = "r") -> Path:
         tasks = [{"name": task, "metrics": list(metrics)} for task, metrics in TASKS.items()]
         config = {"samples_planned": 7, "tasks": tasks, "notes": ["kept"]}
-        with Store.create(tmp_path / name, "run", config) as store:
+        with Store.open(tmp_path / name, "run", config) as store:
             write_examples(store.folder, EXAMPLES)
             for task, metrics in TASKS.items():
                 for example, text in zip(EXAMPLES[task], TEXTS[task], strict=True):

@@ -35,10 +35,20 @@ def measured(task: str, sample: str, text: str) -> dict[str, Any]:
     return {
         **{"run_id": "r", "pair": "p", "task": task, "method": "sd", "weight": None},
         **{"lenience": None, "rule": None, "alpha": None, "head": None, "temperature": 1.0},
-        **{"draft_length": 5, "seed": 0, "repeat": 0, "sample_id": sample, "prompt_tokens": 4},
+        **{
+            "draft_length": 5,
+            "engine": "eager",
+            "batch_size": 1,
+            "seed": 0,
+            "repeat": 0,
+            "sample_id": sample,
+            "prompt_tokens": 4,
+        },
         **{"output_tokens": 8, "rounds": 2, "proposed": 10, "accepted": 6},
         **{"draft_acceptance_rate": 0.6, "acceptance_length": 4.0, "expected_acceptance": 0.6},
         **{"mean_weight": None, "prefill_seconds": 0.5, "decode_seconds": 1.5},
+        **{"draft_seconds": 0.5, "verify_seconds": 0.7, "accept_seconds": 0.1},
+        **{"latency_seconds": 2.0},
         **{"tokens_per_second": 4.0, "stopped_by": "eos", "text": text, "token_ids": [1, 2]},
     }
 

@@ -11,13 +11,15 @@ from specbench.decoding.records import RoundRecord
 from specbench.decoding.sampling import Sampling
 from specbench.engine.settings import Loading
 from specbench.errors import RunError, UsageError
+from specbench.experiment import decoder, scoring
 from specbench.experiment import execute as module
-from specbench.experiment import scoring
 from specbench.experiment.examples import read_examples
-from specbench.experiment.execute import execute, measurements
+from specbench.experiment.execute import execute
+from specbench.experiment.measurements import measurements
 from specbench.experiment.plan import Plan, build_plan
+from specbench.experiment.records import read_records
 from specbench.experiment.settings import Settings
-from specbench.experiment.store import Store, read_records
+from specbench.experiment.store import Store
 from specbench.experiment.variants import method_variants
 from specbench.methods.rules import static
 from specbench.pairs.registry import PairSpec
@@ -35,7 +37,7 @@ def plan_of(names: list[str], task: Task = TASK, **settings: Any) -> Plan:
 
 
 def records(plan: Plan, folder: Path) -> list[dict[str, Any]]:
-    with Store.create(folder, "run", plan.describe()) as store:
+    with Store.open(folder, "run", plan.describe()) as store:
         execute(plan, store, lambda record: None)
     return list(read_records(folder))
 
@@ -69,6 +71,7 @@ def test_the_loop_gets_what_the_plan_says(engine: Any, tmp_path: Path) -> None:
         "seed": 3,
         "sample_key": last.sample_key,
         "stop": ("END",),
+        "batch_size": 1,
     }
 
 
@@ -168,15 +171,14 @@ def test_an_article_is_cut_to_what_the_models_take(engine: Any, tmp_path: Path) 
     plain = Example("t-1", "a question as long as that, without a passage")
     task = replace(TASK, source=Listed((article, plain)))
     found = records(plan_of(["autoregressive", "sd"], task), tmp_path / "r")
-    assert [r["prompt_cut"] for r in found] == [10, 10, 0, 0]
-    # Of the other one the loop itself says that it is too long.
-    assert len(engine.calls[-1]["prompt_ids"]) == len(plain.prompt)
+    assert [r.get("prompt_cut") for r in found] == [10, 10, None, None]
+    assert all("exceed the context of 40" in r["error"] for r in found[2:])
     for limit, cut in ((12, None), (15, 13), (30, 10)):
         folder = tmp_path / str(limit)
         found = records(plan_of(["sd"], task, max_prompt_tokens=limit), folder)
         assert found[0].get("prompt_cut") == cut
     narrow = plan_of(["sd"], task, max_new_tokens=60)
-    assert records(narrow, tmp_path / "n")[0]["prompt_cut"] == 0
+    assert "exceed the context" in records(narrow, tmp_path / "n")[0]["error"]
 
 
 class ByCharacter:
@@ -209,14 +211,14 @@ def test_room_is_made_for_the_longest_text_before_anything_is_decoded(
 ) -> None:
     records(plan_of(["sd"]), tmp_path / "r")
     # The fake tokenizer makes one token of every prompt; then come answer, drafts and bonus.
-    assert engine.reserved == 1 + 16 + 5 + 1
+    assert engine.reserved == (1 + 16 + 5 + 1, 1)
 
 
 def test_memory_is_checked_before_anything_is_loaded(
     engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(spec: Any, loading: Any, prompt: int, new: int, drafted: int) -> None:
-        assert (prompt, new, drafted) == (int(len("three") / 2.5), 16, 5)
+    def refuse(spec: Any, loading: Any, *sizes: int) -> None:
+        assert sizes == (int(len("three") / 2.5), 16, 5, 1)
         raise UsageError("p needs 99 GiB")
 
     monkeypatch.setattr(module, "check_memory", refuse)
@@ -230,7 +232,7 @@ def test_where_memory_runs_out_the_sample_fails_and_the_run_goes_on(
     engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     freed: list[int] = []
-    monkeypatch.setattr(module, "free_memory", lambda: freed.append(len(engine.calls)))
+    monkeypatch.setattr(decoder, "free_memory", lambda: freed.append(len(engine.calls)))
     engine.failing = {2: torch.OutOfMemoryError("no room for 2 GiB")}
     found = records(plan_of(["sd"]), tmp_path / "r")
     assert [r["status"] for r in found] == ["ok", "error", "ok"]

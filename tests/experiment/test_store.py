@@ -8,24 +8,21 @@ from typing import Any
 import pytest
 
 from specbench.errors import RunError, UsageError
-from specbench.experiment import store as module
-from specbench.experiment.store import (
-    Store,
-    newest_run,
-    read_records,
-    unfinished,
-)
+from specbench.experiment.folders import LOCK, newest_run, unfinished
+from specbench.experiment.records import failures, read_records
+from specbench.experiment.store import Store
 from specbench.files import write_atomically
 
 SAMPLE_COLUMNS = (
-    "run_id,pair,task,method,weight,lenience,rule,alpha,head,temperature,draft_length,seed,repeat,"
-    "sample_id,quality_metric,quality,prompt_tokens,output_tokens,rounds,proposed,accepted,"
-    "draft_acceptance_rate,acceptance_length,expected_acceptance,mean_weight,prefill_seconds,"
-    "decode_seconds,tokens_per_second,stopped_by"
+    "run_id,pair,task,method,weight,lenience,rule,alpha,head,temperature,draft_length,engine,"
+    "batch_size,seed,repeat,sample_id,quality_metric,quality,prompt_tokens,output_tokens,rounds,"
+    "proposed,accepted,draft_acceptance_rate,acceptance_length,expected_acceptance,mean_weight,"
+    "prefill_seconds,decode_seconds,draft_seconds,verify_seconds,accept_seconds,latency_seconds,"
+    "tokens_per_second,stopped_by"
 )
 SUMMARY_COLUMNS = (
-    "run_id,pair,task,method,weight,lenience,rule,alpha,head,temperature,draft_length,"
-    "metric,value,ci_low,ci_high,n,unit"
+    "run_id,pair,task,method,weight,lenience,rule,alpha,head,temperature,draft_length,engine,"
+    "batch_size,metric,value,ci_low,ci_high,n,unit"
 )
 
 
@@ -42,6 +39,8 @@ def record(sample: str = "t-0", **changes: Any) -> dict[str, Any]:
         "head": None,
         "temperature": 1.0,
         "draft_length": 5,
+        "engine": "eager",
+        "batch_size": 1,
         "seed": 0,
         "repeat": 0,
         "sample_id": sample,
@@ -58,12 +57,21 @@ def record(sample: str = "t-0", **changes: Any) -> dict[str, Any]:
         "mean_weight": None,
         "prefill_seconds": 0.5,
         "decode_seconds": 1.5,
+        "draft_seconds": 0.5,
+        "verify_seconds": 0.75,
+        "accept_seconds": 0.125,
+        "latency_seconds": 2.0,
         "tokens_per_second": 4.0,
         "stopped_by": "eos",
         "text": 'a, "quoted"\ntext',
         "status": "ok",
     }
     return values | changes
+
+
+def names(folder: Path) -> list[str]:
+    """The files of a run, its lock apart."""
+    return sorted(path.name for path in folder.iterdir() if path.name != LOCK)
 
 
 def table(path: Path) -> list[dict[str, str]]:
@@ -82,11 +90,11 @@ def full_disk(*_: Any, **__: Any) -> Any:
 
 def test_a_finished_run_has_all_its_files(tmp_path: Path) -> None:
     folder = tmp_path / "out" / "r"
-    with Store.create(folder, "run", {"a": 1, "samples_planned": 2}) as store:
+    with Store.open(folder, "run", {"a": 1, "samples_planned": 2, "tasks": []}) as store:
         store.write_environment({"python": "3"})
         store.append(record("t-0"))
         store.append(record("t-1", accepted=2))
-    assert sorted(path.name for path in folder.iterdir()) == [
+    assert names(folder) == [
         "config.json",
         "environment.json",
         "samples.csv",
@@ -107,7 +115,7 @@ def test_a_finished_run_has_all_its_files(tmp_path: Path) -> None:
 
 
 def test_blank_is_blank_and_numbers_keep_their_digits(tmp_path: Path) -> None:
-    with Store.create(tmp_path / "r", "run", {}) as store:
+    with Store.open(tmp_path / "r", "run", {}) as store:
         store.append(record(accepted=None, quality=1 / 3))
     (row,) = table(store.folder / "samples.csv")
     assert (row["accepted"], row["weight"]) == ("", "")
@@ -115,7 +123,7 @@ def test_blank_is_blank_and_numbers_keep_their_digits(tmp_path: Path) -> None:
 
 
 def test_every_sample_is_on_disk_as_soon_as_it_is_recorded(tmp_path: Path) -> None:
-    with Store.create(tmp_path / "r", "run", {}) as store:
+    with Store.open(tmp_path / "r", "run", {}) as store:
         for number in range(3):
             store.append(record(f"t-{number}"))
             lines = (store.folder / "samples.jsonl").read_text().splitlines()
@@ -130,7 +138,7 @@ def test_every_sample_is_on_disk_as_soon_as_it_is_recorded(tmp_path: Path) -> No
 def test_what_was_measured_before_the_end_is_kept(
     tmp_path: Path, problem: BaseException, state: str
 ) -> None:
-    store = Store.create(tmp_path / "r", "run", {"samples_planned": 9})
+    store = Store.open(tmp_path / "r", "run", {"samples_planned": 9, "tasks": []})
     with pytest.raises(type(problem)), store:
         store.append(record())
         raise problem
@@ -141,22 +149,22 @@ def test_what_was_measured_before_the_end_is_kept(
 
 
 def test_failed_samples_are_counted_and_in_no_table(tmp_path: Path) -> None:
-    with Store.create(tmp_path / "r", "run", {}) as store:
+    with Store.open(tmp_path / "r", "run", {}) as store:
         store.append(record("t-0", status="unscored", quality=None, error="no"))
         store.append({"sample_id": "t-1", "status": "error", "error": "no"})
     assert [row["sample_id"] for row in table(store.folder / "samples.csv")] == ["t-0"]
     assert progress(store.folder)["failed"] == 2
-    assert list(module.failures(store.folder)) == ["no", "no"]
+    assert list(failures(store.folder)) == ["no", "no"]
 
 
 def test_where_every_sample_failed_there_is_no_table(tmp_path: Path) -> None:
-    with Store.create(tmp_path / "r", "run", {}) as store:
+    with Store.open(tmp_path / "r", "run", {}) as store:
         store.append({"sample_id": "t-0", "status": "error", "error": "no"})
     assert not list(store.folder.glob("*.csv"))
 
 
 def test_a_run_without_a_sample_leaves_nothing_behind(tmp_path: Path) -> None:
-    store = Store.create(tmp_path / "r", "run", {})
+    store = Store.open(tmp_path / "r", "run", {})
     with pytest.raises(UsageError), store:
         store.write_environment({})
         raise UsageError("no models")
@@ -167,7 +175,7 @@ def test_folders_are_named_by_time_and_label_and_never_shared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    folders = [Store.create(None, "run-mini", {}).folder for _ in range(3)]
+    folders = [Store.open(None, "run-mini", {}).folder for _ in range(3)]
     assert len(set(folders)) == 3
     for folder in folders:
         assert folder.parent == Path("results")
@@ -176,8 +184,8 @@ def test_folders_are_named_by_time_and_label_and_never_shared(
 
 def test_a_folder_with_something_in_it_is_refused_and_untouched(tmp_path: Path) -> None:
     (tmp_path / "samples.csv").write_text("mine")
-    with pytest.raises(UsageError, match="is not empty: name another folder"):
-        Store.create(tmp_path, "run", {})
+    with pytest.raises(UsageError, match="is not empty and holds no run: name another folder"):
+        Store.open(tmp_path, "run", {})
     assert (tmp_path / "samples.csv").read_text() == "mine"
     assert len(list(tmp_path.iterdir())) == 1
 
@@ -185,7 +193,7 @@ def test_a_folder_with_something_in_it_is_refused_and_untouched(tmp_path: Path) 
 def test_a_place_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match=r"cannot write .*Not a directory.*--output"):
-        Store.create(tmp_path / "file" / "r", "run", {})
+        Store.open(tmp_path / "file" / "r", "run", {})
 
 
 def test_a_disk_full_at_the_start_leaves_no_folder(
@@ -193,14 +201,14 @@ def test_a_disk_full_at_the_start_leaves_no_folder(
 ) -> None:
     monkeypatch.setattr(os, "replace", full_disk)
     with pytest.raises(UsageError, match="No space left on device"):
-        Store.create(tmp_path / "r", "run", {})
+        Store.open(tmp_path / "r", "run", {})
     assert not (tmp_path / "r").exists()
 
 
 def test_a_disk_that_fills_up_stops_the_run_and_keeps_what_was_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = Store.create(tmp_path / "r", "run", {})
+    store = Store.open(tmp_path / "r", "run", {})
     with pytest.raises(RunError, match=r"cannot write .*samples\.jsonl \(No space left"), store:
         store.append(record("t-0"))
         with monkeypatch.context() as patch:
@@ -213,11 +221,11 @@ def test_a_disk_that_fills_up_stops_the_run_and_keeps_what_was_written(
 def test_a_disk_full_at_the_end_is_one_clear_error_and_no_half_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = Store.create(tmp_path / "r", "run", {})
+    store = Store.open(tmp_path / "r", "run", {})
     with pytest.raises(RunError, match=r"cannot write .*samples\.csv"), store:
         store.append(record())
         monkeypatch.setattr(os, "replace", full_disk)
-    assert sorted(path.name for path in store.folder.iterdir()) == ["config.json", "samples.jsonl"]
+    assert names(store.folder) == ["config.json", "samples.jsonl"]
 
 
 def test_a_failed_write_leaves_the_old_file(
@@ -252,7 +260,7 @@ def test_a_run_without_samples_removes_only_a_folder_it_made(tmp_path: Path) -> 
     own = tmp_path / "own"
     own.mkdir()
     for folder in (own, tmp_path / "new"):
-        with Store.create(folder, "run", {}):
+        with Store.open(folder, "run", {}):
             pass
     assert list(tmp_path.iterdir()) == [own]
     assert list(own.iterdir()) == []

@@ -10,7 +10,7 @@ import typer
 
 from specbench.cli.choices import parse_numbers
 from specbench.cli.options.common import completer
-from specbench.engine.settings import EAGER, ENGINES
+from specbench.engine.settings import AUTO, ENGINES
 from specbench.errors import UsageError
 from specbench.experiment.plan import DEFAULT_LIMIT
 from specbench.experiment.settings import PRESETS, USUAL, Preset, Settings
@@ -117,11 +117,30 @@ EngineName = Annotated[
     _option(
         "--engine",
         metavar="NAME",
-        help="eager runs a round as it is written; compile makes code of it, which takes up to a "
-        "minute per method, kept on disk, and then half the time on a CPU.",
-        autocompletion=completer(lambda: ENGINES),
+        help="eager runs a round as it is written; graph captures its parts in CUDA graphs; "
+        "compile makes code of it, which takes up to a minute per method, kept on disk, and then "
+        "half the time on a CPU. auto is graph on a GPU, else eager.",
+        autocompletion=completer(lambda: (AUTO, *ENGINES)),
     ),
 ]
+
+EngineFallback = Annotated[
+    bool,
+    _option(
+        "--engine-fallback",
+        help="Where a graph cannot be captured, say so and go on eagerly instead of stopping.",
+    ),
+]
+
+BatchSize = Annotated[
+    int,
+    _option(
+        "--batch-size",
+        metavar="B",
+        help="Texts decoded side by side. A text is the same in any batch; its time is its share.",
+    ),
+]
+
 Repeats = Annotated[
     int,
     _option(
@@ -146,7 +165,9 @@ class Sampling:
     prompt_format: PromptFormat = None
     seed: Seed = 0
     repeats: Repeats = 1
-    engine: EngineName = EAGER
+    engine: EngineName = AUTO
+    engine_fallback: EngineFallback = False
+    batch_size: BatchSize = 1
 
     def chosen(self) -> Preset:
         """Return what was typed, and where nothing was, what the preset says."""
@@ -176,4 +197,6 @@ class Sampling:
             max_prompt_tokens=chosen.max_prompt_tokens,
             prompt_format=self.prompt_format,
             engine=self.engine,
+            engine_fallback=self.engine_fallback,
+            batch_size=self.batch_size,
         )

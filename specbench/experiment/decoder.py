@@ -1,0 +1,146 @@
+"""Decoding the steps of a plan: from an example and a cell to what is recorded of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+from specbench.decoding.loop import decode_all
+from specbench.decoding.records import Generation
+from specbench.decoding.rows import Request, require_context
+from specbench.decoding.sampling import Sampling
+from specbench.engine.available import free_memory
+from specbench.engine.loading import LoadedPair
+from specbench.engine.prompts import Encoded
+from specbench.experiment.measurements import measurements
+from specbench.experiment.plan import Cell, Plan, Step
+from specbench.experiment.prompts import Prompts
+from specbench.experiment.records import ERROR
+from specbench.experiment.scoring import describe_error, score_text
+from specbench.heads.files import load_head
+from specbench.methods.registry import get_method
+
+Verifiers = Mapping[Cell, Callable[..., Any] | None]
+Found = tuple[Step, dict[str, Any]]
+
+WARM_UP_TOKENS = 16  # enough rounds that every part of one has been carried out
+
+
+class Decoder:
+    """Decodes and scores, with one loaded pair.
+
+    Attributes:
+        warm_ups: Seconds that the first decode of each cell took, which is not counted.
+    """
+
+    def __init__(self, plan: Plan, pair: LoadedPair, prompts: Prompts) -> None:
+        """Load all heads, so that none is missed once it has begun."""
+        self._plan, self._pair, self._prompts = plan, pair, prompts
+        self._verifiers = _verifiers(plan, pair)
+        self.warm_ups: dict[tuple[str, Cell], float] = {}
+
+    def measure(self, steps: Sequence[Step]) -> Iterator[Found]:
+        """Decode steps of one cell side by side.
+
+        Yields:
+            Each step with what is to be recorded of it, as soon as it is done. One that raises, be
+            it for want of memory, has the status ``error``.
+        """
+        ready: list[tuple[Step, Encoded]] = []
+        for step in steps:
+            try:
+                ready.append((step, self._prompt(step)))
+            except Exception as error:
+                yield step, _failed(error)
+        waiting = dict(enumerate(ready))
+        try:
+            if ready:
+                self._warm_up(ready)
+                for number, generation in self._decode(ready):
+                    step, prompt = waiting.pop(number)
+                    yield step, self._scored(step, prompt, generation)
+        except Exception as error:
+            found = _failed(error)
+            del error  # it holds what was on the device
+            free_memory()
+            yield from ((step, found) for step, _ in waiting.values())
+
+    def pace(self, steps: Sequence[Step]) -> float:
+        """Return the seconds per token of a short decode of some steps of one cell.
+
+        Raises:
+            Exception: Whatever made it fail.
+        """
+        ready = [(step, self._prompt(step)) for step in steps]
+        self._warm_up(ready)
+        found = [generation for _, generation in self._decode(ready, WARM_UP_TOKENS)]
+        seconds = sum(g.prefill_seconds + g.decode_seconds for g in found)
+        return seconds / sum(g.output_tokens for g in found)
+
+    def _prompt(self, step: Step) -> Encoded:
+        prompt = self._prompts.of(step.plan, step.example)
+        require_context(self._pair.context, len(prompt.ids), step.plan.max_new_tokens)
+        return prompt
+
+    def _warm_up(self, ready: Sequence[tuple[Step, Encoded]]) -> None:
+        """Make code, graphs and kernels ready by a short decode."""
+        step = ready[0][0]
+        group = (step.plan.task.name, step.cell)
+        if group not in self.warm_ups:
+            began = time.perf_counter()
+            for _ in self._decode(ready[: self._plan.settings.batch_size], WARM_UP_TOKENS):
+                pass
+            self.warm_ups[group] = time.perf_counter() - began
+
+    def _decode(
+        self, ready: Sequence[tuple[Step, Encoded]], most: int | None = None
+    ) -> Iterator[tuple[int, Generation]]:
+        step, settings = ready[0][0], self._plan.settings
+        limit = step.plan.max_new_tokens
+        return decode_all(
+            self._pair,
+            self._verifiers[step.cell],
+            [Request(prompt.ids, step.sample_key) for step, prompt in ready],
+            sampling=Sampling(settings.temperature, settings.top_k, settings.top_p),
+            draft_length=step.cell.draft_length,
+            max_new_tokens=limit if most is None else min(limit, most),
+            seed=settings.seed,
+            stop=step.plan.task.stop,
+            batch_size=settings.batch_size,
+        )
+
+    def _scored(self, step: Step, prompt: Encoded, generation: Generation) -> dict[str, Any]:
+        """Where only a metric raises, the generation is kept with status ``unscored``."""
+        scored = score_text(
+            step.plan.task.metrics,
+            generation.text,
+            step.example,
+            may_execute=self._plan.may_execute,
+        )
+        return measurements(generation) | {"prompt_cut": prompt.cut} | scored
+
+
+def _failed(error: Exception) -> dict[str, Any]:
+    return {"status": ERROR, "error": describe_error(error)}
+
+
+def _verifiers(plan: Plan, pair: LoadedPair) -> Verifiers:
+    """Every cell's rule with its parameters bound."""
+
+    @cache
+    def head(folder: Path) -> Any:
+        return load_head(folder, pair).weigh
+
+    def verifier(cell: Cell) -> Callable[..., Any] | None:
+        rule = get_method(cell.method).load()
+        if rule is None:
+            return None
+        parameters = dict(cell.parameters)
+        if "head" in parameters:
+            parameters["head"] = head(parameters["head"].path)
+        return partial(rule, **parameters)
+
+    return {cell: verifier(cell) for task in plan.tasks for cell in task.cells}

@@ -1,0 +1,70 @@
+"""The prompts of a plan as token ids."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from specbench.engine.loading import LoadedPair
+from specbench.engine.prompts import Encoded, encode
+from specbench.errors import SpecbenchError
+from specbench.experiment.plan import Plan, TaskPlan
+from specbench.experiment.settings import Settings
+from specbench.tasks.example import Example
+
+
+class Prompts:
+    """The examples' prompts as token ids, each made once, for all cells alike."""
+
+    def __init__(self, pair: LoadedPair, settings: Settings) -> None:
+        self._pair = pair
+        self._settings = settings
+        self._known: dict[tuple[str, str], Encoded] = {}
+
+    def of(self, plan: TaskPlan, example: Example) -> Encoded:
+        """Return the tokens of an example's prompt.
+
+        Raises:
+            UsageError: The prompt is over the limit and cannot be cut.
+        """
+        key = (plan.task.name, example.id)
+        if key not in self._known:
+            self._known[key] = encode(
+                self._pair.tokenizer,
+                example.prompt,
+                passage=example.passage,
+                prompt_format=self._settings.prompt_format or plan.task.prompt_format,
+                limit=self._limit(plan, example),
+                thinking=self._pair.thinking,
+            )
+        return self._known[key]
+
+    def _limit(self, plan: TaskPlan, example: Example) -> int | None:
+        """Most tokens of a prompt: what the user says, and what the models take of one to be cut.
+
+        What cannot be cut is left to the loop, which names the context that it exceeds.
+        """
+        wanted, context = self._settings.max_prompt_tokens, self._pair.context
+        if context is None or not example.passage:
+            return wanted
+        longest = max(cell.draft_length for cell in plan.cells)
+        room = context - plan.max_new_tokens - longest - 1
+        return wanted if room < 1 else min(room, wanted or room)
+
+    def longest(self, plan: Plan) -> int:
+        """Return the tokens of the longest text that may come of a plan, drafts included."""
+        found = 1
+        for task in plan.tasks:
+            room = task.max_new_tokens + max(cell.draft_length for cell in task.cells) + 1
+            for example in task.examples:
+                with suppress(SpecbenchError):  # said again when its turn comes
+                    found = max(found, len(self.of(task, example).ids) + room)
+        return found
+
+    def first(self, plan: Plan) -> dict[str, list[int] | None]:
+        """Return the ids of every task's first prompt, None where it cannot be made."""
+        found: dict[str, list[int] | None] = {}
+        for task in plan.tasks:
+            found[task.task.name] = None
+            with suppress(SpecbenchError):
+                found[task.task.name] = self.of(task, task.examples[0]).ids
+        return found

@@ -1,0 +1,54 @@
+"""The tables of a run, written from its records."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from specbench.analysis.digest import digest
+from specbench.analysis.frames import BLEU_TERMS, MEASURED, SAMPLES, read_samples
+from specbench.analysis.summary import summarise
+from specbench.experiment.records import ERROR, latest_records
+from specbench.files import write_atomically
+
+TABLE = "samples.csv"
+SUMMARY = "summary.csv"
+DIGEST = "summary.md"
+
+
+def write_tables(folder: Path) -> None:
+    """Write the tables of a run from its ``samples.jsonl``; without a decoded sample, none.
+
+    Raises:
+        RunError: They cannot be written; no table on disk is half a table.
+    """
+    rows = [_row(record) for record in latest_records(folder) if record["status"] != ERROR]
+    if rows:
+        measured = [name for name in MEASURED if any(name in row for row in rows)]
+        write_atomically(folder / TABLE, _csv([*SAMPLES, *measured], rows))
+        samples = read_samples(folder)
+        summary = summarise(samples)
+        write_atomically(folder / SUMMARY, summary.to_csv(index=False))
+        write_atomically(folder / DIGEST, digest(samples, summary))
+
+
+def _row(record: Mapping[str, Any]) -> dict[str, Any]:
+    """A record as a row of ``samples.csv``: metrics beyond the primary one in their own columns."""
+    scores = record.get("scores", {})
+    row = {**record, **{n: s for n, s in scores.items() if n != record["quality_metric"]}}
+    if BLEU_TERMS in record:
+        row[BLEU_TERMS] = " ".join(map(str, record[BLEU_TERMS]))
+    return row
+
+
+def _csv(columns: Collection[str], rows: Iterable[Mapping[str, Any]]) -> str:
+    text = io.StringIO()
+    writer: csv.DictWriter[str] = csv.DictWriter(
+        text, columns, extrasaction="ignore", lineterminator="\n"
+    )
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()

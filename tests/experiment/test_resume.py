@@ -1,0 +1,195 @@
+"""A run that was stopped goes on where it was, and nothing else is taken for it."""
+
+import json
+import multiprocessing
+import shutil
+from contextlib import nullcontext
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specbench.errors import UsageError
+from specbench.experiment.execute import execute
+from specbench.experiment.folders import CONFIG, LOCK
+from specbench.experiment.records import RECORDS, latest_records, read_records
+from specbench.experiment.store import Store
+
+from .test_execute import plan_of
+
+TABLES = ("samples.csv", "summary.csv", "summary.md")
+METHODS = ["autoregressive", "sd"]
+
+
+def run(folder: Path, *, methods: list[str] = METHODS, fresh: bool = False, **settings: Any) -> int:
+    """Carry out a plan into a folder; return how many samples were there before."""
+    plan = plan_of(methods, **settings)
+    with Store.open(folder, "run", plan.describe(), fresh) as store:
+        execute(plan, store, lambda record: None)
+    return store.resumed
+
+
+def tables(folder: Path) -> list[str]:
+    return [(folder / name).read_text() for name in TABLES]
+
+
+def names(folder: Path) -> list[tuple[str, str]]:
+    return [(r["sample_id"], r["method"]) for r in read_records(folder)]
+
+
+def test_what_is_there_is_not_decoded_again(engine: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "r"
+    run(folder)
+    before, calls = tables(folder), len(engine.calls)
+    assert run(folder) == 6
+    assert (tables(folder), len(engine.calls)) == (before, calls)
+
+
+def test_cut_anywhere_it_ends_as_if_undisturbed(engine: Any, tmp_path: Path) -> None:
+    """Whatever of the file had reached the disk: nothing whole is lost, nothing doubled."""
+    whole = tmp_path / "whole" / "r"
+    run(whole)
+    content = (whole / RECORDS).read_bytes()
+    ends = [at + 1 for at, byte in enumerate(content) if byte == ord("\n")]
+    cuts = {at for end in ends[1:6:2] for at in (end - 1, end, end + 1)}
+    for cut in sorted({0, 1, *cuts} - {len(content) + 1}):
+        folder = tmp_path / str(cut) / "r"
+        folder.mkdir(parents=True)
+        shutil.copy(whole / CONFIG, folder)
+        (folder / RECORDS).write_bytes(content[:cut])
+        assert run(folder) == sum(end <= cut for end in ends)
+        assert tables(folder) == tables(whole)
+        assert names(folder) == names(whole)
+
+
+def test_a_torn_line_that_stayed_would_break_the_next(
+    engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A negative control."""
+    folder = tmp_path / "r"
+    run(folder)
+    content = (folder / RECORDS).read_bytes()
+    (folder / RECORDS).write_bytes(content[:-9])
+    monkeypatch.setattr("specbench.experiment.store.cut_torn_line", lambda folder: None)
+    with pytest.raises(json.JSONDecodeError):
+        run(folder)
+
+
+def test_failed_samples_are_tried_again_and_count_once(engine: Any, tmp_path: Path) -> None:
+    engine.failing = {1: ValueError("no"), 5: ValueError("no")}
+    folder = tmp_path / "r"
+    run(folder)
+    assert [r["status"] for r in latest_records(folder)].count("error") == 2
+    engine.failing = {}
+    run(folder)
+    assert {r["status"] for r in latest_records(folder)} == {"ok"}
+    undisturbed = tmp_path / "other" / "r"
+    run(undisturbed)
+    assert tables(folder) == tables(undisturbed)
+    assert json.loads((folder / CONFIG).read_text())["progress"] == {
+        "state": "complete",
+        "samples": 6,
+        "failed": 0,
+    }
+
+
+def test_samples_that_finish_out_of_order_lie_in_the_order_of_the_plan(
+    engine: Any, tmp_path: Path
+) -> None:
+    folder, other = tmp_path / "a" / "r", tmp_path / "b" / "r"
+    run(folder)
+    run(other)
+    lines = (other / RECORDS).read_text().splitlines(keepends=True)
+    (other / RECORDS).write_text("".join(reversed(lines)))
+    run(other)
+    assert tables(other) == tables(folder)
+
+
+def test_a_plan_may_grow(engine: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "r"
+    run(folder, methods=["sd"])
+    assert run(folder, methods=["autoregressive", "sd", "lossy"]) == 3
+    assert {r["method"] for r in read_records(folder)} == {"autoregressive", "sd", "lossy"}
+    assert len(list(read_records(folder))) == 9
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"temperature": 0.0}, r"settings.temperature is 1.0 there and 0.0 here"),
+        ({"seed": 7}, "settings.seed is 0 there and 7 here"),
+        ({"batch_size": 2}, "settings.batch_size is 1 there and 2 here"),
+        ({"engine": "compile"}, 'settings.engine is "auto" there and "compile" here'),
+        ({"max_new_tokens": 9}, "settings.max_new_tokens is null there and 9 here"),
+    ],
+)
+def test_another_run_is_refused_and_untouched(
+    engine: Any, tmp_path: Path, changes: dict[str, Any], said: str
+) -> None:
+    folder = tmp_path / "r"
+    run(folder)
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    with pytest.raises(UsageError, match=f"holds another run .{said}.*--output.*--fresh"):
+        run(folder, **changes)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_fresh_moves_a_run_aside(engine: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "r"
+    run(folder)
+    before = tables(folder)
+    assert run(folder, temperature=0.0, fresh=True) == 0
+    assert tables(tmp_path / "r-before") == before
+    assert tables(folder) != before
+    run(folder, fresh=True)
+    assert (tmp_path / "r-before-2").is_dir()
+
+
+def test_without_a_folder_the_newest_unfinished_run_of_the_same_plan_goes_on(
+    engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    def begin(stop_after: int | None, **settings: Any) -> Store:
+        plan = plan_of(METHODS, **settings)
+        store = Store.open(None, "run-p", plan.describe())
+        with pytest.raises(KeyboardInterrupt) if stop_after else nullcontext(), store:
+            execute(plan, store, lambda record: None, stop=lambda: store.done == stop_after)
+        return store
+
+    stopped = begin(2)
+    assert begin(3, seed=5).folder != stopped.folder
+    gone_on = begin(None)
+    assert (gone_on.folder, gone_on.resumed, gone_on.done) == (stopped.folder, 2, 6)
+    assert begin(None).folder != stopped.folder  # a complete one is measured anew
+    plan = plan_of(METHODS, seed=5)
+    with Store.open(None, "run-p", plan.describe(), fresh=True) as fresh:
+        assert fresh.resumed == 0
+
+
+def hold(folder: str, ready: Connection) -> None:
+    """Open a run in another process and stay there."""
+    store = Store.open(Path(folder), "run", plan_of(METHODS).describe())
+    ready.send(store.done)
+    ready.recv()
+
+
+def test_a_second_process_is_refused_and_a_killed_one_leaves_no_lock(
+    engine: Any, tmp_path: Path
+) -> None:
+    folder = tmp_path / "r"
+    context = multiprocessing.get_context("spawn")
+    here, there = context.Pipe()
+    process = context.Process(target=hold, args=(str(folder), there))
+    process.start()
+    here.recv()
+    with pytest.raises(UsageError, match=r"another process is writing .*wait for it"):
+        run(folder)
+    with pytest.raises(UsageError, match=r"another process is writing"):
+        run(folder, fresh=True)
+    process.kill()
+    process.join()
+    assert (folder / LOCK).exists()
+    run(folder)
+    assert len(list(read_records(folder))) == 6

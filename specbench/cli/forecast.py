@@ -41,9 +41,9 @@ def print_forecast(plan: Plan) -> None:
 
 
 def _said(plan: Plan, found: Forecast) -> str:
-    free = "" if found.free is None else f" of {found.free / GIB:.1f} free"
+    free = "" if found.free is None else f" of {found.free / GIB:.1f} GiB free"
     return (
-        f"{len(plan)} samples; {found.memory / GIB:.1f} GiB{free}; engine {found.engine}; at most "
+        f"{len(plan)} samples; {found.memory / GIB:.2f}{free}; engine {found.engine}; at most "
         f"{_clock(sum(row.most for row in found.rows))} if no answer ends before its limit, "
         "warm-up and scoring not counted"
     )

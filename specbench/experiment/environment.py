@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from specbench import __version__
+from specbench.experiment.gpus import gpu_states
 from specbench.masking import mask_tokens
 
 UNKNOWN = "unknown"
@@ -99,6 +100,7 @@ def _torch_state() -> Mapping[str, Any]:
         state["driver"] = (
             _output("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader") or UNKNOWN
         )
+        state["gpu_states"] = gpu_states()
     return state
 
 

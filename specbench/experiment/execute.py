@@ -13,6 +13,7 @@ from specbench.engine.memory import check_memory, likely_tokens
 from specbench.experiment.decoder import Decoder
 from specbench.experiment.environment import describe_environment
 from specbench.experiment.examples import write_examples
+from specbench.experiment.gpus import gpu_states, other_processes
 from specbench.experiment.keys import Keys
 from specbench.experiment.plan import Plan, Step
 from specbench.experiment.progress import Report
@@ -55,6 +56,9 @@ def execute(
         "sandbox": list(layers()) if plan.may_execute else [],
         "first_prompts": prompts.first(plan),
     }
+    if others := other_processes():
+        note(f"{len(others)} other processes compute on the GPUs: times will not be the method's")
+        environment["other_gpu_processes"] = others
     store.write_environment(environment)
     write_examples(store.folder, {t.task.name: t.examples for t in plan.tasks})
     pair.reserve(prompts.longest(plan), plan.settings.batch_size)
@@ -77,7 +81,8 @@ def execute(
         {"task": task, **cell.describe(), "seconds": seconds}
         for (task, cell), seconds in decoder.warm_ups.items()
     ]
-    store.write_environment({**environment, "engine": pair.engine.name, "warm_ups": warm_ups})
+    after = {"engine": pair.engine.name, "warm_ups": warm_ups, "gpus_at_the_end": gpu_states()}
+    store.write_environment({**environment, **after})
 
 
 def load(plan: Plan, note: Callable[[str], object]) -> LoadedPair:

@@ -68,5 +68,5 @@ def test_a_dry_run_prints_the_plan_and_writes_nothing(cli: Cli, tmp_path: Path) 
     assert not list(tmp_path.iterdir())
     assert "ms/token" in result.out
     assert result.out.count("│ sd") == 2
-    assert "90 samples; " in result.out and " GiB of " in result.out
+    assert "90 samples; " in result.out and " GiB free" in result.out
     assert "engine eager; at most 0:" in result.out

@@ -1,0 +1,135 @@
+"""The numbers that the paper published, beside one's own.
+
+``paper_results.csv`` carries those of the tables of arXiv 2604.07622: ``table1`` is its main
+table, ``finetuned_draft`` the comparison with drafts fine-tuned on a task, and ``transfer`` that
+of heads on tasks they were not trained for.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+
+from specbench.analysis.table import ACCEPTANCE, QUALITY
+from specbench.experiment.variants import AUTOREGRESSIVE
+from specbench.heads.registry import UNTRAINED
+
+REFERENCE = "arXiv 2604.07622"
+
+_FILE = Path(__file__).with_name("paper_results.csv")
+_KEY = ["pair", "trained_on", "task", "method", "temperature", "draft_length"]
+# The paper scores XSum by the first 32 words of a text; its other metrics go by our names.
+_METRICS = {("xsum", "rouge2"): "rouge2-32"}
+
+
+def published() -> pd.DataFrame:
+    """Return the published numbers as the file has them, one row per method, pair, task, setting.
+
+    Its columns: ``source``, ``pair``, ``trained_on`` (the task of the head or of the fine-tuned
+    draft), ``task``, ``method``, ``temperature``, ``draft_length``, ``acceptance_rate_pct``,
+    ``quality_metric``, ``quality``; and ``metric``, the name of that metric here.
+    """
+    table = pd.read_csv(_FILE)
+    pairs = zip(table["task"], table["quality_metric"], strict=True)
+    return table.assign(metric=[_METRICS.get(pair, pair[1]) for pair in pairs])
+
+
+def beside_published(table: pd.DataFrame) -> pd.DataFrame:
+    """Add to a table the published numbers where pair, task, method and setting are the same.
+
+    The paper does not say its weight, lenience or deferral rule, so every setting of a method
+    meets its one number. A head or a fine-tuned draft meets that of the same training task. Quality
+    is compared only where it is measured by the same metric.
+
+    Args:
+        table: Columns ``table.COLUMNS``.
+
+    Returns:
+        The table with ``published``, ``difference`` (one's own minus published), ``source`` (blank
+        where the paper has no such cell) and ``published_metric`` (of its quality).
+    """
+    theirs = published()
+    theirs["draft_length"] = _comparable_length(theirs)
+    values = [*_KEY, "source", "acceptance_rate_pct", "metric", "quality"]
+    found = _as_published(table).merge(theirs[values], on=_KEY, how="left", validate="many_to_one")
+    found.index = table.index
+    same = (table["figure"] == QUALITY) & (table["metric"] == found["metric"])
+    rate = found["acceptance_rate_pct"].where(table["figure"] == ACCEPTANCE)
+    number = rate.fillna(found["quality"].where(same))
+    return table.assign(
+        published=number,
+        difference=table["value"] - number,
+        source=found["source"],
+        published_metric=found["metric"],
+    )
+
+
+def remarks(section: pd.DataFrame) -> list[str]:
+    """Say what of a section could not be compared with the paper, a sentence each.
+
+    Args:
+        section: What ``beside_published`` returned, of one section.
+    """
+    known = section[section["source"].notna()]
+    if known.empty:
+        return [_nothing()]
+    missing = [task for task in section["task"].unique() if task not in set(known["task"])]
+    said = [f"The paper has no numbers here for {', '.join(missing)}."] if missing else []
+    other = known[(known["figure"] == QUALITY) & (known["metric"] != known["published_metric"])]
+    other = other[other["value"].notna()].drop_duplicates(["task", "metric"])
+    return said + [
+        f"Quality on {task} is not compared: {ours} here, {theirs} in the paper."
+        for task, ours, theirs in zip(
+            other["task"], other["metric"], other["published_metric"], strict=True
+        )
+    ]
+
+
+def _nothing() -> str:
+    theirs = published()
+    pairs, tasks = (", ".join(theirs[name].unique()) for name in ("pair", "task"))
+    numbers = (sorted(theirs[name].unique()) for name in ("temperature", "draft_length"))
+    temperatures, lengths = (", ".join(f"{value:g}" for value in known) for known in numbers)
+    return (
+        f"The paper has no numbers for this: its pairs are {pairs}, its tasks {tasks}, "
+        f"T = {temperatures}, N = {lengths}."
+    )
+
+
+def _as_published(table: pd.DataFrame) -> pd.DataFrame:
+    """Name each row as the paper would, columns ``_KEY``."""
+    tasks = frozenset(published()["task"])
+    cells = zip(*(table[name] for name in ("pair", "task", "method", "head")), strict=True)
+    named = [_named(pair, task, method, head, tasks) for pair, task, method, head in cells]
+    columns = ["pair", "task", "method", "trained_on"]
+    rows = pd.DataFrame(named, columns=columns, dtype="str").set_index(table.index)
+    rows["temperature"] = table["temperature"]
+    rows["draft_length"] = _comparable_length(table)
+    return rows[_KEY]
+
+
+def _named(
+    pair: str, task: str, method: str, head: object, tasks: frozenset[str]
+) -> tuple[str, str, str, str]:
+    """Return pair, task, method and training task of a row in the paper's words."""
+    base, _, draft = pair.partition("+")  # as `run --draft` names a pair with another draft
+    if method == AUTOREGRESSIVE:
+        return base, task, method, task  # the draft does not matter
+    if draft and method == "sd":
+        # `finetune-draft` names a draft's folder after its task.
+        return base, task, "sd-finetuned-draft", draft
+    return pair, task, method, _trained_on(head, task, tasks)
+
+
+def _trained_on(head: object, task: str, tasks: frozenset[str]) -> str:
+    """The task in the name of a head's folder, else that it serves; none of an untrained head."""
+    if not isinstance(head, str):
+        return task
+    parts = reversed(Path(head).parts)
+    return "" if head == UNTRAINED else next((part for part in parts if part in tasks), task)
+
+
+def _comparable_length(table: pd.DataFrame) -> pd.Series:
+    """The draft length, and 0 where nothing is drafted."""
+    return table["draft_length"].mask(table["method"] == AUTOREGRESSIVE, 0)

@@ -1,0 +1,121 @@
+"""The published numbers, and which of one's own they stand beside."""
+
+import pandas as pd
+import pytest
+
+from specbench.analysis.frames import SUMMARY, typed
+from specbench.analysis.published import beside_published, published, remarks
+from specbench.analysis.table import main_table
+from specbench.methods.registry import METHODS
+from specbench.metrics import METRICS
+from specbench.pairs.registry import pairs
+from specbench.tasks.task import load_task
+
+
+def own(**cell):
+    """The main table of one cell: 70 % accepted, a quality of 0.5."""
+    cell = {
+        **{"run_id": "mine", "pair": "llama", "task": "gsm8k", "method": "diversed"},
+        **{"head": "results", "temperature": 1.0, "draft_length": 5, "metric": "accuracy"},
+        **cell,
+    }
+    metric = cell.pop("metric")
+    drafted = cell["draft_length"] > 0
+    rows = [
+        {"metric": "draft_acceptance_rate", "value": 0.7 if drafted else None, "unit": "fraction"},
+        {"metric": "quality", "value": 0.5, "unit": metric},
+        {"metric": "speedup", "value": 1.5, "unit": "x"},
+    ]
+    cell |= {"engine": "eager", "batch_size": 1, "n": 100}
+    summary = pd.DataFrame([{**cell, **row} for row in rows])
+    table = main_table(typed(summary.reindex(columns=list(SUMMARY)), SUMMARY, "the test"))
+    return beside_published(table).set_index("figure")
+
+
+def test_the_file_is_the_papers_tables():
+    table = published()
+    assert table.groupby("source").size().to_dict() == {
+        **{"table1": 72, "finetuned_draft": 24, "transfer": 4}
+    }
+    key = ["pair", "trained_on", "task", "method", "temperature", "draft_length"]
+    assert not table.duplicated(key).any()
+    assert set(table["pair"]) <= set(pairs())
+    assert set(table["method"]) - set(METHODS) == {"sd-finetuned-draft"}
+    drafted = table["method"] != "autoregressive"
+    assert (table["acceptance_rate_pct"].notna() == drafted).all()
+
+
+def test_its_metrics_are_the_ones_that_tasks_are_scored_by_here():
+    metrics = published().groupby("task")["metric"].unique()
+    for task, (metric,) in metrics.items():
+        assert metric in METRICS
+        assert metric == load_task(task).metrics[0]
+    assert metrics["xsum"] == ["rouge2-32"]
+
+
+def test_the_difference_is_of_the_numbers_as_shown():
+    found = own()
+    rate, quality = found.loc["draft_acceptance_rate"], found.loc["quality"]
+    assert (rate["published"], quality["published"]) == (72.61, 67)
+    assert rate["difference"] == pytest.approx(70 - 72.61)
+    assert quality["difference"] == pytest.approx(50 - 67)
+    assert set(found["source"]) == {"table1"}
+    assert pd.isna(found.loc["speedup", "published"])  # the paper's table has none
+    assert remarks(found.reset_index()) == []
+
+
+@pytest.mark.parametrize(
+    ("cell", "rate"),
+    [
+        ({}, 72.61),
+        ({"pair": "qwen3", "temperature": 0.1}, 90.26),
+        ({"method": "sd", "head": None}, 44.60),
+        ({"method": "static", "head": None, "weight": 0.3}, 69.49),
+        ({"method": "static", "head": None, "weight": 0.9}, 69.49),
+        # A head of another task, by its name or its folder, is the paper's transfer.
+        ({"task": "cnndm", "head": "gsm8k"}, 51.07),
+        ({"task": "cnndm", "head": "results/heads/llama/gsm8k/head.json"}, 51.07),
+        ({"task": "cnndm", "head": "results/heads/llama/cnndm"}, 69.96),
+        ({"task": "cnndm", "head": "results/heads/llama/acceptance-0.9"}, 69.96),
+        ({"task": "cnndm", "head": "xsum"}, None),
+        ({"head": "untrained"}, None),
+        # A draft fine-tuned on the task.
+        ({"pair": "llama+gsm8k", "method": "sd", "head": None}, 66.44),
+        ({"pair": "llama+gsm8k", "task": "xsum", "method": "sd", "head": None}, None),
+        ({"pair": "llama+gsm8k"}, None),
+        # Other settings, tasks and pairs.
+        ({"temperature": 0.0}, None),
+        ({"draft_length": 7}, None),
+        ({"task": "humaneval"}, None),
+        ({"pair": "mini"}, None),
+    ],
+)
+def test_what_stands_beside_what(cell, rate):
+    found = own(**cell).loc["draft_acceptance_rate"]
+    assert found["published"] == rate if rate else pd.isna(found["published"])
+    assert pd.isna(found["source"]) == (rate is None)
+
+
+def test_autoregressive_is_compared_at_any_draft_length_and_with_any_draft():
+    for pair in ("llama", "llama+gsm8k"):
+        found = own(pair=pair, method="autoregressive", head=None, draft_length=0)
+        assert found.loc["quality", "published"] == 67
+
+
+def test_another_metric_is_another_figure():
+    found = own(task="xsum", metric="rouge2")
+    assert found.loc["draft_acceptance_rate", "published"] == 70.53
+    assert pd.isna(found.loc["quality", "published"])
+    (said,) = remarks(found.reset_index())
+    assert said == "Quality on xsum is not compared: rouge2 here, rouge2-32 in the paper."
+    assert own(task="xsum", metric="rouge2-32").loc["quality", "published"] == 7.23
+
+
+def test_where_nothing_matches_one_line_says_so():
+    (said,) = remarks(own(pair="mini").reset_index())
+    assert said == (
+        "The paper has no numbers for this: its pairs are llama, qwen3, gemma3, its tasks gsm8k, "
+        "cnndm, xsum, mbpp, T = 0.1, 1, N = 5."
+    )
+    some = pd.concat([own(), own(task="humaneval", metric="pass@1")]).reset_index()
+    assert remarks(some) == ["The paper has no numbers here for humaneval."]

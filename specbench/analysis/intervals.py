@@ -65,6 +65,29 @@ def resample(sums: Floats) -> Floats:
     return (_draws(n) @ sums.reshape(n, -1)).reshape(-1, *sums.shape[1:])
 
 
+def bootstrap(sums: Floats) -> Floats:
+    """[1 + RESAMPLES, ...] totals: those of the data itself, then those of ``resample``.
+
+    What a statistic makes of them is what ``estimate`` takes.
+
+    Args:
+        sums: [n, ...] sums per cluster, n at least 1.
+    """
+    return np.concatenate([sums.sum(axis=0, keepdims=True), resample(sums)])
+
+
+def estimate(values: Floats, n: int) -> Interval:
+    """A statistic with its interval.
+
+    Args:
+        values: [1 + RESAMPLES] the statistic of each row of ``bootstrap``.
+        n: Clusters. One cluster says nothing about the spread between clusters, so its interval
+            is NaN.
+    """
+    low, high = percentiles(values[1:]) if n > 1 else (float("nan"), float("nan"))
+    return Interval(float(values[0]), low, high, n)
+
+
 def percentiles(values: Floats) -> tuple[float, float]:
     """The 2.5 % and 97.5 % percentiles of bootstrap values, undefined ones (NaN) left out."""
     defined = values[~np.isnan(values)]
@@ -83,15 +106,11 @@ def interval(sums: Floats, statistic: Statistic) -> Interval:
         statistic: Maps totals [..., k] to values [...].
 
     Returns:
-        The statistic of all samples with its interval. One cluster says nothing about the spread
-        between clusters, so its interval is NaN.
+        The statistic of all samples with its interval, as from ``estimate``; NaN of no samples.
     """
-    n = len(sums)
-    if n == 0:
+    if not len(sums):
         return Interval(float("nan"), float("nan"), float("nan"), 0)
-    value = float(statistic(sums.sum(axis=0)))
-    low, high = percentiles(statistic(resample(sums))) if n > 1 else (float("nan"), float("nan"))
-    return Interval(value, low, high, n)
+    return estimate(statistic(bootstrap(sums)), len(sums))
 
 
 def ratio(totals: Floats) -> Floats:

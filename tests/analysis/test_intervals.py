@@ -5,7 +5,9 @@ import pytest
 
 from specbench.analysis.intervals import (
     RESAMPLES,
+    bootstrap,
     cluster_sums,
+    estimate,
     interval,
     mean_interval,
     paired_ratio_interval,
@@ -127,3 +129,16 @@ def test_undefined_ratios_are_silent_nan():
     assert found.value == 1.0
     assert found.low == pytest.approx(0.5)
     assert np.isnan(percentiles(np.array([np.nan]))).all()
+
+
+def test_bootstrap_has_the_data_itself_before_its_resamples():
+    sums = np.random.default_rng(7).normal(size=(12, 3, 2))
+    totals = bootstrap(sums)
+    np.testing.assert_allclose(totals[0], sums.sum(axis=0))
+    np.testing.assert_array_equal(totals[1:], resample(sums))
+
+
+def test_an_estimate_is_what_an_interval_is_made_of():
+    values = np.random.default_rng(8).normal(size=25)
+    sums = np.column_stack([values, np.ones(25)])
+    assert estimate(ratio(bootstrap(sums)), 25) == mean_interval(values, range(25))

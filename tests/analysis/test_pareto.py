@@ -1,9 +1,19 @@
+from itertools import combinations
+
 import numpy as np
 import pandas as pd
 import pytest
 
 from specbench.analysis.intervals import mean_interval
-from specbench.analysis.pareto import front, front_quality, gap_above_front, static_weight
+from specbench.analysis.pareto import (
+    front,
+    front_band,
+    front_quality,
+    gap_above_front,
+    hypervolume,
+    static_weight,
+    undominated,
+)
 from specbench.analysis.summary import summarise, wide
 from specbench.errors import UsageError
 
@@ -53,6 +63,68 @@ def test_front_is_interpolated_linearly(at, expected):
 
 def test_front_of_nothing_is_undefined():
     assert np.isnan(front_quality(array(), array(), 0.5))
+
+
+@pytest.fixture
+def clouds():
+    """200 clouds of 7 points on a coarse grid, so that many are equal, some undefined."""
+    rng = np.random.default_rng(0)
+    gain, quality = rng.integers(0, 6, size=(2, 200, 7)) / 5
+    gain[rng.random(gain.shape) < 0.1] = np.nan
+    quality[rng.random(gain.shape) < 0.1] = np.nan
+    return gain, quality
+
+
+def test_undominated_points_are_those_of_the_definition(clouds):
+    found = undominated(*clouds)
+    for gain, quality, kept in zip(*clouds, found, strict=True):
+        points = list(zip(gain, quality, strict=True))
+        expected = {
+            one
+            for one in points
+            if not np.isnan(one).any()
+            and not any(o[0] >= one[0] and o[1] >= one[1] and o != one for o in points)
+        }
+        chosen = [point for point, k in zip(points, kept, strict=True) if k]
+        assert set(chosen) == expected
+        assert len(chosen) == len(expected)  # equal points stand for one another
+
+
+def test_many_fronts_are_read_at_once_as_one_by_one(clouds):
+    at = np.random.default_rng(1).uniform(-0.2, 1.2, size=200)
+    found = front_quality(*clouds, at)
+    for gain, quality, level, here in zip(*clouds, at, found, strict=True):
+        chosen = front(gain, quality)
+        assert here == pytest.approx(np.interp(level, gain[chosen], quality[chosen]))
+
+
+def test_a_front_is_read_either_way():
+    gain, quality = array(0.4, 0.6, 0.8), array(0.9, 0.1, 0.3)
+    there = front_quality(gain, quality, 0.5)
+    assert front_quality(quality, gain, there) == pytest.approx(0.5)
+
+
+def area(gain, quality):
+    """Area of a union of rectangles from the origin, by inclusion and exclusion."""
+    corners = [c for c in zip(gain, quality, strict=True) if min(c) > 0]
+    return sum(
+        -((-1) ** size) * np.prod(np.min(chosen, axis=0))
+        for size in range(1, len(corners) + 1)
+        for chosen in combinations(corners, size)
+    )
+
+
+@pytest.mark.parametrize("reference", [(0.0, 0.0), (0.3, 0.1)])
+def test_hypervolume_is_the_area_of_the_union(clouds, reference):
+    gain, quality = clouds
+    found = hypervolume(gain, quality, reference)
+    defined = ~(np.isnan(gain) | np.isnan(quality))
+    assert found == pytest.approx(
+        [
+            area(g[d] - reference[0], q[d] - reference[1])
+            for g, q, d in zip(gain, quality, defined, strict=True)
+        ]
+    )
 
 
 def test_sd_is_the_static_ensemble_at_weight_one(make):
@@ -140,6 +212,88 @@ def test_gap_is_the_same_every_time(samples):
     assert gap_above_front(samples, task="mini-code") == gap_above_front(samples, task="mini-code")
 
 
+SECONDS = {"sd": 1.0, "static": 0.5, "diversed": 0.625, "autoregressive": 2.0}
+
+
+def timed(frame):
+    return frame.assign(prefill_seconds=0.0, decode_seconds=frame["method"].map(SECONDS))
+
+
+def test_gap_at_equal_time(make):
+    frame = timed(run(make, 0.9, 15))
+    found = gap_above_front(frame, task="mini-math", gain="time")
+    assert found.seconds == 0.625
+    assert found.front == pytest.approx(0.5)  # a quarter of the way from (0.5, 0.4) to (1, 0.8)
+    assert found[:3] == pytest.approx((0.4, 0.4, 0.4))
+
+
+def test_gap_at_equal_speedup_needs_its_baseline(make):
+    frame = timed(run(make, 0.9, 15))
+    with pytest.raises(UsageError, match="needs autoregressive"):
+        gap_above_front(frame, task="mini-math", gain="speedup")
+    baseline = frame[frame["method"] == "sd"].assign(
+        method="autoregressive", draft_length=0, quality=0.95, accepted=np.nan
+    )
+    frame = timed(pd.concat([frame, baseline]))
+    found = gap_above_front(frame, task="mini-math", gain="speedup")
+    assert found.front == pytest.approx(0.56)  # 3.2 of 2 ... 4 times as fast
+
+
+def test_plain_sd_has_one_quality_whatever_its_draft_length(make):
+    """The luckier of two draft lengths must not lift the front."""
+    frame = timed(run(make, 0.9, 15))
+    slow = frame[frame["method"] == "sd"].assign(draft_length=8, quality=0.6, decode_seconds=1.5)
+    frame = pd.concat([frame, slow])
+    found = gap_above_front(frame, task="mini-math", gain="time")
+    assert found.front == pytest.approx(0.4 + (0.7 - 0.4) / 4)
+
+
+def test_gap_covers_the_truth_as_often_as_it_says(make):
+    rng = np.random.default_rng(3)
+    frame = run(make, 0.7, 15, prompts=60)
+    chance, gaps = frame["quality"].to_numpy(), []
+    for _ in range(150):
+        frame["quality"] = (rng.random(len(frame)) < chance).astype(float)
+        gaps.append(gap_above_front(frame, task="mini-math"))
+    coverage = np.mean([gap.low <= 0.1 <= gap.high for gap in gaps])
+    assert 0.90 <= coverage <= 0.99  # 95 % nominal; two standard errors are 4 points
+
+
+def test_band_is_the_interval_of_the_front_at_each_gain(make):
+    rng = np.random.default_rng(4)
+    frame = run(make, 0.7, 15, prompts=30)
+    frame["quality"] = np.clip(frame["quality"] + rng.normal(0, 0.1, len(frame)), 0, 1)
+    band = front_band(frame, task="mini-math")
+    assert band["gain"].is_monotonic_increasing
+    for gain, share in ((0.4, 0.0), (0.6, 0.5), (0.8, 1.0)):
+        here = band.loc[(band["gain"] - gain).abs().idxmin()]
+        sd, static = (
+            frame.loc[frame["method"] == method, "quality"].to_numpy()
+            for method in ("sd", "static")
+        )
+        prompts = frame.loc[frame["method"] == "sd", "sample_id"]
+        found = mean_interval((1 - share) * sd + share * static, prompts)
+        assert tuple(here[["quality", "low", "high"]]) == pytest.approx(found[:3])
+
+
+def test_band_over_time_runs_over_seconds(make):
+    band = front_band(timed(run(make, 0.7, 15)), task="mini-math", gain="time")
+    assert (band["gain"].min(), band["gain"].max()) == (0.5, 1.0)
+    assert band["gain"].is_monotonic_increasing
+    assert band["quality"].is_monotonic_increasing
+
+
+def test_band_of_one_prompt_is_a_line(make):
+    band = front_band(run(make, 0.7, 15, prompts=1), task="mini-math")
+    assert band["quality"].notna().all()
+    assert band[["low", "high"]].isna().all(axis=None)
+
+
+def test_band_needs_two_points(make):
+    with pytest.raises(UsageError, match="two static weights or more"):
+        front_band(make({"method": "sd"}), task="mini-math")
+
+
 # By method: lengths, shared n-grams and n-grams of the texts on two prompts, as in samples.csv.
 BLEU = {
     "sd": ["6 6 6 5 4 3 6 5 4 3", "4 6 2 1 0 0 4 3 2 1"],
@@ -174,6 +328,7 @@ def test_gap_in_bleu_is_one_of_corpus_bleu(make):
         (lambda frame: pd.concat([frame, frame.assign(pair="b")]), "several values of pair"),
         (lambda frame: pd.concat([frame, frame.assign(temperature=0.0)]), "of temperature"),
         (lambda frame: pd.concat([frame, frame.assign(draft_length=7)]), "of draft_length"),
+        (lambda frame: pd.concat([frame, frame.assign(engine="compile")]), "of engine"),
         (
             lambda frame: pd.concat([frame, frame.assign(quality_metric="bleu")]),
             "of quality_metric",

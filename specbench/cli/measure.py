@@ -92,7 +92,7 @@ def _first_interrupt() -> Iterator[Callable[[], bool]]:
     def handler(number: int, frame: Any) -> None:
         nonlocal asked
         asked = True
-        signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         note("stopping after this sample; Ctrl-C again stops at once")
 
     before = signal.signal(signal.SIGINT, handler)

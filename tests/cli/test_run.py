@@ -235,7 +235,7 @@ def test_samples_that_fail_make_the_run_fail_after_its_table(
     assert "mini-math on mini" in result.out
     assert result.err.splitlines()[-1] == (
         "error: 1 of 2 samples failed, the first with: ValueError: broken; "
-        "each is in r/samples.jsonl with its status"
+        "each is in r/samples.jsonl with its status, and the same command tries them again"
     )
 
 
@@ -251,7 +251,9 @@ def test_an_interrupted_run_says_what_it_kept(cli: Cli, engine: Any, tmp_path: P
     engine.failing = {2: KeyboardInterrupt()}
     result = cli("run", "-m", "sd", "-t", "mini-math", *FAST)
     assert result.code == 130
-    assert result.err.splitlines()[-1] == "error: interrupted: 1 of 2 samples are in r"
+    assert result.err.splitlines()[-1] == (
+        "error: interrupted: 1 of 2 samples are in r; the same command goes on from there"
+    )
     assert len(rows(tmp_path / "r")) == 1
     assert (
         json.loads((tmp_path / "r/config.json").read_text())["progress"]["state"] == "interrupted"

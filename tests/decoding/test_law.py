@@ -13,7 +13,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from specbench.decoding.loop import decode_all
 from specbench.decoding.round import Verify
+from specbench.decoding.rows import Request
 from specbench.decoding.sampling import Sampling
 from specbench.engine.loading import LoadedPair
 from specbench.engine.runner import Runner
@@ -75,10 +77,17 @@ def lookup_pair() -> LoadedPair:
     return replace(real, target=target, draft=draft)
 
 
-def sample(pair: LoadedPair, verify: Verify | None, count: int, **settings: Any) -> list[Tokens]:
+def sample(
+    pair: LoadedPair, verify: Verify | None, count: int, rows: int = 1, **settings: Any
+) -> list[Tokens]:
     prompt = settings.pop("prompt", random_prompt(3, VOCABULARY))
-    output = partial(run, pair, prompt, verify, draft_length=N, seed=11, **settings)
-    return [tuple(output(sample_key=f"sample {i}").token_ids) for i in range(count)]
+    if rows == 1:
+        output = partial(run, pair, prompt, verify, draft_length=N, seed=11, **settings)
+        return [tuple(output(sample_key=f"sample {i}").token_ids) for i in range(count)]
+    requests = [Request(prompt, f"sample {i}") for i in range(count)]
+    settings = {"sampling": Sampling(), "draft_length": N, "seed": 11, **settings}
+    found = decode_all(pair, verify, requests, batch_size=rows, **settings)
+    return [tuple(generation.token_ids) for _, generation in found]
 
 
 def enumeration(**processing: Any) -> Enumeration:
@@ -114,19 +123,21 @@ CASES = [
 ]
 
 
+@pytest.mark.parametrize("rows", [1, 64])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.name} {describe(case.processing)}")
-def test_samples_follow_the_closed_form(case: Case) -> None:
-    settings = {"sampling": Sampling(**case.processing), "max_new_tokens": LENGTH}
+def test_samples_follow_the_closed_form(case: Case, rows: int) -> None:
+    settings = {"sampling": Sampling(**case.processing), "max_new_tokens": LENGTH, "rows": rows}
     samples = sample(lookup_pair(), case.verify, SAMPLES, **settings)
     law = enumeration(**case.processing).law(case.split, N if case.verify else 0, LENGTH)
     assert sum(law.values()) == pytest.approx(1)
     assert p_value(samples, law) > LOWEST_P
 
 
-def test_samples_of_the_engine_follow_the_closed_form() -> None:
+@pytest.mark.parametrize("rows", [1, 16])
+def test_samples_of_the_engine_follow_the_closed_form(rows: int) -> None:
     """Gemma 3 with a prompt longer than its window, without the table of logits."""
     real, prompt = pair("gemma3"), random_prompt(12, VOCABULARY)
-    samples = sample(real, rules.sd, 600, prompt=prompt, max_new_tokens=LENGTH)
+    samples = sample(real, rules.sd, 600, rows, prompt=prompt, max_new_tokens=LENGTH)
     models = Enumeration(real.target.model, real.draft.model, prompt)
     assert p_value(samples, models.law(exact.sd, N, LENGTH)) > LOWEST_P
     assert p_value(samples, models.law(exact.static(0.0), N, LENGTH)) < CERTAIN

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
+from specbench.decoding.control import DraftControl
 from specbench.decoding.records import Generation
 from specbench.decoding.round import Verify, play_round
 from specbench.decoding.rows import Request, Rows
@@ -28,6 +29,7 @@ def decode(
     seed: int,
     sample_key: str,
     stop: Sequence[str] = (),
+    control: DraftControl | None = None,
 ) -> Generation:
     """Decode one sample; see ``decode_all``."""
     ((_, generation),) = decode_all(
@@ -39,6 +41,7 @@ def decode(
         max_new_tokens=max_new_tokens,
         seed=seed,
         stop=stop,
+        control=control,
     )
     return generation
 
@@ -54,6 +57,7 @@ def decode_all(
     seed: int,
     stop: Sequence[str] = (),
     batch_size: int = 1,
+    control: DraftControl | None = None,
 ) -> Iterator[tuple[int, Generation]]:
     """Decode samples, several at a time.
 
@@ -67,6 +71,7 @@ def decode_all(
         seed: Seed of the run.
         stop: Strings that end an output where they appear.
         batch_size: Rows decoded side by side.
+        control: Decides in each round how many of the N tokens are drafted; None drafts all.
 
     Yields:
         Each request's number in their order and its generation, as soon as it has ended. What is
@@ -91,6 +96,7 @@ def decode_all(
                 rows.reach,
                 rows.chance(),
                 sampling,
+                control,
             )
             ended = rows.advance(outcome, lap)
         yield from ended

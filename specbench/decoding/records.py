@@ -78,8 +78,9 @@ class Report(NamedTuple):
     Attributes:
         length: Tokens of the text now, as the device counts them.
         accepted: Drafts accepted.
-        fresh: Tokens chosen, N + 1 of them; those after the accepted ones and one more are void.
-        drafted: The N drafts.
+        proposed: Drafts that were up for judgement; those after them are void.
+        fresh: Tokens chosen, n + 1 of them; those after the accepted ones and one more are void.
+        drafted: The n drafts.
         agreed: Of each, whether it is the target's likeliest token.
         expected: Of each, the acceptance probability before drawing.
         weights: Of each, the weight on the target; empty for rules without one.
@@ -87,6 +88,7 @@ class Report(NamedTuple):
 
     length: int
     accepted: int
+    proposed: int
     fresh: list[int]
     drafted: list[int]
     agreed: list[bool]
@@ -95,39 +97,39 @@ class Report(NamedTuple):
 
     def record(self, kept: int) -> RoundRecord:
         """Count the round of a text that took in so many of its tokens before it ended."""
-        n = len(self.drafted)
         whole = kept == self.accepted + 1
         accepted = self.accepted if whole else kept
-        judged = min(self.accepted + 1, n) if whole else kept
+        judged = min(self.accepted + 1, self.proposed) if whole else kept
         return RoundRecord(
-            proposed=n if whole else kept,
+            proposed=self.proposed if whole else kept,
             accepted=accepted,
             emitted=kept,
-            rejected=self.drafted[accepted] if whole and accepted < n else None,
+            rejected=self.drafted[accepted] if whole and accepted < self.proposed else None,
             agreed=tuple(self.agreed[:accepted]),
             expected=tuple(self.expected[:judged]),
             weights=tuple(self.weights[:judged]),
         )
 
 
-def read_report(row: Sequence[float], n: int) -> Report:
+def read_report(row: Sequence[float]) -> Report:
     """Take apart one row of ``Round.report``.
 
     Its numbers may be floats of 32 bits, which hold tokens and lengths up to 2^24 exactly.
 
     Args:
-        row: Length, accepted, N + 1 fresh tokens; where N > 0 also N drafts, N agreements, N
-            expectations and perhaps N weights.
-        n: Drafted tokens per round, N.
+        row: Length, accepted, proposed, n + 1 fresh tokens, n drafts, n agreements, n expectations
+            and n weights, which are not numbers for rules without them.
     """
-    whole = [int(number) for number in row[: 3 + 3 * n]]
-    rest = row[3 + 3 * n :]
+    n = (len(row) - 4) // 5
+    fresh = row[3 : 4 + n]
+    drafted, agreed, expected, weights = (row[4 + k * n : 4 + (k + 1) * n] for k in range(1, 5))
     return Report(
-        length=whole[0],
-        accepted=whole[1],
-        fresh=whole[2 : 3 + n],
-        drafted=whole[3 + n : 3 + 2 * n],
-        agreed=[bool(number) for number in whole[3 + 2 * n :]],
-        expected=list(rest[:n]),
-        weights=list(rest[n:]),
+        length=int(row[0]),
+        accepted=int(row[1]),
+        proposed=int(row[2]),
+        fresh=[int(token) for token in fresh],
+        drafted=[int(token) for token in drafted],
+        agreed=[bool(one) for one in agreed],
+        expected=list(expected),
+        weights=[weight for weight in weights if weight == weight],
     )

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from specbench.decoding.control import DraftControl
 from specbench.decoding.sampling import Sampling, draw
 from specbench.engine.clock import Moment, moment
 from specbench.engine.engines import Engine
@@ -26,20 +27,20 @@ Verify = Callable[[Positions, Tensor], Verdict]
 
 
 class Drafts(NamedTuple):
-    """N drafted tokens of B texts, and where they come from."""
+    """Up to N drafted tokens of B texts, and where they come from."""
 
-    x: Tensor  # [B, N]
-    q: Tensor  # [B, N, V]
-    q1: Tensor  # [B, N, V]
-    hidden: Tensor  # [B, N, hidden]
+    x: Tensor  # [B, n]
+    q: Tensor  # [B, n, V]
+    q1: Tensor  # [B, n, V]
+    hidden: Tensor  # [B, n, hidden]
 
 
 class Reading(NamedTuple):
-    """What the target says of the next N + 1 tokens of B texts."""
+    """What the target says of the next n + 1 tokens of B texts."""
 
-    p: Tensor  # [B, N + 1, V]
-    p1: Tensor  # [B, N + 1, V]
-    hidden: Tensor  # [B, N + 1, hidden]
+    p: Tensor  # [B, n + 1, V]
+    p1: Tensor  # [B, n + 1, V]
+    hidden: Tensor  # [B, n + 1, hidden]
 
 
 class Round(NamedTuple):
@@ -69,6 +70,7 @@ def play_round(
     reach: int | None,
     chance: Tensor,
     sampling: Sampling,
+    control: DraftControl | None = None,
 ) -> tuple[Round, Lap]:
     """Draft, verify and choose up to N + 1 tokens for every text.
 
@@ -82,13 +84,18 @@ def play_round(
         reach: The largest of them; None lets the models look at their whole caches.
         chance: ``[B, 2 N + 1]`` uniform numbers.
         sampling: Processing of the logits.
+        control: Decides how many of the N tokens are drafted; None drafts all of them.
     """
     begun = moment(target.device)
-    drafts = engine(propose)(draft, last, length, reach, chance, sampling) if draft else None
+    drafts = stop = None
+    if draft is not None and control is None:
+        drafts = engine(propose)(draft, last, length, reach, chance, sampling)
+    elif draft is not None and control is not None:
+        drafts, stop = propose_some(engine, control, draft, last, length, reach, chance, sampling)
     drafted = moment(target.device)
     reading = engine(read)(target, last, length, reach, drafts and drafts.x, sampling)
     verified = moment(target.device)
-    outcome = engine(judge)(verify, drafts, reading, last, length, chance, sampling.greedy)
+    outcome = engine(judge)(verify, drafts, reading, last, length, chance, sampling.greedy, stop)
     return outcome, Lap(begun, drafted, verified, moment(target.device))
 
 
@@ -103,14 +110,58 @@ def propose(
     """Draft N tokens; for the arguments see ``play_round``."""
     drafts: list[Drafts] = []
     for i in range(chance.shape[1] // 2):
-        # After a round that kept all drafts, the last of them is unread; reading the last two
-        # tokens is right after any round, and one shape for all of them.
-        tokens = last if i == 0 else drafts[-1].x
-        at = length[:, None] + torch.arange(i - tokens.shape[1], i, device=last.device)
-        hidden = draft.read(tokens, at.clamp_min(0), _after(reach, i))[:, -1:]
-        q, q1 = sampling.distributions(draft.logits(hidden[:, 0]))
-        x = draw(q, chance[:, i])
-        drafts.append(Drafts(x[:, None], q[:, None], q1[:, None], hidden))
+        tokens = drafts[-1].x if drafts else last
+        drafts.append(propose_one(draft, tokens, i, length, reach, chance, sampling))
+    return join(drafts)
+
+
+def propose_some(
+    engine: Engine,
+    control: DraftControl,
+    draft: Runner,
+    last: Tensor,
+    length: Tensor,
+    reach: int | None,
+    chance: Tensor,
+    sampling: Sampling,
+) -> tuple[Drafts, Tensor]:
+    """Draft until no text is worth another token, at most N; return how many each of them is.
+
+    The host asks after every draft, which on a GPU waits for it.
+    """
+    drafts: list[Drafts] = []
+    outlook = control.begin(length)
+    for i in range(chance.shape[1] // 2):
+        tokens = drafts[-1].x if drafts else last
+        one = engine(propose_one)(draft, tokens, i, length, reach, chance, sampling)
+        drafts.append(Drafts(*(part.clone() for part in one)))
+        outlook = control.after(outlook, one.q[:, 0], i + 1)
+        if not outlook.going.any():
+            break
+    return join(drafts), outlook.stop
+
+
+def propose_one(
+    draft: Runner,
+    tokens: Tensor,
+    i: int,
+    length: Tensor,
+    reach: int | None,
+    chance: Tensor,
+    sampling: Sampling,
+) -> Drafts:
+    """Read ``tokens`` ``[B, k]`` and draft the i-th token of the round, from 0."""
+    # After a round that kept all drafts, the last of them is unread; reading the last two tokens
+    # first is right after any round, and one shape for all of them.
+    at = length[:, None] + torch.arange(i - tokens.shape[1], i, device=tokens.device)
+    hidden = draft.read(tokens, at.clamp_min(0), _after(reach, i))[:, -1:]
+    q, q1 = sampling.distributions(draft.logits(hidden[:, 0]))
+    x = draw(q, chance[:, i])
+    return Drafts(x[:, None], q[:, None], q1[:, None], hidden)
+
+
+def join(drafts: list[Drafts]) -> Drafts:
+    """Put drafts of the same texts one after the other."""
     return Drafts(*(torch.cat(parts, 1) for parts in zip(*drafts, strict=True)))
 
 
@@ -138,35 +189,44 @@ def judge(
     length: Tensor,
     chance: Tensor,
     greedy: bool,
+    stop: Tensor | None = None,
 ) -> Round:
-    """Accept drafts up to the first that the rule rejects, and draw one more token."""
+    """Accept drafts up to the first that the rule rejects, and draw one more token.
+
+    Drafts from ``stop`` ``[B]`` on are not judged: after those before it comes a draw from p.
+    """
     p, p1, h_p = reading
-    texts, n = len(p), p.shape[1] - 1
+    texts, n, most = len(p), p.shape[1] - 1, chance.shape[1] // 2
     if verify is None or drafts is None:
-        accepted = torch.zeros_like(length)[:, None]
+        accepted = proposed = torch.zeros_like(length)[:, None]
         fresh = draw(p[:, 0], chance[:, 0])[:, None]
         told: list[Tensor] = []
     else:
         x, q, q1, h_q = drafts
         rows = (p[:, :n], q, p1[:, :n], q1, h_p[:, :n], h_q)
         p_, q_, p1_, q1_, h_p_, h_q_ = (part.flatten(0, 1) for part in rows)
-        verdict = verify(Positions(p_, q_, p1_, q1_, h_p_, h_q_, greedy), x.flatten())
+        verdict = verify(Positions(p_, q_, p1_, q1_, h_p_, h_q_, greedy, n), x.flatten())
         accept, expected, residual = (
             part.unflatten(0, (texts, n))
             for part in (verdict.accept, verdict.expected, verdict.residual)
         )
-        accepted = (chance[:, n : 2 * n] < accept).cumprod(1).sum(1, keepdim=True)
-        choice = torch.cat((residual, p[:, n:]), 1)
-        here = accepted[..., None].expand(-1, -1, choice.shape[-1])
-        final = draw(choice.gather(1, here)[:, 0], chance[:, -1])[:, None]
+        proposed = (torch.full_like(length, n) if stop is None else stop)[:, None]
+        judged = torch.arange(n, device=p.device) < proposed
+        kept = judged & (chance[:, most : most + n] < accept)
+        accepted = kept.cumprod(1).sum(1, keepdim=True)
+        text = torch.arange(texts, device=p.device)[:, None]
+        rest = residual[text, accepted.clamp_max(n - 1)]
+        choice = torch.where((accepted < proposed)[..., None], rest, p[text, accepted])
+        final = draw(choice[:, 0], chance[:, -1])[:, None]
         fresh = torch.cat((x, final), 1).scatter(1, accepted, final)
-        told = [x, p[:, :n].argmax(-1) == x, expected]
+        weight = torch.full_like(expected, torch.nan)
         if verdict.weight is not None:
-            told.append(verdict.weight.unflatten(0, (texts, n)))
+            weight = verdict.weight.unflatten(0, (texts, n))
+        told = [x, p[:, :n].argmax(-1) == x, expected, weight]
     length = length + accepted[:, 0] + 1
     newest = torch.cat((last[:, 1:], fresh), 1)
     last = newest.gather(1, torch.cat((accepted, accepted + 1), 1))
-    return Round(last, length, torch.cat((length[:, None], accepted, fresh, *told), 1))
+    return Round(last, length, torch.cat((length[:, None], accepted, proposed, fresh, *told), 1))
 
 
 def _after(reach: int | None, drafted: int) -> int | None:

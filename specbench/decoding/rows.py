@@ -126,7 +126,7 @@ class Rows:
             The texts that have ended, by the numbers of their requests.
         """
         # The one moment of a round at which the host waits for the device.
-        reports = [read_report(row, self._n) for row in outcome.report.tolist()]
+        reports = [read_report(row) for row in outcome.report.tolist()]
         self.last.copy_(outcome.last)
         self.length.copy_(torch.where(self._going, outcome.length, self.length))
         self._round += self._going

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from specbench.analysis.frames import BLEU_TERMS, SAMPLES
+from specbench.analysis.frames import ADDED, BLEU_TERMS, SAMPLES
 from specbench.errors import RunError, UsageError
 from specbench.experiment.examples import EXAMPLES, Foreign, parse_line, read_examples
 from specbench.experiment.folders import CONFIG, as_json
@@ -27,7 +27,7 @@ COMPRESSED = RECORDS + ".gz"
 
 _STAGING = ".scoring"  # the new files lie here until all of them are whole
 _SCORED = ("quality_metric", "quality", "scores", BLEU_TERMS, "status", "error")
-_NEEDED = {*SAMPLES, "text"} - {"quality_metric", "quality"}
+_NEEDED = {*SAMPLES, "text"} - {"quality_metric", "quality", *ADDED}
 
 Report = Callable[[Mapping[str, Any]], None]
 

@@ -26,6 +26,7 @@ class Positions(NamedTuple):
         h_p: [K, hidden_p] last hidden states of the target at the position that predicts `x`.
         h_q: [K, hidden_q] last hidden states of the draft at the same position.
         greedy: True at temperature 0.
+        n: Drafted tokens per round: each N positions in a row are the drafts of one text.
     """
 
     p: Tensor
@@ -35,6 +36,7 @@ class Positions(NamedTuple):
     h_p: Tensor
     h_q: Tensor
     greedy: bool
+    n: int = 1
 
 
 class Verdict(NamedTuple):

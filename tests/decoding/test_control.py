@@ -1,0 +1,115 @@
+"""Rounds that stop drafting early: as lossless, as independent of the batch, and shorter."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from specbench.decoding import round
+from specbench.decoding.control import DraftControl
+from specbench.decoding.loop import decode_all
+from specbench.decoding.sampling import Sampling
+from specbench.methods.rules import sd
+
+from ..engine.tiny import random_prompt, tiny_pair
+from . import exact
+from .exact import LOWEST_P, p_value
+from .helpers import GREEDY, run
+from .test_law import CERTAIN, LENGTH, SAMPLES, enumeration, lookup_pair, sample
+from .test_rows import REQUESTS, said, side_by_side
+
+
+def proposals(cost: float, **changes: Any) -> list[int]:
+    control = DraftControl(cost)
+    found = run(tiny_pair("llama"), random_prompt(9), sd, control=control, **changes)
+    return [record.proposed for record in found.rounds[:-1]]
+
+
+def test_drafting_stops_where_it_does_not_pay() -> None:
+    assert set(proposals(1e-9, max_new_tokens=60)) == {5}
+    assert set(proposals(1e9, max_new_tokens=60)) == {1}
+    some = proposals(0.1, max_new_tokens=60)
+    assert 1 < len(set(some)) and 1 <= min(some) and max(some) <= 5
+
+
+def test_the_rule_by_hand() -> None:
+    """Confidences .9, .8, .5 at a cost of .2: the third draft is the last one made."""
+    control = DraftControl(0.2)
+    outlook = control.begin(torch.tensor([7]))
+    going = []
+    for drafted, confidence in enumerate((0.9, 0.8, 0.5), start=1):
+        q = torch.tensor([[confidence, 1 - confidence]])
+        outlook = control.after(outlook, q, drafted)
+        going.append(bool(outlook.going))
+    # .81 / .2 > 1.9 / 1.2;  .576 / .2 > 2.62 / 1.4;  .18 / .2 < 2.98 / 1.6
+    assert going == [True, True, False]
+    assert outlook.stop.tolist() == [3]
+    assert outlook.kept.item() == pytest.approx(0.36)
+    assert outlook.tokens.item() == pytest.approx(1 + 0.9 + 0.72 + 0.36)
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma3"])
+def test_greedy_tokens_are_those_of_the_target(family: str) -> None:
+    pair, prompt = tiny_pair(family), random_prompt(9)
+    expected = run(pair, prompt, sampling=GREEDY, max_new_tokens=40).token_ids
+    for cost in (0.02, 0.2):
+        found = run(
+            pair, prompt, sd, sampling=GREEDY, max_new_tokens=40, control=DraftControl(cost)
+        )
+        assert found.token_ids == expected
+
+
+@pytest.mark.parametrize("size", [3, 7])
+def test_a_text_does_not_depend_on_its_neighbours(size: int) -> None:
+    pair, control = tiny_pair("llama"), DraftControl(0.15)
+    found = side_by_side(pair, sd, size, control=control)
+    alone = [run(pair, list(r.prompt), sd, sample_key=r.key, control=control) for r in REQUESTS]
+    assert [said(g) for g in found] == [said(g) for g in alone]
+    assert len({r.proposed for g in found for r in g.rounds}) > 2
+
+
+def test_the_engines_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+    from specbench.engine import graphs
+    from specbench.engine.engines import Engine
+    from specbench.engine.settings import GRAPH
+
+    from ..engine.test_graphs import record
+
+    monkeypatch.setattr(graphs.Graphs.__init__, "__defaults__", (record,))
+    pair = tiny_pair("llama")
+    fast = replace(pair, engine=Engine(GRAPH))
+    settings: dict[str, Any] = {"draft_length": 4, "max_new_tokens": 20, "seed": 0}
+    eager, graph = (
+        dict(
+            decode_all(p, sd, REQUESTS, sampling=Sampling(), control=DraftControl(0.15), **settings)
+        )
+        for p in (pair, fast)
+    )
+    assert {n: said(g) for n, g in graph.items()} == {n: said(g) for n, g in eager.items()}
+
+
+@pytest.mark.parametrize("rows", [1, 64])
+def test_the_law_is_the_targets(rows: int) -> None:
+    control = DraftControl(0.3)
+    settings = {"max_new_tokens": LENGTH, "control": control, "rows": rows}
+    samples = sample(lookup_pair(), sd, SAMPLES, **settings)
+    assert p_value(samples, enumeration().law(exact.sd, 2, LENGTH)) > LOWEST_P
+    assert p_value(samples, enumeration().law(exact.static(0.5), 2, LENGTH)) < CERTAIN
+
+
+def test_a_stop_that_depends_on_the_draft_itself_bends_the_law(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A negative control: a token that is not judged because of what it is."""
+    propose_some = round.propose_some
+
+    def choosy(*arguments: Any) -> tuple[round.Drafts, Tensor]:
+        drafts, stop = propose_some(*arguments)
+        return drafts, stop * (drafts.x[:, 0] != drafts.q[:, 0].argmax(-1))
+
+    monkeypatch.setattr(round, "propose_some", choosy)
+    settings = {"max_new_tokens": LENGTH, "control": DraftControl(0.3), "rows": 64}
+    samples = sample(lookup_pair(), sd, SAMPLES, **settings)
+    assert p_value(samples, enumeration().law(exact.sd, 2, LENGTH)) < CERTAIN

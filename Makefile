@@ -9,10 +9,10 @@ CANDIDATES := $(PYTHON) python3.13 python3.12 python3.11 python3
 SUITABLE := import sys, ensurepip; sys.exit(sys.version_info < (3, 11))
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint
+.PHONY: help run test test-gpu lint
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "%-6s%s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-9s%s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 run: $(VENV)/.run ## Measure all methods and a weight sweep on the bundled pair, draw the figures
 	$(BIN)/specbench sweep-weights --method all --weights 0,0.25,0.5,0.75,1
@@ -21,6 +21,9 @@ run: $(VENV)/.run ## Measure all methods and a weight sweep on the bundled pair,
 
 test: $(VENV)/.test ## Run the tests
 	$(BIN)/python -m pytest
+
+test-gpu: $(VENV)/.test ## Run those that need a CUDA device
+	$(BIN)/python -m pytest -m gpu
 
 lint: $(VENV)/.test ## Check style and types
 	$(BIN)/ruff check .

@@ -87,16 +87,36 @@ def play_round(
         control: Decides how many of the N tokens are drafted; None drafts all of them.
     """
     begun = moment(target.device)
-    drafts = stop = None
-    if draft is not None and control is None:
+    if draft is None or verify is None:
+        outcome = engine(step)(target, last, length, reach, chance, sampling)
+        end = moment(target.device)
+        return outcome, Lap(begun, begun, end, end)
+    stop = None
+    if control is None:
         drafts = engine(propose)(draft, last, length, reach, chance, sampling)
-    elif draft is not None and control is not None:
+    else:
         drafts, stop = propose_some(engine, control, draft, last, length, reach, chance, sampling)
     drafted = moment(target.device)
-    reading = engine(read)(target, last, length, reach, drafts and drafts.x, sampling)
+    reading = engine(read)(target, last, length, reach, drafts.x, sampling)
     verified = moment(target.device)
     outcome = engine(judge)(verify, drafts, reading, last, length, chance, sampling.greedy, stop)
     return outcome, Lap(begun, drafted, verified, moment(target.device))
+
+
+def step(
+    target: Runner,
+    last: Tensor,
+    length: Tensor,
+    reach: int | None,
+    chance: Tensor,
+    sampling: Sampling,
+) -> Round:
+    """Draw the next token from p, without a draft; for the arguments see ``play_round``."""
+    p = read(target, last, length, reach, None, sampling).p
+    x = draw(p[:, 0], chance[:, 0])[:, None]
+    none, length = torch.zeros_like(x), length + 1
+    report = torch.cat((length[:, None], none, none, x), 1)
+    return Round(torch.cat((last[:, 1:], x), 1), length, report)
 
 
 def propose(
@@ -182,8 +202,8 @@ def read(
 
 
 def judge(
-    verify: Verify | None,
-    drafts: Drafts | None,
+    verify: Verify,
+    drafts: Drafts,
     reading: Reading,
     last: Tensor,
     length: Tensor,
@@ -196,37 +216,34 @@ def judge(
     Drafts from ``stop`` ``[B]`` on are not judged: after those before it comes a draw from p.
     """
     p, p1, h_p = reading
-    texts, n, most = len(p), p.shape[1] - 1, chance.shape[1] // 2
-    if verify is None or drafts is None:
-        accepted = proposed = torch.zeros_like(length)[:, None]
-        fresh = draw(p[:, 0], chance[:, 0])[:, None]
-        told: list[Tensor] = []
-    else:
-        x, q, q1, h_q = drafts
-        rows = (p[:, :n], q, p1[:, :n], q1, h_p[:, :n], h_q)
-        p_, q_, p1_, q1_, h_p_, h_q_ = (part.flatten(0, 1) for part in rows)
-        verdict = verify(Positions(p_, q_, p1_, q1_, h_p_, h_q_, greedy, n), x.flatten())
-        accept, expected, residual = (
-            part.unflatten(0, (texts, n))
-            for part in (verdict.accept, verdict.expected, verdict.residual)
-        )
-        proposed = (torch.full_like(length, n) if stop is None else stop)[:, None]
-        judged = torch.arange(n, device=p.device) < proposed
-        kept = judged & (chance[:, most : most + n] < accept)
-        accepted = kept.cumprod(1).sum(1, keepdim=True)
-        text = torch.arange(texts, device=p.device)[:, None]
-        rest = residual[text, accepted.clamp_max(n - 1)]
-        choice = torch.where((accepted < proposed)[..., None], rest, p[text, accepted])
-        final = draw(choice[:, 0], chance[:, -1])[:, None]
-        fresh = torch.cat((x, final), 1).scatter(1, accepted, final)
-        weight = torch.full_like(expected, torch.nan)
-        if verdict.weight is not None:
-            weight = verdict.weight.unflatten(0, (texts, n))
-        told = [x, p[:, :n].argmax(-1) == x, expected, weight]
+    x, q, q1, h_q = drafts
+    texts, n, most = len(p), x.shape[1], chance.shape[1] // 2
+    rows = (p[:, :n], q, p1[:, :n], q1, h_p[:, :n], h_q)
+    p_, q_, p1_, q1_, h_p_, h_q_ = (part.flatten(0, 1) for part in rows)
+    verdict = verify(Positions(p_, q_, p1_, q1_, h_p_, h_q_, greedy, n), x.flatten())
+    accept, expected, residual = (
+        part.unflatten(0, (texts, n))
+        for part in (verdict.accept, verdict.expected, verdict.residual)
+    )
+    proposed = (torch.full_like(length, n) if stop is None else stop)[:, None]
+    judged = torch.arange(n, device=p.device) < proposed
+    kept = judged & (chance[:, most : most + n] < accept)
+    accepted = kept.cumprod(1).sum(1, keepdim=True)
+    text = torch.arange(texts, device=p.device)[:, None]
+    rest = residual[text, accepted.clamp_max(n - 1)]
+    choice = torch.where((accepted < proposed)[..., None], rest, p[text, accepted])
+    final = draw(choice[:, 0], chance[:, -1])[:, None]
+    fresh = torch.cat((x, final), 1).scatter(1, accepted, final)
+
     length = length + accepted[:, 0] + 1
     newest = torch.cat((last[:, 1:], fresh), 1)
     last = newest.gather(1, torch.cat((accepted, accepted + 1), 1))
-    return Round(last, length, torch.cat((length[:, None], accepted, proposed, fresh, *told), 1))
+    agreed = p[:, :n].argmax(-1) == x
+    weight = torch.full_like(expected, torch.nan)
+    if verdict.weight is not None:
+        weight = verdict.weight.unflatten(0, (texts, n))
+    report = (length[:, None], accepted, proposed, fresh, x, agreed, expected, weight)
+    return Round(last, length, torch.cat(report, 1))
 
 
 def _after(reach: int | None, drafted: int) -> int | None:

@@ -1,27 +1,97 @@
-"""The same loop on a CUDA device; skipped where there is none."""
+"""The same loop on a CUDA device; skipped where there is none (``make test-gpu``)."""
+
+from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 
-from specbench.engine.loading import load_pair
+from specbench.decoding.loop import decode_all
+from specbench.decoding.rows import Request
+from specbench.decoding.sampling import Sampling
+from specbench.engine.engines import Engine
+from specbench.engine.loading import LoadedPair, load_pair
 from specbench.engine.prompts import encode
-from specbench.engine.settings import Loading
+from specbench.engine.settings import COMPILE, EAGER, GRAPH, Loading
 from specbench.methods.rules import sd
 from specbench.pairs.registry import get_pair
 from specbench.tasks.task import default_task_names, load_task
 
 from .helpers import GREEDY, generate, run
+from .test_rows import rules, said
 
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
 ]
+ENGINES = (EAGER, GRAPH, COMPILE)
 
 
+@pytest.fixture(scope="module")
+def pair() -> LoadedPair:
+    return load_pair(get_pair("mini"), Loading("cuda", "float32"))
+
+
+def prompts(pair: LoadedPair, count: int = 5) -> list[Request]:
+    """Prompts of different lengths, a long one before a short one."""
+    found = [
+        Request(encode(pair.tokenizer, example.prompt).ids, f"{task}/{example.id}")
+        for task in default_task_names()
+        for example in load_task(task).examples("test", 2)
+    ]
+    return sorted(found, key=lambda request: -len(request.prompt))[:count]
+
+
+def texts(pair: LoadedPair, engine: str, verify: Any, **changes: Any) -> list[Any]:
+    settings: dict[str, Any] = {"sampling": GREEDY, "draft_length": 5, "max_new_tokens": 48}
+    done = decode_all(
+        replace(pair, engine=Engine(engine)), verify, prompts(pair), seed=0, **(settings | changes)
+    )
+    return [said(generation) for _, generation in sorted(done)]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("task", default_task_names())
-def test_greedy_decoding_equals_generate(task: str) -> None:
-    pair = load_pair(get_pair("mini"), Loading("cuda", "float32"))
+def test_greedy_decoding_equals_generate(pair: LoadedPair, task: str, engine: str) -> None:
     prompt = encode(pair.tokenizer, load_task(task).examples("test", 1)[0].prompt).ids
     expected = [token for token in generate(pair, prompt, 128) if token not in pair.eos_ids]
+    fast = replace(pair, engine=Engine(engine))
     for verify in (None, sd):
-        assert run(pair, prompt, verify, sampling=GREEDY, max_new_tokens=128).token_ids == expected
+        found = run(fast, prompt, verify, sampling=GREEDY, max_new_tokens=128)
+        assert found.token_ids == expected
+
+
+@pytest.mark.parametrize("method", ["autoregressive", "sd", "lossy", "speccascade", "static"])
+@pytest.mark.parametrize("engine", [GRAPH, COMPILE])
+def test_engines_say_the_same_greedily(pair: LoadedPair, engine: str, method: str) -> None:
+    verify = rules(pair)[method]
+    assert texts(pair, engine, verify) == texts(pair, EAGER, verify)
+
+
+@pytest.mark.parametrize("n", [1, 3, 15])
+@pytest.mark.parametrize("rows", [1, 4])
+def test_a_graph_serves_any_draft_length_and_batch(pair: LoadedPair, n: int, rows: int) -> None:
+    expected = texts(pair, EAGER, sd, draft_length=n)
+    assert texts(pair, GRAPH, sd, draft_length=n, batch_size=rows) == expected
+
+
+def test_draws_are_those_of_the_eager_engine(pair: LoadedPair) -> None:
+    """At temperature 1 a text may part where two tokens lie within rounding; most do not."""
+    eager, graph = (texts(pair, name, sd, sampling=Sampling()) for name in (EAGER, GRAPH))
+    assert sum(one == other for one, other in zip(eager, graph, strict=True)) >= 4
+
+
+def test_logits_of_a_replayed_pass_are_those_of_an_eager_one(pair: LoadedPair) -> None:
+    from specbench.decoding.round import read
+
+    pair.reserve(256)
+    prompt = torch.tensor(prompts(pair)[0].prompt, device="cuda")
+    pair.target.prefill(prompt)
+    last, length = prompt[None, -2:], torch.tensor([len(prompt)], device="cuda")
+    with torch.inference_mode():
+        eager, replayed, again = (
+            engine(read)(pair.target, last, length, None, None, Sampling()).p.clone()
+            for engine in (Engine(EAGER), *[Engine(GRAPH)] * 2)
+        )
+    torch.testing.assert_close(replayed, eager, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(again, replayed, rtol=0, atol=0)

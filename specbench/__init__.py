@@ -1,3 +1,31 @@
 """specbench measures speculative decoding: speed, acceptance and quality, on one engine."""
 
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from specbench.results import Results
+
+__all__ = ["load"]
 __version__ = "0.1.0"
+
+
+def load(paths: Path | str | Iterable[Path | str]) -> Results:
+    """Read finished runs as tidy pandas data frames.
+
+    Example:
+        ``specbench.load("results").samples`` has a row per sample of every run under ``results``;
+        beside ``samples`` there are ``runs``, ``rounds``, ``summary`` and ``cells``.
+
+    Args:
+        paths: The folder of a run, a folder of runs, or several of these.
+
+    Raises:
+        UsageError: A path is no folder.
+    """
+    from specbench.results import Results
+
+    return Results([paths] if isinstance(paths, (str, Path)) else paths)

@@ -158,10 +158,29 @@ def paired_ratio_interval(
         base_terms: [base samples, 2] the same of what is compared with.
         base_clusters: [base samples] its prompt ids.
     """
+    return paired_interval(terms, clusters, base_terms, base_clusters, paired_ratio)
+
+
+def paired_interval(
+    terms: ArrayLike,
+    clusters: ArrayLike,
+    base_terms: ArrayLike,
+    base_clusters: ArrayLike,
+    statistic: Statistic,
+) -> Interval:
+    """A statistic of two sides over the prompts that both have, resampled jointly.
+
+    Args:
+        terms: [samples, k] what is summed on one side.
+        clusters: [samples] prompt ids.
+        base_terms: [base samples, m] what is summed on the other side.
+        base_clusters: [base samples] its prompt ids.
+        statistic: Maps totals [..., k + m] to values [...].
+    """
     labels, sums = cluster_sums(terms, clusters)
     base_labels, base_sums = cluster_sums(base_terms, base_clusters)
     _, mine, theirs = np.intersect1d(labels, base_labels, return_indices=True)
-    return interval(np.hstack([sums[mine], base_sums[theirs]]), paired_ratio)
+    return interval(np.hstack([sums[mine], base_sums[theirs]]), statistic)
 
 
 @lru_cache(maxsize=2)

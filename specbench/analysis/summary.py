@@ -14,16 +14,21 @@ import pandas as pd
 
 from specbench.analysis.frames import CELL, SUMMARY, typed
 from specbench.analysis.intervals import (
+    Floats,
     Interval,
     mean_interval,
+    paired_interval,
+    paired_ratio,
     paired_ratio_interval,
+    ratio,
     ratio_interval,
 )
 from specbench.analysis.scores import further_scores, score_interval
 from specbench.errors import UsageError
 
-_BASELINE = ["run_id", "pair", "task", "temperature"]
+_BASELINE = ["run_id", "pair", "task", "temperature", "engine", "batch_size"]
 _TOKENS_OVER_TIME = ["output_tokens", "seconds"]
+_PREDICTED = ["output_tokens", "prefill_seconds", "decode_seconds", "foreseen_emitted"]
 _NOTHING = Interval(float("nan"), float("nan"), float("nan"), 0)
 
 
@@ -36,6 +41,8 @@ class Metric(NamedTuple):
     denominator: str | None = None  # None: mean over samples
 
 
+# The predicted figures are what theory makes of the probabilities that the rule recorded, see
+# ``theory.tally``; each is to agree with the measured one that it is named after.
 # Expected acceptance and mean weight come as means over the positions judged in a sample; a cell's
 # figure is their mean weighed by drafted tokens, so that long outputs count more, as when pooled.
 METRICS = (
@@ -43,11 +50,17 @@ METRICS = (
     Metric("draft_acceptance_rate", "fraction", "accepted", "proposed"),
     Metric("draft_acceptance_rate_sample_mean", "fraction", "draft_acceptance_rate"),
     Metric("acceptance_length", "tokens/round", "emitted", "rounds"),
+    Metric("acceptance_length_sample_mean", "tokens/round", "acceptance_length"),
     Metric("expected_acceptance", "fraction", "expected", "proposed"),
+    Metric("conditional_acceptance_rate", "fraction", "accepted", "judged"),
+    Metric("predicted_acceptance", "fraction", "foreseen", "judged"),
+    Metric("predicted_acceptance_length", "tokens/round", "foreseen_emitted", "rounds"),
     Metric("mean_weight", "fraction", "weights", "proposed"),
     Metric("seconds_per_sample", "s", "seconds"),
     Metric("tokens_per_second", "tokens/s", *_TOKENS_OVER_TIME),
+    Metric("tokens_per_second_sample_mean", "tokens/s", "tokens_per_second"),
     Metric("speedup", "x", *_TOKENS_OVER_TIME),  # over autoregressive, paired by prompt
+    Metric("predicted_speedup", "x", "foreseen_emitted"),  # at the measured time of a round
     Metric("prefill_seconds", "s", "prefill_seconds"),
     Metric("round_seconds", "s/round", "decode_seconds", "rounds"),
     Metric("draft_seconds", "s/round", "draft_seconds", "rounds"),
@@ -66,9 +79,8 @@ def summarise(samples: pd.DataFrame) -> pd.DataFrame:
     After the figures that every cell has come the task's metrics beyond the one that stands for
     quality, and pass@k where there are repeats enough, each under its own name.
 
-    A cell is everything that shares run, pair, task, method, parameters, temperature and draft
-    length; ``n`` counts its prompts. Intervals are 95 % bootstrap intervals over prompts. A time
-    is the whole time of a sample, prefill included.
+    A cell is everything that shares ``frames.CELL``; ``n`` counts its prompts. Intervals are 95 %
+    bootstrap intervals over prompts. A time is the whole time of a sample, prefill included.
 
     Raises:
         UsageError: There are no samples.
@@ -115,12 +127,17 @@ def further_metrics(summary: pd.DataFrame) -> list[str]:
 
 
 def _with_terms(samples: pd.DataFrame) -> pd.DataFrame:
-    """Add, per sample, the sums that pooled figures are made of."""
+    """Add, per sample, the sums that pooled figures are made of; prompts become numbers."""
     proposed = samples["proposed"]
+    emitted = samples["acceptance_length"] * samples["rounds"]
+    foreseen = samples["expected_acceptance"] * samples["judged"]
     return samples.assign(
+        sample_id=pd.factorize(samples["sample_id"], sort=True)[0],  # sorted and summed faster
         seconds=samples["prefill_seconds"] + samples["decode_seconds"],
-        emitted=samples["acceptance_length"] * samples["rounds"],
+        emitted=emitted,
         expected=samples["expected_acceptance"] * proposed,
+        foreseen=foreseen,
+        foreseen_emitted=foreseen + emitted - samples["accepted"],
         weights=samples["mean_weight"] * proposed,
         at_limit=np.where(samples["stopped_by"] == "length", 1.0, 0.0),
     )
@@ -142,6 +159,8 @@ def _measured(
             found = score_interval(group, metric.name, unit)
         elif metric.name == "speedup":
             found = _speedup(group, baseline)
+        elif metric.name == "predicted_speedup":
+            found = _predicted_speedup(group, baseline)
         elif metric.denominator is None:
             found = mean_interval(group[metric.numerator], prompts)
         else:
@@ -158,3 +177,22 @@ def _speedup(group: pd.DataFrame, baseline: pd.DataFrame | None) -> Interval:
         baseline[_TOKENS_OVER_TIME],
         baseline["sample_id"],
     )
+
+
+def _predicted_speedup(group: pd.DataFrame, baseline: pd.DataFrame | None) -> Interval:
+    terms = group[_PREDICTED]
+    if baseline is None or terms.isna().any(axis=None):
+        return _NOTHING
+    base = baseline[_TOKENS_OVER_TIME], baseline["sample_id"]
+    return paired_interval(terms, group["sample_id"], *base, _at_predicted_length)
+
+
+def _at_predicted_length(totals: Floats) -> Floats:
+    """The speed-up if the rounds had brought the tokens predicted.
+
+    Args:
+        totals: [..., 6] those of ``_PREDICTED``, then tokens and seconds of the baseline.
+    """
+    tokens, prefill, decode, predicted, *base = np.moveaxis(totals, -1, 0)
+    seconds = prefill + decode * ratio(np.stack([tokens, predicted], axis=-1))
+    return paired_ratio(np.stack([tokens, seconds, *base], axis=-1))

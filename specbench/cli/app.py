@@ -13,13 +13,20 @@ import typer
 
 from specbench import __version__
 from specbench.cli import pairs
+from specbench.cli.bench import bench
+from specbench.cli.compare import compare
 from specbench.cli.finetune_draft import finetune_draft
 from specbench.cli.list import list_
 from specbench.cli.output import INTERRUPTED, Interrupted
 from specbench.cli.plot import plot
+from specbench.cli.report import report
 from specbench.cli.run import run
 from specbench.cli.score import score
+from specbench.cli.summary import summary
 from specbench.cli.sweep_weights import sweep_weights
+from specbench.cli.table import table
+from specbench.cli.theory import theory
+from specbench.cli.trace import trace
 from specbench.cli.train import train
 from specbench.cli.transfer import transfer
 from specbench.errors import SpecbenchError, UsageError
@@ -51,7 +58,22 @@ app.command(epilog="Example: [bold]specbench transfer --limit 100[/bold]")(trans
 app.command(epilog="Example: [bold]specbench score results/my-run --metric rouge1,rougeL[/bold]")(
     score
 )
+app.command(epilog="Example: [bold]specbench bench --batch-size 1,8 --acceptance 0.6,0.8[/bold]")(
+    bench
+)
+app.command(epilog="Example: [bold]specbench compare results/reference --at quality[/bold]")(
+    compare
+)
 app.command(epilog="Example: [bold]specbench plot pareto results/reference[/bold]")(plot)
+app.command(epilog="Example: [bold]specbench theory results/my-run --front-gap 20[/bold]")(theory)
+app.command(epilog="Example: [bold]specbench table results/my-run --against paper[/bold]")(table)
+app.command(epilog="Example: [bold]specbench summary results/ --output all.parquet[/bold]")(summary)
+app.command(epilog="Example: [bold]specbench trace results/my-run --sample test-0 -m sd[/bold]")(
+    trace
+)
+app.command(epilog="Example: [bold]specbench report results/my-run --output report.html[/bold]")(
+    report
+)
 app.command("list", epilog="Example: [bold]specbench list methods[/bold]")(list_)
 app.add_typer(pairs.app, name="pairs")
 

@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import groupby
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.table import Table
 
+from specbench.analysis.columns import MEASURED, METRICS, dictionary
 from specbench.cli.options.common import Json, completer
 from specbench.cli.output import console, print_json
 from specbench.errors import UsageError
 from specbench.experiment.plan import shown_path
-from specbench.methods.registry import METHODS, Method
+from specbench.methods.method import Method
+from specbench.methods.registry import METHODS
 from specbench.pairs.registry import pairs
 from specbench.tasks.definition import Problem, read_definition
 from specbench.tasks.task import load_task, task_names, task_path
 
 Row = dict[str, Any]
+
+COLUMNS = "columns"
+# Columns that belong to a table only where there is something to put into them.
+_TITLES = {
+    MEASURED: "samples, after the others: metrics beside that of quality",
+    METRICS: "summary, what `metric` may be; cells, as columns with their <metric>_low and _high",
+}
 
 
 def list_(
@@ -26,7 +36,7 @@ def list_(
         str,
         typer.Argument(
             metavar="WHAT",
-            help="methods, pairs or tasks.",
+            help="methods, pairs, tasks or columns.",
             autocompletion=completer(lambda: LISTS),
         ),
     ],
@@ -46,7 +56,7 @@ def list_(
     ] = False,
     json: Json = False,
 ) -> None:
-    """List the methods, pairs or tasks, each with what a user must know of it."""
+    """List methods, pairs, tasks or columns of tables, each with what a user must know of it."""
     if what not in LISTS:
         raise UsageError(f"there is no list of {what!r}: choose one of {', '.join(LISTS)}")
     if validate:
@@ -59,6 +69,8 @@ def list_(
     rows = LISTS[what]()
     if json:
         print_json(rows)
+    elif what == COLUMNS:
+        _print_columns(rows)
     else:
         console().print(_table(rows))
 
@@ -140,11 +152,38 @@ def _tasks() -> list[Row]:
     ]
 
 
-LISTS: dict[str, Callable[[], list[Row]]] = {"methods": _methods, "pairs": _pairs, "tasks": _tasks}
+def _columns() -> list[Row]:
+    return [
+        {
+            "tables": list(column.tables),
+            "name": column.name,
+            "type": column.type,
+            "unit": column.unit,
+            "meaning": column.meaning,
+            "blank": column.blank,
+            "example": column.example,
+        }
+        for column in dictionary()
+    ]
 
 
-def _table(rows: list[Row]) -> Table:
-    table = Table()
+def _print_columns(rows: list[Row]) -> None:
+    """Print a table for each group of tables that share columns."""
+    for tables, group in groupby(rows, lambda row: row["tables"]):
+        shown = [{key: value for key, value in row.items() if key != "tables"} for row in group]
+        console().print(_table(shown, _TITLES.get(tables[0], ", ".join(tables))))
+
+
+LISTS: dict[str, Callable[[], list[Row]]] = {
+    "methods": _methods,
+    "pairs": _pairs,
+    "tasks": _tasks,
+    COLUMNS: _columns,
+}
+
+
+def _table(rows: list[Row], title: str | None = None) -> Table:
+    table = Table(title=title, title_justify="left")
     for column in rows[0]:
         table.add_column(column.replace("_", " "), no_wrap=column == "name")
     for row in rows:

@@ -19,11 +19,19 @@ from specbench.metrics import METRICS
 if TYPE_CHECKING:
     import pandas as pd
 
+# Header and form of the figures that a lossy rule may change beside quality.
+_LENGTHS = {
+    "output_tokens": ("tokens", ".1f"),
+    "rounds": ("rounds", ".1f"),
+    "length_limit_rate": ("ended by limit", ".1%"),
+}
+
 
 def print_run(folder: Path) -> None:
     """Print one table per task: a row per cell, in the order in which the cells ran.
 
-    A task with metrics beyond the one that stands for quality has a second table with these.
+    A second table has the metrics beyond the one that stands for quality, and what else a lossy
+    rule may change: the texts' length, their rounds, and how many the limit on new tokens ended.
 
     Raises:
         UsageError: The folder holds no readable summary.
@@ -38,8 +46,7 @@ def print_run(folder: Path) -> None:
         further = [
             name for name in further_metrics(summary) if any(c[name] == c[name] for c in mine)
         ]
-        if further:
-            console().print(_further_table(task, mine, further))
+        console().print(_further_table(task, mine, further))
 
 
 def print_transfer(table: pd.DataFrame) -> None:
@@ -81,12 +88,14 @@ def _task_table(task: str, cells: list[dict[str, Any]]) -> Table:
 
 
 def _further_table(task: str, cells: list[dict[str, Any]], metrics: Sequence[str]) -> Table:
-    table = Table(title=f"{task}: further metrics, each [95 %]", title_justify="left")
+    table = Table(title=f"{task}: further metrics", title_justify="left")
     table.add_column("method")
-    for header in ("N", *map(shown_name, metrics)):
+    scores = [f"{shown_name(name)} [95 %]" for name in metrics]
+    for header in ("N", *scores, *(header for header, _ in _LENGTHS.values())):
         table.add_column(header, justify="right")
     for cell in cells:
-        values = (_with_interval(cell, name, shown_scale(name)) for name in metrics)
+        values = [_with_interval(cell, name, shown_scale(name)) for name in metrics]
+        values += [_number(cell, name, form) for name, (_, form) in _LENGTHS.items()]
         table.add_row(cell["label"], str(cell["draft_length"] or ""), *values)
     return table
 

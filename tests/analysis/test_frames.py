@@ -3,6 +3,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from specbench.analysis import frames
 from specbench.analysis.frames import SAMPLES, SUMMARY, read_samples, read_summary
 from specbench.errors import UsageError
 
@@ -41,6 +42,67 @@ def test_several_runs_are_stacked(tmp_path, make):
     first = write(tmp_path / "1", make({"run_id": "one"}, {"run_id": "one", "sample_id": "b"}))
     second = write(tmp_path / "2", make({"run_id": "two"}))
     assert list(read_samples(first, str(second))["run_id"]) == ["one", "one", "two"]
+
+
+def test_a_folder_of_runs_stands_for_the_runs_in_it(tmp_path, make):
+    for name in ("b", "a", "c"):
+        write(tmp_path / name, make({"run_id": name}))
+    (tmp_path / "figures").mkdir()
+    (tmp_path / "heads.csv").touch()
+    assert list(read_samples(tmp_path)["run_id"]) == ["a", "b", "c"]
+    assert list(read_samples(tmp_path / "c", tmp_path)["run_id"]) == ["c", "a", "b"]
+
+
+def test_many_runs_of_several_versions_are_read_as_if_one_by_one(tmp_path, make, monkeypatch):
+    """Tables alike are read as one long table; nothing may come of that but speed."""
+    expected = []
+    for number in range(7):
+        run = make(
+            {"run_id": f"{number}", "sample_id": "a, b", "weight": 0.1 * number, "accepted": None},
+            {"run_id": f"{number}", "sample_id": "007", "engine": "compile", "batch_size": 8},
+        )
+        expected.append(run)
+        if number in (2, 3, 6):  # an earlier version's table, with a metric more
+            run = run.drop(columns=["engine", "batch_size", "latency_seconds"]).assign(rouge1=0.5)
+            expected[-1] = expected[-1].assign(engine="eager", batch_size=1, rouge1=0.5)
+            expected[-1]["latency_seconds"] = float("nan")
+        write(tmp_path / f"{number}", run)
+    monkeypatch.setattr(frames, "_BATCH", 2)
+    monkeypatch.setattr(frames, "_read_one_by_one", None)
+    found = read_samples(tmp_path)
+    pd.testing.assert_frame_equal(found, pd.concat(expected, ignore_index=True), check_exact=True)
+
+
+@pytest.mark.parametrize("ending", ["", "\n", "\r\n", "\n\n"])
+def test_what_stands_at_the_end_of_a_table_does_not_matter(tmp_path, make, ending):
+    for name in "abc":
+        text = make({"run_id": name}, {"run_id": name}).to_csv(index=False, lineterminator="\n")
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "samples.csv").write_text(text.rstrip() + ending)
+    assert list(read_samples(tmp_path)["run_id"]) == list("aabbcc")
+
+
+def test_a_line_break_in_a_name_moves_no_row_to_another_run(tmp_path, make):
+    for name in "ab":
+        write(tmp_path / name, make({"run_id": name, "sample_id": f"two\nlines, {name}"}))
+    found = read_samples(tmp_path)
+    assert list(found["run_id"] + found["sample_id"]) == ["atwo\nlines, a", "btwo\nlines, b"]
+
+
+def test_the_one_bad_table_of_many_is_named(tmp_path, make):
+    for name in "abcd":
+        write(tmp_path / name, make({"run_id": name}))
+    path = tmp_path / "c" / "samples.csv"
+    path.write_text(path.read_text().replace("0.75", "fast"))
+    with pytest.raises(UsageError, match=r"c/samples.csv: decode_seconds \('fast'\) in data row 1"):
+        read_samples(tmp_path)
+
+
+def test_a_column_that_one_of_many_lacks_is_not_taken_for_blank(tmp_path, make):
+    write(tmp_path / "a", make({"run_id": "a"}))
+    write(tmp_path / "b", make({"run_id": "b"}).drop(columns="quality"))
+    with pytest.raises(UsageError, match=r"b/samples.csv lacks the column quality;"):
+        read_samples(tmp_path)
 
 
 def test_a_folder_given_twice_is_read_once(tmp_path, make):

@@ -36,15 +36,19 @@ def test_every_metric_by_hand(make):
         make(
             {
                 "sample_id": "a", "quality": 1.0, "output_tokens": 30, "rounds": 10,
-                "proposed": 50, "accepted": 20, "draft_acceptance_rate": 0.4,
+                "proposed": 50, "accepted": 20, "judged": 28, "draft_acceptance_rate": 0.4,
                 "acceptance_length": 3.0, "expected_acceptance": 0.5, "mean_weight": 0.2,
                 "prefill_seconds": 0.5, "decode_seconds": 1.5, "stopped_by": "length",
+                "draft_seconds": 0.6, "verify_seconds": 0.6, "accept_seconds": 0.24,
+                "latency_seconds": 2.5, "tokens_per_second": 15.0,
             },
             {
                 "sample_id": "b", "quality": 0.0, "output_tokens": 10, "rounds": 2,
-                "proposed": 10, "accepted": 8, "draft_acceptance_rate": 0.8,
+                "proposed": 10, "accepted": 8, "judged": 10, "draft_acceptance_rate": 0.8,
                 "acceptance_length": 5.0, "expected_acceptance": 0.8, "mean_weight": 0.8,
                 "prefill_seconds": 0.5, "decode_seconds": 0.5, "stopped_by": "eos",
+                "draft_seconds": 0.12, "verify_seconds": 0.24, "accept_seconds": 0.0,
+                "latency_seconds": 1.5, "tokens_per_second": 10.0,
             },
             {
                 **AUTOREGRESSIVE, "sample_id": "a", "output_tokens": 12, "rounds": 12,
@@ -61,11 +65,24 @@ def test_every_metric_by_hand(make):
         "draft_acceptance_rate": 28 / 60,
         "draft_acceptance_rate_sample_mean": 0.6,
         "acceptance_length": 40 / 12,
+        "acceptance_length_sample_mean": 4.0,
         "expected_acceptance": (25 + 8) / 60,
+        "conditional_acceptance_rate": 28 / 38,
+        "predicted_acceptance": (14 + 8) / 38,
+        "predicted_acceptance_length": (22 + 10 + 2) / 12,
         "mean_weight": (10 + 8) / 60,
         "seconds_per_sample": 1.5,
         "tokens_per_second": 40 / 3,
+        "tokens_per_second_sample_mean": 12.5,
         "speedup": (40 / 3) / (20 / 5),
+        # 40 tokens by 34 / 12 a round, of 2 / 12 s each, after 1 s of prefill.
+        "predicted_speedup": 40 / (1 + 40 / 34 * 2) / (20 / 5),
+        "prefill_seconds": 0.5,
+        "round_seconds": 2 / 12,
+        "draft_seconds": 0.72 / 12,
+        "verify_seconds": 0.84 / 12,
+        "accept_seconds": 0.24 / 12,
+        "latency_seconds": 2.0,
         "output_tokens": 20.0,
         "rounds": 6.0,
         "length_limit_rate": 0.5,
@@ -81,7 +98,12 @@ def test_autoregressive_has_no_acceptance_and_is_its_own_baseline(make):
         "draft_acceptance_rate",
         "draft_acceptance_rate_sample_mean",
         "acceptance_length",
+        "acceptance_length_sample_mean",
         "expected_acceptance",
+        "conditional_acceptance_rate",
+        "predicted_acceptance",
+        "predicted_acceptance_length",
+        "predicted_speedup",
         "mean_weight",
     ):
         assert np.isnan(summary.loc[name, "value"])
@@ -112,7 +134,15 @@ def test_prompts_without_a_reference_have_no_quality(make):
 
 
 @pytest.mark.parametrize(
-    "other", [{"run_id": "x"}, {"pair": "x"}, {"task": "x"}, {"temperature": 0.0}]
+    "other",
+    [
+        {"run_id": "x"},
+        {"pair": "x"},
+        {"task": "x"},
+        {"temperature": 0.0},
+        {"engine": "compile"},
+        {"batch_size": 8},
+    ],
 )
 def test_no_speedup_over_a_baseline_of_other_conditions(make, other):
     summary = summarise(make({}, {**AUTOREGRESSIVE, **other}))
@@ -137,8 +167,10 @@ def test_settings_are_cells_of_their_own(make):
         {"method": "lossy", "lenience": 0.5},
         {"method": "sd", "draft_length": 7},
         {"method": "sd"},
+        {"method": "sd", "engine": "compile"},
+        {"method": "sd", "batch_size": 8},
     ]
-    assert len(wide(summarise(make(*rows)))) == 5
+    assert len(wide(summarise(make(*rows)))) == 7
 
 
 def test_speedup_of_a_plausible_run_lies_inside_its_interval(samples):

@@ -1,4 +1,4 @@
-"""``specbench list tasks --validate``: every mistake of every file."""
+"""``specbench list``: every mistake of task files, and the meaning of every column."""
 
 import json
 from collections.abc import Callable
@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from specbench.analysis.columns import dictionary
 from specbench.tasks.task import definitions_folder, task_names
 
 Cli = Callable[..., Any]
@@ -50,6 +51,26 @@ def test_every_mistake_is_told_with_its_file_and_key(cli: Cli, tmp_path: Path) -
         "key": "max_new_tokens",
         "problem": "must be at least 1, not 0",
     }
+
+
+def test_columns_of_every_table_are_explained(cli: Cli) -> None:
+    rows = json.loads(cli("list", "columns", "--json").out)
+    assert len(rows) == len(dictionary())
+    (rate,) = [row for row in rows if row["name"] == "draft_seconds" and "samples" in row["tables"]]
+    assert rate == {
+        "tables": ["samples"],
+        "name": "draft_seconds",
+        "type": "number",
+        "unit": "s",
+        "meaning": "of that, drafting",
+        "blank": "tables of earlier versions",
+        "example": "0.021",
+    }
+    printed = cli("list", "columns").out
+    assert all(f" {row['name']} " in printed for row in rows)
+    titles = [line.strip() for line in printed.splitlines() if line[0] not in "│┏┃┡└"]
+    assert titles[:3] == ["samples, summary, rounds", "samples, rounds", "samples"]
+    assert titles[-2:] == ["rounds", "runs"]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,142 @@
+"""Figures of a benchmark: what a round is made of, and time per token against acceptance."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
+from specbench.bench.plan import PARAMETERS, name_of
+from specbench.experiment.variants import AUTOREGRESSIVE
+from specbench.figures import style
+
+ROUNDS, CURVE = "rounds", "time-per-token"
+WHOLE = "round"  # of systems in whose rounds nobody looks
+_COLOURS = {**style.PARTS, WHOLE: "#DDDDDD"}
+_NAMES = {**{part: part.capitalize() for part in style.PARTS}, WHOLE: "Not told apart"}
+_BAR_INCHES, _NUMBER_POINTS = 0.17, 5.8
+_LIMIT: dict[str, Any] = {"color": "black", "ls": (0, (1.5, 1))}
+
+
+@style.paged
+def draw_rounds(table: pd.DataFrame) -> style.Drawing:
+    """Draw the milliseconds of a round, part on part: one bar per system, a panel per batch size.
+
+    Forced acceptances share a bar, as they change what rounds achieve and not what they cost.
+
+    Args:
+        table: As ``bench_table`` returns it.
+    """
+    bars = _bars(table)
+    sizes = style.distinct(bars, "batch_size")
+    most = bars["batch_size"].value_counts().max()
+    figure, grid = style.panels(1, len(sizes), height=_BAR_INCHES * most + 0.6)
+    figure.set_figwidth(style.scaled(max(5.2, 4.2 * len(sizes))))
+    for size, axes in zip(sizes, grid[0], strict=True):
+        _draw_bars(axes, bars[bars["batch_size"] == size])
+        axes.set_title(f"Batch {size}")
+        axes.set_xlabel("Time per round (ms)")
+    shown = [part for part in _COLOURS if bars[part].gt(0).any()]
+    patches = [Patch(label=_NAMES[part], color=_COLOURS[part]) for part in shown]
+    limit = Line2D([], [], label="Bandwidth limit", lw=style.scaled(0.9), **_LIMIT)
+    style.legend(figure, [*patches, limit])
+    return style.Drawing(figure, bars)
+
+
+@style.paged
+def draw_curve(table: pd.DataFrame) -> style.Drawing:
+    """Draw the time per token against forced acceptance: a panel per engine, batch size and N.
+
+    Args:
+        table: As ``bench_table`` returns it.
+    """
+    table = _times(table)
+    engines = style.distinct(table, "engine")
+    drafted = table[table["forced_acceptance"].notna()]
+    rows = list(drafted.groupby(["batch_size", "draft_length"], sort=False).groups)
+    figure, grid = style.panels(len(rows), len(engines), height=2.0, sharex=True, sharey="row")
+    for (size, length), line in zip(rows, grid, strict=True):
+        for engine, axes in zip(engines, line, strict=True):
+            here = table[(table["batch_size"] == size) & (table["engine"] == engine)]
+            _draw_times(axes, here[here["draft_length"].isin([0, length])])
+            axes.set_title(f"{engine}, batch {size}, N = {length}")
+        line[0].set_ylabel("Time per token (ms)")
+        line[0].set_ylim(bottom=0)  # once all that shares this axis is drawn
+    for axes in grid[-1]:
+        axes.set_xlabel("Forced acceptance per position")
+    methods = style.ordered(style.distinct(table, "method"))
+    bare = {AUTOREGRESSIVE: {"marker": ""}}
+    style.legend(
+        figure, [style.handle(name, linestyle="-", **bare.get(name, {})) for name in methods]
+    )
+    return style.Drawing(figure, table)
+
+
+def _bars(table: pd.DataFrame) -> pd.DataFrame:
+    """One row per bar in milliseconds, with means over forced acceptances."""
+    labels = [
+        f"{row['engine']} {name_of(row)}" + (f", N = {n}" if (n := row["draft_length"]) else "")
+        for row in table.to_dict("records")
+    ]
+    divided = table["verify_seconds"].notna()
+    parts = {
+        part: 1e3 * table[f"{part}_seconds"].where(~divided if part == WHOLE else divided, 0)
+        for part in _COLOURS
+    }
+    bars = table[["batch_size"]].assign(system=labels, **parts, limit=1e3 * table["limit_seconds"])
+    return bars.groupby(["batch_size", "system"], sort=False).mean().reset_index()
+
+
+def _draw_bars(axes: Axes, bars: pd.DataFrame) -> None:
+    places = np.arange(len(bars))
+    begin = np.zeros(len(bars))
+    for part, colour in _COLOURS.items():
+        width = bars[part].clip(lower=0).to_numpy()
+        axes.barh(places, width, left=begin, color=colour, height=0.72)
+        begin += width
+    for place, end in zip(places, begin, strict=True):
+        axes.annotate(
+            f"{end:.3g}",
+            (end, place),
+            xytext=(style.scaled(2), 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=style.scaled(_NUMBER_POINTS),
+            color=style.GREY,
+        )
+    limits = bars["limit"].to_numpy()
+    axes.vlines(limits, places - 0.45, places + 0.45, lw=style.scaled(0.9), **_LIMIT)
+    axes.set_yticks(places, list(bars["system"]))
+    axes.invert_yaxis()
+    axes.grid(axis="y", visible=False)
+    axes.set_xlim(0, 1.1 * max(begin.max(), limits.max()))
+
+
+def _times(table: pd.DataFrame) -> pd.DataFrame:
+    """Milliseconds per token; the ends of an interval of rates change places."""
+    columns = ["batch_size", "engine", "method", *PARAMETERS, "draft_length", "forced_acceptance"]
+    return table[columns].assign(
+        time=1e3 / table["tokens_per_second"],
+        time_low=1e3 / table["tokens_per_second_high"],
+        time_high=1e3 / table["tokens_per_second_low"],
+    )
+
+
+def _draw_times(axes: Axes, times: pd.DataFrame) -> None:
+    for time in times.loc[times["method"] == AUTOREGRESSIVE, "time"]:
+        axes.axhline(time, color=style.look(AUTOREGRESSIVE).colour, lw=style.scaled(1))
+    times = times[times["forced_acceptance"].notna()]
+    for _, line in times.groupby(["method", *PARAMETERS], dropna=False, sort=False):
+        style.method_points(
+            axes,
+            line.sort_values("forced_acceptance"),
+            str(line["method"].iloc[0]),
+            "forced_acceptance",
+            "time",
+            linestyle="-",
+            linewidth=style.scaled(0.9),
+        )

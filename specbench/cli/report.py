@@ -1,0 +1,49 @@
+"""``specbench report``: finished runs as one page for a browser."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from specbench.cli.output import note
+
+NAME = "report.html"
+
+
+def report(
+    runs: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="[RUN]...",
+            help="Folders of runs, shown together.",
+            show_default="the newest under results/",
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="The page.",
+            show_default=f"{NAME} in the last run's folder",
+        ),
+    ] = None,
+) -> None:
+    """Make one HTML file of finished runs: table, figures, traces and how to run it again.
+
+    It holds all that it shows and fetches nothing, so it can be sent or put on a web page as it is.
+    """
+    from specbench.experiment.folders import newest_run
+    from specbench.files import write_atomically
+    from specbench.report.build import build
+
+    folders = runs or [newest_run()]
+    page = build(folders)
+    for text in page.notes:
+        note(text)
+    path = output or folders[-1] / NAME
+    write_atomically(path, page.html)
+    print(path)

@@ -1,0 +1,136 @@
+"""The traces of a report: of the first prompts of each task, by every method, within bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from markupsafe import Markup
+
+from specbench.analysis.frames import CELL
+from specbench.errors import UsageError
+from specbench.experiment.examples import read_examples
+from specbench.experiment.records import ERROR
+from specbench.report.pages import trace_article
+from specbench.tasks.example import Example
+from specbench.trace.pieces import Decode
+from specbench.trace.records import Record, names, read_records
+from specbench.trace.tokenizer import run_decoder
+from specbench.trace.tokens import Unreadable
+from specbench.trace.trace import trace
+
+PROMPTS = 5  # of each task
+LARGEST = 2_500_000  # characters of all of them together
+_EXAMPLE = 6000  # of a prompt or a reference
+
+
+class Told(NamedTuple):
+    """All traces of one prompt."""
+
+    task: str
+    sample: str
+    prompt: str
+    reference: str
+    traces: list[tuple[str, Markup]]  # the method's name, and its trace
+
+
+class Traces(NamedTuple):
+    """The traces by prompt, and what is not there and why."""
+
+    prompts: list[Told]
+    notes: list[str]
+
+
+class _Run(NamedTuple):
+    name: str | None  # where there are several
+    decode: Decode
+    examples: Mapping[str, Mapping[str, Example]]
+    samples: Mapping[tuple[str, str], Sequence[Record]]  # by task and prompt
+
+
+def collect_traces(folders: Sequence[Path]) -> Traces:
+    """Return the traces of the first prompts of each task.
+
+    The first prompts of all tasks go before the second ones, so what is left out where there is
+    too much is alike for all.
+
+    Args:
+        folders: Folders of runs; one without traces is passed over with a note.
+    """
+    runs, notes = [], []
+    for folder in folders:
+        try:
+            runs.append(_open(folder, folder.name if len(folders) > 1 else None))
+        except UsageError as error:
+            notes.append(f"no traces of {folder.name}: {error}")
+    told: dict[tuple[str, str], Told] = {}
+    length = 0
+    for run, (task, sample) in _in_turn(runs):
+        try:
+            shown = list(_articles(run, run.samples[task, sample]))
+        except (UsageError, Unreadable) as error:
+            notes.append(f"no trace of {task}, {sample}: {error}")
+            continue
+        length += sum(len(article) for _, article in shown)
+        if length > LARGEST:
+            notes.append("traces of later prompts are left out: `specbench trace` shows them")
+            break
+        found = told.setdefault((task, sample), _told(task, sample, run))
+        found.traces.extend(shown)
+    return Traces(list(told.values()), list(dict.fromkeys(notes)))
+
+
+def _open(folder: Path, name: str | None) -> _Run:
+    try:
+        examples = read_examples(folder)
+    except UsageError:
+        examples = {}  # of before they were kept: a trace is worth having without its prompt
+    samples = _first(read_records(folder))
+    if not any("rejected" in r["per_round"] for found in samples.values() for r in found):
+        raise UsageError("it was made by an earlier version of specbench, run again to have them")
+    return _Run(name, run_decoder(folder), examples, samples)
+
+
+def _first(records: Iterator[Record]) -> dict[tuple[str, str], list[Record]]:
+    """The records of the first prompts of each task, by every cell."""
+    found: dict[tuple[str, str], dict[tuple[object, ...], Record]] = {}
+    begun: dict[str, set[str]] = {}
+    for record in records:
+        if record["repeat"] or record.get("status") == ERROR:
+            continue
+        task, sample = record["task"], record["sample_id"]
+        known = begun.setdefault(task, set())
+        if sample in known or len(known) < PROMPTS:
+            known.add(sample)
+            # A sample that was tried again is there twice, and the last one counts.
+            cell = tuple(record.get(name) for name in CELL)
+            found.setdefault((task, sample), {})[cell] = record
+    return {key: list(cells.values()) for key, cells in found.items()}
+
+
+def _in_turn(runs: Sequence[_Run]) -> Iterator[tuple[_Run, tuple[str, str]]]:
+    """Every run's prompts, the first ones of all tasks before the second ones."""
+    turns: list[tuple[int, _Run, tuple[str, str]]] = []
+    for run in runs:
+        counts: dict[str, int] = {}
+        for task, sample in run.samples:
+            counts[task] = counts.get(task, 0) + 1
+            turns.append((counts[task], run, (task, sample)))
+    yield from ((run, key) for _, run, key in sorted(turns, key=lambda turn: turn[0]))
+
+
+def _articles(run: _Run, records: Sequence[Record]) -> Iterator[tuple[str, Markup]]:
+    for record, name in zip(records, names(records), strict=True):
+        yield name, trace_article(trace(record, name, run.decode), run.name)
+
+
+def _told(task: str, sample: str, run: _Run) -> Told:
+    example = run.examples.get(task, {}).get(sample)
+    if example is None:
+        return Told(task, sample, "", "", [])
+    return Told(task, sample, _cut(example.prompt), _cut(example.reference or ""), [])
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _EXAMPLE else f"{text[:_EXAMPLE]} ..."

@@ -1,0 +1,162 @@
+"""Finished runs as tidy data frames, for notebooks; ``specbench.load`` makes them."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from itertools import chain
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from specbench.analysis import columns as dictionary
+from specbench.analysis.columns import may_be_blank, schema
+from specbench.analysis.frames import ADDED, read_samples, read_summary, run_folders, typed
+from specbench.analysis.summary import wide
+from specbench.errors import UsageError
+from specbench.experiment.folders import CONFIG, ENVIRONMENT
+from specbench.experiment.records import RECORDS
+from specbench.experiment.tables import TABLE
+from specbench.trace.records import read_records
+
+RUNS, ROUNDS = schema(dictionary.RUNS), schema(dictionary.ROUNDS)
+
+_START = list(ROUNDS).index("round")
+_SAMPLE, _ROUND = list(ROUNDS)[:_START], list(ROUNDS)[_START:]  # which sample it is, and the rest
+
+
+class Results:
+    """The tables of one or several runs, each read when it is first asked for.
+
+    What their columns mean is said by ``specbench list columns``. Samples and rounds are joined by
+    the columns that they share up to ``sample_id``.
+
+    Raises:
+        UsageError: A path is no folder. Of an attribute: no run in them has the table, it is not
+            readable, or two folders hold the same run.
+    """
+
+    def __init__(self, paths: Iterable[Path | str]) -> None:
+        """Take folders of runs, or folders that hold those."""
+        self._paths = [Path(path) for path in paths]
+        for path in self._paths:
+            if not path.is_dir():
+                raise UsageError(f"there is no folder {path}: give the folder of a run, or of runs")
+
+    def __repr__(self) -> str:
+        where = ", ".join(map(str, self._paths))
+        return f"<results of {where}: .runs, .samples, .rounds, .summary, .cells>"
+
+    @cached_property
+    def runs(self) -> pd.DataFrame:
+        """A row per run: what it was asked, where it took place, how it ended."""
+        runs = pd.DataFrame([_run(folder) for folder in run_folders(self._paths, CONFIG)])
+        return typed(runs, RUNS, CONFIG, may_be_blank(dictionary.RUNS))
+
+    @cached_property
+    def samples(self) -> pd.DataFrame:
+        """A row per sample."""
+        return read_samples(*self._paths)
+
+    @cached_property
+    def rounds(self) -> pd.DataFrame:
+        """A row per round of every sample; there are dozens of a sample."""
+        folders = run_folders(self._paths, RECORDS, f"{RECORDS}.gz")
+        return pd.concat([_rounds(folder) for folder in folders], ignore_index=True)
+
+    @cached_property
+    def summary(self) -> pd.DataFrame:
+        """A row per cell and metric."""
+        return read_summary(*self._paths)
+
+    @cached_property
+    def cells(self) -> pd.DataFrame:
+        """The summary with a row per cell: a metric, its ``_low`` and its ``_high`` are columns."""
+        return wide(self.summary)
+
+
+def _run(folder: Path) -> dict[str, Any]:
+    """What ``config.json`` and ``environment.json`` of a run say, None where they do not."""
+    config, environment = _read(folder / CONFIG), _read(folder / ENVIRONMENT)
+    models, torch = environment.get("models", {}), environment.get("torch", {})
+    pair, progress = config.get("pair", {}), config.get("progress", {})
+    gpus = torch.get("gpus") or [{}]
+    found = {
+        **config.get("settings", {}),
+        **progress,
+        "run_id": _run_id(folder),
+        "pair": pair.get("name"),
+        "folder": str(folder),
+        "samples_planned": config.get("samples_planned"),
+        "tasks": " ".join(task["name"] for task in config.get("tasks", [])),
+        "target": pair.get("target"),
+        "draft": pair.get("draft"),
+        "device": models.get("device"),
+        "dtype": models.get("dtype"),
+        "hardware": gpus[0].get("name") or environment.get("cpu", {}).get("model"),
+        "started": environment.get("started"),
+        "command": shlex.join(environment.get("command", [])),
+        "specbench": config.get("specbench"),
+        **environment.get("git", {}),
+        "python": environment.get("python"),
+        **environment.get("packages", {}),
+    }
+    return {name: found.get(name, ADDED.get(name)) for name in RUNS}
+
+
+def _read(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}  # what else is known of the run is still worth having
+
+
+def _run_id(folder: Path) -> str:
+    """The run's name in its tables, which a folder keeps that is copied or called otherwise."""
+    try:
+        with (folder / TABLE).open(encoding="utf-8", newline="") as file:
+            return next(csv.DictReader(file))["run_id"]
+    except (OSError, ValueError, StopIteration, KeyError):
+        return folder.name
+
+
+def _rounds(folder: Path) -> pd.DataFrame:
+    """The rounds of a run's samples; of one that failed and was done again, those of the last."""
+    decoded = {
+        tuple(record.get(name, ADDED.get(name)) for name in _SAMPLE): record["per_round"]
+        for record in read_records(folder)
+        if "per_round" in record
+    }
+    samples = pd.DataFrame(list(decoded), columns=_SAMPLE)
+    columns = [_columns(rounds) for rounds in decoded.values()]
+    table = samples.loc[np.repeat(samples.index, [len(c["round"]) for c in columns])]
+    table = table.reset_index(drop=True).assign(
+        **{name: list(chain.from_iterable(c[name] for c in columns)) for name in _ROUND}
+    )
+    return typed(table, ROUNDS, folder / RECORDS, may_be_blank(dictionary.ROUNDS))
+
+
+def _columns(rounds: Mapping[str, Sequence[Any]]) -> dict[str, Sequence[Any]]:
+    """The columns of ``_ROUND`` of one sample; records of earlier versions lack the last two."""
+    count = len(rounds["proposed"])
+    unknown = [None] * count
+    return {
+        "round": range(count),
+        "proposed": rounds["proposed"],
+        "accepted": rounds["accepted"],
+        "emitted": rounds["emitted"],
+        "expected_acceptance": [_mean(values) for values in rounds["expected"]],
+        "mean_weight": [_mean(values) for values in rounds["weights"]],
+        "rejected": rounds.get("rejected", unknown),
+        "agreed": [sum(r) for r in rounds["agreed"]] if "agreed" in rounds else unknown,
+    }
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return fmean(values) if values else None

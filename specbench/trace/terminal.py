@@ -1,0 +1,71 @@
+"""A trace in the terminal: in colours, or in marks where there are none."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.style import Style
+from rich.text import Text
+
+from specbench.trace.pieces import Piece, visible
+from specbench.trace.tokens import CORRECTION, MISMATCH, REJECTED
+from specbench.trace.trace import LEGEND, Trace
+
+# The marks of wdiff, and one for what a diff does not know.
+MARKS = {MISMATCH: ("{~", "~}"), REJECTED: ("[-", "-]"), CORRECTION: ("{+", "+}")}
+_COLOURED = {
+    MISMATCH: Style(color="green", underline=True),
+    REJECTED: Style(color="red", strike=True),
+    CORRECTION: Style(bold=True),
+}
+# On a shade, which is light whatever the terminal's own background.
+_INKS = {MISMATCH: "#0b6628", REJECTED: "#a90f2b"}
+_INK = "#1a1a1a"
+_PALE, _DEEP = (240, 244, 250), (185, 212, 250)  # at w = 0 and w = 1
+_STEPS = 5  # of the legend's scale
+
+
+def show(trace: Trace, console: Console) -> None:
+    """Print a trace: a header, a legend and the text.
+
+    Where the console has no colours the text has marks as in wdiff, and no shades.
+    """
+    coloured = console.color_system is not None and not console.no_color
+    drawn = f", N = {trace.draft_length}" if trace.draft_length else ""
+    repeated = f", repeat {trace.repeat}" if trace.repeat else ""
+    title = f"{trace.task}, {trace.sample}{repeated}: {trace.method}{drawn}"
+    head = Text.assemble((title, "bold"), "\n", "; ".join(trace.facts), "\n")
+    console.print(head.append_text(_legend(trace, coloured)), soft_wrap=True)
+    console.print()
+    text = Text().join(_written(piece, coloured) for piece in trace.pieces)
+    console.print(text, soft_wrap=not coloured)
+
+
+def _legend(trace: Trace, coloured: bool) -> Text:
+    """One line with every mark; autoregressive needs none."""
+    if not trace.draft_length:
+        return Text("every token is the target's own", "dim")
+    known = [_written(Piece(word, kind, 0, None, None), coloured) for kind, word, _ in LEGEND]
+    line = Text("  ").join(known)
+    if trace.weighted and coloured:
+        line.append("  w: 0 ")
+        for step in range(_STEPS):
+            line.append("  ", _shade(step / (_STEPS - 1)))
+        line.append(" 1")
+    return line
+
+
+def _written(piece: Piece, coloured: bool) -> Text:
+    text = visible(piece.text, marked=piece.kind in MARKS, rejected=piece.kind == REJECTED)
+    if not coloured:
+        before, after = MARKS.get(piece.kind, ("", ""))
+        return Text(before + text + after)
+    style = _COLOURED.get(piece.kind, Style())
+    if piece.weight is not None:
+        style += Style(color=_INKS.get(piece.kind, _INK)) + _shade(piece.weight)
+    return Text(text, style)
+
+
+def _shade(weight: float) -> Style:
+    at = min(max(weight, 0.0), 1.0)
+    mixed = (round(a + at * (b - a)) for a, b in zip(_PALE, _DEEP, strict=True))
+    return Style(bgcolor="#{:02x}{:02x}{:02x}".format(*mixed))

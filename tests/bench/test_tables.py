@@ -1,0 +1,203 @@
+"""Tables of made-up repeats, against numbers worked out by hand."""
+
+from io import StringIO
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from rich.console import Console
+from rich.table import Table
+
+from specbench.bench.figures import draw_curve, draw_rounds
+from specbench.bench.measure import Measured
+from specbench.bench.plan import TRANSFORMERS, System
+from specbench.bench.show import ratios_table, system_tables, warnings
+from specbench.bench.tables import (
+    OVER_AUTOREGRESSIVE,
+    OVER_ONE,
+    OVER_TRANSFORMERS,
+    ROUND_OVER_SD,
+    Ratio,
+    bench_table,
+    ratio_table,
+)
+from specbench.engine.settings import EAGER
+
+BANDWIDTH = 1e9
+# Bytes per round and seconds per round, by system; a repeat has four rounds of two texts.
+OURS = {"autoregressive": (3e8, 0.5), "sd": (4e8, 1.0), "diversed": (4e8, 1.1)}
+THEIRS = {"autoregressive": (3e8, 1.0), "sd": (4e8, 4.0)}
+TOKENS = {"autoregressive": 8, "sd": 24, "diversed": 24}
+
+
+def measured(acceptances: tuple[float | None, ...] = (None,)) -> Measured:
+    """Three repeats of every system at batch 1 and 2; Transformers drafts at batch 1 only."""
+    rows: list[dict[str, Any]] = []
+    systems: list[dict[str, Any]] = []
+    for size in (1, 2):
+        for engine, known in ((EAGER, OURS), (TRANSFORMERS, THEIRS)):
+            for method, (read, seconds) in known.items():
+                n = 0 if method == "autoregressive" else 5
+                if size == 2 and engine == TRANSFORMERS and n:
+                    continue
+                head = (("head", "untrained"),) if method == "diversed" else ()
+                for rate in acceptances if n else (None,):
+                    system = System(engine, method, head, n, rate)
+                    shared = {"batch_size": size, **system.describe()}
+                    systems.append(
+                        shared
+                        | {"warm_up_seconds": 2.0, "bytes_per_round": read, "pair": "mini"}
+                        | {"device": "cpu", "dtype": "float32", "temperature": 1.0}
+                        | {"prompt_tokens": 512, "new_tokens": 128}
+                    )
+                    for repeat in range(3):
+                        rows.append(shared | {"repeat": repeat} | _turn(engine, method, seconds))
+    return Measured(pd.DataFrame(rows), pd.DataFrame(systems), BANDWIDTH, {})
+
+
+def _turn(engine: str, method: str, seconds: float) -> dict[str, Any]:
+    whole, blank = 4 * seconds, engine == TRANSFORMERS
+    drafts = method != "autoregressive"
+    return {
+        "output_tokens": TOKENS[method],
+        "rounds": 4,
+        "text_rounds": 8,
+        "proposed": 40 * drafts,
+        "judged": 20 * drafts,
+        "accepted": 16 * drafts,
+        "prefill_seconds": 0.25,
+        "decode_seconds": whole,
+        "draft_seconds": np.nan if blank else 0.5 * whole * drafts,
+        "verify_seconds": np.nan if blank else 0.3 * whole,
+        "accept_seconds": np.nan if blank else 0.1 * whole,
+    }
+
+
+def row(table: pd.DataFrame, engine: str, method: str, size: int = 1) -> pd.Series:
+    found = table.query("engine == @engine and method == @method and batch_size == @size")
+    assert len(found) == 1
+    return found.iloc[0]
+
+
+def test_the_parts_of_a_round_add_up_to_it() -> None:
+    sd = row(bench_table(measured()), EAGER, "sd")
+    assert sd["tokens_per_second"] == pytest.approx(24 / 4)
+    assert sd["tokens_per_second_low"] == sd["tokens_per_second_high"] == pytest.approx(6)
+    assert sd["acceptance_length"] == 3
+    assert sd["draft_acceptance_rate"] == 0.4
+    assert sd["position_acceptance"] == 0.8
+    assert sd["round_seconds"] == pytest.approx(1.0)
+    assert sd["draft_step_seconds"] == pytest.approx(0.1)
+    parts = [sd[f"{name}_seconds"] for name in ("draft", "verify", "accept", "other")]
+    assert parts == pytest.approx([0.5, 0.3, 0.1, 0.1])
+    assert sd["prefill_seconds"] == pytest.approx(0.25)
+
+
+def test_the_limit_is_bytes_over_bandwidth_and_its_share_limit_over_time() -> None:
+    table = bench_table(measured())
+    sd, step = row(table, EAGER, "sd"), row(table, EAGER, "autoregressive")
+    assert sd["limit_seconds"] == pytest.approx(0.4)
+    assert sd["limit_share"] == pytest.approx(0.4)
+    assert sd["bytes_per_second"] == pytest.approx(4e8)
+    assert step["limit_share"] == pytest.approx(0.6)
+
+
+def test_what_is_not_known_of_transformers_and_of_steps_without_drafts_is_blank() -> None:
+    table = bench_table(measured())
+    theirs = row(table, TRANSFORMERS, "sd")
+    for name in ("draft_step", "draft", "verify", "accept", "other"):
+        assert np.isnan(theirs[f"{name}_seconds"])
+    assert theirs["round_seconds"] == pytest.approx(4.0)
+    step = row(table, EAGER, "autoregressive")
+    assert np.isnan(step["position_acceptance"])
+    assert np.isnan(step["draft_step_seconds"])
+
+
+RATIOS: list[tuple[Ratio, str, str, int, float]] = [
+    (OVER_AUTOREGRESSIVE, EAGER, "sd", 1, (24 / 4) / (8 / 2)),
+    (OVER_AUTOREGRESSIVE, TRANSFORMERS, "sd", 1, (24 / 16) / (8 / 4)),
+    (OVER_TRANSFORMERS, EAGER, "autoregressive", 2, 2.0),
+    (OVER_TRANSFORMERS, EAGER, "sd", 1, 4.0),
+    (ROUND_OVER_SD, EAGER, "diversed", 1, 1.1),
+    (OVER_ONE, EAGER, "sd", 2, 1.0),
+]
+
+
+@pytest.mark.parametrize(("kind", "engine", "method", "size", "expected"), RATIOS)
+def test_a_ratio_is_that_of_two_systems(
+    kind: Ratio, engine: str, method: str, size: int, expected: float
+) -> None:
+    ratios = ratio_table(measured())
+    found = row(ratios[ratios["ratio"] == kind.name], engine, method, size)
+    assert found[["value", "low", "high"]].tolist() == pytest.approx([expected] * 3)
+    assert found["n"] == 3
+
+
+def test_nothing_is_compared_with_itself_or_with_what_was_not_timed() -> None:
+    ratios = ratio_table(measured())
+    own = ratios["engine"] + " " + ratios["method"] + ", batch " + ratios["batch_size"].astype(str)
+    assert not (own == ratios["over"]).any()
+    counts = ratios["ratio"].value_counts().to_dict()
+    assert counts == {
+        OVER_AUTOREGRESSIVE.name: 5,  # two of ours at both sizes, and assisted generation
+        OVER_TRANSFORMERS.name: 3,
+        ROUND_OVER_SD.name: 2,
+        OVER_ONE.name: 4,
+    }
+
+
+def test_a_forced_system_is_compared_with_one_of_the_same_acceptance() -> None:
+    ratios = ratio_table(measured((0.5, 0.8)))
+    theirs = ratios[ratios["ratio"] == OVER_TRANSFORMERS.name].query("method == 'sd'")
+    assert theirs["forced_acceptance"].tolist() == [0.5, 0.8]
+    over = ratios[ratios["ratio"] == OVER_AUTOREGRESSIVE.name]
+    assert over.query("engine == 'eager' and method == 'sd' and batch_size == 1").shape[0] == 2
+
+
+def test_faster_than_memory_is_told() -> None:
+    table = bench_table(measured())
+    assert not list(warnings(table))
+    table.loc[0, ["limit_share", "bytes_per_second"]] = [1.5, 1.5e9]
+    (text,) = warnings(table)
+    assert "eager autoregressive at batch 1 reads 1.50 GB/s and copies reach 1.00" in text
+
+
+def test_the_screen_shows_a_table_per_batch_size_and_no_empty_column() -> None:
+    table = bench_table(measured())
+    first, second = system_tables(table)
+    assert (first.row_count, second.row_count) == (5, 4)
+    assert "\nforced" not in headers(first)
+    assert "\nforced" in headers(next(system_tables(bench_table(measured((0.5,))))))
+    console = Console(width=140, record=True, file=StringIO())
+    console.print(first)
+    console.print(ratios_table(ratio_table(measured())))
+    shown = console.export_text()
+    assert "…" not in shown
+    assert "assisted" in shown
+
+
+def headers(table: Table) -> list[str]:
+    return [str(column.header) for column in table.columns]
+
+
+def test_figures_have_a_bar_per_system_and_a_panel_per_engine() -> None:
+    table = bench_table(measured((0.5, 0.8)))
+    rounds = draw_rounds(table)
+    panels = rounds.figure.axes
+    labels = [[text.get_text() for text in axes.get_yticklabels()] for axes in panels]
+    assert [len(found) for found in labels] == [5, 4]
+    assert labels[0][1] == "eager sd, N = 5"
+    # The parts of a bar end where the round does.
+    ends = max(patch.get_x() + patch.get_width() for patch in panels[0].patches)
+    assert ends == pytest.approx(4000)
+    assert rounds.data.query("system == 'eager sd, N = 5'")["draft"].tolist() == pytest.approx(
+        [500, 500]
+    )
+    curve = draw_curve(table)
+    assert [axes.get_title() for axes in curve.figure.axes] == [
+        f"{engine}, batch {size}, N = 5" for size in (1, 2) for engine in (EAGER, TRANSFORMERS)
+    ]
+    drawn = curve.data.query("engine == 'eager' and method == 'sd' and batch_size == 1")
+    assert drawn["forced_acceptance"].tolist() == [0.5, 0.8]
+    assert drawn["time"].tolist() == pytest.approx(2 * [1000 / 6])

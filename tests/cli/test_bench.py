@@ -1,0 +1,121 @@
+"""``specbench bench``, with the bundled pair and with requests that it refuses."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from specbench.bench import measure
+from specbench.engine.loading import load_pair
+
+Cli = Callable[..., Any]
+SMALL = ("--prompt-tokens", "8", "--new-tokens", "12", "--repeats", "2", "--device", "cpu")
+TABLES = ["bench.csv", "environment.json", "ratios.csv", "repeats.csv"]
+KINDS = ("csv", "pdf", "png", "svg")
+FIGURES = [f"{name}.{kind}" for name in ("rounds", "time-per-token") for kind in KINDS]
+
+
+@pytest.fixture(autouse=True)
+def loaded(monkeypatch: pytest.MonkeyPatch, mini: Any) -> None:
+    """Load no pair twice, and copy nothing large."""
+    monkeypatch.setattr(measure, "load_pair", lambda spec, loading: mini)
+    monkeypatch.setattr(measure, "copy_bandwidth", lambda device, size: 1e10)
+
+
+def test_tables_figures_and_ratios_of_all_systems(cli: Cli) -> None:
+    result = cli(
+        "bench", *SMALL, "-m", "autoregressive,sd,diversed", "--acceptance", "0.3,1",
+        "--batch-size", "1,2", "-o", "out",
+    )  # fmt: skip
+    assert result.code == 0, result.err
+    assert sorted(path.name for path in Path("out").iterdir()) == sorted(TABLES + FIGURES)
+    table, repeats = pd.read_csv("out/bench.csv"), pd.read_csv("out/repeats.csv")
+    assert len(table) == (1 + 4 + 1 + 2) + (1 + 4 + 1)
+    assert len(repeats) == 2 * len(table)
+    own = repeats.query("engine == 'eager'")
+    assert (own["output_tokens"] == 12 * own["batch_size"]).all()
+    full = table.query("forced_acceptance == 1")
+    assert (full["position_acceptance"] == 1).all()
+    assert table["position_acceptance"].isna().sum() == 4
+    assert (table["tokens_per_second"] > 0).all()
+    environment = json.loads(Path("out/environment.json").read_text())
+    assert environment["models"]["dtype"] == "float32"
+    assert environment["bench"]["batch_sizes"] == [1, 2]
+    first = result.out.splitlines()[0]
+    assert first.startswith("mini in float32 on cpu: prompts of 8 tokens, 12 new ones")
+    assert "copies reach 10.0 GB/s" in first
+    titles = [line.strip() for line in result.out.splitlines() if line.startswith("batch ")]
+    assert titles == ["batch 1", "batch 2"]
+    assert "tokens/s over batch 1" in result.out
+    assert result.out.splitlines()[-1] == "results: out"
+    assert "takes no batch" in result.err
+
+
+def test_without_transformers_and_a_folder_of_its_own(cli: Cli) -> None:
+    result = cli("bench", *SMALL, "-m", "sd", "--no-transformers")
+    assert result.code == 0, result.err
+    (folder,) = Path("results").iterdir()
+    assert folder.name.endswith("-bench-mini")
+    assert set(pd.read_csv(folder / "bench.csv")["engine"]) == {"eager"}
+    assert "ratio" not in result.out
+
+
+REFUSED = {
+    "an acceptance above 1": ("--acceptance 0.5,1.5", "--acceptance must be from 0 to 1"),
+    "a word for an acceptance": ("--acceptance high", "--acceptance cannot be 'high'"),
+    "an unknown engine": ("--engine eager,vllm", "--engine cannot be 'vllm'"),
+    "no engine": ("--engine ,", "--engine cannot be ''"),
+    "an unknown method": ("-m sdd", "did you mean `sd`?"),
+    "a batch of none": ("--batch-size 0", "--batch-size must be 1 or more"),
+    "a graph on a CPU": ("--engine graph --device cpu", "needs one CUDA device"),
+    "a prompt beyond the context": ("--prompt-tokens 2000", "exceed the context of 2048"),
+    "a batch beyond the memory": ("--batch-size 10000000 --device cpu", "a smaller --batch-size"),
+    "a device that is not there": ("--device cuda:99", "no device cuda:99"),
+    "a head that is not there": ("--head nowhere", "there is no head at nowhere"),
+}
+
+
+@pytest.mark.parametrize("line", REFUSED)
+def test_bad_input_is_one_line_and_leaves_nothing(cli: Cli, line: str) -> None:
+    typed, said = REFUSED[line]
+    result = cli("bench", *typed.split())
+    assert result.code == 2
+    (error,) = [line for line in result.err.splitlines() if not line.startswith("note:")]
+    assert error.startswith("error: ")
+    assert said in error
+    assert not list(Path().iterdir())
+
+
+def test_a_folder_that_holds_something_is_refused(cli: Cli) -> None:
+    Path("full").mkdir()
+    Path("full/notes.txt").write_text("mine")
+    result = cli("bench", *SMALL, "-o", "full")
+    assert result.code == 2
+    assert "full is not an empty folder" in result.err
+    assert [path.name for path in Path("full").iterdir()] == ["notes.txt"]
+
+
+def test_an_interrupted_benchmark_leaves_nothing(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(measure, "measure", interrupt)
+    result = cli("bench", *SMALL, "-m", "sd", "-o", "out")
+    assert result.code == 130
+    assert "nothing was written" in result.err
+    assert not list(Path().iterdir())
+
+
+@pytest.mark.gpu
+def test_every_method_on_a_gpu_with_both_engines(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measure, "load_pair", load_pair)
+    options = (*SMALL[:6], "--device", "cuda", "--engine", "eager,graph", "--acceptance", "0.5,1")
+    result = cli("bench", *options, "--batch-size", "1,4", "-o", "out")
+    assert result.code == 0, result.err
+    table = pd.read_csv("out/bench.csv")
+    full = table.query("forced_acceptance == 1")
+    assert (full["position_acceptance"] == 1).all()
+    assert set(table["engine"]) == {"eager", "graph", "transformers"}

@@ -1,0 +1,76 @@
+"""A real run of the bundled pair, and a browser where there is one."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specbench.cli.app import main
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome", "chromium-headless-shell")
+NAMED = "SPECBENCH_TEST_BROWSER"
+TASKS = ("mini-math", "mini-headline")
+METHODS = ("autoregressive", "sd", "static", "diversed")
+
+# Before the page's own scripts: whatever goes wrong in them is kept.
+_WATCH = "<script>window.wrong = []; addEventListener('error', e => wrong.push(e.message))</script>"
+_TELL = """<script>
+addEventListener("load", () => setTimeout(() => {
+  const told = document.createElement("pre");
+  told.id = "told";
+  told.textContent = JSON.stringify((() => { %s })());
+  document.body.append(told);
+}, 50));
+</script>"""
+
+Ask = Callable[..., Any]
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of two tasks, three prompts and four methods."""
+    folder = tmp_path_factory.mktemp("runs") / "small"
+    line = f"run -m {','.join(METHODS)} --weight 0.4 -t {','.join(TASKS)} -n 3 --no-progress"
+    with pytest.raises(SystemExit) as exit:
+        main([*line.split(), "--device", "cpu", "--output", str(folder)])
+    assert exit.value.code == 0
+    return folder
+
+
+@pytest.fixture
+def ask(tmp_path: Path) -> Ask:
+    """Open a page in a browser, run a script in it and return what the script returns."""
+    browser = os.environ.get(NAMED) or next(filter(None, map(shutil.which, BROWSERS)), None)
+    if browser is None:
+        pytest.skip(f"needs a browser: put Chromium on the PATH or name one in {NAMED}")
+
+    def asked(page: str, script: str, width: int = 1280, dark: bool = False) -> Any:
+        path = tmp_path / "page.html"
+        path.write_text(page.replace("<head>", f"<head>{_WATCH}", 1) + _TELL % script, "utf-8")
+        done = subprocess.run(
+            [
+                browser,
+                *("--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"),
+                f"--user-data-dir={tmp_path / 'profile'}",
+                f"--blink-settings=preferredColorScheme={0 if dark else 1}",
+                f"--window-size={width},900",
+                "--virtual-time-budget=3000",
+                "--dump-dom",
+                path.as_uri(),
+            ],
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        told = re.search(r'<pre id="told">(.*?)</pre>', done.stdout, re.DOTALL)
+        assert told, done.stderr
+        return json.loads(unescape(told[1]))
+
+    return asked

@@ -1,0 +1,84 @@
+"""Traces in the terminal, with colours and without."""
+
+import io
+import re
+
+import pytest
+from rich.console import Console
+
+from specbench.trace.terminal import show
+from specbench.trace.trace import Trace, trace
+
+from .made import Round, decode, made
+
+ROUNDS: list[Round] = [("aB\n", "x", "c"), ("d$", "", "")]
+
+
+def seen(found: Trace, colours: str | None) -> str:
+    out = io.StringIO()
+    # A width that no line reaches, and no NO_COLOR of the one who runs the tests.
+    console = Console(
+        file=out,
+        width=200,
+        force_terminal=bool(colours),
+        color_system=colours,  # type: ignore[arg-type]
+        no_color=False,
+    )
+    show(found, console)
+    return out.getvalue()
+
+
+def styles(text: str, output: str) -> set[str]:
+    """The codes by which a text is styled."""
+    (codes,) = re.findall(rf"\x1b\[([\d;]+)m{re.escape(text)}\x1b", output)
+    return set(codes.split(";"))
+
+
+def test_the_header_counts() -> None:
+    head, facts, *_ = seen(trace(made(*ROUNDS, end=True), "sd", decode), None).splitlines()
+    assert head == "sums, a: sd, N = 5"
+    assert facts == (
+        "6 tokens in 2 rounds; 5 of 10 drafts accepted (50.0%); 1 of them mismatches; "
+        "accuracy 100.0"
+    )
+
+
+def test_without_colours_there_are_marks() -> None:
+    *_, legend, _, first, second = seen(
+        trace(made(*ROUNDS, end=True), "sd", decode), None
+    ).splitlines()
+    assert legend == "agreed  {~mismatch~}  [-rejected-]  {+correction+}"
+    assert (first, second) == ("a{~B~}", "[-x-]{+c+}d⟨end⟩")
+
+
+def test_in_colours_each_kind_has_its_own_style() -> None:
+    body = seen(trace(made(*ROUNDS), "sd", decode), "standard").split("\n\n")[1]
+    assert body.startswith("a\x1b")
+    assert styles("B", body) == {"4", "32"}  # green, underlined
+    assert styles("x", body) == {"9", "31"}  # red, struck through
+    assert styles("c", body) == {"1"}
+
+
+def test_a_weight_is_a_shade() -> None:
+    output = seen(trace(made(("ab", "x", "c"), weight=0.0), "static", decode), "truecolor")
+    legend, body = output.split("\n\n")
+    assert "mean w 0.00" in legend
+    paler, deeper = (int(re.findall(rf"48;2;(\d+);\d+;\d+m{letter}", body)[0]) for letter in "ab")
+    assert paler > deeper
+    # The rejected draft and what takes its place were judged by the same weight.
+    assert len(set(re.findall(r"48;2;(\d+);\d+;\d+m[xc]", body))) == 1
+    assert "48;2" not in seen(trace(made(("ab", "x", "c")), "sd", decode), "truecolor")
+
+
+def test_autoregressive_needs_no_marks() -> None:
+    record = made(("", "", "a"), ("", "", "b"), method="autoregressive", draft_length=0)
+    output = seen(trace(record, "autoregressive", decode), None)
+    assert "sums, a: autoregressive\n2 tokens in 2 rounds" in output
+    assert output.endswith("target's own\n\nab\n")
+
+
+@pytest.mark.parametrize("colours", [None, "truecolor"])
+def test_a_text_cannot_steer_the_terminal(colours: str | None) -> None:
+    output = seen(trace(made(("\x1b]0;owned\x07", "\x1b", "c")), "sd", decode), colours)
+    assert "\x1b]" not in output
+    assert "␛" in output

@@ -22,7 +22,10 @@ from specbench.analysis import columns
 from specbench.analysis.columns import TYPES, may_be_blank, schema
 from specbench.errors import UsageError
 
-PARAMETERS = ("weight", "lenience", "rule", "alpha", "head")
+PARAMETERS = (
+    *("weight", "lenience", "rule", "alpha"),
+    *("budget", "epsilon", "delta", "divergence", "gate", "cost", "head"),
+)
 #: What makes two samples comparable enough to be averaged: all but the prompt, seed and repeat.
 CELL = (
     *("run_id", "pair", "task", "method", *PARAMETERS, "temperature", "draft_length"),

@@ -11,7 +11,7 @@ from specbench.bench.measure import Measured
 from specbench.bench.tables import RATIOS, REPEATS, TABLE
 from specbench.errors import UsageError
 from specbench.experiment.folders import ENVIRONMENT, as_json, new_folder
-from specbench.figures.style import save
+from specbench.figures.saving import save
 from specbench.files import write_atomically
 
 

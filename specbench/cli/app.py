@@ -14,6 +14,7 @@ import typer
 from specbench import __version__
 from specbench.cli import pairs
 from specbench.cli.bench import bench
+from specbench.cli.check import check
 from specbench.cli.compare import compare
 from specbench.cli.finetune_draft import finetune_draft
 from specbench.cli.list import list_
@@ -22,7 +23,9 @@ from specbench.cli.plot import plot
 from specbench.cli.report import report
 from specbench.cli.run import run
 from specbench.cli.score import score
+from specbench.cli.suite import suite
 from specbench.cli.summary import summary
+from specbench.cli.sweep import sweep
 from specbench.cli.sweep_weights import sweep_weights
 from specbench.cli.table import table
 from specbench.cli.theory import theory
@@ -48,6 +51,9 @@ app.command(epilog="Example: [bold]specbench run -m sd,static --weight 0.7 -t mi
 app.command(epilog="Example: [bold]specbench sweep-weights --draft-length 3,5,7[/bold]")(
     sweep_weights
 )
+app.command(epilog="Example: [bold]specbench sweep --parameter budget --values 0.01,0.1[/bold]")(
+    sweep
+)
 app.command(
     epilog="Example: [bold]specbench train --task mini-math --target-acceptance 0.85[/bold]"
 )(train)
@@ -55,12 +61,14 @@ app.command(epilog="Example: [bold]specbench finetune-draft --task mini-math[/bo
     finetune_draft
 )
 app.command(epilog="Example: [bold]specbench transfer --limit 100[/bold]")(transfer)
+app.command(epilog="Example: [bold]specbench suite paper --dry-run[/bold]")(suite)
 app.command(epilog="Example: [bold]specbench score results/my-run --metric rouge1,rougeL[/bold]")(
     score
 )
 app.command(epilog="Example: [bold]specbench bench --batch-size 1,8 --acceptance 0.6,0.8[/bold]")(
     bench
 )
+app.command(epilog="Example: [bold]specbench check --pair mini -m sd,diversed[/bold]")(check)
 app.command(epilog="Example: [bold]specbench compare results/reference --at quality[/bold]")(
     compare
 )

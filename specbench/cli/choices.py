@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
@@ -10,13 +10,15 @@ from typing import TypeVar
 from specbench.errors import UsageError
 from specbench.heads.registry import expand_family
 from specbench.methods.registry import METHODS
+from specbench.methods.registry import PAPER as PAPER_METHODS
 from specbench.metrics import METRICS
 from specbench.pairs.registry import PairSpec, custom_pair, get_pair, with_draft
 from specbench.tasks.dataset import Dataset, Sourcing
 from specbench.tasks.prompts import prompts_task
 from specbench.tasks.task import Task, default_task_names, load_task, task_names
 
-ALL = "all"
+ALL, PAPER = "all", "paper"
+METHOD_GROUPS = {PAPER: PAPER_METHODS, ALL: tuple(METHODS)}
 DEFAULT_PAIR = "mini"
 REFERENCE_METRICS = [metric.name for metric in METRICS.values() if metric.needs == "reference"]
 DEFAULT_REFERENCE_METRIC = "rouge2"
@@ -25,7 +27,7 @@ Number = TypeVar("Number", int, float)
 
 
 def choose_methods(
-    typed: Sequence[str] | None, default: Iterable[str] = METHODS
+    typed: Sequence[str] | None, default: Iterable[str] = PAPER_METHODS
 ) -> tuple[list[str], set[str]]:
     """Return the methods to run, and those of them the user did not ask for by name.
 
@@ -34,7 +36,7 @@ def choose_methods(
         default: The methods where none was typed.
     """
     names = _split("--method", typed or [])
-    chosen = _with_all(names, METHODS) if names else list(default)
+    chosen = _spelt_out(names, METHOD_GROUPS) if names else list(default)
     return chosen, set(chosen) - set(names)
 
 
@@ -66,7 +68,7 @@ def choose_tasks(typed: Sequence[str] | None, sourcing: Sourcing) -> list[Task]:
             to be taken from.
     """
     names = _split("--task", typed or [])
-    chosen = _with_all(names, task_names()) if names else default_task_names()
+    chosen = _spelt_out(names, {ALL: task_names()}) if names else default_task_names()
     tasks = [load_task(name, sourcing) for name in chosen]
     _check_use(sourcing, tasks)
     return tasks
@@ -140,7 +142,6 @@ def _split(option: str, values: Sequence[str]) -> list[str]:
     return names
 
 
-def _with_all(names: Iterable[str], known: Iterable[str]) -> list[str]:
-    """Put every known name in the place of ``all``."""
-    expanded = (inner for name in names for inner in (known if name == ALL else (name,)))
-    return list(dict.fromkeys(expanded))
+def _spelt_out(names: Iterable[str], groups: Mapping[str, Iterable[str]]) -> list[str]:
+    """Put the members of a group in the place of its name."""
+    return list(dict.fromkeys(inner for name in names for inner in groups.get(name, (name,))))

@@ -24,14 +24,14 @@ from specbench.heads.registry import (
 from specbench.pairs.registry import PairSpec, pairs
 from specbench.tasks.task import Task
 
-TABLE, FIGURE = "learned.csv", "weights-head"
+FIGURE = "weights-head"
 DEFAULT_TEXTS = 200
 
 
 def plot_head(
-    head: str, models: Models, data: Tasks, limit: int, output: Path | None
+    head: str, models: Models, data: Tasks, limit: int, style: str, output: Path | None
 ) -> list[Path]:
-    """Write the table and the figure of what a head has learned; return their paths.
+    """Write the figure of what a head has learned and the table behind it; return their paths.
 
     Arguments are what the user typed; the head says which pair and task it is for where the user
     does not.
@@ -51,8 +51,8 @@ def plot_head(
     from specbench.engine.loading import load_pair
     from specbench.experiment.progress import quiet_libraries
     from specbench.figures.learned import draw
-    from specbench.figures.style import save
-    from specbench.files import clear_errors, write_atomically
+    from specbench.figures.saving import save
+    from specbench.figures.style import page
     from specbench.heads.files import load_head
     from specbench.heads.learned import About, tabulate
     from specbench.training.material import split_material
@@ -69,11 +69,9 @@ def plot_head(
     tokens = sample_tokens(loaded, weigher, material.prompts, chosen.max_new_tokens, HELD_OUT_SEED)
     trained_on = _description(str(path)).get("task", "")
     table = tabulate(tokens, About(spec.name, chosen.name, trained_on, weigher.kind))
-    drawn = draw(table)
-    with clear_errors(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-    write_atomically(folder / TABLE, table.to_csv(index=False, float_format="%.6g"))
-    return [folder / TABLE, *save(drawn, folder, FIGURE)]
+    with page(style):
+        drawing = draw(table)
+    return save(drawing, folder, FIGURE)
 
 
 def _description(head: str) -> dict[str, Any]:

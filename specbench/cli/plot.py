@@ -1,9 +1,9 @@
-"""``specbench plot``: figures from the tables of finished runs, and of what a head has learned."""
+"""``specbench plot``: figures of finished runs, of how heads were trained and what they learned."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,9 +14,15 @@ from specbench.cli.options.groups import changed, grouped
 from specbench.cli.options.models import Models
 from specbench.cli.output import note
 from specbench.errors import UsageError
-from specbench.figures import FIGURES, load_figure
+from specbench.figures import AGAINST, FIGURES, HEADS, PRICES, STYLES, load_figure
+from specbench.heads.registry import TRAINED
+from specbench.words import meant
+
+if TYPE_CHECKING:
+    from specbench.results import Results
 
 WITH_HEAD = "weights"  # the one figure that --head changes
+WITH_PRICES = "pareto"  # and the one that --against does
 _PANEL = "With --head"
 
 
@@ -36,7 +42,7 @@ def plot(
         list[Path] | None,
         typer.Argument(
             metavar="[RUN]...",
-            help="Folders of runs, drawn together.",
+            help="Folders of runs, or for training of heads, drawn together.",
             show_default="the newest under results/",
         ),
     ] = None,
@@ -61,38 +67,106 @@ def plot(
             rich_help_panel=_PANEL,
         ),
     ] = None,
+    against: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--against",
+            metavar="PRICE",
+            help=f"For {WITH_PRICES}: what quality is drawn against; repeat or separate by commas: "
+            f"{', '.join(PRICES)}.",
+            show_default=",".join(AGAINST),
+            autocompletion=completer(lambda: PRICES),
+        ),
+    ] = None,
+    style: Annotated[
+        str,
+        typer.Option(
+            "--style",
+            metavar="STYLE",
+            help="paper: as wide as a column or a page of one; screen: larger and wider.",
+            autocompletion=completer(lambda: STYLES),
+        ),
+    ] = STYLES[0],
     output: Annotated[
         Path | None,
         typer.Option(
             "--output",
             "-o",
-            help="Folder for the PNG and the SVG, and with --head the CSV.",
-            show_default="figures/ in the last run's folder; the head's folder",
+            help="Folder for the figure as PNG, SVG and PDF, and for its data as CSV.",
+            show_default="figures/ in the last folder; with --head the head's folder",
         ),
     ] = None,
 ) -> None:
-    """Draw a figure from the tables of finished runs, or of a head, as PNG and SVG."""
+    """Draw a figure of finished runs or of heads, as PNG, SVG and PDF, with its data as CSV."""
     draw = load_figure(figure)
+    if style not in STYLES:
+        raise UsageError(f"there is no style {style}: {meant(style, STYLES)}")
+    prices = _prices(figure, against)
     if head is not None:
         if figure != WITH_HEAD:
             raise UsageError(f"--head goes with {WITH_HEAD} only: leave it out or plot {WITH_HEAD}")
         if runs:
             raise UsageError("--head takes the place of runs: give one of the two")
         texts = DEFAULT_TEXTS if limit is None else limit
-        for path in plot_head(head, models, data, texts, output):
+        for path in plot_head(head, models, data, texts, style, output):
             print(path)
         return
     if typed := [*changed(models, data), *([] if limit is None else ["--limit"])]:
         raise UsageError(f"{typed[0]} belongs to --head: name a head too, or leave it out")
 
-    from specbench.analysis.frames import read_summary
-    from specbench.experiment.store import newest_run, unfinished
-    from specbench.figures.style import save
+    from specbench.figures.saving import save
+    from specbench.figures.style import page
 
-    folders = runs or [newest_run()]
+    of_heads = FIGURES[figure].source == HEADS
+    folders = runs or [_newest_training() if of_heads else _newest_run()]
+    folder = output or folders[-1] / "figures"
+    if of_heads and folder.resolve() in {head.resolve() for head in folders}:
+        raise UsageError(f"the figure would overwrite what {folder} holds: choose another --output")
+    with page(style):
+        if of_heads:
+            drawing = draw(folders)
+        else:
+            drawing = draw(_finished(folders), **({} if prices is None else {"against": prices}))
+    name = figure if prices is None else "-".join([figure, *prices])
+    for path in save(drawing, folder, name):
+        print(path)
+
+
+def _prices(figure: str, typed: list[str] | None) -> list[str] | None:
+    """What the user wants quality drawn against, each once; None where nothing was said."""
+    if typed is None:
+        return None
+    if figure != WITH_PRICES:
+        raise UsageError(f"--against goes with {WITH_PRICES} only: leave it out")
+    prices = list(dict.fromkeys(name for names in typed for name in names.split(",")))
+    for name in prices:
+        if name not in PRICES:
+            raise UsageError(f"--against knows no {name or 'blank'}: {meant(name, PRICES)}")
+    return prices
+
+
+def _newest_run() -> Path:
+    from specbench.experiment.folders import newest_run
+
+    return newest_run()
+
+
+def _newest_training() -> Path:
+    """Return the head under ``results/heads/`` whose training went on last."""
+    from specbench.training.folder import LOG
+
+    logs = sorted(TRAINED.rglob(LOG), key=lambda path: path.stat().st_mtime)
+    if not logs:
+        raise UsageError(f"there is no training under {TRAINED}: name a head's folder")
+    return logs[-1].parent
+
+
+def _finished(folders: list[Path]) -> Results:
+    """Open runs, and say which of them are not whole."""
+    from specbench.experiment.folders import unfinished
+    from specbench.results import Results
+
     for folder in folders:
         if state := unfinished(folder):
             note(f"{folder} is not a whole run: {state}")
-    drawn = draw(read_summary(*folders))
-    for path in save(drawn, output or folders[-1] / "figures", figure):
-        print(path)
+    return Results(folders)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from specbench.cli.choices import choose_methods
 from specbench.cli.measure import measure
 from specbench.cli.options import common as o
+from specbench.cli.options.cluster import Cluster
 from specbench.cli.options.data import AllowCodeExecution, Prompts
 from specbench.cli.options.groups import grouped
 from specbench.cli.options.models import Models
@@ -21,6 +22,7 @@ def run(
     models: Models,
     sampling: Sampling,
     results: Results,
+    cluster: Cluster,
     rules: Rules,
     method: o.Methods = None,
     weight: Weight = None,
@@ -40,4 +42,4 @@ def run(
         may_execute=allow_code_execution or spec.bundled,
         dispensable=dispensable,
     )
-    measure(plan, "run", results, limit=sampling.chosen().limit)
+    measure(plan, "run", results, limit=sampling.chosen().limit, cluster=cluster)

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from specbench.cli.measure import measure
+from specbench.cli.options.cluster import Cluster
 from specbench.cli.options.data import AllowCodeExecution, Tasks
 from specbench.cli.options.groups import grouped
 from specbench.cli.options.models import Models
@@ -25,6 +26,7 @@ def transfer(
     models: Models,
     sampling: Sampling,
     results: Results,
+    cluster: Cluster,
     head: Annotated[
         Path | None,
         typer.Option(
@@ -59,21 +61,21 @@ def transfer(
     # Every head serves every task, so it is enough to say once where each comes from.
     one = f"heads: {describe_heads(heads.items())}"
     plan = replace(plan, notes=(one, *(n for n in plan.notes if not n.startswith("heads: "))))
-    measure(plan, "transfer", results, limit=sampling.chosen().limit, show=_show)
+    measure(plan, "transfer", results, limit=sampling.chosen().limit, show=_show, cluster=cluster)
 
 
 def _show(folder: Path) -> None:
     """Write the matrix beside the tables of a run, draw it and print it."""
-    from specbench.analysis.frames import read_summary
     from specbench.analysis.transfer import transfer_markdown, transfer_table
     from specbench.cli.tables import print_transfer
-    from specbench.figures.style import save
+    from specbench.figures.saving import save
     from specbench.figures.transfer import draw
     from specbench.files import write_atomically
+    from specbench.results import Results
 
-    summary = read_summary(folder)
-    table = transfer_table(summary)
+    results = Results([folder])
+    table = transfer_table(results.summary)
     write_atomically(folder / "transfer.csv", table.to_csv(index=False))
     write_atomically(folder / "transfer.md", transfer_markdown(table))
-    save(draw(summary), folder / "figures", "transfer")
+    save(draw(results), folder / "figures", "transfer")
     print_transfer(table)

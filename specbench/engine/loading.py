@@ -60,6 +60,11 @@ class LoadedPair:
         for runner in (self.target, self.draft):
             runner.reserve(rows, tokens)
 
+    def forget(self) -> None:
+        """Let go of the caches, so that the pair is as it was loaded."""
+        for runner in (self.target, self.draft):
+            runner.cache = None
+
     @property
     def context(self) -> int | None:
         """Number of positions that both models were made for; None where neither says."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache, partial
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+from specbench.decoding.control import DraftControl
 from specbench.decoding.loop import decode_all
 from specbench.decoding.records import Generation
 from specbench.decoding.rows import Request, require_context
@@ -21,9 +22,10 @@ from specbench.experiment.prompts import Prompts
 from specbench.experiment.records import ERROR
 from specbench.experiment.scoring import describe_error, score_text
 from specbench.heads.files import load_head
+from specbench.methods import Rule
 from specbench.methods.registry import get_method
 
-Verifiers = Mapping[Cell, Callable[..., Any] | None]
+Verifiers = Mapping[Cell, tuple[Rule | None, DraftControl | None]]
 Found = tuple[Step, dict[str, Any]]
 
 WARM_UP_TOKENS = 16  # enough rounds that every part of one has been carried out
@@ -100,9 +102,10 @@ class Decoder:
     ) -> Iterator[tuple[int, Generation]]:
         step, settings = ready[0][0], self._plan.settings
         limit = step.plan.max_new_tokens
+        verify, control = self._verifiers[step.cell]
         return decode_all(
             self._pair,
-            self._verifiers[step.cell],
+            verify,
             [Request(prompt.ids, step.sample_key) for step, prompt in ready],
             sampling=Sampling(settings.temperature, settings.top_k, settings.top_p),
             draft_length=step.cell.draft_length,
@@ -110,6 +113,7 @@ class Decoder:
             seed=settings.seed,
             stop=step.plan.task.stop,
             batch_size=settings.batch_size,
+            control=control,
         )
 
     def _scored(self, step: Step, prompt: Encoded, generation: Generation) -> dict[str, Any]:
@@ -128,19 +132,16 @@ def _failed(error: Exception) -> dict[str, Any]:
 
 
 def _verifiers(plan: Plan, pair: LoadedPair) -> Verifiers:
-    """Every cell's rule with its parameters bound."""
+    """Every cell's rule with its parameters bound, and what controls its drafting."""
 
     @cache
     def head(folder: Path) -> Any:
         return load_head(folder, pair).weigh
 
-    def verifier(cell: Cell) -> Callable[..., Any] | None:
-        rule = get_method(cell.method).load()
-        if rule is None:
-            return None
+    def verifier(cell: Cell) -> tuple[Rule | None, DraftControl | None]:
         parameters = dict(cell.parameters)
         if "head" in parameters:
             parameters["head"] = head(parameters["head"].path)
-        return partial(rule, **parameters)
+        return get_method(cell.method).bind(parameters)
 
     return {cell: verifier(cell) for task in plan.tasks for cell in task.cells}

@@ -40,7 +40,7 @@ def describe_environment() -> dict[str, Any]:
     return {
         "specbench": __version__,
         "started": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
-        "command": ["specbench", *map(mask_tokens, sys.argv[1:])],
+        "command": command_line(),
         "git": git_state(_PACKAGE),
         "python": platform.python_version(),
         "platform": platform.platform(),
@@ -49,6 +49,11 @@ def describe_environment() -> dict[str, Any]:
         "variables": {name: os.environ[name] for name in VARIABLES if name in os.environ},
         "torch": _torch_state(),
     }
+
+
+def command_line() -> list[str]:
+    """Return the command as it was typed, without secrets."""
+    return ["specbench", *map(mask_tokens, sys.argv[1:])]
 
 
 def cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from specbench.analysis.frames import PARAMETERS
 from specbench.engine.engines import Engine, choose_engine
 from specbench.engine.loading import LoadedPair, choose_device, load_pair
 from specbench.engine.memory import check_memory, likely_tokens
-from specbench.experiment.decoder import Decoder
+from specbench.engine.settings import Loading
+from specbench.experiment.decoder import Decoder, Found
 from specbench.experiment.environment import describe_environment
 from specbench.experiment.examples import write_examples
 from specbench.experiment.gpus import gpu_states, other_processes
@@ -22,6 +23,7 @@ from specbench.experiment.store import Store
 from specbench.heads.files import fingerprints
 from specbench.heads.registry import HeadFile
 from specbench.metrics.sandbox.launch import layers
+from specbench.pairs.registry import PairSpec
 
 
 def execute(
@@ -31,6 +33,7 @@ def execute(
     *,
     stop: Callable[[], bool] = lambda: False,
     note: Callable[[str], object] = lambda text: None,
+    loader: Loader | None = None,
 ) -> None:
     """Decode every step of a plan that the store lacks, and record each as soon as it is there.
 
@@ -40,49 +43,126 @@ def execute(
         report: Called with each record; of a sample that was there, with what names it.
         stop: Asked after each sample whether to stop there.
         note: Told what the user should know.
+        loader: Has the pair perhaps, from the plan before.
 
     Raises:
         SpecbenchError: The pair or a head cannot be loaded, or the disk cannot be written.
         KeyboardInterrupt: The run was stopped.
     """
-    pair = load(plan, note)
-    prompts = Prompts(pair, plan.settings)
-    decoder = Decoder(plan, pair, prompts)
-    models = _describe_models(pair)
-    environment = {
-        **describe_environment(),
-        "engine": pair.engine.name,
-        "models": models,
-        "sandbox": list(layers()) if plan.may_execute else [],
-        "first_prompts": prompts.first(plan),
-    }
-    if others := other_processes():
-        note(f"{len(others)} other processes compute on the GPUs: times will not be the method's")
-        environment["other_gpu_processes"] = others
-    store.write_environment(environment)
+    bench = Workbench(plan, (loader or Loader()).load(plan, note), note)
+    store.write_environment(bench.environment)
     write_examples(store.folder, {t.task.name: t.examples for t in plan.tasks})
-    pair.reserve(prompts.longest(plan), plan.settings.batch_size)
-    keys = Keys(plan, models, pair.engine.name)
+    ledger = Ledger(plan, store, report, bench.models, bench.engine)
     for batch in plan.batches():
-        todo = []
-        for step in batch:
-            if store.has(keys.of(step)):
-                report(identity(step, plan, pair.engine.name))
-            else:
-                todo.append(step)
-        for step, found in decoder.measure(todo):
-            record = {"key": keys.of(step), "place": step.place, "run_id": store.folder.name}
-            record |= identity(step, plan, pair.engine.name) | found
-            store.append(record)
-            report(record)
+        for step, found in bench.measure(ledger.missing(batch)):
+            ledger.record(step, found)
             if stop():
                 raise KeyboardInterrupt
-    warm_ups = [
-        {"task": task, **cell.describe(), "seconds": seconds}
-        for (task, cell), seconds in decoder.warm_ups.items()
-    ]
-    after = {"engine": pair.engine.name, "warm_ups": warm_ups, "gpus_at_the_end": gpu_states()}
-    store.write_environment({**environment, **after})
+    store.write_environment({**bench.environment, "engine": bench.engine, **bench.afterwards()})
+
+
+class Workbench:
+    """A loaded pair with everything at hand to decode the steps of a plan.
+
+    Attributes:
+        models: What identifies the models and how they run, in plain values.
+        environment: Where this is, for ``environment.json``.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        pair: LoadedPair,
+        note: Callable[[str], object],
+        device: str | None = None,
+    ) -> None:
+        """Load all heads and make room for the longest text.
+
+        Args:
+            plan: What is to be decoded.
+            pair: By what; see ``load``.
+            note: Told what the user should know.
+            device: What samples call the device; by default as PyTorch does.
+
+        Raises:
+            SpecbenchError: A head cannot be loaded.
+        """
+        self._plan, self._pair = plan, pair
+        self._device = device or str(pair.target.device)
+        prompts = Prompts(pair, plan.settings)
+        self._decoder = Decoder(plan, pair, prompts)
+        self.models = _describe_models(pair)
+        self.environment = {
+            **describe_environment(),
+            "engine": pair.engine.name,
+            "models": self.models,
+            "sandbox": list(layers()) if plan.may_execute else [],
+            "first_prompts": prompts.first(plan),
+        }
+        if others := other_processes():
+            note(
+                f"{len(others)} other processes compute on the GPUs: times will not be the method's"
+            )
+            self.environment["other_gpu_processes"] = others
+        pair.reserve(prompts.longest(plan), plan.settings.batch_size)
+
+    @property
+    def engine(self) -> str:
+        """How the engine works now."""
+        return self._pair.engine.name
+
+    def measure(self, steps: Sequence[Step]) -> Iterator[Found]:
+        """Decode steps of one cell; yield each with all columns and measurements of its record."""
+        for step, found in self._decoder.measure(steps):
+            known = identity(step, self._plan, self.engine)
+            yield step, {**known, "device": self._device, **found}
+
+    def afterwards(self) -> dict[str, Any]:
+        """Return what is known of the environment only once all is decoded."""
+        warm_ups = [
+            {"task": task, **cell.describe(), "seconds": seconds}
+            for (task, cell), seconds in self._decoder.warm_ups.items()
+        ]
+        return {"warm_ups": warm_ups, "gpus_at_the_end": gpu_states()}
+
+
+class Ledger:
+    """What of a plan is in its store, and what is to be.
+
+    Args:
+        plan: The plan.
+        store: Its samples.
+        report: Called with each record; of a sample that was there, with what names it.
+        models: What identifies the models, see ``Workbench``.
+        engine: The engine that decodes.
+    """
+
+    def __init__(
+        self, plan: Plan, store: Store, report: Report, models: Mapping[str, Any], engine: str
+    ) -> None:
+        self._plan, self._store, self._report, self._engine = plan, store, report, engine
+        self._keys = Keys(plan, models, engine)
+
+    def missing(self, steps: Iterable[Step]) -> list[Step]:
+        """Return the steps that the store lacks, and report the others."""
+        missing = []
+        for step in steps:
+            if self._store.has(self._keys.of(step)):
+                self._report(identity(step, self._plan, self._engine))
+            else:
+                missing.append(step)
+        return missing
+
+    def record(self, step: Step, found: Mapping[str, Any]) -> None:
+        """Put what was found of a step into the store.
+
+        Raises:
+            RunError: The disk cannot be written.
+        """
+        names = {"key": self._keys.of(step), "place": step.place, "run_id": self._store.folder.name}
+        record = names | dict(found)
+        self._store.append(record)
+        self._report(record)
 
 
 def load(plan: Plan, note: Callable[[str], object]) -> LoadedPair:
@@ -91,14 +171,32 @@ def load(plan: Plan, note: Callable[[str], object]) -> LoadedPair:
     Raises:
         UsageError: It does not fit, cannot be had, or the engine does not work here.
     """
-    loading, settings = plan.loading, plan.settings
-    spread = loading.device_map is not None
-    name = choose_engine(settings.engine, choose_device(loading.device), spread)
-    engine = Engine(name, note if settings.engine_fallback else None)
-    check_memory(plan.pair, loading, *largest(plan))
-    pair = load_pair(plan.pair, loading)
-    pair.engine = engine
-    return pair
+    return Loader().load(plan, note)
+
+
+class Loader:
+    """Loads pairs, and keeps the last one for the plans that follow."""
+
+    def __init__(self) -> None:
+        self._loaded: tuple[tuple[PairSpec, Loading], LoadedPair] | None = None
+
+    def load(self, plan: Plan, note: Callable[[str], object]) -> LoadedPair:
+        """Return a plan's pair with an engine of its own, as ``load`` does."""
+        loading, settings = plan.loading, plan.settings
+        spread = loading.device_map is not None
+        name = choose_engine(settings.engine, choose_device(loading.device), spread)
+        engine = Engine(name, note if settings.engine_fallback else None)
+        wanted = (plan.pair, loading)
+        if self._loaded is not None and self._loaded[0] == wanted:
+            pair = self._loaded[1]
+            pair.forget()
+        else:
+            self._loaded = None  # before another one needs the memory
+            check_memory(plan.pair, loading, *largest(plan))
+            pair = load_pair(plan.pair, loading)
+            self._loaded = (wanted, pair)
+        pair.engine = engine
+        return pair
 
 
 def identity(step: Step, plan: Plan, engine: str) -> dict[str, Any]:

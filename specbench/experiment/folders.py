@@ -55,7 +55,7 @@ def newest_run(root: Path = RESULTS) -> Path:
 
 def unfinished(folder: Path) -> str | None:
     """Return how a run that is not complete ended, in words; None for a complete one."""
-    config = _read(folder)
+    config = read_config(folder)
     # Tables without a readable configuration still speak for themselves.
     if config is None or config["progress"]["state"] == COMPLETE:
         return None
@@ -72,7 +72,7 @@ def unfinished_twins(label: str, config: Mapping[str, Any]) -> Iterator[Path]:
     """
     wanted = _plain(config)
     for folder in sorted(RESULTS.glob(f"*-{label}*"), reverse=True):
-        known = _read(folder)
+        known = read_config(folder)
         if known is None or known["progress"]["state"] == COMPLETE:
             continue
         if not any(_differences(known, wanted, _SAID)):
@@ -89,7 +89,7 @@ def require_same_run(folder: Path, config: Mapping[str, Any]) -> None:
     """
     if not any(path.name != LOCK for path in folder.iterdir()):
         return
-    known = _read(folder)
+    known = read_config(folder)
     if known is None:
         raise UsageError(
             f"{folder} is not empty and holds no run: name another folder with --output"
@@ -128,7 +128,7 @@ def _plain(config: Mapping[str, Any]) -> dict[str, Any]:
     return plain
 
 
-def _read(folder: Path) -> dict[str, Any] | None:
+def read_config(folder: Path) -> dict[str, Any] | None:
     """Return a run's configuration, None where there is none that a run of today writes."""
     try:
         config: dict[str, Any] = json.loads((folder / CONFIG).read_bytes())

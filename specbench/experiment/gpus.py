@@ -32,6 +32,9 @@ def other_processes() -> list[dict[str, Any]]:
 
 def _query(what: str, fields: dict[str, str]) -> list[dict[str, Any]]:
     command = ["nvidia-smi", f"{what}={','.join(fields.values())}", "--format=csv,noheader,nounits"]
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    if visible and all(part.isdigit() or part.startswith("GPU-") for part in visible.split(",")):
+        command.append(f"--id={visible}")  # the others of the machine are others' business
     try:
         found = subprocess.run(
             command, capture_output=True, text=True, timeout=10, stdin=subprocess.DEVNULL

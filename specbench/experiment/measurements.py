@@ -26,6 +26,7 @@ def measurements(generation: Generation) -> dict[str, Any]:
         "rounds": len(rounds),
         "proposed": proposed,
         "accepted": accepted if proposed else None,
+        "judged": sum(len(r.expected) for r in rounds) if proposed else None,
         "draft_acceptance_rate": accepted / proposed if proposed else None,
         "acceptance_length": emitted / len(rounds) if proposed else None,
         "expected_acceptance": _mean([value for r in rounds for value in r.expected]),

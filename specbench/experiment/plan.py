@@ -24,6 +24,8 @@ from specbench.pairs.registry import PairSpec
 from specbench.tasks.example import Example
 from specbench.tasks.task import Listed, Task
 
+Place = tuple[int, int, int, int]  # numbers of task, repeat, example and cell
+
 GROUP = 4  # batches that are queued together
 DEFAULT_LIMIT = 20  # examples of a task; enough to see the effect, fast on two CPU cores
 
@@ -93,7 +95,7 @@ class Step:
     example: Example
     cell: Cell
     repeat: int
-    place: tuple[int, int, int, int]
+    place: Place
 
     @property
     def sample_key(self) -> str:
@@ -152,6 +154,12 @@ class Plan:
                             Step(task, example, cell, repeat, (number, repeat, place, at))
                             for place, example in chosen
                         ]
+
+    def step(self, place: Place) -> Step:
+        """Return the step at a place."""
+        number, repeat, example, cell = place
+        task = self.tasks[number]
+        return Step(task, task.examples[example], task.cells[cell], repeat, place)
 
     def describe(self) -> dict[str, Any]:
         """Return the resolved configuration in plain values, for ``config.json``."""

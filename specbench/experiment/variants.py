@@ -1,16 +1,21 @@
-"""Which methods run with which parameters: all those chosen, or a grid of weights beside them."""
+"""Which methods run with which parameters: all those chosen, or a grid of one beside them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from specbench.errors import UsageError
-from specbench.methods.registry import METHODS, Method, get_method
+from specbench.methods.method import Method, Parameter
+from specbench.methods.registry import METHODS, get_method
+from specbench.words import unknown
 
-AUTOREGRESSIVE = "autoregressive"
-ANCHORS = (AUTOREGRESSIVE, "sd", "diversed")  # what a weight sweep is compared with
-WEIGHTS = tuple(step / 10 for step in range(11))
+AUTOREGRESSIVE, STATIC = "autoregressive", "static"
+ANCHORS = (AUTOREGRESSIVE, "sd", "diversed")  # what a sweep is compared with
+NUMBERS = tuple(
+    dict.fromkeys(p.name for m in METHODS.values() for p in m.parameters if p.kind is float)
+)
+"""Names of the parameters that can be swept."""
 
 Variant = tuple[str, dict[str, Any]]  # a method's name and its parameters
 
@@ -28,40 +33,89 @@ def method_variants(names: Iterable[str], given: Mapping[str, Any]) -> list[Vari
             methods takes.
     """
     methods = [get_method(name) for name in names]
-    for name, value in given.items():
-        if value is not None and not any(_takes(method, name) for method in methods):
-            owner = next(method.name for method in METHODS.values() if _takes(method, name))
-            raise UsageError(
-                f"--{name} is a parameter of {owner}, which is not among the methods: "
-                "add it with --method, or leave the parameter out"
-            )
-    return [
-        (method.name, method.resolve({n: v for n, v in values.items() if _takes(method, n)}))
-        for method in methods
-        for values in _one_head_each(method, given)
-    ]
+    _refuse_strays(methods, given)
+    return [variant for method in methods for variant in _variants(method, given)]
 
 
-def weight_variants(
-    names: Iterable[str], given: Mapping[str, Any], weights: Iterable[float]
-) -> list[Variant]:
-    """Return the methods beside a sweep, and ``static`` at each weight.
+def swept_methods(names: Collection[str], parameter: str) -> list[str]:
+    """Return the methods that a sweep of a parameter is about.
+
+    Args:
+        names: Methods chosen.
+        parameter: Name of the parameter.
+
+    Returns:
+        Those of them that take it, or else all that do.
 
     Raises:
-        UsageError: As ``method_variants``, or no weight at all.
+        UsageError: There is no such number.
     """
-    static = get_method("static")
-    grid = [(static.name, static.resolve({"weight": weight})) for weight in dict.fromkeys(weights)]
-    if not grid:
-        raise UsageError("--weights needs at least one number from 0 to 1")
-    return method_variants((n for n in names if n != static.name), given) + grid
+    if parameter not in NUMBERS:
+        raise UsageError(unknown("parameter", parameter, NUMBERS))
+    takers = [method.name for method in METHODS.values() if _takes(method, parameter)]
+    return [name for name in takers if name in names] or takers
 
 
-def _one_head_each(method: Method, given: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    heads = given.get("head")
-    if not heads or not _takes(method, "head"):
-        return [given]
-    return [{**given, "head": head} for head in heads]
+def usual_values(method: str, parameter: str, given: Mapping[str, Any]) -> Sequence[float]:
+    """Return the values that a sweep of a method's parameter goes through by default.
+
+    Raises:
+        UsageError: As ``method_variants``.
+    """
+    known = get_method(method)
+    _, resolved = _variants(known, given)[0]
+
+    def holds(entry: Parameter) -> bool:
+        return entry.when is None or resolved[entry.when[0]] == entry.when[1]
+
+    return next(p.grid for p in known.parameters if p.name == parameter and holds(p))
+
+
+def sweep_variants(
+    names: Iterable[str],
+    given: Mapping[str, Any],
+    parameter: str,
+    values: Iterable[float],
+    swept: Sequence[str],
+) -> list[Variant]:
+    """Return the methods beside a sweep, and each swept method at each value of a parameter.
+
+    Args:
+        names: Methods; those swept may be among them.
+        given: Parameters by name, as for ``method_variants``.
+        parameter: The one swept.
+        values: Its values.
+        swept: Methods that take it.
+
+    Raises:
+        UsageError: As ``method_variants``.
+    """
+    beside = [get_method(name) for name in names if name not in swept]
+    methods = [get_method(name) for name in swept]
+    _refuse_strays([*beside, *methods], given)
+    settings = [{**given, parameter: value} for value in dict.fromkeys(values)]
+    anchors = [variant for method in beside for variant in _variants(method, given)]
+    grid = [v for method in methods for each in settings for v in _variants(method, each)]
+    return anchors + grid
+
+
+def _variants(method: Method, given: Mapping[str, Any]) -> list[Variant]:
+    """One method with what it takes of the parameters given, once for each head."""
+    mine = {name: value for name, value in given.items() if _takes(method, name)}
+    heads = mine.get("head")
+    each = [{**mine, "head": head} for head in heads] if heads else [mine]
+    return [(method.name, method.resolve(values)) for values in each]
+
+
+def _refuse_strays(methods: Sequence[Method], given: Mapping[str, Any]) -> None:
+    """Refuse parameters that none of some methods takes."""
+    for name, value in given.items():
+        if value is not None and not any(_takes(method, name) for method in methods):
+            owners = [method.name for method in METHODS.values() if _takes(method, name)]
+            raise UsageError(
+                f"--{name} is a parameter of {' and '.join(owners)}, not of any method chosen: "
+                "add one with --method, or leave the parameter out"
+            )
 
 
 def _takes(method: Method, parameter: str) -> bool:

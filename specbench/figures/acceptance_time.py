@@ -1,72 +1,69 @@
 """Draft acceptance against total time: what a percentage point of acceptance buys.
 
 After arXiv 2604.07622. Pairs differ in speed by orders of magnitude, so time is normalised
-per pair and task: 0 is the fastest setting drawn, 1 the slowest.
+per pair and task: 0 is the fastest setting drawn, 1 the slowest, of all engines and batch sizes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
-from specbench.analysis.summary import wide
 from specbench.errors import UsageError
 from specbench.figures import style
+from specbench.figures.cells import blocks, data, title
+from specbench.figures.style import Drawing, scaled
+from specbench.results import Results
 
 Floats = NDArray[np.float64]
 
 _FEWEST_POINTS = 6  # three coefficients, and as many residuals to judge them by
 _RESAMPLES = 2000
+_ACCEPTANCE = "100*draft_acceptance_rate"
 
 
 @style.paged
-def draw(summary: pd.DataFrame) -> Figure:
-    """Draw acceptance against normalised time: one panel per task, one colour per pair.
+def draw(results: Results) -> Drawing:
+    """Draw acceptance against normalised time: one column per task, one colour per pair.
 
     Each point is one method in one setting; a quadratic with its 95 % band is fitted through the
-    points of a pair where there are enough of them.
+    points of a pair where there are enough of them. Engines and batch sizes are drawn below one
+    another.
 
     Args:
-        summary: A tidy summary (``analysis.frames.SUMMARY``).
+        results: Runs.
 
     Raises:
-        UsageError: Nothing in it drafts.
+        UsageError: Nothing in them drafts.
     """
-    table = wide(summary).dropna(subset=["draft_acceptance_rate", "seconds_per_sample"])
+    table = results.cells.dropna(subset=["draft_acceptance_rate", "seconds_per_sample"])
     if table.empty:
         raise UsageError("Nothing to draw: no method of these runs drafts; run sd or another one.")
     table = table.assign(time=_normalised(table))
 
     pairs, tasks = style.distinct(table, "pair"), style.distinct(table, "task")
     colours = _pair_colours(pairs)
-    figure, grid = style.panels(1, len(tasks), height=2.0, sharey=True)
-    for task, axes in zip(tasks, grid[0], strict=True):
-        for pair, colour in colours.items():
-            _draw_pair(axes, table[(table["task"] == task) & (table["pair"] == pair)], colour)
-        axes.set_title(task)
+    apart = blocks(table, ["engine", "batch_size"])
+    figure, grid = style.panels(len(apart), len(tasks), height=2.0, sharey=True)
+    for (setting, rows), line in zip(apart, grid, strict=True):
+        for task, axes in zip(tasks, line, strict=True):
+            for pair, colour in colours.items():
+                _draw_pair(axes, rows[(rows["task"] == task) & (rows["pair"] == pair)], colour)
+            axes.set_title(title(task, setting))
+            axes.set_xlim(-0.06, 1.06)
+            axes.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
+        line[0].set_ylabel("Draft acceptance (%)")
+    for axes in grid[-1]:
         axes.set_xlabel("Total time (normalised)")
-        axes.set_xlim(-0.06, 1.06)
-        axes.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
-    grid[0, 0].set_ylabel("Draft acceptance (%)")
-    if len(pairs) > 1:
-        lines = [Line2D([], [], color=colour, label=pair) for pair, colour in colours.items()]
-        grid[0, 0].legend(handles=lines, loc="best", handlelength=1.2, title="Pair")
-    style.legend(
-        figure,
-        [
-            style.handle(
-                method, **_paint(method, style.GREY if len(pairs) > 1 else None, rim=False)
-            )
-            for method in style.ordered(style.distinct(table, "method"))
-        ],
-    )
-    return figure
+    style.legend(figure, [*_pair_handles(colours), *_method_handles(table, len(pairs) > 1)])
+    behind = data(table, "time", "seconds_per_sample", draft_acceptance=_ACCEPTANCE)
+    return Drawing(figure, behind)
 
 
 def quadratic_band(x: Floats, y: Floats, at: Floats) -> tuple[Floats, Floats, Floats]:
@@ -113,19 +110,39 @@ def _paint(method: str, pair_colour: str | None, rim: bool = True) -> dict[str, 
     if method != "diversed":
         return {"color": pair_colour}
     red = {"color": pair_colour, "markerfacecolor": own}
-    return red | ({"markeredgecolor": pair_colour, "markeredgewidth": 0.6} if rim else {})
+    line = {"markeredgecolor": pair_colour, "markeredgewidth": scaled(0.6)}
+    return red | (line if rim else {})
+
+
+def _pair_handles(colours: Mapping[str, str | None]) -> list[Line2D]:
+    """An entry of the legend per pair, where they have colours."""
+    width = scaled(1.5)
+    return [
+        Line2D([], [], color=colour, linewidth=width, label=pair)
+        for pair, colour in colours.items()
+        if colour is not None
+    ]
+
+
+def _method_handles(table: pd.DataFrame, grey: bool) -> list[Line2D]:
+    """An entry of the legend per method, grey where colours tell pairs apart."""
+    colour = style.GREY if grey else None
+    return [
+        style.handle(method, **_paint(method, colour, rim=False))
+        for method in style.ordered(style.distinct(table, "method"))
+    ]
 
 
 def _draw_pair(axes: Axes, cells: pd.DataFrame, colour: str | None) -> None:
     if cells["time"].nunique() >= _FEWEST_POINTS:
-        at = np.linspace(0, 1, 101)
+        at = np.linspace(cells["time"].min(), cells["time"].max(), 101)
         curves = quadratic_band(
             cells["time"].to_numpy(), 100 * cells["draft_acceptance_rate"].to_numpy(), at
         )
         fit, low, high = (curve.clip(0, 100) for curve in curves)
         shade = colour or style.GREY
         axes.fill_between(at, low, high, color=shade, alpha=0.15, linewidth=0)
-        axes.plot(at, fit, color=shade, linewidth=1.1, alpha=0.8)
+        axes.plot(at, fit, color=shade, linewidth=scaled(1.1), alpha=0.8)
     for method, points in cells.groupby("method", sort=False):
         paint = _paint(str(method), colour)
-        style.method_points(axes, points, str(method), "time", "100*draft_acceptance_rate", **paint)
+        style.method_points(axes, points, str(method), "time", _ACCEPTANCE, **paint)

@@ -10,11 +10,12 @@ from matplotlib.axes import Axes
 from matplotlib.text import Annotation
 from numpy.typing import NDArray
 
-from specbench.figures.style import GREY
+from specbench.figures.style import GREY, scaled
 
 Floats = NDArray[np.float64]
 
 _FONT_POINTS = 5.8
+_REACH = 4.2  # points from a point to its label
 _APART = 0.4  # points left free round each label
 # The sides of a point to try, best first; a label moves on only from where it covers something.
 _SIDES = ((1, 1), (-1, -1), (-1, 1), (1, -1), (0, 1), (0, -1), (1, 0), (-1, 0))
@@ -30,7 +31,7 @@ class Label(NamedTuple):
     y: float
     text: str
     colour: str = GREY
-    reach: float = 4.2  # points from the point to the label
+    reach: float | None = None  # points from the point to the label, else as usual
 
 
 def place(axes: Axes, labels: Sequence[Label], marks: Floats, lines: Floats) -> None:
@@ -67,20 +68,21 @@ def place(axes: Axes, labels: Sequence[Label], marks: Floats, lines: Floats) -> 
             (label.x, label.y),
             xytext=(0, 0),
             textcoords="offset points",
-            fontsize=_FONT_POINTS,
+            fontsize=scaled(_FONT_POINTS),
             color=label.colour,
             zorder=6,
         )
         text.set_in_layout(False)
+        reach = label.reach or scaled(_REACH)
         boxes = []
         for side in _SIDES:
-            _move(text, side, label.reach)
+            _move(text, side, reach)
             extents = np.array(text.get_window_extent().extents)
-            boxes.append(extents + _APART * pixels * np.array([-1, -1, 1, 1]))
+            boxes.append(extents + scaled(_APART) * pixels * np.array([-1, -1, 1, 1]))
         costs = [cost(box) for box in boxes]
         best = int(np.argmin(costs))
         if costs[best] < _COVERS_MARK:
-            _move(text, _SIDES[best], label.reach)
+            _move(text, _SIDES[best], reach)
             text_boxes = np.vstack([text_boxes, boxes[best]])
         else:
             text.remove()

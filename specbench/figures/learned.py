@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from specbench.errors import UsageError
 from specbench.figures import style
+from specbench.figures.style import Drawing, scaled
 from specbench.heads.learned import (
     ALL,
     CAPITALISED,
@@ -52,8 +52,10 @@ _BOX = dict(zip(QUANTILES, ("whislo", "q1", "med", "q3", "whishi"), strict=True)
 
 
 @style.paged
-def draw(table: pd.DataFrame) -> Figure:
+def draw(table: pd.DataFrame) -> Drawing:
     """Draw what a head has learned; both panels share the axis of w.
+
+    The data behind it is the whole table: a token's place is its place among all.
 
     Args:
         table: As ``heads.learned.tabulate`` returns.
@@ -72,7 +74,7 @@ def draw(table: pd.DataFrame) -> Figure:
     left.set_title("Kinds of token")
     right.set_title("Highest and lowest mean w")
     for axes in (left, right):
-        axes.axvline(mean, color=style.GREY, linewidth=0.8, linestyle="--", zorder=1)
+        axes.axvline(mean, color=style.GREY, linewidth=scaled(0.8), linestyle="--", zorder=1)
         axes.set_xlabel("Weight on the target w")
         axes.set_xlim(-0.06, 1.06)
         axes.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0", "", "0.5", "", "1"])
@@ -81,8 +83,8 @@ def draw(table: pd.DataFrame) -> Figure:
             said = f"None occurs {FEWEST} times"
             axes.text(0.5, 0.6, said, transform=axes.transAxes, ha="center")
     figure.legend(handles=_handles(), loc="outside lower center", ncols=3)
-    figure.suptitle(_title(table.iloc[0]), fontsize=8.5, parse_math=False)
-    return figure
+    figure.suptitle(_title(table.iloc[0]), fontsize=scaled(8.5), parse_math=False)
+    return Drawing(figure, table)
 
 
 def _title(row: pd.Series) -> str:
@@ -95,7 +97,7 @@ def _draw_kinds(axes: Axes, kinds: pd.DataFrame) -> None:
     """A box per kind from its quantiles, with both means, the highest on top."""
     for place, (_, row) in enumerate(kinds.iterrows()):
         colour, _ = LOOKS[row["kind"]]
-        line = {"color": colour, "linewidth": 0.8}
+        line = {"color": colour, "linewidth": scaled(0.8)}
         axes.bxp(
             [{name: row[quantile] for quantile, name in _BOX.items()}],
             positions=[place],
@@ -104,8 +106,8 @@ def _draw_kinds(axes: Axes, kinds: pd.DataFrame) -> None:
             showfliers=False,
             patch_artist=True,
             manage_ticks=False,
-            boxprops={"facecolor": f"{colour}40", "edgecolor": colour, "linewidth": 0.8},
-            medianprops=line | {"linewidth": 1.4},
+            boxprops={"facecolor": f"{colour}40", "edgecolor": colour, "linewidth": scaled(0.8)},
+            medianprops=line | {"linewidth": scaled(1.4)},
             whiskerprops=line,
             capprops=line,
         )
@@ -139,7 +141,7 @@ def _draw_tokens(axes: Axes, tokens: pd.DataFrame) -> None:
                 transform=axes.get_yaxis_transform(),
                 ha="right",
                 va="center",
-                fontsize=6,
+                fontsize=scaled(6),
                 color=style.GREY,
             )
 
@@ -157,13 +159,13 @@ def _short(share: float) -> str:
 
 
 def _mark(colour: str, marker: str) -> dict[str, Any]:
-    size = 6.0 if marker in "PX" else 4.5  # a cross covers less than its square
+    size = scaled(6.0 if marker in "PX" else 4.5)  # a cross covers less than its square
     return {"color": colour, "marker": marker, "markersize": size, "linestyle": "none"}
 
 
 def _hollow(colour: str) -> dict[str, Any]:
-    rim = {"markerfacecolor": "white", "markeredgecolor": colour, "markeredgewidth": 0.9}
-    return _mark(colour, "D") | rim | {"markersize": 3.4}
+    rim = {"markerfacecolor": "white", "markeredgecolor": colour, "markeredgewidth": scaled(0.9)}
+    return _mark(colour, "D") | rim | {"markersize": scaled(3.4)}
 
 
 def _handles() -> list[Line2D]:
@@ -171,5 +173,7 @@ def _handles() -> list[Line2D]:
     return [
         Line2D([], [], **_mark(grey, "o"), label="mean w"),
         Line2D([], [], **_hollow(grey), label="mean w weighed by TV(p, q)"),
-        Line2D([], [], color=grey, linewidth=0.8, linestyle="--", label="mean w of all tokens"),
+        Line2D(
+            [], [], color=grey, linewidth=scaled(0.8), linestyle="--", label="mean w of all tokens"
+        ),
     ]

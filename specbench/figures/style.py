@@ -1,16 +1,16 @@
-"""What all figures share: one look per method, one page layout, one way to be saved.
+"""What all figures share: one look per method and per part of a round, and two styles of page.
 
-Colours are from Paul Tol's qualitative schemes, which keep apart under the common colour vision
-deficiencies; markers keep methods apart without any colour.
+Colours are from Paul Tol's qualitative schemes or near them, which keep apart under the common
+colour vision deficiencies; markers keep methods apart without any colour.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import wraps
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, ParamSpec
 from zlib import crc32
 
 import matplotlib
@@ -21,9 +21,11 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 
-from specbench.errors import RunError, UsageError
+from specbench.errors import UsageError
+from specbench.figures import STYLES
 
 
 class Look(NamedTuple):
@@ -43,8 +45,15 @@ LOOKS = {
     "speccascade": Look("SpecCascade", "#009988", "D", 4.8),
     "static": Look("Static ensemble", "#6C6C80", "h", 4.2, layer=3),
     "diversed": Look("DIVERSED", "#CC3311", "*", 11.0, layer=5),
+    "sd-adaptive": Look("SD, adaptive N", "#33BBEE", "<", 6.5),
+    "block": Look("Block verification", "#22A0C8", "v", 6.5),
+    "mentored": Look("Mentored", "#994F00", "p", 6.0),
+    "typical": Look("Typical acceptance", "#AA9922", "P", 6.0),
+    "cactus": Look("Cactus", "#228833", "X", 6.0),
+    "gated": Look("Gated static", "#9090A8", "d", 5.5, layer=3),
+    "gated-diversed": Look("Gated DIVERSED", "#7F1D0C", ">", 6.5),
 }
-_OTHER_MARKERS = "XPvp<>d8"
+_OTHER_MARKERS = "<8H123"
 
 #: Told apart from every method's colour, and from each other in greyscale.
 PAIR_COLOURS = ("#332288", "#44AA99", "#AA4499", "#999933", "#882255", "#88CCEE")
@@ -55,53 +64,104 @@ QUALITY_LABELS = {
     "pass@1": "pass@1 (%)",
 }
 
+#: Colours of the parts of a round, in the order in which they come, and of what is left of it.
+PARTS = {"draft": "#4477AA", "verify": "#DDAA33", "accept": "#BB5566", "other": "#BBBBBB"}
+
 GREY = "#555555"
-_WHITE_RIM: dict[str, Any] = {"markeredgecolor": "white", "markeredgewidth": 0.5}
+MOST_BARS = 200
 _WIDTHS = {1: 3.4, 2: 5.2, 3: 6.6}  # inches by number of columns; a text width is about 7
-_PAGE: dict[Any, Any] = {
+
+
+class Drawing(NamedTuple):
+    """A figure with what is drawn in it: a row per mark, an interval as ``_low`` and ``_high``."""
+
+    figure: Figure
+    data: pd.DataFrame
+
+
+class Page(NamedTuple):
+    """A style of page: all sizes are those of ``paper`` times ``scale``."""
+
+    scale: float
+    stretch: float  # of widths, beyond the scale
+    dpi: int
+
+
+PAPER, SCREEN = STYLES
+PAGES = {PAPER: Page(1.0, 1.0, 300), SCREEN: Page(1.6, 1.12, 150)}
+_page = ContextVar("page", default=PAGES[PAPER])
+
+_PLAIN: dict[Any, Any] = {
     "font.family": "DejaVu Sans",
-    "font.size": 7.5,
-    "axes.titlesize": 8.5,
-    "axes.labelsize": 7.5,
-    "axes.linewidth": 0.6,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.grid": True,
     "axes.axisbelow": True,
     "grid.color": "#E4E4E4",
+    "legend.frameon": False,
+    "legend.handletextpad": 0.4,
+    "legend.handlelength": 2.2,
+    "legend.columnspacing": 1.4,
+}
+_TICK_POINTS, _PAD_INCHES = 7.0, 0.042
+_POINTS: dict[Any, float] = {
+    "font.size": 7.5,
+    "axes.titlesize": 8.5,
+    "axes.labelsize": 7.5,
+    "axes.linewidth": 0.6,
     "grid.linewidth": 0.5,
-    "xtick.labelsize": 7.0,
-    "ytick.labelsize": 7.0,
     "xtick.major.width": 0.6,
     "ytick.major.width": 0.6,
     "xtick.major.size": 2.5,
     "ytick.major.size": 2.5,
     "legend.fontsize": 7.5,
     "legend.title_fontsize": 7.5,
-    "legend.frameon": False,
-    "legend.handletextpad": 0.4,
-    "legend.handlelength": 2.2,
-    "legend.columnspacing": 1.4,
-    "svg.fonttype": "path",
-    "svg.hashsalt": "specbench",  # else every file gets other element ids
 }
+Given = ParamSpec("Given")
+
+
+def scaled(size: float) -> float:
+    """A size in points or inches, as ``paper`` has it, on the page that is drawn."""
+    return size * _page.get().scale
 
 
 def look(method: str) -> Look:
     """The look of a method; one without a look of its own gets a stable magenta one."""
     marker = _OTHER_MARKERS[crc32(method.encode()) % len(_OTHER_MARKERS)]
-    return LOOKS.get(method, Look(method, "#EE3377", marker, 5.5))
+    seen = LOOKS.get(method, Look(method, "#EE3377", marker, 5.5))
+    return seen._replace(size=scaled(seen.size))
 
 
-def paged(draw: Callable[[pd.DataFrame], Figure]) -> Callable[[pd.DataFrame], Figure]:
+@contextmanager
+def page(style: str) -> Iterator[None]:
+    """Draw in one of ``STYLES`` while the context lasts; ``paper`` is drawn in without one."""
+    before = _page.set(PAGES[style])
+    try:
+        yield
+    finally:
+        _page.reset(before)
+
+
+def paged(draw: Callable[Given, Drawing]) -> Callable[Given, Drawing]:
     """Give a drawing function the page's settings and leave matplotlib's own as they were."""
 
     @wraps(draw)
-    def with_page(summary: pd.DataFrame) -> Figure:
-        with matplotlib.rc_context(_PAGE):
-            return draw(summary)
+    def with_page(*arguments: Given.args, **named: Given.kwargs) -> Drawing:
+        sizes = {name: scaled(size) for name, size in _POINTS.items()}
+        with matplotlib.rc_context(_PLAIN | sizes | {"figure.dpi": _page.get().dpi}):
+            drawing = draw(*arguments, **named)
+            settle(drawing.figure)
+        return drawing
 
     return with_page
+
+
+def settle(figure: Figure) -> None:
+    """Lay a figure out once and for all, so that texts can be measured and files agree."""
+    engine = figure.get_layout_engine()
+    if isinstance(engine, ConstrainedLayoutEngine):
+        engine.execute(figure)
+        figure.set_layout_engine("none")
 
 
 def panels(rows: int, columns: int, height: float, **shared: Any) -> tuple[Figure, np.ndarray]:
@@ -110,16 +170,21 @@ def panels(rows: int, columns: int, height: float, **shared: Any) -> tuple[Figur
     Args:
         rows: Rows of panels.
         columns: Columns of panels.
-        height: Inches per row.
+        height: Inches per row, on paper.
         **shared: ``sharex`` and ``sharey`` as for ``Figure.subplots``.
 
     Returns:
         The figure and its axes [rows, columns].
     """
-    width = _WIDTHS.get(columns, 1.75 * columns)
-    figure = Figure(figsize=(width, rows * height + 0.3), layout="constrained")
+    width = _WIDTHS.get(columns, 1.75 * columns) * _page.get().stretch
+    size = (scaled(width), scaled(rows * height + 0.3))
+    pad = scaled(_PAD_INCHES)
+    figure = Figure(figsize=size, layout=ConstrainedLayoutEngine(w_pad=pad, h_pad=pad))
     FigureCanvasAgg(figure)  # lets texts be measured without pyplot and its global state
-    return figure, figure.subplots(rows, columns, squeeze=False, **shared)
+    grid = figure.subplots(rows, columns, squeeze=False, **shared)
+    for axes in grid.flat:  # a size of its own, since ticks are placed anew as a figure is saved
+        axes.tick_params(labelsize=scaled(_TICK_POINTS))
+    return figure, grid
 
 
 def legend(figure: Figure, handles: Sequence[Artist]) -> None:
@@ -141,11 +206,13 @@ def handle(method: str, **changes: Any) -> Line2D:
         "markersize": seen.size,
     }
     entry = {"label": seen.label, "linestyle": "none"}
-    return Line2D([], [], **(properties | _WHITE_RIM | entry | changes))
+    return Line2D([], [], **(properties | _white_rim() | entry | changes))
 
 
 def points(axes: Axes, table: pd.DataFrame, x: str, y: str, **properties: Any) -> ErrorbarContainer:
     """Draw two columns of a wide table against each other, with their intervals if they have any.
+
+    A cloud of more than ``MOST_BARS`` points has none, as they would cover each other.
 
     Args:
         axes: Where to draw.
@@ -155,8 +222,11 @@ def points(axes: Axes, table: pd.DataFrame, x: str, y: str, **properties: Any) -
         **properties: As for ``Axes.errorbar``.
     """
     (xs, x_errors), (ys, y_errors) = _with_errors(table, x), _with_errors(table, y)
-    bars: dict[str, Any] = {"elinewidth": 0.7, "capsize": 0, "linestyle": "none"}
-    drawn = axes.errorbar(xs, ys, yerr=y_errors, xerr=x_errors, **(bars | _WHITE_RIM | properties))
+    if len(xs) > MOST_BARS:
+        x_errors = y_errors = None
+    bars: dict[str, Any] = {"elinewidth": scaled(0.7), "capsize": 0, "linestyle": "none"}
+    given = bars | _white_rim() | properties
+    drawn = axes.errorbar(xs, ys, yerr=y_errors, xerr=x_errors, **given)
     for bar in drawn.lines[2]:
         bar.set_alpha(0.45)
     return drawn
@@ -169,6 +239,25 @@ def method_points(
     seen = look(method)
     own = {"color": seen.colour, "marker": seen.marker, "markersize": seen.size}
     points(axes, table, x, y, **(own | {"label": method, "zorder": seen.layer} | changes))
+
+
+def values(table: pd.DataFrame, expression: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """A column of a wide table, with an optional scale in front: values, lower and upper ends.
+
+    Each is [n]; the ends are NaN where there is no interval.
+    """
+    scale, _, name = expression.rpartition("*")
+    blank = pd.Series(np.nan, index=table.index)
+    value, low, high = (
+        float(scale or 1) * table.get(name + end, blank).to_numpy(dtype=float)
+        for end in ("", "_low", "_high")
+    )
+    return value, low, high
+
+
+def quality_label(metric: str) -> str:
+    """The label of an axis of quality, whose values are in percent."""
+    return QUALITY_LABELS.get(metric, f"{metric} (×100)")
 
 
 def only(table: pd.DataFrame, name: str, what: str) -> None:
@@ -193,43 +282,13 @@ def ordered(methods: list[str]) -> list[str]:
     return sorted(methods, key=lambda method: [*LOOKS, method].index(method))
 
 
-def save(figure: Figure, folder: Path, name: str) -> list[Path]:
-    """Write ``name.png`` (300 dpi) and ``name.svg`` into ``folder``, whole or not at all.
-
-    The same figure gives the same bytes.
-
-    Raises:
-        RunError: The files cannot be written.
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        return [_save_as(figure, folder / f"{name}.{kind}", kind) for kind in ("png", "svg")]
-    except OSError as error:
-        raise RunError(
-            f"The figure cannot be written to {folder}: {error.strerror}; "
-            "make room there or choose another folder."
-        ) from error
-
-
-def _save_as(figure: Figure, path: Path, kind: str) -> Path:
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    metadata = {"Date": None} if kind == "svg" else {}
-    try:
-        with matplotlib.rc_context(_PAGE):
-            figure.savefig(partial, format=kind, dpi=300, metadata=metadata)
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
-    return path
+def _white_rim() -> dict[str, Any]:
+    return {"markeredgecolor": "white", "markeredgewidth": scaled(0.5)}
 
 
 def _with_errors(table: pd.DataFrame, expression: str) -> tuple[np.ndarray, np.ndarray | None]:
     """Values [n] and distances to their interval [2, n] of a column of a wide table."""
-    scale, _, name = expression.rpartition("*")
-    factor = float(scale or 1)
-    value = factor * table[name].to_numpy(dtype=float)
-    if f"{name}_low" not in table:
+    value, low, high = values(table, expression)
+    if np.isnan(low).all():
         return value, None
-    low = factor * table[f"{name}_low"].to_numpy(dtype=float)
-    high = factor * table[f"{name}_high"].to_numpy(dtype=float)
     return value, np.clip(np.stack([value - low, high - value]), 0, None)

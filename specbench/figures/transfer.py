@@ -19,7 +19,9 @@ from matplotlib.patches import Rectangle
 
 from specbench.analysis.transfer import ACCEPTANCE, QUALITY, STRICT, transfer_table
 from specbench.figures import style
+from specbench.figures.style import Drawing, scaled
 from specbench.metrics import METRICS
+from specbench.results import Results
 
 _ROW = 0.27  # inches of a row
 _PAGE = 7.2  # inches; names that do not fit below one another's cells on it are turned
@@ -27,19 +29,19 @@ _LEAST_SPAN = 10.0  # points of quality that get the strongest colour, at least
 
 
 @style.paged
-def draw(summary: pd.DataFrame) -> Figure:
+def draw(results: Results) -> Drawing:
     """Draw the transfer table of one run.
 
     In the row without a head the quality is the task's own; below it stands how far each head moves
     it, in points, so that tasks with other metrics share one scale of colours.
 
     Args:
-        summary: A tidy summary (``analysis.frames.SUMMARY``) of ``specbench transfer``.
+        results: A run of ``specbench transfer``.
 
     Raises:
         UsageError: The runs compare no heads, or are several.
     """
-    table = transfer_table(summary)
+    table = transfer_table(results.summary)
     heads, tasks = style.distinct(table, "trained_on"), style.distinct(table, "task")
     acceptance, quality = (_matrix(table, name, heads, tasks) for name in (ACCEPTANCE, QUALITY))
     strict = quality.reindex([STRICT]).iloc[0]
@@ -61,7 +63,7 @@ def draw(summary: pd.DataFrame) -> Figure:
     below = {task: METRICS[unit].unit for task, unit in units.items() if unit in METRICS}
     _name_tasks(left, tasks, turned)
     _name_tasks(right, [f"{t}\n{below[t]}" if t in below else t for t in tasks], turned)
-    return figure
+    return Drawing(figure, table[table["metric"].isin([ACCEPTANCE, QUALITY])])
 
 
 def _matrix(table: pd.DataFrame, metric: str, heads: list[str], tasks: list[str]) -> pd.DataFrame:
@@ -75,7 +77,8 @@ def _widen(figure: Figure, tasks: list[str]) -> bool:
     """Make room for the names of tasks, and tell whether they must be turned for all that."""
     cell = max(0.5, 0.055 * max(map(len, tasks)))
     turned = 1.2 + 2 * cell * len(tasks) > _PAGE
-    figure.set_figwidth(max(4.6, 1.2 + 2 * (0.5 if turned else cell) * len(tasks)))
+    width = max(4.6, 1.2 + 2 * (0.5 if turned else cell) * len(tasks))
+    figure.set_figwidth(scaled(width))
     return turned
 
 
@@ -99,9 +102,9 @@ def _panel(
         red, green, blue, _ = image.cmap(image.norm(value))
         ink = "white" if 0.299 * red + 0.587 * green + 0.114 * blue < 0.5 else "black"
         written = written.replace("-", "\N{MINUS SIGN}")
-        axes.text(column, row, written, ha="center", va="center", color=ink, fontsize=7)
+        axes.text(column, row, written, ha="center", va="center", color=ink, fontsize=scaled(7))
         if head == task:
-            frame = Rectangle((column - 0.47, row - 0.46), 0.94, 0.92, fill=False, linewidth=1.1)
+            frame = Rectangle((column - 0.47, row - 0.46), 0.94, 0.92, fill=False, lw=scaled(1.1))
             axes.add_patch(frame)
     axes.tick_params(length=0)
     axes.grid(False)

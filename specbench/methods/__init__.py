@@ -7,7 +7,8 @@ listing the methods stays fast.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from specbench.methods.registry import METHODS, Method, Parameter, get_method
+from specbench.methods.method import Method, Parameter
+from specbench.methods.registry import METHODS, get_method
 
 if TYPE_CHECKING:
     from specbench.methods.verdict import Positions, Rule, Verdict, couple

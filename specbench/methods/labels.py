@@ -6,7 +6,19 @@ from typing import Any
 
 from specbench.heads.registry import BUNDLED, RESULTS
 
-_SIGNS = (("weight", "w="), ("lenience", "l="), ("rule", ""), ("alpha", "α="), ("head", ""))
+_SIGNS = {
+    "lenience": "l=",
+    "rule": "",
+    "alpha": "α=",
+    "budget": "D=",
+    "epsilon": "ε=",
+    "delta": "δ=",
+    "divergence": "d=",
+    "gate": "g=",
+    "cost": "c=",
+    "weight": "w=",
+    "head": "",
+}
 _FOUND = {BUNDLED: "", RESULTS: ""}  # found by itself: a label need not say so
 
 
@@ -14,10 +26,11 @@ def method_label(cell: Mapping[str, Any], heads: Mapping[str, str] = _FOUND) -> 
     """Return a method with its parameters, as in ``static w=0.5``.
 
     Args:
-        cell: ``method`` and the parameter columns of ``samples.csv``; None or NaN is a blank.
+        cell: ``method`` and parameter columns of ``samples.csv``; None or NaN is a blank, as is
+            what a cell of an earlier version lacks.
         heads: Names of heads in short; any other is written out.
     """
-    values = [(sign, cell[name]) for name, sign in _SIGNS]
+    values = [(sign, cell.get(name)) for name, sign in _SIGNS.items()]
     parts = [
         f"{sign}{value:g}" if isinstance(value, float) else f"{sign}{heads.get(value, value)}"
         for sign, value in values

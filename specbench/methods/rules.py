@@ -57,7 +57,7 @@ def static(at: Positions, x: Tensor, *, weight: float | Tensor) -> Verdict:
 
     Source: DIVERSED, arXiv:2604.07622, the static ensemble.
     """
-    w = weight if isinstance(weight, Tensor) else at.p.new_full(x.shape, weight)
+    w = _each(weight, at, x)
     share = w.unsqueeze(-1)
     v = torch.lerp(at.q, at.p, share)
     if at.greedy:
@@ -80,6 +80,59 @@ def diversed(at: Positions, x: Tensor, *, head: Head) -> Verdict:
     Source: DIVERSED, arXiv:2604.07622.
     """
     return static(at, x, weight=head(at))
+
+
+def gated(at: Positions, x: Tensor, *, gate: float, weight: float | Tensor) -> Verdict:
+    """Verify as `static` inside the target's head, and as `sd` outside.
+
+    The head is A = {y: p1(y) >= gate max p1}. Accepts with min(1, v/q), where v is w p + (1 - w) q
+    on A and p elsewhere, else draws from norm((p - q)+). As v does not sum to 1, what is emitted is
+
+        pi(y) = v(y)                                 where q > p,
+        pi(y) = q(y) + (1 - s / TV(p, q)) (p - q)(y) elsewhere,  s = (1 - w) sum_A (q - p)+.
+
+    So what the draft proposes too often is kept beyond p inside the head alone; what it proposes
+    too seldom makes room for that everywhere. pi lies between p and q at every token and is
+    coupled maximally, so rejection + bias is TV(p, q), as for `static`: s is the bias, and TV(p, q)
+    - s the rejection.
+
+    At temperature 0 the token emitted is the argmax of w p1 + (1 - w) q1 within the head.
+
+    Args:
+        at: the K positions.
+        x: [K] drafted tokens.
+        gate: from 0, where the head is everything and this is `static`; above 1 it is empty and
+            this is `sd`.
+        weight: w in [0, 1] on the target inside the head, one number or one per position [K].
+
+    Source: specbench; after studies that find that lossy rules lose quality through tokens outside
+        the target's head.
+    """
+    w = _each(weight, at, x)
+    share = w.unsqueeze(-1)
+    head = at.p1 >= gate * at.p1.amax(-1, keepdim=True)
+    v = torch.where(head, torch.lerp(at.q, at.p, share), at.p)
+    if at.greedy:
+        v = _peak(torch.lerp(at.q1, at.p1, share).masked_fill(~head, -1), prefer=v)
+        return couple(at, x, v)._replace(weight=w)
+    return couple(at, x, v, gain=at.p - at.q)._replace(weight=w)
+
+
+def gated_diversed(at: Positions, x: Tensor, *, gate: float, head: Head) -> Verdict:
+    """Verify as `diversed` inside the target's head, and as `sd` outside; see `gated`.
+
+    Args:
+        at: the K positions.
+        x: [K] drafted tokens.
+        gate: as for `gated`.
+        head: maps the positions to the weight on the target [K].
+    """
+    return gated(at, x, gate=gate, weight=head(at))
+
+
+def _each(weight: float | Tensor, at: Positions, x: Tensor) -> Tensor:
+    """The weight at each position [K]."""
+    return weight if isinstance(weight, Tensor) else at.p.new_full(x.shape, weight)
 
 
 def _peak(scores: Tensor, prefer: Tensor) -> Tensor:

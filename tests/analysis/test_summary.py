@@ -111,6 +111,13 @@ def test_autoregressive_has_no_acceptance_and_is_its_own_baseline(make):
     assert tuple(summary.loc["speedup", ["value", "ci_low", "ci_high"]]) == (1.0, 1.0, 1.0)
 
 
+def test_tables_of_earlier_versions_have_nothing_predicted(make):
+    summary = summarise(make({}, AUTOREGRESSIVE)).set_index(["method", "metric"]).loc["sd"]
+    for name in ("predicted_acceptance", "predicted_acceptance_length", "predicted_speedup"):
+        assert np.isnan(summary.loc[name, "value"])
+    assert summary.loc["speedup", "value"] == 1
+
+
 def test_n_counts_prompts_and_repeats_do_not_narrow_the_interval(make):
     rows = [{"sample_id": str(i), "quality": float(i % 2)} for i in range(20)]
     once = summarise(make(*rows)).set_index("metric").loc["quality"]

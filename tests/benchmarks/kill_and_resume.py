@@ -54,7 +54,8 @@ def survive(folder: Path, times: int, seed: int, plan: list[str]) -> tuple[int, 
     took += time.monotonic()
     chance, kills = random.Random(seed), 0
     while kills < times:
-        process = subprocess.Popen([*MAIN, *plan, "-o", str(killed)], stderr=subprocess.PIPE)
+        command = [*MAIN, *plan, "-o", str(killed)]
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
         try:
             process.wait(chance.uniform(0, took))
         except subprocess.TimeoutExpired:

@@ -1,7 +1,11 @@
-"""``specbench plot weights --head``, with the bundled pair."""
+"""``specbench plot``: the figures of heads with the bundled pair, and those of made-up runs."""
 
+import gzip
+import json
+import os
 import shutil
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +13,8 @@ import pandas as pd
 import pytest
 import torch
 
+from specbench.analysis.frames import SAMPLES, typed
+from specbench.analysis.summary import summarise
 from specbench.engine import loading
 from specbench.engine.settings import Loading
 from specbench.pairs.registry import get_pair
@@ -16,7 +22,8 @@ from specbench.pairs.registry import get_pair
 Cli = Callable[..., Any]
 TASK = "mini-headline"
 HEAD = get_pair("mini").heads / TASK  # type: ignore[operator]
-FILES = ["learned.csv", "weights-head.png", "weights-head.svg"]
+FILES = [f"weights-head.{kind}" for kind in ("png", "svg", "pdf", "csv")]
+TABLE = "weights-head.csv"
 
 
 @pytest.fixture(scope="module")
@@ -42,9 +49,9 @@ def test_a_head_says_its_pair_and_task_and_gets_table_and_figure(cli: Cli) -> No
     assert result.code == 0, result.err
     folder = Path("results/heads/mini") / TASK  # never the package
     assert result.out.splitlines() == [str(folder / name) for name in FILES]
-    assert sorted(path.name for path in folder.iterdir()) == FILES
+    assert sorted(path.name for path in folder.iterdir()) == sorted(FILES)
     assert sorted(path.name for path in HEAD.iterdir()) == ["head.json", "head.safetensors"]
-    table = pd.read_csv(folder / FILES[0], keep_default_na=False)
+    table = pd.read_csv(folder / TABLE, keep_default_na=False)
     assert set(table["task"]) == set(table["trained_on"]) == {TASK}
     assert table.loc[table["level"] == "all", "texts"].tolist() == [4]
     assert table.loc[table["level"] == "token", "n"].sum() == table.iloc[0]["n"]
@@ -64,7 +71,7 @@ def test_a_head_below_results_keeps_its_figure_beside_it(
     result = cli(*line.split(), "--dtype", "float32")
     assert result.code == 0, result.err
     assert loaded == [("cpu", "float32")]
-    table = pd.read_csv(folder / FILES[0])
+    table = pd.read_csv(folder / TABLE)
     assert (set(table["task"]), set(table["trained_on"])) == ({"mini-math"}, {TASK})
 
 
@@ -81,7 +88,7 @@ def test_the_bundled_head_and_the_authors_file_need_a_task(
         assert "name one with --task" in refused.err
         done = cli(*line, "--task", TASK)
         assert done.code == 0, done.err
-    table = pd.read_csv("out/learned.csv", keep_default_na=False)
+    table = pd.read_csv(f"out/{TABLE}", keep_default_na=False)
     assert set(table["trained_on"]) == {""}
     assert table["mean_weight"].tolist() == pytest.approx([0.5] * len(table))
 
@@ -110,6 +117,13 @@ def test_another_head_s_folder_is_not_written_to(cli: Cli, tmp_path: Path) -> No
             "has no bundled head for mini-math",
         ),
         ("weights --head custom", "give its models with --target and --draft"),
+        ("pareto --style paperr", "did you mean `paper`?"),
+        ("pareto --against tme", "did you mean `time`?"),
+        ("weights --against time", "--against goes with pareto only"),
+        ("training", "there is no training under results/heads"),
+        ("training custom", "custom holds no training.csv"),
+        ("accepted-length custom", "holds no samples.jsonl"),
+        ("timeline", "there is no run under results"),
     ],
 )
 def test_refusals(
@@ -124,3 +138,102 @@ def test_refusals(
     assert result.err.count("\n") == 1
     assert loaded == []
     assert sorted(path.name for path in tmp_path.iterdir()) == ["custom"]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """The folder of a run of ten prompts on one task, with tables and a round per sample."""
+    folder = tmp_path / "results" / "mine"
+    folder.mkdir(parents=True)
+    cell = {"run_id": "mine", "pair": "mini", "task": "mini-math", "temperature": 1.0}
+    cell |= {"engine": "eager", "batch_size": 1, "seed": 0, "repeat": 0, "draft_length": 3}
+    cells = [("sd", {}, 1), ("static", {"weight": 0.5}, 2), ("static", {"weight": 0.0}, 3)]
+    with (folder / "samples.jsonl").open("w") as records:
+        rows = []
+        for (method, own, accepted), i in product(cells, range(10)):
+            row = dict.fromkeys(SAMPLES) | cell | own | {"method": method, "sample_id": f"test-{i}"}
+            row |= {"quality_metric": "accuracy", "quality": float(i % 3 < 4 - accepted)}
+            row |= {"prompt_tokens": 9, "output_tokens": accepted + 1, "stopped_by": "eos"}
+            row |= {"rounds": 1, "proposed": 3, "accepted": accepted}
+            row |= {"prefill_seconds": 0.01, "decode_seconds": 0.04 - 0.01 * accepted}
+            rows.append(row)
+            rounds = {"proposed": [3], "accepted": [accepted], "emitted": [accepted + 1]}
+            rounds |= {"expected": [[0.5]], "weights": [[]]}
+            json.dump(row | {"status": "ok", "token_ids": [], "per_round": rounds}, records)
+            records.write("\n")
+    samples = typed(pd.DataFrame(rows), SAMPLES, "the test")
+    samples.to_csv(folder / "samples.csv", index=False)
+    summarise(samples).to_csv(folder / "summary.csv", index=False)
+    return folder
+
+
+def test_figures_go_beside_the_run_with_their_data(cli: Cli, run: Path) -> None:
+    result = cli("plot", "pareto")
+    assert result.code == 0, result.err
+    names = [f"pareto.{kind}" for kind in ("png", "svg", "pdf", "csv")]
+    assert result.out.splitlines() == [f"results/mine/figures/{name}" for name in names]
+    data = pd.read_csv(run / "figures" / "pareto.csv")
+    assert set(data["against"]) == {"time", "acceptance"}
+    assert data.loc[data["mark"] == "front", "quality_low"].notna().all()  # a band, from samples
+
+
+def test_prices_are_chosen_and_named_in_the_file(cli: Cli, run: Path) -> None:
+    result = cli("plot", "pareto", "--against", "acceptance,time", "--against", "time")
+    assert result.code == 0, result.err
+    data = pd.read_csv(run / "figures" / "pareto-acceptance-time.csv")
+    assert data["against"].unique().tolist() == ["acceptance", "time"]
+    refused = cli("plot", "pareto", "--against", "speedup")
+    assert refused.code == 2
+    assert "run autoregressive too" in refused.err
+
+
+def test_a_style_changes_the_page_and_not_the_data(cli: Cli, run: Path) -> None:
+    for style in ("paper", "screen"):
+        assert cli("plot", "weights", "--style", style, "-o", style).code == 0
+    paper, screen = (Path(style) / "weights.svg" for style in ("paper", "screen"))
+    assert paper.read_bytes() != screen.read_bytes()
+    data = [(Path(style) / "weights.csv").read_bytes() for style in ("paper", "screen")]
+    assert data[0] == data[1]
+
+
+def test_accepted_length_comes_from_the_records_packed_or_not(cli: Cli, run: Path) -> None:
+    assert cli("plot", "accepted-length", "-o", "plain").code == 0
+    records = run / "samples.jsonl"
+    (run / "samples.jsonl.gz").write_bytes(gzip.compress(records.read_bytes()))
+    records.unlink()
+    assert cli("plot", "accepted-length", "-o", "packed").code == 0
+    tables = [Path(folder, "accepted-length.csv").read_bytes() for folder in ("plain", "packed")]
+    assert tables[0] == tables[1]
+    data = pd.read_csv("plain/accepted-length.csv")
+    means = data[data["mark"] == "mean"]
+    assert means["value"].tolist() == [1, 2, 3]
+
+
+def test_runs_whose_parts_were_not_timed_have_no_timeline(cli: Cli, run: Path) -> None:
+    result = cli("plot", "timeline")
+    assert result.code == 2
+    assert "an earlier version made; run again" in result.err
+
+
+def test_the_training_that_went_on_last_is_drawn(cli: Cli, tmp_path: Path) -> None:
+    columns = "step,reward,acceptance,weight,disagreement,loss\n"
+    for number, name in enumerate(("new", "old")):
+        folder = tmp_path / "results/heads/mini" / name
+        folder.mkdir(parents=True)
+        (folder / "training.csv").write_text(columns + f"1,0.{number},0.8,0.9,0.2,0.1\n")
+    os.utime(folder / "training.csv", (1, 1))
+    result = cli("plot", "training")
+    assert result.code == 0, result.err
+    drawn = Path("results/heads/mini/new/figures/training.csv")
+    assert str(drawn) in result.out.splitlines()
+    assert pd.read_csv(drawn)["head"].tolist() == ["mini/new"]
+    assert cli("plot", "training", "results/heads/mini/old", "results/heads/mini/new").code == 0
+    assert pd.read_csv(drawn)["head"].tolist() == ["old", "new"]
+
+
+def test_the_data_behind_a_figure_never_replaces_a_training(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "training.csv").write_text("step\n")
+    result = cli("plot", "training", ".", "-o", ".")
+    assert result.code == 2
+    assert "would overwrite" in result.err
+    assert (tmp_path / "training.csv").read_text() == "step\n"

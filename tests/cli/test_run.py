@@ -182,7 +182,7 @@ def test_a_sweep_may_measure_all_methods_beside_the_weights(
     cli: Cli, engine: Any, tmp_path: Path
 ) -> None:
     models = ("--target", "a/big", "--draft", "a/small")
-    line = ("sweep-weights", "--weights", "0.25", "--method", "all", "-t", "mini-math")
+    line = ("sweep-weights", "--weights", "0.25", "--method", "paper", "-t", "mini-math")
     assert cli(*line, *models, *FAST).code == 0
     methods = [(method, weight) for _, method, weight, _ in cells(tmp_path / "r")]
     assert sorted(methods) == [
@@ -291,7 +291,7 @@ def test_figures_are_drawn_from_the_newest_run(cli: Cli, engine: Any, tmp_path: 
     (folder,) = (tmp_path / "results").iterdir()
     result = cli("plot", "pareto")
     assert result.code == 0
-    drawn = [folder / "figures" / f"pareto.{kind}" for kind in ("png", "svg")]
+    drawn = [folder / "figures" / f"pareto.{kind}" for kind in ("png", "svg", "pdf", "csv")]
     assert [tmp_path / line for line in result.out.splitlines()] == drawn
     assert all(path.stat().st_size > 1000 for path in drawn)
     assert cli("plot", "pareto", str(folder), "--output", "elsewhere").code == 0

@@ -61,7 +61,9 @@ def test_greedy_decoding_equals_generate(pair: LoadedPair, task: str, engine: st
         assert found.token_ids == expected
 
 
-@pytest.mark.parametrize("method", ["autoregressive", "sd", "lossy", "speccascade", "static"])
+@pytest.mark.parametrize(
+    "method", ["autoregressive", "sd", "lossy", "speccascade", "static", "block", "mentored"]
+)
 @pytest.mark.parametrize("engine", [GRAPH, COMPILE])
 def test_engines_say_the_same_greedily(pair: LoadedPair, engine: str, method: str) -> None:
     verify = rules(pair)[method]

@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import cache, partial
 from typing import Any, NamedTuple, cast
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -24,6 +25,8 @@ from specbench.methods.speccascade import speccascade
 from specbench.methods.verdict import couple
 
 from ..engine.tiny import build, config, pair_of, random_prompt
+from ..methods import cases, closed_forms
+from ..methods.test_block import greedy_block
 from . import exact
 from .exact import LOWEST_P, Enumeration, Split, Tokens, describe, last_logits, p_value
 from .helpers import constantly, run
@@ -133,6 +136,42 @@ def test_samples_follow_the_closed_form(case: Case, rows: int) -> None:
     assert p_value(samples, law) > LOWEST_P
 
 
+def closed(form: Callable[..., closed_forms.Law], **parameters: Any) -> Split:
+    """A rule's own closed form; all of these keep as much of q as what they emit allows."""
+
+    def split(at: exact.Next) -> tuple[exact.Array, exact.Array]:
+        none = np.zeros(0)
+        pi, _ = form(cases.Case(at.p, at.q, at.p1, at.q, none, none, False), **parameters)
+        return exact.coupled(pi, at.q)
+
+    return split
+
+
+FURTHER: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
+    ("block", {}, {}),
+    ("block", {}, {"temperature": 0.7, "top_k": 4}),
+    ("mentored", {"budget": 0.05}, {}),
+    ("mentored", {"budget": 0.05}, {"top_p": 0.8}),
+    ("typical", {"epsilon": 0.3, "delta": 0.9}, {}),
+    ("cactus", {"divergence": 0.05}, {}),
+    ("gated", {"gate": 0.4, "weight": 0.2}, {"temperature": 0.7}),
+]
+
+
+@pytest.mark.parametrize(("method", "parameters", "processing"), FURTHER)
+def test_samples_of_further_rules_follow_their_closed_forms(
+    method: str, parameters: dict[str, Any], processing: dict[str, Any]
+) -> None:
+    verify = partial(cases.rule_of(method), **parameters)
+    settings = {"sampling": Sampling(**processing), "max_new_tokens": LENGTH, "rows": 64}
+    samples = sample(lookup_pair(), verify, SAMPLES, **settings)
+    models = enumeration(**processing)
+    form = getattr(closed_forms, method)
+    assert p_value(samples, models.law(closed(form, **parameters), N, LENGTH)) > LOWEST_P
+    if parameters:
+        assert p_value(samples, models.law(exact.sd, N, LENGTH)) < CERTAIN
+
+
 @pytest.mark.parametrize("rows", [1, 16])
 def test_samples_of_the_engine_follow_the_closed_form(rows: int) -> None:
     """Gemma 3 with a prompt longer than its window, without the table of logits."""
@@ -187,12 +226,13 @@ def unprocessed_q(at: Positions, x: Tensor) -> Verdict:
         (unprocessed_q, {"temperature": 0.4}),
         (unprocessed_q, {"top_k": 3}),
         (constantly(0.7), {}),
+        (greedy_block, {"temperature": 2.0}),
     ],
 )
 def test_a_wrong_rule_is_refused(
     broken: Callable[..., Verdict], processing: dict[str, Any]
 ) -> None:
-    settings = {"sampling": Sampling(**processing), "max_new_tokens": LENGTH}
+    settings = {"sampling": Sampling(**processing), "max_new_tokens": LENGTH, "rows": 64}
     samples = sample(lookup_pair(), broken, SAMPLES, **settings)
     law = enumeration(**processing).law(exact.sd, N, LENGTH)
     assert p_value(samples, law) < CERTAIN

@@ -13,6 +13,8 @@ from specbench.decoding.sampling import Sampling
 from specbench.engine.loading import LoadedPair
 from specbench.errors import RunError
 from specbench.heads.head import Head
+from specbench.methods.block import block
+from specbench.methods.mentored import mentored
 from specbench.methods.rules import diversed, lossy, sd, static
 from specbench.methods.speccascade import speccascade
 
@@ -50,6 +52,8 @@ def rules(pair: LoadedPair) -> dict[str, Verify | None]:
         "speccascade": partial(speccascade, rule="token-v3", alpha=0.5),
         "static": partial(static, weight=0.4),
         "diversed": partial(diversed, head=head.weigh),
+        "block": block,
+        "mentored": partial(mentored, budget=0.1),
     }
 
 

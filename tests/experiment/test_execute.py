@@ -72,6 +72,7 @@ def test_the_loop_gets_what_the_plan_says(engine: Any, tmp_path: Path) -> None:
         "sample_key": last.sample_key,
         "stop": ("END",),
         "batch_size": 1,
+        "control": None,
     }
 
 

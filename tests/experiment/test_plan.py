@@ -8,7 +8,7 @@ from specbench.engine.settings import Loading
 from specbench.errors import UsageError
 from specbench.experiment.plan import DEFAULT_LIMIT, Plan, build_plan, shown_path
 from specbench.experiment.settings import Settings
-from specbench.experiment.variants import method_variants, weight_variants
+from specbench.experiment.variants import method_variants, sweep_variants
 from specbench.pairs.registry import PairSpec
 from specbench.tasks.example import Example
 from specbench.tasks.task import Generated, Listed, Task
@@ -147,12 +147,12 @@ def test_a_parameter_goes_to_the_methods_that_take_it() -> None:
 
 
 def test_a_sweep_measures_static_at_each_weight_once() -> None:
-    variants = weight_variants(["sd", "static"], {}, [0.0, 0.5, 0.5, 1.0])
+    variants = sweep_variants(["sd", "static"], {}, "weight", [0.0, 0.5, 0.5, 1.0], ["static"])
     weights = [parameters["weight"] for name, parameters in variants if name == "static"]
     assert [name for name, _ in variants if name != "static"] == ["sd"]
     assert weights == [0.0, 0.5, 1.0]
     with pytest.raises(UsageError, match=r"cannot be 1\.5"):
-        weight_variants(["sd"], {}, [0.5, 1.5])
+        sweep_variants(["sd"], {}, "weight", [0.5, 1.5], ["static"])
 
 
 @pytest.mark.parametrize(

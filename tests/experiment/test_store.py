@@ -14,14 +14,17 @@ from specbench.experiment.store import Store
 from specbench.files import write_atomically
 
 SAMPLE_COLUMNS = (
-    "run_id,pair,task,method,weight,lenience,rule,alpha,head,temperature,draft_length,engine,"
-    "batch_size,seed,repeat,sample_id,quality_metric,quality,prompt_tokens,output_tokens,rounds,"
-    "proposed,accepted,draft_acceptance_rate,acceptance_length,expected_acceptance,mean_weight,"
+    "run_id,pair,task,method,weight,lenience,rule,alpha,budget,epsilon,delta,divergence,gate,head,"
+    "temperature,draft_length,engine,"
+    "batch_size,seed,repeat,sample_id,quality_metric,quality,device,prompt_tokens,output_tokens,"
+    "rounds,"
+    "proposed,accepted,judged,draft_acceptance_rate,acceptance_length,expected_acceptance,mean_weight,"
     "prefill_seconds,decode_seconds,draft_seconds,verify_seconds,accept_seconds,latency_seconds,"
     "tokens_per_second,stopped_by"
 )
 SUMMARY_COLUMNS = (
-    "run_id,pair,task,method,weight,lenience,rule,alpha,head,temperature,draft_length,engine,"
+    "run_id,pair,task,method,weight,lenience,rule,alpha,budget,epsilon,delta,divergence,gate,head,"
+    "temperature,draft_length,engine,"
     "batch_size,metric,value,ci_low,ci_high,n,unit"
 )
 

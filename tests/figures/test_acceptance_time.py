@@ -4,8 +4,13 @@ from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_hex
 
 from specbench.errors import UsageError
-from specbench.figures.acceptance_time import draw, quadratic_band
+from specbench.figures import acceptance_time, style
+from specbench.figures.acceptance_time import quadratic_band
 from specbench.figures.style import PAIR_COLOURS
+
+from .made import Made, from_summary
+
+draw = from_summary(acceptance_time.draw)
 
 
 def drawn_points(axes):
@@ -42,7 +47,8 @@ def test_autoregressive_is_not_drawn(summary):
 
 
 def test_pairs_have_colours_and_the_star_stays_red(summary):
-    axes = draw(summary(pairs=("mini", "llama"))).axes[0]
+    figure = draw(summary(pairs=("mini", "llama")))
+    axes = figure.axes[0]
     colours = {"sd": set(), "diversed": set()}
     for container in axes.containers:
         if container.get_label() in colours:
@@ -50,7 +56,11 @@ def test_pairs_have_colours_and_the_star_stays_red(summary):
             colours[container.get_label()].add(to_hex(face))
     assert colours["sd"] == {colour.lower() for colour in PAIR_COLOURS[:2]}
     assert colours["diversed"] == {"#cc3311"}
-    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["mini", "llama"]
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()][:3] == ["mini", "llama", "SD"]
+    lines = [to_hex(line.get_color()) for line in legend.get_lines()]
+    assert lines[:2] == [colour.lower() for colour in PAIR_COLOURS[:2]]
+    assert lines[2] == style.GREY.lower()
 
 
 def test_a_pair_alone_leaves_methods_their_colours(summary):
@@ -58,7 +68,43 @@ def test_a_pair_alone_leaves_methods_their_colours(summary):
     colours = {c.get_label(): to_hex(c.lines[0].get_color()) for c in figure.axes[0].containers}
     assert colours["sd"] == "#0077bb"
     assert len(set(colours.values())) == 5
-    assert figure.axes[0].get_legend() is None
+    assert len(figure.legends[0].get_texts()) == 5
+
+
+def test_engines_have_rows_of_panels_and_share_one_scale_of_time(summary):
+    frame = summary(settings=(("eager", 1), ("compile", 1)))
+    faster = (frame["engine"] == "compile") & (frame["metric"] == "seconds_per_sample")
+    frame.loc[faster, "value"] /= 4
+    axes = draw(frame).axes
+    assert [one.get_title() for one in axes] == [
+        f"{task} ({engine})"
+        for engine in ("eager", "compile")
+        for task in ("mini-math", "mini-news")
+    ]
+    assert [one.get_ylabel() for one in axes] == ["Draft acceptance (%)", ""] * 2
+    eager, compiled = (drawn_points(one)[:, 0] for one in axes[::2])
+    assert (eager.max(), compiled.min()) == pytest.approx((1, 0))
+    # From 0.05 to 0.11 s, and a quarter of it.
+    assert (eager.min(), compiled.max()) == pytest.approx(
+        ((0.05 - 0.0125) / (0.11 - 0.0125), (0.0275 - 0.0125) / (0.11 - 0.0125))
+    )
+    (fit,) = [line for line in axes[2].get_lines() if len(line.get_xdata()) == 101]
+    assert fit.get_xdata().max() == pytest.approx(compiled.max())
+
+
+def test_batch_sizes_are_told_apart_too(summary):
+    axes = draw(summary(settings=(("graph", 1), ("graph", 8)), tasks=("mini-math",))).axes
+    assert [one.get_title() for one in axes] == ["mini-math (batch 1)", "mini-math (batch 8)"]
+
+
+def test_the_data_behind_it_has_a_row_per_point(summary):
+    data = acceptance_time.draw(Made(summary=summary())).data
+    assert len(data) == 2 * (4 + 5)  # without autoregressive
+    sd = data[(data["method"] == "sd") & (data["task"] == "mini-math")].iloc[0]
+    ends = ["draft_acceptance", "draft_acceptance_low", "draft_acceptance_high"]
+    assert sd[["time", "seconds_per_sample", *ends]].tolist() == pytest.approx(
+        [1, 0.11, 60, 58, 62]
+    )
 
 
 def test_fit_with_band_where_there_are_enough_points(summary):

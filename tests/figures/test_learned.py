@@ -9,7 +9,7 @@ from matplotlib.image import imread
 
 from specbench.errors import UsageError
 from specbench.figures.learned import FEWEST, LOOKS, SHOWN, draw
-from specbench.figures.style import save
+from specbench.figures.saving import save
 from specbench.heads import learned
 from specbench.heads.learned import About, tabulate
 
@@ -39,7 +39,7 @@ def points(axes):
 
 
 def test_both_ends_of_the_list_are_named_and_in_order():
-    right = draw(table()).axes[1]
+    right = draw(table()).figure.axes[1]
     assert names(right) == [f"t{i:02}" for i in [*range(SHOWN), *range(40 - SHOWN, 40)]]
     found = points(right)
     found = found[found[:, 1].argsort()]
@@ -50,11 +50,11 @@ def test_both_ends_of_the_list_are_named_and_in_order():
 
 
 def test_a_short_list_is_shown_once():
-    assert names(draw(table(words=15)).axes[1]) == [f"t{i:02}" for i in range(15)]
+    assert names(draw(table(words=15)).figure.axes[1]) == [f"t{i:02}" for i in range(15)]
 
 
 def test_rare_tokens_are_left_out_but_their_kinds_are_not():
-    left, right = draw(table(occurrences=FEWEST - 1)).axes
+    left, right = draw(table(occurrences=FEWEST - 1)).figure.axes
     assert names(right) == []
     assert [text.get_text() for text in right.texts][-1] == f"None occurs {FEWEST} times"
     assert len(names(left)) == len(KINDS)
@@ -62,7 +62,7 @@ def test_rare_tokens_are_left_out_but_their_kinds_are_not():
 
 def test_boxes_and_both_means_are_those_of_the_table():
     frame = table()
-    left = draw(frame).axes[0]
+    left = draw(frame).figure.axes[0]
     kinds = frame[frame["level"] == learned.KIND]
     assert names(left) == (kinds["name"] + "\nn = " + kinds["n"].astype("str")).tolist()
     extents = [patch.get_path().get_extents() for patch in left.patches]
@@ -76,14 +76,16 @@ def test_boxes_and_both_means_are_those_of_the_table():
 def test_a_kind_looks_the_same_in_both_panels():
     assert len({marker for _, marker in LOOKS.values()}) == len(LOOKS)
     assert len({colour for colour, _ in LOOKS.values()}) == len(LOOKS)
-    for axes in draw(table(words=16)).axes:
+    for axes in draw(table(words=16)).figure.axes:
         looks = {(to_hex(c.lines[0].get_color()), c.lines[0].get_marker()) for c in axes.containers}
         assert looks == {(colour.lower(), marker) for colour, marker in LOOKS.values()}
 
 
 def test_the_title_names_head_and_task_and_what_else_it_was_trained_on():
     def title(trained_on):
-        return draw(table(about=About("mini", "mini-math", trained_on, "mlp"))).get_suptitle()
+        return draw(
+            table(about=About("mini", "mini-math", trained_on, "mlp"))
+        ).figure.get_suptitle()
 
     assert title("mini-math") == title("") == "mini-math (mini), mlp head"
     assert title("mini-news") == "mini-math (mini), mlp head trained on mini-news"
@@ -92,14 +94,15 @@ def test_the_title_names_head_and_task_and_what_else_it_was_trained_on():
 def test_tokens_are_not_read_as_formulas(tmp_path):
     frame = table(words=3)
     frame.loc[frame["name"] == "t01", "name"] = "$\\frac$"
-    (png, _) = save(draw(frame), tmp_path, "weights-head")
+    png, *_ = save(draw(frame), tmp_path, "weights-head")
     assert png.stat().st_size > 1000
 
 
 @pytest.mark.parametrize("words", [1, 40])
 def test_nothing_overlaps_or_runs_off_the_page(words, tmp_path):
-    figure = draw(table(words))
-    (png, _) = save(figure, tmp_path, "weights-head")
+    drawing = draw(table(words))
+    figure = drawing.figure
+    png, *_ = save(drawing, tmp_path, "weights-head")
     picture = imread(png)[..., :3]
     for edge in (picture[0], picture[-1], picture[:, 0], picture[:, -1]):
         np.testing.assert_array_equal(edge, 1.0)
@@ -108,6 +111,11 @@ def test_nothing_overlaps_or_runs_off_the_page(words, tmp_path):
     boxes = [label.get_window_extent() for label in figure.axes[1].get_yticklabels()]
     assert not any(one.overlaps(other) for one, other in pairwise(boxes))
     assert not figure.legends[0].get_window_extent().overlaps(left)
+
+
+def test_the_data_behind_it_is_the_whole_table():
+    frame = table(words=40)
+    pd.testing.assert_frame_equal(draw(frame).data, frame)
 
 
 def test_nothing_to_draw():

@@ -1,10 +1,16 @@
 import numpy as np
+import pandas as pd
 import pytest
+from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_hex
 from matplotlib.text import Annotation
 
 from specbench.errors import UsageError
-from specbench.figures.pareto import draw
+from specbench.figures import pareto
+
+from .made import Made, from_samples, from_summary, sample, samples_of
+
+draw = from_summary(pareto.draw)
 
 
 def containers(axes):
@@ -103,6 +109,13 @@ def test_crowded_weights_are_left_out_rather_than_printed_over_each_other(summar
     assert 1 <= len(written) < 5
 
 
+def test_a_cloud_of_runs_is_drawn_without_labels(summary):
+    frames = [summary(tasks=("mini-math",)).assign(run_id=f"run-{i}") for i in range(11)]
+    axes = draw(pd.concat(frames, ignore_index=True)).axes[0]
+    assert len(containers(axes)["static"].lines[0].get_xydata()) == 11 * 5
+    assert notes(axes) == []
+
+
 FAMILY = ("h/acceptance-0.7", "h/acceptance-0.8", "h/acceptance-0.95")
 
 
@@ -186,6 +199,116 @@ def test_a_task_without_quality_is_left_out(summary):
     frame = summary()
     frame.loc[(frame["task"] == "mini-news") & (frame["metric"] == "quality"), "value"] = np.nan
     assert [axes.get_title() for axes in draw(frame).axes] == ["mini-math", ""]
+
+
+@pytest.mark.parametrize(
+    ("against", "labels"),
+    [
+        (("speedup",), ["Speed-up over AR (×)"]),
+        (("acceptance", "time"), ["Draft acceptance (%)", "Time per sample (s)"]),
+    ],
+)
+def test_prices_are_chosen_and_drawn_from_above(summary, against, labels):
+    axes = draw(summary(tasks=("mini-math",)), against).axes
+    assert [one.get_xlabel() for one in axes] == labels
+    assert [one.get_title() for one in axes] == ["mini-math", ""][: len(against)]
+
+
+def test_speed_up_is_a_gain(summary):
+    axes = draw(summary(tasks=("mini-math",)), ("speedup",)).axes[0]
+    line = dashed(axes)
+    assert (np.diff(line[:, 0]) > 0).all()
+    np.testing.assert_allclose(line[[0, -1], 0], [0.2 / 0.11, 4])
+    np.testing.assert_allclose(line[[0, -1], 1], [80, 30])
+    np.testing.assert_allclose(containers(axes)["autoregressive"].lines[0].get_xydata(), [[1, 80]])
+
+
+def test_a_price_that_no_run_has_is_refused(summary):
+    frame = summary()
+    frame.loc[frame["metric"] == "speedup", "value"] = np.nan
+    with pytest.raises(UsageError, match=r"against speedup: .* run autoregressive too"):
+        draw(frame, ("speedup",))
+    with pytest.raises(UsageError, match=r"against acceptance: .* run a method that drafts"):
+        draw(summary(methods=("autoregressive",)))
+
+
+def test_engines_are_drawn_below_one_another(summary):
+    frame = summary(settings=(("eager", 1), ("compile", 1)), tasks=("mini-math",))
+    axes = draw(frame).axes
+    titles = ["mini-math (eager)", "", "mini-math (compile)", ""]
+    assert [one.get_title() for one in axes] == titles
+    assert [len(dashed(one)) for one in axes] == [5] * 4
+
+
+SWEEP = [("sd", None, 0.9), ("static", 0.5, 0.6), ("static", 0.0, 0.2)]
+
+
+def sweep(run_id="run-mini", prompts=20):
+    """Samples of a sweep: quality falls and acceptance rises as w falls, with some noise."""
+    rows = [
+        sample(
+            method,
+            number,
+            weight=weight,
+            run_id=run_id,
+            quality=float((number + 0.5) / prompts < right),
+            accepted=200 * (1 - 0.5 * right) + number % 3,
+            decode_seconds=0.3 * right + 0.01 * (number % 5),
+        )
+        for method, weight, right in SWEEP
+        for number in range(prompts)
+    ]
+    return rows + [sample("autoregressive", number, run_id=run_id) for number in range(prompts)]
+
+
+def bands(axes):
+    return [c for c in axes.collections if isinstance(c, PolyCollection)]
+
+
+@pytest.mark.parametrize("against", ["time", "acceptance", "speedup"])
+def test_front_of_samples_has_a_band_round_its_curve(against):
+    results = from_samples(samples_of(sweep()))
+    figure, data = pareto.draw(results, (against,))
+    (axes,) = figure.axes
+    line, (band,) = dashed(axes), bands(axes)
+    sd = containers(axes)["sd"].lines[0].get_xydata()[0]
+    assert np.abs(line - sd).sum(axis=1).min() < 1e-9  # the curve runs through its points
+    edges = band.get_paths()[0].vertices
+    for x, y in line[::10]:
+        around = edges[np.isclose(edges[:, 0], x), 1]
+        assert around.min() <= y <= around.max()
+    assert np.ptp(edges[:, 1]) > np.ptp(line[:, 1])
+    curve = data[data["mark"] == "front"]
+    np.testing.assert_allclose(curve[["x", "quality"]], line)
+    assert (curve["quality_low"] <= curve["quality_high"]).all()
+    assert set(curve["task"]) == {"mini-math"}
+
+
+def test_fronts_of_several_runs_have_no_common_band():
+    samples = samples_of(sweep() + sweep("another"))
+    (axes,) = pareto.draw(from_samples(samples), ("acceptance",)).figure.axes
+    assert bands(axes) == []
+    assert len(dashed(axes)) == 3
+
+
+def test_one_static_weight_alone_has_no_front():
+    rows = [row for row in sweep() if row.get("weight") != 0.0 and row["method"] != "sd"]
+    (axes,) = pareto.draw(from_samples(samples_of(rows)), ("acceptance",)).figure.axes
+    assert bands(axes) == []
+    assert len(dashed(axes)) == 1
+
+
+def test_the_data_behind_it_has_every_point_of_every_panel(summary):
+    data = pareto.draw(Made(summary=summary())).data
+    points = data[data["mark"] == "point"]
+    assert points.groupby("against").size().to_dict() == {"time": 2 * 10, "acceptance": 2 * 9}
+    sd = points[(points["method"] == "sd") & (points["against"] == "acceptance")].iloc[0]
+    shown = [name + end for name in ("x", "quality") for end in ("", "_low", "_high")]
+    assert sd[shown].tolist() == pytest.approx([60, 58, 62, 80, 78, 82])
+    front = data[(data["mark"] == "front") & (data["against"] == "acceptance")]
+    assert front.loc[front["task"] == "mini-news", "x"].tolist() == pytest.approx(
+        [60, 70, 80, 90, 100]
+    )
 
 
 def test_nothing_to_draw(summary):

@@ -5,7 +5,11 @@ import pytest
 from matplotlib.patches import Rectangle
 
 from specbench.errors import UsageError
-from specbench.figures.transfer import draw
+from specbench.figures import transfer
+
+from .made import Made, from_summary
+
+draw = from_summary(transfer.draw)
 
 TASKS = ("mini-math", "mini-news", "mini-code")
 
@@ -65,6 +69,14 @@ def test_a_task_without_quality_keeps_its_acceptance(summary):
     left, right = draw(frame).axes
     assert [row[1] for row in matrix(left)] == ["60", "88", "92"]
     assert [row[1] for row in matrix(right)] == ["", "", ""]
+
+
+def test_the_data_behind_it_is_what_the_fields_say(summary):
+    data = transfer.draw(Made(summary=summary(tasks=TASKS[:2], heads=TASKS[:2]))).data
+    assert set(data["metric"]) == {"draft_acceptance_rate", "quality"}
+    assert len(data) == 3 * 2 * 2
+    row = data[(data["trained_on"] == "mini-news") & (data["task"] == "mini-math")]
+    assert row.set_index("metric")["value"]["draft_acceptance_rate"] == pytest.approx(0.92)
 
 
 @pytest.mark.parametrize("tasks", [1, 2, 4, 9])

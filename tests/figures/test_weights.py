@@ -2,7 +2,11 @@ import numpy as np
 import pytest
 
 from specbench.errors import UsageError
-from specbench.figures.weights import draw
+from specbench.figures import weights
+
+from .made import Made, from_summary
+
+draw = from_summary(weights.draw)
 
 
 def curves(axes):
@@ -51,6 +55,20 @@ def test_longer_drafts_are_darker(summary):
 def test_pairs_are_drawn_below_one_another(summary):
     titles = [axes.get_title() for axes in draw(summary(pairs=("a", "b"))).axes]
     assert titles == ["mini-math (a)", "mini-news (a)", "mini-math (b)", "mini-news (b)"]
+
+
+def test_the_data_behind_it_is_what_is_drawn(summary):
+    data = weights.draw(Made(summary=summary(lengths=(3, 5)))).data
+    drawn = data[(data["task"] == "mini-news") & (data["draft_length"] == 5)]
+    assert drawn["w"].tolist() == [0, 0.25, 0.5, 0.75, 1]
+    assert drawn["draft_acceptance"].tolist() == pytest.approx([100, 90, 80, 70, 60])
+    assert (drawn["draft_acceptance_high"] - drawn["draft_acceptance_low"]).round(9).eq(4).all()
+
+
+def test_engines_are_drawn_below_one_another(summary):
+    figure = draw(summary(settings=(("eager", 1), ("graph", 1)), tasks=("mini-math",)))
+    assert [axes.get_title() for axes in figure.axes] == ["mini-math (eager)", "mini-math (graph)"]
+    assert [len(curves(axes)["N = 5"]) for axes in figure.axes] == [5, 5]
 
 
 def test_nothing_to_draw(summary):

@@ -136,8 +136,8 @@ def positions(case: Case, dtype: torch.dtype = torch.float64) -> Positions:
 
 def transform(at: Positions, change: Callable[[torch.Tensor], torch.Tensor]) -> Positions:
     """The positions with `change` applied to every tensor."""
-    p, q, p1, q1, h_p, h_q = map(change, at[:-1])
-    return Positions(p, q, p1, q1, h_p, h_q, at.greedy)
+    p, q, p1, q1, h_p, h_q = map(change, (at.p, at.q, at.p1, at.q1, at.h_p, at.h_q))
+    return at._replace(p=p, q=q, p1=p1, q1=q1, h_p=h_p, h_q=h_q)
 
 
 def rule_of(method: str) -> Rule:

@@ -50,3 +50,19 @@ def test_one_record_has_the_head_s_whole_name_unless_it_was_found_by_itself() ->
 def test_other_methods_are_labelled_as_ever() -> None:
     static = {"method": "static", "task": "math", **BLANK, "weight": 0.5, "head": float("nan")}
     assert method_labels([static, *cells("a")]) == ["static w=0.5", "diversed a"]
+
+
+@pytest.mark.parametrize(
+    ("cell", "label"),
+    [
+        ({"method": "mentored", "budget": 0.1}, "mentored D=0.1"),
+        ({"method": "typical", "epsilon": 0.09, "delta": 0.3}, "typical ε=0.09 δ=0.3"),
+        ({"method": "cactus", "divergence": 1.0}, "cactus d=1"),
+        ({"method": "gated", "weight": 0.5, "gate": 0.05}, "gated g=0.05 w=0.5"),
+        ({"method": "gated-diversed", "gate": 0.1, "head": "x"}, "gated-diversed g=0.1 x"),
+        ({"method": "block"}, "block"),
+    ],
+)
+def test_further_methods_name_their_parameters(cell: dict[str, Any], label: str) -> None:
+    # Of an earlier version a cell has no columns but its own.
+    assert method_label(BLANK | cell) == label

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from specbench.methods import METHODS
-from specbench.methods.verdict import Positions, Rule, Verdict, couple
+from specbench.methods.verdict import Positions, Rule, Verdict, couple, normalise
 
 from . import closed_forms
 from .cases import HEAD, KINDS, emitted, judge, make_case, positions, rule_of
@@ -26,6 +26,10 @@ class Row(NamedTuple):
 
 def cascades(rule: str, *alphas: float) -> list[dict[str, Any]]:
     return [{"rule": rule, "alpha": alpha} for alpha in alphas]
+
+
+def gates(weight: float, *gates: float) -> list[dict[str, Any]]:
+    return [{"gate": gate, "weight": weight} for gate in gates or (0.0, 0.05, 0.3, 0.8, 1.0, 1.2)]
 
 
 # A new method is one new row.
@@ -46,6 +50,19 @@ LAWS = [
     ),
     Row("static", closed_forms.static, [{"weight": x} for x in (0.0, 0.1, 0.5, 0.7, 0.99, 1.0)]),
     Row("diversed", closed_forms.diversed, [{"head": HEAD}]),
+    Row("block", closed_forms.block, [{}]),
+    Row("mentored", closed_forms.mentored, [{"budget": x} for x in (0.0, 1e-3, 0.05, 0.5, 20.0)]),
+    Row(
+        "typical",
+        closed_forms.typical,
+        [
+            {"epsilon": epsilon, "delta": delta}
+            for epsilon, delta in ((0.09, 0.3), (0.3, 0.9), (0.9, 0.99), (0.0, 0.3), (0.3, 0.0))
+        ],
+    ),
+    Row("cactus", closed_forms.cactus, [{"divergence": x} for x in (0.0, 1e-3, 0.1, 1.0, 9.0)]),
+    Row("gated", closed_forms.gated, [*gates(0.5), *gates(0.9, 0.0, 0.3)]),
+    Row("gated-diversed", closed_forms.gated_diversed, [{"gate": 0.2, "head": HEAD}]),
 ]
 
 SETTINGS = [
@@ -111,6 +128,65 @@ def test_a_broken_rule_is_caught(broken: Rule, kind: str) -> None:
     at = positions(make_case(kind))
     error = (emitted(at.q, judge(broken, at)) - at.p).abs().amax(-1)
     assert (error > 1000 * TOLERANCE).double().mean() > 0.8
+
+
+def unraised(at: Positions, x: torch.Tensor) -> Verdict:
+    """Mentored decoding that makes room for more of q but not by taking from the other tokens."""
+    return rule_of("mentored")(at, x, budget=0.1)._replace(residual=replaced(at))
+
+
+def unbounded(at: Positions, x: torch.Tensor) -> Verdict:
+    """As if the budget held for the divergence the other way round, KL(pi || p)."""
+    return rule_of("mentored")(at._replace(p=at.q, q=at.p), x, budget=0.1)
+
+
+def typical_draw(at: Positions, x: torch.Tensor) -> Verdict:
+    """A rejected token is replaced by a draw from p, not by its argmax."""
+    return rule_of("typical")(at, x, epsilon=0.3, delta=0.9)._replace(residual=at.p)
+
+
+def cactus_sd(at: Positions, x: torch.Tensor) -> Verdict:
+    """The drafted token's probability is raised, and the others' not lowered."""
+    return rule_of("cactus")(at, x, divergence=0.1)._replace(residual=replaced(at))
+
+
+def gated_static(at: Positions, x: torch.Tensor) -> Verdict:
+    """The gate is left open."""
+    return rule_of("static")(at, x, weight=0.5)
+
+
+def gated_topped_up(at: Positions, x: torch.Tensor) -> Verdict:
+    """The residual is taken from a v that does not sum to 1."""
+    kept = rule_of("gated")(at, x, gate=0.3, weight=0.5)
+    head = at.p1 >= 0.3 * at.p1.amax(-1, keepdim=True)
+    v = torch.where(head, (at.p + at.q) / 2, at.p)
+    return kept._replace(residual=normalise((v - at.q).clamp_min(0), at.p))
+
+
+def replaced(at: Positions) -> torch.Tensor:
+    return normalise((at.p - at.q).clamp_min(0), at.p)
+
+
+@pytest.mark.parametrize(
+    ("broken", "method", "parameters"),
+    [
+        (unraised, "mentored", {"budget": 0.1}),
+        (unbounded, "mentored", {"budget": 0.1}),
+        (typical_draw, "typical", {"epsilon": 0.3, "delta": 0.9}),
+        (cactus_sd, "cactus", {"divergence": 0.1}),
+        (gated_static, "gated", {"gate": 0.3, "weight": 0.5}),
+        (gated_topped_up, "gated", {"gate": 0.3, "weight": 0.5}),
+    ],
+)
+def test_another_rule_s_law_is_not_the_closed_form(
+    broken: Rule, method: str, parameters: dict[str, Any]
+) -> None:
+    case = make_case("dense")
+    form = next(row.closed_form for row in LAWS if row.method == method)
+    law = np.stack([form(case.row(k), **parameters)[0] for k in range(len(case.p))])
+    at = positions(case)
+    error = np.abs(emitted(at.q, judge(broken, at)).numpy() - law).max(-1)
+    assert (error > 1000 * TOLERANCE).mean() > 0.5
 
 
 def test_a_greedy_draft_verified_against_a_soft_q_is_caught() -> None:

@@ -9,7 +9,7 @@ import torch
 from specbench.methods.speccascade import DEFERRAL_RULES
 from specbench.methods.verdict import Positions, Verdict
 
-from .cases import KINDS, emitted, judge, make_case, positions, rule_of
+from .cases import KINDS, emitted, judge, make_case, positions, rule_of, transform
 
 SAMPLED = [kind for kind in KINDS if not make_case(kind).greedy]
 
@@ -43,6 +43,13 @@ def tied() -> Positions:
         ("speccascade", {"rule": "token-v1", "alpha": -1.0}),
         ("speccascade", {"rule": "token-v2", "alpha": -1.0}),
         ("speccascade", {"rule": "token-v3", "alpha": -1e-12}),
+        ("block", {}),  # of one draft
+        ("mentored", {"budget": 0.0}),
+        ("cactus", {"divergence": 0.0}),
+        ("gated", {"gate": 0.1, "weight": 1.0}),
+        ("gated", {"gate": 1.001, "weight": 0.0}),
+        ("gated-diversed", {"gate": 0.1, "head": lambda at: at.p.new_ones(len(at.p))}),
+        ("gated-diversed", {"gate": 1.001, "head": lambda at: at.p.new_zeros(len(at.p))}),
     ],
 )
 @pytest.mark.parametrize("kind", [*KINDS, "tied"])
@@ -62,6 +69,29 @@ def test_a_constant_head_is_static(weight: float, kind: str) -> None:
     torch.testing.assert_close(static.weight, torch.full_like(static.accept, weight))
 
 
+@pytest.mark.parametrize("kind", [*KINDS, "tied"])
+@pytest.mark.parametrize("weight", [0.0, 0.3, 1.0])
+def test_an_open_gate_is_static(weight: float, kind: str) -> None:
+    at = tied() if kind == "tied" else positions(make_case(kind))
+    gated = judge(rule_of("gated"), at, gate=0.0, weight=weight)
+    assert_same(at, gated, judge(rule_of("static"), at, weight=weight))
+
+
+@pytest.mark.parametrize(
+    ("method", "parameters"),
+    [
+        ("mentored", {"budget": 1.0}),
+        ("cactus", {"divergence": 1.0}),
+        ("typical", {"epsilon": 0.09, "delta": 0.3}),
+    ],
+)
+def test_at_temperature_0_rules_of_the_processed_p_are_sd(
+    method: str, parameters: dict[str, Any]
+) -> None:
+    at = positions(make_case("temperature 0"))
+    assert_same(at, judge(rule_of(method), at, **parameters), judge(rule_of("sd"), at))
+
+
 @pytest.mark.parametrize(
     ("method", "parameters"),
     [
@@ -71,6 +101,7 @@ def test_a_constant_head_is_static(weight: float, kind: str) -> None:
         ("speccascade", {"rule": "token-v1", "alpha": 1.0}),
         ("speccascade", {"rule": "token-v2", "alpha": 1.0}),
         ("speccascade", {"rule": "token-v3", "alpha": 1.0}),
+        ("gated", {"gate": 0.0, "weight": 0.0}),
     ],
 )
 @pytest.mark.parametrize("kind", [*KINDS, "tied"])
@@ -108,17 +139,62 @@ def front_gap(at: Positions, verdict: Verdict) -> torch.Tensor:
 @pytest.mark.parametrize(
     ("method", "parameters"),
     [("static", {"weight": w}) for w in (0.0, 0.3, 0.8, 1.0)]
-    + [("lossy", {"lenience": x}) for x in (0.1, 0.5, 1.0)],
+    + [("lossy", {"lenience": x}) for x in (0.1, 0.5, 1.0)]
+    + [("mentored", {"budget": x}) for x in (0.0, 0.01, 0.3, 9.0)]
+    + [("cactus", {"divergence": x}) for x in (0.01, 0.3, 9.0)]
+    + [("gated", {"gate": x, "weight": 0.3}) for x in (0.05, 0.3, 1.0)],
 )
 def test_rejection_and_bias_add_up_to_the_distance(
     method: str, parameters: dict[str, Any], kind: str
 ) -> None:
     at = positions(make_case(kind))
     gap = front_gap(at, judge(rule_of(method), at, **parameters))
-    torch.testing.assert_close(gap, torch.zeros_like(gap), rtol=0, atol=1e-9)
+    torch.testing.assert_close(gap, torch.zeros_like(gap), rtol=0, atol=1e-7)
 
 
-def test_token_v3_lies_above_the_front() -> None:
+@pytest.mark.parametrize(
+    ("method", "parameters"),
+    [
+        ("speccascade", {"rule": "token-v3", "alpha": 0.5}),
+        ("typical", {"epsilon": 0.09, "delta": 0.3}),
+    ],
+)
+def test_other_rules_lie_above_the_front(method: str, parameters: dict[str, Any]) -> None:
     at = positions(make_case("dense"))
-    gap = front_gap(at, judge(rule_of("speccascade"), at, rule="token-v3", alpha=0.5))
+    gap = front_gap(at, judge(rule_of(method), at, **parameters))
     assert (gap > -1e-9).all() and (gap > 1e-3).any()
+
+
+def divergence(p: torch.Tensor, pi: torch.Tensor) -> torch.Tensor:
+    """KL(p || pi) [K]."""
+    return torch.xlogy(p, p / pi).where(p > 0, 0).sum(-1)
+
+
+@pytest.mark.parametrize("kind", ["dense", "zeros in p", "temperature 0.6", "temperature 2"])
+@pytest.mark.parametrize("budget", [0.01, 0.1, 0.4])
+def test_mentored_spends_its_budget_and_no_more(budget: float, kind: str) -> None:
+    at = positions(make_case(kind))
+    spent = divergence(at.p, emitted(at.q, judge(rule_of("mentored"), at, budget=budget)))
+    all_of_it = divergence(at.p, emitted(at.q, judge(rule_of("mentored"), at, budget=1e9)))
+    torch.testing.assert_close(spent, all_of_it.clamp_max(budget), rtol=0, atol=1e-5)
+    assert (spent < budget + 1e-9).all() and (all_of_it > budget).any()
+
+
+@pytest.mark.parametrize(
+    ("method", "parameters"),
+    [("static", {"weight": w}) for w in (0.2, 0.5, 0.8)]
+    + [("lossy", {"lenience": x}) for x in (0.3, 0.6, 0.9)]
+    + [("cactus", {"divergence": x}) for x in (0.03, 0.3)],
+)
+def test_no_rule_of_the_same_divergence_rejects_less_than_mentored(
+    method: str, parameters: dict[str, Any]
+) -> None:
+    at = positions(make_case("dense"))
+    other = judge(rule_of(method), at, **parameters)
+    spent = divergence(at.p, emitted(at.q, other))
+    kept = []
+    for k, budget in enumerate(spent.tolist()):
+        row = transform(at, lambda rows, k=k: rows[k : k + 1])
+        kept.append(judge(rule_of("mentored"), row, budget=budget).expected[0, 0])
+    more = torch.stack(kept) - other.expected[:, 0]
+    assert (more > -1e-7).all() and (more > 1e-5).double().mean() > 0.5

@@ -2,17 +2,23 @@
 
 import subprocess
 import sys
+from functools import partial
 from typing import Any
 
 import pytest
 
+from specbench.decoding.control import DraftControl
 from specbench.errors import UsageError
 from specbench.methods import METHODS, Method, Parameter, get_method
+from specbench.methods.registry import PAPER
 from specbench.methods.speccascade import DEFERRAL_RULES
 
 
 def test_methods_stand_in_the_order_of_the_tables() -> None:
-    assert list(METHODS) == ["autoregressive", "sd", "lossy", "speccascade", "static", "diversed"]
+    paper = ["autoregressive", "sd", "lossy", "speccascade", "static", "diversed"]
+    beyond = ["sd-adaptive", "block", "mentored", "typical", "cactus", "gated", "gated-diversed"]
+    assert list(METHODS) == paper + beyond
+    assert list(PAPER) == paper
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -21,7 +27,8 @@ def test_every_name_finds_its_rule(name: str) -> None:
     rule = method.load()
     assert method.name == name
     assert (rule is None) == (name == "autoregressive")
-    assert rule is None or rule.__name__ == name
+    named = name.removesuffix("-adaptive") if method.control else name
+    assert rule is None or rule.__name__ == named.replace("-", "_")
 
 
 @pytest.mark.parametrize(
@@ -33,10 +40,25 @@ def test_every_name_finds_its_rule(name: str) -> None:
         ("speccascade", {"rule": "token-v3", "alpha": 0.5}),
         ("static", {"weight": 0.5}),
         ("diversed", {"head": None}),
+        ("sd-adaptive", {"cost": 0.1}),
+        ("block", {}),
+        ("mentored", {"budget": 0.1}),
+        ("typical", {"epsilon": 0.09, "delta": 0.3}),
+        ("cactus", {"divergence": 0.1}),
+        ("gated", {"gate": 0.1, "weight": 0.5}),
+        ("gated-diversed", {"gate": 0.1, "head": None}),
     ],
 )
 def test_defaults(name: str, defaults: dict[str, Any]) -> None:
     assert get_method(name).resolve({}) == defaults
+
+
+def test_every_number_can_be_swept_through_its_own_grid() -> None:
+    for method in METHODS.values():
+        for parameter in method.parameters:
+            assert bool(parameter.grid) == (parameter.kind is float)
+            assert [parameter.check(value) for value in parameter.grid] == [*parameter.grid]
+            assert list(parameter.grid) == sorted(set(parameter.grid))
 
 
 @pytest.mark.parametrize("rule", DEFERRAL_RULES)
@@ -149,3 +171,12 @@ def test_the_registry_does_not_import_torch() -> None:
         "m.Verdict; assert 'torch' in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_method_is_bound_to_its_parameters() -> None:
+    rule, control = get_method("static").bind({"weight": 0.25})
+    assert isinstance(rule, partial)
+    assert (rule.keywords, control) == ({"weight": 0.25}, None)
+    rule, control = get_method("sd-adaptive").bind({"cost": 0.25})
+    assert (rule, control) == (get_method("sd").load(), DraftControl(0.25))
+    assert get_method("autoregressive").bind({}) == (None, None)

@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-from specbench.cli.choices import ALL
-from specbench.experiment.variants import ANCHORS, WEIGHTS
-from specbench.methods.registry import METHODS
+from specbench.cli.choices import METHOD_GROUPS, PAPER
+from specbench.experiment.variants import ANCHORS
+from specbench.methods.registry import METHODS, get_method
 
 
 def numbers(values: Iterable[float]) -> str:
@@ -28,15 +28,20 @@ def completer(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
     return complete
 
 
+def _methods() -> list[str]:
+    return [*METHODS, *METHOD_GROUPS]
+
+
 Methods = Annotated[
     list[str] | None,
     typer.Option(
         "--method",
         "-m",
         metavar="NAME",
-        help=f"Methods to measure; repeat or separate by commas: {', '.join(METHODS)}, or all.",
-        show_default=ALL,
-        autocompletion=completer(lambda: [*METHODS, ALL]),
+        help=f"Methods to measure; repeat or separate by commas: {', '.join(METHODS)}; paper for "
+        "the first six, or all.",
+        show_default=PAPER,
+        autocompletion=completer(_methods),
     ),
 ]
 
@@ -46,9 +51,22 @@ Anchors = Annotated[
         "--method",
         "-m",
         metavar="NAME",
-        help="Methods to measure beside the weights; repeat or separate by commas, or all.",
+        help="Methods to measure beside the weights; repeat or separate by commas, or paper, all.",
         show_default=",".join(ANCHORS),
-        autocompletion=completer(lambda: [*METHODS, ALL]),
+        autocompletion=completer(_methods),
+    ),
+]
+
+Swept = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--method",
+        "-m",
+        metavar="NAME",
+        help="Methods to measure; those that take the parameter are swept, and all that do where "
+        "none is named. Repeat or separate by commas, or paper, all.",
+        show_default=",".join(ANCHORS),
+        autocompletion=completer(_methods),
     ),
 ]
 
@@ -56,7 +74,7 @@ Weights = Annotated[
     str,
     typer.Option("--weights", metavar="W[,W...]", help="Weights on the target, from 0 to 1."),
 ]
-DEFAULT_WEIGHTS = numbers(WEIGHTS)
+DEFAULT_WEIGHTS = numbers(get_method("static").parameters[0].grid)
 
 Output = Annotated[
     Path | None,

@@ -12,29 +12,43 @@ from specbench.cli.options.common import completer
 from specbench.methods.registry import METHODS
 
 
-def _rule_option(method: str, name: str) -> Any:
-    """An option for a rule's parameter, with the help and the default of the registry."""
-    entries = [known for known in METHODS[method].parameters if known.name == name]
-    first = entries[0]
-    several = "; range and default depend on the rule, see `specbench list methods`"
+def _rule_option(name: str) -> Any:
+    """An option for a parameter of rules, with the help and the default of the registry."""
+    entries = [(m.name, p) for m in METHODS.values() for p in m.parameters if p.name == name]
+    owners = dict.fromkeys(method for method, _ in entries)
+    texts = dict.fromkeys(entry.help for _, entry in entries)
+    several = f"{name}; range and default depend on the rule, see `specbench list methods`"
+    (_, first), *_ = entries
     return typer.Option(
         f"--{name}",
-        help=f"{method}: {first.help if len(entries) == 1 else name + several}.",
+        help=f"{', '.join(owners)}: {first.help if len(texts) == 1 else several}.",
         show_default=False if first.default is None else f"{first.default}",
         autocompletion=completer(lambda: first.choices),
         rich_help_panel="Parameters of methods",
     )
 
 
-Weight = Annotated[float | None, _rule_option("static", "weight")]
+Weight = Annotated[float | None, _rule_option("weight")]
 
-Lenience = Annotated[float | None, _rule_option("lossy", "lenience")]
+Lenience = Annotated[float | None, _rule_option("lenience")]
 
-Rule = Annotated[str | None, _rule_option("speccascade", "rule")]
+Rule = Annotated[str | None, _rule_option("rule")]
 
-Alpha = Annotated[float | None, _rule_option("speccascade", "alpha")]
+Alpha = Annotated[float | None, _rule_option("alpha")]
 
-Head = Annotated[list[str] | None, _rule_option("diversed", "head")]
+Budget = Annotated[float | None, _rule_option("budget")]
+
+Epsilon = Annotated[float | None, _rule_option("epsilon")]
+
+Delta = Annotated[float | None, _rule_option("delta")]
+
+Divergence = Annotated[float | None, _rule_option("divergence")]
+
+Cost = Annotated[float | None, _rule_option("cost")]
+
+Gate = Annotated[float | None, _rule_option("gate")]
+
+Head = Annotated[list[str] | None, _rule_option("head")]
 
 
 @dataclass(frozen=True)
@@ -44,6 +58,12 @@ class Rules:
     lenience: Lenience = None
     rule: Rule = None
     alpha: Alpha = None
+    budget: Budget = None
+    epsilon: Epsilon = None
+    delta: Delta = None
+    divergence: Divergence = None
+    gate: Gate = None
+    cost: Cost = None
     head: Head = None
 
     def given(self) -> dict[str, Any]:

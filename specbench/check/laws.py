@@ -1,0 +1,206 @@
+"""What each method emits at a drafted position, in closed form and float64.
+
+Independent of the rules of ``specbench.methods`` on purpose: no drafted token, no acceptance
+probability and no residual, but the mass of every token that is emitted as an accepted draft,
+`q(y) a(y)`, and of every token emitted in the place of a rejected one, `(1 - sum q a) r(y)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Next(NamedTuple):
+    """What both models say of the next token at K positions, ``[K, V]`` each, float64."""
+
+    p: Tensor  # processed: temperature, top-k, top-p
+    q: Tensor
+    p1: Tensor  # softmax at temperature 1, unfiltered
+    q1: Tensor
+
+
+class Split(NamedTuple):
+    """Mass of every token ``[K, V]``, by how it comes to be emitted; both together sum to 1."""
+
+    kept: Tensor  # as an accepted draft
+    replaced: Tensor  # in the place of a rejected one
+
+
+Law = Callable[..., Split]
+"""``law(at: Next, **parameters) -> Split``, with the parameters of the method."""
+
+
+def coupled(v: Tensor, q: Tensor) -> Split:
+    """Split a distribution v that drafts from q are verified against losslessly."""
+    return Split(torch.minimum(q, v), (v - q).clamp_min(0))
+
+
+def sd(at: Next) -> Split:
+    """Emit p."""
+    return coupled(at.p, at.q)
+
+
+def lossy(at: Next, lenience: float) -> Split:
+    """Keep up to p / l of each token and replace by norm((p - q)+)."""
+    kept = torch.minimum(at.q, at.p / lenience)
+    return Split(kept, (1 - total(kept)) * normalised((at.p - at.q).clamp_min(0)))
+
+
+def static(at: Next, weight: float | Tensor) -> Split:
+    """Emit w p + (1 - w) q; the weight is a number or one per position, ``[K, 1]``."""
+    return coupled(weight * at.p + (1 - weight) * at.q, at.q)
+
+
+def gated(at: Next, gate: float, weight: float | Tensor) -> Split:
+    """Keep up to w p + (1 - w) q inside the target's head, p outside; replace as `lossy`."""
+    head = at.p1 >= gate * top(at.p1)
+    kept = torch.minimum(at.q, torch.where(head, weight * at.p + (1 - weight) * at.q, at.p))
+    return Split(kept, (1 - total(kept)) * normalised((at.p - at.q).clamp_min(0)))
+
+
+def speccascade(at: Next, rule: str, alpha: float) -> Split:
+    """Emit q where the draft is trusted, topped up with p."""
+    trusted = torch.where(_TRUSTED[rule](at, alpha), at.q, 0)
+    return coupled(trusted + (1 - total(trusted)) * at.p, at.q)
+
+
+_TRUSTED: dict[str, Callable[[Next, float], Tensor]] = {
+    "chow": lambda at, alpha: top(at.q1) >= 1 - alpha,
+    "diff": lambda at, alpha: top(at.q1) >= top(at.p1) - alpha,
+    "opt": lambda at, alpha: top(at.q1) >= top(at.p1) - alpha * total((at.p - at.q).abs()) / 2,
+    "token-v1": lambda at, alpha: at.q1 >= top(at.p1) - alpha,
+    "token-v2": lambda at, alpha: at.p1 >= top(at.p1) - alpha,
+    "token-v3": lambda at, alpha: at.p1 >= (1 - alpha) * top(at.p1),
+}
+
+
+def mentored(at: Next, budget: float) -> Split:
+    """Emit clip(q, p / b, p / a) at a divergence KL(p || pi) of the budget, or q if it allows."""
+    if budget == 0:
+        return sd(at)
+    curve = _Curve(at.p, at.q)
+    low, high = torch.full_like(at.p[:, :1], LEAST_LOG), torch.zeros_like(at.p[:, :1])
+    for _ in range(BISECTIONS):  # over log a: the divergence falls to 0 as a rises to 1
+        middle = (low + high) / 2
+        over = _divergence(at.p, _mentored(at, middle.exp(), curve)) > budget
+        low, high = torch.where(over, middle, low), torch.where(over, high, middle)
+    return _mentored(at, high.exp(), curve)
+
+
+def typical(at: Next, epsilon: float, delta: float) -> Split:
+    """Keep what is likely enough for the target, and replace all else by its likeliest token."""
+    entropy = -total(torch.xlogy(at.p, at.p))
+    kept = torch.where(at.p > (delta * (-entropy).exp()).clamp_max(epsilon), at.q, 0)
+    likeliest = torch.zeros_like(at.p).scatter_(-1, at.p.argmax(-1, keepdim=True), 1)
+    return Split(kept, (1 - total(kept)) * likeliest)
+
+
+def cactus(at: Next, divergence: float) -> Split:
+    """Keep up to g of each token; the residual of a rejected x is norm((c_x p - q)+).
+
+    There c_x = (1 - g(x)) / (1 - p(x)), so the sum over all x is one over sorted thresholds.
+    """
+    g = (at.p + (2 * divergence * at.p * (1 - at.p)).clamp_min(0).sqrt()).clamp_max(1)
+    kept = torch.minimum(at.q, g)
+    c = (1 - g) / (1 - at.p).clamp_min(TINY)
+    curve = _Curve(at.p, at.q)
+    whole = curve.gain(1 / c.clamp_min(TINY))  # of the residual of each x
+    rejected = torch.where(at.q > kept, (at.q - kept) / whole.clamp_min(TINY), 0)
+    # A token y gains from the rejection of every x with c_x p(y) > q(y).
+    order = c.argsort(-1, descending=True)
+    needed = (at.q / at.p.clamp_min(TINY)).clamp_max(2)
+    sorted_c = -c.gather(-1, order)
+    count = torch.searchsorted(sorted_c, -needed)
+    by_p, by_q = (_running(part.gather(-1, order)) for part in (rejected * c, rejected))
+    gained = at.p * by_p.gather(-1, count) - at.q * by_q.gather(-1, count)
+    return Split(kept, (1 - total(kept)) * normalised(gained.clamp_min(0)))
+
+
+LAWS: dict[str, Law] = {
+    "sd": sd,
+    "lossy": lossy,
+    "static": static,
+    "diversed": static,  # with the weights of its head
+    "speccascade": speccascade,
+    "block": sd,
+    "mentored": mentored,
+    "typical": typical,
+    "cactus": cactus,
+    "gated": gated,
+    "gated-diversed": gated,
+}
+"""By the name of the method; one that drafts and is not here cannot be checked."""
+
+JOINT = frozenset({"block"})
+"""Lossless methods that judge the drafts of a round together: past a round's first position only
+what is emitted has a law of its own."""
+
+BISECTIONS, LEAST_LOG = 45, -100.0
+TINY = 1e-300
+
+
+class _Curve:
+    """``sum (p / b - q)+`` of rows p and q as a function of b, from sums over sorted ratios."""
+
+    def __init__(self, p: Tensor, q: Tensor) -> None:
+        ratio = torch.where(q > 0, p / q, torch.inf)
+        self._ratio, order = ratio.sort(-1)
+        rest = (p.gather(-1, order), q.gather(-1, order))
+        self._p, self._q = (_running(part.flip(-1)).flip(-1) for part in rest)
+
+    def gain(self, b: Tensor) -> Tensor:
+        """Return the sum at thresholds ``[K, n]``."""
+        p, q = self._above(torch.searchsorted(self._ratio, b, right=True))
+        return p / b - q
+
+    def threshold(self, gain: Tensor) -> Tensor:
+        """Return where the sum is so much, ``[K, 1]``."""
+        at_ratios = self._p[:, 1:] / self._ratio - self._q[:, 1:]
+        at_ratios = torch.where(self._ratio.isinf(), 0, at_ratios)
+        p, q = self._above(torch.searchsorted(-at_ratios, -gain))
+        return torch.where(p > 0, p / (gain + q).clamp_min(TINY), torch.inf)
+
+    def _above(self, place: Tensor) -> tuple[Tensor, Tensor]:
+        return self._p.gather(-1, place), self._q.gather(-1, place)
+
+
+def _mentored(at: Next, a: Tensor, curve: _Curve) -> Split:
+    kept = torch.minimum(at.q, at.p / a)
+    b = curve.threshold((1 - total(kept)).clamp_min(0)).clamp_min(1)
+    return Split(kept, (at.p / b - at.q).clamp_min(0))
+
+
+def _divergence(p: Tensor, split: Split) -> Tensor:
+    pi = split.kept + split.replaced
+    return total(torch.where(p > 0, p * (p / pi.clamp_min(TINY)).clamp_min(TINY).log(), 0))
+
+
+def _running(rows: Tensor) -> Tensor:
+    """Return sums from the start of every row, the empty one first, ``[K, 1 + V]``."""
+    return torch.cat((torch.zeros_like(rows[:, :1]), rows.cumsum(-1)), -1)
+
+
+def total(rows: Tensor) -> Tensor:
+    """Return the sum of every row, ``[K, 1]``."""
+    return rows.sum(-1, keepdim=True)
+
+
+def top(rows: Tensor) -> Tensor:
+    """Return the largest number of every row, ``[K, 1]``."""
+    return rows.amax(-1, keepdim=True)
+
+
+def normalised(rows: Tensor) -> Tensor:
+    """Scale rows to sum to 1; a row without mass stays as it is."""
+    whole = total(rows)
+    return rows / torch.where(whole > 0, whole, 1)
+
+
+def parameters_of(values: dict[str, Any], weight: Tensor | None) -> dict[str, Any]:
+    """Return a method's parameters as its law takes them: the head's weights for the head."""
+    known = {name: value for name, value in values.items() if name != "head"}
+    return known if weight is None else {**known, "weight": weight[:, None]}

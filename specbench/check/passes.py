@@ -1,0 +1,66 @@
+"""What the models say of a text, by Transformers' own forward pass: no cache, no engine, no rows.
+
+Nothing here shares code with the decoding loop, so that a fault in positions, masks, slots or the
+processing of logits shows as a difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, cast
+
+import torch
+from torch import Tensor
+
+from specbench.decoding.sampling import Sampling
+from specbench.engine.runner import Runner
+
+# Numbers of one tensor of logits; more texts are read one part after the other.
+MOST_NUMBERS = 2**26
+
+
+class Said(NamedTuple):
+    """What a model says of the last tokens of B texts."""
+
+    logits: Tensor  # [B, k, V] of each of these tokens, before it is read
+    hidden: Tensor  # [B, k, hidden] that they come from; empty where nobody asked
+
+
+@torch.inference_mode()
+def plain_pass(
+    runner: Runner, texts: Sequence[Sequence[int]], last: int, hidden: bool = False
+) -> Said:
+    """Read texts as a whole.
+
+    Args:
+        runner: Whose model is asked.
+        texts: B texts of one length.
+        last: k, how many of the last tokens it is asked about.
+        hidden: Return the hidden states as well.
+    """
+    model = cast(Any, runner.model)
+    tokens = torch.tensor([list(text)[:-1] for text in texts], device=runner.device)
+    part = max(1, MOST_NUMBERS // (last * runner.vocabulary + tokens.shape[1] * runner.hidden_size))
+    logits, states = [], []
+    for few in tokens.split(part):
+        own = model(few, use_cache=False, logits_to_keep=last).logits
+        logits.append(own[..., : runner.vocabulary].float().to(runner.device))
+        if hidden:
+            decoder = model.get_decoder()
+            states.append(decoder(few, use_cache=False).last_hidden_state[:, -last:])
+    return Said(torch.cat(logits), torch.cat(states) if hidden else torch.empty(0))
+
+
+def processed(logits: Tensor, sampling: Sampling) -> Tensor:
+    """Return probabilities ``[K, V]`` in float64 after temperature, top-k and top-p."""
+    p = (logits.double() / sampling.temperature).softmax(-1)
+    if sampling.top_k is None and sampling.top_p is None:
+        return p
+    ordered, tokens = p.sort(-1, descending=True)
+    if sampling.top_k is not None:
+        ordered[:, sampling.top_k :] = 0
+        ordered = ordered / ordered.sum(-1, keepdim=True)
+    if sampling.top_p is not None:
+        ordered = ordered.masked_fill(ordered.cumsum(-1) - ordered >= sampling.top_p, 0)
+    kept = torch.zeros_like(p).scatter(-1, tokens, ordered)
+    return kept / kept.sum(-1, keepdim=True)

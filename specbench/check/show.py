@@ -1,0 +1,81 @@
+"""What a check found, as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rich.table import Table
+
+from specbench.check.findings import FAILED, WEAK, Finding
+from specbench.check.rounds import (
+    ACCEPTANCE,
+    BONUS,
+    CORRECTIONS,
+    DRAFTS,
+    NEXT,
+    PART,
+    PROBABILITIES,
+    TOKENS,
+    WEIGHTS,
+)
+
+_COLUMNS = {
+    "next\ntoken": NEXT,
+    "\ntokens": TOKENS,
+    "\ndrafts": DRAFTS,
+    "ac-\ncepted": ACCEPTANCE,
+    "cor-\nrected": CORRECTIONS,
+    "\nbonus": BONUS,
+    "proba-\nbilities": PROBABILITIES,
+    "\nweights": WEIGHTS,
+}
+_STYLES = {FAILED: "bold red", WEAK: "yellow"}
+
+
+def tables(findings: Sequence[Finding]) -> Iterator[Table]:
+    """Return a table of the sampled rounds and one of everything else."""
+    rounds = [finding for finding in findings if finding.part == PART]
+    if rounds:
+        yield _rounds_table(rounds)
+    shown = Table(title="The rest", title_justify="left")
+    shown.add_column("check", no_wrap=True)
+    shown.add_column("verdict")
+    shown.add_column("found")
+    for finding in findings:
+        if finding.part != PART:
+            shown.add_row(
+                f"{finding.name}\n{finding.subject}", _marked(finding.verdict), finding.says
+            )
+    yield shown
+
+
+def failures(findings: Sequence[Finding]) -> list[str]:
+    """Return a line for everything that failed."""
+    return [f"{f.subject}: {f.name}: {f.says}" for f in findings if f.verdict == FAILED]
+
+
+def weaknesses(findings: Sequence[Finding]) -> list[str]:
+    """Return what would not have shown a fault."""
+    return [f"{f.subject}: {f.name}" for f in findings if f.verdict == WEAK]
+
+
+def _rounds_table(findings: Sequence[Finding]) -> Table:
+    shown = Table(title="Sampled rounds against their exact laws", title_justify="left")
+    for header in ("\nmethod", "\nT", *_COLUMNS):
+        shown.add_column(header)
+    rows: dict[str, dict[str, str]] = {}
+    for finding in findings:
+        rows.setdefault(finding.subject, {})[finding.name] = _marked(finding.verdict)
+    for subject, verdicts in rows.items():
+        method, _, sampling = subject.rpartition(", T=")
+        shown.add_row(
+            method or subject,
+            sampling.partition(" ")[0],
+            *(verdicts.get(name, "") for name in _COLUMNS.values()),
+        )
+    return shown
+
+
+def _marked(verdict: str) -> str:
+    style = _STYLES.get(verdict)
+    return f"[{style}]{verdict}[/{style}]" if style else verdict

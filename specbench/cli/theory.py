@@ -1,0 +1,268 @@
+"""``specbench theory``: what theory predicts of finished runs, beside what was measured."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+
+from specbench.cli.options.common import completer
+from specbench.cli.output import console, note
+from specbench.errors import SpecbenchError, UsageError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+TEXT, MARKDOWN, CSV = FORMATS = ("text", "markdown", "csv")
+_GROUP = ["run_id", "pair", "task", "temperature", "engine", "batch_size"]
+
+
+def theory(
+    runs: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="[RUN]...",
+            help="Folders of runs, or of many runs.",
+            show_default="the newest under results/",
+        ),
+    ] = None,
+    front_gap: Annotated[
+        int | None,
+        typer.Option(
+            "--front-gap",
+            metavar="TEXTS",
+            help="Also load each run's models, read so many texts of each method and task, and "
+            "measure how far its rule lies off the front of rejection and bias.",
+            show_default=False,
+        ),
+    ] = None,
+    format: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            metavar="FORMAT",
+            help=f"One of {', '.join(FORMATS)}. A csv has a row per figure, with both intervals "
+            "and that of the difference, and the predicted speed-up at every draft length.",
+            autocompletion=completer(lambda: FORMATS),
+        ),
+    ] = TEXT,
+) -> None:
+    """Print what theory predicts of finished runs beside what was measured, with differences.
+
+    Acceptance and tokens per round are predicted from the probabilities that the rules recorded
+    before any draft was drawn, speed-ups from these and the measured times of the parts of a round,
+    and so is the draft length that would be fastest.
+    """
+    if format not in FORMATS:
+        raise UsageError(f"unknown --format {format!r}: give one of {', '.join(FORMATS)}")
+    if front_gap is not None and front_gap < 1:
+        raise UsageError(f"--front-gap must be 1 or more, not {front_gap}")
+
+    import pandas as pd
+
+    from specbench.analysis.frames import run_folders
+    from specbench.experiment.folders import newest_run, unfinished
+    from specbench.experiment.progress import quiet_libraries
+    from specbench.experiment.records import RECORDS
+
+    quiet_libraries(downloads=sys.stderr.isatty())
+    folders = run_folders(runs or [newest_run()], RECORDS, f"{RECORDS}.gz")
+    tables: list[pd.DataFrame] = []
+    for folder in folders:
+        if state := unfinished(folder):
+            note(f"{folder} is not a whole run: {state}")
+        tables += _tables(folder, front_gap)
+    table = pd.concat(tables, ignore_index=True)
+    if format == CSV:
+        print(table.to_csv(index=False), end="")
+        return
+    show = _print_markdown if format == MARKDOWN else _print_text
+    for sheet in _sheets(table):
+        show(sheet)
+
+
+def _tables(folder: Path, texts: int | None) -> Iterator[pd.DataFrame]:
+    from specbench.theory.models import bytes_ratio, front_gaps
+    from specbench.theory.table import theory_table
+    from specbench.theory.tally import read_tallies
+
+    tallies = read_tallies(folder)
+    ratio = None
+    try:
+        ratio = bytes_ratio(folder)
+    except SpecbenchError as error:
+        note(f"the memory-bound speed-up is left out: {error}")
+    yield theory_table(tallies, ratio)
+    if texts is not None:
+        yield front_gaps(folder, texts)
+
+
+class _Sheet(NamedTuple):
+    title: str
+    header: list[str]
+    rows: list[list[str]]
+
+
+def _sheets(table: pd.DataFrame) -> Iterator[_Sheet]:
+    """The sheets of each task; those without a row are left out."""
+    several = table["run_id"].nunique() > 1
+    for (run, pair, task, temperature, _, _), group in table.groupby(_GROUP, sort=False):
+        where = f"{task} on {pair}, T = {temperature:g}" + f", {run}" * several
+        labelled = group.assign(label=_labels(group))
+        for make in (_acceptance, _speed, _lengths, _gaps):
+            sheet = make(labelled, where)
+            if sheet.rows:
+                yield sheet
+
+
+def _labels(rows: pd.DataFrame) -> list[str]:
+    from specbench.methods.labels import method_labels
+
+    return method_labels(rows.to_dict("records"))
+
+
+def _acceptance(group: pd.DataFrame, where: str) -> _Sheet:
+    from specbench.theory.table import ACCEPTANCE, IID, LENGTH
+
+    rows = [
+        [
+            *name,
+            *_sides(found, ACCEPTANCE, ".1f", 100),
+            _interval(found.get(ACCEPTANCE), "difference", "+.1f", 100),
+            *_sides(found, LENGTH, ".2f"),
+            _interval(found.get(LENGTH), "difference", "+.2f"),
+            _value(found.get(IID), "predicted", ".2f"),
+        ]
+        for name, found in _by_cell(group, ACCEPTANCE)
+    ]
+    header = [
+        *("method", "N", "accepted %\npredicted", "\nmeasured", "\ndifference [95 %]"),
+        *("length\npredicted", "\nmeasured", "\ndifference [95 %]", "\ni.i.d."),
+    ]
+    return _Sheet(f"Acceptance and accepted length: {where}", header, rows)
+
+
+def _speed(group: pd.DataFrame, where: str) -> _Sheet:
+    from specbench.theory.table import MEMORY_BOUND, SPEEDUP, TOKENS
+
+    rows = [
+        [
+            *name,
+            *_sides(found, TOKENS, ".2f"),
+            _interval(found.get(TOKENS), "difference", "+.2f"),
+            *_sides(found, SPEEDUP, ".2f"),
+            _interval(found.get(SPEEDUP), "difference", "+.2f"),
+            _value(found.get(MEMORY_BOUND), "predicted", ".2f"),
+        ]
+        for name, found in _by_cell(group, TOKENS)
+    ]
+    header = [
+        *("method", "N", "tokens/round\npredicted", "\nmeasured", "\ndifference [95 %]"),
+        *("speed-up\npredicted", "\nmeasured", "\ndifference [95 %]", "\nmemory-bound"),
+    ]
+    return _Sheet(f"Tokens per round and speed-up: {where}", header, rows)
+
+
+def _lengths(group: pd.DataFrame, where: str) -> _Sheet:
+    from specbench.theory.table import AT_LENGTH, BEST
+
+    rows = []
+    for label, method in group.groupby("label", sort=False):
+        at = method[method["metric"] == AT_LENGTH].set_index("draft_length")
+        for best in method[method["metric"] == BEST].to_dict("records"):
+            ran = at[at["measured"].notna()]
+            fastest = None if ran.empty else ran.loc[ran["measured"].idxmax()]
+            there = at.loc[best["predicted"]] if best["predicted"] in at.index else None
+            rows.append(
+                [
+                    str(label),
+                    _interval(best, "predicted", ".0f"),
+                    _interval(there, "predicted", ".2f"),
+                    ", ".join(f"{n}" for n in ran.index),
+                    "" if ran.empty else f"{ran['measured'].idxmax()}",
+                    _value(fastest, "predicted", ".2f"),
+                    _interval(fastest, "measured", ".2f"),
+                ]
+            )
+    header = [
+        *("method", "best N\n[95 %]", "its speed-up\npredicted [95 %]", "N run\n", "\nfastest"),
+        *("its speed-up\npredicted", "\nmeasured [95 %]"),
+    ]
+    return _Sheet(f"Draft length: {where}", header, rows)
+
+
+def _gaps(group: pd.DataFrame, where: str) -> _Sheet:
+    from specbench.theory.table import BIAS, GAP
+
+    rows = [
+        [
+            *name,
+            _interval(found.get(BIAS), "measured", ".2f", 100),
+            _value(found.get(GAP), "predicted", ".2f", 100),
+            _interval(found.get(GAP), "measured", ".2f", 100),
+        ]
+        for name, found in _by_cell(group, GAP)
+    ]
+    header = ["method", "N", "bias % [95 %]", "front gap %\npredicted", "\nmeasured [95 %]"]
+    return _Sheet(f"Off the front: {where}", header, rows)
+
+
+def _by_cell(group: pd.DataFrame, metric: str) -> Iterator[tuple[list[str], dict[str, Any]]]:
+    """Label and N of each cell that has a metric, with its rows by their metrics."""
+    whole = group.dropna(subset=["draft_length"])
+    for (label, length), rows in whole.groupby(["label", "draft_length"], sort=False):
+        found = {row["metric"]: row for row in rows.to_dict("records")}
+        if metric in found:
+            yield [str(label), f"{length}"], found
+
+
+def _sides(found: dict[str, Any], metric: str, form: str, scale: float = 1.0) -> list[str]:
+    return [_value(found.get(metric), side, form, scale) for side in ("predicted", "measured")]
+
+
+def _value(row: Any, side: str, form: str, scale: float = 1.0) -> str:
+    """A figure; blank where it is not known."""
+    if row is None or (value := row[side]) != value:
+        return ""
+    return _plain(f"{scale * value:{form}}")
+
+
+def _interval(row: Any, side: str, form: str, scale: float = 1.0) -> str:
+    """A figure with its interval, where it has them."""
+    value = _value(row, side, form, scale)
+    low, high = (_value(row, f"{side}{end}", form, scale) for end in ("_low", "_high"))
+    return f"{value} [{low}, {high}]" if value and low else value
+
+
+def _plain(number: str) -> str:
+    """A number that rounds to 0 without the sign of what was rounded away."""
+    return number.lstrip("+-") if float(number) == 0 else number
+
+
+def _print_text(sheet: _Sheet) -> None:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(
+        title=sheet.title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0)
+    )
+    for name in sheet.header:
+        method = name == "method"
+        table.add_column(name, justify="left" if method else "right", no_wrap=not method)
+    for row in sheet.rows:
+        table.add_row(*row)
+    console().print(table)
+
+
+def _print_markdown(sheet: _Sheet) -> None:
+    group, header = "", []
+    for name in sheet.header:
+        above, _, below = name.partition("\n")
+        group = above or group
+        header.append(f"{group} {below}" if below else group)
+    lines = [header, ["---"] * len(header), *sheet.rows]
+    print(f"{sheet.title}\n")
+    print("\n".join(f"| {' | '.join(line)} |" for line in lines), end="\n\n")

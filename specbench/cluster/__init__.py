@@ -1,0 +1,1 @@
+"""One plan over several workers: the schedule, the crew that carries it out, and Ray under it."""

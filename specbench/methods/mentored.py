@@ -1,0 +1,97 @@
+"""Mentored decoding: as few rejections as a budget of divergence from the target allows."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from specbench.methods.rules import sd
+from specbench.methods.verdict import Positions, Verdict, couple
+
+_PARTS, _ROUNDS = 64, 4  # of the search: it ends within 64^-4 of the rejection, as float32 does
+
+
+def mentored(at: Positions, x: Tensor, *, budget: float) -> Verdict:
+    """Emit clip(q, p/b, p/a), the distribution nearest to q with KL(p || pi) <= D.
+
+    For 0 < a <= 1 <= b: accept with min(1, p / (a q)), else draw from norm((p/b - q)+), where
+    sum (q - p/a)+ = sum (p/b - q)+. No rule whose divergence is at most D rejects less. A token
+    that p excludes, by top-k or top-p, is never accepted whatever the budget; so at temperature 0,
+    where p is one-hot, it is `sd`.
+
+    Args:
+        at: the K positions.
+        x: [K] drafted tokens.
+        budget: D >= 0 in nats, at every position; 0 is `sd`. The tensors' rounding counts as much
+            as a budget of about 1e-6.
+
+    Source: Tran-Thien 2023, "An optimal lossy variant of speculative decoding".
+    """
+    if budget == 0 or at.greedy:
+        return sd(at, x)
+    low, high = _clip(at.p, at.q, budget)
+    return couple(at, x, at.p / low, gain=at.p / high - at.q)
+
+
+class _Row(NamedTuple):
+    """Tokens by rising p/q; sums [K, 1 + V] over the first of them, from none to all, in float64.
+
+    Attributes:
+        p: sum of p.
+        q: sum of q.
+        spent: sum of p log(p/q), but for tokens that q excludes.
+        cut: [K, V] what is rejected, sum (q - p/a)+, where a is the ratio p/q of this token.
+        raised: [K, V] minus what takes its place, sum (p/b - q)+, where b is.
+    """
+
+    p: Tensor
+    q: Tensor
+    spent: Tensor
+    cut: Tensor
+    raised: Tensor
+
+
+def _clip(p: Tensor, q: Tensor, budget: float) -> tuple[Tensor, Tensor]:
+    """Return a and b [K, 1] for rows p and q [K, V].
+
+    Both follow from the rejection, and the divergence falls as that rises from what p excludes to
+    TV(p, q): the smallest rejection within the budget is searched for in ever smaller parts, many
+    tries at once. Each try only looks up sums, which are made once.
+    """
+    row = _sorted(p, q)
+    low = q.masked_fill(p > 0, 0).sum(-1, keepdim=True).double()
+    high = (q - p).clamp_min(0).sum(-1, keepdim=True).double()
+    parts = torch.arange(_PARTS, device=p.device)
+    for _ in range(_ROUNDS):
+        step = (high - low) / _PARTS
+        *_, divergence = _at(row, low + step * parts)
+        over = (divergence > budget).sum(-1, keepdim=True)
+        low, high = low + step * (over - 1).clamp_min(0), low + step * over
+    a, b, _ = _at(row, high)
+    return a.to(p.dtype), b.to(p.dtype)
+
+
+def _sorted(p: Tensor, q: Tensor) -> _Row:
+    ratio, order = torch.where(q > 0, p / q, torch.inf).sort(-1)
+    p, q = p.gather(-1, order), q.gather(-1, order)
+    spent = torch.xlogy(p, ratio).masked_fill(ratio == torch.inf, 0)
+    below_p, below_q, spent = (t.cumsum(-1, dtype=torch.float64) for t in (p, q, spent))
+    above_p, above_q = (total[:, -1:] - total for total in (below_p, below_q))
+    floor = ratio.clamp_min(torch.finfo(ratio.dtype).tiny)
+    cut, raised = below_q - below_p / floor, above_q - above_p / floor
+    p, q, spent = (torch.nn.functional.pad(t, (1, 0)) for t in (below_p, below_q, spent))
+    return _Row(p, q, spent, cut, raised)
+
+
+def _at(row: _Row, rejection: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return a, b and KL(p || pi), each [K, M], for rejections [K, M]."""
+    tiny = torch.finfo(torch.float32).tiny
+    below = torch.searchsorted(row.cut, rejection, right=True)  # tokens with p/q < a
+    above = torch.searchsorted(row.raised, -rejection)  # tokens but for those with p/q > b
+    p, q, spent = (total.gather(-1, below) for total in (row.p, row.q, row.spent))
+    rest_p = row.p[:, -1:] - row.p.gather(-1, above)
+    rest_q = row.q[:, -1:] - row.q.gather(-1, above)
+    a = (p / (q - rejection).clamp_min(tiny)).clamp(tiny, 1)
+    b = (rest_p / (rejection + rest_q).clamp_min(tiny)).clamp(1, 1 / tiny)
+    between = row.spent.gather(-1, above) - spent
+    return a, b, p * a.log() + between + rest_p * b.log()

@@ -1,0 +1,150 @@
+"""What a method is: a rule with checked parameters. Nothing here imports torch."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from specbench.errors import UsageError
+
+if TYPE_CHECKING:
+    from specbench.decoding.control import DraftControl
+    from specbench.methods.verdict import Rule
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter of a method.
+
+    Attributes:
+        name: keyword argument of the rule.
+        default: value when none is given.
+        kind: float or str.
+        help: one line for the user.
+        low: smallest permitted number, None for no bound.
+        high: largest permitted number, None for no bound.
+        low_excluded: True where `low` itself is not permitted.
+        choices: permitted strings, empty for any.
+        required: True where the user must give a value.
+        grid: values that a sweep goes through by default.
+        when: (name, value) of an earlier parameter, where this entry holds for that value only.
+    """
+
+    name: str
+    default: Any
+    kind: type
+    help: str
+    low: float | None = None
+    high: float | None = None
+    low_excluded: bool = False
+    choices: tuple[str, ...] = ()
+    required: bool = False
+    grid: tuple[float, ...] = ()
+    when: tuple[str, str] | None = None
+
+    @property
+    def permitted(self) -> str:
+        """The permitted values in words, as in "a number from 0 to 1"."""
+        if self.kind is not float:
+            return f"one of {', '.join(self.choices)}" if self.choices else "a name or a path"
+        if self.low is None:
+            return "any finite number" if self.high is None else f"a number up to {self.high:g}"
+        low = f"{'above' if self.low_excluded else 'from'} {self.low:g}"
+        return f"a number {low}" if self.high is None else f"a number {low} to {self.high:g}"
+
+    def check(self, value: object) -> Any:
+        """Return `value` as this parameter's kind.
+
+        Raises:
+            UsageError: it is not of that kind or not permitted.
+        """
+        try:
+            converted = self.kind(value)
+        except (TypeError, ValueError):
+            converted = None
+        if converted is None or not self._permits(converted):
+            place = f" with {self.when[0]} {self.when[1]}" if self.when else ""
+            raise UsageError(f"{self.name} cannot be {value}{place}: give {self.permitted}")
+        return converted
+
+    def _permits(self, value: Any) -> bool:
+        if self.kind is not float:
+            return not self.choices or value in self.choices
+        if self.low_excluded and value == self.low:
+            return False
+        low = -math.inf if self.low is None else self.low
+        high = math.inf if self.high is None else self.high
+        return math.isfinite(value) and low <= value <= high
+
+
+@dataclass(frozen=True)
+class Method:
+    """A decoding method.
+
+    Attributes:
+        name: what the user types.
+        summary: one line for the user.
+        source: the paper.
+        rule: "module:function" of the verification rule; None where nothing is drafted.
+        parameters: what the rule takes besides the positions and the drafted tokens; of a method
+            with a control, what that takes.
+        control: "module:class" of what decides how many tokens are drafted; None drafts N always.
+    """
+
+    name: str
+    summary: str
+    source: str
+    rule: str | None
+    parameters: tuple[Parameter, ...] = ()
+    control: str | None = None
+
+    def load(self) -> "Rule | None":
+        """Import and return the verification rule; None where nothing is drafted."""
+        return None if self.rule is None else _imported(self.rule)
+
+    def bind(self, parameters: Mapping[str, Any]) -> "tuple[Rule | None, DraftControl | None]":
+        """Return the rule with its parameters bound, and the control where there is one.
+
+        Args:
+            parameters: every parameter with its value, a head as a function.
+        """
+        rule = self.load()
+        if self.control is not None:
+            return rule, _imported(self.control)(**parameters)
+        return rule and partial(rule, **parameters), None
+
+    def resolve(self, given: Mapping[str, object]) -> dict[str, Any]:
+        """Return a value for every parameter: the given one, checked, or the default.
+
+        Args:
+            given: values by parameter name; None means not given.
+
+        Raises:
+            UsageError: a foreign parameter, a value not permitted, a required one missing.
+        """
+        values = {name: value for name, value in given.items() if value is not None}
+        names = list(dict.fromkeys(parameter.name for parameter in self.parameters))
+        for name in values:
+            if name not in names:
+                takes = f"it takes {', '.join(names)}" if names else "it takes none, leave it out"
+                raise UsageError(f"method '{self.name}' has no parameter '{name}': {takes}")
+        resolved: dict[str, Any] = {}
+        for parameter in self.parameters:
+            if parameter.when and resolved[parameter.when[0]] != parameter.when[1]:
+                continue
+            if parameter.name in values:
+                resolved[parameter.name] = parameter.check(values[parameter.name])
+            elif parameter.required:
+                raise UsageError(
+                    f"method '{self.name}' needs {parameter.name}: give {parameter.permitted}"
+                )
+            else:
+                resolved[parameter.name] = parameter.default
+        return resolved
+
+
+def _imported(place: str) -> Any:
+    module, name = place.split(":")
+    return getattr(import_module(module), name)

@@ -1,0 +1,1 @@
+"""Suites: many runs written down in one file."""

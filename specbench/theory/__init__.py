@@ -1,0 +1,1 @@
+"""What theory says of a run, beside what was measured."""

@@ -1,0 +1,180 @@
+"""Block verification on whole blocks, by enumeration of every draft that can be drawn."""
+
+from collections import defaultdict
+from itertools import product
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+import torch
+
+from specbench.methods.block import block
+from specbench.methods.rules import sd
+from specbench.methods.verdict import Positions, Rule, Verdict, normalise
+
+from .cases import Array
+
+SIZE = 3  # of the vocabulary
+Text = tuple[int, ...]
+Says = dict[Text, Array]
+KINDS = ["dense", "zeros", "equal", "one-hot", "far"]
+
+
+class Models(NamedTuple):
+    """What target and draft say after every text of up to N tokens."""
+
+    p: Says
+    q: Says
+    n: int
+
+    def drafts(self) -> list[Text]:
+        """Every block of N tokens."""
+        return list(product(range(SIZE), repeat=self.n))
+
+    def chance(self, says: Says, text: Text) -> float:
+        return float(np.prod([says[text[:i]][y] for i, y in enumerate(text)]))
+
+    def positions(self, dtype: torch.dtype = torch.float64) -> tuple[Positions, torch.Tensor]:
+        """All blocks side by side, as a round of as many texts."""
+        drafts = self.drafts()
+        before = [draft[:i] for draft in drafts for i in range(self.n)]
+        p, q = (
+            torch.tensor(np.stack([says[text] for text in before]), dtype=dtype)
+            for says in (self.p, self.q)
+        )
+        at = Positions(p, q, p, q, p, q, greedy=False, n=self.n)
+        return at, torch.tensor(drafts).flatten()
+
+
+def models(kind: str, n: int, seed: int = 0) -> Models:
+    rng = np.random.default_rng([KINDS.index(kind), n, seed])
+    texts = [text for length in range(n + 1) for text in product(range(SIZE), repeat=length)]
+
+    def says() -> Says:
+        rows = rng.dirichlet(np.full(SIZE, 0.2 if kind == "far" else 0.8), len(texts))
+        if kind == "zeros":
+            keep = (rng.random(rows.shape) < 0.6) | (rows == rows.max(-1, keepdims=True))
+            rows = np.where(keep, rows, 0)
+        elif kind == "one-hot":
+            rows = np.eye(SIZE)[rows.argmax(-1)]
+        return dict(zip(texts, rows / rows.sum(-1, keepdims=True), strict=True))
+
+    p = says()
+    return Models(p, p if kind == "equal" else says(), n)
+
+
+def law(models: Models, rule: Rule, dtype: torch.dtype = torch.float64) -> dict[Text, float]:
+    """The law of the first N + 1 tokens: those of a round, then the target's own."""
+    at, x = models.positions(dtype)
+    accept, residual, *_ = rule(at, x)
+    texts: dict[Text, float] = defaultdict(float)
+    for b, draft in enumerate(models.drafts()):
+        mass = models.chance(models.q, draft)
+        for i in range(models.n):
+            k = b * models.n + i
+            for y in range(SIZE):
+                texts[(*draft[:i], y)] += mass * float((1 - accept[k]) * residual[k, y])
+            mass *= float(accept[k])
+        for y in range(SIZE):
+            texts[(*draft, y)] += mass * models.p[draft][y]
+    for length in range(1, models.n + 1):
+        for text in [text for text in texts if len(text) == length]:
+            mass = texts.pop(text)
+            for y in range(SIZE):
+                texts[(*text, y)] += mass * models.p[text][y]
+    return texts
+
+
+def error(models: Models, rule: Rule, dtype: torch.dtype = torch.float64) -> float:
+    """The largest difference from the target's own law."""
+    found = law(models, rule, dtype)
+    assert len(found) == SIZE ** (models.n + 1)
+    return max(abs(mass - models.chance(models.p, text)) for text, mass in found.items())
+
+
+def kept(models: Models, rule: Rule) -> Array:
+    """The probability [N] that so many drafts or more are accepted."""
+    at, x = models.positions()
+    accept = rule(at, x).accept.view(-1, models.n).cumprod(-1).numpy()
+    chances = [models.chance(models.q, draft) for draft in models.drafts()]
+    reached: Array = np.array(chances) @ accept
+    return reached
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_block_emits_the_target_s_law(kind: str, n: int) -> None:
+    for seed in range(4):
+        pair = models(kind, n, seed)
+        assert error(pair, block) < 1e-12
+        assert error(pair, block, torch.float32) < 1e-6
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_block_keeps_no_fewer_drafts_than_sd(kind: str, n: int) -> None:
+    pairs = [models(kind, n, seed) for seed in range(12)]
+    more = np.array([(kept(pair, block) - kept(pair, sd)).sum() for pair in pairs])
+    assert (more > -1e-12).all()
+    if n > 1 and kind in ("dense", "zeros", "far"):
+        assert (more > 1e-3).mean() > 0.5
+    else:
+        assert np.abs(more).max() < 1e-12
+
+
+@pytest.mark.parametrize("kind", ["dense", "zeros", "far"])
+def test_so_many_drafts_are_kept_as_the_paper_proves(kind: str) -> None:
+    """P(i or more are kept | x_1..x_i) = P_i, whatever the later drafts."""
+    pair = models(kind, 3)
+    expected = np.zeros(pair.n)
+    for draft in pair.drafts():
+        share = 1.0
+        for i, y in enumerate(draft):
+            p, q = pair.p[draft[:i]][y], pair.q[draft[:i]][y]
+            share = min(1.0, share * p / q) if q > 0 else 0.0
+            expected[i] += share * pair.chance(pair.q, draft)
+    np.testing.assert_allclose(kept(pair, block), expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_expected_is_the_acceptance_before_this_and_later_drafts_are_drawn(kind: str) -> None:
+    pair = models(kind, 3)
+    at, x = pair.positions()
+    accept, _, expected, _ = block(at, x)
+    reached = accept.view(-1, pair.n).cumprod(-1).numpy()
+    visited = np.concatenate([np.ones((len(reached), 1)), reached[:, :-1]], -1)
+    told = visited * expected.view(-1, pair.n).numpy()
+    drafts = pair.drafts()
+    chances = np.array([pair.chance(pair.q, draft) for draft in drafts])
+    for i in range(pair.n):
+        for before in {draft[:i] for draft in drafts}:
+            here = chances * [draft[:i] == before for draft in drafts]
+            np.testing.assert_allclose(here @ told[:, i], here @ reached[:, i], atol=1e-12)
+    strict = sd(at, x).expected
+    assert (expected >= strict - 1e-12).all()
+
+
+# Negative controls.
+
+
+def unscaled(at: Positions, x: torch.Tensor) -> Verdict:
+    """The residual of sd, without the factor of what the block has used up of p."""
+    return block(at, x)._replace(residual=normalise((at.p - at.q).clamp_min(0), at.p))
+
+
+def greedy_block(at: Positions, x: torch.Tensor) -> Verdict:
+    """Every draft is judged by the product so far, which forgets the later ones."""
+    scaled = block(at, x)
+    ratio = at.p.gather(-1, x[:, None]) / at.q.gather(-1, x[:, None]).clamp_min(1e-300)
+    return scaled._replace(accept=ratio.view(-1, at.n).cumprod(-1).clamp_max(1).view(-1))
+
+
+def neighbours(at: Positions, x: torch.Tensor) -> Verdict:
+    """Blocks of the wrong length: the drafts of several texts are taken for one's."""
+    return block(at._replace(n=at.n * SIZE), x)
+
+
+@pytest.mark.parametrize("broken", [unscaled, greedy_block, neighbours])
+@pytest.mark.parametrize("n", [2, 3])
+def test_a_broken_block_is_caught(broken: Rule, n: int) -> None:
+    assert max(error(models("dense", n, seed), broken) for seed in range(8)) > 1e-3

@@ -1,0 +1,267 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specbench.analysis.published import published
+from specbench.engine.settings import Loading
+from specbench.errors import RunError, UsageError
+from specbench.experiment.variants import AUTOREGRESSIVE
+from specbench.heads.registry import HeadFile
+from specbench.suites.file import find_suite, read_suite
+from specbench.suites.plans import is_done, most_hours, plan_of
+from specbench.suites.suite import Suite, shard
+from specbench.suites.training import train_all, training_command
+from specbench.tasks.dataset import Sourcing
+
+ENTRY = """
+[[entry]]
+name = "a"
+pairs = ["mini"]
+tasks = ["mini-math", "mini-code"]
+methods = ["autoregressive", "static", "diversed"]
+parameters = { weight = [0.25, 0.5] }
+draft_lengths = [3, 5]
+temperatures = [0.0, 1]
+seeds = [0, 1]
+limit = 4
+settings = { repeats = 2 }
+"""
+TRAIN = """
+[[train]]
+pairs = ["mini"]
+tasks = ["mini-math", "mini-code"]
+options = { steps = 2 }
+"""
+TUNED = """
+[[train]]
+what = "drafts"
+pairs = ["mini"]
+tasks = ["mini-math"]
+[[entry]]
+name = "t"
+pairs = ["mini"]
+tasks = ["mini-math"]
+methods = ["sd"]
+drafts = "fine-tuned"
+"""
+
+
+@pytest.fixture
+def suite_of(tmp_path: Path) -> Any:
+    def read(text: str) -> Suite:
+        path = tmp_path / "my.toml"
+        path.write_text(text)
+        return read_suite(path)
+
+    return read
+
+
+def test_an_entry_is_a_run_for_each_pair_task_temperature_and_seed(suite_of: Any) -> None:
+    suite = suite_of(ENTRY)
+    units = suite.units()
+    assert len(units) == 2 * 2 * 2
+    assert len({unit.name for unit in units}) == 8
+    assert units[0].name == "a-mini-mini-math-T0-seed0"
+    # Once for autoregressive, and two weights and a head with two lengths each.
+    assert units[0].cells(0) == 1 + (2 + 1) * 2
+    assert units[0].samples(0) == 7 * 4 * 2
+
+
+def test_the_plan_of_a_run_is_what_the_suite_counts(suite_of: Any, tmp_path: Path) -> None:
+    suite = suite_of(ENTRY)
+    for unit in suite.units():
+        plan = plan_of(suite, unit, tmp_path, Sourcing(), False)
+        (task,) = plan.tasks
+        assert (len(task.cells), len(plan)) == (unit.cells(0), unit.samples(0))
+        assert (plan.settings.temperature, plan.settings.seed) == (unit.temperature, unit.seed)
+        assert {cell.draft_length for cell in task.cells} == {0, 3, 5}
+        assert plan.may_execute  # the pair is specbench's own
+
+
+def test_shards_share_all_runs_out_without_overlap(suite_of: Any) -> None:
+    units = suite_of(ENTRY).units()
+    parts = [shard(units, f"{i}/3") for i in (1, 2, 3)]
+    assert sorted(unit.name for part in parts for unit in part) == sorted(u.name for u in units)
+    assert shard(units, None) == units
+    assert parts[0][1] == units[3]
+
+
+@pytest.mark.parametrize("text", ["0/2", "3/2", "1", "a/b", "1/0"])
+def test_a_shard_that_is_none_is_refused(suite_of: Any, text: str) -> None:
+    with pytest.raises(UsageError, match="--shard must be I/N"):
+        shard(suite_of(ENTRY).units(), text)
+
+
+def test_runs_of_a_pair_follow_one_another(suite_of: Any) -> None:
+    entries = [
+        f'[[entry]]\nname = "{name}"\npairs = ["mini", "llama"]\ntasks = ["mini-math"]\n'
+        'methods = ["sd"]\n'
+        for name in "ab"
+    ]
+    pairs = [unit.pair for unit in suite_of("".join(entries)).units()]
+    assert pairs == ["mini", "mini", "llama", "llama"]
+
+
+def test_heads_that_a_suite_trains_are_those_its_runs_take(suite_of: Any, tmp_path: Path) -> None:
+    suite = suite_of(TRAIN + ENTRY)
+    unit = suite.units()[0]
+    (job,) = suite.needs(unit)
+    assert (job.task, job.folder(tmp_path)) == ("mini-math", tmp_path / "heads/mini/mini-math")
+    with pytest.raises(UsageError, match="heads/mini"):
+        plan_of(suite, unit, tmp_path, Sourcing(), False)
+    _make_head(job.folder(tmp_path))
+    plan = plan_of(suite, unit, tmp_path, Sourcing(), False)
+    heads = {
+        dict(cell.parameters)["head"] for cell in plan.tasks[0].cells if cell.method == "diversed"
+    }
+    assert heads == {HeadFile(str(tmp_path / "heads/mini"), tmp_path / "heads/mini/mini-math")}
+
+
+def test_every_head_of_a_pair_is_measured_where_that_is_wanted(
+    suite_of: Any, tmp_path: Path
+) -> None:
+    suite = suite_of(TRAIN + ENTRY + 'heads = "every"')
+    unit = suite.units()[0]
+    jobs = suite.needs(unit)
+    assert {job.task for job in jobs} == {"mini-math", "mini-code"}
+    for job in jobs:
+        _make_head(job.folder(tmp_path))
+    plan = plan_of(suite, unit, tmp_path, Sourcing(), False)
+    assert len(plan.tasks[0].cells) == unit.cells(2) == 1 + (2 + 2) * 2
+    heads = [dict(c.parameters)["head"].name for c in plan.tasks[0].cells if c.method == "diversed"]
+    assert heads[::2] == ["mini-math", "mini-code"]
+
+
+def test_a_fine_tuned_draft_takes_the_place_of_the_pairs_own(suite_of: Any, tmp_path: Path) -> None:
+    suite = suite_of(TUNED)
+    (unit,) = suite.units()
+    (job,) = suite.needs(unit)
+    plan = plan_of(suite, unit, tmp_path, Sourcing(), False)
+    assert (plan.pair.name, plan.pair.draft) == ("mini+mini-math", str(job.folder(tmp_path)))
+
+
+def test_hours_are_samples_times_tokens_over_pace(suite_of: Any) -> None:
+    suite = suite_of(ENTRY.replace("repeats = 2", "repeats = 2, max_new_tokens = 100"))
+    unit = suite.units()[0]
+    assert most_hours(suite, unit, {"mini": 50.0}) == pytest.approx(56 * 100 / 50 / 3600)
+    assert most_hours(suite, unit, {"llama": 50.0}) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", r"holds no \[\[entry\]\]"),
+        ("nothing", "not valid TOML"),
+        ("x = 1" + ENTRY, "unknown key `x`"),
+        ("about = 1" + ENTRY, "about must be of the type str, not 1"),
+        (ENTRY + ENTRY, "two entries are called a"),
+        (ENTRY.replace('"static"', '"statik"'), "entry a: .*static"),
+        (ENTRY.replace("0.25, 0.5", "0.25, 1.5"), "entry a: weight cannot be 1.5"),
+        (ENTRY.replace("weight =", "wait ="), "entry a: `parameters`: unknown parameter `wait`"),
+        (ENTRY.replace("[0, 1]", "[]"), "entry a: `seeds` is empty"),
+        (ENTRY.replace("limit = 4", 'limit = "4"'), "entry a: limit must be of the type int"),
+        (ENTRY.replace("limit = 4", "limits = 4"), "entry a: unknown key `limits`"),
+        (ENTRY.replace("repeats = 2", "repeat = 2"), "entry a: `settings`: unknown setting `repe"),
+        (ENTRY.replace("repeats = 2", "repeats = 0"), "entry a: --repeats must be 1 or more"),
+        (ENTRY.replace('name = "a"\n', ""), "entry: `name` is missing"),
+        (ENTRY + 'heads = "every"', "a needs heads of mini"),
+        (ENTRY + 'drafts = "fine-tuned"', "a needs the draft of mini fine-tuned on mini-math"),
+        (TRAIN + TRAIN + ENTRY, "heads/mini/mini-math would be trained twice"),
+        ('[loading]\ndtyp = "x"' + ENTRY, "loading: unknown key `dtyp`; did you mean `dtype`"),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_told(suite_of: Any, text: str, said: str) -> None:
+    with pytest.raises(UsageError, match=rf"my\.toml: {said}"):
+        suite_of(text)
+
+
+def test_an_unknown_suite_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(UsageError, match=r"there is no suite papper: .* mini or paper"):
+        find_suite("papper")
+
+
+def test_the_papers_suite_has_every_number_that_the_paper_published() -> None:
+    suite = read_suite(find_suite("paper"))
+    measured = set()
+    for unit in suite.units():
+        tuned = unit.entry.drafts == "fine-tuned"
+        heads = [job.task for job in suite.needs(unit) if job.training.what == "heads"]
+        for method, _ in unit.entry.variants():
+            trained = heads if method == "diversed" else [unit.task]
+            name = "sd-finetuned-draft" if tuned else method
+            lengths = [5] if method == AUTOREGRESSIVE else unit.entry.draft_lengths
+            measured |= {
+                (unit.pair, on, unit.task, name, unit.temperature, length)
+                for on in trained
+                for length in lengths
+            }
+    names = ["pair", "trained_on", "task", "method", "temperature", "draft_length"]
+    wanted = set(published()[names].itertuples(index=False, name=None))
+    assert wanted <= measured
+    assert suite.assumed_tokens_per_second.keys() == {unit.pair for unit in suite.units()}
+
+
+def test_training_is_a_command_with_the_options_of_the_file(suite_of: Any, tmp_path: Path) -> None:
+    job = suite_of(TRAIN + ENTRY).jobs()[0]
+    found = training_command(job, tmp_path, Loading(dtype="float32"), ["--offline"])
+    assert found == [
+        *("train", "--pair", "mini", "--task", "mini-math", "--no-progress"),
+        *("--output", str(tmp_path / "heads/mini"), "--steps", "2", "--dtype", "float32"),
+        *("--resume", "--offline"),
+    ]
+    draft = suite_of(TUNED).jobs()[0]
+    found = training_command(draft, tmp_path, Loading(), ["--allow-code-execution"])
+    assert found[0] == "finetune-draft" and "--allow-code-execution" not in found
+
+
+def test_each_head_is_trained_once(suite_of: Any, tmp_path: Path) -> None:
+    jobs = suite_of(TRAIN + ENTRY).jobs()
+    _make_head(jobs[0].folder(tmp_path))
+    asked: list[list[str]] = []
+
+    def run(commands: Any) -> Any:
+        for number, command in enumerate(commands):
+            asked.append(command)
+            yield number, 0, ""
+
+    said: list[str] = []
+    train_all([*jobs, *jobs], tmp_path, lambda job: [job.task], run, said.append)
+    assert asked == [["mini-code"]]
+    assert said == [f"trained the head of mini on mini-code: {tmp_path / 'heads/mini/mini-code'}"]
+
+
+def test_a_training_that_fails_is_told(suite_of: Any, tmp_path: Path) -> None:
+    jobs = suite_of(TRAIN + ENTRY).jobs()
+    with pytest.raises(RunError, match="training the head of mini on mini-math failed: error: no"):
+        train_all(
+            jobs, tmp_path, lambda job: [], lambda commands: iter([(0, 2, "error: no")]), print
+        )
+
+
+def test_only_a_whole_run_of_the_plan_is_done(suite_of: Any, tmp_path: Path) -> None:
+    suite = suite_of(ENTRY)
+    plan = plan_of(suite, suite.units()[0], tmp_path, Sourcing(), False)
+    assert not is_done(tmp_path / "r", plan)
+    for state, samples, failed, done in (
+        ("complete", len(plan), 0, True),
+        ("complete", len(plan), 1, False),
+        ("complete", len(plan) - 1, 0, False),
+        ("interrupted", len(plan), 0, False),
+    ):
+        _write_config(tmp_path / "r", plan.describe(), state, samples, failed)
+        assert is_done(tmp_path / "r", plan) == done
+
+
+def _make_head(folder: Path) -> None:
+    folder.mkdir(parents=True)
+    for name in ("head.safetensors", "head.json"):
+        (folder / name).write_text("{}")
+
+
+def _write_config(folder: Path, config: dict[str, Any], state: str, done: int, bad: int) -> None:
+    import json
+
+    folder.mkdir(exist_ok=True)
+    progress = {"state": state, "samples": done, "failed": bad}
+    (folder / "config.json").write_text(json.dumps({**config, "progress": progress}))

@@ -1,0 +1,105 @@
+"""Runs made up by a simulation whose law is known."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+#: Drafts proposed, expected acceptance where judged, accepted, and the target's own tokens: 1, or 0
+#: where the text ended with an accepted draft.
+Round = tuple[int, Sequence[float], int, int]
+CELL: dict[str, Any] = {
+    **{"run_id": "run", "pair": "mini", "task": "mini-math", "method": "sd", "weight": None},
+    **{"lenience": None, "rule": None, "alpha": None, "head": None, "temperature": 1.0},
+    **{"draft_length": 5, "engine": "eager", "batch_size": 1},
+}
+DRAFT, VERIFY, FURTHER, REST, PREFILL = 0.001, 0.006, 0.0002, 0.0005, 0.01
+SINGLE = VERIFY + FURTHER  # the target's pass over one token
+
+
+def round_seconds(n: int) -> float:
+    return n * DRAFT + SINGLE + n * FURTHER + REST
+
+
+def record(rounds: Sequence[Round], sample: str = "a", **changes: Any) -> dict[str, Any]:
+    """A sample of these rounds."""
+    n = (CELL | changes)["draft_length"]
+    counts = {
+        "proposed": [r[0] for r in rounds],
+        "accepted": [r[2] for r in rounds],
+        "emitted": [r[2] + r[3] for r in rounds],
+        "expected": [list(r[1]) for r in rounds],
+    }
+    emitted = sum(counts["emitted"])
+    return {
+        **CELL,
+        **{"sample_id": sample, "repeat": 0, "output_tokens": emitted, "status": "ok"},
+        **{"token_ids": [5] * emitted, "per_round": counts, "prefill_seconds": PREFILL},
+        "decode_seconds": len(rounds) * (round_seconds(n) if n else SINGLE + REST),
+        "draft_seconds": len(rounds) * n * DRAFT,
+        "verify_seconds": len(rounds) * (SINGLE + n * FURTHER),
+        **changes,
+    }
+
+
+def simulated(
+    rng: np.random.Generator, acceptance: Sequence[float], n: int, tokens: int
+) -> list[Round]:
+    """Rounds of a text: hard and easy contexts round the acceptance of each place."""
+    rounds: list[Round] = []
+    left = tokens
+    while left:
+        expected: list[float] = []
+        accepted = 0
+        for place in range(min(n, left)):
+            ease = rng.choice([-0.1, 0.1])
+            expected.append(acceptance[place] + ease)
+            if rng.random() >= expected[-1]:
+                break
+            accepted += 1
+        inside = accepted == left  # the last of them ended the text
+        rounds.append((accepted if inside else n, expected, accepted, 0 if inside else 1))
+        left -= accepted + (not inside)
+    return rounds
+
+
+def write(folder: Path, records: Sequence[dict[str, Any]]) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = (json.dumps(record) + "\n" for record in records)
+    (folder / "samples.jsonl").write_text("".join(lines))
+    settings = {"temperature": 1.0, "top_k": None, "top_p": None}
+    mini = {"name": "mini", "target": "specbench/pairs/mini/target"}
+    config = {
+        "pair": {**mini, "draft": "specbench/pairs/mini/draft"},
+        "settings": settings,
+        "progress": {"state": "complete", "samples": len(records)},
+        "samples_planned": len(records),
+        "tasks": [],
+    }
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+def autoregressive(sample: str, tokens: int, **changes: Any) -> dict[str, Any]:
+    own = {"method": "autoregressive", "draft_length": 0}
+    return record([(0, [], 0, 1)] * tokens, sample, **{**own, **changes})
+
+
+ACCEPTANCE = (0.6, 0.75, 0.85, 0.85, 0.85, 0.85, 0.85, 0.85)
+
+
+def write_simulated(
+    folder: Path, lengths: Sequence[int] = (5,), prompts: int = 60, **changes: Any
+) -> Path:
+    """A run of autoregressive and of sd whose acceptance grows within a block."""
+    rng = np.random.default_rng(0)
+    records = []
+    for i in range(prompts):
+        tokens = int(rng.integers(30, 60))
+        records.append(autoregressive(f"p{i}", tokens, **changes))
+        for n in lengths:
+            rounds = simulated(rng, ACCEPTANCE, n, tokens)
+            records.append(record(rounds, f"p{i}", draft_length=n, **changes))
+    return write(folder, records)

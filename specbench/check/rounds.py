@@ -140,7 +140,7 @@ def check_rounds(
 
 
 def telling(pair: LoadedPair, context: Context) -> Context:
-    """Go on from a prompt, greedily, to where the two models differ most.
+    """Go on from a prompt, greedily, to where the target is unsure and the draft differs.
 
     After a prompt the next token is often certain, and then no fault shows in it.
     """
@@ -160,7 +160,8 @@ def telling(pair: LoadedPair, context: Context) -> Context:
         plain_pass(runner, [text], last=len(known) + 1).logits[0].softmax(-1)
         for runner in (pair.target, pair.draft)
     )
-    most = int((p - q).abs().sum(-1).argmax())
+    entropy = torch.special.entr(p).sum(-1)
+    most = int(((p - q).abs().sum(-1) * entropy).argmax())
     return Context(context.name, [*context.prompt, *known[:most]])
 
 

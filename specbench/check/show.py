@@ -16,6 +16,7 @@ from specbench.check.rounds import (
     PART,
     PROBABILITIES,
     TOKENS,
+    TOLERANCE,
     WEIGHTS,
 )
 
@@ -60,7 +61,13 @@ def weaknesses(findings: Sequence[Finding]) -> list[str]:
 
 
 def _rounds_table(findings: Sequence[Finding]) -> Table:
-    shown = Table(title="Sampled rounds against their exact laws", title_justify="left")
+    shown = Table(
+        title="Sampled rounds against their exact laws",
+        title_justify="left",
+        caption="Seen from: so many of the draws that came from a wrong law would be seen 99 times "
+        "in 100, so large an error of a probability always; of the least sensitive row.",
+        caption_justify="left",
+    )
     for header in ("\nmethod", "\nT", *_COLUMNS):
         shown.add_column(header)
     rows: dict[str, dict[str, str]] = {}
@@ -73,7 +80,18 @@ def _rounds_table(findings: Sequence[Finding]) -> Table:
             sampling.partition(" ")[0],
             *(verdicts.get(name, "") for name in _COLUMNS.values()),
         )
+    shown.add_section()
+    shown.add_row("seen from", "", *(_seen_from(findings, name) for name in _COLUMNS.values()))
     return shown
+
+
+def _seen_from(findings: Sequence[Finding], name: str) -> str:
+    """What a fault must amount to; nothing where some row would not show any."""
+    facts = [finding.facts for finding in findings if finding.name == name]
+    if name in (PROBABILITIES, WEIGHTS):
+        return f"{TOLERANCE:g}" if facts else ""
+    shares = [known["share"] for known in facts]
+    return f"{max(shares):.0%}" if shares and None not in shares else ""
 
 
 def _marked(verdict: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import threading
@@ -251,7 +252,7 @@ def _connect(address: str | None) -> Any:
         ray.init(
             address=address or "local",
             log_to_driver=False,
-            logging_level="ERROR",
+            logging_level=logging.ERROR,
             **({} if address else here),
         )
     except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:

@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.patheffects import withStroke
 from matplotlib.text import Annotation
 from numpy.typing import NDArray
 
@@ -17,6 +18,7 @@ Floats = NDArray[np.float64]
 _FONT_POINTS = 5.8
 _REACH = 4.2  # points from a point to its label
 _APART = 0.4  # points left free round each label
+_HALO = 1.4  # points of white round letters, for those that cross a line
 # The sides of a point to try, best first; a label moves on only from where it covers something.
 _SIDES = ((1, 1), (-1, -1), (-1, 1), (1, -1), (0, 1), (0, -1), (1, 0), (-1, 0))
 _ALIGN_X: dict[int, Literal["right", "center", "left"]] = {-1: "right", 0: "center", 1: "left"}
@@ -71,6 +73,7 @@ def place(axes: Axes, labels: Sequence[Label], marks: Floats, lines: Floats) -> 
             fontsize=scaled(_FONT_POINTS),
             color=label.colour,
             zorder=6,
+            path_effects=[withStroke(linewidth=scaled(_HALO), foreground="white")],
         )
         text.set_in_layout(False)
         reach = label.reach or scaled(_REACH)

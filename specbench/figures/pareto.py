@@ -261,11 +261,11 @@ def _bars(cells: pd.DataFrame, price: _Price) -> list[np.ndarray]:
 
 
 def _along(line: np.ndarray) -> np.ndarray:
-    """Points [40 or more, (x, y)] along a line given by its corners [n, (x, y)]."""
+    """Points [20 per corner but at most 300, (x, y)] along a line given by corners [n, (x, y)]."""
     if not len(line):
         return line
     corners = np.arange(len(line))
-    at = np.linspace(0, len(line) - 1, max(40, len(line)))
+    at = np.linspace(0, len(line) - 1, min(20 * len(line), 300))
     return np.column_stack([np.interp(at, corners, line[:, axis]) for axis in (0, 1)])
 
 

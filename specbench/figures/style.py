@@ -45,7 +45,7 @@ LOOKS = {
     "speccascade": Look("SpecCascade", "#009988", "D", 4.8),
     "static": Look("Static ensemble", "#6C6C80", "h", 4.2, layer=3),
     "diversed": Look("DIVERSED", "#CC3311", "*", 11.0, layer=5),
-    "sd-adaptive": Look("SD, adaptive N", "#33BBEE", "<", 6.5),
+    "sd-adaptive": Look("SD, adaptive N", "#2E8BC0", "<", 6.5),
     "block": Look("Block verification", "#22A0C8", "v", 6.5),
     "mentored": Look("Mentored", "#994F00", "p", 6.0),
     "typical": Look("Typical acceptance", "#AA9922", "P", 6.0),

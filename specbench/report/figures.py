@@ -16,8 +16,6 @@ from specbench.report.cells import Cell, distinct, scale, setting
 
 DARK = "#14161a"  # the page's background where the reader's is dark; see page.css
 _CONTRAST = 4.5  # of a mark against it
-# Of a round, with what is left over last; from Paul Tol's schemes, as the methods' colours.
-PARTS = {"draft": "#4477AA", "verify": "#DDAA33", "accept": "#BB5566", "other": "#999999"}
 
 
 class _Axis(NamedTuple):
@@ -45,7 +43,7 @@ def figure_data(cells: Sequence[Cell]) -> dict[str, Any]:
         "methods": {name: _look(name) for name in style.ordered(distinct(cells, "method"))},
         "parts": {
             name: {"light": colour, "dark": lightened(colour, DARK)}
-            for name, colour in PARTS.items()
+            for name, colour in style.PARTS.items()
         },
         "axes": {name: axis.label for name, axis in AXES.items()},
         "panels": list(_panels(cells)),
@@ -89,7 +87,7 @@ def _with_interval(cell: Cell, metric: str, factor: float) -> list[float | None]
 
 def _round(cell: Cell) -> list[float] | None:
     """Milliseconds of a round that its parts take and, last, what is left over."""
-    *timed, _ = PARTS
+    *timed, _ = style.PARTS
     whole, *parts = (1000 * cell[f"{name}_seconds"] for name in ("round", *timed))
     if math.isnan(sum(parts, whole)):
         return None

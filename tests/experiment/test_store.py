@@ -14,7 +14,7 @@ from specbench.experiment.store import Store
 from specbench.files import write_atomically
 
 SAMPLE_COLUMNS = (
-    "run_id,pair,task,method,weight,lenience,rule,alpha,budget,epsilon,delta,divergence,gate,head,"
+    "run_id,pair,task,method,weight,lenience,rule,alpha,budget,epsilon,delta,divergence,gate,cost,head,"
     "temperature,draft_length,engine,"
     "batch_size,seed,repeat,sample_id,quality_metric,quality,device,prompt_tokens,output_tokens,"
     "rounds,"
@@ -23,7 +23,7 @@ SAMPLE_COLUMNS = (
     "tokens_per_second,stopped_by"
 )
 SUMMARY_COLUMNS = (
-    "run_id,pair,task,method,weight,lenience,rule,alpha,budget,epsilon,delta,divergence,gate,head,"
+    "run_id,pair,task,method,weight,lenience,rule,alpha,budget,epsilon,delta,divergence,gate,cost,head,"
     "temperature,draft_length,engine,"
     "batch_size,metric,value,ci_low,ci_high,n,unit"
 )

@@ -18,8 +18,8 @@ Workers = Annotated[
     _option(
         "--workers",
         metavar="N",
-        help="Measure with N processes, one per GPU, or without GPUs one per core; needs "
-        "specbench[ray].",
+        help="Measure with N processes, one per GPU, or without GPUs one per core; needs Ray, "
+        "specbench's extra of that name.",
         show_default="this process alone",
     ),
 ]

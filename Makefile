@@ -9,7 +9,7 @@ CANDIDATES := $(PYTHON) python3.13 python3.12 python3.11 python3
 SUITABLE := import sys, ensurepip; sys.exit(sys.version_info < (3, 11))
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-gpu lint
+.PHONY: help run figures test test-gpu lint
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-9s%s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -18,6 +18,13 @@ run: $(VENV)/.run ## Measure all methods and a weight sweep on the bundled pair,
 	$(BIN)/specbench sweep-weights --method paper --weights 0,0.25,0.5,0.75,1
 	$(BIN)/specbench plot pareto
 	$(BIN)/specbench plot acceptance-time
+
+figures: $(VENV)/.run ## Draw the README's figures anew from the runs under results/
+	$(BIN)/specbench plot pareto results/reference
+	$(BIN)/specbench plot acceptance-time results/reference results/reference-compile --output results/reference/figures
+	$(BIN)/specbench plot pareto results/reference-dial
+	$(BIN)/specbench plot transfer results/reference-transfer
+	$(BIN)/specbench plot weights --head specbench/pairs/mini/heads/mini-math --output results/reference-learned
 
 test: $(VENV)/.test ## Run the tests
 	$(BIN)/python -m pytest

@@ -13,11 +13,13 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 # Chance of a false alarm in a whole check, shared evenly by its tests.
 FALSE_ALARM = 1e-6
 BINS, LEAST_EXPECTED = 16, 10
+Numbers = NDArray[np.float64]
 POWER_Z = 2.326  # one-sided 99 % of a normal distribution
 
 
@@ -79,7 +81,7 @@ class Stream:
 
 
 class Counts:
-    """Draws of one token in few contexts: the likeliest tokens one by one, and the rest."""
+    """Draws of one token in few contexts: the likeliest tokens one by one, the rest in parts."""
 
     def __init__(self, seed: int) -> None:
         self._random = np.random.default_rng(seed)
@@ -90,21 +92,18 @@ class Counts:
         ours, theirs = law.cpu().numpy(), wrong.cpu().numpy()
         drawn = self._random.multinomial(len(seen), theirs / theirs.sum())
         counted = np.bincount(seen.cpu().numpy(), minlength=len(ours))
-        order = np.argsort(-ours)
-        expected = ours[order] * len(seen)
-        single = int((expected >= LEAST_EXPECTED).sum())
-        if expected[single:].sum() < LEAST_EXPECTED:
-            single -= 1  # what is left is too rare to be a cell, even together
-        if single < 1:
+        expected = ours * len(seen)
+        cells = _cells(expected)
+        if (number := int(cells.max()) + 1) < 2:
             return
 
-        def cells(numbers: np.ndarray[tuple[int], np.dtype[np.float64]]) -> list[float]:
-            return [*map(float, numbers[:single]), float(numbers[single:].sum())]
+        def summed(numbers: Numbers) -> list[float]:
+            return [float(n) for n in np.bincount(cells, numbers, number)]
 
         self._draws += len(seen)
-        self._freedom += single
-        self._seen += deviance(cells(counted[order].astype(float)), cells(expected))
-        self._control += deviance(cells(drawn[order].astype(float)), cells(expected))
+        self._freedom += number - 1
+        self._seen += deviance(summed(counted.astype(float)), summed(expected))
+        self._control += deviance(summed(drawn.astype(float)), summed(expected))
 
     def outcome(self, alpha: float) -> Outcome:
         """Test all draws so far, with so much chance of a false alarm."""
@@ -159,6 +158,25 @@ def smallest_share(control: float, freedom: int, alpha: float) -> float | None:
     needed = _solve(lambda c: critical - freedom - c + POWER_Z * math.sqrt(2 * (freedom + 2 * c)))
     share = math.sqrt(needed / (control - freedom))
     return share if share <= 1 else None
+
+
+def _cells(expected: Numbers) -> NDArray[np.int64]:
+    """Return a cell for every token, each expected often enough: one alone, or with rarer ones."""
+    order = np.argsort(-expected)
+    ordered = expected[order]
+    alone = int((ordered >= LEAST_EXPECTED).sum())
+    rest = ordered[alone:].sum()
+    # Of tokens that are each rarer than that, this many parts are all as often as it at least.
+    parts = int(rest // (2 * LEAST_EXPECTED)) or int(rest >= LEAST_EXPECTED)
+    cells = np.arange(len(expected))
+    if parts:
+        middle = ordered[alone:].cumsum() - ordered[alone:] / 2
+        cells[alone:] = alone + np.minimum(middle * parts // rest, parts - 1).astype(int)
+    else:
+        cells[alone:] = max(alone - 1, 0)
+    found = np.empty_like(cells)
+    found[order] = cells
+    return found
 
 
 def _solve(falling: Callable[[float], float]) -> float:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from specbench import __version__
@@ -14,7 +13,8 @@ from specbench.check.greedy import check_greedy
 from specbench.check.laws import LAWS
 from specbench.check.own_draft import check_own_draft
 from specbench.check.plan import SAMPLINGS, Check, Place
-from specbench.check.rounds import PART, TESTS, Context, Rule, check_rounds, telling
+from specbench.check.rounds import PART, TESTS, check_rounds
+from specbench.check.texts import Context, Rule, telling
 from specbench.check.timing import check_time
 from specbench.engine.available import free_memory
 from specbench.engine.loading import LoadedPair, choose_device, choose_dtype
@@ -146,8 +146,10 @@ def _context(prompts: Prompts, place: Place) -> Context:
 
 def _rule(cell: Cell, pair: LoadedPair) -> Rule:
     """A method with its parameters and its head bound."""
-    rule, parameters, head = get_method(cell.method).load(), dict(cell.parameters), None
+    parameters, head = dict(cell.parameters), None
     if "head" in parameters:
         head = load_head(parameters["head"].path, pair)
     bound = parameters if head is None else {**parameters, "head": head.weigh}
-    return Rule(cell.method, rule and partial(rule, **bound), parameters, head)
+    verify, control = get_method(cell.method).bind(bound)
+    # What controls the number of drafts changes no law.
+    return Rule(cell.method, verify, {} if control else parameters, head, control)

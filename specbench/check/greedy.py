@@ -10,7 +10,7 @@ from torch import Tensor
 
 from specbench.check.findings import FAILED, OK, REPORT, WEAK, Finding
 from specbench.check.passes import plain_pass
-from specbench.check.rounds import Context
+from specbench.check.texts import Context
 from specbench.decoding.loop import decode
 from specbench.decoding.records import Generation
 from specbench.decoding.round import Verify

@@ -126,6 +126,7 @@ LAWS: dict[str, Law] = {
     "static": static,
     "diversed": static,  # with the weights of its head
     "speccascade": speccascade,
+    "sd-adaptive": sd,
     "block": sd,
     "mentored": mentored,
     "typical": typical,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from specbench.check.findings import FAILED, OK, REPORT, WEAK, Finding
-from specbench.check.rounds import Context, Sampled, sample
+from specbench.check.texts import Context, Rule, Sampled, sample
 from specbench.decoding.records import RoundRecord
 from specbench.decoding.sampling import Sampling
 from specbench.engine.loading import LoadedPair
@@ -44,11 +44,11 @@ def check_own_draft(pair: LoadedPair, contexts: Sequence[Context], how: Sampled)
 
 
 def _rounds(pair: LoadedPair, contexts: Sequence[Context], how: Sampled) -> list[RoundRecord]:
-    endless = replace(pair, eos_ids=frozenset())
+    rule = Rule("sd", sd)
     return [
         record
         for context in contexts
-        for text in sample(endless, sd, context, max(1, TEXTS // len(contexts)), Sampling(), how)
+        for text in sample(pair, rule, context, max(1, TEXTS // len(contexts)), Sampling(), how)
         for record in text.rounds
     ]
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 
 from specbench.analysis.frames import PARAMETERS
-from specbench.check.rounds import Sampled
+from specbench.check.texts import Sampled
 from specbench.decoding.sampling import Sampling
 from specbench.experiment.plan import Cell, Plan, TaskPlan
 from specbench.heads.registry import HeadFile

@@ -9,9 +9,8 @@ part: the drafts must follow q, acceptance the rule, corrections the residual, b
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,13 +20,9 @@ from specbench.check.emitted import CORRECTED, OWN, Emitted, emitted
 from specbench.check.findings import FAILED, OK, REPORT, WEAK, Finding
 from specbench.check.laws import JOINT, LAWS, Next, normalised, parameters_of
 from specbench.check.passes import MOST_NUMBERS, plain_pass, processed
-from specbench.decoding.loop import decode, decode_all
-from specbench.decoding.records import Generation
-from specbench.decoding.round import Verify
-from specbench.decoding.rows import Request
+from specbench.check.texts import Context, Rule, Sampled, describe, sample
 from specbench.decoding.sampling import Sampling
 from specbench.engine.loading import LoadedPair
-from specbench.heads.head import Head
 from specbench.methods import Positions
 
 PART = "law"
@@ -48,61 +43,9 @@ MEANING = {
     "positions, cache slots and the processing of logits",
     WEIGHTS: "weights are not those of the head on the hidden states that predict the token",
 }
-LEAD = 24  # tokens after a prompt among which rounds may begin
 # A reported probability may be off by so much, and one in so many by more: rounding may decide
 # whether a token is inside top-p or beyond a rule's threshold.
 TOLERANCE, EXCEPTIONS = 1e-3, 0.01
-ROUNDS = 2  # whole rounds that the texts have at least, so that caches are rewound and overwritten
-
-
-class Context(NamedTuple):
-    """A prompt as it is decoded.
-
-    Attributes:
-        name: Task and example.
-        prompt: Its tokens.
-    """
-
-    name: str
-    prompt: Sequence[int]
-
-
-@dataclass(frozen=True)
-class Rule:
-    """A method as it decodes one prompt.
-
-    Attributes:
-        method: Its name.
-        verify: The rule under test, None where nothing is drafted.
-        parameters: As its law takes them, but for the head.
-        head: Gives the weights, for methods that have one.
-    """
-
-    method: str
-    verify: Verify | None
-    parameters: Mapping[str, Any]
-    head: Head | None = None
-
-
-@dataclass(frozen=True)
-class Sampled:
-    """How rounds are sampled.
-
-    Attributes:
-        texts: From all prompts together.
-        draft_length: N.
-        batch_size: Texts side by side.
-        seed: Decides all draws, those of the tests included.
-        alpha: Chance of a false alarm of one test.
-        exact: False where the numbers' format is too coarse for probabilities to be compared.
-    """
-
-    texts: int
-    draft_length: int
-    batch_size: int
-    seed: int
-    alpha: float
-    exact: bool = True
 
 
 def check_rounds(
@@ -123,10 +66,9 @@ def check_rounds(
     """
     streams: dict[str, Stream] = {name: Stream(how.seed) for name in TESTS[1:]}
     first, errors = Counts(how.seed), {PROBABILITIES: Errors(), WEIGHTS: Errors()}
-    endless = replace(pair, eos_ids=frozenset())  # else the token that ended a text were missing
     for context, rule in rules:
         texts = how.texts // len(rules)
-        generations = sample(endless, rule.verify, context, texts, sampling, how)
+        generations = sample(pair, rule, context, texts, sampling, how)
         found = emitted(generations)
         for rows in torch.arange(texts).split(_rows_at_once(pair, found.tokens.shape[1])):
             part = Emitted(*(column[rows].to(pair.target.device) for column in found))
@@ -137,68 +79,6 @@ def check_rounds(
         *_tested(subject, {NEXT: first, **streams}, how.alpha),
         *_compared(subject, errors, how.exact),
     ]
-
-
-def telling(pair: LoadedPair, context: Context) -> Context:
-    """Go on from a prompt, greedily, to where the target is unsure and the draft differs.
-
-    After a prompt the next token is often certain, and then no fault shows in it.
-    """
-    alone = decode(
-        pair,
-        None,
-        context.prompt,
-        sampling=Sampling(temperature=0),
-        draft_length=0,
-        max_new_tokens=LEAD,
-        seed=0,
-        sample_key="",
-    )
-    known = alone.token_ids
-    text = [*context.prompt, *known, 0]
-    p, q = (
-        plain_pass(runner, [text], last=len(known) + 1).logits[0].softmax(-1)
-        for runner in (pair.target, pair.draft)
-    )
-    entropy = torch.special.entr(p).sum(-1)
-    most = int(((p - q).abs().sum(-1) * entropy).argmax())
-    return Context(context.name, [*context.prompt, *known[:most]])
-
-
-def sample(
-    pair: LoadedPair,
-    verify: Verify | None,
-    context: Context,
-    texts: int,
-    sampling: Sampling,
-    how: Sampled,
-) -> list[Generation]:
-    """Decode one prompt many times, each with draws of its own."""
-    requests = [Request(context.prompt, f"check/{context.name}/{i}") for i in range(texts)]
-    decoded = decode_all(
-        pair,
-        verify,
-        requests,
-        sampling=sampling,
-        draft_length=how.draft_length,
-        max_new_tokens=text_length(how.draft_length),
-        seed=how.seed,
-        batch_size=min(how.batch_size, texts),
-    )
-    return [generation for _, generation in sorted(decoded, key=lambda found: found[0])]
-
-
-def text_length(draft_length: int) -> int:
-    """Return how many tokens are sampled of each text."""
-    return ROUNDS * (draft_length + 1) + 1
-
-
-def describe(sampling: Sampling) -> str:
-    """Return the processing of the logits in short."""
-    parts = [f"T={sampling.temperature:g}"]
-    parts += [f"top-k {sampling.top_k}"] if sampling.top_k is not None else []
-    parts += [f"top-p {sampling.top_p:g}"] if sampling.top_p is not None else []
-    return " ".join(parts)
 
 
 class Laws(NamedTuple):

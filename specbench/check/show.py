@@ -64,8 +64,8 @@ def _rounds_table(findings: Sequence[Finding]) -> Table:
     shown = Table(
         title="Sampled rounds against their exact laws",
         title_justify="left",
-        caption="Seen from: so many of the draws that came from a wrong law would be seen 99 times "
-        "in 100, so large an error of a probability always; of the least sensitive row.",
+        caption="Seen from: were this part of the draws from a wrong law, 99 checks in 100 would "
+        "see it, in the least sensitive row; of probabilities and weights, the tolerance.",
         caption_justify="left",
     )
     for header in ("\nmethod", "\nT", *_COLUMNS):

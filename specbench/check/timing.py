@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from specbench.bench.traffic import copy_bandwidth, states_read, weights_read
 from specbench.check.findings import FAILED, OK, Finding
-from specbench.check.rounds import Context
+from specbench.check.texts import Context
 from specbench.decoding.loop import decode
 from specbench.decoding.records import Generation
 from specbench.decoding.sampling import Sampling

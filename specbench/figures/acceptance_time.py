@@ -1,7 +1,8 @@
 """Draft acceptance against total time: what a percentage point of acceptance buys.
 
 After arXiv 2604.07622. Pairs differ in speed by orders of magnitude, so time is normalised
-per pair and task: 0 is the fastest setting drawn, 1 the slowest, of all engines and batch sizes.
+per pair, task, engine and batch size: 0 is the fastest setting drawn, 1 the slowest. Engines are
+measured in runs of their own, at times when the machine may have had other work beside.
 """
 
 from __future__ import annotations
@@ -89,8 +90,8 @@ def quadratic_band(x: Floats, y: Floats, at: Floats) -> tuple[Floats, Floats, Fl
 
 
 def _normalised(table: pd.DataFrame) -> pd.Series:
-    """Seconds per sample mapped to 0 ... 1 within each pair and task."""
-    seconds = table.groupby(["pair", "task"])["seconds_per_sample"]
+    """Seconds per sample mapped to 0 ... 1 within each pair, task, engine and batch size."""
+    seconds = table.groupby(["pair", "task", "engine", "batch_size"])["seconds_per_sample"]
     fastest, slowest = seconds.transform("min"), seconds.transform("max")
     return (table["seconds_per_sample"] - fastest) / (slowest - fastest).replace(0, 1)
 

@@ -2,11 +2,20 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from specbench.check.chance import Counts, Stream, smallest_share, tail, uniform
+from specbench.check.chance import (
+    LEAST_EXPECTED,
+    Counts,
+    Stream,
+    _cells,
+    smallest_share,
+    tail,
+    uniform,
+)
 
 K, V = 3000, 12
 
@@ -96,6 +105,18 @@ def test_counts_of_the_next_token(right: bool) -> None:
     assert outcome.draws == 1200
     assert (outcome.p_value > 1e-3) if right else (outcome.p_value < 1e-9)
     assert outcome.control < 1e-9
+
+
+def test_cells_of_rare_tokens_are_filled() -> None:
+    """Of a law without likely tokens, and of one with a few."""
+    flat = np.full(1000, 0.2)
+    steep = 400 * 0.5 ** np.arange(1, 40)
+    for expected in (flat, steep, np.r_[steep, flat]):
+        cells = _cells(expected)
+        filled = np.bincount(cells, expected)
+        assert filled.min() >= LEAST_EXPECTED
+        assert len(filled) > 4
+    assert set(_cells(np.array([95.0, 3.0, 2.0]))) == {0}  # the rest is too rare to be a cell
 
 
 def test_a_certain_token_tests_nothing() -> None:

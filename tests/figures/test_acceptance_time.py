@@ -71,7 +71,7 @@ def test_a_pair_alone_leaves_methods_their_colours(summary):
     assert len(figure.legends[0].get_texts()) == 5
 
 
-def test_engines_have_rows_of_panels_and_share_one_scale_of_time(summary):
+def test_engines_have_rows_of_panels_and_a_scale_of_time_each(summary):
     frame = summary(settings=(("eager", 1), ("compile", 1)))
     faster = (frame["engine"] == "compile") & (frame["metric"] == "seconds_per_sample")
     frame.loc[faster, "value"] /= 4
@@ -83,11 +83,8 @@ def test_engines_have_rows_of_panels_and_share_one_scale_of_time(summary):
     ]
     assert [one.get_ylabel() for one in axes] == ["Draft acceptance (%)", ""] * 2
     eager, compiled = (drawn_points(one)[:, 0] for one in axes[::2])
-    assert (eager.max(), compiled.min()) == pytest.approx((1, 0))
-    # From 0.05 to 0.11 s, and a quarter of it.
-    assert (eager.min(), compiled.max()) == pytest.approx(
-        ((0.05 - 0.0125) / (0.11 - 0.0125), (0.0275 - 0.0125) / (0.11 - 0.0125))
-    )
+    for times in (eager, compiled):
+        assert (times.min(), times.max()) == pytest.approx((0, 1))
     (fit,) = [line for line in axes[2].get_lines() if len(line.get_xdata()) == 101]
     assert fit.get_xdata().max() == pytest.approx(compiled.max())
 

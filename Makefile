@@ -26,8 +26,8 @@ figures: $(VENV)/.run ## Draw the README's figures anew from the runs under resu
 	$(BIN)/specbench plot transfer results/reference-transfer
 	$(BIN)/specbench plot weights --head specbench/pairs/mini/heads/mini-math --output results/reference-learned
 
-test: $(VENV)/.test ## Run the tests
-	$(BIN)/python -m pytest
+test: $(VENV)/.test ## Run the tests, on up to four cores
+	$(BIN)/python -m pytest -n auto --maxprocesses 4
 
 test-gpu: $(VENV)/.test ## Run those that need a CUDA device
 	$(BIN)/python -m pytest -m gpu

@@ -74,7 +74,9 @@ class FakeEngine:
         self.thinking = False
         self.context: int | None = None
         self.facts: dict[str, Any] = {}
-        self.target = SimpleNamespace(device=torch.device("cpu"), model=SimpleNamespace(dtype="torch.float32"))
+        self.target = SimpleNamespace(
+            device=torch.device("cpu"), model=SimpleNamespace(dtype="torch.float32")
+        )
 
     def load_pair(self, spec: Any, loading: Any) -> "FakeEngine":
         self.loaded = (spec.name, loading.device, loading.dtype)

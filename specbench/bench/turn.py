@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from math import nan
 
 from specbench.bench.forced import forced
 from specbench.bench.plan import Bench, System
+from specbench.decoding.control import DraftControl
 from specbench.decoding.loop import decode_all
 from specbench.decoding.records import Generation
 from specbench.decoding.round import Verify
@@ -90,7 +90,7 @@ def specbench_decoder(bench: Bench, system: System, pair: LoadedPair) -> Decoder
     Raises:
         UsageError: The head does not fit the pair.
     """
-    verify = _rule(system, pair)
+    verify, control = _rule(system, pair)
 
     def decode(prompts: Prompts, limit: int, key: str) -> Turn:
         done = decode_all(
@@ -102,19 +102,19 @@ def specbench_decoder(bench: Bench, system: System, pair: LoadedPair) -> Decoder
             max_new_tokens=limit,
             seed=bench.seed,
             batch_size=len(prompts),
+            control=control,
         )
         return turn_of([generation for _, generation in done])
 
     return decode
 
 
-def _rule(system: System, pair: LoadedPair) -> Verify | None:
-    rule = get_method(system.method).load()
-    if rule is None:
-        return None
+def _rule(system: System, pair: LoadedPair) -> tuple[Verify | None, DraftControl | None]:
     parameters = {
         name: load_head(value.path, pair).weigh if isinstance(value, HeadFile) else value
         for name, value in system.parameters
     }
-    bound = partial(rule, **parameters)
-    return bound if system.acceptance is None else forced(bound, system.acceptance)
+    rule, control = get_method(system.method).bind(parameters)
+    if rule is not None and system.acceptance is not None:
+        rule = forced(rule, system.acceptance)
+    return rule, control

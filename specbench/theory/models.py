@@ -18,7 +18,8 @@ import torch
 from specbench.analysis.frames import ADDED, CELL, PARAMETERS
 from specbench.analysis.intervals import ratio_interval
 from specbench.check.laws import LAWS
-from specbench.check.rounds import Context, Rule, laws_at
+from specbench.check.rounds import laws_at
+from specbench.check.texts import Context, Rule
 from specbench.decoding.sampling import Sampling
 from specbench.engine.loading import LoadedPair, load_pair
 from specbench.engine.memory import decoding_needs
@@ -167,4 +168,6 @@ def _rule(run: _Run, cell: Mapping[str, Any]) -> Rule:
     head = None
     if "head" in given:
         head = load_head(find_head(run.spec, cell["task"], given["head"]).path, run.pair)
-    return Rule(cell["method"], get_method(cell["method"]).load(), given, head)
+    method = get_method(cell["method"])
+    # What controls the number of drafts changes no law.
+    return Rule(method.name, method.load(), {} if method.control else given, head)

@@ -89,8 +89,11 @@ def test_lists_are_tables_for_people_and_json_for_programs(cli: Cli) -> None:
 @pytest.mark.parametrize(
     ("typed", "expected"),
     [
-        ("run --method s", {"sd", "speccascade", "static"}),
-        ("run --method lossy,s", {"lossy,sd", "lossy,speccascade", "lossy,static"}),
+        ("run --method s", {"sd", "sd-adaptive", "speccascade", "static"}),
+        (
+            "run --method lossy,s",
+            {"lossy,sd", "lossy,sd-adaptive", "lossy,speccascade", "lossy,static"},
+        ),
         ("sweep-weights --task mini-m", {"mini-math"}),
         ("run --pair q", {"qwen3"}),
         ("run --rule token", {"token-v1", "token-v2", "token-v3"}),

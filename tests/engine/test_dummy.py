@@ -97,15 +97,13 @@ def prompt(pair: LoadedPair) -> list[int]:
     return encode(pair.tokenizer, "How many apples are left of the seven after lunch?").ids
 
 
-def verifier(pair: LoadedPair, name: str, parameters: Mapping[str, Any]) -> Any:
-    rule = get_method(name).load()
-    if rule is None:
-        return None
+def bound(pair: LoadedPair, name: str, parameters: Mapping[str, Any]) -> Any:
+    """The rule of a method, and what controls its drafting."""
     if "head" in parameters:
         with torch.random.fork_rng():
             head = Head("linear", (pair.target.hidden_size, pair.draft.hidden_size))
         parameters = {**parameters, "head": head.requires_grad_(False).weigh}
-    return partial(rule, **parameters)
+    return get_method(name).bind(parameters)
 
 
 @pytest.mark.parametrize("sampling", [Sampling(), GREEDY], ids=["T=1", "T=0"])
@@ -114,8 +112,14 @@ def test_every_method_decodes(
     pair: LoadedPair, prompt: list[int], method: str, sampling: Sampling
 ) -> None:
     ((_, parameters),) = method_variants([method], {})
-    verify = verifier(pair, method, parameters)
-    output = run(pair, prompt, verify, sampling=sampling, max_new_tokens=40, draft_length=3)
+    verify, control = bound(pair, method, parameters)
+    output = run(
+        *(pair, prompt, verify),
+        sampling=sampling,
+        max_new_tokens=40,
+        draft_length=3,
+        control=control,
+    )
     # Random weights end nowhere: every answer has the length that was asked for.
     assert (output.stopped_by, output.output_tokens) == ("length", 40)
     # Draws are from the whole vocabulary, of which the tokenizer knows hardly any.
@@ -127,7 +131,7 @@ def test_every_method_decodes(
 def test_lossless_text_is_the_targets_own(pair: LoadedPair, prompt: list[int]) -> None:
     greedy = partial(run, pair, prompt, sampling=GREEDY, max_new_tokens=40)
     ((_, parameters),) = method_variants(["sd"], {})
-    drafted = greedy(verifier(pair, "sd", parameters))
+    drafted = greedy(bound(pair, "sd", parameters)[0])
     assert drafted.token_ids == greedy().token_ids
     assert any(r.accepted < r.proposed for r in drafted.rounds)
 

@@ -1,6 +1,5 @@
 """On the bundled pair, theory and measurement agree for every method."""
 
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,16 +34,16 @@ def prompts(mini: Any) -> list[Request]:
 def sampled(mini: Any, prompts: list[Request], method: str) -> list[dict[str, Any]]:
     """Records of a method with the parameters that it has by default."""
     known = METHODS[method]
-    rule = known.load()
-    assert rule is not None
     parameters = known.resolve({"weight": WEIGHT} if method == "static" else {})
     if "head" in parameters:
         head = find_head(get_pair("mini"), TASK)
         parameters["head"] = load_head(head.path, mini).weigh
+    verify, control = known.bind(parameters)
     decoded = decode_all(
         mini,
-        partial(rule, **parameters),
+        verify,
         prompts,
+        control=control,
         sampling=Sampling(),
         draft_length=5,
         max_new_tokens=48,

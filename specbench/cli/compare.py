@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from specbench.cli.options import common as o
 from specbench.cli.options.common import completer
 from specbench.cli.output import console, note
+from specbench.cli.runs import chosen_runs
 from specbench.errors import UsageError
 
 if TYPE_CHECKING:
@@ -23,14 +24,7 @@ FORMATS = ("text", "markdown", "csv")
 
 
 def compare(
-    runs: Annotated[
-        list[Path] | None,
-        typer.Argument(
-            metavar="[RUN]...",
-            help="Folders of runs, each compared within itself.",
-            show_default="the newest under results/",
-        ),
-    ] = None,
+    runs: o.Runs = None,
     at: Annotated[
         str | None,
         typer.Option(
@@ -79,12 +73,9 @@ def compare(
 
     from specbench.analysis.compare import ATS, compare
     from specbench.analysis.frames import read_samples
-    from specbench.experiment.folders import newest_run, unfinished
+    from specbench.experiment.tables import TABLE
 
-    folders = runs or [newest_run()]
-    for folder in folders:
-        if state := unfinished(folder):
-            note(f"{folder} is not a whole run: {state}")
+    folders = chosen_runs(runs, TABLE)
     samples = read_samples(*folders)
     placed = samples[(samples["draft_length"] > 0) & ~samples["method"].isin(["sd", "static"])]
     methods = _chosen("--method", method, placed["method"].unique())

@@ -7,20 +7,14 @@ from typing import Annotated
 
 import typer
 
+from specbench.cli.options import common as o
 from specbench.cli.output import note
 
 NAME = "report.html"
 
 
 def report(
-    runs: Annotated[
-        list[Path] | None,
-        typer.Argument(
-            metavar="[RUN]...",
-            help="Folders of runs, shown together.",
-            show_default="the newest under results/",
-        ),
-    ] = None,
+    runs: o.Runs = None,
     output: Annotated[
         Path | None,
         typer.Option(

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from specbench.cli.options import common as o
 from specbench.cli.options.common import completer
-from specbench.cli.output import note
+from specbench.cli.runs import chosen_runs
 from specbench.errors import UsageError
 
 if TYPE_CHECKING:
@@ -21,14 +22,7 @@ CSV, PARQUET = FORMATS = ("csv", "parquet")
 
 
 def summary(
-    runs: Annotated[
-        list[Path] | None,
-        typer.Argument(
-            metavar="[RUN]...",
-            help="Folders of runs, or of many runs.",
-            show_default="the newest under results/",
-        ),
-    ] = None,
+    runs: o.Runs = None,
     frame: Annotated[
         str,
         typer.Option(
@@ -67,15 +61,11 @@ def summary(
         raise UsageError("Parquet is not for reading: name a file for it with --output")
 
     import specbench
-    from specbench.analysis.frames import run_folders
-    from specbench.experiment.folders import CONFIG, newest_run, unfinished
+    from specbench.experiment.folders import CONFIG
     from specbench.experiment.tables import TABLE
 
-    paths = runs or [newest_run()]
-    for folder in run_folders(paths, TABLE, CONFIG):
-        if state := unfinished(folder):
-            note(f"{folder} is not a whole run: {state}")
-    table: pd.DataFrame = getattr(specbench.load(paths), frame)
+    folders = chosen_runs(runs, TABLE, CONFIG)
+    table: pd.DataFrame = getattr(specbench.load(folders), frame)
     if output is None:
         table.to_csv(sys.stdout, index=False)
     else:

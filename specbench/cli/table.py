@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from specbench.cli.options import common as o
 from specbench.cli.options.common import completer
 from specbench.cli.output import console, note
+from specbench.cli.runs import chosen_runs
 from specbench.errors import UsageError
 
 if TYPE_CHECKING:
@@ -22,14 +24,7 @@ PAPER = "paper"
 
 
 def table(
-    runs: Annotated[
-        list[Path] | None,
-        typer.Argument(
-            metavar="[RUN]...",
-            help="Folders of runs, or of many runs, in one table.",
-            show_default="the newest under results/",
-        ),
-    ] = None,
+    runs: o.Runs = None,
     format: Annotated[
         str,
         typer.Option(
@@ -63,15 +58,13 @@ def table(
         if typed is not None and typed not in known:
             raise UsageError(f"unknown {option} {typed!r}: give {' or '.join(known)}")
 
-    from specbench.analysis.frames import read_summary, run_folders
+    from specbench.analysis.frames import read_summary
     from specbench.analysis.published import beside_published, remarks
     from specbench.analysis.table import main_table
-    from specbench.experiment.folders import newest_run, unfinished
+    from specbench.experiment.tables import SUMMARY
 
-    folders = run_folders(runs or [newest_run()], "summary.csv")
+    folders = chosen_runs(runs, SUMMARY)
     for folder in folders:
-        if state := unfinished(folder):
-            note(f"{folder} is not a whole run: {state}")
         if against and _has_random_weights(folder):
             note(f"{folder} has random weights (--load-format dummy): not what the paper measured")
     shown = main_table(read_summary(*folders))

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from specbench.cli.options import common as o
 from specbench.cli.options.common import completer
 from specbench.cli.output import console, note
+from specbench.cli.runs import chosen_runs
 from specbench.errors import SpecbenchError, UsageError
 
 if TYPE_CHECKING:
@@ -21,14 +23,7 @@ _GROUP = ["run_id", "pair", "task", "temperature", "engine", "batch_size"]
 
 
 def theory(
-    runs: Annotated[
-        list[Path] | None,
-        typer.Argument(
-            metavar="[RUN]...",
-            help="Folders of runs, or of many runs.",
-            show_default="the newest under results/",
-        ),
-    ] = None,
+    runs: o.Runs = None,
     front_gap: Annotated[
         int | None,
         typer.Option(
@@ -63,17 +58,12 @@ def theory(
 
     import pandas as pd
 
-    from specbench.analysis.frames import run_folders
-    from specbench.experiment.folders import newest_run, unfinished
     from specbench.experiment.progress import quiet_libraries
     from specbench.experiment.records import RECORDS
 
     quiet_libraries(downloads=sys.stderr.isatty())
-    folders = run_folders(runs or [newest_run()], RECORDS, f"{RECORDS}.gz")
     tables: list[pd.DataFrame] = []
-    for folder in folders:
-        if state := unfinished(folder):
-            note(f"{folder} is not a whole run: {state}")
+    for folder in chosen_runs(runs, RECORDS, f"{RECORDS}.gz"):
         tables += _tables(folder, front_gap)
     table = pd.concat(tables, ignore_index=True)
     if format == CSV:

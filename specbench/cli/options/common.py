@@ -86,6 +86,15 @@ Output = Annotated[
     ),
 ]
 
+Runs = Annotated[
+    list[Path] | None,
+    typer.Argument(
+        metavar="[RUN]...",
+        help="Folders of runs, or of many runs.",
+        show_default="the newest under results/",
+    ),
+]
+
 NoProgress = Annotated[bool, typer.Option("--no-progress", help="Show no progress bar.")]
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]

@@ -11,3 +11,7 @@ class UsageError(SpecbenchError):
 
 class RunError(SpecbenchError):
     """The request was right but carrying it out failed: exit code 1."""
+
+
+class EngineError(RunError):
+    """The engine cannot work as asked, whatever it is given to decode."""

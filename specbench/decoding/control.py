@@ -46,10 +46,14 @@ class DraftControl:
 
     cost: float
 
-    def begin(self, length: Tensor) -> Outlook:
-        """Return the outlook before the first draft, which is always made."""
-        one = torch.ones(len(length), device=length.device)
-        return Outlook(torch.zeros_like(length), one > 0, one, one)
+    def begin(self, going: Tensor) -> Outlook:
+        """Return the outlook before the first draft, which is always made.
+
+        Args:
+            going: ``[B]`` whether there is a text at all.
+        """
+        one = torch.ones(len(going), device=going.device)
+        return Outlook(torch.zeros_like(going, dtype=torch.long), going, one, one)
 
     def after(self, outlook: Outlook, q: Tensor, drafted: int) -> Outlook:
         """Return the outlook after one more draft.
@@ -69,3 +73,19 @@ class DraftControl:
             kept=kept,
             tokens=tokens,
         )
+
+
+@dataclass(frozen=True)
+class Always(DraftControl):
+    """Draft as many tokens in every round, so that an engine is ready for that number.
+
+    Attributes:
+        drafts: How many.
+    """
+
+    drafts: int = 1
+
+    def after(self, outlook: Outlook, q: Tensor, drafted: int) -> Outlook:
+        """Return the outlook after one more draft; for the arguments see ``DraftControl``."""
+        found = super().after(outlook, q, drafted)
+        return found._replace(going=outlook.going & (drafted < self.drafts))

@@ -97,6 +97,7 @@ def decode_all(
                 rows.chance(),
                 sampling,
                 control,
+                rows.going,
             )
             ended = rows.advance(outcome, lap)
         yield from ended

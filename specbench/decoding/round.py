@@ -15,7 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from specbench.decoding.control import DraftControl
+from specbench.decoding.control import DraftControl, Outlook
 from specbench.decoding.sampling import Sampling, draw
 from specbench.engine.clock import Moment, moment
 from specbench.engine.engines import Engine
@@ -71,6 +71,7 @@ def play_round(
     chance: Tensor,
     sampling: Sampling,
     control: DraftControl | None = None,
+    going: Tensor | None = None,
 ) -> tuple[Round, Lap]:
     """Draft, verify and choose up to N + 1 tokens for every text.
 
@@ -85,6 +86,7 @@ def play_round(
         chance: ``[B, 2 N + 1]`` uniform numbers.
         sampling: Processing of the logits.
         control: Decides how many of the N tokens are drafted; None drafts all of them.
+        going: ``[B]`` for a control: which rows have a text.
     """
     begun = moment(target.device)
     if draft is None or verify is None:
@@ -92,10 +94,13 @@ def play_round(
         end = moment(target.device)
         return outcome, Lap(begun, begun, end, end)
     stop = None
-    if control is None:
+    if control is None or going is None:
         drafts = engine(propose)(draft, last, length, reach, chance, sampling)
     else:
-        drafts, stop = propose_some(engine, control, draft, last, length, reach, chance, sampling)
+        outlook = control.begin(going)
+        drafts, stop = propose_some(
+            engine, control, outlook, draft, last, length, reach, chance, sampling
+        )
     drafted = moment(target.device)
     reading = engine(read)(target, last, length, reach, drafts.x, sampling)
     verified = moment(target.device)
@@ -138,6 +143,7 @@ def propose(
 def propose_some(
     engine: Engine,
     control: DraftControl,
+    outlook: Outlook,
     draft: Runner,
     last: Tensor,
     length: Tensor,
@@ -150,7 +156,6 @@ def propose_some(
     The host asks after every draft, which on a GPU waits for it.
     """
     drafts: list[Drafts] = []
-    outlook = control.begin(length)
     for i in range(chance.shape[1] // 2):
         tokens = drafts[-1].x if drafts else last
         one = engine(propose_one)(draft, tokens, i, length, reach, chance, sampling)

@@ -67,6 +67,7 @@ class Rows:
     Attributes:
         last: ``[B, 2]`` the two newest tokens of every text.
         length: ``[B]`` tokens of every text so far.
+        going: ``[B]`` which rows have a text.
     """
 
     def __init__(
@@ -92,7 +93,7 @@ class Rows:
         self.last = torch.zeros(size, 2, dtype=torch.long, device=device)
         self.length = torch.ones(size, dtype=torch.long, device=device)
         self._index = torch.arange(size, device=device)
-        self._going = torch.zeros(size, dtype=torch.bool, device=device)
+        self.going = torch.zeros(size, dtype=torch.bool, device=device)
         self._round = torch.zeros_like(self.length)
         self._chances = torch.zeros(
             size, limit, 2 * draft_length + 1, dtype=torch.float64, device=device
@@ -128,8 +129,8 @@ class Rows:
         # The one moment of a round at which the host waits for the device.
         reports = [read_report(row) for row in outcome.report.tolist()]
         self.last.copy_(outcome.last)
-        self.length.copy_(torch.where(self._going, outcome.length, self.length))
-        self._round += self._going
+        self.length.copy_(torch.where(self.going, outcome.length, self.length))
+        self._round += self.going
         going = [(row, text) for row, text in enumerate(self._texts) if text is not None]
         reasons = [self._append(text, reports[row]) for row, text in going]
         share = (now(self.last.device) - self._since) / len(going)
@@ -145,7 +146,7 @@ class Rows:
     def _join(self, row: int) -> Text | None:
         """Read the prompt of the next text into a row; without one the row is idle."""
         number, request = next(self._waiting, (0, None))
-        self._going[row] = request is not None
+        self.going[row] = request is not None
         if request is None:
             self.length[row], self._round[row] = 1, 0
             return None

@@ -9,7 +9,7 @@ import torch
 
 from specbench.engine.graphs import CaptureError, Graphs
 from specbench.engine.settings import AUTO, COMPILE, EAGER, GRAPH
-from specbench.errors import RunError, UsageError
+from specbench.errors import EngineError, UsageError
 
 F = TypeVar("F", bound=Callable[..., Any])
 # Every method, draft length, batch size and cache size has code of its own.
@@ -67,12 +67,13 @@ class Engine:
                 return self._graphs.run(function, args)
             except CaptureError as error:
                 if self._fall_back is None:
-                    raise RunError(
+                    raise EngineError(
                         f"{error}: choose --engine {EAGER}, or let it go on so with "
                         "--engine-fallback"
                     ) from error
                 self._fall_back(f"{error}: going on with --engine {EAGER}")
                 self.name = EAGER
+                self._graphs = Graphs()  # and the memory of the old ones is free
                 return function(*args)
 
         return replayed

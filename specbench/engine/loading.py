@@ -83,6 +83,8 @@ def load_pair(spec: PairSpec, loading: Loading | None = None) -> LoadedPair:
     """
     loading = loading or Loading()
     place = choose_device(loading.device)
+    if place.type == "cuda" and place.index is not None:
+        torch.cuda.set_device(place)  # where streams and graphs are made
     dtype = choose_dtype(spec, loading, place)
     # Small files first: what cannot be had is known before anything large is fetched.
     configs = [load_config(spec, role, loading) for role in ROLES]

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from specbench.decoding.control import DraftControl
+from specbench.decoding.control import Always, DraftControl
 from specbench.decoding.loop import decode_all
 from specbench.decoding.records import Generation
 from specbench.decoding.rows import Request, require_context
@@ -16,6 +16,7 @@ from specbench.decoding.sampling import Sampling
 from specbench.engine.available import free_memory
 from specbench.engine.loading import LoadedPair
 from specbench.engine.prompts import Encoded
+from specbench.errors import EngineError
 from specbench.experiment.measurements import measurements
 from specbench.experiment.plan import Cell, Plan, Step
 from specbench.experiment.prompts import Prompts
@@ -64,11 +65,18 @@ class Decoder:
                 for number, generation in self._decode(ready):
                     step, prompt = waiting.pop(number)
                     yield step, self._scored(step, prompt, generation)
+        except EngineError:
+            raise  # no sample's fault: the next one would fail alike
         except Exception as error:
             found = _failed(error)
             del error  # it holds what was on the device
             free_memory()
-            yield from ((step, found) for step, _ in waiting.values())
+            left = [step for step, _ in waiting.values()]
+            if len(left) == 1:
+                yield left[0], found
+            else:  # one by one, so that none pays for another
+                for step in left:
+                    yield from self.measure([step])
 
     def pace(self, steps: Sequence[Step]) -> float:
         """Return the seconds per token of a short decode of some steps of one cell.
@@ -93,12 +101,22 @@ class Decoder:
         group = (step.plan.task.name, step.cell)
         if group not in self.warm_ups:
             began = time.perf_counter()
-            for _ in self._decode(ready[: self._plan.settings.batch_size], WARM_UP_TOKENS):
+            first = ready[: self._plan.settings.batch_size]
+            _, control = self._verifiers[step.cell]
+            if control is not None and self._pair.engine.static:
+                for drafts in range(1, step.cell.draft_length + 1):
+                    exactly = Always(control.cost, drafts)
+                    for _ in self._decode(first, WARM_UP_TOKENS, exactly):
+                        pass
+            for _ in self._decode(first, WARM_UP_TOKENS):
                 pass
             self.warm_ups[group] = time.perf_counter() - began
 
     def _decode(
-        self, ready: Sequence[tuple[Step, Encoded]], most: int | None = None
+        self,
+        ready: Sequence[tuple[Step, Encoded]],
+        most: int | None = None,
+        instead: DraftControl | None = None,
     ) -> Iterator[tuple[int, Generation]]:
         step, settings = ready[0][0], self._plan.settings
         limit = step.plan.max_new_tokens
@@ -113,7 +131,7 @@ class Decoder:
             seed=settings.seed,
             stop=step.plan.task.stop,
             batch_size=settings.batch_size,
-            control=control,
+            control=instead or control,
         )
 
     def _scored(self, step: Step, prompt: Encoded, generation: Generation) -> dict[str, Any]:

@@ -142,6 +142,9 @@ class Ledger:
     ) -> None:
         self._plan, self._store, self._report, self._engine = plan, store, report, engine
         self._keys = Keys(plan, models, engine)
+        if store.resumed:
+            for step in plan.steps():
+                store.require_alike(self._keys.of(step), identity(step, plan, engine))
 
     def missing(self, steps: Iterable[Step]) -> list[Step]:
         """Return the steps that the store lacks, and report the others."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from specbench.errors import UsageError
+from specbench.experiment.records import RECORDS
 from specbench.experiment.tables import TABLE
 
 RESULTS = Path("results")
@@ -94,6 +95,11 @@ def require_same_run(folder: Path, config: Mapping[str, Any]) -> None:
         raise UsageError(
             f"{folder} is not empty and holds no run: name another folder with --output"
         )
+    if (folder / TABLE).exists() and not (folder / RECORDS).exists():
+        raise UsageError(
+            f"{folder} holds the tables of a run without its {RECORDS}: unpack that, or name "
+            "another folder with --output"
+        )
     found = next(_differences(known, _plain(config), _GROWING), None) or _lost_task(known, config)
     if found is not None:
         raise UsageError(
@@ -117,8 +123,14 @@ def _lost_task(known: Mapping[str, Any], config: Mapping[str, Any]) -> str | Non
     for task in known["tasks"]:
         if task["name"] not in tasks:
             return f"with the task {task['name']}"
-        for found in _differences(task, tasks[task["name"]], _GROWING, task["name"]):
+        now = tasks[task["name"]]
+        for found in _differences(task, now, _GROWING, task["name"]):
             return found
+        if task["examples"] > now["examples"]:
+            return f"with {task['examples']} examples of {task['name']}, and here are fewer"
+        for cell in task["cells"]:
+            if cell not in now["cells"]:
+                return f"with {cell['method']} on {task['name']} in a setting that is not here"
     return None
 
 

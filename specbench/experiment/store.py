@@ -15,6 +15,7 @@ from typing import Any, Self
 
 from filelock import FileLock, Timeout
 
+from specbench.analysis.frames import PARAMETERS
 from specbench.errors import SpecbenchError, UsageError
 from specbench.experiment.examples import EXAMPLES
 from specbench.experiment.folders import (
@@ -39,6 +40,8 @@ from specbench.experiment.records import (
 from specbench.experiment.tables import write_tables
 from specbench.files import cannot_write, write_atomically
 
+_NAMES = ("task", "method", *PARAMETERS, "temperature", "draft_length", "sample_id", "repeat")
+
 
 class Store:
     """A run's folder, open for writing; leaving the context writes the tables.
@@ -56,7 +59,9 @@ class Store:
         self.folder = folder
         self._config, self._lock = config, lock
         self._made = False  # whether the folder is this run's to remove
+        self._new = not (folder / CONFIG).exists()
         self._statuses: dict[str, str] = {}
+        self._keys: dict[tuple[Any, ...], str] = {}
         cut_torn_line(folder)
         if (folder / RECORDS).exists():
             for record in read_records(folder):
@@ -123,6 +128,24 @@ class Store:
         """Tell whether a sample is there and did not fail."""
         return self._statuses.get(key) == OK
 
+    def require_alike(self, key: str, named: Mapping[str, Any]) -> None:
+        """Refuse a sample that is there by its names but was decided by something else.
+
+        Args:
+            key: The key that it would have now.
+            named: Its columns.
+
+        Raises:
+            UsageError: It was decoded with other models, another head, device or version.
+        """
+        before = self._keys.get(_names(named), key)
+        if before != key and self.has(before):
+            raise UsageError(
+                f"{self.folder} holds samples of {named['method']} on {named['task']} that other "
+                "models, another head, engine or version made: name another folder with --output, "
+                "or move that run aside with --fresh"
+            )
+
     def __enter__(self) -> Self:
         return self
 
@@ -130,7 +153,7 @@ class Store:
         self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None
     ) -> None:
         try:
-            if not self.done:
+            if not self.done and self._new:
                 _remove(self.folder, self._made)
             elif kind is None:
                 self._finish(COMPLETE)
@@ -156,7 +179,9 @@ class Store:
 
     def _count(self, record: dict[str, Any]) -> None:
         # A sample that was tried again counts as what became of it the last time.
-        self._statuses[key_of(record, len(self._statuses))] = record["status"]
+        key = key_of(record, len(self._statuses))
+        self._statuses[key] = record["status"]
+        self._keys[_names(record)] = key
 
     def _finish(self, state: str) -> None:
         write_tables(self.folder)
@@ -182,6 +207,11 @@ def _lock(folder: Path) -> FileLock:
             "--output"
         ) from error
     return lock
+
+
+def _names(record: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What tells a sample from the others of its run, in the tables."""
+    return tuple(record.get(name) for name in _NAMES)
 
 
 def _remove(folder: Path, made: bool) -> None:

@@ -37,7 +37,7 @@ def test_drafting_stops_where_it_does_not_pay() -> None:
 def test_the_rule_by_hand() -> None:
     """Confidences .9, .8, .5 at a cost of .2: the third draft is the last one made."""
     control = DraftControl(0.2)
-    outlook = control.begin(torch.tensor([7]))
+    outlook = control.begin(torch.tensor([True]))
     going = []
     for drafted, confidence in enumerate((0.9, 0.8, 0.5), start=1):
         q = torch.tensor([[confidence, 1 - confidence]])

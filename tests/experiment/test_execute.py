@@ -10,7 +10,7 @@ import torch
 from specbench.decoding.records import RoundRecord
 from specbench.decoding.sampling import Sampling
 from specbench.engine.settings import Loading
-from specbench.errors import RunError, UsageError
+from specbench.errors import EngineError, RunError, UsageError
 from specbench.experiment import decoder, scoring
 from specbench.experiment import execute as module
 from specbench.experiment.examples import read_examples
@@ -249,3 +249,28 @@ def test_programs_wait_until_they_may_be_run(engine: Any, tmp_path: Path) -> Non
     plan = replace(plan_of(["sd"], task), may_execute=True)
     (found,) = records(plan, tmp_path / "s")
     assert found["quality"] == 0.0  # "so #### 7" is no program
+
+
+def test_in_a_batch_only_the_text_at_fault_fails(engine: Any, tmp_path: Path) -> None:
+    whole = engine.decode_all
+
+    def decode_all(pair: Any, verify: Any, requests: Any, **named: Any) -> Any:
+        for number, found in whole(pair, verify, requests, **named):
+            if requests[number].prompt == [len("three")]:
+                raise ValueError("three")
+            yield number, found
+
+    decoder.decode_all = decode_all  # the fixture puts the real one back
+    found = records(plan_of(["sd"], batch_size=2), tmp_path / "r")
+    assert {r["sample_id"]: r["status"] for r in found} == {
+        "t-0": "ok",
+        "t-1": "error",
+        "t-2": "ok",
+    }
+
+
+def test_an_engine_that_cannot_work_ends_the_run(engine: Any, tmp_path: Path) -> None:
+    engine.failing = {2: EngineError("a round cannot be captured")}
+    with pytest.raises(EngineError, match="cannot be captured"):
+        records(plan_of(["sd"]), tmp_path / "r")
+    assert [r["status"] for r in read_records(tmp_path / "r")] == ["ok"]

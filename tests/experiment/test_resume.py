@@ -1,5 +1,6 @@
 """A run that was stopped goes on where it was, and nothing else is taken for it."""
 
+import gzip
 import json
 import multiprocessing
 import shutil
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from specbench.errors import UsageError
+from specbench.experiment import execute as execute_module
 from specbench.experiment.execute import execute
 from specbench.experiment.folders import CONFIG, LOCK
 from specbench.experiment.records import RECORDS, latest_records, read_records
@@ -193,3 +195,43 @@ def test_a_second_process_is_refused_and_a_killed_one_leaves_no_lock(
     assert (folder / LOCK).exists()
     run(folder)
     assert len(list(read_records(folder))) == 6
+
+
+def test_a_plan_may_not_shrink(engine: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "r"
+    run(folder)
+    with pytest.raises(UsageError, match="with sd on t in a setting that is not here"):
+        run(folder, methods=["autoregressive"])
+    config = json.loads((folder / CONFIG).read_text())
+    config["tasks"][0]["examples"] = 4
+    (folder / CONFIG).write_text(json.dumps(config))
+    with pytest.raises(UsageError, match="with 4 examples of t, and here are fewer"):
+        run(folder)
+
+
+def test_samples_that_something_else_decided_are_not_pooled(
+    engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "r"
+    run(folder)
+    before = tables(folder)
+    monkeypatch.setattr(execute_module, "fingerprints", lambda pair: {"target": "t1"})
+    with pytest.raises(UsageError, match=r"that other models, another head.*--fresh"):
+        run(folder)
+    assert tables(folder) == before
+    assert len(list(read_records(folder))) == 6
+
+
+@pytest.mark.parametrize("compressed", [True, False])
+def test_a_run_without_its_records_is_refused_and_untouched(
+    engine: Any, tmp_path: Path, compressed: bool
+) -> None:
+    folder = tmp_path / "r"
+    run(folder)
+    (folder / RECORDS).rename(tmp_path / "away")
+    if compressed:
+        (folder / f"{RECORDS}.gz").write_bytes(gzip.compress((tmp_path / "away").read_bytes()))
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    with pytest.raises(UsageError, match=r"holds the tables of a run without its samples\.jsonl"):
+        run(folder)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before

@@ -21,7 +21,7 @@ from specbench.cluster.schedule import Batch, Row
 from specbench.errors import RunError
 from specbench.experiment.environment import command_line
 from specbench.experiment.examples import write_examples
-from specbench.experiment.execute import Ledger, identity
+from specbench.experiment.ledger import Ledger, identity
 from specbench.experiment.plan import Plan, Step
 from specbench.experiment.progress import Report
 from specbench.experiment.records import ERROR

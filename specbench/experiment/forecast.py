@@ -9,7 +9,8 @@ from specbench.engine.available import available_memory
 from specbench.engine.loading import choose_device
 from specbench.engine.memory import decoding_needs
 from specbench.experiment.decoder import Decoder
-from specbench.experiment.execute import identity, largest, load
+from specbench.experiment.execute import largest, load
+from specbench.experiment.ledger import identity
 from specbench.experiment.plan import Cell, Plan, Step
 from specbench.experiment.prompts import Prompts
 

@@ -1,6 +1,8 @@
 """A plan by several workers that decode with the fake engine, in this process."""
 
 import json
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -218,3 +220,13 @@ def test_a_pair_is_loaded_once_for_all_plans(
     assert len(forgotten) == 2  # caches of a plan before are not those of a new pair
     bench.start(replace(make_plan(), pair=PairSpec("o", "t", "d")))
     assert loaded == ["p", "o"]
+
+
+def test_the_driver_needs_no_models() -> None:
+    """What only workers need is theirs to load: PyTorch takes seconds and memory."""
+    code = (
+        "import sys, specbench.cluster.execute, specbench.cluster.ray_pool\n"
+        "sys.exit(' '.join({'torch', 'transformers'} & set(sys.modules)) or 0)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

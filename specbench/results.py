@@ -21,9 +21,8 @@ from specbench.analysis.frames import ADDED, read_samples, read_summary, run_fol
 from specbench.analysis.summary import wide
 from specbench.errors import UsageError
 from specbench.experiment.folders import CONFIG, ENVIRONMENT
-from specbench.experiment.records import RECORDS
+from specbench.experiment.records import PACKED, RECORDS, TRACED, latest_records
 from specbench.experiment.tables import TABLE
-from specbench.trace.records import read_records
 
 RUNS, ROUNDS = schema(dictionary.RUNS), schema(dictionary.ROUNDS)
 
@@ -67,7 +66,7 @@ class Results:
     @cached_property
     def rounds(self) -> pd.DataFrame:
         """A row per round of every sample; there are dozens of a sample."""
-        folders = run_folders(self._paths, RECORDS, f"{RECORDS}.gz")
+        folders = run_folders(self._paths, RECORDS, PACKED)
         return pd.concat([_rounds(folder) for folder in folders], ignore_index=True)
 
     @cached_property
@@ -127,14 +126,11 @@ def _run_id(folder: Path) -> str:
 
 
 def _rounds(folder: Path) -> pd.DataFrame:
-    """The rounds of a run's samples; of one that failed and was done again, those of the last."""
-    decoded = {
-        tuple(record.get(name, ADDED.get(name)) for name in _SAMPLE): record["per_round"]
-        for record in read_records(folder)
-        if "per_round" in record
-    }
-    samples = pd.DataFrame(list(decoded), columns=_SAMPLE)
-    columns = [_columns(rounds) for rounds in decoded.values()]
+    """The rounds of a run's samples."""
+    decoded = [record for record in latest_records(folder, TRACED) if "per_round" in record]
+    named = [[record.get(name, ADDED.get(name)) for name in _SAMPLE] for record in decoded]
+    samples = pd.DataFrame(named, columns=_SAMPLE)
+    columns = [_columns(record["per_round"]) for record in decoded]
     table = samples.loc[np.repeat(samples.index, [len(c["round"]) for c in columns])]
     table = table.reset_index(drop=True).assign(
         **{name: list(chain.from_iterable(c[name] for c in columns)) for name in _ROUND}

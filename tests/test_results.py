@@ -107,7 +107,8 @@ def test_rounds_of_packed_and_of_earlier_records(tmp_path: Path) -> None:
 def test_of_a_sample_tried_again_only_the_last_counts(tmp_path: Path) -> None:
     failed = {name: value for name, value in record().items() if name != "per_round"}
     short = {name: values[:1] for name, values in ROUNDS.items()}
-    run_of(tmp_path / "run", failed | {"status": "error"}, record(), record(per_round=short))
+    tried = [failed | {"status": "error"}, record(), record(per_round=short)]
+    run_of(tmp_path / "run", *(each | {"key": "k"} for each in tried))
     assert len(specbench.load(tmp_path / "run").rounds) == 1
 
 

@@ -59,11 +59,11 @@ def theory(
     import pandas as pd
 
     from specbench.experiment.progress import quiet_libraries
-    from specbench.experiment.records import RECORDS
+    from specbench.experiment.records import PACKED, RECORDS
 
     quiet_libraries(downloads=sys.stderr.isatty())
     tables: list[pd.DataFrame] = []
-    for folder in chosen_runs(runs, RECORDS, f"{RECORDS}.gz"):
+    for folder in chosen_runs(runs, RECORDS, PACKED):
         tables += _tables(folder, front_gap)
     table = pd.concat(tables, ignore_index=True)
     if format == CSV:

@@ -6,12 +6,13 @@ With it a run can be scored again where neither the models nor the data are at h
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, asdict, fields
 from pathlib import Path
 from typing import Any
 
 from specbench.errors import UsageError
+from specbench.experiment.lines import Foreign, parse_line, read_lines
 from specbench.files import write_atomically
 from specbench.tasks.example import Example
 
@@ -47,8 +48,13 @@ def read_examples(folder: Path) -> dict[str, dict[str, Example]]:
         UsageError: There is no such file, or a line of it is no example.
     """
     path = folder / EXAMPLES
+    if not path.exists():
+        raise UsageError(
+            f"{folder} holds no {EXAMPLES}, so its texts have nothing to be compared with: "
+            "give the folder of a run of this version of specbench"
+        )
     found: dict[str, dict[str, Example]] = {}
-    for number, line in enumerate(_lines(path), start=1):
+    for number, line in enumerate(read_lines(path), start=1):
         try:
             task, example = _parse(line)
         except Foreign as error:
@@ -57,38 +63,6 @@ def read_examples(folder: Path) -> dict[str, dict[str, Example]]:
             ) from error
         found.setdefault(task, {})[example.id] = example
     return found
-
-
-class Foreign(Exception):
-    """A line that no run wrote; the message says what is wrong with it."""
-
-
-def parse_line(line: bytes) -> dict[str, Any]:
-    """Return the object on one line of a file of a run.
-
-    Raises:
-        Foreign: There is none.
-    """
-    try:
-        values = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise Foreign("it is not a line of JSON") from error
-    if not isinstance(values, dict):
-        raise Foreign("it is not an object")
-    return values
-
-
-def _lines(path: Path) -> Iterator[bytes]:
-    try:
-        with path.open("rb") as file:
-            yield from file
-    except FileNotFoundError as error:
-        raise UsageError(
-            f"{path.parent} holds no {path.name}, so its texts have nothing to be compared with: "
-            "give the folder of a run of this version of specbench"
-        ) from error
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}; check permissions") from error
 
 
 def _parse(line: bytes) -> tuple[str, Example]:

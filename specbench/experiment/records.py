@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
+from specbench.errors import UsageError
+from specbench.experiment.lines import Foreign, parse_line, read_lines
 from specbench.files import clear_errors
 
 RECORDS = "samples.jsonl"
+PACKED = f"{RECORDS}.gz"
 
 # The status of a sample.
 OK = "ok"
 UNSCORED = "unscored"  # decoded, but its metric failed
 ERROR = "error"  # could not be decoded; in samples.jsonl, but in no table
+
+# What is looked at where a text is followed token by token.
+TRACED = frozenset(
+    ("task", "method", "sample_id", "repeat", "draft_length", "head", "token_ids", "per_round")
+)
 
 
 def append_record(folder: Path, record: dict[str, Any]) -> None:
@@ -28,17 +36,47 @@ def append_record(folder: Path, record: dict[str, Any]) -> None:
         file.write(json.dumps(record, ensure_ascii=False).encode() + b"\n")
 
 
-def read_records(folder: Path) -> Iterator[dict[str, Any]]:
-    """Yield the records as they were written; a last line torn by a crash is passed over."""
-    with (folder / RECORDS).open(encoding="utf-8") as file:
-        for line in file:
-            if line.endswith("\n"):
-                yield json.loads(line)
+def record_files(folder: Path) -> list[Path]:
+    """Return the files with a run's records, ``samples.jsonl`` before the packed one.
+
+    Raises:
+        UsageError: There is none.
+    """
+    found = [path for name in (RECORDS, PACKED) if (path := folder / name).is_file()]
+    if not found:
+        raise UsageError(f"{folder} holds no {RECORDS}: give the folder of a run")
+    return found
 
 
-def latest_records(folder: Path) -> list[dict[str, Any]]:
-    """Return one record a sample, of those tried again the last, in the order of the plan."""
-    found = {key_of(record, number): record for number, record in enumerate(read_records(folder))}
+def read_records(folder: Path, needed: Collection[str] = ()) -> Iterator[dict[str, Any]]:
+    """Yield the records as they were written; a last line torn by a crash is passed over.
+
+    Args:
+        folder: A run's folder.
+        needed: What every record of a decoded sample must have.
+
+    Raises:
+        UsageError: There are none, they cannot be read, or a line is no sample.
+    """
+    path = record_files(folder)[0]
+    for number, line in enumerate(read_lines(path), start=1):
+        try:
+            record = parse_line(line)
+            missing = sorted(name for name in needed if name not in record)
+            if missing and record.get("status") != ERROR:
+                raise Foreign(f"it has no {missing[0]}")
+        except Foreign as error:
+            raise UsageError(f"{path}, line {number}, is no sample ({error}): run again") from error
+        yield record
+
+
+def latest_records(folder: Path, needed: Collection[str] = ()) -> list[dict[str, Any]]:
+    """Return one record a sample, of those tried again the last, in the order of the plan.
+
+    For the arguments and what is raised see ``read_records``.
+    """
+    records = enumerate(read_records(folder, needed))
+    found = {key_of(record, number): record for number, record in records}
     # Records of before there were places lie in the order of their plan.
     return sorted(found.values(), key=lambda record: record.get("place", ()))
 

@@ -6,7 +6,6 @@ import gzip
 import json
 import os
 import shutil
-import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -15,15 +14,14 @@ from typing import Any, NamedTuple
 
 from specbench.analysis.frames import ADDED, BLEU_TERMS, SAMPLES
 from specbench.errors import RunError, UsageError
-from specbench.experiment.examples import EXAMPLES, Foreign, parse_line, read_examples
+from specbench.experiment.examples import EXAMPLES, read_examples
 from specbench.experiment.folders import CONFIG, as_json
-from specbench.experiment.records import ERROR, OK, RECORDS
+from specbench.experiment.lines import Foreign, parse_line, read_lines
+from specbench.experiment.records import ERROR, OK, PACKED, RECORDS, record_files
 from specbench.experiment.scoring import score_text
 from specbench.experiment.tables import DIGEST, SUMMARY, TABLE, write_tables
 from specbench.metrics import METRICS, get_metric, score
 from specbench.tasks.example import Example
-
-COMPRESSED = RECORDS + ".gz"
 
 _STAGING = ".scoring"  # the new files lie here until all of them are whole
 _SCORED = ("quality_metric", "quality", "scores", BLEU_TERMS, "status", "error")
@@ -84,7 +82,7 @@ def open_run(folder: Path, further: Sequence[str] = ()) -> FinishedRun:
             else:
                 added.append(metric)
         task["metrics"] = [*task["metrics"], *added]
-    samples = sum(1 for _ in _lines(_sources(folder)[0]))
+    samples = sum(1 for _ in read_lines(record_files(folder)[0]))
     metrics = {task["name"]: task["metrics"] for task in config["tasks"]}
     examples = {task: known.get(task, {}) for task in metrics}
     return FinishedRun(folder, metrics, samples, examples, config, notes)
@@ -105,7 +103,7 @@ def score_run(run: FinishedRun, may_execute: bool, report: Report) -> Outcome:
         UsageError: A line of the samples is no sample of this run.
         RunError: The folder cannot be written, or its run is still going on.
     """
-    sources = _sources(run.folder)
+    sources = record_files(run.folder)
     before = [_size(path) for path in sources]
     with _staging(run.folder) as staging:
         outcome = _score_into(staging / RECORDS, sources[0], run, may_execute, report)
@@ -113,9 +111,9 @@ def score_run(run: FinishedRun, may_execute: bool, report: Report) -> Outcome:
         progress = {"samples": outcome.samples, "failed": outcome.failed}
         config = {**run.config, "progress": {**run.config["progress"], **progress}}
         (staging / CONFIG).write_text(as_json(config), encoding="utf-8")
-        if (compressed := run.folder / COMPRESSED) in sources:
+        if (packed := run.folder / PACKED) in sources:
             content = gzip.compress((staging / RECORDS).read_bytes(), mtime=0)
-            (staging / compressed.name).write_bytes(content)
+            (staging / packed.name).write_bytes(content)
         if [_size(path) for path in sources] != before:
             raise RunError(f"{run.folder} is still being written: score it when its run has ended")
         for name in (*(path.name for path in sources), TABLE, SUMMARY, DIGEST, CONFIG):
@@ -145,7 +143,7 @@ def _score_into(
     failed = withheld = samples = 0
     first_error = ""
     with path.open("wb") as file:
-        for number, line in enumerate(_lines(source), start=1):
+        for number, line in enumerate(read_lines(source), start=1):
             try:
                 record = _parse(line)
                 scored = _rescored(record, run, may_execute)
@@ -224,27 +222,6 @@ def _read_config(path: Path) -> dict[str, Any]:
             "give the folder of another run"
         )
     return config
-
-
-def _sources(folder: Path) -> list[Path]:
-    """Return the files with the run's samples, plain before compressed."""
-    found = [path for name in (RECORDS, COMPRESSED) if (path := folder / name).is_file()]
-    if not found:
-        raise UsageError(f"{folder} holds no {RECORDS}: give the folder of a run")
-    return found
-
-
-def _lines(path: Path) -> Iterator[bytes]:
-    """Yield the lines of a plain or compressed file; a last one torn by a crash is passed over."""
-    try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            yield from (line for line in file if line.endswith(b"\n"))
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise UsageError(
-            f"{path} is no whole gzip file ({error}): unpack or copy it again"
-        ) from error
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}; check permissions") from error
 
 
 def _size(path: Path) -> int:

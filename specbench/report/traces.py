@@ -11,11 +11,11 @@ from markupsafe import Markup
 from specbench.analysis.frames import CELL
 from specbench.errors import UsageError
 from specbench.experiment.examples import read_examples
-from specbench.experiment.records import ERROR
+from specbench.experiment.records import ERROR, TRACED, read_records
 from specbench.report.pages import trace_article
 from specbench.tasks.example import Example
 from specbench.trace.pieces import Decode
-from specbench.trace.records import Record, names, read_records
+from specbench.trace.records import Record, names
 from specbench.trace.tokenizer import run_decoder
 from specbench.trace.tokens import Unreadable
 from specbench.trace.trace import trace
@@ -86,7 +86,7 @@ def _open(folder: Path, name: str | None) -> _Run:
         examples = read_examples(folder)
     except UsageError:
         examples = {}  # of before they were kept: a trace is worth having without its prompt
-    samples = _first(read_records(folder))
+    samples = _first(read_records(folder, TRACED))
     if not any("rejected" in r["per_round"] for found in samples.values() for r in found):
         raise UsageError("it was made by an earlier version of specbench, run again to have them")
     return _Run(name, run_decoder(folder), examples, samples)

@@ -27,6 +27,7 @@ from specbench.engine.prompts import encode
 from specbench.engine.settings import Loading
 from specbench.errors import UsageError
 from specbench.experiment.examples import read_examples
+from specbench.experiment.records import TRACED, latest_records
 from specbench.heads.files import load_head
 from specbench.heads.registry import find_head
 from specbench.methods.registry import get_method
@@ -34,7 +35,6 @@ from specbench.pairs.registry import PairSpec
 from specbench.tasks.example import Example
 from specbench.theory.formulas import front_gap, total_variation
 from specbench.theory.table import BIAS, COLUMNS, GAP, UNITS
-from specbench.trace.records import read_records
 from specbench.trace.tokenizer import read_config, run_pair
 
 #: Methods that are on the front at any temperature above 0: their front gap is 0 in theory.
@@ -70,7 +70,7 @@ def front_gaps(folder: Path, texts: int) -> pd.DataFrame:
     """
     run = _open(folder)
     cells: dict[tuple[Any, ...], list[Record]] = {}
-    for record in read_records(folder):
+    for record in latest_records(folder, TRACED):
         known = record["method"] in LAWS and record["draft_length"] and "per_round" in record
         if known and not record["repeat"] and record["token_ids"]:
             cell = tuple(record.get(name, ADDED.get(name)) for name in CELL)

@@ -22,12 +22,11 @@ import numpy as np
 from specbench.analysis.frames import ADDED, CELL
 from specbench.analysis.intervals import Floats, bootstrap, cluster_sums
 from specbench.errors import UsageError
-from specbench.trace.records import read_records
+from specbench.experiment.records import TRACED, latest_records
 
 AUTOREGRESSIVE = "autoregressive"
 #: What cells must share for their times and prompts to be compared: all but the method and N.
 GROUP = ("run_id", "pair", "task", "temperature", "engine", "batch_size")
-_SAMPLE = (*CELL, "sample_id", "repeat")
 _COPIED = (
     *("output_tokens", "prefill_seconds", "decode_seconds"),
     *("draft_seconds", "verify_seconds"),
@@ -88,13 +87,11 @@ def read_tallies(folder: Path) -> list[Tally]:
     Raises:
         UsageError: There are no readable records, or nothing was drafted in any of them.
     """
-    latest: dict[tuple[Any, ...], Record] = {}
-    for record in read_records(folder):
-        if "per_round" in record:
-            latest[tuple(record.get(name, ADDED.get(name)) for name in _SAMPLE)] = record
     cells: dict[tuple[Any, ...], dict[tuple[Any, ...], list[Record]]] = {}
-    for sample, record in latest.items():
-        cell = sample[: len(CELL)]
+    for record in latest_records(folder, TRACED):
+        if "per_round" not in record:
+            continue
+        cell = tuple(record.get(name, ADDED.get(name)) for name in CELL)
         group = tuple(cell[CELL.index(name)] for name in GROUP)
         cells.setdefault(group, {}).setdefault(cell, []).append(record)
     drafting = [g for g in cells.values() if any(cell[CELL.index("draft_length")] for cell in g)]

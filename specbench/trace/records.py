@@ -2,43 +2,16 @@
 
 from __future__ import annotations
 
-import gzip
-import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from specbench.analysis.frames import CELL
 from specbench.errors import UsageError
-from specbench.experiment.examples import Foreign, parse_line
-from specbench.experiment.records import ERROR, RECORDS
+from specbench.experiment.records import ERROR
 from specbench.methods.labels import method_labels
 from specbench.words import listed, meant, shown
 
 Record = Mapping[str, Any]
-
-_NEEDED = {"task", "method", "sample_id", "repeat", "draft_length", "head"}
-_DECODED = {"token_ids", "per_round"}
-
-
-def read_records(folder: Path) -> Iterator[Record]:
-    """Yield the records of ``samples.jsonl``, or of ``samples.jsonl.gz`` where it is packed.
-
-    Raises:
-        UsageError: There is no such file, it cannot be read, or a line is no sample.
-    """
-    path = next((p for n in (RECORDS, f"{RECORDS}.gz") if (p := folder / n).is_file()), None)
-    if path is None:
-        raise UsageError(f"{folder} holds no {RECORDS}: give the folder of a run")
-    try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            for number, line in enumerate(file, start=1):
-                if line.endswith(b"\n"):  # else a crash tore it
-                    yield _parse(line, f"{path}, line {number},")
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise UsageError(f"{path} is no whole gzip file ({error}): copy it again") from error
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}; check permissions") from error
 
 
 def names(records: Sequence[Record]) -> list[str]:
@@ -110,14 +83,3 @@ def _only(
     if len(fitting) > 1:
         raise UsageError(f"several samples match: choose with {option} from {listed(fitting)}")
     return fitting
-
-
-def _parse(line: bytes, where: str) -> Record:
-    try:
-        record = parse_line(line)
-    except Foreign as error:
-        raise UsageError(f"{where} is no sample ({error}): run again") from error
-    needed = _NEEDED if record.get("status") == ERROR else _NEEDED | _DECODED
-    if missing := sorted(needed - record.keys()):
-        raise UsageError(f"{where} is no sample (it has no {missing[0]}): run again")
-    return record

@@ -74,7 +74,7 @@ def test_a_torn_line_that_stayed_would_break_the_next(
     content = (folder / RECORDS).read_bytes()
     (folder / RECORDS).write_bytes(content[:-9])
     monkeypatch.setattr("specbench.experiment.store.cut_torn_line", lambda folder: None)
-    with pytest.raises(json.JSONDecodeError):
+    with pytest.raises(UsageError, match="it is not a line of JSON"):
         run(folder)
 
 

@@ -156,7 +156,11 @@ def test_fields_left_out_at_the_end_of_a_csv_line_are_empty(tmp_path: Path) -> N
         ("a.json", b'["p"]', r"a\.json: a prompt file ends in \.jsonl, \.csv or \.txt"),
         ("a.gz", b"", r"a\.gz: a prompt file ends in"),
         ("a.txt.gz", b"p", r"a\.txt\.gz: not a complete gzip file"),
-        ("a.txt.gz", gzip.compress(b"p" * 99, mtime=0)[:-9], r"a\.txt\.gz: not a complete gzip file"),
+        (
+            "a.txt.gz",
+            gzip.compress(b"p" * 99, mtime=0)[:-9],
+            r"a\.txt\.gz: not a complete gzip file",
+        ),
     ],
 )
 def test_wrong_prompt_files(name: str, content: bytes, message: str, tmp_path: Path) -> None:

@@ -70,7 +70,8 @@ def test_a_sample_made_again_counts_once(tmp_path: Path) -> None:
     first = record([(3, (0.1,), 0, 1)], **OURS)
     failed = {**record([], "b", **OURS), "status": "error", "error": "no"}
     del failed["per_round"]
-    tally = only(tmp_path, first, failed, record(ROUNDS, **OURS))
+    made = (first, failed, record(ROUNDS, **OURS))
+    tally = only(tmp_path, *(each | {"key": each["sample_id"]} for each in made))
     assert tally.sum("judged")[0].tolist() == [8]
 
 

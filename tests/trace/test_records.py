@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from specbench.errors import UsageError
-from specbench.trace.records import find_sample, read_records
+from specbench.experiment.records import TRACED, read_records
+from specbench.trace.records import find_sample
 
 from .made import made
 
@@ -39,7 +40,7 @@ def test_a_line_that_is_no_sample_is_named(tmp_path: Path) -> None:
     broken = made(TEXT)
     del broken["per_round"]
     with pytest.raises(UsageError, match=r"line 2, is no sample \(it has no per_round\)"):
-        list(read_records(written(tmp_path, made(TEXT), broken)))
+        list(read_records(written(tmp_path, made(TEXT), broken), TRACED))
     with pytest.raises(UsageError, match="holds no samples"):
         list(read_records(tmp_path / "nowhere"))
 

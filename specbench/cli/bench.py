@@ -115,10 +115,11 @@ def bench(
 
 
 def _carry_out(plan: Bench, output: Path | None, progress: bool) -> None:
-    from specbench.bench.folder import choose_folder, write
+    from specbench.bench.folder import write
     from specbench.bench.measure import measure, prepare
     from specbench.bench.show import ratios_table, setting, system_tables, warnings
     from specbench.bench.tables import bench_table, ratio_table
+    from specbench.experiment.folders import choose_folder
     from specbench.experiment.progress import progress_bar, quiet_libraries
     from specbench.files import clear_errors
 

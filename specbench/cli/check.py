@@ -101,10 +101,9 @@ def check(
 
 
 def _carry_out(asked: Check, output: Path | None, progress: bool) -> None:
-    from specbench.bench.folder import choose_folder
     from specbench.check.check import describe, run_check
     from specbench.check.show import failures, tables, weaknesses
-    from specbench.experiment.folders import as_json
+    from specbench.experiment.folders import as_json, choose_folder
     from specbench.experiment.progress import quiet_libraries
     from specbench.files import clear_errors, write_atomically
 

@@ -33,6 +33,22 @@ def new_folder(label: str) -> Path:
     return unused(RESULTS / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{label}")
 
 
+def choose_folder(output: Path | None, label: str) -> Path:
+    """Return the folder to write, which is empty or not there.
+
+    Args:
+        output: What the user asked for; None takes ``results/<time>-<label>``.
+        label: Ends the name of a folder that nobody named.
+
+    Raises:
+        UsageError: It is a file, or not empty.
+    """
+    folder = output or new_folder(label)
+    if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
+        raise UsageError(f"{folder} is not an empty folder: name another one with --output")
+    return folder
+
+
 def unused(folder: Path) -> Path:
     """Return the folder, or the first of ``folder-2``, ``folder-3`` ... that does not exist."""
     candidate, number = folder, 1

@@ -15,7 +15,7 @@ from specbench.bench.forced import CannotForceError
 from specbench.bench.plan import TRANSFORMERS, Bench, System, name_of
 from specbench.bench.traffic import copy_bandwidth, read_per_round, weights_read
 from specbench.bench.transformers_loops import MissingError, transformers_decoder
-from specbench.bench.turn import Decoder, specbench_decoder
+from specbench.bench.turn import WARM_UP, Decoder, specbench_decoder
 from specbench.engine.engines import Engine, choose_engine
 from specbench.engine.loading import LoadedPair, choose_device, load_pair
 from specbench.engine.memory import check_memory
@@ -160,7 +160,7 @@ def _warmed_up(
         began = time.perf_counter()
         try:
             decoder = _decoder(ready, system)
-            decoder(prompts, min(bench.new_tokens, WARM_UP_TOKENS), "warm-up")
+            decoder(prompts, min(bench.new_tokens, WARM_UP_TOKENS), WARM_UP)
         except (CannotForceError, MissingError) as error:
             note(f"{system.engine} {name_of(system.describe())} is left out: {error}")
             continue

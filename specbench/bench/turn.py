@@ -8,7 +8,7 @@ from math import nan
 
 from specbench.bench.forced import forced
 from specbench.bench.plan import Bench, System
-from specbench.decoding.control import DraftControl
+from specbench.decoding.control import DraftControl, rehearsals
 from specbench.decoding.loop import decode_all
 from specbench.decoding.records import Generation
 from specbench.decoding.round import Verify
@@ -21,7 +21,9 @@ from specbench.methods.registry import get_method
 
 Prompts = Sequence[Sequence[int]]
 Decoder = Callable[[Prompts, int, str], "Turn"]
-"""Decodes prompts up to a limit; the text names the draws."""
+"""Decodes prompts up to a limit; the text names the draws, ``WARM_UP`` those before the clock."""
+
+WARM_UP = "warm-up"
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,7 @@ def specbench_decoder(bench: Bench, system: System, pair: LoadedPair) -> Decoder
     """
     verify, control = _rule(system, pair)
 
-    def decode(prompts: Prompts, limit: int, key: str) -> Turn:
+    def timed(prompts: Prompts, limit: int, key: str, control: DraftControl | None) -> Turn:
         done = decode_all(
             pair,
             verify,
@@ -105,6 +107,12 @@ def specbench_decoder(bench: Bench, system: System, pair: LoadedPair) -> Decoder
             control=control,
         )
         return turn_of([generation for _, generation in done])
+
+    def decode(prompts: Prompts, limit: int, key: str) -> Turn:
+        if key == WARM_UP:
+            for each in rehearsals(control, system.draft_length, pair.engine.static):
+                timed(prompts, limit, key, each)
+        return timed(prompts, limit, key, control)
 
     return decode
 

@@ -75,6 +75,19 @@ class DraftControl:
         )
 
 
+def rehearsals(control: DraftControl | None, draft_length: int, static: bool) -> list[Always]:
+    """Return what meets every length of a control's rounds, which its own first texts may not.
+
+    Args:
+        control: The control; None drafts all tokens.
+        draft_length: Most drafts of a round, N.
+        static: Whether the engine makes each length ready when it is first met.
+    """
+    if control is None or not static:
+        return []
+    return [Always(control.cost, drafts) for drafts in range(1, draft_length + 1)]
+
+
 @dataclass(frozen=True)
 class Always(DraftControl):
     """Draft as many tokens in every round, so that an engine is ready for that number.

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from specbench.decoding.control import Always, DraftControl
+from specbench.decoding.control import DraftControl, rehearsals
 from specbench.decoding.loop import decode_all
 from specbench.decoding.records import Generation
 from specbench.decoding.rows import Request, require_context
@@ -103,13 +103,10 @@ class Decoder:
             began = time.perf_counter()
             first = ready[: self._plan.settings.batch_size]
             _, control = self._verifiers[step.cell]
-            if control is not None and self._pair.engine.static:
-                for drafts in range(1, step.cell.draft_length + 1):
-                    exactly = Always(control.cost, drafts)
-                    for _ in self._decode(first, WARM_UP_TOKENS, exactly):
-                        pass
-            for _ in self._decode(first, WARM_UP_TOKENS):
-                pass
+            static = self._pair.engine.static
+            for each in (*rehearsals(control, step.cell.draft_length, static), None):
+                for _ in self._decode(first, WARM_UP_TOKENS, each):
+                    pass
             self.warm_ups[group] = time.perf_counter() - began
 
     def _decode(

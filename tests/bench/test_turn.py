@@ -1,14 +1,18 @@
 """What is counted of a batch, by specbench's loop and by Transformers'."""
 
 import math
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from transformers import GenerationConfig
 
 from specbench.bench.plan import TRANSFORMERS, System
 from specbench.bench.transformers_loops import transformers_decoder
-from specbench.bench.turn import specbench_decoder, turn_of
+from specbench.bench.turn import WARM_UP, specbench_decoder, turn_of
+from specbench.decoding.loop import decode_all
 from specbench.decoding.records import Generation, RoundRecord
+from specbench.engine.engines import Engine
 from specbench.engine.settings import EAGER
 
 from ..engine.tiny import random_prompt, tiny_pair
@@ -44,6 +48,28 @@ def test_every_text_has_as_many_tokens_as_asked_for(method: str, texts: int) -> 
     assert turn.rounds <= 20
     parts = turn.draft_seconds + turn.verify_seconds + turn.accept_seconds
     assert 0 < parts < turn.decode_seconds
+
+
+def test_every_length_of_an_adaptive_round_is_met_before_the_clock(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Static(Engine):
+        static = True
+
+    drafted: list[int | None] = []
+
+    def watched(*args: Any, control: Any, **options: Any) -> Any:
+        drafted.append(getattr(control, "drafts", None))
+        return decode_all(*args, control=control, **options)
+
+    monkeypatch.setattr("specbench.bench.turn.decode_all", watched)
+    system = System(EAGER, "sd-adaptive", (("cost", 0.1),), 3)
+    pair = replace(tiny_pair("llama"), engine=Static())
+    decode = specbench_decoder(bench_of(system), system, pair)
+    decode([random_prompt(5)], 20, WARM_UP)
+    assert drafted == [1, 2, 3, None]
+    decode([random_prompt(5)], 20, "0")
+    assert drafted[4:] == [None]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from specbench.decoding import round
-from specbench.decoding.control import DraftControl
+from specbench.decoding.control import DraftControl, rehearsals
 from specbench.decoding.loop import decode_all
 from specbench.decoding.sampling import Sampling
 from specbench.methods.rules import sd
@@ -48,6 +48,21 @@ def test_the_rule_by_hand() -> None:
     assert outlook.stop.tolist() == [3]
     assert outlook.kept.item() == pytest.approx(0.36)
     assert outlook.tokens.item() == pytest.approx(1 + 0.9 + 0.72 + 0.36)
+
+
+def test_every_length_of_a_round_is_rehearsed() -> None:
+    pair = tiny_pair("llama")
+    rehearsed = rehearsals(DraftControl(0.3), 3, static=True)
+    lengths = [
+        {
+            r.proposed
+            for r in run(pair, random_prompt(5), sd, draft_length=3, control=each).rounds[:-1]
+        }
+        for each in rehearsed
+    ]
+    assert lengths == [{1}, {2}, {3}]
+    assert rehearsals(DraftControl(0.3), 3, static=False) == []
+    assert rehearsals(None, 3, static=True) == []
 
 
 @pytest.mark.parametrize("family", ["llama", "gemma3"])

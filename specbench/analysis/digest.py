@@ -20,11 +20,11 @@ from specbench.methods.labels import method_labels
 from specbench.metrics import METRICS
 
 LEARNED = "diversed"
-_SETTING = ["pair", "temperature", "draft_length"]
+_SETTING = ["pair", "temperature", "engine", "batch_size", "draft_length"]
 
 
 def digest(samples: pd.DataFrame, summary: pd.DataFrame) -> str:
-    """Return Markdown: a table or two for each pair, temperature and draft length.
+    """Return Markdown: a table or two for each pair, temperature, engine, batch size and N.
 
     Args:
         samples: Samples of a run.
@@ -34,9 +34,11 @@ def digest(samples: pd.DataFrame, summary: pd.DataFrame) -> str:
     cells["label"] = method_labels(cells.to_dict("records"))
     further = further_metrics(summary)
     settings = cells[cells["draft_length"] > 0][_SETTING].drop_duplicates()
+    several = settings["engine"].nunique() > 1
     parts: list[str] = []
     for setting in settings.to_dict("records") or cells[_SETTING].head(1).to_dict("records"):
         mine = _within(cells, setting)
+        parts += [f"Engine {setting['engine']}.", ""] if several else []
         parts += _table(_within(samples, setting), mine, setting)
         parts += _further(mine, further)
     return "\n".join(parts) + "\n"
@@ -44,9 +46,10 @@ def digest(samples: pd.DataFrame, summary: pd.DataFrame) -> str:
 
 def _within(frame: pd.DataFrame, setting: dict[Any, Any]) -> pd.DataFrame:
     """Keep one setting's rows; autoregressive, which drafts nothing, belongs to each."""
-    same = (frame["pair"] == setting["pair"]) & (frame["temperature"] == setting["temperature"])
-    length = frame["draft_length"].isin([0, setting["draft_length"]])
-    return frame[same & length]
+    same = frame["draft_length"].isin([0, setting["draft_length"]])
+    for name in _SETTING[:-1]:
+        same &= frame[name] == setting[name]
+    return frame[same]
 
 
 def _table(samples: pd.DataFrame, cells: pd.DataFrame, setting: dict[Any, Any]) -> Iterator[str]:

@@ -87,13 +87,17 @@ def unfinished_twins(label: str, config: Mapping[str, Any]) -> Iterator[Path]:
         label: What the folders' names end in.
         config: The plan's configuration.
     """
-    wanted = _plain(config)
     for folder in sorted(RESULTS.glob(f"*-{label}*"), reverse=True):
         known = read_config(folder)
         if known is None or known["progress"]["state"] == COMPLETE:
             continue
-        if not any(_differences(known, wanted, _SAID)):
+        if same_plan(known, config):
             yield folder
+
+
+def same_plan(known: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
+    """Tell whether the configuration of a run on disk is that of a plan."""
+    return not any(_differences(known, _plain(config), _SAID))
 
 
 def require_same_run(folder: Path, config: Mapping[str, Any]) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from specbench import __version__
+from specbench.engine.settings import EAGER, GRAPH
 from specbench.experiment.plan import Plan, Step
 from specbench.heads.registry import HeadFile
 
@@ -27,15 +28,16 @@ class Keys:
     Args:
         plan: The plan.
         models: What identifies the loaded models and their number format, in plain values.
-        engine: The engine that decodes.
+        engine: The engine that it begins with; the column says what decoded a sample after all.
     """
 
     def __init__(self, plan: Plan, models: Mapping[str, Any], engine: str) -> None:
         settings = asdict(plan.settings)
+        falls_back = plan.settings.engine_fallback and engine == GRAPH
         self._shared = {
             "specbench": __version__,
             "models": models,
-            "engine": engine,
+            "engine": f"{engine}, else {EAGER}" if falls_back else engine,
             "may_execute": plan.may_execute,
             "settings": {n: value for n, value in settings.items() if n not in _ABOUT_THE_RUN},
         }

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from specbench.analysis.frames import PARAMETERS
 from specbench.errors import UsageError
 from specbench.experiment.lines import Foreign, parse_line, read_lines
 from specbench.files import clear_errors
@@ -19,10 +20,11 @@ OK = "ok"
 UNSCORED = "unscored"  # decoded, but its metric failed
 ERROR = "error"  # could not be decoded; in samples.jsonl, but in no table
 
+# What tells a sample from the others of its run, in the tables.
+_NAMES = ("task", "method", *PARAMETERS, "temperature", "draft_length", "sample_id", "repeat")
+_ALWAYS = frozenset(("task", "sample_id"))
 # What is looked at where a text is followed token by token.
-TRACED = frozenset(
-    ("task", "method", "sample_id", "repeat", "draft_length", "head", "token_ids", "per_round")
-)
+TRACED = frozenset(("method", "repeat", "draft_length", "head", "token_ids", "per_round"))
 
 
 def append_record(folder: Path, record: dict[str, Any]) -> None:
@@ -62,8 +64,9 @@ def read_records(folder: Path, needed: Collection[str] = ()) -> Iterator[dict[st
     for number, line in enumerate(read_lines(path), start=1):
         try:
             record = parse_line(line)
-            missing = sorted(name for name in needed if name not in record)
-            if missing and record.get("status") != ERROR:
+            record.setdefault("status", OK)  # there was none in records of early versions
+            wanted = _ALWAYS if record["status"] == ERROR else _ALWAYS.union(needed)
+            if missing := sorted(wanted - record.keys()):
                 raise Foreign(f"it has no {missing[0]}")
         except Foreign as error:
             raise UsageError(f"{path}, line {number}, is no sample ({error}): run again") from error
@@ -75,15 +78,14 @@ def latest_records(folder: Path, needed: Collection[str] = ()) -> list[dict[str,
 
     For the arguments and what is raised see ``read_records``.
     """
-    records = enumerate(read_records(folder, needed))
-    found = {key_of(record, number): record for number, record in records}
+    found = {names_of(record): record for record in read_records(folder, needed)}
     # Records of before there were places lie in the order of their plan.
     return sorted(found.values(), key=lambda record: record.get("place", ()))
 
 
-def key_of(record: dict[str, Any], number: int) -> str:
-    """Return the key of a record; those of before there were keys have none, but a number."""
-    return str(record.get("key", number))
+def names_of(record: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return what tells a sample from the others of its run, whatever its key."""
+    return tuple(record.get(name) for name in _NAMES)
 
 
 def cut_torn_line(folder: Path) -> None:

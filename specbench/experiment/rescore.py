@@ -17,9 +17,11 @@ from specbench.errors import RunError, UsageError
 from specbench.experiment.examples import EXAMPLES, read_examples
 from specbench.experiment.folders import CONFIG, as_json
 from specbench.experiment.lines import Foreign, parse_line, read_lines
-from specbench.experiment.records import ERROR, OK, PACKED, RECORDS, record_files
+from specbench.experiment.records import ERROR, OK, PACKED, RECORDS, names_of, record_files
 from specbench.experiment.scoring import score_text
+from specbench.experiment.store import lock
 from specbench.experiment.tables import DIGEST, SUMMARY, TABLE, write_tables
+from specbench.files import clear_errors
 from specbench.metrics import METRICS, get_metric, score
 from specbench.tasks.example import Example
 
@@ -100,12 +102,11 @@ def score_run(run: FinishedRun, may_execute: bool, report: Report) -> Outcome:
         report: Called with each record.
 
     Raises:
-        UsageError: A line of the samples is no sample of this run.
-        RunError: The folder cannot be written, or its run is still going on.
+        UsageError: A line of the samples is no sample of this run, or its run is still going on.
+        RunError: The folder cannot be written.
     """
-    sources = record_files(run.folder)
-    before = [_size(path) for path in sources]
-    with _staging(run.folder) as staging:
+    with _locked(run.folder), _staging(run.folder) as staging:
+        sources = record_files(run.folder)
         outcome = _score_into(staging / RECORDS, sources[0], run, may_execute, report)
         write_tables(staging)
         progress = {"samples": outcome.samples, "failed": outcome.failed}
@@ -114,8 +115,6 @@ def score_run(run: FinishedRun, may_execute: bool, report: Report) -> Outcome:
         if (packed := run.folder / PACKED) in sources:
             content = gzip.compress((staging / RECORDS).read_bytes(), mtime=0)
             (staging / packed.name).write_bytes(content)
-        if [_size(path) for path in sources] != before:
-            raise RunError(f"{run.folder} is still being written: score it when its run has ended")
         for name in (*(path.name for path in sources), TABLE, SUMMARY, DIGEST, CONFIG):
             if (staging / name).exists():
                 os.replace(staging / name, run.folder / name)
@@ -140,8 +139,7 @@ def _score_into(
     path: Path, source: Path, run: FinishedRun, may_execute: bool, report: Report
 ) -> Outcome:
     """Write the records of ``source`` with new scores to ``path``."""
-    failed = withheld = samples = 0
-    first_error = ""
+    found: dict[tuple[Any, ...], dict[str, Any]] = {}
     with path.open("wb") as file:
         for number, line in enumerate(read_lines(source), start=1):
             try:
@@ -150,13 +148,11 @@ def _score_into(
             except Foreign as error:
                 raise UsageError(f"{source}, line {number}, is no sample of it: {error}") from error
             file.write(json.dumps(scored, ensure_ascii=False).encode() + b"\n")
-            samples += 1
-            if scored["status"] != OK:
-                failed += 1
-                first_error = first_error or str(scored.get("error"))
-            withheld += _withheld(scored, run)
+            found[names_of(scored)] = scored  # of those tried again the last counts
             report(scored)
-    return Outcome(samples, failed, withheld, first_error)
+    failed = [str(record.get("error")) for record in found.values() if record["status"] != OK]
+    withheld = sum(_withheld(record, run) for record in found.values())
+    return Outcome(len(found), len(failed), withheld, next(iter(failed), ""))
 
 
 def _rescored(record: Mapping[str, Any], run: FinishedRun, may_execute: bool) -> dict[str, Any]:
@@ -224,8 +220,14 @@ def _read_config(path: Path) -> dict[str, Any]:
     return config
 
 
-def _size(path: Path) -> int:
-    return path.stat().st_size
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    with clear_errors(folder):
+        held = lock(folder)
+    try:
+        yield
+    finally:
+        held.release()
 
 
 @contextmanager

@@ -15,7 +15,6 @@ from typing import Any, Self
 
 from filelock import FileLock, Timeout
 
-from specbench.analysis.frames import PARAMETERS
 from specbench.errors import SpecbenchError, UsageError
 from specbench.experiment.examples import EXAMPLES
 from specbench.experiment.folders import (
@@ -34,13 +33,11 @@ from specbench.experiment.records import (
     RECORDS,
     append_record,
     cut_torn_line,
-    key_of,
+    names_of,
     read_records,
 )
 from specbench.experiment.tables import write_tables
 from specbench.files import cannot_write, write_atomically
-
-_NAMES = ("task", "method", *PARAMETERS, "temperature", "draft_length", "sample_id", "repeat")
 
 
 class Store:
@@ -54,14 +51,14 @@ class Store:
         resumed: Samples that were there when it was opened.
     """
 
-    def __init__(self, folder: Path, config: Mapping[str, Any], lock: FileLock) -> None:
+    def __init__(self, folder: Path, config: Mapping[str, Any], held: FileLock) -> None:
         """Take up what is in a folder that is locked; see ``open``."""
         self.folder = folder
-        self._config, self._lock = config, lock
+        self._config, self._lock = config, held
         self._made = False  # whether the folder is this run's to remove
         self._new = not (folder / CONFIG).exists()
-        self._statuses: dict[str, str] = {}
-        self._keys: dict[tuple[Any, ...], str] = {}
+        self._samples: dict[tuple[Any, ...], tuple[str, str]] = {}  # key and status by names
+        self._finished: set[str] = set()  # keys
         cut_torn_line(folder)
         if (folder / RECORDS).exists():
             for record in read_records(folder):
@@ -87,7 +84,7 @@ class Store:
         """
         if output is not None:
             if fresh and (output / CONFIG).exists():
-                _lock(output).release()  # refused where it is in use
+                lock(output).release()  # refused where it is in use
                 output.rename(unused(output.with_name(f"{output.name}-before")))
             return cls._open(output, config)
         for folder in () if fresh else unfinished_twins(label, config):
@@ -101,13 +98,13 @@ class Store:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             require_same_run(folder, config)
-            lock = _lock(folder)
+            held = lock(folder)
         except OSError as error:
             raise UsageError(cannot_write(folder, error)) from error
         try:
-            store = cls(folder, config, lock)
+            store = cls(folder, config, held)
         except SpecbenchError as error:
-            lock.release()
+            held.release()
             if made:
                 _remove(folder, made)
             raise UsageError(str(error)) from error
@@ -117,16 +114,16 @@ class Store:
     @property
     def done(self) -> int:
         """Samples recorded so far, those of earlier sessions included."""
-        return len(self._statuses)
+        return len(self._samples)
 
     @property
     def failed(self) -> int:
         """Those of them that could not be decoded or scored."""
-        return sum(status != OK for status in self._statuses.values())
+        return sum(status != OK for _, status in self._samples.values())
 
     def has(self, key: str) -> bool:
         """Tell whether a sample is there and did not fail."""
-        return self._statuses.get(key) == OK
+        return key in self._finished
 
     def require_alike(self, key: str, named: Mapping[str, Any]) -> None:
         """Refuse a sample that is there by its names but was decided by something else.
@@ -138,7 +135,7 @@ class Store:
         Raises:
             UsageError: It was decoded with other models, another head, device or version.
         """
-        before = self._keys.get(_names(named), key)
+        before, _ = self._samples.get(names_of(named), (key, ""))
         if before != key and self.has(before):
             raise UsageError(
                 f"{self.folder} holds samples of {named['method']} on {named['task']} that other "
@@ -178,10 +175,14 @@ class Store:
         self._count(record)
 
     def _count(self, record: dict[str, Any]) -> None:
-        # A sample that was tried again counts as what became of it the last time.
-        key = key_of(record, len(self._statuses))
-        self._statuses[key] = record["status"]
-        self._keys[_names(record)] = key
+        # A sample that was tried again counts as what became of it the last time, and one that
+        # failed may have been tried again by other models.
+        key, status, names = record.get("key", ""), record["status"], names_of(record)
+        before, _ = self._samples.get(names, (key, ""))
+        self._finished.discard(before)
+        self._samples[names] = (key, status)
+        if status == OK:
+            self._finished.add(key)
 
     def _finish(self, state: str) -> None:
         write_tables(self.folder)
@@ -192,26 +193,20 @@ class Store:
         write_atomically(self.folder / CONFIG, as_json({**self._config, "progress": progress}))
 
 
-def _lock(folder: Path) -> FileLock:
+def lock(folder: Path) -> FileLock:
     """Lock a folder for this process; the system unlocks it when the process ends, however.
 
     Raises:
         UsageError: Another one writes there.
     """
-    lock = FileLock(folder / LOCK)
+    held = FileLock(folder / LOCK)
     try:
-        lock.acquire(blocking=False)
+        held.acquire(blocking=False)
     except Timeout as error:
         raise UsageError(
-            f"another process is writing {folder}: wait for it, or name another folder with "
-            "--output"
+            f"another process is writing {folder}: wait for it, or choose another folder"
         ) from error
-    return lock
-
-
-def _names(record: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What tells a sample from the others of its run, in the tables."""
-    return tuple(record.get(name) for name in _NAMES)
+    return held
 
 
 def _remove(folder: Path, made: bool) -> None:

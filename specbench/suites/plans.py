@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from specbench.experiment.folders import COMPLETE, read_config
+from specbench.experiment.folders import COMPLETE, read_config, same_plan
 from specbench.experiment.plan import Plan, build_plan
 from specbench.heads.registry import HeadFile
 from specbench.pairs.registry import PairSpec, get_pair, with_draft
@@ -48,7 +48,7 @@ def is_done(folder: Path, plan: Plan) -> bool:
         return False
     progress = config["progress"]
     whole = progress["state"] == COMPLETE and progress["samples"] == len(plan)
-    return bool(whole and not progress["failed"])
+    return bool(whole and not progress["failed"]) and same_plan(config, plan.describe())
 
 
 def _pair(suite: Suite, unit: Unit, output: Path) -> PairSpec:

@@ -95,6 +95,17 @@ def test_each_draft_length_has_a_table(make):
     assert [f"N = {n}," in text for n in (3, 5, 7)] == [True, False, True]
 
 
+def test_each_engine_has_a_table(make):
+    """An engine that falls back in mid-run leaves samples of two."""
+    samples = make({}, {"engine": "graph"})
+    text = digest(samples, summarise(samples))
+    assert [line for line in text.splitlines() if line.startswith("Engine")] == [
+        "Engine eager.",
+        "Engine graph.",
+    ]
+    assert text.count("| sd |") == 2
+
+
 def test_prompts_without_a_metric_still_have_acceptance_and_speed(make):
     samples = make({"quality": None, "quality_metric": None})
     assert "60%" in _rows(samples)["sd"]

@@ -72,13 +72,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         with Store.open(Path(folder) / "w", "run", {"samples_planned": 0, "tasks": []}) as store:
             rates = sorted(write(store, 2000) for _ in range(5))
-            store._statuses.clear()  # nothing to make tables of
+            store._samples.clear()  # nothing to make tables of
         print(
             f"writer: {rates[2]:.0f} samples/s, {rates[0]:.0f} to {rates[-1]:.0f} in 5 times 2000"
         )
         with Store.open(Path(folder) / "r", "run", {"samples_planned": 0, "tasks": []}) as store:
             took = simulate(store, options.cells, options.workers, options.seconds)
-            store._statuses.clear()
+            store._samples.clear()
     least = math.ceil(options.cells / options.workers) * options.seconds
     print(
         f"{options.cells} cells over {options.workers} workers: {took:.1f} s, at least {least:.1f} "
@@ -86,11 +86,16 @@ def main() -> None:
     )
 
 
+def sample(name: object) -> dict[str, Any]:
+    """What a run records of a sample."""
+    return {**RECORD, "sample_id": str(name)}
+
+
 def write(store: Store, number: int) -> float:
     """Return how many samples a second the store takes."""
     began = time.perf_counter()
     for key in range(number):
-        store.append({"key": str(key), "place": [0, 0, key, 0], "run_id": "w", **RECORD})
+        store.append({"key": str(key), "place": [0, 0, key, 0], "run_id": "w", **sample(key)})
     return number / (time.perf_counter() - began)
 
 
@@ -117,7 +122,7 @@ def simulate(store: Store, cells: int, workers: int, seconds: float) -> float:
             ready += 1
         if isinstance(event, Found):
             found += 1
-            store.append({"key": str(event.place), "place": event.place, **event.found})
+            store.append({"key": str(event.place), "place": event.place, **sample(event.place)})
             took = time.perf_counter() - began
     assert (found, ready) == (cells, workers)
     for actor in actors:

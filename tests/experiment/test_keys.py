@@ -23,8 +23,12 @@ def key(task: Any = TASK, models: Any = MODELS, engine: str = "eager", **setting
 
 def test_the_same_sample_has_the_same_key() -> None:
     assert key() == key()
-    # Neither the number of repeats nor how the engine was asked for decides a sample.
+    # Neither the number of repeats decides a sample nor what an engine that cannot fail falls to.
     assert key() == key(repeats=3) == key(engine_fallback=True)
+
+
+def test_an_engine_that_may_fall_back_is_not_one_that_may_not() -> None:
+    assert key(engine="graph", engine_fallback=True) != key(engine="graph")
 
 
 CHANGES: dict[str, dict[str, Any]] = {

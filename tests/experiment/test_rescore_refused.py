@@ -12,6 +12,7 @@ import pytest
 from specbench.errors import RunError, UsageError
 from specbench.experiment import rescore as module
 from specbench.experiment.rescore import open_run, score_run
+from specbench.experiment.store import lock
 
 from .runs import Run, contents, records, rescored, rows
 
@@ -95,17 +96,22 @@ def test_an_interruption_between_two_files_is_mended_by_scoring_again(
 
 def test_a_run_that_is_still_going_on_is_not_disturbed(make_run: Run) -> None:
     folder = make_run()
-    added: list[Any] = []
+    held = lock(folder)
+    before, run = contents(folder), open_run(folder)
+    with pytest.raises(UsageError, match="another process is writing"):
+        score_run(run, True, print)
+    assert contents(folder) == before
+    held.release()
+    assert score_run(run, True, lambda record: None).samples == 7
 
-    def append(record: Any) -> None:
-        if not added:
-            with (folder / "samples.jsonl").open("a") as file:
-                added.append(file.write(json.dumps(record) + "\n"))
 
-    run = open_run(folder)
-    with pytest.raises(RunError, match="still being written"):
-        score_run(run, True, append)
-    assert len(records(folder)) == 8
+def test_a_sample_that_was_tried_again_counts_once(make_run: Run) -> None:
+    folder = make_run()
+    *_, failed = records(folder)
+    with (folder / "samples.jsonl").open("a") as file:
+        file.write(json.dumps({**failed, "error": "again"}) + "\n")
+    outcome = score_run(open_run(folder), True, lambda record: None)
+    assert (outcome.samples, outcome.failed, outcome.first_error) == (7, 1, "again")
 
 
 def _first(change: dict[str, Any], drop: str = "") -> Callable[[Path], None]:

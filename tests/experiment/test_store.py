@@ -154,7 +154,7 @@ def test_what_was_measured_before_the_end_is_kept(
 def test_failed_samples_are_counted_and_in_no_table(tmp_path: Path) -> None:
     with Store.open(tmp_path / "r", "run", {}) as store:
         store.append(record("t-0", status="unscored", quality=None, error="no"))
-        store.append({"sample_id": "t-1", "status": "error", "error": "no"})
+        store.append({"task": "t", "sample_id": "t-1", "status": "error", "error": "no"})
     assert [row["sample_id"] for row in table(store.folder / "samples.csv")] == ["t-0"]
     assert progress(store.folder)["failed"] == 2
     assert list(failures(store.folder)) == ["no", "no"]
@@ -162,7 +162,7 @@ def test_failed_samples_are_counted_and_in_no_table(tmp_path: Path) -> None:
 
 def test_where_every_sample_failed_there_is_no_table(tmp_path: Path) -> None:
     with Store.open(tmp_path / "r", "run", {}) as store:
-        store.append({"sample_id": "t-0", "status": "error", "error": "no"})
+        store.append({"task": "t", "sample_id": "t-0", "status": "error", "error": "no"})
     assert not list(store.folder.glob("*.csv"))
 
 
@@ -244,8 +244,37 @@ def test_a_failed_write_leaves_the_old_file(
 
 
 def test_a_line_torn_by_a_crash_is_passed_over(tmp_path: Path) -> None:
-    (tmp_path / "samples.jsonl").write_text('{"sample_id": "a"}\n{"sample_id": "b')
+    line = '{"task": "t", "sample_id": "a"}\n'
+    (tmp_path / "samples.jsonl").write_text(line + line[:25])
     assert [r["sample_id"] for r in read_records(tmp_path)] == ["a"]
+
+
+CONFIG: dict[str, Any] = {"samples_planned": 1, "tasks": []}
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [("{}", "it has no sample_id"), ("[]", "not an object"), ("{", "line of JSON")],
+)
+def test_a_line_that_is_no_sample_is_located(line: str, said: str, tmp_path: Path) -> None:
+    with Store.open(tmp_path / "r", "run", CONFIG) as store:
+        store.append(record())
+    with (store.folder / "samples.jsonl").open("a") as file:
+        file.write(line + "\n")
+    with pytest.raises(UsageError, match=rf"samples\.jsonl, line 2, is no sample .*{said}"):
+        Store.open(tmp_path / "r", "run", CONFIG)
+
+
+def test_a_failed_sample_that_another_version_decodes_is_one_sample(tmp_path: Path) -> None:
+    with Store.open(tmp_path / "r", "run", CONFIG) as store:
+        store.append(record("t-0", key="old", status="unscored", quality=None, error="no"))
+    with Store.open(tmp_path / "r", "run", CONFIG) as store:
+        store.require_alike("new", record("t-0"))
+        store.append(record("t-0", key="new"))
+        assert (store.done, store.failed, store.has("new")) == (1, 0, True)
+        with pytest.raises(UsageError, match="other models"):
+            store.require_alike("newer", record("t-0"))
+    assert [row["quality"] for row in table(store.folder / "samples.csv")] == ["1.0"]
 
 
 def test_the_newest_run_is_the_one_finished_last(tmp_path: Path) -> None:

@@ -251,6 +251,9 @@ def test_only_a_whole_run_of_the_plan_is_done(suite_of: Any, tmp_path: Path) -> 
     ):
         _write_config(tmp_path / "r", plan.describe(), state, samples, failed)
         assert is_done(tmp_path / "r", plan) == done
+    another = {**plan.describe(), "settings": {**plan.describe()["settings"], "max_new_tokens": 7}}
+    _write_config(tmp_path / "r", another, "complete", len(plan), 0)
+    assert not is_done(tmp_path / "r", plan)
 
 
 def _make_head(folder: Path) -> None:

@@ -79,7 +79,7 @@ def test_conditions_are_kept_apart_and_earlier_records_read(tmp_path: Path) -> N
     old = record(ROUNDS, **OURS)
     for name in ("engine", "batch_size", "draft_seconds", "verify_seconds"):
         del old[name]
-    tallies = read_tallies(write(tmp_path, [old, record(ROUNDS, engine="graph", **OURS)]))
+    tallies = read_tallies(write(tmp_path, [old, record(ROUNDS, "b", engine="graph", **OURS)]))
     assert [tally.cells[0]["engine"] for tally in tallies] == ["eager", "graph"]
     assert np.isnan(tallies[0].sum("draft_seconds")[0, 0])
 

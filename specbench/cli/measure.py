@@ -73,8 +73,13 @@ def say(plan: Plan, limit: int | None = None) -> None:
 
 
 @contextmanager
-def pool(cluster: Cluster, loading: Loading) -> Iterator[Pool | None]:
-    """Have workers while the context lasts; yields None where this process measures alone.
+def pool(cluster: Cluster, loading: Loading, tensors: bool = False) -> Iterator[Pool | None]:
+    """Have workers while the context lasts; yields None where this process is alone.
+
+    Args:
+        cluster: How many, and where.
+        loading: How they load a pair.
+        tensors: They send back more than small things.
 
     Raises:
         UsageError: There is no Ray, or it has less than the user asks for.
@@ -85,7 +90,7 @@ def pool(cluster: Cluster, loading: Loading) -> Iterator[Pool | None]:
 
     from specbench.cluster.ray_pool import Pool
 
-    with Pool(cluster.workers, cluster.ray_address, loading) as workers:
+    with Pool(cluster.workers, cluster.ray_address, loading, tensors) as workers:
         yield workers
 
 

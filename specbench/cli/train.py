@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from specbench.cli.measure import pool
 from specbench.cli.options import common as o
+from specbench.cli.options.cluster import Cluster
 from specbench.cli.options.data import AllowCodeExecution, Tasks
 from specbench.cli.options.groups import grouped, retyped
 from specbench.cli.options.models import Models
@@ -25,6 +27,9 @@ from specbench.tasks.task import Task
 from specbench.training.recipe import HeadRecipe, head_recipe
 
 if TYPE_CHECKING:
+    from specbench.cluster.ray_pool import Pool
+    from specbench.engine.loading import LoadedPair
+    from specbench.training.parts import RollOut
     from specbench.training.session import Training
     from specbench.training.verifier import Progress
 
@@ -49,6 +54,7 @@ def train(
     data: Tasks,
     models: Models,
     recipe: Recipe,
+    cluster: Cluster,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -79,13 +85,14 @@ def train(
     root = output or trained_heads(spec.name)
     logs = None if log_to is None else log_to / trained_heads(spec.name).name
     jobs = _jobs(spec, data.tasks(), recipe, root, logs)
+    _require_parts(cluster, jobs)
     may_execute = allow_code_execution or spec.bundled
     waiting = [job for job in jobs if _waits(job, resume, may_execute)]
     for job in jobs:
         if job not in waiting:
             note(f"{job.folder} is trained already")
     if waiting:
-        _train_all(spec, models.loading(), waiting, resume, shown=not no_progress)
+        _train_all(spec, models.loading(), waiting, resume, not no_progress, cluster)
     _show(jobs, spec, root)
     head = str(jobs[0].folder if len(jobs) == 1 else root)
     command = ["specbench", "run", "--method", "sd,diversed", *retyped(models, data)]
@@ -113,6 +120,17 @@ def _jobs(
     return jobs
 
 
+def _require_parts(cluster: Cluster, jobs: Sequence[Job]) -> None:
+    """Refuse more workers than there are parts for them."""
+    for job in jobs:
+        parts, workers = job.recipe.rollout_parts, cluster.workers
+        if workers is not None and workers > parts:
+            raise UsageError(
+                f"--workers {workers} needs as many parts of a step, and --rollout-parts is "
+                f"{parts}: give --rollout-parts {workers}, or fewer workers"
+            )
+
+
 def _waits(job: Job, resume: bool, may_execute: bool) -> bool:
     """Tell whether a job is still to be done; refuse what can be refused before models load."""
     from specbench.training.folder import check_folder
@@ -130,34 +148,61 @@ def _waits(job: Job, resume: bool, may_execute: bool) -> bool:
 
 
 def _train_all(
-    spec: PairSpec, loading: Loading, jobs: Sequence[Job], resume: bool, shown: bool
+    spec: PairSpec,
+    loading: Loading,
+    jobs: Sequence[Job],
+    resume: bool,
+    shown: bool,
+    cluster: Cluster,
 ) -> None:
-    from specbench.engine.loading import load_pair
     from specbench.experiment.progress import quiet_libraries
     from specbench.training.session import prepare
 
     quiet_libraries(downloads=shown and sys.stderr.isatty())
-    _check_memory(spec, loading, jobs)
-    pair = load_pair(spec, loading)
-    # What cannot be trained is refused now, not hours later when its turn comes.
-    trainings = [prepare(pair, job.task, job.recipe, job.folder, resume) for job in jobs]
-    for text in dict.fromkeys(text for each in trainings for text in _left_out(each)):
-        note(text)
-    for job, training in zip(jobs, trainings, strict=True):
-        try:
-            description = _train_one(job, training, shown)
-        except KeyboardInterrupt as error:
-            raise Interrupted(
-                f"interrupted: every finished step of {job.folder} is kept; go on with the same "
-                "command and --resume"
-            ) from error
-        for text in _remarks(job, description):
+    with pool(cluster, loading, tensors=True) as workers:
+        pair, roll_out = _ready(spec, loading, _sizes(jobs), workers)
+        # What cannot be trained is refused now, not hours later when its turn comes.
+        trainings = [prepare(pair, job.task, job.recipe, job.folder, resume) for job in jobs]
+        for text in dict.fromkeys(text for each in trainings for text in _left_out(each)):
             note(text)
+        for job, training in zip(jobs, trainings, strict=True):
+            try:
+                description = _train_one(job, training, roll_out, shown)
+            except KeyboardInterrupt as error:
+                raise Interrupted(
+                    f"interrupted: every finished step of {job.folder} is kept; go on with the "
+                    "same command and --resume"
+                ) from error
+            for text in _remarks(job, description):
+                note(text)
 
 
-def _check_memory(spec: PairSpec, loading: Loading, jobs: Sequence[Job]) -> None:
-    """Refuse what will not fit, before anything is loaded."""
-    from specbench.engine.memory import check_training_memory, likely_tokens
+def _ready(
+    spec: PairSpec, loading: Loading, sizes: tuple[int, int, int], workers: Pool | None
+) -> tuple[LoadedPair, RollOut]:
+    """Load the pair that a head is updated for, and return it with what decodes."""
+    from specbench.engine.loading import load_pair
+    from specbench.engine.memory import check_training_memory
+    from specbench.training.parts import here
+
+    if workers is None:
+        check_training_memory(spec, loading, *sizes)
+        pair = load_pair(spec, loading)
+        return pair, here(pair)
+
+    from specbench.cluster.together import beside, together
+    from specbench.heads.files import fingerprints
+
+    own = beside(spec, loading, workers.gpus)
+    check_training_memory(spec, own, 0, 0, 0)  # the weights alone
+    pair = load_pair(spec, own)
+    hire = workers.for_roll_outs(spec, loading, sizes)
+    return pair, together(hire, workers.size, fingerprints(pair), note)
+
+
+def _sizes(jobs: Sequence[Job]) -> tuple[int, int, int]:
+    """Return what there must be memory for: prompt tokens, new tokens and texts at once."""
+    from specbench.engine.memory import likely_tokens
     from specbench.training.rollouts import AT_ONCE
 
     def prompt_tokens(task: Task, recipe: HeadRecipe) -> int:
@@ -165,9 +210,7 @@ def _check_memory(spec: PairSpec, loading: Loading, jobs: Sequence[Job]) -> None
         longest = likely_tokens(example.prompt for example in examples)
         return min(longest, recipe.max_prompt_tokens)
 
-    check_training_memory(
-        spec,
-        loading,
+    return (
         max(prompt_tokens(job.task, job.recipe) for job in jobs),
         max(job.task.max_new_tokens for job in jobs),
         max(AT_ONCE, *(job.recipe.rollouts for job in jobs)),
@@ -185,7 +228,7 @@ def _left_out(training: Training) -> Iterator[str]:
         )
 
 
-def _train_one(job: Job, training: Training, shown: bool) -> dict[str, Any]:
+def _train_one(job: Job, training: Training, roll_out: RollOut, shown: bool) -> dict[str, Any]:
     from specbench.training.log import tensorboard
     from specbench.training.session import carry_out
     from specbench.training.view import live_view
@@ -197,7 +240,7 @@ def _train_one(job: Job, training: Training, shown: bool) -> dict[str, Any]:
             write(progress)
             draw(progress)
 
-        return carry_out(training, report)
+        return carry_out(training, report, roll_out)
 
 
 def _remarks(job: Job, description: Mapping[str, Any]) -> Iterator[str]:

@@ -1,1 +1,1 @@
-"""One plan over several workers: the schedule, the crew that carries it out, and Ray under it."""
+"""One plan, or the roll-outs of a training, over several workers: who does what, and Ray."""

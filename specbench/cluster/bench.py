@@ -9,15 +9,20 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from specbench.engine.settings import Loading
 from specbench.errors import UsageError
 from specbench.experiment.plan import Place, Plan
+from specbench.pairs.registry import PairSpec
 
 if TYPE_CHECKING:
+    from specbench.engine.loading import LoadedPair
     from specbench.experiment.execute import Loader, Workbench
+    from specbench.heads.head import Head
+    from specbench.training.parts import Decoded, Part
 
 
 class Bench:
-    """One worker; it keeps its pair from plan to plan.
+    """One worker; it keeps its pair from plan to plan, and from one set of roll-outs to the next.
 
     Args:
         folder: Where the command was given: paths of heads and models begin there.
@@ -29,6 +34,7 @@ class Bench:
         self._folder = folder
         self._loader: Loader | None = None
         self._work: tuple[Plan, Workbench] | None = None
+        self._pair: LoadedPair | None = None
         self._notes: list[str] = []
         self._device: str | None = None
 
@@ -56,17 +62,9 @@ class Bench:
         Raises:
             UsageError: The pair or a head cannot be had here, or the folder is not there.
         """
-        try:
-            os.chdir(self._folder)
-        except OSError as error:
-            raise UsageError(
-                f"{self._folder} is not there on {socket.gethostname()}: give the command in a "
-                "folder that all machines share"
-            ) from error
+        self._enter()
         from specbench.experiment.execute import Loader, Workbench
-        from specbench.experiment.progress import quiet_libraries
 
-        quiet_libraries(downloads=False)
         self._loader = self._loader or Loader()
         self._work = None  # what it holds would be in the way of another pair
         pair = self._loader.load(plan, self._notes.append)
@@ -78,6 +76,34 @@ class Bench:
             "engine": work.engine,
             "environment": work.environment,
         }
+
+    def load(self, spec: PairSpec, loading: Loading, sizes: tuple[int, int, int]) -> dict[str, Any]:
+        """Load a pair to sample roll-outs with; return the models and the device.
+
+        Args:
+            spec: The pair.
+            loading: How to load it.
+            sizes: What there must be memory for, see ``check_training_memory``.
+
+        Raises:
+            UsageError: The pair cannot be had here or does not fit, or the folder is not there.
+        """
+        self._enter()
+        from specbench.engine.loading import load_pair
+        from specbench.engine.memory import check_training_memory
+        from specbench.heads.files import fingerprints
+
+        check_training_memory(spec, loading, *sizes)
+        self._pair = load_pair(spec, loading)
+        return {"device": self._device, "models": fingerprints(self._pair)}
+
+    def roll_out(self, head: Head, part: Part) -> Decoded:
+        """Sample the texts of a part of a set of roll-outs; tensors come back on the CPU."""
+        from specbench.training.parts import decode
+
+        assert self._pair is not None
+        decoded = decode(self._pair, head.to(self._pair.target.device), part)
+        return decoded._replace(rollouts=decoded.rollouts.cpu())
 
     def measure(self, batches: Sequence[Sequence[Place]]) -> Iterator[tuple[Place | None, Any]]:
         """Decode batches of places; yield each place with its measurements, and notes between."""
@@ -94,6 +120,23 @@ class Bench:
         assert self._work is not None
         _, work = self._work
         return {"engine": work.engine, **work.afterwards()}
+
+    def _enter(self) -> None:
+        """Go where the command was given, before a library of models is loaded.
+
+        Raises:
+            UsageError: The folder is not there.
+        """
+        try:
+            os.chdir(self._folder)
+        except OSError as error:
+            raise UsageError(
+                f"{self._folder} is not there on {socket.gethostname()}: give the command in a "
+                "folder that all machines share"
+            ) from error
+        from specbench.experiment.progress import quiet_libraries
+
+        quiet_libraries(downloads=False)
 
 
 def _allowed() -> set[int]:

@@ -192,9 +192,8 @@ class _Crew:
         """Ask those that are ready for their last words, and dismiss the others."""
         self._leaving = True
         for number, desk in list(self.desks.items()):
-            if desk.ready:
-                desk.inbox.put(None)
-            else:
+            desk.inbox.put(None)
+            if not desk.ready:
                 self.desks.pop(number).worker.dismiss()
 
     def events(self) -> Iterator[Event]:

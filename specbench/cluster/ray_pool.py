@@ -4,28 +4,28 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from specbench.cluster.bench import Bench
 from specbench.cluster.commands import run_command
-from specbench.cluster.crew import Facts, WorkerLost
+from specbench.cluster.crew import Facts
+from specbench.cluster.ray_actor import Actor, Cores, why
 from specbench.cluster.schedule import Row
 from specbench.engine.settings import AUTO, Loading
-from specbench.errors import RunError, SpecbenchError, UsageError
+from specbench.errors import RunError, UsageError
 from specbench.experiment.plan import Place, Plan
 from specbench.masking import mask_tokens
+from specbench.pairs.registry import PairSpec
 
-OBJECT_STORE = 128 * 2**20  # bytes; what passes between processes is small
-# Of the environment, these hold for workers on other machines too; a token is not passed on.
-PASSED_ON = ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE")
-Work = Callable[[Path, Mapping[str, str]], Any]
-_DETAIL = re.compile(r"exit detail: (.*?)(?: Some common causes|$)", re.DOTALL)
+if TYPE_CHECKING:
+    from specbench.heads.head import Head
+    from specbench.training.parts import Decoded, Part
+
+OBJECT_STORE = 128 * 2**20  # bytes; enough for samples. Where tensors pass, Ray decides
 
 
 class Pool:
@@ -37,22 +37,33 @@ class Pool:
         workers: How many.
         address: Of a cluster, ``auto`` or ``HOST:PORT``; None starts Ray on this machine.
         loading: Says whether GPUs are to be used.
+        tensors: They send back more than small things.
+
+    Attributes:
+        size: How many workers.
+        gpus: Whether they are on GPUs.
 
     Raises:
         UsageError: Ray is not installed or cannot be reached, or has less than it takes.
     """
 
-    def __init__(self, workers: int, address: str | None, loading: Loading) -> None:
+    def __init__(
+        self,
+        workers: int,
+        address: str | None,
+        loading: Loading,
+        tensors: bool = False,
+    ) -> None:
         _require_free(loading)
-        self._ray = _connect(address)
+        self._ray = _connect(address, None if tensors else OBJECT_STORE)
         try:
-            self._gpus = _uses_gpus(self._ray.cluster_resources(), workers, loading)
+            self.gpus = _uses_gpus(self._ray.cluster_resources(), workers, loading)
         except UsageError:
             self._ray.shutdown()
             raise
         self.size = workers
-        self._cores = _Cores()
-        self._known: dict[int, _Actor] = {}
+        self._cores = Cores()
+        self._known: dict[int, Actor] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -67,13 +78,31 @@ class Pool:
     def for_plan(self, plan: Plan) -> Callable[[int], RayWorker]:
         """Return what hires workers for a plan: those that are there, and new ones."""
         shared = self._ray.put(plan)
+        return lambda number: RayWorker(self._actor(number), shared)
 
-        def hire(number: int) -> RayWorker:
-            if number not in self._known or self._known[number].gone:
-                self._known[number] = _Actor(self._ray, Bench, self._gpus, self._cores)
-            return RayWorker(self._known[number], shared)
+    def for_roll_outs(
+        self, spec: PairSpec, loading: Loading, sizes: tuple[int, int, int]
+    ) -> Callable[[int], RaySampler]:
+        """Return what hires workers that sample roll-outs with a pair: known ones, and new ones.
+
+        Args:
+            spec: The pair.
+            loading: How each of them loads it.
+            sizes: What they must have memory for, see ``check_training_memory``.
+        """
+        known: dict[Actor, RaySampler] = {}
+
+        def hire(number: int) -> RaySampler:
+            actor = self._actor(number)
+            return known.setdefault(actor, RaySampler(actor, spec, loading, sizes))
 
         return hire
+
+    def _actor(self, number: int) -> Actor:
+        """Return the process of that number, a new one where it is gone."""
+        if number not in self._known or self._known[number].gone:
+            self._known[number] = Actor(self._ray, Bench, self.gpus, self._cores)
+        return self._known[number]
 
     def run(self, commands: Sequence[list[str]]) -> Iterator[tuple[int, int, str]]:
         """Run commands of specbench, each on a device of its own, as many at a time as workers.
@@ -86,7 +115,7 @@ class Pool:
         """
         from ray.exceptions import RayError
 
-        once = self._ray.remote(num_cpus=1, num_gpus=int(self._gpus), max_retries=0)(run_command)
+        once = self._ray.remote(num_cpus=1, num_gpus=int(self.gpus), max_retries=0)(run_command)
         waiting = list(enumerate(commands))
         running: dict[Any, int] = {}
         while waiting or running:
@@ -98,26 +127,8 @@ class Pool:
                 try:
                     code, said = self._ray.get(reference)
                 except RayError as error:
-                    raise RunError(f"a command was lost: {_why(str(error))}") from error
+                    raise RunError(f"a command was lost: {why(str(error))}") from error
                 yield running.pop(reference), code, said
-
-
-class _Cores:
-    """Who keeps to which core; workers start in threads of their own."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._of: dict[tuple[str, int], _Actor] = {}
-
-    def claim(self, machine: str, cores: Sequence[int], actor: _Actor) -> int | None:
-        """Return a core of a machine that nobody there keeps to; None where all are taken."""
-        with self._lock:
-            for core in cores:
-                holder = self._of.get((machine, core))
-                if holder is None or holder.gone:
-                    self._of[machine, core] = actor
-                    return core
-        return None
 
 
 class RayWorker:
@@ -128,7 +139,7 @@ class RayWorker:
         plan: A reference to the plan.
     """
 
-    def __init__(self, actor: _Actor, plan: Any) -> None:
+    def __init__(self, actor: Actor, plan: Any) -> None:
         self._actor, self._plan = actor, plan
 
     def start(self) -> Facts:
@@ -151,79 +162,31 @@ class RayWorker:
         self._actor.dismiss()
 
 
-class _Actor:
-    """A process of Ray's, on its own GPU or core.
+class RaySampler:
+    """A worker that samples roll-outs, see ``together.Sampler``: a Ray actor with a pair.
 
-    Attributes:
-        machine: Its name, once the process is there.
-        gone: Whether it has died or been dismissed.
+    Args:
+        actor: The actor.
+        wanted: The pair, how to load it, and what there must be memory for.
     """
 
-    def __init__(
-        self,
-        ray: Any,
-        work: Work,
-        gpu: bool,
-        cores: _Cores,
-    ) -> None:
-        self._ray, self._gpu, self._cores = ray, gpu, cores
-        self.machine: str | None = None
-        self.gone = False
-        remote = ray.remote(num_cpus=1, num_gpus=int(gpu), max_restarts=0, max_task_retries=0)
-        self._handle = remote(work).remote(Path.cwd(), _variables())
+    def __init__(self, actor: Actor, *wanted: Any) -> None:
+        self._actor, self._wanted = actor, wanted
+        self._lock = threading.Lock()
+        self._facts: Facts | None = None
 
-    def settle(self) -> None:
-        """Keep the process to a core that no other worker keeps to, where it has no GPU."""
-        if self.machine is None:
-            self.machine, cores = self.ask("cores")
-            core = None if self._gpu else self._cores.claim(self.machine, cores, self)
-            self.ask("keep_to", core, self._gpu)
+    def start(self) -> Facts:
+        """See ``together.Sampler``; several threads may ask while it loads."""
+        with self._lock:
+            if self._facts is None:
+                self._actor.settle()
+                self._facts = self._actor.ask("load", *self._wanted)
+        return self._facts
 
-    def ask(self, what: str, *values: Any) -> Any:
-        """Call a method there and wait for what it returns."""
-        with _understood(self):
-            return self._ray.get(getattr(self._handle, what).remote(*values))
-
-    def stream(self, what: str, *values: Any) -> Iterator[Any]:
-        """Call a method there and yield what it yields."""
-        with _understood(self):
-            method = getattr(self._handle, what).options(num_returns="streaming")
-            for reference in method.remote(*values):
-                yield self._ray.get(reference)
-
-    def dismiss(self) -> None:
-        """End the process."""
-        if not self.gone:
-            self.gone = True
-            self._ray.kill(self._handle)
-
-
-@contextmanager
-def _understood(actor: _Actor) -> Iterator[None]:
-    """Turn what Ray raises into what a crew understands."""
-    from ray.exceptions import RayError, RayTaskError
-
-    try:
-        yield
-    except RayTaskError as error:
-        if isinstance(error.cause, SpecbenchError):
-            raise type(error.cause)(str(error.cause)) from None
-        said = mask_tokens(f"{type(error.cause).__name__}: {error.cause}")
-        raise RunError(f"a worker on {actor.machine} failed: {said}") from error
-    except RayError as error:
-        actor.gone = True
-        raise WorkerLost(f"{_why(str(error))} ({actor.machine})") from error
-
-
-def _variables() -> dict[str, str]:
-    return {name: os.environ[name] for name in PASSED_ON if name in os.environ}
-
-
-def _why(said: str) -> str:
-    """What Ray knows of the death of a process, in one line."""
-    detail = _DETAIL.search(said)
-    why = " ".join((detail[1] if detail else said).split())
-    return f"its process died, killed or out of memory perhaps: {why}"
+    def roll_out(self, head: Head, part: Part) -> Decoded:
+        """See ``together.Sampler``."""
+        decoded: Decoded = self._actor.ask("roll_out", head, part)
+        return decoded
 
 
 def _require_free(loading: Loading) -> None:
@@ -237,7 +200,7 @@ def _require_free(loading: Loading) -> None:
         raise UsageError("--device-map spreads one pair over all GPUs: leave out --workers")
 
 
-def _connect(address: str | None) -> Any:
+def _connect(address: str | None, store: int | None) -> Any:
     """Start Ray here, or join a cluster."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
@@ -247,7 +210,7 @@ def _connect(address: str | None) -> Any:
         raise UsageError(
             "--workers needs Ray: install it with `pip install specbench[ray]`"
         ) from error
-    here: dict[str, Any] = {"include_dashboard": False, "object_store_memory": OBJECT_STORE}
+    here: dict[str, Any] = {"include_dashboard": False, "object_store_memory": store}
     try:
         ray.init(
             address=address or "local",

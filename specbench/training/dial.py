@@ -13,12 +13,12 @@ import math
 
 import torch
 
-from specbench.engine.loading import LoadedPair
 from specbench.heads.head import Head
 from specbench.tasks.task import RESERVED_SEEDS, Task
 from specbench.training.material import Material
 from specbench.training.objective import text_mean
-from specbench.training.rollouts import Rollouts, roll_out
+from specbench.training.parts import RollOut, sample
+from specbench.training.rollouts import Rollouts
 
 # What missing acceptance adds to log lambda at once, and what it adds at every step.
 PROPORTIONAL, INTEGRAL = 5.0, 0.5
@@ -47,21 +47,21 @@ def follow(multiplier: float, missing: float) -> tuple[float, float]:
 
 
 @torch.no_grad()
-def settle(pair: LoadedPair, task: Task, head: Head, wish: float, material: Material) -> None:
+def settle(
+    roll_out: RollOut, task: Task, head: Head, wish: float, material: Material, parts: int = 1
+) -> None:
     """Shift a head's bias until mean acceptance over fresh roll-outs is the wished one.
 
     Args:
-        pair: Loaded models.
+        roll_out: Decodes.
         task: Says what ends a text.
         head: Changed in place.
         wish: Mean acceptance per position; where no bias reaches it, the nearest that one does.
         material: Held-out examples, others than those of the scores.
+        parts: How many they are decoded in.
     """
     for _ in range(ROUNDS):
-        generator = torch.Generator(pair.target.device).manual_seed(SEED)
-        rollouts = roll_out(
-            pair, head, material.prompts, task.max_new_tokens, generator, stop=task.stop
-        )
+        rollouts, _ = sample(roll_out, head, material.prompts, task, SEED, parts)
         head.summary.bias[1] += _shift(head(rollouts.inputs).double(), rollouts, wish)
 
 

@@ -22,6 +22,9 @@ BASELINES = {
     "ema": "a running mean over steps",
 }
 
+# What files that lack a value were made with: it was not known when they were written.
+BEFORE = {"rollout_parts": 1}
+
 
 @dataclass(frozen=True)
 class HeadRecipe:
@@ -32,6 +35,8 @@ class HeadRecipe:
         steps: Sets of roll-outs.
         prompts_per_step: Prompts in a set.
         rollouts: Texts per prompt.
+        rollout_parts: Parts that a set is decoded in, each with draws of its own; as many workers
+            can share a set. It decides the draws, the workers do not.
         epochs_per_rollout: Passes over a set.
         learning_rate: Adam's, after a short warm-up and before a cosine to zero.
         acceptance_weight: lambda, what acceptance is worth in reward.
@@ -52,6 +57,7 @@ class HeadRecipe:
     steps: int = 60
     prompts_per_step: int = 16
     rollouts: int = 8
+    rollout_parts: int = 1
     epochs_per_rollout: int = 4
     learning_rate: float = 0.01
     acceptance_weight: float = 0.4
@@ -72,6 +78,9 @@ class HeadRecipe:
         )
         for name in counts:
             self._require(name, getattr(self, name) >= 1, "1 or more")
+        parted = 1 <= self.rollout_parts <= self.prompts_per_step
+        prompts = f"from 1 to the {self.prompts_per_step} prompts of a step"
+        self._require("rollout_parts", parted, prompts)
         reserved = f"from 0 to {RESERVED_SEEDS - 1}"
         self._require("seed", 0 <= self.seed < RESERVED_SEEDS, reserved)
         self._require("learning_rate", 0 < self.learning_rate < math.inf, "above 0")

@@ -8,6 +8,7 @@ Kept per token is what the loss needs and no more: what the head reads, and thre
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 import torch
@@ -45,6 +46,10 @@ class Rollouts(NamedTuple):
     p: Tensor
     q: Tensor
     tv: Tensor
+
+    def cpu(self) -> Rollouts:
+        """Return the same with its tensors in the memory of the CPU."""
+        return Rollouts(self.texts, *(column.cpu() for column in self[1:]))
 
 
 def read_prompts(
@@ -97,12 +102,22 @@ def roll_out(
             one is the last, and the text is what stands before the string.
     """
     size = max(1, AT_ONCE // copies)
-    parts = [
-        _batch(pair, head, prompts[start : start + size], max_new_tokens, generator, copies, stop)
-        for start in range(0, len(prompts), size)
-    ]
-    offsets = [size * copies * index for index in range(len(parts))]
+    return joined(
+        [
+            _batch(
+                pair, head, prompts[start : start + size], max_new_tokens, generator, copies, stop
+            )
+            for start in range(0, len(prompts), size)
+        ]
+    )
+
+
+def joined(parts: Sequence[Rollouts]) -> Rollouts:
+    """Put sets of texts one after the other."""
+    if len(parts) == 1:
+        return parts[0]
     texts = [text for part in parts for text in part.texts]
+    offsets = accumulate((len(part.texts) for part in parts[:-1]), initial=0)
     row = torch.cat([part.row + offset for part, offset in zip(parts, offsets, strict=True)])
     columns = (torch.cat(column) for column in zip(*(part[2:] for part in parts), strict=True))
     return Rollouts(texts, row, *columns)

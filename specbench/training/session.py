@@ -21,11 +21,11 @@ from specbench import __version__
 from specbench.engine.loading import LoadedPair
 from specbench.files import clear_errors, write_atomically
 from specbench.heads.files import fingerprints, save_head
-from specbench.heads.head import Head
 from specbench.tasks.task import Task
 from specbench.training.dial import settle
 from specbench.training.folder import CHECKPOINT, LOG
 from specbench.training.material import Materials, read_materials
+from specbench.training.parts import RollOut, here
 from specbench.training.recipe import HeadRecipe
 from specbench.training.state import State, load_state, new_state, save_state
 from specbench.training.verifier import Progress, held_out_scores, train_head
@@ -88,18 +88,23 @@ def prepare(
     return Training(pair, task, recipe, folder, materials, state)
 
 
-def carry_out(training: Training, report: Callable[[Progress], None]) -> dict[str, Any]:
+def carry_out(
+    training: Training, report: Callable[[Progress], None], roll_out: RollOut | None = None
+) -> dict[str, Any]:
     """Train a head, write it to its folder, and return what ``head.json`` says of it.
 
     Args:
         training: What ``prepare`` returns.
         report: Called after every step, once its checkpoint is on disk; a training that goes on
             reports its earlier steps first.
+        roll_out: Decodes with the pair; None is this process.
 
     Raises:
-        RunError: The folder cannot be written, or the loss is no number; the last checkpoint stays.
+        RunError: The folder cannot be written, the loss is no number, or the workers that decode
+            keep dying; the last checkpoint stays.
     """
     pair, task, recipe, folder, materials, state = training
+    roll_out = roll_out or here(pair)
     with clear_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     for row in state.history:
@@ -111,17 +116,19 @@ def carry_out(training: Training, report: Callable[[Progress], None]) -> dict[st
         save_state(state, pair, task, recipe, folder)
         report(progress)
 
-    head = train_head(pair, task, recipe, materials.train, state, record)
-    if recipe.target_acceptance is not None and materials.settling is not None:
-        settle(pair, task, head, recipe.target_acceptance, materials.settling)
-    description = _describe(training, head)
+    head = train_head(pair, roll_out, task, recipe, materials.train, state, record)
+    wish, parts = recipe.target_acceptance, recipe.rollout_parts
+    if wish is not None and materials.settling is not None:
+        settle(roll_out, task, head, wish, materials.settling, parts)
+    scores = held_out_scores(roll_out, task, head, materials.held_out, parts)
+    description = _describe(training, scores)
     save_head(head, folder, description)
     with clear_errors(folder):
         (folder / CHECKPOINT).unlink(missing_ok=True)
     return description
 
 
-def _describe(training: Training, head: Head) -> dict[str, Any]:
+def _describe(training: Training, scores: dict[str, Any]) -> dict[str, Any]:
     pair, task, recipe, _, materials, state = training
     history = state.history
     seconds = sum(row["rollout_seconds"] + row["update_seconds"] for row in history)
@@ -136,7 +143,7 @@ def _describe(training: Training, head: Head) -> dict[str, Any]:
         "models": fingerprints(pair),
         "hidden_sizes": {"target": pair.target.hidden_size, "draft": pair.draft.hidden_size},
         "recipe": asdict(recipe),
-        "scores": held_out_scores(pair, task, head, materials.held_out),
+        "scores": scores,
         "strict_acceptance": 1 - history[0]["disagreement"],
         "steps_without_gradient": sum(row["reward_spread"] < NO_SPREAD for row in history),
         "seconds": round(seconds, 1),

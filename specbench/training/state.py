@@ -18,7 +18,8 @@ from specbench.heads.head import Head
 from specbench.tasks.task import Task
 from specbench.training.folder import CHECKPOINT
 from specbench.training.objective import Baseline
-from specbench.training.recipe import HeadRecipe
+from specbench.training.parts import Draws
+from specbench.training.recipe import BEFORE, HeadRecipe
 
 
 @dataclass
@@ -28,7 +29,7 @@ class State:
     Attributes:
         head: Head being trained.
         optimizer: Adam over it.
-        generator: Source of the draws of roll-outs.
+        draws: Where those of the next roll-outs begin.
         baseline: What gains are compared with.
         multiplier: lambda, or with a target acceptance the part of it that persists.
         step: Steps done.
@@ -37,7 +38,7 @@ class State:
 
     head: Head
     optimizer: torch.optim.Adam
-    generator: torch.Generator
+    draws: Draws
     baseline: Baseline
     multiplier: float
     step: int = 0
@@ -54,9 +55,8 @@ def untrained_head(pair: LoadedPair, recipe: HeadRecipe) -> Head:
 def new_state(pair: LoadedPair, recipe: HeadRecipe) -> State:
     """Return the state before the first step."""
     head = untrained_head(pair, recipe)
-    generator = torch.Generator(pair.target.device).manual_seed(recipe.seed)
     optimizer = torch.optim.Adam(head.parameters())
-    return State(head, optimizer, generator, Baseline(recipe.baseline), recipe.acceptance_weight)
+    return State(head, optimizer, recipe.seed, Baseline(recipe.baseline), recipe.acceptance_weight)
 
 
 def save_state(
@@ -75,7 +75,7 @@ def save_state(
         "history": state.history,
         "head": state.head.state_dict(),
         "optimizer": state.optimizer.state_dict(),
-        "generator": state.generator.get_state(),
+        "generator": state.draws,
     }
     buffer = io.BytesIO()
     torch.save(content, buffer)
@@ -93,6 +93,7 @@ def load_state(pair: LoadedPair, task: Task, recipe: HeadRecipe, folder: Path) -
         content = torch.load(path, map_location="cpu", weights_only=True)
     except (OSError, EOFError, RuntimeError, pickle.UnpicklingError) as error:
         raise UsageError(f"cannot read {path} ({error}): train anew in another folder") from error
+    content["recipe"] = BEFORE | content.get("recipe", {})
     for name, wanted in _identity(pair, task, recipe).items():
         if (found := content.get(name)) != wanted:
             raise UsageError(
@@ -102,7 +103,7 @@ def load_state(pair: LoadedPair, task: Task, recipe: HeadRecipe, folder: Path) -
     state = new_state(pair, recipe)
     state.head.load_state_dict(content["head"])
     state.optimizer.load_state_dict(content["optimizer"])
-    state.generator.set_state(content["generator"])
+    state.draws = content["generator"]
     state.baseline = state.baseline._replace(mean=content["baseline"])
     state.multiplier, state.step = content["multiplier"], content["step"]
     state.history = content["history"]

@@ -24,8 +24,9 @@ from specbench.tasks.task import RESERVED_SEEDS, Task
 from specbench.training.dial import follow
 from specbench.training.material import Material
 from specbench.training.objective import Step, evaluate, text_mean
+from specbench.training.parts import RollOut, sample
 from specbench.training.recipe import HeadRecipe
-from specbench.training.rollouts import Rollouts, roll_out
+from specbench.training.rollouts import Rollouts
 from specbench.training.state import State, untrained_head
 
 MAX_GRADIENT = 1.0
@@ -78,6 +79,7 @@ class Progress(NamedTuple):
 
 def train_head(
     pair: LoadedPair,
+    roll_out: RollOut,
     task: Task,
     recipe: HeadRecipe,
     material: Material,
@@ -87,7 +89,8 @@ def train_head(
     """Train a head for a pair and a task, from a state to the last step of the recipe.
 
     Args:
-        pair: Loaded models, frozen.
+        pair: Loaded models, frozen; the head is updated on their device.
+        roll_out: Decodes with them, here or elsewhere.
         task: Gives the metric that rewards a text, and what ends one.
         recipe: Sizes and rates.
         material: Training examples, taken in their order, again from the first where they end.
@@ -95,17 +98,17 @@ def train_head(
         report: Called after every step with the row of the log and the state to go on from.
 
     Raises:
-        RunError: The loss is no longer a number.
+        RunError: The loss is no longer a number, or the roll-outs cannot be had.
     """
     start = untrained_head(pair, recipe)
     while state.step < recipe.steps:
         chosen = material.taken(state.step * recipe.prompts_per_step, recipe.prompts_per_step)
-        report(_train_step(pair, task, recipe, state, start, chosen), state)
+        report(_train_step(roll_out, task, recipe, state, start, chosen), state)
     return state.head.eval().requires_grad_(False)
 
 
 def _train_step(
-    pair: LoadedPair,
+    roll_out: RollOut,
     task: Task,
     recipe: HeadRecipe,
     state: State,
@@ -115,17 +118,17 @@ def _train_step(
     """Roll out, score, and take the epochs of one step; moves the state on."""
     began = time.perf_counter()
     head = state.head
-    rollouts = roll_out(
-        pair,
+    rollouts, state.draws = sample(
+        roll_out,
         head,
         material.prompts,
-        task.max_new_tokens,
-        state.generator,
+        task,
+        state.draws,
+        recipe.rollout_parts,
         recipe.rollouts,
-        task.stop,
     )
     each = [example for example in material.examples for _ in range(recipe.rollouts)]
-    rewards = reward(rollouts, each, task).to(pair.target.device)
+    rewards = reward(rollouts, each, task).to(rollouts.tv.device)
     rolled_out = time.perf_counter()
 
     with torch.no_grad():
@@ -176,19 +179,19 @@ def reward(rollouts: Rollouts, examples: list[Example], task: Task) -> Tensor:
         return torch.tensor(list(pool.map(partial(score, task.metric), rollouts.texts, examples)))
 
 
-def held_out_scores(pair: LoadedPair, task: Task, head: Head, material: Material) -> dict[str, Any]:
+def held_out_scores(
+    roll_out: RollOut, task: Task, head: Head, material: Material, parts: int = 1
+) -> dict[str, Any]:
     """Return quality, acceptance and weight of one roll-out per held-out example.
 
     Args:
-        pair: Loaded models.
+        roll_out: Decodes.
         task: Gives the metric, and what ends a text.
         head: Head to score.
         material: Held-out examples.
+        parts: How many they are decoded in.
     """
-    generator = torch.Generator(pair.target.device).manual_seed(HELD_OUT_SEED)
-    rollouts = roll_out(
-        pair, head, material.prompts, task.max_new_tokens, generator, stop=task.stop
-    )
+    rollouts, _ = sample(roll_out, head, material.prompts, task, HELD_OUT_SEED, parts)
     weight = head(rollouts.inputs)
     return {
         "n": len(material.examples),

@@ -26,7 +26,7 @@ import pandas as pd
 MAIN = [sys.executable, "-c", "from specbench.cli.app import main; main()"]
 PLAN = ["run", "-m", "autoregressive,sd,static,diversed", "-t", "mini-math,mini-news"]
 PLAN += ["-n", "50", "--no-progress"]
-AT_WORK = b"ray::Bench.measure"
+AT_WORK = (b"ray::Bench.measure", b"ray::Bench.roll_out")
 SAMPLES = 400
 
 

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from specbench.cluster.crew import Found, Ready, carry_out
-from specbench.cluster.ray_pool import RayWorker, _Actor, _Cores
+from specbench.cluster.ray_actor import Actor, Cores
+from specbench.cluster.ray_pool import RayWorker
 from specbench.cluster.schedule import Batch, Row
 from specbench.experiment.plan import Place
 from specbench.experiment.store import Store
@@ -111,7 +112,7 @@ def simulate(store: Store, cells: int, workers: int, seconds: float) -> float:
         log_to_driver=False,
         logging_level="ERROR",
     )
-    actors = [_Actor(ray, Idle, False, _Cores()) for _ in range(workers)]
+    actors = [Actor(ray, Idle, False, Cores()) for _ in range(workers)]
     for actor in actors:
         actor.settle()
     shared = ray.put(seconds)

@@ -39,6 +39,14 @@ REFUSED = {
     "a weight of one": ("--initial-weight 1", "--initial-weight must be between 0 and 1"),
     "a negative seed": ("--seed -1", "--seed must be from 0 to 999"),
     "nothing to compare with": ("--rollouts 1", "--rollouts must be 2 or more with the group"),
+    "more parts than prompts": ("--rollout-parts 17", "must be from 1 to the 16 prompts of a step"),
+    "more workers than parts": (
+        "--workers 3 --rollout-parts 2",
+        "--workers 3 needs as many parts of a step, and --rollout-parts is 2: give --rollout-parts",
+    ),
+    "workers of one part": ("--workers 2", "--rollout-parts is 1: give --rollout-parts 2, or few"),
+    "no workers": ("--workers 0", "--workers must be 1 or more, not 0"),
+    "an address alone": ("--ray-address auto", "--ray-address goes with --workers N"),
     "an acceptance above one": ("--target-acceptance 0.8,1.5", "must be between 0 and 1, not 1.5"),
     "an acceptance in words": ("--target-acceptance high", "cannot be 'high'"),
     "a target without a draft": ("--target a/b", "--draft is missing"),
@@ -255,5 +263,6 @@ def test_help_names_every_value_of_the_recipe(cli: Cli) -> None:
         assert f"--{field.name.replace('_', '-')} " in text
     for option in ("--pair", "--target", "--draft", "--output", "--resume", "--log-to"):
         assert f"{option} " in text
+    assert "--workers " in text
     assert "expected_acceptance" in text
     assert "Example: specbench train" in text

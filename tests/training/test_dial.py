@@ -10,6 +10,7 @@ from specbench.tasks.task import load_task
 from specbench.training.dial import INTEGRAL, PROPORTIONAL, follow, settle
 from specbench.training.material import Material, split_material
 from specbench.training.objective import text_mean
+from specbench.training.parts import here
 from specbench.training.rollouts import read_prompts, roll_out
 
 TASK = load_task("mini-headline")
@@ -47,13 +48,13 @@ def uneven_head(mini) -> Head:
 def test_a_wish_is_met_on_examples_of_neither_set(mini) -> None:
     head = uneven_head(mini)
     assert abs(acceptance(mini, head) - 0.86) > 0.03
-    settle(mini, TASK, head, 0.86, others(mini))
+    settle(here(mini), TASK, head, 0.86, others(mini))
     assert acceptance(mini, head) == pytest.approx(0.86, abs=0.02)
 
 
 def test_only_the_bias_of_the_target_s_score_moves(mini) -> None:
     head, before = uneven_head(mini), uneven_head(mini)
-    settle(mini, TASK, head, 0.9, others(mini))
+    settle(here(mini), TASK, head, 0.9, others(mini))
     assert torch.equal(head.summary.weight, before.summary.weight)
     assert head.summary.bias[0] == before.summary.bias[0]
     assert head.summary.bias[1] != before.summary.bias[1]
@@ -61,6 +62,6 @@ def test_only_the_bias_of_the_target_s_score_moves(mini) -> None:
 
 def test_a_wish_that_no_weight_meets_gives_the_strictest_head(mini) -> None:
     head = uneven_head(mini)
-    settle(mini, TASK, head, 0.3, others(mini))
+    settle(here(mini), TASK, head, 0.3, others(mini))
     strict = Head("linear", (mini.target.hidden_size, mini.draft.hidden_size), 1 - 1e-6)
     assert acceptance(mini, head) == pytest.approx(acceptance(mini, strict), abs=1e-3)

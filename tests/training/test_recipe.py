@@ -37,6 +37,8 @@ def test_the_user_goes_before_the_pair_the_task_and_the_usual() -> None:
         ({"seed": 1000}, "--seed must be from 0 to 999"),  # held-out examples have that seed
         ({"acceptance_weight": 0.0, "target_acceptance": 0.9}, "above 0 with a target acceptance"),
         ({"head_kind": "cubic"}, "--head-kind must be one of linear, mlp, features"),
+        ({"rollout_parts": 0}, "--rollout-parts must be from 1 to the 16 prompts of a step, not 0"),
+        ({"rollout_parts": 5, "prompts_per_step": 4}, "from 1 to the 4 prompts of a step, not 5"),
         ({"baseline": "none"}, "--baseline must be one of batch, group, ema"),
     ],
 )

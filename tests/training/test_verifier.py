@@ -8,6 +8,7 @@ import torch
 from specbench.tasks.task import load_task
 from specbench.training import verifier
 from specbench.training.material import read_materials, split_material
+from specbench.training.parts import here
 from specbench.training.recipe import HeadRecipe
 from specbench.training.state import new_state, untrained_head
 from specbench.training.verifier import held_out_scores, train_head
@@ -24,7 +25,9 @@ def trained(mini, recipe, task=HEADLINE):
     rows = []
     state = new_state(mini, recipe)
     read = read_materials(mini, task, recipe).train
-    head = train_head(mini, task, recipe, read, state, lambda progress, _: rows.append(progress))
+    head = train_head(
+        mini, here(mini), task, recipe, read, state, lambda progress, _: rows.append(progress)
+    )
     return head, rows
 
 
@@ -44,6 +47,11 @@ def test_the_same_recipe_gives_the_same_head(mini, kind):
     recipe = replace(RECIPE, head_kind=kind, steps=2)
     heads = [trained(mini, recipe)[0].state_dict() for _ in range(2)]
     assert all(torch.equal(heads[0][name], heads[1][name]) for name in heads[0])
+
+
+def test_the_number_of_parts_decides_the_draws(mini):
+    heads = [trained(mini, replace(RECIPE, steps=1, rollout_parts=n))[0] for n in (1, 2)]
+    assert not torch.equal(heads[0].summary.weight, heads[1].summary.weight)
 
 
 def test_the_models_stay_as_they_are(mini):
@@ -80,9 +88,9 @@ def test_a_small_head_trained_from_scratch_raises_reward_and_acceptance(mini):
     )
     task = load_task("mini-math")
     unseen = split_material(mini, task, "held-out", 200, 0, 512)
-    before = held_out_scores(mini, task, untrained_head(mini, recipe), unseen)
+    before = held_out_scores(here(mini), task, untrained_head(mini, recipe), unseen)
     head, _ = trained(mini, recipe, task)
-    after = held_out_scores(mini, task, head, unseen)
+    after = held_out_scores(here(mini), task, head, unseen)
     # Four standard errors of a difference: 0.16 in accuracy, 0.014 in acceptance.
     assert after["quality"] > before["quality"] + 0.16
     assert after["acceptance"] > before["acceptance"] + 0.014

@@ -1,4 +1,4 @@
-"""How many workers measure, and where."""
+"""How many workers there are, and where."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ Workers = Annotated[
     _option(
         "--workers",
         metavar="N",
-        help="Measure with N processes, one per GPU, or without GPUs one per core; needs Ray, "
-        "specbench's extra of that name.",
+        help="Share the work between N processes, one per GPU, or without GPUs one per core; needs "
+        "Ray, specbench's extra of that name.",
         show_default="this process alone",
     ),
 ]
@@ -37,7 +37,7 @@ RayAddress = Annotated[
 
 @dataclass(frozen=True)
 class Cluster:
-    """How many workers measure, and where.
+    """How many workers there are, and where.
 
     Raises:
         UsageError: There are less than one, or an address without workers.

@@ -43,6 +43,14 @@ class Recipe:
         None
     )
     rollouts: Annotated[int | None, _number("--rollouts", "Texts per prompt.")] = None
+    rollout_parts: Annotated[
+        int | None,
+        _number(
+            "--rollout-parts",
+            "Parts that a set is decoded in, each with draws of its own: as many --workers can "
+            "share it.",
+        ),
+    ] = None
     epochs_per_rollout: Annotated[
         int | None, _number("--epochs-per-rollout", "Passes over a set.")
     ] = None

@@ -203,6 +203,8 @@ def _require_free(loading: Loading) -> None:
 def _connect(address: str | None, store: int | None) -> Any:
     """Start Ray here, or join a cluster."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    # Ray gives its workers a lower priority, and their times would tell of who else is at work.
+    os.environ.setdefault("RAY_worker_niceness", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     try:
         import ray

@@ -133,13 +133,15 @@ class Rows:
         self._round += self.going
         going = [(row, text) for row, text in enumerate(self._texts) if text is not None]
         reasons = [self._append(text, reports[row]) for row, text in going]
-        share = (now(self.last.device) - self._since) / len(going)
+        judged = now(self.last.device)
+        share = (judged - self._since) / len(going)
         ended = []
         for (row, text), reason in zip(going, reasons, strict=True):
             text.decode_seconds += share
             text.laps.append((lap, len(going)))
             if reason is not None:
-                ended.append((text.number, self._generation(text, reason)))
+                # Before another text joins, whose prompt is none of this one's time.
+                ended.append((text.number, self._generation(text, reason, judged)))
                 self._texts[row] = self._join(row)
         return ended
 
@@ -188,8 +190,7 @@ class Rows:
         said = self._pair.tokenizer.decode(output)
         return any(string in said for string in self._stop)
 
-    def _generation(self, text: Text, reason: StopReason) -> Generation:
-        finished = now(self.last.device)
+    def _generation(self, text: Text, reason: StopReason, finished: float) -> Generation:
         ids = text.output[:-1] if reason == "eos" else text.output
         said = str(self._pair.tokenizer.decode(ids, skip_special_tokens=True))
         for string in self._stop:

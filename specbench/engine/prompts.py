@@ -9,6 +9,9 @@ from transformers import PreTrainedTokenizerBase
 from specbench.errors import UsageError
 from specbench.tasks.example import CHAT, FORMATS
 
+# Some templates write the day's date unless they are given one (Llama 3's own default is this).
+DATE = "26 Jul 2024"
+
 
 class Encoded(NamedTuple):
     """A prompt as a model reads it.
@@ -86,6 +89,7 @@ def _chat_tokens(tokenizer: PreTrainedTokenizerBase, text: str, thinking: bool) 
         add_generation_prompt=True,
         return_dict=False,
         enable_thinking=thinking,
+        date_string=DATE,
     )
     return _started_once(tokenizer, list(ids))
 

@@ -1,5 +1,6 @@
 """Texts decoded side by side are the texts decoded alone."""
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -83,6 +84,24 @@ def test_texts_that_end_at_different_moments(n: int) -> None:
     alone = [run(pair, list(r.prompt), sd, sample_key=r.key, draft_length=n) for r in REQUESTS]
     assert [said(g) for g in found] == [said(g) for g in alone]
     assert {g.stopped_by for g in found} == {"eos", "length"}
+
+
+def test_what_joins_a_row_is_no_part_of_another_texts_latency(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = [0.0]
+    monkeypatch.setattr("specbench.decoding.rows.now", lambda device: clock[0])
+    pair = replace(tiny_pair("llama"), eos_ids=frozenset())
+    read = pair.target.prefill
+
+    def prefill(prompt: Any, row: int = 0) -> None:
+        clock[0] += 1.0
+        read(prompt, row)
+
+    monkeypatch.setattr(pair.target, "prefill", prefill)
+    found = side_by_side(pair, None, 2, max_new_tokens=4)
+    # Two begin, and what joins them waits for nobody but the one that joins beside it.
+    assert [g.latency_seconds for g in found] == [2.0, 1.0, 2.0, 1.0, 2.0, 1.0, 1.0]
 
 
 def test_rows_do_see_what_they_should_not_where_a_mask_is_missing(

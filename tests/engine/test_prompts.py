@@ -53,6 +53,15 @@ def test_a_model_thinks_only_where_it_is_asked_to(chat: PreTrainedTokenizerBase)
     assert thinking == [chat.bos_token_id, *text_ids(chat, "<user>How many?<assistant>")]
 
 
+def test_a_prompt_is_the_same_on_every_day(chat: PreTrainedTokenizerBase) -> None:
+    dated = deepcopy(chat)
+    dated.chat_template = (
+        '{% if not date_string is defined %}{% set date_string = strftime_now("%d %b %Y") %}'
+        "{% endif %}{{ date_string }}: {{ messages[0].content }}"
+    )
+    assert encode(dated, "How many?").ids == text_ids(chat, "26 Jul 2024: How many?")
+
+
 def test_a_plain_prompt_is_the_text(chat: PreTrainedTokenizerBase) -> None:
     expected = [chat.bos_token_id, *text_ids(chat, "How many?")]
     assert encode(chat, "How many?", prompt_format="plain").ids == expected

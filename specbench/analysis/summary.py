@@ -42,20 +42,18 @@ class Metric(NamedTuple):
 
 
 # The predicted figures are what theory makes of the probabilities that the rule recorded, see
-# ``theory.tally``; each is to agree with the measured one that it is named after.
-# Expected acceptance and mean weight come as means over the positions judged in a sample; a cell's
-# figure is their mean weighed by drafted tokens, so that long outputs count more, as when pooled.
+# ``theory.tally``; each is to agree with the measured one that it is named after, and expected
+# acceptance with the conditional rate: both are over the positions judged.
 METRICS = (
     Metric("quality", "", "quality"),  # its unit is the task's metric
     Metric("draft_acceptance_rate", "fraction", "accepted", "proposed"),
     Metric("draft_acceptance_rate_sample_mean", "fraction", "draft_acceptance_rate"),
     Metric("acceptance_length", "tokens/round", "emitted", "rounds"),
     Metric("acceptance_length_sample_mean", "tokens/round", "acceptance_length"),
-    Metric("expected_acceptance", "fraction", "expected", "proposed"),
     Metric("conditional_acceptance_rate", "fraction", "accepted", "judged"),
-    Metric("predicted_acceptance", "fraction", "foreseen", "judged"),
+    Metric("expected_acceptance", "fraction", "expected", "visited"),
     Metric("predicted_acceptance_length", "tokens/round", "foreseen_emitted", "rounds"),
-    Metric("mean_weight", "fraction", "weights", "proposed"),
+    Metric("mean_weight", "fraction", "weights", "visited"),
     Metric("seconds_per_sample", "s", "seconds"),
     Metric("tokens_per_second", "tokens/s", *_TOKENS_OVER_TIME),
     Metric("tokens_per_second_sample_mean", "tokens/s", "tokens_per_second"),
@@ -129,16 +127,18 @@ def further_metrics(summary: pd.DataFrame) -> list[str]:
 def _with_terms(samples: pd.DataFrame) -> pd.DataFrame:
     """Add, per sample, the sums that pooled figures are made of; prompts become numbers."""
     proposed = samples["proposed"]
+    visited = samples["judged"].fillna(proposed)  # early tables do not say how many were judged
     emitted = samples["acceptance_length"] * samples["rounds"]
     foreseen = samples["expected_acceptance"] * samples["judged"]
     return samples.assign(
         sample_id=pd.factorize(samples["sample_id"], sort=True)[0],  # sorted and summed faster
         seconds=samples["prefill_seconds"] + samples["decode_seconds"],
         emitted=emitted,
-        expected=samples["expected_acceptance"] * proposed,
+        visited=visited,
+        expected=samples["expected_acceptance"] * visited,
         foreseen=foreseen,
         foreseen_emitted=foreseen + emitted - samples["accepted"],
-        weights=samples["mean_weight"] * proposed,
+        weights=samples["mean_weight"] * visited,
         at_limit=np.where(samples["stopped_by"] == "length", 1.0, 0.0),
     )
 

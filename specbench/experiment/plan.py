@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from random import Random
 from typing import Any
 
 from specbench import __version__
@@ -129,7 +130,7 @@ class Plan:
     @property
     def executes(self) -> bool:
         """True where generated programs will be run."""
-        return self.may_execute and any(_is_executed(task.task) for task in self.tasks)
+        return self.may_execute and any(is_executed(task.task) for task in self.tasks)
 
     def steps(self) -> Iterator[Step]:
         """Yield every decode in its order."""
@@ -139,9 +140,10 @@ class Plan:
     def batches(self) -> Iterator[list[Step]]:
         """Yield the steps in groups that are decoded side by side, each of one cell.
 
-        Their order is task, repeat, example, cell: with a batch size of 1 every step is a group
-        of its own. Else a group is several times the
-        batch, so that texts that end make room for others, and cells still take turns.
+        Their order is task, repeat, example, cell; the cells take their turns in an order that is
+        drawn anew for each example, so that none is always measured behind the same one. With a
+        batch size of 1 every step is a group of its own; else a group is several times the batch,
+        so that texts that end make room for others, and cells still take turns.
         """
         size = self.settings.batch_size
         size *= GROUP if size > 1 else 1
@@ -149,9 +151,11 @@ class Plan:
             for repeat in range(self.settings.repeats):
                 for start in range(0, len(task.examples), size):
                     chosen = list(enumerate(task.examples))[start : start + size]
-                    for at, cell in enumerate(task.cells):
+                    turns = list(range(len(task.cells)))
+                    Random(f"{repeat}/{start}").shuffle(turns)
+                    for at in turns:
                         yield [
-                            Step(task, example, cell, repeat, (number, repeat, place, at))
+                            Step(task, example, task.cells[at], repeat, (number, repeat, place, at))
                             for place, example in chosen
                         ]
 
@@ -266,7 +270,7 @@ def _left_out(headless: Mapping[str, Sequence[str]], pair: PairSpec) -> Iterator
 
 def _not_executed(tasks: Sequence[Task]) -> Iterator[str]:
     """Say for which tasks quality waits until the user allows code to be run."""
-    names = [task.name for task in tasks if _is_executed(task)]
+    names = [task.name for task in tasks if is_executed(task)]
     if names:
         yield (
             f"programs of {', '.join(names)} are not run, as a model wrote them: add "
@@ -275,7 +279,8 @@ def _not_executed(tasks: Sequence[Task]) -> Iterator[str]:
         )
 
 
-def _is_executed(task: Task) -> bool:
+def is_executed(task: Task) -> bool:
+    """Tell whether scoring a task's answers means running them."""
     return any(get_metric(name).executes for name in task.metrics)
 
 

@@ -1,4 +1,6 @@
+from collections import Counter
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +40,22 @@ def test_all_cells_take_their_turn_on_each_example_before_the_next() -> None:
     order = [(s.plan.task.name, s.repeat, s.example.id, s.cell.method[0]) for s in plan.steps()]
     pairs = [("a", 0, "a-0"), ("a", 0, "a-1"), ("a", 1, "a-0"), ("a", 1, "a-1")]
     pairs += [("b", 0, "b-0"), ("b", 1, "b-0")]
-    assert order == [(*pair, method) for pair in pairs for method in "as"]
+    assert sorted(order) == [(*pair, method) for pair in pairs for method in "as"]
+    assert [step[:3] for step in order[::2]] == [step[:3] for step in order[1::2]] == pairs
     assert len(plan) == len(order)
+    assert order == [
+        (s.plan.task.name, s.repeat, s.example.id, s.cell.method[0]) for s in plan.steps()
+    ]
+
+
+def test_no_cell_is_always_measured_behind_the_same_one() -> None:
+    plan = plan_of(["autoregressive", "sd", "lossy"], [make_task("a", 300)])
+    methods = [step.cell.method for step in plan.steps()]
+    first = Counter(methods[::3])
+    behind = Counter(pair for pair in pairwise(methods) if pair[0] != pair[1])
+    assert min(first.values()) > 80
+    assert len(behind) == 6
+    assert min(behind.values()) > 110
 
 
 def test_every_drafting_method_runs_with_each_draft_length_and_autoregressive_once() -> None:

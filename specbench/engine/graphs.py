@@ -7,6 +7,7 @@ lay when the function was recorded, and what it returns is overwritten by the ne
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -80,7 +81,8 @@ class Graphs:
         self._record = record
         self._recordings: dict[tuple[Any, ...], Recording] = {}
         self._outputs: set[int] = set()
-        self._caches: dict[Runner, SlotCache | None] = {}
+        # Not held: a runner that grows lets go of its cache before it gets another.
+        self._caches: dict[Runner, weakref.ref[SlotCache]] = {}
 
     def __len__(self) -> int:
         return len(self._recordings)
@@ -129,13 +131,14 @@ class Graphs:
         return leaf.shape, leaf.dtype, leaf.device, id(leaf) if id(leaf) in self._outputs else None
 
     def _drop_replaced(self, leaves: Sequence[Any]) -> None:
-        for leaf in leaves:
-            if isinstance(leaf, Runner) and self._caches.get(leaf) is not leaf.cache:
-                if leaf in self._caches:
-                    self._recordings.clear()
-                    self._outputs.clear()
-                    self._caches.clear()
-                self._caches[leaf] = leaf.cache
+        for runner in (leaf for leaf in leaves if isinstance(leaf, Runner)):
+            known, cache = self._caches.get(runner), runner.cache
+            if known is not None and (cache is None or known() is not cache):
+                self._recordings.clear()
+                self._outputs.clear()
+                self._caches.clear()
+            if cache is not None:
+                self._caches[runner] = weakref.ref(cache)
 
 
 def _leaves(values: Sequence[Any]) -> Iterator[Any]:

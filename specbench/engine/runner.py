@@ -114,6 +114,7 @@ class Runner:
         """
         if self.cache is None or self.cache.rows != rows or self.cache.capacity < capacity:
             capacity = capacity_for(capacity)
+            self.cache = None  # its memory may be needed for the next one
             self.cache = SlotCache(self.config, capacity, self.devices, self.dtype, rows)
             self.rotary, self.windows = self.tables(capacity)
         return self.cache.capacity

@@ -7,6 +7,7 @@ lay when the function was recorded, and what it returns is overwritten by the ne
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -42,26 +43,51 @@ Record = Callable[[Callable[[], Any]], tuple[Any, Callable[[], object]]]
 """Records a call without arguments; returns its outputs and what replays it."""
 
 
-def capture(call: Callable[[], Any]) -> tuple[Any, Callable[[], object]]:
-    """Record a call in a CUDA graph.
+class Capture:
+    """Records calls in CUDA graphs.
 
-    Raises:
-        CaptureError: Something in it cannot be recorded, or the memory is not enough.
+    Its graphs share their memory, so that what lives only within one is there once for all of them.
+    Calling one may thus overwrite what a graph recorded after it returned, and nothing else: what a
+    graph returns is never given to a later one.
     """
-    try:
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
+
+    def __init__(self) -> None:
+        # A pool may be shared only as long as a graph lives in it.
+        self._graphs: weakref.WeakSet[torch.cuda.CUDAGraph] = weakref.WeakSet()
+        self._side: torch.cuda.Stream | None = None
+
+    def __call__(self, call: Callable[[], Any]) -> tuple[Any, Callable[[], object]]:
+        """Record a call.
+
+        Raises:
+            CaptureError: Something in it cannot be recorded, or the memory is not enough.
+        """
+        try:
+            return self._recorded(call)
+        except RuntimeError as error:
+            self._graphs.clear()  # who knows in what state it left their memory
+            reason = str(error).partition("\n")[0].rstrip(". ")
+            raise CaptureError(f"a round cannot be captured in a CUDA graph ({reason})") from error
+
+    def _recorded(self, call: Callable[[], Any]) -> tuple[Any, Callable[[], object]]:
+        # One for all warm-ups: libraries keep a workspace for every stream that they have met.
+        side = self._side = self._side or torch.cuda.Stream()
+        current = torch.cuda.current_stream()
+        side.wait_stream(current)
         with torch.cuda.stream(side):
             for _ in range(WARM_UPS):
                 call()
-        torch.cuda.current_stream().wait_stream(side)
+        current.wait_stream(side)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            outputs = call()
-    except RuntimeError as error:
-        reason = str(error).partition("\n")[0].rstrip(". ")
-        raise CaptureError(f"a round cannot be captured in a CUDA graph ({reason})") from error
-    return outputs, graph.replay
+        pool = next((other.pool() for other in self._graphs), None)
+        try:
+            with torch.cuda.graph(graph, pool=pool):
+                outputs = call()
+        finally:
+            # Where a capture cannot be ended, PyTorch does not leave the stream it was made on.
+            torch.cuda.set_stream(current)
+        self._graphs.add(graph)
+        return outputs, graph.replay
 
 
 class Graphs:
@@ -72,15 +98,20 @@ class Graphs:
     function returns may be handed to another: it stays where it is and is not copied. When a
     runner's cache is replaced, all recordings are dropped, and their memory with them.
 
+    A graph that reads what another returned is recorded after it, because only then is there
+    something to read. So calls may share memory as those of ``Capture`` do, provided that what a
+    chain of calls returns is read or copied before the chain begins again.
+
     Args:
-        record: Records a call; another than ``capture`` serves tests without a GPU.
+        record: Records a call; None records CUDA graphs, another serves tests without a GPU.
     """
 
-    def __init__(self, record: Record = capture) -> None:
-        self._record = record
+    def __init__(self, record: Record | None = None) -> None:
+        self._record = record or Capture()
         self._recordings: dict[tuple[Any, ...], Recording] = {}
         self._outputs: set[int] = set()
-        self._caches: dict[Runner, SlotCache | None] = {}
+        # Not held: a runner that grows lets go of its cache before it gets another.
+        self._caches: dict[Runner, weakref.ref[SlotCache]] = {}
 
     def __len__(self) -> int:
         return len(self._recordings)
@@ -129,13 +160,14 @@ class Graphs:
         return leaf.shape, leaf.dtype, leaf.device, id(leaf) if id(leaf) in self._outputs else None
 
     def _drop_replaced(self, leaves: Sequence[Any]) -> None:
-        for leaf in leaves:
-            if isinstance(leaf, Runner) and self._caches.get(leaf) is not leaf.cache:
-                if leaf in self._caches:
-                    self._recordings.clear()
-                    self._outputs.clear()
-                    self._caches.clear()
-                self._caches[leaf] = leaf.cache
+        for runner in (leaf for leaf in leaves if isinstance(leaf, Runner)):
+            known, cache = self._caches.get(runner), runner.cache
+            if known is not None and (cache is None or known() is not cache):
+                self._recordings.clear()
+                self._outputs.clear()
+                self._caches.clear()
+            if cache is not None:
+                self._caches[runner] = weakref.ref(cache)
 
 
 def _leaves(values: Sequence[Any]) -> Iterator[Any]:

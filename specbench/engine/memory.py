@@ -105,14 +105,13 @@ def training_need(
     attention = 2 * config.hidden_size + 4 * heads + prompt_tokens
     mlp = 4 * config.hidden_size + 3 * config.intermediate_size
     reading = texts * prompt_tokens * (max(attention, mlp) * size + 2 * prompt_tokens)
-    repeated = 2 * texts * heads * capacity * size  # keys and values, for each query head
     return Need(
         weights=_weights(config, dtype, bits),
         # Where texts that have ended are dropped, one layer is there twice.
         cache=texts * _cache(config, dtype, capacity) * (layers + 1) / layers,
         work=_tables(config, dtype, capacity)
         + KEPT * texts * new_tokens * config.hidden_size * 4
-        + max(reading, repeated + TEXT_ROWS * texts * config.vocab_size * 4),
+        + max(reading, TEXT_ROWS * texts * config.vocab_size * 4),
     )
 
 

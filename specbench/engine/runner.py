@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from specbench.engine.attention import MOST_TOKENS, group_heads, grouped_mask
 from specbench.engine.cache import SlotCache
 from specbench.errors import RunError, UsageError
 
@@ -72,6 +73,7 @@ class Runner:
         kind = "sliding_attention" if self._window() else "full_attention"
         layers = self.config.num_hidden_layers
         self.kinds = getattr(self.config, "layer_types", None) or [kind] * layers
+        self.groups = group_heads(model)
         self.cache: SlotCache | None = None
         self._check()
 
@@ -112,6 +114,7 @@ class Runner:
         """
         if self.cache is None or self.cache.rows != rows or self.cache.capacity < capacity:
             capacity = capacity_for(capacity)
+            self.cache = None  # its memory may be needed for the next one
             self.cache = SlotCache(self.config, capacity, self.devices, self.dtype, rows)
             self.rotary, self.windows = self.tables(capacity)
         return self.cache.capacity
@@ -194,6 +197,11 @@ class Runner:
             angles: Cosines and sines of their positions, by kind of layer.
             masks: What may be seen, ``[B or 1, 1, k, seen]``, by kind of layer; None for all.
         """
+        if self.groups > 1 and tokens.shape[1] <= MOST_TOKENS:
+            masks = {
+                kind: None if mask is None else grouped_mask(mask, self.groups)
+                for kind, mask in masks.items()
+            }
         hidden = self.base.embed_tokens(tokens)
         for layer, kind in zip(self.base.layers, self.kinds, strict=True):
             hidden = layer(

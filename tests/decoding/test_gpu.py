@@ -1,6 +1,7 @@
 """The same loop on a CUDA device; skipped where there is none (``make test-gpu``)."""
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,7 +14,8 @@ from specbench.engine.engines import Engine
 from specbench.engine.loading import LoadedPair, load_pair
 from specbench.engine.prompts import encode
 from specbench.engine.settings import COMPILE, EAGER, GRAPH, Loading
-from specbench.methods.rules import sd
+from specbench.methods import Positions, Verdict
+from specbench.methods.rules import sd, static
 from specbench.pairs.registry import get_pair
 from specbench.tasks.task import default_task_names, load_task
 
@@ -97,3 +99,51 @@ def test_logits_of_a_replayed_pass_are_those_of_an_eager_one(pair: LoadedPair) -
         )
     torch.testing.assert_close(replayed, eager, rtol=1e-4, atol=1e-6)
     torch.testing.assert_close(again, replayed, rtol=0, atol=0)
+
+
+def test_graphs_of_many_cells_in_turns_say_what_the_eager_engine_says(pair: LoadedPair) -> None:
+    """They share their memory, and each is replayed after others have been recorded."""
+    pair.reserve(512)
+    fast = Engine(GRAPH)
+    names = ("sd", "static", "block", "mentored", "autoregressive")
+    plan = [(rules(pair)[name], n) for n in (5, 2) for name in names]
+    for sampling in (GREEDY, Sampling(temperature=0.7, top_p=0.9)):
+        expected, *found = (
+            [
+                said(run(replace(pair, engine=engine), list(prompt), verify, **settings))
+                for verify, n in plan
+                for settings in [{"sampling": sampling, "draft_length": n}]
+                for prompt in [prompts(pair)[0].prompt]
+            ]
+            for engine in (Engine(EAGER), fast, fast)
+        )
+        assert found[0] == found[1]
+        if sampling.greedy:
+            assert found[0] == expected
+
+
+def test_graphs_of_many_rules_take_no_more_memory(pair: LoadedPair) -> None:
+    pair.reserve(512)
+    fast = replace(pair, engine=Engine(GRAPH))
+    prompt, held = list(prompts(pair)[0].prompt), []
+    for weight in range(10):
+        run(fast, prompt, partial(static, weight=weight / 10), draft_length=15)
+        torch.cuda.empty_cache()
+        held.append(torch.cuda.memory_reserved())
+    assert held[-1] - held[1] < 4 * 2**20  # a memory of its own is 2 MiB at the least
+
+
+def test_after_a_failed_capture_it_goes_on_as_if_nothing_had_been(pair: LoadedPair) -> None:
+    def waiting(at: Positions, x: torch.Tensor) -> Verdict:
+        assert x[0].item() >= 0  # waits for the device, which no capture may
+        return sd(at, x)
+
+    prompt, told = list(prompts(pair)[0].prompt), []
+    expected = said(run(replace(pair, engine=Engine(EAGER)), prompt, sd, sampling=GREEDY))
+    fallen = Engine(GRAPH, told.append)
+    assert said(run(replace(pair, engine=fallen), prompt, waiting, sampling=GREEDY)) == expected
+    assert fallen.name == EAGER and len(told) == 1 and "cannot be captured" in told[0]
+    assert torch.cuda.current_stream() == torch.cuda.default_stream()
+    again = Engine(GRAPH)
+    assert said(run(replace(pair, engine=again), prompt, sd, sampling=GREEDY)) == expected
+    assert again.name == GRAPH

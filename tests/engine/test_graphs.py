@@ -33,7 +33,7 @@ recorded: list[str] = []
 
 
 def record(call: Callable[[], Any]) -> tuple[Any, Callable[[], object]]:
-    """Stand in for ``graphs.capture``."""
+    """Stand in for ``graphs.Capture``."""
     recorded.append("call")
     outputs = call()
 
@@ -167,7 +167,7 @@ def test_a_failure_on_the_device_is_told_as_one_of_capturing() -> None:
     if torch.cuda.is_available():
         pytest.skip("would work")
     with pytest.raises(CaptureError, match="cannot be captured"):
-        graphs.capture(lambda: None)
+        graphs.Capture()(lambda: None)
 
 
 def test_the_engine_of_a_device() -> None:

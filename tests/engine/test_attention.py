@@ -1,0 +1,200 @@
+"""Query heads that share a key head are taken together, and nothing but the time is another."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import LlamaConfig, StableLmConfig
+from transformers.integrations import sdpa_attention
+
+from specbench.decoding.control import DraftControl
+from specbench.engine import attention, runner
+from specbench.engine.attention import (
+    GROUPED,
+    MOST_TOKENS,
+    SDPA,
+    group_heads,
+    grouped_attention,
+    grouped_mask,
+)
+from specbench.engine.loading import LoadedPair
+from specbench.engine.runner import Runner, visible
+from specbench.errors import UsageError
+from specbench.methods.rules import sd
+
+from ..decoding.helpers import GREEDY, generate, run
+from .tiny import (
+    FAMILIES,
+    SIZES,
+    VOCABULARY,
+    blurred,
+    build,
+    config,
+    own_logits,
+    pair_of,
+    random_prompt,
+    read,
+)
+
+KEY_HEADS, GROUPS, WIDTH, SEEN = 2, 3, 8, 40
+ROUNDING = {torch.float32: 1e-6, torch.bfloat16: 1e-2}
+
+
+def states(rows: int, k: int, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries, keys and values, which lie in memory as a layer leaves them."""
+    draw = torch.Generator().manual_seed(k)
+    heads = KEY_HEADS * GROUPS
+    shapes = [(rows, k, heads, WIDTH), *[(rows, SEEN, KEY_HEADS, WIDTH)] * 2]
+    query, key, value = (
+        torch.randn(shape, generator=draw).to(dtype).transpose(1, 2) for shape in shapes
+    )
+    return query, key, value
+
+
+def layer() -> Any:
+    return SimpleNamespace(num_key_value_groups=GROUPS, is_causal=True)
+
+
+def own(*arguments: Any, **options: Any) -> Tensor:
+    """What Transformers makes of it."""
+    return sdpa_attention.sdpa_attention_forward(layer(), *arguments, **options)[0]
+
+
+@pytest.mark.parametrize("dtype", list(ROUNDING), ids=str)
+@pytest.mark.parametrize("window", [None, 5])
+@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize("k", [1, 2, 6, SEEN])
+def test_it_is_what_repeated_keys_give(
+    k: int, rows: int, window: int | None, dtype: torch.dtype
+) -> None:
+    query, key, value = states(rows, k, dtype)
+    starts = torch.arange(rows)[:, None] * (SEEN - k) // 2
+    mask = visible(starts + torch.arange(k), SEEN, window)
+    for scale in (None, 0.7):
+        expected = own(query, key, value, mask, scaling=scale)
+        found, weights = grouped_attention(
+            layer(), query, key, value, grouped_mask(mask, GROUPS), scaling=scale, dropout=0.0
+        )
+        assert weights is None and found.is_contiguous()
+        torch.testing.assert_close(found, expected, rtol=0, atol=ROUNDING[dtype])
+
+
+def test_another_order_of_heads_would_be_found_out() -> None:
+    """A negative control: heads that share a key head lie side by side, not one apart."""
+    query, key, value = states(1, 6)
+    mask = visible(torch.arange(20, 26)[None], SEEN, None)
+    expected = own(query, key, value, mask)
+    apart = query.unflatten(1, (GROUPS, KEY_HEADS)).transpose(1, 2).flatten(1, 2)
+    mixed = mask.repeat_interleave(GROUPS, 2)
+    for heads, grouped in ((apart, grouped_mask(mask, GROUPS)), (query, mixed)):
+        found = grouped_attention(layer(), heads, key, value, grouped)[0]
+        assert (found - expected).abs().max() > 0.1
+
+
+@pytest.mark.parametrize("mask", [None, visible(torch.arange(20, 26)[None], SEEN, None)])
+def test_any_other_mask_is_transformers_business(mask: Tensor | None) -> None:
+    inputs = (*states(1, 6), mask)
+    assert torch.equal(grouped_attention(layer(), *inputs)[0], own(*inputs))
+
+
+@pytest.mark.parametrize(
+    "option", [{"dropout": 0.5}, {"position_bias": torch.ones(1, 6, 6, SEEN)}, {"s_aux": 1.0}]
+)
+def test_what_is_more_than_a_scale_is_transformers_business(option: dict[str, Any]) -> None:
+    inputs, mask = states(1, 6), visible(torch.arange(20, 26)[None], SEEN, None)
+    torch.manual_seed(0)
+    expected = own(*inputs, mask, **option)
+    torch.manual_seed(0)
+    found = grouped_attention(layer(), *inputs, grouped_mask(mask, GROUPS), **option)[0]
+    assert torch.equal(found, expected)
+
+
+# In models.
+
+
+def small(family: str, key_heads: int) -> LoadedPair:
+    target = build(config(family, num_key_value_heads=key_heads))
+    return pair_of(target, blurred(target, noise=0.01))
+
+
+@pytest.mark.parametrize("key_heads", [1, 2])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_greedy_decoding_equals_generate(family: str, key_heads: int) -> None:
+    pair = small(family, key_heads)
+    assert pair.target.groups == 4 // key_heads
+    for n in (1, 5):
+        prompt = random_prompt(20 + n)
+        expected = generate(pair, prompt, 24)
+        for control in (None, DraftControl(0.2)):
+            settings: dict[str, Any] = {"sampling": GREEDY, "max_new_tokens": 24}
+            found = run(pair, prompt, sd, draft_length=n, control=control, **settings)
+            assert found.token_ids == expected
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_only_a_prompt_repeats_keys(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    subject = Runner(build(config(family)), VOCABULARY)
+    lengths: list[int] = []
+
+    def repeated(states: Tensor, times: int) -> Tensor:
+        lengths.append(states.shape[2])
+        return states.repeat_interleave(times, 1)
+
+    monkeypatch.setattr(sdpa_attention, "repeat_kv", repeated)
+    tokens = random_prompt(MOST_TOKENS + 20)
+    subject.reserve(2, len(tokens))
+    for k in (1, 6, MOST_TOKENS):
+        at = torch.tensor([[3], [9]]) + torch.arange(k)
+        for seen in (None, int(at.max()) + 1):
+            subject.read(torch.tensor([tokens[:k], tokens[-k:]]), at, seen)
+    assert not lengths
+    subject.prefill(torch.tensor(tokens))
+    assert set(lengths) == {len(tokens) - 1}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_models_own_ways_remain_transformers_own(family: str) -> None:
+    plain, ours = (build(config(family)) for _ in range(2))
+    subject = Runner(ours, VOCABULARY)
+    assert (plain.config._attn_implementation, ours.config._attn_implementation) == (SDPA, GROUPED)
+    tokens = random_prompt(40)
+    assert torch.equal(own_logits(plain, tokens), own_logits(ours, tokens))
+    pair = LoadedPair("own", subject, subject, None, frozenset())  # type: ignore[arg-type]
+    before = SimpleNamespace(target=SimpleNamespace(model=plain), eos_ids=frozenset())
+    assert generate(pair, tokens, 12) == generate(before, tokens, 12)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("changes", [{"num_key_value_heads": 4}, {"num_key_value_heads": None}])
+def test_a_model_of_equal_heads_is_left_as_it_is(changes: dict[str, Any]) -> None:
+    model = build(LlamaConfig(**(SIZES | changes)))
+    assert group_heads(model) == 1
+    assert model.config._attn_implementation == SDPA
+
+
+def test_another_attention_is_left_as_it_is() -> None:
+    model = build(config("llama"))
+    model.set_attn_implementation("eager")
+    assert group_heads(model) == 1
+    assert model.config._attn_implementation == "eager"
+
+
+def test_layers_that_hand_nothing_on_but_the_mask_are_driven_too() -> None:
+    subject = Runner(build(StableLmConfig(**SIZES)), VOCABULARY)
+    assert subject.groups == 2
+    tokens = random_prompt(6)
+    torch.testing.assert_close(
+        read(subject, tokens)[0], own_logits(subject.model, tokens), rtol=1e-3, atol=1e-3
+    )
+
+
+def test_a_model_whose_heads_were_grouped_wrongly_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A negative control: the comparison with a model's own forward pass sees it."""
+    monkeypatch.setattr(runner, "grouped_mask", lambda mask, n: mask.repeat_interleave(n, 2))
+    with pytest.raises(UsageError, match="logits differ by"):
+        Runner(build(config("llama")), VOCABULARY)
+    monkeypatch.setattr(runner, "grouped_mask", attention.grouped_mask)
+    Runner(build(config("llama")), VOCABULARY)

@@ -1,0 +1,283 @@
+"""How calls are captured in CUDA graphs, with a stand-in for the device; and what they may share.
+
+The stand-in for PyTorch's streams and graphs computes nothing but keeps their order, and it fails
+where theirs do: a capture that was broken off cannot be ended.
+"""
+
+import gc
+import weakref
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from specbench.decoding.control import DraftControl
+from specbench.decoding.loop import decode_all
+from specbench.decoding.sampling import Sampling
+from specbench.engine import graphs, runner
+from specbench.engine.cache import SlotCache
+from specbench.engine.engines import Engine
+from specbench.engine.graphs import Capture, CaptureError, Graphs
+from specbench.engine.loading import LoadedPair
+from specbench.engine.runner import CAPACITY_STEP, Runner
+from specbench.engine.settings import GRAPH
+
+from ..decoding.helpers import run
+from ..decoding.test_rows import rules, said
+from .test_graphs import REQUESTS, fresh_pair
+from .tiny import random_prompt, tiny_pair
+
+
+class Stream:
+    def wait_stream(self, other: "Stream") -> None:
+        pass
+
+
+class Device:
+    """Streams, one of them current, and graphs in pools of memory."""
+
+    def __init__(self) -> None:
+        self.default = self.current = Stream()
+        self.warm: list[Stream] = []  # where calls were carried out before they were captured
+        self.pools: list[Any] = []  # of each capture
+        self.capturing = self.broken = False
+
+    def call(self) -> str:
+        if not self.capturing:
+            self.warm.append(self.current)
+        return "output"
+
+    def synchronising_call(self) -> None:
+        self.call()
+        if self.capturing:
+            self.broken = True
+            raise RuntimeError("operation not permitted when stream is capturing\nMore.")
+
+    def set_stream(self, stream: Stream) -> None:
+        self.current = stream
+
+    def stream(self, stream: Stream) -> "Entered":
+        return Entered(self, stream)
+
+    def graph(self) -> "Graph":
+        return Graph(self)
+
+
+class Entered:
+    """A stream that is current until it is left."""
+
+    def __init__(self, device: Device, stream: Stream) -> None:
+        self._device, self._stream = device, stream
+
+    def __enter__(self) -> None:
+        self._before, self._device.current = self._device.current, self._stream
+
+    def __exit__(self, *_: object) -> None:
+        self._device.current = self._before
+
+
+class Graph:
+    def __init__(self, device: Device) -> None:
+        self._device = device
+
+    def capture_begin(self, pool: Any = None, **_: Any) -> None:
+        self._pool = pool or object()
+        self._device.pools.append(self._pool)
+        self._device.capturing = True
+
+    def capture_end(self) -> None:
+        self._device.capturing = False
+        if self._device.broken:
+            self._device.broken = False
+            raise RuntimeError("operation failed due to a previous error during capture")
+
+    def pool(self) -> Any:
+        return self._pool
+
+    def replay(self) -> None:
+        pass
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> Device:
+    fake = Device()
+    parts: dict[str, Any] = {
+        "Stream": Stream,
+        "CUDAGraph": fake.graph,
+        "stream": fake.stream,
+        "set_stream": fake.set_stream,
+        "current_stream": lambda: fake.current,
+        "synchronize": lambda: None,
+        "empty_cache": lambda: None,
+    }
+    for name, part in parts.items():
+        monkeypatch.setattr(torch.cuda, name, part)
+    monkeypatch.setattr(torch.cuda.graph, "default_capture_stream", None)
+    monkeypatch.setattr(torch._C, "_host_emptyCache", lambda: None, raising=False)
+    return fake
+
+
+def test_a_failed_capture_leaves_the_stream_that_was_current(device: Device) -> None:
+    with pytest.raises(CaptureError, match=r"\(operation failed due to a previous error"):
+        Capture()(device.synchronising_call)
+    assert device.current is device.default
+    assert Capture()(device.call)[0] == "output"
+    assert device.current is device.default
+
+
+def test_graphs_share_one_memory_and_one_stream_to_warm_up(device: Device) -> None:
+    capture = Capture()
+    kept = [capture(device.call) for _ in range(3)]
+    assert len(kept) == 3 and len(set(device.pools)) == 1
+    assert len(set(device.warm)) == 1 and device.default not in device.warm
+    Capture()(device.call)
+    assert len(set(device.pools)) == 2
+
+
+def test_memory_that_no_graph_lives_in_is_not_asked_for(device: Device) -> None:
+    """PyTorch may have given it back."""
+    capture = Capture()
+    capture(device.call)
+    gc.collect()
+    capture(device.call)
+    assert len(set(device.pools)) == 2
+
+
+def test_memory_of_a_failed_capture_is_left_alone(device: Device) -> None:
+    capture = Capture()
+    kept = [capture(device.call)]
+    with pytest.raises(CaptureError):
+        capture(device.synchronising_call)
+    kept.append(capture(device.call))
+    assert device.pools[0] is device.pools[1] is not device.pools[2]
+
+
+# What graphs of one memory may do to each other.
+
+
+class Shared:
+    """Records calls that share memory in the worst way that a shared pool allows.
+
+    What lives only within a call may lie where calls recorded after it return what they do.
+
+    Args:
+        spares: Whether what a call recorded before this one returned is left as it is, as it is in
+            a pool.
+    """
+
+    def __init__(self, spares: bool = True) -> None:
+        self.outputs: list[Any] = []
+        self._spares = spares
+
+    def __call__(self, call: Callable[[], Any]) -> tuple[Any, Callable[[], object]]:
+        number, outputs = len(self.outputs), call()
+        self.outputs.append(outputs)
+
+        def replay() -> None:
+            for tensor in graphs._leaves(self.outputs[number if self._spares else 0 :]):
+                tensor.fill_(torch.nan if tensor.is_floating_point() else 0)
+            fresh = graphs._leaves([call()])
+            for old, new in zip(graphs._leaves([outputs]), fresh, strict=True):
+                old.copy_(new)
+
+        return outputs, replay
+
+
+def cells(pair: LoadedPair, control: DraftControl | None = None) -> list[list[Any]]:
+    """Texts of several rules and lengths in turns, which come round again, and of a batch."""
+    chosen = rules(pair)
+    plan = [(chosen[name], n, 1) for n in (3, 1) for name in ("sd", "static", "mentored", "block")]
+    plan += [(None, 0, 1)]
+    found = []
+    for verify, n, rows in [*plan, *plan, (chosen["sd"], 3, 2), (chosen["block"], 3, 2)]:
+        done = decode_all(
+            pair,
+            verify,
+            REQUESTS[:3],
+            sampling=Sampling(),
+            draft_length=n,
+            max_new_tokens=8,
+            seed=0,
+            batch_size=rows,
+            control=control if n else None,
+        )
+        found.append([said(generation) for _, generation in sorted(done)])
+    return found
+
+
+def shared_engine(monkeypatch: pytest.MonkeyPatch, record: Shared) -> Engine:
+    monkeypatch.setattr(graphs.Graphs.__init__, "__defaults__", (record,))
+    return Engine(GRAPH)
+
+
+@pytest.mark.parametrize(
+    ("family", "control"), [("llama", None), ("llama", DraftControl(0.2)), ("gemma3", None)]
+)
+def test_graphs_in_one_memory_say_what_the_eager_engine_says(
+    family: str, control: DraftControl | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair, record = tiny_pair(family), Shared()
+    pair.reserve(64)
+    fast = replace(pair, engine=shared_engine(monkeypatch, record))
+    assert cells(fast, control) == cells(replace(pair, engine=Engine()), control)
+    assert len(record.outputs) > 10
+
+
+def test_a_memory_that_spares_nothing_would_be_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A negative control: what drafting returned is still to be read when the target has run."""
+    pair = tiny_pair("llama")
+    pair.reserve(64)
+    fast = replace(pair, engine=shared_engine(monkeypatch, Shared(spares=False)))
+    with pytest.raises((AssertionError, RuntimeError, IndexError)):
+        assert cells(fast) == cells(replace(pair, engine=Engine()))
+
+
+# Caches that are replaced.
+
+
+def look(model: Runner) -> torch.Tensor:
+    at = torch.tensor([[0]])
+    return model.read(at, at)
+
+
+def test_a_cache_is_let_go_before_a_larger_one_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    pair = fresh_pair()
+    pair.engine = shared_engine(monkeypatch, Shared())
+    alive: weakref.WeakSet[SlotCache] = weakref.WeakSet()
+    others: list[int] = []
+
+    class Counted(SlotCache):
+        def __init__(self, *args: Any) -> None:
+            others.append(len(alive))
+            super().__init__(*args)
+            alive.add(self)
+
+    monkeypatch.setattr(runner, "SlotCache", Counted)
+    for length in (20, CAPACITY_STEP, 2 * CAPACITY_STEP):
+        run(pair, random_prompt(length), rules(pair)["sd"])
+    assert others == [0, 1, 1, 1, 1, 1]  # the other model's
+
+
+def test_a_new_cache_is_never_taken_for_the_old_one() -> None:
+    subject, recorded = fresh_pair().target, []
+    known = Graphs(lambda call: (recorded.append(1) or call(), lambda: None))
+    for _ in range(20):  # some of them will lie where another lay
+        subject.cache = None
+        subject.reserve(1, 64)
+        for _ in range(2):
+            known.run(look, [subject])
+    assert len(recorded) == 20 and len(known) == 1
+
+
+def test_without_a_cache_nothing_is_replayed() -> None:
+    subject = fresh_pair().target
+    replayed: list[int] = []
+    known = Graphs(lambda call: (call(), lambda: replayed.append(1)))
+    subject.reserve(1, 64)
+    known.run(look, [subject])
+    subject.cache = None
+    with pytest.raises(IndexError, match="reserve more"):
+        known.run(look, [subject])
+    assert replayed == [1]

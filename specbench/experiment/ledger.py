@@ -49,7 +49,7 @@ class Ledger:
         Raises:
             RunError: The disk cannot be written.
         """
-        names = {"key": self._keys.of(step), "place": step.place, "run_id": self._store.folder.name}
+        names = {"key": self._keys.of(step), "place": step.place, "run_id": self._store.run_id}
         record = names | dict(found)
         self._store.append(record)
         self._report(record)

@@ -47,13 +47,16 @@ class Store:
     interrupted; ``config.json`` says which. A run without any sample leaves no folder behind.
 
     Attributes:
-        folder: The run's folder; its name is the run's id.
+        folder: The run's folder.
+        run_id: The name that the folder had when the run began: one that is renamed and gone on
+            with stays one run.
         resumed: Samples that were there when it was opened.
     """
 
     def __init__(self, folder: Path, config: Mapping[str, Any], held: FileLock) -> None:
         """Take up what is in a folder that is locked; see ``open``."""
         self.folder = folder
+        self.run_id = folder.name
         self._config, self._lock = config, held
         self._made = False  # whether the folder is this run's to remove
         self._new = not (folder / CONFIG).exists()
@@ -62,6 +65,7 @@ class Store:
         cut_torn_line(folder)
         if (folder / RECORDS).exists():
             for record in read_records(folder):
+                self.run_id = record.get("run_id", self.run_id)
                 self._count(record)
         self.resumed = self.done
         self._write_config("running")

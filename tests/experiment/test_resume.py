@@ -209,6 +209,16 @@ def test_a_plan_may_not_shrink(engine: Any, tmp_path: Path) -> None:
         run(folder)
 
 
+def test_a_run_whose_folder_is_renamed_stays_one_run(engine: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "r"
+    run(folder)
+    content = (folder / RECORDS).read_bytes()
+    (folder / RECORDS).write_bytes(content[: len(content) // 2])
+    renamed = folder.rename(tmp_path / "renamed")
+    run(renamed)
+    assert {record["run_id"] for record in read_records(renamed)} == {"r"}
+
+
 def test_samples_that_something_else_decided_are_not_pooled(
     engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

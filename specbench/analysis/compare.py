@@ -31,8 +31,10 @@ from specbench.methods.labels import method_labels
 #: What is held equal; the hypervolume sums up a front instead of reading it at one point.
 At = Literal["acceptance", "time", "quality", "hypervolume"]
 ATS: tuple[At, ...] = get_args(At)
+#: What stands in the place of ``quality`` where it is not equal: beside plain SD.
+OWN = "own quality"
 
-FRONT, SD, SD_BEST = "static front", "sd", "sd at best N"
+FRONT, SD, SD_CHOSEN = "static front", "sd", "sd at chosen N"
 ABOVE, TIMES, SHARE = "quality_above", "times_as_fast", "share_of_gain"
 
 _TASK = ["run_id", "pair", "temperature", "engine", "batch_size", "task", "quality_metric"]
@@ -76,12 +78,13 @@ def compare(
     own acceptance rate, or seconds per sample (prefill and decoding).
 
     At equal quality: ``times_as_fast``, seconds per sample of the static front at the method's own
-    quality over the method's; the same of plain SD at the method's draft length, and at SD's best
-    one. ``share_of_gain`` is how much of the seconds that the method saves over plain SD at its
-    draft length plain SD saves by its best draft length; it is blank where it is not certain that
-    the method saves any. A method run with several draft lengths has a further row at its best.
-    The best draft length is chosen and measured on different halves of the prompts, in each
-    resample (``Points.reached_with_fastest``): chosen and measured on the same it would flatter.
+    quality over the method's. Beside it, ``at`` is ``own quality``: the same of plain SD, whose
+    quality is another, at the method's draft length and at one chosen. ``share_of_gain`` is how
+    much of the seconds that the method saves over plain SD at its draft length plain SD saves by
+    the choice of another; there is none where it is not certain that the method saves any. A
+    method run with several draft lengths has a further row at a chosen one. Chosen is the fastest,
+    on one half of the prompts, and measured on the other, in each resample
+    (``Points.reached_with_fastest``): chosen and measured on the same it would flatter.
 
     Hypervolume: the area that a method's settings dominate, in quality times acceptance above
     (0, 0) and, over all draft lengths, in quality times speed-up above a quality of 0 and the
@@ -156,7 +159,7 @@ def _savings(run: pd.DataFrame, methods: Sequence[str] | None) -> Iterator[Part]
 
 
 def _saving(run: pd.DataFrame, setting: _Setting, lengths: list[int]) -> Iterator[Row]:
-    """How many times as fast a method is at one draft length, or at its best of several."""
+    """How many times as fast a method is at one draft length, or at one chosen of several."""
     strict, relaxed = static_settings(run)
     if not strict:
         raise UsageError(f"{run['task'].iloc[0]} was not run with sd; run it too.")
@@ -193,12 +196,13 @@ def _saving(run: pd.DataFrame, setting: _Setting, lengths: list[int]) -> Iterato
         yield times(FRONT, None, theirs, min(quality[0, -2], quality[0, front].max()))
     same = sd_length.index(lengths[0]) if len(lengths) == 1 and lengths[0] in sd_length else None
     if same is not None:
-        yield times(SD, lengths[0], seconds[:, sd[same]], level)
+        yield {"at": OWN, **times(SD, lengths[0], seconds[:, sd[same]], level)}
     if len(strict) == 1:
         return
-    row = times(SD_BEST, sd_length[fastest[1] - sd.start], best, level)
+    chosen = sd_length[fastest[1] - sd.start]
+    row = {"at": OWN, **times(SD_CHOSEN, chosen, best, level)}
     yield row
-    if same is not None:
+    if same is not None and chosen != lengths[0]:
         gain = seconds[:, sd[same]] - own
         if estimate(gain, reached.n).low > 0:
             share = ratio(np.stack([seconds[:, sd[same]] - best, gain], axis=-1))

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from specbench.cli.options import common as o
 from specbench.cli.options.common import completer
-from specbench.cli.output import console, note
+from specbench.cli.output import note
 from specbench.cli.runs import chosen_runs
+from specbench.cli.sheets import Sheet, print_markdown, print_text, with_interval
 from specbench.errors import UsageError
 
 if TYPE_CHECKING:
@@ -22,6 +23,16 @@ if TYPE_CHECKING:
 HELD_EQUAL = ("acceptance", "time", "quality", "hypervolume")
 FORMATS = ("text", "markdown", "csv")
 
+_CHOSEN = (
+    "chosen: N is chosen on one half of the prompts and measured on the other, and the other way "
+    "round; in brackets the choice on all of them."
+)
+_POOLED = "sd's quality is of all its draft lengths together, since they write the same law."
+_BY_N = (
+    "had by N alone: of the time that the method saves over sd at its own N, the share that sd "
+    "saves by another N."
+)
+
 
 def compare(
     runs: o.Runs = None,
@@ -30,8 +41,8 @@ def compare(
         typer.Option(
             "--at",
             metavar="WHAT",
-            help=f"What is held equal: {', '.join(HELD_EQUAL[:-1])}; or {HELD_EQUAL[-1]}, the area "
-            "under each method's points.",
+            help=f"What is held equal: {', '.join(HELD_EQUAL[:-1])}, with plain SD at its own "
+            f"quality beside it; or {HELD_EQUAL[-1]}, the area under each method's points.",
             show_default="all four",
             autocompletion=completer(lambda: HELD_EQUAL),
         ),
@@ -66,7 +77,7 @@ def compare(
         ),
     ] = FORMATS[0],
 ) -> None:
-    """Compare methods with the static front and plain SD at equal acceptance, time and quality."""
+    """Compare methods with the static front at equal acceptance, time and quality, and with SD."""
     for option, value, known in (("--at", at, HELD_EQUAL), ("--format", format, FORMATS)):
         if value is not None and value not in known:
             raise UsageError(f"unknown {option} {value!r}: give one of {', '.join(known)}")
@@ -78,7 +89,8 @@ def compare(
     folders = chosen_runs(runs, TABLE)
     samples = read_samples(*folders)
     placed = samples[(samples["draft_length"] > 0) & ~samples["method"].isin(["sd", "static"])]
-    methods = _chosen("--method", method, placed["method"].unique())
+    compared_with = [name for name in ("static", "sd") if (samples["method"] == name).any()]
+    methods = _chosen("--method", method, placed["method"].unique(), compared_with)
     if tasks := _chosen("--task", task, samples["task"].unique()):
         samples = samples[samples["task"].isin(tasks)]
     ats: Sequence[At] = [known for known in ATS if at in (None, known)]
@@ -90,31 +102,39 @@ def compare(
     if format == "csv":
         print(found.rows.to_csv(index=False), end="")
         return
-    show = _print_markdown if format == "markdown" else _print_text
-    for sheet in _sheets(found.rows):
-        show(sheet)
+    show = print_markdown if format == "markdown" else print_text
+    show(_sheets(found.rows))
 
 
-def _chosen(option: str, typed: list[str] | None, known: Iterable[str]) -> list[str] | None:
-    """The names of a comma list, each of them one of the runs; None where none was typed."""
+def _chosen(
+    option: str, typed: list[str] | None, known: Iterable[str], compared_with: Sequence[str] = ()
+) -> list[str] | None:
+    """The names of a comma list, each of them one of the runs; None where none was typed.
+
+    Args:
+        option: Where they were typed.
+        typed: What was.
+        known: Those of the runs.
+        compared_with: Others of the runs, which are what all is compared with.
+    """
     if typed is None:
         return None
     names = [name.strip() for names in typed for name in names.split(",")]
     known = list(known)
     for name in names:
-        if name not in known:
-            has = ", ".join(known) if known else "none"
-            raise UsageError(f"{option} {name!r} is not to be compared here: these runs have {has}")
+        if name in known:
+            continue
+        has = ", ".join(known) if known else "none"
+        if name in compared_with:
+            others = (
+                f"name one of {has}" if known else "these runs hold no other method that drafts"
+            )
+            raise UsageError(f"{option} {name!r} is what methods are compared with: {others}")
+        raise UsageError(f"{option} {name!r} is not to be compared here: these runs have {has}")
     return names
 
 
-class _Sheet(NamedTuple):
-    title: str
-    header: list[str]
-    rows: list[list[str]]
-
-
-def _sheets(rows: pd.DataFrame) -> Iterator[_Sheet]:
+def _sheets(rows: pd.DataFrame) -> Iterator[Sheet]:
     """A sheet for each task and each thing held equal."""
     from specbench.analysis.scores import shown_name, shown_scale
 
@@ -129,7 +149,7 @@ def _sheets(rows: pd.DataFrame) -> Iterator[_Sheet]:
         yield _SHEETS[str(at)](group, f"{where}, {prompts}", unit, scale)
 
 
-def _above(group: pd.DataFrame, where: str, unit: str, scale: float, at: str) -> _Sheet:
+def _above(group: pd.DataFrame, where: str, unit: str, scale: float, at: str) -> Sheet:
     price = "accepted" if at == "acceptance" else "s/sample"
     rows = [
         [
@@ -142,37 +162,52 @@ def _above(group: pd.DataFrame, where: str, unit: str, scale: float, at: str) ->
         ]
         for row in _records(group)
     ]
-    header = ["method", "N", price, unit, "static front", "above it [95 %]"]
-    return _Sheet(f"At equal {at}: {where}", header, rows)
+    header = ["method", "N", price, unit, "static\nfront", "above it\n[95 %]"]
+    return Sheet(f"At equal {at}: {where}", header, rows)
 
 
-def _savings(group: pd.DataFrame, where: str, unit: str, scale: float) -> _Sheet:
-    from specbench.analysis.compare import SHARE
-
-    rows: list[list[str]] = []
-    shown: list[str] = []
-    for row in _records(group):
-        length = f"{row.draft_length:.0f}"
-        mine = [
+def _savings(group: pd.DataFrame, where: str, unit: str, scale: float) -> Sheet:
+    rows = [
+        [
             row.label,
-            length if row.points == 1 else f"best: {length}",
+            _own_length(row),
             f"{scale * row.quality:.1f}",
+            f"{scale * row.against_quality:.1f}",
             f"{row.seconds:.4f}",
+            _interval(row, ".2f"),
         ]
-        against, level = row.against, f"{scale * row.against_quality:.1f}"
-        if row.against_draft_length == row.against_draft_length:
-            at_length = f" N = {row.against_draft_length:.0f}"
-            against = against + at_length if " N" not in against else against[:-2] + at_length
+        for row in _records(group)
+    ]
+    header = [*("method", "N", unit, "static\nfront", "s/sample", "times as fast\n[95 %]")]
+    notes = (_CHOSEN,) if (group["points"] > 1).any() else ()
+    return Sheet(f"At equal quality: {where}", header, rows, notes=notes)
+
+
+def _against_sd(group: pd.DataFrame, where: str, unit: str, scale: float) -> Sheet:
+    from specbench.analysis.compare import SD, SD_CHOSEN, SHARE
+
+    rows = []
+    for row in _records(group):
+        length = f"{row.against_draft_length:.0f}"
+        against = f"{SD}, N = {length}" if row.against == SD else f"{SD}, chosen ({length})"
+        levels = [f"{scale * level:.1f}" for level in (row.quality, row.against_quality)]
         figure = _interval(row, ".2f")
         if row.metric == SHARE:
-            against, level, figure = "  had by N alone:", "", _interval(row, ".0f", 100, " %")
-        rows.append([*(mine if mine != shown else [""] * 4), against, level, figure])
-        shown = mine
-    header = ["method", "N", unit, "s/sample", "against", f"its\n{unit}", "times as fast\n[95 %]"]
-    return _Sheet(f"At equal quality: {where}", header, rows)
+            against, levels, figure = "had by N alone", ["", ""], _interval(row, ".0f", 100, " %")
+        rows.append([row.label, _own_length(row), against, *levels, figure])
+    header = ["method", "N", "against", unit, f"sd's\n{unit}", "times as fast\n[95 %]"]
+    chosen, shares = SD_CHOSEN in set(group["against"]), SHARE in set(group["metric"])
+    notes = (*[_CHOSEN, _POOLED] * chosen, *[_BY_N] * shares)
+    return Sheet(f"Against sd, each at its own quality: {where}", header, rows, 3, notes)
 
 
-def _volumes(group: pd.DataFrame, where: str, unit: str, scale: float) -> _Sheet:
+def _own_length(row: Any) -> str:
+    """The draft length of a method, or that chosen of several."""
+    length = f"{row.draft_length:.0f}"
+    return length if row.points == 1 else f"chosen ({length})"
+
+
+def _volumes(group: pd.DataFrame, where: str, unit: str, scale: float) -> Sheet:
     del scale  # volumes are of quality from 0 to 1
     added = {
         (row.label, row.draft_length, row.metric): _interval(row, "+.3f")
@@ -189,14 +224,15 @@ def _volumes(group: pd.DataFrame, where: str, unit: str, scale: float) -> _Sheet
         ]
         for row in _records(group[group["against"].isna()].fillna({"draft_length": 0}))
     ]
-    header = ["method", "N", "points", f"{unit} x", "area [95 %]", "adds to static's [95 %]"]
-    return _Sheet(f"Hypervolume: {where}", header, rows)
+    header = ["method", "N", "points", f"{unit} x", "area\n[95 %]", "adds to static's\n[95 %]"]
+    return Sheet(f"Hypervolume: {where}", header, rows)
 
 
-_SHEETS: dict[str, Callable[[pd.DataFrame, str, str, float], _Sheet]] = {
+_SHEETS: dict[str, Callable[[pd.DataFrame, str, str, float], Sheet]] = {
     "acceptance": partial(_above, at="acceptance"),
     "time": partial(_above, at="time"),
     "quality": _savings,
+    "own quality": _against_sd,  # the comparison's ``OWN``
     "hypervolume": _volumes,
 }
 
@@ -208,28 +244,4 @@ def _records(rows: pd.DataFrame) -> Iterator[Any]:
 def _interval(row: Any, form: str, scale: float = 1.0, unit: str = "") -> str:
     """A figure with its interval, where it has them."""
     value, low, high = (scale * number for number in (row.value, row.ci_low, row.ci_high))
-    if value != value:
-        return ""
-    return f"{value:{form}}{unit}" + (f" [{low:{form}}, {high:{form}}]" if low == low else "")
-
-
-def _print_text(sheet: _Sheet) -> None:
-    from rich import box
-    from rich.table import Table
-
-    table = Table(
-        title=sheet.title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0)
-    )
-    for name in sheet.header:
-        left = name in ("method", "against")
-        table.add_column(name, justify="left" if left else "right", no_wrap=name != "method")
-    for row in sheet.rows:
-        table.add_row(*row)
-    console().print(table)
-
-
-def _print_markdown(sheet: _Sheet) -> None:
-    header = [name.replace("\n", " ") for name in sheet.header]
-    lines = [header, ["---"] * len(header), *sheet.rows]
-    print(f"{sheet.title}\n")
-    print("\n".join(f"| {' | '.join(line)} |" for line in lines), end="\n\n")
+    return with_interval(value, low, high, form, unit)

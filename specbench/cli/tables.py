@@ -13,6 +13,7 @@ from specbench.analysis.scores import shown_name, shown_scale
 from specbench.analysis.summary import further_metrics, wide
 from specbench.analysis.transfer import fields, headings, shown_head
 from specbench.cli.output import console
+from specbench.cli.sheets import Sheet, print_text, with_interval
 from specbench.methods.labels import method_labels
 from specbench.metrics import METRICS
 
@@ -42,11 +43,10 @@ def print_run(folder: Path) -> None:
         cell["label"] = label
     for task in dict.fromkeys(cell["task"] for cell in cells):
         mine = [cell for cell in cells if cell["task"] == task]
-        console().print(_task_table(task, mine))
         further = [
             name for name in further_metrics(summary) if any(c[name] == c[name] for c in mine)
         ]
-        console().print(_further_table(task, mine, further))
+        print_text([_task_sheet(task, mine), _further_sheet(task, mine, further)])
 
 
 def print_transfer(table: pd.DataFrame) -> None:
@@ -64,40 +64,42 @@ def print_transfer(table: pd.DataFrame) -> None:
     console().print(shown)
 
 
-def _task_table(task: str, cells: list[dict[str, Any]]) -> Table:
+def _task_sheet(task: str, cells: list[dict[str, Any]]) -> Sheet:
     metric = METRICS.get(cells[0]["quality_metric"])
-    table = Table(title=f"{task} on {cells[0]['pair']}", title_justify="left")
-    table.add_column("method")
-    headers = ["N", "accepted", "tokens/round", "tokens/s", "speed-up"]
+    header = ["method", "N", "accepted", "tokens/round", "tokens/s", "speed-up"]
     if metric:
-        headers.insert(1, f"{metric.unit} [95 %]")
-    for header in headers:
-        table.add_column(header, justify="right", no_wrap=True)
+        header.insert(2, f"{metric.unit} [95 %]")
+    rows = []
     for cell in cells:
-        values = [
-            str(cell["draft_length"] or ""),
+        row = [
+            *_name(cell),
             _number(cell, "draft_acceptance_rate", ".1%"),
             _number(cell, "acceptance_length", ".2f"),
             _number(cell, "tokens_per_second", ".0f"),
             _number(cell, "speedup", ".2f"),
         ]
         if metric:
-            values.insert(1, _with_interval(cell, "quality", metric.scale))
-        table.add_row(cell["label"], *values)
-    return table
+            row.insert(2, _with_interval(cell, "quality", metric.scale))
+        rows.append(row)
+    return Sheet(f"{task} on {cells[0]['pair']}", header, rows)
 
 
-def _further_table(task: str, cells: list[dict[str, Any]], metrics: Sequence[str]) -> Table:
-    table = Table(title=f"{task}: further metrics", title_justify="left")
-    table.add_column("method")
+def _further_sheet(task: str, cells: list[dict[str, Any]], metrics: Sequence[str]) -> Sheet:
     scores = [f"{shown_name(name)} [95 %]" for name in metrics]
-    for header in ("N", *scores, *(header for header, _ in _LENGTHS.values())):
-        table.add_column(header, justify="right")
-    for cell in cells:
-        values = [_with_interval(cell, name, shown_scale(name)) for name in metrics]
-        values += [_number(cell, name, form) for name, (_, form) in _LENGTHS.items()]
-        table.add_row(cell["label"], str(cell["draft_length"] or ""), *values)
-    return table
+    rows = [
+        [
+            *_name(cell),
+            *(_with_interval(cell, name, shown_scale(name)) for name in metrics),
+            *(_number(cell, name, form) for name, (_, form) in _LENGTHS.items()),
+        ]
+        for cell in cells
+    ]
+    header = ["method", "N", *scores, *(header for header, _ in _LENGTHS.values())]
+    return Sheet(f"{task}: further metrics", header, rows)
+
+
+def _name(cell: Mapping[str, Any]) -> list[str]:
+    return [cell["label"], str(cell["draft_length"] or "")]
 
 
 def _number(cell: Mapping[str, Any], name: str, form: str) -> str:
@@ -107,4 +109,4 @@ def _number(cell: Mapping[str, Any], name: str, form: str) -> str:
 
 def _with_interval(cell: Mapping[str, Any], name: str, scale: float) -> str:
     value, low, high = (scale * cell[name + end] for end in ("", "_low", "_high"))
-    return "" if value != value else f"{value:.1f} [{low:.1f}, {high:.1f}]"
+    return with_interval(value, low, high, ".1f")

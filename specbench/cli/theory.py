@@ -5,14 +5,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from specbench.cli.options import common as o
 from specbench.cli.options.common import completer
-from specbench.cli.output import console, note
+from specbench.cli.output import note
 from specbench.cli.runs import chosen_runs
+from specbench.cli.sheets import Sheet, number, print_markdown, print_text, with_interval
 from specbench.errors import SpecbenchError, UsageError
 
 if TYPE_CHECKING:
@@ -20,6 +21,23 @@ if TYPE_CHECKING:
 
 TEXT, MARKDOWN, CSV = FORMATS = ("text", "markdown", "csv")
 _GROUP = ["run_id", "pair", "task", "temperature", "engine", "batch_size"]
+
+_POSITIONS = (
+    "per position: accepted of the drafts judged, those up to a round's first rejection. A run's "
+    "table counts those behind it too."
+)
+_WHOLE = (
+    "length: drafts accepted in a round that no end of the text cuts short. tokens/round: of all "
+    "rounds, with the target's own token."
+)
+_SAME_TIME = (
+    "speed-up at the measured time of a round: what was measured, but with the tokens/round "
+    "predicted; where these agree it agrees by construction."
+)
+_FITTED = (
+    "speed-up from fitted steps: from the times of draft and verify steps, fitted to the runs and "
+    "to autoregressive decoding; nothing in it agrees by construction."
+)
 
 
 def theory(
@@ -69,9 +87,8 @@ def theory(
     if format == CSV:
         print(table.to_csv(index=False), end="")
         return
-    show = _print_markdown if format == MARKDOWN else _print_text
-    for sheet in _sheets(table):
-        show(sheet)
+    show = print_markdown if format == MARKDOWN else print_text
+    show(_sheets(table))
 
 
 def _tables(folder: Path, texts: int | None) -> Iterator[pd.DataFrame]:
@@ -90,13 +107,7 @@ def _tables(folder: Path, texts: int | None) -> Iterator[pd.DataFrame]:
         yield front_gaps(folder, texts)
 
 
-class _Sheet(NamedTuple):
-    title: str
-    header: list[str]
-    rows: list[list[str]]
-
-
-def _sheets(table: pd.DataFrame) -> Iterator[_Sheet]:
+def _sheets(table: pd.DataFrame) -> Iterator[Sheet]:
     """The sheets of each task; those without a row are left out."""
     several = table["run_id"].nunique() > 1
     for (run, pair, task, temperature, _, _), group in table.groupby(_GROUP, sort=False):
@@ -114,7 +125,7 @@ def _labels(rows: pd.DataFrame) -> list[str]:
     return method_labels(rows.to_dict("records"))
 
 
-def _acceptance(group: pd.DataFrame, where: str) -> _Sheet:
+def _acceptance(group: pd.DataFrame, where: str) -> Sheet:
     from specbench.theory.table import ACCEPTANCE, IID, LENGTH
 
     rows = [
@@ -129,13 +140,14 @@ def _acceptance(group: pd.DataFrame, where: str) -> _Sheet:
         for name, found in _by_cell(group, ACCEPTANCE)
     ]
     header = [
-        *("method", "N", "accepted %\npredicted", "\nmeasured", "\ndifference [95 %]"),
-        *("length\npredicted", "\nmeasured", "\ndifference [95 %]", "\ni.i.d."),
+        *("method", "N", "per position %\npredicted", "\nmeasured", "\ndifference [95 %]"),
+        *("length\npredicted", "\nmeasured", "\ndifference [95 %]", "length\ni.i.d."),
     ]
-    return _Sheet(f"Acceptance and accepted length: {where}", header, rows)
+    notes = (_POSITIONS, _WHOLE)
+    return Sheet(f"Acceptance and accepted length: {where}", header, rows, notes=notes)
 
 
-def _speed(group: pd.DataFrame, where: str) -> _Sheet:
+def _speed(group: pd.DataFrame, where: str) -> Sheet:
     from specbench.theory.table import MEMORY_BOUND, SPEEDUP, TOKENS
 
     rows = [
@@ -151,40 +163,36 @@ def _speed(group: pd.DataFrame, where: str) -> _Sheet:
     ]
     header = [
         *("method", "N", "tokens/round\npredicted", "\nmeasured", "\ndifference [95 %]"),
-        *("speed-up\npredicted", "\nmeasured", "\ndifference [95 %]", "\nmemory-bound"),
+        *("speed-up\npredicted", "\nmeasured", "\ndifference [95 %]", "memory\nbound"),
     ]
-    return _Sheet(f"Tokens per round and speed-up: {where}", header, rows)
+    title = f"Tokens per round, and speed-up at the measured time of a round: {where}"
+    return Sheet(title, header, rows, notes=(_SAME_TIME,))
 
 
-def _lengths(group: pd.DataFrame, where: str) -> _Sheet:
+def _lengths(group: pd.DataFrame, where: str) -> Sheet:
     from specbench.theory.table import AT_LENGTH, BEST
 
     rows = []
     for label, method in group.groupby("label", sort=False):
-        at = method[method["metric"] == AT_LENGTH].set_index("draft_length")
+        at = method[method["metric"] == AT_LENGTH].set_index("draft_length", drop=False)
         for best in method[method["metric"] == BEST].to_dict("records"):
-            ran = at[at["measured"].notna()]
-            fastest = None if ran.empty else ran.loc[ran["measured"].idxmax()]
             there = at.loc[best["predicted"]] if best["predicted"] in at.index else None
-            rows.append(
-                [
-                    str(label),
-                    _interval(best, "predicted", ".0f"),
-                    _interval(there, "predicted", ".2f"),
-                    ", ".join(f"{n}" for n in ran.index),
-                    "" if ran.empty else f"{ran['measured'].idxmax()}",
-                    _value(fastest, "predicted", ".2f"),
-                    _interval(fastest, "measured", ".2f"),
-                ]
-            )
+            chosen = [_interval(best, "predicted", ".0f"), _interval(there, "predicted", ".2f")]
+            for run in at[at["measured"].notna()].to_dict("records"):
+                beside = [_value(run, side, ".2f") for side in ("predicted", "measured")]
+                difference = _interval(run, "difference", "+.2f")
+                length = f"{run['draft_length']}"
+                rows.append([str(label), length, *beside, difference, *chosen])
+                chosen = ["", ""]
     header = [
-        *("method", "best N\n[95 %]", "its speed-up\npredicted [95 %]", "N run\n", "\nfastest"),
-        *("its speed-up\npredicted", "\nmeasured [95 %]"),
+        *("method", "N", "speed-up\npredicted", "\nmeasured", "\ndifference [95 %]"),
+        *("best N\n[95 %]", "its speed-up\npredicted [95 %]"),
     ]
-    return _Sheet(f"Draft length: {where}", header, rows)
+    title = f"Speed-up from fitted steps, and the best draft length: {where}"
+    return Sheet(title, header, rows, notes=(_FITTED,))
 
 
-def _gaps(group: pd.DataFrame, where: str) -> _Sheet:
+def _gaps(group: pd.DataFrame, where: str) -> Sheet:
     from specbench.theory.table import BIAS, GAP
 
     rows = [
@@ -197,7 +205,7 @@ def _gaps(group: pd.DataFrame, where: str) -> _Sheet:
         for name, found in _by_cell(group, GAP)
     ]
     header = ["method", "N", "bias % [95 %]", "front gap %\npredicted", "\nmeasured [95 %]"]
-    return _Sheet(f"Off the front: {where}", header, rows)
+    return Sheet(f"Off the front: {where}", header, rows)
 
 
 def _by_cell(group: pd.DataFrame, metric: str) -> Iterator[tuple[list[str], dict[str, Any]]]:
@@ -215,44 +223,12 @@ def _sides(found: dict[str, Any], metric: str, form: str, scale: float = 1.0) ->
 
 def _value(row: Any, side: str, form: str, scale: float = 1.0) -> str:
     """A figure; blank where it is not known."""
-    if row is None or (value := row[side]) != value:
-        return ""
-    return _plain(f"{scale * value:{form}}")
+    return "" if row is None else number(scale * row[side], form)
 
 
 def _interval(row: Any, side: str, form: str, scale: float = 1.0) -> str:
     """A figure with its interval, where it has them."""
-    value = _value(row, side, form, scale)
-    low, high = (_value(row, f"{side}{end}", form, scale) for end in ("_low", "_high"))
-    return f"{value} [{low}, {high}]" if value and low else value
-
-
-def _plain(number: str) -> str:
-    """A number that rounds to 0 without the sign of what was rounded away."""
-    return number.lstrip("+-") if float(number) == 0 else number
-
-
-def _print_text(sheet: _Sheet) -> None:
-    from rich import box
-    from rich.table import Table
-
-    table = Table(
-        title=sheet.title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0)
-    )
-    for name in sheet.header:
-        method = name == "method"
-        table.add_column(name, justify="left" if method else "right", no_wrap=not method)
-    for row in sheet.rows:
-        table.add_row(*row)
-    console().print(table)
-
-
-def _print_markdown(sheet: _Sheet) -> None:
-    group, header = "", []
-    for name in sheet.header:
-        above, _, below = name.partition("\n")
-        group = above or group
-        header.append(f"{group} {below}" if below else group)
-    lines = [header, ["---"] * len(header), *sheet.rows]
-    print(f"{sheet.title}\n")
-    print("\n".join(f"| {' | '.join(line)} |" for line in lines), end="\n\n")
+    if row is None:
+        return ""
+    value, low, high = (scale * row[f"{side}{end}"] for end in ("", "_low", "_high"))
+    return with_interval(value, low, high, form)

@@ -2,7 +2,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from specbench.analysis.compare import ATS, COMPARISON, compare
+from specbench.analysis.compare import ATS, COMPARISON, OWN, compare
 from specbench.analysis.pareto import gap_above_front
 from specbench.errors import UsageError
 
@@ -57,7 +57,7 @@ def values(found):
 def test_a_comparison_is_a_tidy_table(samples):
     found = compare(samples)
     assert tuple(found.rows.columns) == COMPARISON
-    assert set(found.rows["at"]) == set(ATS)
+    assert set(found.rows["at"]) == {*ATS, OWN}
     assert not found.missing
     assert found.rows["n"].eq(40).all()
     placed = found.rows[found.rows["at"] != "hypervolume"]
@@ -90,35 +90,37 @@ def test_at_equal_time_the_front_has_every_draft_length(frame):
 def test_at_equal_quality_by_hand(frame):
     found = rows(frame, "quality", draft_length=5, points=1)
     times = found[found["metric"] == "times_as_fast"].set_index("against")
-    assert list(times.index) == ["static front", "sd", "sd at best N"]
+    assert list(times.index) == ["static front", "sd", "sd at chosen N"]
     # The front reaches a quality of 0.7 in 0.4 + 0.4 * 5 / 6 seconds.
     expected = pytest.approx([0.4 / 0.5 + 0.4 * 5 / 6 / 0.5, 2.0, 1.6])
     for edge in values(times):
         assert edge == expected
+    assert list(times["at"]) == ["quality", "own quality", "own quality"]
     assert list(times["against_draft_length"])[1:] == [5, 3]
     assert list(times["against_quality"]) == pytest.approx([0.7, 0.8, 0.8])
 
 
 def test_share_of_the_gain_that_is_had_by_the_draft_length_alone(frame):
     found = rows(frame, "quality", metric="share_of_gain").set_index("draft_length")
-    # At N = 5: sd saves 0.2 s by N = 3, diversed 0.5 s. At N = 3 sd has nothing left to save.
+    # At N = 5: sd saves 0.2 s by N = 3, diversed 0.5 s. At N = 3, which is the one chosen, sd has
+    # nothing to save by the choice.
+    assert list(found.index) == [5]
     assert found.loc[5, ["value", "ci_low", "ci_high"]].to_list() == pytest.approx([0.4] * 3)
-    assert found.loc[3, "value"] == pytest.approx(0.0)
 
 
 def test_no_share_of_a_gain_that_is_not_certain(frame):
     slow = (frame["method"] == "diversed") & (frame["draft_length"] == 5)
     noise = np.random.default_rng(0).normal(1.0, 0.05, size=10)
     frame.loc[slow, ["prefill_seconds", "decode_seconds"]] = np.outer(noise, [0.1, 0.9])
-    found = rows(frame, "quality", metric="share_of_gain")
-    assert list(found["draft_length"]) == [3]
+    found = rows(frame, "quality", draft_length=5, points=1)
+    assert list(found["metric"]) == ["times_as_fast"] * 3
 
 
-def test_a_method_has_a_row_at_its_best_draft_length(frame):
+def test_a_method_has_a_row_at_a_chosen_draft_length(frame):
     found = rows(frame, "quality", points=2).set_index("against")
-    assert list(found.index) == ["static front", "sd at best N"]
+    assert list(found.index) == ["static front", "sd at chosen N"]
     assert set(found["draft_length"]) == {5}
-    assert found.loc["sd at best N", "value"] == pytest.approx(1.6)
+    assert found.loc["sd at chosen N", "value"] == pytest.approx(1.6)
 
 
 def test_one_draft_length_has_no_best(samples):
@@ -168,7 +170,7 @@ def test_what_cannot_be_compared_is_named_and_the_rest_is_there(frame):
     assert len(found.missing) == 2
     assert "two static weights or more" in found.missing[0]
     assert "was not run with autoregressive" in found.missing[1]
-    assert set(found.rows["at"]) == {"quality", "hypervolume"}
+    assert set(found.rows["at"]) == {OWN, "hypervolume"}
     assert "static front" not in set(found.rows["against"])
 
 

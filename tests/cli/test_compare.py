@@ -68,16 +68,19 @@ def test_the_newest_run_is_compared_in_every_way(cli: Cli, run: Path) -> None:
         "At equal acceptance",
         "At equal time",
         "At equal quality",
+        "Against sd, each at its own quality",
         "Hypervolume",
     ]
-    assert max(map(len, result.out.splitlines())) <= 100
+    tables, _, notes = result.out.rpartition("chosen: N is chosen")
+    assert max(map(len, tables.splitlines())) <= 100
+    assert notes.count("\n") == 3
     assert "…" not in result.out  # nothing is cut
 
 
 def test_all_formats_say_the_same(cli: Cli, run: Path) -> None:
     table = pd.read_csv(io.StringIO(cli("compare", "--at", "quality", "--format", "csv").out))
     assert tuple(table.columns) == COMPARISON
-    assert set(table["at"]) == {"quality"}
+    assert set(table["at"]) == {"quality", "own quality"}
     text = cli("compare", "--at", "quality").out
     markdown = cli("compare", "--at", "quality", "--format", "markdown").out
     for row in table.itertuples():
@@ -87,8 +90,16 @@ def test_all_formats_say_the_same(cli: Cli, run: Path) -> None:
             shown = f"{100 * row.value:.0f} % [{100 * row.ci_low:.0f}, {100 * row.ci_high:.0f}]"
         assert shown in text
         assert f"| {shown} |" in markdown
-    assert "| diversed | best: 5 |" in markdown
-    assert "| sd at best N = 3 |" in markdown
+    assert "| diversed | chosen (5) |" in markdown
+    assert "| sd, chosen (3) |" in markdown
+    # Of another quality than sd: under a title of its own.
+    equal, own = markdown.split("Against sd, each at its own quality")
+    assert ("| sd, " in own, "| sd, " in equal) == (True, False)
+    for said in (text, markdown):
+        assert said.count("N is chosen on one half of the prompts and measured on the other") == 1
+    # N = 3, the one chosen for sd, is not compared with itself.
+    assert "| diversed | 5 | had by N alone |" in markdown
+    assert "| diversed | 3 | had by N alone |" not in markdown
 
 
 def test_one_task_of_several(cli: Cli, run: Path) -> None:
@@ -111,7 +122,16 @@ def test_what_is_missing_is_said_once(cli: Cli, tmp_path: Path) -> None:
     assert len(notes) == 3
     assert sum("two static weights or more" in line for line in notes) == 1
     assert sum("--draft-length 3,5,7" in line for line in notes) == 1
-    assert "At equal quality" in result.out
+    assert "Against sd, each at its own quality" in result.out
+    assert "At equal quality" not in result.out
+    assert "chosen" not in result.out
+    # What is there to be compared with is no method to compare.
+    refused = cli("compare", "bare", "--method", "sd")
+    assert "'sd' is what methods are compared with: name one of diversed" in refused.err
+    assert "'static' is not to be compared here" in cli("compare", "bare", "-m", "static").err
+    write_run(tmp_path / "statics", [point for point in POINTS if point[0] in ("sd", "static")])
+    refused = cli("compare", "statics", "--method", "static")
+    assert "compared with: these runs hold no other method that drafts" in refused.err
 
 
 @pytest.mark.parametrize(
@@ -119,7 +139,8 @@ def test_what_is_missing_is_said_once(cli: Cli, tmp_path: Path) -> None:
     [
         ("--at speed", "unknown --at 'speed': give one of acceptance, time, quality, hypervolume"),
         ("--format latex", "give one of text, markdown, csv"),
-        ("--method sd", "--method 'sd' is not to be compared here: these runs have diversed"),
+        ("--method lossy", "--method 'lossy' is not to be compared here: these runs have diversed"),
+        ("--method sd", "--method 'sd' is what methods are compared with: name one of diversed"),
         ("--task mini-news", "these runs have mini-math"),
         ("--method diversed,", "--method '' is not"),
         ("results/three", "no folder results/three"),

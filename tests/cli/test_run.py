@@ -96,7 +96,7 @@ def test_a_head_is_found_by_itself_and_named_in_one_line(
         "(linear, target acceptance 0.85 per position)"
     )
     assert heads(tmp_path / "r") == [("mini-math", "results")] * 2
-    assert "│ diversed │" in found.out
+    assert "\ndiversed  5  " in found.out
     other = cli("run", "-m", "diversed", "-t", "mini-math", "--limit", "2", "--output", "s")
     assert other.err.splitlines()[0] == "note: heads: mini-math bundled (linear)"
 
@@ -119,7 +119,7 @@ def test_several_heads_take_turns_in_one_run(cli: Cli, engine: Any, tmp_path: Pa
     names = ["f/acceptance-0.7", "f/acceptance-0.9", "bundled"]
     assert heads(tmp_path / "r") == [("mini-math", name) for name in names] * 2
     for label in ("diversed acceptance-0.7", "diversed acceptance-0.9", "diversed"):
-        assert f"│ {label} " in result.out
+        assert f"\n{label} " in result.out
         digest = (tmp_path / "r" / "summary.md").read_text()
         assert f"| **{label} above the static front** |" in digest
     cells = json.loads((tmp_path / "r/config.json").read_text())["tasks"][0]["cells"]
@@ -137,8 +137,8 @@ def test_both_heads_of_a_task_are_told_apart(cli: Cli, engine: Any, tmp_path: Pa
     line = ("sweep-weights", "--weights", "0,1", "-t", "mini-math", *FAST)
     result = cli(*line, "--head", "bundled,results")
     assert result.code == 0
-    assert "│ diversed bundled " in result.out
-    assert "│ diversed results " in result.out
+    assert "\ndiversed bundled " in result.out
+    assert "\ndiversed results " in result.out
 
 
 def test_an_untrained_head_decodes_as_static_does(cli: Cli, tmp_path: Path) -> None:

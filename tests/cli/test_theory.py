@@ -8,6 +8,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from specbench.cli.sheets import number
+
 from ..theory.runs import autoregressive, write, write_simulated
 
 Cli = Callable[..., Any]
@@ -26,10 +28,12 @@ def test_text_says_what_is_predicted_and_measured(cli: Cli, run: Path) -> None:
         f"{what}: mini-math on mini, T = 1"
         for what in (
             "Acceptance and accepted length",
-            "Tokens per round and speed-up",
-            "Draft length",
+            "Tokens per round, and speed-up at the measured time of a round",
+            "Speed-up from fitted steps, and the best draft length",
         )
     ]
+    said = " ".join(result.out.split())
+    assert said.count("agrees by construction") == 2  # one does, the other does not
     assert max(map(len, result.out.splitlines())) <= 140
     assert "…" not in result.out  # nothing is cut
 
@@ -47,6 +51,14 @@ def test_all_formats_say_the_same(cli: Cli, run: Path) -> None:
     shown = f"{best['predicted']:.0f} [{best['predicted_low']:.0f}, {best['predicted_high']:.0f}]"
     assert shown in text
     assert f"| {shown} |" in markdown
+    ran = table[(table["metric"] == "speedup_at_length") & table["measured"].notna()]
+    assert list(ran["draft_length"]) == [2, 5]
+    for at in ran.to_dict("records"):
+        sides = f"{at['predicted']:.2f} | {at['measured']:.2f}"
+        assert (
+            f"| sd | {at['draft_length']:.0f} | {sides} | {number(at['difference'], '+.2f')} ["
+            in markdown
+        )
     assert "memory_bound_speedup" in set(table["metric"])
 
 

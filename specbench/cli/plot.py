@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from specbench.cli.choices import ALL
 from specbench.cli.learned import DEFAULT_TEXTS, plot_head
 from specbench.cli.options.common import completer
 from specbench.cli.options.data import Tasks
@@ -101,7 +103,7 @@ def plot(
     draw = load_figure(figure)
     if style not in STYLES:
         raise UsageError(f"there is no style {style}: {meant(style, STYLES)}")
-    prices = _prices(figure, against)
+    prices, tasks = _prices(figure, against), _tasks(data.task)
     if head is not None:
         if figure != WITH_HEAD:
             raise UsageError(f"--head goes with {WITH_HEAD} only: leave it out or plot {WITH_HEAD}")
@@ -111,13 +113,14 @@ def plot(
         for path in plot_head(head, models, data, texts, style, output):
             print(path)
         return
-    if typed := [*changed(models, data), *([] if limit is None else ["--limit"])]:
+    of_heads = FIGURES[figure].source == HEADS
+    others = data if of_heads else replace(data, task=None)
+    if typed := [*changed(models, others), *([] if limit is None else ["--limit"])]:
         raise UsageError(f"{typed[0]} belongs to --head: name a head too, or leave it out")
 
     from specbench.figures.saving import save
     from specbench.figures.style import page
 
-    of_heads = FIGURES[figure].source == HEADS
     folders = runs or [_newest_training() if of_heads else _newest_run()]
     folder = output or folders[-1] / "figures"
     if of_heads and folder.resolve() in {head.resolve() for head in folders}:
@@ -126,8 +129,10 @@ def plot(
         if of_heads:
             drawing = draw(folders)
         else:
-            drawing = draw(_finished(folders), **({} if prices is None else {"against": prices}))
-    name = figure if prices is None else "-".join([figure, *prices])
+            drawing = draw(
+                _finished(folders, tasks), **({} if prices is None else {"against": prices})
+            )
+    name = "-".join([figure, *(prices or []), *(tasks or [])])  # whole figures keep their files
     for path in save(drawing, folder, name):
         print(path)
 
@@ -161,12 +166,18 @@ def _newest_training() -> Path:
     return logs[-1].parent
 
 
-def _finished(folders: list[Path]) -> Results:
-    """Open runs, and say which of them are not whole."""
+def _tasks(typed: list[str] | None) -> list[str] | None:
+    """What tasks of the runs the user wants drawn, each once; None for all of them."""
+    tasks = dict.fromkeys(name.strip() for names in typed or [] for name in names.split(","))
+    return None if typed is None or ALL in tasks else list(tasks)
+
+
+def _finished(folders: list[Path], tasks: list[str] | None) -> Results:
+    """Open runs, or some of their tasks, and say which of them are not whole."""
     from specbench.experiment.folders import unfinished
     from specbench.results import Results
 
     for folder in folders:
         if state := unfinished(folder):
             note(f"{folder} is not a whole run: {state}")
-    return Results(folders)
+    return Results(folders, tasks)

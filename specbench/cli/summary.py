@@ -39,7 +39,7 @@ def summary(
             "--format",
             metavar="FORMAT",
             help=f"One of {', '.join(FORMATS)}.",
-            show_default="csv; parquet where the output ends in .parquet",
+            show_default="what the output ends in; csv where it is printed",
             autocompletion=completer(lambda: FORMATS),
         ),
     ] = None,
@@ -56,7 +56,12 @@ def summary(
         raise UsageError(f"there is no frame {frame!r}: choose one of {', '.join(FRAMES)}")
     if format not in (None, *FORMATS):
         raise UsageError(f"--format cannot be {format!r}: choose {' or '.join(FORMATS)}")
-    named = PARQUET if output and output.suffix == f".{PARQUET}" else CSV
+    named = output.suffix.removeprefix(".").lower() if output else CSV
+    if format is None and named not in FORMATS:
+        raise UsageError(
+            f"--output {output} does not say which format: let it end in .{CSV} or .{PARQUET}, or "
+            "give --format"
+        )
     if (chosen := format or named) == PARQUET and output is None:
         raise UsageError("Parquet is not for reading: name a file for it with --output")
 

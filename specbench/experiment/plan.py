@@ -231,7 +231,7 @@ def build_plan(
         cells = []
         for method, parameters in variants:
             try:
-                complete = _with_head(parameters, pair, task.name)
+                complete = _with_head(parameters, pair, task)
             except UsageError:
                 if method not in dispensable or parameters["head"]:
                     raise
@@ -252,12 +252,13 @@ def build_plan(
     return plan
 
 
-def _with_head(parameters: Mapping[str, Any], pair: PairSpec, task: str) -> dict[str, Any]:
+def _with_head(parameters: Mapping[str, Any], pair: PairSpec, task: Task) -> dict[str, Any]:
     if "head" not in parameters:
         return dict(parameters)
     given = parameters["head"]
-    found = given if isinstance(given, HeadFile) else find_head(pair, task, given)
-    return {**parameters, "head": found}
+    if not isinstance(given, HeadFile):
+        given = find_head(pair, task.name, given, trainable=not isinstance(task.source, Listed))
+    return {**parameters, "head": given}
 
 
 def _left_out(headless: Mapping[str, Sequence[str]], pair: PairSpec) -> Iterator[str]:

@@ -2,7 +2,8 @@
 
 Predictions are those of ``specbench theory``. A bar is the 95 % bootstrap interval, over prompts,
 of the difference from the prediction: where it crosses the diagonal, the two agree. Accepted
-lengths have a second, hollow mark at what the i.i.d. formula predicts.
+lengths have a second, hollow mark at what the i.i.d. formula predicts. Speed-ups are predicted at
+the measured time of a round, so that they agree by construction where tokens per round do.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ from specbench.theory.tally import read_tallies
 
 #: The figures drawn, each with its scale and the title of its column.
 _COLUMNS = {
-    ACCEPTANCE: ("100*", "Acceptance (%)"),
+    ACCEPTANCE: ("100*", "Acceptance per position (%)"),
     LENGTH: ("1*", "Accepted length"),
-    SPEEDUP: ("1*", "Speed-up"),
+    SPEEDUP: ("1*", "Speed-up at the measured\ntime of a round"),
 }
 _MARGIN = 0.08  # of the range of what is drawn, round it
 
@@ -46,7 +47,8 @@ def draw(results: Results) -> Drawing:
             hand.
     """
     folders = [Path(folder) for folder in results.runs["folder"]]
-    table = _drawn(pd.concat([theory_table(read_tallies(folder)) for folder in folders]))
+    table = pd.concat([theory_table(read_tallies(folder)) for folder in folders])
+    table = _drawn(results.of_tasks(table))
     style.only(table, "temperature", "temperature")
     columns = [metric for metric in _COLUMNS if table.loc[_of(table, metric), "x"].notna().any()]
     lines = [

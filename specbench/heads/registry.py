@@ -7,7 +7,7 @@ on), or the single file that the authors of DIVERSED published. Nothing here imp
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -49,14 +49,18 @@ def trained_heads(pair: str) -> Path:
     return TRAINED / pair.replace("/", "-")
 
 
-def find_head(spec: PairSpec, task: str, given: str | None = None) -> HeadFile:
+def find_head(
+    spec: PairSpec, task: str, given: str | None = None, *, trainable: bool = True
+) -> HeadFile:
     """Return the head for a pair and a task: the given one, else bundled, else trained here.
 
     Args:
         spec: The pair.
         task: Name of the task.
         given: A head's folder or one of its files, the authors' file, a folder with a head folder
-            per task, ``bundled`` or ``results`` to look only there, or ``untrained``.
+            per task, ``bundled`` or ``results`` to look only there, the name of a task for which
+            one of these has a head, or ``untrained``.
+        trainable: Whether a head can be trained for the task; for a file of prompts it cannot.
 
     Raises:
         UsageError: There is no such head.
@@ -65,10 +69,18 @@ def find_head(spec: PairSpec, task: str, given: str | None = None) -> HeadFile:
         return HeadFile(UNTRAINED, Path(UNTRAINED))
     places = _places(spec)
     if given not in (None, BUNDLED, RESULTS):
-        return HeadFile(given, _given_head(Path(given), task))
+        other = _known_heads(places).get(given)
+        path = _given_head(Path(given), task) if other is None or Path(given).exists() else other
+        return HeadFile(given, path)
     for name, folder in places.items():
         if given in (None, name) and is_head(folder / task):
             return HeadFile(name, folder / task)
+    if not trainable:
+        known = ", ".join(sorted(_known_heads(places)))
+        raise UsageError(
+            f"pair {spec.name} has no head for the prompts {task}: name one with --head"
+            f"{f' ({known})' if known else ''}, or leave out diversed with --method"
+        )
     models = f" --pair {spec.name}" if spec.name in pairs() else ""
     raise UsageError(
         f"pair {spec.name} has no {'head' if given is None else given + ' head'} for {task}: train "
@@ -148,6 +160,12 @@ def _places(spec: PairSpec) -> dict[str, Path]:
     """Where heads are looked for, first to last."""
     bundled = {} if spec.heads is None else {BUNDLED: spec.heads}
     return bundled | {RESULTS: trained_heads(spec.name)}
+
+
+def _known_heads(places: Mapping[str, Path]) -> dict[str, Path]:
+    """The heads in some places by the task they were trained for; in the first place first."""
+    folders = [path for place in places.values() for path in sorted(place.glob("*"))]
+    return {path.name: path for path in reversed(folders) if is_head(path)}
 
 
 def _brief(head: HeadFile, task: str) -> str:

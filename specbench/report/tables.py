@@ -40,7 +40,7 @@ _COLUMNS = (
         "draft_acceptance_rate_sample_mean", "drafts accepted", "%, mean of samples", ".1f", 100
     ),
     _Column("acceptance_length", "tokens a round", "pooled", ".2f"),
-    _Column("seconds_per_sample", "time a sample", "s", ".3g"),
+    _Column("seconds_per_sample", "time a sample", "s", "#.3g"),
     _Column("tokens_per_second", "tokens a second", "", ".0f"),
     _Column("speedup", "speed-up", "×", ".2f"),
     _Column("output_tokens", "output", "tokens", ".1f"),
@@ -101,8 +101,8 @@ def _field(cell: Cell, column: _Column) -> Field:
     if not _known(cell, column):
         return Field("")
     value, low, high = (column.scale * cell[column.metric + end] for end in ("", "_low", "_high"))
-    interval = "" if low != low else f"{low:{column.form}} to {high:{column.form}}"
-    return Field(f"{value:{column.form}}", interval, f"{value:.6g}")
+    text, *ends = (f"{number:{column.form}}".rstrip(".") for number in (value, low, high))
+    return Field(text, "" if low != low else " to ".join(ends), f"{value:.6g}")
 
 
 def _ends(counts: set[int]) -> set[int]:

@@ -15,7 +15,7 @@ LEGEND = (
     ("agreed", "agreed", "drafted and accepted, the target's likeliest token; or the target's own"),
     (MISMATCH, "mismatch", "drafted and accepted, not the target's likeliest token"),
     (REJECTED, "rejected", "drafted, not accepted"),
-    ("correction", "correction", "the target's token in its place"),
+    ("correction", "correction", "the token drawn in its place"),
 )
 
 

@@ -105,7 +105,7 @@ def test_another_head_s_folder_is_not_written_to(cli: Cli, tmp_path: Path) -> No
     [
         ("pareto --head bundled", "--head goes with weights only"),
         ("weights some-run --head bundled", "--head takes the place of runs"),
-        ("weights --task mini-math", "--task belongs to --head"),
+        ("training --task mini-math", "--task belongs to --head"),
         ("weights --limit 3", "--limit belongs to --head"),
         ("weights --device cpu", "--device belongs to --head"),
         ("weights --head nowhere", "there is no head at nowhere"),
@@ -185,6 +185,28 @@ def test_prices_are_chosen_and_named_in_the_file(cli: Cli, run: Path) -> None:
     refused = cli("plot", "pareto", "--against", "speedup")
     assert refused.code == 2
     assert "run autoregressive too" in refused.err
+
+
+def test_tasks_of_a_run_are_chosen_and_named_in_the_file(cli: Cli, run: Path) -> None:
+    for name in ("samples.csv", "summary.csv"):
+        rows = (run / name).read_text().splitlines()
+        more = [row.replace("mini-math", "mini-news") for row in rows[1:]]
+        (run / name).write_text("\n".join([*rows, *more]) + "\n")
+    for line, tasks, file in (
+        ("--task mini-news", {"mini-news"}, "pareto-mini-news.csv"),
+        (
+            "-t mini-news --task mini-math",
+            {"mini-news", "mini-math"},
+            "pareto-mini-news-mini-math.csv",
+        ),
+        ("--task all", {"mini-news", "mini-math"}, "pareto.csv"),
+    ):
+        result = cli("plot", "pareto", *line.split())
+        assert result.code == 0, result.err
+        assert set(pd.read_csv(run / "figures" / file)["task"]) == tasks
+    refused = cli("plot", "pareto", "--task", "mini-new")
+    assert refused.code == 2
+    assert "these runs have no task mini-new: did you mean `mini-news`?" in refused.err
 
 
 def test_a_style_changes_the_page_and_not_the_data(cli: Cli, run: Path) -> None:

@@ -64,6 +64,12 @@ def test_other_frames(cli: Cli, runs: Path, frame: str, rows: int, column: str) 
     assert column in found
 
 
+def test_a_format_that_is_named_may_go_to_any_file(cli: Cli, runs: Path) -> None:
+    for name, line in (("plain", ("--format", "csv")), ("NAME.CSV", ())):
+        assert cli("summary", str(runs), "--frame", "runs", "-o", name, *line).code == 0
+        assert "reference" in set(pd.read_csv(name)["run_id"])
+
+
 def test_the_newest_run_is_taken_where_none_is_named(cli: Cli, runs: Path) -> None:
     (runs / "reference" / "samples.csv").touch()
     printed = pd.read_csv(io.StringIO(cli("summary", "--frame", "runs").out))
@@ -86,6 +92,7 @@ def test_a_run_that_is_not_whole_is_named(cli: Cli, runs: Path) -> None:
         ("summary --frame cell", "there is no frame 'cell': choose one of summary, cells"),
         ("summary --format xlsx", "--format cannot be 'xlsx': choose csv or parquet"),
         ("summary --format parquet", "name a file for it with --output"),
+        ("summary --output x.xyz", "x.xyz does not say which format: let it end in .csv"),
         ("summary .", "holds no samples.csv"),
     ],
 )

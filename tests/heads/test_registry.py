@@ -79,6 +79,19 @@ def test_a_missing_head_of_a_known_pair_comes_with_the_command_that_trains_it() 
         find_head(get_pair("llama"), "news")
 
 
+def test_prompts_take_a_head_by_its_task_and_are_not_to_be_trained_for(tmp_path: Path) -> None:
+    spec = PairSpec("p", "t", "d", heads=tmp_path / "heads")
+    heads = {task: make_head(tmp_path / "heads" / task) for task in ("math", "code")}
+    assert find_head(spec, "q", "code", trainable=False) == HeadFile("code", heads["code"])
+    for given in (None, "bundled"):
+        with pytest.raises(UsageError) as refused:
+            find_head(spec, "q", given, trainable=False)
+        assert "name one with --head (code, math)" in str(refused.value)
+        assert "train" not in str(refused.value)
+    with pytest.raises(UsageError, match="there is no head at news"):
+        find_head(spec, "q", "news", trainable=False)
+
+
 def test_half_a_head_is_no_head(tmp_path: Path) -> None:
     (tmp_path / "head.safetensors").touch()
     with pytest.raises(UsageError, match=r"head\.json"):

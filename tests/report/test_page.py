@@ -1,8 +1,10 @@
 """One file with everything in it, whatever the texts of a run hold."""
 
 import json
+import math
 import shlex
 import shutil
+from collections import defaultdict
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ import pytest
 
 from specbench.report import traces as report_traces
 from specbench.report.build import build
+from specbench.report.tables import summary_tables
 
 from .conftest import METHODS, TASKS, Ask
 
@@ -115,6 +118,16 @@ def test_it_holds_what_a_reader_needs(finished: Path) -> None:
     assert f"\n{shlex.join(command)}\n" in page.text.replace("\n\n", "\n")
     assert f"specbench report {finished}" in page.text
     assert "packages, torch" in page.text
+
+
+def test_a_figure_has_the_decimals_of_its_interval() -> None:
+    seconds = {"": 0.09, "_low": 0.0879, "_high": 0.1}
+    cell = {"task": "q", "quality_metric": None, "label": "sd", "run_id": "r", "draft_length": 5}
+    cell |= {"pair": "mini", "temperature": 1.0, "engine": "eager", "batch_size": 1, "n": 9}
+    figures = {f"seconds_per_sample{end}": value for end, value in seconds.items()}
+    (table,) = summary_tables([defaultdict(lambda: math.nan, cell | figures)], [])
+    assert table.columns[-1] == ("time a sample", "s")
+    assert table.rows[0][-1][:2] == ("0.0900", "0.0879 to 0.100")
 
 
 def test_the_same_run_gives_the_same_page(finished: Path) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import Annotated, Any
 
 import typer
 
 from specbench.cli.choices import choose_heads
 from specbench.cli.options.common import completer
+from specbench.errors import UsageError
 from specbench.methods.registry import METHODS
 
 
@@ -19,13 +21,27 @@ def _rule_option(name: str) -> Any:
     texts = dict.fromkeys(entry.help for _, entry in entries)
     several = f"{name}; range and default depend on the rule, see `specbench list methods`"
     (_, first), *_ = entries
+    reading = {"parser": partial(_one_number, name), "metavar": "FLOAT"}
     return typer.Option(
         f"--{name}",
         help=f"{', '.join(owners)}: {first.help if len(texts) == 1 else several}.",
         show_default=False if first.default is None else f"{first.default}",
         autocompletion=completer(lambda: first.choices),
         rich_help_panel="Parameters of methods",
+        **(reading if first.kind is float else {}),
     )
+
+
+def _one_number(name: str, text: str) -> float:
+    """Read a parameter's value; where several were typed, say which command takes several."""
+    try:
+        return float(text)
+    except ValueError as error:
+        sweep = (
+            "sweep-weights --weights" if name == "weight" else f"sweep --parameter {name} --values"
+        )
+        several = f": for several, `specbench {sweep} {text}`" if "," in text else ""
+        raise UsageError(f"--{name} takes one number, not {text!r}{several}") from error
 
 
 Weight = Annotated[float | None, _rule_option("weight")]

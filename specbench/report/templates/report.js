@@ -53,7 +53,7 @@ function range(values) {
   return [low - margin, high + margin];
 }
 
-const shown = value => value === null ? "" : Math.abs(value) >= 100 ? value.toFixed(0) : String(+value.toPrecision(3));
+const shown = value => value === null ? "" : Math.abs(value) >= 100 ? value.toFixed(0) : value.toPrecision(3);
 const spelt = ([value, low, high]) => low === null ? shown(value) : `${shown(value)} (${shown(low)} to ${shown(high)})`;
 
 /** What is known of a point, a line each. */
@@ -165,7 +165,7 @@ function rounds(box, panel) {
     const words = point.round.map((time, i) => `${parts[i][0]} ${shown(time)}`).join(", ");
     const name = point.run ? `${point.label}, ${point.run}` : point.label;
     return make("div", { class: "round" }, make("span", {}, name), make("div", { class: "stack", "aria-hidden": "true" }, ...bar),
-      make("div", { class: "told-parts" }, `${shown(whole(point))} ms for ${shown(point.tokens)} ${point.tokens === 1 ? "token" : "tokens"}: ${words}`));
+      make("div", { class: "told-parts" }, `${shown(whole(point))} ms for ${point.tokens === 1 ? "1 token" : `${shown(point.tokens)} tokens`}: ${words}`));
   }));
 }
 

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
-from typing import NamedTuple
-
-from rich import box
-from rich.cells import cell_len
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+from typing import TYPE_CHECKING, NamedTuple
 
 from specbench.cli.output import console
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 LEFT = ("method", "against")  # columns of words
 
@@ -53,6 +50,8 @@ def print_text(sheets: Iterable[Sheet]) -> None:
 
     Columns that do not fit the width follow further down, beside the names of the rows again.
     """
+    from rich.text import Text
+
     out = console()
     notes: dict[str, None] = {}
     for sheet in sheets:
@@ -119,6 +118,8 @@ def _lines(sheet: Sheet, column: int) -> Iterator[str]:
 
 
 def _longest(texts: Iterable[str]) -> int:
+    from rich.cells import cell_len
+
     return max(map(cell_len, texts), default=0)
 
 
@@ -127,6 +128,10 @@ def _print_block(out: Console, sheet: Sheet, columns: Sequence[int]) -> None:
 
     Left out are the rows that have figures in other columns only.
     """
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False, pad_edge=False)
     for at in columns:
         name = sheet.header[at]

@@ -21,7 +21,11 @@ def run(tmp_path: Path) -> Path:
 def test_points_lie_on_the_diagonal_with_the_interval_of_their_difference(run: Path) -> None:
     drawing = draw(Results([run]))
     titles = [axes.get_title() for axes in drawing.figure.axes]
-    assert titles == ["Acceptance (%)", "Accepted length", "Speed-up"]
+    assert titles == [
+        "Acceptance per position (%)",
+        "Accepted length",
+        "Speed-up at the measured\ntime of a round",
+    ]
     data = drawing.data
     assert len(data) == 2 * 4  # two draft lengths, and the i.i.d. formula beside accepted lengths
     for _, row in data[data["metric"] != "accepted_length_iid"].iterrows():
@@ -45,13 +49,21 @@ def test_marks_are_where_the_data_says(run: Path) -> None:
     np.testing.assert_allclose(marks.get_xydata(), expected)
 
 
+def test_tasks_of_a_run_are_drawn_alone(run: Path, tmp_path: Path) -> None:
+    other = write_simulated(tmp_path / "other", prompts=4, task="mini-news", run_id="other")
+    drawing = draw(Results([run, other], ["mini-news"]))
+    assert set(drawing.data["task"]) == {"mini-news"}
+    with pytest.raises(UsageError, match="no task q"):
+        draw(Results([run, other], ["q"]))
+
+
 def test_without_autoregressive_there_is_no_column_of_speedups(run: Path) -> None:
     path = run / "samples.jsonl"
     kept = [line for line in path.open() if json.loads(line)["draft_length"]]
     path.write_text("".join(kept))
     drawing = draw(Results([run]))
     assert [axes.get_title() for axes in drawing.figure.axes] == [
-        "Acceptance (%)",
+        "Acceptance per position (%)",
         "Accepted length",
     ]
     assert "speedup" not in set(drawing.data["metric"])

@@ -21,7 +21,7 @@ def _rule_option(name: str) -> Any:
     texts = dict.fromkeys(entry.help for _, entry in entries)
     several = f"{name}; range and default depend on the rule, see `specbench list methods`"
     (_, first), *_ = entries
-    reading = {"parser": partial(_one_number, name), "metavar": "FLOAT"}
+    reading: Any = {"parser": partial(_one_number, name), "metavar": "FLOAT"}
     return typer.Option(
         f"--{name}",
         help=f"{', '.join(owners)}: {first.help if len(texts) == 1 else several}.",

@@ -74,7 +74,7 @@ def print_markdown(sheets: Iterable[Sheet]) -> None:
         print(f"{sheet.title}\n")
         print("\n".join(f"| {' | '.join(line)} |" for line in lines), end="\n\n")
     if notes:
-        print("\n".join(notes))
+        print("\n\n".join(notes))
 
 
 def _one_line(header: Sequence[str]) -> Iterator[str]:

@@ -70,3 +70,17 @@ def test_offline_counts_for_models_too(tmp_path: Path) -> None:
     (told,) = (text for text in done.stderr.splitlines() if text.startswith("error: "))
     assert "nobody/big is not in the cache" in told
     assert "run once without --offline" in told
+
+
+@pytest.mark.parametrize(
+    ("typed", "message"),
+    [
+        ("--weight 1,0.9", "takes one number, not '1,0.9': for several, `specbench sweep-weights "),
+        ("--lenience 1,2", "`specbench sweep --parameter lenience --values 1,2`"),
+        ("--weight half", "--weight takes one number, not 'half'\n"),
+    ],
+)
+def test_a_parameter_is_one_number(cli: Cli, typed: str, message: str) -> None:
+    refused = cli("run", "-m", "lossy,static", *typed.split())
+    assert refused.code == 2
+    assert message in refused.err

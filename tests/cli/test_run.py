@@ -145,20 +145,6 @@ def test_prompts_without_a_head_are_told_which_there_are(
     assert heads(tmp_path / "r") == [("q", "mini-math")]
 
 
-@pytest.mark.parametrize(
-    ("typed", "message"),
-    [
-        ("--weight 1,0.9", "takes one number, not '1,0.9': for several, `specbench sweep-weights "),
-        ("--lenience 1,2", "`specbench sweep --parameter lenience --values 1,2`"),
-        ("--weight half", "--weight takes one number, not 'half'\n"),
-    ],
-)
-def test_a_parameter_is_one_number(cli: Cli, typed: str, message: str) -> None:
-    refused = cli("run", "-m", "lossy,static", *typed.split())
-    assert refused.code == 2
-    assert message in refused.err
-
-
 def test_both_heads_of_a_task_are_told_apart(cli: Cli, engine: Any, tmp_path: Path) -> None:
     make_head(tmp_path / "results/heads/mini/mini-math", "mini-math")
     line = ("sweep-weights", "--weights", "0,1", "-t", "mini-math", *FAST)

@@ -61,7 +61,7 @@ def test_the_reference_run_as_frames() -> None:
     assert (run["run_id"], run["pair"], run["state"]) == ("reference", "mini", "complete")
     assert (run["seed"], run["device"], run["dtype"]) == (1, "cpu", "float32")
     assert run["tasks"] == "mini-code mini-headline mini-math mini-news"
-    assert run["command"].startswith("specbench sweep-weights --method all --weights 0,0.4,0.8 ")
+    assert run["command"].startswith("specbench sweep-weights --method paper --weights 0,0.4,0.8 ")
     assert run["samples"] == len(found.samples) == 16_000
     assert len(run["commit"]) == 40
     assert run["dirty"] == "False"

@@ -54,14 +54,14 @@ def trace(
 
     A shade is the weight on the target. Without colours: {~mismatch~} [-rejected-] {+correction+}.
     """
-    from specbench.experiment.records import TRACED, read_records
+    from specbench.experiment.records import TRACED, latest_records
     from specbench.trace.records import find_sample
     from specbench.trace.tokenizer import run_decoder
     from specbench.trace.tokens import Unreadable
     from specbench.trace.trace import trace as trace_of
 
     record, name = find_sample(
-        read_records(run, TRACED), sample, task=task, method=method, repeat=repeat
+        latest_records(run, TRACED), sample, task=task, method=method, repeat=repeat
     )
     try:
         found = trace_of(record, name, run_decoder(run))

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from markupsafe import Markup
 
-from specbench.analysis.frames import CELL
 from specbench.errors import UsageError
 from specbench.experiment.examples import read_examples
-from specbench.experiment.records import ERROR, TRACED, read_records
+from specbench.experiment.records import ERROR, TRACED, latest_records
 from specbench.report.pages import trace_article
 from specbench.tasks.example import Example
 from specbench.trace.pieces import Decode
@@ -86,15 +85,15 @@ def _open(folder: Path, name: str | None) -> _Run:
         examples = read_examples(folder)
     except UsageError:
         examples = {}  # of before they were kept: a trace is worth having without its prompt
-    samples = _first(read_records(folder, TRACED))
+    samples = _first(latest_records(folder, TRACED))
     if not any("rejected" in r["per_round"] for found in samples.values() for r in found):
         raise UsageError("it was made by an earlier version of specbench, run again to have them")
     return _Run(name, run_decoder(folder), examples, samples)
 
 
-def _first(records: Iterator[Record]) -> dict[tuple[str, str], list[Record]]:
+def _first(records: Iterable[Record]) -> dict[tuple[str, str], list[Record]]:
     """The records of the first prompts of each task, by every cell."""
-    found: dict[tuple[str, str], dict[tuple[object, ...], Record]] = {}
+    found: dict[tuple[str, str], list[Record]] = {}
     begun: dict[str, set[str]] = {}
     for record in records:
         if record["repeat"] or record.get("status") == ERROR:
@@ -103,10 +102,8 @@ def _first(records: Iterator[Record]) -> dict[tuple[str, str], list[Record]]:
         known = begun.setdefault(task, set())
         if sample in known or len(known) < PROMPTS:
             known.add(sample)
-            # A sample that was tried again is there twice, and the last one counts.
-            cell = tuple(record.get(name) for name in CELL)
-            found.setdefault((task, sample), {})[cell] = record
-    return {key: list(cells.values()) for key, cells in found.items()}
+            found.setdefault((task, sample), []).append(record)
+    return found
 
 
 def _in_turn(runs: Sequence[_Run]) -> Iterator[tuple[_Run, tuple[str, str]]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from specbench.analysis.frames import CELL
 from specbench.errors import UsageError
 from specbench.experiment.records import ERROR
 from specbench.methods.labels import method_labels
@@ -35,7 +34,7 @@ def find_sample(
     """Return one sample's record and its method's name.
 
     Args:
-        records: All records of a run.
+        records: One for each sample of a run.
         sample: Its id.
         task: Its task; may be left out where only one has the id.
         method: Its method, or what ``names`` calls it; may be left out where there is one only.
@@ -44,13 +43,7 @@ def find_sample(
     Raises:
         UsageError: There is none, or several; the message names the choices.
     """
-    # A sample that failed and was run again is there twice, and the last one counts.
-    latest = {
-        (*(r.get(name) for name in CELL), r["repeat"]): r
-        for r in records
-        if r["sample_id"] == sample
-    }
-    found = list(latest.values())
+    found = [record for record in records if record["sample_id"] == sample]
     if not found:
         raise UsageError(f"no sample `{shown(sample)}` in this run: see sample_id in samples.csv")
     tasks = _only("--task", [r["task"] for r in found], lambda name: task in (None, name), task)

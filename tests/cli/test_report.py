@@ -31,7 +31,7 @@ def test_the_newest_run_s_report_lies_in_its_folder(cli: Cli, old: Path) -> None
     assert "note: no traces of old: " in done.err
     page = (old / "report.html").read_text()
     assert "mini-code on mini, T = 1, 500 prompts" in page
-    assert "sweep-weights --method all" in page
+    assert "sweep-weights --method paper" in page
 
 
 def test_several_runs_in_a_file_of_one_s_own(cli: Cli, old: Path) -> None:

@@ -15,7 +15,7 @@ from specbench.bench.forced import CannotForceError
 from specbench.bench.plan import TRANSFORMERS, Bench, System, name_of
 from specbench.bench.traffic import copy_bandwidth, read_per_round, weights_read
 from specbench.bench.transformers_loops import MissingError, transformers_decoder
-from specbench.bench.turn import WARM_UP, Decoder, specbench_decoder
+from specbench.bench.turn import Decoder, rehearsing_decoders, specbench_decoder
 from specbench.engine.engines import Engine, choose_engine
 from specbench.engine.loading import LoadedPair, choose_device, load_pair
 from specbench.engine.memory import check_memory
@@ -144,8 +144,17 @@ def random_prompts(ready: Ready, count: int, repeat: int) -> list[list[int]]:
 def _decoder(ready: Ready, system: System) -> Decoder:
     if system.engine == TRANSFORMERS:
         return transformers_decoder(ready.bench, system, ready.pair)
-    pair = replace(ready.pair, engine=ready.engines[system.engine])
-    return specbench_decoder(ready.bench, system, pair)
+    return specbench_decoder(ready.bench, system, _pair(ready, system))
+
+
+def _rehearsing(ready: Ready, system: System) -> list[Decoder]:
+    if system.engine == TRANSFORMERS:
+        return []
+    return rehearsing_decoders(ready.bench, system, _pair(ready, system))
+
+
+def _pair(ready: Ready, system: System) -> LoadedPair:
+    return replace(ready.pair, engine=ready.engines[system.engine])
 
 
 def _warmed_up(
@@ -160,7 +169,8 @@ def _warmed_up(
         began = time.perf_counter()
         try:
             decoder = _decoder(ready, system)
-            decoder(prompts, min(bench.new_tokens, WARM_UP_TOKENS), WARM_UP)
+            for each in (*_rehearsing(ready, system), decoder):
+                each(prompts, min(bench.new_tokens, WARM_UP_TOKENS), "warm-up")
         except (CannotForceError, MissingError) as error:
             note(f"{system.engine} {name_of(system.describe())} is left out: {error}")
             continue

@@ -21,9 +21,7 @@ from specbench.methods.registry import get_method
 
 Prompts = Sequence[Sequence[int]]
 Decoder = Callable[[Prompts, int, str], "Turn"]
-"""Decodes prompts up to a limit; the text names the draws, ``WARM_UP`` those before the clock."""
-
-WARM_UP = "warm-up"
+"""Decodes prompts up to a limit; the text names the draws."""
 
 
 @dataclass(frozen=True)
@@ -81,20 +79,33 @@ def turn_of(generations: Sequence[Generation]) -> Turn:
     )
 
 
-def specbench_decoder(bench: Bench, system: System, pair: LoadedPair) -> Decoder:
+def rehearsing_decoders(bench: Bench, system: System, pair: LoadedPair) -> list[Decoder]:
+    """Return what meets the lengths of a system's rounds that its own first texts may not.
+
+    For the arguments and what is raised see ``specbench_decoder``.
+    """
+    _, control = _rule(system, pair)
+    lengths = rehearsals(control, system.draft_length, pair.engine.static)
+    return [specbench_decoder(bench, system, pair, each) for each in lengths]
+
+
+def specbench_decoder(
+    bench: Bench, system: System, pair: LoadedPair, instead: DraftControl | None = None
+) -> Decoder:
     """Return specbench's own loop with a system's rule.
 
     Args:
         bench: What all systems share.
         system: What is timed.
         pair: The models, without end tokens and with the system's engine.
+        instead: Controls the drafting in the place of the method's own control.
 
     Raises:
         UsageError: The head does not fit the pair.
     """
     verify, control = _rule(system, pair)
 
-    def timed(prompts: Prompts, limit: int, key: str, control: DraftControl | None) -> Turn:
+    def decode(prompts: Prompts, limit: int, key: str) -> Turn:
         done = decode_all(
             pair,
             verify,
@@ -104,15 +115,9 @@ def specbench_decoder(bench: Bench, system: System, pair: LoadedPair) -> Decoder
             max_new_tokens=limit,
             seed=bench.seed,
             batch_size=len(prompts),
-            control=control,
+            control=instead or control,
         )
         return turn_of([generation for _, generation in done])
-
-    def decode(prompts: Prompts, limit: int, key: str) -> Turn:
-        if key == WARM_UP:
-            for each in rehearsals(control, system.draft_length, pair.engine.static):
-                timed(prompts, limit, key, each)
-        return timed(prompts, limit, key, control)
 
     return decode
 

@@ -9,14 +9,14 @@ from transformers import GenerationConfig
 
 from specbench.bench.plan import TRANSFORMERS, System
 from specbench.bench.transformers_loops import transformers_decoder
-from specbench.bench.turn import WARM_UP, specbench_decoder, turn_of
+from specbench.bench.turn import rehearsing_decoders, specbench_decoder, turn_of
 from specbench.decoding.loop import decode_all
 from specbench.decoding.records import Generation, RoundRecord
 from specbench.engine.engines import Engine
 from specbench.engine.settings import EAGER
 
 from ..engine.tiny import random_prompt, tiny_pair
-from .benches import bench_of
+from .benches import SD, bench_of
 
 
 def text(*rounds: RoundRecord, seconds: float) -> Generation:
@@ -65,11 +65,11 @@ def test_every_length_of_an_adaptive_round_is_met_before_the_clock(
     monkeypatch.setattr("specbench.bench.turn.decode_all", watched)
     system = System(EAGER, "sd-adaptive", (("cost", 0.1),), 3)
     pair = replace(tiny_pair("llama"), engine=Static())
-    decode = specbench_decoder(bench_of(system), system, pair)
-    decode([random_prompt(5)], 20, WARM_UP)
+    rehearsing = rehearsing_decoders(bench_of(system), system, pair)
+    for decode in (*rehearsing, specbench_decoder(bench_of(system), system, pair)):
+        decode([random_prompt(5)], 20, "0")
     assert drafted == [1, 2, 3, None]
-    decode([random_prompt(5)], 20, "0")
-    assert drafted[4:] == [None]
+    assert rehearsing_decoders(bench_of(SD), SD, pair) == []
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,7 @@ def grouped_attention(
     groups = heads // key.shape[1]
     if attention_mask is None or groups == 1 or attention_mask.shape[2] != groups * k:
         return sdpa_attention_forward(module, query, key, value, attention_mask, **options)
-    if any(_asked(value) for name, value in options.items() if name not in PLAIN):
+    if any(_asked(option) for name, option in options.items() if name not in PLAIN):
         own = attention_mask[:, :, :k]
         return sdpa_attention_forward(module, query, key, value, own, **options)
     together = query.reshape(rows, key.shape[1], groups * k, width)

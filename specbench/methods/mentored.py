@@ -9,6 +9,7 @@ from specbench.methods.rules import sd
 from specbench.methods.verdict import Positions, Verdict, couple
 
 _PARTS, _ROUNDS = 64, 4  # of the search: it ends within 64^-4 of the rejection, as float32 does
+_TINY = torch.finfo(torch.float64).tiny
 
 
 def mentored(at: Positions, x: Tensor, *, budget: float) -> Verdict:
@@ -29,12 +30,14 @@ def mentored(at: Positions, x: Tensor, *, budget: float) -> Verdict:
     """
     if budget == 0 or at.greedy:
         return sd(at, x)
-    low, high = _clip(at.p, at.q, budget)
-    return couple(at, x, at.p / low, gain=at.p / high - at.q)
+    # In float64: p/q may be smaller than any number of float32, and so may a.
+    p, q = at.p.double(), at.q.double()
+    low, high = _clip(p, q, budget)
+    return couple(at, x, (p / low).to(at.p), gain=(p / high - q).to(at.p))
 
 
 class _Row(NamedTuple):
-    """Tokens by rising p/q; sums [K, 1 + V] over the first of them, from none to all, in float64.
+    """Tokens by rising p/q; sums [K, 1 + V] over the first of them, from none to all.
 
     Attributes:
         p: sum of p.
@@ -52,15 +55,15 @@ class _Row(NamedTuple):
 
 
 def _clip(p: Tensor, q: Tensor, budget: float) -> tuple[Tensor, Tensor]:
-    """Return a and b [K, 1] for rows p and q [K, V].
+    """Return a and b [K, 1] for rows p and q [K, V]; all in float64.
 
     Both follow from the rejection, and the divergence falls as that rises from what p excludes to
     TV(p, q): the smallest rejection within the budget is searched for in ever smaller parts, many
     tries at once. Each try only looks up sums, which are made once.
     """
     row = _sorted(p, q)
-    low = q.masked_fill(p > 0, 0).sum(-1, keepdim=True).double()
-    high = (q - p).clamp_min(0).sum(-1, keepdim=True).double()
+    low = q.masked_fill(p > 0, 0).sum(-1, keepdim=True)
+    high = (q - p).clamp_min(0).sum(-1, keepdim=True)
     parts = torch.arange(_PARTS, device=p.device)
     for _ in range(_ROUNDS):
         step = (high - low) / _PARTS
@@ -68,16 +71,16 @@ def _clip(p: Tensor, q: Tensor, budget: float) -> tuple[Tensor, Tensor]:
         over = (divergence > budget).sum(-1, keepdim=True)
         low, high = low + step * (over - 1).clamp_min(0), low + step * over
     a, b, _ = _at(row, high)
-    return a.to(p.dtype), b.to(p.dtype)
+    return a, b
 
 
 def _sorted(p: Tensor, q: Tensor) -> _Row:
     ratio, order = torch.where(q > 0, p / q, torch.inf).sort(-1)
     p, q = p.gather(-1, order), q.gather(-1, order)
     spent = torch.xlogy(p, ratio).masked_fill(ratio == torch.inf, 0)
-    below_p, below_q, spent = (t.cumsum(-1, dtype=torch.float64) for t in (p, q, spent))
+    below_p, below_q, spent = (t.cumsum(-1) for t in (p, q, spent))
     above_p, above_q = (total[:, -1:] - total for total in (below_p, below_q))
-    floor = ratio.clamp_min(torch.finfo(ratio.dtype).tiny)
+    floor = ratio.clamp_min(_TINY)
     cut, raised = below_q - below_p / floor, above_q - above_p / floor
     p, q, spent = (torch.nn.functional.pad(t, (1, 0)) for t in (below_p, below_q, spent))
     return _Row(p, q, spent, cut, raised)
@@ -85,13 +88,12 @@ def _sorted(p: Tensor, q: Tensor) -> _Row:
 
 def _at(row: _Row, rejection: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return a, b and KL(p || pi), each [K, M], for rejections [K, M]."""
-    tiny = torch.finfo(torch.float32).tiny
     below = torch.searchsorted(row.cut, rejection, right=True)  # tokens with p/q < a
     above = torch.searchsorted(row.raised, -rejection)  # tokens but for those with p/q > b
     p, q, spent = (total.gather(-1, below) for total in (row.p, row.q, row.spent))
     rest_p = row.p[:, -1:] - row.p.gather(-1, above)
     rest_q = row.q[:, -1:] - row.q.gather(-1, above)
-    a = (p / (q - rejection).clamp_min(tiny)).clamp(tiny, 1)
-    b = (rest_p / (rejection + rest_q).clamp_min(tiny)).clamp(1, 1 / tiny)
+    a = (p / (q - rejection).clamp_min(_TINY)).clamp(_TINY, 1)
+    b = (rest_p / (rejection + rest_q).clamp_min(_TINY)).clamp(1, 1 / _TINY)
     between = row.spent.gather(-1, above) - spent
     return a, b, p * a.log() + between + rest_p * b.log()

@@ -58,6 +58,23 @@ def test_the_strict_end_is_sd(method: str, parameters: dict[str, Any], kind: str
     assert_same(at, judge(rule_of(method), at, **parameters), judge(rule_of("sd"), at))
 
 
+@pytest.mark.parametrize(
+    ("method", "parameters"),
+    [
+        ("mentored", {"budget": 0.5}),
+        ("typical", {"epsilon": 0.09, "delta": 0.3}),
+        ("typical", {"epsilon": 0.0, "delta": 0.0}),
+        ("cactus", {"divergence": 1.0}),
+    ],
+)
+@pytest.mark.parametrize("kind", ["temperature 0", "temperature 0, zeros", "tied"])
+def test_a_rule_that_reads_p_alone_is_sd_at_temperature_0(
+    method: str, parameters: dict[str, Any], kind: str
+) -> None:
+    at = tied() if kind == "tied" else positions(make_case(kind))
+    assert_same(at, judge(rule_of(method), at, **parameters), judge(rule_of("sd"), at))
+
+
 @pytest.mark.parametrize("kind", [*KINDS, "tied"])
 @pytest.mark.parametrize("weight", [0.0, 0.3, 1.0])
 def test_a_constant_head_is_static(weight: float, kind: str) -> None:

@@ -10,7 +10,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from specbench.methods.rules import static
 from specbench.methods.verdict import Positions, couple, normalise
 
-from .cases import HEAD, KINDS, emitted, judge, make_case, positions, rule_of, transform
+from . import closed_forms
+from .cases import HEAD, KINDS, Case, emitted, judge, make_case, positions, rule_of, transform
 
 EVERY_RULE = [
     ("sd", {}),
@@ -97,6 +98,23 @@ def test_where_nothing_can_be_rejected_the_residual_is_p() -> None:
     verdict = couple(at, at.q.argmax(-1), v=at.q)
     assert (verdict.accept == 1).all()
     torch.testing.assert_close(verdict.residual, at.p)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("budget", [0.03, 0.5, 2.0])
+@pytest.mark.parametrize("rare", [1e-36, 1e-39, 1e-44])
+def test_mentored_keeps_its_law_where_the_target_all_but_excludes_a_token(
+    rare: float, budget: float, dtype: torch.dtype
+) -> None:
+    """Two softmaxes at T = 0.1 whose logits differ by 9 are that far apart."""
+    p, q = (torch.tensor([row], dtype=dtype) for row in ([rare, 0.4, 0.6], [0.63, 0.07, 0.3]))
+    at = Positions(p, q, p, q, p, q, greedy=False)
+    case = Case(*(rows.double().numpy()[0] for rows in at[:6]), greedy=False)
+    law, accepted = closed_forms.mentored(case, budget)
+    verdict = judge(rule_of("mentored"), at, budget=budget)
+    np.testing.assert_allclose(emitted(q, verdict)[0], law, rtol=0, atol=1e-6)
+    assert float(verdict.expected[0, 0]) == pytest.approx(accepted, abs=1e-6)
+    assert accepted > 1 - 0.63 + 0.01  # which excluding the token would give
 
 
 class CountOperations(TorchDispatchMode):  # type: ignore[no-untyped-call]

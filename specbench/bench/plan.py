@@ -10,7 +10,7 @@ from specbench import __version__
 from specbench.engine.settings import AUTO, ENGINES, Loading
 from specbench.errors import UsageError
 from specbench.experiment.plan import shown_path
-from specbench.experiment.settings import require, require_at_least
+from specbench.experiment.settings import require, require_at_least, require_temperature
 from specbench.experiment.variants import AUTOREGRESSIVE, Variant
 from specbench.heads.registry import UNTRAINED, HeadFile, find_head
 from specbench.methods.labels import method_label
@@ -185,7 +185,7 @@ def build_bench(
     require_at_least(1, "--new-tokens", new_tokens)
     require_at_least(1, "--repeats", repeats)
     require_at_least(0, "--seed", seed)
-    require(0 <= temperature < float("inf"), f"--temperature must be 0 or more, not {temperature}")
+    require_temperature(temperature)
 
     notes: list[str] = []
     complete = [(method, _with_head(values, pair, loading, notes)) for method, values in variants]

@@ -9,13 +9,15 @@ from specbench.engine.settings import AUTO, ENGINES
 from specbench.errors import UsageError
 from specbench.tasks.example import FORMATS
 
+LOWEST_TEMPERATURE = 1e-5  # what it would sharpen below is rounding, and 1e-46 is 0 in float32
+
 
 @dataclass(frozen=True)
 class Settings:
     """What all cells of a run share.
 
     Attributes:
-        temperature: 0 is greedy.
+        temperature: 0 is greedy; any other is at least ``LOWEST_TEMPERATURE``.
         top_k: Keep the k likeliest tokens; None keeps all.
         top_p: Keep the likeliest tokens of this mass in total; None keeps all.
         seed: Decides the examples and every draw.
@@ -44,10 +46,7 @@ class Settings:
     batch_size: int = 1
 
     def __post_init__(self) -> None:
-        require(
-            math.isfinite(self.temperature) and self.temperature >= 0,
-            f"--temperature must be 0 or more, not {self.temperature:g}",
-        )
+        require_temperature(self.temperature)
         require(
             self.top_p is None or 0 < self.top_p <= 1,
             f"--top-p must be above 0 and at most 1, not {self.top_p}",
@@ -105,6 +104,15 @@ def require(condition: bool, message: str) -> None:
     """Raise ``UsageError`` with the message unless the condition holds."""
     if not condition:
         raise UsageError(message)
+
+
+def require_temperature(temperature: float) -> None:
+    """Raise ``UsageError`` unless a temperature is 0 or a number that can be sampled at."""
+    require(
+        temperature == 0 or LOWEST_TEMPERATURE <= temperature < math.inf,
+        f"--temperature must be 0 or more, and above 0 at least {LOWEST_TEMPERATURE:g}, not "
+        f"{temperature:g}",
+    )
 
 
 def require_at_least(low: int, option: str, value: int | None) -> None:

@@ -28,6 +28,7 @@ REFUSED = {
     "a lenience of zero": ("run --lenience 0", "above 0 to 1"),
     "an alpha out of range": ("run --rule chow --alpha 2", "from 0 to 1"),
     "a negative temperature": ("run --temperature -1", "--temperature must be 0 or more"),
+    "a temperature that float32 takes for 0": ("run --temperature 1e-46", "at least 1e-05"),
     "a limit of zero": ("run --limit 0", "--limit must be 1 or more"),
     "a parameter of no method": ("run -m sd --weight 0.3", "--weight is a parameter of static"),
     "a head that is not there": ("run --head nowhere", "there is no head at nowhere"),

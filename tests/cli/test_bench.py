@@ -69,6 +69,7 @@ REFUSED = {
     "an unknown engine": ("--engine eager,vllm", "--engine cannot be 'vllm'"),
     "no engine": ("--engine ,", "--engine cannot be ''"),
     "an unknown method": ("-m sdd", "did you mean `sd`?"),
+    "a temperature near 0": ("--temperature 1e-46", "--temperature must be 0 or more"),
     "a batch of none": ("--batch-size 0", "--batch-size must be 1 or more"),
     "a graph on a CPU": ("--engine graph --device cpu", "needs one CUDA device"),
     "a prompt beyond the context": ("--prompt-tokens 2000", "exceed the context of 2048"),

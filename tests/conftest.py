@@ -85,6 +85,9 @@ class FakeEngine:
     def reserve(self, tokens: int, rows: int) -> None:
         self.reserved = (tokens, rows)
 
+    def load_reader(self, spec: Any, loading: Any) -> "FakeEngine":
+        return self
+
     def check_memory(self, *_: Any) -> None:
         """There is always enough."""
 
@@ -128,7 +131,7 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeEngine]:
     from specbench.experiment import decoder, execute
 
     fake = FakeEngine()
-    for name in ("check_memory", "load_pair", "fingerprints"):
+    for name in ("check_memory", "load_reader", "load_pair", "fingerprints"):
         monkeypatch.setattr(execute, name, getattr(fake, name))
     for name in ("load_head", "decode_all"):
         monkeypatch.setattr(decoder, name, getattr(fake, name))

@@ -19,6 +19,7 @@ from specbench.bench.turn import Decoder, rehearsing_decoders, specbench_decoder
 from specbench.engine.engines import Engine, choose_engine
 from specbench.engine.loading import LoadedPair, choose_device, load_pair
 from specbench.engine.memory import check_memory
+from specbench.engine.runner import context_length
 from specbench.engine.sources import load_config
 from specbench.errors import RunError
 from specbench.experiment.environment import describe_environment
@@ -185,8 +186,7 @@ def _warmed_up(
 def _prompt_tokens(bench: Bench) -> int:
     """The prompt's length that was asked for, or the usual one where it fits."""
     configs = [load_config(bench.pair, role, bench.loading) for role in ROLES]
-    contexts = [getattr(config, "max_position_embeddings", None) for config in configs]
-    context = min(filter(None, contexts), default=None)
+    context = min(filter(None, map(context_length, configs)), default=None)
     asked = bench.prompt_tokens or USUAL_PROMPT
     if context is None:
         return asked

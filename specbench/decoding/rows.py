@@ -19,7 +19,7 @@ from specbench.decoding.round import Lap, Round
 from specbench.decoding.sampling import uniforms
 from specbench.engine.clock import now, seconds_between
 from specbench.engine.loading import LoadedPair
-from specbench.errors import RunError
+from specbench.engine.runner import require_context
 
 
 class Request(NamedTuple):
@@ -212,17 +212,4 @@ class Rows:
             accept_seconds=accept,
             latency_seconds=finished - text.began,
             rounds=text.rounds,
-        )
-
-
-def require_context(context: int | None, prompt: int, new: int) -> None:
-    """Refuse a prompt of so many tokens whose answer would exceed what models were made for.
-
-    Raises:
-        RunError: It does.
-    """
-    if context is not None and prompt + new > context:
-        raise RunError(
-            f"a prompt of {prompt} tokens and {new} new ones exceed the context of {context}: "
-            "shorten the prompt or lower --max-new-tokens"
         )

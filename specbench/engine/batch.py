@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from specbench.engine.cache import SlotCache
-from specbench.engine.runner import Runner, angles_at, visible
+from specbench.engine.runner import Runner, angles_at, require_context, visible
 
 
 class Batch:
@@ -22,11 +22,15 @@ class Batch:
         runner: The model.
         prompts: B prompts, each a list of token ids.
         new_tokens: Tokens that may follow each of them.
+
+    Raises:
+        RunError: They do not fit the model's context.
     """
 
     def __init__(self, runner: Runner, prompts: Sequence[Sequence[int]], new_tokens: int) -> None:
         self.runner = runner
         width = max(len(prompt) for prompt in prompts)
+        require_context(runner.context, width, new_tokens)
         capacity, device = width + new_tokens, runner.device
         self.cache = SlotCache(
             runner.config, capacity, runner.devices, runner.dtype, rows=len(prompts)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from transformers import PreTrainedTokenizerBase
 
 from specbench.engine.engines import Engine
-from specbench.engine.runner import Runner
+from specbench.engine.runner import Runner, context_length
 from specbench.engine.settings import AUTO, Loading
 from specbench.engine.sources import (
     commit,
@@ -69,6 +69,25 @@ class LoadedPair:
     def context(self) -> int | None:
         """Number of positions that both models were made for; None where neither says."""
         return min(filter(None, (self.target.context, self.draft.context)), default=None)
+
+
+class Reader(NamedTuple):
+    """What prompts are made and measured with; for the attributes see ``LoadedPair``."""
+
+    tokenizer: PreTrainedTokenizerBase
+    context: int | None
+    thinking: bool
+
+
+def load_reader(spec: PairSpec, loading: Loading) -> Reader:
+    """Load what is known of a pair without its weights.
+
+    Raises:
+        UsageError: A configuration or the tokenizer cannot be had.
+    """
+    contexts = [context_length(load_config(spec, role, loading)) for role in ROLES]
+    tokenizer = load_tokenizer(spec, "target", loading)
+    return Reader(tokenizer, min(filter(None, contexts), default=None), spec.thinking)
 
 
 def load_pair(spec: PairSpec, loading: Loading | None = None) -> LoadedPair:

@@ -12,7 +12,7 @@ from transformers import PretrainedConfig
 
 from specbench.engine.available import available_memory
 from specbench.engine.loading import choose_device, choose_dtype
-from specbench.engine.runner import capacity_for
+from specbench.engine.runner import capacity_for, context_length
 from specbench.engine.settings import Loading
 from specbench.engine.sources import build_model, load_config
 from specbench.errors import UsageError
@@ -160,7 +160,7 @@ def decoding_needs(
     """
     dtype = choose_dtype(spec, loading, choose_device(loading.device))
     models = _models(spec, loading)
-    contexts = [getattr(config, "max_position_embeddings", None) for config, _ in models.values()]
+    contexts = [context_length(config) for config, _ in models.values()]
     room = min(filter(None, contexts), default=math.inf) - new_tokens - draft_length - 1
     sizes = (int(max(min(prompt_tokens, room), 0)), new_tokens, draft_length, rows)
     return {role: model_need(c, dtype, *sizes, bits=bits) for role, (c, bits) in models.items()}

@@ -13,10 +13,12 @@ from collections.abc import Mapping
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedModel
+from transformers import PretrainedConfig, PreTrainedModel
 
 from specbench.engine.attention import MOST_TOKENS, group_heads, grouped_mask
 from specbench.engine.cache import SlotCache
+from specbench.engine.failures import cause
+from specbench.engine.widen import in_float32
 from specbench.errors import RunError, UsageError
 
 # Capacities are multiples of this, so that requests of similar length share one allocation.
@@ -25,13 +27,42 @@ Rotary = Mapping[str, tuple[Tensor, Tensor]]
 
 # Weights of each tensor that identify a model.
 FINGERPRINT_WEIGHTS = 256
-# Relative error allowed between this runner and the model's own forward pass, by dtype.
-TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.1, torch.float16: 0.05}
+# Relative error allowed between this runner and the model's own forward pass: in float32, and where
+# quantised weights keep it from being computed there.
+TOLERANCE, QUANTISED_TOLERANCE = 1e-3, 0.1
+CHECKED_TOKENS = 6
+CHECKED_LOGITS = 4096  # whatever a model does after its last layer, it does to all of them alike
 
 
 def capacity_for(positions: int) -> int:
     """Return how many positions are allocated where so many are needed."""
     return -(-positions // CAPACITY_STEP) * CAPACITY_STEP
+
+
+def context_length(config: PretrainedConfig) -> int | None:
+    """Return the number of positions a model was made for; None where its configuration is silent.
+
+    A model with two rotary tables (`longrope`: Phi-3.5) has the length of its first one. A longer
+    text needs the other table from its first token on, and the cached keys have the wrong angles.
+    """
+    positions: int | None = getattr(config, "max_position_embeddings", None)
+    rotary = getattr(config, "rope_parameters", None) or {}
+    if rotary.get("rope_type") == "longrope":
+        positions = rotary["original_max_position_embeddings"]
+    return positions
+
+
+def require_context(context: int | None, prompt: int, new: int) -> None:
+    """Refuse a prompt of so many tokens whose answer would exceed what models were made for.
+
+    Raises:
+        RunError: It does.
+    """
+    if context is not None and prompt + new > context:
+        raise RunError(
+            f"a prompt of {prompt} tokens and {new} new ones exceed the context of {context}: "
+            "shorten the prompt or lower --max-new-tokens"
+        )
 
 
 def angles_at(tables: Rotary, at: Tensor | slice) -> Rotary:
@@ -68,7 +99,10 @@ class Runner:
         self.config = model.config.get_text_config()
         self.vocabulary = vocabulary
         self.device = model.device  # of the embedding; what goes in and comes out is there
+        self.dtype = model.dtype  # of hidden states and cache
+        self.context = context_length(self.config)
         self.output = model.get_output_embeddings()
+        self.softcap: float | None = getattr(self.config, "final_logit_softcapping", None)
         # Where a configuration lists no layer types (Mistral, Phi), its window holds for all.
         kind = "sliding_attention" if self._window() else "full_attention"
         layers = self.config.num_hidden_layers
@@ -78,19 +112,9 @@ class Runner:
         self._check()
 
     @property
-    def dtype(self) -> torch.dtype:
-        """Number format of hidden states and cache."""
-        return self.model.dtype
-
-    @property
     def devices(self) -> list[torch.device]:
         """Where each layer is; a device map may spread them."""
         return [next(layer.parameters()).device for layer in self.base.layers]
-
-    @property
-    def context(self) -> int | None:
-        """Number of positions the model was made for; None where its configuration is silent."""
-        return getattr(self.config, "max_position_embeddings", None)
 
     @property
     def hidden_size(self) -> int:
@@ -105,6 +129,8 @@ class Runner:
             digest.update(signs.cpu().numpy().tobytes())
         return digest.hexdigest()
 
+    # A cache made in inference mode could be written in no other mode.
+    @torch.inference_mode(False)
     @torch.no_grad()
     def reserve(self, rows: int, capacity: int) -> int:
         """Make room for so many sequences of so many tokens; what was read before is forgotten.
@@ -166,6 +192,8 @@ class Runner:
     def logits(self, hidden: Tensor) -> Tensor:
         """Return float32 logits ``[..., V]`` of hidden states ``[..., hidden]``."""
         logits: Tensor = self.output(hidden)[..., : self.vocabulary].float().to(self.device)
+        if self.softcap is not None:
+            logits = self.softcap * (logits / self.softcap).tanh()
         return logits
 
     def _read(self, tokens: Tensor, at: Tensor, seen: int | None, row: int | None = None) -> Tensor:
@@ -220,37 +248,71 @@ class Runner:
         tokens that a token sees, itself included, or None for all.
         """
         index = torch.arange(capacity, device=self.device)
-        like = torch.zeros(1, device=self.device, dtype=self.dtype)
-        rotary = self.base.rotary_emb
-        per_kind = "layer_type" in inspect.signature(rotary.forward).parameters
-        tables = {}
-        for kind in set(self.kinds):
-            cos, sin = rotary(like, index[None], kind) if per_kind else rotary(like, index[None])
-            tables[kind] = (cos[0].to(self.device), sin[0].to(self.device))
+        if self.context is not None:
+            # Beyond it lie only drafts that are thrown away, and some tables depend on the length.
+            index = index.clamp_max(self.context - 1)
+        tables = {kind: self._angles(index, kind, self.dtype) for kind in set(self.kinds)}
         windows = {"full_attention": None, "sliding_attention": self._window()}
         return tables, {kind: windows[kind] for kind in set(self.kinds)}
+
+    def _angles(self, index: Tensor, kind: str, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """Cosines and sines ``[T, width]`` of the positions of a text, for a kind of layer."""
+        like = torch.zeros(1, device=self.device, dtype=dtype)
+        rotary = self.base.rotary_emb
+        per_kind = "layer_type" in inspect.signature(rotary.forward).parameters
+        cos, sin = rotary(like, index[None], *([kind] if per_kind else []))
+        return cos[0].to(self.device), sin[0].to(self.device)
 
     def _window(self) -> int | None:
         return getattr(self.config, "sliding_window", None) or None
 
     @torch.no_grad()
     def _check(self) -> None:
-        """Compare with the model's own forward pass on a few tokens."""
-        tokens = torch.arange(6, device=self.device)[None] % self.vocabulary
-        index = torch.arange(6, device=self.device)[None]
+        """Compare with the model's own forward pass on a few tokens, in float32 if it can."""
+        quantised = getattr(self.model, "is_quantized", False)
+        stored = self.dtype
         try:
-            self.reserve(1, CAPACITY_STEP)
-            own = self.model(tokens, use_cache=False).logits[0, :, : self.vocabulary].float()
-            parts = [
-                self._read(tokens[:, at[0]], at, int(at[0, -1]) + 1)
-                for at in index.split([3, 1, 2], dim=1)
-            ]
-            ours = self.logits(torch.cat(parts, dim=1))[0]
-        except (TypeError, AttributeError, KeyError) as error:
-            raise self._refusal(str(error)) from error
-        difference = ((own - ours).norm() / own.norm()).item()
-        if not difference < TOLERANCE.get(self.dtype, 0.1):
-            raise self._refusal(f"logits differ by {difference:.0%}")
+            self._require_one_table()
+            if quantised:
+                difference = self._difference()
+            else:
+                self.dtype = torch.float32
+                layers = [*self.base.layers, self.base.norm]
+                with in_float32(self.base.embed_tokens, layers, self.output, CHECKED_LOGITS):
+                    difference = self._difference()
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:
+            raise self._refusal(cause(error)) from error
+        if not difference < (QUANTISED_TOLERANCE if quantised else TOLERANCE):
+            raise self._refusal(f"logits differ by {100 * difference:.2g}%")
+        self.dtype, self.cache = stored, None
+        self.reserve(1, CAPACITY_STEP)
+
+    def _require_one_table(self) -> None:
+        """Refuse a model whose angles at a position depend on the length of the text."""
+        if self.context is None:
+            return
+        few = torch.arange(CHECKED_TOKENS, device=self.device)
+        whole = torch.cat((few, few.new_tensor([self.context - 1])))
+        for kind in set(self.kinds):
+            texts = (self._angles(index, kind, torch.float32) for index in (few, whole))
+            short, long = (torch.stack(angles)[:, :CHECKED_TOKENS] for angles in texts)
+            if not torch.allclose(short, long, atol=TOLERANCE):
+                raise ValueError("its rotary angles depend on the length of the text")
+
+    def _difference(self) -> float:
+        """Relative error of the logits of a few tokens, read in pieces."""
+        index = torch.arange(CHECKED_TOKENS, device=self.device)[None]
+        tokens = index % self.vocabulary
+        self.reserve(1, CAPACITY_STEP)
+        own = self.model(tokens, use_cache=False).logits[0, :, : self.vocabulary].float()
+        pieces = [
+            self._read(tokens[:, at[0]], at, int(at[0, -1]) + 1)
+            for at in index.split([3, 1, CHECKED_TOKENS - 4], dim=1)
+        ]
+        ours = self.logits(torch.cat(pieces, dim=1))[0]
+        return float((own.to(self.device) - ours).norm() / own.norm())
 
     def _refusal(self, reason: str) -> UsageError:
         return UsageError(

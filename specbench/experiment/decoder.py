@@ -11,7 +11,7 @@ from typing import Any
 from specbench.decoding.control import DraftControl, rehearsals
 from specbench.decoding.loop import decode_all
 from specbench.decoding.records import Generation
-from specbench.decoding.rows import Request, require_context
+from specbench.decoding.rows import Request
 from specbench.decoding.sampling import Sampling
 from specbench.engine.available import free_memory
 from specbench.engine.loading import LoadedPair
@@ -55,7 +55,7 @@ class Decoder:
         ready: list[tuple[Step, Encoded]] = []
         for step in steps:
             try:
-                ready.append((step, self._prompt(step)))
+                ready.append((step, self._prompts.of(step.plan, step.example)))
             except Exception as error:
                 yield step, _failed(error)
         waiting = dict(enumerate(ready))
@@ -84,16 +84,11 @@ class Decoder:
         Raises:
             Exception: Whatever made it fail.
         """
-        ready = [(step, self._prompt(step)) for step in steps]
+        ready = [(step, self._prompts.of(step.plan, step.example)) for step in steps]
         self._warm_up(ready)
         found = [generation for _, generation in self._decode(ready, WARM_UP_TOKENS)]
         seconds = sum(g.prefill_seconds + g.decode_seconds for g in found)
         return seconds / sum(g.output_tokens for g in found)
-
-    def _prompt(self, step: Step) -> Encoded:
-        prompt = self._prompts.of(step.plan, step.example)
-        require_context(self._pair.context, len(prompt.ids), step.plan.max_new_tokens)
-        return prompt
 
     def _warm_up(self, ready: Sequence[tuple[Step, Encoded]]) -> None:
         """Make code, graphs and kernels ready by a short decode.

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from specbench.engine.engines import Engine, choose_engine
-from specbench.engine.loading import LoadedPair, choose_device, load_pair
+from specbench.engine.loading import LoadedPair, choose_device, load_pair, load_reader
 from specbench.engine.memory import check_memory, likely_tokens
 from specbench.engine.settings import Loading
 from specbench.experiment.decoder import Decoder, Found
@@ -128,7 +128,8 @@ def load(plan: Plan, note: Callable[[str], object]) -> LoadedPair:
     """Load a plan's pair with its engine, once it is known to fit.
 
     Raises:
-        UsageError: It does not fit, cannot be had, or the engine does not work here.
+        UsageError: It does not fit, cannot be had, no example can be decoded, or the engine does
+            not work here.
     """
     return Loader().load(plan, note)
 
@@ -140,20 +141,27 @@ class Loader:
         self._loaded: tuple[tuple[PairSpec, Loading], LoadedPair] | None = None
 
     def load(self, plan: Plan, note: Callable[[str], object]) -> LoadedPair:
-        """Return a plan's pair with an engine of its own, as ``load`` does."""
+        """Return a plan's pair with an engine of its own, as ``load`` does.
+
+        Before any weights are loaded, ``note`` is told which examples are too long.
+        """
         loading, settings = plan.loading, plan.settings
         spread = loading.device_map is not None
         name = choose_engine(settings.engine, choose_device(loading.device), spread)
         engine = Engine(name, note if settings.engine_fallback else None)
         wanted = (plan.pair, loading)
-        if self._loaded is not None and self._loaded[0] == wanted:
-            pair = self._loaded[1]
-            pair.forget()
-        else:
+        kept = self._loaded[1] if self._loaded and self._loaded[0] == wanted else None
+        if kept is None:
             self._loaded = None  # before another one needs the memory
             check_memory(plan.pair, loading, *largest(plan))
+        for text in Prompts(kept or load_reader(plan.pair, loading), settings).too_long(plan):
+            note(text)
+        if kept is None:
             pair = load_pair(plan.pair, loading)
             self._loaded = (wanted, pair)
+        else:
+            pair = kept
+            pair.forget()
         pair.engine = engine
         return pair
 

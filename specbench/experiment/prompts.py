@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import suppress
 
-from specbench.engine.loading import LoadedPair
+from specbench.engine.loading import LoadedPair, Reader
 from specbench.engine.prompts import Encoded, encode
-from specbench.errors import SpecbenchError
+from specbench.engine.runner import require_context
+from specbench.errors import SpecbenchError, UsageError
 from specbench.experiment.plan import Plan, TaskPlan
 from specbench.experiment.settings import Settings
 from specbench.tasks.example import Example
@@ -15,7 +17,7 @@ from specbench.tasks.example import Example
 class Prompts:
     """The examples' prompts as token ids, each made once, for all cells alike."""
 
-    def __init__(self, pair: LoadedPair, settings: Settings) -> None:
+    def __init__(self, pair: LoadedPair | Reader, settings: Settings) -> None:
         self._pair = pair
         self._settings = settings
         self._known: dict[tuple[str, str], Encoded] = {}
@@ -25,6 +27,7 @@ class Prompts:
 
         Raises:
             UsageError: The prompt is over the limit and cannot be cut.
+            RunError: The prompt and its answer do not fit the models' context.
         """
         key = (plan.task.name, example.id)
         if key not in self._known:
@@ -36,12 +39,38 @@ class Prompts:
                 limit=self._limit(plan, example),
                 thinking=self._pair.thinking,
             )
-        return self._known[key]
+        found = self._known[key]
+        require_context(self._pair.context, len(found.ids), plan.max_new_tokens)
+        return found
+
+    def too_long(self, plan: Plan) -> Iterator[str]:
+        """Yield a sentence for every task of which some examples cannot be decoded.
+
+        Raises:
+            UsageError: No example of the plan can be decoded.
+        """
+        said, decodable = [], 0
+        for task in plan.tasks:
+            problems = []
+            for example in task.examples:
+                try:
+                    self.of(task, example)
+                    decodable += 1
+                except SpecbenchError as error:
+                    problems.append(str(error))
+            if problems:
+                said.append(
+                    f"{len(problems)} of {len(task.examples)} examples of {task.task.name} cannot "
+                    f"be decoded, the first because {problems[0]}"
+                )
+        if not decodable:
+            raise UsageError("; ".join(said))
+        yield from said
 
     def _limit(self, plan: TaskPlan, example: Example) -> int | None:
         """Most tokens of a prompt: what the user says, and what the models take of one to be cut.
 
-        What cannot be cut is left to the loop, which names the context that it exceeds.
+        What cannot be cut is refused by the context that it exceeds.
         """
         wanted, context = self._settings.max_prompt_tokens, self._pair.context
         if context is None or not example.passage:

@@ -1,22 +1,28 @@
 """A runner gives what the model's own forward pass gives, in whatever pieces it reads."""
 
+from collections.abc import Callable
 from itertools import accumulate
 from typing import Any
 
 import pytest
 import torch
 from transformers import (
+    CohereConfig,
     GPT2Config,
     GPTNeoXConfig,
+    GraniteConfig,
     LlamaConfig,
     MistralConfig,
     PreTrainedConfig,
     Qwen3Config,
 )
 
+from specbench.engine import runner as module
 from specbench.engine.runner import CAPACITY_STEP, Runner
-from specbench.errors import UsageError
+from specbench.errors import RunError, UsageError
+from specbench.methods.rules import sd
 
+from ..decoding.helpers import GREEDY, generate, run
 from .tiny import (
     FAMILIES,
     SIZES,
@@ -26,6 +32,7 @@ from .tiny import (
     build,
     config,
     own_logits,
+    pair_of,
     random_prompt,
     read,
 )
@@ -52,6 +59,7 @@ WINDOWED = {
         **SIZES, sliding_window=WINDOW, use_sliding_window=True, max_window_layers=1
     ),
     "tied": LlamaConfig(**(SIZES | {"tie_word_embeddings": True})),
+    "a soft cap": config("gemma3", final_logit_softcapping=2.0),
 }
 
 
@@ -173,6 +181,102 @@ def scaled(module: Any, inputs: Any, output: Any) -> Any:
     """Doubles the logits, as a model with a logit scale would."""
     output.logits = 2 * output.logits
     return output
+
+
+SCALED: dict[str, Callable[[float], PreTrainedConfig]] = {
+    "logits, divided": lambda scale: GraniteConfig(**SIZES, logits_scaling=scale),
+    "embeddings": lambda scale: GraniteConfig(**SIZES, embedding_multiplier=scale),
+    "logits, multiplied": lambda scale: CohereConfig(**SIZES, logit_scale=scale),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("kind", SCALED)
+def test_a_scale_outside_the_layers_is_refused_in_every_number_format(
+    kind: str, dtype: torch.dtype
+) -> None:
+    Runner(build(SCALED[kind](1.0), dtype=dtype), VOCABULARY)  # a control: nothing to refuse
+    with pytest.raises(UsageError, match=r"logits differ by .*: choose a"):
+        Runner(build(SCALED[kind](1.01), dtype=dtype), VOCABULARY)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_check_leaves_a_model_as_it_was(family: str) -> None:
+    model = build(config(family), dtype=torch.bfloat16)
+    expected = {name: weights.clone() for name, weights in model.state_dict().items()}
+    said = own_logits(model, TOKENS)
+    subject = Runner(model, VOCABULARY)
+    assert subject.cache is not None and subject.cache.keys[0].dtype == torch.bfloat16
+    for name, weights in model.state_dict().items():
+        assert weights.dtype == torch.bfloat16
+        assert torch.equal(weights, expected[name])
+    assert torch.equal(own_logits(model, TOKENS), said)
+
+
+def test_layers_that_do_not_fit_the_cache_are_refused() -> None:
+    """Key heads that differ from layer to layer raise ``RuntimeError`` in the cache."""
+    model, other = build(config("llama")), build(config("llama", num_key_value_heads=4))
+    model.model.layers[1].self_attn = other.model.layers[1].self_attn
+    with pytest.raises(UsageError, match=r"cannot be driven layer by layer.*: choose a") as caught:
+        Runner(model, VOCABULARY)
+    assert "\n" not in str(caught.value)
+
+
+def test_want_of_memory_is_not_taken_for_another_architecture() -> None:
+    def full(*_: Any) -> None:
+        raise torch.OutOfMemoryError("no room")
+
+    model = build(config("llama"))
+    model.register_forward_hook(full)
+    with pytest.raises(torch.OutOfMemoryError):
+        Runner(model, VOCABULARY)
+
+
+# Rotary tables that depend on the length of the text.
+
+ORIGINAL = 32
+LENGTH_DEPENDENT = {
+    "longrope": LlamaConfig(
+        **SIZES,
+        max_position_embeddings=8 * ORIGINAL,
+        rope_parameters={
+            "rope_type": "longrope",
+            "rope_theta": 10000.0,
+            "original_max_position_embeddings": ORIGINAL,
+            "short_factor": [1.0] * 4,
+            "long_factor": [4.0] * 4,
+        },
+    ),
+    "dynamic": LlamaConfig(
+        **SIZES,
+        max_position_embeddings=ORIGINAL,
+        rope_parameters={"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 4.0},
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", LENGTH_DEPENDENT)
+def test_a_text_up_to_the_first_tables_length_is_decoded_as_by_transformers(kind: str) -> None:
+    target = build(LENGTH_DEPENDENT[kind])
+    pair = pair_of(target, blurred(target, noise=0.01))
+    prompt = TOKENS[:20]
+    expected = generate(pair, prompt, ORIGINAL - 20)
+    for capacity in (ORIGINAL, 4 * CAPACITY_STEP):  # as another text of the run may need
+        pair.reserve(capacity)
+        for verify in (None, sd):
+            decoded = run(pair, prompt, verify, sampling=GREEDY, max_new_tokens=ORIGINAL - 20)
+            assert decoded.token_ids == expected
+    with pytest.raises(RunError, match=f"exceed the context of {ORIGINAL}"):
+        run(pair, prompt, sd, max_new_tokens=ORIGINAL - 19)
+
+
+@pytest.mark.parametrize("kind", LENGTH_DEPENDENT)
+def test_the_check_finds_a_table_that_depends_on_the_length(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "context_length", lambda config: 8 * ORIGINAL)
+    with pytest.raises(UsageError, match="angles depend on the length of the text"):
+        runner(LENGTH_DEPENDENT[kind])
 
 
 # Fingerprints.

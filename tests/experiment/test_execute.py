@@ -190,12 +190,39 @@ def test_an_article_is_cut_to_what_the_models_take(engine: Any, tmp_path: Path) 
     found = records(plan_of(["autoregressive", "sd"], task), tmp_path / "r")
     assert [r.get("prompt_cut") for r in found] == [10, 10, None, None]
     assert all("exceed the context of 40" in r["error"] for r in found[2:])
-    for limit, cut in ((12, None), (15, 13), (30, 10)):
+    with pytest.raises(UsageError, match=r"2 of 2 examples of t .*the limit of 12"):
+        records(plan_of(["sd"], task, max_prompt_tokens=12), tmp_path / "12")
+    for limit, cut in ((15, 13), (30, 10)):
         folder = tmp_path / str(limit)
         found = records(plan_of(["sd"], task, max_prompt_tokens=limit), folder)
         assert found[0].get("prompt_cut") == cut
-    narrow = plan_of(["sd"], task, max_new_tokens=60)
-    assert "exceed the context" in records(narrow, tmp_path / "n")[0]["error"]
+
+
+def test_examples_that_do_not_fit_are_counted_before_weights_are_loaded(
+    engine: Any, tmp_path: Path
+) -> None:
+    engine.tokenizer, engine.context = ByCharacter(), 40
+    task = replace(TASK, source=Listed((Example("t-0", "short"), Example("t-1", 30 * "long "))))
+    said: list[str] = []
+
+    def note(text: str) -> None:
+        assert engine.loaded is None
+        said.append(text)
+
+    module.load(plan_of(["sd"], task), note)
+    assert len(said) == 1
+    assert "1 of 2 examples of t" in said[0] and "exceed the context of 40" in said[0]
+    engine.loaded = None
+    with pytest.raises(UsageError, match=r"2 of 2 examples of t .*exceed the context of 40"):
+        records(plan_of(["sd"], task, max_new_tokens=60), tmp_path / "r")
+    assert engine.loaded is None and not (tmp_path / "r").exists()
+
+
+def test_no_room_is_made_for_a_text_that_does_not_fit(engine: Any, tmp_path: Path) -> None:
+    engine.tokenizer, engine.context = ByCharacter(), 40
+    task = replace(TASK, source=Listed((Example("t-0", "short"), Example("t-1", 30 * "long "))))
+    records(plan_of(["sd"], task), tmp_path / "r")
+    assert engine.reserved == (len("short") + 16 + 5 + 1, 1)
 
 
 class ByCharacter:

@@ -5,13 +5,18 @@ from dataclasses import replace
 import pytest
 import torch
 
-from specbench.errors import UsageError
+from specbench.engine.loading import LoadedPair
+from specbench.engine.runner import CAPACITY_STEP, Runner
+from specbench.errors import RunError, UsageError
 from specbench.heads.head import KINDS, Head
+from specbench.methods.rules import sd
 from specbench.methods.verdict import Positions
 from specbench.tasks.example import Example
 from specbench.tasks.task import load_task
 from specbench.training import rollouts as rollouts_module
 from specbench.training.rollouts import Rollouts, read_prompts, roll_out
+
+from ..decoding.helpers import run
 
 TASKS = ("mini-headline", "mini-headline", "mini-news", "mini-code")  # of different lengths
 MATH = load_task("mini-math")
@@ -164,3 +169,30 @@ def test_a_long_prompt_is_cut_inside_its_passage(mini):
     assert text.endswith("Now answer.")
     with pytest.raises(UsageError, match="more than the limit of 100"):
         read_prompts(mini, MATH, [replace(article, passage="")], 100)
+
+
+@pytest.mark.parametrize("decoded_first", [True, False])
+def test_a_pair_decodes_and_rolls_out_in_any_order(mini, prompts, decoded_first):
+    """Whoever made a cache: one that decoding grew is read where roll-outs are compared."""
+    runners = [Runner(r.model, r.vocabulary) for r in (mini.target, mini.draft)]
+    pair = LoadedPair("fresh", *runners, mini.tokenizer, mini.eos_ids)
+    long = prompts[0] * (1 + CAPACITY_STEP // len(prompts[0]))
+
+    def decoded() -> list[int]:
+        return run(pair, long, sd, max_new_tokens=4).token_ids
+
+    def rolled_out() -> list[str]:
+        rollouts = rolled(pair, prompts[:1])
+        fresh_read(pair, prompts[0], rollouts.token[rollouts.row == 0].tolist())
+        return rollouts.texts
+
+    steps = (decoded, rolled_out) if decoded_first else (rolled_out, decoded)
+    first = [step() for step in steps]
+    assert pair.target.cache.capacity > CAPACITY_STEP  # grown by decoding
+    assert [step() for step in steps] == first
+
+
+def test_texts_beyond_the_context_are_refused(mini, prompts):
+    long = prompts[0] * (mini.context // len(prompts[0]))
+    with pytest.raises(RunError, match="exceed the context"):
+        roll_out(mini, linear(mini), [long], mini.context, torch.Generator())

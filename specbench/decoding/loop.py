@@ -1,7 +1,9 @@
 """The decoding loop, for every method and any number of texts side by side.
 
-A text takes a row until it ends; then the next one takes that row. What a text becomes depends
-neither on the other rows nor on when it joined: its draws are its own, and no row sees another.
+A text takes a row until it ends; then the next one takes that row. Its draws are its own and no row
+sees another, so its law depends neither on the other rows nor on when it joined. The text itself
+may: kernels round differently at other batch sizes, which hardly ever decides a token in float32
+and at times does in bfloat16.
 """
 
 from __future__ import annotations

@@ -7,7 +7,9 @@ from contextlib import contextmanager
 from itertools import chain
 from typing import Any
 
+import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 
 @contextmanager
@@ -16,7 +18,7 @@ def in_float32(
 ) -> Iterator[None]:
     """Let a model compute in float32 while the context lasts.
 
-    The weights of each module are float32 only while it runs, so that there is memory for it.
+    The weights of a module are float32 only while it runs, in memory that the next one uses again.
 
     Args:
         embedding: What it gives is made float32, its weights are not.
@@ -24,9 +26,11 @@ def in_float32(
         output: The last layer.
         rows: Logits that it computes, the first of them.
     """
+    spare: dict[tuple[Any, ...], Tensor] = {}
     handles = [embedding.register_forward_hook(lambda module, inputs, given: given.float())]
-    for module, most in chain(((layer, None) for layer in layers), ((output, rows),)):
-        handles += _widened(module, most)
+    for layer in layers:
+        handles += _widened(layer, None, spare)
+    handles += _widened(output, rows, spare)
     try:
         yield
     finally:
@@ -34,14 +38,20 @@ def in_float32(
             handle.remove()
 
 
-def _widened(module: nn.Module, rows: int | None) -> list[Any]:
+def _widened(
+    module: nn.Module, rows: int | None, spare: dict[tuple[Any, ...], Tensor]
+) -> list[RemovableHandle]:
     stored: list[tuple[Tensor, Tensor]] = []
 
     def widen(*_: Any) -> None:
-        for weights in chain(module.parameters(), module.buffers()):
-            if weights.is_floating_point():
+        for number, weights in enumerate(chain(module.parameters(), module.buffers())):
+            if weights.is_floating_point() and weights.dtype != torch.float32:
+                data = weights.data[:rows]
+                place = (number, data.shape, data.device)
+                if place not in spare:
+                    spare[place] = torch.empty_like(data, dtype=torch.float32)
                 stored.append((weights, weights.data))
-                weights.data = weights.data[:rows].float()
+                weights.data = spare[place].copy_(data)
 
     def restore(*_: Any) -> None:
         for weights, data in stored:

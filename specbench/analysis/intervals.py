@@ -31,6 +31,7 @@ RESAMPLES = 2000
 CONFIDENCE = 0.95
 SEED = 0
 FEWEST = 10  # prompts that an interval needs
+_ENDS = 50 * (1 - CONFIDENCE), 50 * (1 + CONFIDENCE)  # percentiles
 _Z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
 
 
@@ -100,8 +101,7 @@ def percentiles(values: Floats) -> tuple[float, float]:
     defined = values[~np.isnan(values)]
     if not len(defined):
         return float("nan"), float("nan")
-    tail = 50 * (1 - CONFIDENCE)
-    low, high = np.percentile(defined, [tail, 100 - tail])
+    low, high = np.percentile(defined, _ENDS)
     return float(low), float(high)
 
 
@@ -155,7 +155,7 @@ def mean_interval(values: ArrayLike, clusters: ArrayLike) -> Interval:
 
 
 def proportion_interval(values: ArrayLike, clusters: ArrayLike) -> Interval:
-    """Mean over samples that are each 0 or 1; blank samples (NaN) left out.
+    """Mean over samples that are 0 or 1, or chances of 1; blank samples (NaN) left out.
 
     It is Wilson's score interval (1927). With repeats its n is an effective one between the number
     of prompts and that of samples: the number of independent samples whose mean has the variance
@@ -188,8 +188,8 @@ def paired_difference(
 ) -> Interval:
     """Difference of two means over the prompts that both sides have; blank samples left out.
 
-    Each prompt counts once, with the mean of its repeats. Where all values are 0 or 1 the interval
-    is that of ``score_limits``, otherwise the bootstrap's.
+    Where all values are 0 or 1 a prompt counts once, with the mean of its repeats, and the interval
+    is that of ``score_limits``; otherwise it is the bootstrap's.
 
     Args:
         values: [samples] scores of one side, NaN where blank.
@@ -200,20 +200,38 @@ def paired_difference(
     Returns:
         The mean of ``values`` minus that of ``base_values``, with its interval.
     """
-    (own, labels), (base, base_labels) = (
+    (own, prompts), (base, base_prompts) = (
         _known(values, clusters),
         _known(base_values, base_clusters),
     )
-    prompts, sums = cluster_sums(np.column_stack([own, np.ones(len(own))]), labels)
-    others, base_sums = cluster_sums(np.column_stack([base, np.ones(len(base))]), base_labels)
-    _, mine, theirs = np.intersect1d(prompts, others, return_indices=True)
-    sums, base_sums = sums[mine], base_sums[theirs]
+    terms, base_terms = (np.column_stack([v, np.ones(len(v))]) for v in (own, base))
+    if not (is_binary(own) and is_binary(base)):
+        return paired_interval(terms, prompts, base_terms, base_prompts, _difference)
+    sums, base_sums = _paired_sums(terms, prompts, base_terms, base_prompts)
     differences = ratio(sums) - ratio(base_sums)
-    n = len(differences)
-    if n < FEWEST or not (is_binary(own) and is_binary(base)):
-        return interval(np.column_stack([differences, np.ones(n)]), ratio)
+    n, value = len(differences), float(differences.mean()) if len(differences) else float("nan")
+    if n < FEWEST:
+        return Interval(value, float("nan"), float("nan"), n)
     low, high = score_limits(differences, min(sums[:, 1].sum(), base_sums[:, 1].sum()))
-    return Interval(float(differences.mean()), float(low), float(high), n)
+    return Interval(value, float(low), float(high), n)
+
+
+def difference_limits(
+    sums: Floats, base_sums: Floats, statistic: Statistic
+) -> tuple[Floats, Floats]:
+    """Limits of paired differences of a statistic, by the bootstrap.
+
+    Args:
+        sums: [n, k, terms] sums per prompt of each of k sides.
+        base_sums: [n, 1, terms] those of what they are compared with.
+        statistic: Maps totals [..., terms] to values [...], defined for all totals.
+
+    Returns:
+        Lower and upper limits [k].
+    """
+    found = statistic(resample(sums)) - statistic(resample(base_sums))
+    low, high = np.percentile(found, _ENDS, axis=0)
+    return low, high
 
 
 def score_limits(differences: Floats, samples: ArrayLike) -> tuple[Floats, Floats]:
@@ -296,10 +314,22 @@ def paired_interval(
         base_clusters: [base samples] its prompt ids.
         statistic: Maps totals [..., k + m] to values [...].
     """
+    return interval(np.hstack(_paired_sums(terms, clusters, base_terms, base_clusters)), statistic)
+
+
+def _paired_sums(
+    terms: ArrayLike, clusters: ArrayLike, base_terms: ArrayLike, base_clusters: ArrayLike
+) -> tuple[Floats, Floats]:
+    """Sums per cluster of two sides, over the clusters that both have."""
     labels, sums = cluster_sums(terms, clusters)
     base_labels, base_sums = cluster_sums(base_terms, base_clusters)
     _, mine, theirs = np.intersect1d(labels, base_labels, return_indices=True)
-    return interval(np.hstack([sums[mine], base_sums[theirs]]), statistic)
+    return sums[mine], base_sums[theirs]
+
+
+def _difference(totals: Floats) -> Floats:
+    """``a / b - c / d`` of totals [..., (a, b, c, d)]."""
+    return ratio(totals[..., :2]) - ratio(totals[..., 2:])
 
 
 @lru_cache(maxsize=2)

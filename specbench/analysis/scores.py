@@ -14,7 +14,8 @@ from specbench.analysis.intervals import (
     Statistic,
     cluster_sums,
     interval,
-    mean_interval,
+    is_binary,
+    proportion_interval,
     ratio,
 )
 from specbench.errors import UsageError
@@ -29,7 +30,8 @@ _PROMPT = "sample_id"
 def score_interval(cell: pd.DataFrame, column: str, metric: object) -> Interval:
     """Return the figure of one metric over a cell, with its 95 % interval over prompts.
 
-    It is the mean over samples, and corpus BLEU for BLEU; blank samples are left out.
+    It is the mean over samples, and corpus BLEU for BLEU; blank samples are left out. Where all
+    scores are 0 or 1, as those of accuracy and pass@1, it is a proportion.
 
     Args:
         cell: Samples of one cell.
@@ -40,6 +42,8 @@ def score_interval(cell: pd.DataFrame, column: str, metric: object) -> Interval:
         UsageError: A sample lacks the terms of its BLEU, or they are not readable.
     """
     scored = cell[cell[column].notna()]
+    if metric != BLEU and is_binary(scored[column]):
+        return proportion_interval(scored[column], scored[_PROMPT])
     terms, figure = score_terms(scored, column, metric)
     _, sums = cluster_sums(terms, scored[_PROMPT])
     return interval(sums, figure)
@@ -81,7 +85,8 @@ def _pass_at_more(passed: pd.Series, prompts: pd.Series) -> Iterator[tuple[str, 
     for k in sorted({*BUDGETS, fewest}):
         if 1 < k <= fewest:
             values = [pass_at_k(int(n), int(c), k) for n, c in tallies.to_numpy()]
-            yield f"pass@{k}", mean_interval(values, tallies.index), f"pass@{k}"
+            repeated = np.repeat(values, fewest), np.repeat(tallies.index, fewest)
+            yield f"pass@{k}", proportion_interval(*repeated), f"pass@{k}"
 
 
 def shown_name(name: str) -> str:

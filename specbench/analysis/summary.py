@@ -20,13 +20,15 @@ from specbench.analysis.intervals import (
     paired_interval,
     paired_ratio,
     paired_ratio_interval,
+    proportion_interval,
     ratio,
     ratio_interval,
 )
 from specbench.analysis.scores import further_scores, score_interval
 from specbench.errors import UsageError
 
-_BASELINE = ["run_id", "pair", "task", "temperature", "engine", "batch_size"]
+#: What a cell shares with the ``autoregressive`` that its speed-up is over.
+BASELINE = ["run_id", "pair", "task", "temperature", "engine", "batch_size"]
 _TOKENS_OVER_TIME = ["output_tokens", "seconds"]
 _PREDICTED = ["output_tokens", "prefill_seconds", "decode_seconds", "foreseen_emitted"]
 _NOTHING = Interval(float("nan"), float("nan"), float("nan"), 0)
@@ -77,8 +79,8 @@ def summarise(samples: pd.DataFrame) -> pd.DataFrame:
     After the figures that every cell has come the task's metrics beyond the one that stands for
     quality, and pass@k where there are repeats enough, each under its own name.
 
-    A cell is everything that shares ``frames.CELL``; ``n`` counts its prompts. Intervals are 95 %
-    bootstrap intervals over prompts. A time is the whole time of a sample, prefill included.
+    A cell is everything that shares ``frames.CELL``; ``n`` counts its prompts. Intervals cover 95 %
+    over prompts, see ``intervals``. A time is the whole time of a sample, prefill included.
 
     Raises:
         UsageError: There are no samples.
@@ -86,7 +88,7 @@ def summarise(samples: pd.DataFrame) -> pd.DataFrame:
     if samples.empty:
         raise UsageError("There are no samples to summarise; run at least one.")
     terms = _with_terms(samples)
-    baselines = dict(list(terms[terms["method"] == "autoregressive"].groupby(_BASELINE)))
+    baselines = dict(list(terms[terms["method"] == "autoregressive"].groupby(BASELINE)))
     rows = [
         (*cell, name, found.value, found.low, found.high, found.n, unit)
         for cell, group in terms.groupby(list(CELL), sort=False, dropna=False)
@@ -144,7 +146,7 @@ def _with_terms(samples: pd.DataFrame) -> pd.DataFrame:
 
 
 def _baseline_key(group: pd.DataFrame) -> tuple[object, ...]:
-    return tuple(group[name].iloc[0] for name in _BASELINE)
+    return tuple(group[name].iloc[0] for name in BASELINE)
 
 
 def _measured(
@@ -161,6 +163,8 @@ def _measured(
             found = _speedup(group, baseline)
         elif metric.name == "predicted_speedup":
             found = _predicted_speedup(group, baseline)
+        elif metric.name == "length_limit_rate":
+            found = proportion_interval(group[metric.numerator], prompts)
         elif metric.denominator is None:
             found = mean_interval(group[metric.numerator], prompts)
         else:

@@ -23,7 +23,7 @@ from specbench.engine.settings import AUTO, ENGINES
 from specbench.experiment.settings import USUAL
 from specbench.experiment.variants import method_variants
 
-REPEATS, NEW_TOKENS = 5, 128
+REPEATS, NEW_TOKENS = 10, 128  # fewer repeats have no intervals
 _option: Any = partial(typer.Option, rich_help_panel="Sampling")
 
 

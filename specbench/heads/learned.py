@@ -53,7 +53,7 @@ def tabulate(tokens: pd.DataFrame, about: About) -> pd.DataFrame:
     The columns are those of ``About`` and ``FIGURES``.
 
     ``n`` counts occurrences and ``texts`` the texts they are in. The interval of the mean weight is
-    a 95 % bootstrap interval over those texts, blank where there is one only. The effective weight
+    a 95 % bootstrap interval over those texts, blank below ten of them. The effective weight
     is the mean weighed by total variation: where both models agree, w changes nothing.
 
     Args:

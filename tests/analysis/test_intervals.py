@@ -4,14 +4,16 @@ import numpy as np
 import pytest
 
 from specbench.analysis.intervals import (
+    FEWEST,
     RESAMPLES,
     bootstrap,
     cluster_sums,
     estimate,
-    interval,
     mean_interval,
+    paired_difference,
     paired_ratio_interval,
     percentiles,
+    proportion_interval,
     ratio,
     ratio_interval,
     resample,
@@ -51,11 +53,19 @@ def test_pooled_ratio_weighs_samples_by_their_denominator():
     assert mean_interval(np.divide(accepted, proposed), ["a", "b"]).value == pytest.approx(0.2)
 
 
-@pytest.mark.parametrize("value", [0.0, 1.0, 3.5])
-def test_one_prompt_has_a_value_and_no_interval(value):
-    found = mean_interval([value, value], ["a", "a"])
-    assert (found.value, found.n) == (value, 1)
-    assert np.isnan([found.low, found.high]).all()
+@pytest.mark.parametrize("n", [1, FEWEST - 1, FEWEST])
+@pytest.mark.parametrize("values", [(0.0, 1.0), (0.5, 3.5)])
+def test_few_prompts_have_a_value_and_no_interval(n, values):
+    """Also with repeats: what counts is prompts."""
+    samples, prompts = np.tile(values, n), np.repeat(np.arange(n), 2)
+    base = samples[::-1]
+    for found, value in (
+        (mean_interval(samples, prompts), np.mean(values)),
+        (proportion_interval(samples / 3.5, prompts), np.mean(values) / 3.5),
+        (paired_difference(samples, prompts, base, prompts), 0),
+    ):
+        assert (found.value, found.n) == (pytest.approx(value), n)
+        assert np.isnan([found.low, found.high]).all() == (n < FEWEST)
 
 
 def test_no_samples_have_neither_value_nor_interval():
@@ -70,7 +80,7 @@ def test_blank_samples_and_zero_denominators_are_left_out():
 
 
 def test_equal_prompts_leave_no_doubt():
-    assert mean_interval([0.7] * 8, range(8))[:3] == pytest.approx((0.7, 0.7, 0.7))
+    assert mean_interval([0.7] * 10, range(10))[:3] == pytest.approx((0.7, 0.7, 0.7))
 
 
 def test_same_samples_give_the_same_interval():
@@ -124,10 +134,8 @@ def test_undefined_ratios_are_silent_nan():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert np.isnan(ratio(np.array([1.0, 0.0])))
-        found = interval(np.array([[1.0, 0.0], [1.0, 2.0]]), ratio)
-    # Resamples that drew only the first prompt have no value; the others range up to (1 + 1) / 2.
-    assert found.value == 1.0
-    assert found.low == pytest.approx(0.5)
+        low, high = percentiles(ratio(np.array([[1.0, 0.0], [1.0, 2.0], [3.0, 2.0]])))
+    assert 0.5 < low < high < 1.5  # of the values that there are
     assert np.isnan(percentiles(np.array([np.nan]))).all()
 
 

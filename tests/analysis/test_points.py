@@ -19,8 +19,8 @@ def test_points_reach_what_the_summary_says(samples):
     assert (reached.n, reached.quality.shape) == (40, (1 + RESAMPLES, 3))
     for number, method in enumerate(("sd", "diversed", "autoregressive")):
         cell = cells.loc["mini-code", method]
+        assert reached.quality[0, number] == pytest.approx(cell["quality"])
         for name, values in (
-            ("quality", reached.quality),
             ("draft_acceptance_rate", reached.acceptance),
             ("seconds_per_sample", reached.seconds),
             ("tokens_per_second", reached.tokens_per_second),
@@ -108,11 +108,10 @@ def test_the_fastest_of_equals_is_covered_and_by_the_naive_minimum_is_not(make):
 
 
 def test_quality_of_blank_samples_is_left_out(make):
-    rows = make(
-        {"sample_id": "a", "quality": 0.5}, {"sample_id": "b", "quality": None}, {"sample_id": "c"}
-    )
+    qualities = [None, *np.linspace(0.1, 1, 10)]
+    rows = make(*({"sample_id": str(i), "quality": q} for i, q in enumerate(qualities)))
     reached = shared_points([rows]).reached()
     scored = rows[rows["quality"].notna()]
-    assert reached.n == 2
-    found = estimate(reached.quality[:, 0], 2)
+    assert reached.n == 10
+    found = estimate(reached.quality[:, 0], 10)
     assert found == mean_interval(scored["quality"], scored["sample_id"])

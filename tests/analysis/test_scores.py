@@ -12,7 +12,7 @@ from specbench.analysis.summary import METRICS, further_metrics, summarise, wide
 from specbench.errors import UsageError
 
 # Text and reference lengths, shared n-grams of orders 1 to 4, n-grams of the text.
-TERMS = ["6 6 6 5 4 3 6 5 4 3", "4 6 2 1 0 0 4 3 2 1", "9 5 4 1 0 0 9 8 7 6"]
+TERMS = 4 * ["6 6 6 5 4 3 6 5 4 3", "4 6 2 1 0 0 4 3 2 1", "9 5 4 1 0 0 9 8 7 6"]
 
 
 def row(summary: pd.DataFrame, metric: str, **cell: object) -> pd.Series:
@@ -33,7 +33,9 @@ def test_another_metric_has_a_row_with_its_mean_and_interval(make):
     assert list(rouge[figures]) == list(quality[figures])
     assert 0 < rouge["ci_low"] < rouge["value"] < rouge["ci_high"] < 1
     assert (rouge["unit"], quality["unit"]) == ("ROUGE-1", "accuracy")
-    assert list(row(summary, "accuracy-flexible")[figures]) == [1, 1, 1, 15]
+    value, low, high, n = row(summary, "accuracy-flexible")[figures]
+    assert (value, high, n) == (1, 1, 15)
+    assert low == pytest.approx(15 / (15 + 1.96**2), abs=1e-4)  # Wilson's
     assert list(summary["metric"])[len(METRICS) :] == ["accuracy-flexible", "rouge1"]
 
 
@@ -48,7 +50,7 @@ def bleu_samples(make, column="quality", **changes):
     samples = make(
         *({"sample_id": str(i), "quality_metric": "bleu", **changes} for i in range(len(TERMS)))
     )
-    return samples.assign(bleu_terms=TERMS, **{column: [1.0, 0.3, 0.2]})
+    return samples.assign(bleu_terms=TERMS, **{column: 4 * [1.0, 0.3, 0.2]})
 
 
 def test_bleu_is_that_of_the_corpus_with_an_interval_over_prompts(make):
@@ -61,7 +63,7 @@ def test_bleu_is_that_of_the_corpus_with_an_interval_over_prompts(make):
     assert quality["value"] == pytest.approx(expected, abs=1e-12)
     assert quality["value"] != pytest.approx(0.5, abs=0.01)  # the mean over samples
     assert quality["unit"] == "bleu"
-    assert quality["n"] == 3
+    assert quality["n"] == len(TERMS)
     assert quality["ci_low"] < quality["value"] < quality["ci_high"] <= 1
     assert "bleu" not in set(summarise(bleu_samples(make))["metric"])
     beside = row(summarise(bleu_samples(make, "bleu", quality_metric="rouge2")), "bleu")
@@ -84,8 +86,12 @@ def test_unreadable_terms_are_one_error(make, terms):
         summarise(bleu_samples(make).drop(columns="bleu_terms"))
 
 
-# Passes of five programs for each of three prompts.
-PASSES = {"a": [1, 0, 0, 0, 0], "b": [0, 0, 0, 0, 0], "c": [1, 1, 0, 1, 0]}
+# Passes of five programs for each of twelve prompts.
+PASSES = {
+    f"{name}{i}": passes
+    for i in range(4)
+    for name, passes in (("a", [1, 0, 0, 0, 0]), ("b", [0] * 5), ("c", [1, 1, 0, 1, 0]))
+}
 
 
 def repeated(make, column="quality", primary="pass@1", passes=PASSES):
@@ -109,7 +115,7 @@ def test_pass_at_k_is_the_share_of_subsets_as_far_as_repeats_go(make, column, pr
         ]
         found = row(summary, f"pass@{k}")
         assert found["value"] == pytest.approx(np.mean(shares), abs=1e-12)
-        assert (found["n"], found["unit"]) == (3, f"pass@{k}")
+        assert (found["n"], found["unit"]) == (len(PASSES), f"pass@{k}")
         assert 0 <= found["ci_low"] < found["value"] < found["ci_high"] <= 1
     assert "pass@10" not in set(summary["metric"])
 
@@ -131,7 +137,7 @@ def test_further_metrics_have_columns_of_their_own_in_the_wide_table(make):
 
 
 def test_pass_at_k_needs_k_scored_repeats_of_every_prompt(make):
-    fewer = repeated(make, passes={**PASSES, "b": [0, 0, 0, 0]})
+    fewer = repeated(make, passes={**PASSES, "b0": [0, 0, 0, 0]})
     assert {"pass@2", "pass@5"} & set(summarise(fewer)["metric"]) == {"pass@2"}
     samples = repeated(make)
     samples.loc[samples["repeat"] > 0, "quality"] = np.nan
@@ -146,7 +152,9 @@ def test_accuracy_has_no_pass_at_k(make):
 
 
 def test_measured_columns_survive_the_disk_in_one_order(tmp_path, make):
-    samples = bleu_samples(make).assign(**{"rouge1": [0.5, np.nan, 1], "accuracy-flexible": 1.0})
+    samples = bleu_samples(make).assign(
+        **{"rouge1": 4 * [0.5, np.nan, 1], "accuracy-flexible": 1.0}
+    )
     samples.assign(note="x").to_csv(tmp_path / "samples.csv", index=False)
     summarise(samples).to_csv(tmp_path / "summary.csv", index=False)
     found = read_samples(tmp_path)

@@ -91,7 +91,7 @@ def test_every_metric_by_hand(make):
 
 
 def test_autoregressive_has_no_acceptance_and_is_its_own_baseline(make):
-    rows = [{**AUTOREGRESSIVE, "sample_id": name} for name in "abc"]
+    rows = [{**AUTOREGRESSIVE, "sample_id": name} for name in "abcdefghij"]
     summary = summarise(make(*rows)).set_index("metric")
     for name in (
         "draft_acceptance_rate",

@@ -8,7 +8,7 @@ from specbench.analysis.transfer import COLUMNS, headings, transfer_markdown, tr
 
 # Quality and drafts accepted of 25 by the head and the task it serves; the run measured math first.
 CELLS = {
-    ("sd", "math"): (1.0, 10),
+    ("sd", "math"): (0.99, 10),
     ("sd", "news"): (0.5, 15),
     ("math", "math"): (0.9, 20),
     ("math", "news"): (0.25, 25),
@@ -32,7 +32,7 @@ def summary(make):
                     "accepted": accepted,
                 }
                 for (head, task), (quality, accepted) in CELLS.items()
-                for i in range(3)
+                for i in range(10)
             )
         )
     )
@@ -49,15 +49,15 @@ def test_the_table_is_tidy_and_has_every_head_on_every_task(summary):
     assert found.xs("news", level="task").xs("quality", level="metric")["unit"].unique() == [
         "rouge2"
     ]
-    assert (table["n"] == 3).all()
+    assert (table["n"] == 10).all()
     assert table[["ci_low", "ci_high"]].notna().all(axis=None)
 
 
 def test_markdown_has_intervals_units_and_marks_the_diagonal(summary):
     *_, header, _, strict, maths, news = transfer_markdown(transfer_table(summary)).splitlines()
-    assert header == "| trained on | math, accuracy (n = 3) | news, ROUGE-2 (n = 3) |"
+    assert header == "| trained on | math, accuracy (n = 10) | news, ROUGE-2 (n = 10) |"
     assert strict == (
-        "| no head (sd) | 100.0 [100.0, 100.0]<br>40.0 % [40.0, 40.0] "
+        "| no head (sd) | 99.0 [99.0, 99.0]<br>40.0 % [40.0, 40.0] "
         "| 50.0 [50.0, 50.0]<br>60.0 % [60.0, 60.0] |"
     )
     assert maths.startswith("| math | **90.0 [90.0, 90.0]<br>80.0 % [80.0, 80.0]** | 25.0 ")
@@ -75,6 +75,6 @@ def test_what_was_not_measured_is_blank(summary):
     unscored = summary["metric"] == "quality"
     table = transfer_table(summary[~missing & ~(unscored & (summary["task"] == "news"))])
     lines = transfer_markdown(table).splitlines()
-    assert headings(table)["news"] == "news (n = 3)"
+    assert headings(table)["news"] == "news (n = 10)"
     assert lines[-2].endswith("80.0 % [80.0, 80.0]** |  |")
     assert lines[-1].endswith("| **80.0 % [80.0, 80.0]** |")

@@ -32,7 +32,7 @@ TOKENS = {"autoregressive": 8, "sd": 24, "diversed": 24}
 
 
 def measured(acceptances: tuple[float | None, ...] = (None,)) -> Measured:
-    """Three repeats of every system at batch 1 and 2; Transformers drafts at batch 1 only."""
+    """Ten repeats of every system at batch 1 and 2; Transformers drafts at batch 1 only."""
     rows: list[dict[str, Any]] = []
     systems: list[dict[str, Any]] = []
     for size in (1, 2):
@@ -51,7 +51,7 @@ def measured(acceptances: tuple[float | None, ...] = (None,)) -> Measured:
                         | {"device": "cpu", "dtype": "float32", "temperature": 1.0}
                         | {"prompt_tokens": 512, "new_tokens": 128}
                     )
-                    for repeat in range(3):
+                    for repeat in range(10):
                         rows.append(shared | {"repeat": repeat} | _turn(engine, method, seconds))
     return Measured(pd.DataFrame(rows), pd.DataFrame(systems), BANDWIDTH, {})
 
@@ -131,7 +131,7 @@ def test_a_ratio_is_that_of_two_systems(
     ratios = ratio_table(measured())
     found = row(ratios[ratios["ratio"] == kind.name], engine, method, size)
     assert found[["value", "low", "high"]].tolist() == pytest.approx([expected] * 3)
-    assert found["n"] == 3
+    assert found["n"] == 10
 
 
 def test_nothing_is_compared_with_itself_or_with_what_was_not_timed() -> None:

@@ -16,7 +16,7 @@ def bars(axes):
 
 
 def test_shares_and_mean_by_hand():
-    marks = histogram(rounds_of({"sd": SD}).rounds)
+    marks = histogram(rounds_of({"sd": 5 * SD}).rounds)
     np.testing.assert_allclose(marks["value"], [20, 40, 0, 40, 8 / 5])
     assert marks["accepted"].tolist()[:-1] == [0, 1, 2, 3]
     assert marks["mark"].tolist() == ["share"] * 4 + ["mean"]
@@ -32,8 +32,8 @@ def test_intervals_are_over_prompts_not_rounds():
     assert np.ptp(apart.loc[apart["mark"] == MEAN, ["value_low", "value_high"]]) > 1
 
 
-def test_the_intervals_of_one_prompt_are_blank():
-    marks = histogram(rounds_of({"sd": [[1, 2]]}).rounds)
+def test_the_intervals_of_few_prompts_are_blank():
+    marks = histogram(rounds_of({"sd": [[1, 2], [0, 2]]}).rounds)
     assert marks["value_low"].isna().all()
 
 

@@ -126,9 +126,9 @@ def test_traces_are_paged_and_tell_of_tokens(ask: Ask, page: str) -> None:
         return [seen, trace.parentElement.querySelector(".token").textContent];""",
     )
     assert seen == [
-        ["mini-math, test-0", 4, "1 of 3"],
-        ["mini-math, test-1", 4, "2 of 3"],
-        ["mini-math, test-1", 1, "2 of 3"],
-        ["mini-headline, test-1", 1, "2 of 3"],
+        ["mini-math, test-0", 4, "1 of 5"],
+        ["mini-math, test-1", 4, "2 of 5"],
+        ["mini-math, test-1", 1, "2 of 5"],
+        ["mini-headline, test-1", 1, "2 of 5"],
     ]
     assert "round 1" in token

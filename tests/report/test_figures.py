@@ -90,7 +90,7 @@ def test_texts_stand_out_against_either_paper() -> None:
 
 def test_a_table_leaves_out_what_it_does_not_know(cells: list[dict[Any, Any]]) -> None:
     math, headline = summary_tables(cells, [])
-    assert math.caption == "mini-math on mini, T = 1, 3 prompts"
+    assert math.caption == "mini-math on mini, T = 1, 10 prompts"
     assert [name for name, _ in math.columns[:3]] == ["method", "N", "accuracy"]
     assert headline.columns[2][0] == "ROUGE-2"
     (alone,) = summary_tables([cells[0]], [])

@@ -112,8 +112,8 @@ def test_nothing_comes_from_elsewhere(finished: Path) -> None:
 
 def test_it_holds_what_a_reader_needs(finished: Path) -> None:
     page = Elements(build([finished]).html)
-    assert page.count("article") == len(TASKS) * len(METHODS) * 3
-    assert f"{TASKS[0]} on mini, T = 1, 3 prompts" in page.text
+    assert page.count("article") == len(TASKS) * len(METHODS) * 5  # texts of the first prompts
+    assert f"{TASKS[0]} on mini, T = 1, 10 prompts" in page.text
     command = json.loads((finished / "environment.json").read_text())["command"]
     assert f"\n{shlex.join(command)}\n" in page.text.replace("\n\n", "\n")
     assert f"specbench report {finished}" in page.text
@@ -177,5 +177,5 @@ def test_a_run_that_is_not_whole_says_so(finished: Path, tmp_path: Path) -> None
     config["progress"]["state"] = "interrupted"
     (folder / "config.json").write_text(json.dumps(config))
     report = build([folder])
-    assert report.notes == ["small is not a whole run: interrupted, 24 of 24 samples"]
+    assert report.notes == ["small is not a whole run: interrupted, 80 of 80 samples"]
     assert report.notes[0] in Elements(report.html).text

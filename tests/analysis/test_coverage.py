@@ -1,0 +1,187 @@
+"""Intervals of proportions and of their paired differences hold the truth 95 times of 100.
+
+That is to be within 92 and 98 %. What comes out is whole counts, so with few of them expected no
+interval can be that exact; where that is so is said at the place.
+"""
+
+from math import comb
+
+import numpy as np
+import pytest
+
+from specbench.analysis.intervals import (
+    difference_limits,
+    mean_interval,
+    paired_difference,
+    proportion_interval,
+    ratio,
+    score_limits,
+)
+
+TRUTHS = (0.5, 0.7, 0.9, 0.95, 0.986, 0.994)
+SIZES = (20, 100, 500)
+
+
+def chances(n, truth):
+    """[n + 1] how likely each count of right answers is."""
+    return np.array([comb(n, k) * truth**k * (1 - truth) ** (n - k) for k in range(n + 1)])
+
+
+def exact_coverage(find, n, truths):
+    """[truths] how often the interval of ``n`` prompts, one sample each, holds each truth."""
+    likely = np.array([chances(n, truth) for truth in truths])
+    held = np.zeros_like(likely)
+    for k in np.flatnonzero(likely.max(axis=0) > 1e-6):
+        found = find((np.arange(n) < k).astype(float), np.arange(n))
+        held[:, k] = [found.low <= truth <= found.high for truth in truths]
+    return (likely * held).sum(axis=1)
+
+
+@pytest.mark.parametrize("n", SIZES)
+def test_a_proportion_is_covered(n):
+    coverage = dict(zip(TRUTHS, exact_coverage(proportion_interval, n, TRUTHS), strict=True))
+    if n == 20:
+        # At .994 either 20 right answers are covered or 19 too: 88.7 or 99.4 %, nothing between.
+        assert coverage.pop(0.994) == pytest.approx(0.994**20, abs=1e-6)
+        around = exact_coverage(proportion_interval, n, np.linspace(0.988, 1, 101))
+        assert 0.92 < around.mean() < 0.98
+    assert 0.92 < min(coverage.values()) <= max(coverage.values()) < 0.98
+
+
+def test_the_bootstrap_does_not_cover_proportions_near_one():
+    assert exact_coverage(mean_interval, 20, [0.986])[0] < 0.3
+    assert exact_coverage(mean_interval, 100, [0.986])[0] < 0.8
+
+
+def drawn_prompts(rng, truth, alike, shape):
+    """Chances of a right answer by prompt; ``alike`` is the correlation of its repeats."""
+    if alike in (0, 1):
+        return np.full(shape, truth) if alike == 0 else (rng.random(shape) < truth).astype(float)
+    mass = 1 / alike - 1
+    return rng.beta(truth * mass, (1 - truth) * mass, shape)
+
+
+@pytest.mark.parametrize("n", [20, 100])
+@pytest.mark.parametrize("alike", [0.1, 0.3, 0.7])
+def test_a_proportion_with_repeats_is_covered(n, alike):
+    rng = np.random.default_rng(1)
+    prompts = np.repeat(np.arange(n), 5)
+    for truth in (0.5, 0.9, 0.95, 0.986):
+        right = rng.binomial(5, drawn_prompts(rng, truth, alike, (600, n)))
+        samples = (np.arange(5) < right[..., None]).reshape(600, -1)
+        found = [proportion_interval(each, prompts) for each in samples]
+        coverage = np.mean([low <= truth <= high for _, low, high, _ in found])
+        assert 0.92 < coverage < 0.99, truth
+
+
+def pairs(rng, n, first, second, correlation, draws=2500):
+    """[2, n, draws] right answers of two methods, and how many prompts they are to part on."""
+    both = first * second + correlation * np.sqrt(first * (1 - first) * second * (1 - second))
+    if both > min(first, second):
+        return None
+    drawn = rng.random((n, draws))
+    mine, theirs = (
+        drawn < first,
+        (drawn < both) | ((drawn >= first) & (drawn < first + second - both)),
+    )
+    return np.array([mine, theirs], dtype=float), n * (first + second - 2 * both)
+
+
+@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize("correlation", [0, 0.5, 0.9])
+def test_a_paired_difference_of_proportions_is_covered(n, correlation):
+    rng = np.random.default_rng(2)
+    tried = 0
+    for first in TRUTHS:
+        for second in (first, first - 0.03, first - 0.1):
+            if (drawn := pairs(rng, n, first, second, correlation)) is None:
+                continue
+            (mine, theirs), parted = drawn
+            low, high = score_limits(mine - theirs, n)
+            coverage = np.mean((low <= first - second) & (high >= first - second))
+            tried += 1
+            assert coverage > 0.92, (first, second)
+            # Fewer are nearly always none or one, and of these every truth near 0 is likely.
+            assert coverage < 0.98 or parted < 3, (first, second)
+    assert tried >= 6
+
+
+def test_the_bootstrap_does_not_cover_paired_differences_near_one():
+    """A method that is right on 98.6 % and one that is on 95.6, of 20 prompts."""
+    rng = np.random.default_rng(2)
+    (mine, theirs), _ = pairs(rng, 20, 0.986, 0.956, 0, draws=300)
+    covered = 0
+    for one, other in zip(mine.T, theirs.T, strict=True):
+        sums, base = (np.column_stack([side, np.ones(20)])[:, None] for side in (one, other))
+        low, high = difference_limits(sums, base, ratio)
+        covered += low[0] <= 0.03 <= high[0]
+    assert covered / 300 < 0.75
+
+
+@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize("alike", [0, 0.3, 0.7])
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_paired_difference_with_repeats_is_covered(n, alike, shared):
+    """Five repeats, prompts as hard for both methods or not, and one right less often by .03."""
+    rng = np.random.default_rng(3)
+    for truth in TRUTHS:
+        chance = drawn_prompts(rng, truth, alike, (n, 1500))
+        other = chance if shared else drawn_prompts(rng, truth, alike, (n, 1500))
+        mine, theirs = rng.binomial(5, chance), rng.binomial(5, other * (1 - 0.03 / truth))
+        low, high = score_limits((mine - theirs) / 5, 5 * n)
+        coverage = np.mean((low <= 0.03) & (high >= 0.03))
+        assert coverage > 0.92, truth
+        assert coverage < 0.98 or np.sum(mine != theirs) < 4 * 1500, truth  # as above
+
+
+def test_a_paired_difference_is_tangos():
+    """12 prompts won, 2 lost and 36 equal (Newcombe, 1998, table II): .0611 to .3447."""
+    mine, theirs = np.arange(50) < 12, (np.arange(50) >= 12) & (np.arange(50) < 14)
+    found = paired_difference(mine, range(50), theirs, range(50))
+    assert found == pytest.approx((0.2, 0.0611, 0.3447, 50), abs=5e-5)
+    other = paired_difference(theirs, range(50), mine, range(50))
+    assert other == pytest.approx((-0.2, -0.3447, -0.0611, 50), abs=5e-5)
+
+
+def test_where_no_prompt_parts_two_methods_doubt_remains():
+    found = paired_difference(np.ones(100), range(100), np.ones(100), range(100))
+    assert (found.low, found.high) == pytest.approx(
+        (-3.8415 / 103.8415, 3.8415 / 103.8415), rel=1e-4
+    )
+
+
+def test_repeats_that_always_agree_count_once():
+    right = np.arange(40) % 5 > 0
+    prompts = np.repeat(np.arange(40), 3)
+    once, thrice = (
+        (proportion_interval(values, labels), paired_difference(values, labels, ~values, labels))
+        for values, labels in ((right, np.arange(40)), (np.repeat(right, 3), prompts))
+    )
+    for found, expected in zip(thrice, once, strict=True):
+        assert found == pytest.approx(expected)
+
+
+def test_repeats_that_differ_narrow_an_interval():
+    rng = np.random.default_rng(4)
+    right = rng.random((30, 8)) < 0.8
+    prompts = np.repeat(np.arange(30), 8)
+    many, one = (
+        proportion_interval(right.ravel(), prompts),
+        proportion_interval(right[:, 0], range(30)),
+    )
+    assert many.high - many.low < 0.6 * (one.high - one.low)
+
+
+def test_scores_that_are_not_0_or_1_are_resampled():
+    rng = np.random.default_rng(5)
+    mine, theirs = rng.random(60), rng.random(60)
+    found = paired_difference(mine, range(60), theirs, range(60))
+    assert found == pytest.approx(mean_interval(mine - theirs, range(60)))
+
+
+def test_a_paired_difference_is_of_shared_prompts_with_a_value():
+    mine = [*np.ones(12), 0.0, np.nan]
+    theirs = [*np.zeros(12), 1.0, 1.0]
+    names = [f"{i}" for i in range(12)]
+    found = paired_difference(mine, [*names, "mine", "blank"], theirs, [*names, "base", "blank"])
+    assert (found.value, found.n) == (1, 12)

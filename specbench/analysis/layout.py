@@ -11,9 +11,10 @@ from typing import NamedTuple
 
 import pandas as pd
 
+from specbench.analysis.best import ACCEPTANCE, QUALITY, SPEEDUP
 from specbench.analysis.published import REFERENCE, remarks
 from specbench.analysis.scores import shown_name
-from specbench.analysis.table import ACCEPTANCE, FIGURES, QUALITY, SECTION, SPEEDUP
+from specbench.analysis.table import FIGURES, SECTION
 from specbench.engine.settings import EAGER
 
 PAPER, DIFFERENCE = "paper", "diff"
@@ -127,10 +128,13 @@ def caption(shown: Sequence[Section], mark: str) -> str:
         names = {ACCEPTANCE: "acceptance", SPEEDUP: "speed-up"}
         others = " and ".join(name for figure, name in names.items() if figure in figures)
         same = f"; of {others} the same, among methods of such quality" if others else ""
-        best = "the highest quality, and any whose 95 % interval overlaps its"
+        best = (
+            "the highest quality, and any where the paired 95 % interval of the difference to it "
+            "includes 0"
+        )
         said.append(f"{mark}: {best}{same}.")
     if any(section.has_intervals for section in shown):
-        said.append("Brackets: 95 % bootstrap intervals over prompts.")
+        said.append("Brackets: 95 % intervals over prompts.")
     if any(column.beside for column in columns):
         said.append(
             f"{PAPER}: {REFERENCE}, 100 prompts per task, without intervals; whatever its w, l and "

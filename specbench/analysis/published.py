@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from specbench.analysis.table import ACCEPTANCE, QUALITY
+from specbench.analysis.best import ACCEPTANCE, QUALITY
 from specbench.experiment.variants import AUTOREGRESSIVE
 from specbench.heads.registry import UNTRAINED
 

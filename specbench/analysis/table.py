@@ -8,12 +8,12 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from specbench.analysis.frames import PARAMETERS
+from specbench.analysis.best import ACCEPTANCE, QUALITY, SPEEDUP, Contest
+from specbench.analysis.frames import CELL, PARAMETERS
 from specbench.methods.labels import method_labels
 from specbench.methods.registry import METHODS
 from specbench.metrics import METRICS
 
-ACCEPTANCE, QUALITY, SPEEDUP = "draft_acceptance_rate", "quality", "speedup"
 FIGURES = (ACCEPTANCE, QUALITY, SPEEDUP)
 #: What stands in one table; the rest is down or across.
 SECTION = ["pair", "temperature", "draft_length", "engine", "batch_size"]
@@ -27,7 +27,7 @@ _UNITS = {ACCEPTANCE: "%", QUALITY: "0 to 100", SPEEDUP: "x"}
 _SCALED = ["value", "ci_low", "ci_high"]
 
 
-def main_table(summary: pd.DataFrame) -> pd.DataFrame:
+def main_table(summary: pd.DataFrame, samples: pd.DataFrame) -> pd.DataFrame:
     """Return the table, columns ``COLUMNS``: a row per section, run, method, task and figure.
 
     Values are as shown to people: acceptance in per cent, quality times its metric's scale,
@@ -35,14 +35,18 @@ def main_table(summary: pd.DataFrame) -> pd.DataFrame:
     metric, otherwise the figure itself. Autoregressive drafts nothing, so it stands in the section
     of every draft length of its pair, temperature, engine and batch size.
 
-    ``best`` marks, of what shares section, task and metric, the highest and all whose 95 % interval
-    overlaps that of the highest. For quality all methods compete; for acceptance and speed-up those
-    whose quality is so marked, for either can be had at any height for bad texts.
+    ``best`` marks, of what shares section, task and metric, the highest and what the paired 95 %
+    interval of the difference does not tell from it, see ``best.Contest``. For quality all methods
+    compete; for acceptance and speed-up those whose quality is so marked, for either can be had at
+    any height for bad texts.
 
     Args:
         summary: Columns ``frames.SUMMARY``, of one or several runs.
+        samples: The samples of these runs, at least columns ``best.NEEDED``.
     """
+    contest = Contest(samples)
     rows = summary[summary["metric"].isin(FIGURES)].rename(columns={"metric": "figure"})
+    rows = rows.merge(contest.cells, on=list(CELL), how="left").fillna({"cell": -1})
     is_quality = rows["figure"] == QUALITY
     metric = rows["unit"].where(is_quality, rows["figure"]).fillna("")
     scale = metric.map({name: known.scale for name, known in METRICS.items()} | {ACCEPTANCE: 100.0})
@@ -52,7 +56,7 @@ def main_table(summary: pd.DataFrame) -> pd.DataFrame:
         **{name: rows[name] * scale.fillna(1.0) for name in _SCALED},
     )
     table = _in_order(_in_sections(rows))
-    return table.assign(label=_labels(table), best=_best(table))[COLUMNS]
+    return table.assign(label=_labels(table), best=_best(table, contest))[COLUMNS]
 
 
 def _in_sections(rows: pd.DataFrame) -> pd.DataFrame:
@@ -93,23 +97,24 @@ def _labels(table: pd.DataFrame) -> pd.Series:
     return labels
 
 
-def _best(table: pd.DataFrame) -> pd.Series:
+def _best(table: pd.DataFrame, contest: Contest) -> pd.Series:
     """Tell which values are the best of their column, or not to be told from it."""
-    value = table["value"]
-    good = _highest(table, value.where(table["figure"] == QUALITY))
-    cell = [table[name] for name in (*SECTION, "run_id", *METHOD, "task")]
-    whole = good.groupby(cell, dropna=False).transform("any")
-    return good | _highest(table, value.where((table["figure"] != QUALITY) & whole))
+    is_quality = table["figure"] == QUALITY
+    marked = _highest(table, is_quality, contest)
+    cell = [table[name] for name in (*SECTION, "cell")]
+    return marked | _highest(table, ~is_quality & marked.groupby(cell).transform("any"), contest)
 
 
-def _highest(table: pd.DataFrame, value: pd.Series) -> pd.Series:
-    """Tell which of some values of the table are the highest, or have intervals that overlap it.
+def _highest(table: pd.DataFrame, competing: pd.Series, contest: Contest) -> pd.Series:
+    """Tell which values are the best of those that compete in their column.
 
     A value without others in its column has nothing to be compared with.
     """
-    column = [table[name] for name in (*SECTION, "task", "metric")]
-    highest = value == value.groupby(column).transform("max")
-    # Of several that are highest alike, the least certain speaks.
-    floor = table["ci_low"].where(highest).fillna(np.inf).groupby(column).transform("min")
-    among = table["value"].groupby(column).transform("count") > 1
-    return among & (highest | (value.notna() & (table["ci_high"] >= floor)))
+    marked = pd.Series(False, table.index)
+    column = [*SECTION, "task", "figure", "metric"]
+    among = table.groupby(column)["value"].transform("count") > 1
+    rows = table[competing & among & table["value"].notna() & (table["cell"] >= 0)]
+    for (*_, figure, metric), cells in rows.groupby(column):
+        numbers, values = cells["cell"].to_numpy(np.intp), cells["value"].to_numpy()
+        marked[cells.index] = contest.best(numbers, values, figure, metric)
+    return marked

@@ -58,7 +58,8 @@ def table(
         if typed is not None and typed not in known:
             raise UsageError(f"unknown {option} {typed!r}: give {' or '.join(known)}")
 
-    from specbench.analysis.frames import read_summary
+    from specbench.analysis.best import NEEDED
+    from specbench.analysis.frames import read_samples, read_summary
     from specbench.analysis.published import beside_published, remarks
     from specbench.analysis.table import main_table
     from specbench.experiment.tables import SUMMARY
@@ -67,7 +68,7 @@ def table(
     for folder in folders:
         if against and _has_random_weights(folder):
             note(f"{folder} has random weights (--load-format dummy): not what the paper measured")
-    shown = main_table(read_summary(*folders))
+    shown = main_table(read_summary(*folders), read_samples(*folders, only=NEEDED))
     if against:
         shown = beside_published(shown)
         # The other formats say it below the table.

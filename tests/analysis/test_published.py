@@ -3,7 +3,7 @@
 import pandas as pd
 import pytest
 
-from specbench.analysis.frames import SUMMARY, typed
+from specbench.analysis.frames import SAMPLES, SUMMARY, typed
 from specbench.analysis.published import beside_published, published, remarks
 from specbench.analysis.table import main_table
 from specbench.methods.registry import METHODS
@@ -28,7 +28,8 @@ def own(**cell):
     ]
     cell |= {"engine": "eager", "batch_size": 1, "n": 100}
     summary = pd.DataFrame([{**cell, **row} for row in rows])
-    table = main_table(typed(summary.reindex(columns=list(SUMMARY)), SUMMARY, "the test"))
+    samples = typed(pd.DataFrame(columns=list(SAMPLES)), SAMPLES, "the test")
+    table = main_table(typed(summary.reindex(columns=list(SUMMARY)), SUMMARY, "the test"), samples)
     return beside_published(table).set_index("figure")
 
 

@@ -2,15 +2,18 @@
 
 import re
 
+import numpy as np
 import pandas as pd
 import pytest
 
-from specbench.analysis.frames import SUMMARY, typed
+from specbench.analysis.intervals import paired_difference, paired_interval
 from specbench.analysis.layout import sections
 from specbench.analysis.published import beside_published
+from specbench.analysis.scores import score_terms
 from specbench.analysis.summary import summarise
 from specbench.analysis.table import COLUMNS, main_table
 from specbench.analysis.typeset import LEFT_OUT, latex, markdown, text
+from specbench.metrics.bleu import corpus_bleu
 
 METHODS = (
     {"method": "autoregressive", "draft_length": 0, "proposed": 0, "accepted": None},
@@ -22,9 +25,13 @@ METHODS = (
 BAD = {"static w=0", "static w=0.5"}  # of quality
 
 
+def table_of(samples):
+    return main_table(summarise(samples), samples)
+
+
 @pytest.fixture(scope="session")
 def table(samples):
-    return main_table(summarise(samples))
+    return table_of(samples)
 
 
 @pytest.fixture
@@ -66,7 +73,7 @@ def test_a_row_for_each_method_task_and_figure(samples, table):
 
 
 def test_numbers_are_as_shown_to_people(tiny):
-    table = main_table(summarise(tiny)).set_index(["task", "label", "figure"]).sort_index()
+    table = table_of(tiny).set_index(["task", "label", "figure"]).sort_index()
     row = table.loc[("mini-math", "diversed")]
     assert row.loc["draft_acceptance_rate", "value"] == pytest.approx(88)
     assert row.loc["draft_acceptance_rate", "metric"] == "draft_acceptance_rate"
@@ -78,48 +85,124 @@ def test_numbers_are_as_shown_to_people(tiny):
 
 
 def test_acceptance_is_best_where_quality_holds(tiny):
-    table = main_table(summarise(tiny))
+    table = table_of(tiny)
     assert best(table, "quality") == set(table["label"]) - BAD
     assert best(table, "draft_acceptance_rate") == {"diversed"}  # and not what accepts everything
     assert best(table, "speedup") == set(table["label"]) - BAD  # all take as long
 
 
-def test_what_intervals_do_not_part_from_the_highest_is_marked_as_well():
-    cells = (("a", 0.80, 0.75, 0.85), ("b", 0.74, 0.70, 0.76), ("c", 0.70, 0.66, 0.74))
-    summary = pd.DataFrame(
-        [
-            {
-                **{"run_id": "r", "pair": "p", "task": "t", "method": "lossy", "rule": name},
-                **{"temperature": 1.0, "draft_length": 5, "engine": "eager", "batch_size": 1},
-                **{"metric": "quality", "unit": "accuracy", "n": 9},
-                **{"value": value, "ci_low": low, "ci_high": high},
-            }
-            for name, value, low, high in cells
-        ]
+def answered(make, n, **settings):
+    """Samples of two rules and more, on ``n`` prompts: by rule what differs on the i-th prompt."""
+    rows = [
+        {"method": "lossy", "rule": rule, "sample_id": f"{i}", **changes(i)}
+        for rule, changes in settings.items()
+        for i in range(n)
+    ]
+    alone = [METHODS[0] | {"sample_id": f"{i}", "decode_seconds": 1 + i % 9} for i in range(n)]
+    return make(*rows, *alone)
+
+
+def test_quality_is_starred_by_the_paired_difference_not_by_overlap(make):
+    """Wrong on the first 1, 3 and 7 of 100 prompts; the intervals of 1 and 7 overlap."""
+    wrong = {"few": 1, "some": 3, "many": 7}
+    samples = answered(
+        make, 100, **{r: (lambda i, k=k: {"quality": float(i >= k)}) for r, k in wrong.items()}
     )
-    summary = typed(summary.reindex(columns=list(SUMMARY)), SUMMARY, "the test")
-    assert best(main_table(summary), "quality") == {"lossy a", "lossy b"}
-    assert best(main_table(summary.head(1)), "quality") == set()  # nothing to be better than
-    alone = summary.assign(ci_low=None, ci_high=None)
-    assert best(main_table(alone), "quality") == {"lossy a"}
+    samples.loc[samples["method"] == "autoregressive", "quality"] = 0.0
+    table = table_of(samples)
+    rows = table[table["figure"] == "quality"].set_index("label")
+    assert rows.loc["lossy many", "ci_high"] > rows.loc["lossy few", "ci_low"]
+    assert best(table, "quality") == {"lossy few", "lossy some"}
+
+
+@pytest.mark.parametrize("figure", ["draft_acceptance_rate", "speedup"])
+def test_acceptance_and_speed_are_starred_by_the_paired_difference_too(make, figure):
+    """Prompts differ by much, methods on the same prompt always by a little."""
+    samples = answered(
+        make,
+        40,
+        high=lambda i: {"accepted": 6 + i % 20, "decode_seconds": 0.5 * (1 + i % 9)},
+        alike=lambda i: {"accepted": 5 + (i + 1) % 20, "decode_seconds": 0.51 * (1 + (i + 1) % 9)},
+        low=lambda i: {"accepted": 4 + i % 20, "decode_seconds": 0.6 * (1 + i % 9)},
+    )
+    table = table_of(samples)
+    rows = table[table["figure"] == figure].set_index("label")
+    if figure == "draft_acceptance_rate":
+        assert rows.loc["lossy low", "ci_high"] > rows.loc["lossy high", "ci_low"]
+    assert best(table, figure) == {"lossy high", "lossy alike"}
+
+
+@pytest.mark.parametrize("n", [2, 9, 10])
+def test_below_ten_prompts_nothing_is_starred(make, n):
+    table = table_of(answered(make, n, a=lambda _: {}, b=lambda _: {"quality": 0.0}))
+    marked = {"lossy a", "autoregressive"}
+    assert best(table, "quality") == (marked if n >= 10 else set())
+    assert table["best"].any() == (n >= 10)
+
+
+def test_what_shares_no_prompts_with_the_best_is_not_starred(make):
+    samples = answered(make, 20, a=lambda _: {}, b=lambda i: {"sample_id": f"other {i}"})
+    assert best(table_of(samples), "quality") == {"lossy a", "autoregressive"}
+
+
+def test_a_value_alone_is_not_starred(make):
+    table = table_of(make(*({"sample_id": f"{i}"} for i in range(20))))
+    assert not table["best"].any()
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "rouge2", "bleu"])
+def test_stars_are_those_of_the_paired_differences(make, metric):
+    """With repeats, blanks and prompts that only some have, against one pair at a time."""
+    rng = np.random.default_rng(3)
+    for _ in range(3):
+        rows = []
+        for method, chance in (("sd", 0.9), ("lossy", 0.85), ("cactus", 0.7), ("block", 0.5)):
+            for i in range(int(rng.integers(25, 40))):
+                for repeat in range(2):
+                    right = rng.random() < (chance if i % 3 else 1)
+                    quality = right if metric == "accuracy" else rng.random() + right
+                    rows.append({"method": method, "sample_id": f"{i}", "repeat": repeat})
+                    rows[-1]["quality"] = float(quality) if rng.random() < 0.95 else None
+        samples = make(*rows, quality_metric=metric)
+        if metric == "bleu":
+            shared = (4 * samples["quality"].fillna(0)).astype(int).astype(str)
+            samples["bleu_terms"] = "6 6 " + shared + " 5 4 3 8 7 6 5"
+        table = table_of(samples)
+        cells = dict(list(samples[samples["quality"].notna()].groupby("method")))
+        found = table[table["figure"] == "quality"].set_index("label")
+        top = cells[found["value"].idxmax()]
+        expected = set()
+        for method, cell in cells.items():
+            pair = (cell["quality"], cell["sample_id"], top["quality"], top["sample_id"])
+            if metric == "bleu":
+                terms, other = (score_terms(c, "quality", "bleu")[0] for c in (cell, top))
+                paired = paired_interval(
+                    *(terms, pair[1], other, pair[3]),
+                    lambda t: corpus_bleu(t[..., :10]) - corpus_bleu(t[..., 10:]),
+                )
+            else:
+                paired = paired_difference(*pair)
+            expected |= {method} if paired.low <= 0 <= paired.high else set()
+        assert best(table, "quality") == expected
+        assert 0 < len(expected) < 4
 
 
 def test_autoregressive_stands_with_every_draft_length(make):
     drafted = [{"draft_length": n, "sample_id": i} for n in (3, 7) for i in "ab"]
     alone = [METHODS[0] | {"sample_id": i} for i in "ab"]
-    table = main_table(summarise(make(*alone, *drafted)))
+    table = table_of(make(*alone, *drafted))
     assert table.groupby("draft_length")["label"].unique().map(list).to_dict() == {
         3: ["autoregressive", "sd"],
         7: ["autoregressive", "sd"],
     }
-    alone = main_table(summarise(make(*alone)))
+    alone = table_of(make(*alone))
     assert set(alone["draft_length"]) == {0}
     assert "nothing drafted" in text(alone, 100)
 
 
 def test_engines_and_batches_have_tables_of_their_own(make):
     rows = [{"engine": e, "batch_size": b} for e, b in (("eager", 1), ("graph", 8))]
-    shown = text(main_table(summarise(make(*rows))), 100)
+    shown = text(table_of(make(*rows)), 100)
     assert re.findall(r"^Pair.*", shown, re.MULTILINE) == [
         "Pair mini, T = 1, N = 5, 1 prompt per task",
         "Pair mini, T = 1, N = 5, engine graph, batches of 8, 1 prompt per task",
@@ -128,8 +211,8 @@ def test_engines_and_batches_have_tables_of_their_own(make):
 
 def test_runs_are_told_apart_where_they_hold_the_same(make):
     rows = [{"run_id": r, "task": t} for r, t in (("one", "mini-math"), ("two", "mini-code"))]
-    assert "| run |" not in markdown(main_table(summarise(make(*rows))))
-    both = main_table(summarise(make(*rows, {"run_id": "two", "task": "mini-math"})))
+    assert "| run |" not in markdown(table_of(make(*rows)))
+    both = table_of(make(*rows, {"run_id": "two", "task": "mini-math"}))
     lines = [line for line in markdown(both).splitlines() if line.startswith("| sd")]
     assert [line.split(" | ")[1] for line in lines] == ["one", "two"]
 
@@ -139,21 +222,21 @@ def test_metrics_are_not_mixed_in_a_column(make):
         {"run_id": m, "quality_metric": m, "task": "xsum", "quality": q}
         for m, q in (("rouge2", 0.5), ("rouge2-32", 0.25))
     ]
-    (row,) = (grid(markdown(main_table(summarise(make(row)))))["sd"] for row in rows[:1])
+    (row,) = (grid(markdown(table_of(make(row))))["sd"] for row in rows[:1])
     assert row["xsum, ROUGE-2"] == "50.00"
-    shown = markdown(main_table(summarise(make(*rows))))
+    shown = markdown(table_of(make(*rows)))
     assert "xsum, ROUGE-2 | xsum, ROUGE-2-32 |" in shown
     assert "| 50.00 |  |" in shown
     assert "|  | 25.00 |" in shown
 
 
 def test_prompts_without_a_metric_still_have_acceptance(make):
-    row = grid(markdown(main_table(summarise(make({"quality": None, "quality_metric": None})))))
+    row = grid(markdown(table_of(make({"quality": None, "quality_metric": None}))))
     assert row["sd"] == {"method": "sd", "mini-math, accept": "60.0"}
 
 
 def test_markdown_has_all_figures_and_bold(tiny):
-    rows = grid(markdown(main_table(summarise(tiny))))
+    rows = grid(markdown(table_of(tiny)))
     assert set(rows) == {"autoregressive", "sd", "static w=0", "static w=0.5", "diversed"}
     assert rows["diversed"] == {
         "method": "diversed",
@@ -163,13 +246,13 @@ def test_markdown_has_all_figures_and_bold(tiny):
     }
     assert rows["static w=0"]["mini-math, accept"] == "100.0"
     assert rows["autoregressive"]["mini-math, accept"] == ""
-    with_intervals = grid(markdown(main_table(summarise(tiny)), intervals=True))
+    with_intervals = grid(markdown(table_of(tiny), intervals=True))
     assert with_intervals["sd"]["mini-math, accept"] == "60.0<br>[60.0, 60.0]"
 
 
 def test_markdown_shows_names_as_they_are(make):
     rows = [{"run_id": r, "pair": "my_own*pair", "task": "a|b"} for r in ("x_1", "x_2")]
-    shown = markdown(main_table(summarise(make(*rows))))
+    shown = markdown(table_of(make(*rows)))
     assert r"| x\_1 |" in shown
     assert r"a\|b, accept" in shown
     assert r"my\_own\*pair" in shown
@@ -187,7 +270,7 @@ def test_text_fits_a_terminal(table):
 
 
 def test_text_lines_up_its_digits_and_marks_the_best(tiny):
-    lines = text(main_table(summarise(tiny)), 120).splitlines()
+    lines = text(table_of(tiny), 120).splitlines()
     rows = {line[:14].strip(): line for line in lines if re.match(r"\w+ .*\d\.\d", line)}
     assert "88.0*" in rows["diversed"]
     assert " 100.0 " in rows["static w=0"]
@@ -197,7 +280,7 @@ def test_text_lines_up_its_digits_and_marks_the_best(tiny):
 
 def test_a_part_of_the_text_leaves_out_rows_that_belong_to_another(make):
     rows = [{"task": "mini-math"}, {"task": "mini-code", "method": "lossy", "lenience": 0.5}]
-    shown = text(main_table(summarise(make(*rows))), 30)
+    shown = text(table_of(make(*rows)), 30)
     assert (shown.count("\nsd "), shown.count("\nlossy l=0.5 ")) == (1, 1)
 
 
@@ -232,7 +315,7 @@ def test_latex_is_well_formed(table):
 def test_latex_escapes_what_it_would_read(make):
     name = r"[50%_a&b#1$2{x}~y^z\Ünïα中*"
     runs = [{"run_id": run, "pair": "p_q"} for run in (name, "*other")]
-    document = latex(main_table(summarise(make(*runs))))
+    document = latex(table_of(make(*runs)))
     cells = [row[1] for row in parse(document) if row[0] == "sd"]
     assert cells == [
         r"{[}50\%\_a\&b\#1\$2\{x\}\textasciitilde{}y\textasciicircum{}z\textbackslash{}Ünï"
@@ -249,7 +332,7 @@ def test_published_numbers_stand_beside_ones_own(make):
         for t in ("gsm8k", "humaneval")
         for i in "ab"
     ]
-    table = beside_published(main_table(summarise(make(*rows))))
+    table = beside_published(table_of(make(*rows)))
     shown = markdown(table)
     assert grid(shown)["sd"] == {
         "method": "sd",

@@ -5,14 +5,14 @@ import io
 import json
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
 
-from specbench.analysis.frames import SUMMARY
+from specbench.analysis.frames import SAMPLES, SUMMARY
 from specbench.analysis.published import published
 from specbench.cli import output
 from specbench.experiment.variants import AUTOREGRESSIVE
@@ -31,7 +31,7 @@ def llama(tmp_path: Path) -> Path:
     """A run of llama that measured just what the paper did, but for 2 more of quality."""
     theirs = published()
     theirs = theirs[(theirs["source"] == "table1") & (theirs["pair"] == "llama")]
-    rows = []
+    rows, answers = [], []
     for row in theirs.to_dict("records"):
         drafted = row["method"] != AUTOREGRESSIVE
         cell = {
@@ -39,6 +39,7 @@ def llama(tmp_path: Path) -> Path:
             **{"run_id": "mine", "engine": "eager", "batch_size": 1, "n": 100},
             **{"draft_length": 5 * drafted, **PARAMETERS.get(row["method"], {})},
         }
+        answers += _answers(row, cell)
         for metric, value, unit in (
             ("draft_acceptance_rate", row["acceptance_rate_pct"] / 100, "fraction"),
             ("quality", (row["quality"] + 2) / 100, row["metric"]),
@@ -48,9 +49,23 @@ def llama(tmp_path: Path) -> Path:
             rows.append({**cell, "metric": metric, "value": value, **interval, "unit": unit})
     folder = tmp_path / "runs" / "mine"
     folder.mkdir(parents=True)
+    samples = pd.DataFrame(answers)
+    samples.reindex(columns=list(SAMPLES)).to_csv(folder / "samples.csv", index=False)
     table = pd.DataFrame(rows).reindex(columns=list(SUMMARY))
     table.to_csv(folder / "summary.csv", index=False)
     return folder
+
+
+def _answers(row: dict[Any, Any], cell: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """A hundred samples with a row's quality and acceptance; a prompt is as easy for all."""
+    counts = {"seed": 0, "repeat": 0, "prompt_tokens": 9, "output_tokens": 9, "rounds": 9}
+    times = ("prefill", "decode", "draft", "verify", "accept", "latency")
+    spent = {f"{name}_seconds": 1 + (cell["draft_length"] == 0) for name in times}
+    drafts = {"proposed": 100, "accepted": row["acceptance_rate_pct"], "tokens_per_second": 9}
+    same = {**cell, **counts, **spent, **drafts, "quality_metric": row["metric"]}
+    for i in range(100):
+        quality = float(i < round(row["quality"] + 2))
+        yield {**same, "sample_id": f"{i}", "quality": quality, "stopped_by": "eos"}
 
 
 def test_text_goes_to_a_page_or_a_terminal(

@@ -56,7 +56,6 @@ def test_an_edited_text_changes_the_quality(cli: Cli, finished: Path) -> None:
             record["text"] = right[record["sample_id"]]
     lines = "".join(json.dumps(record) + "\n" for record in records)
     (finished / "samples.jsonl").write_text(lines)
-    assert "100.0 [100.0, 100.0]" not in (finished / "summary.md").read_text()
     shown = cli("score", "r", "--metric", "rougeL, accuracy-flexible")
     assert shown.code == 0
     assert shown.err.startswith(
@@ -68,8 +67,7 @@ def test_an_edited_text_changes_the_quality(cli: Cli, finished: Path) -> None:
     further = shown.out[shown.out.index("mini-math: further metrics") :].splitlines()
     headings = next(line for line in further if "flexible accuracy" in line)
     assert "ROUGE-L" in headings
-    assert "100.0 [100.0, 100.0]" in next(line for line in further if "sd" in line)
-    assert "100.0 [100.0, 100.0]" in shown.out
+    assert next(line for line in further if "sd" in line).split()[2:4] == ["100.0", "100.0"]
     maths = [row for row in rows(finished / "samples.csv") if row["task"] == "mini-math"]
     assert {(r["quality"], r["rougeL"], r["accuracy-flexible"]) for r in maths} == {("1.0",) * 3}
     found = {(r["task"], r["metric"]) for r in rows(finished / "summary.csv")}

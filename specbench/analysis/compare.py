@@ -1,4 +1,8 @@
-"""Methods against the static front and against plain SD: at equal acceptance, time and quality.
+"""Methods against plain SD and against fronts: at equal acceptance, time and quality.
+
+A front is the randomised one of ``sd`` with the static ensemble or, as a control for rules that
+sharpen the target, with ``sharpened``. A method that emits the target's own distribution relaxes
+nothing and has no distance from a front: it is set beside ``sd`` alone.
 
 Everything is paired by prompt and within one run, since times of two runs are not comparable to
 the per cent. What acceptance a weight buys depends on the draft length, so at equal acceptance a
@@ -18,13 +22,16 @@ import pandas as pd
 from specbench.analysis.frames import PARAMETERS
 from specbench.analysis.intervals import Floats, Interval, estimate, ratio
 from specbench.analysis.pareto import (
+    COARSE,
     STATIC_FAMILY,
+    emits_target,
     front_quality,
+    front_settings,
     gap_above_front,
     hypervolume,
-    static_settings,
 )
-from specbench.analysis.points import Gain, shared_points
+from specbench.analysis.points import GAINS, Gain, Gains, Reached, shared_points
+from specbench.analysis.scores import quality_difference
 from specbench.errors import UsageError
 from specbench.methods.labels import method_labels
 
@@ -34,8 +41,19 @@ ATS: tuple[At, ...] = get_args(At)
 #: What stands in the place of ``quality`` where it is not equal: beside plain SD.
 OWN = "own quality"
 
-FRONT, SD, SD_CHOSEN = "static front", "sd", "sd at chosen N"
-ABOVE, TIMES, SHARE = "quality_above", "times_as_fast", "share_of_gain"
+FRONT, SD, SD_CHOSEN = "static front (randomised)", "sd", "sd at chosen N"
+CONTROL = "sharpened target (randomised)"
+FRONTS = {FRONT: "static", CONTROL: "sharpened"}
+#: Quality minus a front's at the same gain, and at its next point of less gain.
+ABOVE, ABOVE_MEASURED = "quality_above", "quality_above_measured"
+#: Ratios: seconds per sample of the other over one's own; one's own tokens/s over the other's.
+TIMES, TOKENS = "times_as_fast", "times_tokens_per_second"
+#: Own minus sd's, and output tokens per sample over sd's.
+QUALITY_LESS, ACCEPTANCE_LESS, LENGTH = "quality_difference", "acceptance_difference", "length_ratio"
+SHARE = "share_of_gain"
+#: Fewer prompts make ``times_as_fast`` at equal quality too low where quality is 0 or 1: its
+#: interval held the truth in 76 % of simulated runs of 20 prompts.
+ENOUGH = 100
 
 _TASK = ["run_id", "pair", "temperature", "engine", "batch_size", "task", "quality_metric"]
 #: One row per figure: ``value`` with its interval over ``n`` prompts.
@@ -44,10 +62,12 @@ _TASK = ["run_id", "pair", "temperature", "engine", "batch_size", "task", "quali
 #: chosen one, blank for several. ``quality``, ``acceptance`` and ``seconds`` (per sample) are the
 #: method's. ``reference`` is what it is compared with: a quality, a volume, or seconds per sample
 #: at ``against_quality``, which for the front is the method's as far as the front reaches.
+#: ``between`` names the points of the front next in gain, below and above, and ``step`` is the
+#: difference of their qualities.
 COMPARISON = (
     *(*_TASK, "at", "method", "label", "points", "draft_length"),
     *("quality", "acceptance", "seconds"),
-    *("against", "against_draft_length", "against_quality", "reference"),
+    *("against", "against_draft_length", "against_quality", "reference", "between", "step"),
     *("metric", "value", "ci_low", "ci_high", "n"),
 )
 
@@ -55,10 +75,10 @@ Row = dict[str, Any]
 
 
 class Compared(NamedTuple):
-    """A comparison, columns ``COMPARISON``, and why parts of it are missing."""
+    """A comparison, columns ``COMPARISON``, and what to know of it: what is missing or coarse."""
 
     rows: pd.DataFrame
-    missing: list[str]
+    notes: list[str]
 
 
 class _Setting(NamedTuple):
@@ -67,6 +87,12 @@ class _Setting(NamedTuple):
     method: str
     label: str
     lengths: dict[int, pd.DataFrame]
+    exact: bool  # emits the target's distribution, so that it has no distance from a front
+
+    @property
+    def choices(self) -> list[list[int]]:
+        """Each draft length alone and, where there are several, all of them to choose from."""
+        return [*([n] for n in self.lengths), *([list(self.lengths)] * (len(self.lengths) > 1))]
 
 
 def compare(
@@ -74,12 +100,17 @@ def compare(
 ) -> Compared:
     """Place methods against the static front and against plain SD, with 95 % intervals.
 
-    At equal acceptance and time: ``quality_above``, the method's quality minus the front's at its
-    own acceptance rate, or seconds per sample (prefill and decoding).
+    At ``own quality``, whatever is asked for: the method beside plain SD of its draft length, or
+    of one chosen: the paired differences in quality and acceptance, ``times_as_fast`` (seconds per
+    sample, prefill and decoding, of the other over the method's), and the same in tokens/s, which
+    differs where lengths do.
 
-    At equal quality: ``times_as_fast``, seconds per sample of the static front at the method's own
-    quality over the method's. Beside it, ``at`` is ``own quality``: the same of plain SD, whose
-    quality is another, at the method's draft length and at one chosen. ``share_of_gain`` is how
+    At equal acceptance and time: ``quality_above``, the method's quality minus a front's at its
+    own acceptance rate, or seconds per sample. ``quality_above_measured`` needs no interpolation:
+    it takes the front at its next point of less gain.
+
+    At equal quality: ``times_as_fast`` over the static front at the method's own quality, as far
+    as the front reaches. ``share_of_gain`` is how
     much of the seconds that the method saves over plain SD at its draft length plain SD saves by
     the choice of another; there is none where it is not certain that the method saves any. A
     method run with several draft lengths has a further row at a chosen one. Chosen is the fastest,
@@ -102,32 +133,50 @@ def compare(
         UsageError: The samples allow none of it.
     """
     rows: list[Row] = []
-    missing: dict[str, None] = {}
+    notes: dict[str, None] = {}
     for key, run in samples.groupby(_TASK, sort=False, dropna=False):
         shared = dict(zip(_TASK, key, strict=True))
-        for at in ats:
-            for part in _PARTS[at](run, methods):
-                try:
-                    rows += [{**shared, "at": at, **row} for row in part()]
-                except UsageError as error:
-                    missing[str(error)] = None
+        for at, part in _parts(run, ats, methods):
+            try:
+                rows += [{**shared, "at": at, **row} for row in part()]
+            except UsageError as error:
+                notes[str(error)] = None
     if not rows:
-        reason = next(iter(missing), "the runs hold none of these methods: name others")
+        reason = next(iter(notes), "the runs hold none of these methods: name others")
         raise UsageError(reason)
-    return Compared(pd.DataFrame(rows, columns=list(COMPARISON)), list(missing))
+    found = pd.DataFrame(rows, columns=list(COMPARISON))
+    return Compared(found, [*notes, *_cautions(found)])
 
 
 Part = Callable[[], Iterator[Row]]
 
 
-def _gaps(run: pd.DataFrame, methods: Sequence[str] | None, gain: Gain) -> Iterator[Part]:
-    for setting in _settings(run, methods):
-        for length in setting.lengths:
-            yield partial(_gap, run, setting, length, gain)
+def _parts(
+    run: pd.DataFrame, ats: Sequence[At], methods: Sequence[str] | None
+) -> Iterator[tuple[str, Part]]:
+    """What is held equal, and a function that compares a method so, in the order of the sheets."""
+    settings = _settings(run, methods)
+    if set(ats) != {"hypervolume"}:
+        yield from ((OWN, partial(_beside_sd, run, one, n)) for one in settings for n in one.choices)
+    relaxed = [setting for setting in settings if not setting.exact]
+    for gain in (at for at in GAINS if at in ats):
+        for one in relaxed:
+            for name, front in FRONTS.items():
+                # A control is compared with where it was measured; the static front is missed.
+                if front == "static" or front in set(run["method"]) - {one.method}:
+                    for length in one.lengths:
+                        yield gain, partial(_gap, run, one, length, gain, name)
+    if "quality" in ats:
+        for one in relaxed:
+            yield from (("quality", partial(_saving, run, one, n)) for n in one.choices)
+    if "hypervolume" in ats:
+        yield from (("hypervolume", part) for part in _volumes(run, methods))
 
 
-def _gap(run: pd.DataFrame, setting: _Setting, length: int, gain: Gain) -> Iterator[Row]:
-    family = run[run["method"].isin(STATIC_FAMILY)]
+def _gap(
+    run: pd.DataFrame, setting: _Setting, length: int, gain: Gain, front: str
+) -> Iterator[Row]:
+    family = run[run["method"].isin(["sd", FRONTS[front]])]
     if gain == "acceptance":
         family = family[family["draft_length"] == length]
     gap = gap_above_front(
@@ -135,8 +184,9 @@ def _gap(run: pd.DataFrame, setting: _Setting, length: int, gain: Gain) -> Itera
         task=run["task"].iloc[0],
         method=setting.method,
         gain=gain,
+        relaxed=FRONTS[front],
     )
-    yield {
+    facts = {
         "method": setting.method,
         "label": setting.label,
         "points": 1,
@@ -144,69 +194,118 @@ def _gap(run: pd.DataFrame, setting: _Setting, length: int, gain: Gain) -> Itera
         "quality": gap.quality,
         "acceptance": gap.acceptance,
         "seconds": gap.seconds,
-        "against": FRONT,
-        "reference": gap.front,
-        **_figure(ABOVE, Interval(gap.value, gap.low, gap.high, gap.n)),
+        "against": front,
+        "between": " to ".join(name or "none" for name in gap.between),
+        "step": gap.step,
     }
+    yield {**facts, "reference": gap.front, **_figure(ABOVE, gap.above)}
+    yield {**facts, "reference": gap.front_measured, **_figure(ABOVE_MEASURED, gap.above_measured)}
 
 
-def _savings(run: pd.DataFrame, methods: Sequence[str] | None) -> Iterator[Part]:
-    for setting in _settings(run, methods):
-        for length in setting.lengths:
-            yield partial(_saving, run, setting, [length])
-        if len(setting.lengths) > 1:
-            yield partial(_saving, run, setting, list(setting.lengths))
-
-
-def _saving(run: pd.DataFrame, setting: _Setting, lengths: list[int]) -> Iterator[Row]:
-    """How many times as fast a method is at one draft length, or at one chosen of several."""
-    strict, relaxed = static_settings(run)
+def _beside_sd(run: pd.DataFrame, setting: _Setting, lengths: list[int]) -> Iterator[Row]:
+    """A method, at one draft length or at one chosen of several, beside plain SD."""
+    strict = [points for points in front_settings(run) if points["method"].iloc[0] == "sd"]
     if not strict:
         raise UsageError(f"{run['task'].iloc[0]} was not run with sd; run it too.")
-    mine = [setting.lengths[length] for length in lengths]
-    sd = range(len(mine), len(mine) + len(strict))
-    points = shared_points([*mine, *strict, *relaxed], sd)
-    reached, fastest = points.reached_with_fastest(range(len(mine)), sd)
-    seconds, own, best = reached.seconds, reached.seconds[:, -2], reached.seconds[:, -1]
-    sd_length = [int(group["draft_length"].iloc[0]) for group in strict]
-    facts = {
-        "method": setting.method,
-        "label": setting.label,
-        "points": len(lengths),
-        "draft_length": lengths[fastest[0]],
-        "quality": reached.quality[0, -2],
-        "acceptance": reached.acceptance[0, -2],
-        "seconds": own[0],
-    }
+    own = [setting.lengths[length] for length in lengths]
+    sd = range(len(own), len(own) + len(strict))
+    reached, fastest = shared_points([*own, *strict], sd).reached_with_fastest(range(len(own)), sd)
+    sd_length = [int(points["draft_length"].iloc[0]) for points in strict]
+    seconds = reached.seconds[:, -2]
+    facts = _facts(setting, lengths, fastest[0], reached)
 
-    def times(against: str, length: int | None, theirs: Floats, level: float) -> Row:
+    def row(against: str, point: int, length: int, metric: str, found: Interval) -> Row:
         return {
             **facts,
             "against": against,
             "against_draft_length": length,
-            "against_quality": level,
-            "reference": theirs[0],
-            **_figure(TIMES, estimate(theirs / own, reached.n)),
+            "against_quality": reached.quality[0, point],
+            "reference": reached.seconds[0, point],
+            **_figure(metric, found),
         }
 
-    quality, level = reached.quality, reached.quality[0, sd[0]]
-    if relaxed:
-        front = slice(sd.start, sd.stop + len(relaxed))
-        theirs = -front_quality(quality[:, front], -seconds[:, front], quality[:, -2])
-        yield times(FRONT, None, theirs, min(quality[0, -2], quality[0, front].max()))
+    def times(point: int) -> Interval:
+        return estimate(reached.seconds[:, point] / seconds, reached.n)
+
     same = sd_length.index(lengths[0]) if len(lengths) == 1 and lengths[0] in sd_length else None
     if same is not None:
-        yield {"at": OWN, **times(SD, lengths[0], seconds[:, sd[same]], level)}
+        point = sd[same]
+        accepted, speed = reached.acceptance, reached.tokens_per_second
+        tokens = reached.output_tokens
+        for metric, found in (
+            (QUALITY_LESS, quality_difference(own[0], pd.concat(strict))),
+            (ACCEPTANCE_LESS, estimate(accepted[:, -2] - accepted[:, point], reached.n)),
+            (TIMES, times(point)),
+            (TOKENS, estimate(speed[:, -2] / speed[:, point], reached.n)),
+            (LENGTH, estimate(tokens[:, -2] / tokens[:, point], reached.n)),
+        ):
+            yield row(SD, point, lengths[0], metric, found)
     if len(strict) == 1:
         return
     chosen = sd_length[fastest[1] - sd.start]
-    row = {"at": OWN, **times(SD_CHOSEN, chosen, best, level)}
-    yield row
+    yield row(SD_CHOSEN, -1, chosen, TIMES, times(-1))
     if same is not None and chosen != lengths[0]:
-        gain = seconds[:, sd[same]] - own
+        gain = reached.seconds[:, sd[same]] - seconds
         if estimate(gain, reached.n).low > 0:
-            share = ratio(np.stack([seconds[:, sd[same]] - best, gain], axis=-1))
-            yield {**row, **_figure(SHARE, estimate(share, reached.n))}
+            saved = reached.seconds[:, sd[same]] - reached.seconds[:, -1]
+            share = ratio(np.stack([saved, gain], axis=-1))
+            yield row(SD_CHOSEN, -1, chosen, SHARE, estimate(share, reached.n))
+
+
+def _saving(run: pd.DataFrame, setting: _Setting, lengths: list[int]) -> Iterator[Row]:
+    """How many times as fast as the static front of its own quality a method is."""
+    front = front_settings(run)
+    if all(map(emits_target, front)):
+        task = run["task"].iloc[0]
+        raise UsageError(f"A front on {task} needs two static weights or more; sweep the weights.")
+    own = [setting.lengths[length] for length in lengths]
+    points = range(len(own), len(own) + len(front))
+    strict = points[: sum(map(emits_target, front))]
+    together = shared_points([*own, *front], strict)
+    reached, fastest = together.reached_with_fastest(range(len(own)))
+    quality, seconds = reached.quality[:, points], reached.seconds
+    as_gain = Gains(quality, np.ones_like(quality))
+    theirs = -front_quality(as_gain, -seconds[:, points], reached.quality[:, -1])
+    yield {
+        **_facts(setting, lengths, fastest[0], reached, -1),
+        "against": FRONT,
+        "against_quality": min(reached.quality[0, -1], quality[0].max()),
+        "reference": theirs[0],
+        **_figure(TIMES, estimate(theirs / seconds[:, -1], reached.n)),
+    }
+
+
+def _facts(
+    setting: _Setting, lengths: list[int], chosen: int, reached: Reached, point: int = -2
+) -> Row:
+    """What a row says of its method, which is a point of what is reached."""
+    return {
+        "method": setting.method,
+        "label": setting.label,
+        "points": len(lengths),
+        "draft_length": lengths[chosen],
+        "quality": reached.quality[0, point],
+        "acceptance": reached.acceptance[0, point],
+        "seconds": reached.seconds[0, point],
+    }
+
+
+def _cautions(rows: pd.DataFrame) -> Iterator[str]:
+    """What to know of a comparison: coarse fronts, and whether a control was measured."""
+    coarse = rows[(rows["metric"] == ABOVE) & (rows["step"].abs() > COARSE)]
+    for (task, front, between), group in coarse.groupby(["task", "against", "between"], sort=False):
+        yield (
+            f"{task}, at equal {' and '.join(group['at'].unique())}: beside "
+            f"{', '.join(group['label'].unique())} the {front} is a line from {between}, "
+            f"{100 * group['step'].abs().max():.0f} points of quality apart: measure more weights "
+            "between them"
+        )
+    placed = rows[rows["metric"] == ABOVE]
+    if not placed.empty and CONTROL not in set(placed["against"]):
+        yield (
+            "no control for what a sharper target alone gains: measure it in the same run, with "
+            "`sweep --method sharpened --parameter target_temperature`"
+        )
 
 
 def _volumes(run: pd.DataFrame, methods: Sequence[str] | None) -> Iterator[Part]:
@@ -221,22 +320,23 @@ def _volumes(run: pd.DataFrame, methods: Sequence[str] | None) -> Iterator[Part]
 
 def _volume(run: pd.DataFrame, method: str, length: int | None) -> Iterator[Row]:
     """The volume of a method in acceptance at one draft length, or in speed-up over all."""
-    strict, relaxed = static_settings(run)
+    front = front_settings(run)
+    strict = sum(map(emits_target, front))
     other = [] if method in STATIC_FAMILY else _settings(run, [method])
     mine = [rows for setting in other for rows in setting.lengths.values()]
     baseline = run[run["method"] == "autoregressive"]
     if length is None and baseline.empty:
         raise UsageError(f"{run['task'].iloc[0]} was not run with autoregressive; run it too.")
     last = [baseline] if length is None else []
-    reached = shared_points([*strict, *relaxed, *mine, *last], range(len(strict))).reached()
-    statics = len(strict) + len(relaxed)
-    within = {"sd": slice(0, len(strict)), "static": slice(0, statics)}
+    reached = shared_points([*front, *mine, *last], range(strict)).reached()
+    statics = len(front)
+    within = {"sd": slice(0, strict), "static": slice(0, statics)}
     own = within.get(method, slice(statics, statics + len(mine)))
     gain: Gain = "speedup" if length is None else "acceptance"
-    gains, nothing = reached.gain(gain), 1.0 if length is None else 0.0
+    gains, nothing = reached.gains(gain), 1.0 if length is None else 0.0
 
     def volume(points: slice) -> Floats:
-        return hypervolume(gains[:, points], reached.quality[:, points], (nothing, 0.0))
+        return hypervolume(gains.of(points), reached.quality[:, points], (nothing, 0.0))
 
     metric = f"quality_x_{gain}"
     facts = {
@@ -246,18 +346,10 @@ def _volume(run: pd.DataFrame, method: str, length: int | None) -> Iterator[Row]
         "draft_length": length,
     }
     yield {**facts, **_figure(metric, estimate(volume(own), reached.n))}
-    if mine and relaxed:
+    if strict < statics and any(not setting.exact for setting in other):
         theirs, both = volume(within["static"]), volume(slice(0, own.stop))
         added = estimate(np.maximum(both - theirs, 0.0), reached.n)  # no less, but for rounding
         yield {**facts, "against": FRONT, "reference": theirs[0], **_figure(metric, added)}
-
-
-_PARTS: dict[At, Callable[[pd.DataFrame, Sequence[str] | None], Iterator[Part]]] = {
-    "acceptance": partial(_gaps, gain="acceptance"),
-    "time": partial(_gaps, gain="time"),
-    "quality": _savings,
-    "hypervolume": _volumes,
-}
 
 
 def _settings(run: pd.DataFrame, methods: Sequence[str] | None) -> list[_Setting]:
@@ -267,7 +359,12 @@ def _settings(run: pd.DataFrame, methods: Sequence[str] | None) -> list[_Setting
     labels = method_labels(known.to_dict("records"))
     groups = drafting.groupby(["method", *PARAMETERS], sort=False, dropna=False)
     return [
-        _Setting(method, label, {int(n): rows for n, rows in group.groupby("draft_length")})
+        _Setting(
+            method,
+            label,
+            {int(n): rows for n, rows in group.groupby("draft_length")},
+            emits_target(group),
+        )
         for label, ((method, *_), group) in zip(labels, groups, strict=True)
         if (method not in STATIC_FAMILY if methods is None else method in methods)
     ]

@@ -1,7 +1,8 @@
 """The run on one page: a Markdown table in the shape of the paper's main table.
 
-Rows are methods, columns tasks. A sweep of static weights is shown as what it is for: the static
-front at the acceptance that DIVERSED reached, and how far DIVERSED lies above it. Metrics beyond
+Rows are methods, columns tasks. A sweep of static weights is shown as what it is for: the
+randomised static front at the acceptance that DIVERSED reached, and how far DIVERSED lies above it
+and above the next static point of less acceptance. Metrics beyond
 the one that stands for quality have a table of their own below.
 """
 
@@ -12,8 +13,10 @@ from typing import Any
 
 import pandas as pd
 
-from specbench.analysis.pareto import Gap, gap_above_front
-from specbench.analysis.scores import shown_name, shown_scale
+from specbench.analysis.frames import PARAMETERS
+from specbench.analysis.intervals import Interval
+from specbench.analysis.pareto import COARSE, Gap, gap_above_front
+from specbench.analysis.scores import quality_difference, shown_name, shown_scale
 from specbench.analysis.summary import further_metrics, wide
 from specbench.errors import UsageError
 from specbench.methods.labels import method_labels
@@ -63,8 +66,9 @@ def _table(samples: pd.DataFrame, cells: pd.DataFrame, setting: dict[Any, Any]) 
     swept = all(any(known.get(task) for known in gaps.values()) for task in tasks)
     yield (
         f"Pair {setting['pair']}, T = {setting['temperature']:g}, N = {setting['draft_length']}, "
-        f"{_prompts(samples)} per task. Each field: quality with its 95 % "
-        "interval, share of drafts accepted, speed-up over autoregressive."
+        f"{_prompts(samples)} per task. Each field: quality with its 95 % interval, its difference "
+        "from sd, paired by prompt, accepted over drafted tokens, and tokens/s over those of "
+        "autoregressive."
     )
     yield ""
     yield "| method | " + " | ".join(_heading(cells, task) for task in tasks) + " |"
@@ -73,21 +77,28 @@ def _table(samples: pd.DataFrame, cells: pd.DataFrame, setting: dict[Any, Any]) 
         rows = cells[cells["label"] == label].set_index("task")
         if swept and rows["method"].iloc[0] == "static":
             continue
-        fields = [_field(rows.loc[t], scales[t]) if t in rows.index else "" for t in tasks]
+        fields = [
+            _field(rows.loc[t], scales[t], _less_than_sd(samples, cells, rows.loc[t]))
+            if t in rows.index
+            else ""
+            for t in tasks
+        ]
         yield f"| {label} | " + " | ".join(fields) + " |"
     for label, known in gaps.items() if swept else ():
         level = [
             f"{g.front * scales[t]:.1f}<br>{g.acceptance:.0%}" if (g := known.get(t)) else ""
             for t in tasks
         ]
-        yield f"| static front at the acceptance of {label} | " + " | ".join(level) + " |"
+        yield f"| static front (randomised) at the acceptance of {label} | {' | '.join(level)} |"
         above = [
-            f"**{g.value * scales[t]:+.1f}**{_interval(g.low, g.high, scales[t])}"
-            if (g := known.get(t))
-            else ""
+            f"**{_distance(g.above, scales[t])}**" if (g := known.get(t)) else "" for t in tasks
+        ]
+        yield f"| **{label} above the static front (randomised)** | {' | '.join(above)} |"
+        measured = [
+            f"{_distance(g.above_measured, scales[t])}<br>{_named(g)}" if (g := known.get(t)) else ""
             for t in tasks
         ]
-        yield f"| **{label} above the static front** | " + " | ".join(above) + " |"
+        yield f"| {label} above its next measured point | {' | '.join(measured)} |"
     yield ""
 
 
@@ -130,6 +141,17 @@ def _gap(samples: pd.DataFrame, task: str, head: str) -> Gap | None:
         return None
 
 
+def _distance(found: Interval, scale: float) -> str:
+    return f"{found.value * scale:+.1f}{_interval(found.low, found.high, scale)}"
+
+
+def _named(gap: Gap) -> str:
+    """The static point of less acceptance, and a warning where the next is far below it."""
+    below, above = (name or "none" for name in gap.between)
+    coarse = f", coarse: {above} is {100 * abs(gap.step):.0f} points away"
+    return below + coarse * (abs(gap.step) > COARSE)
+
+
 def _scale(cells: pd.DataFrame, task: str) -> float:
     metric = METRICS.get(cells[cells["task"] == task]["quality_metric"].iloc[0])
     return metric.scale if metric else 1.0
@@ -150,10 +172,26 @@ def _figure(cell: Any, name: str, scale: float) -> str:
     return "" if pd.isna(value) else f"{value:.1f}{interval}"
 
 
-def _field(cell: Any, scale: float) -> str:
+def _field(cell: Any, scale: float, less: str) -> str:
     quality = _figure(cell, "quality", scale)
-    first = f"{quality}<br>" if quality else ""
     accepted, speedup = cell["draft_acceptance_rate"], cell["speedup"]
-    second = [] if pd.isna(accepted) else [f"{accepted:.0%}"]
-    second += [] if pd.isna(speedup) else [f"{speedup:.2f}×"]
-    return first + ", ".join(second)
+    paid = [] if pd.isna(accepted) else [f"{accepted:.0%}"]
+    paid += [] if pd.isna(speedup) else [f"{speedup:.2f}×"]
+    return "<br>".join(filter(None, [quality, less, ", ".join(paid)]))
+
+
+def _less_than_sd(samples: pd.DataFrame, cells: pd.DataFrame, cell: Any) -> str:
+    """The paired difference in quality of a method that drafts from plain SD."""
+    sd = samples[(samples["method"] == "sd") & (samples["task"] == cell.name)]
+    if cell["draft_length"] == 0 or cell["method"] == "sd" or sd["quality"].isna().all():
+        return ""
+    found = quality_difference(_of_cell(samples, cell), sd)
+    return _distance(found, _scale(cells, cell.name))
+
+
+def _of_cell(samples: pd.DataFrame, cell: Any) -> pd.DataFrame:
+    """The samples of a cell of one task."""
+    same = (samples["task"] == cell.name) & (samples["method"] == cell["method"])
+    for name in PARAMETERS:
+        same &= samples[name].isna() if pd.isna(cell[name]) else samples[name] == cell[name]
+    return samples[same]

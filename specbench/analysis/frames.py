@@ -24,7 +24,8 @@ from specbench.errors import UsageError
 
 PARAMETERS = (
     *("weight", "lenience", "rule", "alpha"),
-    *("budget", "epsilon", "delta", "divergence", "gate", "cost", "head"),
+    *("budget", "epsilon", "delta", "divergence", "target_temperature", "target_min_p"),
+    *("gate", "cost", "head"),
 )
 #: What makes two samples comparable enough to be averaged: all but the prompt, seed and repeat.
 CELL = (

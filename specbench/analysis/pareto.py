@@ -1,45 +1,55 @@
 """The static front, and how far a method lies above it.
 
-A static ensemble buys acceptance with quality at one exchange rate per task: its points over the
-weights w form a front, with ``sd`` as its lossless end (w = 1; arXiv 2604.07622). A method that
-spends its bias only where it is harmless lies above it.
+A static ensemble buys acceptance with quality at one exchange rate per task, with ``sd`` as its
+lossless end (w = 1; arXiv 2604.07622). Whoever draws a weight at random for each prompt has a
+static ensemble too, so the front to beat is not made of the measured weights alone but of all
+their mixtures: the *randomised* static front, the upper concave hull of its points. A mixture's
+quality and time are means over prompts and mix linearly; its acceptance is the accepted drafts of
+all prompts over the proposed ones, so these two are mixed and not their ratio. Corpus BLEU, which
+is no mean, is mixed as if it were one.
 
 Every function of fronts takes leading axes, one front for each resample of a bootstrap.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from specbench.analysis.frames import PARAMETERS
-from specbench.analysis.intervals import Floats, estimate
-from specbench.analysis.points import Gain, Reached, shared_points
+from specbench.analysis.intervals import Floats, Interval, estimate
+from specbench.analysis.points import Gain, Gains, Reached, shared_points
 from specbench.errors import UsageError
+from specbench.methods.labels import method_label
+from specbench.methods.registry import METHODS
 
 STATIC_FAMILY = ("sd", "static")
-_BAND_POINTS = 101
+_POINTS = 101  # along a front, where it is drawn or its area taken
 #: What one front cannot mix; acceptance depends on the draft length as well.
 _ONE = ("pair", "temperature", "engine", "batch_size", "quality_metric")
+#: Points on either side of a method whose qualities differ by more leave much to interpolation.
+COARSE = 0.05
 
 
 class Gap(NamedTuple):
-    """A method's quality minus the static front's at the method's own gain.
+    """A method's quality minus the randomised static front's at the method's own gain.
 
-    ``value``, ``low``, ``high``, ``quality`` and ``front`` are in the unit of quality, 0 to 1.
+    Quality is 0 to 1 throughout.
     """
 
-    value: float
-    low: float
-    high: float
-    n: int  # prompts
+    above: Interval  # quality minus the front at the same gain, which lies on a chord
+    above_measured: Interval  # quality minus the front at ``between[0]``, without interpolation
     acceptance: float
     seconds: float  # per sample
     quality: float
     front: float
+    front_measured: float
+    between: tuple[str | None, str | None]  # the front's points next in gain, below and above
+    step: float  # the difference of their qualities; NaN where one is missing
 
 
 def static_weight(frame: pd.DataFrame) -> pd.Series:
@@ -48,116 +58,131 @@ def static_weight(frame: pd.DataFrame) -> pd.Series:
     return weight.mask(frame["method"] == "sd", 1.0)
 
 
-def static_settings(samples: pd.DataFrame) -> tuple[list[pd.DataFrame], list[pd.DataFrame]]:
-    """The samples of plain SD at each draft length, and of each further static setting."""
-    family = samples[samples["method"].isin(STATIC_FAMILY)]
-    keys = [static_weight(family), family["draft_length"]]
-    settings: dict[tuple[float, int], pd.DataFrame] = dict(list(family.groupby(keys)))
-    strict = [group for (weight, _), group in settings.items() if weight == 1]
-    return strict, [group for (weight, _), group in settings.items() if weight != 1]
+def front_settings(samples: pd.DataFrame, relaxed: str = "static") -> list[pd.DataFrame]:
+    """The samples of each point of a front: plain SD at each draft length, and each relaxed one."""
+    family = samples[samples["method"].isin(["sd", relaxed])]
+    groups = family.groupby(["method", *PARAMETERS, "draft_length"], dropna=False)
+    return sorted((points for _, points in groups), key=emits_target, reverse=True)
 
 
-def undominated(gain: Floats, quality: Floats) -> NDArray[np.bool_]:
-    """Which points no other point dominates; of equal points the first stands for all.
-
-    Args:
-        gain: [..., points] what more of is better: acceptance, or minus the seconds.
-        quality: [..., points] what more of is better.
-    """
-    mine, other = (..., slice(None), None), (..., None, slice(None))
-    as_good = (gain[other] >= gain[mine]) & (quality[other] >= quality[mine])
-    better = (gain[other] > gain[mine]) | (quality[other] > quality[mine])
-    earlier = np.tri(gain.shape[-1], k=-1, dtype=bool)
-    defined: NDArray[np.bool_] = ~(np.isnan(gain) | np.isnan(quality))
-    dominated: NDArray[np.bool_] = (as_good & (better | earlier)).any(axis=-1)
-    return defined & ~dominated
+def emits_target(points: pd.DataFrame) -> bool:
+    """True for the samples of a setting that emits the target's own distribution."""
+    first = cast(Mapping[str, Any], points.iloc[0])
+    method = METHODS.get(first["method"])
+    return method is not None and method.emits_target(first)
 
 
-def front(gain: Floats, quality: Floats) -> NDArray[np.intp]:
-    """Indices of the points that no other point dominates, by rising gain.
+def hull(gain: Floats, quality: Floats) -> NDArray[np.intp]:
+    """Indices of the corners of the upper concave hull, by rising gain.
+
+    Its first corner is the point of highest quality: whoever has it needs no less gain.
 
     Args:
         gain: [points] what more of is better: acceptance, or minus the seconds.
         quality: [points] what more of is better.
     """
-    kept = np.flatnonzero(undominated(gain, quality))
-    return kept[np.argsort(gain[kept])]
+    defined = np.flatnonzero(~(np.isnan(gain) | np.isnan(quality)))
+    corners: list[np.intp] = []
+    for point in defined[np.lexsort((quality[defined], gain[defined]))]:
+        while corners and quality[corners[-1]] <= quality[point]:
+            corners.pop()
+        while len(corners) > 1 and not _turns_down(gain, quality, *corners[-2:], point):
+            corners.pop()
+        if not corners or gain[corners[-1]] < gain[point]:
+            corners.append(point)
+    return np.array(corners, dtype=np.intp)
 
 
-def front_quality(gain: Floats, quality: Floats, at: ArrayLike) -> Floats:
-    """Quality of the piecewise-linear front at a given gain.
+def _turns_down(gain: Floats, quality: Floats, a: np.intp, b: np.intp, c: np.intp) -> bool:
+    """True where b lies above the chord from a to c."""
+    rise, run = quality[[b, c]] - quality[a], gain[[b, c]] - gain[a]
+    return bool(rise[0] * run[1] > rise[1] * run[0])
 
-    Below the front's first point its quality is that of the first point, which dominates; above
-    its last point that of the last, which flatters the front, so a gap there is a lower bound.
-    Gain and quality may change places: then it is the front's gain at a given quality.
+
+def front_quality(gains: Gains, quality: Floats, at: ArrayLike) -> Floats:
+    """Highest quality that a mixture of points has at a gain of no less than ``at``.
+
+    A mixture that gives the share s_i of the prompts to point i has the gain sum s a / sum s b and
+    the quality sum s q. The best one is the solution of a linear program with two constraints, so
+    two points are enough: one whose gain suffices, and one of higher quality whose gain does not.
+    Beyond the largest gain of any point the quality is that point's, which flatters the front, so
+    a distance there is a lower bound. Gain and quality may change places: then it is the largest
+    gain of a mixture whose quality is no less than ``at``.
 
     Args:
-        gain: [..., points] all points; the dominated ones are dropped here.
+        gains: [..., points] numerators a and denominators b.
         quality: [..., points].
         at: [...] the gain asked for.
 
     Returns:
         [...], NaN where there is no point.
     """
-    return _along(np.where(undominated(gain, quality), gain, np.nan), quality, np.asarray(at))
-
-
-def _along(gain: Floats, quality: Floats, at: Floats) -> Floats:
-    """``front_quality`` of points of which the dominated ones have a gain of NaN.
-
-    Along a front quality falls as gain rises, so of all points on one side the nearest has the
-    lowest quality on the left, and the highest on the right.
-    """
-    at = at[..., None]
-    left, right = gain <= at, gain >= at
-    x0 = np.where(left, gain, -np.inf).max(axis=-1, initial=-np.inf)
-    y0 = np.where(left, quality, np.inf).min(axis=-1, initial=np.inf)
-    x1 = np.where(right, gain, np.inf).min(axis=-1, initial=np.inf)
-    y1 = np.where(right, quality, -np.inf).max(axis=-1, initial=-np.inf)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        between = y0 + (y1 - y0) * np.where(x1 > x0, (at[..., 0] - x0) / (x1 - x0), 0.0)
-    reached = np.where(left.any(axis=-1), np.where(right.any(axis=-1), between, y0), y1)
+    at = np.asarray(at)[..., None]
+    defined = (gains.denominator > 0) & ~np.isnan(quality)
+    surplus = np.where(defined, gains.numerator - at * gains.denominator, np.nan)
+    enough, short = surplus >= 0, surplus < 0
+    best = np.where(enough, quality, -np.inf).max(axis=-1, initial=-np.inf)
+    for point in range(quality.shape[-1]):  # the one whose gain suffices
+        own, level = surplus[..., [point]], quality[..., [point]]
+        with np.errstate(invalid="ignore", divide="ignore"):
+            mixed = level + (quality - level) * own / (own - surplus)
+        mixed = np.where(enough[..., [point]] & short, mixed, -np.inf)
+        best = np.maximum(best, mixed.max(axis=-1, initial=-np.inf))
+    furthest = np.where(defined, gains.value, -np.inf)
+    last = (furthest == furthest.max(axis=-1, keepdims=True, initial=-np.inf)) & defined
+    beyond = np.where(last, quality, -np.inf).max(axis=-1, initial=-np.inf)
+    reached = np.where(np.isinf(best), beyond, best)
     return np.where(np.isinf(reached), np.nan, reached)
 
 
-def hypervolume(gain: Floats, quality: Floats, reference: tuple[float, float]) -> Floats:
-    """Area that points dominate above a reference point, in gain times quality.
+def hypervolume(gains: Gains, quality: Floats, reference: tuple[float, float]) -> Floats:
+    """Area under the randomised front of points and above a reference point, gain times quality.
 
     Args:
-        gain: [..., points].
+        gains: [..., points].
         quality: [..., points].
         reference: Gain and quality that count as nothing; what is worse in either adds no area.
 
     Returns:
         [...].
     """
-    undefined = np.isnan(gain) | np.isnan(quality)
-    across = np.where(undefined, 0.0, np.maximum(gain - reference[0], 0.0))
-    up = np.where(undefined, 0.0, np.maximum(quality - reference[1], 0.0))
-    order = np.argsort(across, axis=-1)
-    across, up = (np.take_along_axis(values, order, axis=-1) for values in (across, up))
-    best_from_here_on = np.maximum.accumulate(up[..., ::-1], axis=-1)[..., ::-1]
-    area: Floats = (np.diff(across, axis=-1, prepend=0.0) * best_from_here_on).sum(axis=-1)
+    value = gains.value
+    defined = ~(np.isnan(value) | np.isnan(quality))
+    reach = np.where(defined, value - reference[0], 0.0).max(axis=-1, initial=0.0)
+    heights = [
+        np.nan_to_num(front_quality(gains, quality, reference[0] + share * reach) - reference[1])
+        for share in np.linspace(0, 1, _POINTS)
+    ]
+    area: Floats = np.trapezoid(np.maximum(heights, 0.0), axis=0) * reach / (_POINTS - 1)
     return area
 
 
 def gap_above_front(
-    samples: pd.DataFrame, *, task: str, method: str = "diversed", gain: Gain = "acceptance"
+    samples: pd.DataFrame,
+    *,
+    task: str,
+    method: str = "diversed",
+    gain: Gain = "acceptance",
+    relaxed: str = "static",
 ) -> Gap:
-    """How far a method lies above the static front at its own acceptance rate, time or speed-up.
+    """How far a method lies above the randomised front of ``sd`` and another at its own gain.
 
     Prompts are resampled jointly for the method and every static point, and the front is drawn
     anew in each resample, so the interval includes the uncertainty of the front. Quality is
     the figure of the summary: the mean over samples, and corpus BLEU for BLEU. A front takes the
-    best of noisy points and so lies a little too high, which makes the gap a cautious one.
+    best of noisy points and so lies a little too high, which makes the gap a cautious one. Between
+    the measured weights it is a chord, below which a front of more weights cannot lie but above
+    which it may; so the distance to the front at the static point of next lower gain stands beside
+    it, which needs no interpolation: no weight with more gain has a higher quality than that.
 
     Args:
-        samples: Samples of one pair and temperature with the method in one setting and the static
-            ensemble at two points or more (``sd`` counts as w = 1); of one draft length where
-            the gain is acceptance. A speed-up needs ``autoregressive`` too.
+        samples: Samples of one pair and temperature with the method in one setting and a front of
+            two points or more; of one draft length where the gain is acceptance. A speed-up
+            needs ``autoregressive`` too.
         task: The task to look at.
         method: The method to place.
         gain: The axis along which the method is placed.
+        relaxed: The method whose settings make the front together with ``sd``.
 
     Returns:
         The gap over the prompts that all of them have, with its 95 % interval.
@@ -169,25 +194,50 @@ def gap_above_front(
     mine = rows[rows["method"] == method]
     if mine.empty:
         raise UsageError(f"There are no samples of {method} on {task}; run it first.")
-    _one_front(rows[rows["method"].isin([*STATIC_FAMILY, method])], task, gain)
+    _one_front(rows[rows["method"].isin(["sd", relaxed, method])], task, gain)
     if len(mine.drop_duplicates([*PARAMETERS, "draft_length"])) > 1:
         raise UsageError(f"{method} was run in several settings on {task}; choose one.")
-    reached = _reached(mine, rows, task, gain)
-
-    gains, quality = reached.gain(gain), reached.quality
-    points = slice(1, -1) if gain == "speedup" else slice(1, None)
-    level = front_quality(gains[:, points], quality[:, points], gains[:, 0])
+    settings = front_settings(rows, relaxed)
+    reached = _reached([mine], settings, rows, task, gain)
+    quality, gains = reached.quality, reached.gains(gain)
+    points = slice(1, 1 + len(settings))
+    front, own = gains.of(points), gains.value[:, 0]
+    ends = _next(front.value[0], own[0])
+    below, above = ends
+    # Without a point of less gain the front has its highest quality there.
+    measured = np.full_like(own, -np.inf) if below is None else front.value[:, below]
+    levels = [front_quality(front, quality[:, points], at) for at in (own, measured)]
+    known = None not in ends
     return Gap(
-        *estimate(quality[:, 0] - level, reached.n),
+        *(estimate(quality[:, 0] - level, reached.n) for level in levels),
         acceptance=float(reached.acceptance[0, 0]),
         seconds=float(reached.seconds[0, 0]),
         quality=float(quality[0, 0]),
-        front=float(level[0]),
+        front=float(levels[0][0]),
+        front_measured=float(levels[1][0]),
+        between=(_name(settings, below), _name(settings, above)),
+        step=float(np.subtract(*quality[0, points][list(ends)])) if known else float("nan"),
     )
 
 
+def _name(settings: list[pd.DataFrame], point: int | None) -> str | None:
+    """A point of a front in a few characters, as in ``w=0.9`` or ``sd``."""
+    if point is None:
+        return None
+    first = cast(Mapping[str, Any], settings[point].iloc[0])
+    return method_label(first).removeprefix(f"{first['method']} ")
+
+
+def _next(gains: Floats, at: float) -> tuple[int | None, int | None]:
+    """The points next to a gain: the largest below it, and the smallest that reaches it."""
+    order = [int(point) for point in np.argsort(gains) if not np.isnan(gains[point])]
+    below = [point for point in order if gains[point] < at]
+    above = [point for point in order if gains[point] >= at]
+    return (below[-1] if below else None), (above[0] if above else None)
+
+
 def front_band(samples: pd.DataFrame, *, task: str, gain: Gain = "acceptance") -> pd.DataFrame:
-    """The static front as a curve, with its pointwise 95 % band.
+    """The randomised static front as a curve, with its pointwise 95 % band.
 
     The front is drawn anew in each resample of the prompts that all its points have.
 
@@ -207,32 +257,35 @@ def front_band(samples: pd.DataFrame, *, task: str, gain: Gain = "acceptance") -
     """
     rows = samples[samples["task"] == task]
     _one_front(rows[rows["method"].isin(STATIC_FAMILY)], task, gain)
-    reached = _reached(None, rows, task, gain)
-    points = slice(None, -1) if gain == "speedup" else slice(None)
-    gains, quality = reached.gain(gain)[:, points], reached.quality[:, points]
-    gains = np.where(undominated(gains, quality), gains, np.nan)
-    # Point after point in memory, along which ``_along`` reduces: four times as fast.
-    gains, quality = np.asfortranarray(gains), np.asfortranarray(quality)
-    corners = gains[0][~np.isnan(gains[0])]
-    grid = np.union1d(corners, np.linspace(corners.min(), corners.max(), _BAND_POINTS))
-    curve = [estimate(_along(gains, quality, at), reached.n)[:3] for at in grid]
+    settings = front_settings(rows)
+    reached = _reached([], settings, rows, task, gain)
+    points = slice(len(settings))
+    gains, quality = reached.gains(gain).of(points), reached.quality[:, points]
+    value = gains.value[0]
+    corners = value[hull(value, quality[0])]
+    grid = np.union1d(corners, np.linspace(corners.min(), corners.max(), _POINTS))
+    curve = [estimate(front_quality(gains, quality, at), reached.n)[:3] for at in grid]
     band = pd.DataFrame(curve, columns=["quality", "low", "high"])
     band.insert(0, "gain", np.abs(grid))
     return band.sort_values("gain", ignore_index=True)
 
 
-def _reached(mine: pd.DataFrame | None, rows: pd.DataFrame, task: str, gain: Gain) -> Reached:
-    """What a method, the static settings, and the baseline of a speed-up reach, in this order."""
-    strict, relaxed = static_settings(rows)
-    if static_weight(rows).nunique() < 2:
+def _reached(
+    first: list[pd.DataFrame],
+    settings: list[pd.DataFrame],
+    rows: pd.DataFrame,
+    task: str,
+    gain: Gain,
+) -> Reached:
+    """What a method, the points of a front, and the baseline of a speed-up reach, in this order."""
+    strict = range(len(first), len(first) + sum(map(emits_target, settings)))
+    if {_name(settings, at) for at in range(len(settings))} <= {"sd", "w=1"}:
         raise UsageError(f"A front on {task} needs two static weights or more; sweep the weights.")
-    first = [] if mine is None else [mine]
     baseline = rows[rows["method"] == "autoregressive"]
     last = [baseline] if gain == "speedup" else []
     if last and baseline.empty:
         raise UsageError(f"A speed-up on {task} needs autoregressive; run it too.")
-    one_law = range(len(first), len(first) + len(strict))
-    return shared_points([*first, *strict, *relaxed, *last], one_law).reached()
+    return shared_points([*first, *settings, *last], strict).reached()
 
 
 def _one_front(rows: pd.DataFrame, task: str, gain: Gain) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 import pandas as pd
@@ -25,6 +25,27 @@ GAINS: tuple[Gain, ...] = get_args(Gain)
 _SUMMED = ("accepted", "proposed", "seconds", "output_tokens", "samples")
 
 
+class Gains(NamedTuple):
+    """A gain of points as a ratio of means over samples, which is what mixtures of points need.
+
+    Attributes:
+        numerator: [..., points].
+        denominator: [..., points]; 0 where the gain is not defined.
+    """
+
+    numerator: Floats
+    denominator: Floats
+
+    @property
+    def value(self) -> Floats:
+        """[..., points] the gain, NaN where it is not defined."""
+        return ratio(np.stack([self.numerator, self.denominator], axis=-1))
+
+    def of(self, points: slice | Sequence[int]) -> Gains:
+        """Return the gains of some of the points."""
+        return Gains(self.numerator[..., points], self.denominator[..., points])
+
+
 @dataclass(frozen=True)
 class Reached:
     """What points reach: on the data itself in row 0, in the bootstrap's resamples in the others.
@@ -32,30 +53,41 @@ class Reached:
     Attributes:
         n: Prompts that all points have.
         quality: [1 + RESAMPLES, points], 0 to 1.
-        acceptance: [1 + RESAMPLES, points] accepted over proposed drafts, NaN where none were.
-        seconds: [1 + RESAMPLES, points] mean time of a sample, prefill and decoding.
-        tokens_per_second: [1 + RESAMPLES, points].
+        accepted: [1 + RESAMPLES, points] accepted drafts of a sample, a mean as all that follow.
+        proposed: [1 + RESAMPLES, points] drafted tokens of a sample.
+        seconds: [1 + RESAMPLES, points] time of a sample, prefill and decoding.
+        output_tokens: [1 + RESAMPLES, points] tokens of a sample.
     """
 
     n: int
     quality: Floats
-    acceptance: Floats
+    accepted: Floats
+    proposed: Floats
     seconds: Floats
-    tokens_per_second: Floats
+    output_tokens: Floats
 
-    def gain(self, gain: Gain, baseline: int = -1) -> Floats:
-        """[1 + RESAMPLES, points] a gain of each point.
+    @property
+    def acceptance(self) -> Floats:
+        """[1 + RESAMPLES, points] accepted over proposed drafts, NaN where none were proposed."""
+        return Gains(self.accepted, self.proposed).value
+
+    @property
+    def tokens_per_second(self) -> Floats:
+        """[1 + RESAMPLES, points] output tokens over seconds."""
+        return Gains(self.output_tokens, self.seconds).value
+
+    def gains(self, gain: Gain, baseline: int = -1) -> Gains:
+        """Return a gain of each point: acceptance, minus the seconds, or the speed-up.
 
         Args:
-            gain: Acceptance, minus the seconds, or the speed-up.
-            baseline: The point over which the speed-up is.
+            gain: Which of them.
+            baseline: The point over whose tokens per second the speed-up is.
         """
         if gain == "acceptance":
-            return self.acceptance
+            return Gains(self.accepted, self.proposed)
         if gain == "time":
-            return -self.seconds
-        base = self.tokens_per_second[:, baseline][:, None]
-        return self.tokens_per_second / base
+            return Gains(-self.seconds, np.ones_like(self.seconds))
+        return Gains(self.output_tokens, self.seconds * self.tokens_per_second[:, [baseline]])
 
 
 @dataclass(frozen=True)
@@ -101,14 +133,9 @@ class Points:
 
     def _figures(self, totals: Floats) -> Reached:
         terms = totals.shape[-1] - len(_SUMMED)
-        part = {name: totals[..., terms + i] for i, name in enumerate(_SUMMED)}
-        return Reached(
-            len(self.sums),
-            self.score(totals[..., :terms]),
-            ratio(np.stack([part["accepted"], part["proposed"]], axis=-1)),
-            _seconds(totals),
-            ratio(np.stack([part["output_tokens"], part["seconds"]], axis=-1)),
-        )
+        means = totals[..., terms:-1] / totals[..., -1:]
+        parts = dict(zip(_SUMMED[:-1], np.moveaxis(means, -1, 0), strict=True))
+        return Reached(len(self.sums), self.score(totals[..., :terms]), **parts)
 
 
 def shared_points(settings: Sequence[pd.DataFrame], one_law: Sequence[int] = ()) -> Points:

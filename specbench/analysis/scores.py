@@ -15,6 +15,8 @@ from specbench.analysis.intervals import (
     cluster_sums,
     interval,
     is_binary,
+    paired_difference,
+    paired_interval,
     proportion_interval,
     ratio,
 )
@@ -66,6 +68,29 @@ def score_terms(scored: pd.DataFrame, column: str, metric: object) -> tuple[Floa
     if metric == BLEU:
         return _bleu_terms(scored), corpus_bleu
     return np.column_stack([scored[column], np.ones(len(scored))]), ratio
+
+
+def quality_difference(own: pd.DataFrame, base: pd.DataFrame) -> Interval:
+    """Return the quality of one setting minus another's, with its interval paired by prompt.
+
+    Args:
+        own: Samples of a setting on one task.
+        base: Those of another, by the same metric.
+
+    Raises:
+        UsageError: A sample lacks the terms of its BLEU, or they are not readable.
+    """
+    sides = [rows[rows["quality"].notna()] for rows in (own, base)]
+    if (own["quality_metric"] == BLEU).any():
+        (terms, ids), (base_terms, base_ids) = ((_bleu_terms(r), r[_PROMPT]) for r in sides)
+        return paired_interval(terms, ids, base_terms, base_ids, _bleu_difference)
+    (values, ids), (base_values, base_ids) = ((r["quality"], r[_PROMPT]) for r in sides)
+    return paired_difference(values, ids, base_values, base_ids)
+
+
+def _bleu_difference(totals: Floats) -> Floats:
+    difference: Floats = corpus_bleu(totals[..., :TERMS]) - corpus_bleu(totals[..., TERMS:])
+    return difference
 
 
 def further_scores(cell: pd.DataFrame) -> Iterator[tuple[str, Interval, str]]:

@@ -7,6 +7,7 @@ probability and no residual, but the mass of every token that is emitted as an a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -60,6 +61,13 @@ def gated(at: Next, gate: float, weight: float | Tensor) -> Split:
     head = at.p1 >= gate * top(at.p1)
     kept = torch.minimum(at.q, torch.where(head, weight * at.p + (1 - weight) * at.q, at.p))
     return Split(kept, (1 - total(kept)) * normalised((at.p - at.q).clamp_min(0)))
+
+
+def sharpened(at: Next, target_temperature: float, target_min_p: float) -> Split:
+    """Emit the target at a lower temperature, without the tokens far below its likeliest."""
+    logits = at.p.log() / target_temperature
+    kept = logits >= top(logits) + (math.log(target_min_p) if target_min_p else -math.inf)
+    return coupled(logits.masked_fill(~kept, -torch.inf).softmax(-1), at.q)
 
 
 def speccascade(at: Next, rule: str, alpha: float) -> Split:
@@ -131,6 +139,7 @@ LAWS: dict[str, Law] = {
     "mentored": mentored,
     "typical": typical,
     "cactus": cactus,
+    "sharpened": sharpened,
     "gated": gated,
     "gated-diversed": gated,
 }

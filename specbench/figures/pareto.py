@@ -1,8 +1,8 @@
 """Quality against its price: seconds per sample, draft acceptance, or speed-up.
 
 After arXiv 2604.07622, with intervals. Points further left (seconds) or right (the others) and up
-are better; the dashed line joins the static points that no other static point dominates, with its
-95 % band. Heads of DIVERSED that were trained for several target acceptances are joined by a line
+are better; the dashed line is the randomised static front, the best that mixtures of the static
+points reach, with its 95 % band. Heads of DIVERSED that were trained for several target acceptances are joined by a line
 and marked with them; a target is a mean over positions, of which a share of drafts accepted falls
 short.
 """
@@ -18,7 +18,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from specbench.analysis.digest import LEARNED
-from specbench.analysis.pareto import STATIC_FAMILY, front, front_band, static_weight
+from specbench.analysis.pareto import STATIC_FAMILY, front_band, hull, static_weight
 from specbench.analysis.points import Gain
 from specbench.errors import UsageError
 from specbench.figures import AGAINST, style
@@ -188,7 +188,7 @@ def _front(cells: pd.DataFrame, price: _Price, samples: pd.DataFrame | None) -> 
         ends = {"low": "quality_low", "high": "quality_high", "gain": "x"}
         return band.rename(columns=ends) * [price.scale, 100, 100, 100]
     cost, quality = family[price.column].to_numpy(), family["quality"].to_numpy()
-    chosen = front(price.sign * cost, quality)
+    chosen = hull(price.sign * cost, quality)
     corners = {"x": price.scale * cost[chosen], "quality": 100 * quality[chosen]}
     return pd.DataFrame(corners).assign(quality_low=np.nan, quality_high=np.nan)
 
@@ -271,7 +271,7 @@ def _along(line: np.ndarray) -> np.ndarray:
 
 def _handles(methods: list[str], family: bool) -> list[Line2D]:
     lines: dict[str, dict[str, Any]] = {
-        "static": {"linestyle": "--", "linewidth": scaled(1.1), "label": "Static at w, with front"}
+        "static": {"linestyle": "--", "linewidth": scaled(1.1), "label": "Static at w, with randomised front"}
     }
     if family:
         lines[LEARNED] = {

@@ -50,10 +50,11 @@ LOOKS = {
     "mentored": Look("Mentored", "#994F00", "p", 6.0),
     "typical": Look("Typical acceptance", "#AA9922", "P", 6.0),
     "cactus": Look("Cactus", "#228833", "X", 6.0),
+    "sharpened": Look("SD, sharpened target", "#66AADD", "8", 5.5, layer=3),
     "gated": Look("Gated static", "#9090A8", "d", 5.5, layer=3),
     "gated-diversed": Look("Gated DIVERSED", "#7F1D0C", ">", 6.5),
 }
-_OTHER_MARKERS = "<8H123"
+_OTHER_MARKERS = "<H123"
 
 #: Told apart from every method's colour, and from each other in greyscale.
 PAIR_COLOURS = ("#332288", "#44AA99", "#AA4499", "#999933", "#882255", "#88CCEE")

@@ -30,6 +30,7 @@ class Parameter:
         required: True where the user must give a value.
         grid: values that a sweep goes through by default.
         when: (name, value) of an earlier parameter, where this entry holds for that value only.
+        exact: the value at which the method emits the target's distribution, if there is one.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Parameter:
     required: bool = False
     grid: tuple[float, ...] = ()
     when: tuple[str, str] | None = None
+    exact: float | None = None
 
     @property
     def permitted(self) -> str:
@@ -91,6 +93,7 @@ class Method:
         parameters: what the rule takes besides the positions and the drafted tokens; of a method
             with a control, what that takes.
         control: "module:class" of what decides how many tokens are drafted; None drafts N always.
+        exact: True where it emits the target's distribution whatever its parameters.
     """
 
     name: str
@@ -99,6 +102,17 @@ class Method:
     rule: str | None
     parameters: tuple[Parameter, ...] = ()
     control: str | None = None
+    exact: bool = False
+
+    def emits_target(self, parameters: Mapping[str, Any]) -> bool:
+        """Return whether the method emits the target's own distribution: it relaxes nothing.
+
+        Args:
+            parameters: values by parameter name.
+        """
+        return self.exact or any(
+            p.exact is not None and parameters.get(p.name) == p.exact for p in self.parameters
+        )
 
     def load(self) -> "Rule | None":
         """Import and return the verification rule; None where nothing is drafted."""

@@ -67,6 +67,7 @@ _WEIGHT = Parameter(
     low=0,
     high=1,
     grid=_TENTHS,
+    exact=1,
 )
 _HEAD = Parameter(
     "head",
@@ -93,12 +94,14 @@ METHODS: dict[str, Method] = {
             "the target alone, one token a step",
             "-",
             rule=None,
+            exact=True,
         ),
         Method(
             "sd",
             "speculative decoding: the target's distribution, exactly",
             "arXiv:2211.17192, arXiv:2302.01318",
             rule="specbench.methods.rules:sd",
+            exact=True,
         ),
         Method(
             "lossy",
@@ -115,6 +118,7 @@ METHODS: dict[str, Method] = {
                     high=1,
                     low_excluded=True,
                     grid=_TENTHS[1:],
+                    exact=1,
                 ),
             ),
         ),
@@ -145,6 +149,7 @@ METHODS: dict[str, Method] = {
             "arXiv:2211.17192, section 3.5",
             rule="specbench.methods.rules:sd",
             control="specbench.decoding.control:DraftControl",
+            exact=True,
             parameters=(
                 Parameter(
                     "cost",
@@ -163,6 +168,7 @@ METHODS: dict[str, Method] = {
             "block verification: sd judging all drafts of a round together; exact, accepts more",
             "arXiv:2403.10444",
             rule="specbench.methods.block:block",
+            exact=True,
         ),
         Method(
             "mentored",
@@ -177,6 +183,7 @@ METHODS: dict[str, Method] = {
                     "most KL divergence of what is emitted from p, in nats per token; 0 is sd",
                     low=0,
                     grid=(0, 0.01, 0.03, 0.1, 0.3, 1),
+                    exact=0,
                 ),
             ),
         ),
@@ -219,6 +226,34 @@ METHODS: dict[str, Method] = {
                     "d; p is raised by sqrt(2 d p (1 - p)); 0 is sd",
                     low=0,
                     grid=(0, 0.001, 0.01, 0.1, 0.3, 1),
+                    exact=0,
+                ),
+            ),
+        ),
+        Method(
+            "sharpened",
+            "a control: sd whose target is sharpened, by a lower temperature or truncation",
+            "this project",
+            rule="specbench.methods.rules:sharpened",
+            parameters=(
+                Parameter(
+                    "target_temperature",
+                    1.0,
+                    float,
+                    "temperature of the target alone, on top of the run's",
+                    low=0,
+                    high=1,
+                    low_excluded=True,
+                    grid=(0.2, 0.4, 0.6, 0.8),
+                ),
+                Parameter(
+                    "target_min_p",
+                    0.0,
+                    float,
+                    "drop tokens with p < this share of max p from the target; 0 drops none",
+                    low=0,
+                    high=1,
+                    grid=(0.01, 0.03, 0.1, 0.3),
                 ),
             ),
         ),

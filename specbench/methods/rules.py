@@ -82,6 +82,29 @@ def diversed(at: Positions, x: Tensor, *, head: Head) -> Verdict:
     return static(at, x, weight=head(at))
 
 
+def sharpened(
+    at: Positions, x: Tensor, *, target_temperature: float, target_min_p: float
+) -> Verdict:
+    """Verify strictly against a sharpened target, which this emits exactly.
+
+    The control for rules that lower the temperature or cut off the tail by the way: whatever
+    quality they gain by that, this rule gains too. The bonus token comes from p, as for all rules.
+
+    Args:
+        at: the K positions.
+        x: [K] drafted tokens.
+        target_temperature: t in (0, 1]; the target is norm(p^(1/t)), so p at t times its
+            temperature.
+        target_min_p: m in [0, 1]; of that, tokens with less than m times its maximum are dropped.
+
+    Source: specbench; min-p is that of Nguyen et al. 2024, arXiv:2407.01082.
+    """
+    # Relative to the largest, lest a high power underflow in every token.
+    p = (at.p / at.p.amax(-1, keepdim=True)).pow(1 / target_temperature)
+    p = torch.where(p >= target_min_p, p, 0)
+    return couple(at, x, p / p.sum(-1, keepdim=True))
+
+
 def gated(at: Positions, x: Tensor, *, gate: float, weight: float | Tensor) -> Verdict:
     """Verify as `static` inside the target's head, and as `sd` outside.
 

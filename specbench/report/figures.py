@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.markers import MarkerStyle
 from matplotlib.path import Path
 
-from specbench.analysis.pareto import STATIC_FAMILY, front
+from specbench.analysis.pareto import STATIC_FAMILY, hull
 from specbench.figures import style
 from specbench.report.cells import Cell, distinct, scale, setting
 
@@ -95,11 +95,11 @@ def _round(cell: Cell) -> list[float] | None:
 
 
 def _front(cells: Sequence[Cell], axis: _Axis) -> list[int]:
-    """The places among the cells of the static front's points, by rising gain."""
+    """The places among the cells of the corners of the static points' hull, by rising gain."""
     family = [i for i, cell in enumerate(cells) if cell["method"] in STATIC_FAMILY]
     gain = np.array([axis.sign * cells[i][axis.metric] for i in family], dtype=np.float64)
     quality = np.array([cells[i]["quality"] for i in family], dtype=np.float64)
-    return [family[i] for i in front(gain, quality)]
+    return [family[i] for i in hull(gain, quality)]
 
 
 def _quality_label(cell: Cell) -> str | None:

@@ -1,19 +1,17 @@
-from itertools import combinations
-
 import numpy as np
 import pandas as pd
 import pytest
 
 from specbench.analysis.intervals import mean_interval, percentiles, resample
 from specbench.analysis.pareto import (
-    front,
     front_band,
     front_quality,
     gap_above_front,
+    hull,
     hypervolume,
     static_weight,
-    undominated,
 )
+from specbench.analysis.points import Gains
 from specbench.analysis.summary import summarise, wide
 from specbench.errors import UsageError
 from specbench.metrics.bleu import corpus_bleu
@@ -26,9 +24,10 @@ def array(*values):
 @pytest.mark.parametrize(
     ("gain", "quality", "expected"),
     [
-        (array(0.2, 0.5, 0.9), array(0.9, 0.6, 0.3), [0, 1, 2]),
-        (array(0.9, 0.5, 0.2), array(0.3, 0.6, 0.9), [2, 1, 0]),  # by rising gain
-        (array(0.2, 0.5, 0.9), array(0.9, 0.2, 0.3), [0, 2]),  # worse on both sides
+        (array(0.2, 0.5, 0.9), array(0.9, 0.6, 0.1), [0, 1, 2]),
+        (array(0.9, 0.5, 0.2), array(0.1, 0.6, 0.9), [2, 1, 0]),  # by rising gain
+        (array(0.2, 0.5, 0.9), array(0.9, 0.5, 0.3), [0, 2]),  # below the chord
+        (array(0.2, 0.5, 0.8), array(0.9, 0.6, 0.3), [0, 2]),  # on the chord
         (array(0.2, 0.5, 0.9), array(0.5, 0.6, 0.7), [2]),  # the last one dominates all
         (array(0.5, 0.5), array(0.4, 0.6), [1]),  # same gain, better quality
         (array(0.4, 0.6), array(0.5, 0.5), [1]),  # same quality, more gain
@@ -37,13 +36,42 @@ def array(*values):
         (array(), array(), []),
     ],
 )
-def test_front_leaves_out_dominated_points(gain, quality, expected):
-    assert list(front(gain, quality)) == expected
+def test_hull_has_only_corners(gain, quality, expected):
+    corners = hull(gain, quality)
+    assert [(gain[i], quality[i]) for i in corners] == [(gain[i], quality[i]) for i in expected]
 
 
-def test_front_against_seconds_wants_them_few():
-    seconds, quality = array(1.0, 2.0, 3.0), array(0.5, 0.4, 0.9)
-    assert list(front(-seconds, quality)) == [2, 0]
+def test_hull_against_seconds_wants_them_few():
+    seconds, quality = array(1.0, 2.0, 3.0), array(0.5, 0.6, 0.9)
+    assert list(hull(-seconds, quality)) == [2, 0]
+
+
+def best_mixture(gains, quality, at):
+    """The front by brute force: every mixture of two points in steps of a thousandth."""
+    best = -np.inf
+    shares = np.linspace(0, 1, 1001)
+    for i in range(len(quality)):
+        for j in range(len(quality)):
+            top = shares * gains.numerator[i] + (1 - shares) * gains.numerator[j]
+            bottom = shares * gains.denominator[i] + (1 - shares) * gains.denominator[j]
+            mixed = shares * quality[i] + (1 - shares) * quality[j]
+            best = max(best, mixed[top >= at * bottom - 1e-12].max(initial=-np.inf))
+    return best
+
+
+def test_front_is_the_best_mixture_of_counts():
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        proposed = rng.uniform(10, 60, size=5)
+        gains = Gains(rng.uniform(0.2, 1, size=5) * proposed, proposed)
+        quality = rng.random(5)
+        at = rng.uniform(gains.value.min(), gains.value.max())
+        found = float(front_quality(gains, quality, at))
+        assert found == pytest.approx(best_mixture(gains, quality, at), abs=2e-3)
+        # Three points or more are no better than the best two.
+        shares = rng.dirichlet(np.full(5, 0.3), size=2000)
+        enough = shares @ gains.numerator >= at * (shares @ gains.denominator)
+        assert (shares @ quality)[enough].max(initial=0) <= found + 1e-9
 
 
 @pytest.mark.parametrize(
@@ -51,19 +79,24 @@ def test_front_against_seconds_wants_them_few():
     [
         (0.4, 0.9),
         (0.5, 0.75),  # a quarter of the way from (0.4, 0.9) to (0.8, 0.3)
-        (0.6, 0.6),
+        (0.6, 0.6),  # the measured point there is below the chord
         (0.8, 0.3),
-        (0.1, 0.9),  # the first point dominates everything to its left
+        (0.1, 0.9),  # whoever has the first point needs no more
         (0.95, 0.3),  # nothing is known there: no worse than the last point
     ],
 )
-def test_front_is_interpolated_linearly(at, expected):
-    gain, quality = array(0.8, 0.6, 0.4), array(0.3, 0.1, 0.9)  # the middle one is dominated
-    assert front_quality(gain, quality, at) == pytest.approx(expected)
+def test_front_of_equal_counts_is_the_chord(at, expected):
+    gain, quality = array(0.8, 0.6, 0.4), array(0.3, 0.4, 0.9)
+    assert front_quality(plain(gain), quality, at) == pytest.approx(expected)
+
+
+def plain(gain):
+    """Gains whose ratios mix linearly."""
+    return Gains(gain, np.where(np.isnan(gain), 0.0, 1.0))
 
 
 def test_front_of_nothing_is_undefined():
-    assert np.isnan(front_quality(array(), array(), 0.5))
+    assert np.isnan(front_quality(plain(array()), array(), 0.5))
 
 
 @pytest.fixture
@@ -76,56 +109,62 @@ def clouds():
     return gain, quality
 
 
-def test_undominated_points_are_those_of_the_definition(clouds):
-    found = undominated(*clouds)
-    for gain, quality, kept in zip(*clouds, found, strict=True):
-        points = list(zip(gain, quality, strict=True))
-        expected = {
-            one
-            for one in points
-            if not np.isnan(one).any()
-            and not any(o[0] >= one[0] and o[1] >= one[1] and o != one for o in points)
-        }
-        chosen = [point for point, k in zip(points, kept, strict=True) if k]
-        assert set(chosen) == expected
-        assert len(chosen) == len(expected)  # equal points stand for one another
-
-
 def test_many_fronts_are_read_at_once_as_one_by_one(clouds):
     at = np.random.default_rng(1).uniform(-0.2, 1.2, size=200)
-    found = front_quality(*clouds, at)
+    found = front_quality(plain(clouds[0]), clouds[1], at)
     for gain, quality, level, here in zip(*clouds, at, found, strict=True):
-        chosen = front(gain, quality)
-        assert here == pytest.approx(np.interp(level, gain[chosen], quality[chosen]))
+        corners = hull(gain, quality)
+        assert here == pytest.approx(np.interp(level, gain[corners], quality[corners]))
 
 
 def test_a_front_is_read_either_way():
     gain, quality = array(0.4, 0.6, 0.8), array(0.9, 0.1, 0.3)
-    there = front_quality(gain, quality, 0.5)
-    assert front_quality(quality, gain, there) == pytest.approx(0.5)
-
-
-def area(gain, quality):
-    """Area of a union of rectangles from the origin, by inclusion and exclusion."""
-    corners = [c for c in zip(gain, quality, strict=True) if min(c) > 0]
-    return sum(
-        -((-1) ** size) * np.prod(np.min(chosen, axis=0))
-        for size in range(1, len(corners) + 1)
-        for chosen in combinations(corners, size)
-    )
+    there = front_quality(plain(gain), quality, 0.5)
+    assert front_quality(plain(quality), gain, there) == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize("reference", [(0.0, 0.0), (0.3, 0.1)])
-def test_hypervolume_is_the_area_of_the_union(clouds, reference):
+def test_hypervolume_is_the_area_under_the_hull(clouds, reference):
     gain, quality = clouds
-    found = hypervolume(gain, quality, reference)
-    defined = ~(np.isnan(gain) | np.isnan(quality))
-    assert found == pytest.approx(
-        [
-            area(g[d] - reference[0], q[d] - reference[1])
-            for g, q, d in zip(gain, quality, defined, strict=True)
+    found = hypervolume(plain(gain), quality, reference)
+    for g, q, area in zip(gain, quality, found, strict=True):
+        corners = hull(g, q)
+        fine = np.linspace(reference[0], 1, 5001)
+        height = np.interp(fine, g[corners], q[corners], right=reference[1])
+        expected = np.trapezoid(np.maximum(height - reference[1], 0), fine)
+        assert area == pytest.approx(expected, abs=2e-3)
+
+
+def coin(make, prompts=400):
+    """``sd``, the draft alone, and a method that is one or the other at random for each prompt."""
+    rng = np.random.default_rng(5)
+    rows = []
+    for i in range(prompts):
+        sd = {"quality": float(rng.random() < 0.95), "accepted": 10, "proposed": 25}
+        draft = {"quality": float(rng.random() < 0.05), "accepted": 15, "proposed": 15}
+        half = {"quality": float(rng.random() < 0.5), "accepted": 10, "proposed": 20}
+        mixed = draft if rng.random() < 0.4 else sd
+        rows += [
+            {"method": "sd", **sd},
+            {"method": "static", "weight": 0.5, **half, "quality": half["quality"] * 0.2},
+            {"method": "static", "weight": 0.0, **draft},
+            {"method": "diversed", **mixed},
         ]
-    )
+    ids = [f"p{i // 4}" for i in range(len(rows))]
+    return make(*({**row, "sample_id": i} for row, i in zip(rows, ids, strict=True)))
+
+
+def test_a_coin_between_two_weights_is_not_above_the_front(make):
+    """It is a static ensemble itself; the points of the weights, joined, lie far below it."""
+    frame = coin(make)
+    found = gap_above_front(frame, task="mini-math")
+    assert found.above.low < 0 < found.above.high
+    assert abs(found.above.value) < 0.03
+    acceptance = np.array([0.4, 0.5, 1.0])
+    points = frame.groupby("weight", dropna=False)["quality"].mean()
+    sd = frame.loc[frame["method"] == "sd", "quality"].mean()
+    joined = np.interp(found.acceptance, acceptance, [sd, points[0.5], points[0.0]])
+    assert found.quality - joined > 0.3
 
 
 def test_sd_is_the_static_ensemble_at_weight_one(make):
@@ -163,16 +202,47 @@ def run(make, diversed_quality, diversed_accepted, prompts=10, spread=0.0, **sha
 )
 def test_gap_is_quality_above_the_front_at_equal_acceptance(make, quality, accepted, gap, level):
     found = gap_above_front(run(make, quality, accepted), task="mini-math")
-    assert found.value == pytest.approx(gap)
+    assert found.above.value == pytest.approx(gap)
     assert found.front == pytest.approx(level)
     assert (found.acceptance, found.quality) == pytest.approx((accepted / 25, quality))
-    assert found.n == 10
+    assert found.above.n == 10
+
+
+@pytest.mark.parametrize(
+    ("accepted", "measured", "between", "step"),
+    [
+        (12, 0.8, ("sd", "w=0.5"), 0.25),
+        (17, 0.6, ("w=0.5", "w=0.2"), 0.15),  # w=0.5 is below the chord, the front there is not
+        (5, 0.8, (None, "sd"), np.nan),
+        (25, 0.4, ("w=0.2", None), np.nan),
+    ],
+)
+def test_gap_names_its_neighbours_and_needs_no_interpolation_above_the_lower(
+    make, accepted, measured, between, step
+):
+    frame = run(make, 0.7, accepted)
+    middle = frame[frame["method"] == "static"].assign(weight=0.5, accepted=15, quality=0.55)
+    found = gap_above_front(pd.concat([frame, middle]), task="mini-math")
+    assert found.front_measured == pytest.approx(measured)
+    assert found.above_measured[:3] == pytest.approx([0.7 - measured] * 3)
+    assert found.between == between
+    assert found.step == pytest.approx(step, nan_ok=True)
+
+
+def test_gap_above_another_front(make):
+    """A control's settings make a front with ``sd`` just as the static ensemble's do."""
+    frame = run(make, 0.7, 15)
+    frame.loc[frame["method"] == "static", ["method", "weight"]] = ("sharpened", np.nan)
+    frame.loc[frame["method"] == "sharpened", "target_temperature"] = 0.5
+    found = gap_above_front(frame, task="mini-math", relaxed="sharpened")
+    assert found.above.value == pytest.approx(0.1)
+    assert found.between == ("sd", "t=0.5")
 
 
 def test_gap_is_paired_by_prompt(make):
     """Prompts of very different difficulty leave no doubt where all methods share it."""
     found = gap_above_front(run(make, 0.7, 15, prompts=40, spread=1.0), task="mini-math")
-    assert (found.low, found.high) == pytest.approx((0.1, 0.1))
+    assert found.above[1:3] == pytest.approx((0.1, 0.1))
 
 
 def test_gap_is_as_uncertain_as_the_method_over_a_front_without_noise(make):
@@ -181,32 +251,32 @@ def test_gap_is_as_uncertain_as_the_method_over_a_front_without_noise(make):
     frame.loc[mine, "quality"] = np.random.default_rng(0).random(30)
     found = gap_above_front(frame, task="mini-math")
     alone = mean_interval(frame.loc[mine, "quality"], frame.loc[mine, "sample_id"])
-    assert found[:3] == pytest.approx([edge - 0.6 for edge in alone[:3]])
+    assert found.above[:3] == pytest.approx([edge - 0.6 for edge in alone[:3]])
 
 
 def test_gap_of_a_plausible_run_is_significant_and_uncertain(samples):
     found = gap_above_front(samples, task="mini-math")
-    assert 0 < found.low < found.value
-    assert found.high - found.low > 0.02
+    assert 0 < found.above.low < found.above.value
+    assert found.above.high - found.above.low > 0.02
 
 
 def test_a_static_point_is_no_gap(make):
     frame = run(make, 0.6, 15)
     twin = frame[frame["method"] == "sd"].assign(method="lossy", lenience=1.0)
     found = gap_above_front(pd.concat([frame, twin]), task="mini-math", method="lossy")
-    assert found.value == pytest.approx(0)
+    assert found.above.value == pytest.approx(0)
 
 
 def test_gap_uses_only_prompts_that_every_point_has(make):
     frame = run(make, 0.7, 15)
     lost = (frame["method"] == "static") & frame["sample_id"].isin(["p0", "p1"])
-    assert gap_above_front(frame[~lost], task="mini-math").n == 8
+    assert gap_above_front(frame[~lost], task="mini-math").above.n == 8
 
 
 def test_one_prompt_has_no_interval(make):
     found = gap_above_front(run(make, 0.7, 15, prompts=1), task="mini-math")
-    assert found.value == pytest.approx(0.1)
-    assert np.isnan([found.low, found.high]).all()
+    assert found.above.value == pytest.approx(0.1)
+    assert np.isnan(found.above[1:3]).all()
 
 
 def test_gap_is_the_same_every_time(samples):
@@ -225,7 +295,7 @@ def test_gap_at_equal_time(make):
     found = gap_above_front(frame, task="mini-math", gain="time")
     assert found.seconds == 0.625
     assert found.front == pytest.approx(0.5)  # a quarter of the way from (0.5, 0.4) to (1, 0.8)
-    assert found[:3] == pytest.approx((0.4, 0.4, 0.4))
+    assert found.above[:3] == pytest.approx((0.4, 0.4, 0.4))
 
 
 def test_gap_at_equal_speedup_needs_its_baseline(make):
@@ -255,7 +325,7 @@ def test_gap_covers_the_truth_as_often_as_it_says(make):
     chance, gaps = frame["quality"].to_numpy(), []
     for _ in range(150):
         frame["quality"] = (rng.random(len(frame)) < chance).astype(float)
-        gaps.append(gap_above_front(frame, task="mini-math"))
+        gaps.append(gap_above_front(frame, task="mini-math").above)
     coverage = np.mean([gap.low <= 0.1 <= gap.high for gap in gaps])
     assert 0.90 <= coverage <= 0.99  # 95 % nominal; two standard errors are 4 points
 
@@ -314,7 +384,7 @@ def test_gap_in_bleu_is_one_of_corpus_bleu(make):
     sums = [[[int(n) for n in BLEU[m][i % 2].split()] for m in BLEU] for i in range(10)]
     sd, static, diversed = corpus_bleu(resample(np.array(sums, dtype=float))).T
     gaps = diversed - np.maximum((sd + static) / 2, static)
-    assert (found.low, found.high) == pytest.approx(percentiles(gaps))
+    assert found.above[1:3] == pytest.approx(percentiles(gaps))
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ def _rule_option(name: str) -> Any:
     (_, first), *_ = entries
     reading: Any = {"parser": partial(_one_number, name), "metavar": "FLOAT"}
     return typer.Option(
-        f"--{name}",
+        f"--{name.replace('_', '-')}",
         help=f"{', '.join(owners)}: {first.help if len(texts) == 1 else several}.",
         show_default=False if first.default is None else f"{first.default}",
         autocompletion=completer(lambda: first.choices),
@@ -60,6 +60,10 @@ Delta = Annotated[float | None, _rule_option("delta")]
 
 Divergence = Annotated[float | None, _rule_option("divergence")]
 
+TargetTemperature = Annotated[float | None, _rule_option("target_temperature")]
+
+TargetMinP = Annotated[float | None, _rule_option("target_min_p")]
+
 Cost = Annotated[float | None, _rule_option("cost")]
 
 Gate = Annotated[float | None, _rule_option("gate")]
@@ -78,6 +82,8 @@ class Rules:
     epsilon: Epsilon = None
     delta: Delta = None
     divergence: Divergence = None
+    target_temperature: TargetTemperature = None
+    target_min_p: TargetMinP = None
     gate: Gate = None
     cost: Cost = None
     head: Head = None

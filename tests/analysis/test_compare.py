@@ -2,7 +2,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from specbench.analysis.compare import ATS, COMPARISON, OWN, compare
+from specbench.analysis.compare import ATS, CONTROL, COMPARISON, FRONT, OWN, compare
+from specbench.analysis.intervals import paired_difference
 from specbench.analysis.pareto import gap_above_front
 from specbench.errors import UsageError
 
@@ -45,9 +46,18 @@ def frame(make):
 
 def rows(frame, at, **only):
     found = compare(frame, [at]).rows
+    found = found[found["at"].eq(at) | (at == "quality")]
     for name, value in only.items():
         found = found[found[name] == value]
     return found
+
+
+def above(frame, at, **only):
+    return rows(frame, at, metric="quality_above", **only)
+
+
+def times(frame, **only):
+    return rows(frame, "quality", metric="times_as_fast", **only)
 
 
 def values(found):
@@ -58,7 +68,7 @@ def test_a_comparison_is_a_tidy_table(samples):
     found = compare(samples)
     assert tuple(found.rows.columns) == COMPARISON
     assert set(found.rows["at"]) == {*ATS, OWN}
-    assert not found.missing
+    assert not any("needs" in note for note in found.notes)
     assert found.rows["n"].eq(40).all()
     placed = found.rows[found.rows["at"] != "hypervolume"]
     assert set(placed["method"]) == {"lossy", "speccascade", "diversed"}
@@ -66,38 +76,101 @@ def test_a_comparison_is_a_tidy_table(samples):
 
 @pytest.mark.parametrize("at", ["acceptance", "time"])
 def test_at_equal_gain_it_is_the_gap(samples, at):
-    found = rows(samples, at, task="mini-code", method="lossy").iloc[0]
     gap = gap_above_front(samples, task="mini-code", method="lossy", gain=at)
-    assert tuple(found[["value", "ci_low", "ci_high", "n"]]) == gap[:4]
-    assert (found["reference"], found["acceptance"]) == (gap.front, gap.acceptance)
+    for metric, figure, level in (
+        ("quality_above", gap.above, gap.front),
+        ("quality_above_measured", gap.above_measured, gap.front_measured),
+    ):
+        found = rows(samples, at, task="mini-code", method="lossy", metric=metric).iloc[0]
+        assert tuple(found[["value", "ci_low", "ci_high", "n"]]) == tuple(figure)
+        assert (found["reference"], found["acceptance"]) == (level, gap.acceptance)
+        assert found["between"] == " to ".join(gap.between)
 
 
 def test_at_equal_acceptance_the_front_has_the_methods_draft_length(frame):
     frame.loc[(frame["method"] == "static") & (frame["draft_length"] == 3), "quality"] = 0.5
     # diversed accepts 0.8; the fronts run from (0.4, 0.8) to (1, 0.5) and to (1, 0.2).
-    found = rows(frame, "acceptance").set_index("draft_length")["reference"]
+    found = above(frame, "acceptance").set_index("draft_length")["reference"]
     assert found[3] == pytest.approx(0.8 - 0.3 * 2 / 3)
     assert found[5] == pytest.approx(0.8 - 0.6 * 2 / 3)
 
 
 def test_at_equal_time_the_front_has_every_draft_length(frame):
-    found = rows(frame, "time").set_index("draft_length")["reference"]
+    found = above(frame, "time").set_index("draft_length")["reference"]
     # The front runs from (0.4 s, 0.2) to (0.8 s, 0.8), both of N = 3.
     assert found[5] == pytest.approx(0.2 + 0.6 * 0.1 / 0.4)
     assert found[3] == pytest.approx(0.2 + 0.6 * 0.2 / 0.4)
 
 
 def test_at_equal_quality_by_hand(frame):
-    found = rows(frame, "quality", draft_length=5, points=1)
-    times = found[found["metric"] == "times_as_fast"].set_index("against")
-    assert list(times.index) == ["static front", "sd", "sd at chosen N"]
+    found = times(frame, draft_length=5, points=1).set_index("against")
+    assert list(found.index) == ["sd", "sd at chosen N", FRONT]
     # The front reaches a quality of 0.7 in 0.4 + 0.4 * 5 / 6 seconds.
-    expected = pytest.approx([0.4 / 0.5 + 0.4 * 5 / 6 / 0.5, 2.0, 1.6])
-    for edge in values(times):
+    expected = pytest.approx([2.0, 1.6, 0.4 / 0.5 + 0.4 * 5 / 6 / 0.5])
+    for edge in values(found):
         assert edge == expected
-    assert list(times["at"]) == ["quality", "own quality", "own quality"]
-    assert list(times["against_draft_length"])[1:] == [5, 3]
-    assert list(times["against_quality"]) == pytest.approx([0.7, 0.8, 0.8])
+    assert list(found["at"]) == [OWN, OWN, "quality"]
+    assert list(found["against_draft_length"])[:2] == [5, 3]
+    assert list(found["against_quality"]) == pytest.approx([0.8, 0.8, 0.7])
+
+
+@pytest.mark.parametrize("at", [*ATS[:3]])
+def test_differences_from_sd_stand_beside_everything(frame, at):
+    frame.loc[frame["method"] == "diversed", "output_tokens"] = 30
+    found = compare(frame, [at]).rows.query("against == 'sd' and draft_length == 5")
+    found = found.drop_duplicates("metric").set_index("metric")["value"]
+    expected = {
+        "quality_difference": -0.1,
+        "acceptance_difference": 0.8 - 0.4,
+        "times_as_fast": 2.0,  # per sample, whatever it writes
+        "times_tokens_per_second": 3.0,  # half as much again in half the time
+        "length_ratio": 1.5,
+    }
+    assert found.to_dict() == pytest.approx(expected)
+
+
+def test_differences_from_sd_are_paired(samples):
+    """Of 0/1 scores they have the interval of discordant pairs, which is not that of the means."""
+    found = compare(samples, ["time"]).rows
+    found = found[(found["metric"] == "quality_difference") & (found["task"] == "mini-math")]
+    row = found[found["method"] == "diversed"].iloc[0]
+    scores = samples[samples["task"] == "mini-math"].groupby("method")
+    own, sd = (scores.get_group(m).set_index("sample_id")["quality"] for m in ("diversed", "sd"))
+    expected = paired_difference(own, own.index, sd, sd.index)
+    assert tuple(row[["value", "ci_low", "ci_high", "n"]]) == tuple(expected)
+
+
+def test_a_method_that_relaxes_nothing_has_no_distance(frame):
+    """It drafts less and so accepts more of what it drafts, at the quality of ``sd``."""
+    adaptive = frame[frame["method"] == "sd"].assign(method="sd-adaptive", cost=0.1, accepted=20)
+    strict = frame[frame["method"] == "sd"].assign(method="lossy", lenience=1.0)
+    found = compare(pd.concat([frame, adaptive, strict])).rows
+    exact = found[found["method"].isin(["sd-adaptive", "lossy"])]
+    assert set(exact["at"]) == {OWN, "hypervolume"}
+    assert FRONT not in set(exact["against"])
+    loose = frame[frame["method"] == "sd"].assign(method="lossy", lenience=0.5)
+    found = compare(pd.concat([frame, loose])).rows
+    assert FRONT in set(found.loc[found["method"] == "lossy", "against"])
+
+
+def test_a_sharpened_target_is_a_second_front(frame):
+    """What a lower temperature gains is no gain of the rule."""
+    control = frame[frame["method"] == "sd"].assign(
+        method="sharpened", target_temperature=0.5, target_min_p=0.0, quality=0.9, accepted=15
+    )
+    typical = control.assign(method="typical", target_temperature=np.nan, target_min_p=np.nan)
+    both = pd.concat([frame, control, typical])
+    found = above(both, "acceptance", method="typical", draft_length=5).set_index("against")
+    assert found["value"].to_dict() == pytest.approx({FRONT: 0.9 - 0.6, CONTROL: 0.0})
+    assert not any("sharpened" in note for note in compare(both).notes)
+    assert any("sharpened" in note for note in compare(frame).notes)
+
+
+def test_a_coarse_front_is_said(frame):
+    [said] = [note for note in compare(frame).notes if "sd to w=0" in note]
+    assert "60 points" in said
+    fine = frame.assign(quality=0.5 + frame["quality"] / 25)
+    assert not any("points of quality" in note for note in compare(fine).notes)
 
 
 def test_share_of_the_gain_that_is_had_by_the_draft_length_alone(frame):
@@ -112,54 +185,56 @@ def test_no_share_of_a_gain_that_is_not_certain(frame):
     slow = (frame["method"] == "diversed") & (frame["draft_length"] == 5)
     noise = np.random.default_rng(0).normal(1.0, 0.05, size=10)
     frame.loc[slow, ["prefill_seconds", "decode_seconds"]] = np.outer(noise, [0.1, 0.9])
-    found = rows(frame, "quality", draft_length=5, points=1)
-    assert list(found["metric"]) == ["times_as_fast"] * 3
+    assert rows(frame, "quality", draft_length=5, metric="share_of_gain").empty
+    assert len(times(frame, draft_length=5, points=1)) == 3
 
 
 def test_a_method_has_a_row_at_a_chosen_draft_length(frame):
-    found = rows(frame, "quality", points=2).set_index("against")
-    assert list(found.index) == ["static front", "sd at chosen N"]
+    found = times(frame, points=2).set_index("against")
+    assert list(found.index) == ["sd at chosen N", FRONT]
     assert set(found["draft_length"]) == {5}
     assert found.loc["sd at chosen N", "value"] == pytest.approx(1.6)
 
 
 def test_one_draft_length_has_no_best(samples):
-    found = rows(samples, "quality", task="mini-math", method="diversed")
-    assert list(found["against"]) == ["static front", "sd"]
+    found = times(samples, task="mini-math", method="diversed")
+    assert list(found["against"]) == ["sd", FRONT]
 
 
 def test_above_the_best_quality_of_the_front_the_best_counts(frame):
     frame.loc[frame["method"] == "diversed", "quality"] = 0.95
-    found = rows(frame, "quality", draft_length=5, points=1, against="static front").iloc[0]
+    found = times(frame, draft_length=5, points=1, against=FRONT).iloc[0]
     assert (found["reference"], found["against_quality"]) == pytest.approx((0.8, 0.8))
 
 
 def test_hypervolumes_by_hand(frame):
     found = rows(frame, "hypervolume", metric="quality_x_acceptance", draft_length=5)
     own = found[found["against"].isna()].set_index("method")["value"]
-    static = 0.4 * 0.8 + 0.6 * 0.2
+    static = 0.4 * 0.8 + 0.6 * (0.8 + 0.2) / 2
     assert own.to_dict() == pytest.approx({"sd": 0.32, "diversed": 0.56, "static": static})
-    added = found[found["against"] == "static front"].iloc[0]
-    assert added["value"] == pytest.approx(0.4 * (0.7 - 0.2))
+    added = found[found["against"] == FRONT].iloc[0]
+    # diversed at (0.8, 0.7) is a corner above the chord, which is at 0.4 there.
+    assert added["value"] == pytest.approx(0.6 * (0.7 - 0.4) / 2, abs=1e-3)
     assert added["reference"] == pytest.approx(static)
 
 
 def test_volume_in_speedup_joins_all_draft_lengths(frame):
     found = rows(frame, "hypervolume", metric="quality_x_speedup", method="static").iloc[0]
-    # sd is 2 and 1.6 times as fast as autoregressive, static 4 and 3.2 times.
-    assert found["value"] == pytest.approx((2 - 1) * 0.8 + (4 - 2) * 0.2)
+    # sd is 2 and 1.6 times as fast as autoregressive, static 4 and 3.2 times. Mixtures of the
+    # fastest two have 0.2 + 0.6 (4 / s - 1) at a speed-up of s, as their seconds mix.
+    assert found["value"] == pytest.approx((2 - 1) * 0.8 - 0.8 + 2.4 * np.log(2), abs=1e-3)
     assert (found["points"], found["draft_length"]) == (4, pytest.approx(np.nan, nan_ok=True))
 
 
 def test_speccascade_on_the_front_adds_nothing(frame):
-    twin = frame[(frame["method"] == "sd")].assign(method="lossy", lenience=1.0)
-    found = rows(pd.concat([frame, twin]), "hypervolume", method="lossy", against="static front")
+    twin = frame[(frame["method"] == "sd")].assign(method="lossy", lenience=0.9)
+    found = rows(pd.concat([frame, twin]), "hypervolume", method="lossy", against=FRONT)
     assert found["value"].to_list() == [0.0] * 3
 
 
 def test_runs_are_not_mixed(frame):
     again = frame.assign(run_id="again", decode_seconds=2 * frame["decode_seconds"])
-    found = rows(pd.concat([frame, again]), "quality", points=1, against="sd")
+    found = times(pd.concat([frame, again]), points=1, against="sd")
     pairs = found.groupby("run_id")["value"].apply(list)
     assert pairs["again"][0] == pytest.approx((0.1 + 1.8) * 0.8 / ((0.1 + 1.8) * 0.6))
     assert pairs["run"] == pytest.approx(pairs["again"])
@@ -167,21 +242,20 @@ def test_runs_are_not_mixed(frame):
 
 def test_what_cannot_be_compared_is_named_and_the_rest_is_there(frame):
     found = compare(frame[~frame["method"].isin(["static", "autoregressive"])])
-    assert len(found.missing) == 2
-    assert "two static weights or more" in found.missing[0]
-    assert "was not run with autoregressive" in found.missing[1]
+    assert len(found.notes) == 2
+    assert "two static weights or more" in found.notes[0]
+    assert "was not run with autoregressive" in found.notes[1]
     assert set(found.rows["at"]) == {OWN, "hypervolume"}
-    assert "static front" not in set(found.rows["against"])
+    assert FRONT not in set(found.rows["against"])
 
 
 @pytest.mark.parametrize(
     ("change", "at", "complaint"),
     [
-        (lambda f: f[f["method"] != "sd"], "quality", "was not run with sd"),
+        (lambda f: f[~f["method"].isin(["sd", "static"])], "quality", "was not run with sd"),
         (lambda f: f.assign(quality=np.nan), "quality", "no prompt has a quality"),
         (lambda f: f[f["method"] != "diversed"], "quality", "hold none of these methods"),
-        (lambda f: f[f["method"] != "static"], "time", "two static weights or more"),
-        (lambda f: f[f["method"] != "static"], "acceptance", "two static weights or more"),
+        (lambda f: f[~f["method"].isin(["sd", "static"])], "time", "was not run with sd"),
     ],
 )
 def test_refusals(frame, change, at, complaint):

@@ -3,7 +3,11 @@
 import pandas as pd
 
 from specbench.analysis.digest import digest
+from specbench.analysis.pareto import gap_above_front
+from specbench.analysis.scores import quality_difference
 from specbench.analysis.summary import summarise
+
+ABOVE = "above the static front (randomised)"
 
 
 def _rows(samples):
@@ -14,12 +18,27 @@ def _rows(samples):
 def test_a_sweep_becomes_the_front_and_the_distance_above_it(samples):
     rows = _rows(samples)
     assert not any(label.startswith("static w=") for label in rows)
-    assert "static front at the acceptance of diversed" in rows
-    assert (
-        rows["**diversed above the static front**"].count("**+")
-        + rows["**diversed above the static front**"].count("**-")
-        == samples["task"].nunique()
-    )
+    assert "static front (randomised) at the acceptance of diversed" in rows
+    assert rows[f"**diversed {ABOVE}**"].count("**+") == samples["task"].nunique()
+    for task, cell in zip(
+        samples["task"].unique(), rows["diversed above its next measured point"].split("|")[2:],
+        strict=False,
+    ):
+        gap = gap_above_front(samples, task=task)
+        value, low, high, _ = (100 * number for number in gap.above_measured)
+        shown = f"{value:+.1f} [{low:.1f}, {high:.1f}]<br>{gap.between[0]}, coarse: "
+        assert cell.strip().startswith(shown)
+        assert f"{100 * gap.step:.0f} points away" in cell
+
+
+def test_every_method_has_its_paired_difference_from_sd(samples):
+    rows = _rows(samples)
+    assert rows["diversed"].count("<br>") == 2 * samples["task"].nunique()
+    mine = samples[samples["task"] == "mini-math"].groupby("method")
+    own, sd = mine.get_group("diversed"), mine.get_group("sd")
+    value, low, high, _ = (100 * number for number in quality_difference(own, sd))
+    assert f"<br>{value:+.1f} [{low:.1f}, {high:.1f}]<br>" in rows["diversed"].split("|")[2]
+    assert rows["sd"].count("<br>") == samples["task"].nunique()
 
 
 def _with_heads(samples, *heads, tasks=("mini-math", "mini-code")):
@@ -35,17 +54,18 @@ def test_each_of_several_heads_has_its_distance_above_the_front(samples):
     frame.loc[worse, "quality"] = 0.0
     rows = _rows(frame)
     assert "diversed acceptance-0.7" in rows
-    assert "static front at the acceptance of diversed acceptance-0.9" in rows
-    assert rows["**diversed acceptance-0.7 above the static front**"].count("**+") == 2
-    assert rows["**diversed acceptance-0.9 above the static front**"].count("**-") == 2
+    assert "static front (randomised) at the acceptance of diversed acceptance-0.9" in rows
+    assert rows[f"**diversed acceptance-0.7 {ABOVE}**"].count("**+") == 2
+    assert rows[f"**diversed acceptance-0.9 {ABOVE}**"].count("**-") == 2
 
 
 def test_heads_from_different_places_share_a_row_where_no_task_has_both(samples):
     frame = _with_heads(samples, "bundled")
     frame.loc[(frame["task"] == "mini-code") & (frame["head"] == "bundled"), "head"] = "results"
     rows = _rows(frame)
-    assert [label for label in rows if label.startswith("diversed")] == ["diversed"]
-    assert rows["**diversed above the static front**"].count("**+") == 2
+    methods = [label for label in rows if label.startswith("diversed") and "above" not in label]
+    assert methods == ["diversed"]
+    assert rows[f"**diversed {ABOVE}**"].count("**+") == 2
     rows = _rows(_with_heads(samples, "bundled", "results"))
     assert {"diversed bundled", "diversed results"} < set(rows)
 

@@ -24,7 +24,7 @@ def test_points_reach_what_the_summary_says(samples):
             ("draft_acceptance_rate", reached.acceptance),
             ("seconds_per_sample", reached.seconds),
             ("tokens_per_second", reached.tokens_per_second),
-            ("speedup", reached.gain("speedup")),
+            ("speedup", reached.gains("speedup").value),
         ):
             found = estimate(values[:, number], 40)[:3]
             expected = (cell[name], cell[f"{name}_low"], cell[f"{name}_high"])

@@ -21,6 +21,7 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     *(("mentored", {"budget": budget}) for budget in (0.0, 0.01, 0.1, 3.0)),
     ("typical", {"epsilon": 0.09, "delta": 0.3}),
     *(("cactus", {"divergence": divergence}) for divergence in (0.0, 0.01, 1.0)),
+    ("sharpened", {"target_temperature": 0.5, "target_min_p": 0.1}),
     *(("gated", {"gate": gate, "weight": 0.3}) for gate in (0.0, 0.3, 2.0)),
 ]
 

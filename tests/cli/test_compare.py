@@ -13,6 +13,14 @@ from specbench.analysis.compare import COMPARISON
 from specbench.analysis.frames import SAMPLES
 
 Cli = Callable[..., Any]
+#: Figures of the sheets: scale, format and unit.
+SHOWN = {
+    "times_as_fast": (1, ".2f", ""),
+    "times_tokens_per_second": (1, ".2f", ""),
+    "share_of_gain": (100, ".0f", " %"),
+    "quality_difference": (100, "+.1f", ""),
+    "acceptance_difference": (100, "+.1f", ""),
+}
 # Method, weight, draft length, quality, accepted of 25, seconds.
 POINTS: list[tuple[str, float | None, int, float, int | None, float]] = [
     ("autoregressive", None, 0, 0.8, None, 1.6),
@@ -62,18 +70,20 @@ def run(tmp_path: Path) -> Path:
 
 def test_the_newest_run_is_compared_in_every_way(cli: Cli, run: Path) -> None:
     result = cli("compare")
-    assert (result.code, result.err) == (0, "")
+    assert result.code == 0
+    notes = result.err.splitlines()
+    assert sum("points of quality apart" in note for note in notes) == 2  # lines of two weights
+    assert sum("no control" in note for note in notes) == len(notes) - 2 == 1
     titles = [line for line in result.out.splitlines() if " on mini, T = 1, n = 30" in line]
     assert [title.strip().partition(":")[0] for title in titles] == [
+        "Against sd, each at its own quality",
         "At equal acceptance",
         "At equal time",
         "At equal quality",
-        "Against sd, each at its own quality",
         "Hypervolume",
     ]
-    tables, _, notes = result.out.rpartition("chosen: N is chosen")
+    tables, _, _ = result.out.partition("tokens/s: the method's over sd's")
     assert max(map(len, tables.splitlines())) <= 100
-    assert notes.count("\n") == 3
     assert "…" not in result.out  # nothing is cut
 
 
@@ -81,22 +91,30 @@ def test_all_formats_say_the_same(cli: Cli, run: Path) -> None:
     table = pd.read_csv(io.StringIO(cli("compare", "--at", "quality", "--format", "csv").out))
     assert tuple(table.columns) == COMPARISON
     assert set(table["at"]) == {"quality", "own quality"}
+    assert set(table["metric"]) == {*SHOWN, "length_ratio"}
     text = cli("compare", "--at", "quality").out
     markdown = cli("compare", "--at", "quality", "--format", "markdown").out
-    for row in table.itertuples():
-        if row.metric == "times_as_fast":
-            shown = f"{row.value:.2f} [{row.ci_low:.2f}, {row.ci_high:.2f}]"
-        else:
-            shown = f"{100 * row.value:.0f} % [{100 * row.ci_low:.0f}, {100 * row.ci_high:.0f}]"
+    for row in table[table["metric"].isin(SHOWN)].itertuples():
+        scale, form, unit = SHOWN[row.metric]
+        numbers = (scale * number for number in (row.value, row.ci_low, row.ci_high))
+        value, low, high = (
+            shown.lstrip("+-") if float(shown) == 0 else shown
+            for shown in (f"{number:{form}}" for number in numbers)
+        )
+        shown = f"{value}{unit} [{low}, {high}]"
         assert shown in text
         assert f"| {shown} |" in markdown
     assert "| diversed | chosen (5) |" in markdown
     assert "| sd, chosen (3) |" in markdown
     # Of another quality than sd: under a title of its own.
-    equal, own = markdown.split("Against sd, each at its own quality")
+    own, equal = markdown.split("At equal quality")
     assert ("| sd, " in own, "| sd, " in equal) == (True, False)
     for said in (text, markdown):
         assert said.count("N is chosen on one half of the prompts and measured on the other") == 1
+    # Both speeds and the differences stand beside each other, with what they are fractions of.
+    header = own.splitlines()[2]
+    for name in ("accepted / drafted", "tokens/s / sd's [95 %]", "sd's s/sample / own [95 %]"):
+        assert name in header
     # N = 3, the one chosen for sd, is not compared with itself.
     assert "| diversed | 5 | had by N alone |" in markdown
     assert "| diversed | 3 | had by N alone |" not in markdown

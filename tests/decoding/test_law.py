@@ -154,6 +154,7 @@ FURTHER: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("mentored", {"budget": 0.05}, {"top_p": 0.8}),
     ("typical", {"epsilon": 0.3, "delta": 0.9}, {}),
     ("cactus", {"divergence": 0.05}, {}),
+    ("sharpened", {"target_temperature": 0.5, "target_min_p": 0.1}, {}),
     ("gated", {"gate": 0.4, "weight": 0.2}, {"temperature": 0.7}),
 ]
 

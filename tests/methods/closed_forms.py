@@ -112,6 +112,13 @@ def typical(at: Case, epsilon: float, delta: float) -> Law:
     return kept + (1 - kept.sum()) * point(int(at.p.argmax()), at.p.size), float(kept.sum())
 
 
+def sharpened(at: Case, target_temperature: float, target_min_p: float) -> Law:
+    power = (at.p / at.p.max()) ** (1 / target_temperature)
+    power[power < target_min_p] = 0.0
+    target = power / power.sum()
+    return target, float(np.minimum(target, at.q).sum())
+
+
 def cactus(at: Case, divergence: float) -> Law:
     """One drafted token after the other: each is verified against a distribution of its own."""
     p, q = at.p, at.q

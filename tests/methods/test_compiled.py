@@ -19,6 +19,7 @@ pytestmark = pytest.mark.skipif(shutil.which("c++") is None, reason="needs a C++
         ("mentored", {"budget": 0.05}),
         ("typical", {"epsilon": 0.09, "delta": 0.3}),
         ("cactus", {"divergence": 0.1}),
+        ("sharpened", {"target_temperature": 0.6, "target_min_p": 0.05}),
         ("gated", {"gate": 0.2, "weight": 0.7}),
     ],
 )

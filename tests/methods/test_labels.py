@@ -58,6 +58,10 @@ def test_other_methods_are_labelled_as_ever() -> None:
         ({"method": "mentored", "budget": 0.1}, "mentored D=0.1"),
         ({"method": "typical", "epsilon": 0.09, "delta": 0.3}, "typical ε=0.09 δ=0.3"),
         ({"method": "cactus", "divergence": 1.0}, "cactus d=1"),
+        (
+            {"method": "sharpened", "target_temperature": 0.6, "target_min_p": 0.0},
+            "sharpened t=0.6 m=0",
+        ),
         ({"method": "gated", "weight": 0.5, "gate": 0.05}, "gated g=0.05 w=0.5"),
         ({"method": "gated-diversed", "gate": 0.1, "head": "x"}, "gated-diversed g=0.1 x"),
         ({"method": "block"}, "block"),

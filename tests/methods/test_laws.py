@@ -61,6 +61,14 @@ LAWS = [
         ],
     ),
     Row("cactus", closed_forms.cactus, [{"divergence": x} for x in (0.0, 1e-3, 0.1, 1.0, 9.0)]),
+    Row(
+        "sharpened",
+        closed_forms.sharpened,
+        [
+            {"target_temperature": t, "target_min_p": m}
+            for t, m in ((1.0, 0.0), (0.5, 0.0), (0.05, 0.0), (1.0, 0.1), (0.7, 0.3), (1.0, 1.0))
+        ],
+    ),
     Row("gated", closed_forms.gated, [*gates(0.5), *gates(0.9, 0.0, 0.3)]),
     Row("gated-diversed", closed_forms.gated_diversed, [{"gate": 0.2, "head": HEAD}]),
 ]
@@ -147,6 +155,12 @@ def typical_draw(at: Positions, x: torch.Tensor) -> Verdict:
     return rule_of("typical")(at, x, epsilon=0.3, delta=0.9)._replace(residual=at.p)
 
 
+def sharpened_bonus(at: Positions, x: torch.Tensor) -> Verdict:
+    """``sharpened`` that replaces a rejected token by one of the target as it is."""
+    found = rule_of("sharpened")(at, x, target_temperature=0.5, target_min_p=0.0)
+    return found._replace(residual=replaced(at))
+
+
 def cactus_sd(at: Positions, x: torch.Tensor) -> Verdict:
     """The drafted token's probability is raised, and the others' not lowered."""
     return rule_of("cactus")(at, x, divergence=0.1)._replace(residual=replaced(at))
@@ -176,6 +190,7 @@ def replaced(at: Positions) -> torch.Tensor:
         (unbounded, "mentored", {"budget": 0.1}),
         (typical_draw, "typical", {"epsilon": 0.3, "delta": 0.9}),
         (cactus_sd, "cactus", {"divergence": 0.1}),
+        (sharpened_bonus, "sharpened", {"target_temperature": 0.5, "target_min_p": 0.0}),
         (gated_static, "gated", {"gate": 0.3, "weight": 0.5}),
         (gated_topped_up, "gated", {"gate": 0.3, "weight": 0.5}),
     ],

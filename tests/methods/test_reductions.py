@@ -46,6 +46,7 @@ def tied() -> Positions:
         ("block", {}),  # of one draft
         ("mentored", {"budget": 0.0}),
         ("cactus", {"divergence": 0.0}),
+        ("sharpened", {"target_temperature": 1.0, "target_min_p": 0.0}),
         ("gated", {"gate": 0.1, "weight": 1.0}),
         ("gated", {"gate": 1.001, "weight": 0.0}),
         ("gated-diversed", {"gate": 0.1, "head": lambda at: at.p.new_ones(len(at.p))}),

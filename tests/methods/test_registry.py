@@ -16,7 +16,7 @@ from specbench.methods.speccascade import DEFERRAL_RULES
 
 def test_methods_stand_in_the_order_of_the_tables() -> None:
     paper = ["autoregressive", "sd", "lossy", "speccascade", "static", "diversed"]
-    beyond = ["sd-adaptive", "block", "mentored", "typical", "cactus", "gated", "gated-diversed"]
+    beyond = ["sd-adaptive", "block", "mentored", "typical", "cactus", "sharpened", "gated", "gated-diversed"]
     assert list(METHODS) == paper + beyond
     assert list(PAPER) == paper
 
@@ -45,6 +45,7 @@ def test_every_name_finds_its_rule(name: str) -> None:
         ("mentored", {"budget": 0.1}),
         ("typical", {"epsilon": 0.09, "delta": 0.3}),
         ("cactus", {"divergence": 0.1}),
+        ("sharpened", {"target_temperature": 1.0, "target_min_p": 0.0}),
         ("gated", {"gate": 0.1, "weight": 0.5}),
         ("gated-diversed", {"gate": 0.1, "head": None}),
     ],

@@ -27,6 +27,7 @@ EVERY_RULE = [
     ("mentored", {"budget": 0.05}),
     ("typical", {"epsilon": 0.09, "delta": 0.3}),
     ("cactus", {"divergence": 0.1}),
+    ("sharpened", {"target_temperature": 0.6, "target_min_p": 0.05}),
     ("gated", {"gate": 0.2, "weight": 0.7}),
     ("gated-diversed", {"gate": 0.2, "head": HEAD}),
 ]

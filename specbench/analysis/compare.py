@@ -49,7 +49,11 @@ ABOVE, ABOVE_MEASURED = "quality_above", "quality_above_measured"
 #: Ratios: seconds per sample of the other over one's own; one's own tokens/s over the other's.
 TIMES, TOKENS = "times_as_fast", "times_tokens_per_second"
 #: Own minus sd's, and output tokens per sample over sd's.
-QUALITY_LESS, ACCEPTANCE_LESS, LENGTH = "quality_difference", "acceptance_difference", "length_ratio"
+QUALITY_LESS, ACCEPTANCE_LESS, LENGTH = (
+    "quality_difference",
+    "acceptance_difference",
+    "length_ratio",
+)
 SHARE = "share_of_gain"
 #: Fewer prompts make ``times_as_fast`` at equal quality too low where quality is 0 or 1: its
 #: interval held the truth in 76 % of simulated runs of 20 prompts.
@@ -157,7 +161,9 @@ def _parts(
     """What is held equal, and a function that compares a method so, in the order of the sheets."""
     settings = _settings(run, methods)
     if set(ats) != {"hypervolume"}:
-        yield from ((OWN, partial(_beside_sd, run, one, n)) for one in settings for n in one.choices)
+        yield from (
+            (OWN, partial(_beside_sd, run, one, n)) for one in settings for n in one.choices
+        )
     relaxed = [setting for setting in settings if not setting.exact]
     for gain in (at for at in GAINS if at in ats):
         for one in relaxed:

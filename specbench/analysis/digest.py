@@ -95,7 +95,9 @@ def _table(samples: pd.DataFrame, cells: pd.DataFrame, setting: dict[Any, Any]) 
         ]
         yield f"| **{label} above the static front (randomised)** | {' | '.join(above)} |"
         measured = [
-            f"{_distance(g.above_measured, scales[t])}<br>{_named(g)}" if (g := known.get(t)) else ""
+            f"{_distance(g.above_measured, scales[t])}<br>{_named(g)}"
+            if (g := known.get(t))
+            else ""
             for t in tasks
         ]
         yield f"| {label} above its next measured point | {' | '.join(measured)} |"

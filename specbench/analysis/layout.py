@@ -119,13 +119,13 @@ def caption(shown: Sequence[Section], mark: str) -> str:
     columns = [column for section in shown for column in section.columns]
     figures = {column.figure for column in columns}
     explained = {
-        ACCEPTANCE: "accept: drafted tokens accepted, in % of all drafted.",
+        ACCEPTANCE: "acc/drafted: accepted over drafted tokens, in %.",
         QUALITY: "Quality: times 100.",
-        SPEEDUP: "speed-up: over autoregressive, paired by prompt.",
+        SPEEDUP: "tok/s/AR: tokens/s, with prefill, over autoregressive's, paired by prompt.",
     }
     said = [explained[figure] for figure in FIGURES if figure in figures]
     if any(entry.best for column in columns for entry in column.entries):
-        names = {ACCEPTANCE: "acceptance", SPEEDUP: "speed-up"}
+        names = {ACCEPTANCE: "acceptance", SPEEDUP: "tokens/s"}
         others = " and ".join(name for figure, name in names.items() if figure in figures)
         same = f"; of {others} the same, among methods of such quality" if others else ""
         best = (
@@ -252,7 +252,7 @@ def _columns(cells: pd.DataFrame, intervals: bool) -> Iterator[Column]:
 def _name(figure: str, metric: str) -> str:
     if figure == QUALITY:
         return shown_name(metric).replace(" of 32 words", "-32") or QUALITY
-    return {ACCEPTANCE: "accept", SPEEDUP: "speed-up"}[figure]
+    return {ACCEPTANCE: "acc/drafted", SPEEDUP: "tok/s/AR"}[figure]
 
 
 def _number(value: float, digits: int, sign: str = "") -> str:

@@ -86,7 +86,7 @@ def hull(gain: Floats, quality: Floats) -> NDArray[np.intp]:
     for point in defined[np.lexsort((quality[defined], gain[defined]))]:
         while corners and quality[corners[-1]] <= quality[point]:
             corners.pop()
-        while len(corners) > 1 and not _turns_down(gain, quality, *corners[-2:], point):
+        while len(corners) > 1 and not _turns_down(gain, quality, corners[-2], corners[-1], point):
             corners.pop()
         if not corners or gain[corners[-1]] < gain[point]:
             corners.append(point)
@@ -202,21 +202,23 @@ def gap_above_front(
     quality, gains = reached.quality, reached.gains(gain)
     points = slice(1, 1 + len(settings))
     front, own = gains.of(points), gains.value[:, 0]
-    ends = _next(front.value[0], own[0])
-    below, above = ends
+    below, above = _next(front.value[0], own[0])
     # Without a point of less gain the front has its highest quality there.
     measured = np.full_like(own, -np.inf) if below is None else front.value[:, below]
-    levels = [front_quality(front, quality[:, points], at) for at in (own, measured)]
-    known = None not in ends
+    level, level_measured = (front_quality(front, quality[:, points], at) for at in (own, measured))
+    step = float("nan")
+    if below is not None and above is not None:
+        step = float(quality[0, 1 + below] - quality[0, 1 + above])
     return Gap(
-        *(estimate(quality[:, 0] - level, reached.n) for level in levels),
+        above=estimate(quality[:, 0] - level, reached.n),
+        above_measured=estimate(quality[:, 0] - level_measured, reached.n),
         acceptance=float(reached.acceptance[0, 0]),
         seconds=float(reached.seconds[0, 0]),
         quality=float(quality[0, 0]),
-        front=float(levels[0][0]),
-        front_measured=float(levels[1][0]),
+        front=float(level[0]),
+        front_measured=float(level_measured[0]),
         between=(_name(settings, below), _name(settings, above)),
-        step=float(np.subtract(*quality[0, points][list(ends)])) if known else float("nan"),
+        step=step,
     )
 
 
@@ -225,7 +227,8 @@ def _name(settings: list[pd.DataFrame], point: int | None) -> str | None:
     if point is None:
         return None
     first = cast(Mapping[str, Any], settings[point].iloc[0])
-    return method_label(first).removeprefix(f"{first['method']} ")
+    label: str = method_label(first)
+    return label.removeprefix(f"{first['method']} ")
 
 
 def _next(gains: Floats, at: float) -> tuple[int | None, int | None]:

@@ -47,8 +47,8 @@ def transfer_markdown(table: pd.DataFrame) -> str:
     """Return the matrix as Markdown: heads down, tasks across, quality over acceptance."""
     columns = headings(table).values()
     lines = [
-        f"Pair {table['pair'].iloc[0]}. Each field: quality, then share of drafts accepted, with "
-        "their 95 % intervals; bold on the task that the head was trained for.",
+        f"Pair {table['pair'].iloc[0]}. Each field: quality, then accepted over drafted "
+        "tokens, with their 95 % intervals; bold on the task that the head was trained for.",
         "",
         f"| trained on | {' | '.join(columns)} |",
         "|---" * (1 + len(columns)) + "|",

@@ -230,9 +230,7 @@ def _beside_sd(group: pd.DataFrame, where: str, unit: str, scale: float, _: _Les
     return Sheet(f"Against sd, each at its own quality: {where}", header, rows, 3, tuple(notes))
 
 
-def _above(
-    group: pd.DataFrame, where: str, unit: str, scale: float, less: _Less, at: str
-) -> Sheet:
+def _above(group: pd.DataFrame, where: str, unit: str, scale: float, less: _Less, at: str) -> Sheet:
     from specbench.analysis.compare import ABOVE, ABOVE_MEASURED, CONTROL, FRONT
 
     rows = []
@@ -261,7 +259,9 @@ def _above(
         *_less_headers(unit),
     ]
     controlled = CONTROL in set(group["against"])
-    notes = (_FRONT, *[_CONTROL] * controlled, _LESS) if FRONT in set(group["against"]) else (_LESS,)
+    notes = (
+        (_FRONT, *[_CONTROL] * controlled, _LESS) if FRONT in set(group["against"]) else (_LESS,)
+    )
     return Sheet(f"At equal {at}: {where}", header, rows, 3, notes)
 
 
@@ -300,7 +300,9 @@ def _grouped(rows: pd.DataFrame, *keys: str) -> Iterator[dict[str, Any]]:
         yield {row.metric: row for row in _records(group)}
 
 
-def _shown(figures: dict[str, Any], metric: str, form: str, scale: float = 1, unit: str = "") -> str:
+def _shown(
+    figures: dict[str, Any], metric: str, form: str, scale: float = 1, unit: str = ""
+) -> str:
     return _interval(figures[metric], form, scale, unit) if metric in figures else ""
 
 

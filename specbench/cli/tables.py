@@ -52,7 +52,7 @@ def print_run(folder: Path) -> None:
 def print_transfer(table: pd.DataFrame) -> None:
     """Print a transfer table: heads down, tasks across, quality over acceptance in each field."""
     shown = Table(
-        title=f"Transfer on {table['pair'].iloc[0]}: quality over draft acceptance, each [95 %]",
+        title=f"Transfer on {table['pair'].iloc[0]}: quality over accepted / drafted, each [95 %]",
         title_justify="left",
         show_lines=True,
     )
@@ -66,9 +66,16 @@ def print_transfer(table: pd.DataFrame) -> None:
 
 def _task_sheet(task: str, cells: list[dict[str, Any]]) -> Sheet:
     metric = METRICS.get(cells[0]["quality_metric"])
-    header = ["method", "N", "accepted", "tokens/round", "tokens/s", "speed-up"]
+    header = [
+        "method",
+        "N",
+        "accepted /\ndrafted",
+        "tokens /\nround",
+        "tokens/s",
+        "tokens/s\n/ AR's",
+    ]
     if metric:
-        header.insert(2, f"{metric.unit} [95 %]")
+        header.insert(2, f"{metric.unit}\n[95 %]")
     rows = []
     for cell in cells:
         row = [

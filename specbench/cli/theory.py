@@ -23,7 +23,7 @@ TEXT, MARKDOWN, CSV = FORMATS = ("text", "markdown", "csv")
 _GROUP = ["run_id", "pair", "task", "temperature", "engine", "batch_size"]
 
 _POSITIONS = (
-    "per position: accepted of the drafts judged, those up to a round's first rejection. A run's "
+    "accepted / judged: of the drafts judged, those up to a round's first rejection. A run's "
     "table counts those behind it too."
 )
 _WHOLE = (
@@ -140,7 +140,7 @@ def _acceptance(group: pd.DataFrame, where: str) -> Sheet:
         for name, found in _by_cell(group, ACCEPTANCE)
     ]
     header = [
-        *("method", "N", "per position %\npredicted", "\nmeasured", "\ndifference [95 %]"),
+        *("method", "N", "accepted / judged %\npredicted", "\nmeasured", "\ndifference [95 %]"),
         *("length\npredicted", "\nmeasured", "\ndifference [95 %]", "length\ni.i.d."),
     ]
     notes = (_POSITIONS, _WHOLE)
@@ -163,7 +163,7 @@ def _speed(group: pd.DataFrame, where: str) -> Sheet:
     ]
     header = [
         *("method", "N", "tokens/round\npredicted", "\nmeasured", "\ndifference [95 %]"),
-        *("speed-up\npredicted", "\nmeasured", "\ndifference [95 %]", "memory\nbound"),
+        *("tokens/s / AR's\npredicted", "\nmeasured", "\ndifference [95 %]", "memory\nbound"),
     ]
     title = f"Tokens per round, and speed-up at the measured time of a round: {where}"
     return Sheet(title, header, rows, notes=(_SAME_TIME,))
@@ -185,7 +185,7 @@ def _lengths(group: pd.DataFrame, where: str) -> Sheet:
                 rows.append([str(label), length, *beside, difference, *chosen])
                 chosen = ["", ""]
     header = [
-        *("method", "N", "speed-up\npredicted", "\nmeasured", "\ndifference [95 %]"),
+        *("method", "N", "tokens/s / AR's\npredicted", "\nmeasured", "\ndifference [95 %]"),
         *("best N\n[95 %]", "its speed-up\npredicted [95 %]"),
     ]
     title = f"Speed-up from fitted steps, and the best draft length: {where}"

@@ -59,7 +59,7 @@ def draw(results: Results) -> Drawing:
             axes.set_title(title(task, setting))
             axes.set_xlim(-0.06, 1.06)
             axes.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
-        line[0].set_ylabel("Draft acceptance (%)")
+        line[0].set_ylabel("Accepted / drafted (%)")
     for axes in grid[-1]:
         axes.set_xlabel("Total time (normalised)")
     style.legend(figure, [*_pair_handles(colours), *_method_handles(table, len(pairs) > 1)])

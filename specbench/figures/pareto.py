@@ -2,9 +2,9 @@
 
 After arXiv 2604.07622, with intervals. Points further left (seconds) or right (the others) and up
 are better; the dashed line is the randomised static front, the best that mixtures of the static
-points reach, with its 95 % band. Heads of DIVERSED that were trained for several target acceptances are joined by a line
-and marked with them; a target is a mean over positions, of which a share of drafts accepted falls
-short.
+points reach, with its 95 % band. Heads of DIVERSED that were trained for several target acceptances
+are joined by a line and marked with them; a target is a mean over positions, of which a share of
+drafts accepted falls short.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ _PRICES: dict[str, _Price] = {
     price.gain: price
     for price in (
         _Price("time", "seconds_per_sample", 1.0, -1.0, "Time per sample (s)"),
-        _Price("acceptance", "draft_acceptance_rate", 100.0, 1.0, "Draft acceptance (%)"),
-        _Price("speedup", "speedup", 1.0, 1.0, "Speed-up over AR (×)"),
+        _Price("acceptance", "draft_acceptance_rate", 100.0, 1.0, "Accepted / drafted (%)"),
+        _Price("speedup", "speedup", 1.0, 1.0, "Tokens/s over AR's (×)"),
     )
 }
 
@@ -271,7 +271,11 @@ def _along(line: np.ndarray) -> np.ndarray:
 
 def _handles(methods: list[str], family: bool) -> list[Line2D]:
     lines: dict[str, dict[str, Any]] = {
-        "static": {"linestyle": "--", "linewidth": scaled(1.1), "label": "Static at w, with randomised front"}
+        "static": {
+            "linestyle": "--",
+            "linewidth": scaled(1.1),
+            "label": "Static at w, with randomised front",
+        }
     }
     if family:
         lines[LEARNED] = {

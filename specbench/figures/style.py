@@ -50,7 +50,7 @@ LOOKS = {
     "mentored": Look("Mentored", "#994F00", "p", 6.0),
     "typical": Look("Typical acceptance", "#AA9922", "P", 6.0),
     "cactus": Look("Cactus", "#228833", "X", 6.0),
-    "sharpened": Look("SD, sharpened target", "#66AADD", "8", 5.5, layer=3),
+    "sharpened": Look("SD, sharpened target", "#4488CC", "8", 5.5, layer=3),
     "gated": Look("Gated static", "#9090A8", "d", 5.5, layer=3),
     "gated-diversed": Look("Gated DIVERSED", "#7F1D0C", ">", 6.5),
 }

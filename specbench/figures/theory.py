@@ -27,7 +27,7 @@ from specbench.theory.tally import read_tallies
 
 #: The figures drawn, each with its scale and the title of its column.
 _COLUMNS = {
-    ACCEPTANCE: ("100*", "Acceptance per position (%)"),
+    ACCEPTANCE: ("100*", "Accepted / judged (%)"),
     LENGTH: ("1*", "Accepted length"),
     SPEEDUP: ("1*", "Speed-up at the measured\ntime of a round"),
 }

@@ -51,7 +51,7 @@ def draw(results: Results) -> Drawing:
     turned = _widen(figure, tasks)
     left, right = grid[0]
     _panel(left, acceptance, "YlGnBu", Normalize(acceptance.min(axis=None)), "{:.0f}")
-    left.set_title("Draft acceptance (%)")
+    left.set_title("Accepted / drafted (%)")
     left.set_yticks(range(len(heads)), ["no head (SD)" if h == STRICT else h for h in heads])
     left.set_ylabel("Head trained for")
 

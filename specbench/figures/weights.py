@@ -53,7 +53,7 @@ def draw(results: Results) -> Drawing:
         for task, axes in zip(tasks, line, strict=True):
             drawn += _panel(axes, rows[rows["task"] == task], colours)
             axes.set_title(title(task, setting))
-        line[0].set_ylabel("Draft acceptance (%)")
+        line[0].set_ylabel("Accepted / drafted (%)")
     for axes in grid[-1]:
         axes.set_xlabel("Weight on the target w")
         axes.locator_params(axis="x", nbins=4, steps=[1, 2, 5, 10])

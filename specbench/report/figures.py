@@ -28,9 +28,9 @@ class _Axis(NamedTuple):
 
 
 AXES = {
-    "acceptance": _Axis("draft_acceptance_rate", "Draft acceptance (%)", 100.0),
+    "acceptance": _Axis("draft_acceptance_rate", "Accepted / drafted (%)", 100.0),
     "seconds": _Axis("seconds_per_sample", "Time per sample (s)", sign=-1),
-    "speedup": _Axis("speedup", "Speed-up over autoregressive (×)"),
+    "speedup": _Axis("speedup", "Tokens/s over autoregressive's (×)"),
 }
 
 

@@ -35,14 +35,14 @@ class _Column(NamedTuple):
 
 
 _COLUMNS = (
-    _Column("draft_acceptance_rate", "drafts accepted", "%, pooled", ".1f", 100),
+    _Column("draft_acceptance_rate", "accepted / drafted", "%, pooled", ".1f", 100),
     _Column(
-        "draft_acceptance_rate_sample_mean", "drafts accepted", "%, mean of samples", ".1f", 100
+        "draft_acceptance_rate_sample_mean", "accepted / drafted", "%, mean of samples", ".1f", 100
     ),
-    _Column("acceptance_length", "tokens a round", "pooled", ".2f"),
-    _Column("seconds_per_sample", "time a sample", "s", "#.3g"),
-    _Column("tokens_per_second", "tokens a second", "", ".0f"),
-    _Column("speedup", "speed-up", "×", ".2f"),
+    _Column("acceptance_length", "tokens / round", "pooled", ".2f"),
+    _Column("seconds_per_sample", "time / sample", "s", "#.3g"),
+    _Column("tokens_per_second", "tokens/s", "", ".0f"),
+    _Column("speedup", "tokens/s over autoregressive's", "×", ".2f"),
     _Column("output_tokens", "output", "tokens", ".1f"),
     _Column("rounds", "rounds", "", ".1f"),
     _Column("length_limit_rate", "length limit", "% at it", ".1f", 100),

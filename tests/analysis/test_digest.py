@@ -21,7 +21,8 @@ def test_a_sweep_becomes_the_front_and_the_distance_above_it(samples):
     assert "static front (randomised) at the acceptance of diversed" in rows
     assert rows[f"**diversed {ABOVE}**"].count("**+") == samples["task"].nunique()
     for task, cell in zip(
-        samples["task"].unique(), rows["diversed above its next measured point"].split("|")[2:],
+        samples["task"].unique(),
+        rows["diversed above its next measured point"].split("|")[2:],
         strict=False,
     ):
         gap = gap_above_front(samples, task=task)

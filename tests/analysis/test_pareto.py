@@ -139,7 +139,7 @@ def coin(make, prompts=400):
     """``sd``, the draft alone, and a method that is one or the other at random for each prompt."""
     rng = np.random.default_rng(5)
     rows = []
-    for i in range(prompts):
+    for _ in range(prompts):
         sd = {"quality": float(rng.random() < 0.95), "accepted": 10, "proposed": 25}
         draft = {"quality": float(rng.random() < 0.05), "accepted": 15, "proposed": 15}
         half = {"quality": float(rng.random() < 0.5), "accepted": 10, "proposed": 20}

@@ -31,7 +31,7 @@ def test_one_column_per_task_with_titles_and_units(summary):
     assert [one.get_title() for one in axes] == ["mini-math", "mini-news", "", ""]
     assert [one.get_xlabel() for one in axes] == [
         *["Time per sample (s)"] * 2,
-        *["Draft acceptance (%)"] * 2,
+        *["Accepted / drafted (%)"] * 2,
     ]
     assert [one.get_ylabel() for one in axes] == ["Accuracy (%)", "ROUGE-2 F1 (×100)"] * 2
 
@@ -65,20 +65,21 @@ def test_points_have_intervals_both_ways(summary):
         assert np.ptp(up.get_segments()[0][:, 1]) == pytest.approx(4)
 
 
-def test_front_is_dashed_and_runs_through_sd_and_all_static_points(summary):
+def test_front_is_dashed_from_sd_to_the_draft_alone(summary):
     line = dashed(draw(summary()).axes[2])
-    np.testing.assert_allclose(line[:, 0], [60, 70, 80, 90, 100])
-    np.testing.assert_allclose(line[:, 1], [80, 67.5, 55, 42.5, 30])
+    np.testing.assert_allclose(line[[0, -1]], [[60, 80], [100, 30]])
 
 
-def test_front_leaves_out_dominated_static_points(summary):
+def test_no_static_point_lies_above_the_front_and_all_stay_visible(summary):
     frame = summary(tasks=("mini-math",))
-    bad = (frame["weight"] == 0.5) & (frame["metric"] == "quality")
-    frame.loc[bad, "value"] = 0.05
-    figure = draw(frame)
-    for axes in figure.axes:
-        assert len(dashed(axes)) == 4
-        assert 5 not in dashed(axes)[:, 1]
+    quality = frame["metric"] == "quality"
+    frame.loc[(frame["weight"] == 0.5) & quality, "value"] = 0.05
+    frame.loc[(frame["weight"] == 0.75) & quality, "value"] = 0.79
+    axes = draw(frame).axes[1]
+    line, points = dashed(axes), containers(axes)["static"].lines[0].get_xydata()
+    assert (points[:, 1] <= np.interp(points[:, 0], *line.T) + 1e-9).all()
+    assert [70, 79] in np.round(line, 6).tolist()
+    assert 5 in np.round(points[:, 1], 6)
 
 
 def test_autoregressive_has_no_acceptance_to_show(summary):
@@ -158,7 +159,7 @@ def test_legend_comes_once_and_names_every_method(summary):
         "SD",
         "Lossy SD",
         "SpecCascade",
-        "Static at w, with front",
+        "Static at w, with randomised front",
         "DIVERSED",
     ]
     assert all(axes.get_legend() is None for axes in figure.axes)
@@ -204,8 +205,8 @@ def test_a_task_without_quality_is_left_out(summary):
 @pytest.mark.parametrize(
     ("against", "labels"),
     [
-        (("speedup",), ["Speed-up over AR (×)"]),
-        (("acceptance", "time"), ["Draft acceptance (%)", "Time per sample (s)"]),
+        (("speedup",), ["Tokens/s over AR's (×)"]),
+        (("acceptance", "time"), ["Accepted / drafted (%)", "Time per sample (s)"]),
     ],
 )
 def test_prices_are_chosen_and_drawn_from_above(summary, against, labels):
@@ -237,7 +238,7 @@ def test_engines_are_drawn_below_one_another(summary):
     axes = draw(frame).axes
     titles = ["mini-math (eager)", "", "mini-math (compile)", ""]
     assert [one.get_title() for one in axes] == titles
-    assert [len(dashed(one)) for one in axes] == [5] * 4
+    assert all(len(dashed(one)) >= 2 for one in axes)
 
 
 SWEEP = [("sd", None, 0.9), ("static", 0.5, 0.6), ("static", 0.0, 0.2)]
@@ -272,7 +273,7 @@ def test_front_of_samples_has_a_band_round_its_curve(against):
     (axes,) = figure.axes
     line, (band,) = dashed(axes), bands(axes)
     sd = containers(axes)["sd"].lines[0].get_xydata()[0]
-    assert np.abs(line - sd).sum(axis=1).min() < 1e-9  # the curve runs through its points
+    assert np.abs(line - sd).sum(axis=1).min() < 1e-9  # the curve runs through its corners
     edges = band.get_paths()[0].vertices
     for x, y in line[::10]:
         around = edges[np.isclose(edges[:, 0], x), 1]
@@ -288,7 +289,7 @@ def test_fronts_of_several_runs_have_no_common_band():
     samples = samples_of(sweep() + sweep("another"))
     (axes,) = pareto.draw(from_samples(samples), ("acceptance",)).figure.axes
     assert bands(axes) == []
-    assert len(dashed(axes)) == 3
+    assert len(dashed(axes)) >= 2
 
 
 def test_one_static_weight_alone_has_no_front():
@@ -306,9 +307,8 @@ def test_the_data_behind_it_has_every_point_of_every_panel(summary):
     shown = [name + end for name in ("x", "quality") for end in ("", "_low", "_high")]
     assert sd[shown].tolist() == pytest.approx([60, 58, 62, 80, 78, 82])
     front = data[(data["mark"] == "front") & (data["against"] == "acceptance")]
-    assert front.loc[front["task"] == "mini-news", "x"].tolist() == pytest.approx(
-        [60, 70, 80, 90, 100]
-    )
+    across = front.loc[front["task"] == "mini-news", "x"]
+    assert (across.min(), across.max()) == pytest.approx((60, 100))
 
 
 def test_nothing_to_draw(summary):

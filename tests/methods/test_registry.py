@@ -16,7 +16,16 @@ from specbench.methods.speccascade import DEFERRAL_RULES
 
 def test_methods_stand_in_the_order_of_the_tables() -> None:
     paper = ["autoregressive", "sd", "lossy", "speccascade", "static", "diversed"]
-    beyond = ["sd-adaptive", "block", "mentored", "typical", "cactus", "sharpened", "gated", "gated-diversed"]
+    beyond = [
+        "sd-adaptive",
+        "block",
+        "mentored",
+        "typical",
+        "cactus",
+        "sharpened",
+        "gated",
+        "gated-diversed",
+    ]
     assert list(METHODS) == paper + beyond
     assert list(PAPER) == paper
 

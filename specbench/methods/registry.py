@@ -238,7 +238,7 @@ METHODS: dict[str, Method] = {
             parameters=(
                 Parameter(
                     "target_temperature",
-                    1.0,
+                    0.6,
                     float,
                     "temperature of the target alone, on top of the run's",
                     low=0,

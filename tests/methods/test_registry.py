@@ -54,7 +54,7 @@ def test_every_name_finds_its_rule(name: str) -> None:
         ("mentored", {"budget": 0.1}),
         ("typical", {"epsilon": 0.09, "delta": 0.3}),
         ("cactus", {"divergence": 0.1}),
-        ("sharpened", {"target_temperature": 1.0, "target_min_p": 0.0}),
+        ("sharpened", {"target_temperature": 0.6, "target_min_p": 0.0}),
         ("gated", {"gate": 0.1, "weight": 0.5}),
         ("gated-diversed", {"gate": 0.1, "head": None}),
     ],

@@ -232,7 +232,7 @@ def test_metrics_are_not_mixed_in_a_column(make):
 
 def test_prompts_without_a_metric_still_have_acceptance(make):
     row = grid(markdown(table_of(make({"quality": None, "quality_metric": None}))))
-    assert row["sd"] == {"method": "sd", "mini-math, accept": "60.0"}
+    assert row["sd"] == {"method": "sd", "mini-math, acc/drafted": "60.0"}
 
 
 def test_markdown_has_all_figures_and_bold(tiny):
@@ -240,21 +240,21 @@ def test_markdown_has_all_figures_and_bold(tiny):
     assert set(rows) == {"autoregressive", "sd", "static w=0", "static w=0.5", "diversed"}
     assert rows["diversed"] == {
         "method": "diversed",
-        **{"mini-math, accept": "**88.0**", "mini-math, accuracy": "**100.0**"},
-        **{"mini-math, speed-up": "**1.00**", "mini-code, accept": "**88.0**"},
-        **{"mini-code, accuracy": "**100.0**", "mini-code, speed-up": "**1.00**"},
+        **{"mini-math, acc/drafted": "**88.0**", "mini-math, accuracy": "**100.0**"},
+        **{"mini-math, tok/s/AR": "**1.00**", "mini-code, acc/drafted": "**88.0**"},
+        **{"mini-code, accuracy": "**100.0**", "mini-code, tok/s/AR": "**1.00**"},
     }
-    assert rows["static w=0"]["mini-math, accept"] == "100.0"
-    assert rows["autoregressive"]["mini-math, accept"] == ""
+    assert rows["static w=0"]["mini-math, acc/drafted"] == "100.0"
+    assert rows["autoregressive"]["mini-math, acc/drafted"] == ""
     with_intervals = grid(markdown(table_of(tiny), intervals=True))
-    assert with_intervals["sd"]["mini-math, accept"] == "60.0<br>[60.0, 60.0]"
+    assert with_intervals["sd"]["mini-math, acc/drafted"] == "60.0<br>[60.0, 60.0]"
 
 
 def test_markdown_shows_names_as_they_are(make):
     rows = [{"run_id": r, "pair": "my_own*pair", "task": "a|b"} for r in ("x_1", "x_2")]
     shown = markdown(table_of(make(*rows)))
     assert r"| x\_1 |" in shown
-    assert r"a\|b, accept" in shown
+    assert r"a\|b, acc/drafted" in shown
     assert r"my\_own\*pair" in shown
 
 
@@ -263,7 +263,7 @@ def test_text_fits_a_terminal(table):
     full = section.width()
     texts = {width: text(table, width) for width in (full, full - 1, 60)}
     assert [LEFT_OUT in shown for shown in texts.values()] == [False, True, False]
-    assert [shown.count("speed-up  ") for shown in texts.values()] == [1, 0, 0]
+    assert [shown.count("tok/s/AR  ") for shown in texts.values()] == [1, 0, 0]
     assert [shown.count("method  ") for shown in texts.values()] == [1, 1, 2]
     for width, shown in texts.items():
         assert max(map(len, shown.splitlines())) <= width
@@ -336,10 +336,10 @@ def test_published_numbers_stand_beside_ones_own(make):
     shown = markdown(table)
     assert grid(shown)["sd"] == {
         "method": "sd",
-        **{"gsm8k, accept": "60.0", "gsm8k, accept, paper": "44.6", "gsm8k, accept, diff": "+15.4"},
+        **{"gsm8k, acc/drafted": "60.0", "gsm8k, acc/drafted, paper": "44.6", "gsm8k, acc/drafted, diff": "+15.4"},
         **{"gsm8k, accuracy": "100.0", "gsm8k, accuracy, paper": "67.0"},
         **{"gsm8k, accuracy, diff": "+33.0"},
-        **{"humaneval, accept": "60.0", "humaneval, accuracy": "100.0"},
+        **{"humaneval, acc/drafted": "60.0", "humaneval, accuracy": "100.0"},
     }
     assert "The paper has no numbers here for humaneval." in shown
     assert "diff: own minus paper" in shown

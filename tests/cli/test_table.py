@@ -75,7 +75,7 @@ def test_text_goes_to_a_page_or_a_terminal(
     assert (shown.code, shown.err) == (0, "")
     assert shown.out.startswith("Pair llama, T = 1, N = 5, 100 prompts per task\n")
     assert "\x1b" not in shown.out
-    assert "speed-up" in shown.out
+    assert "tok/s/AR" in shown.out
     diversed = next(line for line in shown.out.splitlines() if line.startswith("diversed"))
     assert diversed.split()[1:4] == ["72.6*", "69.0*", "2.00*"]
 

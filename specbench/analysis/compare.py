@@ -1,8 +1,8 @@
 """Methods against plain SD and against fronts: at equal acceptance, time and quality.
 
-A front is the randomised one of ``sd`` with the static ensemble or, as a control for rules that
-sharpen the target, with ``sharpened``. A method that emits the target's own distribution relaxes
-nothing and has no distance from a front: it is set beside ``sd`` alone.
+A front is the randomised one of ``sd`` and the static ensemble or, as a control for rules that
+sharpen the target, of these and ``sharpened``. A method that emits the target's own distribution
+relaxes nothing and has no distance from a front: it is set beside ``sd`` alone.
 
 Everything is paired by prompt and within one run, since times of two runs are not comparable to
 the per cent. What acceptance a weight buys depends on the draft length, so at equal acceptance a
@@ -42,8 +42,8 @@ ATS: tuple[At, ...] = get_args(At)
 OWN = "own quality"
 
 FRONT, SD, SD_CHOSEN = "static front (randomised)", "sd", "sd at chosen N"
-CONTROL = "sharpened target (randomised)"
-FRONTS = {FRONT: "static", CONTROL: "sharpened"}
+CONTROL = "sharpened front (randomised)"
+FRONTS = {FRONT: STATIC_FAMILY, CONTROL: (*STATIC_FAMILY, "sharpened")}
 #: Quality minus a front's at the same gain, and at its next point of less gain.
 ABOVE, ABOVE_MEASURED = "quality_above", "quality_above_measured"
 #: Ratios: seconds per sample of the other over one's own; one's own tokens/s over the other's.
@@ -167,9 +167,9 @@ def _parts(
     relaxed = [setting for setting in settings if not setting.exact]
     for gain in (at for at in GAINS if at in ats):
         for one in relaxed:
-            for name, front in FRONTS.items():
-                # A control is compared with where it was measured; the static front is missed.
-                if front == "static" or front in set(run["method"]) - {one.method}:
+            controlled = one.method != "sharpened" and "sharpened" in set(run["method"])
+            for name in FRONTS:
+                if name == FRONT or controlled:
                     for length in one.lengths:
                         yield gain, partial(_gap, run, one, length, gain, name)
     if "quality" in ats:
@@ -182,7 +182,7 @@ def _parts(
 def _gap(
     run: pd.DataFrame, setting: _Setting, length: int, gain: Gain, front: str
 ) -> Iterator[Row]:
-    family = run[run["method"].isin(["sd", FRONTS[front]])]
+    family = run[run["method"].isin(FRONTS[front])]
     if gain == "acceptance":
         family = family[family["draft_length"] == length]
     gap = gap_above_front(
@@ -190,7 +190,7 @@ def _gap(
         task=run["task"].iloc[0],
         method=setting.method,
         gain=gain,
-        relaxed=FRONTS[front],
+        family=FRONTS[front],
     )
     facts = {
         "method": setting.method,

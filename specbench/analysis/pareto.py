@@ -13,7 +13,7 @@ Every function of fronts takes leading axes, one front for each resample of a bo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -58,11 +58,13 @@ def static_weight(frame: pd.DataFrame) -> pd.Series:
     return weight.mask(frame["method"] == "sd", 1.0)
 
 
-def front_settings(samples: pd.DataFrame, relaxed: str = "static") -> list[pd.DataFrame]:
-    """The samples of each point of a front: plain SD at each draft length, and each relaxed one."""
-    family = samples[samples["method"].isin(["sd", relaxed])]
-    groups = family.groupby(["method", *PARAMETERS, "draft_length"], dropna=False)
-    return sorted((points for _, points in groups), key=emits_target, reverse=True)
+def front_settings(
+    samples: pd.DataFrame, family: Sequence[str] = STATIC_FAMILY
+) -> list[pd.DataFrame]:
+    """The samples of each point of a front, those that emit the target's distribution first."""
+    points = samples[samples["method"].isin(family)]
+    groups = points.groupby(["method", *PARAMETERS, "draft_length"], dropna=False)
+    return sorted((group for _, group in groups), key=emits_target, reverse=True)
 
 
 def emits_target(points: pd.DataFrame) -> bool:
@@ -163,9 +165,9 @@ def gap_above_front(
     task: str,
     method: str = "diversed",
     gain: Gain = "acceptance",
-    relaxed: str = "static",
+    family: Sequence[str] = STATIC_FAMILY,
 ) -> Gap:
-    """How far a method lies above the randomised front of ``sd`` and another at its own gain.
+    """How far a method lies above a randomised front, by default the static one, at its own gain.
 
     Prompts are resampled jointly for the method and every static point, and the front is drawn
     anew in each resample, so the interval includes the uncertainty of the front. Quality is
@@ -182,7 +184,7 @@ def gap_above_front(
         task: The task to look at.
         method: The method to place.
         gain: The axis along which the method is placed.
-        relaxed: The method whose settings make the front together with ``sd``.
+        family: The methods whose settings make the front.
 
     Returns:
         The gap over the prompts that all of them have, with its 95 % interval.
@@ -194,10 +196,10 @@ def gap_above_front(
     mine = rows[rows["method"] == method]
     if mine.empty:
         raise UsageError(f"There are no samples of {method} on {task}; run it first.")
-    _one_front(rows[rows["method"].isin(["sd", relaxed, method])], task, gain)
+    _one_front(rows[rows["method"].isin([*family, method])], task, gain)
     if len(mine.drop_duplicates([*PARAMETERS, "draft_length"])) > 1:
         raise UsageError(f"{method} was run in several settings on {task}; choose one.")
-    settings = front_settings(rows, relaxed)
+    settings = front_settings(rows, family)
     reached = _reached([mine], settings, rows, task, gain)
     quality, gains = reached.quality, reached.gains(gain)
     points = slice(1, 1 + len(settings))

@@ -38,7 +38,7 @@ _FRONT = (
     "prompt. measured: at the next static point of less acceptance, or more time, without "
     "interpolation."
 )
-_CONTROL = "sharpened: the same front of `sharpened` and sd, a control for what sharpening gains."
+_CONTROL = "sharpened: the same front with `sharpened` too, a control for what sharpening gains."
 _SPEEDS = (
     "tokens/s: the method's over sd's; s/sample: sd's over the method's; both with prefill, so "
     "above 1 is faster."

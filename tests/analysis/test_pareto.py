@@ -234,7 +234,7 @@ def test_gap_above_another_front(make):
     frame = run(make, 0.7, 15)
     frame.loc[frame["method"] == "static", ["method", "weight"]] = ("sharpened", np.nan)
     frame.loc[frame["method"] == "sharpened", "target_temperature"] = 0.5
-    found = gap_above_front(frame, task="mini-math", relaxed="sharpened")
+    found = gap_above_front(frame, task="mini-math", family=("sd", "sharpened"))
     assert found.above.value == pytest.approx(0.1)
     assert found.between == ("sd", "t=0.5")
 

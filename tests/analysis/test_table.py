@@ -336,7 +336,11 @@ def test_published_numbers_stand_beside_ones_own(make):
     shown = markdown(table)
     assert grid(shown)["sd"] == {
         "method": "sd",
-        **{"gsm8k, acc/drafted": "60.0", "gsm8k, acc/drafted, paper": "44.6", "gsm8k, acc/drafted, diff": "+15.4"},
+        **{
+            "gsm8k, acc/drafted": "60.0",
+            "gsm8k, acc/drafted, paper": "44.6",
+            "gsm8k, acc/drafted, diff": "+15.4",
+        },
         **{"gsm8k, accuracy": "100.0", "gsm8k, accuracy, paper": "67.0"},
         **{"gsm8k, accuracy, diff": "+33.0"},
         **{"humaneval, acc/drafted": "60.0", "humaneval, accuracy": "100.0"},

@@ -17,14 +17,23 @@ if TYPE_CHECKING:
 
 MARK = "####"
 # Optional sign and dollar in either order, then digits with commas and perhaps decimals. A full
-# stop that no digit follows ends the sentence and is no part of the number.
-_NUMBER = re.compile(r"\s*([-+]?)\s*\$?\s*([-+]?)((?:[0-9][0-9,]*)?\.[0-9]+|[0-9][0-9,]*)")
+# stop that no digit follows ends the sentence and is no part of the number. Here and below a
+# possessive ``*+`` keeps a long run of blanks from taking quadratic time.
+_MARKED = re.compile(
+    rf"{MARK}\s*+(?:([-+]?)\s*+\$?\s*+|\$\s*+([-+]))"
+    r"((?:[0-9][0-9,]*)?\.[0-9]+|[0-9][0-9,]*)"
+)
+# An operator with the number to its right.
+_OPERATION = re.compile(
+    r"(?:[-+*/×·÷^]|\\(?:times|cdot|div)\b|(?<![A-Za-z])x)\s*+[$£€(]*+\.?[0-9]"
+)
 
 _ANNOTATION = re.compile(r"<<[^<>]*>>")  # GSM8K's notes for a calculator
 _BOXED = re.compile(r"\\boxed\s*\{((?:[^{}]|\{[^{}]*\})*)\}")
 # Of "Answer:" only where the number follows, for many a text works the answer out after it.
 _SAID = re.compile(
-    r"\banswer(?:\s+is\b[\s:*_=]*|[*_]*\s*:[\s*_]*(?=[-+$£€\\\s]*\.?[0-9]))([^\n]*)", re.IGNORECASE
+    r"\banswer(?:\s+is\b[\s:*_=]*|[*_]*\s*:[\s*_]*+(?=[-+$£€\\\s]*+\.?[0-9]))([^\n]*)",
+    re.IGNORECASE,
 )
 _SENTENCE_END = re.compile(r"[.!?](?:\s|$)")
 _FRACTION = re.compile(r"\\[dt]?frac\s*\{\s*([0-9]+)\s*\}\s*\{\s*([0-9]+)\s*\}")
@@ -41,31 +50,30 @@ _LOOSE = re.compile(
 
 
 def final_number(text: str) -> Decimal | None:
-    """Return the number right after the last ``####``, or None where there is none."""
-    _, mark, tail = text.rpartition(MARK)
-    found = _NUMBER.match(tail) if mark else None
-    if not found or (found[1] and found[2]):
-        return None
-    return Decimal(found[1] + found[2] + found[3].replace(",", ""))
+    """Return the number after the first ``####`` that has one, or None where there is none.
+
+    The first, as in GSM8K's own evaluation and in lm-evaluation-harness's strict match: what
+    follows is the model going on, often with a question of its own.
+    """
+    found = _MARKED.search(text)
+    return None if found is None else _marked_value(found)
 
 
 def flexible_number(text: str) -> Decimal | None:
     r"""Return the number that an answer gives, or None where there is no number at all.
 
-    The first of these that gives one: the strict ``#### number``, so that whatever is right
-    strictly is right here too; the last ``\boxed{...}``; the last "the answer is ...", or
-    "Answer:" with a number next, up to the end of its sentence, after the ``=`` if there is one;
-    the last number of the text. Currencies, percent signs and units are passed over, and so are
-    GSM8K's annotations ``<<3+4=7>>``.
+    The first of these that gives one: the strict ``#### number``, or where that begins a
+    calculation, as in ``#### 9 * 2 = 18``, the line's result; the last ``\boxed{...}``; the last
+    "the answer is ...", or "Answer:" with a number next, up to the end of its sentence, after the
+    ``=`` if there is one; the last number of the text. Currencies, percent signs and units are
+    passed over, and so are GSM8K's annotations ``<<3+4=7>>``.
     """
-    strict = final_number(text)
-    if strict is not None:
-        return strict
-    plain = _ANNOTATION.sub("", text).replace(_MINUS, "-")
-    plain = _FRACTION.sub(r"\1/\2", _LATEX_COMMA.sub(",", plain))
-    for marked in (_BOXED.findall(plain), _SAID.findall(plain)):
-        if marked:
-            sentence = _SENTENCE_END.split(marked[-1], maxsplit=1)[0]
+    if marked := _MARKED.search(text):
+        return _result(text, marked)
+    plain = _plain(text)
+    for said in (_BOXED.findall(plain), _SAID.findall(plain)):
+        if said:
+            sentence = _SENTENCE_END.split(said[-1], maxsplit=1)[0]
             found = _LOOSE.search(sentence.rpartition("=")[2])
             if found:
                 return _value(found)
@@ -110,6 +118,30 @@ def _expected(example: Example) -> Decimal:
             f"the reference of example `{example.id}` has no number; end it with `{MARK} number`"
         )
     return expected
+
+
+def _plain(text: str) -> str:
+    """Return a text without annotations and with minus signs, commas and fractions as typed."""
+    text = _ANNOTATION.sub("", text).replace(_MINUS, "-")
+    return _FRACTION.sub(r"\1/\2", _LATEX_COMMA.sub(",", text))
+
+
+def _result(text: str, marked: re.Match[str]) -> Decimal:
+    """Return what the line of a marked number states: that number, or what it is worked out to.
+
+    Of a calculation the last side of an ``=`` that is a number and no calculation itself.
+    """
+    rest = text[marked.end() :].partition("\n")[0]
+    if _OPERATION.search(_plain(rest).partition("=")[0]):
+        for side in reversed(_plain(marked[0].removeprefix(MARK) + rest).split("=")):
+            found = _LOOSE.search(side)
+            if found and not _OPERATION.search(side, found.end()):
+                return _value(found)
+    return _marked_value(marked)
+
+
+def _marked_value(found: re.Match[str]) -> Decimal:
+    return Decimal((found[1] or found[2] or "") + found[3].replace(",", ""))
 
 
 def _value(found: re.Match[str]) -> Decimal:

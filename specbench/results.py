@@ -18,12 +18,12 @@ import pandas as pd
 from specbench.analysis import columns as dictionary
 from specbench.analysis.columns import may_be_blank, schema
 from specbench.analysis.frames import ADDED, read_samples, read_summary, run_folders, typed
+from specbench.analysis.selection import Selection
 from specbench.analysis.summary import wide
 from specbench.errors import UsageError
 from specbench.experiment.folders import CONFIG, ENVIRONMENT
 from specbench.experiment.records import PACKED, RECORDS, TRACED, latest_records
 from specbench.experiment.tables import TABLE
-from specbench.words import meant
 
 RUNS, ROUNDS = schema(dictionary.RUNS), schema(dictionary.ROUNDS)
 
@@ -39,13 +39,13 @@ class Results:
 
     Raises:
         UsageError: A path is no folder. Of an attribute: no run in them has the table, it is not
-            readable, it lacks a task, or two folders hold the same run.
+            readable, it has nothing of what is selected, or two folders hold the same run.
     """
 
-    def __init__(self, paths: Iterable[Path | str], tasks: Iterable[str] | None = None) -> None:
-        """Take folders of runs, or folders that hold those; perhaps some of their tasks alone."""
+    def __init__(self, paths: Iterable[Path | str], selection: Selection | None = None) -> None:
+        """Take folders of runs, or folders that hold those; perhaps a part of them alone."""
         self._paths = [Path(path) for path in paths]
-        self._tasks = None if tasks is None else list(tasks)
+        self.selection = selection or Selection()
         for path in self._paths:
             if not path.is_dir():
                 raise UsageError(f"there is no folder {path}: give the folder of a run, or of runs")
@@ -63,32 +63,24 @@ class Results:
     @cached_property
     def samples(self) -> pd.DataFrame:
         """A row per sample."""
-        return self.of_tasks(read_samples(*self._paths))
+        return self.selection.of(read_samples(*self._paths))
 
     @cached_property
     def rounds(self) -> pd.DataFrame:
         """A row per round of every sample; there are dozens of a sample."""
         folders = run_folders(self._paths, RECORDS, PACKED)
-        return self.of_tasks(pd.concat([_rounds(folder) for folder in folders], ignore_index=True))
+        rounds = pd.concat([_rounds(folder) for folder in folders], ignore_index=True)
+        return self.selection.of(rounds)
 
     @cached_property
     def summary(self) -> pd.DataFrame:
         """A row per cell and metric."""
-        return self.of_tasks(read_summary(*self._paths))
+        return self.selection.of(read_summary(*self._paths))
 
     @cached_property
     def cells(self) -> pd.DataFrame:
         """The summary with a row per cell: a metric, its ``_low`` and its ``_high`` are columns."""
         return wide(self.summary)
-
-    def of_tasks(self, table: pd.DataFrame) -> pd.DataFrame:
-        """Return the rows of a table that are of the tasks wanted."""
-        if self._tasks is None:
-            return table
-        for name in self._tasks:
-            if name not in (known := table["task"].unique().tolist()):
-                raise UsageError(f"these runs have no task {name}: {meant(name, known)}")
-        return table[table["task"].isin(self._tasks)].reset_index(drop=True)
 
 
 def _run(folder: Path) -> dict[str, Any]:

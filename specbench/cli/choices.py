@@ -35,7 +35,7 @@ def choose_methods(
         typed: Values of --method.
         default: The methods where none was typed.
     """
-    names = _split("--method", typed or [])
+    names = split("--method", typed or [])
     chosen = _spelt_out(names, METHOD_GROUPS) if names else list(default)
     return chosen, set(chosen) - set(names)
 
@@ -67,7 +67,7 @@ def choose_tasks(typed: Sequence[str] | None, sourcing: Sourcing) -> list[Task]:
         UsageError: An unknown task, or data that none of them or more than one data set would have
             to be taken from.
     """
-    names = _split("--task", typed or [])
+    names = split("--task", typed or [])
     chosen = _spelt_out(names, {ALL: task_names()}) if names else default_task_names()
     tasks = [load_task(name, sourcing) for name in chosen]
     _check_use(sourcing, tasks)
@@ -105,7 +105,7 @@ def _check_use(sourcing: Sourcing, tasks: Iterable[Task]) -> None:
 
 def choose_heads(typed: Sequence[str] | None) -> list[str] | None:
     """Return the heads of those names, a family by its members; None where none was typed."""
-    names = _split("--head", typed or [])
+    names = split("--head", typed or [])
     return [member for name in names for member in expand_family(name)] or None
 
 
@@ -116,7 +116,7 @@ def parse_numbers(option: str, text: str, kind: Callable[[str], Number]) -> list
         UsageError: Something between the commas is no number, or nothing is there.
     """
     try:
-        return list(dict.fromkeys(kind(part) for part in _split(option, [text])))
+        return list(dict.fromkeys(kind(part) for part in split(option, [text])))
     except ValueError as error:
         what = "whole numbers" if kind is int else "numbers"
         raise UsageError(f"{option} cannot be {text!r}: give {what} with commas between") from error
@@ -133,7 +133,12 @@ def _with_metric(task: Task, metric: str | None) -> Task:
     return replace(task, metrics=(metric,))
 
 
-def _split(option: str, values: Sequence[str]) -> list[str]:
+def split(option: str, values: Sequence[str]) -> list[str]:
+    """Return the names of comma lists, each once, in their order.
+
+    Raises:
+        UsageError: Something was typed and holds no name.
+    """
     parts = [part.strip() for value in values for part in value.split(",")]
     names = list(dict.fromkeys(filter(None, parts)))
     # An unset variable in a script must not silently mean everything.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,6 +11,8 @@ import typer
 
 from specbench.cli.options import common as o
 from specbench.cli.options.common import completer
+from specbench.cli.options.groups import grouped
+from specbench.cli.options.rows import Rows
 from specbench.cli.output import note
 from specbench.cli.runs import chosen_runs
 from specbench.cli.sheets import Sheet, print_markdown, print_text, with_interval
@@ -49,7 +52,9 @@ _FEW = (
 )
 
 
+@grouped
 def compare(
+    rows: Rows,
     runs: o.Runs = None,
     at: Annotated[
         str | None,
@@ -60,26 +65,6 @@ def compare(
             "under each method's front.",
             show_default="all four",
             autocompletion=completer(lambda: HELD_EQUAL),
-        ),
-    ] = None,
-    method: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--method",
-            "-m",
-            metavar="NAME",
-            help="Methods to place; repeat or separate by commas.",
-            show_default="all that draft, but sd and static",
-        ),
-    ] = None,
-    task: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--task",
-            "-t",
-            metavar="NAME",
-            help="Tasks to look at; repeat or separate by commas.",
-            show_default="all of the runs",
         ),
     ] = None,
     format: Annotated[
@@ -102,12 +87,12 @@ def compare(
     from specbench.experiment.tables import TABLE
 
     folders = chosen_runs(runs, TABLE)
-    samples = read_samples(*folders)
+    # Of methods those that are placed: all are compared with sd and static.
+    selection = replace(rows, method=None).selection()
+    samples = selection.of(read_samples(*folders))
     placed = samples[(samples["draft_length"] > 0) & ~samples["method"].isin(["sd", "static"])]
     compared_with = [name for name in ("static", "sd") if (samples["method"] == name).any()]
-    methods = _chosen("--method", method, placed["method"].unique(), compared_with)
-    if tasks := _chosen("--task", task, samples["task"].unique()):
-        samples = samples[samples["task"].isin(tasks)]
+    methods = _chosen(rows.selection().methods, placed["method"].unique(), compared_with)
     ats: Sequence[At] = [known for known in ATS if at in (None, known)]
     found = compare(samples, ats, methods)
     for reason in found.notes:
@@ -122,30 +107,27 @@ def compare(
 
 
 def _chosen(
-    option: str, typed: list[str] | None, known: Iterable[str], compared_with: Sequence[str] = ()
-) -> list[str] | None:
-    """The names of a comma list, each of them one of the runs; None where none was typed.
+    names: Sequence[str] | None, known: Sequence[str], compared_with: Sequence[str]
+) -> Sequence[str] | None:
+    """The methods to place, each of them one of the runs; None where none was typed.
 
     Args:
-        option: Where they were typed.
-        typed: What was.
-        known: Those of the runs.
+        names: What was typed.
+        known: Methods of the runs that can be placed.
         compared_with: Others of the runs, which are what all is compared with.
     """
-    if typed is None:
-        return None
-    names = [name.strip() for names in typed for name in names.split(",")]
-    known = list(known)
-    for name in names:
+    for name in names or ():
         if name in known:
             continue
-        has = ", ".join(known) if known else "none"
+        has = ", ".join(known) if len(known) else "none"
         if name in compared_with:
             others = (
-                f"name one of {has}" if known else "these runs hold no other method that drafts"
+                f"name one of {has}"
+                if len(known)
+                else "these runs hold no other method that drafts"
             )
-            raise UsageError(f"{option} {name!r} is what methods are compared with: {others}")
-        raise UsageError(f"{option} {name!r} is not to be compared here: these runs have {has}")
+            raise UsageError(f"--method {name!r} is what methods are compared with: {others}")
+        raise UsageError(f"--method {name!r} is not to be compared here: these runs have {has}")
     return names
 
 

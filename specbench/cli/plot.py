@@ -8,19 +8,21 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from specbench.cli.choices import ALL
 from specbench.cli.learned import DEFAULT_TEXTS, plot_head
 from specbench.cli.options.common import completer
 from specbench.cli.options.data import Tasks
 from specbench.cli.options.groups import changed, grouped
 from specbench.cli.options.models import Models
+from specbench.cli.options.rows import MethodRows
 from specbench.cli.output import note
 from specbench.errors import UsageError
+from specbench.experiment.variants import AUTOREGRESSIVE
 from specbench.figures import AGAINST, FIGURES, HEADS, PRICES, STYLES, load_figure
 from specbench.heads.registry import TRAINED
 from specbench.words import meant
 
 if TYPE_CHECKING:
+    from specbench.analysis.selection import Selection
     from specbench.results import Results
 
 WITH_HEAD = "weights"  # the one figure that --head changes
@@ -32,6 +34,7 @@ _PANEL = "With --head"
 def plot(
     models: Models,
     data: Tasks,
+    rows: MethodRows,
     figure: Annotated[
         str,
         typer.Argument(
@@ -103,17 +106,24 @@ def plot(
     draw = load_figure(figure)
     if style not in STYLES:
         raise UsageError(f"there is no style {style}: {meant(style, STYLES)}")
-    prices, tasks = _prices(figure, against), _tasks(data.task)
+    prices, selection = _prices(figure, against), rows.of_tasks(data.task)
+    if "speedup" in (prices or ()) and selection.methods is not None:
+        methods = dict.fromkeys([*selection.methods, AUTOREGRESSIVE])  # which it is over
+        selection = replace(selection, methods=list(methods))
     if head is not None:
         if figure != WITH_HEAD:
             raise UsageError(f"--head goes with {WITH_HEAD} only: leave it out or plot {WITH_HEAD}")
         if runs:
             raise UsageError("--head takes the place of runs: give one of the two")
+        if typed := changed(rows):
+            raise UsageError(f"{typed[0]} chooses of runs, whose place --head takes: leave it out")
         texts = DEFAULT_TEXTS if limit is None else limit
         for path in plot_head(head, models, data, texts, style, output):
             print(path)
         return
     of_heads = FIGURES[figure].source == HEADS
+    if of_heads and (typed := changed(rows)):
+        raise UsageError(f"{typed[0]} chooses of runs, and {figure} is of heads: leave it out")
     others = data if of_heads else replace(data, task=None)
     if typed := [*changed(models, others), *([] if limit is None else ["--limit"])]:
         raise UsageError(f"{typed[0]} belongs to --head: name a head too, or leave it out")
@@ -130,9 +140,12 @@ def plot(
             drawing = draw(folders)
         else:
             drawing = draw(
-                _finished(folders, tasks), **({} if prices is None else {"against": prices})
+                _finished(folders, selection), **({} if prices is None else {"against": prices})
             )
-    name = "-".join([figure, *(prices or []), *(tasks or [])])  # whole figures keep their files
+    # Whole figures keep their files.
+    lengths = [f"N{length}" for length in selection.draft_lengths or ()]
+    parts = [*(prices or ()), *(selection.tasks or ()), *(selection.methods or ()), *lengths]
+    name = "-".join([figure, *parts])
     for path in save(drawing, folder, name):
         print(path)
 
@@ -166,18 +179,12 @@ def _newest_training() -> Path:
     return logs[-1].parent
 
 
-def _tasks(typed: list[str] | None) -> list[str] | None:
-    """What tasks of the runs the user wants drawn, each once; None for all of them."""
-    tasks = dict.fromkeys(name.strip() for names in typed or [] for name in names.split(","))
-    return None if typed is None or ALL in tasks else list(tasks)
-
-
-def _finished(folders: list[Path], tasks: list[str] | None) -> Results:
-    """Open runs, or some of their tasks, and say which of them are not whole."""
+def _finished(folders: list[Path], selection: Selection) -> Results:
+    """Open runs, or a part of them, and say which of them are not whole."""
     from specbench.experiment.folders import unfinished
     from specbench.results import Results
 
     for folder in folders:
         if state := unfinished(folder):
             note(f"{folder} is not a whole run: {state}")
-    return Results(folders, tasks)
+    return Results(folders, selection)

@@ -8,12 +8,16 @@ from typing import Annotated
 import typer
 
 from specbench.cli.options import common as o
+from specbench.cli.options.groups import grouped
+from specbench.cli.options.rows import Rows
 from specbench.cli.output import note
 
 NAME = "report.html"
 
 
+@grouped
 def report(
+    rows: Rows,
     runs: o.Runs = None,
     output: Annotated[
         Path | None,
@@ -35,7 +39,7 @@ def report(
     from specbench.report.build import build
 
     folders = runs or [newest_run()]
-    page = build(folders)
+    page = build(folders, rows.selection())
     for text in page.notes:
         note(text)
     path = output or folders[-1] / NAME

@@ -10,6 +10,8 @@ import typer
 
 from specbench.cli.options import common as o
 from specbench.cli.options.common import completer
+from specbench.cli.options.groups import changed, grouped
+from specbench.cli.options.rows import Rows
 from specbench.cli.runs import chosen_runs
 from specbench.errors import UsageError
 
@@ -17,11 +19,14 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SUMMARY = "summary"
-FRAMES = (SUMMARY, "cells", "samples", "rounds", "runs")
+RUNS = "runs"
+FRAMES = (SUMMARY, "cells", "samples", "rounds", RUNS)
 CSV, PARQUET = FORMATS = ("csv", "parquet")
 
 
+@grouped
 def summary(
+    rows: Rows,
     runs: o.Runs = None,
     frame: Annotated[
         str,
@@ -65,12 +70,15 @@ def summary(
     if (chosen := format or named) == PARQUET and output is None:
         raise UsageError("Parquet is not for reading: name a file for it with --output")
 
-    import specbench
+    if frame == RUNS and (typed := changed(rows)):
+        raise UsageError(f"{typed[0]} leaves no part of a run: leave it out with --frame {RUNS}")
+
     from specbench.experiment.folders import CONFIG
     from specbench.experiment.tables import TABLE
+    from specbench.results import Results
 
     folders = chosen_runs(runs, TABLE, CONFIG)
-    table: pd.DataFrame = getattr(specbench.load(folders), frame)
+    table: pd.DataFrame = getattr(Results(folders, rows.selection()), frame)
     if output is None:
         table.to_csv(sys.stdout, index=False)
     else:

@@ -12,6 +12,8 @@ import typer
 
 from specbench.cli.options import common as o
 from specbench.cli.options.common import completer
+from specbench.cli.options.groups import grouped
+from specbench.cli.options.rows import Rows
 from specbench.cli.output import console, note
 from specbench.cli.runs import chosen_runs
 from specbench.errors import UsageError
@@ -23,7 +25,9 @@ TEXT, MARKDOWN, LATEX, CSV = FORMATS = ("text", "markdown", "latex", "csv")
 PAPER = "paper"
 
 
+@grouped
 def table(
+    rows: Rows,
     runs: o.Runs = None,
     format: Annotated[
         str,
@@ -68,7 +72,9 @@ def table(
     for folder in folders:
         if against and _has_random_weights(folder):
             note(f"{folder} has random weights (--load-format dummy): not what the paper measured")
-    shown = main_table(read_summary(*folders), read_samples(*folders, only=NEEDED))
+    # Samples of methods that are not shown may still be what a speed-up is over.
+    summary = rows.selection().of(read_summary(*folders))
+    shown = main_table(summary, read_samples(*folders, only=NEEDED))
     if against:
         shown = beside_published(shown)
         # The other formats say it below the table.

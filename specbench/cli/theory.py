@@ -11,6 +11,8 @@ import typer
 
 from specbench.cli.options import common as o
 from specbench.cli.options.common import completer
+from specbench.cli.options.groups import grouped
+from specbench.cli.options.rows import Rows
 from specbench.cli.output import note
 from specbench.cli.runs import chosen_runs
 from specbench.cli.sheets import Sheet, number, print_markdown, print_text, with_interval
@@ -40,7 +42,9 @@ _FITTED = (
 )
 
 
+@grouped
 def theory(
+    rows: Rows,
     runs: o.Runs = None,
     front_gap: Annotated[
         int | None,
@@ -83,7 +87,8 @@ def theory(
     tables: list[pd.DataFrame] = []
     for folder in chosen_runs(runs, RECORDS, PACKED):
         tables += _tables(folder, front_gap)
-    table = pd.concat(tables, ignore_index=True)
+    # Of the predictions: these need the rest of a run, its autoregressive decoding above all.
+    table = rows.selection().of(pd.concat(tables, ignore_index=True))
     if format == CSV:
         print(table.to_csv(index=False), end="")
         return

@@ -72,7 +72,7 @@ def require_few(rows: int) -> None:
     if rows > MOST_ROWS:
         raise UsageError(
             f"The runs hold {rows} settings of methods, a row of the figure each, and it has place "
-            f"for {MOST_ROWS}; draw fewer runs at a time."
+            f"for {MOST_ROWS}; choose some by --method, --task or --draft-length."
         )
 
 

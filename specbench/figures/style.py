@@ -270,7 +270,8 @@ def only(table: pd.DataFrame, name: str, what: str) -> None:
     values = sorted(table[name].dropna().unique())
     if len(values) > 1:
         shown = ", ".join(f"{value:g}" for value in values)
-        raise UsageError(f"The runs hold several {what}s ({shown}); draw one of them at a time.")
+        choice = "one by --draft-length" if name == "draft_length" else f"runs of one {what}"
+        raise UsageError(f"The runs hold several {what}s ({shown}): choose {choice}.")
 
 
 def distinct(table: pd.DataFrame, name: str) -> list[Any]:

@@ -48,7 +48,7 @@ def draw(results: Results) -> Drawing:
     """
     folders = [Path(folder) for folder in results.runs["folder"]]
     table = pd.concat([theory_table(read_tallies(folder)) for folder in folders])
-    table = _drawn(results.of_tasks(table))
+    table = _drawn(results.selection.of(table))
     style.only(table, "temperature", "temperature")
     columns = [metric for metric in _COLUMNS if table.loc[_of(table, metric), "x"].notna().any()]
     lines = [

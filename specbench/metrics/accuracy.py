@@ -24,9 +24,7 @@ _MARKED = re.compile(
     r"((?:[0-9][0-9,]*)?\.[0-9]+|[0-9][0-9,]*)"
 )
 # An operator with the number to its right.
-_OPERATION = re.compile(
-    r"(?:[-+*/×·÷^]|\\(?:times|cdot|div)\b|(?<![A-Za-z])x)\s*+[$£€(]*+\.?[0-9]"
-)
+_OPERATION = re.compile(r"(?:[-+*/×·÷^]|\\(?:times|cdot|div)\b|(?<![A-Za-z])x)\s*+[$£€(]*+\.?[0-9]")
 
 _ANNOTATION = re.compile(r"<<[^<>]*>>")  # GSM8K's notes for a calculator
 _BOXED = re.compile(r"\\boxed\s*\{((?:[^{}]|\{[^{}]*\})*)\}")

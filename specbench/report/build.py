@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from specbench.analysis.frames import run_folders
+from specbench.analysis.selection import Selection
 from specbench.experiment.folders import unfinished
 from specbench.experiment.tables import SUMMARY
 from specbench.report.cells import read_cells
@@ -26,18 +27,19 @@ class Report(NamedTuple):
     notes: list[str]
 
 
-def build(paths: Sequence[Path]) -> Report:
+def build(paths: Sequence[Path], selection: Selection = Selection()) -> Report:  # noqa: B008 (frozen)
     """Return the report of some runs; the same runs give the same page.
 
     Args:
         paths: Folders of runs, or folders that hold those.
+        selection: What of them is shown.
 
     Raises:
-        UsageError: A run has no readable summary.
+        UsageError: A run has no readable summary, or nothing of what is selected.
     """
     folders = run_folders(paths, SUMMARY)
-    cells, further = read_cells(folders)
-    traces = collect_traces(folders)
+    cells, further = read_cells(folders, selection)
+    traces = collect_traces(folders, cells)
     states = {folder.name: unfinished(folder) for folder in folders}
     partial = [f"{name} is not a whole run: {state}" for name, state in states.items() if state]
     html = render(
@@ -49,6 +51,6 @@ def build(paths: Sequence[Path]) -> Report:
         traces=traces,
         legend=LEGEND,
         origin=read_origin(folders),
-        itself=shlex.join(["specbench", "report", *map(str, paths)]),
+        itself=shlex.join(["specbench", "report", *map(str, paths), *str(selection).split()]),
     )
     return Report(html, [*partial, *traces.notes])

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from specbench.analysis.frames import read_summary
+from specbench.analysis.selection import Selection
 from specbench.analysis.summary import further_metrics, wide
 from specbench.methods.labels import method_labels
 from specbench.metrics import METRICS
@@ -14,16 +15,19 @@ from specbench.metrics import METRICS
 Cell = Mapping[Any, Any]
 
 
-def read_cells(folders: Sequence[Path]) -> tuple[list[dict[Any, Any]], list[str]]:
-    """Return a row per cell of all runs, and the metrics that only some tasks have.
+def read_cells(
+    folders: Sequence[Path],
+    selection: Selection = Selection(),  # noqa: B008 (frozen)
+) -> tuple[list[dict[Any, Any]], list[str]]:
+    """Return a row per cell selected of all runs, and the metrics that only some tasks have.
 
     A row has the columns of ``analysis.summary.wide``, ``label``, what its method is called, and
     ``n``, its prompts.
 
     Raises:
-        UsageError: A run has no readable summary.
+        UsageError: A run has no readable summary, or nothing of what is selected.
     """
-    summary = read_summary(*folders)
+    summary = selection.of(read_summary(*folders))
     cells: list[dict[Any, Any]] = wide(summary).to_dict("records")
     prompts = summary.loc[summary["metric"] == "seconds_per_sample", "n"]
     for cell, label, n in zip(cells, method_labels(cells), prompts, strict=True):

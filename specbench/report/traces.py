@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
 from specbench.errors import UsageError
 from specbench.experiment.examples import read_examples
 from specbench.experiment.records import ERROR, TRACED, latest_records
+from specbench.report.cells import Cell
 from specbench.report.pages import trace_article
 from specbench.tasks.example import Example
 from specbench.trace.pieces import Decode
@@ -21,6 +22,7 @@ from specbench.trace.trace import trace
 
 PROMPTS = 5  # of each task
 LARGEST = 2_500_000  # characters of all of them together
+_NAMED = ("task", "method", "draft_length")
 _EXAMPLE = 6000  # of a prompt or a reference
 
 
@@ -48,7 +50,7 @@ class _Run(NamedTuple):
     samples: Mapping[tuple[str, str], Sequence[Record]]  # by task and prompt
 
 
-def collect_traces(folders: Sequence[Path]) -> Traces:
+def collect_traces(folders: Sequence[Path], cells: Sequence[Cell]) -> Traces:
     """Return the traces of the first prompts of each task.
 
     The first prompts of all tasks go before the second ones, so what is left out where there is
@@ -56,11 +58,13 @@ def collect_traces(folders: Sequence[Path]) -> Traces:
 
     Args:
         folders: Folders of runs; one without traces is passed over with a note.
+        cells: What is shown of them; see ``read_cells``.
     """
     runs, notes = [], []
+    wanted = {tuple(cell[name] for name in _NAMED) for cell in cells}
     for folder in folders:
         try:
-            runs.append(_open(folder, folder.name if len(folders) > 1 else None))
+            runs.append(_open(folder, folder.name if len(folders) > 1 else None, wanted))
         except UsageError as error:
             notes.append(f"no traces of {folder.name}: {error}")
     told: dict[tuple[str, str], Told] = {}
@@ -80,12 +84,13 @@ def collect_traces(folders: Sequence[Path]) -> Traces:
     return Traces(list(told.values()), list(dict.fromkeys(notes)))
 
 
-def _open(folder: Path, name: str | None) -> _Run:
+def _open(folder: Path, name: str | None, wanted: Collection[tuple[Any, ...]]) -> _Run:
     try:
         examples = read_examples(folder)
     except UsageError:
         examples = {}  # of before they were kept: a trace is worth having without its prompt
-    samples = _first(latest_records(folder, TRACED))
+    records = latest_records(folder, TRACED)
+    samples = _first(r for r in records if tuple(r.get(name) for name in _NAMED) in wanted)
     if not any("rejected" in r["per_round"] for found in samples.values() for r in found):
         raise UsageError("it was made by an earlier version of specbench, run again to have them")
     return _Run(name, run_decoder(folder), examples, samples)

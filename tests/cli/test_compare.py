@@ -159,8 +159,8 @@ def test_what_is_missing_is_said_once(cli: Cli, tmp_path: Path) -> None:
         ("--format latex", "give one of text, markdown, csv"),
         ("--method lossy", "--method 'lossy' is not to be compared here: these runs have diversed"),
         ("--method sd", "--method 'sd' is what methods are compared with: name one of diversed"),
-        ("--task mini-news", "these runs have mini-math"),
-        ("--method diversed,", "--method '' is not"),
+        ("--task mini-news", "these runs have no task mini-news"),
+        ("--method ,", "--method is empty"),
         ("results/three", "no folder results/three"),
     ],
 )

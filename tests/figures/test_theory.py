@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from specbench.analysis.selection import Selection
 from specbench.errors import UsageError
 from specbench.figures.theory import draw
 from specbench.results import Results
@@ -51,10 +52,10 @@ def test_marks_are_where_the_data_says(run: Path) -> None:
 
 def test_tasks_of_a_run_are_drawn_alone(run: Path, tmp_path: Path) -> None:
     other = write_simulated(tmp_path / "other", prompts=4, task="mini-news", run_id="other")
-    drawing = draw(Results([run, other], ["mini-news"]))
+    drawing = draw(Results([run, other], Selection(["mini-news"])))
     assert set(drawing.data["task"]) == {"mini-news"}
     with pytest.raises(UsageError, match="no task q"):
-        draw(Results([run, other], ["q"]))
+        draw(Results([run, other], Selection(["q"])))
 
 
 def test_without_autoregressive_there_is_no_column_of_speedups(run: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from specbench.report import traces as report_traces
 from specbench.report.build import build
+from specbench.report.cells import read_cells
 from specbench.report.tables import summary_tables
 
 from .conftest import METHODS, TASKS, Ask
@@ -136,7 +137,8 @@ def test_the_same_run_gives_the_same_page(finished: Path) -> None:
 
 def test_traces_are_bounded(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(report_traces, "PROMPTS", 2)
-    whole = report_traces.collect_traces([finished])
+    cells, _ = read_cells([finished])
+    whole = report_traces.collect_traces([finished], cells)
     assert [(told.task, told.sample) for told in whole.prompts] == [
         (TASKS[0], "test-0"),
         (TASKS[1], "test-0"),
@@ -146,7 +148,7 @@ def test_traces_are_bounded(finished: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert whole.notes == []
     size = sum(len(article) for told in whole.prompts[:2] for _, article in told.traces)
     monkeypatch.setattr(report_traces, "LARGEST", size)
-    cut = report_traces.collect_traces([finished])
+    cut = report_traces.collect_traces([finished], cells)
     assert cut.prompts == whole.prompts[:2]
     assert "`specbench trace` shows them" in cut.notes[0]
 

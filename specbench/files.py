@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from specbench.errors import RunError
+from specbench.errors import RunError, UsageError
+
+OTHER_FOLDER = "choose another folder with --output"
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
     """Write a file whole or not at all.
 
     Raises:
-        RunError: It cannot be written; what was there before is untouched.
+        SpecbenchError: It cannot be written, see ``clear_errors``; what was there is untouched.
     """
     temporary = path.with_name(f".{path.name}.partial")
     data = content.encode() if isinstance(content, str) else content
@@ -26,18 +29,30 @@ def write_atomically(path: Path, content: str | bytes) -> None:
             temporary.unlink(missing_ok=True)
 
 
+def digits(number: float) -> str:
+    """Write a number as tables on disk do, with 12 digits: read and written again it stays."""
+    return f"{number:.12}"
+
+
 @contextmanager
-def clear_errors(path: Path) -> Iterator[None]:
-    """Turn what the operating system says of a file into one sentence."""
+def clear_errors(path: Path, advice: str = OTHER_FOLDER) -> Iterator[None]:
+    """Turn what the operating system says of a file into one sentence.
+
+    Args:
+        path: The file or folder.
+        advice: What the user may do.
+
+    Raises:
+        RunError: The disk is full.
+        UsageError: The file cannot be written for another reason.
+    """
     try:
         yield
     except OSError as error:
-        raise RunError(cannot_write(path, error)) from error
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        raise (RunError if full else UsageError)(cannot_write(path, error, advice)) from error
 
 
-def cannot_write(path: Path, error: OSError) -> str:
+def cannot_write(path: Path, error: OSError, advice: str = OTHER_FOLDER) -> str:
     """Say that a file or folder cannot be written, why, and what to do."""
-    return (
-        f"cannot write {path} ({error.strerror or error}): "
-        "make room or choose another folder with --output"
-    )
+    return f"cannot write {path} ({error.strerror or error}): make room or {advice}"

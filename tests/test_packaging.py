@@ -38,8 +38,16 @@ def test_the_wheel_carries_the_tasks_and_the_command() -> None:
     include = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
     assert include == {"tasks": "specbench/tasks/definitions"}
     assert list((ROOT / "tasks").glob("*.toml"))
-    (command,) = entry_points(group="console_scripts", name="specbench")
-    assert command.load() is main
+    commands = entry_points(group="console_scripts", name="specbench")
+    assert {command.load() for command in commands} == {main}
+
+
+def test_nothing_asks_the_package_index_for_specbench() -> None:
+    """There it is the name of another project."""
+    assert PROJECT["project"]["name"] == "specbench-toolkit"
+    sources = [ROOT / "README.md", ROOT / "Makefile", *(ROOT / "specbench").rglob("*.py")]
+    for path in sources:
+        assert not re.search(r"pip install\s+\S*specbench(?!-toolkit)", path.read_text()), path
 
 
 @pytest.fixture

@@ -131,7 +131,9 @@ def _further(cells: pd.DataFrame, metrics: Sequence[str]) -> Iterator[str]:
 def _prompts(samples: pd.DataFrame) -> str:
     counts = samples.groupby("task")["sample_id"].nunique()
     fewest, most = counts.min(), counts.max()
-    return f"{most} prompts" if fewest == most else f"{fewest} to {most} prompts"
+    scored = samples[samples["quality"].notna()].groupby("task")["sample_id"].nunique().min()
+    partly = f" (quality of {scored} of them)" if scored < fewest else ""
+    return (f"{most} prompts" if fewest == most else f"{fewest} to {most} prompts") + partly
 
 
 def _gap(samples: pd.DataFrame, task: str, head: str) -> Gap | None:

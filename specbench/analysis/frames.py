@@ -106,7 +106,14 @@ def _runs_in(path: Path, names: Sequence[str]) -> Sequence[Path]:
         raise UsageError(f"There is no folder {path}; give the folder of a finished run.")
     if runs := {file.parent for name in names for file in path.glob(f"*/{name}")}:
         return sorted(runs)
-    raise UsageError(f"{path} holds no {names[0]}; give the folder of a finished run.")
+    raise UsageError(lacks(path, names[0]))
+
+
+def lacks(folder: Path, name: str) -> str:
+    """Say that a file is not in a folder, which may be a run's all the same, and what to do."""
+    if any((folder / known).exists() for known in ("samples.csv", "summary.csv", "config.json")):
+        return f"{folder} is a run without its {name}: put that file there, or measure it again"
+    return f"{folder} holds no {name}: give the folder of a finished run"
 
 
 def typed(

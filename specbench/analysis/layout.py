@@ -144,16 +144,6 @@ def caption(shown: Sequence[Section], mark: str) -> str:
     return " ".join(said)
 
 
-def fitted(section: Section, width: int) -> Section:
-    """Leave the speed-up out where all tasks fit beside one another only without it."""
-    tasks = {
-        task: [column for column in columns if column.figure != SPEEDUP]
-        for task, columns in section.tasks.items()
-    }
-    narrow = replace(section, tasks=tasks)
-    return narrow if all(tasks.values()) and narrow.width() <= width < section.width() else section
-
-
 def blocks(section: Section, width: int) -> Iterator[Section]:
     """Cut a table into parts that fit the width, each of at least one task.
 
@@ -275,4 +265,7 @@ def _title(rows: pd.DataFrame) -> str:
     said += [] if engine == EAGER else [f"engine {engine}"]
     said += [] if batch == 1 else [f"batches of {batch}"]
     counts = f"{most}" if fewest == most else f"{fewest} to {most}"
-    return ", ".join([*said, f"{counts} prompt{'s' if most > 1 else ''} per task"])
+    said.append(f"{counts} prompt{'s' if most > 1 else ''} per task")
+    scored = rows[(rows["figure"] == QUALITY) & rows["value"].notna()]["n"]
+    said += [f"quality of {scored.min()} of them"] if scored.min() < fewest else []
+    return ", ".join(said)

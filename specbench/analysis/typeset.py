@@ -16,7 +16,6 @@ from specbench.analysis.layout import (
     Section,
     blocks,
     caption,
-    fitted,
     sections,
     span,
     widths,
@@ -24,7 +23,6 @@ from specbench.analysis.layout import (
 
 LATEX_WIDTH = 110  # characters of footnote size across a page of two columns
 MARKDOWN_WIDTH = 160  # wider ones need to be scrolled sideways
-LEFT_OUT = "Speed-up is left out for want of width: --format markdown and csv have it."
 
 _LATEX = {
     **{sign: f"\\{sign}" for sign in "&%$#_{}"},
@@ -43,13 +41,12 @@ def text(table: pd.DataFrame, width: int, intervals: bool = False) -> str:
         width: Characters of a line.
         intervals: Show them, each below its number.
     """
-    whole = sections(table, intervals)
-    shown = [fitted(section, width) for section in whole]
+    shown = sections(table, intervals)
     parts = []
-    for section, full in zip(shown, whole, strict=True):
-        said = [*section.remarks, *([] if section is full else [LEFT_OUT])]
+    for section in shown:
         lines = [line for block in blocks(section, width) for line in _text_block(block)]
-        parts.append([section.title, *lines, *(textwrap.fill(remark, width) for remark in said)])
+        said = (textwrap.fill(remark, width) for remark in section.remarks)
+        parts.append([section.title, *lines, *said])
     parts.append([textwrap.fill(caption(shown, "*"), width)])
     return "\n\n".join("\n".join(part) for part in parts) + "\n"
 
@@ -69,13 +66,11 @@ def latex(table: pd.DataFrame, intervals: bool = False) -> str:
     """Return the table as LaTeX, for a document with booktabs; arguments as for ``text``."""
     parts = [r"% needs \usepackage{booktabs}"]
     for section in sections(table, intervals):
-        shown = fitted(section, LATEX_WIDTH)
-        said = [f"{section.title}.", *section.remarks, caption([shown], "Bold")]
+        said = [f"{section.title}.", *section.remarks, caption([section], "Bold")]
         lines = [
-            *([] if shown is section else [f"% {LEFT_OUT}"]),
             r"\begin{table*}[t]",
             r"\centering\footnotesize\setlength{\tabcolsep}{3pt}",
-            "\n\\par\\medskip\n".join(map(_tabular, blocks(shown, LATEX_WIDTH))),
+            "\n\\par\\medskip\n".join(map(_tabular, blocks(section, LATEX_WIDTH))),
             rf"\caption{{{_escaped(' '.join(said))}}}",
             rf"\label{{tab:{re.sub('[^A-Za-z0-9.-]', '-', section.key)}}}",
             r"\end{table*}",

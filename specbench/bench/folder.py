@@ -18,7 +18,7 @@ def write(folder: Path, measured: Measured, table: pd.DataFrame, ratios: pd.Data
     """Write everything that was found.
 
     Raises:
-        RunError: Something cannot be written.
+        SpecbenchError: Something cannot be written.
     """
     for name, content in ((TABLE, table), (REPEATS, measured.repeats), (RATIOS, ratios)):
         write_atomically(folder / name, content.to_csv(index=False, float_format="%.6g"))

@@ -5,6 +5,7 @@ Nothing heavy is imported here: ``--help``, ``list`` and a refused request must 
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Sequence
 from typing import Annotated, NoReturn
@@ -59,9 +60,19 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     Args:
         arguments: The command line; that of the process by default.
     """
-    arguments = sys.argv[1:] if arguments is None else arguments
     try:
-        code = app(arguments, prog_name="specbench", standalone_mode=False) or 0
+        code = _run(sys.argv[1:] if arguments is None else arguments)
+    except KeyboardInterrupt:  # one more, while another was dealt with
+        code = INTERRUPTED
+    if arguments is None:  # nothing is left to stop, and Python would trace where it came
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    sys.exit(code)
+
+
+def _run(arguments: Sequence[str]) -> int:
+    """Run a command and return its exit code; of an error say one line."""
+    try:
+        code: int = app(arguments, prog_name="specbench", standalone_mode=False) or 0
         if code == INTERRUPTED:
             _say("interrupted")
     except typer.TyperException as error:
@@ -72,11 +83,11 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         if DEBUG in arguments:
             raise
         _say(_describe(error))
-        code = _exit_code(error)
-    sys.exit(code)
+        code = _code_of(error)
+    return code
 
 
-def _exit_code(error: Exception) -> int:
+def _code_of(error: Exception) -> int:
     if isinstance(error, Interrupted):
         return INTERRUPTED
     return 2 if isinstance(error, UsageError) else 1

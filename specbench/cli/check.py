@@ -16,7 +16,7 @@ from rich.console import Console
 from specbench.check.findings import FAILED
 from specbench.cli.choices import choose_methods
 from specbench.cli.options import common as o
-from specbench.cli.options.data import PromptFile, Prompts, Tasks
+from specbench.cli.options.data import PromptFiles, Prompts, Tasks
 from specbench.cli.options.groups import grouped
 from specbench.cli.options.models import Models
 from specbench.cli.options.rules import Rules, Weight
@@ -39,12 +39,12 @@ MOST_NEW = 64  # tokens that follow a prompt
 
 @dataclass(frozen=True)
 class Contexts(Tasks):
-    """Tasks, or a file of prompts in their place; nothing is scored."""
+    """Tasks, or files of prompts in their place; nothing is scored."""
 
-    prompts: PromptFile = None
+    prompts: PromptFiles = None
 
     def tasks(self) -> list[Task]:
-        """Return the tasks the user means, or the one made of the prompt file."""
+        """Return the tasks the user means, or those made of the prompt files."""
         return Prompts(**{field.name: getattr(self, field.name) for field in fields(self)}).tasks()
 
 
@@ -126,8 +126,8 @@ def _carry_out(asked: Check, output: Path | None, progress: bool) -> None:
         console().print(shown)
     if weak := weaknesses(findings):
         note(
-            "weak, as a fault there would not have shown, which more --samples may change: "
-            + "; ".join(weak)
+            f"{weak} of {len(findings)} comparisons are weak: a fault there would not have shown, "
+            "which more --samples may change"
         )
     print(f"results: {folder / FILE}")
     if failed := failures(findings):

@@ -75,18 +75,18 @@ def choose_tasks(typed: Sequence[str] | None, sourcing: Sourcing) -> list[Task]:
 
 
 def choose_prompts(
-    typed: Sequence[str] | None, prompts: Path | None, metric: str | None
+    typed: Sequence[str] | None, prompts: Sequence[Path] | None, metric: str | None
 ) -> list[Task]:
-    """Return the task made of a prompt file.
+    """Return the tasks made of prompt files.
 
     Raises:
-        UsageError: An unknown metric, no file or an unusable one, or tasks beside it.
+        UsageError: An unknown metric, no file or an unusable one, or tasks beside them.
     """
-    if prompts is None:
+    if not prompts:
         raise UsageError("--metric belongs to --prompts: a task has metrics of its own")
     if typed:
         raise UsageError("--prompts takes the place of --task: give one of the two")
-    return [_with_metric(prompts_task(prompts), metric)]
+    return [_with_metric(prompts_task(path), metric) for path in prompts]
 
 
 def _check_use(sourcing: Sourcing, tasks: Iterable[Task]) -> None:

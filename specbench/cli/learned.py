@@ -38,7 +38,7 @@ def plot_head(
 
     Raises:
         UsageError: There is no such head, pair or task, or they do not go together.
-        RunError: A file cannot be written.
+        SpecbenchError: A file cannot be written.
     """
     described = _description(head)
     spec = _pair(head, described.get("pair"), models)

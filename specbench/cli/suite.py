@@ -153,7 +153,7 @@ def _print(known: Suite, units: Sequence[Unit], output: Path, workers: int) -> N
     """Print the runs with what they may take."""
     from rich.table import Table
 
-    from specbench.suites.plans import heads_of, measured_paces, most_hours, total
+    from specbench.suites.plans import heads_of, measured_paces, most_hours
     from specbench.suites.training import is_trained
 
     measured = measured_paces(output)
@@ -165,23 +165,33 @@ def _print(known: Suite, units: Sequence[Unit], output: Path, workers: int) -> N
     hours = [most_hours(known, unit, paces) for unit in units]
     for unit, most in zip(units, hours, strict=True):
         heads = heads_of(known, unit)
-        shown = "?" if most is None else f"{most:.2g}"
+        shown = "" if most is None else f"{most:.2g}"
         table.add_row(unit.name, str(unit.cells(heads)), str(unit.samples(heads)), shown)
     console().print(table)
     samples = sum(unit.samples(heads_of(known, unit)) for unit in units)
-    print(f"{len(units)} runs, {samples} samples, {_said(total(hours), workers)}")
+    print(f"{len(units)} runs, {samples} samples, {_said(hours, workers)}")
     for pair in dict.fromkeys(unit.pair for unit in units):
         if pair in paces:
             how = "measured in this folder" if pair in measured else "assumed by the file"
             print(f"{pair}: {paces[pair]:.3g} tokens/s of one worker, {how}")
+        else:
+            print(
+                f"{pair}: its speed is not known, so neither are its hours; the first run in this "
+                "folder tells it, or assumed_tokens_per_second in the file"
+            )
     needed = dict.fromkeys(job for unit in units for job in known.needs(unit))
     jobs = [job for job in needed if not is_trained(job, output)]
     if jobs:
-        assumed = _said(total(job.training.hours for job in jobs), workers)
+        assumed = _said([job.training.hours for job in jobs], workers)
         print(f"to train first: {len(jobs)} heads and drafts, {assumed}, assumed by the file")
 
 
-def _said(hours: float, workers: int) -> str:
+def _said(hours: Sequence[float | None], workers: int) -> str:
     """Hours of one worker, and of several that all have work all the time."""
-    one = f"{hours:.1f} hours of a worker at most"
-    return one if workers == 1 else f"{one}, {hours / workers:.1f} with {workers}"
+    known = [each for each in hours if each is not None]
+    if not known:
+        return "hours not known"
+    total, missing = sum(known), len(hours) - len(known)
+    one = f"{total:.1f} hours of a worker at most"
+    several = "" if workers == 1 else f", {total / workers:.1f} with {workers}"
+    return one + several + f", without {missing} whose hours are not known" * bool(missing)

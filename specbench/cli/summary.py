@@ -14,6 +14,7 @@ from specbench.cli.options.groups import changed, grouped
 from specbench.cli.options.rows import Rows
 from specbench.cli.runs import chosen_runs
 from specbench.errors import UsageError
+from specbench.files import digits, write_atomically
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -80,14 +81,14 @@ def summary(
     folders = chosen_runs(runs, TABLE, CONFIG)
     table: pd.DataFrame = getattr(Results(folders, rows.selection()), frame)
     if output is None:
-        table.to_csv(sys.stdout, index=False)
+        table.to_csv(sys.stdout, index=False, float_format=digits)
     else:
         _write(table, output, chosen)
         print(output)
 
 
 def _write(table: pd.DataFrame, path: Path, format: str) -> None:
-    from specbench.files import write_atomically
-
-    content = table.to_csv(index=False) if format == CSV else table.to_parquet(index=False)
-    write_atomically(path, content)
+    if format == CSV:
+        write_atomically(path, table.to_csv(index=False, float_format=digits))
+    else:
+        write_atomically(path, table.to_parquet(index=False))

@@ -65,7 +65,8 @@ def table(
     from specbench.analysis.best import NEEDED
     from specbench.analysis.frames import read_samples, read_summary
     from specbench.analysis.published import beside_published, remarks
-    from specbench.analysis.table import main_table
+    from specbench.analysis.table import SPEEDUP, main_table
+    from specbench.cli.tables import NO_BASELINE
     from specbench.experiment.tables import SUMMARY
 
     folders = chosen_runs(runs, SUMMARY)
@@ -80,6 +81,8 @@ def table(
         # The other formats say it below the table.
         for remark in remarks(shown) if format == CSV else ():
             note(remark)
+    if not ((shown["figure"] == SPEEDUP) & shown["value"].notna()).any():
+        note(NO_BASELINE)
     _PRINTERS[format](shown, intervals)
 
 

@@ -20,6 +20,8 @@ from specbench.metrics import METRICS
 if TYPE_CHECKING:
     import pandas as pd
 
+NO_BASELINE = "No speed-up: it is tokens/s over those of autoregressive, which these runs do not have."
+
 # Header and form of the figures that a lossy rule may change beside quality.
 _LENGTHS = {
     "output_tokens": ("tokens", ".1f"),
@@ -41,12 +43,13 @@ def print_run(folder: Path) -> None:
     cells: list[Any] = wide(summary).to_dict("records")
     for cell, label in zip(cells, method_labels(cells), strict=True):
         cell["label"] = label
+    prompts = _prompts(summary)
     for task in dict.fromkeys(cell["task"] for cell in cells):
         mine = [cell for cell in cells if cell["task"] == task]
         further = [
             name for name in further_metrics(summary) if any(c[name] == c[name] for c in mine)
         ]
-        print_text([_task_sheet(task, mine), _further_sheet(task, mine, further)])
+        print_text([_task_sheet(task, mine, prompts[task]), _further_sheet(task, mine, further)])
 
 
 def print_transfer(table: pd.DataFrame) -> None:
@@ -64,16 +67,22 @@ def print_transfer(table: pd.DataFrame) -> None:
     console().print(shown)
 
 
-def _task_sheet(task: str, cells: list[dict[str, Any]]) -> Sheet:
+def _prompts(summary: pd.DataFrame) -> dict[str, str]:
+    """How many prompts each task has, and how many of them were scored where that is fewer."""
+    found = {}
+    for task, rows in summary.groupby("task", sort=False):
+        counts = rows.groupby("metric")["n"].max()
+        n, scored = counts.max(), counts.get("quality", counts.max())
+        partly = f", quality of {scored} of them" if scored < n else ""
+        found[str(task)] = f"n = {n}{partly}"
+    return found
+
+
+def _task_sheet(task: str, cells: list[dict[str, Any]], prompts: str) -> Sheet:
     metric = METRICS.get(cells[0]["quality_metric"])
-    header = [
-        "method",
-        "N",
-        "accepted /\ndrafted",
-        "tokens /\nround",
-        "tokens/s",
-        "tokens/s\n/ AR's",
-    ]
+    compared = any(cell["speedup"] == cell["speedup"] for cell in cells)
+    header = ["method", "N", "accepted /\ndrafted", "tokens /\nround", "tokens/s"]
+    header += ["tokens/s\n/ AR's"] * compared
     if metric:
         header.insert(2, f"{metric.unit}\n[95 %]")
     rows = []
@@ -82,13 +91,14 @@ def _task_sheet(task: str, cells: list[dict[str, Any]]) -> Sheet:
             *_name(cell),
             _number(cell, "draft_acceptance_rate", ".1%"),
             _number(cell, "acceptance_length", ".2f"),
-            _number(cell, "tokens_per_second", ".0f"),
-            _number(cell, "speedup", ".2f"),
+            _pace(cell["tokens_per_second"]),
+            *[_number(cell, "speedup", ".2f")] * compared,
         ]
         if metric:
             row.insert(2, _with_interval(cell, "quality", metric.scale))
         rows.append(row)
-    return Sheet(f"{task} on {cells[0]['pair']}", header, rows)
+    notes = () if compared else (NO_BASELINE,)
+    return Sheet(f"{task} on {cells[0]['pair']}, {prompts}", header, rows, notes=notes)
 
 
 def _further_sheet(task: str, cells: list[dict[str, Any]], metrics: Sequence[str]) -> Sheet:
@@ -107,6 +117,11 @@ def _further_sheet(task: str, cells: list[dict[str, Any]], metrics: Sequence[str
 
 def _name(cell: Mapping[str, Any]) -> list[str]:
     return [cell["label"], str(cell["draft_length"] or "")]
+
+
+def _pace(value: float) -> str:
+    """Tokens per second, to three digits below 100."""
+    return "" if value != value else f"{value:.0f}" if value >= 99.95 else f"{value:.3g}"
 
 
 def _number(cell: Mapping[str, Any], name: str, form: str) -> str:

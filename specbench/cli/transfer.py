@@ -70,12 +70,12 @@ def _show(folder: Path) -> None:
     from specbench.cli.tables import print_transfer
     from specbench.figures.saving import save
     from specbench.figures.transfer import draw
-    from specbench.files import write_atomically
+    from specbench.files import digits, write_atomically
     from specbench.results import Results
 
     results = Results([folder])
     table = transfer_table(results.summary)
-    write_atomically(folder / "transfer.csv", table.to_csv(index=False))
+    write_atomically(folder / "transfer.csv", table.to_csv(index=False, float_format=digits))
     write_atomically(folder / "transfer.md", transfer_markdown(table))
     save(draw(results), folder / "figures", "transfer")
     print_transfer(table)

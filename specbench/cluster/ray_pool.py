@@ -210,7 +210,7 @@ def _connect(address: str | None, store: int | None) -> Any:
         import ray
     except ImportError as error:
         raise UsageError(
-            "--workers needs Ray: install it with `pip install specbench[ray]`"
+            "--workers needs Ray: pip install '.[ray]' in specbench's folder"
         ) from error
     here: dict[str, Any] = {"include_dashboard": False, "object_store_memory": store}
     try:

@@ -31,7 +31,7 @@ def write_examples(folder: Path, tasks: Mapping[str, Iterable[Example]]) -> None
         tasks: Examples by the name of their task.
 
     Raises:
-        RunError: The file cannot be written.
+        SpecbenchError: The file cannot be written.
     """
     lines = (
         json.dumps({TASK: task, **asdict(example)}, ensure_ascii=False) + "\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -30,7 +31,12 @@ def as_json(value: Mapping[str, Any]) -> str:
 
 def new_folder(label: str) -> Path:
     """Return ``results/<UTC time>-<label>``, which does not exist yet."""
-    return unused(RESULTS / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{label}")
+    return unused(RESULTS / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{_portable(label)}")
+
+
+def _portable(label: str) -> str:
+    """Return a label as any file system takes it: a pair may be called ``pairs.toml:name``."""
+    return re.sub(r"[^\w.+-]+", "-", label)
 
 
 def choose_folder(output: Path | None, label: str) -> Path:
@@ -87,7 +93,7 @@ def unfinished_twins(label: str, config: Mapping[str, Any]) -> Iterator[Path]:
         label: What the folders' names end in.
         config: The plan's configuration.
     """
-    for folder in sorted(RESULTS.glob(f"*-{label}*"), reverse=True):
+    for folder in sorted(RESULTS.glob(f"*-{_portable(label)}*"), reverse=True):
         known = read_config(folder)
         if known is None or known["progress"]["state"] == COMPLETE:
             continue

@@ -47,7 +47,7 @@ class Ledger:
         """Put what was found of a step into the store.
 
         Raises:
-            RunError: The disk cannot be written.
+            SpecbenchError: The disk cannot be written.
         """
         names = {"key": self._keys.of(step), "place": step.place, "run_id": self._store.run_id}
         record = names | dict(found)

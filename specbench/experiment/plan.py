@@ -244,12 +244,24 @@ def build_plan(
         examples = task.examples("test", count, settings.seed)
         budget = settings.max_new_tokens or task.max_new_tokens
         plans.append(TaskPlan(task, tuple(examples), tuple(dict.fromkeys(cells)), budget))
-    notes = [*_left_out(headless, pair), *_heads_used(plans)]
+    notes = [*_left_out(headless, pair), *_heads_used(plans), *_without_reference(plans)]
     if not may_execute:
         notes += _not_executed(tasks)
     plan = Plan(pair, loading, settings, tuple(plans), may_execute, tuple(notes))
     require(len(plan) > 0, f"nothing to run: {'; '.join(plan.notes) or 'choose a method'}")
     return plan
+
+
+def _without_reference(plans: Sequence[TaskPlan]) -> Iterator[str]:
+    """Say of which tasks some prompts cannot be scored."""
+    for plan in plans:
+        if any(get_metric(name).needs == "reference" for name in plan.task.metrics):
+            missing = sum(not example.reference for example in plan.examples)
+            if missing:
+                yield (
+                    f"{missing} of {len(plan.examples)} prompts of {plan.task.name} have no "
+                    "reference: its quality is that of the others"
+                )
 
 
 def _with_head(parameters: Mapping[str, Any], pair: PairSpec, task: Task) -> dict[str, Any]:

@@ -11,13 +11,22 @@ from specbench.engine.runner import require_context
 from specbench.errors import SpecbenchError, UsageError
 from specbench.experiment.plan import Plan, TaskPlan
 from specbench.experiment.settings import Settings
-from specbench.tasks.example import Example
+from specbench.tasks.example import CHAT, Example
 
 
 class Prompts:
     """The examples' prompts as token ids, each made once, for all cells alike."""
 
     def __init__(self, pair: LoadedPair | Reader, settings: Settings) -> None:
+        """Take a pair.
+
+        Raises:
+            UsageError: Chat prompts are asked for of a tokenizer that has no template for them.
+        """
+        if settings.prompt_format == CHAT and pair.tokenizer.chat_template is None:
+            raise UsageError(
+                "the target's tokenizer has no chat template: give --prompt-format plain"
+            )
         self._pair = pair
         self._settings = settings
         self._known: dict[tuple[str, str], Encoded] = {}

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from specbench.analysis.frames import PARAMETERS
+from specbench.analysis.frames import PARAMETERS, lacks
 from specbench.errors import UsageError
 from specbench.experiment.lines import Foreign, parse_line, read_lines
 from specbench.files import clear_errors
@@ -31,7 +31,7 @@ def append_record(folder: Path, record: dict[str, Any]) -> None:
     """Add one sample and hand it to the operating system at once.
 
     Raises:
-        RunError: It cannot be written, for instance because the disk is full.
+        SpecbenchError: It cannot be written, for instance because the disk is full.
     """
     path = folder / RECORDS
     with clear_errors(path), path.open("ab") as file:
@@ -46,7 +46,7 @@ def record_files(folder: Path) -> list[Path]:
     """
     found = [path for name in (RECORDS, PACKED) if (path := folder / name).is_file()]
     if not found:
-        raise UsageError(f"{folder} holds no {RECORDS}: give the folder of a run")
+        raise UsageError(lacks(folder, RECORDS))
     return found
 
 
@@ -92,7 +92,7 @@ def cut_torn_line(folder: Path) -> None:
     """Cut a last line that a crash left without its end, so that the next one is whole.
 
     Raises:
-        RunError: The file cannot be written.
+        SpecbenchError: The file cannot be written.
     """
     path = folder / RECORDS
     if not path.exists():

@@ -7,15 +7,15 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from specbench.analysis.frames import ADDED, BLEU_TERMS, SAMPLES
-from specbench.errors import RunError, UsageError
+from specbench.errors import UsageError
 from specbench.experiment.examples import EXAMPLES, read_examples
-from specbench.experiment.folders import CONFIG, as_json
+from specbench.experiment.folders import CONFIG, ENVIRONMENT, as_json
 from specbench.experiment.lines import Foreign, parse_line, read_lines
 from specbench.experiment.records import ERROR, OK, PACKED, RECORDS, names_of, record_files
 from specbench.experiment.scoring import score_text
@@ -23,9 +23,11 @@ from specbench.experiment.store import lock
 from specbench.experiment.tables import DIGEST, SUMMARY, TABLE, write_tables
 from specbench.files import clear_errors
 from specbench.metrics import METRICS, get_metric, score
+from specbench.metrics.sandbox.launch import layers
 from specbench.tasks.example import Example
 
 _STAGING = ".scoring"  # the new files lie here until all of them are whole
+_ADVICE = "score a copy of it elsewhere"
 _SCORED = ("quality_metric", "quality", "scores", BLEU_TERMS, "status", "error")
 _NEEDED = {*SAMPLES, "text"} - {"quality_metric", "quality", *ADDED}
 
@@ -51,6 +53,11 @@ class FinishedRun:
     examples: Mapping[str, Mapping[str, Example]] = field(repr=False)
     config: dict[str, Any] = field(repr=False)
     notes: Sequence[str]
+
+    @property
+    def executes(self) -> bool:
+        """True where some of its metrics run programs."""
+        return any(METRICS[name].executes for names in self.metrics.values() for name in names)
 
 
 class Outcome(NamedTuple):
@@ -103,7 +110,7 @@ def score_run(run: FinishedRun, may_execute: bool, report: Report) -> Outcome:
 
     Raises:
         UsageError: A line of the samples is no sample of this run, or its run is still going on.
-        RunError: The folder cannot be written.
+        SpecbenchError: The folder cannot be written.
     """
     with _locked(run.folder), _staging(run.folder) as staging:
         sources = record_files(run.folder)
@@ -115,10 +122,21 @@ def score_run(run: FinishedRun, may_execute: bool, report: Report) -> Outcome:
         if (packed := run.folder / PACKED) in sources:
             content = gzip.compress((staging / RECORDS).read_bytes(), mtime=0)
             (staging / packed.name).write_bytes(content)
-        for name in (*(path.name for path in sources), TABLE, SUMMARY, DIGEST, CONFIG):
+        if may_execute and run.executes:
+            _note_sandbox(run.folder / ENVIRONMENT, staging)
+        written = (*(path.name for path in sources), TABLE, SUMMARY, DIGEST, CONFIG, ENVIRONMENT)
+        for name in written:
             if (staging / name).exists():
                 os.replace(staging / name, run.folder / name)
     return outcome
+
+
+def _note_sandbox(environment: Path, staging: Path) -> None:
+    """Write anew where a run took place, with what programs are run in here."""
+    with suppress(OSError, ValueError):  # runs of before there was one lack it
+        known = json.loads(environment.read_bytes())
+        text = as_json({**known, "sandbox": list(layers())})
+        (staging / environment.name).write_text(text, encoding="utf-8")
 
 
 def _unfit(name: str, examples: Collection[Example]) -> str | None:
@@ -222,7 +240,7 @@ def _read_config(path: Path) -> dict[str, Any]:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    with clear_errors(folder):
+    with clear_errors(folder, _ADVICE):
         held = lock(folder)
     try:
         yield
@@ -235,13 +253,9 @@ def _staging(folder: Path) -> Iterator[Path]:
     """Give a folder for new files that is gone in the end; say in a sentence what the disk says."""
     staging = folder / _STAGING
     try:
-        shutil.rmtree(staging, ignore_errors=True)  # left by a scoring that was killed
-        staging.mkdir()
-        yield staging
-    except OSError as error:
-        raise RunError(
-            f"cannot write the new scores to {folder} ({error.strerror or error}): make room and "
-            "score again"
-        ) from error
+        with clear_errors(folder, _ADVICE):
+            shutil.rmtree(staging, ignore_errors=True)  # left by a scoring that was killed
+            staging.mkdir()
+            yield staging
     finally:
         shutil.rmtree(staging, ignore_errors=True)

@@ -173,7 +173,7 @@ class Store:
         """Add one sample and hand it to the operating system at once.
 
         Raises:
-            RunError: It cannot be written, for instance because the disk is full.
+            SpecbenchError: It cannot be written, for instance because the disk is full.
         """
         append_record(self.folder, record)
         self._count(record)

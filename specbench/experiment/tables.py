@@ -12,7 +12,7 @@ from specbench.analysis.digest import digest
 from specbench.analysis.frames import BLEU_TERMS, MEASURED, SAMPLES, read_samples
 from specbench.analysis.summary import summarise
 from specbench.experiment.records import ERROR, latest_records
-from specbench.files import write_atomically
+from specbench.files import digits, write_atomically
 
 TABLE = "samples.csv"
 SUMMARY = "summary.csv"
@@ -23,7 +23,7 @@ def write_tables(folder: Path) -> None:
     """Write the tables of a run from its ``samples.jsonl``; without a decoded sample, none.
 
     Raises:
-        RunError: They cannot be written; no table on disk is half a table.
+        SpecbenchError: They cannot be written; no table on disk is half a table.
     """
     rows = [_row(record) for record in latest_records(folder) if record["status"] != ERROR]
     if rows:
@@ -31,7 +31,7 @@ def write_tables(folder: Path) -> None:
         write_atomically(folder / TABLE, _csv([*SAMPLES, *measured], rows))
         samples = read_samples(folder)
         summary = summarise(samples)
-        write_atomically(folder / SUMMARY, summary.to_csv(index=False))
+        write_atomically(folder / SUMMARY, summary.to_csv(index=False, float_format=digits))
         write_atomically(folder / DIGEST, digest(samples, summary))
 
 

@@ -35,7 +35,7 @@ def save(drawing: Drawing, folder: Path, name: str) -> list[Path]:
     Each is written whole or not at all; the same drawing gives the same bytes.
 
     Raises:
-        RunError: The files cannot be written.
+        SpecbenchError: The files cannot be written.
     """
     contents = {kind: _rendered(drawing.figure, kind) for kind in _UNDATED}
     contents["csv"] = drawing.data.to_csv(index=False, float_format="%.6g").encode()

@@ -27,13 +27,16 @@ from matplotlib.lines import Line2D
 from specbench.errors import UsageError
 from specbench.figures import STYLES
 
+#: As matplotlib has it: a letter, or corners, 1 for a star, and the angle of a polygon.
+Marker = str | tuple[int, int, int]
+
 
 class Look(NamedTuple):
     """How a method appears in every figure."""
 
     label: str
     colour: str
-    marker: str
+    marker: Marker
     size: float  # of the marker, in points
     layer: int = 4  # points of a higher layer cover those of a lower one
 
@@ -54,7 +57,8 @@ LOOKS = {
     "gated": Look("Gated static", "#9090A8", "d", 5.5, layer=3),
     "gated-diversed": Look("Gated DIVERSED", "#7F1D0C", ">", 6.5),
 }
-_OTHER_MARKERS = "<H123"
+# Filled, since the edge is white, and of no other method.
+_OTHER_MARKERS: tuple[Marker, ...] = ("H", (4, 1, 0), (6, 1, 0), (7, 0, 0), (8, 1, 0))
 
 #: Told apart from every method's colour, and from each other in greyscale.
 PAIR_COLOURS = ("#332288", "#44AA99", "#AA4499", "#999933", "#882255", "#88CCEE")

@@ -37,7 +37,7 @@ def save_head(head: Head, folder: Path, description: dict[str, Any]) -> None:
     """Write a head and what is known of it; the description lands last, so a head is whole.
 
     Raises:
-        RunError: The files cannot be written.
+        SpecbenchError: The files cannot be written.
     """
     with clear_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)

@@ -124,7 +124,7 @@ def _look(method: str) -> Mapping[str, Any]:
     }
 
 
-def outline(marker: str) -> str:
+def outline(marker: style.Marker) -> str:
     """Return a marker of matplotlib as the path of an SVG, about two units wide round (0, 0)."""
     drawn = MarkerStyle(marker)
     path = drawn.get_path().transformed(drawn.get_transform())

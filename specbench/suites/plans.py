@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -100,8 +100,3 @@ def most_hours(suite: Suite, unit: Unit, paces: Mapping[str, float]) -> float | 
 def heads_of(suite: Suite, unit: Unit) -> int:
     """Return how many heads a suite trains for the pair of a run."""
     return sum(job.training.what == HEADS and job.pair == unit.pair for job in suite.jobs())
-
-
-def total(hours: Iterable[float | None]) -> float:
-    """Add up the hours that are known."""
-    return sum(each for each in hours if each is not None)

@@ -8,11 +8,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from specbench.errors import RunError, UsageError
+from specbench.errors import UsageError
+from specbench.files import clear_errors
 from specbench.training.folder import check_writable
 
 if TYPE_CHECKING:
     from specbench.training.verifier import Progress
+
+_ADVICE = "choose another folder with --log-to"
 
 
 def check_log(folder: Path) -> None:
@@ -23,8 +26,8 @@ def check_log(folder: Path) -> None:
     """
     if find_spec("tensorboard") is None:
         raise UsageError(
-            "--log-to needs tensorboard: pip install 'specbench[tensorboard]', or leave it out; "
-            "training.csv is written anyway"
+            "--log-to needs tensorboard: pip install '.[tensorboard]' in specbench's folder, or "
+            "leave it out; training.csv is written anyway"
         )
     check_writable(folder, "--log-to")
 
@@ -42,18 +45,18 @@ def tensorboard(folder: Path | None) -> Iterator[Callable[[Progress], None]]:
         A function to call with every step's progress.
 
     Raises:
-        RunError: The folder cannot be written.
+        SpecbenchError: The folder cannot be written.
     """
     if folder is None:
         yield lambda progress: None
         return
     from torch.utils.tensorboard import SummaryWriter
 
-    with _clear_errors(folder):
+    with clear_errors(folder, _ADVICE):
         writer = SummaryWriter(str(folder), purge_step=1)
 
     def report(progress: Progress) -> None:
-        with _clear_errors(folder):
+        with clear_errors(folder, _ADVICE):
             for name, value in progress._asdict().items():
                 if name != "step":
                     writer.add_scalar(name, value, progress.step)
@@ -63,14 +66,3 @@ def tensorboard(folder: Path | None) -> Iterator[Callable[[Progress], None]]:
         yield report
     finally:
         writer.close()
-
-
-@contextmanager
-def _clear_errors(folder: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise RunError(
-            f"cannot write {folder} ({error.strerror or error}): make room or choose another "
-            "folder with --log-to"
-        ) from error

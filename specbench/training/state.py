@@ -65,7 +65,7 @@ def save_state(
     """Write the checkpoint, in the place of the last one.
 
     Raises:
-        RunError: It cannot be written; the last one is untouched.
+        SpecbenchError: It cannot be written; the last one is untouched.
     """
     content = {
         **_identity(pair, task, recipe),

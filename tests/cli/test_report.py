@@ -49,7 +49,7 @@ def test_several_runs_in_a_file_of_one_s_own(cli: Cli, old: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code"), [(("nowhere",), 2), (("results/old", "-o", "nowhere/r.html"), 1)]
+    ("arguments", "code"), [(("nowhere",), 2), (("results/old", "-o", "nowhere/r.html"), 2)]
 )
 def test_refusals(cli: Cli, old: Path, arguments: tuple[str, ...], code: int) -> None:
     refused = cli("report", *arguments)

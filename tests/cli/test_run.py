@@ -4,7 +4,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
+
+from specbench.cli.tables import print_run
 
 Cli = Callable[..., Any]
 FAST = ("--limit", "2", "--output", "r")
@@ -237,6 +240,57 @@ def test_prompts_of_the_user_take_the_place_of_tasks(
     assert [row["quality"] for row in found] == quality
     assert {row["quality_metric"] for row in found} == {metric}
     assert {row["task"] for row in found} == {"questions"}
+
+
+def test_several_prompt_files_are_tasks_each(cli: Cli, engine: Any, tmp_path: Path) -> None:
+    for name in "ab":
+        (tmp_path / f"{name}.txt").write_text(f"question {name}\n")
+    result = cli("run", "--prompts", "a.txt", "--prompts", "b.txt", "-m", "sd", "--output", "r")
+    assert result.code == 0, result.err
+    assert [row["task"] for row in rows(tmp_path / "r")] == ["a", "b"]
+
+
+def test_prompts_without_reference_are_counted(cli: Cli, engine: Any, tmp_path: Path) -> None:
+    lines = ['{"prompt": "a", "reference": "#### 7"}', '{"prompt": "b"}', '{"prompt": "c"}']
+    (tmp_path / "questions.jsonl").write_text("\n".join(lines) + "\n")
+    line = "run --prompts questions.jsonl --metric accuracy -m autoregressive,sd --output r"
+    result = cli(*line.split())
+    assert "2 of 3 prompts of questions have no reference" in result.err
+    assert "n = 3, quality of 1 of them" in result.out
+    assert "3 prompts per task, quality of 1 of them" in cli("table", "r").out
+    assert "3 prompts (quality of 1 of them)" in (tmp_path / "r" / "summary.md").read_text()
+
+
+def test_chat_prompts_need_a_template(cli: Cli, engine: Any, tmp_path: Path) -> None:
+    engine.tokenizer.chat_template = None
+    line = ("run", "-m", "sd", "-t", "mini-math", "--prompt-format", "chat", *FAST)
+    result = cli(*line)
+    assert result.code == 2
+    assert "no chat template: give --prompt-format plain" in result.err.splitlines()[-1]
+    assert not (tmp_path / "r").exists()
+    assert cli(*line[: -len(FAST) - 1], "plain", *FAST).code == 0
+
+
+def test_without_autoregressive_there_is_a_word_and_no_empty_column(
+    cli: Cli, engine: Any, tmp_path: Path
+) -> None:
+    shown = cli("run", "-m", "sd", "-t", "mini-math", *FAST)
+    header = next(line for line in shown.out.splitlines() if "tokens/s" in line)
+    assert "speed-up" not in header
+    assert "autoregressive" in shown.out
+    assert "autoregressive" in cli("table", "r").err
+
+
+def test_a_slow_pair_s_speed_is_not_0(
+    cli: Cli, engine: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli("run", "-m", "sd", "-t", "mini-math", *FAST).code == 0
+    path = tmp_path / "r" / "summary.csv"
+    table = pd.read_csv(path)
+    table.loc[table["metric"] == "tokens_per_second", "value"] = 0.3125
+    table.to_csv(path, index=False)
+    print_run(tmp_path / "r")
+    assert "0.312" in capsys.readouterr().out
 
 
 def test_samples_that_fail_make_the_run_fail_after_its_table(

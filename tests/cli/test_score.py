@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from specbench.experiment import rescore
+from specbench.metrics.sandbox.launch import layers
 
 Cli = Callable[..., Any]
 TABLES = ("samples.csv", "summary.csv", "summary.md", "config.json", "samples.jsonl")
@@ -89,8 +90,13 @@ def test_programs_wait_for_leave(cli: Cli, engine: Any, tmp_path: Path) -> None:
         "note: the programs of 2 samples were not run and have no score: "
         "give --allow-code-execution to run them\n"
     )
+    environment = tmp_path / "r" / "environment.json"
+    before = json.loads(environment.read_text())
+    assert before["sandbox"] == []
     allowed = cli("score", "r", "--allow-code-execution")
     assert (allowed.code, allowed.err) == (0, "")
+    assert json.loads(environment.read_text()) == before | {"sandbox": list(layers())}
+    assert layers()
     assert {row["quality"] for row in rows(tmp_path / "r" / "samples.csv")} == {"0.0"}
     # What was measured once does not get lost.
     assert cli("score", "r").err == ""

@@ -2,9 +2,13 @@
 
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from ..benchmarks.kill_and_resume import survive
 
@@ -70,3 +74,30 @@ def test_a_dry_run_prints_the_plan_and_writes_nothing(cli: Cli, tmp_path: Path) 
     assert result.out.count("│ sd") == 2
     assert "90 samples; " in result.out and " GiB free" in result.out
     assert "engine eager; at most 0:" in result.out
+
+
+def test_ctrl_c_while_another_is_dealt_with_is_no_traceback(
+    cli: Cli, engine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from specbench.cli import app
+
+    interrupting(engine, at=2, times=2)
+    pressed: list[str] = []
+
+    def say(message: str) -> None:
+        pressed.append(message)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(app, "_say", say)
+    assert cli(*RUN).code == 130
+    assert len(pressed) == 1
+
+
+def test_ctrl_c_at_the_very_end_is_no_traceback(tmp_path: Path) -> None:
+    code = (
+        "import atexit, os, signal, sys; sys.argv = ['specbench', 'list', 'methods']; "
+        "atexit.register(os.kill, os.getpid(), signal.SIGINT); "
+        "from specbench.cli.app import main; main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -36,6 +36,15 @@ def test_a_dry_run_prints_runs_cells_samples_and_where_its_hours_come_from(
     assert not Path("results").exists()
 
 
+def test_hours_that_nobody_knows_are_no_question_mark(cli: Any, file: str) -> None:
+    Path(file).write_text(SUITE.partition("[assumed")[0])
+    found = cli("suite", file, "--dry-run")
+    assert found.code == 0
+    assert "?" not in found.out
+    assert "hours not known" in found.out
+    assert "assumed_tokens_per_second" in found.out
+
+
 def test_a_suite_is_measured_run_by_run_and_its_folder_read_as_one(
     cli: Any, engine: Any, file: str
 ) -> None:
@@ -89,5 +98,5 @@ def test_without_ray_workers_are_refused_with_the_way_to_get_it(
     monkeypatch.setitem(sys.modules, "ray", None)
     found = cli("run", "-m", "sd", "-t", "mini-math", "-n", "2", "--workers", "2")
     assert found.code == 2
-    assert "pip install specbench[ray]" in found.err
+    assert "pip install '.[ray]'" in found.err
     assert not Path("results").exists()

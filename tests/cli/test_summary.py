@@ -114,5 +114,6 @@ def test_the_benchmark_of_many_runs_works() -> None:
 
 def test_a_file_that_cannot_be_written_is_one_line(cli: Cli, runs: Path) -> None:
     result = cli("summary", str(runs), "-o", "none/out.csv")
-    assert result.code == 1
+    assert result.code == 2
+    assert result.err.count("\n") == 1
     assert "cannot write none/out.csv" in result.err

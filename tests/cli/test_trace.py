@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -86,6 +87,15 @@ def test_an_earlier_version_s_run_is_refused(cli: Cli, run: str, tmp_path: Path)
     refused = cli("trace", "old", "--sample", "test-0")
     assert refused.code == 2
     assert "an earlier version of specbench: run again" in refused.err
+
+
+def test_a_run_without_its_texts_is_a_run_all_the_same(cli: Cli, run: str, tmp_path: Path) -> None:
+    shutil.copy(Path(run) / "samples.csv", tmp_path)
+    for command in ("trace . --sample test-0", "theory ."):
+        refused = cli(*command.split())
+        assert refused.code == 2
+        assert refused.err.count("\n") == 1
+        assert "is a run without its samples.jsonl" in refused.err
 
 
 def test_a_damaged_record_is_refused(cli: Cli, run: str, tmp_path: Path) -> None:

@@ -127,7 +127,7 @@ def test_without_tensorboard_the_log_is_refused(
     monkeypatch.setitem(sys.modules, "tensorboard", None)
     result = cli(*TINY, "--log-to", "logs")
     assert result.code == 2
-    assert "pip install 'specbench[tensorboard]'" in result.err
+    assert "pip install '.[tensorboard]'" in result.err
     assert result.err.count("\n") == 1
     assert models == []
 

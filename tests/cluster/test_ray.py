@@ -33,7 +33,7 @@ from specbench.training.recipe import HeadRecipe
 from specbench.training.session import carry_out, prepare
 from specbench.training.verifier import Progress
 
-pytest.importorskip("ray", reason="needs Ray: pip install specbench[ray]")
+pytest.importorskip("ray", reason="needs Ray: pip install '.[ray]'")
 
 from specbench.cluster.ray_actor import Cores
 from specbench.cluster.ray_pool import Pool, _uses_gpus

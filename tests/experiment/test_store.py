@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
+from specbench.analysis.frames import read_summary
 from specbench.errors import RunError, UsageError
 from specbench.experiment.folders import LOCK, newest_run, unfinished
 from specbench.experiment.records import failures, read_records
 from specbench.experiment.store import Store
-from specbench.files import write_atomically
+from specbench.files import digits, write_atomically
 
 SAMPLE_COLUMNS = (
     "run_id,pair,task,method,weight,lenience,rule,alpha,budget,epsilon,delta,divergence,gate,cost,head,"
@@ -183,6 +184,29 @@ def test_folders_are_named_by_time_and_label_and_never_shared(
     for folder in folders:
         assert folder.parent == Path("results")
         assert "-run-mini" in folder.name
+
+
+def test_a_folder_s_name_has_no_colon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = {"samples_planned": 2, "tasks": []}
+    store = Store.open(None, "run-pairs.toml:mine", config)
+    with pytest.raises(KeyboardInterrupt), store:
+        store.append(record())
+        raise KeyboardInterrupt
+    assert store.folder.name.endswith("-run-pairs.toml-mine")
+    with Store.open(None, "run-pairs.toml:mine", config) as again:
+        assert (again.folder, again.resumed) == (store.folder, 1)
+
+
+def test_the_summary_is_the_same_once_read_and_written_again(tmp_path: Path) -> None:
+    with Store.open(tmp_path / "r", "run", {}) as store:
+        for number in range(7):
+            store.append(record(f"t-{number}", quality=1 / (number + 3), decode_seconds=0.1 / 3))
+    before = (store.folder / "summary.csv").read_text()
+    again = read_summary(store.folder).to_csv(index=False, float_format=digits)
+    assert again == before
+    values = [row["value"] for row in table(store.folder / "summary.csv") if row["value"]]
+    assert max(len(v.partition("e")[0].replace(".", "").lstrip("0")) for v in values) == 12
 
 
 def test_a_folder_with_something_in_it_is_refused_and_untouched(tmp_path: Path) -> None:

@@ -8,11 +8,13 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 from matplotlib.image import imread
+from matplotlib.markers import MarkerStyle
 
 from specbench.errors import RunError, UsageError
 from specbench.figures import FIGURES, RUNS, STYLES, load_figure, style
 from specbench.figures.saving import save
 from specbench.methods.registry import METHODS
+from specbench.report.figures import outline
 
 from .made import Made, rounds_of
 
@@ -28,6 +30,15 @@ def test_a_new_method_gets_a_stable_look():
     assert style.look("guessed").label == "guessed"
     assert style.look("guessed").marker not in {look.marker for look in style.LOOKS.values()}
     assert style.look("guessed").colour not in {look.colour for look in style.LOOKS.values()}
+
+
+def test_every_new_method_has_a_filled_marker_of_its_own_outline():
+    """Edges are white: of a marker without a face nothing would be seen."""
+    seen = {style.look(f"method-{i}").marker for i in range(200)}
+    assert len(seen) == len(style._OTHER_MARKERS)
+    assert all(MarkerStyle(marker).is_filled() for marker in seen)
+    assert not seen & {look.marker for look in style.LOOKS.values()}
+    assert all(outline(marker) for marker in seen)
 
 
 def test_legend_order_is_that_of_the_looks_then_the_rest():
@@ -158,7 +169,7 @@ def test_a_failed_write_leaves_the_old_figure_and_nothing_else(weights, tmp_path
 
 def test_a_folder_that_cannot_be_made_is_one_line(weights, tmp_path):
     (tmp_path / "taken").touch()
-    with pytest.raises(RunError, match=r"cannot write .*taken"):
+    with pytest.raises(UsageError, match=r"cannot write .*taken"):
         save(weights, tmp_path / "taken", "weights")
 
 

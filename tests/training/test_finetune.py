@@ -187,7 +187,7 @@ def test_a_fault_while_saving_leaves_nothing(
 
 def test_what_cannot_be_written_is_known_before_training(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(RunError, match=r"cannot write .*--output"):
+    with pytest.raises(UsageError, match=r"cannot write .*--output"):
         finetune_draft(DRAFT, TASK, SHORT, tmp_path / "file" / "b", "cpu", pytest.fail)
 
 

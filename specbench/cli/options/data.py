@@ -31,12 +31,12 @@ TaskNames = Annotated[
     ),
 ]
 
-PromptFile = Annotated[
-    Path | None,
+PromptFiles = Annotated[
+    list[Path] | None,
     typer.Option(
         "--prompts",
         help="Instead of tasks: a .jsonl, .csv or .txt file with a `prompt` column and, to "
-        "measure quality too, a `reference`.",
+        "measure quality too, a `reference`; repeat for several.",
         show_default=False,
     ),
 ]
@@ -129,13 +129,13 @@ class Tasks:
 
 @dataclass(frozen=True)
 class Prompts(Tasks):
-    """Tasks, or a file of prompts in their place."""
+    """Tasks, or files of prompts in their place."""
 
-    prompts: PromptFile = None
+    prompts: PromptFiles = None
     metric: MetricName = None
 
     def tasks(self) -> list[Task]:
-        """Return the tasks the user means, or the one made of the prompt file."""
+        """Return the tasks the user means, or those made of the prompt files."""
         if self.prompts is None and self.metric is None:
             return super().tasks()
         ignored = [option for option in changed(self) if option in OF_DATA_SETS]

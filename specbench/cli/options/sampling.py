@@ -118,8 +118,8 @@ EngineName = Annotated[
         "--engine",
         metavar="NAME",
         help="eager runs a round as it is written; graph captures its parts in CUDA graphs; "
-        "compile makes code of it, which takes up to a minute per method, kept on disk, and then "
-        "half the time on a CPU. auto is graph on a GPU, else eager.",
+        "compile makes code of it, which takes one to three minutes per method the first time, is "
+        "kept on disk, and then halves the time on a CPU. auto is graph on a GPU, else eager.",
         autocompletion=completer(lambda: (AUTO, *ENGINES)),
     ),
 ]

@@ -133,7 +133,7 @@ def scaled(size: float) -> float:
 def look(method: str) -> Look:
     """The look of a method; one without a look of its own gets a stable magenta one."""
     marker = _OTHER_MARKERS[crc32(method.encode()) % len(_OTHER_MARKERS)]
-    seen = LOOKS.get(method, Look(method, "#EE3377", marker, 5.5))
+    seen = LOOKS.get(method, Look(method, "#EE3377", marker, 7.0))
     return seen._replace(size=scaled(seen.size))
 
 

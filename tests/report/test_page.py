@@ -159,7 +159,7 @@ def test_a_run_without_traces_is_reported_all_the_same(finished: Path, tmp_path:
     (folder / "environment.json").unlink()
     for lost, said in (
         ('"rejected"', "made by an earlier version"),
-        (None, "holds no samples.jsonl"),
+        (None, "without its samples.jsonl"),
     ):
         path = folder / "samples.jsonl"
         if lost:

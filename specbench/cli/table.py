@@ -62,10 +62,10 @@ def table(
         if typed is not None and typed not in known:
             raise UsageError(f"unknown {option} {typed!r}: give {' or '.join(known)}")
 
-    from specbench.analysis.best import NEEDED
+    from specbench.analysis.best import NEEDED, SPEEDUP
     from specbench.analysis.frames import read_samples, read_summary
     from specbench.analysis.published import beside_published, remarks
-    from specbench.analysis.table import SPEEDUP, main_table
+    from specbench.analysis.table import main_table
     from specbench.cli.tables import NO_BASELINE
     from specbench.experiment.tables import SUMMARY
 

@@ -170,7 +170,7 @@ def nothing_changes(make_run: Run) -> Iterator[Callable[[Callable[[Path], None]]
     [
         (_without("config.json"), r"r is no run, config\.json cannot be read"),
         (_without("examples.jsonl"), r"r holds no examples\.jsonl"),
-        (_without("samples.jsonl"), r"r holds no samples\.jsonl"),
+        (_without("samples.jsonl"), r"r is a run without its samples\.jsonl"),
         (_write("config.json", b"{"), r"config\.json is no configuration"),
         (_write("config.json", b"\xff"), r"config\.json is no configuration"),
         (_write("config.json", b"[]"), r"config\.json is no configuration"),

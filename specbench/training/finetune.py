@@ -30,7 +30,7 @@ from specbench.engine.sources import decoder_config, load_pretrained, load_weigh
 from specbench.engine.tokenizers import end_tokens
 from specbench.errors import RunError, UsageError
 from specbench.experiment.plan import shown_path
-from specbench.files import clear_errors
+from specbench.files import cannot_write, clear_errors
 from specbench.tasks.example import Example
 from specbench.tasks.task import Task
 from specbench.training.draft_recipe import DraftRecipe
@@ -231,7 +231,7 @@ def _whole_folder(folder: Path) -> Iterator[Path]:
                 folder.rmdir()  # an empty one may be there
             unfinished.rename(folder)
         except SafetensorError as error:  # what it says of a full disk
-            raise OSError(str(error)) from error
+            raise RunError(cannot_write(folder, OSError(str(error)))) from error
         finally:
             shutil.rmtree(unfinished, ignore_errors=True)
             with suppress(OSError):  # they hold the folder, unless something went wrong

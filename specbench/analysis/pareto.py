@@ -28,7 +28,8 @@ from specbench.methods.labels import method_label
 from specbench.methods.registry import METHODS
 
 STATIC_FAMILY = ("sd", "static")
-_POINTS = 101  # along a front, where it is drawn or its area taken
+_POINTS = 101  # along a front that is drawn
+_STEPS = 32  # of an area under a front
 #: What one front cannot mix; acceptance depends on the draft length as well.
 _ONE = ("pair", "temperature", "engine", "batch_size", "quality_metric")
 #: Points on either side of a method whose qualities differ by more leave much to interpolation.
@@ -63,7 +64,8 @@ def front_settings(
 ) -> list[pd.DataFrame]:
     """The samples of each point of a front, those that emit the target's distribution first."""
     points = samples[samples["method"].isin(family)]
-    groups = points.groupby(["method", *PARAMETERS, "draft_length"], dropna=False)
+    named = [name for name in PARAMETERS if points[name].notna().any()]
+    groups = points.groupby(["method", *named, "draft_length"], dropna=False)
     return sorted((group for _, group in groups), key=emits_target, reverse=True)
 
 
@@ -119,17 +121,20 @@ def front_quality(gains: Gains, quality: Floats, at: ArrayLike) -> Floats:
     Returns:
         [...], NaN where there is no point.
     """
-    at = np.asarray(at)[..., None]
     defined = (gains.denominator > 0) & ~np.isnan(quality)
-    surplus = np.where(defined, gains.numerator - at * gains.denominator, np.nan)
-    enough, short = surplus >= 0, surplus < 0
-    best = np.where(enough, quality, -np.inf).max(axis=-1, initial=-np.inf)
-    for point in range(quality.shape[-1]):  # the one whose gain suffices
-        own, level = surplus[..., [point]], quality[..., [point]]
+    surplus = gains.numerator - np.asarray(at)[..., None] * gains.denominator
+    # Point after point in memory, along which all that follows runs.
+    own, level = (np.ascontiguousarray(np.moveaxis(v, -1, 0)) for v in (surplus, quality))
+    known = np.moveaxis(defined, -1, 0)
+    enough, short = known & (own >= 0), known & (own < 0)
+    best = np.where(enough, level, -np.inf).max(axis=0, initial=-np.inf)
+    others = [point for point, row in enumerate(short) if row.any()]
+    for point in [point for point, row in enumerate(enough) if others and row.any()]:
         with np.errstate(invalid="ignore", divide="ignore"):
-            mixed = level + (quality - level) * own / (own - surplus)
-        mixed = np.where(enough[..., [point]] & short, mixed, -np.inf)
-        best = np.maximum(best, mixed.max(axis=-1, initial=-np.inf))
+            share = own[point] / (own[point] - own[others])  # of the point whose gain is short
+            mixed = level[point] + (level[others] - level[point]) * share
+        mixed = np.where(enough[point] & short[others], mixed, -np.inf)
+        best = np.maximum(best, mixed.max(axis=0, initial=-np.inf))
     furthest = np.where(defined, gains.value, -np.inf)
     last = (furthest == furthest.max(axis=-1, keepdims=True, initial=-np.inf)) & defined
     beyond = np.where(last, quality, -np.inf).max(axis=-1, initial=-np.inf)
@@ -153,9 +158,9 @@ def hypervolume(gains: Gains, quality: Floats, reference: tuple[float, float]) -
     reach = np.where(defined, value - reference[0], 0.0).max(axis=-1, initial=0.0)
     heights = [
         np.nan_to_num(front_quality(gains, quality, reference[0] + share * reach) - reference[1])
-        for share in np.linspace(0, 1, _POINTS)
+        for share in np.linspace(0, 1, _STEPS + 1)
     ]
-    area: Floats = np.trapezoid(np.maximum(heights, 0.0), axis=0) * reach / (_POINTS - 1)
+    area: Floats = np.trapezoid(np.maximum(heights, 0.0), axis=0) * reach / _STEPS
     return area
 
 

@@ -20,7 +20,7 @@ from specbench.metrics import METRICS
 if TYPE_CHECKING:
     import pandas as pd
 
-NO_BASELINE = "No speed-up: it is tokens/s over those of autoregressive, which these runs do not have."
+NO_BASELINE = "No tokens/s over those of autoregressive, which these runs do not have."
 
 # Header and form of the figures that a lossy rule may change beside quality.
 _LENGTHS = {

@@ -27,7 +27,8 @@ figures: $(VENV)/.run ## Draw the README's figures anew from the runs under resu
 	$(BIN)/specbench plot weights --head specbench/pairs/mini/heads/mini-math --output results/reference-learned
 
 test: $(VENV)/.test ## Run the tests, on up to four cores
-	$(BIN)/python -m pytest -n auto --maxprocesses 4
+	@echo "running the tests; they take some minutes" >&2
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 --durations 10
 
 test-gpu: $(VENV)/.test ## Run those that need a CUDA device
 	$(BIN)/python -m pytest -m gpu

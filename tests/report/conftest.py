@@ -22,13 +22,13 @@ METHODS = ("autoregressive", "sd", "static", "diversed")
 # Before the page's own scripts: whatever goes wrong in them is kept.
 _WATCH = "<script>window.wrong = []; addEventListener('error', e => wrong.push(e.message))</script>"
 _TELL = """<script>
-addEventListener("load", () => setTimeout(() => {
-  const told = document.createElement("pre");
-  told.id = "told";
-  told.textContent = JSON.stringify((() => { %s })());
-  document.body.append(told);
-}, 50));
+addEventListener("load", () => setTimeout(
+  () => parent.postMessage(JSON.stringify((() => { %s })()), "*"), 50));
 </script>"""
+# A window is never narrower than 500 pixels, but a frame in it is as narrow as it is told.
+_FRAME = """<!doctype html><meta name="color-scheme" content="light dark"><pre id="told"></pre>
+<script>addEventListener("message", e => told.textContent = e.data)</script>
+<iframe src="page.html" width="%d" height="900" style="border: 0"></iframe>"""
 
 Ask = Callable[..., Any]
 
@@ -52,24 +52,26 @@ def ask(tmp_path: Path) -> Ask:
         pytest.skip(f"needs a browser: put Chromium on the PATH or name one in {NAMED}")
 
     def asked(page: str, script: str, width: int = 1280, dark: bool = False) -> Any:
-        path = tmp_path / "page.html"
-        path.write_text(page.replace("<head>", f"<head>{_WATCH}", 1) + _TELL % script, "utf-8")
+        watched = page.replace("<head>", f"<head>{_WATCH}", 1) + _TELL % script
+        (tmp_path / "page.html").write_text(watched, "utf-8")
+        (tmp_path / "frame.html").write_text(_FRAME % width, "utf-8")
         done = subprocess.run(
             [
                 browser,
                 *("--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"),
+                "--disable-dev-shm-usage",  # a container's is small
                 f"--user-data-dir={tmp_path / 'profile'}",
                 f"--blink-settings=preferredColorScheme={0 if dark else 1}",
-                f"--window-size={width},900",
+                "--window-size=1400,1000",
                 "--virtual-time-budget=3000",
                 "--dump-dom",
-                path.as_uri(),
+                (tmp_path / "frame.html").as_uri(),
             ],
             capture_output=True,
             text=True,
             timeout=60,
         )
-        told = re.search(r'<pre id="told">(.*?)</pre>', done.stdout, re.DOTALL)
+        told = re.search(r'<pre id="told">(.+?)</pre>', done.stdout, re.DOTALL)
         assert told, done.stderr
         return json.loads(unescape(told[1]))
 

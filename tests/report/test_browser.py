@@ -35,10 +35,13 @@ def test_it_fits_and_nothing_is_wrong_or_fetched(
           wrong, fetched: performance.getEntriesByType("resource").length,
           dark: matchMedia("(prefers-color-scheme: dark)").matches, width: innerWidth,
           wide: document.documentElement.scrollWidth - innerWidth,
+          viewport: document.querySelector("meta[name=viewport]").content,
         }""",
         width,
         dark,
     )
+    # Without the viewport a telephone lays the page out for a wide screen and shrinks it.
+    assert found.pop("viewport").startswith("width=device-width")
     assert found == {"wrong": [], "fetched": 0, "dark": dark, "width": width, "wide": 0}
 
 

@@ -1,7 +1,5 @@
 import random
 
-import pytest
-
 from specbench.cluster.schedule import MOST_TRIES, Batch, Row, Schedule
 
 from .workers import row
@@ -93,9 +91,12 @@ def test_a_worker_that_dies_without_a_row_takes_nothing_with_it() -> None:
     assert schedule.left == 2
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_no_sample_is_lost_or_found_twice_whatever_happens(seed: int) -> None:
-    chance = random.Random(seed)
+def test_no_sample_is_lost_or_found_twice_whatever_happens() -> None:
+    for seed in range(20):
+        lose_workers_at_random(random.Random(seed))
+
+
+def lose_workers_at_random(chance: random.Random) -> None:
     rows = [row(task, example, chance.randint(1, 4)) for task in range(3) for example in range(7)]
     schedule = Schedule(rows)
     seen: list[object] = []

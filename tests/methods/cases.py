@@ -111,6 +111,18 @@ def make_case(kind: str) -> Case:
     return Case(process(p1), process(q1), p1, q1, h_p, h_q, greedy=base == "temperature 0")
 
 
+def stacked(greedy: bool) -> Case:
+    """All positions of the kinds at temperature 0, or of those above it."""
+    cases = [case for case in map(make_case, KINDS) if case.greedy == greedy]
+    return Case(*map(np.concatenate, zip(*(case[:-1] for case in cases), strict=True)), greedy)
+
+
+def kinds_at(wrong: npt.ArrayLike, greedy: bool) -> set[str]:
+    """Kinds of the positions of ``stacked`` at which something is wrong [K]."""
+    kinds = [kind for kind in KINDS if make_case(kind).greedy == greedy]
+    return {kinds[k // ROWS] for k in np.flatnonzero(wrong)}
+
+
 class LinearHead(NamedTuple):
     """A head [2, hidden_q + hidden_p]: row 0 scores the draft, row 1 the target."""
 

@@ -9,9 +9,7 @@ import torch
 from specbench.methods.speccascade import DEFERRAL_RULES
 from specbench.methods.verdict import Positions, Verdict
 
-from .cases import KINDS, emitted, judge, make_case, positions, rule_of, transform
-
-SAMPLED = [kind for kind in KINDS if not make_case(kind).greedy]
+from .cases import emitted, judge, make_case, positions, rule_of, stacked, transform
 
 
 def tv(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -31,6 +29,13 @@ def tied() -> Positions:
     p = torch.tensor([[1.0, 0, 0], [0, 1.0, 0], [0, 0, 1.0]])
     q = torch.tensor([[0, 1.0, 0], [1.0, 0, 0], [0, 1.0, 0]])
     return Positions(p, q, p1, q1, p1, q1, greedy=True)
+
+
+STACKS = {
+    "sampled": positions(stacked(greedy=False)),
+    "greedy": positions(stacked(greedy=True)),
+    "tied": tied(),
+}
 
 
 @pytest.mark.parametrize(
@@ -53,9 +58,9 @@ def tied() -> Positions:
         ("gated-diversed", {"gate": 1.001, "head": lambda at: at.p.new_zeros(len(at.p))}),
     ],
 )
-@pytest.mark.parametrize("kind", [*KINDS, "tied"])
-def test_the_strict_end_is_sd(method: str, parameters: dict[str, Any], kind: str) -> None:
-    at = tied() if kind == "tied" else positions(make_case(kind))
+@pytest.mark.parametrize("stack", STACKS)
+def test_the_strict_end_is_sd(method: str, parameters: dict[str, Any], stack: str) -> None:
+    at = STACKS[stack]
     assert_same(at, judge(rule_of(method), at, **parameters), judge(rule_of("sd"), at))
 
 
@@ -68,18 +73,18 @@ def test_the_strict_end_is_sd(method: str, parameters: dict[str, Any], kind: str
         ("cactus", {"divergence": 1.0}),
     ],
 )
-@pytest.mark.parametrize("kind", ["temperature 0", "temperature 0, zeros", "tied"])
+@pytest.mark.parametrize("stack", ["greedy", "tied"])
 def test_a_rule_that_reads_p_alone_is_sd_at_temperature_0(
-    method: str, parameters: dict[str, Any], kind: str
+    method: str, parameters: dict[str, Any], stack: str
 ) -> None:
-    at = tied() if kind == "tied" else positions(make_case(kind))
+    at = STACKS[stack]
     assert_same(at, judge(rule_of(method), at, **parameters), judge(rule_of("sd"), at))
 
 
-@pytest.mark.parametrize("kind", [*KINDS, "tied"])
+@pytest.mark.parametrize("stack", STACKS)
 @pytest.mark.parametrize("weight", [0.0, 0.3, 1.0])
-def test_a_constant_head_is_static(weight: float, kind: str) -> None:
-    at = tied() if kind == "tied" else positions(make_case(kind))
+def test_a_constant_head_is_static(weight: float, stack: str) -> None:
+    at = STACKS[stack]
     learned = judge(rule_of("diversed"), at, head=lambda at: at.p.new_full((len(at.p),), weight))
     static = judge(rule_of("static"), at, weight=weight)
     assert_same(at, learned, static)
@@ -87,10 +92,10 @@ def test_a_constant_head_is_static(weight: float, kind: str) -> None:
     torch.testing.assert_close(static.weight, torch.full_like(static.accept, weight))
 
 
-@pytest.mark.parametrize("kind", [*KINDS, "tied"])
+@pytest.mark.parametrize("stack", STACKS)
 @pytest.mark.parametrize("weight", [0.0, 0.3, 1.0])
-def test_an_open_gate_is_static(weight: float, kind: str) -> None:
-    at = tied() if kind == "tied" else positions(make_case(kind))
+def test_an_open_gate_is_static(weight: float, stack: str) -> None:
+    at = STACKS[stack]
     gated = judge(rule_of("gated"), at, gate=0.0, weight=weight)
     assert_same(at, gated, judge(rule_of("static"), at, weight=weight))
 
@@ -122,11 +127,11 @@ def test_at_temperature_0_rules_of_the_processed_p_are_sd(
         ("gated", {"gate": 0.0, "weight": 0.0}),
     ],
 )
-@pytest.mark.parametrize("kind", [*KINDS, "tied"])
+@pytest.mark.parametrize("stack", STACKS)
 def test_the_lenient_end_accepts_every_draft(
-    method: str, parameters: dict[str, Any], kind: str
+    method: str, parameters: dict[str, Any], stack: str
 ) -> None:
-    at = tied() if kind == "tied" else positions(make_case(kind))
+    at = STACKS[stack]
     verdict = judge(rule_of(method), at, **parameters)
     assert (verdict.accept[at.q > 0] == 1).all()
     torch.testing.assert_close(emitted(at.q, verdict), at.q)
@@ -153,7 +158,6 @@ def front_gap(at: Positions, verdict: Verdict) -> torch.Tensor:
     return 1 - verdict.expected[:, 0] + tv(emitted(at.q, verdict), at.p) - tv(at.p, at.q)
 
 
-@pytest.mark.parametrize("kind", SAMPLED)
 @pytest.mark.parametrize(
     ("method", "parameters"),
     [("static", {"weight": w}) for w in (0.0, 0.3, 0.8, 1.0)]
@@ -162,10 +166,8 @@ def front_gap(at: Positions, verdict: Verdict) -> torch.Tensor:
     + [("cactus", {"divergence": x}) for x in (0.01, 0.3, 9.0)]
     + [("gated", {"gate": x, "weight": 0.3}) for x in (0.05, 0.3, 1.0)],
 )
-def test_rejection_and_bias_add_up_to_the_distance(
-    method: str, parameters: dict[str, Any], kind: str
-) -> None:
-    at = positions(make_case(kind))
+def test_rejection_and_bias_add_up_to_the_distance(method: str, parameters: dict[str, Any]) -> None:
+    at = STACKS["sampled"]
     gap = front_gap(at, judge(rule_of(method), at, **parameters))
     torch.testing.assert_close(gap, torch.zeros_like(gap), rtol=0, atol=1e-7)
 

@@ -1,24 +1,55 @@
-"""An engine without models: decodes at once, and fails or stops where a test asks it to."""
+"""A process that every test finds the same, and an engine without models.
 
+The engine decodes at once, and fails or stops where a test asks it to.
+"""
+
+import logging
+import os
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
+from specbench.analysis import intervals
 from specbench.decoding.records import Generation, RoundRecord
+
+LIBRARIES = ("datasets", "huggingface_hub", "transformers")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skip what needs a GPU where there is none."""
-    import torch
-
     if torch.cuda.is_available():
         return
     for item in items:
         if item.get_closest_marker("gpu"):
             item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
+
+
+@pytest.fixture(autouse=True)
+def process() -> Iterator[None]:
+    """What a command sets for its whole process ends with the test that gives the command."""
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    environment, hook = dict(os.environ), sys.excepthook
+    levels = {name: logging.getLogger(name).level for name in LIBRARIES}
+    yield
+    for name in os.environ.keys() - environment.keys():
+        del os.environ[name]
+    os.environ.update(environment)
+    sys.excepthook = hook
+    for name, level in levels.items():
+        logging.getLogger(name).setLevel(level)
+
+
+@pytest.fixture(autouse=True)
+def few_resamples(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the tests of intervals need as many resamples as a user gets."""
+    if request.path.parent.name != "analysis":
+        monkeypatch.setattr(intervals, "RESAMPLES", 100)
 
 
 def generation(**changes: Any) -> Generation:
@@ -63,8 +94,6 @@ class FakeEngine:
     """
 
     def __init__(self) -> None:
-        import torch
-
         self.calls: list[dict[str, Any]] = []
         self.loaded: tuple[str, str, str] | None = None
         self.reserved = (0, 0)

@@ -71,7 +71,7 @@ def resample(sums: Floats) -> Floats:
         [RESAMPLES, ...] totals; equal ``n`` means equal draws, whatever is summed.
     """
     n = len(sums)
-    return (_draws(n) @ sums.reshape(n, -1)).reshape(-1, *sums.shape[1:])
+    return (_draws(n, RESAMPLES) @ sums.reshape(n, -1)).reshape(-1, *sums.shape[1:])
 
 
 def bootstrap(sums: Floats) -> Floats:
@@ -333,9 +333,9 @@ def _difference(totals: Floats) -> Floats:
 
 
 @lru_cache(maxsize=2)
-def _draws(n: int) -> Floats:
-    """How often each of ``n`` clusters is drawn in each resample: [RESAMPLES, n], rows sum to n."""
-    counts = np.random.default_rng(SEED).multinomial(n, np.full(n, 1 / n), size=RESAMPLES)
+def _draws(n: int, resamples: int) -> Floats:
+    """How often each of ``n`` clusters is drawn in each resample: [resamples, n], rows sum to n."""
+    counts = np.random.default_rng(SEED).multinomial(n, np.full(n, 1 / n), size=resamples)
     draws: Floats = counts.astype(np.float64)
     draws.flags.writeable = False
     return draws

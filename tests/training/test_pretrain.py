@@ -84,9 +84,7 @@ def test_a_pair_is_built_whole_and_its_head_fits(tmp_path: Path):
     recipe.parent.mkdir()
     recipe.write_text(RECIPE)
     said: list[str] = []
-    threads = torch.get_num_threads()
     build(recipe, tmp_path / "out", PARTS, said.append)
-    torch.set_num_threads(threads)
     pair = load_pair(
         PairSpec("toy", *(str(tmp_path / "out" / r) for r in PARTS[:2])), Loading("cpu")
     )

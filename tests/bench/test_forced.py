@@ -58,22 +58,22 @@ def test_as_many_drafts_are_accepted_as_asked_for(system: System, rate: float) -
     if system.method == "static" and not hasattr(GenerationConfig(), ENSEMBLE):
         pytest.skip("this version of Transformers has no ensemble")
     wanted = System(system.engine, system.method, system.parameters, 5, rate)
-    turn = decoded(wanted, tokens=200 if rate else 20)
+    turn = decoded(wanted, tokens=200 if 0 < rate < 1 else 30)
     spread = sqrt(rate * (1 - rate) / turn.judged)
     assert abs(turn.accepted / turn.judged - rate) <= 4 * spread
-    assert turn.judged > (100 if rate else 50)
+    assert turn.judged > 50
 
 
 def test_assisted_generation_accepts_by_the_draws_of_our_own_loop() -> None:
     """Both take as many rounds; those of Transformers are counted without the first."""
-    ours, theirs = (decoded(System(name, "sd", (), 5, 0.6)) for name in (EAGER, TRANSFORMERS))
+    ours, theirs = (decoded(System(name, "sd", (), 5, 0.6), 60) for name in (EAGER, TRANSFORMERS))
     assert ours.rounds == theirs.rounds + TEXTS
 
 
 def test_unforced_acceptance_is_the_models_own() -> None:
     """The tiny draft agrees with its target on nearly all tokens."""
     for engine in (EAGER, TRANSFORMERS):
-        turn = decoded(System(engine, "sd", (), 5))
+        turn = decoded(System(engine, "sd", (), 5), 60)
         assert 0.5 < turn.accepted / turn.judged < 1, engine
 
 

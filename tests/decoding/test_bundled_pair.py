@@ -47,7 +47,7 @@ def test_autoregressive_equals_generate(task: str) -> None:
 
 
 @pytest.mark.parametrize("task", default_task_names())
-@pytest.mark.parametrize("n", range(1, 9))
+@pytest.mark.parametrize("n", [1, 2, 3, 5, 8])
 def test_sd_equals_autoregressive(task: str, n: int) -> None:
     settings = {"sampling": GREEDY, "draft_length": n}
     for prompt, expected in zip(prompts(task), reference(task), strict=True):
@@ -57,7 +57,7 @@ def test_sd_equals_autoregressive(task: str, n: int) -> None:
 
 
 @pytest.mark.parametrize("task", default_task_names())
-@pytest.mark.parametrize("n", range(1, 9))
+@pytest.mark.parametrize("n", [1, 2, 3, 5, 8])
 def test_a_length_limit_cuts_the_same_text(task: str, n: int) -> None:
     limit = 21 - n
     settings = {"sampling": GREEDY, "draft_length": n, "max_new_tokens": limit}

@@ -21,7 +21,7 @@ from specbench.theory.tally import read_tallies
 
 from .runs import CELL, write
 
-TASK, TEXTS, WEIGHT = "mini-headline", 32, 0.6
+TASK, TEXTS, WEIGHT = "mini-headline", 20, 0.6
 METRICS = (ACCEPTANCE, LENGTH, TOKENS)
 
 

@@ -26,16 +26,16 @@ def test_lambda_follows_what_is_missing() -> None:
     assert 0 < price < multiplier == pytest.approx(1.0)
 
 
-def acceptance(mini, head: Head) -> float:
+def acceptance(mini, head: Head, texts: int = 128) -> float:
     """On examples that the bias was not set with."""
-    prompts = read_prompts(mini, TASK, TASK.examples("train", 128, seed=7), 512)
+    prompts = read_prompts(mini, TASK, TASK.examples("train", texts, seed=7), 512)
     generator = torch.Generator().manual_seed(7)
     rollouts = roll_out(mini, head, prompts, TASK.max_new_tokens, generator)
     return text_mean(1 - head(rollouts.inputs) * rollouts.tv, rollouts).mean().item()
 
 
-def others(mini) -> Material:
-    return split_material(mini, TASK, "held-out", 256, 1, 512)
+def others(mini, texts: int) -> Material:
+    return split_material(mini, TASK, "held-out", texts, 1, 512)
 
 
 def uneven_head(mini) -> Head:
@@ -48,13 +48,13 @@ def uneven_head(mini) -> Head:
 def test_a_wish_is_met_on_examples_of_neither_set(mini) -> None:
     head = uneven_head(mini)
     assert abs(acceptance(mini, head) - 0.86) > 0.03
-    settle(here(mini), TASK, head, 0.86, others(mini))
+    settle(here(mini), TASK, head, 0.86, others(mini, 256))
     assert acceptance(mini, head) == pytest.approx(0.86, abs=0.02)
 
 
 def test_only_the_bias_of_the_target_s_score_moves(mini) -> None:
     head, before = uneven_head(mini), uneven_head(mini)
-    settle(here(mini), TASK, head, 0.9, others(mini))
+    settle(here(mini), TASK, head, 0.9, others(mini, 8))
     assert torch.equal(head.summary.weight, before.summary.weight)
     assert head.summary.bias[0] == before.summary.bias[0]
     assert head.summary.bias[1] != before.summary.bias[1]
@@ -62,6 +62,6 @@ def test_only_the_bias_of_the_target_s_score_moves(mini) -> None:
 
 def test_a_wish_that_no_weight_meets_gives_the_strictest_head(mini) -> None:
     head = uneven_head(mini)
-    settle(here(mini), TASK, head, 0.3, others(mini))
+    settle(here(mini), TASK, head, 0.3, others(mini, 16))
     strict = Head("linear", (mini.target.hidden_size, mini.draft.hidden_size), 1 - 1e-6)
-    assert acceptance(mini, head) == pytest.approx(acceptance(mini, strict), abs=1e-3)
+    assert acceptance(mini, head, 16) == pytest.approx(acceptance(mini, strict, 16), abs=1e-3)

@@ -35,7 +35,7 @@ def test_a_constant_head_is_static(family: str, weight: float, sampling: Samplin
     decode = partial(run, tiny_pair(family), random_prompt(5), sampling=sampling)
     learned = partial(diversed, head=constant_head(weight).weigh)
     fixed = partial(static, weight=weight)
-    for key in KEYS:
+    for key in KEYS[:2]:
         one, other = decode(learned, sample_key=key), decode(fixed, sample_key=key)
         assert one.token_ids == other.token_ids
         assert [r.accepted for r in one.rounds] == [r.accepted for r in other.rounds]

@@ -78,19 +78,19 @@ def test_a_small_head_trained_from_scratch_raises_reward_and_acceptance(mini):
     """Against the head it started from, the static ensemble with w = 0.9, on held-out examples."""
     recipe = replace(
         RECIPE,
-        steps=12,
-        prompts_per_step=16,
+        steps=8,
+        prompts_per_step=8,
         rollouts=4,
         epochs_per_rollout=4,
-        learning_rate=0.015,
+        learning_rate=0.03,
         acceptance_weight=1.0,
         initial_weight=0.9,
     )
     task = load_task("mini-math")
-    unseen = split_material(mini, task, "held-out", 200, 0, 512)
+    unseen = split_material(mini, task, "held-out", 64, 0, 512)
     before = held_out_scores(here(mini), task, untrained_head(mini, recipe), unseen)
     head, _ = trained(mini, recipe, task)
     after = held_out_scores(here(mini), task, head, unseen)
-    # Four standard errors of a difference: 0.16 in accuracy, 0.014 in acceptance.
-    assert after["quality"] > before["quality"] + 0.16
-    assert after["acceptance"] > before["acceptance"] + 0.014
+    # Four standard errors of a difference: 0.28 in accuracy, 0.025 in acceptance.
+    assert after["quality"] > before["quality"] + 0.28
+    assert after["acceptance"] > before["acceptance"] + 0.025

@@ -78,11 +78,11 @@ def test_a_small_head_trained_from_scratch_raises_reward_and_acceptance(mini):
     """Against the head it started from, the static ensemble with w = 0.9, on held-out examples."""
     recipe = replace(
         RECIPE,
-        steps=8,
+        steps=12,
         prompts_per_step=8,
         rollouts=4,
         epochs_per_rollout=4,
-        learning_rate=0.03,
+        learning_rate=0.015,
         acceptance_weight=1.0,
         initial_weight=0.9,
     )

@@ -48,7 +48,7 @@ def uneven_head(mini) -> Head:
 def test_a_wish_is_met_on_examples_of_neither_set(mini) -> None:
     head = uneven_head(mini)
     assert abs(acceptance(mini, head) - 0.86) > 0.03
-    settle(here(mini), TASK, head, 0.86, others(mini, 256))
+    settle(here(mini), TASK, head, 0.86, others(mini, 128))
     assert acceptance(mini, head) == pytest.approx(0.86, abs=0.02)
 
 

@@ -74,7 +74,7 @@ def test_a_page_of_it(cli: Cli, run: str) -> None:
         for w, t in zip(made["per_round"]["weights"], made["per_round"]["rejected"], strict=True)
     )
     missing = cli(*line, "--html", "nowhere/trace.html")
-    assert missing.code == 1
+    assert missing.code == 2
     assert "cannot write nowhere/trace.html" in missing.err
 
 

@@ -28,7 +28,7 @@ from .conftest import Result
 
 Cli = Callable[..., Result]
 Patch = pytest.MonkeyPatch
-PROMPTS = ["a cat", "The dog 7 ran", "four words stand here."]
+PROMPTS = ["a cat", "The dog 7 ran", "x", "four words stand here."]
 PLAIN, EQUAL = "autoregressive against plain passes", "sd against autoregressive"
 
 
@@ -59,7 +59,7 @@ def check(cli: Cli, method: str = "sd") -> tuple[Result, set[str]]:
     """Run a small check; return what it said and the names of what failed."""
     head = ("--head", "head") if method == "diversed" else ()
     result = cli(
-        "check", "-m", method, "--prompts", "prompts.txt", *head, "--samples", "120",
+        "check", "-m", method, "--prompts", "prompts.txt", *head, "--samples", "160",
         "--draft-length", "3", "--device", "cpu", "-o", "out",
     )  # fmt: skip
     found = json.loads(Path("out/check.json").read_text())["findings"]

@@ -68,7 +68,7 @@ COMMANDS = {
         "check --pair mini -m sd,diversed",
     ),
     "compare": Listed(
-        "Compare methods with the static front at equal acceptance, time and quality, and with SD.",
+        "Compare methods with SD, and with the static front at equal acceptance, time and quality.",
         "compare results/reference --at quality",
     ),
     "plot": Listed(

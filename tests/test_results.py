@@ -61,8 +61,10 @@ def test_the_reference_run_as_frames() -> None:
     assert (run["run_id"], run["pair"], run["state"]) == ("reference", "mini", "complete")
     assert (run["seed"], run["device"], run["dtype"]) == (1, "cpu", "float32")
     assert run["tasks"] == "mini-code mini-headline mini-math mini-news"
-    assert run["command"].startswith("specbench sweep-weights --method paper --weights 0,0.4,0.8 ")
-    assert run["samples"] == len(found.samples) == 16_000
+    assert run["command"].startswith(
+        "specbench sweep-weights --method paper --weights 0,0.25,0.5,0.75,0.9,0.95,0.98 "
+    )
+    assert run["samples"] == len(found.samples) == 24_000
     assert len(run["commit"]) == 40
     assert run["dirty"] == "False"
     speedup = found.summary.query("task == 'mini-math' and method == 'sd' and metric == 'speedup'")

@@ -90,7 +90,7 @@ def test_nothing_vanishes_in_a_narrow_terminal(shown: Any, width: int) -> None:
 def test_the_table_of_a_run_keeps_its_methods(shown: Any, width: int) -> None:
     lines = shown(width, print_run, REFERENCE)
     assert max(map(len, lines)) <= width
-    for name in (LONG, "autoregressive", "static w=0.4"):
+    for name in (LONG, "autoregressive", "static w=0.9"):
         assert sum(line.startswith(f"{name} ") for line in lines) >= 8
     assert any("1.45" in line.split() for line in lines)  # a speed-up
 

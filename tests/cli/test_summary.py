@@ -55,7 +55,7 @@ def test_a_file_has_the_format_asked_for(
 
 @pytest.mark.parametrize(
     ("frame", "rows", "column"),
-    [("cells", 43, "speedup_low"), ("samples", 21_500, "sample_id"), ("runs", 2, "commit")],
+    [("cells", 59, "speedup_low"), ("samples", 29_500, "sample_id"), ("runs", 2, "commit")],
 )
 def test_other_frames(cli: Cli, runs: Path, frame: str, rows: int, column: str) -> None:
     assert cli("summary", str(runs), "--frame", frame, "-o", "out.parquet").code == 0
@@ -82,7 +82,7 @@ def test_a_run_that_is_not_whole_is_named(cli: Cli, runs: Path) -> None:
     result = cli("summary", str(runs), "-o", "out.csv")
     assert result.code == 0
     assert result.err.count("note:") == 1
-    assert "reference is not a whole run: interrupted, 16000 of 16000 samples" in result.err
+    assert "reference is not a whole run: interrupted, 24000 of 24000 samples" in result.err
 
 
 @pytest.mark.parametrize(

@@ -113,10 +113,13 @@ def test_lists_are_tables_for_people_and_json_for_programs(cli: Cli) -> None:
 @pytest.mark.parametrize(
     ("typed", "expected"),
     [
-        ("run --method s", {"sd", "sd-adaptive", "speccascade", "static"}),
+        ("run --method s", {"sd", "sd-adaptive", "sharpened", "speccascade", "static"}),
         (
             "run --method lossy,s",
-            {"lossy,sd", "lossy,sd-adaptive", "lossy,speccascade", "lossy,static"},
+            {
+                f"lossy,{name}"
+                for name in ("sd", "sd-adaptive", "sharpened", "speccascade", "static")
+            },
         ),
         ("sweep-weights --task mini-m", {"mini-math"}),
         ("run --pair q", {"qwen3"}),

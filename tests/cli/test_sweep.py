@@ -129,6 +129,6 @@ def test_all_is_every_method_and_paper_those_of_the_paper(
         found[name] = [method for (method,) in variants(tmp_path / name)]
     paper = ["autoregressive", "sd", "lossy", "speccascade", "static", "diversed"]
     assert found["paper"] == paper
-    assert found["all"][:6] == paper and len(found["all"]) == 13
+    assert found["all"][:6] == paper and len(found["all"]) == 14
     assert cli("run", "-t", "mini-math", "--limit", "1", "--output", "usual").code == 0
     assert [method for (method,) in variants(tmp_path / "usual")] == paper

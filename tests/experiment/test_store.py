@@ -15,7 +15,8 @@ from specbench.experiment.store import Store
 from specbench.files import digits, write_atomically
 
 SAMPLE_COLUMNS = (
-    "run_id,pair,task,method,weight,lenience,rule,alpha,budget,epsilon,delta,divergence,gate,cost,head,"
+    "run_id,pair,task,method,weight,lenience,rule,alpha,budget,epsilon,delta,divergence,"
+    "target_temperature,target_min_p,gate,cost,head,"
     "temperature,draft_length,engine,"
     "batch_size,seed,repeat,sample_id,quality_metric,quality,device,prompt_tokens,output_tokens,"
     "rounds,"
@@ -24,7 +25,8 @@ SAMPLE_COLUMNS = (
     "tokens_per_second,stopped_by"
 )
 SUMMARY_COLUMNS = (
-    "run_id,pair,task,method,weight,lenience,rule,alpha,budget,epsilon,delta,divergence,gate,cost,head,"
+    "run_id,pair,task,method,weight,lenience,rule,alpha,budget,epsilon,delta,divergence,"
+    "target_temperature,target_min_p,gate,cost,head,"
     "temperature,draft_length,engine,"
     "batch_size,metric,value,ci_low,ci_high,n,unit"
 )

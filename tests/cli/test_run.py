@@ -27,7 +27,13 @@ def test_a_run_prints_its_table_and_says_where_the_files_are(
 ) -> None:
     result = cli("run", "-m", "autoregressive,sd", "-t", "mini-math", *FAST)
     assert result.code == 0
-    for text in ("mini-math on mini", "accuracy [95 %]", "60.0%", "4.00", "1.00", "results: r"):
+    title, *headings = result.out.splitlines()[:3]
+    assert title == "mini-math on mini, n = 2"
+    assert [line.split() for line in headings] == [
+        ["accuracy", "accepted", "/", "tokens", "/", "tokens/s"],
+        ["method", "N", "[95", "%]", "drafted", "round", "tokens/s", "/", "AR's"],
+    ]
+    for text in ("60.0%", "4.00", "1.00", "results: r"):
         assert text in result.out
     assert result.err == (
         "note: --limit 2 is for testing: intervals over so few examples say little\n"
@@ -124,7 +130,7 @@ def test_several_heads_take_turns_in_one_run(cli: Cli, engine: Any, tmp_path: Pa
     for label in ("diversed acceptance-0.7", "diversed acceptance-0.9", "diversed"):
         assert f"\n{label} " in result.out
         digest = (tmp_path / "r" / "summary.md").read_text()
-        assert f"| **{label} above the static front** |" in digest
+        assert f"| **{label} above the static front (randomised)** |" in digest
     cells = json.loads((tmp_path / "r/config.json").read_text())["tasks"][0]["cells"]
     assert next(cell["head"] for cell in cells if cell["method"] == "diversed") == {
         "name": "f/acceptance-0.7",

@@ -21,7 +21,7 @@ def test_one_panel_per_task_with_units(summary):
     axes = draw(summary()).axes
     assert [one.get_title() for one in axes] == ["mini-math", "mini-news"]
     assert {one.get_xlabel() for one in axes} == {"Total time (normalised)"}
-    assert axes[0].get_ylabel() == "Draft acceptance (%)"
+    assert axes[0].get_ylabel() == "Accepted / drafted (%)"
 
 
 def test_time_is_normalised_per_pair_and_task(summary):
@@ -81,7 +81,7 @@ def test_engines_have_rows_of_panels_and_a_scale_of_time_each(summary):
         for engine in ("eager", "compile")
         for task in ("mini-math", "mini-news")
     ]
-    assert [one.get_ylabel() for one in axes] == ["Draft acceptance (%)", ""] * 2
+    assert [one.get_ylabel() for one in axes] == ["Accepted / drafted (%)", ""] * 2
     eager, compiled = (drawn_points(one)[:, 0] for one in axes[::2])
     for times in (eager, compiled):
         assert (times.min(), times.max()) == pytest.approx((0, 1))

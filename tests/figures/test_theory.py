@@ -23,7 +23,7 @@ def test_points_lie_on_the_diagonal_with_the_interval_of_their_difference(run: P
     drawing = draw(Results([run]))
     titles = [axes.get_title() for axes in drawing.figure.axes]
     assert titles == [
-        "Acceptance per position (%)",
+        "Accepted / judged (%)",
         "Accepted length",
         "Speed-up at the measured\ntime of a round",
     ]
@@ -64,7 +64,7 @@ def test_without_autoregressive_there_is_no_column_of_speedups(run: Path) -> Non
     path.write_text("".join(kept))
     drawing = draw(Results([run]))
     assert [axes.get_title() for axes in drawing.figure.axes] == [
-        "Acceptance per position (%)",
+        "Accepted / judged (%)",
         "Accepted length",
     ]
     assert "speedup" not in set(drawing.data["metric"])

@@ -19,7 +19,7 @@ def test_one_curve_per_draft_length_in_each_panel(summary):
     for one in axes:
         assert set(curves(one)) == {"N = 3", "N = 7", "N = 15"}
         assert one.get_xlabel() == "Weight on the target w"
-    assert axes[0].get_ylabel() == "Draft acceptance (%)"
+    assert axes[0].get_ylabel() == "Accepted / drafted (%)"
 
 
 def test_curve_by_hand_with_sd_and_static_at_one_as_one_point(summary):

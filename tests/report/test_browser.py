@@ -57,7 +57,13 @@ def test_figures_follow_what_is_chosen(ask: Ask, page: str) -> None:
         return [before, look(), text("select[name=task]")];""",
     )
     drafting = len(METHODS) - 1
-    assert first == [drafting, drafting, len(METHODS), ["Draft acceptance (%)", "Accuracy (%)"], 1]
+    assert first == [
+        drafting,
+        drafting,
+        len(METHODS),
+        ["Accepted / drafted (%)", "Accuracy (%)"],
+        1,
+    ]
     assert second[:3] == [len(METHODS), drafting, len(METHODS)]
     assert second[3] == ["Time per sample (s)", "ROUGE-2 F1 (×100)"]
     assert tasks[0] == "".join(TASKS)
@@ -86,7 +92,7 @@ def test_a_point_tells_its_values_to_pointer_and_keys(ask: Ask, page: str) -> No
         return [hovered, left, focused];""",
     )
     assert hovered.startswith("static w=0.4\nAccuracy (%): ")
-    assert "Draft acceptance (%): " in hovered
+    assert "Accepted / drafted (%): " in hovered
     assert " to " in hovered  # the interval
     assert left == ""
     assert sorted(focused) == ["diversed", "sd", "static w=0.4"]
@@ -99,7 +105,7 @@ def test_tables_sort(ask: Ask, page: str) -> None:
         + """
         const table = all("table.sorted")[0], names = [...table.tHead.rows[0].cells];
         const order = () => [...table.tBodies[0].rows].map(row => row.cells[0].textContent);
-        const column = names.findIndex(name => name.textContent.startsWith("tokens a round"));
+        const column = names.findIndex(name => name.textContent.startsWith("tokens / round"));
         const press = () => { names[column].querySelector("button").click(); return order(); };
         return [column, [order(), press(), press()]];""",
     )

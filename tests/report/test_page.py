@@ -127,7 +127,7 @@ def test_a_figure_has_the_decimals_of_its_interval() -> None:
     cell |= {"pair": "mini", "temperature": 1.0, "engine": "eager", "batch_size": 1, "n": 9}
     figures = {f"seconds_per_sample{end}": value for end, value in seconds.items()}
     (table,) = summary_tables([defaultdict(lambda: math.nan, cell | figures)], [])
-    assert table.columns[-1] == ("time a sample", "s")
+    assert table.columns[-1] == ("time / sample", "s")
     assert table.rows[0][-1][:2] == ("0.0900", "0.0879 to 0.100")
 
 

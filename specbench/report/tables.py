@@ -41,7 +41,7 @@ _COLUMNS = (
     ),
     _Column("acceptance_length", "tokens / round", "pooled", ".2f"),
     _Column("seconds_per_sample", "time / sample", "s", "#.3g"),
-    _Column("tokens_per_second", "tokens/s", "", ".2f"),
+    _Column("tokens_per_second", "tokens/s", "", "#.4g"),
     _Column("speedup", "tokens/s over autoregressive's", "×", ".2f"),
     _Column("output_tokens", "output", "tokens", ".1f"),
     _Column("rounds", "rounds", "", ".1f"),

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from transformers import PreTrainedTokenizerBase
 
 from specbench.errors import UsageError
-from specbench.tasks.example import CHAT, FORMATS
+from specbench.example import CHAT, FORMATS
 
 # Some templates write the day's date unless they are given one (Llama 3's own default is this).
 DATE = "26 Jul 2024"

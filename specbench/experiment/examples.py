@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from specbench.errors import UsageError
+from specbench.example import Example
 from specbench.experiment.lines import Foreign, parse_line, read_lines
 from specbench.files import write_atomically
-from specbench.tasks.example import Example
 
 EXAMPLES = "examples.jsonl"
 TASK = "task"

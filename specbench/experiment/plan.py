@@ -17,12 +17,12 @@ from typing import Any
 from specbench import __version__
 from specbench.engine.settings import Loading
 from specbench.errors import UsageError
+from specbench.example import Example
 from specbench.experiment.settings import Settings, require, require_at_least
 from specbench.experiment.variants import AUTOREGRESSIVE, Variant
 from specbench.heads.registry import HeadFile, describe_heads, facts, find_head
 from specbench.metrics import get_metric
 from specbench.pairs.registry import PairSpec
-from specbench.tasks.example import Example
 from specbench.tasks.task import Listed, Task
 
 Place = tuple[int, int, int, int]  # numbers of task, repeat, example and cell

@@ -9,9 +9,9 @@ from specbench.engine.loading import LoadedPair, Reader
 from specbench.engine.prompts import Encoded, encode
 from specbench.engine.runner import require_context
 from specbench.errors import SpecbenchError, UsageError
+from specbench.example import CHAT, Example
 from specbench.experiment.plan import Plan, TaskPlan
 from specbench.experiment.settings import Settings
-from specbench.tasks.example import CHAT, Example
 
 
 class Prompts:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from specbench.analysis.frames import ADDED, BLEU_TERMS, SAMPLES
 from specbench.errors import UsageError
+from specbench.example import Example
 from specbench.experiment.examples import EXAMPLES, read_examples
 from specbench.experiment.folders import CONFIG, ENVIRONMENT, as_json
 from specbench.experiment.lines import Foreign, parse_line, read_lines
@@ -24,7 +25,6 @@ from specbench.experiment.tables import DIGEST, SUMMARY, TABLE, write_tables
 from specbench.files import clear_errors
 from specbench.metrics import METRICS, get_metric, score
 from specbench.metrics.sandbox.launch import layers
-from specbench.tasks.example import Example
 
 _STAGING = ".scoring"  # the new files lie here until all of them are whole
 _ADVICE = "score a copy of it elsewhere"

@@ -7,10 +7,10 @@ from typing import Any
 
 from specbench.analysis.frames import BLEU_TERMS
 from specbench.errors import SpecbenchError
+from specbench.example import Example
 from specbench.experiment.records import OK, UNSCORED
 from specbench.masking import mask_tokens
 from specbench.metrics import BLEU, get_metric, score
-from specbench.tasks.example import Example
 
 
 def score_text(

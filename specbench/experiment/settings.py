@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from specbench.engine.settings import AUTO, ENGINES
 from specbench.errors import UsageError
-from specbench.tasks.example import FORMATS
+from specbench.example import FORMATS
 
 LOWEST_TEMPERATURE = 1e-5  # what it would sharpen below is rounding, and 1e-46 is 0 in float32
 

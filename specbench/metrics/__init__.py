@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, cast
 from specbench.errors import UsageError
 
 if TYPE_CHECKING:
-    from specbench.tasks.example import Example
+    from specbench.example import Example
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from specbench.errors import UsageError
 
 if TYPE_CHECKING:
-    from specbench.tasks.example import Example
+    from specbench.example import Example
 
 MARK = "####"
 # Optional sign and dollar in either order, then digits with commas and perhaps decimals. A full

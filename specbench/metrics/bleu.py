@@ -14,7 +14,7 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from specbench.tasks.example import Example
+    from specbench.example import Example
 
 ORDERS = 4  # n-grams of 1 to 4 words
 TERMS = 2 + 2 * ORDERS

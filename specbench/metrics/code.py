@@ -12,7 +12,7 @@ from specbench.metrics.code_text import helpers_of, program_of
 from specbench.metrics.sandbox.launch import Limits, judge
 
 if TYPE_CHECKING:
-    from specbench.tasks.example import Example
+    from specbench.example import Example
 
 
 def pass_at_1(text: str, example: Example) -> float:

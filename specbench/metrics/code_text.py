@@ -10,7 +10,7 @@ from io import StringIO
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from specbench.tasks.example import Example
+    from specbench.example import Example
 
 # A line that opens or closes a block of code in Markdown, and the language that it names.
 _FENCE = re.compile(r"^[ \t]*```[ \t]*(?:([\w+-]+)[ \t]*)?\r?$", re.MULTILINE)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from rouge_score.rouge_scorer import RougeScorer
 
 if TYPE_CHECKING:
-    from specbench.tasks.example import Example
+    from specbench.example import Example
 
 SHORT_SUMMARY = 32  # words of an XSum summary that the paper scores
 

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 from markupsafe import Markup
 
 from specbench.errors import UsageError
+from specbench.example import Example
 from specbench.experiment.examples import read_examples
 from specbench.experiment.records import ERROR, TRACED, latest_records
 from specbench.report.cells import Cell
 from specbench.report.pages import trace_article
-from specbench.tasks.example import Example
 from specbench.trace.pieces import Decode
 from specbench.trace.records import Record, names
 from specbench.trace.tokenizer import run_decoder

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from specbench.errors import RunError, UsageError
-from specbench.tasks.example import Example
+from specbench.example import Example
 from specbench.tasks.form import Form
 from specbench.tasks.hub import GIT_HASH, HubRows, commit_of, load_table
 from specbench.tasks.rows import GZIP, Row, read_rows, require_columns

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from specbench.errors import UsageError
+from specbench.example import CHAT, FORMATS
 from specbench.metrics import get_metric
-from specbench.tasks.example import CHAT, FORMATS
 from specbench.tasks.form import Form
 from specbench.tasks.templates import columns_of
 from specbench.words import listed, meant, shown, unknown

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from specbench.errors import UsageError
-from specbench.tasks.example import Example
+from specbench.example import Example
 from specbench.tasks.rows import Row
 from specbench.tasks.templates import columns_of, expand, fill
 

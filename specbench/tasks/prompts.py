@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from specbench.errors import UsageError
-from specbench.tasks.example import Example
+from specbench.example import Example
 from specbench.tasks.rows import Row, plain_name, read_rows, require_utf8
 from specbench.tasks.task import Listed, Task
 

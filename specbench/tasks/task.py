@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from specbench.errors import RunError, UsageError
+from specbench.example import CHAT, Example
 from specbench.tasks.dataset import Dataset, Sourcing
 from specbench.tasks.definition import PROMPT, form_of, read_definition
-from specbench.tasks.example import CHAT, Example
 from specbench.words import listed, unknown
 
 SPLITS = ("train", "test", "held-out")

@@ -26,13 +26,13 @@ from specbench.engine.memory import decoding_needs
 from specbench.engine.prompts import encode
 from specbench.engine.settings import Loading
 from specbench.errors import UsageError
+from specbench.example import Example
 from specbench.experiment.examples import read_examples
 from specbench.experiment.records import TRACED, latest_records
 from specbench.heads.files import load_head
 from specbench.heads.registry import find_head
 from specbench.methods.registry import get_method
 from specbench.pairs.registry import PairSpec
-from specbench.tasks.example import Example
 from specbench.theory.formulas import front_gap, total_variation
 from specbench.theory.table import BIAS, COLUMNS, GAP, UNITS
 from specbench.trace.tokenizer import read_config, run_pair

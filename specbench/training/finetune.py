@@ -29,9 +29,9 @@ from specbench.engine.runner import Runner
 from specbench.engine.sources import decoder_config, load_pretrained, load_weights, moved
 from specbench.engine.tokenizers import end_tokens
 from specbench.errors import RunError, UsageError
+from specbench.example import Example
 from specbench.experiment.plan import shown_path
 from specbench.files import cannot_write, clear_errors
-from specbench.tasks.example import Example
 from specbench.tasks.task import Task
 from specbench.training.draft_recipe import DraftRecipe
 from specbench.training.material import Material, readable

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from specbench.engine.loading import LoadedPair
 from specbench.errors import UsageError
-from specbench.tasks.example import Example
+from specbench.example import Example
 from specbench.tasks.task import Task
 from specbench.training.recipe import HeadRecipe
 from specbench.training.rollouts import read_prompts

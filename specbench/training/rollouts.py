@@ -17,9 +17,9 @@ from torch import Tensor
 from specbench.engine.batch import Batch
 from specbench.engine.loading import LoadedPair
 from specbench.engine.prompts import encode
+from specbench.example import Example
 from specbench.heads.head import Head
 from specbench.methods.verdict import Positions, pick
-from specbench.tasks.example import Example
 from specbench.tasks.task import Task
 
 AT_ONCE = 128  # texts in a batch, as memory allows for an 8B target

@@ -17,9 +17,9 @@ from torch import Tensor
 
 from specbench.engine.loading import LoadedPair
 from specbench.errors import RunError
+from specbench.example import Example
 from specbench.heads.head import Head
 from specbench.metrics import score
-from specbench.tasks.example import Example
 from specbench.tasks.task import RESERVED_SEEDS, Task
 from specbench.training.dial import follow
 from specbench.training.material import Material

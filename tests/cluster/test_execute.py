@@ -16,6 +16,7 @@ from specbench.cluster.crew import Facts, WorkerLost
 from specbench.cluster.execute import execute
 from specbench.cluster.schedule import Row
 from specbench.errors import RunError, UsageError
+from specbench.example import Example
 from specbench.experiment import execute as alone
 from specbench.experiment.plan import Place, Plan, build_plan
 from specbench.experiment.records import latest_records, read_records
@@ -23,7 +24,6 @@ from specbench.experiment.settings import Settings
 from specbench.experiment.store import Store
 from specbench.experiment.variants import method_variants
 from specbench.pairs.registry import PairSpec
-from specbench.tasks.example import Example
 from specbench.tasks.task import Listed, Task
 
 ROWS = tuple(Example(f"e-{number}", "p" * (number + 1), "#### 7") for number in range(8))

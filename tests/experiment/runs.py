@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from specbench.example import Example
 from specbench.experiment.rescore import Outcome, open_run, score_run
-from specbench.tasks.example import Example
 
 TASKS = {
     "sums": ("accuracy", "accuracy-flexible"),

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from specbench.errors import RunError, UsageError
+from specbench.example import Example
 from specbench.experiment.examples import read_examples, write_examples
-from specbench.tasks.example import Example
 
 FULL = Example("1", 'a "prompt"\n\u2028ü', None, ("assert f()", "x"), "a passage", "def f():", "f")
 

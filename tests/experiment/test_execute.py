@@ -11,6 +11,7 @@ from specbench.decoding.records import RoundRecord
 from specbench.decoding.sampling import Sampling
 from specbench.engine.settings import Loading
 from specbench.errors import EngineError, RunError, UsageError
+from specbench.example import Example
 from specbench.experiment import decoder, scoring
 from specbench.experiment import execute as module
 from specbench.experiment.examples import read_examples
@@ -23,7 +24,6 @@ from specbench.experiment.store import Store
 from specbench.experiment.variants import method_variants
 from specbench.methods.rules import static
 from specbench.pairs.registry import PairSpec
-from specbench.tasks.example import Example
 from specbench.tasks.task import Listed, Task
 
 ROWS = (Example("t-0", "one", "#### 7"), Example("t-1", "three", "#### 8"), Example("t-2", "no"))

@@ -8,11 +8,11 @@ import pytest
 
 from specbench.engine.settings import Loading
 from specbench.errors import UsageError
+from specbench.example import Example
 from specbench.experiment.plan import DEFAULT_LIMIT, Plan, build_plan, shown_path
 from specbench.experiment.settings import Settings
 from specbench.experiment.variants import method_variants, sweep_variants
 from specbench.pairs.registry import PairSpec
-from specbench.tasks.example import Example
 from specbench.tasks.task import Generated, Listed, Task
 
 PAIR = PairSpec("p", "t", "d")

@@ -6,8 +6,8 @@ import pytest
 
 from specbench import metrics
 from specbench.errors import UsageError
+from specbench.example import Example
 from specbench.experiment.scoring import score_text
-from specbench.tasks.example import Example
 
 EXAMPLE = Example("e", "prompt", "so #### 7", ("assert f() == 7",))
 PROGRAM = "def f():\n    return 7"

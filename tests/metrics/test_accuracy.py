@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from specbench.errors import UsageError
+from specbench.example import Example
 from specbench.metrics.accuracy import (
     accuracy,
     accuracy_flexible,
     final_number,
     flexible_number,
 )
-from specbench.tasks.example import Example
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from specbench.example import Example
 from specbench.metrics.bleu import bleu_terms, corpus_bleu, sentence_bleu
-from specbench.tasks.example import Example
 
 REFERENCES = [
     "A traffic accident occurred on Friday evening on the road to the village.",

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from specbench.errors import RunError, UsageError
+from specbench.example import Example
 from specbench.metrics.code import pass_at_1, passes
 from specbench.metrics.sandbox import launch
 from specbench.metrics.sandbox.launch import Limits
-from specbench.tasks.example import Example
 
 TESTS = ("assert double(2) == 4", "assert double('a') == 'aa'")
 RIGHT = "def double(x):\n    return x * 2\n"

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from specbench.example import Example
 from specbench.metrics.code import pass_at_1
-from specbench.tasks.example import Example
 
 HANDFUL = Path(__file__).parents[1] / "data"
 WHOLE = os.environ.get("SPECBENCH_TEST_DATA")

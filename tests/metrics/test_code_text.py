@@ -5,9 +5,9 @@ import time
 
 import pytest
 
+from specbench.example import Example
 from specbench.metrics.code import pass_at_1
 from specbench.metrics.code_text import fenced, helpers_of, program_of
-from specbench.tasks.example import Example
 
 PREFIX = (
     "from typing import List\n\n"

@@ -6,8 +6,8 @@ import sys
 import pytest
 
 from specbench.errors import UsageError
+from specbench.example import Example
 from specbench.metrics import METRICS, get_metric, score
-from specbench.tasks.example import Example
 
 
 @pytest.mark.parametrize(

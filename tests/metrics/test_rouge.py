@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from specbench.example import Example
 from specbench.metrics import score
 from specbench.metrics.rouge import rouge2
-from specbench.tasks.example import Example
 
 ROUGES = ("rouge1", "rouge2", "rougeL")
 

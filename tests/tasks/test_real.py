@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from specbench.example import Example
 from specbench.tasks.dataset import Dataset, Sourcing
-from specbench.tasks.example import Example
 from specbench.tasks.task import Task, load_task
 
 SHIPPED = Path(__file__).parents[1] / "data"

@@ -7,10 +7,10 @@ from types import ModuleType
 import pytest
 
 from specbench.errors import RunError, UsageError
+from specbench.example import Example
 from specbench.metrics import score
 from specbench.tasks import task as task_module
 from specbench.tasks.dataset import Sourcing
-from specbench.tasks.example import Example
 from specbench.tasks.task import (
     RESERVED_SEEDS,
     SEED_STRIDE,

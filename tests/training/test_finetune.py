@@ -17,8 +17,8 @@ from specbench.engine.loading import LoadedPair, load_pair
 from specbench.engine.prompts import encode
 from specbench.engine.settings import Loading
 from specbench.errors import RunError, UsageError
+from specbench.example import Example
 from specbench.pairs.registry import get_pair, with_draft
-from specbench.tasks.example import Example
 from specbench.tasks.mini import GENERATORS
 from specbench.tasks.task import load_task
 from specbench.training import finetune

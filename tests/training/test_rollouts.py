@@ -8,10 +8,10 @@ import torch
 from specbench.engine.loading import LoadedPair
 from specbench.engine.runner import CAPACITY_STEP, Runner
 from specbench.errors import RunError, UsageError
+from specbench.example import Example
 from specbench.heads.head import KINDS, Head
 from specbench.methods.rules import sd
 from specbench.methods.verdict import Positions
-from specbench.tasks.example import Example
 from specbench.tasks.task import load_task
 from specbench.training import rollouts as rollouts_module
 from specbench.training.rollouts import Rollouts, read_prompts, roll_out

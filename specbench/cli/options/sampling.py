@@ -12,9 +12,9 @@ from specbench.cli.choices import parse_numbers
 from specbench.cli.options.common import completer
 from specbench.engine.settings import AUTO, ENGINES
 from specbench.errors import UsageError
+from specbench.example import FORMATS
 from specbench.experiment.plan import DEFAULT_LIMIT
 from specbench.experiment.settings import PRESETS, USUAL, Preset, Settings
-from specbench.tasks.example import FORMATS
 
 _option: Any = partial(typer.Option, rich_help_panel="Sampling")
 

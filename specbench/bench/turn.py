@@ -8,7 +8,6 @@ from math import nan
 
 from specbench.bench.forced import forced
 from specbench.bench.plan import Bench, System
-from specbench.decoding.control import DraftControl, rehearsals
 from specbench.decoding.loop import decode_all
 from specbench.decoding.records import Generation
 from specbench.decoding.round import Verify
@@ -17,6 +16,7 @@ from specbench.decoding.sampling import Sampling
 from specbench.engine.loading import LoadedPair
 from specbench.heads.files import load_head
 from specbench.heads.registry import HeadFile
+from specbench.methods.control import DraftControl, rehearsals
 from specbench.methods.registry import get_method
 
 Prompts = Sequence[Sequence[int]]

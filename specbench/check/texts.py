@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import torch
 
 from specbench.check.passes import plain_pass
-from specbench.decoding.control import DraftControl
 from specbench.decoding.loop import decode, decode_all
 from specbench.decoding.records import Generation
 from specbench.decoding.round import Verify
@@ -17,6 +16,7 @@ from specbench.decoding.rows import Request
 from specbench.decoding.sampling import Sampling
 from specbench.engine.loading import LoadedPair
 from specbench.heads.head import Head
+from specbench.methods.control import DraftControl
 
 ROUNDS = 2  # whole rounds that the texts have at least, so that caches are rewound and overwritten
 LEAD = 24  # tokens after a prompt among which rounds may begin

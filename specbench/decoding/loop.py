@@ -12,12 +12,12 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
-from specbench.decoding.control import DraftControl
 from specbench.decoding.records import Generation
 from specbench.decoding.round import Verify, play_round
 from specbench.decoding.rows import Request, Rows
 from specbench.decoding.sampling import Sampling
 from specbench.engine.loading import LoadedPair
+from specbench.methods.control import DraftControl
 
 
 def decode(

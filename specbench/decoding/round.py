@@ -15,12 +15,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from specbench.decoding.control import DraftControl, Outlook
 from specbench.decoding.sampling import Sampling, draw
 from specbench.engine.clock import Moment, moment
 from specbench.engine.engines import Engine
 from specbench.engine.runner import Runner
 from specbench.methods import Positions, Verdict
+from specbench.methods.control import DraftControl, Outlook
 
 Verify = Callable[[Positions, Tensor], Verdict]
 """A rule with its parameters bound: ``verify(positions, x) -> verdict``."""

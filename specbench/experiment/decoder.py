@@ -8,7 +8,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from specbench.decoding.control import DraftControl, rehearsals
 from specbench.decoding.loop import decode_all
 from specbench.decoding.records import Generation
 from specbench.decoding.rows import Request
@@ -24,6 +23,7 @@ from specbench.experiment.records import ERROR
 from specbench.experiment.scoring import describe_error, score_text
 from specbench.heads.files import load_head
 from specbench.methods import Rule
+from specbench.methods.control import DraftControl, rehearsals
 from specbench.methods.registry import get_method
 
 Verifiers = Mapping[Cell, tuple[Rule | None, DraftControl | None]]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from specbench.errors import UsageError
 
 if TYPE_CHECKING:
-    from specbench.decoding.control import DraftControl
+    from specbench.methods.control import DraftControl
     from specbench.methods.verdict import Rule
 
 

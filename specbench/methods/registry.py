@@ -148,7 +148,7 @@ METHODS: dict[str, Method] = {
             "sd that stops drafting where another draft would not pay; exact",
             "arXiv:2211.17192, section 3.5",
             rule="specbench.methods.rules:sd",
-            control="specbench.decoding.control:DraftControl",
+            control="specbench.methods.control:DraftControl",
             exact=True,
             parameters=(
                 Parameter(

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from specbench.decoding import round
-from specbench.decoding.control import DraftControl, rehearsals
 from specbench.decoding.loop import decode_all
 from specbench.decoding.sampling import Sampling
+from specbench.methods.control import DraftControl, rehearsals
 from specbench.methods.rules import sd
 
 from ..engine.tiny import random_prompt, tiny_pair

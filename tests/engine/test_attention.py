@@ -9,7 +9,6 @@ from torch import Tensor
 from transformers import LlamaConfig, StableLmConfig
 from transformers.integrations import sdpa_attention
 
-from specbench.decoding.control import DraftControl
 from specbench.engine import attention, runner
 from specbench.engine.attention import (
     GROUPED,
@@ -22,6 +21,7 @@ from specbench.engine.attention import (
 from specbench.engine.loading import LoadedPair
 from specbench.engine.runner import Runner, visible
 from specbench.errors import UsageError
+from specbench.methods.control import DraftControl
 from specbench.methods.rules import sd
 
 from ..decoding.helpers import GREEDY, generate, run

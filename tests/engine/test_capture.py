@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 import torch
 
-from specbench.decoding.control import DraftControl
 from specbench.decoding.loop import decode_all
 from specbench.decoding.sampling import Sampling
 from specbench.engine import graphs, runner
@@ -23,6 +22,7 @@ from specbench.engine.graphs import Capture, CaptureError, Graphs
 from specbench.engine.loading import LoadedPair
 from specbench.engine.runner import CAPACITY_STEP, Runner
 from specbench.engine.settings import GRAPH
+from specbench.methods.control import DraftControl
 
 from ..decoding.helpers import run
 from ..decoding.test_rows import rules, said

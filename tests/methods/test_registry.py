@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from specbench.decoding.control import DraftControl
 from specbench.errors import UsageError
 from specbench.methods import METHODS, Method, Parameter, get_method
+from specbench.methods.control import DraftControl
 from specbench.methods.registry import PAPER
 from specbench.methods.speccascade import DEFERRAL_RULES
 

@@ -13,9 +13,9 @@ import torch
 
 from specbench.bench.forced import CannotForceError
 from specbench.bench.plan import TRANSFORMERS, Bench, System, name_of
-from specbench.bench.traffic import copy_bandwidth, read_per_round, weights_read
 from specbench.bench.transformers_loops import MissingError, transformers_decoder
 from specbench.bench.turn import Decoder, rehearsing_decoders, specbench_decoder
+from specbench.engine.bandwidth import copy_bandwidth, read_per_round, weights_read
 from specbench.engine.engines import Engine, choose_engine
 from specbench.engine.loading import LoadedPair, choose_device, load_pair
 from specbench.engine.memory import check_memory

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from specbench.bench.traffic import copy_bandwidth, states_read, weights_read
 from specbench.check.findings import FAILED, OK, Finding
 from specbench.check.texts import Context
 from specbench.decoding.loop import decode
 from specbench.decoding.records import Generation
 from specbench.decoding.sampling import Sampling
+from specbench.engine.bandwidth import copy_bandwidth, states_read, weights_read
 from specbench.engine.clock import now
 from specbench.engine.loading import LoadedPair
 

@@ -3,13 +3,13 @@
 import pytest
 import torch
 
-from specbench.bench import traffic
-from specbench.bench.traffic import copy_bandwidth, read_per_round, states_read, weights_read
+from specbench.engine import bandwidth
+from specbench.engine.bandwidth import copy_bandwidth, read_per_round, states_read, weights_read
 from specbench.engine.runner import Runner
 
-from ..engine.tiny import VOCABULARY, WINDOW, build, config, pair_of
+from .tiny import VOCABULARY, WINDOW, build, config, pair_of
 
-# Of tests/engine/tiny.py: hidden 32, intermediate 64, 4 heads of width 8, 2 of keys and values.
+# Of tiny.py: hidden 32, intermediate 64, 4 heads of width 8, 2 of keys and values.
 ATTENTION = 32 * (4 + 2 + 2 + 4) * 8
 LAYERS = 2 * (ATTENTION + 3 * 32 * 64 + 2 * 32)
 HEAD = 32 * VOCABULARY
@@ -55,10 +55,10 @@ def test_a_copy_reads_and_writes(monkeypatch: pytest.MonkeyPatch) -> None:
         return self
 
     monkeypatch.setattr(torch.Tensor, "copy_", copy)
-    monkeypatch.setattr(traffic, "now", lambda device: sum(copied) / 1000)
+    monkeypatch.setattr(bandwidth, "now", lambda device: sum(copied) / 1000)
     assert copy_bandwidth(torch.device("cpu"), 500) == pytest.approx(2000)
     assert set(copied) == {500}
     copied.clear()
-    monkeypatch.setattr(traffic, "available_memory", lambda device: 800)
+    monkeypatch.setattr(bandwidth, "available_memory", lambda device: 800)
     assert copy_bandwidth(torch.device("cpu"), 500) == pytest.approx(2000)
-    assert set(copied) == {800 // traffic.FREE_SHARE}
+    assert set(copied) == {800 // bandwidth.FREE_SHARE}

@@ -21,6 +21,7 @@ import pandas as pd
 
 from specbench.analysis.frames import PARAMETERS
 from specbench.analysis.intervals import Floats, Interval, estimate, ratio
+from specbench.analysis.labels import method_labels
 from specbench.analysis.pareto import (
     COARSE,
     STATIC_FAMILY,
@@ -33,7 +34,6 @@ from specbench.analysis.pareto import (
 from specbench.analysis.points import GAINS, Gain, Gains, Reached, shared_points
 from specbench.analysis.scores import quality_difference
 from specbench.errors import UsageError
-from specbench.methods.labels import method_labels
 
 #: What is held equal; the hypervolume sums up a front instead of reading it at one point.
 At = Literal["acceptance", "time", "quality", "hypervolume"]

@@ -15,11 +15,11 @@ import pandas as pd
 
 from specbench.analysis.frames import PARAMETERS
 from specbench.analysis.intervals import Interval
+from specbench.analysis.labels import method_labels
 from specbench.analysis.pareto import COARSE, Gap, gap_above_front
 from specbench.analysis.scores import quality_difference, shown_name, shown_scale
 from specbench.analysis.summary import further_metrics, wide
 from specbench.errors import UsageError
-from specbench.methods.labels import method_labels
 from specbench.metrics import METRICS
 
 LEARNED = "diversed"

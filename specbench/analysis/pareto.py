@@ -22,9 +22,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from specbench.analysis.frames import PARAMETERS
 from specbench.analysis.intervals import Floats, Interval, estimate
+from specbench.analysis.labels import method_label
 from specbench.analysis.points import Gain, Gains, Reached, shared_points
 from specbench.errors import UsageError
-from specbench.methods.labels import method_label
 from specbench.methods.registry import METHODS
 
 STATIC_FAMILY = ("sd", "static")

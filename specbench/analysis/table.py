@@ -10,7 +10,7 @@ import pandas as pd
 
 from specbench.analysis.best import ACCEPTANCE, QUALITY, SPEEDUP, Contest
 from specbench.analysis.frames import CELL, PARAMETERS
-from specbench.methods.labels import method_labels
+from specbench.analysis.labels import method_labels
 from specbench.methods.registry import METHODS
 from specbench.metrics import METRICS
 

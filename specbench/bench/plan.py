@@ -7,13 +7,13 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from specbench import __version__
+from specbench.analysis.labels import method_label
 from specbench.engine.settings import AUTO, ENGINES, Loading
 from specbench.errors import UsageError
 from specbench.experiment.plan import shown_path
 from specbench.experiment.settings import require, require_at_least, require_temperature
 from specbench.experiment.variants import AUTOREGRESSIVE, Variant
 from specbench.heads.registry import UNTRAINED, HeadFile, find_head
-from specbench.methods.labels import method_label
 from specbench.methods.registry import METHODS
 from specbench.pairs.registry import PairSpec
 from specbench.tasks.task import default_task_names

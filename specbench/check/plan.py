@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from itertools import zip_longest
 
 from specbench.analysis.frames import PARAMETERS
+from specbench.analysis.labels import method_label
 from specbench.check.texts import Sampled
 from specbench.decoding.sampling import Sampling
 from specbench.example import Example
 from specbench.experiment.plan import Cell, Plan, TaskPlan
 from specbench.heads.registry import HeadFile
-from specbench.methods.labels import method_label
 
 # Two ways to process logits, the second with everything that a loop may forget for one model.
 SAMPLINGS = (Sampling(), Sampling(temperature=0.7, top_k=20, top_p=0.9))

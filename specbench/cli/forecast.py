@@ -6,10 +6,10 @@ from datetime import timedelta
 
 from rich.table import Table
 
+from specbench.analysis.labels import method_labels
 from specbench.cli.output import console, note
 from specbench.experiment.forecast import Forecast, forecast
 from specbench.experiment.plan import Plan
-from specbench.methods.labels import method_labels
 
 GIB = 2**30
 

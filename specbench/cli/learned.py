@@ -48,13 +48,13 @@ def plot_head(
 
     chosen.examples("held-out", limit)  # what cannot be had is told before models load
 
+    from specbench.analysis.learned import About, tabulate
     from specbench.engine.loading import load_pair
     from specbench.experiment.progress import quiet_libraries
     from specbench.figures.learned import draw
     from specbench.figures.saving import save
     from specbench.figures.style import page
     from specbench.heads.files import load_head
-    from specbench.heads.learned import About, tabulate
     from specbench.training.material import split_material
     from specbench.training.schedule import MAX_PROMPT_TOKENS
     from specbench.training.tokens import sample_tokens

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 
 from specbench.analysis.frames import read_summary
+from specbench.analysis.labels import method_labels
 from specbench.analysis.scores import shown_name, shown_scale
 from specbench.analysis.summary import further_metrics, wide
 from specbench.analysis.transfer import fields, headings, shown_head
 from specbench.cli.output import console
 from specbench.cli.sheets import Sheet, print_text, with_interval
-from specbench.methods.labels import method_labels
 from specbench.metrics import METRICS
 
 if TYPE_CHECKING:

@@ -125,7 +125,7 @@ def _sheets(table: pd.DataFrame) -> Iterator[Sheet]:
 
 
 def _labels(rows: pd.DataFrame) -> list[str]:
-    from specbench.methods.labels import method_labels
+    from specbench.analysis.labels import method_labels
 
     return method_labels(rows.to_dict("records"))
 

@@ -15,9 +15,9 @@ from rich.panel import Panel
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
+from specbench.analysis.labels import method_label
 from specbench.experiment.progress import Record
 from specbench.experiment.records import OK
-from specbench.methods.labels import method_label
 
 WIDTH = 78  # characters; fits the usual terminal
 MOST_ROWS = 16  # workers with a row of their own

@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from specbench.methods.labels import method_label
+from specbench.analysis.labels import method_label
 
 Record = Mapping[str, Any]
 Sums = defaultdict[str, float]

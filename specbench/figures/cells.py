@@ -8,9 +8,9 @@ from typing import Any
 import pandas as pd
 
 from specbench.analysis.frames import CELL
+from specbench.analysis.labels import method_labels
 from specbench.errors import UsageError
 from specbench.figures import style
-from specbench.methods.labels import method_labels
 
 MOST_ROWS = 60  # of a figure with a row per setting
 

@@ -14,10 +14,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
-from specbench.errors import UsageError
-from specbench.figures import style
-from specbench.figures.style import Drawing, scaled
-from specbench.heads.learned import (
+from specbench.analysis.learned import (
     ALL,
     CAPITALISED,
     END,
@@ -31,6 +28,9 @@ from specbench.heads.learned import (
     SPACE,
     TOKEN,
 )
+from specbench.errors import UsageError
+from specbench.figures import style
+from specbench.figures.style import Drawing, scaled
 
 SHOWN = 12  # tokens at either end
 FEWEST = 10  # occurrences of what is shown
@@ -58,7 +58,7 @@ def draw(table: pd.DataFrame) -> Drawing:
     The data behind it is the whole table: a token's place is its place among all.
 
     Args:
-        table: As ``heads.learned.tabulate`` returns.
+        table: As ``analysis.learned.tabulate`` returns.
 
     Raises:
         UsageError: There is nothing in it.

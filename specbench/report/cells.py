@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from specbench.analysis.frames import read_summary
+from specbench.analysis.labels import method_labels
 from specbench.analysis.selection import Selection
 from specbench.analysis.summary import further_metrics, wide
-from specbench.methods.labels import method_labels
 from specbench.metrics import METRICS
 
 Cell = Mapping[Any, Any]

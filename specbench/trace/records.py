@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from specbench.analysis.labels import method_labels
 from specbench.errors import UsageError
 from specbench.experiment.records import ERROR
-from specbench.methods.labels import method_labels
 from specbench.words import listed, meant, shown
 
 Record = Mapping[str, Any]

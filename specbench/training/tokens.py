@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
+from specbench.analysis.learned import END, kind_of, readable
 from specbench.engine.loading import LoadedPair
 from specbench.heads.head import Head
-from specbench.heads.learned import END, kind_of, readable
 from specbench.training.rollouts import roll_out
 
 AT_ONCE = 64  # prompts in memory

@@ -3,8 +3,8 @@ import io
 import pytest
 from rich.console import Console
 
+from specbench.analysis.labels import method_label
 from specbench.experiment.progress import progress_bar
-from specbench.methods.labels import method_label
 
 BLANK = {"weight": None, "lenience": None, "rule": None, "alpha": None, "head": None}
 

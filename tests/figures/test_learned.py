@@ -7,11 +7,11 @@ from matplotlib.colors import to_hex
 from matplotlib.container import ErrorbarContainer
 from matplotlib.image import imread
 
+from specbench.analysis import learned
+from specbench.analysis.learned import About, tabulate
 from specbench.errors import UsageError
 from specbench.figures.learned import FEWEST, LOOKS, SHOWN, draw
 from specbench.figures.saving import save
-from specbench.heads import learned
-from specbench.heads.learned import About, tabulate
 
 KINDS = list(LOOKS)
 

@@ -7,11 +7,11 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
+from specbench.analysis import learned
+from specbench.analysis.learned import About, kind_of, readable, tabulate
 from specbench.engine.loading import LoadedPair, load_pair
 from specbench.engine.settings import Loading
-from specbench.heads import learned
 from specbench.heads.head import KINDS, Head
-from specbench.heads.learned import About, kind_of, readable, tabulate
 from specbench.pairs.registry import get_pair
 from specbench.tasks.task import load_task
 from specbench.training import tokens

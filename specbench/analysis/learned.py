@@ -57,7 +57,7 @@ def tabulate(tokens: pd.DataFrame, about: About) -> pd.DataFrame:
     is the mean weighed by total variation: where both models agree, w changes nothing.
 
     Args:
-        tokens: As ``heads.tokens.sample_tokens`` returns.
+        tokens: As ``training.tokens.sample_tokens`` returns.
         about: What they were sampled with and for.
     """
     levels: list[tuple[str, Iterable[tuple[str, str, pd.DataFrame]]]] = [

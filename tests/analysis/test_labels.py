@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from specbench.methods.labels import method_label, method_labels
+from specbench.analysis.labels import method_label, method_labels
 
 BLANK = {"weight": None, "lenience": None, "rule": None, "alpha": None, "head": None}
 

@@ -22,6 +22,7 @@ from specbench.analysis.intervals import (
 )
 from specbench.analysis.scores import score_terms
 from specbench.analysis.summary import BASELINE
+from specbench.methods.registry import AUTOREGRESSIVE
 
 ACCEPTANCE, QUALITY, SPEEDUP = "draft_acceptance_rate", "quality", "speedup"
 _SUMMED = (
@@ -56,7 +57,7 @@ class Contest:
         self._starts = np.searchsorted(cell[order], np.arange(cell.max(initial=-1) + 2))
         known = samples[list(CELL)].iloc[order[self._starts[:-1]]]
         self.cells = known.assign(cell=np.arange(len(known)))
-        alone = self.cells[self.cells["method"] == "autoregressive"].set_index(BASELINE)["cell"]
+        alone = self.cells[self.cells["method"] == AUTOREGRESSIVE].set_index(BASELINE)["cell"]
         found = self.cells[BASELINE].join(alone.rename("baseline"), on=BASELINE)["baseline"]
         self._baseline = found.fillna(-1).to_numpy(dtype=np.intp)
 

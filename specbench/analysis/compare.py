@@ -34,6 +34,7 @@ from specbench.analysis.pareto import (
 from specbench.analysis.points import GAINS, Gain, Gains, Reached, shared_points
 from specbench.analysis.scores import quality_difference
 from specbench.errors import UsageError
+from specbench.methods.registry import AUTOREGRESSIVE
 
 #: What is held equal; the hypervolume sums up a front instead of reading it at one point.
 At = Literal["acceptance", "time", "quality", "hypervolume"]
@@ -330,7 +331,7 @@ def _volume(run: pd.DataFrame, method: str, length: int | None) -> Iterator[Row]
     strict = sum(map(emits_target, front))
     other = [] if method in STATIC_FAMILY else _settings(run, [method])
     mine = [rows for setting in other for rows in setting.lengths.values()]
-    baseline = run[run["method"] == "autoregressive"]
+    baseline = run[run["method"] == AUTOREGRESSIVE]
     if length is None and baseline.empty:
         raise UsageError(f"{run['task'].iloc[0]} was not run with autoregressive; run it too.")
     last = [baseline] if length is None else []

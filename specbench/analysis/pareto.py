@@ -25,7 +25,7 @@ from specbench.analysis.intervals import Floats, Interval, estimate
 from specbench.analysis.labels import method_label
 from specbench.analysis.points import Gain, Gains, Reached, shared_points
 from specbench.errors import UsageError
-from specbench.methods.registry import METHODS
+from specbench.methods.registry import AUTOREGRESSIVE, METHODS
 
 STATIC_FAMILY = ("sd", "static")
 _POINTS = 101  # along a front that is drawn
@@ -291,7 +291,7 @@ def _reached(
     strict = range(len(first), len(first) + sum(map(emits_target, settings)))
     if {_name(settings, at) for at in range(len(settings))} <= {"sd", "w=1"}:
         raise UsageError(f"A front on {task} needs two static weights or more; sweep the weights.")
-    baseline = rows[rows["method"] == "autoregressive"]
+    baseline = rows[rows["method"] == AUTOREGRESSIVE]
     last = [baseline] if gain == "speedup" else []
     if last and baseline.empty:
         raise UsageError(f"A speed-up on {task} needs autoregressive; run it too.")

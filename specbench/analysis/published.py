@@ -12,8 +12,8 @@ from pathlib import Path
 import pandas as pd
 
 from specbench.analysis.best import ACCEPTANCE, QUALITY
-from specbench.experiment.variants import AUTOREGRESSIVE
 from specbench.heads.registry import UNTRAINED
+from specbench.methods.registry import AUTOREGRESSIVE
 
 REFERENCE = "arXiv 2604.07622"
 

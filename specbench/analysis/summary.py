@@ -26,6 +26,7 @@ from specbench.analysis.intervals import (
 )
 from specbench.analysis.scores import further_scores, score_interval
 from specbench.errors import UsageError
+from specbench.methods.registry import AUTOREGRESSIVE
 
 #: What a cell shares with the ``autoregressive`` that its speed-up is over.
 BASELINE = ["run_id", "pair", "task", "temperature", "engine", "batch_size"]
@@ -88,7 +89,7 @@ def summarise(samples: pd.DataFrame) -> pd.DataFrame:
     if samples.empty:
         raise UsageError("There are no samples to summarise; run at least one.")
     terms = _with_terms(samples)
-    baselines = dict(list(terms[terms["method"] == "autoregressive"].groupby(BASELINE)))
+    baselines = dict(list(terms[terms["method"] == AUTOREGRESSIVE].groupby(BASELINE)))
     rows = [
         (*cell, name, found.value, found.low, found.high, found.n, unit)
         for cell, group in terms.groupby(list(CELL), sort=False, dropna=False)

@@ -11,8 +11,8 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from specbench.bench.plan import PARAMETERS, name_of
-from specbench.experiment.variants import AUTOREGRESSIVE
 from specbench.figures import style
+from specbench.methods.registry import AUTOREGRESSIVE
 
 ROUNDS, CURVE = "rounds", "time-per-token"
 WHOLE = "round"  # of systems in whose rounds nobody looks

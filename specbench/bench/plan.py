@@ -12,9 +12,9 @@ from specbench.engine.settings import AUTO, ENGINES, Loading
 from specbench.errors import UsageError
 from specbench.experiment.plan import shown_path
 from specbench.experiment.settings import require, require_at_least, require_temperature
-from specbench.experiment.variants import AUTOREGRESSIVE, Variant
+from specbench.experiment.variants import Variant
 from specbench.heads.registry import UNTRAINED, HeadFile, find_head
-from specbench.methods.registry import METHODS
+from specbench.methods.registry import AUTOREGRESSIVE, METHODS
 from specbench.pairs.registry import PairSpec
 from specbench.tasks.task import default_task_names
 

@@ -15,7 +15,7 @@ from specbench.analysis.intervals import (
 )
 from specbench.bench.measure import Measured
 from specbench.bench.plan import PARAMETERS, TRANSFORMERS, name_of
-from specbench.experiment.variants import AUTOREGRESSIVE
+from specbench.methods.registry import AUTOREGRESSIVE
 
 SETTING = ("method", *PARAMETERS, "draft_length", "forced_acceptance")
 SYSTEM = ("batch_size", "engine", *SETTING)

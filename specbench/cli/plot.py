@@ -16,9 +16,9 @@ from specbench.cli.options.models import Models
 from specbench.cli.options.rows import MethodRows
 from specbench.cli.output import note
 from specbench.errors import UsageError
-from specbench.experiment.variants import AUTOREGRESSIVE
 from specbench.figures import AGAINST, FIGURES, HEADS, PRICES, STYLES, load_figure
 from specbench.heads.registry import TRAINED
+from specbench.methods.registry import AUTOREGRESSIVE
 from specbench.words import meant
 
 if TYPE_CHECKING:

@@ -19,8 +19,9 @@ from specbench.engine.settings import Loading
 from specbench.errors import UsageError
 from specbench.example import Example
 from specbench.experiment.settings import Settings, require, require_at_least
-from specbench.experiment.variants import AUTOREGRESSIVE, Variant
+from specbench.experiment.variants import Variant
 from specbench.heads.registry import HeadFile, describe_heads, facts, find_head
+from specbench.methods.registry import AUTOREGRESSIVE
 from specbench.metrics import get_metric
 from specbench.pairs.registry import PairSpec
 from specbench.tasks.task import Listed, Task

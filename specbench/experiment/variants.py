@@ -7,10 +7,10 @@ from typing import Any
 
 from specbench.errors import UsageError
 from specbench.methods.method import Method, Parameter
-from specbench.methods.registry import METHODS, get_method
+from specbench.methods.registry import AUTOREGRESSIVE, METHODS, get_method
 from specbench.words import unknown
 
-AUTOREGRESSIVE, STATIC = "autoregressive", "static"
+STATIC = "static"
 ANCHORS = (AUTOREGRESSIVE, "sd", "diversed")  # what a sweep is compared with
 NUMBERS = tuple(
     dict.fromkeys(p.name for m in METHODS.values() for p in m.parameters if p.kind is float)

@@ -26,6 +26,7 @@ from specbench.figures.cells import blocks, data, title
 from specbench.figures.labels import Label, place
 from specbench.figures.style import Drawing, scaled
 from specbench.heads.registry import FAMILY
+from specbench.methods.registry import AUTOREGRESSIVE
 from specbench.results import Results
 
 _QUALITY = "100*quality"
@@ -171,7 +172,7 @@ def _samples(rows: pd.DataFrame, results: Results) -> pd.DataFrame | None:
         samples = results.samples
     except UsageError:
         return None  # a summary without its samples can be drawn too
-    wanted = samples["method"].isin([*STATIC_FAMILY, "autoregressive"])
+    wanted = samples["method"].isin([*STATIC_FAMILY, AUTOREGRESSIVE])
     for name in ("run_id", "pair", "task", "engine", "batch_size"):
         wanted &= samples[name] == family[name].iloc[0]
     return samples[wanted]

@@ -86,11 +86,14 @@ _GATE = Parameter(
     grid=(0, 0.003, 0.01, 0.03, 0.1, 0.3, 1),
 )
 
+AUTOREGRESSIVE = "autoregressive"
+"""The method that drafts nothing: what speed-ups are over."""
+
 METHODS: dict[str, Method] = {
     method.name: method
     for method in (
         Method(
-            "autoregressive",
+            AUTOREGRESSIVE,
             "the target alone, one token a step",
             "-",
             rule=None,

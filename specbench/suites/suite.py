@@ -15,8 +15,8 @@ from typing import Any
 from specbench.engine.settings import Loading
 from specbench.errors import UsageError
 from specbench.experiment.settings import USUAL, Settings
-from specbench.experiment.variants import AUTOREGRESSIVE, Variant
-from specbench.methods.registry import METHODS, get_method
+from specbench.experiment.variants import Variant
+from specbench.methods.registry import AUTOREGRESSIVE, METHODS, get_method
 from specbench.words import unknown
 
 HEADS, DRAFTS = "heads", "drafts"  # folders of what a suite trains, below its output

@@ -23,8 +23,8 @@ from specbench.analysis.frames import ADDED, CELL
 from specbench.analysis.intervals import Floats, bootstrap, cluster_sums
 from specbench.errors import UsageError
 from specbench.experiment.records import TRACED, latest_records
+from specbench.methods.registry import AUTOREGRESSIVE
 
-AUTOREGRESSIVE = "autoregressive"
 #: What cells must share for their times and prompts to be compared: all but the method and N.
 GROUP = ("run_id", "pair", "task", "temperature", "engine", "batch_size")
 _COPIED = (

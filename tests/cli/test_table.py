@@ -15,7 +15,7 @@ import pytest
 from specbench.analysis.frames import SAMPLES, SUMMARY
 from specbench.analysis.published import published
 from specbench.cli import output
-from specbench.experiment.variants import AUTOREGRESSIVE
+from specbench.methods.registry import AUTOREGRESSIVE
 
 Cli = Callable[..., Any]
 PARAMETERS: dict[str, dict[str, Any]] = {

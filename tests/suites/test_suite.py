@@ -6,8 +6,8 @@ import pytest
 from specbench.analysis.published import published
 from specbench.engine.settings import Loading
 from specbench.errors import RunError, UsageError
-from specbench.experiment.variants import AUTOREGRESSIVE
 from specbench.heads.registry import HeadFile
+from specbench.methods.registry import AUTOREGRESSIVE
 from specbench.suites.file import find_suite, read_suite
 from specbench.suites.plans import is_done, most_hours, plan_of
 from specbench.suites.suite import Suite, shard

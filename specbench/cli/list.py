@@ -20,6 +20,7 @@ from specbench.methods.registry import METHODS
 from specbench.pairs.registry import pairs
 from specbench.tasks.definition import Problem, read_definition
 from specbench.tasks.task import load_task, task_names, task_path
+from specbench.training.recipe import wrong_training
 
 Row = dict[str, Any]
 
@@ -95,7 +96,10 @@ def _validate(files: Iterable[str], json: bool) -> None:
 
 def _problems(path: Path) -> Iterator[Problem]:
     try:
-        yield from read_definition(path)[1]
+        values, problems = read_definition(path)
+        yield from problems
+        if isinstance(training := values.get("training"), dict):
+            yield from wrong_training(training)
     except UsageError as error:
         yield Problem("", str(error).removeprefix(f"{path}: "))
 

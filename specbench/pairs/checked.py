@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
 from typing import Any
 
 from specbench.errors import UsageError
@@ -78,9 +77,6 @@ def checked(name: str, table: object) -> dict[str, Any]:
     values = _table(f"[{name}]", table, _PAIR, _REQUIRED)
     if values.get("dtype", "auto") not in DTYPES:
         raise UsageError(f"[{name}] {unknown('dtype', values['dtype'], DTYPES)}")
-    for key in values.get("training", {}):
-        if key not in _training_values():
-            raise UsageError(f"[{name}.training] {unknown('key', key, _training_values())}")
     for role, architecture in values.get("architecture", {}).items():
         place = f"[{name}.architecture.{role}]"
         if role not in ROLES:
@@ -90,13 +86,6 @@ def checked(name: str, table: object) -> dict[str, Any]:
         sizes = _table(place, architecture, _ARCHITECTURE, ("model_type",))
         values["architecture"] = values["architecture"] | {role: sizes}
     return values
-
-
-def _training_values() -> list[str]:
-    """Names of a head's recipe, which itself builds on pairs and so is not known above."""
-    from specbench.training.recipe import HeadRecipe
-
-    return [field.name for field in fields(HeadRecipe)]
 
 
 def _table(

@@ -1,4 +1,4 @@
-"""Task files: what may stand in one, and every mistake that one makes."""
+"""Task files: what may stand in one, and every mistake outside ``[training]``, a head's recipe."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import re
 import tomllib
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -51,7 +50,6 @@ _DATASET_OPTIONAL: Kinds = {
 _KINDS = {
     str: "a string",
     int: "an integer",
-    float: "a number",
     list: "a list of strings",
     dict: "a table",
 }
@@ -87,7 +85,8 @@ def read_definition(path: Path) -> tuple[dict[str, Any], list[Problem]]:
     """Read a task file.
 
     Returns:
-        Its values by dotted key, ``training`` being one value, and every mistake in it.
+        Its values by dotted key, ``training`` being one value, and every mistake but those in
+        it, which ``training.recipe.wrong_training`` finds.
 
     Raises:
         UsageError: The file cannot be read.
@@ -168,8 +167,6 @@ def _wrong_values(values: Mapping[str, Any]) -> Iterator[Problem]:
         yield from _wrong_generator(values)
     if "source.dataset" in values:
         yield from _wrong_templates(values)
-    if "training" in values:
-        yield from _wrong_training(values["training"])
     for name, times in Counter(values.get("metrics", ())).items():
         if times > 1:
             yield Problem("metrics", f"names `{shown(name)}` {times} times; once is enough")
@@ -209,25 +206,3 @@ def _wrong_templates(values: Mapping[str, Any]) -> Iterator[Problem]:
 
 def _entries(value: str | list[str]) -> list[str]:
     return [value] if isinstance(value, str) else value
-
-
-def _wrong_training(training: Mapping[str, Any]) -> Iterator[Problem]:
-    """Find unknown names, values of the wrong type, and the first value out of range."""
-    from specbench.training.recipe import HeadRecipe  # which needs tasks itself
-
-    # Where the default is None, the value is a number.
-    known = {f.name: float if f.default is None else type(f.default) for f in fields(HeadRecipe)}
-    sound: dict[str, Any] = {}
-    for name, value in training.items():
-        if name not in known:
-            yield Problem(f"training.{name}", f"unknown key; {meant(name, known)}")
-        elif type(value) is not known[name] and (type(value), known[name]) != (int, float):
-            kind = _KINDS[known[name]]
-            yield Problem(f"training.{name}", f"must be {kind}, not {shown(repr(value))}")
-        else:
-            sound[name] = value
-    try:
-        HeadRecipe(**sound)
-    except UsageError as error:
-        option, _, what = str(error).partition(" ")
-        yield Problem(f"training.{option[2:].replace('-', '_')}", what)

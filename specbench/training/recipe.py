@@ -6,15 +6,18 @@ Nothing here imports torch, so that a wrong number is refused at once.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
+from types import MappingProxyType
 from typing import Any
 
 from specbench.errors import UsageError
 from specbench.heads.registry import KINDS, LINEAR
 from specbench.pairs.registry import PairSpec
+from specbench.tasks.definition import Problem
 from specbench.tasks.task import RESERVED_SEEDS, Task
 from specbench.training.schedule import MAX_PROMPT_TOKENS, warm_up_cosine
+from specbench.words import meant, shown
 
 BASELINES = {
     "batch": "the mean of the step, as in REINFORCE++",
@@ -120,17 +123,39 @@ def head_recipe(pair: PairSpec, task: Task, given: Mapping[str, Any]) -> HeadRec
         given: Values by name; None means not given.
 
     Raises:
-        UsageError: A value out of range, or an unknown name in one of the files.
+        UsageError: A value out of range, or an unknown name or a wrong type in one of the files.
     """
-    known = {field.name for field in fields(HeadRecipe)}
-    for source, values in ((str(task.path), task.training), (f"pair {pair.name}", pair.training)):
-        if unknown := set(values) - known:
-            raise UsageError(
-                f"{source}: there is no training value `{min(unknown)}`; "
-                f"choose from {', '.join(sorted(known))}"
-            )
+    for problem in wrong_training(task.training):
+        raise UsageError(f"{task.path}: {problem}")
+    for problem in wrong_training(pair.training, task.training):
+        raise UsageError(f"{pair.file}: {pair.name}.{problem}")
     chosen = {name: value for name, value in given.items() if value is not None}
+    return HeadRecipe(**{**task.training, **pair.training, **chosen})
+
+
+def wrong_training(
+    training: Mapping[str, Any], beneath: Mapping[str, Any] = MappingProxyType({})
+) -> Iterator[Problem]:
+    """Find unknown names, values of the wrong type, and the first value out of range.
+
+    Args:
+        training: The ``training`` table of a file.
+        beneath: Values that hold where it has none, before the usual ones.
+    """
+    # Where the default is None, the value is a number.
+    known = {f.name: float if f.default is None else type(f.default) for f in fields(HeadRecipe)}
+    sound: dict[str, Any] = {}
+    for name, value in training.items():
+        if name not in known:
+            yield Problem(f"training.{name}", f"unknown key; {meant(name, known)}")
+        # Exact types: to isinstance, true is an integer.
+        elif type(value) is not known[name] and (type(value), known[name]) != (int, float):
+            kind = {str: "a string", int: "an integer", float: "a number"}[known[name]]
+            yield Problem(f"training.{name}", f"must be {kind}, not {shown(repr(value))}")
+        else:
+            sound[name] = value
     try:
-        return HeadRecipe(**{**task.training, **pair.training, **chosen})
-    except TypeError as error:
-        raise UsageError(f"a training value of {task.path} or pair {pair.name}: {error}") from error
+        HeadRecipe(**{**beneath, **sound})
+    except UsageError as error:
+        option, _, what = str(error).partition(" ")
+        yield Problem(f"training.{option[2:].replace('-', '_')}", what)

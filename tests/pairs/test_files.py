@@ -89,10 +89,6 @@ def test_one_of_several_pairs_must_be_named(file: Path) -> None:
         ("[m]\nthinking = 'no'", "[m] `thinking` must be true or false, not 'no'"),
         ("[m]\ntraining = 1", "[m] `training` must be a table"),
         (
-            "[m]\ntarget = 'a/b'\ndraft = 'a/c'\ntraining = {learning_rte = 3}",
-            "[m.training] unknown key `learning_rte`; did you mean `learning_rate`?",
-        ),
-        (
             "[m]\ntarget = 'a/b'\ndraft = 'a/c'\ndtype = 'float31'",
             "[m] unknown dtype `float31`; did you mean `float32`?",
         ),

@@ -51,16 +51,33 @@ def test_one_rollout_is_enough_with_a_running_mean() -> None:
     assert head_recipe(PAIR, TASK, {"rollouts": 1, "baseline": "ema"}).rollouts == 1
 
 
-def test_an_unknown_value_in_a_file_is_named_with_the_file() -> None:
-    with pytest.raises(UsageError, match=r"mini-math.toml: there is no training value `step`"):
-        head_recipe(PAIR, replace(TASK, training={"step": 1}), {})
-    with pytest.raises(UsageError, match="pair mini: there is no training value `x`"):
-        head_recipe(replace(PAIR, training={"x": 1}), TASK, {})
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ({"learning_rate": -1}, "learning_rate: must be above 0, not -1"),
+        ({"learning_rte": 1}, "learning_rte: unknown key; did you mean `learning_rate`?"),
+        ({"learning_rate": "x"}, "learning_rate: must be a number, not 'x'"),
+        ({"steps": 1.5}, "steps: must be an integer, not 1.5"),
+        ({"steps": True}, "steps: must be an integer, not True"),
+        ({"rollouts": 1}, "rollouts: must be 2 or more with the group baseline, not 1"),
+        ({"target_acceptance": 2}, "target_acceptance: must be between 0 and 1, not 2"),
+        ({"head_kind": "deep"}, "head_kind: must be one of linear, mlp, features, not deep"),
+    ],
+)
+def test_a_wrong_value_in_a_file_is_named_with_file_and_key(
+    values: dict[str, object], told: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        head_recipe(PAIR, replace(TASK, training=values), {})
+    assert str(caught.value) == f"{TASK.path}: training.{told}"
+    with pytest.raises(UsageError) as caught:
+        head_recipe(replace(PAIR, training=values), TASK, {})
+    assert str(caught.value) == f"{PAIR.file}: mini.training.{told}"
 
 
-def test_a_value_of_the_wrong_type_in_a_file_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"mini-math.toml"):
-        head_recipe(PAIR, replace(TASK, training={"steps": "many"}), {})
+def test_a_value_of_a_pair_is_judged_with_those_of_the_task() -> None:
+    task = replace(TASK, training={"prompts_per_step": 32})
+    assert head_recipe(replace(PAIR, training={"rollout_parts": 32}), task, {}).rollout_parts == 32
 
 
 def test_the_learning_rate_warms_up_and_falls_to_zero() -> None:

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import builtins
 
-from .kinds import exception, refill
-from .objects import Object, number
-from .pipes import Gone, receive, send
-from .wire import decode, encode
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
+
+    from .objects import Program
 
 _ONLY_TREE = 0x400  # ``ast.PyCF_ONLY_AST``; the module itself is slow to import
 
@@ -57,65 +54,3 @@ def _lone(source: str, shadowed: list[str]) -> list[str]:
     defined = {node.name for node in tree.body if type(node).__name__ in kinds}
     found = [name for name in shadowed if name in defined]
     return found if len(found) == 1 else []
-
-
-class Program:
-    """The other end of the program's process; nothing that comes from there is trusted.
-
-    Attributes:
-        gone: Whether the process ended, was late or sent nonsense.
-    """
-
-    def __init__(self, requests: int, replies: int, deadline: float) -> None:
-        """Take the pipes to and from the process, and the time of the clock when to give up."""
-        self._requests, self._replies, self._deadline = requests, replies, deadline
-        self._standing: dict[int, Object] = {}
-        self.gone = False
-
-    def ask(self, operation: str, *args: object) -> Any:
-        """Return the result of one of the operations of ``program.Objects``.
-
-        Lists and the like among the arguments, and in them, are then as the program left them.
-
-        Raises:
-            BaseException: What the operation raised there, as the builtin type that it derives
-                from.
-            Gone: No answer.
-        """
-        shared: list[Any] = []
-        request = encode((operation, *args), number, shared)
-        try:
-            send(self._requests, request, self._deadline)
-            reply = decode(receive(self._replies, self._deadline), self._stand_in, shared)
-            return self._result(reply, shared)
-        except Gone:
-            self.gone = True
-            raise
-
-    def _result(self, reply: object, shared: list[Any]) -> Any:
-        # Exact types: an object of the program may say that it is of any.
-        if type(reply) is not tuple or len(reply) != 3 or type(reply[2]) is not dict:
-            raise Gone("neither a result nor an exception")
-        succeeded, result, changes = reply
-        try:
-            for at, items in changes.items():
-                refill(shared[at], items)
-            error = None if succeeded is True else exception(*result)
-        except Exception as nonsense:
-            raise Gone("nothing that can be") from nonsense
-        if error is not None:
-            raise error
-        return result
-
-    def exactly(self, kind: type, operation: str, *args: object) -> Any:
-        """Return a result that must be of a certain plain type."""
-        result = self.ask(operation, *args)
-        if type(result) is not kind:
-            self.gone = True
-            raise Gone("not what was asked for")
-        return result
-
-    def _stand_in(self, number: int) -> Object:
-        if number not in self._standing:
-            self._standing[number] = Object(self, number)
-        return self._standing[number]

@@ -1,15 +1,17 @@
-"""What stands, in the tests, for the objects of a program that is in another process."""
+"""What stands, in the tests, for a program that is in another process, and for its objects."""
 
 from __future__ import annotations
 
 import _operator  # ``operator`` is slow to import
 
+from .kinds import exception, refill
+from .pipes import Gone, receive, send
+from .wire import decode, encode
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any
-
-    from .checker import Program
 
 _PLAIN = {int, float, complex, str, bytes, list, tuple, set, frozenset, dict}
 _NUMERIC = ("add", "sub", "mul", "matmul", "truediv", "floordiv", "mod", "pow")
@@ -45,6 +47,68 @@ def _as_number(value: Object) -> Any:
     for content in _contents(value):
         return content
     raise TypeError("an object of the program that is no number")
+
+
+class Program:
+    """The other end of the program's process; nothing that comes from there is trusted.
+
+    Attributes:
+        gone: Whether the process ended, was late or sent nonsense.
+    """
+
+    def __init__(self, requests: int, replies: int, deadline: float) -> None:
+        """Take the pipes to and from the process, and the time of the clock when to give up."""
+        self._requests, self._replies, self._deadline = requests, replies, deadline
+        self._standing: dict[int, Object] = {}
+        self.gone = False
+
+    def ask(self, operation: str, *args: object) -> Any:
+        """Return the result of one of the operations of ``program.Objects``.
+
+        Lists and the like among the arguments, and in them, are then as the program left them.
+
+        Raises:
+            BaseException: What the operation raised there, as the builtin type that it derives
+                from.
+            Gone: No answer.
+        """
+        shared: list[Any] = []
+        request = encode((operation, *args), number, shared)
+        try:
+            send(self._requests, request, self._deadline)
+            reply = decode(receive(self._replies, self._deadline), self._stand_in, shared)
+            return self._result(reply, shared)
+        except Gone:
+            self.gone = True
+            raise
+
+    def _result(self, reply: object, shared: list[Any]) -> Any:
+        # Exact types: an object of the program may say that it is of any.
+        if type(reply) is not tuple or len(reply) != 3 or type(reply[2]) is not dict:
+            raise Gone("neither a result nor an exception")
+        succeeded, result, changes = reply
+        try:
+            for at, items in changes.items():
+                refill(shared[at], items)
+            error = None if succeeded is True else exception(*result)
+        except Exception as nonsense:
+            raise Gone("nothing that can be") from nonsense
+        if error is not None:
+            raise error
+        return result
+
+    def exactly(self, kind: type, operation: str, *args: object) -> Any:
+        """Return a result that must be of a certain plain type."""
+        result = self.ask(operation, *args)
+        if type(result) is not kind:
+            self.gone = True
+            raise Gone("not what was asked for")
+        return result
+
+    def _stand_in(self, number: int) -> Object:
+        if number not in self._standing:
+            self._standing[number] = Object(self, number)
+        return self._standing[number]
 
 
 class Object:

@@ -14,8 +14,9 @@ import time
 from os import _exit as leave  # before a program can replace it
 
 from . import linux
-from .checker import Broken, Program, holds
+from .checker import Broken, holds
 from .confine import confine
+from .objects import Program
 from .pipes import Gone, receive, send
 from .program import refuse, serve
 from .wire import decode, encode, nothing_opaque

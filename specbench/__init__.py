@@ -6,11 +6,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from specbench.version import __version__
+
 if TYPE_CHECKING:
     from specbench.results import Results
 
-__all__ = ["load"]
-__version__ = "0.1.0"
+__all__ = ["__version__", "load"]
 
 
 def load(paths: Path | str | Iterable[Path | str]) -> Results:

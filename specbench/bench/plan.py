@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from specbench import __version__
 from specbench.analysis.labels import method_label
 from specbench.engine.settings import AUTO, ENGINES, Loading
 from specbench.errors import UsageError
@@ -17,6 +16,7 @@ from specbench.heads.registry import UNTRAINED, HeadFile, find_head
 from specbench.methods.registry import AUTOREGRESSIVE, METHODS
 from specbench.pairs.registry import PairSpec
 from specbench.tasks.task import default_task_names
+from specbench.version import __version__
 
 TRANSFORMERS = "transformers"  # the engine of Transformers' own loops
 # What Transformers calls the methods that it has.

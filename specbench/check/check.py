@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from specbench import __version__
 from specbench.check.chance import FALSE_ALARM
 from specbench.check.findings import WEAK, Finding
 from specbench.check.greedy import check_greedy
@@ -25,6 +24,7 @@ from specbench.experiment.plan import Cell
 from specbench.experiment.prompts import Prompts
 from specbench.heads.files import load_head
 from specbench.methods.registry import get_method
+from specbench.version import __version__
 
 EXACT = "float32"
 Say = Callable[[str], object]

@@ -12,11 +12,11 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from specbench import __version__
 from specbench.cli.commands import Commands
 from specbench.cli.output import INTERRUPTED, Interrupted
 from specbench.errors import SpecbenchError, UsageError
 from specbench.masking import mask_tokens
+from specbench.version import __version__
 
 DEBUG = "--debug"
 

@@ -15,9 +15,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from specbench import __version__
 from specbench.experiment.gpus import gpu_states
 from specbench.masking import mask_tokens
+from specbench.version import __version__
 
 UNKNOWN = "unknown"
 PACKAGES = (

@@ -10,10 +10,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from specbench import __version__
 from specbench.engine.settings import EAGER, GRAPH
 from specbench.experiment.plan import Plan, Step
 from specbench.heads.registry import HeadFile
+from specbench.version import __version__
 
 # Settings that are about the whole run and decide no single sample.
 _ABOUT_THE_RUN = {"repeats", "engine", "engine_fallback"}

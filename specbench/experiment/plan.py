@@ -14,7 +14,6 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from specbench import __version__
 from specbench.engine.settings import Loading
 from specbench.errors import UsageError
 from specbench.example import Example
@@ -25,6 +24,7 @@ from specbench.methods.registry import AUTOREGRESSIVE
 from specbench.metrics import get_metric
 from specbench.pairs.registry import PairSpec
 from specbench.tasks.task import Listed, Task
+from specbench.version import __version__
 
 Place = tuple[int, int, int, int]  # numbers of task, repeat, example and cell
 

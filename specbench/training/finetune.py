@@ -22,7 +22,6 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from specbench import __version__
 from specbench.engine.loading import choose_device
 from specbench.engine.prompts import encode
 from specbench.engine.runner import Runner
@@ -36,6 +35,7 @@ from specbench.tasks.task import Task
 from specbench.training.draft_recipe import DraftRecipe
 from specbench.training.material import Material, readable
 from specbench.training.pretrain import IGNORED, padded
+from specbench.version import __version__
 
 DESCRIPTION = "finetune.json"
 HELD_OUT = 64

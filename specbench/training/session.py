@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 
 import torch
 
-from specbench import __version__
 from specbench.engine.loading import LoadedPair
 from specbench.files import clear_errors, write_atomically
 from specbench.heads.files import fingerprints, save_head
@@ -29,6 +28,7 @@ from specbench.training.parts import RollOut, here
 from specbench.training.recipe import HeadRecipe
 from specbench.training.state import State, load_state, new_state, save_state
 from specbench.training.verifier import Progress, held_out_scores, train_head
+from specbench.version import __version__
 
 NO_SPREAD = 1e-6  # of rewards: equal but for rounding
 

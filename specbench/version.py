@@ -1,0 +1,3 @@
+"""The version of specbench, which runs and their keys carry."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,48 @@
+import ast
+import re
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+import specbench
+
+ROOT = Path(specbench.__file__).parent
+FACE = "specbench"  # its ``__init__``, which reads runs for the user
+PACKAGES = {path.stem for path in ROOT.iterdir() if path.suffix == ".py" or path.is_dir()}
+LOADED_LATER = re.compile(r"(specbench[\w.]+):\w+")  # as registries name a function
+
+
+def package(name: str) -> str:
+    """The package, or single module, that a dotted name lies in."""
+    part = f"{name}.".split(".")[1]
+    return part if part in PACKAGES - {"__init__"} else FACE
+
+
+def imports(path: Path, module: str) -> set[str]:
+    """What a module names of specbench, in full."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            within = module.split(".")[: -node.level] if node.level else []
+            source = ".".join([*within, *filter(None, [node.module])])
+            found |= {f"{source}.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            found |= set(LOADED_LATER.findall(node.value))
+    return {name for name in found if name.split(".")[0] == FACE}
+
+
+def test_the_packages_import_each_other_in_one_direction() -> None:
+    """No package needs, directly or through others, one that needs it.
+
+    Imports inside functions and for type checking count too, and functions that a registry names:
+    they cannot fail at import, but a package cannot be read or moved without them.
+    """
+    graph: dict[str, set[str]] = {}
+    for path in ROOT.rglob("*.py"):
+        module = ".".join([FACE, *path.relative_to(ROOT).with_suffix("").parts])
+        needs = {package(name) for name in imports(path, module)} - {package(module)}
+        graph.setdefault(package(module), set()).update(needs)
+    assert {"methods", "engine"} <= graph["decoding"]
+    assert "results" in graph[FACE]
+    TopologicalSorter(graph).prepare()  # raises CycleError, which names the circle

@@ -9,7 +9,6 @@ from typing import Any
 from specbench.check.chance import FALSE_ALARM
 from specbench.check.findings import WEAK, Finding
 from specbench.check.greedy import check_greedy
-from specbench.check.laws import LAWS
 from specbench.check.own_draft import check_own_draft
 from specbench.check.plan import SAMPLINGS, Check, Place
 from specbench.check.rounds import PART, TESTS, check_rounds
@@ -23,6 +22,7 @@ from specbench.experiment.execute import largest, load
 from specbench.experiment.plan import Cell
 from specbench.experiment.prompts import Prompts
 from specbench.heads.files import load_head
+from specbench.methods.laws import LAWS
 from specbench.methods.registry import get_method
 from specbench.version import __version__
 

@@ -18,12 +18,12 @@ from torch import Tensor
 from specbench.check.chance import Counts, Outcome, Stream
 from specbench.check.emitted import CORRECTED, OWN, Emitted, emitted
 from specbench.check.findings import FAILED, OK, REPORT, WEAK, Finding
-from specbench.check.laws import JOINT, LAWS, Next, normalised, parameters_of
 from specbench.check.passes import MOST_NUMBERS, plain_pass, processed
 from specbench.check.texts import Context, Rule, Sampled, describe, sample
 from specbench.decoding.sampling import Sampling
 from specbench.engine.loading import LoadedPair
 from specbench.methods import Positions
+from specbench.methods.laws import JOINT, LAWS, Next, normalised, parameters_of
 
 PART = "law"
 NEXT, TOKENS, DRAFTS = "next token", "tokens", "drafts"
@@ -98,16 +98,15 @@ def laws_at(
     read = partial(plain_pass, texts=texts, last=tokens.shape[1], hidden=rule.head is not None)
     target, draft = read(pair.target), read(pair.draft)
     p_logits, q_logits = (said.logits.flatten(0, 1) for said in (target, draft))
-    at = Next(
-        *(processed(logits, sampling) for logits in (p_logits, q_logits)),
-        *(logits.double().softmax(-1) for logits in (p_logits, q_logits)),
-    )
+    p, q = (processed(logits, sampling) for logits in (p_logits, q_logits))
+    p1, q1 = (logits.double().softmax(-1) for logits in (p_logits, q_logits))
+    at = Next(p, q, p1, q1)
     if rule.verify is None:
         return Laws(at, torch.zeros_like(at.p), at.p, None)
     weight = None
     if rule.head is not None:
         h_p, h_q = (said.hidden.flatten(0, 1) for said in (target, draft))
-        p, q, p1, q1 = (part.float() for part in at)
+        p, q, p1, q1 = (part.float() for part in at[:4])
         weight = rule.head.weigh(Positions(p, q, p1, q1, h_p, h_q, greedy=False)).double()
     split = LAWS[rule.method](at, **parameters_of(dict(rule.parameters), weight))
     return Laws(at, *split, weight)

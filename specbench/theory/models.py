@@ -17,7 +17,6 @@ import torch
 
 from specbench.analysis.frames import ADDED, CELL, PARAMETERS
 from specbench.analysis.intervals import ratio_interval
-from specbench.check.laws import LAWS
 from specbench.check.rounds import laws_at
 from specbench.check.texts import Context, Rule
 from specbench.decoding.sampling import Sampling
@@ -31,6 +30,7 @@ from specbench.experiment.examples import read_examples
 from specbench.experiment.records import TRACED, latest_records
 from specbench.heads.files import load_head
 from specbench.heads.registry import find_head
+from specbench.methods.laws import LAWS
 from specbench.methods.registry import get_method
 from specbench.pairs.registry import PairSpec
 from specbench.theory.formulas import front_gap, total_variation

@@ -1,13 +1,13 @@
 """The exact law of a decoded sample's first tokens, by enumeration, and a test against it.
 
-Independent of the implementation: NumPy, closed forms of what a rule keeps and what it replaces,
-and the loop's two facts (a rejection ends the round, the bonus token comes from p).
+Independent of the implementation: the closed form of what a rule keeps and what it replaces, and
+the loop's two facts (a rejection ends the round, the bonus token comes from p).
 """
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,53 +15,14 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from specbench.methods.laws import Next, Split
+
 from ..engine.tiny import own_logits
 
 Array = npt.NDArray[np.float64]
 Tokens = tuple[int, ...]
 Law = dict[Tokens, float]
 LOWEST_P = 1e-4
-
-
-class Next(NamedTuple):
-    """What both models say of the next token: processed, and at temperature 1."""
-
-    p: Array
-    q: Array
-    p1: Array
-
-
-Split = Callable[[Next], tuple[Array, Array]]
-"""Mass of each token emitted as an accepted draft, and in the place of a rejected one."""
-
-
-def coupled(v: Array, q: Array) -> tuple[Array, Array]:
-    return np.minimum(q, v), np.maximum(v - q, 0)
-
-
-def sd(at: Next) -> tuple[Array, Array]:
-    return coupled(at.p, at.q)
-
-
-def static(weight: float) -> Split:
-    return lambda at: coupled(weight * at.p + (1 - weight) * at.q, at.q)
-
-
-def lossy(lenience: float) -> Split:
-    def split(at: Next) -> tuple[Array, Array]:
-        kept = np.minimum(at.q, at.p / lenience)
-        gain = np.maximum(at.p - at.q, 0)
-        return kept, (1 - kept.sum()) * gain / gain.sum()
-
-    return split
-
-
-def token_v3(alpha: float) -> Split:
-    def split(at: Next) -> tuple[Array, Array]:
-        trusted = np.where(at.p1 >= (1 - alpha) * at.p1.max(), at.q, 0.0)
-        return coupled(trusted + (1 - trusted.sum()) * at.p, at.q)
-
-    return split
 
 
 class Enumeration(NamedTuple):
@@ -77,7 +38,9 @@ class Enumeration(NamedTuple):
     def next(self, tokens: Tokens) -> Next:
         context = (*self.prompt, *tokens)
         p, q = (last_logits(m, context).double().numpy() for m in (self.target, self.draft))
-        return Next(self._processed(p), self._processed(q), softmax(p))
+        rows = (self._processed(p), self._processed(q), softmax(p), softmax(q))
+        processed_p, processed_q, p1, q1 = (torch.from_numpy(row)[None] for row in rows)
+        return Next(processed_p, processed_q, p1, q1)
 
     def _processed(self, logits: Array) -> Array:
         order = np.argsort(-logits)
@@ -89,11 +52,11 @@ class Enumeration(NamedTuple):
             mass[order[enough + 1 :]] = 0
         return normalised(mass)
 
-    def law(self, split: Split, n: int, length: int, bonus: str = "p") -> Law:
+    def law(self, rule: Callable[[Next], Split], n: int, length: int, bonus: str = "p") -> Law:
         """The law of the first tokens.
 
         Args:
-            split: The rule; unused for n = 0.
+            rule: A closed form of ``methods.laws``, its parameters bound; unused for n = 0.
             n: Drafted tokens per round.
             length: Tokens to enumerate.
             bonus: Where the token after n accepted drafts comes from, p or (wrongly) q.
@@ -106,10 +69,11 @@ class Enumeration(NamedTuple):
             for (tokens, accepted), mass in states.items():
                 at = self.next(tokens)
                 if accepted == n:
-                    kept, replaced = np.zeros_like(at.p), getattr(at, bonus)
+                    split = Split(torch.zeros_like(at.p), getattr(at, bonus))
                 else:
-                    kept, replaced = split(at)
-                for y in range(len(at.p)):
+                    split = rule(at)
+                kept, replaced = (part[0].tolist() for part in split)
+                for y in range(len(kept)):
                     following[(*tokens, y), accepted + 1] += mass * kept[y]
                     following[(*tokens, y), 0] += mass * replaced[y]
             states = {state: mass for state, mass in following.items() if mass > 0}
@@ -149,8 +113,3 @@ def p_value(samples: Sequence[Tokens], law: Mapping[Tokens, float]) -> float:
     statistic = sum((seen - number) ** 2 / number for seen, number in cells)
     half = torch.tensor([(len(cells) - 1) / 2, statistic / 2], dtype=torch.float64)
     return float(torch.special.gammaincc(half[0], half[1]))
-
-
-def describe(settings: Mapping[str, Any]) -> str:
-    """A readable test id."""
-    return " ".join(f"{name} {value}" for name, value in settings.items()) or "plain"

@@ -1,6 +1,7 @@
 """Rounds that stop drafting early: as lossless, as independent of the batch, and shorter."""
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -10,11 +11,11 @@ from torch import Tensor
 from specbench.decoding import round
 from specbench.decoding.loop import decode_all
 from specbench.decoding.sampling import Sampling
+from specbench.methods import laws
 from specbench.methods.control import DraftControl, rehearsals
 from specbench.methods.rules import sd
 
 from ..engine.tiny import random_prompt, tiny_pair
-from . import exact
 from .exact import LOWEST_P, p_value
 from .helpers import GREEDY, run
 from .test_law import CERTAIN, LENGTH, SAMPLES, enumeration, lookup_pair, sample
@@ -108,8 +109,10 @@ def test_the_engines_agree(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_law_is_the_targets() -> None:
     settings = {"max_new_tokens": LENGTH, "control": DraftControl(0.3), "rows": 64}
     samples = sample(lookup_pair(), sd, SAMPLES, **settings)
-    assert p_value(samples, enumeration().law(exact.sd, 2, LENGTH)) > LOWEST_P
-    assert p_value(samples, enumeration().law(exact.static(0.5), 2, LENGTH)) < CERTAIN
+    assert p_value(samples, enumeration().law(laws.sd, 2, LENGTH)) > LOWEST_P
+    assert (
+        p_value(samples, enumeration().law(partial(laws.static, weight=0.5), 2, LENGTH)) < CERTAIN
+    )
 
 
 def test_a_stop_that_depends_on_the_draft_itself_bends_the_law(
@@ -125,4 +128,4 @@ def test_a_stop_that_depends_on_the_draft_itself_bends_the_law(
     monkeypatch.setattr(round, "propose_some", choosy)
     settings = {"max_new_tokens": LENGTH, "control": DraftControl(0.3), "rows": 64}
     samples = sample(lookup_pair(), sd, SAMPLES, **settings)
-    assert p_value(samples, enumeration().law(exact.sd, 2, LENGTH)) < CERTAIN
+    assert p_value(samples, enumeration().law(laws.sd, 2, LENGTH)) < CERTAIN

@@ -7,9 +7,8 @@ that the same number of samples finds a fault.
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, partial
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -20,15 +19,13 @@ from specbench.decoding.rows import Request
 from specbench.decoding.sampling import Sampling
 from specbench.engine.loading import LoadedPair
 from specbench.engine.runner import Runner
-from specbench.methods import Positions, Verdict, rules
-from specbench.methods.speccascade import speccascade
+from specbench.methods import METHODS, Positions, Verdict, laws, rules
+from specbench.methods.laws import LAWS, Next, Split, total
 from specbench.methods.verdict import couple
 
 from ..engine.tiny import build, config, pair_of, random_prompt
-from ..methods import cases, closed_forms
 from ..methods.test_block import greedy_block
-from . import exact
-from .exact import LOWEST_P, Enumeration, Split, Tokens, describe, last_logits, p_value
+from .exact import LOWEST_P, Enumeration, Tokens, last_logits, p_value
 from .helpers import constantly, run
 
 VOCABULARY = 6
@@ -99,54 +96,18 @@ def enumeration(**processing: Any) -> Enumeration:
     return Enumeration(real.target.model, real.draft.model, prompt, **processing)
 
 
-class Case(NamedTuple):
-    """A rule, the processing of the logits, and what the rule keeps and replaces."""
-
-    name: str
-    verify: Verify | None
-    split: Split
-    processing: dict[str, Any]
-
-
-STATIC = partial(rules.static, weight=0.4)
-LOSSY = partial(rules.lossy, lenience=0.5)
-CASCADE = partial(speccascade, rule="token-v3", alpha=0.5)
-CASES = [
-    Case("autoregressive", None, exact.sd, {}),
-    Case("sd", rules.sd, exact.sd, {}),
-    Case("sd", rules.sd, exact.sd, {"temperature": 0.7}),
-    Case("sd", rules.sd, exact.sd, {"top_k": 3}),
-    Case("sd", rules.sd, exact.sd, {"temperature": 0.7, "top_k": 4, "top_p": 0.8}),
-    Case("static", STATIC, exact.static(0.4), {}),
-    Case("static", STATIC, exact.static(0.4), {"top_p": 0.8}),
-    Case("lossy", LOSSY, exact.lossy(0.5), {}),
-    Case("lossy", LOSSY, exact.lossy(0.5), {"temperature": 0.7}),
-    Case("speccascade", CASCADE, exact.token_v3(0.5), {}),
-    Case("speccascade", CASCADE, exact.token_v3(0.5), {"temperature": 0.7}),
-]
-
-
-@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.name} {describe(case.processing)}")
-def test_samples_follow_the_closed_form(case: Case) -> None:
-    settings = {"sampling": Sampling(**case.processing), "max_new_tokens": LENGTH, "rows": 64}
-    samples = sample(lookup_pair(), case.verify, SAMPLES, **settings)
-    law = enumeration(**case.processing).law(case.split, N if case.verify else 0, LENGTH)
-    assert sum(law.values()) == pytest.approx(1)
-    assert p_value(samples, law) > LOWEST_P
-
-
-def closed(form: Callable[..., closed_forms.Law], **parameters: Any) -> Split:
-    """A rule's own closed form; all of these keep as much of q as what they emit allows."""
-
-    def split(at: exact.Next) -> tuple[exact.Array, exact.Array]:
-        none = np.zeros(0)
-        pi, _ = form(cases.Case(at.p, at.q, at.p1, at.q, none, none, False), **parameters)
-        return exact.coupled(pi, at.q)
-
-    return split
-
-
-FURTHER: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
+CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
+    ("autoregressive", {}, {}),
+    ("sd", {}, {}),
+    ("sd", {}, {"temperature": 0.7}),
+    ("sd", {}, {"top_k": 3}),
+    ("sd", {}, {"temperature": 0.7, "top_k": 4, "top_p": 0.8}),
+    ("static", {"weight": 0.4}, {}),
+    ("static", {"weight": 0.4}, {"top_p": 0.8}),
+    ("lossy", {"lenience": 0.5}, {}),
+    ("lossy", {"lenience": 0.5}, {"temperature": 0.7}),
+    ("speccascade", {"rule": "token-v3", "alpha": 0.5}, {}),
+    ("speccascade", {"rule": "token-v3", "alpha": 0.5}, {"temperature": 0.7}),
     ("block", {}, {}),
     ("block", {}, {"temperature": 0.7, "top_k": 4}),
     ("mentored", {"budget": 0.05}, {}),
@@ -158,18 +119,20 @@ FURTHER: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("method", "parameters", "processing"), FURTHER)
-def test_samples_of_further_rules_follow_their_closed_forms(
+@pytest.mark.parametrize(("method", "parameters", "processing"), CASES)
+def test_samples_follow_the_closed_form(
     method: str, parameters: dict[str, Any], processing: dict[str, Any]
 ) -> None:
-    verify = partial(cases.rule_of(method), **parameters)
+    rule = METHODS[method].load()
+    verify, n = (partial(rule, **parameters), N) if rule else (None, 0)
     settings = {"sampling": Sampling(**processing), "max_new_tokens": LENGTH, "rows": 64}
     samples = sample(lookup_pair(), verify, SAMPLES, **settings)
     models = enumeration(**processing)
-    form = getattr(closed_forms, method)
-    assert p_value(samples, models.law(closed(form, **parameters), N, LENGTH)) > LOWEST_P
+    law = models.law(partial(LAWS.get(method, laws.sd), **parameters), n, LENGTH)
+    assert sum(law.values()) == pytest.approx(1)
+    assert p_value(samples, law) > LOWEST_P
     if parameters:
-        assert p_value(samples, models.law(exact.sd, N, LENGTH)) < CERTAIN
+        assert p_value(samples, models.law(laws.sd, N, LENGTH)) < CERTAIN
 
 
 @pytest.mark.parametrize("rows", [1, 16])
@@ -178,16 +141,16 @@ def test_samples_of_the_engine_follow_the_closed_form(rows: int) -> None:
     real, prompt = pair("gemma3"), random_prompt(12, VOCABULARY)
     samples = sample(real, rules.sd, 600, rows, prompt=prompt, max_new_tokens=LENGTH)
     models = Enumeration(real.target.model, real.draft.model, prompt)
-    assert p_value(samples, models.law(exact.sd, N, LENGTH)) > LOWEST_P
-    assert p_value(samples, models.law(exact.static(0.0), N, LENGTH)) < CERTAIN
+    assert p_value(samples, models.law(laws.sd, N, LENGTH)) > LOWEST_P
+    assert p_value(samples, models.law(partial(laws.static, weight=0.0), N, LENGTH)) < CERTAIN
 
 
 # Negative controls.
 
 
-def replaced_by_p(at: exact.Next) -> tuple[exact.Array, exact.Array]:
-    kept, gain = exact.sd(at)
-    return kept, gain.sum() * at.p
+def replaced_by_p(at: Next) -> Split:
+    kept, gain = laws.sd(at)
+    return Split(kept, total(gain) * at.p)
 
 
 def test_another_law_is_refused() -> None:
@@ -197,13 +160,13 @@ def test_another_law_is_refused() -> None:
     )
     assert sorted(alone) == sorted(beside)
     models = enumeration()
-    right = models.law(exact.sd, N, LENGTH)
+    right = models.law(laws.sd, N, LENGTH)
     wrong = {
-        "the draft's": models.law(exact.static(0.0), N, LENGTH, bonus="q"),
-        "bonus token from the draft": models.law(exact.sd, N, LENGTH, bonus="q"),
+        "the draft's": models.law(partial(laws.static, weight=0.0), N, LENGTH, bonus="q"),
+        "bonus token from the draft": models.law(laws.sd, N, LENGTH, bonus="q"),
         "residual p": models.law(replaced_by_p, N, LENGTH),
-        "a weight of 0.8": models.law(exact.static(0.8), N, LENGTH),
-        "temperature 0.8": enumeration(temperature=0.8).law(exact.sd, N, LENGTH),
+        "a weight of 0.8": models.law(partial(laws.static, weight=0.8), N, LENGTH),
+        "temperature 0.8": enumeration(temperature=0.8).law(laws.sd, N, LENGTH),
     }
     assert p_value(alone, right) > LOWEST_P
     assert {name: p_value(alone, law) for name, law in wrong.items()} == {
@@ -234,5 +197,5 @@ def test_a_wrong_rule_is_refused(
 ) -> None:
     settings = {"sampling": Sampling(**processing), "max_new_tokens": LENGTH, "rows": 64}
     samples = sample(lookup_pair(), broken, SAMPLES, **settings)
-    law = enumeration(**processing).law(exact.sd, N, LENGTH)
+    law = enumeration(**processing).law(laws.sd, N, LENGTH)
     assert p_value(samples, law) < CERTAIN

@@ -8,6 +8,7 @@ import numpy.typing as npt
 import torch
 
 from specbench.methods import METHODS
+from specbench.methods.laws import LAWS, Next, Split, parameters_of
 from specbench.methods.verdict import Positions, Rule, Verdict
 
 Array = npt.NDArray[np.float64]
@@ -27,11 +28,6 @@ class Case(NamedTuple):
     h_p: Array  # [K, hidden]
     h_q: Array
     greedy: bool
-
-    def row(self, k: int) -> "Case":
-        """The k-th position alone, without the leading dimension."""
-        p, q, p1, q1, h_p, h_q, greedy = self
-        return Case(p[k], q[k], p1[k], q1[k], h_p[k], h_q[k], greedy)
 
 
 Sampler = Callable[[np.random.Generator], tuple[Array, Array]]
@@ -159,6 +155,13 @@ def rule_of(method: str) -> Rule:
     return rule
 
 
+def law_of(method: str, at: Positions, **parameters: Any) -> Split:
+    """The closed form of a method, at the weights of its head where it has one."""
+    weight = parameters["head"](at).double() if "head" in parameters else None
+    p, q, p1, q1 = (rows.double() for rows in at[:4])
+    return LAWS[method](Next(p, q, p1, q1, at.greedy), **parameters_of(parameters, weight))
+
+
 def judge(rule: Rule, at: Positions, /, **parameters: Any) -> Verdict:
     """Judge every token at every position: fields of shape [K, V, ...]."""
     count, size = at.p.shape
@@ -173,8 +176,13 @@ def judge(rule: Rule, at: Positions, /, **parameters: Any) -> Verdict:
     )
 
 
-def emitted(q: torch.Tensor, verdict: Verdict) -> torch.Tensor:
-    """pi [K, V] when x is drawn from q: sum_x q(x) (a(x) [y = x] + (1 - a(x)) r_x(y))."""
-    kept = q * verdict.accept
+def split(q: torch.Tensor, verdict: Verdict) -> Split:
+    """Mass [K, V] kept, q(y) a(y), and replaced, sum_x q(x) (1 - a(x)) r_x(y), when x ~ q."""
     replaced = (q * (1 - verdict.accept)).unsqueeze(-1) * verdict.residual
-    return kept + replaced.sum(1)
+    return Split(q * verdict.accept, replaced.sum(1))
+
+
+def emitted(q: torch.Tensor, verdict: Verdict) -> torch.Tensor:
+    """pi [K, V] when x is drawn from q."""
+    kept, replaced = split(q, verdict)
+    return kept + replaced

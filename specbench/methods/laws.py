@@ -1,8 +1,9 @@
 """What each method emits at a drafted position, in closed form and float64.
 
-Independent of the rules of ``specbench.methods`` on purpose: no drafted token, no acceptance
-probability and no residual, but the mass of every token that is emitted as an accepted draft,
-`q(y) a(y)`, and of every token emitted in the place of a rejected one, `(1 - sum q a) r(y)`.
+Independent of the rules on purpose, as ``check`` and the tests hold rules and loop against it: no
+drafted token, no acceptance probability and no residual, but the mass of every token that is
+emitted as an accepted draft, `q(y) a(y)`, and of every token emitted in the place of a rejected
+one, `(1 - sum q a) r(y)`.
 """
 
 from __future__ import annotations
@@ -18,10 +19,11 @@ from torch import Tensor
 class Next(NamedTuple):
     """What both models say of the next token at K positions, ``[K, V]`` each, float64."""
 
-    p: Tensor  # processed: temperature, top-k, top-p
+    p: Tensor  # processed: temperature, top-k, top-p; one-hot at temperature 0
     q: Tensor
     p1: Tensor  # softmax at temperature 1, unfiltered
     q1: Tensor
+    greedy: bool = False  # at temperature 0
 
 
 class Split(NamedTuple):
@@ -46,19 +48,31 @@ def sd(at: Next) -> Split:
 
 
 def lossy(at: Next, lenience: float) -> Split:
-    """Keep up to p / l of each token and replace by norm((p - q)+)."""
-    kept = torch.minimum(at.q, at.p / lenience)
+    """Keep up to p / l of each token, at T = 0 if p1 >= l max p1; replace by norm((p - q)+)."""
+    near = at.p1 >= lenience * top(at.p1)
+    kept = torch.where(near, at.q, 0) if at.greedy else torch.minimum(at.q, at.p / lenience)
     return Split(kept, (1 - total(kept)) * normalised((at.p - at.q).clamp_min(0)))
 
 
 def static(at: Next, weight: float | Tensor) -> Split:
-    """Emit w p + (1 - w) q; the weight is a number or one per position, ``[K, 1]``."""
+    """Emit w p + (1 - w) q, at T = 0 the argmax of w p1 + (1 - w) q1.
+
+    The weight is a number or one per position, ``[K, 1]``.
+    """
+    if at.greedy:
+        return coupled(likeliest(weight * at.p1 + (1 - weight) * at.q1), at.q)
     return coupled(weight * at.p + (1 - weight) * at.q, at.q)
 
 
 def gated(at: Next, gate: float, weight: float | Tensor) -> Split:
-    """Keep up to w p + (1 - w) q inside the target's head, p outside; replace as `lossy`."""
+    """Keep up to w p + (1 - w) q inside the target's head, p outside; replace as `lossy`.
+
+    At T = 0 emit the argmax of w p1 + (1 - w) q1 within the head.
+    """
     head = at.p1 >= gate * top(at.p1)
+    if at.greedy:
+        inside = torch.where(head, weight * at.p1 + (1 - weight) * at.q1, -1)
+        return coupled(torch.where(head.any(-1, True), likeliest(inside), at.p), at.q)
     kept = torch.minimum(at.q, torch.where(head, weight * at.p + (1 - weight) * at.q, at.p))
     return Split(kept, (1 - total(kept)) * normalised((at.p - at.q).clamp_min(0)))
 
@@ -103,8 +117,7 @@ def typical(at: Next, epsilon: float, delta: float) -> Split:
     """Keep what is likely enough for the target, and replace all else by its likeliest token."""
     entropy = -total(torch.xlogy(at.p, at.p))
     kept = torch.where(at.p > (delta * (-entropy).exp()).clamp_max(epsilon), at.q, 0)
-    likeliest = torch.zeros_like(at.p).scatter_(-1, at.p.argmax(-1, keepdim=True), 1)
-    return Split(kept, (1 - total(kept)) * likeliest)
+    return Split(kept, (1 - total(kept)) * likeliest(at.p))
 
 
 def cactus(at: Next, divergence: float) -> Split:
@@ -149,7 +162,7 @@ JOINT = frozenset({"block"})
 """Lossless methods that judge the drafts of a round together: past a round's first position only
 what is emitted has a law of its own."""
 
-BISECTIONS, LEAST_LOG = 45, -100.0
+BISECTIONS, LEAST_LOG = 45, -700.0  # float64 goes down to e^-708
 TINY = 1e-300
 
 
@@ -202,6 +215,11 @@ def total(rows: Tensor) -> Tensor:
 def top(rows: Tensor) -> Tensor:
     """Return the largest number of every row, ``[K, 1]``."""
     return rows.amax(-1, keepdim=True)
+
+
+def likeliest(rows: Tensor) -> Tensor:
+    """Return rows that are 1 where every row is largest and 0 elsewhere."""
+    return torch.zeros_like(rows).scatter_(-1, rows.argmax(-1, keepdim=True), 1)
 
 
 def normalised(rows: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ import pandas as pd
 
 from specbench.analysis import columns as dictionary
 from specbench.analysis.columns import may_be_blank, schema
-from specbench.analysis.frames import ADDED, read_samples, read_summary, run_folders, typed
+from specbench.analysis.frames import read_samples, read_summary, run_folders, typed
 from specbench.analysis.selection import Selection
 from specbench.analysis.summary import wide
 from specbench.errors import UsageError
@@ -109,7 +109,7 @@ def _run(folder: Path) -> dict[str, Any]:
         "python": environment.get("python"),
         **environment.get("packages", {}),
     }
-    return {name: found.get(name, ADDED.get(name)) for name in RUNS}
+    return {name: found.get(name) for name in RUNS}
 
 
 def _read(path: Path) -> Any:
@@ -130,8 +130,9 @@ def _run_id(folder: Path) -> str:
 
 def _rounds(folder: Path) -> pd.DataFrame:
     """The rounds of a run's samples."""
-    decoded = [record for record in latest_records(folder, TRACED) if "per_round" in record]
-    named = [[record.get(name, ADDED.get(name)) for name in _SAMPLE] for record in decoded]
+    needed = TRACED.union(_SAMPLE)
+    decoded = [record for record in latest_records(folder, needed) if "per_round" in record]
+    named = [[record[name] for name in _SAMPLE] for record in decoded]
     samples = pd.DataFrame(named, columns=_SAMPLE)
     columns = [_columns(record["per_round"]) for record in decoded]
     table = samples.loc[np.repeat(samples.index, [len(c["round"]) for c in columns])]
@@ -142,7 +143,7 @@ def _rounds(folder: Path) -> pd.DataFrame:
 
 
 def _columns(rounds: Mapping[str, Sequence[Any]]) -> dict[str, Sequence[Any]]:
-    """The columns of ``_ROUND`` of one sample; records of earlier versions lack the last two."""
+    """The columns of ``_ROUND`` of one sample; some runs did not record the last two."""
     count = len(rounds["proposed"])
     unknown = [None] * count
     return {

@@ -1,8 +1,7 @@
 """The data dictionary: every column of every table, read from ``columns.csv`` beside this module.
 
-It is the one place where a column's type is written down, whether it may be blank, and what a
-table of an earlier version means that lacks it; the schemas of ``analysis.frames`` are made of it.
-Free of pandas, for the command line.
+It is the one place where a column's type is written down and whether it may be blank; the schemas
+of ``analysis.frames`` are made of it. Free of pandas, for the command line.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ TYPES: dict[str, type] = {"text": str, "number": float, "integer": int}
 TABLES = SAMPLES, MEASURED, SUMMARY, METRICS, ROUNDS, RUNS = (
     *("samples", "measured", "summary", "metrics", "rounds", "runs"),
 )
-BLANK = "blank"  # what a column of an earlier version is where it has no other value
 
 
 class Column(NamedTuple):
@@ -31,8 +29,6 @@ class Column(NamedTuple):
         unit: Its unit, blank where it has none.
         meaning: What it says.
         blank: Where its values are blank; no value is where this says nothing.
-        earlier: What tables of earlier versions mean, which lack it: a value, or ``blank``;
-            no text where all versions have it.
         example: A value.
     """
 
@@ -42,7 +38,6 @@ class Column(NamedTuple):
     unit: str
     meaning: str
     blank: str
-    earlier: str
     example: str
 
 

@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 
 from specbench.analysis import columns
-from specbench.analysis.columns import TYPES, may_be_blank, schema
+from specbench.analysis.columns import may_be_blank, schema
 from specbench.errors import UsageError
 
 PARAMETERS = (
@@ -40,12 +40,6 @@ MEASURED = schema(columns.MEASURED)
 #: The terms of corpus BLEU of a sample, ten whole numbers with spaces between.
 BLEU_TERMS = "bleu_terms"
 
-#: What columns mean where a table of an earlier version lacks them.
-ADDED: dict[str, object] = {
-    column.name: None if column.earlier == columns.BLANK else TYPES[column.type](column.earlier)
-    for column in columns.dictionary()
-    if column.earlier
-}
 #: Columns that are blank where they do not apply to a method, a task or a sample.
 MAY_BE_BLANK = may_be_blank(columns.SAMPLES, columns.MEASURED, columns.SUMMARY)
 
@@ -133,25 +127,18 @@ def typed(
     Raises:
         UsageError: A column is missing, or a value is blank or of the wrong type.
     """
-    frame = _completed(frame, schema, source)
-    return pd.DataFrame(
-        {
-            name: _typed_column(frame[name], kind, source, name in may_be_blank)
-            for name, kind in schema.items()
-        }
-    )
-
-
-def _completed(frame: pd.DataFrame, schema: Mapping[str, type], source: object) -> pd.DataFrame:
-    """Add what tables of earlier versions lack."""
-    frame = frame.assign(**{n: v for n, v in ADDED.items() if n in schema and n not in frame})
     missing = [name for name in schema if name not in frame]
     if missing:
         raise UsageError(
             f"{source} lacks the column{'s' * (len(missing) > 1)} {', '.join(missing)}; "
             "it was not written by this version of specbench: run again."
         )
-    return frame
+    return pd.DataFrame(
+        {
+            name: _typed_column(frame[name], kind, source, name in may_be_blank)
+            for name, kind in schema.items()
+        }
+    )
 
 
 def _read_runs(
@@ -191,9 +178,10 @@ def _read_together(
             text = BytesIO(b"\n".join([header, *bodies]))
             frame = pd.read_csv(text, dtype=types, usecols=known.__contains__, **_AS_WRITTEN)
             lines = [1 + body.count(b"\n") for body in bodies]
-            if sum(lines) != len(frame):  # a line without a row, or a text with a line break
+            # A column that is missing, a line without a row, or a text with a line break.
+            if not set(needed) <= set(frame) or sum(lines) != len(frame):
                 return None
-            frames.append(_completed(frame, needed, header))
+            frames.append(frame)
             rows += lines
         table = pd.concat(frames, ignore_index=True)
         present = {name: kind for name, kind in optional.items() if name in table}

@@ -28,11 +28,10 @@ def method_label(cell: Mapping[str, Any], heads: Mapping[str, str] = _FOUND) -> 
     """Return a method with its parameters, as in ``static w=0.5``.
 
     Args:
-        cell: ``method`` and parameter columns of ``samples.csv``; None or NaN is a blank, as is
-            what a cell of an earlier version lacks.
+        cell: ``method`` and parameter columns of ``samples.csv``; None or NaN is a blank.
         heads: Names of heads in short; any other is written out.
     """
-    values = [(sign, cell.get(name)) for name, sign in _SIGNS.items()]
+    values = [(sign, cell[name]) for name, sign in _SIGNS.items()]
     parts = [
         f"{sign}{value:g}" if isinstance(value, float) else f"{sign}{heads.get(value, value)}"
         for sign, value in values

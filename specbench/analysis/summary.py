@@ -54,9 +54,9 @@ METRICS = (
     Metric("acceptance_length", "tokens/round", "emitted", "rounds"),
     Metric("acceptance_length_sample_mean", "tokens/round", "acceptance_length"),
     Metric("conditional_acceptance_rate", "fraction", "accepted", "judged"),
-    Metric("expected_acceptance", "fraction", "expected", "visited"),
+    Metric("expected_acceptance", "fraction", "expected", "judged"),
     Metric("predicted_acceptance_length", "tokens/round", "foreseen_emitted", "rounds"),
-    Metric("mean_weight", "fraction", "weights", "visited"),
+    Metric("mean_weight", "fraction", "weights", "judged"),
     Metric("seconds_per_sample", "s", "seconds"),
     Metric("tokens_per_second", "tokens/s", *_TOKENS_OVER_TIME),
     Metric("tokens_per_second_sample_mean", "tokens/s", "tokens_per_second"),
@@ -129,19 +129,15 @@ def further_metrics(summary: pd.DataFrame) -> list[str]:
 
 def _with_terms(samples: pd.DataFrame) -> pd.DataFrame:
     """Add, per sample, the sums that pooled figures are made of; prompts become numbers."""
-    proposed = samples["proposed"]
-    visited = samples["judged"].fillna(proposed)  # early tables do not say how many were judged
     emitted = samples["acceptance_length"] * samples["rounds"]
-    foreseen = samples["expected_acceptance"] * samples["judged"]
+    expected = samples["expected_acceptance"] * samples["judged"]
     return samples.assign(
         sample_id=pd.factorize(samples["sample_id"], sort=True)[0],  # sorted and summed faster
         seconds=samples["prefill_seconds"] + samples["decode_seconds"],
         emitted=emitted,
-        visited=visited,
-        expected=samples["expected_acceptance"] * visited,
-        foreseen=foreseen,
-        foreseen_emitted=foreseen + emitted - samples["accepted"],
-        weights=samples["mean_weight"] * visited,
+        expected=expected,
+        foreseen_emitted=expected + emitted - samples["accepted"],
+        weights=samples["mean_weight"] * samples["judged"],
         at_limit=np.where(samples["stopped_by"] == "length", 1.0, 0.0),
     )
 

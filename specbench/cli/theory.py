@@ -36,10 +36,6 @@ _SAME_TIME = (
     "speed-up at the measured time of a round: what was measured, but with the tokens/round "
     "predicted; where these agree it agrees by construction."
 )
-_FITTED = (
-    "speed-up from fitted steps: from the times of draft and verify steps, fitted to the runs and "
-    "to autoregressive decoding; nothing in it agrees by construction."
-)
 
 
 @grouped
@@ -62,7 +58,7 @@ def theory(
             "--format",
             metavar="FORMAT",
             help=f"One of {', '.join(FORMATS)}. A csv has a row per figure, with both intervals "
-            "and that of the difference, and the predicted speed-up at every draft length.",
+            "and that of the difference.",
             autocompletion=completer(lambda: FORMATS),
         ),
     ] = TEXT,
@@ -70,8 +66,7 @@ def theory(
     """Print what theory predicts of finished runs beside what was measured, with differences.
 
     Acceptance and tokens per round are predicted from the probabilities that the rules recorded
-    before any draft was drawn, speed-ups from these and the measured times of the parts of a round,
-    and so is the draft length that would be fastest.
+    before any draft was drawn, speed-ups from these and the measured time of a round.
     """
     if format not in FORMATS:
         raise UsageError(f"unknown --format {format!r}: give one of {', '.join(FORMATS)}")
@@ -118,7 +113,7 @@ def _sheets(table: pd.DataFrame) -> Iterator[Sheet]:
     for (run, pair, task, temperature, _, _), group in table.groupby(_GROUP, sort=False):
         where = f"{task} on {pair}, T = {temperature:g}" + f", {run}" * several
         labelled = group.assign(label=_labels(group))
-        for make in (_acceptance, _speed, _lengths, _gaps):
+        for make in (_acceptance, _speed, _gaps):
             sheet = make(labelled, where)
             if sheet.rows:
                 yield sheet
@@ -174,29 +169,6 @@ def _speed(group: pd.DataFrame, where: str) -> Sheet:
     return Sheet(title, header, rows, notes=(_SAME_TIME,))
 
 
-def _lengths(group: pd.DataFrame, where: str) -> Sheet:
-    from specbench.theory.table import AT_LENGTH, BEST
-
-    rows = []
-    for label, method in group.groupby("label", sort=False):
-        at = method[method["metric"] == AT_LENGTH].set_index("draft_length", drop=False)
-        for best in method[method["metric"] == BEST].to_dict("records"):
-            there = at.loc[best["predicted"]] if best["predicted"] in at.index else None
-            chosen = [_interval(best, "predicted", ".0f"), _interval(there, "predicted", ".2f")]
-            for run in at[at["measured"].notna()].to_dict("records"):
-                beside = [_value(run, side, ".2f") for side in ("predicted", "measured")]
-                difference = _interval(run, "difference", "+.2f")
-                length = f"{run['draft_length']}"
-                rows.append([str(label), length, *beside, difference, *chosen])
-                chosen = ["", ""]
-    header = [
-        *("method", "N", "tokens/s / AR's\npredicted", "\nmeasured", "\ndifference [95 %]"),
-        *("best N\n[95 %]", "its speed-up\npredicted [95 %]"),
-    ]
-    title = f"Speed-up from fitted steps, and the best draft length: {where}"
-    return Sheet(title, header, rows, notes=(_FITTED,))
-
-
 def _gaps(group: pd.DataFrame, where: str) -> Sheet:
     from specbench.theory.table import BIAS, GAP
 
@@ -215,8 +187,7 @@ def _gaps(group: pd.DataFrame, where: str) -> Sheet:
 
 def _by_cell(group: pd.DataFrame, metric: str) -> Iterator[tuple[list[str], dict[str, Any]]]:
     """Label and N of each cell that has a metric, with its rows by their metrics."""
-    whole = group.dropna(subset=["draft_length"])
-    for (label, length), rows in whole.groupby(["label", "draft_length"], sort=False):
+    for (label, length), rows in group.groupby(["label", "draft_length"], sort=False):
         found = {row["metric"]: row for row in rows.to_dict("records")}
         if metric in found:
             yield [str(label), f"{length}"], found

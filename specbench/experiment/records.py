@@ -22,9 +22,9 @@ ERROR = "error"  # could not be decoded; in samples.jsonl, but in no table
 
 # What tells a sample from the others of its run, in the tables.
 _NAMES = ("task", "method", *PARAMETERS, "temperature", "draft_length", "sample_id", "repeat")
-_ALWAYS = frozenset(("task", "sample_id"))
+_ALWAYS = frozenset(("key", "place", "run_id", "status", "task", "sample_id"))
 # What is looked at where a text is followed token by token.
-TRACED = frozenset(("method", "repeat", "draft_length", "head", "token_ids", "per_round"))
+TRACED = frozenset(("method", *PARAMETERS, "repeat", "draft_length", "token_ids", "per_round"))
 
 
 def append_record(folder: Path, record: dict[str, Any]) -> None:
@@ -64,8 +64,7 @@ def read_records(folder: Path, needed: Collection[str] = ()) -> Iterator[dict[st
     for number, line in enumerate(read_lines(path), start=1):
         try:
             record = parse_line(line)
-            record.setdefault("status", OK)  # there was none in records of early versions
-            wanted = _ALWAYS if record["status"] == ERROR else _ALWAYS.union(needed)
+            wanted = _ALWAYS if record.get("status") == ERROR else _ALWAYS.union(needed)
             if missing := sorted(wanted - record.keys()):
                 raise Foreign(f"it has no {missing[0]}")
         except Foreign as error:
@@ -79,8 +78,7 @@ def latest_records(folder: Path, needed: Collection[str] = ()) -> list[dict[str,
     For the arguments and what is raised see ``read_records``.
     """
     found = {names_of(record): record for record in read_records(folder, needed)}
-    # Records of before there were places lie in the order of their plan.
-    return sorted(found.values(), key=lambda record: record.get("place", ()))
+    return sorted(found.values(), key=lambda record: record["place"])
 
 
 def names_of(record: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from specbench.analysis.frames import ADDED, BLEU_TERMS, SAMPLES
+from specbench.analysis.frames import BLEU_TERMS, SAMPLES
 from specbench.errors import UsageError
 from specbench.example import Example
 from specbench.experiment.examples import EXAMPLES, read_examples
@@ -29,7 +29,7 @@ from specbench.metrics.sandbox.launch import layers
 _STAGING = ".scoring"  # the new files lie here until all of them are whole
 _ADVICE = "score a copy of it elsewhere"
 _SCORED = ("quality_metric", "quality", "scores", BLEU_TERMS, "status", "error")
-_NEEDED = {*SAMPLES, "text"} - {"quality_metric", "quality", *ADDED}
+_NEEDED = {*SAMPLES, "text", "scores"} - {"quality_metric", "quality"}
 
 Report = Callable[[Mapping[str, Any]], None]
 
@@ -133,7 +133,7 @@ def score_run(run: FinishedRun, may_execute: bool, report: Report) -> Outcome:
 
 def _note_sandbox(environment: Path, staging: Path) -> None:
     """Write anew where a run took place, with what programs are run in here."""
-    with suppress(OSError, ValueError):  # runs of before there was one lack it
+    with suppress(OSError, ValueError):
         known = json.loads(environment.read_bytes())
         text = as_json({**known, "sandbox": list(layers())})
         (staging / environment.name).write_text(text, encoding="utf-8")
@@ -180,9 +180,7 @@ def _rescored(record: Mapping[str, Any], run: FinishedRun, may_execute: bool) ->
     metrics = run.metrics[record["task"]]
     fields = score_text(metrics, record["text"], example, may_execute=may_execute)
     if not may_execute:
-        # Runs of before there were several metrics have the one score only.
-        known = record.get("scores", {record.get("quality_metric"): record.get("quality")})
-        fields["scores"] |= {n: known.get(n) for n in metrics if METRICS[n].executes}
+        fields["scores"] |= {n: record["scores"].get(n) for n in metrics if METRICS[n].executes}
         fields["quality"] = fields["scores"][metrics[0]] if metrics else None
     kept = {name: value for name, value in record.items() if name not in _SCORED}
     return {**kept, "quality_metric": metrics[0] if metrics else None, **fields}
@@ -203,7 +201,7 @@ def _parse(line: bytes) -> dict[str, Any]:
     if record["status"] != ERROR:
         if missing := sorted(_NEEDED - record.keys()):
             raise Foreign(f"it has no {', '.join(missing)}")
-        if not isinstance(record["text"], str) or not isinstance(record.get("scores", {}), dict):
+        if not isinstance(record["text"], str) or not isinstance(record["scores"], dict):
             raise Foreign("its text or its scores are of the wrong type")
     return record
 

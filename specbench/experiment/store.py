@@ -65,7 +65,7 @@ class Store:
         cut_torn_line(folder)
         if (folder / RECORDS).exists():
             for record in read_records(folder):
-                self.run_id = record.get("run_id", self.run_id)
+                self.run_id = record["run_id"]
                 self._count(record)
         self.resumed = self.done
         self._write_config("running")
@@ -181,7 +181,7 @@ class Store:
     def _count(self, record: dict[str, Any]) -> None:
         # A sample that was tried again counts as what became of it the last time, and one that
         # failed may have been tried again by other models.
-        key, status, names = record.get("key", ""), record["status"], names_of(record)
+        key, status, names = record["key"], record["status"], names_of(record)
         before, _ = self._samples.get(names, (key, ""))
         self._finished.discard(before)
         self._samples[names] = (key, status)

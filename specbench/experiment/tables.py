@@ -37,7 +37,7 @@ def write_tables(folder: Path) -> None:
 
 def _row(record: Mapping[str, Any]) -> dict[str, Any]:
     """A record as a row of ``samples.csv``: metrics beyond the primary one in their own columns."""
-    scores = record.get("scores", {})
+    scores = record["scores"]
     row = {**record, **{n: s for n, s in scores.items() if n != record["quality_metric"]}}
     if BLEU_TERMS in record:
         row[BLEU_TERMS] = " ".join(map(str, record[BLEU_TERMS]))

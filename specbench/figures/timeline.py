@@ -37,8 +37,7 @@ def draw(results: Results) -> Drawing:
     table = results.cells.dropna(subset=["round_seconds", *_TIMED])
     if table.empty:
         raise UsageError(
-            "Nothing to draw: the parts of a round were not timed in these runs, which an earlier "
-            "version made; run again."
+            "Nothing to draw: the parts of a round were not timed in these runs; run again."
         )
     table = table.assign(
         name=names(table),

@@ -85,15 +85,9 @@ def collect_traces(folders: Sequence[Path], cells: Sequence[Cell]) -> Traces:
 
 
 def _open(folder: Path, name: str | None, wanted: Collection[tuple[Any, ...]]) -> _Run:
-    try:
-        examples = read_examples(folder)
-    except UsageError:
-        examples = {}  # of before they were kept: a trace is worth having without its prompt
     records = latest_records(folder, TRACED)
     samples = _first(r for r in records if tuple(r.get(name) for name in _NAMED) in wanted)
-    if not any("rejected" in r["per_round"] for found in samples.values() for r in found):
-        raise UsageError("it was made by an earlier version of specbench, run again to have them")
-    return _Run(name, run_decoder(folder), examples, samples)
+    return _Run(name, run_decoder(folder), read_examples(folder), samples)
 
 
 def _first(records: Iterable[Record]) -> dict[tuple[str, str], list[Record]]:

@@ -80,55 +80,6 @@ def iid_tokens_per_round(acceptance: ArrayLike, n: int) -> Floats:
     return tokens
 
 
-def tokens_per_round(acceptance: ArrayLike) -> Floats:
-    """Return the expected tokens of a round that no end cuts short: ``accepted_length`` plus one.
-
-    Args:
-        acceptance: [..., N] as for ``accepted_length``; N = 0 is autoregressive decoding.
-    """
-    return 1 + accepted_length(acceptance)
-
-
-def rounds_of_text(acceptance: ArrayLike, tokens: ArrayLike) -> Floats:
-    """Return the expected rounds of a text, whose last round is mostly cut short by its end.
-
-    With T the tokens of a round, L / E[T] + E[T (T - 1)] / (2 E[T]^2): the renewal theorem with the
-    mean of what the last round has beyond the end. Rounds are taken to be independent, and the text
-    to be long beside one of them: from two rounds' worth of tokens on this is right to a tenth, and
-    as a mean over texts of several lengths to a percent.
-
-    Args:
-        acceptance: [..., N] as for ``accepted_length``.
-        tokens: [...] L, the length of the text; a mean over texts gives their mean rounds.
-
-    Source: W. Feller, An Introduction to Probability Theory and Its Applications, vol. 1, XIII.
-    """
-    reached = np.cumprod(np.asarray(acceptance, dtype=np.float64), axis=-1)  # P(T > k), k = 1 ... N
-    mean = 1 + reached.sum(axis=-1)
-    pairs = (np.arange(1, reached.shape[-1] + 1) * reached).sum(axis=-1)  # E[T (T - 1)] / 2
-    rounds: Floats = np.asarray(tokens) / mean + pairs / mean**2
-    return rounds
-
-
-def speedup(
-    tokens: ArrayLike, n: ArrayLike, draft_cost: ArrayLike, verify_cost: ArrayLike = 1.0
-) -> Floats:
-    """Return the speed-up over autoregressive decoding: tau / (N c + v).
-
-    Args:
-        tokens: [...] tau, tokens per round.
-        n: Drafts of a round, N.
-        draft_cost: c, the time of a draft step over that of the target's own step.
-        verify_cost: v, all else of a round, likewise; 1 where reading N + 1 tokens costs no more
-            than reading one.
-
-    Source: Leviathan et al. 2023, arXiv:2211.17192, theorem 3.8, for v = 1.
-    """
-    cost = np.asarray(n) * np.asarray(draft_cost) + np.asarray(verify_cost)
-    gained: Floats = np.asarray(tokens) / cost
-    return gained
-
-
 def memory_bound_speedup(tokens: ArrayLike, n: ArrayLike, bytes_ratio: float) -> Floats:
     """Return the speed-up where reading the weights is all that takes time: tau / (N c + 1).
 
@@ -139,7 +90,8 @@ def memory_bound_speedup(tokens: ArrayLike, n: ArrayLike, bytes_ratio: float) ->
 
     Source: the MBSU of Goel et al. 2024, arXiv:2403.00858.
     """
-    return speedup(tokens, n, bytes_ratio)
+    gained: Floats = np.asarray(tokens) / (np.asarray(n) * bytes_ratio + 1)
+    return gained
 
 
 def emitted_law(q: ArrayLike, accept: ArrayLike, residual: ArrayLike) -> Floats:

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from specbench.analysis.frames import ADDED, CELL, PARAMETERS
+from specbench.analysis.frames import CELL, PARAMETERS
 from specbench.analysis.intervals import ratio_interval
 from specbench.check.rounds import laws_at
 from specbench.check.texts import Context, Rule
@@ -70,13 +70,13 @@ def front_gaps(folder: Path, texts: int) -> pd.DataFrame:
     """
     run = _open(folder)
     cells: dict[tuple[Any, ...], list[Record]] = {}
-    for record in latest_records(folder, TRACED):
+    for record in latest_records(folder, TRACED.union(CELL)):
         known = record["method"] in LAWS and record["draft_length"] and "per_round" in record
         if known and not record["repeat"] and record["token_ids"]:
-            cell = tuple(record.get(name, ADDED.get(name)) for name in CELL)
+            cell = tuple(record[name] for name in CELL)
             cells.setdefault(cell, []).append(record)
     rows = [row for cell, found in cells.items() for row in _rows(run, cell, found[:texts])]
-    return pd.DataFrame(rows, columns=list(COLUMNS)).astype({"draft_length": "Int64"})
+    return pd.DataFrame(rows, columns=list(COLUMNS)).astype({"draft_length": "int64"})
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Theory beside measurement: a row for each figure of each cell, predicted and measured.
 
 What is predicted is what the closed forms make of the acceptance probabilities that a run recorded,
-before any draft was drawn, and of the times of the parts of its rounds; see ``theory.tally`` for
+before any draft was drawn, and of the times of its rounds; see ``theory.tally`` for
 why the two must agree. Their differences are paired: both sides come from the same resampled
 prompts.
 """
@@ -13,25 +13,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
-from specbench.analysis.frames import CELL, PARAMETERS
+from specbench.analysis.frames import CELL
 from specbench.analysis.intervals import Floats, Interval, estimate
-from specbench.theory.formulas import (
-    accepted_length,
-    iid_accepted_length,
-    memory_bound_speedup,
-)
-from specbench.theory.steps import best_draft_length, fit_steps, seconds_of_text
+from specbench.theory.formulas import accepted_length, iid_accepted_length, memory_bound_speedup
 from specbench.theory.tally import Tally
 
-LONGEST = 32  # the most drafts a round that the best draft length is looked for among
-ACCEPTANCE, LENGTH, IID, TOKENS, SPEEDUP, MEMORY_BOUND, BEST, AT_LENGTH, BIAS, GAP = (
+ACCEPTANCE, LENGTH, IID, TOKENS, SPEEDUP, MEMORY_BOUND, BIAS, GAP = (
     *("acceptance", "accepted_length", "accepted_length_iid", "tokens_per_round", "speedup"),
-    *("memory_bound_speedup", "best_draft_length", "speedup_at_length", "bias", "front_gap"),
+    *("memory_bound_speedup", "bias", "front_gap"),
 )
 #: Metric -> unit. ``accepted_length`` is of blocks that no end cuts short; ``tokens_per_round`` is
-#: of all rounds. Of ``speedup_at_length`` there is a row for every N up to ``LONGEST``.
+#: of all rounds.
 UNITS = {
     ACCEPTANCE: "fraction",
     LENGTH: "tokens/round",
@@ -39,8 +32,6 @@ UNITS = {
     TOKENS: "tokens/round",
     SPEEDUP: "x",
     MEMORY_BOUND: "x",
-    BEST: "tokens",
-    AT_LENGTH: "x",
     BIAS: "fraction",
     GAP: "fraction",
 }
@@ -54,10 +45,10 @@ _UNKNOWN: Floats = np.array(np.nan)
 
 
 class Beside(NamedTuple):
-    """A figure of a cell, [1 + RESAMPLES] on each side; NaN where a side has none."""
+    """A figure of a cell, [1 + RESAMPLES] on each side; NaN where it was not measured."""
 
     metric: str
-    predicted: Floats = _UNKNOWN
+    predicted: Floats
     measured: Floats = _UNKNOWN
 
 
@@ -72,16 +63,14 @@ def theory_table(tallies: Sequence[Tally], bytes_ratio: float | None = None) -> 
         bytes_ratio: Bytes of the draft's parameters over those of the target's, where known.
 
     Returns:
-        Columns ``COLUMNS``. The rows of ``best_draft_length`` and ``speedup_at_length`` are of a
-        method with all its draft lengths together.
+        Columns ``COLUMNS``.
     """
     rows = [
         _row(cell, figure, tally.n)
         for tally in tallies
-        for cell, figure in (*_of_cells(tally, bytes_ratio), *_of_methods(tally))
+        for cell, figure in _of_cells(tally, bytes_ratio)
     ]
-    table = pd.DataFrame(rows, columns=list(COLUMNS))
-    return table.astype({"draft_length": "Int64"})
+    return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
 def _of_cells(tally: Tally, bytes_ratio: float | None) -> Iterator[Row]:
@@ -96,7 +85,7 @@ def _of_cells(tally: Tally, bytes_ratio: float | None) -> Iterator[Row]:
         }
         foreseen, pooled = (total[name] / total["judged"] for name in ("expected", "accepted"))
         yield cell, Beside(ACCEPTANCE, foreseen, pooled)
-        reached, expected, accepted = _places(tally, [at], n)
+        reached, expected, accepted = _places(tally, at, n)
         length = accepted_length(accepted / reached)
         yield cell, Beside(LENGTH, accepted_length(expected / reached), length)
         if not tally.controlled[at]:
@@ -109,32 +98,6 @@ def _of_cells(tally: Tally, bytes_ratio: float | None) -> Iterator[Row]:
         yield cell, Beside(SPEEDUP, predicted, speedups[:, at])
         if bytes_ratio is not None and not tally.controlled[at]:
             yield cell, Beside(MEMORY_BOUND, memory_bound_speedup(tokens, n, bytes_ratio))
-
-
-def _of_methods(tally: Tally) -> Iterator[Row]:
-    """For each method: the speed-up at every draft length, and where it is largest."""
-    rates, baseline = _rates(tally), _baseline_rate(tally)
-    for numbers in _methods(tally):
-        method = tally.cells[numbers[0]]
-        lengths = np.array([tally.cells[at]["draft_length"] for at in numbers])
-        seconds = _seconds_by_length(tally, numbers, lengths)
-        fastest = lengths[rates[:, numbers].argmax(axis=1)].astype(np.float64)
-        measured = fastest if len(numbers) > 1 else _UNKNOWN
-        yield {**method, "draft_length": None}, Beside(BEST, best_draft_length(seconds), measured)
-        predicted = _per_text(tally, numbers, "output_tokens")[:, None] / seconds
-        ran = dict(zip(lengths.tolist(), rates[:, numbers].T, strict=True))
-        for n in range(1, LONGEST + 1):
-            sides = (predicted[:, n - 1] / baseline, ran.get(n, _UNKNOWN) / baseline)
-            yield {**method, "draft_length": n}, Beside(AT_LENGTH, *sides)
-
-
-def _methods(tally: Tally) -> list[list[int]]:
-    """The numbers of the cells of each method that always drafts N tokens, over its lengths."""
-    found: dict[tuple[Any, ...], list[int]] = {}
-    for at, cell in enumerate(tally.cells):
-        if cell["draft_length"] and not tally.controlled[at]:
-            found.setdefault(tuple(cell[k] for k in ("method", *PARAMETERS)), []).append(at)
-    return list(found.values())
 
 
 def _rates(tally: Tally) -> Floats:
@@ -164,47 +127,12 @@ def _predicted_speedup(tally: Tally, at: int, tokens: Floats) -> Floats:
     return gained
 
 
-def _seconds_by_length(tally: Tally, numbers: Sequence[int], lengths: NDArray[np.int64]) -> Floats:
-    """[1 + RESAMPLES, LONGEST] expected seconds of a text of a method at every draft length."""
-    part = {
-        name: tally.sum(name)[:, numbers]
-        for name in ("rounds", "decode_seconds", "draft_seconds", "verify_seconds")
-    }
-    rest = part["decode_seconds"] - part["draft_seconds"] - part["verify_seconds"]
-    others = np.stack([part["verify_seconds"], rest], axis=-1)
-    base = tally.baseline
-    single = np.full(len(tally.totals), np.nan)
-    if base is not None:
-        single = tally.sum("verify_seconds")[:, base] / tally.sum("rounds")[:, base]
-    steps = fit_steps(
-        lengths.astype(np.float64), part["rounds"], part["draft_seconds"], others, single
-    )
-    longest = int(lengths.max())
-    reached, expected, _ = _places(tally, numbers, longest)
-    # Nothing is known of later places in a block, and acceptance hardly falls within one, as only
-    # easy contexts get that far: they are taken to be like the last place that is known.
-    places = np.arange(LONGEST).clip(max=longest - 1)
-    acceptance = (expected / reached)[:, places]
-    tokens = _per_text(tally, numbers, "output_tokens")
-    return seconds_of_text(acceptance, tokens, _per_text(tally, numbers, "prefill_seconds"), steps)
-
-
-def _per_text(tally: Tally, numbers: Sequence[int], name: str) -> Floats:
-    """[1 + RESAMPLES] mean over the samples of some cells."""
-    total, samples = (tally.sum(of)[:, numbers].sum(axis=1) for of in (name, "samples"))
-    mean: Floats = total / samples
-    return mean
-
-
-def _places(tally: Tally, numbers: Sequence[int], n: int) -> list[Floats]:
-    """[1 + RESAMPLES, N] reached, expected and accepted of some cells together, by place.
+def _places(tally: Tally, at: int, n: int) -> list[Floats]:
+    """[1 + RESAMPLES, N] reached, expected and accepted of a cell, by place.
 
     A place that no round reached has nothing accepted at it: its chance is 0, not unknown.
     """
-    found = [
-        tally.by_place(name)[:, numbers, :n].sum(axis=1)
-        for name in ("reached", "expected", "accepted")
-    ]
+    found = [tally.by_place(name)[:, at, :n] for name in ("reached", "expected", "accepted")]
     found[0] = np.maximum(found[0], 1)
     return found
 

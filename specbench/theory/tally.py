@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from specbench.analysis.frames import ADDED, CELL
+from specbench.analysis.frames import CELL
 from specbench.analysis.intervals import Floats, bootstrap, cluster_sums
 from specbench.errors import UsageError
 from specbench.experiment.records import TRACED, latest_records
@@ -27,11 +27,8 @@ from specbench.methods.registry import AUTOREGRESSIVE
 
 #: What cells must share for their times and prompts to be compared: all but the method and N.
 GROUP = ("run_id", "pair", "task", "temperature", "engine", "batch_size")
-_COPIED = (
-    *("output_tokens", "prefill_seconds", "decode_seconds"),
-    *("draft_seconds", "verify_seconds"),
-)
-_SUMS = ("samples", "rounds", "judged", "expected", "accepted", "emitted", *_COPIED)
+_COPIED = ("output_tokens", "prefill_seconds", "decode_seconds")
+_SUMS = ("rounds", "judged", "expected", "accepted", "emitted", *_COPIED)
 _BY_PLACE = ("reached", "expected", "accepted")  # one of each for every place in a block
 
 Record = Mapping[str, Any]
@@ -56,9 +53,9 @@ class Tally:
     totals: Floats
 
     def sum(self, name: str) -> Floats:
-        """[1 + RESAMPLES, cells] a total, NaN where a run did not record it.
+        """[1 + RESAMPLES, cells] a total.
 
-        ``samples``, ``rounds``; ``judged`` positions, ``expected`` and ``accepted`` of them;
+        ``rounds``; ``judged`` positions, ``expected`` and ``accepted`` of them;
         ``emitted``; columns of ``samples.csv``.
         """
         return self.totals[..., _SUMS.index(name)]
@@ -88,10 +85,10 @@ def read_tallies(folder: Path) -> list[Tally]:
         UsageError: There are no readable records, or nothing was drafted in any of them.
     """
     cells: dict[tuple[Any, ...], dict[tuple[Any, ...], list[Record]]] = {}
-    for record in latest_records(folder, TRACED):
+    for record in latest_records(folder, TRACED.union(CELL, _COPIED)):
         if "per_round" not in record:
             continue
-        cell = tuple(record.get(name, ADDED.get(name)) for name in CELL)
+        cell = tuple(record[name] for name in CELL)
         group = tuple(cell[CELL.index(name)] for name in GROUP)
         cells.setdefault(group, {}).setdefault(cell, []).append(record)
     drafting = [g for g in cells.values() if any(cell[CELL.index("draft_length")] for cell in g)]
@@ -127,10 +124,9 @@ def _terms(record: Record, width: int) -> list[float]:
         places[0, : min(accepted + (emitted > accepted), record["draft_length"])] += 1
         places[1, : len(expected)] += expected
         places[2, :accepted] += 1
-    counts = (1, len(rounds["expected"]), sum(map(len, rounds["expected"])))
+    counts = (len(rounds["expected"]), sum(map(len, rounds["expected"])))
     summed = (sum(map(sum, rounds["expected"])), sum(rounds["accepted"]), sum(rounds["emitted"]))
-    copied = [_number(record.get(name)) for name in _COPIED]
-    return [*counts, *summed, *copied, *places.ravel()]
+    return [*counts, *summed, *(record[name] for name in _COPIED), *places.ravel()]
 
 
 def _rounds(rounds: Mapping[str, Any]) -> Iterator[tuple[Sequence[float], int, int]]:
@@ -142,7 +138,3 @@ def _stops_early(record: Record, draft_length: int) -> bool:
     rounds = record["per_round"]
     counts = zip(rounds["proposed"], rounds["accepted"], rounds["emitted"], strict=True)
     return any(emitted > accepted and drafts < draft_length for drafts, accepted, emitted in counts)
-
-
-def _number(value: Any) -> float:
-    return float("nan") if value is None else float(value)

@@ -49,15 +49,12 @@ def tokens(record: Mapping[str, Any]) -> list[Token]:
         record: A line of ``samples.jsonl``.
 
     Raises:
-        UsageError: An earlier version made it, which kept no rejected tokens.
+        UsageError: Its run did not record the rejected tokens.
         Unreadable: Its rounds do not add up to its tokens.
     """
     rounds = record["per_round"]
     if missing := [name for name in _COUNTS if name not in rounds]:
-        raise UsageError(
-            f"the samples lack per_round.{missing[0]}, they were made by an earlier version of "
-            "specbench: run again"
-        )
+        raise UsageError(f"the samples lack per_round.{missing[0]}: run again")
     ids: list[int | None] = list(record["token_ids"])
     if sum(rounds["emitted"]) == len(ids) + 1:
         ids.append(None)

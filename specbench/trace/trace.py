@@ -52,7 +52,7 @@ def trace(record: Mapping[str, Any], name: str, decode: Decode) -> Trace:
         decode: Turns token ids of its run into text.
 
     Raises:
-        UsageError: An earlier version made it.
+        UsageError: Its run did not record the rejected tokens.
         Unreadable: Its rounds do not add up to its tokens.
     """
     marked = tokens(record)

@@ -25,9 +25,6 @@ BASELINES = {
     "ema": "a running mean over steps",
 }
 
-# What files that lack a value were made with: it was not known when they were written.
-BEFORE = {"rollout_parts": 1}
-
 
 @dataclass(frozen=True)
 class HeadRecipe:

@@ -19,7 +19,7 @@ from specbench.tasks.task import Task
 from specbench.training.folder import CHECKPOINT
 from specbench.training.objective import Baseline
 from specbench.training.parts import Draws
-from specbench.training.recipe import BEFORE, HeadRecipe
+from specbench.training.recipe import HeadRecipe
 
 
 @dataclass
@@ -93,7 +93,6 @@ def load_state(pair: LoadedPair, task: Task, recipe: HeadRecipe, folder: Path) -
         content = torch.load(path, map_location="cpu", weights_only=True)
     except (OSError, EOFError, RuntimeError, pickle.UnpicklingError) as error:
         raise UsageError(f"cannot read {path} ({error}): train anew in another folder") from error
-    content["recipe"] = BEFORE | content.get("recipe", {})
     for name, wanted in _identity(pair, task, recipe).items():
         if (found := content.get(name)) != wanted:
             raise UsageError(

@@ -7,18 +7,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from specbench.analysis.frames import SAMPLES, typed
+from specbench.analysis.frames import PARAMETERS, SAMPLES, typed
 
 _DEFAULTS: dict[str, Any] = {
     "run_id": "run",
     "pair": "mini",
     "task": "mini-math",
     "method": "sd",
-    "weight": None,
-    "lenience": None,
-    "rule": None,
-    "alpha": None,
-    "head": None,
+    **dict.fromkeys(PARAMETERS),
     "temperature": 1.0,
     "draft_length": 5,
     "engine": "eager",
@@ -28,11 +24,13 @@ _DEFAULTS: dict[str, Any] = {
     "sample_id": "a",
     "quality_metric": "accuracy",
     "quality": 1.0,
+    "device": "cpu",
     "prompt_tokens": 10,
     "output_tokens": 20,
     "rounds": 5,
     "proposed": 25,
     "accepted": 15,
+    "judged": 25,
     "draft_acceptance_rate": 0.6,
     "acceptance_length": 4.0,
     "expected_acceptance": 0.6,
@@ -77,6 +75,7 @@ def _plausible_sample(
         "rounds": rounds,
         "proposed": proposed,
         "accepted": accepted,
+        "judged": proposed,
         "draft_acceptance_rate": accepted / proposed if drafted else None,
         "acceptance_length": tokens / rounds if drafted else None,
         "expected_acceptance": acceptance if drafted else None,

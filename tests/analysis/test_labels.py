@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
+from specbench.analysis.frames import PARAMETERS
 from specbench.analysis.labels import method_label, method_labels
 
-BLANK = {"weight": None, "lenience": None, "rule": None, "alpha": None, "head": None}
+BLANK = dict.fromkeys(PARAMETERS)
 
 
 def cells(*heads: str, task: str = "math") -> list[dict[str, Any]]:
@@ -68,5 +69,4 @@ def test_other_methods_are_labelled_as_ever() -> None:
     ],
 )
 def test_further_methods_name_their_parameters(cell: dict[str, Any], label: str) -> None:
-    # Of an earlier version a cell has no columns but its own.
     assert method_label(BLANK | cell) == label

@@ -63,7 +63,7 @@ def test_columns_of_every_table_are_explained(cli: Cli) -> None:
         "type": "number",
         "unit": "s",
         "meaning": "of that, drafting",
-        "blank": "tables of earlier versions",
+        "blank": "not recorded",
         "example": "0.021",
     }
     printed = cli("list", "columns").out

@@ -78,17 +78,6 @@ def test_a_page_of_it(cli: Cli, run: str) -> None:
     assert "cannot write nowhere/trace.html" in missing.err
 
 
-def test_an_earlier_version_s_run_is_refused(cli: Cli, run: str, tmp_path: Path) -> None:
-    made = record(run, "sd")
-    del made["per_round"]["agreed"]
-    (tmp_path / "old").mkdir()
-    (tmp_path / "old" / "samples.jsonl").write_text(json.dumps(made) + "\n")
-    (tmp_path / "old" / "config.json").write_text((Path(run) / "config.json").read_text())
-    refused = cli("trace", "old", "--sample", "test-0")
-    assert refused.code == 2
-    assert "an earlier version of specbench: run again" in refused.err
-
-
 def test_a_run_without_its_texts_is_a_run_all_the_same(cli: Cli, run: str, tmp_path: Path) -> None:
     shutil.copy(Path(run) / "samples.csv", tmp_path)
     for command in ("trace . --sample test-0", "theory ."):

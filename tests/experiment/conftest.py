@@ -26,7 +26,8 @@ def make_run(tmp_path: Path) -> Run:
                     record["quality_metric"] = metrics[0] if metrics else None
                     record |= score_text(metrics, text, example, may_execute=may_execute)
                     store.append(record)
-            store.append({"task": "sums", "sample_id": "9", "status": "error", "error": "broken"})
+            failed = {"task": "sums", "sample_id": "9", "status": "error", "error": "broken"}
+            store.append({"key": "sums 9", "place": 0, "run_id": "r", **failed})
         return store.folder
 
     return make

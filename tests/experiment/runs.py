@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from specbench.analysis.frames import PARAMETERS
 from specbench.example import Example
 from specbench.experiment.rescore import Outcome, open_run, score_run
 
@@ -33,18 +34,18 @@ Run = Callable[..., Path]
 
 def measured(task: str, sample: str, text: str) -> dict[str, Any]:
     return {
-        **{"run_id": "r", "pair": "p", "task": task, "method": "sd", "weight": None},
-        **{"lenience": None, "rule": None, "alpha": None, "head": None, "temperature": 1.0},
         **{
-            "draft_length": 5,
-            "engine": "eager",
-            "batch_size": 1,
-            "seed": 0,
-            "repeat": 0,
-            "sample_id": sample,
-            "prompt_tokens": 4,
+            "key": f"{task} {sample}",
+            "place": 0,
+            "run_id": "r",
+            "pair": "p",
+            "task": task,
+            "method": "sd",
         },
-        **{"output_tokens": 8, "rounds": 2, "proposed": 10, "accepted": 6},
+        **dict.fromkeys(PARAMETERS),
+        **{"temperature": 1.0, "draft_length": 5, "engine": "eager", "batch_size": 1, "seed": 0},
+        **{"repeat": 0, "sample_id": sample, "device": "cpu", "prompt_tokens": 4},
+        **{"output_tokens": 8, "rounds": 2, "proposed": 10, "accepted": 6, "judged": 8},
         **{"draft_acceptance_rate": 0.6, "acceptance_length": 4.0, "expected_acceptance": 0.6},
         **{"mean_weight": None, "prefill_seconds": 0.5, "decode_seconds": 1.5},
         **{"draft_seconds": 0.5, "verify_seconds": 0.7, "accept_seconds": 0.1},

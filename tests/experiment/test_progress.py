@@ -3,10 +3,11 @@ import io
 import pytest
 from rich.console import Console
 
+from specbench.analysis.frames import PARAMETERS
 from specbench.analysis.labels import method_label
 from specbench.experiment.progress import progress_bar
 
-BLANK = {"weight": None, "lenience": None, "rule": None, "alpha": None, "head": None}
+BLANK = dict.fromkeys(PARAMETERS)
 
 
 def record(**changes: object) -> dict[str, object]:

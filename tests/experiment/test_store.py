@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from specbench.analysis.frames import read_summary
+from specbench.analysis.frames import PARAMETERS, read_summary
 from specbench.errors import RunError, UsageError
 from specbench.experiment.folders import LOCK, newest_run, unfinished
 from specbench.experiment.records import failures, read_records
@@ -34,15 +34,13 @@ SUMMARY_COLUMNS = (
 
 def record(sample: str = "t-0", **changes: Any) -> dict[str, Any]:
     values = {
+        "key": sample,
+        "place": 0,
         "run_id": "r",
         "pair": "p",
         "task": "t",
         "method": "sd",
-        "weight": None,
-        "lenience": None,
-        "rule": None,
-        "alpha": None,
-        "head": None,
+        **dict.fromkeys(PARAMETERS),
         "temperature": 1.0,
         "draft_length": 5,
         "engine": "eager",
@@ -52,11 +50,13 @@ def record(sample: str = "t-0", **changes: Any) -> dict[str, Any]:
         "sample_id": sample,
         "quality_metric": "accuracy",
         "quality": 1.0,
+        "device": "cpu",
         "prompt_tokens": 4,
         "output_tokens": 8,
         "rounds": 2,
         "proposed": 10,
         "accepted": 6,
+        "judged": 8,
         "draft_acceptance_rate": 0.6,
         "acceptance_length": 4.0,
         "expected_acceptance": 0.6,
@@ -70,6 +70,7 @@ def record(sample: str = "t-0", **changes: Any) -> dict[str, Any]:
         "tokens_per_second": 4.0,
         "stopped_by": "eos",
         "text": 'a, "quoted"\ntext',
+        "scores": {"accuracy": 1.0},
         "status": "ok",
     }
     return values | changes
@@ -157,7 +158,7 @@ def test_what_was_measured_before_the_end_is_kept(
 def test_failed_samples_are_counted_and_in_no_table(tmp_path: Path) -> None:
     with Store.open(tmp_path / "r", "run", {}) as store:
         store.append(record("t-0", status="unscored", quality=None, error="no"))
-        store.append({"task": "t", "sample_id": "t-1", "status": "error", "error": "no"})
+        store.append(record("t-1", status="error", error="no"))
     assert [row["sample_id"] for row in table(store.folder / "samples.csv")] == ["t-0"]
     assert progress(store.folder)["failed"] == 2
     assert list(failures(store.folder)) == ["no", "no"]
@@ -165,7 +166,7 @@ def test_failed_samples_are_counted_and_in_no_table(tmp_path: Path) -> None:
 
 def test_where_every_sample_failed_there_is_no_table(tmp_path: Path) -> None:
     with Store.open(tmp_path / "r", "run", {}) as store:
-        store.append({"task": "t", "sample_id": "t-0", "status": "error", "error": "no"})
+        store.append(record("t-0", status="error", error="no"))
     assert not list(store.folder.glob("*.csv"))
 
 
@@ -270,7 +271,7 @@ def test_a_failed_write_leaves_the_old_file(
 
 
 def test_a_line_torn_by_a_crash_is_passed_over(tmp_path: Path) -> None:
-    line = '{"task": "t", "sample_id": "a"}\n'
+    line = json.dumps(record("a")) + "\n"
     (tmp_path / "samples.jsonl").write_text(line + line[:25])
     assert [r["sample_id"] for r in read_records(tmp_path)] == ["a"]
 
@@ -280,7 +281,7 @@ CONFIG: dict[str, Any] = {"samples_planned": 1, "tasks": []}
 
 @pytest.mark.parametrize(
     ("line", "said"),
-    [("{}", "it has no sample_id"), ("[]", "not an object"), ("{", "line of JSON")],
+    [("{}", "it has no "), ("[]", "not an object"), ("{", "line of JSON")],
 )
 def test_a_line_that_is_no_sample_is_located(line: str, said: str, tmp_path: Path) -> None:
     with Store.open(tmp_path / "r", "run", CONFIG) as store:

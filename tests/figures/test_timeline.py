@@ -87,10 +87,10 @@ def test_the_data_behind_it_has_every_part(summary):
     assert row[["round_ms_low", "round_ms_high"]].tolist() == pytest.approx([-12, 28])
 
 
-def test_runs_of_an_earlier_version_are_refused(summary):
+def test_runs_whose_parts_were_not_timed_are_refused(summary):
     frame = summary()
     frame.loc[frame["metric"] == "verify_seconds", "value"] = np.nan
-    with pytest.raises(UsageError, match="an earlier version made; run again"):
+    with pytest.raises(UsageError, match="not timed"):
         draw(frame)
 
 

@@ -7,13 +7,16 @@ from typing import Any
 
 import numpy as np
 
+from specbench.analysis.frames import PARAMETERS
+
 #: Drafts proposed, expected acceptance where judged, accepted, and the target's own tokens: 1, or 0
 #: where the text ended with an accepted draft.
 Round = tuple[int, Sequence[float], int, int]
 CELL: dict[str, Any] = {
-    **{"run_id": "run", "pair": "mini", "task": "mini-math", "method": "sd", "weight": None},
-    **{"lenience": None, "rule": None, "alpha": None, "head": None, "temperature": 1.0},
-    **{"draft_length": 5, "engine": "eager", "batch_size": 1},
+    **{"run_id": "run", "pair": "mini", "task": "mini-math", "method": "sd"},
+    **dict.fromkeys(PARAMETERS),
+    **{"key": "k", "place": 0, "temperature": 1.0, "draft_length": 5},
+    **{"engine": "eager", "batch_size": 1},
 }
 DRAFT, VERIFY, FURTHER, REST, PREFILL = 0.001, 0.006, 0.0002, 0.0005, 0.01
 SINGLE = VERIFY + FURTHER  # the target's pass over one token
@@ -38,8 +41,6 @@ def record(rounds: Sequence[Round], sample: str = "a", **changes: Any) -> dict[s
         **{"sample_id": sample, "repeat": 0, "output_tokens": emitted, "status": "ok"},
         **{"token_ids": [5] * emitted, "per_round": counts, "prefill_seconds": PREFILL},
         "decode_seconds": len(rounds) * (round_seconds(n) if n else SINGLE + REST),
-        "draft_seconds": len(rounds) * n * DRAFT,
-        "verify_seconds": len(rounds) * (SINGLE + n * FURTHER),
         **changes,
     }
 

@@ -7,15 +7,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from specbench.theory.formulas import accepted_length, rounds_of_text
+from specbench.theory.formulas import accepted_length
 from specbench.theory.table import (
     ACCEPTANCE,
-    AT_LENGTH,
-    BEST,
     COLUMNS,
     IID,
     LENGTH,
-    LONGEST,
     MEMORY_BOUND,
     SPEEDUP,
     TOKENS,
@@ -43,10 +40,9 @@ def table_of(folder: Path, bytes_ratio: float | None = None) -> pd.DataFrame:
     return theory_table(read_tallies(folder), bytes_ratio)
 
 
-def row(table: pd.DataFrame, metric: str, n: int | None = 5) -> Any:
-    found = table[table["metric"] == metric]
-    length = found["draft_length"]
-    (chosen,) = found[length.isna() if n is None else length == n].to_dict("records")
+def row(table: pd.DataFrame, metric: str, n: int = 5) -> Any:
+    found = table[(table["metric"] == metric) & (table["draft_length"] == n)]
+    (chosen,) = found.to_dict("records")
     return chosen
 
 
@@ -78,10 +74,6 @@ def test_figures_by_hand(tmp_path: Path) -> None:
     measured = before / (PREFILL + 3 * round_seconds(3))
     assert sides(SPEEDUP) == pytest.approx((before / seconds, measured))
     assert sides(MEMORY_BOUND)[0] == pytest.approx(tokens / 1.3)
-    at = row(table, AT_LENGTH, 2)
-    whole = PREFILL + rounds_of_text(chances[:2], 9) * round_seconds(2)
-    assert at["predicted"] == pytest.approx(before / whole)
-    assert np.isnan(at["measured"])
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +85,7 @@ def simulated_table(tmp_path_factory: pytest.TempPathFactory) -> pd.DataFrame:
 @pytest.mark.parametrize("n", [2, 5, 8])
 def test_theory_agrees_with_a_simulation(simulated_table: pd.DataFrame, n: int) -> None:
     exact = accepted_length(BY_PLACE[:n])
-    for metric in (ACCEPTANCE, LENGTH, TOKENS, SPEEDUP, AT_LENGTH):
+    for metric in (ACCEPTANCE, LENGTH, TOKENS, SPEEDUP):
         assert agrees(row(simulated_table, metric, n)), metric
     assert row(simulated_table, LENGTH, n)["predicted"] == pytest.approx(exact, rel=0.01)
     assert row(simulated_table, LENGTH, n)["measured"] == pytest.approx(exact, rel=0.05)
@@ -105,31 +97,11 @@ def test_the_iid_formula_does_not(simulated_table: pd.DataFrame) -> None:
     assert row(simulated_table, IID, 2)["difference"] < 0
 
 
-def test_the_best_length_is_found_from_one_that_was_run(tmp_path: Path) -> None:
-    one = table_of(write_simulated(tmp_path / "one", lengths=(5,), prompts=150))
-    several = table_of(write_simulated(tmp_path / "all", lengths=(1, 2, 3, 4, 5, 6, 7, 8)))
-    tokens, acceptance = 44.5, [BY_PLACE[min(i, 4)] for i in range(LONGEST)]
-    seconds = [
-        rounds_of_text(acceptance[:n], tokens) * round_seconds(n) for n in range(1, LONGEST + 1)
-    ]
-    best = 1 + int(np.argmin(seconds))
-    assert 2 < best < 8
-    for table in (one, several):
-        found = row(table, BEST, None)
-        assert found["predicted_low"] <= best <= found["predicted_high"]
-    assert np.isnan(row(one, BEST, None)["measured"])
-    measured = row(several, BEST, None)["measured"]
-    curve = several[several["metric"] == AT_LENGTH].set_index("draft_length")["measured"]
-    assert measured == curve.idxmax()
-
-
 def test_without_autoregressive_there_is_no_speedup(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     samples = [record(simulated(rng, BY_PLACE, 5, 40), name) for name in "abc"]
     table = table_of(write(tmp_path, samples))
-    for metric in (SPEEDUP, AT_LENGTH):
-        assert table.loc[table["metric"] == metric, ["predicted", "measured"]].isna().all(axis=None)
-    assert np.isnan(row(table, BEST, None)["predicted"])
+    assert table.loc[table["metric"] == SPEEDUP, ["predicted", "measured"]].isna().all(axis=None)
     assert row(table, TOKENS)["predicted"] > 1
 
 

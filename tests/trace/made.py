@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
+from specbench.analysis.frames import PARAMETERS
+
 Round = tuple[str, str, str]
 
 
@@ -37,8 +39,9 @@ def made(*rounds: Round, end: bool = False, weight: float | None = None, **chang
         ids.pop()
     record = {
         **{"task": "sums", "sample_id": "a", "repeat": 0, "method": "sd", "draft_length": 5},
-        **{"weight": None, "lenience": None, "rule": None, "alpha": None, "head": None},
-        **{"run_id": "r", "pair": "p", "temperature": 1.0, "engine": "eager", "batch_size": 1},
+        **dict.fromkeys(PARAMETERS),
+        **{"key": "k", "place": 0, "run_id": "r", "pair": "p", "temperature": 1.0},
+        **{"engine": "eager", "batch_size": 1},
         **{"token_ids": ids, "per_round": counts, "status": "ok", "mean_weight": weight},
         **{"quality_metric": "accuracy", "quality": 1.0},
     }

@@ -47,7 +47,7 @@ def test_autoregressive_tokens_are_the_target_s() -> None:
 
 
 @pytest.mark.parametrize("name", ["rejected", "agreed"])
-def test_an_earlier_version_s_record_is_refused(name: str) -> None:
+def test_a_record_without_the_rejected_tokens_is_refused(name: str) -> None:
     record = made(("ab", "x", "c"))
     del record["per_round"][name]
     with pytest.raises(UsageError, match=f"per_round.{name}.*run again"):

@@ -187,19 +187,6 @@ def test_a_checkpoint_of_another_training_is_refused(
         check_folder(stopped, resume=False)
 
 
-def test_a_checkpoint_from_before_there_were_parts_goes_on(
-    mini: LoadedPair, unbroken: Path, stopped: Path
-) -> None:
-    content = torch.load(stopped / CHECKPOINT, weights_only=True)
-    del content["recipe"]["rollout_parts"]
-    torch.save(content, stopped / CHECKPOINT)
-    with pytest.raises(UsageError, match="rollout_parts 1 instead of 2"):
-        parted = replace(RECIPE, rollout_parts=2)
-        train_into(mini, TASK, parted, stopped, pytest.fail, resume=True)
-    train_into(mini, TASK, RECIPE, stopped, lambda _: None, resume=True)
-    assert contents(stopped) == contents(unbroken)
-
-
 def from_files(**train: Any) -> Task:
     """The task as if its training split had been read from somewhere."""
     facts = {"dataset": "somebody/quiz", "revision": None, "shots": 4, "splits": {"train": train}}

@@ -153,7 +153,7 @@ function scatter(box, panel, across, up, labels) {
 function rounds(box, panel) {
   const seen = panel.points.filter(point => point.round);
   if (!seen.length) {
-    box.replaceChildren(make("p", { class: "soft" }, "Not measured: made by an earlier version of specbench, run again to have it."));
+    box.replaceChildren(make("p", { class: "soft" }, "Not measured: run again to have it."));
     return;
   }
   const parts = Object.entries(FIGURES.parts).map(([name, look]) => [name, `background:${onPaper(look)}`]);

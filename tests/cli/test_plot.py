@@ -159,7 +159,8 @@ def run(tmp_path: Path) -> Path:
             rows.append(row)
             rounds = {"proposed": [3], "accepted": [accepted], "emitted": [accepted + 1]}
             rounds |= {"expected": [[0.5]], "weights": [[]]}
-            json.dump(row | {"status": "ok", "token_ids": [], "per_round": rounds}, records)
+            ours = {"key": f"{method} {i}", "place": len(rows), "status": "ok"}
+            json.dump(row | ours | {"token_ids": [], "per_round": rounds}, records)
             records.write("\n")
     samples = typed(pd.DataFrame(rows), SAMPLES, "the test")
     samples.to_csv(folder / "samples.csv", index=False)

@@ -3,6 +3,7 @@ from typing import Any
 
 from rich.console import Console
 
+from specbench.analysis.frames import PARAMETERS
 from specbench.cluster.view import MOST_ROWS, View, crew_view
 
 
@@ -13,7 +14,8 @@ def drawn(view: View) -> str:
 
 
 def record(device: str, status: str = "ok") -> dict[str, Any]:
-    return {"task": "mini-math", "method": "sd", "device": device, "status": status}
+    cell = {"task": "mini-math", "method": "sd", **dict.fromkeys(PARAMETERS)}
+    return {**cell, "device": device, "status": status}
 
 
 def test_workers_devices_samples_failures_and_time_left_are_shown() -> None:

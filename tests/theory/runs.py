@@ -15,7 +15,7 @@ Round = tuple[int, Sequence[float], int, int]
 CELL: dict[str, Any] = {
     **{"run_id": "run", "pair": "mini", "task": "mini-math", "method": "sd"},
     **dict.fromkeys(PARAMETERS),
-    **{"key": "k", "place": 0, "temperature": 1.0, "draft_length": 5},
+    **{"key": "k", "place": 0, "status": "ok", "temperature": 1.0, "draft_length": 5},
     **{"engine": "eager", "batch_size": 1},
 }
 DRAFT, VERIFY, FURTHER, REST, PREFILL = 0.001, 0.006, 0.0002, 0.0005, 0.01

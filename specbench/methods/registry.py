@@ -86,8 +86,7 @@ _GATE = Parameter(
     grid=(0, 0.003, 0.01, 0.03, 0.1, 0.3, 1),
 )
 
-AUTOREGRESSIVE = "autoregressive"
-"""The method that drafts nothing: what speed-ups are over."""
+AUTOREGRESSIVE = "autoregressive"  # drafts nothing; speed-ups are over it
 
 METHODS: dict[str, Method] = {
     method.name: method

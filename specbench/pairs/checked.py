@@ -14,7 +14,6 @@ DTYPES = ("auto", "float32", "bfloat16", "float16", "float64")
 ROLES = ("target", "draft")
 
 _NAME = re.compile(r"\w[\w.+-]*")  # also names folders
-_REQUIRED = ROLES
 _PAIR: dict[str, type] = {
     "description": str,
     "target": str,
@@ -74,7 +73,7 @@ def checked(name: str, table: object) -> dict[str, Any]:
         raise UsageError(f"`{name}` must be a table: write [{name}] above the keys of a pair")
     if not _NAME.fullmatch(name):
         raise UsageError(f"[{name!r}] cannot name a pair: use letters, digits, '-', '_', '.', '+'")
-    values = _table(f"[{name}]", table, _PAIR, _REQUIRED)
+    values = _table(f"[{name}]", table, _PAIR, ROLES)
     if values.get("dtype", "auto") not in DTYPES:
         raise UsageError(f"[{name}] {unknown('dtype', values['dtype'], DTYPES)}")
     for role, architecture in values.get("architecture", {}).items():

@@ -117,7 +117,7 @@ def _sample(
         **{"temperature": 1.0, "draft_length": 5 * drafted, "engine": "eager", "batch_size": 1},
         **{"seed": 0, "repeat": 0, "quality": float(rng.random() < 0.3 + 0.7 * weight)},
         **{"prompt_tokens": 50, "output_tokens": tokens, "rounds": rounds},
-        **{"proposed": proposed, "accepted": accepted},
+        **{"proposed": proposed, "accepted": accepted, "judged": proposed if drafted else None},
         "draft_acceptance_rate": accepted / proposed if accepted is not None else None,
         "acceptance_length": tokens / rounds if drafted else None,
         "expected_acceptance": 1 - 0.4 * weight if drafted else None,

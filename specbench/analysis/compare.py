@@ -105,29 +105,29 @@ def compare(
 ) -> Compared:
     """Place methods against the static front and against plain SD, with 95 % intervals.
 
-    At ``own quality``, whatever is asked for: the method beside plain SD of its draft length, or
-    of one chosen: the paired differences in quality and acceptance, ``times_as_fast`` (seconds per
-    sample, prefill and decoding, of the other over the method's), and the same in tokens/s, which
-    differs where lengths do.
+    At ``own quality``, whatever else is asked for: the method beside plain SD of its draft length:
+    the paired differences in quality and acceptance, ``times_as_fast`` (seconds per sample,
+    prefill and decoding, of the other over the method's), and the same in tokens/s, which differs
+    where lengths do. Beside plain SD at a chosen draft length, ``share_of_gain`` is how much of the
+    seconds that the method saves over plain SD at its own length plain SD saves by the choice;
+    there is none where it is not certain that the method saves any. A method run with several
+    draft lengths has a further row at a chosen one. Chosen is the fastest, on one half of the
+    prompts, and measured on the other, in each resample (``Points.reached_with_fastest``): chosen
+    and measured on the same it would flatter.
 
     At equal acceptance and time: ``quality_above``, the method's quality minus a front's at its
     own acceptance rate, or seconds per sample. ``quality_above_measured`` needs no interpolation:
     it takes the front at its next point of less gain.
 
     At equal quality: ``times_as_fast`` over the static front at the method's own quality, as far
-    as the front reaches. ``share_of_gain`` is how
-    much of the seconds that the method saves over plain SD at its draft length plain SD saves by
-    the choice of another; there is none where it is not certain that the method saves any. A
-    method run with several draft lengths has a further row at a chosen one. Chosen is the fastest,
-    on one half of the prompts, and measured on the other, in each resample
-    (``Points.reached_with_fastest``): chosen and measured on the same it would flatter.
+    as the front reaches.
 
-    Hypervolume: the area that a method's settings dominate, in quality times acceptance above
-    (0, 0) and, over all draft lengths, in quality times speed-up above a quality of 0 and the
-    speed-up 1 of ``autoregressive``. These references are the same for every run. ``static``
-    includes ``sd``. The area grows with the number of settings, so ``points`` stands beside it,
-    and a further row has what the method adds to the area of the static family. Both take the
-    best of noisy points, so they come out a little large: what lies on the front adds a little.
+    Hypervolume: the area under the randomised front of a method's settings, in quality times
+    acceptance above (0, 0) and, over all draft lengths, in quality times speed-up above a quality
+    of 0 and the speed-up 1 of ``autoregressive``. These references are the same for every run.
+    ``static`` includes ``sd``. The area grows with the number of settings, so ``points`` stands
+    beside it, and a further row has what the method adds to the area of the static family. Both
+    take the best of noisy points, so they come out a little large.
 
     Args:
         samples: Samples of one run or several; each run is looked at by itself.

@@ -2,8 +2,8 @@
 
 Rows are methods, columns tasks. A sweep of static weights is shown as what it is for: the
 randomised static front at the acceptance that DIVERSED reached, and how far DIVERSED lies above it
-and above the next static point of less acceptance. Metrics beyond
-the one that stands for quality have a table of their own below.
+and above the next static point of less acceptance. Metrics beyond the one that stands for quality
+have a table of their own below.
 """
 
 from __future__ import annotations

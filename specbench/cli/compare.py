@@ -237,7 +237,7 @@ def _above(group: pd.DataFrame, where: str, unit: str, scale: float, less: _Less
     price = "accepted /\ndrafted" if at == "acceptance" else "s/sample"
     header = [
         *("method", "N", "front", price, unit, "front,\nrandomised", "above it\n[95 %]"),
-        *("front,\nmeasured", "above it\n[95 %]", "between"),
+        *("front,\nmeasured", "above measured\n[95 %]", "between"),
         *_less_headers(unit),
     ]
     controlled = CONTROL in set(group["against"])

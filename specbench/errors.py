@@ -15,3 +15,14 @@ class RunError(SpecbenchError):
 
 class EngineError(RunError):
     """The engine cannot work as asked, whatever it is given to decode."""
+
+
+def require(condition: bool, message: str) -> None:
+    """Raise ``UsageError`` with the message unless the condition holds."""
+    if not condition:
+        raise UsageError(message)
+
+
+def require_at_least(low: int, option: str, value: int | None) -> None:
+    """Raise ``UsageError`` where a number is given and too low."""
+    require(value is None or value >= low, f"{option} must be {low} or more, not {value}")

@@ -1,4 +1,4 @@
-"""Files that are never half-written."""
+"""Write files atomically, with clear errors."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def write_atomically(path: Path, content: str | bytes) -> None:
 
 
 def digits(number: float) -> str:
-    """Write a number as tables on disk do, with 12 digits: read and written again it stays."""
+    """Return a number as tables on disk have it, with 12 digits, which re-reading preserves."""
     return f"{number:.12}"
 
 
 @contextmanager
 def clear_errors(path: Path, advice: str = OTHER_FOLDER) -> Iterator[None]:
-    """Turn what the operating system says of a file into one sentence.
+    """Turn an error of the operating system about a file into one sentence.
 
     Args:
         path: The file or folder.

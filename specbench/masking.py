@@ -1,4 +1,4 @@
-"""Access tokens never reach a message or a file."""
+"""Keep access tokens out of messages and files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MASK = "hf_***"
 
 
 def mask_tokens(text: str) -> str:
-    """Put stars in the place of everything that looks like an access token of the hub, or is one.
+    """Replace everything that looks like an access token of the hub, or is one, by stars.
 
     >>> mask_tokens("401 for hf_abcDEF123456")
     '401 for hf_***'

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
@@ -17,11 +16,10 @@ import pandas as pd
 
 from specbench.analysis import columns as dictionary
 from specbench.analysis.columns import may_be_blank, schema
-from specbench.analysis.frames import read_samples, read_summary, run_folders, typed
-from specbench.analysis.selection import Selection
+from specbench.analysis.frames import Selection, read_samples, read_summary, run_folders, typed
 from specbench.analysis.summary import wide
 from specbench.errors import UsageError
-from specbench.experiment.folders import CONFIG, ENVIRONMENT
+from specbench.experiment.folders import CONFIG, read_run
 from specbench.experiment.records import PACKED, RECORDS, TRACED, latest_records
 from specbench.experiment.tables import TABLE
 
@@ -34,8 +32,8 @@ _SAMPLE, _ROUND = list(ROUNDS)[:_START], list(ROUNDS)[_START:]  # which sample i
 class Results:
     """The tables of one or several runs, each read when it is first asked for.
 
-    What their columns mean is said by ``specbench list columns``. Samples and rounds are joined by
-    the columns that they share up to ``sample_id``.
+    ``specbench list columns`` says what their columns mean. Samples and rounds are joined by the
+    columns that they share up to ``sample_id``.
 
     Raises:
         UsageError: A path is no folder. Of an attribute: no run in them has the table, it is not
@@ -85,7 +83,8 @@ class Results:
 
 def _run(folder: Path) -> dict[str, Any]:
     """What ``config.json`` and ``environment.json`` of a run say, None where they do not."""
-    config, environment = _read(folder / CONFIG), _read(folder / ENVIRONMENT)
+    run = read_run(folder, required=False)
+    config, environment = run.config, run.environment
     models, torch = environment.get("models", {}), environment.get("torch", {})
     pair, progress = config.get("pair", {}), config.get("progress", {})
     gpus = torch.get("gpus") or [{}]
@@ -110,13 +109,6 @@ def _run(folder: Path) -> dict[str, Any]:
         **environment.get("packages", {}),
     }
     return {name: found.get(name) for name in RUNS}
-
-
-def _read(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}  # what else is known of the run is still worth having
 
 
 def _run_id(folder: Path) -> str:

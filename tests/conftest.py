@@ -48,7 +48,8 @@ def process() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def few_resamples(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only the tests of intervals need as many resamples as a user gets."""
-    if request.path.parent.name != "analysis":
+    exact = {"test_intervals", "test_coverage", "test_pareto", "test_points", "test_main_table"}
+    if request.path.stem not in exact:
         monkeypatch.setattr(intervals, "RESAMPLES", 100)
 
 
@@ -91,6 +92,7 @@ class FakeEngine:
         calls: What each text was decoded with, warm-ups included.
         heads: Folders of the heads loaded.
         failing: Raised in the place of the n-th of these calls, from 0.
+        on_call: Called with the number of each of these calls.
     """
 
     def __init__(self) -> None:
@@ -99,13 +101,17 @@ class FakeEngine:
         self.reserved = (0, 0)
         self.heads: list[Path] = []
         self.failing: dict[int, BaseException] = {}
+        self.on_call: Callable[[int], object] = lambda number: None
         self.tokenizer: Any = FakeTokenizer()
         self.thinking = False
         self.context: int | None = None
         self.facts: dict[str, Any] = {}
         self.target = SimpleNamespace(
-            device=torch.device("cpu"), model=SimpleNamespace(dtype="torch.float32")
+            device=torch.device("cpu"),
+            model=SimpleNamespace(dtype="torch.float32"),
+            fingerprint=lambda: "t0",
         )
+        self.draft = SimpleNamespace(fingerprint=lambda: "d0")
 
     def load_pair(self, spec: Any, loading: Any) -> "FakeEngine":
         self.loaded = (spec.name, loading.device, loading.dtype)
@@ -120,30 +126,31 @@ class FakeEngine:
     def check_memory(self, *_: Any) -> None:
         """There is always enough."""
 
-    def fingerprints(self, pair: Any) -> dict[str, str]:
-        return {"target": "t0", "draft": "d0"}
+    def forget(self) -> None:
+        """There is nothing to forget."""
 
     def load_head(self, folder: Path, pair: Any) -> Any:
         self.heads.append(folder)
         return SimpleNamespace(weigh=lambda at: at.h_p)
 
     def decode_all(
-        self, pair: Any, verify: Any, requests: list[Any], **arguments: Any
+        self, pair: Any, rule: Any, requests: list[Any], options: Any
     ) -> Iterator[tuple[int, Generation]]:
         for number, (prompt, key) in enumerate(requests):
-            call = {"verify": verify, "prompt_ids": prompt, "sample_key": key, **arguments}
+            call = {"rule": rule, "prompt_ids": prompt, "sample_key": key, **vars(options)}
             self.calls.append(call)
+            self.on_call(len(self.calls) - 1)
             if (at := len(self.calls) - 1) in self.failing:
                 raise self.failing[at]
             autoregressive = generation(rounds=[RoundRecord(0, 0, 1)] * 8)
-            yield number, generation() if arguments["draft_length"] else autoregressive
+            yield number, generation() if options.draft_length else autoregressive
 
 
 @pytest.fixture(scope="session")
 def mini() -> Any:
     """The bundled pair, loaded once."""
+    from specbench.config import Loading
     from specbench.engine.loading import load_pair
-    from specbench.engine.settings import Loading
     from specbench.pairs.registry import get_pair
 
     return load_pair(get_pair("mini"), Loading(device="cpu"))
@@ -157,11 +164,14 @@ def make_generation() -> Callable[..., Generation]:
 @pytest.fixture
 def engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeEngine]:
     """Put a fake engine in the place of the real one."""
-    from specbench.experiment import decoder, execute
+    from specbench.experiment import runner
+    from specbench.heads import bind
 
     fake = FakeEngine()
-    for name in ("check_memory", "load_reader", "load_pair", "fingerprints"):
-        monkeypatch.setattr(execute, name, getattr(fake, name))
-    for name in ("load_head", "decode_all"):
-        monkeypatch.setattr(decoder, name, getattr(fake, name))
+    real = runner.Loader
+    monkeypatch.setattr(
+        runner, "Loader", lambda: real(fake.load_pair, fake.load_reader, fake.check_memory)
+    )
+    monkeypatch.setattr(runner, "decode_all", fake.decode_all)
+    monkeypatch.setattr(bind, "load_head", fake.load_head)
     yield fake

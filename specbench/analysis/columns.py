@@ -22,14 +22,8 @@ TABLES = SAMPLES, MEASURED, SUMMARY, METRICS, ROUNDS, RUNS = (
 class Column(NamedTuple):
     """A column of one table or several.
 
-    Attributes:
-        tables: The tables that have it.
-        name: Its name.
-        type: One of ``TYPES``; a number may be whole, and is a float where it may be blank.
-        unit: Its unit, blank where it has none.
-        meaning: What it says.
-        blank: Where its values are blank; no value is where this says nothing.
-        example: A value.
+    A ``number`` may be whole, and is a float where it may be blank; ``blank`` says where values are
+    blank, and nothing where none is.
     """
 
     tables: tuple[str, ...]

@@ -25,14 +25,21 @@ from specbench.analysis.labels import method_labels
 from specbench.analysis.pareto import (
     COARSE,
     STATIC_FAMILY,
-    emits_target,
+    front_of,
     front_quality,
-    front_settings,
-    gap_above_front,
+    gap_between,
     hypervolume,
 )
-from specbench.analysis.points import GAINS, Gain, Gains, Reached, shared_points
-from specbench.analysis.scores import quality_difference
+from specbench.analysis.points import (
+    GAINS,
+    Gain,
+    Gains,
+    PointEstimates,
+    Setting,
+    settings_of,
+    shared_points,
+)
+from specbench.analysis.summary import quality_difference
 from specbench.errors import UsageError
 from specbench.methods.registry import AUTOREGRESSIVE
 
@@ -50,15 +57,8 @@ ABOVE, ABOVE_MEASURED = "quality_above", "quality_above_measured"
 #: Ratios: seconds per sample of the other over one's own; one's own tokens/s over the other's.
 TIMES, TOKENS = "times_as_fast", "times_tokens_per_second"
 #: Own minus sd's, and output tokens per sample over sd's.
-QUALITY_LESS, ACCEPTANCE_LESS, LENGTH = (
-    "quality_difference",
-    "acceptance_difference",
-    "length_ratio",
-)
-SHARE = "share_of_gain"
-#: Fewer prompts make ``times_as_fast`` at equal quality too low where quality is 0 or 1: its
-#: interval held the truth in 76 % of simulated runs of 20 prompts.
-ENOUGH = 100
+QUALITY_LESS, ACCEPTANCE_LESS = "quality_difference", "acceptance_difference"
+LENGTH, SHARE = "length_ratio", "share_of_gain"
 
 _TASK = ["run_id", "pair", "temperature", "engine", "batch_size", "task", "quality_metric"]
 #: One row per figure: ``value`` with its interval over ``n`` prompts.
@@ -77,6 +77,7 @@ COMPARISON = (
 )
 
 Row = dict[str, Any]
+Part = Callable[[], Iterator[Row]]
 
 
 class Compared(NamedTuple):
@@ -86,13 +87,15 @@ class Compared(NamedTuple):
     notes: list[str]
 
 
-class _Setting(NamedTuple):
-    """A method with its parameters: its samples by draft length."""
+class _Method(NamedTuple):
+    """A method with its parameters: its settings by draft length."""
 
-    method: str
     label: str
-    lengths: dict[int, pd.DataFrame]
-    exact: bool  # emits the target's distribution, so that it has no distance from a front
+    lengths: dict[int, Setting]
+
+    @property
+    def first(self) -> Setting:
+        return next(iter(self.lengths.values()))
 
     @property
     def choices(self) -> list[list[int]]:
@@ -105,29 +108,22 @@ def compare(
 ) -> Compared:
     """Place methods against the static front and against plain SD, with 95 % intervals.
 
-    At ``own quality``, whatever else is asked for: the method beside plain SD of its draft length:
-    the paired differences in quality and acceptance, ``times_as_fast`` (seconds per sample,
-    prefill and decoding, of the other over the method's), and the same in tokens/s, which differs
-    where lengths do. Beside plain SD at a chosen draft length, ``share_of_gain`` is how much of the
-    seconds that the method saves over plain SD at its own length plain SD saves by the choice;
-    there is none where it is not certain that the method saves any. A method run with several
-    draft lengths has a further row at a chosen one. Chosen is the fastest, on one half of the
-    prompts, and measured on the other, in each resample (``Points.reached_with_fastest``): chosen
-    and measured on the same it would flatter.
+    At ``own quality``, always included: the method beside plain SD of its draft length, with paired
+    differences. Beside plain SD at a chosen draft length, ``share_of_gain`` is how much of the
+    seconds that the method saves over plain SD at its own length plain SD saves by the choice,
+    where the method certainly saves any. A method run with several draft lengths has a further row
+    at the fastest (``Points.estimates_with_fastest``).
 
-    At equal acceptance and time: ``quality_above``, the method's quality minus a front's at its
-    own acceptance rate, or seconds per sample. ``quality_above_measured`` needs no interpolation:
-    it takes the front at its next point of less gain.
-
-    At equal quality: ``times_as_fast`` over the static front at the method's own quality, as far
-    as the front reaches.
+    At equal acceptance and time: ``quality_above``, the method's quality minus a front's, and
+    ``quality_above_measured``, which takes the front at its next point of less gain and so needs no
+    interpolation. At equal quality: ``times_as_fast`` over the static front, as far as it reaches.
 
     Hypervolume: the area under the randomised front of a method's settings, in quality times
     acceptance above (0, 0) and, over all draft lengths, in quality times speed-up above a quality
-    of 0 and the speed-up 1 of ``autoregressive``. These references are the same for every run.
-    ``static`` includes ``sd``. The area grows with the number of settings, so ``points`` stands
-    beside it, and a further row has what the method adds to the area of the static family. Both
-    take the best of noisy points, so they come out a little large.
+    of 0 and the speed-up 1 of ``autoregressive``. ``static`` includes ``sd``. The area grows with
+    the number of settings, so ``points`` stands beside it, and a further row has what the method
+    adds to the area of the static family. Both take the best of noisy points, so they come out a
+    little large.
 
     Args:
         samples: Samples of one run or several; each run is looked at by itself.
@@ -141,7 +137,7 @@ def compare(
     notes: dict[str, None] = {}
     for key, run in samples.groupby(_TASK, sort=False, dropna=False):
         shared = dict(zip(_TASK, key, strict=True))
-        for at, part in _parts(run, ats, methods):
+        for at, part in _parts(settings_of(run), ats, methods):
             try:
                 rows += [{**shared, "at": at, **row} for row in part()]
             except UsageError as error:
@@ -153,49 +149,45 @@ def compare(
     return Compared(found, [*notes, *_cautions(found)])
 
 
-Part = Callable[[], Iterator[Row]]
-
-
 def _parts(
-    run: pd.DataFrame, ats: Sequence[At], methods: Sequence[str] | None
+    run: list[Setting], ats: Sequence[At], names: Sequence[str] | None
 ) -> Iterator[tuple[str, Part]]:
-    """What is held equal, and a function that compares a method so, in the order of the sheets."""
-    settings = _settings(run, methods)
+    """What is held equal, and a function that compares a method so, in the order of the tables."""
+    methods = _methods(run, names)
     if set(ats) != {"hypervolume"}:
-        yield from (
-            (OWN, partial(_beside_sd, run, one, n)) for one in settings for n in one.choices
-        )
-    relaxed = [setting for setting in settings if not setting.exact]
+        for one in methods:
+            yield from ((OWN, partial(_beside_sd, run, one, n)) for n in one.choices)
+    relaxed = [one for one in methods if not one.first.emits_target]
     for gain in (at for at in GAINS if at in ats):
         for one in relaxed:
-            controlled = one.method != "sharpened" and "sharpened" in set(run["method"])
-            for name in FRONTS:
-                if name == FRONT or controlled:
-                    for length in one.lengths:
-                        yield gain, partial(_gap, run, one, length, gain, name)
+            controlled = one.first.method != "sharpened" and any(
+                setting.method == "sharpened" for setting in run
+            )
+            for name in (FRONT, CONTROL)[: 1 + controlled]:
+                yield from ((gain, partial(_gap, run, one, n, gain, name)) for n in one.lengths)
     if "quality" in ats:
         for one in relaxed:
             yield from (("quality", partial(_saving, run, one, n)) for n in one.choices)
     if "hypervolume" in ats:
-        yield from (("hypervolume", part) for part in _volumes(run, methods))
+        drafting = [setting for setting in run if setting.draft_length > 0]
+        lengths = sorted({setting.draft_length for setting in drafting})
+        for name in dict.fromkeys(setting.method for setting in drafting):
+            if names is None or name in {*names, *STATIC_FAMILY}:
+                for length in lengths:
+                    some = [setting for setting in drafting if setting.draft_length == length]
+                    if any(setting.method == name for setting in some):
+                        yield "hypervolume", partial(_volume, some, name, length)
+                yield "hypervolume", partial(_volume, run, name, None)
 
 
-def _gap(
-    run: pd.DataFrame, setting: _Setting, length: int, gain: Gain, front: str
-) -> Iterator[Row]:
-    family = run[run["method"].isin(FRONTS[front])]
+def _gap(run: list[Setting], method: _Method, length: int, gain: Gain, front: str) -> Iterator[Row]:
+    points = front_of(run, FRONTS[front])
     if gain == "acceptance":
-        family = family[family["draft_length"] == length]
-    gap = gap_above_front(
-        pd.concat([setting.lengths[length], family]),
-        task=run["task"].iloc[0],
-        method=setting.method,
-        gain=gain,
-        family=FRONTS[front],
-    )
+        points = [point for point in points if point.draft_length == length]
+    gap = gap_between(method.lengths[length], points, gain)
     facts = {
-        "method": setting.method,
-        "label": setting.label,
+        "method": method.first.method,
+        "label": method.label,
         "points": 1,
         "draft_length": length,
         "quality": gap.quality,
@@ -209,17 +201,19 @@ def _gap(
     yield {**facts, "reference": gap.front_measured, **_figure(ABOVE_MEASURED, gap.above_measured)}
 
 
-def _beside_sd(run: pd.DataFrame, setting: _Setting, lengths: list[int]) -> Iterator[Row]:
+def _beside_sd(run: list[Setting], method: _Method, lengths: list[int]) -> Iterator[Row]:
     """A method, at one draft length or at one chosen of several, beside plain SD."""
-    strict = [points for points in front_settings(run) if points["method"].iloc[0] == "sd"]
+    strict = [setting for setting in run if setting.method == "sd"]
     if not strict:
-        raise UsageError(f"{run['task'].iloc[0]} was not run with sd; run it too.")
-    own = [setting.lengths[length] for length in lengths]
+        raise UsageError(f"{run[0].cell['task']} was not run with sd; run it too.")
+    own = [method.lengths[length] for length in lengths]
     sd = range(len(own), len(own) + len(strict))
-    reached, fastest = shared_points([*own, *strict], sd).reached_with_fastest(range(len(own)), sd)
-    sd_length = [int(points["draft_length"].iloc[0]) for points in strict]
+    reached, fastest = shared_points([*own, *strict], sd).estimates_with_fastest(
+        range(len(own)), sd
+    )
+    sd_length = [setting.draft_length for setting in strict]
     seconds = reached.seconds[:, -2]
-    facts = _facts(setting, lengths, fastest[0], reached)
+    facts = _facts(method, lengths, fastest[0], reached)
 
     def row(against: str, point: int, length: int, metric: str, found: Interval) -> Row:
         return {
@@ -239,8 +233,9 @@ def _beside_sd(run: pd.DataFrame, setting: _Setting, lengths: list[int]) -> Iter
         point = sd[same]
         accepted, speed = reached.acceptance, reached.tokens_per_second
         tokens = reached.output_tokens
+        all_strict = pd.concat([setting.samples for setting in strict])
         for metric, found in (
-            (QUALITY_LESS, quality_difference(own[0], pd.concat(strict))),
+            (QUALITY_LESS, quality_difference(own[0].samples, all_strict)),
             (ACCEPTANCE_LESS, estimate(accepted[:, -2] - accepted[:, point], reached.n)),
             (TIMES, times(point)),
             (TOKENS, estimate(speed[:, -2] / speed[:, point], reached.n)),
@@ -259,36 +254,36 @@ def _beside_sd(run: pd.DataFrame, setting: _Setting, lengths: list[int]) -> Iter
             yield row(SD_CHOSEN, -1, chosen, SHARE, estimate(share, reached.n))
 
 
-def _saving(run: pd.DataFrame, setting: _Setting, lengths: list[int]) -> Iterator[Row]:
+def _saving(run: list[Setting], method: _Method, lengths: list[int]) -> Iterator[Row]:
     """How many times as fast as the static front of its own quality a method is."""
-    front = front_settings(run)
-    if all(map(emits_target, front)):
-        task = run["task"].iloc[0]
+    front = front_of(run)
+    strict = sum(setting.emits_target for setting in front)
+    if strict == len(front):
+        task = run[0].cell["task"]
         raise UsageError(f"A front on {task} needs two static weights or more; sweep the weights.")
-    own = [setting.lengths[length] for length in lengths]
+    own = [method.lengths[length] for length in lengths]
     points = range(len(own), len(own) + len(front))
-    strict = points[: sum(map(emits_target, front))]
-    together = shared_points([*own, *front], strict)
-    reached, fastest = together.reached_with_fastest(range(len(own)))
+    together = shared_points([*own, *front], points[:strict])
+    reached, fastest = together.estimates_with_fastest(range(len(own)))
     quality, seconds = reached.quality[:, points], reached.seconds
     as_gain = Gains(quality, np.ones_like(quality))
-    theirs = -front_quality(as_gain, -seconds[:, points], reached.quality[:, -1])
+    level = -front_quality(as_gain, -seconds[:, points], reached.quality[:, -1])
     yield {
-        **_facts(setting, lengths, fastest[0], reached, -1),
+        **_facts(method, lengths, fastest[0], reached, -1),
         "against": FRONT,
         "against_quality": min(reached.quality[0, -1], quality[0].max()),
-        "reference": theirs[0],
-        **_figure(TIMES, estimate(theirs / seconds[:, -1], reached.n)),
+        "reference": level[0],
+        **_figure(TIMES, estimate(level / seconds[:, -1], reached.n)),
     }
 
 
 def _facts(
-    setting: _Setting, lengths: list[int], chosen: int, reached: Reached, point: int = -2
+    method: _Method, lengths: list[int], chosen: int, reached: PointEstimates, point: int = -2
 ) -> Row:
     """What a row says of its method, which is a point of what is reached."""
     return {
-        "method": setting.method,
-        "label": setting.label,
+        "method": method.first.method,
+        "label": method.label,
         "points": len(lengths),
         "draft_length": lengths[chosen],
         "quality": reached.quality[0, point],
@@ -315,30 +310,18 @@ def _cautions(rows: pd.DataFrame) -> Iterator[str]:
         )
 
 
-def _volumes(run: pd.DataFrame, methods: Sequence[str] | None) -> Iterator[Part]:
-    present = run.loc[run["draft_length"] > 0, "method"].unique()
-    chosen = [m for m in present if methods is None or m in {*methods, *STATIC_FAMILY}]
-    for method in chosen:
-        for length, rows in run[run["draft_length"] > 0].groupby("draft_length"):
-            if (rows["method"] == method).any():
-                yield partial(_volume, rows, method, length)
-        yield partial(_volume, run, method, None)
-
-
-def _volume(run: pd.DataFrame, method: str, length: int | None) -> Iterator[Row]:
+def _volume(run: list[Setting], name: str, length: int | None) -> Iterator[Row]:
     """The volume of a method in acceptance at one draft length, or in speed-up over all."""
-    front = front_settings(run)
-    strict = sum(map(emits_target, front))
-    other = [] if method in STATIC_FAMILY else _settings(run, [method])
-    mine = [rows for setting in other for rows in setting.lengths.values()]
-    baseline = run[run["method"] == AUTOREGRESSIVE]
-    if length is None and baseline.empty:
-        raise UsageError(f"{run['task'].iloc[0]} was not run with autoregressive; run it too.")
-    last = [baseline] if length is None else []
-    reached = shared_points([*front, *mine, *last], range(strict)).reached()
-    statics = len(front)
+    front = front_of(run)
+    strict, statics = sum(setting.emits_target for setting in front), len(front)
+    others = [s for s in run if s.method == name and name not in STATIC_FAMILY]
+    baseline = [setting for setting in run if setting.method == AUTOREGRESSIVE]
+    if length is None and not baseline:
+        raise UsageError(f"{run[0].cell['task']} was not run with autoregressive; run it too.")
+    last = baseline if length is None else []
+    reached = shared_points([*front, *others, *last], range(strict)).estimates()
     within = {"sd": slice(0, strict), "static": slice(0, statics)}
-    own = within.get(method, slice(statics, statics + len(mine)))
+    own = within.get(name, slice(statics, statics + len(others)))
     gain: Gain = "speedup" if length is None else "acceptance"
     gains, nothing = reached.gains(gain), 1.0 if length is None else 0.0
 
@@ -347,33 +330,32 @@ def _volume(run: pd.DataFrame, method: str, length: int | None) -> Iterator[Row]
 
     metric = f"quality_x_{gain}"
     facts = {
-        "method": method,
-        "label": f"{method}, with sd" if method == "static" else method,
+        "method": name,
+        "label": f"{name}, with sd" if name == "static" else name,
         "points": own.stop - own.start,
         "draft_length": length,
     }
     yield {**facts, **_figure(metric, estimate(volume(own), reached.n))}
-    if strict < statics and any(not setting.exact for setting in other):
-        theirs, both = volume(within["static"]), volume(slice(0, own.stop))
-        added = estimate(np.maximum(both - theirs, 0.0), reached.n)  # no less, but for rounding
-        yield {**facts, "against": FRONT, "reference": theirs[0], **_figure(metric, added)}
+    if strict < statics and not all(setting.emits_target for setting in others):
+        static, both = volume(within["static"]), volume(slice(0, own.stop))
+        added = estimate(np.maximum(both - static, 0.0), reached.n)  # no less, but for rounding
+        yield {**facts, "against": FRONT, "reference": static[0], **_figure(metric, added)}
 
 
-def _settings(run: pd.DataFrame, methods: Sequence[str] | None) -> list[_Setting]:
+def _methods(run: list[Setting], names: Sequence[str] | None) -> list[_Method]:
     """The settings of some methods, by default of those that draft and are not static."""
-    drafting = run[run["draft_length"] > 0]
-    known = drafting.drop_duplicates(["method", *PARAMETERS])
-    labels = method_labels(known.to_dict("records"))
-    groups = drafting.groupby(["method", *PARAMETERS], sort=False, dropna=False)
+    found: dict[tuple[Any, ...], dict[int, Setting]] = {}
+    for setting in run:
+        if setting.draft_length > 0:
+            values = (setting.cell[name] for name in PARAMETERS)
+            key = (setting.method, *(None if pd.isna(value) else value for value in values))
+            found.setdefault(key, {})[setting.draft_length] = setting
+    labels = method_labels([next(iter(lengths.values())).cell for lengths in found.values()])
+    methods = [_Method(label, own) for label, own in zip(labels, found.values(), strict=True)]
     return [
-        _Setting(
-            method,
-            label,
-            {int(n): rows for n, rows in group.groupby("draft_length")},
-            emits_target(group),
-        )
-        for label, ((method, *_), group) in zip(labels, groups, strict=True)
-        if (method not in STATIC_FAMILY if methods is None else method in methods)
+        one
+        for one in methods
+        if (one.first.method not in STATIC_FAMILY if names is None else one.first.method in names)
     ]
 
 

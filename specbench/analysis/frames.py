@@ -8,8 +8,9 @@ floats, with NaN for blank. A table of samples may have columns of ``MEASURED`` 
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from io import BytesIO
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from types import MappingProxyType
@@ -17,10 +18,13 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.csv as arrow_csv
 
 from specbench.analysis import columns
 from specbench.analysis.columns import may_be_blank, schema
 from specbench.errors import UsageError
+from specbench.words import meant
 
 PARAMETERS = (
     *("weight", "lenience", "rule", "alpha"),
@@ -44,7 +48,6 @@ BLEU_TERMS = "bleu_terms"
 MAY_BE_BLANK = may_be_blank(columns.SAMPLES, columns.MEASURED, columns.SUMMARY)
 
 _BATCH = 100  # tables read as one: enough to be fast, few enough to need little memory
-_AS_WRITTEN: dict[str, Any] = {"keep_default_na": False, "na_values": [""]}  # NA may be a name
 
 
 def read_samples(*paths: Path | str, only: Collection[str] | None = None) -> pd.DataFrame:
@@ -69,20 +72,14 @@ def read_samples(*paths: Path | str, only: Collection[str] | None = None) -> pd.
 
 
 def read_summary(*paths: Path | str) -> pd.DataFrame:
-    """Read ``summary.csv`` of one or several runs: one row per cell and metric.
-
-    Raises:
-        UsageError: As for ``read_samples``.
-    """
+    """Read ``summary.csv`` of runs: one row per cell and metric; errors as of ``read_samples``."""
     return _read_runs(paths, "summary.csv", SUMMARY)
 
 
 def run_folders(paths: Sequence[Path | str], *names: str) -> list[Path]:
-    """Return the folders of runs that are meant, each once, by their full paths.
+    """Return the folders of the runs that have one of the files, each once, by their full paths.
 
-    Args:
-        paths: Folders of runs, or folders that hold those: of these, all that have the file.
-        names: The file that is to be read of each run, by one of its names.
+    ``paths`` are folders of runs, or folders that hold those.
 
     Raises:
         UsageError: There is no path at all, or no such file in one or right below it.
@@ -148,15 +145,22 @@ def _read_runs(
     optional: Mapping[str, type] = MappingProxyType({}),
 ) -> pd.DataFrame:
     files = [folder / name for folder in run_folders(paths, name)]
-    read = _read_together(files, needed, optional) or _read_one_by_one(files, needed, optional)
-    table, rows = read
+    try:
+        table, rows = _read_together(files, needed, optional)
+    except (UsageError, ValueError, OSError):  # so that what is wrong with one can be said
+        known = {**needed, **optional}
+        read = [_read_csv(file) for file in files]
+        frames = [
+            typed(frame, {n: kind for n, kind in known.items() if n in needed or n in frame}, file)
+            for file, frame in zip(files, read, strict=True)
+        ]
+        table, rows = pd.concat(frames, ignore_index=True), list(map(len, frames))
     runs = pd.DataFrame({"run": table["run_id"], "file": np.repeat(np.arange(len(files)), rows)})
     runs = runs.drop_duplicates()
-    for copy in runs["file"][runs["run"].duplicated()]:
-        run = runs["run"][runs["file"] == copy].iloc[0]
-        first = runs["file"][runs["run"] == run].iloc[0]
+    for copy in runs[runs["run"].duplicated()].itertuples():
+        first = runs.loc[runs["run"] == copy.run, "file"].iloc[0]
         raise UsageError(
-            f"{files[first].parent} and {files[copy].parent} both hold run {run}; "
+            f"{files[first].parent} and {files[copy.file].parent} both hold run {copy.run}; "
             "give only one of them."
         )
     return table
@@ -164,30 +168,33 @@ def _read_runs(
 
 def _read_together(
     files: Sequence[Path], needed: Mapping[str, type], optional: Mapping[str, type]
-) -> tuple[pd.DataFrame, list[int]] | None:
-    """Read many tables as if they were a few long ones, which is ten times as fast.
+) -> tuple[pd.DataFrame, list[int]]:
+    """Read many tables, and count the rows of each, as if they were few: many times as fast.
 
-    Returns:
-        One table and how many of its rows each file has; None where a file needs a closer look.
+    Raises:
+        ValueError: A file needs a closer look.
     """
     known = {**needed, **optional}
-    types = {name: "str" if kind is str else "float64" for name, kind in known.items()}
-    frames, rows = [], []
-    try:
-        for header, bodies in _alike(files):
-            text = BytesIO(b"\n".join([header, *bodies]))
-            frame = pd.read_csv(text, dtype=types, usecols=known.__contains__, **_AS_WRITTEN)
-            lines = [1 + body.count(b"\n") for body in bodies]
-            # A column that is missing, a line without a row, or a text with a line break.
-            if not set(needed) <= set(frame) or sum(lines) != len(frame):
-                return None
-            frames.append(frame)
-            rows += lines
-        table = pd.concat(frames, ignore_index=True)
-        present = {name: kind for name, kind in optional.items() if name in table}
-        return typed(table, {**needed, **present}, "together"), rows
-    except (UsageError, ValueError, OSError):
-        return None
+    types = {name: pa.string() if kind is str else pa.float64() for name, kind in known.items()}
+    tables, rows = [], []
+    for header, bodies in _alike(files):
+        names = next(csv.reader([header.decode()]))
+        options = arrow_csv.ConvertOptions(
+            column_types=types,
+            include_columns=[name for name in names if name in known],
+            null_values=[""],  # NA may be a name
+            strings_can_be_null=True,
+        )
+        text = pa.BufferReader(b"\n".join([header, *bodies]))
+        table = arrow_csv.read_csv(text, convert_options=options)
+        lines = [1 + body.count(b"\n") for body in bodies]
+        # A column that is missing, a line without a row, or a text with a line break.
+        if not set(needed) <= set(names) or sum(lines) != len(table):
+            raise ValueError("tables that differ from what is expected")
+        tables.append(table)
+        rows += lines
+    frame = pa.concat_tables(tables, promote_options="default").to_pandas()
+    return typed(frame, {n: kind for n, kind in known.items() if n in frame}, "together"), rows
 
 
 def _alike(files: Sequence[Path]) -> Iterator[tuple[bytes, list[bytes]]]:
@@ -198,22 +205,10 @@ def _alike(files: Sequence[Path]) -> Iterator[tuple[bytes, list[bytes]]]:
             yield header, [body for *_, body in alike]
 
 
-def _read_one_by_one(
-    files: Sequence[Path], needed: Mapping[str, type], optional: Mapping[str, type]
-) -> tuple[pd.DataFrame, list[int]]:
-    """Read tables so that what is wrong with one of them can be said."""
-    frames = []
-    for file in files:
-        found = _read_csv(file)
-        present = {column: kind for column, kind in optional.items() if column in found}
-        frames.append(typed(found, {**needed, **present}, file))
-    return pd.concat(frames, ignore_index=True), [len(frame) for frame in frames]
-
-
 def _read_csv(path: Path) -> pd.DataFrame:
     try:
         # Text first, so that a bad number gets a telling error.
-        frame = pd.read_csv(path, dtype="str", **_AS_WRITTEN)
+        frame = pd.read_csv(path, dtype="str", keep_default_na=False, na_values=[""])
     except pd.errors.EmptyDataError:
         raise UsageError(f"{path} is empty; run again or give another folder.") from None
     except (pd.errors.ParserError, UnicodeDecodeError) as error:
@@ -231,7 +226,7 @@ def _typed_column(column: pd.Series, kind: type, source: object, may_be_blank: b
     if not may_be_blank:
         _require(~blank, column, source, "is blank")
     if kind is str:
-        return column.astype("str").mask(blank)
+        return column.astype("str").mask(blank) if blank.any() else column.astype("str")
     numbers = pd.to_numeric(column, errors="coerce").astype("float64")
     _require(numbers.notna() | blank, column, source, "is not a number")
     if kind is float:
@@ -250,3 +245,47 @@ def _require(good: pd.Series, column: pd.Series, source: object, complaint: str)
     raise UsageError(
         f"{source}: {column.name}{shown} in data row {row + 1} {complaint}; run again."
     )
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which rows of the tables of runs are meant; None means all.
+
+    Methods stand for all their parameters; what drafts nothing goes with every draft length.
+    """
+
+    tasks: Sequence[str] | None = None
+    methods: Sequence[str] | None = None
+    draft_lengths: Sequence[int] | None = None
+
+    def of(self, table: pd.DataFrame) -> pd.DataFrame:
+        """Return the rows of a table that are meant; refuse names and lengths that none has."""
+        kept = table
+        for column, wanted in self._chosen():
+            _require_known(table, column, wanted)
+            alike = kept[column].isin(wanted)
+            if column == "draft_length":
+                alike |= ~(kept[column] > 0)
+            kept = kept[alike]
+        if kept.empty and len(table):
+            raise UsageError(f"these runs have no sample with {self}: choose fewer at once")
+        return kept if kept is table else kept.reset_index(drop=True)
+
+    def __str__(self) -> str:
+        """Return it as it is typed."""
+        return " ".join(
+            f"--{column.replace('_', '-')} {','.join(map(str, wanted))}"
+            for column, wanted in self._chosen()
+        )
+
+    def _chosen(self) -> Iterator[tuple[str, Sequence[Any]]]:
+        columns = {"task": self.tasks, "method": self.methods, "draft_length": self.draft_lengths}
+        return ((column, wanted) for column, wanted in columns.items() if wanted is not None)
+
+
+def _require_known(table: pd.DataFrame, column: str, wanted: Sequence[Any]) -> None:
+    known = [str(value) for value in table[column].dropna().unique() if value != 0]
+    for value in wanted:
+        if str(value) not in known:
+            what = column.replace("_", " ")
+            raise UsageError(f"these runs have no {what} {value}: {meant(str(value), known)}")

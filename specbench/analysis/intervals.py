@@ -1,8 +1,8 @@
 """Intervals over prompts: score intervals of proportions, and the percentile bootstrap of the rest.
 
-The bootstrap collapses for a proportion near 1: where nearly all answers are right, nearly every
-resample says so too. With a true accuracy of .986 it covers 25 % at n = 20. So means of scores that
-are all 0 or 1 get Wilson's interval, and paired differences of such means get Tango's.
+The bootstrap collapses for a proportion near 1: with a true accuracy of .986 it covers 25 % at
+n = 20. So means of scores that are all 0 or 1 get Wilson's interval, and paired differences of such
+means get Tango's.
 
 Every other statistic of specbench is a function of totals over samples: a mean is a sum over a
 count, a pooled rate a sum over a sum, a speed-up a ratio of two of these. So samples are summed per
@@ -10,8 +10,8 @@ prompt once, and one bootstrap resample is one row of a count matrix times these
 prompt stay together (they are not independent), and statistics of several methods that were run on
 the same prompts are resampled with the same counts, which makes their comparison a paired one.
 
-An interval covers the choice of prompts and the draws of the run. It does not cover the hardware.
-Over fewer than ``FEWEST`` prompts there is none: no method here holds at so few.
+An interval covers the choice of prompts and the draws of the run, not the hardware. Over fewer than
+``FEWEST`` prompts there is none: no method here holds at so few.
 """
 
 from __future__ import annotations
@@ -45,15 +45,7 @@ class Interval(NamedTuple):
 
 
 def cluster_sums(terms: ArrayLike, clusters: ArrayLike) -> tuple[NDArray[Any], Floats]:
-    """Sum samples per cluster.
-
-    Args:
-        terms: [samples, k] what is summed.
-        clusters: [samples] label of each sample's cluster (the prompt's id).
-
-    Returns:
-        [n] the distinct labels, sorted, and [n, k] the sums of each.
-    """
+    """Sum ``terms`` [samples, k] per cluster: [n] the labels, sorted, and [n, k] their sums."""
     labels, member = np.unique(np.asarray(clusters), return_inverse=True)
     values = np.asarray(terms, dtype=np.float64)
     sums = np.zeros((len(labels), values.shape[1]))
@@ -62,36 +54,18 @@ def cluster_sums(terms: ArrayLike, clusters: ArrayLike) -> tuple[NDArray[Any], F
 
 
 def resample(sums: Floats) -> Floats:
-    """Totals of ``RESAMPLES`` bootstrap draws of the clusters.
-
-    Args:
-        sums: [n, ...] sums per cluster.
-
-    Returns:
-        [RESAMPLES, ...] totals; equal ``n`` means equal draws, whatever is summed.
-    """
+    """[RESAMPLES, ...] totals of bootstrap draws of ``sums`` [n, ...]; equal n, equal draws."""
     n = len(sums)
     return (_draws(n, RESAMPLES) @ sums.reshape(n, -1)).reshape(-1, *sums.shape[1:])
 
 
 def bootstrap(sums: Floats) -> Floats:
-    """[1 + RESAMPLES, ...] totals: those of the data itself, then those of ``resample``.
-
-    What a statistic makes of them is what ``estimate`` takes.
-
-    Args:
-        sums: [n, ...] sums per cluster, n at least 1.
-    """
+    """[1 + RESAMPLES, ...] totals of ``sums`` [n, ...]: of the data, then of ``resample``."""
     return np.concatenate([sums.sum(axis=0, keepdims=True), resample(sums)])
 
 
 def estimate(values: Floats, n: int) -> Interval:
-    """A statistic with its interval.
-
-    Args:
-        values: [1 + RESAMPLES] the statistic of each row of ``bootstrap``.
-        n: Clusters; below ``FEWEST`` of them the interval is NaN.
-    """
+    """A statistic over n clusters, whose ``values`` [1 + RESAMPLES] ``bootstrap`` gave."""
     low, high = percentiles(values[1:]) if n >= FEWEST else (float("nan"), float("nan"))
     return Interval(float(values[0]), low, high, n)
 
@@ -106,14 +80,11 @@ def percentiles(values: Floats) -> tuple[float, float]:
 
 
 def interval(sums: Floats, statistic: Statistic) -> Interval:
-    """A statistic of totals with its bootstrap interval.
+    """A statistic of totals with its bootstrap interval; NaN of no samples.
 
     Args:
         sums: [n, k] sums per cluster.
         statistic: Maps totals [..., k] to values [...].
-
-    Returns:
-        The statistic of all samples with its interval, as from ``estimate``; NaN of no samples.
     """
     if not len(sums):
         return Interval(float("nan"), float("nan"), float("nan"), 0)
@@ -133,13 +104,7 @@ def paired_ratio(totals: Floats) -> Floats:
 
 
 def ratio_interval(numerator: ArrayLike, denominator: ArrayLike, clusters: ArrayLike) -> Interval:
-    """Sum over sum, pooled over samples; blank samples and zero denominators left out.
-
-    Args:
-        numerator: [samples], NaN where blank.
-        denominator: [samples], the weight of each sample.
-        clusters: [samples] prompt ids.
-    """
+    """Sum over sum of samples; those that are blank or have a denominator of 0 are left out."""
     terms = np.column_stack(
         [np.asarray(numerator, dtype=np.float64), np.asarray(denominator, dtype=np.float64)]
     )
@@ -161,10 +126,6 @@ def proportion_interval(values: ArrayLike, clusters: ArrayLike) -> Interval:
     of prompts and that of samples: the number of independent samples whose mean has the variance
     found between prompts. Where few prompts are mixed or fail, that variance is hardly known, so it
     is averaged with the one of repeats that always agree, as if one prompt more had shown that.
-
-    Args:
-        values: [samples], NaN where blank.
-        clusters: [samples] prompt ids.
     """
     known = _known(values, clusters)
     labels, sums = cluster_sums(np.column_stack([known[0], np.ones(len(known[0]))]), known[1])
@@ -186,19 +147,10 @@ def proportion_interval(values: ArrayLike, clusters: ArrayLike) -> Interval:
 def paired_difference(
     values: ArrayLike, clusters: ArrayLike, base_values: ArrayLike, base_clusters: ArrayLike
 ) -> Interval:
-    """Difference of two means over the prompts that both sides have; blank samples left out.
+    """Mean of ``values`` minus mean of ``base_values``, over the prompts that both sides have.
 
-    Where all values are 0 or 1 a prompt counts once, with the mean of its repeats, and the interval
-    is that of ``score_limits``; otherwise it is the bootstrap's.
-
-    Args:
-        values: [samples] scores of one side, NaN where blank.
-        clusters: [samples] prompt ids.
-        base_values: [base samples] scores of the other side.
-        base_clusters: [base samples] its prompt ids.
-
-    Returns:
-        The mean of ``values`` minus that of ``base_values``, with its interval.
+    Blank samples are left out. Where all values are 0 or 1 a prompt counts once, with the mean of
+    its repeats, and the interval is that of ``score_limits``; otherwise it is the bootstrap's.
     """
     (own, prompts), (base, base_prompts) = (
         _known(values, clusters),
@@ -219,15 +171,12 @@ def paired_difference(
 def difference_limits(
     sums: Floats, base_sums: Floats, statistic: Statistic
 ) -> tuple[Floats, Floats]:
-    """Limits of paired differences of a statistic, by the bootstrap.
+    """Bootstrap limits [k] of paired differences of a statistic.
 
     Args:
         sums: [n, k, terms] sums per prompt of each of k sides.
-        base_sums: [n, 1, terms] those of what they are compared with.
+        base_sums: [n, 1, terms] those of the side that they are compared with.
         statistic: Maps totals [..., terms] to values [...], defined for all totals.
-
-    Returns:
-        Lower and upper limits [k].
     """
     found = statistic(resample(sums)) - statistic(resample(base_sums))
     low, high = np.percentile(found, _ENDS, axis=0)
@@ -235,7 +184,7 @@ def difference_limits(
 
 
 def score_limits(differences: Floats, samples: ArrayLike) -> tuple[Floats, Floats]:
-    """Limits of paired differences of proportions, by Tango's score interval (1998).
+    """Limits [...] of paired differences of proportions, by Tango's score interval (1998).
 
     Of one sample a prompt and side they are Tango's. With repeats the shares of prompts that are
     better and worse are the mean positive and negative differences, and n is an effective one
@@ -244,9 +193,6 @@ def score_limits(differences: Floats, samples: ArrayLike) -> tuple[Floats, Float
     Args:
         differences: [n, ...] difference of each prompt, -1 to 1.
         samples: [...] how many samples the side with fewer has.
-
-    Returns:
-        Lower and upper limits [...].
     """
     n = len(differences)
     better, worse = (np.maximum(sign * differences, 0).mean(axis=0) for sign in (1, -1))
@@ -273,7 +219,7 @@ def _lower_limit(better: Floats, worse: Floats, n: Floats) -> Floats:
 
 
 def is_binary(values: ArrayLike) -> bool:
-    """Tell whether all values are 0 or 1."""
+    """True where all values are 0 or 1."""
     return bool(np.isin(values, (0, 1)).all())
 
 
@@ -287,14 +233,7 @@ def _known(values: ArrayLike, clusters: ArrayLike) -> tuple[Floats, NDArray[Any]
 def paired_ratio_interval(
     terms: ArrayLike, clusters: ArrayLike, base_terms: ArrayLike, base_clusters: ArrayLike
 ) -> Interval:
-    """Ratio of two pooled ratios over the prompts that both sides have, resampled jointly.
-
-    Args:
-        terms: [samples, 2] numerator and denominator.
-        clusters: [samples] prompt ids.
-        base_terms: [base samples, 2] the same of what is compared with.
-        base_clusters: [base samples] its prompt ids.
-    """
+    """Ratio of two pooled ratios, of terms [samples, 2], see ``paired_interval``."""
     return paired_interval(terms, clusters, base_terms, base_clusters, paired_ratio)
 
 
@@ -323,8 +262,8 @@ def _paired_sums(
     """Sums per cluster of two sides, over the clusters that both have."""
     labels, sums = cluster_sums(terms, clusters)
     base_labels, base_sums = cluster_sums(base_terms, base_clusters)
-    _, mine, theirs = np.intersect1d(labels, base_labels, return_indices=True)
-    return sums[mine], base_sums[theirs]
+    _, own, base = np.intersect1d(labels, base_labels, return_indices=True)
+    return sums[own], base_sums[base]
 
 
 def _difference(totals: Floats) -> Floats:
@@ -334,7 +273,7 @@ def _difference(totals: Floats) -> Floats:
 
 @lru_cache(maxsize=2)
 def _draws(n: int, resamples: int) -> Floats:
-    """How often each of ``n`` clusters is drawn in each resample: [resamples, n], rows sum to n."""
+    """[resamples, n] how often each of n clusters is drawn; rows sum to n."""
     counts = np.random.default_rng(SEED).multinomial(n, np.full(n, 1 / n), size=resamples)
     draws: Floats = counts.astype(np.float64)
     draws.flags.writeable = False

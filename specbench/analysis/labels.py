@@ -27,9 +27,8 @@ _FOUND = {BUNDLED: "", RESULTS: ""}  # found by itself: a label need not say so
 def method_label(cell: Mapping[str, Any], heads: Mapping[str, str] = _FOUND) -> str:
     """Return a method with its parameters, as in ``static w=0.5``.
 
-    Args:
-        cell: ``method`` and parameter columns of ``samples.csv``; None or NaN is a blank.
-        heads: Names of heads in short; any other is written out.
+    ``cell`` has the columns of ``samples.csv``, None or NaN for a blank; ``heads`` are names of
+    heads in short, any other is written out.
     """
     values = [(sign, cell[name]) for name, sign in _SIGNS.items()]
     parts = [
@@ -41,11 +40,7 @@ def method_label(cell: Mapping[str, Any], heads: Mapping[str, str] = _FOUND) -> 
 
 
 def method_labels(cells: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the labels of a run's cells, with heads as short as tells them apart.
-
-    Args:
-        cells: As for ``method_label``, with ``task``.
-    """
+    """Return the labels of a run's cells, with heads as short as tells them apart."""
     served = {(cell["task"], cell["head"]) for cell in cells if isinstance(cell["head"], str)}
     both = any((task, RESULTS) in served for task, head in served if head == BUNDLED)
     named = {head for _, head in served} - (set() if both else set(_FOUND))

@@ -32,14 +32,7 @@ _VISIBLE = str.maketrans({" ": "␣", "\n": "⏎", "\t": "⇥"})
 
 
 class About(NamedTuple):
-    """What a table is of: the columns that are the same in every row.
-
-    Attributes:
-        pair: Name of the pair.
-        task: The task whose prompts the texts follow.
-        trained_on: The task the head was trained for; empty where that is unknown.
-        head_kind: Key of ``heads.registry.KINDS``.
-    """
+    """What a table is of; ``head_kind`` is a key of ``heads.registry.KINDS``."""
 
     pair: str
     task: str
@@ -50,15 +43,11 @@ class About(NamedTuple):
 def tabulate(tokens: pd.DataFrame, about: About) -> pd.DataFrame:
     """Summarise tokens: all, by kind, by token; each level by falling mean weight.
 
-    The columns are those of ``About`` and ``FIGURES``.
-
-    ``n`` counts occurrences and ``texts`` the texts they are in. The interval of the mean weight is
-    a 95 % bootstrap interval over those texts, blank below ten of them. The effective weight
-    is the mean weighed by total variation: where both models agree, w changes nothing.
-
-    Args:
-        tokens: As ``training.tokens.sample_tokens`` returns.
-        about: What they were sampled with and for.
+    The columns are those of ``About`` and ``FIGURES``; ``tokens`` come from
+    ``training.tokens.sample_tokens``. ``n`` counts occurrences and ``texts`` the texts they are in.
+    The interval of the mean weight is a 95 % bootstrap interval over those texts, blank below ten
+    of them. The effective weight is the mean weighed by total variation: where both models agree, w
+    changes nothing.
     """
     levels: list[tuple[str, Iterable[tuple[str, str, pd.DataFrame]]]] = [
         (ALL, [("all tokens", "", tokens)]),
@@ -76,12 +65,7 @@ def tabulate(tokens: pd.DataFrame, about: About) -> pd.DataFrame:
 
 
 def kind_of(text: str, before: str = "") -> str:
-    """Return the kind of a token.
-
-    Args:
-        text: The token as it reads inside a text, a leading space included.
-        before: What comes before it in the text, as far as known.
-    """
+    """The kind of a token, as it reads inside a text with its leading space, ``before`` it."""
     core = text.strip()
     if not core:
         return SPACE

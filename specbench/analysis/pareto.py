@@ -1,31 +1,35 @@
 """The static front, and how far a method lies above it.
 
 A static ensemble buys acceptance with quality at one exchange rate per task, with ``sd`` as its
-lossless end (w = 1; arXiv 2604.07622). Whoever draws a weight at random for each prompt has a
-static ensemble too, so the front to beat is not made of the measured weights alone but of all
-their mixtures: the *randomised* static front, the upper concave hull of its points. A mixture's
-quality and time are means over prompts and mix linearly; its acceptance is the accepted drafts of
-all prompts over the proposed ones, so these two are mixed and not their ratio. Corpus BLEU, which
-is no mean, is mixed as if it were one.
+lossless end (w = 1; arXiv 2604.07622). Drawing a weight at random for each prompt is a static
+ensemble too, so the front to beat is the *randomised* one: the upper concave hull of the measured
+weights. A mixture's quality and time are means over prompts and mix linearly; its acceptance is the
+accepted drafts of all prompts over the proposed ones, so these two are mixed and not their ratio.
+Corpus BLEU, which is no mean, is mixed as if it were one.
 
 Every function of fronts takes leading axes, one front for each resample of a bootstrap.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, cast
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from specbench.analysis.frames import PARAMETERS
 from specbench.analysis.intervals import Floats, Interval, estimate
-from specbench.analysis.labels import method_label
-from specbench.analysis.points import Gain, Gains, Reached, shared_points
+from specbench.analysis.points import (
+    Gain,
+    Gains,
+    PointEstimates,
+    Setting,
+    settings_of,
+    shared_points,
+)
 from specbench.errors import UsageError
-from specbench.methods.registry import AUTOREGRESSIVE, METHODS
+from specbench.methods.registry import AUTOREGRESSIVE
 
 STATIC_FAMILY = ("sd", "static")
 _POINTS = 101  # along a front that is drawn
@@ -59,31 +63,16 @@ def static_weight(frame: pd.DataFrame) -> pd.Series:
     return weight.mask(frame["method"] == "sd", 1.0)
 
 
-def front_settings(
-    samples: pd.DataFrame, family: Sequence[str] = STATIC_FAMILY
-) -> list[pd.DataFrame]:
-    """The samples of each point of a front, those that emit the target's distribution first."""
-    points = samples[samples["method"].isin(family)]
-    named = [name for name in PARAMETERS if points[name].notna().any()]
-    groups = points.groupby(["method", *named, "draft_length"], dropna=False)
-    return sorted((group for _, group in groups), key=emits_target, reverse=True)
-
-
-def emits_target(points: pd.DataFrame) -> bool:
-    """True for the samples of a setting that emits the target's own distribution."""
-    first = cast(Mapping[str, Any], points.iloc[0])
-    method = METHODS.get(first["method"])
-    return method is not None and method.emits_target(first)
+def front_of(settings: Sequence[Setting], family: Sequence[str] = STATIC_FAMILY) -> list[Setting]:
+    """Return the points of a front, those that emit the target's distribution first."""
+    points = [setting for setting in settings if setting.method in family]
+    return sorted(points, key=lambda point: point.emits_target, reverse=True)
 
 
 def hull(gain: Floats, quality: Floats) -> NDArray[np.intp]:
-    """Indices of the corners of the upper concave hull, by rising gain.
+    """Indices of the corners of the upper concave hull of points, by rising gain.
 
     Its first corner is the point of highest quality: whoever has it needs no less gain.
-
-    Args:
-        gain: [points] what more of is better: acceptance, or minus the seconds.
-        quality: [points] what more of is better.
     """
     defined = np.flatnonzero(~(np.isnan(gain) | np.isnan(quality)))
     corners: list[np.intp] = []
@@ -104,7 +93,7 @@ def _turns_down(gain: Floats, quality: Floats, a: np.intp, b: np.intp, c: np.int
 
 
 def front_quality(gains: Gains, quality: Floats, at: ArrayLike) -> Floats:
-    """Highest quality that a mixture of points has at a gain of no less than ``at``.
+    """Highest quality [...] that a mixture of points has at a gain of no less than ``at``.
 
     A mixture that gives the share s_i of the prompts to point i has the gain sum s a / sum s b and
     the quality sum s q. The best one is the solution of a linear program with two constraints, so
@@ -117,9 +106,6 @@ def front_quality(gains: Gains, quality: Floats, at: ArrayLike) -> Floats:
         gains: [..., points] numerators a and denominators b.
         quality: [..., points].
         at: [...] the gain asked for.
-
-    Returns:
-        [...], NaN where there is no point.
     """
     defined = (gains.denominator > 0) & ~np.isnan(quality)
     surplus = gains.numerator - np.asarray(at)[..., None] * gains.denominator
@@ -135,23 +121,21 @@ def front_quality(gains: Gains, quality: Floats, at: ArrayLike) -> Floats:
             mixed = level[point] + (level[others] - level[point]) * share
         mixed = np.where(enough[point] & short[others], mixed, -np.inf)
         best = np.maximum(best, mixed.max(axis=0, initial=-np.inf))
-    furthest = np.where(defined, gains.value, -np.inf)
-    last = (furthest == furthest.max(axis=-1, keepdims=True, initial=-np.inf)) & defined
-    beyond = np.where(last, quality, -np.inf).max(axis=-1, initial=-np.inf)
-    reached = np.where(np.isinf(best), beyond, best)
-    return np.where(np.isinf(reached), np.nan, reached)
+    if np.isinf(best).any():
+        furthest = np.where(defined, gains.value, -np.inf)
+        last = (furthest == furthest.max(axis=-1, keepdims=True, initial=-np.inf)) & defined
+        beyond = np.where(last, quality, -np.inf).max(axis=-1, initial=-np.inf)
+        best = np.where(np.isinf(best), beyond, best)
+    return np.where(np.isinf(best), np.nan, best)
 
 
 def hypervolume(gains: Gains, quality: Floats, reference: tuple[float, float]) -> Floats:
-    """Area under the randomised front of points and above a reference point, gain times quality.
+    """Area [...] under the randomised front of points and above a reference point.
 
     Args:
         gains: [..., points].
         quality: [..., points].
         reference: Gain and quality that count as nothing; what is worse in either adds no area.
-
-    Returns:
-        [...].
     """
     value = gains.value
     defined = ~(np.isnan(value) | np.isnan(quality))
@@ -175,8 +159,7 @@ def gap_above_front(
     """How far a method lies above a randomised front, by default the static one, at its own gain.
 
     Prompts are resampled jointly for the method and every static point, and the front is drawn
-    anew in each resample, so the interval includes the uncertainty of the front. Quality is
-    the figure of the summary: the mean over samples, and corpus BLEU for BLEU. A front takes the
+    anew in each resample, so the interval includes the uncertainty of the front. A front takes the
     best of noisy points and so lies a little too high, which makes the gap a cautious one. Between
     the measured weights it is a chord, below which a front of more weights cannot lie but above
     which it may; so the distance to the front at the static point of next lower gain stands beside
@@ -191,28 +174,40 @@ def gap_above_front(
         gain: The axis along which the method is placed.
         family: The methods whose settings make the front.
 
-    Returns:
-        The gap over the prompts that all of them have, with its 95 % interval.
-
     Raises:
         UsageError: The samples do not determine one gap.
     """
     rows = samples[samples["task"] == task]
-    mine = rows[rows["method"] == method]
-    if mine.empty:
+    own = settings_of(rows[rows["method"] == method])
+    if not own:
         raise UsageError(f"There are no samples of {method} on {task}; run it first.")
     _one_front(rows[rows["method"].isin([*family, method])], task, gain)
-    if len(mine.drop_duplicates([*PARAMETERS, "draft_length"])) > 1:
+    if len(own) > 1:
         raise UsageError(f"{method} was run in several settings on {task}; choose one.")
-    settings = front_settings(rows, family)
-    reached = _reached([mine], settings, rows, task, gain)
+    others = settings_of(rows[rows["method"] != method])
+    return gap_between(own[0], front_of(others, family), gain, _baseline(others))
+
+
+def gap_between(
+    own: Setting, front: list[Setting], gain: Gain, baseline: Setting | None = None
+) -> Gap:
+    """How far a setting lies above the front of others (``front_of``), see ``gap_above_front``.
+
+    A speed-up needs the ``baseline``, autoregressive; acceptance a front of one draft length.
+
+    Raises:
+        UsageError: The settings do not determine a front.
+    """
+    reached = _reached(own.cell["task"], [own], front, gain, baseline)
     quality, gains = reached.quality, reached.gains(gain)
-    points = slice(1, 1 + len(settings))
-    front, own = gains.of(points), gains.value[:, 0]
-    below, above = _next(front.value[0], own[0])
+    points = slice(1, 1 + len(front))
+    front_gains, at = gains.of(points), gains.value[:, 0]
+    below, above = _next(front_gains.value[0], at[0])
     # Without a point of less gain the front has its highest quality there.
-    measured = np.full_like(own, -np.inf) if below is None else front.value[:, below]
-    level, level_measured = (front_quality(front, quality[:, points], at) for at in (own, measured))
+    measured = np.full_like(at, -np.inf) if below is None else front_gains.value[:, below]
+    level, level_measured = (
+        front_quality(front_gains, quality[:, points], g) for g in (at, measured)
+    )
     step = float("nan")
     if below is not None and above is not None:
         step = float(quality[0, 1 + below] - quality[0, 1 + above])
@@ -224,18 +219,12 @@ def gap_above_front(
         quality=float(quality[0, 0]),
         front=float(level[0]),
         front_measured=float(level_measured[0]),
-        between=(_name(settings, below), _name(settings, above)),
+        between=(
+            None if below is None else front[below].point,
+            None if above is None else front[above].point,
+        ),
         step=step,
     )
-
-
-def _name(settings: list[pd.DataFrame], point: int | None) -> str | None:
-    """A point of a front in a few characters, as in ``w=0.9`` or ``sd``."""
-    if point is None:
-        return None
-    first = cast(Mapping[str, Any], settings[point].iloc[0])
-    label: str = method_label(first)
-    return label.removeprefix(f"{first['method']} ")
 
 
 def _next(gains: Floats, at: float) -> tuple[int | None, int | None]:
@@ -249,14 +238,8 @@ def _next(gains: Floats, at: float) -> tuple[int | None, int | None]:
 def front_band(samples: pd.DataFrame, *, task: str, gain: Gain = "acceptance") -> pd.DataFrame:
     """The randomised static front as a curve, with its pointwise 95 % band.
 
-    The front is drawn anew in each resample of the prompts that all its points have.
-
-    Args:
-        samples: Samples of one pair and temperature with the static ensemble at two points or more
-            (``sd`` counts as w = 1); of one draft length where the gain is acceptance. A speed-up
-            needs ``autoregressive`` too.
-        task: The task to look at.
-        gain: The axis along which the front is drawn.
+    The front is drawn anew in each resample of the prompts that all its points have. Samples are as
+    for ``gap_above_front``.
 
     Returns:
         By rising gain: ``gain`` (a fraction for acceptance, seconds per sample for time, a factor
@@ -267,9 +250,10 @@ def front_band(samples: pd.DataFrame, *, task: str, gain: Gain = "acceptance") -
     """
     rows = samples[samples["task"] == task]
     _one_front(rows[rows["method"].isin(STATIC_FAMILY)], task, gain)
-    settings = front_settings(rows)
-    reached = _reached([], settings, rows, task, gain)
-    points = slice(len(settings))
+    settings = settings_of(rows)
+    front = front_of(settings)
+    reached = _reached(task, [], front, gain, _baseline(settings))
+    points = slice(len(front))
     gains, quality = reached.gains(gain).of(points), reached.quality[:, points]
     value = gains.value[0]
     corners = value[hull(value, quality[0])]
@@ -281,21 +265,20 @@ def front_band(samples: pd.DataFrame, *, task: str, gain: Gain = "acceptance") -
 
 
 def _reached(
-    first: list[pd.DataFrame],
-    settings: list[pd.DataFrame],
-    rows: pd.DataFrame,
-    task: str,
-    gain: Gain,
-) -> Reached:
+    task: str, first: list[Setting], front: list[Setting], gain: Gain, baseline: Setting | None
+) -> PointEstimates:
     """What a method, the points of a front, and the baseline of a speed-up reach, in this order."""
-    strict = range(len(first), len(first) + sum(map(emits_target, settings)))
-    if {_name(settings, at) for at in range(len(settings))} <= {"sd", "w=1"}:
+    if {point.point for point in front} <= {"sd", "w=1"}:
         raise UsageError(f"A front on {task} needs two static weights or more; sweep the weights.")
-    baseline = rows[rows["method"] == AUTOREGRESSIVE]
-    last = [baseline] if gain == "speedup" else []
-    if last and baseline.empty:
+    if gain == "speedup" and baseline is None:
         raise UsageError(f"A speed-up on {task} needs autoregressive; run it too.")
-    return shared_points([*first, *settings, *last], strict).reached()
+    last = [baseline] if gain == "speedup" and baseline else []
+    strict = range(len(first), len(first) + sum(point.emits_target for point in front))
+    return shared_points([*first, *front, *last], strict).estimates()
+
+
+def _baseline(settings: Sequence[Setting]) -> Setting | None:
+    return next((setting for setting in settings if setting.method == AUTOREGRESSIVE), None)
 
 
 def _one_front(rows: pd.DataFrame, task: str, gain: Gain) -> None:

@@ -6,23 +6,79 @@ bootstrap over the shared prompts gives every figure of every point, and any com
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, get_args
+from functools import cached_property, reduce
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from specbench.analysis.frames import PARAMETERS
 from specbench.analysis.intervals import Floats, Statistic, bootstrap, cluster_sums, ratio
-from specbench.analysis.scores import score_terms
+from specbench.analysis.labels import method_label
+from specbench.analysis.summary import score_terms
 from specbench.errors import UsageError
+from specbench.methods.registry import METHODS
 
 #: What quality is paid with, turned so that more is better. ``speedup`` is over autoregressive.
 Gain = Literal["acceptance", "time", "speedup"]
 GAINS: tuple[Gain, ...] = get_args(Gain)
 #: What is summed per prompt beside the terms of quality.
 _SUMMED = ("accepted", "proposed", "seconds", "output_tokens", "samples")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A method with its parameters and a draft length, on one task."""
+
+    samples: pd.DataFrame
+
+    @cached_property
+    def cell(self) -> Mapping[Any, Any]:
+        """What all samples share: the columns of the first."""
+        first: Mapping[Any, Any] = self.samples.iloc[0].to_dict()
+        return first
+
+    @property
+    def method(self) -> str:
+        """Name of the method."""
+        return str(self.cell["method"])
+
+    @property
+    def draft_length(self) -> int:
+        """Tokens drafted in a round, 0 of autoregressive."""
+        return int(self.cell["draft_length"])
+
+    @cached_property
+    def emits_target(self) -> bool:
+        """True where it emits the target's own distribution."""
+        method = METHODS.get(self.method)
+        return method is not None and method.emits_target(self.cell)
+
+    @property
+    def point(self) -> str:
+        """Its name among the points of a front, as in ``w=0.9`` or ``sd``."""
+        return method_label(self.cell).removeprefix(f"{self.method} ")
+
+    @cached_property
+    def sums(self) -> tuple[NDArray[Any], Floats, Statistic]:
+        """[n] the prompts with a quality, [n, terms] their sums, and the quality of totals."""
+        scored = self.samples[self.samples["quality"].notna()]
+        terms, score = score_terms(scored, "quality", self.cell["quality_metric"])
+        accepted = scored["accepted"].fillna(0)  # autoregressive proposes nothing
+        seconds = scored["prefill_seconds"] + scored["decode_seconds"]
+        others = [accepted, scored["proposed"], seconds, scored["output_tokens"]]
+        columns = np.column_stack([terms, *others, np.ones(len(scored))])
+        return *cluster_sums(columns, scored["sample_id"]), score
+
+
+def settings_of(samples: pd.DataFrame) -> list[Setting]:
+    """Split the samples of one task into settings, in the order in which they were run."""
+    named = [name for name in PARAMETERS if samples[name].notna().any()]
+    groups = samples.groupby(["method", *named, "draft_length"], sort=False, dropna=False)
+    return [Setting(rows) for _, rows in groups]
 
 
 class Gains(NamedTuple):
@@ -47,16 +103,18 @@ class Gains(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Reached:
-    """What points reach: on the data itself in row 0, in the bootstrap's resamples in the others.
+class PointEstimates:
+    """What points reach: row 0 on the data itself, the others in the bootstrap's resamples.
+
+    All but ``n`` are [1 + RESAMPLES, points], and means per sample.
 
     Attributes:
         n: Prompts that all points have.
-        quality: [1 + RESAMPLES, points], 0 to 1.
-        accepted: [1 + RESAMPLES, points] accepted drafts of a sample, a mean as all that follow.
-        proposed: [1 + RESAMPLES, points] drafted tokens of a sample.
-        seconds: [1 + RESAMPLES, points] time of a sample, prefill and decoding.
-        output_tokens: [1 + RESAMPLES, points] tokens of a sample.
+        quality: 0 to 1.
+        accepted: Accepted drafts.
+        proposed: Drafted tokens.
+        seconds: Prefill and decoding.
+        output_tokens: Tokens.
     """
 
     n: int
@@ -77,12 +135,7 @@ class Reached:
         return Gains(self.output_tokens, self.seconds).value
 
     def gains(self, gain: Gain, baseline: int = -1) -> Gains:
-        """Return a gain of each point: acceptance, minus the seconds, or the speed-up.
-
-        Args:
-            gain: Which of them.
-            baseline: The point over whose tokens per second the speed-up is.
-        """
+        """Gain of each point; a speed-up is over the tokens per second of the ``baseline``."""
         if gain == "acceptance":
             return Gains(self.accepted, self.proposed)
         if gain == "time":
@@ -102,11 +155,11 @@ class Points:
     sums: Floats
     score: Statistic
 
-    def reached(self) -> Reached:
+    def estimates(self) -> PointEstimates:
         """Return what the points reach."""
         return self._figures(bootstrap(self.sums))
 
-    def reached_with_fastest(self, *groups: Sequence[int]) -> tuple[Reached, list[int]]:
+    def estimates_with_fastest(self, *groups: Sequence[int]) -> tuple[PointEstimates, list[int]]:
         """Return what the points reach, and after them the fastest point of each group.
 
         The fastest of several is fast by luck too, and its time would flatter it: of four points
@@ -114,9 +167,6 @@ class Points:
         one half of the prompts and measured on the other, the other way round too, and the two
         are pooled, anew in each resample. That is no faster than what a user gets who chooses on
         half as many prompts.
-
-        Args:
-            *groups: The points to choose from.
 
         Returns:
             What is reached, [1 + RESAMPLES, points + groups], and the fastest point of each group
@@ -131,41 +181,33 @@ class Points:
         fastest = [min(group, key=seconds.__getitem__) for group in groups]
         return self._figures(np.concatenate([totals, *chosen], axis=1)), fastest
 
-    def _figures(self, totals: Floats) -> Reached:
+    def _figures(self, totals: Floats) -> PointEstimates:
         terms = totals.shape[-1] - len(_SUMMED)
         means = totals[..., terms:-1] / totals[..., -1:]
         parts = dict(zip(_SUMMED[:-1], np.moveaxis(means, -1, 0), strict=True))
-        return Reached(len(self.sums), self.score(totals[..., :terms]), **parts)
+        return PointEstimates(len(self.sums), self.score(totals[..., :terms]), **parts)
 
 
-def shared_points(settings: Sequence[pd.DataFrame], one_law: Sequence[int] = ()) -> Points:
-    """Sum the scored samples of each setting per prompt.
+def shared_points(settings: Sequence[Setting], one_law: Sequence[int] = ()) -> Points:
+    """Sum the scored samples of each setting of one task per prompt.
 
     Args:
-        settings: Samples of each point, all of one task.
+        settings: The points.
         one_law: Points that emit the same law, as plain SD does whatever its draft length: they
             all get the quality of all their samples, lest the luckiest of them pass for better.
 
     Raises:
         UsageError: No prompt has a quality in every setting.
     """
-    metric = settings[0]["quality_metric"].iloc[0]
-    summed = []
-    for setting in settings:
-        scored = setting[setting["quality"].notna()]
-        terms, score = score_terms(scored, "quality", metric)
-        others = scored.assign(
-            accepted=scored["accepted"].fillna(0),  # autoregressive, which proposes nothing
-            seconds=scored["prefill_seconds"] + scored["decode_seconds"],
-            samples=1.0,
-        )[list(_SUMMED)]
-        prompts, sums = cluster_sums(np.hstack([terms, others]), scored["sample_id"])
-        summed.append(pd.DataFrame(sums, index=prompts))
-    shared: Floats = pd.concat(summed, axis=1, join="inner").to_numpy(copy=True)
-    if not len(shared):
-        task = settings[0]["task"].iloc[0]
+    known = [setting.sums for setting in settings]
+    prompts, _, score = known[0]
+    if not all(np.array_equal(prompts, own) for own, _, _ in known):
+        prompts = reduce(np.intersect1d, (own for own, _, _ in known))
+        known = [(own, sums[np.searchsorted(own, prompts)], score) for own, sums, _ in known]
+    if not len(prompts):
+        task = settings[0].cell["task"]
         raise UsageError(f"On {task} no prompt has a quality in every setting compared.")
-    sums = shared.reshape(len(shared), len(settings), -1)
+    sums = np.stack([sums for _, sums, _ in known], axis=1)
     if one_law:
         terms = sums[:, list(one_law), : -len(_SUMMED)]
         sums[:, list(one_law), : -len(_SUMMED)] = terms.sum(axis=1, keepdims=True)
@@ -180,9 +222,7 @@ def _seconds(totals: Floats) -> Floats:
 def _chosen_crosswise(halves: Floats, group: NDArray[np.intp]) -> Floats:
     """[rows, 1, terms] the group's fastest by either half as the other half measured it.
 
-    Args:
-        halves: [rows, 2, points, terms] totals of each half of the prompts.
-        group: Points to choose from.
+    ``halves`` is [rows, 2, points, terms], the totals of each half of the prompts.
     """
     seconds = _seconds(halves[:, :, group])
     # A half without prompts has no fastest point; any will do, since a choice by chance is fair.

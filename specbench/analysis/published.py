@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from specbench.analysis.best import ACCEPTANCE, QUALITY
+from specbench.analysis.summary import ACCEPTANCE, QUALITY
 from specbench.heads.registry import UNTRAINED
 from specbench.methods.registry import AUTOREGRESSIVE
 
@@ -26,9 +26,8 @@ _METRICS = {("xsum", "rouge2"): "rouge2-32"}
 def published() -> pd.DataFrame:
     """Return the published numbers as the file has them, one row per method, pair, task, setting.
 
-    Its columns: ``source``, ``pair``, ``trained_on`` (the task of the head or of the fine-tuned
-    draft), ``task``, ``method``, ``temperature``, ``draft_length``, ``acceptance_rate_pct``,
-    ``quality_metric``, ``quality``; and ``metric``, the name of that metric here.
+    ``trained_on`` is the task of the head or of the fine-tuned draft; ``metric`` is the name of the
+    ``quality_metric`` here.
     """
     table = pd.read_csv(_FILE)
     pairs = zip(table["task"], table["quality_metric"], strict=True)
@@ -36,23 +35,20 @@ def published() -> pd.DataFrame:
 
 
 def beside_published(table: pd.DataFrame) -> pd.DataFrame:
-    """Add to a table the published numbers where pair, task, method and setting are the same.
+    """Add to a main table the paper's numbers where pair, task, method and setting are the same.
 
     The paper does not say its weight, lenience or deferral rule, so every setting of a method
     meets its one number. A head or a fine-tuned draft meets that of the same training task. Quality
     is compared only where it is measured by the same metric.
 
-    Args:
-        table: Columns ``table.COLUMNS``.
-
     Returns:
         The table with ``published``, ``difference`` (one's own minus published), ``source`` (blank
         where the paper has no such cell) and ``published_metric`` (of its quality).
     """
-    theirs = published()
-    theirs["draft_length"] = _comparable_length(theirs)
+    paper = published()
+    paper["draft_length"] = _comparable_length(paper)
     values = [*_KEY, "source", "acceptance_rate_pct", "metric", "quality"]
-    found = _as_published(table).merge(theirs[values], on=_KEY, how="left", validate="many_to_one")
+    found = _as_published(table).merge(paper[values], on=_KEY, how="left", validate="many_to_one")
     found.index = table.index
     same = (table["figure"] == QUALITY) & (table["metric"] == found["metric"])
     rate = found["acceptance_rate_pct"].where(table["figure"] == ACCEPTANCE)
@@ -66,35 +62,29 @@ def beside_published(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def remarks(section: pd.DataFrame) -> list[str]:
-    """Say what of a section could not be compared with the paper, a sentence each.
-
-    Args:
-        section: What ``beside_published`` returned, of one section.
-    """
+    """Say what of a section of ``beside_published`` could not be compared, a sentence each."""
     known = section[section["source"].notna()]
     if known.empty:
-        return [_nothing()]
+        paper = published()
+        pairs, tasks = (", ".join(paper[name].unique()) for name in ("pair", "task"))
+        temperatures, lengths = (
+            ", ".join(f"{value:g}" for value in sorted(paper[name].unique()))
+            for name in ("temperature", "draft_length")
+        )
+        return [
+            f"The paper has no numbers for this: its pairs are {pairs}, its tasks {tasks}, "
+            f"T = {temperatures}, N = {lengths}."
+        ]
     missing = [task for task in section["task"].unique() if task not in set(known["task"])]
     said = [f"The paper has no numbers here for {', '.join(missing)}."] if missing else []
     other = known[(known["figure"] == QUALITY) & (known["metric"] != known["published_metric"])]
     other = other[other["value"].notna()].drop_duplicates(["task", "metric"])
     return said + [
-        f"Quality on {task} is not compared: {ours} here, {theirs} in the paper."
-        for task, ours, theirs in zip(
+        f"Quality on {task} is not compared: {own} here, {paper} in the paper."
+        for task, own, paper in zip(
             other["task"], other["metric"], other["published_metric"], strict=True
         )
     ]
-
-
-def _nothing() -> str:
-    theirs = published()
-    pairs, tasks = (", ".join(theirs[name].unique()) for name in ("pair", "task"))
-    numbers = (sorted(theirs[name].unique()) for name in ("temperature", "draft_length"))
-    temperatures, lengths = (", ".join(f"{value:g}" for value in known) for known in numbers)
-    return (
-        f"The paper has no numbers for this: its pairs are {pairs}, its tasks {tasks}, "
-        f"T = {temperatures}, N = {lengths}."
-    )
 
 
 def _as_published(table: pd.DataFrame) -> pd.DataFrame:

@@ -12,22 +12,30 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from specbench.analysis.frames import CELL, SUMMARY, typed
+from specbench.analysis.frames import BLEU_TERMS, CELL, SUMMARY, typed
 from specbench.analysis.intervals import (
     Floats,
     Interval,
+    Statistic,
+    cluster_sums,
+    interval,
+    is_binary,
     mean_interval,
+    paired_difference,
     paired_interval,
     paired_ratio,
-    paired_ratio_interval,
     proportion_interval,
     ratio,
     ratio_interval,
 )
-from specbench.analysis.scores import further_scores, score_interval
 from specbench.errors import UsageError
 from specbench.methods.registry import AUTOREGRESSIVE
+from specbench.metrics import BLEU
+from specbench.metrics import METRICS as TASK_METRICS
+from specbench.metrics.bleu import TERMS, corpus_bleu
+from specbench.metrics.passk import BUDGETS, pass_at_k
 
+ACCEPTANCE, QUALITY, SPEEDUP, PASS = "draft_acceptance_rate", "quality", "speedup", "pass@1"
 #: What a cell shares with the ``autoregressive`` that its speed-up is over.
 BASELINE = ["run_id", "pair", "task", "temperature", "engine", "batch_size"]
 _TOKENS_OVER_TIME = ["output_tokens", "seconds"]
@@ -77,11 +85,10 @@ METRICS = (
 def summarise(samples: pd.DataFrame) -> pd.DataFrame:
     """Summarise samples: one row per cell and metric, columns ``frames.SUMMARY``.
 
-    After the figures that every cell has come the task's metrics beyond the one that stands for
-    quality, and pass@k where there are repeats enough, each under its own name.
-
-    A cell is everything that shares ``frames.CELL``; ``n`` counts its prompts. Intervals cover 95 %
-    over prompts, see ``intervals``. A time is the whole time of a sample, prefill included.
+    After the figures that every cell has come the task's further metrics and, where there are
+    repeats enough, pass@k. A cell is everything that shares ``frames.CELL``; ``n`` counts its
+    prompts, over which the 95 % intervals are. A time is the whole time of a sample, prefill
+    included.
 
     Raises:
         UsageError: There are no samples.
@@ -94,7 +101,7 @@ def summarise(samples: pd.DataFrame) -> pd.DataFrame:
         (*cell, name, found.value, found.low, found.high, found.n, unit)
         for cell, group in terms.groupby(list(CELL), sort=False, dropna=False)
         for name, found, unit in (
-            *_measured(group, baselines.get(_baseline_key(group))),
+            *_measured(group, baselines.get(tuple(group[BASELINE].iloc[0]))),
             *further_scores(group),
         )
     ]
@@ -104,9 +111,8 @@ def summarise(samples: pd.DataFrame) -> pd.DataFrame:
 def wide(summary: pd.DataFrame) -> pd.DataFrame:
     """One row per cell, for tables and figures.
 
-    Returns:
-        The cell's columns, ``quality_metric`` (the unit of quality), and for every metric its
-        value under its own name and its interval as ``<metric>_low`` and ``<metric>_high``.
+    Columns are the cell's, ``quality_metric`` (the unit of quality), and for every metric its value
+    under its own name and its interval as ``<metric>_low`` and ``<metric>_high``.
     """
     cell = summary.groupby(list(CELL), sort=False, dropna=False).ngroup()
     table = summary.assign(cell=cell).drop_duplicates("cell").set_index("cell")[list(CELL)]
@@ -142,10 +148,6 @@ def _with_terms(samples: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def _baseline_key(group: pd.DataFrame) -> tuple[object, ...]:
-    return tuple(group[name].iloc[0] for name in BASELINE)
-
-
 def _measured(
     group: pd.DataFrame, baseline: pd.DataFrame | None
 ) -> Iterator[tuple[str, Interval, object]]:
@@ -156,10 +158,10 @@ def _measured(
         if metric.name == "quality":
             unit = group["quality_metric"].iloc[0]
             found = score_interval(group, metric.name, unit)
-        elif metric.name == "speedup":
-            found = _speedup(group, baseline)
+        elif metric.name == SPEEDUP:
+            found = _over_baseline(group, _TOKENS_OVER_TIME, baseline, paired_ratio)
         elif metric.name == "predicted_speedup":
-            found = _predicted_speedup(group, baseline)
+            found = _over_baseline(group, _PREDICTED, baseline, _at_predicted_length)
         elif metric.name == "length_limit_rate":
             found = proportion_interval(group[metric.numerator], prompts)
         elif metric.denominator is None:
@@ -169,31 +171,109 @@ def _measured(
         yield metric.name, found, unit
 
 
-def _speedup(group: pd.DataFrame, baseline: pd.DataFrame | None) -> Interval:
-    if baseline is None:
-        return _NOTHING
-    return paired_ratio_interval(
-        group[_TOKENS_OVER_TIME],
-        group["sample_id"],
-        baseline[_TOKENS_OVER_TIME],
-        baseline["sample_id"],
-    )
-
-
-def _predicted_speedup(group: pd.DataFrame, baseline: pd.DataFrame | None) -> Interval:
-    terms = group[_PREDICTED]
+def _over_baseline(
+    group: pd.DataFrame, columns: list[str], baseline: pd.DataFrame | None, statistic: Statistic
+) -> Interval:
+    terms = group[columns]
     if baseline is None or terms.isna().any(axis=None):
         return _NOTHING
     base = baseline[_TOKENS_OVER_TIME], baseline["sample_id"]
-    return paired_interval(terms, group["sample_id"], *base, _at_predicted_length)
+    return paired_interval(terms, group["sample_id"], *base, statistic)
 
 
 def _at_predicted_length(totals: Floats) -> Floats:
     """The speed-up if the rounds had brought the tokens predicted.
 
-    Args:
-        totals: [..., 6] those of ``_PREDICTED``, then tokens and seconds of the baseline.
+    ``totals`` [..., 6] are those of ``_PREDICTED``, then tokens and seconds of the baseline.
     """
     tokens, prefill, decode, predicted, *base = np.moveaxis(totals, -1, 0)
     seconds = prefill + decode * ratio(np.stack([tokens, predicted], axis=-1))
     return paired_ratio(np.stack([tokens, seconds, *base], axis=-1))
+
+
+def score_interval(cell: pd.DataFrame, column: str, metric: object) -> Interval:
+    """Return the figure of one metric over a cell, with its 95 % interval over prompts.
+
+    It is the mean over samples, and corpus BLEU for BLEU; blank samples are left out. Where all
+    scores are 0 or 1, as those of accuracy and pass@1, it is a proportion.
+
+    Args:
+        cell: Samples of one cell.
+        column: Where the scores are: ``quality``, or the metric's name.
+        metric: The metric's name, or blank where there is none.
+
+    Raises:
+        UsageError: The terms of a BLEU are missing or not readable; so in all that follows.
+    """
+    scored = cell[cell[column].notna()]
+    if metric != BLEU and is_binary(scored[column]):
+        return proportion_interval(scored[column], scored["sample_id"])
+    terms, figure = score_terms(scored, column, metric)
+    _, sums = cluster_sums(terms, scored["sample_id"])
+    return interval(sums, figure)
+
+
+def score_terms(scored: pd.DataFrame, column: str, metric: object) -> tuple[Floats, Statistic]:
+    """Return [samples, k] terms of a metric's figure, and the function of totals that it is."""
+    if metric == BLEU:
+        return _bleu_terms(scored), corpus_bleu
+    return np.column_stack([scored[column], np.ones(len(scored))]), ratio
+
+
+def quality_difference(own: pd.DataFrame, base: pd.DataFrame) -> Interval:
+    """The quality of one setting minus another's on a task, with its interval paired by prompt."""
+    sides = [rows[rows["quality"].notna()] for rows in (own, base)]
+    if (own["quality_metric"] == BLEU).any():
+        (terms, ids), (base_terms, base_ids) = ((_bleu_terms(r), r["sample_id"]) for r in sides)
+        return paired_interval(terms, ids, base_terms, base_ids, _bleu_difference)
+    (values, ids), (base_values, base_ids) = ((r["quality"], r["sample_id"]) for r in sides)
+    return paired_difference(values, ids, base_values, base_ids)
+
+
+def _bleu_difference(totals: Floats) -> Floats:
+    difference: Floats = corpus_bleu(totals[..., :TERMS]) - corpus_bleu(totals[..., TERMS:])
+    return difference
+
+
+def further_scores(cell: pd.DataFrame) -> Iterator[tuple[str, Interval, str]]:
+    """Yield name, figure and unit of what a cell has beyond its quality."""
+    for name, metric in TASK_METRICS.items():
+        if name in cell and cell[name].notna().any():
+            yield name, score_interval(cell, name, name), metric.unit
+    passed = cell["quality"] if cell["quality_metric"].iloc[0] == PASS else cell.get(PASS)
+    if passed is not None:
+        yield from _pass_at_more(passed, cell["sample_id"])
+
+
+def _pass_at_more(passed: pd.Series, prompts: pd.Series) -> Iterator[tuple[str, Interval, str]]:
+    """pass@2, pass@5 ... up to that of as many scored repeats as every prompt has."""
+    tallies = passed.dropna().groupby(prompts).agg(["count", "sum"])
+    fewest = int(tallies["count"].min()) if len(tallies) else 0
+    for k in sorted({*BUDGETS, fewest}):
+        if 1 < k <= fewest:
+            values = [pass_at_k(int(n), int(c), k) for n, c in tallies.to_numpy()]
+            repeated = np.repeat(values, fewest), np.repeat(tallies.index, fewest)
+            yield f"pass@{k}", proportion_interval(*repeated), f"pass@{k}"
+
+
+def shown_name(name: str) -> str:
+    """What a metric is called in tables; of pass@k, its name."""
+    return TASK_METRICS[name].unit if name in TASK_METRICS else name
+
+
+def shown_scale(name: str) -> float:
+    """The factor from a metric's score to the number shown; pass@k is shown as pass@1."""
+    return TASK_METRICS[name if name in TASK_METRICS else PASS].scale
+
+
+def _bleu_terms(scored: pd.DataFrame) -> Floats:
+    """[samples, TERMS] what corpus BLEU is made of."""
+    if BLEU_TERMS not in scored:
+        raise UsageError(f"the samples have a BLEU but no column {BLEU_TERMS}: score the run again")
+    try:
+        terms = [[int(n) for n in str(text).split()] for text in scored[BLEU_TERMS]]
+        return np.asarray(terms, dtype=np.float64).reshape(len(scored), TERMS)
+    except ValueError as error:
+        raise UsageError(
+            f"{BLEU_TERMS} of a sample is not {TERMS} whole numbers: score the run again"
+        ) from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,16 +11,26 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from specbench.bench.plan import PARAMETERS, name_of
+from specbench.bench.plan import name_of
 from specbench.figures import style
-from specbench.methods.registry import AUTOREGRESSIVE
+from specbench.methods.registry import AUTOREGRESSIVE, PARAMETERS
 
-ROUNDS, CURVE = "rounds", "time-per-token"
-WHOLE = "round"  # of systems in whose rounds nobody looks
+WHOLE = "round"  # of systems whose rounds are not divided
 _COLOURS = {**style.PARTS, WHOLE: "#DDDDDD"}
-_NAMES = {**{part: part.capitalize() for part in style.PARTS}, WHOLE: "Not told apart"}
+_NAMES = {**{part: part.capitalize() for part in style.PARTS}, WHOLE: "Undivided"}
 _BAR_INCHES, _NUMBER_POINTS = 0.17, 5.8
 _LIMIT: dict[str, Any] = {"color": "black", "ls": (0, (1.5, 1))}
+
+
+def save_figures(table: pd.DataFrame, folder: Path) -> None:
+    """Write the figures of a table as ``bench_table`` returns it.
+
+    Raises:
+        SpecbenchError: They cannot be written.
+    """
+    style.save(draw_rounds(table), folder, "rounds")
+    if table["forced_acceptance"].nunique() > 1:
+        style.save(draw_curve(table), folder, "time-per-token")
 
 
 @style.paged
@@ -27,9 +38,6 @@ def draw_rounds(table: pd.DataFrame) -> style.Drawing:
     """Draw the milliseconds of a round, part on part: one bar per system, a panel per batch size.
 
     Forced acceptances share a bar, as they change what rounds achieve and not what they cost.
-
-    Args:
-        table: As ``bench_table`` returns it.
     """
     bars = _bars(table)
     sizes = style.distinct(bars, "batch_size")
@@ -49,12 +57,13 @@ def draw_rounds(table: pd.DataFrame) -> style.Drawing:
 
 @style.paged
 def draw_curve(table: pd.DataFrame) -> style.Drawing:
-    """Draw the time per token against forced acceptance: a panel per engine, batch size and N.
-
-    Args:
-        table: As ``bench_table`` returns it.
-    """
-    table = _times(table)
+    """Draw the time per token against forced acceptance: a panel per engine, batch size and N."""
+    columns = ["batch_size", "engine", "method", *PARAMETERS, "draft_length", "forced_acceptance"]
+    table = table[columns].assign(  # the ends of an interval of rates change places
+        time=1e3 / table["tokens_per_second"],
+        time_low=1e3 / table["tokens_per_second_high"],
+        time_high=1e3 / table["tokens_per_second_low"],
+    )
     engines = style.distinct(table, "engine")
     drafted = table[table["forced_acceptance"].notna()]
     rows = list(drafted.groupby(["batch_size", "draft_length"], sort=False).groups)
@@ -77,7 +86,7 @@ def draw_curve(table: pd.DataFrame) -> style.Drawing:
 
 
 def _bars(table: pd.DataFrame) -> pd.DataFrame:
-    """One row per bar in milliseconds, with means over forced acceptances."""
+    """Return one row per bar in milliseconds, with means over forced acceptances."""
     labels = [
         f"{row['engine']} {name_of(row)}" + (f", N = {n}" if (n := row["draft_length"]) else "")
         for row in table.to_dict("records")
@@ -92,51 +101,29 @@ def _bars(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _draw_bars(axes: Axes, bars: pd.DataFrame) -> None:
-    places = np.arange(len(bars))
-    begin = np.zeros(len(bars))
+    places, ends, limits = np.arange(len(bars)), np.zeros(len(bars)), bars["limit"].to_numpy()
     for part, colour in _COLOURS.items():
         width = bars[part].clip(lower=0).to_numpy()
-        axes.barh(places, width, left=begin, color=colour, height=0.72)
-        begin += width
-    for place, end in zip(places, begin, strict=True):
-        axes.annotate(
-            f"{end:.3g}",
-            (end, place),
-            xytext=(style.scaled(2), 0),
-            textcoords="offset points",
-            va="center",
-            fontsize=style.scaled(_NUMBER_POINTS),
-            color=style.GREY,
-        )
-    limits = bars["limit"].to_numpy()
+        drawn = axes.barh(places, width, left=ends, color=colour, height=0.72)
+        ends += width
+    axes.bar_label(
+        drawn,
+        [f"{end:.3g}" for end in ends],
+        padding=style.scaled(2),
+        fontsize=style.scaled(_NUMBER_POINTS),
+        color=style.GREY,
+    )
     axes.vlines(limits, places - 0.45, places + 0.45, lw=style.scaled(0.9), **_LIMIT)
     axes.set_yticks(places, list(bars["system"]))
     axes.invert_yaxis()
     axes.grid(axis="y", visible=False)
-    axes.set_xlim(0, 1.1 * max(begin.max(), limits.max()))
-
-
-def _times(table: pd.DataFrame) -> pd.DataFrame:
-    """Milliseconds per token; the ends of an interval of rates change places."""
-    columns = ["batch_size", "engine", "method", *PARAMETERS, "draft_length", "forced_acceptance"]
-    return table[columns].assign(
-        time=1e3 / table["tokens_per_second"],
-        time_low=1e3 / table["tokens_per_second_high"],
-        time_high=1e3 / table["tokens_per_second_low"],
-    )
+    axes.set_xlim(0, 1.1 * max(ends.max(), limits.max()))
 
 
 def _draw_times(axes: Axes, times: pd.DataFrame) -> None:
     for time in times.loc[times["method"] == AUTOREGRESSIVE, "time"]:
         axes.axhline(time, color=style.look(AUTOREGRESSIVE).colour, lw=style.scaled(1))
-    times = times[times["forced_acceptance"].notna()]
-    for _, line in times.groupby(["method", *PARAMETERS], dropna=False, sort=False):
-        style.method_points(
-            axes,
-            line.sort_values("forced_acceptance"),
-            str(line["method"].iloc[0]),
-            "forced_acceptance",
-            "time",
-            linestyle="-",
-            linewidth=style.scaled(0.9),
-        )
+    drafted = times[times["forced_acceptance"].notna()].sort_values("forced_acceptance")
+    line = {"linestyle": "-", "linewidth": style.scaled(0.9)}
+    for (method, *_), rows in drafted.groupby(["method", *PARAMETERS], dropna=False, sort=False):
+        style.method_points(axes, rows, str(method), "forced_acceptance", "time", **line)

@@ -1,19 +1,34 @@
-"""What a benchmark measures: systems side by side, batch size by batch size."""
+"""What a benchmark times: systems side by side, batch size by batch size.
+
+A benchmark shares cells, rules and engines with a run, but not its plan: its prompts are random
+tokens without text, task or metric, it has several engines and batch sizes, and what is measured
+is a batch, not a sample.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, Field
 
 from specbench.analysis.labels import method_label
-from specbench.engine.settings import AUTO, ENGINES, Loading
+from specbench.config import (
+    AUTO,
+    DRAFT_LENGTH,
+    ENGINES,
+    Count,
+    Loading,
+    Options,
+    Temperature,
+    option,
+)
 from specbench.errors import UsageError
-from specbench.experiment.plan import shown_path
-from specbench.experiment.settings import require, require_at_least, require_temperature
+from specbench.experiment.plan import Cell, shown_path
 from specbench.experiment.variants import Variant
-from specbench.heads.registry import UNTRAINED, HeadFile, find_head
-from specbench.methods.registry import AUTOREGRESSIVE, METHODS
+from specbench.heads.registry import UNTRAINED, find_head
+from specbench.methods.registry import AUTOREGRESSIVE
 from specbench.pairs.registry import PairSpec
 from specbench.tasks.task import default_task_names
 from specbench.version import __version__
@@ -21,86 +36,108 @@ from specbench.version import __version__
 TRANSFORMERS = "transformers"  # the engine of Transformers' own loops
 # What Transformers calls the methods that it has.
 THEIR_NAMES = {AUTOREGRESSIVE: "generate", "sd": "assisted", "static": "assisted"}
-PARAMETERS = tuple(dict.fromkeys(p.name for method in METHODS.values() for p in method.parameters))
+
+
+def _known_engine(name: str) -> str:
+    known = (AUTO, *ENGINES)
+    if name not in known:
+        raise ValueError(f"must be one of {', '.join(known)}, not {name!r}")
+    return name
+
+
+class BenchSettings(Options):
+    """What is timed, on which prompts, and how often."""
+
+    panel = "Sampling"
+
+    engine: list[Annotated[str, AfterValidator(_known_engine)]] = option(
+        [AUTO],
+        f"Each of several is timed: {', '.join(ENGINES)}. auto is graph on a GPU, else eager.",
+        metavar="NAME[,NAME...]",
+        shown=AUTO,
+        complete=lambda: (AUTO, *ENGINES),
+    )
+    draft_length: list[Count] = option(
+        [DRAFT_LENGTH], "Tokens drafted per round; each of several is timed.", metavar="N[,N...]"
+    )
+    batch_size: list[Count] = option(
+        [1], "Texts decoded side by side; each of several is timed.", metavar="B[,B...]"
+    )
+    acceptance: list[Annotated[float, Field(ge=0, le=1)]] = option(
+        [],
+        "Accept every drafted token with this probability instead of the rule's, which is computed "
+        "all the same; each of several is timed.",
+        metavar="RATE[,RATE...]",
+        shown="the rules' own, on random prompts",
+    )
+    temperature: Temperature = option(1.0, "0 is greedy.")
+    prompt_tokens: int | None = option(
+        None,
+        "Length of the prompts, which are random.",
+        ge=1,
+        shown="512, or what the models take",
+    )
+    new_tokens: int = option(128, "Length of the answers; no token ends one before.", ge=1)
+    # Fewer repeats have no intervals.
+    repeats: int = option(10, "Times each system is timed, on fresh prompts.", ge=1)
+    seed: int = option(0, "Decides the prompts and every draw.", ge=0)
+    no_transformers: bool = option(
+        False, "Leave out Transformers' own generate and assisted generation."
+    )
 
 
 @dataclass(frozen=True)
 class System:
-    """A method on an engine, as it is timed.
+    """A method on an engine, as it is timed."""
 
-    Attributes:
-        engine: A key of ``ENGINES``, ``auto``, or ``transformers`` for its own loops.
-        method: Name of the method.
-        parameters: Its resolved parameters by name; a head by its file.
-        draft_length: Tokens drafted per round; 0 for ``autoregressive``.
-        acceptance: Probability with which every drafted token is accepted; None leaves it to the
-            rule.
-    """
+    engine: str  # a key of `ENGINES`, `auto`, or `transformers` for its own loops
+    cell: Cell
+    acceptance: float | None = None  # forced on every drafted token; None leaves it to the rule
 
-    engine: str
-    method: str
-    parameters: tuple[tuple[str, Any], ...] = ()
-    draft_length: int = 0
-    acceptance: float | None = None
+    @property
+    def takes_batches(self) -> bool:
+        """Whether it decodes several texts side by side; assisted generation does not."""
+        return self.engine != TRANSFORMERS or self.cell.method == AUTOREGRESSIVE
 
-    def describe(self) -> dict[str, Any]:
+    def columns(self) -> dict[str, Any]:
         """Return the system in the columns of ``bench.csv``."""
-        values = {
-            name: value.name if isinstance(value, HeadFile) else value
-            for name, value in self.parameters
-        }
         return {
             "engine": self.engine,
-            "method": self.method,
-            **{name: values.get(name) for name in PARAMETERS},
-            "draft_length": self.draft_length,
+            **self.cell.columns(),
             "forced_acceptance": self.acceptance,
         }
 
 
 @dataclass(frozen=True)
 class Bench:
-    """Everything a benchmark does.
-
-    Attributes:
-        pair: The models.
-        loading: How they are loaded.
-        systems: What is timed.
-        batch_sizes: Texts side by side.
-        prompt_tokens: Length of every prompt; None takes ``USUAL_PROMPT``, or what fits.
-        new_tokens: Length of every answer.
-        repeats: Times every system is timed at every batch size.
-        temperature: 0 is greedy.
-        seed: Decides prompts and draws.
-        notes: What was left out and why, a sentence each.
-    """
+    """Everything a benchmark does."""
 
     pair: PairSpec
     loading: Loading
+    settings: BenchSettings
     systems: tuple[System, ...]
-    batch_sizes: tuple[int, ...]
-    prompt_tokens: int | None
-    new_tokens: int
-    repeats: int
-    temperature: float
-    seed: int
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # what was left out and why, a sentence each
 
     def __len__(self) -> int:
-        return self.repeats * sum(len(self.at(size)) for size in self.batch_sizes)
+        return self.settings.repeats * sum(len(self.at(n)) for n in self.settings.batch_size)
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Length of the prompts, once it is chosen."""
+        return self.settings.prompt_tokens or 0
 
     @property
     def draft_length(self) -> int:
         """The most tokens that any system drafts per round."""
-        return max(system.draft_length for system in self.systems)
+        return max(system.cell.draft_length for system in self.systems)
 
     def at(self, batch_size: int) -> list[System]:
-        """Return the systems that a batch of this size can be decoded by."""
-        return [s for s in self.systems if batch_size == 1 or not _refuses_batches(s)]
+        """Return the systems that decode a batch of this size."""
+        return [system for system in self.systems if batch_size == 1 or system.takes_batches]
 
     def turns(self, systems: Sequence[System]) -> Iterator[tuple[int, System]]:
         """Yield every repeat's systems, in an order that begins with another one each time."""
-        for repeat in range(self.repeats):
+        for repeat in range(self.settings.repeats):
             shift = repeat % len(systems)
             for system in (*systems[shift:], *systems[:shift]):
                 yield repeat, system
@@ -114,14 +151,9 @@ class Bench:
                 "target": shown_path(self.pair.target),
                 "draft": shown_path(self.pair.draft),
             },
-            "loading": asdict(self.loading),
-            "systems": [system.describe() for system in self.systems],
-            "batch_sizes": list(self.batch_sizes),
-            "prompt_tokens": self.prompt_tokens,
-            "new_tokens": self.new_tokens,
-            "repeats": self.repeats,
-            "temperature": self.temperature,
-            "seed": self.seed,
+            "loading": self.loading.model_dump(),
+            **self.settings.model_dump(),
+            "systems": [system.columns() for system in self.systems],
             "notes": list(self.notes),
         }
 
@@ -135,121 +167,50 @@ def name_of(row: Mapping[str, Any]) -> str:
 
 
 def build_bench(
-    pair: PairSpec,
-    variants: Sequence[Variant],
-    *,
-    loading: Loading,
-    engines: Sequence[str],
-    draft_lengths: Sequence[int],
-    acceptances: Sequence[float],
-    batch_sizes: Sequence[int],
-    prompt_tokens: int | None,
-    new_tokens: int,
-    repeats: int,
-    temperature: float,
-    seed: int,
-    transformers: bool,
+    pair: PairSpec, variants: Iterable[Variant], loading: Loading, settings: BenchSettings
 ) -> Bench:
-    """Lay out a benchmark and check what can be checked without the models.
-
-    Args:
-        pair: The models.
-        variants: Methods with their parameters.
-        loading: How the models are loaded.
-        engines: Keys of ``ENGINES``, or ``auto``.
-        draft_lengths: Tokens drafted per round; each method that drafts is timed with each.
-        acceptances: Forced acceptance, likewise; none leaves it to the rules.
-        batch_sizes: Texts side by side.
-        prompt_tokens: As in ``Bench``.
-        new_tokens: As in ``Bench``.
-        repeats: As in ``Bench``.
-        temperature: As in ``Bench``.
-        seed: As in ``Bench``.
-        transformers: Time Transformers' own loops of the same methods as well.
+    """Lay out a benchmark: every method with every engine, draft length and forced acceptance.
 
     Raises:
-        UsageError: A number out of range, an unknown engine, or a head that is not there.
+        UsageError: A head is missing.
     """
-    for name in engines:
-        require(
-            name in (AUTO, *ENGINES),
-            f"--engine cannot be {name!r}: choose {', '.join((AUTO, *ENGINES))}",
-        )
-    for rate in acceptances:
-        require(0 <= rate <= 1, f"--acceptance must be from 0 to 1, not {rate:g}")
-    numbers = {"--draft-length": draft_lengths, "--batch-size": batch_sizes}
-    for option, values in numbers.items():
-        for value in values:
-            require_at_least(1, option, value)
-    require_at_least(1, "--prompt-tokens", prompt_tokens)
-    require_at_least(1, "--new-tokens", new_tokens)
-    require_at_least(1, "--repeats", repeats)
-    require_at_least(0, "--seed", seed)
-    require_temperature(temperature)
-
     notes: list[str] = []
-    complete = [(method, _with_head(values, pair, loading, notes)) for method, values in variants]
-    rates: Sequence[float | None] = acceptances or [None]
-    systems = [
-        System(engine, method, tuple(values.items()), *sizes)
-        for engine in engines
-        for method, values in complete
-        for sizes in _sizes(method, draft_lengths, rates)
+    systems = []
+    rates: Sequence[float | None] = settings.acceptance or [None]
+    cells = [
+        (Cell(method, tuple(values.items()), length), rate)
+        for method, given in variants
+        for values in [_with_head(given, pair, loading, notes)]
+        for length, rate in (
+            [(0, None)]  # drafts nothing
+            if method == AUTOREGRESSIVE
+            else [(length, rate) for length in settings.draft_length for rate in rates]
+        )
     ]
-    if transformers:
-        systems += _their_systems(complete, draft_lengths, rates, temperature, notes)
-        if max(batch_sizes) > 1 and any(map(_refuses_batches, systems)):
-            notes.append("Transformers' assisted generation takes no batch: it runs at batch 1")
-    unique = tuple(dict.fromkeys(systems))
-    return Bench(
-        pair,
-        loading,
-        unique,
-        tuple(batch_sizes),
-        prompt_tokens,
-        new_tokens,
-        repeats,
-        temperature,
-        seed,
-        tuple(notes),
-    )
-
-
-def _sizes(
-    method: str, lengths: Iterable[int], rates: Iterable[float | None]
-) -> list[tuple[int, float | None]]:
-    """Draft lengths with forced acceptances; nothing of both where nothing is drafted."""
-    if method == AUTOREGRESSIVE:
-        return [(0, None)]
-    return [(length, rate) for length in lengths for rate in rates]
-
-
-def _their_systems(
-    variants: Iterable[Variant],
-    lengths: Sequence[int],
-    rates: Sequence[float | None],
-    temperature: float,
-    notes: list[str],
-) -> Iterator[System]:
-    """Yield Transformers' loops of the methods, where it has them."""
-    for method, values in variants:
-        if method not in THEIR_NAMES or values.get("weight") in (0, 1):
-            continue
-        forced = method != AUTOREGRESSIVE and rates[0] is not None
-        if forced and temperature == 0:
+    systems = [System(engine, *cell) for engine in settings.engine for cell in cells]
+    if not settings.no_transformers:
+        theirs = [System(TRANSFORMERS, *cell) for cell in cells if _theirs(cell[0])]
+        if settings.temperature == 0 and settings.acceptance:
+            theirs = [system for system in theirs if system.acceptance is None]
             notes.append(
-                f"Transformers' {THEIR_NAMES[method]} generation of {method} is left out: its "
-                "acceptance cannot be forced at temperature 0"
+                "Transformers' assisted generation is left out: its acceptance cannot be forced at "
+                "temperature 0"
             )
-            continue
-        for sizes in _sizes(method, lengths, rates):
-            yield System(TRANSFORMERS, method, tuple(values.items()), *sizes)
+        elif max(settings.batch_size) > 1 and not all(each.takes_batches for each in theirs):
+            notes.append("Transformers' assisted generation takes no batch: it runs at batch 1")
+        systems += theirs
+    return Bench(pair, loading, settings, tuple(dict.fromkeys(systems)), tuple(notes))
+
+
+def _theirs(cell: Cell) -> bool:
+    """Return whether Transformers has a loop of the method."""
+    return cell.method in THEIR_NAMES and dict(cell.parameters).get("weight") not in (0, 1)
 
 
 def _with_head(
     values: Mapping[str, Any], pair: PairSpec, loading: Loading, notes: list[str]
 ) -> dict[str, Any]:
-    """Put a head's file in the place of its name: by default one of the pair's, else untrained."""
+    """Replace a head's name by its file: by default one of the pair's, else the untrained one."""
     if "head" not in values:
         return dict(values)
     task, *_ = default_task_names()
@@ -262,7 +223,3 @@ def _with_head(
     if given is None:
         notes.append(f"pair {pair.name} has no head that fits: diversed takes an untrained one")
     return {**values, "head": find_head(pair, task, given or UNTRAINED)}
-
-
-def _refuses_batches(system: System) -> bool:
-    return system.engine == TRANSFORMERS and system.method != AUTOREGRESSIVE

@@ -2,37 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from specbench.analysis.intervals import (
-    Interval,
-    paired_ratio_interval,
-    ratio_interval,
-)
+from specbench.analysis.intervals import paired_ratio_interval, ratio_interval
 from specbench.bench.measure import Measured
-from specbench.bench.plan import PARAMETERS, TRANSFORMERS, name_of
-from specbench.methods.registry import AUTOREGRESSIVE
+from specbench.bench.plan import TRANSFORMERS, name_of
+from specbench.methods.registry import AUTOREGRESSIVE, PARAMETERS
+from specbench.table import Column, Table, drop_empty, number, with_interval
 
-SETTING = ("method", *PARAMETERS, "draft_length", "forced_acceptance")
-SYSTEM = ("batch_size", "engine", *SETTING)
+SYSTEM = ("batch_size", "engine", "method", *PARAMETERS, "draft_length", "forced_acceptance")
 SHARED = ("pair", "device", "dtype", "temperature", "prompt_tokens", "new_tokens")
-TABLE, REPEATS, RATIOS = "bench.csv", "repeats.csv", "ratios.csv"
 
 Row = dict[str, Any]
-Repeats = dict[tuple[Hashable, ...], pd.DataFrame]
 
 
 class Ratio(NamedTuple):
-    """A kind of ratio.
-
-    Attributes:
-        name: What it is called in ``ratios.csv``.
-        terms: Columns of the repeats: the ratio of their sums is compared.
-    """
+    """A kind of ratio: its name, and the columns of repeats whose ratio of sums is compared."""
 
     name: str
     terms: tuple[str, str]
@@ -47,7 +36,7 @@ ROUND_OVER_SD = Ratio("time of a round over that of sd", ("decode_seconds", "rou
 
 def bench_table(measured: Measured) -> pd.DataFrame:
     """Return a row per system and batch size; columns in seconds, bytes and tokens."""
-    repeats = _by_system(measured.repeats)
+    repeats = _by_system(measured)
     rows: list[Any] = measured.systems.to_dict("records")
     return pd.DataFrame([_figures(row, repeats[_key(row)], measured.bandwidth) for row in rows])
 
@@ -55,52 +44,46 @@ def bench_table(measured: Measured) -> pd.DataFrame:
 def ratio_table(measured: Measured) -> pd.DataFrame:
     """Return the ratios between systems with their intervals, paired by repeat."""
     rows: list[Any] = measured.systems.to_dict("records")
-    repeats = _by_system(measured.repeats)
-    return pd.DataFrame(
-        [
-            {
-                "ratio": kind.name,
-                **{name: row[name] for name in SYSTEM},
-                "over": _title(base),
-                **_paired(kind, repeats[_key(row)], repeats[_key(base)])._asdict(),
-            }
-            for kind, row, base in _compared(rows)
-        ],
-    )
+    repeats = _by_system(measured)
+    found = []
+    for kind, row, base in _compared(rows):
+        own, other = (repeats[_key(each)] for each in (row, base))
+        interval = paired_ratio_interval(
+            own[[*kind.terms]], own["repeat"], other[[*kind.terms]], other["repeat"]
+        )
+        over = f"{base['engine']} {name_of(base)}, batch {base['batch_size']}"
+        system = {name: row[name] for name in SYSTEM}
+        found.append({"ratio": kind.name, **system, "over": over, **interval._asdict()})
+    return pd.DataFrame(found)
 
 
-def _compared(rows: list[Row]) -> Iterator[tuple[Ratio, Row, Row]]:
+def _compared(rows: Sequence[Row]) -> Iterator[tuple[Ratio, Row, Row]]:
     """Yield what is compared with what."""
     known = {_key(row): row for row in rows}
-
-    def find(kind: Ratio, row: Row, **changes: Any) -> Iterator[tuple[Ratio, Row, Row]]:
-        base = known.get(_key(row | changes))
-        if base is not None and base is not row:
-            yield kind, row, base
-
     blank: Row = dict.fromkeys(PARAMETERS)
     alone = {"method": AUTOREGRESSIVE, "draft_length": 0, "forced_acceptance": None}
-    for row in rows:
-        yield from find(OVER_AUTOREGRESSIVE, row, **blank | alone)
-    for row in rows:
-        yield from find(OVER_TRANSFORMERS, row, engine=TRANSFORMERS)
-    for row in rows:
-        if row["method"] == "diversed":
-            yield from find(ROUND_OVER_SD, row, **blank | {"method": "sd"})
-    for row in rows:
-        yield from find(OVER_ONE, row, batch_size=1)
+    kinds: list[tuple[Ratio, Row]] = [
+        (OVER_AUTOREGRESSIVE, blank | alone),
+        (OVER_TRANSFORMERS, {"engine": TRANSFORMERS}),
+        (ROUND_OVER_SD, blank | {"method": "sd"}),
+        (OVER_ONE, {"batch_size": 1}),
+    ]
+    for kind, changes in kinds:
+        for row in rows:
+            base = known.get(_key(row | changes))
+            if base is None or base is row:
+                continue
+            if kind is not ROUND_OVER_SD or row["method"] == "diversed":
+                yield kind, row, base
 
 
 def _figures(row: Row, repeats: pd.DataFrame, bandwidth: float) -> Row:
-    n = row["draft_length"]
     sums: Row = repeats.sum(numeric_only=True, min_count=1, skipna=False).to_dict()
     speed = ratio_interval(repeats[SPEED[0]], repeats[SPEED[1]], repeats["repeat"])
-    per_round = {
-        name: _over(sums[f"{name}_seconds"], sums["rounds"])
+    draft, verify, accept, whole = (
+        _over(sums[f"{name}_seconds"], sums["rounds"])
         for name in ("draft", "verify", "accept", "decode")
-    }
-    whole = per_round["decode"]
-    parts = per_round["draft"] + per_round["verify"] + per_round["accept"]
+    )
     limit = row["bytes_per_round"] / bandwidth
     return {
         **{name: row[name] for name in (*SHARED, *SYSTEM)},
@@ -111,11 +94,11 @@ def _figures(row: Row, repeats: pd.DataFrame, bandwidth: float) -> Row:
         "acceptance_length": _over(sums["output_tokens"], sums["text_rounds"]),
         "draft_acceptance_rate": _over(sums["accepted"], sums["proposed"]),
         "position_acceptance": _over(sums["accepted"], sums["judged"]),
-        "draft_step_seconds": _over(per_round["draft"], n),
-        "draft_seconds": per_round["draft"],
-        "verify_seconds": per_round["verify"],
-        "accept_seconds": per_round["accept"],
-        "other_seconds": whole - parts,
+        "draft_step_seconds": _over(draft, row["draft_length"]),
+        "draft_seconds": draft,
+        "verify_seconds": verify,
+        "accept_seconds": accept,
+        "other_seconds": whole - (draft + verify + accept),
         "round_seconds": whole,
         "prefill_seconds": sums["prefill_seconds"] / len(repeats),
         "warm_up_seconds": row["warm_up_seconds"],
@@ -127,25 +110,93 @@ def _figures(row: Row, repeats: pd.DataFrame, bandwidth: float) -> Row:
     }
 
 
-def _paired(kind: Ratio, mine: pd.DataFrame, theirs: pd.DataFrame) -> Interval:
-    return paired_ratio_interval(
-        mine[[*kind.terms]], mine["repeat"], theirs[[*kind.terms]], theirs["repeat"]
-    )
-
-
-def _by_system(repeats: pd.DataFrame) -> Repeats:
-    groups = repeats.groupby(list(SYSTEM), dropna=False, sort=False)
+def _by_system(measured: Measured) -> dict[tuple[Hashable, ...], pd.DataFrame]:
+    groups = measured.repeats.groupby(list(SYSTEM), dropna=False, sort=False)
     return {_key(group.iloc[0].to_dict()): group for _, group in groups}
 
 
 def _key(row: Row) -> tuple[Hashable, ...]:
-    """What tells systems apart, with every blank alike."""
+    """Return what tells systems apart, with every blank alike."""
     return tuple(None if pd.isna(row[name]) else row[name] for name in SYSTEM)
-
-
-def _title(row: Row) -> str:
-    return f"{row['engine']} {name_of(row)}, batch {row['batch_size']}"
 
 
 def _over(a: float, b: float) -> float:
     return float(a / b) if b else np.nan
+
+
+_PARTS = ("draft_step", "verify", "accept", "other", "round", "prefill")
+
+
+def describe(table: pd.DataFrame) -> str:
+    """Say in one line what all systems share, and how to read their tables."""
+    first = table.iloc[0]
+    return (
+        f"{first['pair']} in {first['dtype']} on {first['device']}: prompts of "
+        f"{first['prompt_tokens']} tokens, {first['new_tokens']} new ones, "
+        f"T = {first['temperature']:g}, {first['repeats']} repeats; copies reach "
+        f"{_short(first['copy_bandwidth'] / 1e9)} GB/s; times in ms, warm-up in s"
+    )
+
+
+def shown(table: pd.DataFrame, ratios: pd.DataFrame) -> Iterator[Table]:
+    """Yield a table per batch size, of the parts of a round in ms, and one of the ratios."""
+    named_by = 3 + bool(table["forced_acceptance"].notna().any())
+    for size, rows in table.groupby("batch_size", sort=False):
+        yield _table(f"batch {size}", named_by, map(_system_cells, rows.to_dict("records")))
+    if len(ratios):
+        yield _table("ratios", 2, map(_ratio_cells, ratios.to_dict("records")))
+
+
+def warnings(table: pd.DataFrame) -> Iterator[str]:
+    """Say which systems read faster than the device's memory can be read."""
+    for row in table[table["limit_share"] > 1].to_dict("records"):
+        yield (
+            f"{row['engine']} {name_of(row)} at batch {row['batch_size']} reads "
+            f"{_short(row['bytes_per_second'] / 1e9)} GB/s and copies reach "
+            f"{_short(row['copy_bandwidth'] / 1e9)}: impossible unless weights stay in caches, so "
+            "its share of the limit says nothing"
+        )
+
+
+def _table(title: str, stub: int, cells: Iterable[Mapping[str, str]]) -> Table:
+    rows = list(cells)
+    columns = [Column(name) for name in rows[0]]
+    return drop_empty(Table(title, columns, [list(row.values()) for row in rows], stub=stub))
+
+
+def _system_cells(row: Mapping[Any, Any]) -> dict[str, str]:
+    speed, low, high = (row[f"tokens_per_second{end}"] for end in ("", "_low", "_high"))
+    return {
+        "engine": row["engine"],
+        "method": name_of(row),
+        "N": str(row["draft_length"] or ""),
+        "forced": number(row["forced_acceptance"], "g"),
+        "accepted\n/ judged": number(row["position_acceptance"], ".3f"),
+        "decode\ntokens/s [95 %]": with_interval(speed, low, high, _form(speed)),
+        "tokens/\nround": number(row["acceptance_length"], ".2f"),
+        **{part.replace("_", "\n"): _short(1e3 * row[f"{part}_seconds"]) for part in _PARTS},
+        "GB/s": _short(row["bytes_per_second"] / 1e9),
+        "of\nlimit": number(row["limit_share"], ".0%"),
+        "warm-\nup": number(row["warm_up_seconds"], ".1f"),
+    }
+
+
+def _ratio_cells(row: Mapping[Any, Any]) -> dict[str, str]:
+    return {
+        "ratio of": row["ratio"],
+        "system": f"{row['engine']} {name_of(row)}",
+        "batch": str(row["batch_size"]),
+        "N": str(row["draft_length"] or ""),
+        "forced": number(row["forced_acceptance"], "g"),
+        "[95 %]": with_interval(row["value"], row["low"], row["high"], ".2f"),
+    }
+
+
+def _short(value: float) -> str:
+    """Format a number with about three digits; blank where there is none."""
+    return number(value, _form(value))
+
+
+def _form(value: float) -> str:
+    digits = 0 if value >= 100 else 1 if value >= 10 else 2 if value >= 1 else 3
+    return f",.{digits}f"

@@ -2,117 +2,147 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
 from transformers import GenerationConfig, PreTrainedModel, StoppingCriteria, StoppingCriteriaList
+from transformers.generation import utils
 
-from specbench.bench.forced import forced_in_transformers
-from specbench.bench.plan import Bench, System
-from specbench.bench.turn import Decoder, Prompts, Turn, request_key
+from specbench.bench.decoders import Decoder, Prompts, Turn, request_key
+from specbench.bench.plan import BenchSettings, System
 from specbench.decoding.sampling import uniforms
-from specbench.engine.clock import now
+from specbench.engine.device import now
 from specbench.engine.loading import LoadedPair
 
 ENSEMBLE = "assistant_ensemble_weight"
+DECISION = "_speculative_sampling"  # the function of Transformers that accepts drafts
 
 
 class MissingError(Exception):
-    """This version of Transformers has no such loop."""
+    """This version of Transformers lacks what a system needs."""
 
 
-class Watch(StoppingCriteria):
-    """Stops nothing; notes how long the texts are after every round, and when the first ended."""
-
-    def __init__(self, device: torch.device) -> None:
-        self.lengths: list[int] = []
-        self.begun = 0.0
-        self._device = device
-
-    def __call__(self, input_ids: Tensor, scores: Any, **_: Any) -> Tensor:
-        """Say of each text that it goes on."""
-        if not self.lengths:
-            self.begun = now(self._device)
-        self.lengths.append(input_ids.shape[1])
-        return torch.zeros(len(input_ids), dtype=torch.bool, device=input_ids.device)
-
-
-def transformers_decoder(bench: Bench, system: System, pair: LoadedPair) -> Decoder:
+def transformers_decoder(settings: BenchSettings, system: System, pair: LoadedPair) -> Decoder:
     """Return Transformers' loop of a system's method.
-
-    Args:
-        bench: What all systems share.
-        system: What is timed.
-        pair: The models.
 
     Raises:
         MissingError: This version has no such loop.
     """
+    n = system.cell.draft_length
     target: Any = pair.target.model
-    draft = pair.draft.model if system.draft_length else None
-    options = _options(bench, system)
+    draft = pair.draft.model if n else None
+    options = _options(settings, system)
 
     def decode(prompts: Prompts, limit: int, key: str) -> Turn:
         device = pair.target.device
         inputs = torch.tensor(prompts, device=device)
-        settings = GenerationConfig(max_new_tokens=limit, **options)
-        watch = Watch(device)
-        n = system.draft_length
-        chances = uniforms(bench.seed, request_key(key, 0), limit, n)[:, n : 2 * n].tolist()
-        torch.manual_seed(bench.seed)
-        with _plain(target, draft, n), forced_in_transformers(system.acceptance, chances):
+        lengths = _Lengths(device)
+        draws = uniforms(settings.seed, request_key(key, 0), limit, n)[:, n : 2 * n].tolist()
+        torch.manual_seed(settings.seed)
+        with _plain(target, draft, n), forced_in_transformers(system.acceptance, draws):
             began = now(device)
             target.generate(
                 inputs,
                 attention_mask=torch.ones_like(inputs),
-                generation_config=settings,
+                generation_config=GenerationConfig(max_new_tokens=limit, **options),
                 assistant_model=draft,
-                stopping_criteria=StoppingCriteriaList([watch]),
+                stopping_criteria=StoppingCriteriaList([lengths]),
             )
             ended = now(device)
-        return _turn(watch, inputs, limit, n, began, ended)
+        return _turn(lengths, inputs, limit, n, began, ended)
 
     return decode
 
 
+@contextmanager
+def forced_in_transformers(rate: float | None, draws: Sequence[Sequence[float]]) -> Iterator[None]:
+    """Force the acceptance of Transformers' assisted generation while the context lasts.
+
+    Args:
+        rate: Probability of accepting a drafted token; None forces nothing.
+        draws: Uniform numbers of every round, one per drafted token; those of specbench's own loop,
+            so that both accept the same numbers of drafts.
+
+    Raises:
+        MissingError: This version decides elsewhere.
+    """
+    if rate is None:
+        yield
+        return
+    decide: Callable[..., Any] | None = getattr(utils, DECISION, None)
+    if decide is None:
+        raise MissingError(f"this version of Transformers has no {DECISION} to be replaced")
+    remaining = iter(draws)
+
+    def constant(ids: Tensor, logits: Tensor, drafted: int, *rest: Any, **options: Any) -> Any:
+        tokens, _ = decide(ids, logits, drafted, *rest, **options)
+        numbers, kept = next(remaining), 0
+        while kept < drafted and numbers[kept] < rate:
+            kept += 1
+        drafts = ids[:, ids.shape[1] - drafted :]
+        return torch.cat((drafts[:, :kept], tokens[:, -1:]), -1), kept
+
+    setattr(utils, DECISION, constant)
+    try:
+        yield
+    finally:
+        setattr(utils, DECISION, decide)
+
+
+class _Lengths(StoppingCriteria):
+    """Stops nothing; notes the length of the texts after every round, and the first round's end."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.lengths: list[int] = []
+        self.first_ended = 0.0
+        self._device = device
+
+    def __call__(self, input_ids: Tensor, scores: Any, **_: Any) -> Tensor:
+        if not self.lengths:
+            self.first_ended = now(self._device)
+        self.lengths.append(input_ids.shape[1])
+        return torch.zeros(len(input_ids), dtype=torch.bool, device=input_ids.device)
+
+
 def _turn(
-    watch: Watch, inputs: Tensor, limit: int, draft_length: int, began: float, ended: float
+    seen: _Lengths, inputs: Tensor, limit: int, draft_length: int, began: float, ended: float
 ) -> Turn:
     """Count all rounds but the first, which cannot be told from reading the prompt."""
     texts, end = len(inputs), inputs.shape[1] + limit
-    steps = list(zip(watch.lengths, watch.lengths[1:], strict=False))
+    steps = list(zip(seen.lengths, seen.lengths[1:], strict=False))
     proposed = [min(draft_length, end - before - 1) for before, _ in steps]
     accepted = [after - before - 1 for before, after in steps]
     rejected = sum(kept < drafts for kept, drafts in zip(accepted, proposed, strict=True))
     return Turn(
-        output_tokens=texts * (watch.lengths[-1] - watch.lengths[0]),
+        output_tokens=texts * (seen.lengths[-1] - seen.lengths[0]),
         rounds=len(steps),
         text_rounds=texts * len(steps),
         proposed=sum(proposed),
         judged=sum(accepted) + rejected,
         accepted=sum(accepted),
-        prefill_seconds=watch.begun - began,
-        decode_seconds=ended - watch.begun,
+        prefill_seconds=seen.first_ended - began,
+        decode_seconds=ended - seen.first_ended,
     )
 
 
-def _options(bench: Bench, system: System) -> dict[str, Any]:
+def _options(settings: BenchSettings, system: System) -> dict[str, Any]:
     options: dict[str, Any] = {"do_sample": False}
-    if bench.temperature:
-        options = {"do_sample": True, "temperature": bench.temperature, "top_k": 0, "top_p": 1.0}
-    if weight := dict(system.parameters).get("weight"):
+    if settings.temperature:
+        temperature = settings.temperature
+        options = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0}
+    if weight := dict(system.cell.parameters).get("weight"):
         if not hasattr(GenerationConfig(), ENSEMBLE):
-            raise MissingError(f"this version has no {ENSEMBLE}")
+            raise MissingError(f"this version of Transformers has no {ENSEMBLE}")
         options[ENSEMBLE] = weight
     return options
 
 
 @contextmanager
 def _plain(target: Any, draft: PreTrainedModel | None, draft_length: int) -> Iterator[None]:
-    """Put the models' own settings aside: end tokens, temperatures, numbers of drafts."""
+    """Set the models' own settings aside: end tokens, temperatures, numbers of drafts."""
     models = [(target, GenerationConfig())]
     if draft is not None:
         # Transformers reads these off the assistant, not off the arguments of generate.

@@ -2,66 +2,80 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import zip_longest
 from typing import Any
 
-from specbench.check.chance import FALSE_ALARM
-from specbench.check.findings import WEAK, Finding
+from specbench.analysis.labels import method_label
+from specbench.check.controls import check_own_draft, check_time
+from specbench.check.draws import FALSE_ALARM
+from specbench.check.findings import LAW, WEAK, Finding
 from specbench.check.greedy import check_greedy
-from specbench.check.own_draft import check_own_draft
-from specbench.check.plan import SAMPLINGS, Check, Place
-from specbench.check.rounds import PART, TESTS, check_rounds
-from specbench.check.texts import Context, Rule, telling
-from specbench.check.timing import check_time
-from specbench.engine.available import free_memory
-from specbench.engine.loading import LoadedPair, choose_device, choose_dtype
+from specbench.check.rounds import TESTS, check_rounds
+from specbench.check.texts import Context, Sampled, bind_rule, informative
+from specbench.decoding.sampling import Sampling
+from specbench.engine.device import choose_device, free_memory
+from specbench.engine.loading import LoadedPair, choose_dtype
 from specbench.engine.memory import check_memory
 from specbench.errors import UsageError
-from specbench.experiment.execute import largest, load
-from specbench.experiment.plan import Cell
+from specbench.experiment.plan import Cell, Plan, TaskPlan
 from specbench.experiment.prompts import Prompts
-from specbench.heads.files import load_head
+from specbench.experiment.runner import Loader, largest
 from specbench.methods.laws import LAWS
 from specbench.methods.registry import get_method
 from specbench.version import __version__
 
 EXACT = "float32"
+# Two ways to process logits, the second with everything that a loop may forget for one model.
+SAMPLINGS = (Sampling(), Sampling(temperature=0.7, top_k=20, top_p=0.9))
+CONTEXTS = 4  # prompts that rounds are sampled from; the fewer, the more texts of each
 Say = Callable[[str], object]
+log = logging.getLogger(__name__)
+Prompted = tuple[TaskPlan, Context]
 
 
-def run_check(check: Check, say: Say, note: Say) -> Iterator[Finding]:
-    """Check a pair.
+@dataclass(frozen=True)
+class Check:
+    """What is checked."""
 
-    Args:
-        check: What is checked.
-        say: Told what is done next.
-        note: Told what the user should know.
+    plan: Plan
+    draft_length: int  # N
+    texts: int  # sampled of each method and sampling, from all prompts together
 
-    Yields:
-        What was found, one thing after the other.
+
+def run_check(check: Check, say: Say) -> Iterator[Finding]:
+    """Check a pair and yield one comparison after the other; ``say`` is told what is next.
 
     Raises:
         SpecbenchError: The pair or a head cannot be had or does not fit.
     """
     working = _working_dtype(check)
-    strict = _fits_exactly(check, working, note)
-    chosen = EXACT if strict else working
-    say(f"loading the models in {chosen}")
-    pair = _load(check, chosen, note)
-    yield from _in_exact_numbers(check, pair, strict, say)
-    if chosen != working:
+    strict = _fits_exactly(check, working)
+    dtype = EXACT if strict else working
+    say(f"loading the models in {dtype}")
+    pair = _load(check, dtype)
+    prompts = _prompts(check, pair)
+    contexts = [context for _, context in prompts]
+    say("greedy decoding, sd against the target alone")
+    yield from check_greedy(pair, contexts, check.draft_length, strict=strict)
+    yield from _check_methods(check, pair, prompts, strict, say)
+    say("the target as its own draft")
+    yield check_own_draft(pair, contexts, _sampled(check, FALSE_ALARM, strict))
+    if dtype != working:
         del pair
         free_memory()
         say(f"loading the models in {working}")
-        pair = _load(check, working, note)
+        pair = _load(check, working)
         say(f"greedy decoding in {working}")
-        yield from check_greedy(pair, _contexts(check, pair), check.draft_length, strict=False)
+        yield from check_greedy(pair, contexts, check.draft_length, strict=False)
     say("timing")
-    yield check_time(pair, _contexts(check, pair)[0])
+    yield check_time(pair, contexts[0])
 
 
-def describe(check: Check, findings: list[Finding], seconds: float) -> dict[str, Any]:
+def describe(check: Check, findings: Sequence[Finding], seconds: float) -> dict[str, Any]:
     """Return everything in plain values, for a JSON file."""
     return {
         "specbench": __version__,
@@ -72,51 +86,52 @@ def describe(check: Check, findings: list[Finding], seconds: float) -> dict[str,
             "working_dtype": _working_dtype(check),
         },
         "seconds": seconds,
-        "verdicts": {
-            verdict: sum(finding.verdict == verdict for finding in findings)
-            for verdict in dict.fromkeys(finding.verdict for finding in findings)
-        },
-        "findings": [finding.describe() for finding in findings],
+        "verdicts": Counter(finding.verdict for finding in findings),
+        "findings": [asdict(finding) for finding in findings],
     }
 
 
-def _in_exact_numbers(check: Check, pair: LoadedPair, strict: bool, say: Say) -> Iterator[Finding]:
-    say("greedy decoding, sd against the target alone")
-    contexts = _contexts(check, pair)
-    yield from check_greedy(pair, contexts, check.draft_length, strict=strict)
-    methods = check.methods()
-    how = check.sampled(FALSE_ALARM / (len(TESTS) * len(methods) * len(SAMPLINGS)), strict)
-    prompts = Prompts(pair, check.plan.settings)
-    starts: dict[str, Context] = {}
-
-    def begun(place: Place) -> Context:
-        context = _context(prompts, place)
-        if context.name not in starts:
-            starts[context.name] = telling(pair, context)
-        return starts[context.name]
-
-    for label, places in methods.items():
-        name = places[0][1].method
+def _check_methods(
+    check: Check, pair: LoadedPair, prompts: Sequence[Prompted], strict: bool, say: Say
+) -> Iterator[Finding]:
+    """Sample rounds of every method, each from a few prompts."""
+    methods: dict[str, list[tuple[Context, Cell]]] = {}
+    for task, context in prompts:
+        for cell in task.cells:
+            methods.setdefault(method_label(cell.columns()), []).append((context, cell))
+    how = _sampled(check, FALSE_ALARM / (len(TESTS) * len(methods) * len(SAMPLINGS)), strict)
+    extended: dict[str, Context] = {}
+    for label, cases in methods.items():
+        name = cases[0][1].method
         if get_method(name).rule is not None and name not in LAWS:
             says = "no closed form of this method is known here: its rounds are not compared"
-            yield Finding(PART, label, "closed form", WEAK, says)
+            yield Finding(LAW, label, "closed form", WEAK, says)
             continue
-        rules = [(begun(place), _rule(cell, pair)) for place, cell in places]
+        rules = []
+        for context, cell in cases[: min(CONTEXTS, check.texts)]:
+            if context.name not in extended:
+                extended[context.name] = informative(pair, context)
+            rule = bind_rule(cell.method, dict(cell.parameters), pair)
+            rules.append((extended[context.name], rule))
         for sampling in SAMPLINGS:
             say(f"sampling {label} at T={sampling.temperature:g}")
             yield from check_rounds(pair, label, rules, sampling, how)
-    say("the target as its own draft")
-    yield check_own_draft(pair, contexts, how)
 
 
-def _fits_exactly(check: Check, working: str, note: Say) -> bool:
-    """Tell whether the pair fits in float32; that it fits as it is run is required."""
+def _sampled(check: Check, alpha: float, exact: bool) -> Sampled:
+    settings = check.plan.settings
+    size = settings.batch_size
+    return Sampled(check.texts, check.draft_length, size, settings.seed, alpha, exact)
+
+
+def _fits_exactly(check: Check, working: str) -> bool:
+    """Return whether the pair fits in float32; it must fit as the user runs it."""
     sizes = largest(check.plan)
-    check_memory(check.plan.pair, replace(check.plan.loading, dtype=working), *sizes)
+    check_memory(check.plan.pair, check.plan.loading.updated(dtype=working), *sizes)
     try:
-        check_memory(check.plan.pair, replace(check.plan.loading, dtype=EXACT), *sizes)
+        check_memory(check.plan.pair, check.plan.loading.updated(dtype=EXACT), *sizes)
     except UsageError as error:
-        note(
+        log.warning(
             f"{error}. What would be compared in {EXACT} is compared in {working}: greedy texts "
             "and probabilities only as a report"
         )
@@ -124,9 +139,9 @@ def _fits_exactly(check: Check, working: str, note: Say) -> bool:
     return True
 
 
-def _load(check: Check, dtype: str, note: Say) -> LoadedPair:
-    loading = replace(check.plan.loading, dtype=dtype)
-    return load(replace(check.plan, loading=loading), note)
+def _load(check: Check, dtype: str) -> LoadedPair:
+    loading = check.plan.loading.updated(dtype=dtype)
+    return Loader().load(replace(check.plan, loading=loading))
 
 
 def _working_dtype(check: Check) -> str:
@@ -134,22 +149,14 @@ def _working_dtype(check: Check) -> str:
     return str(choose_dtype(check.plan.pair, check.plan.loading, device)).removeprefix("torch.")
 
 
-def _contexts(check: Check, pair: LoadedPair) -> list[Context]:
+def _prompts(check: Check, pair: LoadedPair) -> list[Prompted]:
+    """Return every prompt with its task, the tasks in turns."""
     prompts = Prompts(pair, check.plan.settings)
-    return [_context(prompts, place) for place in check.places()]
-
-
-def _context(prompts: Prompts, place: Place) -> Context:
-    task, example = place
-    return Context(f"{task.task.name}/{example.id}", prompts.of(task, example).ids)
-
-
-def _rule(cell: Cell, pair: LoadedPair) -> Rule:
-    """A method with its parameters and its head bound."""
-    parameters, head = dict(cell.parameters), None
-    if "head" in parameters:
-        head = load_head(parameters["head"].path, pair)
-    bound = parameters if head is None else {**parameters, "head": head.weigh}
-    verify, control = get_method(cell.method).bind(bound)
-    # What controls the number of drafts changes no law.
-    return Rule(cell.method, verify, {} if control else parameters, head, control)
+    columns = [
+        [
+            (task, Context(f"{task.task.name}/{example.id}", prompts.of(task, example).ids))
+            for example in task.examples
+        ]
+        for task in check.plan.tasks
+    ]
+    return [each for row in zip_longest(*columns) for each in row if each is not None]

@@ -10,13 +10,10 @@ from torch import Tensor
 
 from specbench.check.findings import FAILED, OK, REPORT, WEAK, Finding
 from specbench.check.passes import plain_pass
-from specbench.check.texts import Context
-from specbench.decoding.loop import decode
-from specbench.decoding.records import Generation
-from specbench.decoding.round import Verify
-from specbench.decoding.sampling import Sampling
+from specbench.check.texts import Context, decode_one
 from specbench.engine.loading import LoadedPair
 from specbench.engine.runner import Runner
+from specbench.methods import Rule
 from specbench.methods.rules import sd
 
 PART = "greedy"
@@ -30,15 +27,15 @@ NEVER = -1e9  # logit of an end where there are no end tokens
 
 
 class Lag(NamedTuple):
-    """By how much each token of a text was not the target's first choice, in logits.
+    """By how much each token of a text was not the target's first choice, in logits."""
 
-    Attributes:
-        behind: ``[T]`` the largest logit less that of the token.
-        margin: ``[T]`` the largest logit less the second largest.
-    """
+    behind: Tensor  # [T] the largest logit less that of the token
+    margin: Tensor  # [T] the largest logit less the second largest
 
-    behind: Tensor
-    margin: Tensor
+    @property
+    def wrong(self) -> Tensor:
+        """``[T]`` whether a token is not the first choice and no tie of it."""
+        return self.behind > TIE
 
 
 def check_greedy(
@@ -46,24 +43,15 @@ def check_greedy(
 ) -> list[Finding]:
     """Decode prompts greedily, alone and speculatively, and compare.
 
-    Args:
-        pair: The models.
-        contexts: The prompts.
-        draft_length: Drafted tokens per round, N.
-        strict: False makes a report of it, where the numbers' format is coarse.
+    Without ``strict`` the findings are reports, as the numbers' format is coarse.
     """
-    alone, drafted, lags = [], [], []
-    unlike = 0
-    for context in contexts:
-        alone.append(_text(pair, None, context, draft_length))
-        drafted.append(_text(pair, sd, context, draft_length))
-        lags.append(lag(pair.target, context, alone[-1], pair.eos_ids))
-        # Where the draft would have gone on otherwise, accepting it would have shown.
-        unlike += int((lag(pair.draft, context, alone[-1], pair.eos_ids).behind > TIE).sum())
+    alone = [_text(pair, None, context, draft_length) for context in contexts]
+    drafted = [_text(pair, sd, context, draft_length) for context in contexts]
     subject = f"T=0, {str(pair.target.dtype).removeprefix('torch.')}"
+    found = [_against_plain(pair, contexts, alone), _against_alone(pair, contexts, alone, drafted)]
     return [
-        _against_plain(subject, contexts, alone, lags, strict),
-        _against_alone(subject, pair, contexts, alone, drafted, unlike, strict),
+        Finding(PART, subject, name, verdict if strict else REPORT, says, facts)
+        for name, (verdict, says, facts) in zip((PLAIN, EQUAL), found, strict=True)
     ]
 
 
@@ -71,102 +59,20 @@ def lag(runner: Runner, context: Context, text: Sequence[int], ends: frozenset[i
     """Read a text as a whole and return how far its tokens are behind the model's first choices."""
     known = [token for token in text if token != END]
     # One more position than there are tokens: what follows the last one.
-    read = [*context.prompt, *known, 0]
-    logits = plain_pass(runner, [read], last=len(known) + 1).logits[0]
-    best = logits.topk(2, -1).values
+    logits = plain_pass(runner, [[*context.prompt, *known, 0]], last=len(known) + 1).logits[0]
+    best = logits.topk(2, -1).values[: len(text)]
     ending = [token for token in ends if token < runner.vocabulary]
     choices = [ending if token == END else [token] for token in text]
-    said = [logits[at][chosen].max() if chosen else NEVER for at, chosen in enumerate(choices)]
-    best = best[: len(text)]
-    return Lag(best[:, 0].cpu() - torch.tensor(said), (best[:, 0] - best[:, 1]).cpu())
-
-
-def _text(
-    pair: LoadedPair, verify: Verify | None, context: Context, draft_length: int
-) -> list[int]:
-    """A greedy text with its end."""
-    found: Generation = decode(
-        pair,
-        verify,
-        context.prompt,
-        sampling=Sampling(temperature=0),
-        draft_length=draft_length,
-        max_new_tokens=LIMIT,
-        seed=0,
-        sample_key=f"check/{context.name}",
-    )
-    return [*found.token_ids, *([END] if found.stopped_by == "eos" else [])]
-
-
-def _against_plain(
-    subject: str,
-    contexts: Sequence[Context],
-    texts: Sequence[list[int]],
-    lags: Sequence[Lag],
-    strict: bool,
-) -> Finding:
-    wrong = [
-        {
-            "prompt": context.name,
-            "position": int((found.behind > TIE).nonzero()[0]),
-            "behind": float(found.behind.max()),
-        }
-        for context, found in zip(contexts, lags, strict=True)
-        if bool((found.behind > TIE).any())
-    ]
-    tokens = sum(map(len, texts))
-    clear = sum(int((found.margin > TIE).sum()) for found in lags)
-    facts: dict[str, Any] = {"texts": len(texts), "tokens": tokens, "clear": clear, "wrong": wrong}
-    says = f"{tokens:,} tokens of {len(texts)} texts, each the first choice"
-    verdict = OK if clear else WEAK
-    if wrong:
-        verdict = FAILED
-        first = wrong[0]
-        says = (
-            f"{len(wrong)} of {len(texts)} texts hold a token that is not the target's first "
-            f"choice, first at token {first['position']} of {first['prompt']}, up to "
-            f"{first['behind']:.2g} behind"
-        )
-    return Finding(PART, subject, PLAIN, verdict if strict else REPORT, says, facts)
-
-
-def _against_alone(
-    subject: str,
-    pair: LoadedPair,
-    contexts: Sequence[Context],
-    alone: Sequence[list[int]],
-    drafted: Sequence[list[int]],
-    unlike: int,
-    strict: bool,
-) -> Finding:
-    found = [
-        divergence(pair, context, one, other)
-        for context, one, other in zip(contexts, alone, drafted, strict=True)
-        if one != other
-    ]
-    wrong = [each for each in found if not each["tie"]]
-    tokens = sum(map(len, alone))
-    facts = {"texts": len(alone), "tokens": tokens, "draft_unlike": unlike, "divergences": found}
-    says = f"{len(alone) - len(found)} of {len(alone)} texts equal, {tokens:,} tokens"
-    verdict = FAILED if wrong else OK
-    if found:
-        first = (wrong or found)[0]
-        says += (
-            f"; first divergence at token {first['position']} of {first['prompt']}, "
-            f"top-1/top-2 margin there {first['margin']:.2g}" + (" (a tie)" if first["tie"] else "")
-        )
-    if not wrong and not unlike:
-        verdict = WEAK
-        says += "; the draft never differs, so accepting everything would pass as well"
-    return Finding(PART, subject, EQUAL, verdict if strict else REPORT, says, facts)
+    chosen = [logits[at][tokens].max() if tokens else NEVER for at, tokens in enumerate(choices)]
+    return Lag(best[:, 0].cpu() - torch.tensor(chosen), (best[:, 0] - best[:, 1]).cpu())
 
 
 def divergence(
     pair: LoadedPair, context: Context, alone: list[int], drafted: list[int]
 ) -> dict[str, Any]:
-    """Describe where two texts part ways, by a plain pass up to there.
+    """Describe where two texts diverge, by a plain pass up to there.
 
-    Both tokens are as good as the target's first choice where it is a tie.
+    It is a tie where both tokens are as good as the target's first choice.
     """
     texts = [*alone, END], [*drafted, END]  # one may be the other's beginning
     at = next(i for i, (one, other) in enumerate(zip(*texts, strict=False)) if one != other)
@@ -179,3 +85,63 @@ def divergence(
         "behind": behind,
         "tie": max(behind) <= TIE,
     }
+
+
+def _text(pair: LoadedPair, verify: Rule | None, context: Context, draft_length: int) -> list[int]:
+    """Return a greedy text with its end."""
+    found = decode_one(pair, context, LIMIT, verify=verify, draft_length=draft_length)
+    return [*found.token_ids, *([END] if found.stopped_by == "eos" else [])]
+
+
+def _against_plain(
+    pair: LoadedPair, contexts: Sequence[Context], texts: Sequence[list[int]]
+) -> tuple[str, str, dict[str, Any]]:
+    lags = [lag(pair.target, *both, pair.eos_ids) for both in zip(contexts, texts, strict=True)]
+    wrong = [
+        {
+            "prompt": context.name,
+            "position": int(found.wrong.nonzero()[0]),
+            "behind": float(found.behind.max()),
+        }
+        for context, found in zip(contexts, lags, strict=True)
+        if found.wrong.any()
+    ]
+    tokens = sum(map(len, texts))
+    clear = sum(int((found.margin > TIE).sum()) for found in lags)
+    facts = {"texts": len(texts), "tokens": tokens, "clear": clear, "wrong": wrong}
+    if not wrong:
+        says = f"{tokens:,} tokens of {len(texts)} texts, each the first choice"
+        return OK if clear else WEAK, says, facts
+    first = wrong[0]
+    says = (
+        f"{len(wrong)} of {len(texts)} texts hold a token that is not the target's first choice, "
+        f"first at token {first['position']} of {first['prompt']}, up to {first['behind']:.2g} "
+        "behind"
+    )
+    return FAILED, says, facts
+
+
+def _against_alone(
+    pair: LoadedPair,
+    contexts: Sequence[Context],
+    alone: Sequence[list[int]],
+    drafted: Sequence[list[int]],
+) -> tuple[str, str, dict[str, Any]]:
+    texts = list(zip(contexts, alone, drafted, strict=True))
+    # Where the draft's own choice differs, accepting it wrongly would have shown.
+    unlike = sum(int(lag(pair.draft, c, one, pair.eos_ids).wrong.sum()) for c, one, _ in texts)
+    found = [divergence(pair, *text) for text in texts if text[1] != text[2]]
+    wrong = [each for each in found if not each["tie"]]
+    tokens = sum(map(len, alone))
+    facts = {"texts": len(alone), "tokens": tokens, "draft_unlike": unlike, "divergences": found}
+    says = f"{len(alone) - len(found)} of {len(alone)} texts equal, {tokens:,} tokens"
+    if found:
+        first = (wrong or found)[0]
+        says += (
+            f"; first divergence at token {first['position']} of {first['prompt']}, "
+            f"top-1/top-2 margin there {first['margin']:.2g}" + (" (a tie)" if first["tie"] else "")
+        )
+    if not wrong and not unlike:
+        says += "; the draft never differs, so accepting everything would pass as well"
+        return WEAK, says, facts
+    return FAILED if wrong else OK, says, facts

@@ -1,4 +1,4 @@
-"""What the models say of a text, by Transformers' own forward pass: no cache, no engine, no rows.
+"""Logits of a text by Transformers' own forward pass: no cache, no engine, no batch of ours.
 
 Nothing here shares code with the decoding loop, so that a fault in positions, masks, slots or the
 processing of logits shows as a difference.
@@ -15,32 +15,24 @@ from torch import Tensor
 from specbench.decoding.sampling import Sampling
 from specbench.engine.runner import Runner
 
-# Numbers of one tensor of logits; more texts are read one part after the other.
-MOST_NUMBERS = 2**26
+MAX_NUMBERS = 2**26  # of one tensor of logits; more texts are read part by part
 
 
-class Said(NamedTuple):
-    """What a model says of the last tokens of B texts."""
+class Pass(NamedTuple):
+    """What a model makes of the last k tokens of B texts."""
 
     logits: Tensor  # [B, k, V] of each of these tokens, before it is read
-    hidden: Tensor  # [B, k, hidden] that they come from; empty where nobody asked
+    hidden: Tensor  # [B, k, hidden] that they come from; empty unless asked for
 
 
 @torch.inference_mode()
 def plain_pass(
     runner: Runner, texts: Sequence[Sequence[int]], last: int, hidden: bool = False
-) -> Said:
-    """Read texts as a whole.
-
-    Args:
-        runner: Whose model is asked.
-        texts: B texts of one length.
-        last: k, how many of the last tokens it is asked about.
-        hidden: Return the hidden states as well.
-    """
+) -> Pass:
+    """Read B texts of one length as a whole, for their ``last`` k tokens."""
     model = cast(Any, runner.model)
     tokens = torch.tensor([list(text)[:-1] for text in texts], device=runner.device)
-    part = max(1, MOST_NUMBERS // (last * runner.vocabulary + tokens.shape[1] * runner.hidden_size))
+    part = max(1, MAX_NUMBERS // (last * runner.vocabulary + tokens.shape[1] * runner.hidden_size))
     logits, states = [], []
     for few in tokens.split(part):
         own = model(few, use_cache=False, logits_to_keep=last).logits
@@ -48,7 +40,7 @@ def plain_pass(
         if hidden:
             decoder = model.get_decoder()
             states.append(decoder(few, use_cache=False).last_hidden_state[:, -last:])
-    return Said(torch.cat(logits), torch.cat(states) if hidden else torch.empty(0))
+    return Pass(torch.cat(logits), torch.cat(states) if hidden else torch.empty(0))
 
 
 def processed(logits: Tensor, sampling: Sampling) -> Tensor:

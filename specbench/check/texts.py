@@ -1,21 +1,25 @@
-"""What a check decodes, and sampling many texts of it with the real loop."""
+"""Texts that a check samples with the real loop, and where each of their tokens came from."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import nan
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
 from specbench.check.passes import plain_pass
-from specbench.decoding.loop import decode, decode_all
+from specbench.decoding.loop import DecodeOptions, Request, decode, decode_all
 from specbench.decoding.records import Generation
-from specbench.decoding.round import Verify
-from specbench.decoding.rows import Request
 from specbench.decoding.sampling import Sampling
 from specbench.engine.loading import LoadedPair
+from specbench.heads.bind import bind
+from specbench.heads.files import load_head
 from specbench.heads.head import Head
+from specbench.heads.registry import HeadFile
+from specbench.methods import Rule
 from specbench.methods.control import DraftControl
 
 ROUNDS = 2  # whole rounds that the texts have at least, so that caches are rewound and overwritten
@@ -23,118 +27,129 @@ LEAD = 24  # tokens after a prompt among which rounds may begin
 
 
 class Context(NamedTuple):
-    """A prompt as it is decoded.
-
-    Attributes:
-        name: Task and example.
-        prompt: Its tokens.
-    """
+    """The tokens of a prompt, and the name of its task and example."""
 
     name: str
     prompt: Sequence[int]
 
 
 @dataclass(frozen=True)
-class Rule:
-    """A method as it decodes one prompt.
-
-    Attributes:
-        method: Its name.
-        verify: The rule under test, None where nothing is drafted.
-        parameters: As its law takes them, but for the head.
-        head: Gives the weights, for methods that have one.
-        control: Decides how many tokens are drafted; None drafts N always.
-    """
+class BoundRule:
+    """A method with its parameters and its head, as it decodes one prompt."""
 
     method: str
-    verify: Verify | None
-    parameters: Mapping[str, Any] = field(default_factory=dict)
+    verify: Rule | None  # the rule under test; None where nothing is drafted
+    parameters: Mapping[str, Any] = field(default_factory=dict)  # of its law, but for the head
     head: Head | None = None
-    control: DraftControl | None = None
+    control: DraftControl | None = None  # of the number of drafts; None drafts N always
 
 
-@dataclass(frozen=True)
-class Sampled:
-    """How rounds are sampled.
+def bind_rule(method: str, parameters: Mapping[str, Any], pair: LoadedPair) -> BoundRule:
+    """Bind a method's parameters, a head as its file."""
+    values = {
+        name: load_head(value.path, pair) if isinstance(value, HeadFile) else value
+        for name, value in parameters.items()
+    }
+    verify, control = bind(method, values, pair)
+    # A control of the number of drafts changes no law.
+    own = {} if control else {name: value for name, value in values.items() if name != "head"}
+    return BoundRule(method, verify, own, values.get("head"), control)
 
-    Attributes:
-        texts: From all prompts together.
-        draft_length: N.
-        batch_size: Texts side by side.
-        seed: Decides all draws, those of the tests included.
-        alpha: Chance of a false alarm of one test.
-        exact: False where the numbers' format is too coarse for probabilities to be compared.
-    """
 
-    texts: int
-    draft_length: int
+class Sampled(NamedTuple):
+    """How rounds are sampled and compared."""
+
+    texts: int  # of each method, from all prompts together
+    draft_length: int  # N
     batch_size: int
-    seed: int
-    alpha: float
-    exact: bool = True
+    seed: int  # decides all draws, those of the tests included
+    alpha: float  # probability of a false alarm of one test
+    exact: bool = True  # False where the format is too coarse for probabilities to be compared
 
 
-def telling(pair: LoadedPair, context: Context) -> Context:
-    """Go on from a prompt, greedily, to where the target is unsure and the draft differs.
+def decode_one(
+    pair: LoadedPair,
+    context: Context,
+    tokens: int,
+    *,
+    verify: Rule | None = None,
+    draft_length: int = 0,
+    temperature: float = 0.0,
+) -> Generation:
+    """Decode a prompt once, by default greedily and by the target alone."""
+    options = DecodeOptions(Sampling(temperature=temperature), draft_length, tokens)
+    return decode(pair, verify, Request(context.prompt, f"check/{context.name}"), options)
 
-    After a prompt the next token is often certain, and then no fault shows in it.
+
+def informative(pair: LoadedPair, context: Context) -> Context:
+    """Extend a prompt greedily to where the target is unsure and the draft differs.
+
+    Right after a prompt the next token is often certain, and then no fault shows in it.
     """
-    alone = decode(
-        pair,
-        None,
-        context.prompt,
-        sampling=Sampling(temperature=0),
-        draft_length=0,
-        max_new_tokens=LEAD,
-        seed=0,
-        sample_key="",
-    )
-    known = alone.token_ids
+    known = decode_one(pair, context, LEAD).token_ids
     text = [*context.prompt, *known, 0]
     p, q = (
         plain_pass(runner, [text], last=len(known) + 1).logits[0].softmax(-1)
         for runner in (pair.target, pair.draft)
     )
     entropy = torch.special.entr(p).sum(-1)
-    most = int(((p - q).abs().sum(-1) * entropy).argmax())
-    return Context(context.name, [*context.prompt, *known[:most]])
+    best = int(((p - q).abs().sum(-1) * entropy).argmax())
+    return Context(context.name, [*context.prompt, *known[:best]])
 
 
 def sample(
-    pair: LoadedPair,
-    rule: Rule,
-    context: Context,
-    texts: int,
-    sampling: Sampling,
-    how: Sampled,
+    pair: LoadedPair, rule: BoundRule, context: Context, sampling: Sampling, how: Sampled
 ) -> list[Generation]:
-    """Decode one prompt many times, each with draws of its own; nothing ends a text but its length.
+    """Decode one prompt ``how.texts`` times, each with draws of its own.
 
-    The token that ends a text is no part of it, and a test of all others would be a biased one.
+    There are no end tokens: an end token is no part of its text, and a test of all other tokens
+    would be biased.
     """
-    requests = [Request(context.prompt, f"check/{context.name}/{i}") for i in range(texts)]
-    decoded = decode_all(
-        replace(pair, eos_ids=frozenset()),
-        rule.verify,
-        requests,
-        sampling=sampling,
-        draft_length=how.draft_length,
-        max_new_tokens=text_length(how.draft_length),
+    requests = [Request(context.prompt, f"check/{context.name}/{i}") for i in range(how.texts)]
+    options = DecodeOptions(
+        sampling,
+        how.draft_length,
+        ROUNDS * (how.draft_length + 1) + 1,
         seed=how.seed,
-        batch_size=min(how.batch_size, texts),
+        batch_size=min(how.batch_size, how.texts),
         control=rule.control,
     )
+    decoded = decode_all(replace(pair, eos_ids=frozenset()), rule.verify, requests, options)
     return [generation for _, generation in sorted(decoded, key=lambda found: found[0])]
 
 
-def text_length(draft_length: int) -> int:
-    """Return how many tokens are sampled of each text."""
-    return ROUNDS * (draft_length + 1) + 1
+ACCEPTED, CORRECTED, OWN = range(3)
+"""A token is an accepted draft, replaces a rejected one, or is the target's own: a bonus token, or
+any token where nothing is drafted."""
 
 
-def describe(sampling: Sampling) -> str:
-    """Return the processing of the logits in short."""
-    parts = [f"T={sampling.temperature:g}"]
-    parts += [f"top-k {sampling.top_k}"] if sampling.top_k is not None else []
-    parts += [f"top-p {sampling.top_p:g}"] if sampling.top_p is not None else []
-    return " ".join(parts)
+class Tokens(NamedTuple):
+    """The tokens of K texts of T tokens, ``[K, T]`` each."""
+
+    tokens: Tensor
+    kind: Tensor
+    drafted: Tensor  # what was judged at this position; 0 where nothing was
+    place: Tensor  # in its round, from 0
+    expected: Tensor  # acceptance probability as reported; NaN where nothing was judged
+    weight: Tensor  # weight on the target as reported, likewise
+
+
+def tokens_of(generations: Sequence[Generation]) -> Tokens:
+    """Return the tokens of texts that all end at the same length limit."""
+    rows = [list(_tokens(generation)) for generation in generations]
+    return Tokens(*(torch.tensor([[token[i] for token in row] for row in rows]) for i in range(6)))
+
+
+def _tokens(generation: Generation) -> Iterator[tuple[int, int, int, int, float, float]]:
+    remaining = iter(generation.token_ids)
+    for record in generation.rounds:
+        for place in range(record.emitted):
+            token = next(remaining)
+            accepted = place < record.accepted
+            drafted = token if accepted else record.rejected
+            if drafted is None:
+                yield token, OWN, 0, place, nan, nan
+                continue
+            kind = ACCEPTED if accepted else CORRECTED
+            weight = record.weights[place] if record.weights else nan
+            yield token, kind, drafted, place, record.expected[place], weight

@@ -13,7 +13,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from specbench.cli.commands import Commands
-from specbench.cli.output import INTERRUPTED, Interrupted
+from specbench.cli.output import INTERRUPTED, Interrupted, show_warnings
 from specbench.errors import SpecbenchError, UsageError
 from specbench.masking import mask_tokens
 from specbench.version import __version__
@@ -71,6 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 def _run(arguments: Sequence[str]) -> int:
     """Run a command and return its exit code; of an error say one line."""
+    show_warnings()
     try:
         code: int = app(arguments, prog_name="specbench", standalone_mode=False) or 0
         if code == INTERRUPTED:

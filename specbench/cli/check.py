@@ -6,139 +6,122 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
-import typer
 from rich.console import Console
 
-from specbench.check.findings import FAILED
-from specbench.cli.choices import choose_methods
-from specbench.cli.options import common as o
-from specbench.cli.options.data import PromptFiles, Prompts, Tasks
-from specbench.cli.options.groups import grouped
-from specbench.cli.options.models import Models
-from specbench.cli.options.rules import Rules, Weight
-from specbench.cli.options.sampling import EngineName, Seed
-from specbench.cli.output import Interrupted, console, note
-from specbench.engine.settings import AUTO
+from specbench.cli.generate import flag, grouped
+from specbench.cli.options import (
+    Methods,
+    Models,
+    NoProgress,
+    Output,
+    PromptFiles,
+    Rules,
+    choose_methods,
+)
+from specbench.cli.output import Interrupted, note, print_table
+from specbench.config import AUTO, DRAFT_LENGTH, Options, RunSettings, Settings, option
 from specbench.errors import RunError
-from specbench.experiment.plan import build_plan
-from specbench.experiment.settings import USUAL, Settings, require_at_least
+from specbench.experiment.plan import Plan, build_plan
 from specbench.experiment.variants import method_variants
-from specbench.tasks.task import Task
-
-if TYPE_CHECKING:
-    from specbench.check.plan import Check
 
 FILE = "check.json"
-LIMIT, SAMPLES, BATCH = 4, 256, 64
-MOST_NEW = 64  # tokens that follow a prompt
+MAX_NEW_TOKENS = 64  # that follow a prompt
 
 
-@dataclass(frozen=True)
-class Contexts(Tasks):
-    """Tasks, or files of prompts in their place; nothing is scored."""
+class CheckSettings(Options):
+    """How much is decoded."""
 
-    prompts: PromptFiles = None
-
-    def tasks(self) -> list[Task]:
-        """Return the tasks the user means, or those made of the prompt files."""
-        return Prompts(**{field.name: getattr(self, field.name) for field in fields(self)}).tasks()
+    limit: int = option(4, "Prompts per task.", ge=1, flags=("--limit", "-n"))
+    samples: int = option(
+        256, "Texts sampled of each method; more of them detect smaller faults.", ge=1
+    )
+    draft_length: int = option(DRAFT_LENGTH, "Tokens drafted per round.", ge=1)
+    batch_size: int = option(64, "Texts sampled side by side.", ge=1)
 
 
 @grouped
 def check(
-    data: Contexts,
+    data: PromptFiles,
     models: Models,
     rules: Rules,
-    method: o.Methods = None,
-    weight: Weight = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", help="Prompts per task.")] = LIMIT,
-    samples: Annotated[
-        int,
-        typer.Option(
-            "--samples", help="Texts sampled of each method; more of them see smaller faults."
-        ),
-    ] = SAMPLES,
-    draft_length: Annotated[
-        int, typer.Option("--draft-length", help="Tokens drafted per round.")
-    ] = int(USUAL.draft_length),
-    engine: EngineName = AUTO,
-    batch_size: Annotated[
-        int, typer.Option("--batch-size", help="Texts sampled side by side.")
-    ] = BATCH,
-    seed: Seed = 0,
-    output: o.Output = None,
-    no_progress: o.NoProgress = False,
+    settings: CheckSettings,
+    method: Methods = None,
+    engine: Annotated[str, flag(RunSettings, "engine")] = AUTO,
+    seed: Annotated[int, flag(RunSettings, "seed")] = 0,
+    output: Output = None,
+    no_progress: NoProgress = False,
 ) -> None:
     """Check that a pair is decoded as the methods say; exit code 1 where it is not.
 
     In float32: greedy `sd` equals the target alone; sampled drafts, acceptance, corrections and
     bonus tokens follow the exact laws that plain forward passes give; the target as its own draft
     is always accepted. Then in the format of runs: greedy again, as a report, and whether the speed
-    is possible. Every test has a control that must fail; where it does not, its verdict is weak.
+    is possible. Every test has a control that must fail; where it does not, the verdict is weak.
     """
-    require_at_least(1, "--samples", samples)
-    chosen, dispensable = choose_methods(method)
+    chosen, optional = choose_methods(method)
     plan = build_plan(
         models.spec(),
         data.tasks(),
-        method_variants(chosen, {"weight": weight, **rules.given()}),
-        [draft_length],
-        Settings(seed=seed, engine=engine, batch_size=batch_size, max_new_tokens=MOST_NEW),
+        method_variants(chosen, rules.given()),
+        [settings.draft_length],
+        Settings(
+            seed=seed,
+            engine=engine,  # type: ignore[arg-type]
+            batch_size=settings.batch_size,
+            max_new_tokens=MAX_NEW_TOKENS,
+        ),
         loading=models.loading(),
-        limit=limit,
+        limit=settings.limit,
         may_execute=True,  # nothing is scored, so nothing is run
-        dispensable=dispensable,
+        optional=optional,
     )
     for text in plan.notes:
         note(text)
-    from specbench.check.plan import Check
-
-    _carry_out(Check(plan, draft_length, samples), output, progress=not no_progress)
+    _carry_out(plan, settings, output, progress=not no_progress)
 
 
-def _carry_out(asked: Check, output: Path | None, progress: bool) -> None:
-    from specbench.check.check import describe, run_check
-    from specbench.check.show import failures, tables, weaknesses
+def _carry_out(plan: Plan, settings: CheckSettings, output: Path | None, progress: bool) -> None:
+    from specbench.check.check import Check, describe, run_check
+    from specbench.check.findings import FAILED, WEAK, tables
     from specbench.experiment.folders import as_json, choose_folder
     from specbench.experiment.progress import quiet_libraries
     from specbench.files import clear_errors, write_atomically
 
-    folder = choose_folder(output, f"check-{asked.plan.pair.name}")
+    check = Check(plan, settings.draft_length, settings.samples)
+    folder = choose_folder(output, f"check-{plan.pair.name}")
     quiet_libraries(downloads=progress and sys.stderr.isatty())
     began = time.perf_counter()
     try:
         with clear_errors(folder):  # now, not when all has been compared
             folder.mkdir(parents=True, exist_ok=True)
         with _status(progress) as say:
-            findings = list(run_check(asked, say, note))
-        found = describe(asked, findings, time.perf_counter() - began)
+            findings = list(run_check(check, say))
+        found = describe(check, findings, time.perf_counter() - began)
         write_atomically(folder / FILE, as_json(found))
     except KeyboardInterrupt as error:
         raise Interrupted("interrupted: nothing was written") from error
     finally:
-        with suppress(OSError):  # it is empty where nothing came of it
+        with suppress(OSError):  # not empty where something was written
             folder.rmdir()
-    for shown in tables(findings):
-        console().print(shown)
-    if weak := weaknesses(findings):
+    print_table(*tables(findings), styles={FAILED: "bold red", WEAK: "yellow"})
+    if weak := sum(finding.verdict == WEAK for finding in findings):
         note(
-            f"{weak} of {len(findings)} comparisons are weak: a fault there would not have shown, "
-            "which more --samples may change"
+            f"{weak} of {len(findings)} comparisons are weak: they would not have detected a "
+            "fault; more --samples may change that"
         )
     print(f"results: {folder / FILE}")
-    if failed := failures(findings):
-        for text in failed:
-            print(f"{FAILED} {text}")
+    if failed := [finding for finding in findings if finding.verdict == FAILED]:
+        for finding in failed:
+            print(f"{FAILED} {finding.subject}: {finding.name}: {finding.says}")
         raise RunError(f"{len(failed)} of {len(findings)} comparisons failed: each is named above")
 
 
 @contextmanager
 def _status(shown: bool) -> Iterator[Callable[[str], None]]:
-    """Show on stderr, where it is a terminal, what is done at the moment."""
+    """Show the current step on stderr, where it is a terminal."""
     out = Console(stderr=True)
     if not (shown and out.is_terminal):
         yield lambda text: None

@@ -19,13 +19,15 @@ class Listed(NamedTuple):
     Attributes:
         purpose: The first line of its docstring.
         example: A command line.
+        module: Where it is, if not in the module of its name.
     """
 
     purpose: str
     example: str
+    module: str | None = None
 
 
-#: Command ``a-b`` is the function ``a_b`` of the module of that name, or its ``app`` of several.
+#: Command ``a-b`` is the function ``a_b`` of its module, or the module's ``app`` of several.
 COMMANDS = {
     "run": Listed(
         "Measure methods on tasks: quality, acceptance and speed, interleaved in one run.",
@@ -34,10 +36,12 @@ COMMANDS = {
     "sweep-weights": Listed(
         "Measure the static ensemble at each weight, with the methods to compare it with.",
         "sweep-weights --draft-length 3,5,7",
+        "run",
     ),
     "sweep": Listed(
         "Measure methods at each value of a parameter, with the methods to compare them with.",
         "sweep --parameter budget --values 0.01,0.1",
+        "run",
     ),
     "train": Listed(
         "Train DIVERSED heads: for each task, a weight on the target at every token.",
@@ -50,6 +54,7 @@ COMMANDS = {
     "transfer": Listed(
         "Measure every head on every task, with sd as the row without a head.",
         "transfer --limit 100",
+        "run",
     ),
     "suite": Listed(
         "Carry out a file of runs: train the heads, then measure, each run in a folder of its own.",
@@ -88,7 +93,7 @@ COMMANDS = {
         "summary results/ --output all.parquet",
     ),
     "trace": Listed(
-        "Show how a sample's text came about: agreed, mismatched, rejected and corrected tokens.",
+        "Show one sample token by token: agreed, mismatched, rejected and corrected tokens.",
         "trace results/my-run --sample test-0 -m sd",
     ),
     "report": Listed(
@@ -96,10 +101,10 @@ COMMANDS = {
         "report results/my-run --output report.html",
     ),
     "list": Listed(
-        "List methods, pairs, tasks or columns of tables, each with what a user must know of it.",
+        "List methods, pairs, tasks or columns of tables, with descriptions.",
         "list methods",
     ),
-    "pairs": Listed("Make a bundled pair again from its recipe.", "pairs build mini --part heads"),
+    "pairs": Listed("Retrain a bundled pair from its recipe.", "pairs build mini --part heads"),
 }
 
 
@@ -122,7 +127,7 @@ class Commands(TyperGroup):
 def load(name: str) -> Any:
     """Return a command with all its options."""
     plain = name.replace("-", "_")
-    known = vars(import_module(f"specbench.cli.{plain}"))
+    known = vars(import_module(f"specbench.cli.{COMMANDS[name].module or plain}"))
     app = known.get("app")
     if app is None:
         app = typer.Typer(add_completion=False, rich_markup_mode="rich")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from rich.table import Table
-
 from specbench.analysis.labels import method_labels
-from specbench.cli.output import console, note
-from specbench.experiment.forecast import Forecast, forecast
+from specbench.cli.output import print_table
+from specbench.experiment.forecast import forecast
 from specbench.experiment.plan import Plan
+from specbench.table import Column, Table
 
 GIB = 2**30
+COLUMNS = [Column(heading) for heading in ("method", "N", "samples", "ms/token", "at most")]
 
 
 def print_forecast(plan: Plan) -> None:
@@ -20,31 +20,25 @@ def print_forecast(plan: Plan) -> None:
     Raises:
         UsageError: The pair does not fit, or cannot be loaded.
     """
-    found = forecast(plan, note)
+    found = forecast(plan)
     for task in plan.tasks:
-        mine = [row for row in found.rows if row.task == task.task.name]
-        labels = method_labels([row.identity for row in mine])
-        table = Table(title=f"{task.task.name} on {plan.pair.name}", title_justify="left")
-        table.add_column("method")
-        for header in ("N", "samples", "ms/token", "at most"):
-            table.add_column(header, justify="right")
-        for row, label in zip(mine, labels, strict=True):
-            table.add_row(
+        cells = [cell for cell in found.cells if cell.step.plan is task]
+        labels = method_labels([plan.identify(cell.step, found.engine) for cell in cells])
+        rows = [
+            (
                 label,
-                str(row.cell.draft_length or ""),
-                str(row.samples),
-                f"{1000 * row.pace:.1f}",
-                _clock(row.most),
+                str(cell.step.cell.draft_length or ""),
+                str(cell.samples),
+                f"{1000 * cell.pace:.1f}",
+                _clock(cell.most),
             )
-        console().print(table)
-    print(_said(plan, found))
-
-
-def _said(plan: Plan, found: Forecast) -> str:
+            for cell, label in zip(cells, labels, strict=True)
+        ]
+        print_table(Table(f"{task.task.name} on {plan.pair.name}", COLUMNS, rows))
     free = "" if found.free is None else f" of {found.free / GIB:.1f} GiB free"
-    return (
+    print(
         f"{len(plan)} samples; {found.memory / GIB:.2f}{free}; engine {found.engine}; at most "
-        f"{_clock(sum(row.most for row in found.rows))} if no answer ends before its limit, "
+        f"{_clock(sum(cell.most for cell in found.cells))} if no answer ends before its limit, "
         "warm-up and scoring not counted"
     )
 

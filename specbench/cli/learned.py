@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from specbench.cli.choices import DEFAULT_PAIR
-from specbench.cli.options.data import Tasks
-from specbench.cli.options.models import Models
+from specbench.cli.options import DEFAULT_PAIR, Models, Tasks
 from specbench.cli.output import note
 from specbench.errors import UsageError
 from specbench.heads.registry import (
@@ -33,8 +30,7 @@ def plot_head(
 ) -> list[Path]:
     """Write the figure of what a head has learned and the table behind it; return their paths.
 
-    Arguments are what the user typed; the head says which pair and task it is for where the user
-    does not.
+    Where the user names no pair or task, the head's own are used.
 
     Raises:
         UsageError: There is no such head, pair or task, or they do not go together.
@@ -51,12 +47,11 @@ def plot_head(
     from specbench.analysis.learned import About, tabulate
     from specbench.engine.loading import load_pair
     from specbench.experiment.progress import quiet_libraries
-    from specbench.figures.learned import draw
-    from specbench.figures.saving import save
-    from specbench.figures.style import page
+    from specbench.figures.heads import draw_learned as draw
+    from specbench.figures.style import page, save
     from specbench.heads.files import load_head
     from specbench.training.material import split_material
-    from specbench.training.schedule import MAX_PROMPT_TOKENS
+    from specbench.training.recipe import MAX_PROMPT_TOKENS
     from specbench.training.tokens import sample_tokens
     from specbench.training.verifier import HELD_OUT_SEED
 
@@ -100,7 +95,7 @@ def _pair(head: str, own: str | None, typed: Models) -> PairSpec:
             f"{head} is for {name}, which is no pair by name: give its models with --target "
             "and --draft"
         )
-    return replace(typed, pair=name).spec()
+    return typed.updated(pair=name).spec()
 
 
 def _task(head: str, own: str | None, typed: Tasks) -> Task:
@@ -108,7 +103,7 @@ def _task(head: str, own: str | None, typed: Tasks) -> Task:
     names = typed.task or ([] if own is None else [own])
     if not names:
         raise UsageError(f"{head} does not say which task it is for: name one with --task")
-    found = replace(typed, task=names).tasks()
+    found = typed.updated(task=names).tasks()
     if len(found) > 1:
         raise UsageError("--task takes one task here: a figure is of one")
     return found[0]

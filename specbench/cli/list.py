@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from itertools import groupby
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
 from specbench.analysis.columns import MEASURED, METRICS, dictionary
-from specbench.cli.options.common import Json, completer
-from specbench.cli.output import console, print_json
+from specbench.cli.generate import completer
+from specbench.cli.options import Json
+from specbench.cli.output import print_json, print_table
 from specbench.errors import UsageError
 from specbench.experiment.plan import shown_path
-from specbench.methods.method import Method
+from specbench.methods.method import Parameter
 from specbench.methods.registry import METHODS
 from specbench.pairs.registry import pairs
-from specbench.tasks.definition import Problem, read_definition
+from specbench.table import Column, Table
+from specbench.tasks.definition import Definition
 from specbench.tasks.task import load_task, task_names, task_path
-from specbench.training.recipe import wrong_training
+from specbench.training.recipe import HeadRecipe
+from specbench.validation import Problem, load_toml, problems, quoted
 
 Row = dict[str, Any]
 
@@ -57,7 +59,7 @@ def list_(
     ] = False,
     json: Json = False,
 ) -> None:
-    """List methods, pairs, tasks or columns of tables, each with what a user must know of it."""
+    """List methods, pairs, tasks or columns of tables, with descriptions."""
     if what not in LISTS:
         raise UsageError(f"there is no list of {what!r}: choose one of {', '.join(LISTS)}")
     if validate:
@@ -73,123 +75,88 @@ def list_(
     elif what == COLUMNS:
         _print_columns(rows)
     else:
-        console().print(_table(rows))
+        print_table(_table(rows))
 
 
 def _validate(files: Iterable[str], json: bool) -> None:
     """Print what is wrong with task files; ends the command with code 2 where anything is."""
-    found = {shown_path(path): list(_problems(path)) for path in map(task_path, files)}
+    found = {shown_path(path): _problems(path) for path in map(task_path, files)}
     rows = [
         {"file": file, "key": problem.key, "problem": problem.what}
-        for file, problems in found.items()
-        for problem in problems
+        for file, wrong in found.items()
+        for problem in wrong
     ]
     if json:
         print_json(rows)
     else:
-        for file, problems in found.items():
-            for line in map(str, problems) if problems else ["ok"]:
-                print(f"{file}: {line}")
+        for file, wrong in found.items():
+            for key, what in wrong or [Problem("", "ok")]:
+                print(f"{file}: {quoted(key)} {what}" if key else f"{file}: {what}")
     if rows:
         raise typer.Exit(2)
 
 
-def _problems(path: Path) -> Iterator[Problem]:
+def _problems(path: Path) -> list[Problem]:
+    """Every mistake in a task file; its recipe of a head is checked here, too."""
     try:
-        values, problems = read_definition(path)
-        yield from problems
-        if isinstance(training := values.get("training"), dict):
-            yield from wrong_training(training)
+        values = load_toml(path, "task file")
     except UsageError as error:
-        yield Problem("", str(error).removeprefix(f"{path}: "))
+        return [Problem("", str(error).removeprefix(f"{path}: "))]
+    training = values.get("training")
+    wrong = problems(HeadRecipe, training) if isinstance(training, dict) else []
+    in_table = [Problem(f"training.{problem.key}", problem.what) for problem in wrong]
+    return problems(Definition, values) + in_table
 
 
-def _methods() -> list[Row]:
+def _picked(things: Iterable[object], *names: str, **changed: Callable[[Any], object]) -> list[Row]:
+    """Return rows of attributes, some of them changed."""
     return [
-        {
-            "name": method.name,
-            "summary": method.summary,
-            "parameters": _parameters(method),
-            "source": method.source,
-        }
-        for method in METHODS.values()
+        {name: changed.get(name, lambda value: value)(getattr(thing, name)) for name in names}
+        for thing in things
     ]
 
 
-def _parameters(method: Method) -> list[str]:
-    """Every parameter with its default and what it may be; one entry per rule where they differ."""
-    return [
-        " ".join(
-            [
-                p.name,
-                *([] if p.default is None else [f"= {p.default}"]),
-                *([f"with {p.when[1]}"] if p.when else []),
-                f"({p.permitted})",
-            ]
-        )
-        for p in method.parameters
-    ]
-
-
-def _pairs() -> list[Row]:
-    return [
-        {
-            "name": pair.name,
-            "target": shown_path(pair.target),
-            "draft": shown_path(pair.draft),
-            "description": pair.description,
-        }
-        for pair in pairs().values()
-    ]
-
-
-def _tasks() -> list[Row]:
-    return [
-        {
-            "name": task.name,
-            "metrics": list(task.metrics),
-            "max_new_tokens": task.max_new_tokens,
-            "version": task.version,
-            "description": task.description,
-        }
-        for task in map(load_task, task_names())
-    ]
-
-
-def _columns() -> list[Row]:
-    return [
-        {
-            "tables": list(column.tables),
-            "name": column.name,
-            "type": column.type,
-            "unit": column.unit,
-            "meaning": column.meaning,
-            "blank": column.blank,
-            "example": column.example,
-        }
-        for column in dictionary()
-    ]
+def _describe(parameter: Parameter) -> str:
+    """Name a parameter with its default, the rule it goes with, and what it may be."""
+    default = "" if parameter.default is None else f"= {parameter.default}"
+    rule = f"with {parameter.when[1]}" if parameter.when else ""
+    return " ".join(filter(None, (parameter.name, default, rule, f"({parameter.permitted})")))
 
 
 def _print_columns(rows: list[Row]) -> None:
     """Print a table for each group of tables that share columns."""
     for tables, group in groupby(rows, lambda row: row["tables"]):
         shown = [{key: value for key, value in row.items() if key != "tables"} for row in group]
-        console().print(_table(shown, _TITLES.get(tables[0], ", ".join(tables))))
+        print_table(_table(shown, _TITLES.get(tables[0], ", ".join(tables))))
 
 
 LISTS: dict[str, Callable[[], list[Row]]] = {
-    "methods": _methods,
-    "pairs": _pairs,
-    "tasks": _tasks,
-    COLUMNS: _columns,
+    "methods": lambda: _picked(
+        METHODS.values(),
+        *("name", "summary", "parameters", "source"),
+        parameters=lambda parameters: [_describe(parameter) for parameter in parameters],
+    ),
+    "pairs": lambda: _picked(
+        pairs().values(),
+        *("name", "target", "draft", "description"),
+        target=shown_path,
+        draft=shown_path,
+    ),
+    "tasks": lambda: _picked(
+        map(load_task, task_names()),
+        *("name", "metrics", "max_new_tokens", "version", "description"),
+    ),
+    COLUMNS: lambda: [column._asdict() for column in dictionary()],
 }
 
 
-def _table(rows: list[Row], title: str | None = None) -> Table:
-    table = Table(title=title, title_justify="left")
-    for column in rows[0]:
-        table.add_column(column.replace("_", " "), no_wrap=column == "name")
-    for row in rows:
-        table.add_row(*("\n".join(v) if isinstance(v, list) else str(v) for v in row.values()))
-    return table
+def _table(rows: list[Row], title: str = "") -> Table:
+    columns = [
+        Column(name.replace("_", " "), align="right" if name == "max_new_tokens" else "left")
+        for name in rows[0]
+    ]
+    lines = [
+        ["\n".join(v) if isinstance(v, list | tuple) else str(v) for v in row.values()]
+        for row in rows
+    ]
+    return Table(title, columns, lines)

@@ -10,52 +10,40 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from specbench.cli.options.cluster import ALONE, Cluster
-from specbench.cli.options.results import Results
-from specbench.cli.output import Interrupted, note
-from specbench.engine.settings import Loading
+from specbench.cli.options import Measurement
+from specbench.cli.output import Interrupted, note, print_table
+from specbench.config import DEFAULT_LIMIT, Loading, Results, Workers
 from specbench.errors import RunError
-from specbench.experiment.plan import DEFAULT_LIMIT, Plan
+from specbench.experiment.plan import Plan
 
 if TYPE_CHECKING:
-    from specbench.cluster.ray_pool import Pool
-    from specbench.experiment.execute import Loader
+    from specbench.cluster.pool import Pool
+    from specbench.experiment.runner import Loader
     from specbench.experiment.store import Store
 
 
 def measure(
     plan: Plan,
     label: str,
-    results: Results,
-    *,
-    limit: int | None,
+    asked: Measurement,
     show: Callable[[Path], None] | None = None,
-    cluster: Cluster = ALONE,
 ) -> None:
-    """Carry out a plan and print its table, or with ``--dry-run`` the plan.
-
-    Args:
-        plan: What to measure.
-        label: The command, for the folder's name.
-        results: Where the run goes.
-        limit: The limit the user asked for.
-        show: Prints the table of a run's folder; by default a row per cell for each task.
-        cluster: How many workers measure, and where.
+    """Carry out a plan and print its table by ``show``, or with ``--dry-run`` the plan.
 
     Raises:
         RunError: Samples failed; everything else is on disk and in the table.
         Interrupted: The user stopped the run; the message says what was kept.
     """
-    say(plan, limit)
-    if results.dry_run:
+    say(plan, asked.sampling.limit)
+    if asked.results.dry_run:
         from specbench.cli.forecast import print_forecast
         from specbench.experiment.progress import quiet_libraries
 
-        quiet_libraries(downloads=not results.no_progress and sys.stderr.isatty())
+        quiet_libraries(downloads=not asked.results.no_progress and sys.stderr.isatty())
         print_forecast(plan)
         return
-    with pool(cluster, plan.loading) as workers:
-        store = carry_out(plan, label, results, workers)
+    with pool(asked.workers, plan.loading) as workers:
+        store = carry_out(plan, label, asked.results, workers)
     _show(store, show)
 
 
@@ -73,25 +61,16 @@ def say(plan: Plan, limit: int | None = None) -> None:
 
 
 @contextmanager
-def pool(cluster: Cluster, loading: Loading, tensors: bool = False) -> Iterator[Pool | None]:
-    """Have workers while the context lasts; yields None where this process is alone.
-
-    Args:
-        cluster: How many, and where.
-        loading: How they load a pair.
-        tensors: They send back more than small things.
-
-    Raises:
-        UsageError: There is no Ray, or it has less than the user asks for.
-    """
-    if cluster.workers is None:
+def pool(workers: Workers, loading: Loading) -> Iterator[Pool | None]:
+    """Keep workers while the context lasts; yield None where this process is alone."""
+    if workers.workers is None:
         yield None
         return
 
-    from specbench.cluster.ray_pool import Pool
+    from specbench.cluster.pool import Pool
 
-    with Pool(cluster.workers, cluster.ray_address, loading, tensors) as workers:
-        yield workers
+    with Pool(workers.workers, workers.ray_address, loading) as found:
+        yield found
 
 
 def carry_out(
@@ -101,30 +80,35 @@ def carry_out(
     workers: Pool | None,
     loader: Loader | None = None,
 ) -> Store:
-    """Carry out a plan into its folder and return the store, which is closed by then.
-
-    Args:
-        plan: What to measure.
-        label: The command, for the folder's name.
-        results: Where the run goes.
-        workers: Who measures; None is this process.
-        loader: Has the pair perhaps, where this process measures.
+    """Carry out a plan, by workers or in this process, and return its closed store.
 
     Raises:
         SpecbenchError: The run failed.
         Interrupted: The user stopped it; the message says what was kept.
     """
     # Everything that can be refused has been by now; only here do the models' libraries load.
+    from specbench.experiment.progress import progress_bar, quiet_libraries
     from specbench.experiment.store import Store
+
+    shown = not results.no_progress
+    execute: Callable[..., None]
+    if workers is None:
+        from specbench.experiment import runner
+
+        quiet_libraries(downloads=shown and sys.stderr.isatty())
+        execute = partial(runner.execute, loader=loader)
+    else:
+        from specbench.cluster import execute as cluster
+
+        execute = partial(cluster.execute, pool=workers)
 
     store = Store.open(results.output, f"{label}-{plan.pair.name}", plan.describe(), results.fresh)
     if store.resumed:
         there = store.resumed - store.failed
         note(f"going on with {store.folder}: {there} of {len(plan)} samples are there")
-    measure_with = partial(_alone, loader) if workers is None else partial(_together, workers)
     try:
-        with _first_interrupt() as stop, store:
-            measure_with(plan, store, not results.no_progress, stop)
+        with _first_interrupt() as stop, store, progress_bar(len(plan), shown) as display:
+            execute(plan, store, display=display, stop=stop)
     except KeyboardInterrupt as error:
         kept = f"{store.done} of {len(plan)} samples are in {store.folder}"
         raise Interrupted(
@@ -133,36 +117,6 @@ def carry_out(
             else "interrupted: no sample was finished"
         ) from error
     return store
-
-
-def _alone(
-    loader: Loader | None, plan: Plan, store: Store, shown: bool, stop: Callable[[], bool]
-) -> None:
-    from specbench.experiment.execute import execute
-    from specbench.experiment.progress import progress_bar, quiet_libraries
-
-    quiet_libraries(downloads=shown and sys.stderr.isatty())
-    with progress_bar(len(plan), shown) as report:
-        execute(plan, store, report, stop=stop, note=note, loader=loader)
-
-
-def _together(
-    workers: Pool, plan: Plan, store: Store, shown: bool, stop: Callable[[], bool]
-) -> None:
-    from specbench.cluster.execute import execute
-    from specbench.cluster.view import crew_view
-
-    with crew_view(len(plan), shown) as view:
-        execute(
-            plan,
-            store,
-            view.report,
-            workers.for_plan(plan),
-            workers.size,
-            stop=stop,
-            note=note,
-            watch=view.watch,
-        )
 
 
 @contextmanager
@@ -184,14 +138,17 @@ def _first_interrupt() -> Iterator[Callable[[], bool]]:
 
 
 def _show(store: Store, show: Callable[[Path], None] | None) -> None:
-    from specbench.cli.tables import print_run
+    from specbench.analysis.run_tables import run_tables
     from specbench.experiment.records import cut_prompts, failures
     from specbench.experiment.tables import TABLE
 
     if cut := cut_prompts(store.folder):
         note(f"{cut} prompts were cut at the end of their article: see --max-prompt-tokens")
     if (store.folder / TABLE).is_file():
-        (show or print_run)(store.folder)
+        if show:
+            show(store.folder)
+        else:
+            print_table(*run_tables(store.folder))
     print(f"results: {store.folder}")
     if store.failed:
         first = next(failures(store.folder))

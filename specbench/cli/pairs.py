@@ -1,14 +1,13 @@
-"""``specbench pairs``: make a bundled pair again from its recipe."""
+"""``specbench pairs``: retrain a bundled pair from its recipe."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from specbench.cli.options.common import completer
+from specbench.cli.generate import completer
 from specbench.errors import UsageError
 from specbench.pairs.registry import PAIRS_FILE, PARTS
 
@@ -24,7 +23,7 @@ def buildable() -> list[str]:
 
 @app.callback()
 def pairs() -> None:
-    """Make a bundled pair again from its recipe."""
+    """Retrain a bundled pair from its recipe."""
 
 
 @app.command(epilog="Example: [bold]specbench pairs build mini --part heads[/bold]")
@@ -58,9 +57,8 @@ def build(
     if unknown := set(part or ()) - set(PARTS):
         raise UsageError(f"there is no part {min(unknown)!r}: choose from {', '.join(PARTS)}")
 
-    from specbench.training.build import build as build_pair
+    from specbench.training.pretrain import build as build_pair
 
     folder = output or Path("results/pairs") / name
-    recipe = PAIRS_FILE.parent / name / RECIPE
-    build_pair(recipe, folder, tuple(part or PARTS), lambda line: print(line, file=sys.stderr))
+    build_pair(PAIRS_FILE.parent / name / RECIPE, folder, part or PARTS)
     print(folder)

@@ -8,25 +8,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from specbench.cli.generate import completer, grouped, one_of
 from specbench.cli.learned import DEFAULT_TEXTS, plot_head
-from specbench.cli.options.common import completer
-from specbench.cli.options.data import Tasks
-from specbench.cli.options.groups import changed, grouped
-from specbench.cli.options.models import Models
-from specbench.cli.options.rows import MethodRows
+from specbench.cli.options import MethodRows, Models, Tasks
 from specbench.cli.output import note
 from specbench.errors import UsageError
-from specbench.figures import AGAINST, FIGURES, HEADS, PRICES, STYLES, load_figure
+from specbench.figures import AGAINST, COSTS, FIGURES, HEADS, STYLES, load_figure
 from specbench.heads.registry import TRAINED
 from specbench.methods.registry import AUTOREGRESSIVE
 from specbench.words import meant
 
 if TYPE_CHECKING:
-    from specbench.analysis.selection import Selection
+    from specbench.analysis.frames import Selection
     from specbench.results import Results
 
 WITH_HEAD = "weights"  # the one figure that --head changes
-WITH_PRICES = "pareto"  # and the one that --against does
+WITH_COSTS = "pareto"  # and the one that --against does
 _PANEL = "With --head"
 
 
@@ -47,7 +44,7 @@ def plot(
         list[Path] | None,
         typer.Argument(
             metavar="[RUN]...",
-            help="Folders of runs, or for training of heads, drawn together.",
+            help="Folders of runs (for training, of heads), drawn together.",
             show_default="the newest under results/",
         ),
     ] = None,
@@ -76,20 +73,17 @@ def plot(
         list[str] | None,
         typer.Option(
             "--against",
-            metavar="PRICE",
-            help=f"For {WITH_PRICES}: what quality is drawn against; repeat or separate by commas: "
-            f"{', '.join(PRICES)}.",
+            metavar="COST",
+            help=f"For {WITH_COSTS}: what quality is drawn against; repeat or separate by commas: "
+            f"{', '.join(COSTS)}.",
             show_default=",".join(AGAINST),
-            autocompletion=completer(lambda: PRICES),
+            autocompletion=completer(lambda: COSTS),
         ),
     ] = None,
     style: Annotated[
         str,
-        typer.Option(
-            "--style",
-            metavar="STYLE",
-            help="paper: as wide as a column or a page of one; screen: larger and wider.",
-            autocompletion=completer(lambda: STYLES),
+        one_of(
+            "--style", STYLES, "paper: as wide as a column or a page; screen: larger and wider."
         ),
     ] = STYLES[0],
     output: Annotated[
@@ -104,32 +98,29 @@ def plot(
 ) -> None:
     """Draw a figure of finished runs or of heads, as PNG, SVG and PDF, with its data as CSV."""
     draw = load_figure(figure)
-    if style not in STYLES:
-        raise UsageError(f"there is no style {style}: {meant(style, STYLES)}")
-    prices, selection = _prices(figure, against), rows.of_tasks(data.task)
-    if "speedup" in (prices or ()) and selection.methods is not None:
-        methods = dict.fromkeys([*selection.methods, AUTOREGRESSIVE])  # which it is over
+    costs, selection = _costs(figure, against), rows.of_tasks(data.task)
+    if "speedup" in (costs or ()) and selection.methods is not None:
+        methods = dict.fromkeys([*selection.methods, AUTOREGRESSIVE])  # the baseline
         selection = replace(selection, methods=list(methods))
     if head is not None:
         if figure != WITH_HEAD:
             raise UsageError(f"--head goes with {WITH_HEAD} only: leave it out or plot {WITH_HEAD}")
         if runs:
-            raise UsageError("--head takes the place of runs: give one of the two")
-        if typed := changed(rows):
-            raise UsageError(f"{typed[0]} chooses of runs, whose place --head takes: leave it out")
+            raise UsageError("--head takes the place of runs: give only one of them")
+        if typed := rows.retyped():
+            raise UsageError(f"{typed[0]} selects from runs, which --head replaces: leave it out")
         texts = DEFAULT_TEXTS if limit is None else limit
         for path in plot_head(head, models, data, texts, style, output):
             print(path)
         return
     of_heads = FIGURES[figure].source == HEADS
-    if of_heads and (typed := changed(rows)):
-        raise UsageError(f"{typed[0]} chooses of runs, and {figure} is of heads: leave it out")
-    others = data if of_heads else replace(data, task=None)
-    if typed := [*changed(models, others), *([] if limit is None else ["--limit"])]:
+    if of_heads and (typed := rows.retyped()):
+        raise UsageError(f"{typed[0]} selects from runs, and {figure} draws heads: leave it out")
+    others = data if of_heads else data.updated(task=None)
+    if typed := [*models.retyped(), *others.retyped(), *([] if limit is None else ["--limit"])]:
         raise UsageError(f"{typed[0]} belongs to --head: name a head too, or leave it out")
 
-    from specbench.figures.saving import save
-    from specbench.figures.style import page
+    from specbench.figures.style import page, save
 
     folders = runs or [_newest_training() if of_heads else _newest_run()]
     folder = output or folders[-1] / "figures"
@@ -140,27 +131,27 @@ def plot(
             drawing = draw(folders)
         else:
             drawing = draw(
-                _finished(folders, selection), **({} if prices is None else {"against": prices})
+                _finished(folders, selection), **({} if costs is None else {"against": costs})
             )
-    # Whole figures keep their files.
+    # What is selected is named in the file, so that whole figures keep theirs.
     lengths = [f"N{length}" for length in selection.draft_lengths or ()]
-    parts = [*(prices or ()), *(selection.tasks or ()), *(selection.methods or ()), *lengths]
+    parts = [*(costs or ()), *(selection.tasks or ()), *(selection.methods or ()), *lengths]
     name = "-".join([figure, *parts])
     for path in save(drawing, folder, name):
         print(path)
 
 
-def _prices(figure: str, typed: list[str] | None) -> list[str] | None:
-    """What the user wants quality drawn against, each once; None where nothing was said."""
+def _costs(figure: str, typed: list[str] | None) -> list[str] | None:
+    """The costs that the user chose, each once; None where nothing was typed."""
     if typed is None:
         return None
-    if figure != WITH_PRICES:
-        raise UsageError(f"--against goes with {WITH_PRICES} only: leave it out")
-    prices = list(dict.fromkeys(name for names in typed for name in names.split(",")))
-    for name in prices:
-        if name not in PRICES:
-            raise UsageError(f"--against knows no {name or 'blank'}: {meant(name, PRICES)}")
-    return prices
+    if figure != WITH_COSTS:
+        raise UsageError(f"--against goes with {WITH_COSTS} only: leave it out")
+    costs = list(dict.fromkeys(name for names in typed for name in names.split(",")))
+    for name in costs:
+        if name not in COSTS:
+            raise UsageError(f"--against knows no {name or 'blank'}: {meant(name, COSTS)}")
+    return costs
 
 
 def _newest_run() -> Path:
@@ -170,7 +161,7 @@ def _newest_run() -> Path:
 
 
 def _newest_training() -> Path:
-    """Return the head under ``results/heads/`` whose training went on last."""
+    """Return the head under ``results/heads/`` that was trained last."""
     from specbench.training.folder import LOG
 
     logs = sorted(TRAINED.rglob(LOG), key=lambda path: path.stat().st_mtime)
@@ -180,11 +171,11 @@ def _newest_training() -> Path:
 
 
 def _finished(folders: list[Path], selection: Selection) -> Results:
-    """Open runs, or a part of them, and say which of them are not whole."""
+    """Open runs, or a part of them, and note which are incomplete."""
     from specbench.experiment.folders import unfinished
     from specbench.results import Results
 
     for folder in folders:
         if state := unfinished(folder):
-            note(f"{folder} is not a whole run: {state}")
+            note(f"{folder} is incomplete: {state}")
     return Results(folders, selection)

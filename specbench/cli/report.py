@@ -7,9 +7,8 @@ from typing import Annotated
 
 import typer
 
-from specbench.cli.options import common as o
-from specbench.cli.options.groups import grouped
-from specbench.cli.options.rows import Rows
+from specbench.cli.generate import grouped
+from specbench.cli.options import Rows, Runs
 from specbench.cli.output import note
 
 NAME = "report.html"
@@ -18,7 +17,7 @@ NAME = "report.html"
 @grouped
 def report(
     rows: Rows,
-    runs: o.Runs = None,
+    runs: Runs = None,
     output: Annotated[
         Path | None,
         typer.Option(

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from specbench.cli.options import common as o
-from specbench.cli.options.data import AllowCodeExecution
-from specbench.cli.output import Interrupted, note
+from specbench.cli.generate import completer, flag
+from specbench.cli.options import CodeExecution, NoProgress
+from specbench.cli.output import Interrupted, note, print_table
 from specbench.errors import RunError
 from specbench.metrics import METRICS
 
@@ -24,16 +24,16 @@ def score(
             help="Metrics to measure beside those of the run, where they apply; repeat or "
             f"separate by commas: {', '.join(METRICS)}.",
             show_default=False,
-            autocompletion=o.completer(lambda: METRICS),
+            autocompletion=completer(lambda: METRICS),
         ),
     ] = None,
-    allow_code_execution: AllowCodeExecution = False,
-    no_progress: o.NoProgress = False,
+    allow_code_execution: Annotated[bool, flag(CodeExecution, "allow_code_execution")] = False,
+    no_progress: NoProgress = False,
 ) -> None:
     """Score the texts of a finished run again; no model and no data are needed."""
     further = [name.strip() for names in metric or () for name in names.split(",")]
 
-    from specbench.cli.tables import print_run
+    from specbench.analysis.run_tables import run_tables
     from specbench.experiment.progress import progress_bar
     from specbench.experiment.rescore import open_run, score_run
     from specbench.experiment.tables import TABLE
@@ -52,7 +52,7 @@ def score(
             "give --allow-code-execution to run them"
         )
     if (run / TABLE).is_file():
-        print_run(run)
+        print_table(*run_tables(run))
     print(f"results: {run}")
     if outcome.failed:
         raise RunError(

@@ -2,67 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import typer
 
+from specbench.cli.generate import flag, grouped
 from specbench.cli.measure import carry_out, pool, say
-from specbench.cli.options import common as o
-from specbench.cli.options.cluster import Cluster
-from specbench.cli.options.data import AllowCodeExecution, Data, Offline
-from specbench.cli.options.groups import grouped
-from specbench.cli.options.results import Results
-from specbench.cli.output import Interrupted, console, note
+from specbench.cli.options import CodeExecution
+from specbench.cli.output import Interrupted, note, print_table
+from specbench.config import DataOptions, Results, Workers, option
 from specbench.errors import RunError, SpecbenchError
-from specbench.suites.file import find_suite, read_suite
-from specbench.suites.suite import Job, Suite, Unit, shard
-from specbench.tasks.dataset import Sourcing
-from specbench.tasks.hub import go_offline
+from specbench.suites.suite import (
+    Job,
+    Suite,
+    Unit,
+    find_suite,
+    is_done,
+    measured_paces,
+    read_suite,
+    shard,
+)
+from specbench.suites.training import is_trained, train_all, training_command
+from specbench.table import Column, Table, number
+from specbench.tasks.dataset import go_offline
 
 
-class _Where(NamedTuple):
-    """What of the command line every run of a suite needs."""
+class SuiteOptions(Workers):
+    """Where a suite goes, and how much of it is carried out."""
 
-    output: Path
-    sourcing: Sourcing
-    may_execute: bool
-    shown: bool
+    panel = "Options"
+
+    output: Path | None = option(
+        None,
+        "Gets a folder per run, and what is trained; the same command resumes there.",
+        flags=("--output", "-o"),
+        shown="results/<name of the suite>",
+    )
+    shard: str | None = option(
+        None,
+        "Only the I-th of its runs and then every N-th; N such commands do them all.",
+        metavar="I/N",
+        shown="all runs",
+    )
+    dry_run: bool = option(False, "Print the runs: cells, samples and hours, by arithmetic.")
+    no_progress: bool = option(False, "Show no progress bar.")
 
 
 @grouped
 def suite(
-    cluster: Cluster,
+    asked: SuiteOptions,
+    code: CodeExecution,
     file: Annotated[
         str, typer.Argument(metavar="FILE", help="A TOML file, or one of specbench's: paper, mini.")
     ],
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            help="Gets a folder per run, and what is trained; the same command goes on there.",
-            show_default="results/<name of the suite>",
-        ),
-    ] = None,
-    part: Annotated[
-        str | None,
-        typer.Option(
-            "--shard",
-            metavar="I/N",
-            help="Only the I-th of its runs and then every N-th; N such commands do them all.",
-            show_default="all runs",
-        ),
-    ] = None,
-    dry_run: Annotated[
-        bool,
-        typer.Option("--dry-run", help="Print the runs: cells, samples and hours, by arithmetic."),
-    ] = False,
-    data: Data = None,
-    offline: Offline = False,
-    allow_code_execution: AllowCodeExecution = False,
-    no_progress: o.NoProgress = False,
+    data: Annotated[Path | None, flag(DataOptions, "folder")] = None,
+    offline: Annotated[bool, flag(DataOptions, "offline")] = False,
 ) -> None:
     """Carry out a file of runs: train the heads, then measure, each run in a folder of its own.
 
@@ -70,123 +67,120 @@ def suite(
     those of several shards together.
     """
     known = read_suite(find_suite(file))
-    where = _Where(
-        output or Path("results") / known.name,
-        Sourcing(data, offline),
-        allow_code_execution,
-        not no_progress,
+    session = _Session(
+        known,
+        shard(known.units(), asked.shard),
+        asked.output or Path("results") / known.name,
+        DataOptions(folder=data, offline=offline),
+        code.allow_code_execution,
+        asked,
     )
-    units = shard(known.units(), part)
-    if dry_run:
-        _print(known, units, where.output, cluster.workers or 1)
+    if asked.dry_run:
+        session.show()
         return
     if offline:
         go_offline()
-    _train(known, units, where, cluster)
-    _measure(known, units, where, cluster)
-
-
-def _train(known: Suite, units: Iterable[Unit], where: _Where, cluster: Cluster) -> None:
-    """Train what these runs need, before any of them loads a pair."""
-    from specbench.cluster.commands import run_here
-    from specbench.suites.training import is_trained, train_all, training_command
-
-    needed = dict.fromkeys(job for unit in units for job in known.needs(unit))
-    jobs = [job for job in needed if not is_trained(job, where.output)]
-    if not jobs:
-        return
-    further = ["--data", str(where.sourcing.folder)] if where.sourcing.folder else []
-    further += ["--offline"] * where.sourcing.offline
-    further += ["--allow-code-execution"] * where.may_execute
-
-    def command(job: Job) -> list[str]:
-        return training_command(job, where.output, known.loading, further)
-
-    try:
-        with pool(cluster, known.loading) as workers:
-            run = run_here if workers is None else workers.run
-            train_all(jobs, where.output, command, run, note)
-    except KeyboardInterrupt as error:
-        raise Interrupted("interrupted: the same command goes on with the training") from error
-
-
-def _measure(known: Suite, units: Sequence[Unit], where: _Where, cluster: Cluster) -> None:
-    """Carry out the runs; one that fails does not keep the others from theirs.
-
-    Raises:
-        RunError: Some failed.
-    """
-    from specbench.experiment.execute import Loader
-    from specbench.suites.plans import is_done, plan_of
-
-    failed, loader = [], Loader()
-    with pool(cluster, known.loading) as workers:
-        for number, unit in enumerate(units, start=1):
-            folder = where.output / unit.name
-            title = f"{number} of {len(units)}, {unit.name}"
-            try:
-                plan = plan_of(known, unit, where.output, where.sourcing, where.may_execute)
-                if is_done(folder, plan):
-                    print(f"{title}: done before")
-                    continue
-                say(plan)
-                results = Results(folder, no_progress=not where.shown)
-                store = carry_out(plan, "suite", results, workers, loader)
-            except Interrupted:
-                raise
-            except SpecbenchError as error:
-                failed.append(f"{unit.name}: {error}")
-                note(failed[-1])
-                continue
-            if store.failed:
-                failed.append(f"{unit.name}: {store.failed} of {store.done} samples")
-            print(f"{title}: {store.done} samples, {store.failed} failed")
-    print(f"results: {where.output}")
+    session.train()
+    failed = session.measure()
+    print(f"results: {session.output}")
     if failed:
         raise RunError(
-            f"{len(failed)} of {len(units)} runs are not whole, the first {failed[0]}; the same "
-            "command tries them again"
+            f"{len(failed)} of {len(session.units)} runs are not whole, the first {failed[0]}; the "
+            "same command tries them again"
         )
 
 
-def _print(known: Suite, units: Sequence[Unit], output: Path, workers: int) -> None:
-    """Print the runs with what they may take."""
-    from rich.table import Table
+@dataclass(frozen=True)
+class _Session:
+    """Runs of a suite and how they are carried out."""
 
-    from specbench.suites.plans import heads_of, measured_paces, most_hours
-    from specbench.suites.training import is_trained
+    suite: Suite
+    units: Sequence[Unit]
+    output: Path
+    data: DataOptions
+    may_execute: bool
+    asked: SuiteOptions
 
-    measured = measured_paces(output)
-    paces = {**known.assumed_tokens_per_second, **measured}
-    table = Table(title=f"suite {known.name}: {known.about}", title_justify="left")
-    table.add_column("run", no_wrap=True)
-    for header in ("cells", "samples", "hours at most"):
-        table.add_column(header, justify="right")
-    hours = [most_hours(known, unit, paces) for unit in units]
-    for unit, most in zip(units, hours, strict=True):
-        heads = heads_of(known, unit)
-        shown = "" if most is None else f"{most:.2g}"
-        table.add_row(unit.name, str(unit.cells(heads)), str(unit.samples(heads)), shown)
-    console().print(table)
-    samples = sum(unit.samples(heads_of(known, unit)) for unit in units)
-    print(f"{len(units)} runs, {samples} samples, {_said(hours, workers)}")
-    for pair in dict.fromkeys(unit.pair for unit in units):
-        if pair in paces:
+    def untrained(self) -> list[Job]:
+        """Return what must be trained before these runs."""
+        needed = dict.fromkeys(job for unit in self.units for job in self.suite.needs(unit))
+        return [job for job in needed if not is_trained(job, self.output)]
+
+    def train(self) -> None:
+        """Train what these runs need, before any of them loads a pair."""
+        from specbench.cluster.pool import run_here
+
+        def command(job: Job) -> list[str]:
+            loading = self.suite.loading
+            return training_command(job, self.output, loading, self.data, self.may_execute)
+
+        if not (jobs := self.untrained()):
+            return
+        try:
+            with pool(self.asked, self.suite.loading) as workers:
+                run = run_here if workers is None else workers.run
+                for job in train_all(jobs, self.output, command, run):
+                    note(f"trained {job}: {job.folder(self.output)}")
+        except KeyboardInterrupt as error:
+            raise Interrupted("interrupted: the same command goes on with the training") from error
+
+    def measure(self) -> list[str]:
+        """Carry out the runs; return what went wrong, which does not keep others from theirs."""
+        from specbench.experiment.runner import Loader
+
+        failed, loader = [], Loader()
+        with pool(self.asked, self.suite.loading) as workers:
+            for index, unit in enumerate(self.units, start=1):
+                folder = self.output / unit.name
+                title = f"{index} of {len(self.units)}, {unit.name}"
+                try:
+                    plan = self.suite.plan(unit, self.output, self.data, self.may_execute)
+                    if is_done(folder, plan):
+                        print(f"{title}: done before")
+                        continue
+                    say(plan)
+                    results = Results(output=folder, no_progress=self.asked.no_progress)
+                    store = carry_out(plan, "suite", results, workers, loader)
+                except Interrupted:
+                    raise
+                except SpecbenchError as error:
+                    failed.append(f"{unit.name}: {error}")
+                    note(failed[-1])
+                    continue
+                if store.failed:
+                    failed.append(f"{unit.name}: {store.failed} of {store.done} samples")
+                print(f"{title}: {store.done} samples, {store.failed} failed")
+        return failed
+
+    def show(self) -> None:
+        """Print the runs with what they may take."""
+        suite, workers = self.suite, self.asked.workers or 1
+        measured = measured_paces(self.output)
+        paces = {**suite.assumed_tokens_per_second, **measured}
+        counts = [(unit, suite.heads(unit.pair)) for unit in self.units]
+        hours = [suite.most_hours(unit, paces) for unit in self.units]
+        rows = [
+            (unit.name, str(unit.cells(heads)), str(unit.samples(heads)), number(most, ".2g"))
+            for (unit, heads), most in zip(counts, hours, strict=True)
+        ]
+        columns = [Column(text) for text in ("run", "cells", "samples", "hours at most")]
+        print_table(Table(f"suite {suite.name}: {suite.about}", columns, rows))
+        samples = sum(unit.samples(heads) for unit, heads in counts)
+        print(f"{len(self.units)} runs, {samples} samples, {_total(hours, workers)}")
+        for pair in dict.fromkeys(unit.pair for unit in self.units):
             how = "measured in this folder" if pair in measured else "assumed by the file"
-            print(f"{pair}: {paces[pair]:.3g} tokens/s of one worker, {how}")
-        else:
             print(
-                f"{pair}: its speed is not known, so neither are its hours; the first run in this "
-                "folder tells it, or assumed_tokens_per_second in the file"
+                f"{pair}: {paces[pair]:.3g} tokens/s of one worker, {how}"
+                if pair in paces
+                else f"{pair}: its speed is unknown, and so are its hours, until its first run in "
+                "this folder; or give assumed_tokens_per_second in the file"
             )
-    needed = dict.fromkeys(job for unit in units for job in known.needs(unit))
-    jobs = [job for job in needed if not is_trained(job, output)]
-    if jobs:
-        assumed = _said([job.training.hours for job in jobs], workers)
-        print(f"to train first: {len(jobs)} heads and drafts, {assumed}, assumed by the file")
+        if jobs := self.untrained():
+            assumed = _total([job.training.hours for job in jobs], workers)
+            print(f"to train first: {len(jobs)} heads and drafts, {assumed}, assumed by the file")
 
 
-def _said(hours: Sequence[float | None], workers: int) -> str:
+def _total(hours: Sequence[float | None], workers: int) -> str:
     """Hours of one worker, and of several that all have work all the time."""
     known = [each for each in hours if each is not None]
     if not known:

@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from specbench.cli.options import common as o
-from specbench.cli.options.common import completer
-from specbench.cli.options.groups import changed, grouped
-from specbench.cli.options.rows import Rows
+from specbench.cli.generate import grouped, one_of
+from specbench.cli.options import Rows, Runs
 from specbench.cli.runs import chosen_runs
 from specbench.errors import UsageError
 from specbench.files import digits, write_atomically
@@ -28,25 +26,20 @@ CSV, PARQUET = FORMATS = ("csv", "parquet")
 @grouped
 def summary(
     rows: Rows,
-    runs: o.Runs = None,
+    runs: Runs = None,
     frame: Annotated[
         str,
-        typer.Option(
+        one_of(
             "--frame",
-            metavar="FRAME",
-            help="What has a row: a figure of a cell (summary), a cell (cells), a sample, a round "
-            f"or a run. One of {', '.join(FRAMES)}.",
-            autocompletion=completer(lambda: FRAMES),
+            FRAMES,
+            "What has a row: a figure of a cell (summary), a cell (cells), a sample, a round or a "
+            "run.",
         ),
     ] = SUMMARY,
     format: Annotated[
         str | None,
-        typer.Option(
-            "--format",
-            metavar="FORMAT",
-            help=f"One of {', '.join(FORMATS)}.",
-            show_default="what the output ends in; csv where it is printed",
-            autocompletion=completer(lambda: FORMATS),
+        one_of(
+            "--format", FORMATS, show_default="what the output ends in; csv where it is printed"
         ),
     ] = None,
     output: Annotated[
@@ -58,10 +51,6 @@ def summary(
 
     The tables are taken as the runs have written them. Their columns: specbench list columns.
     """
-    if frame not in FRAMES:
-        raise UsageError(f"there is no frame {frame!r}: choose one of {', '.join(FRAMES)}")
-    if format not in (None, *FORMATS):
-        raise UsageError(f"--format cannot be {format!r}: choose {' or '.join(FORMATS)}")
     named = output.suffix.removeprefix(".").lower() if output else CSV
     if format is None and named not in FORMATS:
         raise UsageError(
@@ -71,7 +60,7 @@ def summary(
     if (chosen := format or named) == PARQUET and output is None:
         raise UsageError("Parquet is not for reading: name a file for it with --output")
 
-    if frame == RUNS and (typed := changed(rows)):
+    if frame == RUNS and (typed := rows.retyped()):
         raise UsageError(f"{typed[0]} leaves no part of a run: leave it out with --frame {RUNS}")
 
     from specbench.experiment.folders import CONFIG
@@ -82,13 +71,10 @@ def summary(
     table: pd.DataFrame = getattr(Results(folders, rows.selection()), frame)
     if output is None:
         table.to_csv(sys.stdout, index=False, float_format=digits)
-    else:
-        _write(table, output, chosen)
-        print(output)
-
-
-def _write(table: pd.DataFrame, path: Path, format: str) -> None:
-    if format == CSV:
-        write_atomically(path, table.to_csv(index=False, float_format=digits))
-    else:
-        write_atomically(path, table.to_parquet(index=False))
+        return
+    text = chosen == CSV
+    write_atomically(
+        output,
+        table.to_csv(index=False, float_format=digits) if text else table.to_parquet(index=False),
+    )
+    print(output)

@@ -50,14 +50,13 @@ def trace(
         ),
     ] = None,
 ) -> None:
-    """Show how a sample's text came about: agreed, mismatched, rejected and corrected tokens.
+    """Show one sample token by token: agreed, mismatched, rejected and corrected tokens.
 
     A shade is the weight on the target. Without colours: {~mismatch~} [-rejected-] {+correction+}.
     """
     from specbench.experiment.records import TRACED, latest_records
-    from specbench.trace.records import find_sample
-    from specbench.trace.tokenizer import run_decoder
     from specbench.trace.tokens import Unreadable
+    from specbench.trace.trace import find_sample, run_decoder
     from specbench.trace.trace import trace as trace_of
 
     record, name = find_sample(
@@ -66,7 +65,7 @@ def trace(
     try:
         found = trace_of(record, name, run_decoder(run))
     except Unreadable as error:
-        raise UsageError(f"{run} holds no such sample whole ({error}): run again") from error
+        raise UsageError(f"{run} holds this sample incompletely ({error}): run again") from error
     if html is None:
         from specbench.trace.terminal import show
 

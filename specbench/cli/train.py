@@ -10,30 +10,22 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from specbench.cli.measure import pool
-from specbench.cli.options import common as o
-from specbench.cli.options.cluster import Cluster
-from specbench.cli.options.data import AllowCodeExecution, Tasks
-from specbench.cli.options.groups import grouped, retyped
-from specbench.cli.options.models import Models
-from specbench.cli.options.recipe import Recipe
-from specbench.cli.output import Interrupted, console, note
-from specbench.engine.settings import Loading
+from specbench.cli.generate import flag, grouped, parse_numbers
+from specbench.cli.options import CodeExecution, Models, NoProgress, Tasks
+from specbench.cli.output import Interrupted, note, print_table
+from specbench.config import Loading
 from specbench.errors import UsageError
 from specbench.heads.registry import FAMILY, trained_heads
 from specbench.metrics import get_metric
 from specbench.pairs.registry import PairSpec
+from specbench.table import Column, Table
 from specbench.tasks.task import Task
 from specbench.training.recipe import HeadRecipe, head_recipe
 
 if TYPE_CHECKING:
-    from specbench.cluster.ray_pool import Pool
-    from specbench.engine.loading import LoadedPair
-    from specbench.training.parts import RollOut
-    from specbench.training.session import Training
     from specbench.training.verifier import Progress
 
-NEAR = 0.02  # how close held-out acceptance should come to a wish
+NEAR = 0.02  # how close held-out acceptance should come to its target
 
 
 class Job(NamedTuple):
@@ -45,16 +37,17 @@ class Job(NamedTuple):
     log: Path | None  # for TensorBoard
 
     def __str__(self) -> str:
-        wish = self.recipe.target_acceptance
-        return self.task.name if wish is None else f"{self.task.name} at acceptance {wish:g}"
+        target = self.recipe.target_acceptance
+        return self.task.name if target is None else f"{self.task.name} at acceptance {target:g}"
 
 
 @grouped
 def train(
     data: Tasks,
     models: Models,
-    recipe: Recipe,
-    cluster: Cluster,
+    recipe: Annotated[dict[str, Any], HeadRecipe],
+    code: CodeExecution,
+    target_acceptance: Annotated[str | None, flag(HeadRecipe, "target_acceptance")] = None,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -66,7 +59,7 @@ def train(
         ),
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on where an earlier training was stopped.")
+        bool, typer.Option("--resume", help="Resume an interrupted training.")
     ] = False,
     log_to: Annotated[
         Path | None,
@@ -77,42 +70,44 @@ def train(
             show_default=False,
         ),
     ] = None,
-    allow_code_execution: AllowCodeExecution = False,
-    no_progress: o.NoProgress = False,
+    no_progress: NoProgress = False,
 ) -> None:
     """Train DIVERSED heads: for each task, a weight on the target at every token."""
     spec = models.spec()
     root = output or trained_heads(spec.name)
     logs = None if log_to is None else log_to / trained_heads(spec.name).name
-    jobs = _jobs(spec, data.tasks(), recipe, root, logs)
-    _require_parts(cluster, jobs)
-    may_execute = allow_code_execution or spec.bundled
+    targets: list[float | None] = [None]
+    if target_acceptance is not None:
+        targets = [*parse_numbers("--target-acceptance", target_acceptance, float)]
+    recipes = [{**recipe, "target_acceptance": target} for target in targets]
+    jobs = _jobs(spec, data.tasks(), recipes, root, logs)
+    may_execute = code.allowed(spec)
     waiting = [job for job in jobs if _waits(job, resume, may_execute)]
     for job in jobs:
         if job not in waiting:
             note(f"{job.folder} is trained already")
     if waiting:
-        _train_all(spec, models.loading(), waiting, resume, not no_progress, cluster)
+        _train_all(spec, models.loading(), waiting, resume, not no_progress)
     _show(jobs, spec, root)
     head = str(jobs[0].folder if len(jobs) == 1 else root)
-    command = ["specbench", "run", "--method", "sd,diversed", *retyped(models, data)]
-    command += ["--allow-code-execution"] * allow_code_execution + ["--head", head]
+    command = ["specbench", "run", "--method", "sd,diversed", *models.retyped(), *data.retyped()]
+    command += [*code.retyped(), "--head", head]
     print(f"use it: {shlex.join(command)}")
 
 
 def _jobs(
     spec: PairSpec,
     tasks: Sequence[Task],
-    typed: Recipe,
+    recipes: Sequence[dict[str, Any]],
     root: Path,
     logs: Path | None,
 ) -> list[Job]:
     """Lay out a head per target acceptance and task, each in a folder of its own."""
     jobs: list[Job] = []
-    for wish in typed.wishes():
-        family = f"{FAMILY}{wish:g}" if len(typed.wishes()) > 1 else ""
+    for typed in recipes:
+        family = f"{FAMILY}{typed['target_acceptance']:g}" if len(recipes) > 1 else ""
         for task in tasks:
-            recipe = head_recipe(spec, task, {**typed.given(), "target_acceptance": wish})
+            recipe = head_recipe(spec, task, typed)
             folder = root / family / task.name
             if any(folder == job.folder for job in jobs):
                 raise UsageError(f"two heads would go to {folder}: train one after the other")
@@ -120,21 +115,9 @@ def _jobs(
     return jobs
 
 
-def _require_parts(cluster: Cluster, jobs: Sequence[Job]) -> None:
-    """Refuse more workers than there are parts for them."""
-    for job in jobs:
-        parts, workers = job.recipe.rollout_parts, cluster.workers
-        if workers is not None and workers > parts:
-            raise UsageError(
-                f"--workers {workers} needs as many parts of a step, and --rollout-parts is "
-                f"{parts}: give --rollout-parts {workers}, or fewer workers"
-            )
-
-
 def _waits(job: Job, resume: bool, may_execute: bool) -> bool:
     """Tell whether a job is still to be done; refuse what can be refused before models load."""
-    from specbench.training.folder import check_folder
-    from specbench.training.log import check_log
+    from specbench.training.folder import check_folder, check_log
 
     if not may_execute and any(get_metric(name).executes for name in job.task.metrics):
         raise UsageError(
@@ -148,56 +131,55 @@ def _waits(job: Job, resume: bool, may_execute: bool) -> bool:
 
 
 def _train_all(
-    spec: PairSpec,
-    loading: Loading,
-    jobs: Sequence[Job],
-    resume: bool,
-    shown: bool,
-    cluster: Cluster,
+    spec: PairSpec, loading: Loading, jobs: Sequence[Job], resume: bool, shown: bool
 ) -> None:
-    from specbench.experiment.progress import quiet_libraries
-    from specbench.training.session import prepare
-
-    quiet_libraries(downloads=shown and sys.stderr.isatty())
-    with pool(cluster, loading, tensors=True) as workers:
-        pair, roll_out = _ready(spec, loading, _sizes(jobs), workers)
-        # What cannot be trained is refused now, not hours later when its turn comes.
-        trainings = [prepare(pair, job.task, job.recipe, job.folder, resume) for job in jobs]
-        for text in dict.fromkeys(text for each in trainings for text in _left_out(each)):
-            note(text)
-        for job, training in zip(jobs, trainings, strict=True):
-            try:
-                description = _train_one(job, training, roll_out, shown)
-            except KeyboardInterrupt as error:
-                raise Interrupted(
-                    f"interrupted: every finished step of {job.folder} is kept; go on with the "
-                    "same command and --resume"
-                ) from error
-            for text in _remarks(job, description):
-                note(text)
-
-
-def _ready(
-    spec: PairSpec, loading: Loading, sizes: tuple[int, int, int], workers: Pool | None
-) -> tuple[LoadedPair, RollOut]:
-    """Load the pair that a head is updated for, and return it with what decodes."""
     from specbench.engine.loading import load_pair
     from specbench.engine.memory import check_training_memory
-    from specbench.training.parts import here
+    from specbench.experiment.progress import quiet_libraries
+    from specbench.training.folder import progress_bar, tensorboard
+    from specbench.training.session import carry_out, prepare
 
-    if workers is None:
-        check_training_memory(spec, loading, *sizes)
-        pair = load_pair(spec, loading)
-        return pair, here(pair)
+    quiet_libraries(downloads=shown and sys.stderr.isatty())
+    check_training_memory(spec, loading, *_sizes(jobs))
+    pair = load_pair(spec, loading)
+    # What cannot be trained is refused now, not hours later when its turn comes.
+    trainings = [prepare(pair, job.task, job.recipe, job.folder, resume) for job in jobs]
+    told: dict[str, None] = {}  # a family leaves out the same examples for every head
+    for job, training in zip(jobs, trainings, strict=True):
+        left_out, limit = training.materials.left_out(), job.recipe.max_prompt_tokens
+        told[describe_left_out(job.task.name, left_out, limit)] = None
+    for text in filter(None, told):
+        note(text)
+    for job, training in zip(jobs, trainings, strict=True):
+        title = f"{job} on {spec.name}, {job.recipe.head_kind} head"
+        try:
+            with (
+                tensorboard(job.log) as write,
+                progress_bar(title, job.recipe.steps, shown) as draw,
+            ):
 
-    from specbench.cluster.together import beside, together
-    from specbench.heads.files import fingerprints
+                def report(progress: Progress, write: Any = write, draw: Any = draw) -> None:
+                    write(progress)
+                    draw(progress.step, str(progress))
 
-    own = beside(spec, loading, workers.gpus)
-    check_training_memory(spec, own, 0, 0, 0)  # the weights alone
-    pair = load_pair(spec, own)
-    hire = workers.for_roll_outs(spec, loading, sizes)
-    return pair, together(hire, workers.size, fingerprints(pair), note)
+                description = carry_out(training, report)
+        except KeyboardInterrupt as error:
+            raise Interrupted(
+                f"interrupted: every finished step of {job.folder} is kept; resume with the same "
+                "command and --resume"
+            ) from error
+        for text in _remarks(job, description):
+            note(text)
+
+
+def describe_left_out(task: str, number: Mapping[str, int], limit: int) -> str:
+    """Say how many examples of each split are not used; nothing where all are."""
+    if not any(number.values()):
+        return ""
+    return (
+        f"{task}: {number['train']} training and {number['held-out']} held-out examples are left "
+        f"out, longer than --max-prompt-tokens {limit} and without a passage that may be cut"
+    )
 
 
 def _sizes(jobs: Sequence[Job]) -> tuple[int, int, int]:
@@ -217,32 +199,6 @@ def _sizes(jobs: Sequence[Job]) -> tuple[int, int, int]:
     )
 
 
-def _left_out(training: Training) -> Iterator[str]:
-    """Say how many examples are not used, if any."""
-    number = training.materials.left_out()
-    if any(number.values()):
-        yield (
-            f"{training.task.name}: {number['train']} training and {number['held-out']} held-out "
-            f"examples are left out, longer than --max-prompt-tokens "
-            f"{training.recipe.max_prompt_tokens} and without a passage that may be cut"
-        )
-
-
-def _train_one(job: Job, training: Training, roll_out: RollOut, shown: bool) -> dict[str, Any]:
-    from specbench.training.log import tensorboard
-    from specbench.training.session import carry_out
-    from specbench.training.view import live_view
-
-    title = f"{job} on {training.pair.name}, {job.recipe.head_kind} head"
-    with tensorboard(job.log) as write, live_view(title, job.recipe, shown) as draw:
-
-        def report(progress: Progress) -> None:
-            write(progress)
-            draw(progress)
-
-        return carry_out(training, report, roll_out)
-
-
 def _remarks(job: Job, description: Mapping[str, Any]) -> Iterator[str]:
     """Say what did not go as it should, and what may help."""
     if silent := description["steps_without_gradient"]:
@@ -251,43 +207,37 @@ def _remarks(job: Job, description: Mapping[str, Any]) -> Iterator[str]:
             "steps: no gradient came from it there; if that is most steps, give another "
             "--initial-weight or more --rollouts"
         )
-    wish, reached = job.recipe.target_acceptance, description["scores"]["acceptance"]
-    if wish is not None and abs(wish - reached) > NEAR:
+    target, reached = job.recipe.target_acceptance, description["scores"]["acceptance"]
+    if target is not None and abs(target - reached) > NEAR:
         strict = description["strict_acceptance"]
         why = (
             f"strict verification accepts about {strict:.3f}, and no head accepts less"
-            if wish < strict
+            if target < strict
             else "more --steps may help"
         )
-        yield f"{job}: held-out acceptance is {reached:.3f}, wished {wish:g}: {why}"
+        yield f"{job}: held-out acceptance is {reached:.3f}, target {target:g}: {why}"
 
 
 def _show(jobs: Sequence[Job], spec: PairSpec, root: Path) -> None:
     """Print what was trained, with its scores."""
-    from rich.table import Table
-
     from specbench.heads.files import read_description
 
-    table = Table(
-        title=f"Heads of {spec.name} in {root}, held-out scores",
-        caption="acceptance is per position: expected_acceptance of a run",
-        title_justify="left",
-        caption_justify="left",
-    )
-    table.add_column("head", no_wrap=True)
-    table.add_column("kind")
-    for header in ("quality", "acceptance", "mean w", "minutes"):
-        table.add_column(header, justify="right")
+    rows = []
     for job in jobs:
         known = read_description(job.folder)
         scores = known["scores"]
         metric = get_metric(job.task.metric or "")
-        table.add_row(
-            str(job.folder.relative_to(root)),
-            known["kind"],
-            f"{scores['quality'] * metric.scale:.1f} {metric.unit}",
-            f"{scores['acceptance']:.3f}",
-            f"{scores['weight']:.2f}",
-            f"{known['seconds'] / 60:.1f}",
+        quality = f"{scores['quality'] * metric.scale:.1f} {metric.unit}"
+        figures = (f"{scores['acceptance']:.3f}", f"{scores['weight']:.2f}")
+        minutes = f"{known['seconds'] / 60:.1f}"
+        rows.append([str(job.folder.relative_to(root)), known["kind"], quality, *figures, minutes])
+    headings = ("head", "kind", "quality", "acceptance", "mean w", "minutes")
+    print_table(
+        Table(
+            f"Heads of {spec.name} in {root}, held-out scores",
+            [Column(heading) for heading in headings],
+            rows,
+            notes=["acceptance is per position: expected_acceptance of a run"],
+            stub=2,
         )
-    console().print(table)
+    )

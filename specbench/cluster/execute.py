@@ -1,62 +1,47 @@
-"""Carrying out a plan with several workers: they decode, and only this process writes."""
+"""Carrying out a plan with several workers: they decode, and only this process writes.
+
+Work is given out by rows: all cells of a task on the same examples. A row is decoded on one
+device without a break, so methods are compared on the same device at the same time.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import logging
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from itertools import groupby
-from typing import Any, Protocol
+from typing import Any
 
-from specbench.cluster.crew import (
-    Ended,
-    Facts,
-    Found,
-    GivenUp,
-    Lost,
-    Ready,
-    Waiting,
-    Worker,
-    carry_out,
-)
-from specbench.cluster.schedule import Batch, Row
+from specbench.cluster.pool import MOST_TRIES, Pool, WorkerLostError
 from specbench.errors import RunError
 from specbench.experiment.environment import command_line
-from specbench.experiment.examples import write_examples
-from specbench.experiment.ledger import Ledger, identity
-from specbench.experiment.plan import Plan, Step
-from specbench.experiment.progress import Report
-from specbench.experiment.records import ERROR
+from specbench.experiment.plan import Plan, SampleIndex, Step
+from specbench.experiment.progress import Display
+from specbench.experiment.records import ERROR, write_examples
 from specbench.experiment.store import Store
 
+log = logging.getLogger(__name__)
 
-class Watch(Protocol):
-    """Is told how the workers are."""
 
-    def __call__(self, worker: int, state: str, device: str = "") -> None:
-        """A worker is in another state; its device is told where it is first known."""
+@dataclass(frozen=True)
+class Row:
+    """Work for one worker."""
+
+    task: int  # number of the task; whoever has decoded some of it has warmed up for it
+    batches: deque[list[SampleIndex]]  # decoded side by side, each of one cell
 
 
 def execute(
     plan: Plan,
     store: Store,
-    report: Report,
-    hire: Callable[[int], Worker],
-    workers: int,
+    pool: Pool,
+    display: Display | None = None,
     *,
     stop: Callable[[], bool] = lambda: False,
-    note: Callable[[str], object] = lambda text: None,
-    watch: Watch = lambda worker, state, device="": None,
 ) -> None:
-    """Decode every step of a plan that the store lacks, as ``experiment.execute`` does alone.
-
-    Args:
-        plan: What to do.
-        store: Where the samples go, and what it has of them already.
-        report: Called with each record; of a sample that was there, with what names it.
-        hire: Returns a worker for a number.
-        workers: How many at most.
-        stop: Asked after each sample whether to stop there.
-        note: Told what the user should know.
-        watch: Told how the workers are.
+    """Decode every step of a plan that the store lacks, as ``runner.execute`` does alone.
 
     Raises:
         SpecbenchError: The pair or a head cannot be loaded, workers have different models, workers
@@ -64,120 +49,190 @@ def execute(
         KeyboardInterrupt: The run was stopped.
     """
     write_examples(store.folder, {t.task.name: t.examples for t in plan.tasks})
-    log = _Log(plan, store, report)
-    said: set[str] = set()
-
-    def say(text: str) -> None:
-        if text not in said:
-            said.add(text)
-            note(text)
-
-    workers = min(workers, sum(1 for _ in _rows(plan.batches())))
-    for number in range(workers):
-        watch(number, "loading")
-    for event in carry_out(hire, workers, log.rows):
-        match event:
-            case Ready(worker, facts):
-                log.ready(worker, facts)
-                watch(worker, "decoding", facts["device"])
-            case Found(_, place, found) if place is not None:
-                log.record(plan.step(place), found)
-            case Found(_, _, text):
-                say(text)
-            case GivenUp(place, reason):
-                log.give_up(plan.step(place), reason)
-            case Lost(worker, reason):
-                say(f"worker {worker} is lost, its work goes to others: {reason}")
-                watch(worker, "lost, starting again")
-            case Ended(worker, facts):
-                log.ended(worker, facts)
-                watch(worker, "done")
-            case Waiting():
-                pass
-        if stop():
-            raise KeyboardInterrupt
-    log.close()
+    execution = _Execution(plan, store, pool, display or Display(len(plan)))
+    try:
+        for number in range(min(pool.size, sum(1 for _ in _by_row(plan.batches())))):
+            execution.start(number)
+        while execution.unfinished:
+            execution.proceed()
+            if stop():
+                raise KeyboardInterrupt
+    except BaseException:
+        execution.dismiss()
+        raise
+    execution.close()
 
 
-class _Log:
-    """What the workers find, on its way to the store."""
+class _Execution:
+    """What each worker does, what waits, and what becomes of the work of a worker that dies."""
 
-    def __init__(self, plan: Plan, store: Store, report: Report) -> None:
-        self._plan, self._store, self._report = plan, store, report
-        self._ledger: Ledger | None = None
-        self._first: Facts = {}
+    def __init__(self, plan: Plan, store: Store, pool: Pool, display: Display) -> None:
+        self._plan, self._store, self._pool, self._display = plan, store, pool, display
+        self._shared = pool.share(plan)
+        self._asked: dict[Any, tuple[int, Row | None]] = {}  # None where a worker starts
+        self._idle: set[int] = set()
+        self._waiting: dict[int, deque[Row]] | None = None  # rows by task
+        self._task_of: dict[int, int] = {}  # worker to the task it is warm for
+        self._deaths: Counter[SampleIndex] = Counter()
+        self._first: Mapping[str, Any] = {}
         self._devices: dict[int, str] = {}
-        self._after: dict[int, Facts] = {}
+        self._said: set[str] = set()
 
-    def rows(self, facts: Facts) -> Iterator[Row]:
-        """Yield the rows of what the store lacks of the plan, by the first worker's models."""
-        models, engine = facts["models"], facts["engine"]
-        ledger = self._ledger = Ledger(self._plan, self._store, self._report, models, engine)
-        for row in _rows(self._plan.batches()):
-            missing = filter(None, map(ledger.missing, row))
-            batches = tuple(Batch(tuple(step.place for step in steps)) for steps in missing)
-            if batches:
-                yield Row(row[0][0].place[0], batches)
+    @property
+    def unfinished(self) -> bool:
+        """Whether some sample waits or is being decoded."""
+        busy = any(row for _, row in self._asked.values())
+        return busy or self._waiting is None or any(self._waiting.values())
 
-    def ready(self, worker: int, facts: Facts) -> None:
-        """Write where the workers are; refuse one that would measure something else."""
+    def start(self, number: int) -> None:
+        """Have a worker load what the plan needs; Ray tries it again where it dies of that."""
+        self._asked[self._pool.ask(number, "start", self._shared)] = (number, None)
+        self._display.worker(number, "loading")
+
+    def proceed(self) -> None:
+        """Wait a moment for answers, and give work to whoever has none."""
+        for reference in self._pool.wait(self._asked):
+            number, row = self._asked.pop(reference)
+            try:
+                found = self._pool.answer(reference)
+            except WorkerLostError as error:
+                self._lost(number, row, str(error))
+                continue
+            if row is None:
+                self._ready(number, found)
+                self._idle.add(number)
+            else:
+                self._record(*found)
+                row.batches.popleft()
+                self._give(number, row)
+        for number in sorted(self._idle):
+            if (task := self._choose(number)) is not None and self._waiting:
+                self._idle.remove(number)
+                self._task_of[number] = task
+                self._give(number, self._waiting[task].popleft())
+
+    def dismiss(self) -> None:
+        """End the workers that are at work."""
+        for number, _ in self._asked.values():
+            self._pool.dismiss(number)
+
+    def close(self) -> None:
+        """Ask the workers for what is known only now."""
+        asked = {number: self._pool.ask(number, "end", again=False) for number in self._idle}
+        facts: dict[int, Mapping[str, Any]] = {}
+        for number, reference in asked.items():
+            with suppress(WorkerLostError):
+                facts[number] = self._pool.answer(reference)
+            self._display.worker(number, "done")
+        self._write(
+            warm_ups=[{"worker": n, **w} for n, known in facts.items() for w in known["warm_ups"]],
+            gpus_at_the_end=[gpu for known in facts.values() for gpu in known["gpus_at_the_end"]],
+            engine=", ".join(sorted({known["engine"] for known in facts.values()})),
+        )
+
+    def _ready(self, number: int, facts: Mapping[str, Any]) -> None:
+        """Take in a worker; refuse one that would measure something else than the first."""
         self._first = self._first or facts
         for name in ("models", "engine"):
             if facts[name] != self._first[name]:
                 raise RunError(
-                    f"worker {worker} ({facts['device']}) has another {name} than the first: "
+                    f"worker {number} ({facts['device']}) has another {name} than the first: "
                     f"{_differences(facts[name], self._first[name])}; give all machines the same "
                     "models and versions"
                 )
-        self._devices[worker] = facts["device"]
+        if self._waiting is None:
+            self._waiting = self._rows()
+        self._devices[number] = facts["device"]
+        self._display.worker(number, "decoding", facts["device"])
+        self._say(facts["warnings"])
         self._write()
 
-    def record(self, step: Step, found: dict[str, Any]) -> None:
-        """Put a sample into the store."""
-        assert self._ledger is not None
-        self._ledger.record(step, found)
+    def _rows(self) -> dict[int, deque[Row]]:
+        """What the store lacks of the plan."""
+        self._store.expect(self._plan, self._first["models"], self._first["engine"])
+        rows: dict[int, deque[Row]] = {}
+        for batches in _by_row(self._plan.batches()):
+            missing = [self._store.missing(batch) for batch in batches]
+            self._display.resumed(sum(map(len, batches)) - sum(map(len, missing)))
+            left = deque([step.place for step in steps] for steps in missing if steps)
+            if left:
+                task = batches[0][0].place[0]
+                rows.setdefault(task, deque()).append(Row(task, left))
+        return rows
 
-    def give_up(self, step: Step, reason: str) -> None:
-        """Put into the store that a sample failed."""
-        known = identity(step, self._plan, self._first["engine"])
-        self.record(step, {**known, "status": ERROR, "error": reason})
+    def _choose(self, worker: int) -> int | None:
+        """Choose a task: the one the worker is warm for, else that with most rows per worker."""
+        rows = {task: len(rows) for task, rows in (self._waiting or {}).items() if rows}
+        if self._task_of.get(worker) in rows:
+            return self._task_of[worker]
+        others = Counter(task for other, task in self._task_of.items() if other != worker)
+        return max(rows, key=lambda task: rows[task] / (1 + others[task]), default=None)
 
-    def ended(self, worker: int, facts: Facts) -> None:
-        """Keep what a worker knows only now."""
-        self._after[worker] = facts
+    def _give(self, number: int, row: Row) -> None:
+        """Have a worker decode the next batch of a row; without any, it is idle."""
+        if row.batches:
+            asked = self._pool.ask(number, "measure", row.batches[0], again=False)
+            self._asked[asked] = (number, row)
+        else:
+            self._idle.add(number)
 
-    def close(self) -> None:
-        """Write what is known of the environment only now."""
-        self._write(
-            warm_ups=[
-                {"worker": n, **w} for n, facts in self._after.items() for w in facts["warm_ups"]
-            ],
-            gpus_at_the_end=[
-                gpu for facts in self._after.values() for gpu in facts["gpus_at_the_end"]
-            ],
-            engine=_common(facts["engine"] for facts in self._after.values()),
-        )
+    def _record(self, results: list[tuple[SampleIndex, dict[str, Any]]], said: list[str]) -> None:
+        self._say(said)
+        for index, found in results:
+            self._display(self._store.record(self._plan.step(index), found))
+
+    def _lost(self, number: int, row: Row | None, reason: str) -> None:
+        """Give the work of a worker that died to others, behind all that waits.
+
+        Samples that have seen three workers die are recorded as failed. All else waits behind the
+        other rows, so that machines taken away for a while do not strike the same samples again.
+        """
+        self._display.worker(number, "lost, starting again")
+        if row is None:
+            if not self._asked and not self._idle:
+                raise RunError(
+                    f"a worker died {MOST_TRIES} times before it was ready, the last time of: "
+                    f"{reason}"
+                )
+            self._display.worker(number, "lost")
+            return
+        self._say([f"worker {number} is lost, its work goes to others: {reason}"])
+        suspects = row.batches.popleft()
+        self._deaths.update(suspects)
+        again = [index for index in suspects if self._deaths[index] < MOST_TRIES]
+        for index in suspects:
+            if index not in again:
+                step = self._plan.step(index)
+                error = f"given up after {MOST_TRIES} workers died of it: {reason}"
+                known = self._plan.identify(step, self._first["engine"])
+                failed = {**known, "status": ERROR, "error": error}
+                self._display(self._store.record(step, failed))
+        if again:
+            row.batches.appendleft(again)
+        if row.batches and self._waiting is not None:
+            self._waiting.setdefault(row.task, deque()).append(row)
+        self._task_of.pop(number, None)
+        self.start(number)
+
+    def _say(self, texts: Iterable[str]) -> None:
+        """Tell the user, each thing once."""
+        for text in texts:
+            if text not in self._said:
+                self._said.add(text)
+                log.warning(text)
 
     def _write(self, **further: Any) -> None:
-        workers = [
-            {"worker": number, "device": device} for number, device in sorted(self._devices.items())
-        ]
+        workers = [{"worker": n, "device": device} for n, device in sorted(self._devices.items())]
         own = {"command": command_line(), "workers": workers}
         self._store.write_environment({**self._first["environment"], **own, **further})
 
 
-def _rows(batches: Iterable[list[Step]]) -> Iterator[list[list[Step]]]:
-    """Yield together the batches of all cells of a task for the same examples."""
-    for _, row in groupby(batches, lambda batch: batch[0].place[:3]):
-        yield list(row)
+def _by_row(batches: Iterable[list[Step]]) -> Iterable[list[list[Step]]]:
+    """Group the batches of all cells of a task for the same examples."""
+    return (list(row) for _, row in groupby(batches, lambda batch: batch[0].place[:3]))
 
 
 def _differences(one: Any, other: Any) -> str:
     if not isinstance(one, dict):
         return f"{one}, not {other}"
     return ", ".join(f"{n} {one[n]}, not {other.get(n)}" for n in one if one[n] != other.get(n))
-
-
-def _common(engines: Iterable[str]) -> str:
-    """Name the engine; several where some worker had to fall back."""
-    return ", ".join(sorted(set(engines)))

@@ -8,98 +8,239 @@ and at times does in bfloat16.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import abc
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
 
-from specbench.decoding.records import Generation
-from specbench.decoding.round import Verify, play_round
-from specbench.decoding.rows import Request, Rows
-from specbench.decoding.sampling import Sampling
+from specbench.decoding.records import Generation, Report, RoundRecord, StopReason, read_report
+from specbench.decoding.round import State, StepOutput, StepTimes, speculative_step
+from specbench.decoding.sampling import Sampling, uniforms
+from specbench.engine.device import now, seconds_between
 from specbench.engine.loading import LoadedPair
+from specbench.engine.runner import require_context
+from specbench.methods import Rule
 from specbench.methods.control import DraftControl
 
 
+class Request(NamedTuple):
+    """A text to decode."""
+
+    prompt: abc.Sequence[int]  # at least one token
+    key: str  # identity of the sample; with the seed it decides every draw
+
+
+@dataclass(frozen=True)
+class DecodeOptions:
+    """How texts are decoded."""
+
+    sampling: Sampling  # processing of the logits, the same for both models
+    draft_length: int  # drafted tokens per round, N; of no effect without a rule
+    max_new_tokens: int  # limit on each output, the end token included
+    seed: int = 0  # seed of the run
+    stop: abc.Sequence[str] = ()  # strings that end an output where they appear
+    batch_size: int = 1  # texts decoded side by side
+    # decides in each round how many of the N tokens are drafted; None drafts all
+    control: DraftControl | None = None
+
+
 def decode(
-    pair: LoadedPair,
-    verify: Verify | None,
-    prompt_ids: Sequence[int],
-    *,
-    sampling: Sampling,
-    draft_length: int,
-    max_new_tokens: int,
-    seed: int,
-    sample_key: str,
-    stop: Sequence[str] = (),
-    control: DraftControl | None = None,
+    pair: LoadedPair, rule: Rule | None, request: Request, options: DecodeOptions
 ) -> Generation:
-    """Decode one sample; see ``decode_all``."""
-    ((_, generation),) = decode_all(
-        pair,
-        verify,
-        [Request(prompt_ids, sample_key)],
-        sampling=sampling,
-        draft_length=draft_length,
-        max_new_tokens=max_new_tokens,
-        seed=seed,
-        stop=stop,
-        control=control,
-    )
+    """Decode one text; see ``decode_all``."""
+    ((_, generation),) = decode_all(pair, rule, [request], options)
     return generation
 
 
 def decode_all(
-    pair: LoadedPair,
-    verify: Verify | None,
-    requests: Sequence[Request],
-    *,
-    sampling: Sampling,
-    draft_length: int,
-    max_new_tokens: int,
-    seed: int,
-    stop: Sequence[str] = (),
-    batch_size: int = 1,
-    control: DraftControl | None = None,
-) -> Iterator[tuple[int, Generation]]:
-    """Decode samples, several at a time.
+    pair: LoadedPair, rule: Rule | None, requests: abc.Sequence[Request], options: DecodeOptions
+) -> abc.Iterator[tuple[int, Generation]]:
+    """Decode texts, several at a time.
 
     Args:
         pair: Loaded models and tokenizer.
-        verify: The rule; None decodes autoregressively, whatever the draft length.
+        rule: The verification rule, its parameters bound; None decodes autoregressively.
         requests: What to decode.
-        sampling: Processing of the logits, the same for both models.
-        draft_length: Drafted tokens per round, N.
-        max_new_tokens: Limit on each output, the end token included.
-        seed: Seed of the run.
-        stop: Strings that end an output where they appear.
-        batch_size: Rows decoded side by side.
-        control: Decides in each round how many of the N tokens are drafted; None drafts all.
+        options: How.
 
     Yields:
-        Each request's number in their order and its generation, as soon as it has ended. What is
-        done with it until the next one is asked for is no part of any time.
+        Each request's number in their order and its generation, as soon as it has ended. Time spent
+        by the consumer is not counted.
 
     Raises:
         RunError: A prompt and its output do not fit the models' context.
     """
-    n = 0 if verify is None else draft_length
+    rule = rule if options.draft_length else None
     with torch.inference_mode():
-        rows = Rows(pair, requests, batch_size, n, max_new_tokens, seed, stop)
-    while rows.longest:
+        batch = Batch(pair, requests, options, options.draft_length if rule else 0)
+    while batch.longest:
         with torch.inference_mode():
-            rows.begin()
-            outcome, lap = play_round(
-                pair.engine,
-                pair.target,
-                pair.draft if n else None,
-                verify,
-                rows.last,
-                rows.length,
-                rows.reach,
-                rows.chance(),
-                sampling,
-                control,
-                rows.going,
-            )
-            ended = rows.advance(outcome, lap)
+            started, state = now(pair.target.device), batch.state()
+            outcome = speculative_step(pair, rule, state, options.sampling, options.control)
+            ended = batch.advance(*outcome, started)
         yield from ended
+
+
+@dataclass
+class Sequence:
+    """A text on its way."""
+
+    number: int  # of the request that it answers
+    prompt_tokens: int  # length of its prompt
+    started: float  # when its prompt was begun, in seconds
+    prefill_seconds: float  # reading its prompt
+    decode_seconds: float = 0.0  # its share of the rounds so far
+    output: list[int] = field(default_factory=list)  # tokens so far
+    rounds: list[RoundRecord] = field(default_factory=list)  # what it made of every round
+    # timestamps of every round, and the number of texts that shared it
+    times: list[tuple[StepTimes, int]] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return self.prompt_tokens + len(self.output)
+
+
+class Batch:
+    """B rows on the device, each with a text or idle; a text that ends makes room for the next.
+
+    An idle row is one token long and stays so, whatever a round writes into its slots.
+    """
+
+    def __init__(
+        self,
+        pair: LoadedPair,
+        requests: abc.Sequence[Request],
+        options: DecodeOptions,
+        draft_length: int,
+    ) -> None:
+        """Prefill the first texts; for the arguments see ``decode_all``."""
+        self._pair, self._options, self._n = pair, options, draft_length
+        self._runners = [pair.target, pair.draft] if draft_length else [pair.target]
+        size, limit = options.batch_size, options.max_new_tokens
+        longest = max(len(request.prompt) for request in requests)
+        require_context(pair.context, longest, limit)
+        capacity = longest + limit + draft_length + 1
+        for runner in self._runners:
+            capacity = runner.reserve(size, capacity)
+        device = pair.target.device
+        self._last = torch.zeros(size, 2, dtype=torch.long, device=device)
+        self._length = torch.ones(size, dtype=torch.long, device=device)
+        self._active = torch.zeros(size, dtype=torch.bool, device=device)
+        self._round = torch.zeros_like(self._length)
+        self._row = torch.arange(size, device=device)
+        draws = 2 * draft_length + 1
+        self._uniforms = torch.zeros(size, limit, draws, dtype=torch.float64, device=device)
+        self._waiting = iter(enumerate(requests))
+        self._texts: list[Sequence | None] = [self._join(row) for row in range(size)]
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest text on its way; 0 where none is."""
+        return max((len(text) for text in self._texts if text), default=0)
+
+    def state(self) -> State:
+        """Return where the texts stand before their next round."""
+        kv_length = None if self._pair.engine.static else self.longest
+        drawn = self._uniforms[self._row, self._round]
+        return State(self._last, self._length, drawn, self._active, kv_length)
+
+    def advance(
+        self, chosen: StepOutput, times: StepTimes, started: float
+    ) -> list[tuple[int, Generation]]:
+        """Take in what a round chose, and let the next texts join where one has ended.
+
+        Args:
+            chosen: Of the round.
+            times: Of its parts.
+            started: When it was begun, in seconds.
+
+        Returns:
+            The texts that have ended, by the numbers of their requests.
+        """
+        # The one moment of a round at which the host waits for the device.
+        reports = [read_report(row) for row in chosen.report.tolist()]
+        self._last.copy_(chosen.last)
+        self._length.copy_(chosen.length)
+        self._round += self._active
+        texts = [(row, text) for row, text in enumerate(self._texts) if text is not None]
+        reasons = [self._append(text, reports[row]) for row, text in texts]
+        finished = now(self._last.device)
+        ended = []
+        for (row, text), reason in zip(texts, reasons, strict=True):
+            text.decode_seconds += (finished - started) / len(texts)
+            text.times.append((times, len(texts)))
+            if reason is not None:
+                # Before another text joins, whose prompt is none of this one's time.
+                ended.append((text.number, self._generation(text, reason, finished)))
+                self._texts[row] = self._join(row)
+        return ended
+
+    def _join(self, row: int) -> Sequence | None:
+        """Read the prompt of the next text into a row; without one the row is idle."""
+        number, request = next(self._waiting, (0, None))
+        self._active[row] = request is not None
+        if request is None:
+            self._length[row], self._round[row] = 1, 0
+            return None
+        started, tokens = now(self._last.device), len(request.prompt)
+        prompt = torch.tensor(request.prompt, device=self._last.device)
+        for runner in self._runners:
+            runner.prefill(prompt, row)
+        self._last[row] = prompt[[-2, -1]] if tokens > 1 else prompt
+        self._length[row] = tokens
+        self._round[row] = 0
+        seed, limit = self._options.seed, self._options.max_new_tokens
+        self._uniforms[row] = uniforms(seed, request.key, limit, self._n)
+        return Sequence(number, tokens, started, now(self._last.device) - started)
+
+    def _append(self, text: Sequence, report: Report) -> StopReason | None:
+        """Append a round's tokens up to where the output ends; return why it has ended."""
+        new_tokens = report.new_tokens[: report.accepted + 1]
+        expected = len(text) + len(new_tokens)
+        # What the models have read is told by this number alone.
+        assert report.length == expected, f"a text of {expected} tokens has {report.length}"
+        stops = self._stops(text.output + new_tokens)  # once a round: decoding takes its time
+        reason: StopReason | None = None
+        kept = 0
+        while reason is None and kept < len(new_tokens):
+            text.output.append(new_tokens[kept])
+            kept += 1
+            if text.output[-1] in self._pair.eos_ids:
+                reason = "eos"
+            elif stops and self._stops(text.output):
+                reason = "stop"
+            elif len(text.output) == self._options.max_new_tokens:
+                reason = "length"
+        text.rounds.append(report.record(kept))
+        return reason
+
+    def _stops(self, output: list[int]) -> bool:
+        """Tell whether a stop string has appeared."""
+        if not self._options.stop:
+            return False
+        said = self._pair.tokenizer.decode(output)
+        return any(string in said for string in self._options.stop)
+
+    def _generation(self, text: Sequence, reason: StopReason, finished: float) -> Generation:
+        ids = text.output[:-1] if reason == "eos" else text.output
+        said = str(self._pair.tokenizer.decode(ids, skip_special_tokens=True))
+        for string in self._options.stop:
+            said = said.split(string, 1)[0]
+        draft, verify, accept = (
+            sum(seconds_between(step[i], step[i + 1]) / sharing for step, sharing in text.times)
+            for i in range(3)
+        )
+        return Generation(
+            token_ids=ids,
+            text=said,
+            prompt_tokens=text.prompt_tokens,
+            output_tokens=len(text.output),
+            stopped_by=reason,
+            prefill_seconds=text.prefill_seconds,
+            decode_seconds=text.decode_seconds,
+            draft_seconds=draft,
+            verify_seconds=verify,
+            accept_seconds=accept,
+            latency_seconds=finished - text.started,
+            rounds=text.rounds,
+        )

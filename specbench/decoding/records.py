@@ -15,24 +15,18 @@ class RoundRecord:
 
     Where the output ends inside the round, all counts stop there: drafts after the end were never
     judged. ``proposed`` is then smaller than the draft length.
-
-    Attributes:
-        proposed: Drafted tokens that were up for judgement.
-        accepted: Those accepted before the first rejection.
-        emitted: Tokens the round added to the output, the end token included.
-        rejected: The drafted token that was rejected, None where none was.
-        agreed: Of each accepted token, whether it is the target's likeliest one.
-        expected: Acceptance probability, before drawing, of each position judged: the accepted ones
-            and the first rejected one.
-        weights: Weight on the target at these positions, empty for rules without one.
     """
 
-    proposed: int
-    accepted: int
-    emitted: int
-    rejected: int | None = None
+    proposed: int  # drafted tokens that were up for judgement
+    accepted: int  # those accepted before the first rejection
+    emitted: int  # tokens the round added to the output, the end token included
+    rejected: int | None = None  # the drafted token that was rejected, None where none was
+    # of each accepted token, whether it is the target's likeliest one
     agreed: tuple[bool, ...] = ()
+    # acceptance probability, before drawing, of each position judged: the accepted ones and
+    # the first rejected one
     expected: tuple[float, ...] = ()
+    # weight on the target at these positions, empty for rules without one
     weights: tuple[float, ...] = ()
 
 
@@ -40,63 +34,38 @@ class RoundRecord:
 class Generation:
     """A decoded sample.
 
-    Where texts are decoded side by side, a round's time is shared evenly among those that are on
-    their way, so that the times of all texts add up to the time that passed.
-
-    Attributes:
-        token_ids: Output tokens without the end token.
-        text: The tokens decoded, cut before a stop string.
-        prompt_tokens: Length of the prompt.
-        output_tokens: Tokens emitted, the end token included.
-        stopped_by: End token, length limit or stop string.
-        prefill_seconds: Reading the prompt, with both models.
-        decode_seconds: Its share of all rounds.
-        draft_seconds: Of that, drafting.
-        verify_seconds: Of that, the target's passes over the drafts.
-        accept_seconds: Of that, judging drafts and drawing tokens.
-        latency_seconds: From the start of reading its prompt to its end, whoever else was served.
-        rounds: One record a round.
+    Texts decoded side by side share the time of a round evenly, so that the times of all texts add
+    up to the time that passed.
     """
 
-    token_ids: list[int]
-    text: str
-    prompt_tokens: int
-    output_tokens: int
-    stopped_by: StopReason
-    prefill_seconds: float
-    decode_seconds: float
-    draft_seconds: float
-    verify_seconds: float
-    accept_seconds: float
-    latency_seconds: float
-    rounds: list[RoundRecord] = field(default_factory=list)
+    token_ids: list[int]  # output tokens without the end token
+    text: str  # the tokens decoded, cut before a stop string
+    prompt_tokens: int  # length of the prompt
+    output_tokens: int  # tokens emitted, the end token included
+    stopped_by: StopReason  # end token, length limit or stop string
+    prefill_seconds: float  # reading the prompt, with both models
+    decode_seconds: float  # its share of all rounds
+    draft_seconds: float  # of that, drafting
+    verify_seconds: float  # of that, the target's passes over the drafts
+    accept_seconds: float  # of that, judging drafts and drawing tokens
+    latency_seconds: float  # from the start of its prefill to its end, other texts' time included
+    rounds: list[RoundRecord] = field(default_factory=list)  # one record per round
 
 
 class Report(NamedTuple):
-    """What the host hears of one text's round.
+    """What the host hears of one text's round."""
 
-    Attributes:
-        length: Tokens of the text now, as the device counts them.
-        accepted: Drafts accepted.
-        proposed: Drafts that were up for judgement; those after them are void.
-        fresh: Tokens chosen, n + 1 of them; those after the accepted ones and one more are void.
-        drafted: The n drafts.
-        agreed: Of each, whether it is the target's likeliest token.
-        expected: Of each, the acceptance probability before drawing.
-        weights: Of each, the weight on the target; empty for rules without one.
-    """
-
-    length: int
+    length: int  # tokens of the text now, as the device counts them
     accepted: int
-    proposed: int
-    fresh: list[int]
-    drafted: list[int]
-    agreed: list[bool]
-    expected: list[float]
-    weights: list[float]
+    proposed: int  # drafts that were up for judgement; those after them are void
+    new_tokens: list[int]  # n + 1 of them; those after the accepted ones and one more are void
+    drafted: list[int]  # [n]
+    agreed: list[bool]  # [n] whether a draft is the target's likeliest token
+    expected: list[float]  # [n] acceptance probability before drawing
+    weights: list[float]  # [n] weight on the target; empty for rules without one
 
     def record(self, kept: int) -> RoundRecord:
-        """Count the round of a text that took in so many of its tokens before it ended."""
+        """Count the round of a text that took in ``kept`` of its tokens before it ended."""
         whole = kept == self.accepted + 1
         accepted = self.accepted if whole else kept
         judged = min(self.accepted + 1, self.proposed) if whole else kept
@@ -112,24 +81,21 @@ class Report(NamedTuple):
 
 
 def read_report(row: Sequence[float]) -> Report:
-    """Take apart one row of ``Round.report``.
+    """Take apart one row of ``StepOutput.report``.
 
-    Its numbers may be floats of 32 bits, which hold tokens and lengths up to 2^24 exactly.
-
-    Args:
-        row: Length, accepted, proposed, n + 1 fresh tokens, n drafts, n agreements, n expectations
-            and n weights, which are not numbers for rules without them.
+    Its numbers may be floats of 32 bits, which hold tokens and lengths up to 2^24 exactly. Weights
+    are NaN for rules without them.
     """
     n = (len(row) - 4) // 5
-    fresh = row[3 : 4 + n]
+    length, accepted, proposed, *new_tokens = map(int, row[: 4 + n])
     drafted, agreed, expected, weights = (row[4 + k * n : 4 + (k + 1) * n] for k in range(1, 5))
     return Report(
-        length=int(row[0]),
-        accepted=int(row[1]),
-        proposed=int(row[2]),
-        fresh=[int(token) for token in fresh],
-        drafted=[int(token) for token in drafted],
-        agreed=[bool(one) for one in agreed],
+        length,
+        accepted,
+        proposed,
+        new_tokens,
+        drafted=list(map(int, drafted)),
+        agreed=list(map(bool, agreed)),
         expected=list(expected),
         weights=[weight for weight in weights if weight == weight],
     )

@@ -7,26 +7,16 @@ key is (seed, sample): a text depends neither on which other samples ran nor on 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from specbench import config
 
-@dataclass(frozen=True)
-class Sampling:
-    """How logits become the distribution that is sampled from.
 
-    Attributes:
-        temperature: 0 for greedy decoding.
-        top_k: Keep the k most likely tokens; None keeps all.
-        top_p: Keep the smallest set of tokens with at least this mass; None keeps all.
-    """
-
-    temperature: float = 1.0
-    top_k: int | None = None
-    top_p: float | None = None
+class Sampling(config.Sampling):
+    """How logits become the distribution that is sampled from: the settings with their effect."""
 
     @property
     def greedy(self) -> bool:

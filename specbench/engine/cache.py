@@ -20,7 +20,7 @@ class SlotCache(Cache):
 
     Args:
         config: Text configuration of the model.
-        capacity: Slots to allocate.
+        capacity: Slots of each of the ``rows``.
         devices: Where the buffers of each layer live.
         dtype: Their floating point type.
         rows: Sequences held side by side.
@@ -43,10 +43,10 @@ class SlotCache(Cache):
         self.values = [torch.zeros(shape, device=device, dtype=dtype) for device in devices]
         self.rows = rows
         self.capacity = capacity
-        self.aim(torch.zeros(1, 0, dtype=torch.long), 0)
+        self.set_positions(torch.zeros(1, 0, dtype=torch.long), 0)
 
-    def aim(self, at: Tensor | slice, seen: int, row: int | None = None) -> None:
-        """Say where the next states go.
+    def set_positions(self, at: Tensor | slice, seen: int, row: int | None = None) -> None:
+        """Set where the next states go.
 
         Args:
             at: ``[B, k]`` slots of k tokens of every row, ``[1, k]`` where rows share them, or a
@@ -60,7 +60,7 @@ class SlotCache(Cache):
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor]:
-        """Write states ``[B, heads, k, width]`` where was aimed at; return all that may be seen."""
+        """Write states ``[B, heads, k, width]`` at the positions set; return what may be seen."""
         keys, values, at = self.keys[layer_idx], self.values[layer_idx], self._at
         if self._row is not None:
             keys, values = keys[self._row], values[self._row]

@@ -7,11 +7,12 @@ from typing import Any, TypeVar
 
 import torch
 
+from specbench.config import AUTO, COMPILE, EAGER, GRAPH
 from specbench.engine.graphs import CaptureError, Graphs
-from specbench.engine.settings import AUTO, COMPILE, EAGER, GRAPH
 from specbench.errors import EngineError, UsageError
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T", bound=tuple[Any, ...])
 # Every method, draft length, batch size and cache size has code of its own.
 MOST_SHAPES = 256
 
@@ -23,7 +24,7 @@ class Engine:
     on disk.
 
     Args:
-        name: Key of ``specbench.engine.settings.ENGINES``, not ``auto``.
+        name: Key of ``specbench.config.ENGINES``, not ``auto``.
         fall_back: Told why, where a graph cannot be captured and the engine goes on eagerly from
             there; None raises instead.
 
@@ -56,6 +57,10 @@ class Engine:
         made: F = self._made[function]
         return made
 
+    def place(self, values: T) -> T:
+        """Return a named tuple whose tensors lie where all functions may read them."""
+        return self._graphs.place(values) if self.name == GRAPH else values
+
     def _make(self, function: F) -> Callable[..., Any]:
         if self.name == COMPILE:
             config = torch._dynamo.config
@@ -83,7 +88,7 @@ def choose_engine(name: str, device: torch.device, spread: bool = False) -> str:
     """Return the engine that a name means on a device.
 
     Args:
-        name: Key of ``specbench.engine.settings.ENGINES``.
+        name: Key of ``specbench.config.ENGINES``.
         device: Where the models run.
         spread: Whether their layers are spread over several devices.
 

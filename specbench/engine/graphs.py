@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
 from specbench.engine.cache import SlotCache
 from specbench.engine.runner import Runner
+
+T = TypeVar("T", bound=tuple[Any, ...])
 
 # Kernels choose their algorithms and libraries their workspaces in the first calls.
 WARM_UPS = 3
@@ -26,17 +28,11 @@ class CaptureError(Exception):
 
 
 class Recording(NamedTuple):
-    """A recorded call.
+    """A recorded call."""
 
-    Attributes:
-        slots: Where each argument lies; None for what is no tensor.
-        outputs: What the function returned, in memory that every replay writes anew.
-        replay: Carries it out again.
-    """
-
-    slots: Sequence[Tensor | None]
-    outputs: Any
-    replay: Callable[[], object]
+    slots: Sequence[Tensor | None]  # where each argument lies; None for what is no tensor
+    outputs: Any  # what the function returned, in memory that every replay writes anew
+    replay: Callable[[], object]  # carries it out again
 
 
 Record = Callable[[Callable[[], Any]], tuple[Any, Callable[[], object]]]
@@ -109,6 +105,7 @@ class Graphs:
     def __init__(self, record: Record | None = None) -> None:
         self._record = record or Capture()
         self._recordings: dict[tuple[Any, ...], Recording] = {}
+        self._placed: dict[tuple[Any, ...], Any] = {}
         self._outputs: set[int] = set()
         # Not held: a runner that grows lets go of its cache before it gets another.
         self._caches: dict[Runner, weakref.ref[SlotCache]] = {}
@@ -127,7 +124,9 @@ class Graphs:
             CaptureError: It cannot be recorded.
         """
         leaves = list(_leaves(args))
-        self._drop_replaced(leaves)
+        self._drop_replaced()
+        runners = (leaf for leaf in leaves if isinstance(leaf, Runner))
+        self._caches.update((r, weakref.ref(r.cache)) for r in runners if r.cache is not None)
         key = (function, *map(self._kind, leaves))
         if key not in self._recordings:
             self._recordings[key] = self._recorded(function, args, leaves)
@@ -137,6 +136,20 @@ class Graphs:
                 slot.copy_(leaf)
         replay()
         return outputs
+
+    def place(self, values: T) -> T:
+        """Copy a named tuple's tensors to where all functions read them without another copy."""
+        self._drop_replaced()
+        kind = (type(values), *map(self._kind, values))
+        if kind not in self._placed:
+            leaves = (leaf.clone() if isinstance(leaf, Tensor) else leaf for leaf in values)
+            self._placed[kind] = type(values)(*leaves)
+            self._outputs.update(id(leaf) for leaf in self._placed[kind])
+        placed: T = self._placed[kind]
+        for slot, leaf in zip(placed, values, strict=True):
+            if isinstance(leaf, Tensor):
+                slot.copy_(leaf)
+        return placed
 
     def _recorded(
         self, function: Callable[..., Any], args: Sequence[Any], leaves: Sequence[Any]
@@ -159,15 +172,13 @@ class Graphs:
             return leaf
         return leaf.shape, leaf.dtype, leaf.device, id(leaf) if id(leaf) in self._outputs else None
 
-    def _drop_replaced(self, leaves: Sequence[Any]) -> None:
-        for runner in (leaf for leaf in leaves if isinstance(leaf, Runner)):
-            known, cache = self._caches.get(runner), runner.cache
-            if known is not None and (cache is None or known() is not cache):
-                self._recordings.clear()
-                self._outputs.clear()
-                self._caches.clear()
-            if cache is not None:
-                self._caches[runner] = weakref.ref(cache)
+    def _drop_replaced(self) -> None:
+        known = self._caches.items()
+        if any(runner.cache is None or cache() is not runner.cache for runner, cache in known):
+            self._recordings.clear()
+            self._placed.clear()
+            self._outputs.clear()
+            self._caches.clear()
 
 
 def _leaves(values: Sequence[Any]) -> Iterator[Any]:

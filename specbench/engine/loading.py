@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from specbench.config import AUTO, Loading
+from specbench.engine.device import choose_device
 from specbench.engine.engines import Engine
 from specbench.engine.runner import Runner, context_length
-from specbench.engine.settings import AUTO, Loading
 from specbench.engine.sources import (
     commit,
     load_config,
@@ -21,10 +22,8 @@ from specbench.engine.sources import (
     model_name,
     wanted_revision,
 )
-from specbench.engine.tokenizers import end_tokens, shared_vocabulary
 from specbench.errors import UsageError
-from specbench.pairs.checked import DTYPES, ROLES
-from specbench.pairs.registry import PairSpec
+from specbench.pairs.registry import DTYPES, ROLES, PairSpec
 
 # Below this hidden size a step is too short to share between threads: they would wait for each
 # other at every layer, and for any other program that holds one of their cores.
@@ -33,27 +32,18 @@ ONE_THREAD_WIDTH = 512
 
 @dataclass
 class LoadedPair:
-    """Two models over one vocabulary, ready to decode.
-
-    Attributes:
-        name: Name of the pair.
-        target: The model whose distribution is p.
-        draft: The model whose distribution is q.
-        tokenizer: The target's tokenizer.
-        eos_ids: Tokens that end an output; none for random weights, which would end at random.
-        thinking: Whether the chat template lets the models think before they answer.
-        facts: What is worth recording of how it was loaded, in plain values.
-        engine: How rounds are carried out.
-    """
+    """Two models over one vocabulary, ready to decode."""
 
     name: str
-    target: Runner
-    draft: Runner
-    tokenizer: PreTrainedTokenizerBase
+    target: Runner  # the model whose distribution is p
+    draft: Runner  # the model whose distribution is q
+    tokenizer: PreTrainedTokenizerBase  # the target's tokenizer
+    # tokens that end an output; none for random weights, which would end at random
     eos_ids: frozenset[int]
-    thinking: bool = False
+    thinking: bool = False  # whether the chat template lets the models think before they answer
+    # what is worth recording of how it was loaded, in plain values
     facts: Mapping[str, Any] = field(default_factory=dict)
-    engine: Engine = field(default_factory=Engine)
+    engine: Engine = field(default_factory=Engine)  # how rounds are carried out
 
     def reserve(self, tokens: int, rows: int = 1) -> None:
         """Make room for rows of so many tokens at once, so that no later text has to wait."""
@@ -80,22 +70,14 @@ class Reader(NamedTuple):
 
 
 def load_reader(spec: PairSpec, loading: Loading) -> Reader:
-    """Load what is known of a pair without its weights.
-
-    Raises:
-        UsageError: A configuration or the tokenizer cannot be had.
-    """
+    """Load what is known of a pair without its weights."""
     contexts = [context_length(load_config(spec, role, loading)) for role in ROLES]
     tokenizer = load_tokenizer(spec, "target", loading)
     return Reader(tokenizer, min(filter(None, contexts), default=None), spec.thinking)
 
 
 def load_pair(spec: PairSpec, loading: Loading | None = None) -> LoadedPair:
-    """Load both models of a pair.
-
-    Args:
-        spec: Where the models are.
-        loading: How to load them; None leaves everything to the device and the pair.
+    """Load both models of a pair; without ``loading`` as the device and the pair say.
 
     Raises:
         UsageError: A model cannot be had, the device does not exist or the tokenizers differ.
@@ -136,22 +118,41 @@ def load_pair(spec: PairSpec, loading: Loading | None = None) -> LoadedPair:
     return LoadedPair(spec.name, target, draft, tokenizers[0], ends, spec.thinking, facts)
 
 
-def choose_device(name: str) -> torch.device:
-    """Return the device of that name; ``auto`` is the first GPU, else the CPU.
+def shared_vocabulary(target: PreTrainedTokenizerBase, draft: PreTrainedTokenizerBase) -> int:
+    """Return how many ids, from 0, mean the same token to both tokenizers.
+
+    Tokens are compared one by one. Added tokens beyond the last id of the other tokenizer are left
+    out: they are marks that only one of the two models knows.
 
     Raises:
-        UsageError: It is not there, or nothing can be decoded on it.
+        UsageError: An id means two tokens, or a word of the language is known to one model only;
+            the message names the first.
     """
-    if name == AUTO:
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-        torch.zeros(1, device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise UsageError(f"no device {name} here: use --device cpu or auto") from error
-    if device.type not in ("cpu", "cuda"):
-        raise UsageError(f"cannot decode on {name}: use --device cpu, cuda or auto")
-    return device
+    ours, theirs = _by_id(target), _by_id(draft)
+    size = min(max(ours), max(theirs)) + 1
+    added = {*target.added_tokens_decoder, *draft.added_tokens_decoder}
+    different = [
+        index
+        for index in sorted(ours.keys() | theirs.keys())
+        if ours.get(index) != theirs.get(index) and (index < size or index not in added)
+    ]
+    if different:
+        first = different[0]
+        raise UsageError(
+            f"the models do not share a vocabulary: token {first} is {_shown(ours.get(first))} to "
+            f"the target and {_shown(theirs.get(first))} to the draft ({len(different)} ids "
+            "differ); choose a draft of the target's family"
+        )
+    return size
+
+
+def end_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
+    """Collect end tokens from the generation settings, the configuration and the tokenizer."""
+    found: set[int] = set()
+    for source in (model.generation_config, model.config, tokenizer):
+        ids = getattr(source, "eos_token_id", None)
+        found.update([] if ids is None else [ids] if isinstance(ids, int) else ids)
+    return frozenset(found)
 
 
 def choose_dtype(spec: PairSpec, loading: Loading, device: torch.device) -> torch.dtype:
@@ -185,3 +186,11 @@ def _facts(spec: PairSpec, loading: Loading, vocabulary: int) -> dict[str, Any]:
         "shared_vocabulary": vocabulary,
         **commits,
     }
+
+
+def _by_id(tokenizer: PreTrainedTokenizerBase) -> dict[int, str]:
+    return {index: token for token, index in tokenizer.get_vocab().items()}
+
+
+def _shown(token: str | None) -> str:
+    return "nothing" if token is None else repr(token)

@@ -1,4 +1,4 @@
-"""How much memory a pair will need, compared with what is free before anything is loaded."""
+"""The memory a pair will need, compared with what is free, and the bytes that its rounds read."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ import torch
 from torch import nn
 from transformers import PretrainedConfig
 
-from specbench.engine.available import available_memory
-from specbench.engine.loading import choose_device, choose_dtype
-from specbench.engine.runner import capacity_for, context_length
-from specbench.engine.settings import Loading
+from specbench.config import Loading
+from specbench.engine.device import available_memory, choose_device
+from specbench.engine.loading import LoadedPair, choose_dtype
+from specbench.engine.runner import Runner, capacity_for, context_length
 from specbench.engine.sources import build_model, load_config
 from specbench.errors import UsageError
-from specbench.pairs.checked import ROLES
-from specbench.pairs.registry import PairSpec
+from specbench.pairs.registry import ROLES, PairSpec
 
 GIB = 2**30
 BITS = {"8bit": 8, "4bit": 4.5}  # of a quantised weight, with its share of the scales
@@ -34,17 +33,11 @@ CHARACTERS_PER_TOKEN = 2.5
 
 
 class Need(NamedTuple):
-    """Bytes that one model needs.
+    """Bytes that one model needs."""
 
-    Attributes:
-        weights: Parameters and buffers.
-        cache: Keys and values of all positions.
-        work: Masks, rotary tables, the activations of reading the prompt, and the logits.
-    """
-
-    weights: float
-    cache: float
-    work: float
+    weights: float  # parameters and buffers
+    cache: float  # keys and values of all positions
+    work: float  # masks, rotary tables, activations of reading the prompt, logits
 
 
 def model_need(
@@ -56,7 +49,7 @@ def model_need(
     rows: int = 1,
     bits: float | None = None,
 ) -> Need:
-    """Estimate what a model needs to decode texts side by side; prompts are read one by one.
+    """Estimate what a model needs to decode ``rows`` texts side by side, prompts one by one.
 
     Args:
         config: Of its decoder.
@@ -87,17 +80,10 @@ def training_need(
     texts: int,
     bits: float | None = None,
 ) -> Need:
-    """Estimate what a model needs while texts are sampled in lockstep to train a head.
+    """Estimate what a model needs while ``texts`` are sampled in lockstep to train a head.
 
-    The update itself sees neither cache nor vocabulary and takes next to nothing.
-
-    Args:
-        config: Of its decoder.
-        dtype: Number format of weights and cache.
-        prompt_tokens: Longest prompt.
-        new_tokens: Most new tokens.
-        texts: Sampled at once, each from a prompt of its own where heads are scored.
-        bits: Bits of a quantised weight; None where none is.
+    The update itself sees neither cache nor vocabulary and takes next to nothing. For the other
+    arguments see ``model_need``.
     """
     capacity = prompt_tokens + new_tokens
     layers, size = config.num_hidden_layers, dtype.itemsize
@@ -130,13 +116,7 @@ def check_memory(
 ) -> None:
     """Compare what a pair will need to decode with what is free; look at no weights.
 
-    Args:
-        spec: The pair.
-        loading: How it will be loaded.
-        prompt_tokens: Longest prompt; what is beyond the models' context is never read.
-        new_tokens: Most new tokens.
-        draft_length: Drafted tokens per round, N.
-        rows: Texts side by side.
+    For the sizes see ``model_need``; what is beyond the models' context is never read.
 
     Raises:
         UsageError: It will not fit, or the configuration of a model cannot be had.
@@ -153,11 +133,7 @@ def decoding_needs(
     draft_length: int,
     rows: int = 1,
 ) -> dict[str, Need]:
-    """Estimate what each model of a pair needs to decode; for the arguments see ``check_memory``.
-
-    Raises:
-        UsageError: The configuration of a model cannot be had.
-    """
+    """Estimate what each model of a pair needs to decode; see ``check_memory``."""
     dtype = choose_dtype(spec, loading, choose_device(loading.device))
     models = _models(spec, loading)
     contexts = [context_length(config) for config, _ in models.values()]
@@ -169,18 +145,7 @@ def decoding_needs(
 def check_training_memory(
     spec: PairSpec, loading: Loading, prompt_tokens: int, new_tokens: int, texts: int
 ) -> None:
-    """Compare what a pair will need to train a head with what is free; look at no weights.
-
-    Args:
-        spec: The pair.
-        loading: How it will be loaded.
-        prompt_tokens: Longest prompt.
-        new_tokens: Most new tokens.
-        texts: Sampled at once.
-
-    Raises:
-        UsageError: It will not fit, or the configuration of a model cannot be had.
-    """
+    """Compare what a pair will need to train a head with what is free; see ``check_memory``."""
     dtype = choose_dtype(spec, loading, choose_device(loading.device))
     sizes = (prompt_tokens, new_tokens, texts)
     needs = {
@@ -212,13 +177,13 @@ def _require(
     caches = sum(need.cache for need in needs.values())
     total = sum(need.weights for need in needs.values()) + caches + work
     if free is not None and total > free:
-        parts = ", ".join(
-            [f"{role} {_gib(need.weights)}" for role, need in needs.items()]
-            + [f"caches {_gib(caches)}", f"the rest {_gib(work)}"]
-        )
+        sizes = {role: need.weights for role, need in needs.items()}
+        sizes |= {"caches": caches, "the rest": work}
+        parts = ", ".join(f"{name} {size / GIB:.1f}" for name, size in sizes.items())
+        remedies = _remedies(choose_dtype(spec, loading, device), device, loading, rows)
         raise UsageError(
-            f"{spec.name} needs {_gib(total)} GiB {what} ({parts}) and {device} has {_gib(free)} "
-            f"free: {_remedies(choose_dtype(spec, loading, device), device, loading, rows)}"
+            f"{spec.name} needs {total / GIB:.1f} GiB {what} ({parts}) and {device} has "
+            f"{free / GIB:.1f} free: {remedies}"
         )
 
 
@@ -277,5 +242,30 @@ def _remedies(dtype: torch.dtype, device: torch.device, loading: Loading, rows: 
     return f"choose {', '.join([*ways, 'a smaller pair'])} or shorter prompts"
 
 
-def _gib(size: float) -> str:
-    return f"{size / GIB:.1f}"
+def weights_read(runner: Runner) -> int:
+    """Return the bytes of the weights that one step reads: layers, last norm and output head.
+
+    The embedding table counts only where it is the output head as well: else a step reads a row.
+    """
+    parts = (runner.base.layers, runner.base.norm, runner.output)
+    weights = {id(w): w for part in parts for w in part.parameters()}
+    return sum(w.numel() * w.element_size() for w in weights.values())
+
+
+def states_read(runner: Runner, tokens: float) -> float:
+    """Return the bytes of keys and values that a step of one text reads after so many tokens."""
+    assert runner.cache is not None
+    total = 0.0
+    for keys, values, kind in zip(
+        runner.cache.keys, runner.cache.values, runner.kinds, strict=True
+    ):
+        window = runner.windows[kind]
+        width = (keys[0, :, 0].numel() + values[0, :, 0].numel()) * keys.element_size()
+        total += width * (tokens if window is None else min(tokens, window))
+    return total
+
+
+def read_per_round(pair: LoadedPair, draft_length: int, texts: int, tokens: float) -> float:
+    """Return the bytes that a round must read: once with the target, N times with the draft."""
+    passes = [(pair.target, 1), (pair.draft, draft_length)]
+    return sum(n * (weights_read(m) + texts * states_read(m, tokens)) for m, n in passes)

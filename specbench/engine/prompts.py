@@ -14,15 +14,10 @@ DATE = "26 Jul 2024"
 
 
 class Encoded(NamedTuple):
-    """A prompt as a model reads it.
+    """A prompt as a model reads it."""
 
-    Attributes:
-        ids: Its tokens, the start token once where the model has one.
-        cut: How many tokens fewer they are than those of the whole prompt.
-    """
-
-    ids: list[int]
-    cut: int = 0
+    ids: list[int]  # its tokens, the start token once where the model has one
+    cut: int = 0  # how many tokens fewer they are than those of the whole prompt
 
 
 def encode(

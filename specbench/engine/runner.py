@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from itertools import chain
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 from transformers import PretrainedConfig, PreTrainedModel
 
 from specbench.engine.attention import MOST_TOKENS, group_heads, grouped_mask
 from specbench.engine.cache import SlotCache
-from specbench.engine.failures import cause
-from specbench.engine.widen import in_float32
+from specbench.engine.sources import cause
 from specbench.errors import RunError, UsageError
 
 # Capacities are multiples of this, so that requests of similar length share one allocation.
@@ -53,11 +56,7 @@ def context_length(config: PretrainedConfig) -> int | None:
 
 
 def require_context(context: int | None, prompt: int, new: int) -> None:
-    """Refuse a prompt of so many tokens whose answer would exceed what models were made for.
-
-    Raises:
-        RunError: It does.
-    """
+    """Raise ``RunError`` where ``prompt`` and ``new`` tokens exceed what models were made for."""
     if context is not None and prompt + new > context:
         raise RunError(
             f"a prompt of {prompt} tokens and {new} new ones exceed the context of {context}: "
@@ -133,10 +132,9 @@ class Runner:
     @torch.inference_mode(False)
     @torch.no_grad()
     def reserve(self, rows: int, capacity: int) -> int:
-        """Make room for so many sequences of so many tokens; what was read before is forgotten.
+        """Make room for so many sequences of ``capacity`` tokens or more; return for how many.
 
-        Returns:
-            The tokens there is room for.
+        What was read before is forgotten.
         """
         if self.cache is None or self.cache.rows != rows or self.cache.capacity < capacity:
             capacity = capacity_for(capacity)
@@ -147,13 +145,9 @@ class Runner:
 
     @torch.no_grad()
     def prefill(self, prompt: Tensor, row: int = 0) -> None:
-        """Read all of a prompt but its last token into a row.
+        """Read all of a prompt ``[T]``, T >= 1, but its last token into a row.
 
         The last token stays unread, as the newest token always does between two rounds.
-
-        Args:
-            prompt: ``[T]`` token ids, T >= 1.
-            row: Where to.
 
         Raises:
             RunError: The model does not know a token of the prompt.
@@ -207,21 +201,17 @@ class Runner:
         k = tokens.shape[1]
         last = seen is not None and len(tokens) == 1 and k <= seen
         places = slice(slots - k, slots) if last else at
-        self.cache.aim(places, slots, row)
+        self.cache.set_positions(places, slots, row)
         return self.through_layers(tokens, self.cache, angles_at(self.rotary, places), masks)
 
     def through_layers(
-        self,
-        tokens: Tensor,
-        cache: SlotCache,
-        angles: Mapping[str, tuple[Tensor, Tensor]],
-        masks: Mapping[str, Tensor | None],
+        self, tokens: Tensor, cache: SlotCache, angles: Rotary, masks: Mapping[str, Tensor | None]
     ) -> Tensor:
         """Read tokens ``[B, k]``; return hidden states after the final norm.
 
         Args:
             tokens: As many for every row.
-            cache: Gets their keys and values where it was aimed at.
+            cache: Gets their keys and values at the positions set.
             angles: Cosines and sines of their positions, by kind of layer.
             masks: What may be seen, ``[B or 1, 1, k, seen]``, by kind of layer; None for all.
         """
@@ -319,3 +309,50 @@ class Runner:
             f"{self.config.model_type} models cannot be driven layer by layer ({reason}): "
             "choose a Llama, Qwen or Gemma type of model"
         )
+
+
+@contextmanager
+def in_float32(
+    embedding: nn.Module, layers: Iterable[nn.Module], output: nn.Module, rows: int
+) -> Iterator[None]:
+    """Let a model compute in float32, and only the first ``rows`` logits, while the context lasts.
+
+    The weights of a layer are float32 only while it runs, in memory that the next one uses again;
+    of the embedding only the output is. No layer may hold another one.
+    """
+    spare: dict[tuple[Any, ...], Tensor] = {}
+    handles = [embedding.register_forward_hook(lambda module, inputs, given: given.float())]
+    for layer in layers:
+        handles += _widened(layer, None, spare)
+    handles += _widened(output, rows, spare)
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _widened(
+    module: nn.Module, rows: int | None, spare: dict[tuple[Any, ...], Tensor]
+) -> list[RemovableHandle]:
+    stored: list[tuple[Tensor, Tensor]] = []
+
+    def widen(*_: Any) -> None:
+        for number, weights in enumerate(chain(module.parameters(), module.buffers())):
+            if weights.is_floating_point() and weights.dtype != torch.float32:
+                data = weights.data[:rows]
+                place = (number, data.shape, data.device)
+                if place not in spare:
+                    spare[place] = torch.empty_like(data, dtype=torch.float32)
+                stored.append((weights, weights.data))
+                weights.data = spare[place].copy_(data)
+
+    def restore(*_: Any) -> None:
+        for weights, data in stored:
+            weights.data = data
+        stored.clear()
+
+    return [
+        module.register_forward_pre_hook(widen),
+        module.register_forward_hook(restore, always_call=True),
+    ]

@@ -1,6 +1,6 @@
 """Configurations, tokenizers and weights, from the hub, a folder, or made at random.
 
-Whatever goes wrong on the way is told in one sentence without access tokens.
+Where one cannot be had, all functions raise ``UsageError``: one sentence without access tokens.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from huggingface_hub import try_to_load_from_cache
+from huggingface_hub import constants, get_token, try_to_load_from_cache
+from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, StrictDataclassError
 from safetensors import SafetensorError
 from transformers import (
     AutoConfig,
@@ -27,12 +28,14 @@ from transformers import (
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 from transformers.utils import logging
 
-from specbench.engine.failures import CONTRADICTIONS, cause, failure
-from specbench.engine.settings import Loading
+from specbench.config import Loading
 from specbench.errors import UsageError
-from specbench.pairs.checked import ROLES
-from specbench.pairs.registry import PairSpec, get_pair
+from specbench.masking import mask_tokens
+from specbench.pairs.registry import ROLES, PairSpec, get_pair
 
+# What Transformers raises where the values of a configuration do not go together.
+CONTRADICTIONS = (ValueError, TypeError, KeyError, AttributeError, StrictDataclassError)
+LONGEST = 200  # characters of a reason
 HUB_ID = re.compile(r"\w[\w.-]*/[\w.-]+")
 # Rotary positions and masks are made for this implementation.
 ATTENTION = "sdpa"
@@ -47,22 +50,14 @@ TOKENIZER_OF_DUMMIES = "mini"  # a pair that comes with the package
 
 
 def load_config(spec: PairSpec, role: str, loading: Loading) -> PretrainedConfig:
-    """Return the configuration of a model's decoder; a dummy's from the pair's entry.
-
-    Raises:
-        UsageError: It cannot be had, or the entry describes no model.
-    """
+    """Return the configuration of a model's decoder; a dummy's from the pair's entry."""
     if loading.dummy and role in spec.architecture:
         return _described_config(spec, role)
     return decoder_config(model_name(spec, role), **_options(spec, role, loading))
 
 
 def decoder_config(name: str, **options: Any) -> PretrainedConfig:
-    """Return a model's configuration; of a multimodal model, that of its text part.
-
-    Raises:
-        UsageError: It cannot be had.
-    """
+    """Return a model's configuration; of a multimodal model, that of its text part."""
     config: PretrainedConfig = load_pretrained(AutoConfig, name, **options)
     text: PretrainedConfig = config.get_text_config()
     if text is config or type(text) not in MODEL_FOR_CAUSAL_LM_MAPPING:
@@ -76,11 +71,7 @@ def decoder_config(name: str, **options: Any) -> PretrainedConfig:
 
 
 def load_tokenizer(spec: PairSpec, role: str, loading: Loading) -> PreTrainedTokenizerBase:
-    """Return a model's tokenizer; a dummy's is that of a bundled pair.
-
-    Raises:
-        UsageError: It cannot be had.
-    """
+    """Return a model's tokenizer; a dummy's is that of a bundled pair."""
     if loading.dummy:
         name, options = get_pair(TOKENIZER_OF_DUMMIES).target, {}
     else:
@@ -97,25 +88,24 @@ def load_model(
     device: torch.device,
     dtype: torch.dtype,
 ) -> PreTrainedModel:
-    """Return a model in evaluation mode on its device.
-
-    Args:
-        spec: Where it is.
-        role: ``target`` or ``draft``.
-        loading: How to load it.
-        config: What ``load_config`` returns.
-        device: Where to, unless a device map says otherwise.
-        dtype: Number format of the weights.
+    """Return the target or the draft in evaluation mode, on ``device`` or as a device map says.
 
     Raises:
-        UsageError: It cannot be had, weights are missing, or a package that it needs.
+        UsageError: It cannot be had; weights are missing, or a package that it needs.
     """
     if loading.dummy:
-        return _random_model(config, device, dtype, seed=ROLES.index(role))
+        with torch.random.fork_rng(), device:  # the same weights every time
+            torch.manual_seed(ROLES.index(role))
+            return build_model(config, dtype)
     options = _options(spec, role, loading)
     quantised = getattr(config, "quantization_config", None) is not None
     if role == "target" and loading.quantization is not None:
-        options["quantization_config"] = _quantization(loading.quantization, dtype)
+        _require_package("bitsandbytes", f"--quantization {loading.quantization}")
+        options["quantization_config"] = (
+            BitsAndBytesConfig(load_in_8bit=True)
+            if loading.quantization == "8bit"
+            else BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_compute_dtype=dtype)
+        )
         quantised = True
     if loading.device_map or quantised:
         _require_package(
@@ -132,11 +122,7 @@ def load_model(
 
 
 def load_weights(name: str, config: PretrainedConfig, **options: Any) -> PreTrainedModel:
-    """Return a model with its weights, in evaluation mode.
-
-    Raises:
-        UsageError: It cannot be had, or some of its weights are not there.
-    """
+    """Return a model with its weights, in evaluation mode; refuse one that lacks some."""
     if config.get_text_config() is config:
         options["key_mapping"] = TEXT_WEIGHTS
     with _errors_only():
@@ -165,11 +151,7 @@ def moved(model: PreTrainedModel, device: torch.device) -> PreTrainedModel:
 
 
 def build_model(config: PretrainedConfig, dtype: torch.dtype) -> PreTrainedModel:
-    """Return a model of untrained weights on the default device.
-
-    Raises:
-        UsageError: The configuration describes no model.
-    """
+    """Return a model of untrained weights on the default device."""
     try:
         model: Any = AutoModelForCausalLM.from_config(
             config, dtype=dtype, attn_implementation=ATTENTION
@@ -204,11 +186,7 @@ def commit(name: str, revision: str | None) -> str | None:
 
 
 def load_pretrained(factory: Any, name: str, **options: object) -> Any:
-    """Call ``from_pretrained``.
-
-    Raises:
-        UsageError: The model cannot be had; what went wrong is told in one sentence.
-    """
+    """Call ``from_pretrained``; raise ``UsageError`` with one sentence where it fails."""
     if not Path(name).exists() and not HUB_ID.fullmatch(name):
         raise UsageError(f"no model folder {name}: give a folder or a hub id like owner/name")
     try:
@@ -217,7 +195,7 @@ def load_pretrained(factory: Any, name: str, **options: object) -> Any:
     except torch.OutOfMemoryError:
         raise
     except (OSError, RuntimeError, ImportError, SafetensorError, *CONTRADICTIONS) as error:
-        raise UsageError(failure(name, error)) from error
+        raise UsageError(mask_tokens(_failure(name, error))) from error
 
 
 @contextmanager
@@ -253,22 +231,53 @@ def _described_config(spec: PairSpec, role: str) -> PretrainedConfig:
     return config
 
 
-def _random_model(
-    config: PretrainedConfig, device: torch.device, dtype: torch.dtype, seed: int
-) -> PreTrainedModel:
-    """The same weights every time, made where they are to be."""
-    with torch.random.fork_rng(), device:
-        torch.manual_seed(seed)
-        return build_model(config, dtype)
-
-
-def _quantization(name: str, dtype: torch.dtype) -> BitsAndBytesConfig:
-    _require_package("bitsandbytes", f"--quantization {name}")
-    if name == "8bit":
-        return BitsAndBytesConfig(load_in_8bit=True)
-    return BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_compute_dtype=dtype)
-
-
 def _require_package(package: str, what: str) -> None:
     if find_spec(package) is None:
         raise UsageError(f"{what} needs the package {package}, which is not here: install it")
+
+
+def cause(error: BaseException) -> str:
+    """Return what a configuration contradicts, without the name of the check that found it."""
+    return _first_line(error.__cause__ or error)
+
+
+def _failure(name: str, error: Exception) -> str:
+    """Say in one line why a model cannot be had and what to do."""
+    reason = _first_line(error)
+    if "trust_remote_code" in str(error):
+        return (
+            f"{name} comes with code of its own: read it, then give --trust-remote-code to run it, "
+            "or choose another model"
+        )
+    if isinstance(error, ImportError):
+        return f"cannot load {name} ({reason}): install the package that it needs"
+    if Path(name).exists():
+        return f"cannot load {name} ({reason}): give a folder with a model and its tokenizer"
+    if constants.HF_HUB_OFFLINE:
+        return (
+            f"{name} is not in the cache ({reason}): run once without --offline, or give local "
+            "folders with --target and --draft"
+        )
+    token = "HF_TOKEN to a token of that account" if get_token() else "HF_TOKEN"
+    causes = list(_causes(error))
+    if any(isinstance(cause, GatedRepoError) for cause in causes) or "gated repo" in str(error):
+        return f"{name} is gated: accept the licence on the model's page and set {token}"
+    if any(isinstance(cause, RepositoryNotFoundError) for cause in causes):
+        return f"the hub has no {name}, or none for everyone: check the name, or set {token}"
+    return (
+        f"cannot load {name} from the hub ({reason}): check the network and the revision, or give "
+        "local folders with --target and --draft"
+    )
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    first = lines[0].rstrip(".:") if lines else type(error).__name__
+    # Transformers names all model types that it knows, hundreds of them.
+    return first if len(first) <= LONGEST else f"{first[:LONGEST]}..."

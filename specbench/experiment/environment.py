@@ -5,34 +5,38 @@ What cannot be found out is recorded as "unknown"; describing a run never makes 
 
 from __future__ import annotations
 
+import csv
 import os
 import platform
 import subprocess
 import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from specbench.experiment.gpus import gpu_states
 from specbench.masking import mask_tokens
 from specbench.version import __version__
 
 UNKNOWN = "unknown"
-PACKAGES = (
-    "torch",
-    "transformers",
-    "tokenizers",
-    "datasets",
-    "numpy",
-    "pandas",
-    "rouge-score",
-    "sacrebleu",
-)
+PACKAGES = ("torch", "transformers", "tokenizers", "datasets", "numpy", "pandas")
+SCORERS = ("rouge-score", "sacrebleu")
 # What changes speed or results without appearing on the command line.
 VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "HF_HUB_OFFLINE")
-_PACKAGE = Path(__file__).resolve().parents[1]
+# Names in the records, and the driver's names.
+_STATE = {
+    "name": "name",
+    "sm_clock_mhz": "clocks.sm",
+    "sm_clock_max_mhz": "clocks.max.sm",
+    "memory_clock_mhz": "clocks.mem",
+    "power_watts": "power.draw",
+    "power_limit_watts": "power.limit",
+    "temperature_celsius": "temperature.gpu",
+    "utilization_percent": "utilization.gpu",
+}
+_PROCESS = {"pid": "pid", "memory_mib": "used_memory"}
 
 
 def describe_environment() -> dict[str, Any]:
@@ -41,10 +45,10 @@ def describe_environment() -> dict[str, Any]:
         "specbench": __version__,
         "started": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
         "command": command_line(),
-        "git": git_state(_PACKAGE),
+        "git": git_state(Path(__file__).resolve().parents[1]),
         "python": platform.python_version(),
         "platform": platform.platform(),
-        "packages": {name: _version(name) for name in PACKAGES},
+        "packages": {name: _version(name) for name in PACKAGES + SCORERS},
         "cpu": {"model": cpu_model(), "logical_cores": os.cpu_count() or UNKNOWN},
         "variables": {name: os.environ[name] for name in VARIABLES if name in os.environ},
         "torch": _torch_state(),
@@ -69,22 +73,25 @@ def cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
 
 
 def git_state(folder: Path) -> dict[str, Any]:
-    """Return the commit of the code in ``folder`` and whether the code differs from it.
-
-    A folder that git does not track, such as an installed package inside some other repository,
-    has an unknown state.
-    """
-
-    def git(*arguments: str) -> str | None:
-        return _output("git", "-C", str(folder), *arguments)
-
-    if not git("ls-files", "__init__.py"):
+    """Return the commit of the code in a folder and whether the code differs from it."""
+    git = partial(_output, "git", "-C", str(folder))
+    if not git("ls-files", "__init__.py"):  # not tracked, though perhaps inside of a repository
         return {"commit": UNKNOWN, "dirty": UNKNOWN}
     changes = git("status", "--porcelain", "--", ".", "../tasks")
     return {
         "commit": git("rev-parse", "HEAD") or UNKNOWN,
         "dirty": UNKNOWN if changes is None else bool(changes),
     }
+
+
+def gpu_states() -> list[dict[str, Any]]:
+    """Return each GPU's clocks, power, temperature and load; nothing where no driver says."""
+    return _query("--query-gpu", _STATE)
+
+
+def other_processes() -> list[dict[str, Any]]:
+    """Return the processes other than this one that compute on a GPU."""
+    return [row for row in _query("--query-compute-apps", _PROCESS) if row["pid"] != os.getpid()]
 
 
 def _torch_state() -> Mapping[str, Any]:
@@ -119,9 +126,33 @@ def _version(package: str) -> str:
 def _output(*command: str) -> str | None:
     """Return what a command prints, or None where it fails or is not there."""
     try:
-        result = subprocess.run(
-            command, capture_output=True, text=True, timeout=10, stdin=subprocess.DEVNULL
-        )
+        return subprocess.run(
+            command,
+            capture_output=True,
+            check=True,
+            text=True,
+            timeout=10,
+            stdin=subprocess.DEVNULL,
+        ).stdout.strip()
     except (OSError, subprocess.SubprocessError):
         return None
-    return None if result.returncode else result.stdout.strip()
+
+
+def _query(what: str, fields: dict[str, str]) -> list[dict[str, Any]]:
+    command = ["nvidia-smi", f"{what}={','.join(fields.values())}", "--format=csv,noheader,nounits"]
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    if visible and all(part.isdigit() or part.startswith("GPU-") for part in visible.split(",")):
+        command.append(f"--id={visible}")  # the others of the machine are others' business
+    rows = csv.reader((_output(*command) or "").splitlines(), skipinitialspace=True)
+    return [
+        dict(zip(fields, map(_value, row), strict=True)) for row in rows if len(row) == len(fields)
+    ]
+
+
+def _value(text: str) -> Any:
+    """A number where it is one; None where the driver does not say."""
+    try:
+        number = float(text)
+    except ValueError:
+        return None if text.startswith("[") or text == "N/A" else text
+    return int(number) if number == int(number) else number

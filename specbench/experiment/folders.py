@@ -1,17 +1,23 @@
-"""The folders of runs: where they are, whose they are, and which of them are unfinished."""
+"""The folders of runs: choosing one, reading what a run left in it, and telling runs apart."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import cached_property
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
+from specbench.config import Loading, Options, Settings
 from specbench.errors import UsageError
-from specbench.experiment.records import RECORDS
+from specbench.example import Example
+from specbench.experiment.records import RECORDS, latest_records, read_examples
 from specbench.experiment.tables import TABLE
+from specbench.pairs.registry import PairSpec, custom_pair, pairs
 
 RESULTS = Path("results")
 CONFIG = "config.json"
@@ -19,13 +25,103 @@ ENVIRONMENT = "environment.json"
 LOCK = ".lock"
 
 COMPLETE = "complete"
-# What two plans of one run need not share: what is said of them, and how far they go.
-_SAID = {"notes", "progress"}
-_GROWING = {*_SAID, "samples_planned", "examples", "cells", "tasks"}
+# What two plans of one run need not share: remarks on them, and how far they go.
+_REMARKS = {"notes", "progress"}
+_GROWING = {*_REMARKS, "samples_planned", "examples", "cells", "tasks"}
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a run left in its folder; each part is read when it is first asked for."""
+
+    folder: Path
+    config: dict[str, Any]
+
+    @cached_property
+    def environment(self) -> dict[str, Any]:
+        """Where the run took place; empty where that is not known."""
+        return _read_object(self.folder / ENVIRONMENT) or {}
+
+    @cached_property
+    def pair(self) -> PairSpec:
+        """The models; bundled ones are found where this specbench is installed.
+
+        Raises:
+            UsageError: The run does not name them.
+        """
+        known = self.config.get("pair")
+        if not isinstance(known, dict) or not isinstance(known.get("target"), str):
+            raise UsageError(
+                f"{self.folder / CONFIG} names no pair: give the folder of another run"
+            )
+        target, draft = known["target"], str(known.get("draft"))
+        for spec in pairs().values():
+            if spec.bundled and _end(spec.target) == _end(target):
+                return spec if _end(spec.draft) == _end(draft) else replace(spec, draft=draft)
+        return replace(
+            custom_pair(target, draft),
+            target_revision=known.get("target_revision"),
+            draft_revision=known.get("draft_revision"),
+        )
+
+    @property
+    def loading(self) -> Loading:
+        """How the models were loaded; the default where the run does not say."""
+        return Loading(**self._values("loading", Loading))
+
+    @property
+    def settings(self) -> Settings:
+        """What all cells shared."""
+        return Settings(**self._values("settings", Settings))
+
+    def _values(self, name: str, kind: type[Options]) -> dict[str, Any]:
+        """The values that an options class of today takes; other versions wrote others."""
+        known = self.config.get(name)
+        known = known if isinstance(known, dict) else {}
+        return {name: value for name, value in known.items() if name in kind.model_fields}
+
+    @property
+    def tasks(self) -> dict[str, dict[str, Any]]:
+        """What ``config.json`` says of each task, by name."""
+        known = self.config.get("tasks")
+        whole = [t for t in known if isinstance(t, dict)] if isinstance(known, list) else []
+        return {task["name"]: task for task in whole if isinstance(task.get("name"), str)}
+
+    @property
+    def progress(self) -> dict[str, Any]:
+        """``state``, and how many ``samples`` are there and ``failed``; empty where unknown."""
+        known = self.config.get("progress")
+        if not isinstance(known, dict) or not {"state", "samples"} <= known.keys():
+            return {}
+        return known if {"samples_planned", "tasks"} <= self.config.keys() else {}
+
+    @cached_property
+    def examples(self) -> dict[str, dict[str, Example]]:
+        """The examples by task and id, see ``read_examples``."""
+        return read_examples(self.folder)
+
+    def records(self, needed: Collection[str] = ()) -> list[dict[str, Any]]:
+        """Return one record per sample in the order of the plan, see ``latest_records``."""
+        return latest_records(self.folder, needed)
+
+
+def read_run(folder: Path, *, required: bool = True) -> Run:
+    """Read a run's folder.
+
+    Raises:
+        UsageError: It holds no readable ``config.json``, where that is required; otherwise the
+            configuration is empty there.
+    """
+    path = folder / CONFIG
+    config = _read_object(path)
+    if config is None and required:
+        what = "is no configuration of a run" if path.is_file() else "is not there"
+        raise UsageError(f"{folder} is no run, {path} {what}: give the folder of a run")
+    return Run(folder, config or {})
 
 
 def as_json(value: Mapping[str, Any]) -> str:
-    """Return what a JSON file of a run holds."""
+    """Return the content of a run's JSON file."""
     return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
 
 
@@ -34,17 +130,8 @@ def new_folder(label: str) -> Path:
     return unused(RESULTS / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{_portable(label)}")
 
 
-def _portable(label: str) -> str:
-    """Return a label as any file system takes it: a pair may be called ``pairs.toml:name``."""
-    return re.sub(r"[^\w.+-]+", "-", label)
-
-
 def choose_folder(output: Path | None, label: str) -> Path:
-    """Return the folder to write, which is empty or not there.
-
-    Args:
-        output: What the user asked for; None takes ``results/<time>-<label>``.
-        label: Ends the name of a folder that nobody named.
+    """Return the folder to write: the user's, or ``results/<time>-<label>``.
 
     Raises:
         UsageError: It is a file, or not empty.
@@ -57,11 +144,8 @@ def choose_folder(output: Path | None, label: str) -> Path:
 
 def unused(folder: Path) -> Path:
     """Return the folder, or the first of ``folder-2``, ``folder-3`` ... that does not exist."""
-    candidate, number = folder, 1
-    while candidate.exists():
-        number += 1
-        candidate = folder.with_name(f"{folder.name}-{number}")
-    return candidate
+    others = (folder.with_name(f"{folder.name}-{number}") for number in count(2))
+    return next(path for path in chain([folder], others) if not path.exists())
 
 
 def newest_run(root: Path = RESULTS) -> Path:
@@ -77,37 +161,29 @@ def newest_run(root: Path = RESULTS) -> Path:
 
 
 def unfinished(folder: Path) -> str | None:
-    """Return how a run that is not complete ended, in words; None for a complete one."""
-    config = read_config(folder)
-    # Tables without a readable configuration still speak for themselves.
-    if config is None or config["progress"]["state"] == COMPLETE:
+    """Describe how an incomplete run ended; None for a complete one, or where nothing is known."""
+    run = read_run(folder, required=False)
+    progress = run.progress
+    if not progress or progress["state"] == COMPLETE:
         return None
-    progress = config["progress"]
-    return f"{progress['state']}, {progress['samples']} of {config['samples_planned']} samples"
+    planned = run.config["samples_planned"]
+    return f"{progress['state']}, {progress['samples']} of {planned} samples"
 
 
 def unfinished_twins(label: str, config: Mapping[str, Any]) -> Iterator[Path]:
-    """Yield the folders under ``results/`` of unfinished runs of the very same plan, newest first.
-
-    Args:
-        label: What the folders' names end in.
-        config: The plan's configuration.
-    """
+    """Yield the folders under ``results/`` of unfinished runs of the same plan, newest first."""
     for folder in sorted(RESULTS.glob(f"*-{_portable(label)}*"), reverse=True):
-        known = read_config(folder)
-        if known is None or known["progress"]["state"] == COMPLETE:
-            continue
-        if same_plan(known, config):
+        if unfinished(folder) and same_plan(read_run(folder).config, config):
             yield folder
 
 
 def same_plan(known: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
     """Tell whether the configuration of a run on disk is that of a plan."""
-    return not any(_differences(known, _plain(config), _SAID))
+    return not any(_differences(known, json.loads(as_json(config)), _REMARKS))
 
 
 def require_same_run(folder: Path, config: Mapping[str, Any]) -> None:
-    """Refuse a folder that holds anything but a run that a plan may go on with.
+    """Refuse a folder that holds anything but a run that a plan may resume.
 
     A plan may have more examples, cells and tasks than the run; all else must be alike.
 
@@ -116,8 +192,8 @@ def require_same_run(folder: Path, config: Mapping[str, Any]) -> None:
     """
     if not any(path.name != LOCK for path in folder.iterdir()):
         return
-    known = read_config(folder)
-    if known is None:
+    run = read_run(folder, required=False)
+    if not run.progress:
         raise UsageError(
             f"{folder} is not empty and holds no run: name another folder with --output"
         )
@@ -126,7 +202,8 @@ def require_same_run(folder: Path, config: Mapping[str, Any]) -> None:
             f"{folder} holds the tables of a run without its {RECORDS}: unpack that, or name "
             "another folder with --output"
         )
-    found = next(_differences(known, _plain(config), _GROWING), None) or _lost_task(known, config)
+    wanted = json.loads(as_json(config))
+    found = next(_differences(run.config, wanted, _GROWING), None) or _lost_work(run, wanted)
     if found is not None:
         raise UsageError(
             f"{folder} holds another run ({found}): name another folder with --output, or move "
@@ -144,34 +221,37 @@ def _differences(known: Any, wanted: Any, free: set[str], name: str = "") -> Ite
         yield f"{name} is {json.dumps(known)} there and {json.dumps(wanted)} here"
 
 
-def _lost_task(known: Mapping[str, Any], config: Mapping[str, Any]) -> str | None:
-    tasks = {task["name"]: task for task in _plain(config)["tasks"]}
-    for task in known["tasks"]:
-        if task["name"] not in tasks:
-            return f"with the task {task['name']}"
-        now = tasks[task["name"]]
-        for found in _differences(task, now, _GROWING, task["name"]):
+def _lost_work(run: Run, config: Mapping[str, Any]) -> str | None:
+    """Say which part of a run a plan no longer has."""
+    tasks = {task["name"]: task for task in config["tasks"]}
+    for name, task in run.tasks.items():
+        if name not in tasks:
+            return f"with the task {name}"
+        now = tasks[name]
+        for found in _differences(task, now, _GROWING, name):
             return found
         if task["examples"] > now["examples"]:
-            return f"with {task['examples']} examples of {task['name']}, and here are fewer"
+            return f"with {task['examples']} examples of {name}, and here are fewer"
         for cell in task["cells"]:
             if cell not in now["cells"]:
-                return f"with {cell['method']} on {task['name']} in a setting that is not here"
+                return f"with {cell['method']} on {name} in a setting that is not here"
     return None
 
 
-def _plain(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A configuration as it is read back from its file."""
-    plain: dict[str, Any] = json.loads(json.dumps(config))
-    return plain
-
-
-def read_config(folder: Path) -> dict[str, Any] | None:
-    """Return a run's configuration, None where there is none that a run of today writes."""
+def _read_object(path: Path) -> dict[str, Any] | None:
+    """The object that a JSON file holds; None where there is none."""
     try:
-        config: dict[str, Any] = json.loads((folder / CONFIG).read_bytes())
-        config["progress"]["state"], config["progress"]["samples"], config["samples_planned"]
-        config["tasks"]
-    except (OSError, ValueError, KeyError, TypeError):
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
         return None
-    return config
+    return found if isinstance(found, dict) else None
+
+
+def _portable(label: str) -> str:
+    """A label as any file system takes it: a pair may be called ``pairs.toml:name``."""
+    return re.sub(r"[^\w.+-]+", "-", label)
+
+
+def _end(path: str) -> tuple[str, ...]:
+    """What names a bundled model wherever the package is installed."""
+    return Path(path).parts[-3:]

@@ -2,61 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from specbench.engine.available import available_memory
-from specbench.engine.loading import choose_device
+from specbench.engine.device import available_memory, choose_device
 from specbench.engine.memory import decoding_needs
-from specbench.experiment.decoder import Decoder
-from specbench.experiment.execute import largest, load
-from specbench.experiment.ledger import identity
-from specbench.experiment.plan import Cell, Plan, Step
-from specbench.experiment.prompts import Prompts
+from specbench.experiment.plan import Plan, Step
+from specbench.experiment.runner import Loader, SampleRunner, largest
 
 
 class CellForecast(NamedTuple):
-    """What one cell will take on one task.
+    """What one cell will take on one task."""
 
-    Attributes:
-        task: The task's name.
-        cell: The cell.
-        identity: What its samples are called by, in the columns of ``samples.csv``.
-        samples: How many there will be.
-        pace: Seconds per token in the probe, reading the prompt included.
-        most: Seconds of all samples if every answer is as long as it may be.
-    """
-
-    task: str
-    cell: Cell
-    identity: dict[str, Any]
-    samples: int
-    pace: float
-    most: float
+    step: Step  # one of its steps
+    samples: int  # how many there will be
+    pace: float  # seconds per token in the probe, prefill included
+    most: float  # seconds of all samples if every answer is as long as it may be
 
 
 class Forecast(NamedTuple):
-    """What a plan will take.
+    """What a plan will take."""
 
-    Attributes:
-        rows: Cell by cell.
-        engine: The engine that decodes.
-        memory: Bytes of both models, their caches and what they work with, estimated.
-        free: Bytes that were free before anything was loaded; None where nobody says.
-    """
-
-    rows: list[CellForecast]
+    cells: list[CellForecast]
     engine: str
-    memory: float
-    free: int | None
+    memory: float  # bytes of both models, their caches and working memory, estimated
+    free: int | None  # bytes before anything was loaded; None where unknown
 
 
-def forecast(plan: Plan, note: Callable[[str], object]) -> Forecast:
-    """Decode a few tokens with each cell and reckon what all samples will take.
-
-    Args:
-        plan: The plan.
-        note: Told what the user should know.
+def forecast(plan: Plan) -> Forecast:
+    """Decode a few tokens with each cell and estimate what all samples will take.
 
     Raises:
         SpecbenchError: The pair does not fit or cannot be loaded, or a probe fails.
@@ -65,18 +38,14 @@ def forecast(plan: Plan, note: Callable[[str], object]) -> Forecast:
     free = available_memory(
         choose_device(plan.loading.device), spread=plan.loading.device_map is not None
     )
-    pair = load(plan, note)
-    prompts = Prompts(pair, plan.settings)
-    pair.reserve(prompts.longest(plan), plan.settings.batch_size)
-    decoder = Decoder(plan, pair, prompts)
-    first: dict[tuple[str, Cell], list[Step]] = {}
+    runner = SampleRunner(plan, Loader().load(plan))
+    first: dict[tuple[int, int], list[Step]] = {}
     for batch in plan.batches():
-        first.setdefault((batch[0].plan.task.name, batch[0].cell), batch)
-    rows = []
-    for (task, cell), batch in first.items():
-        whole = batch[0].plan
-        samples, pace = len(whole.examples) * plan.settings.repeats, decoder.pace(batch)
-        most = samples * whole.max_new_tokens * pace
-        known = identity(batch[0], plan, pair.engine.name)
-        rows.append(CellForecast(task, cell, known, samples, pace, most))
-    return Forecast(rows, pair.engine.name, sum(map(sum, needs)), free)
+        task, *_, cell = batch[0].place
+        first.setdefault((task, cell), batch)
+    cells = []
+    for batch in first.values():
+        work, pace = batch[0].plan, runner.pace(batch)
+        samples = len(work.examples) * plan.settings.repeats
+        cells.append(CellForecast(batch[0], samples, pace, samples * work.max_new_tokens * pace))
+    return Forecast(cells, runner.engine, sum(map(sum, needs)), free)

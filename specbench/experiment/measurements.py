@@ -1,28 +1,37 @@
-"""What a generation adds to a sample's record."""
+"""What a generation and its scores add to a sample's record."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from statistics import fmean
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from specbench.decoding.records import Generation
+from specbench.analysis.frames import BLEU_TERMS
+from specbench.errors import SpecbenchError
+from specbench.example import Example
+from specbench.experiment.records import OK, UNSCORED
+from specbench.masking import mask_tokens
+from specbench.metrics import BLEU, get_metric, score
+
+if TYPE_CHECKING:
+    from specbench.decoding.records import Generation
+
+
+_TAKEN = (
+    *("prompt_tokens", "output_tokens", "prefill_seconds", "decode_seconds", "draft_seconds"),
+    *("verify_seconds", "accept_seconds", "latency_seconds", "stopped_by", "text", "token_ids"),
+)
+_PER_ROUND = ("proposed", "accepted", "emitted", "rejected", "agreed", "expected", "weights")
 
 
 def measurements(generation: Generation) -> dict[str, Any]:
-    """Return what a generation adds to a sample's record.
-
-    These are columns of ``samples.csv``, None where a figure does not apply, and for
-    ``samples.jsonl`` the text, the tokens and the counts of every round.
-    """
+    """Return what a generation adds to a record, None where a figure does not apply."""
     rounds = generation.rounds
     proposed = sum(r.proposed for r in rounds)
     accepted = sum(r.accepted for r in rounds)
     emitted = sum(r.emitted for r in rounds)
     seconds = generation.prefill_seconds + generation.decode_seconds
     return {
-        "prompt_tokens": generation.prompt_tokens,
-        "output_tokens": generation.output_tokens,
         "rounds": len(rounds),
         "proposed": proposed,
         "accepted": accepted if proposed else None,
@@ -31,31 +40,62 @@ def measurements(generation: Generation) -> dict[str, Any]:
         "acceptance_length": emitted / len(rounds) if proposed else None,
         "expected_acceptance": _mean([value for r in rounds for value in r.expected]),
         "mean_weight": _mean([value for r in rounds for value in r.weights]),
-        "prefill_seconds": generation.prefill_seconds,
-        "decode_seconds": generation.decode_seconds,
-        "draft_seconds": generation.draft_seconds,
-        "verify_seconds": generation.verify_seconds,
-        "accept_seconds": generation.accept_seconds,
-        "latency_seconds": generation.latency_seconds,
         "tokens_per_second": generation.output_tokens / seconds if seconds else None,
-        "stopped_by": generation.stopped_by,
-        "text": generation.text,
-        "token_ids": generation.token_ids,
-        "per_round": {
-            "proposed": [r.proposed for r in rounds],
-            "accepted": [r.accepted for r in rounds],
-            "emitted": [r.emitted for r in rounds],
-            "rejected": [r.rejected for r in rounds],
-            "agreed": [list(r.agreed) for r in rounds],
-            "expected": [_rounded(r.expected) for r in rounds],
-            "weights": [_rounded(r.weights) for r in rounds],
-        },
+        **{name: getattr(generation, name) for name in _TAKEN},
+        "per_round": {name: [_plain(getattr(r, name)) for r in rounds] for name in _PER_ROUND},
     }
+
+
+def score_text(
+    metrics: Sequence[str], text: str, example: Example, *, may_execute: bool
+) -> dict[str, Any]:
+    """Return what the scores of a text add to a sample's record.
+
+    Args:
+        metrics: Keys of ``METRICS``; the first one stands for quality.
+        text: Generated text.
+        example: The example that it answers.
+        may_execute: Whether metrics that run generated code may do so.
+
+    Returns:
+        ``quality``; ``scores`` by metric, None where the example lacks what the metric compares
+        with, where the metric failed, or where it may not run code; ``status``, ``unscored`` where
+        a metric failed, with its ``error``; and the terms of BLEU where that was measured.
+    """
+    scores: dict[str, float | None] = {}
+    fields: dict[str, Any] = {}
+    errors: list[str] = []
+    for name in metrics:
+        scores[name] = None
+        metric = get_metric(name)
+        if not getattr(example, metric.needs) or (metric.executes and not may_execute):
+            continue
+        try:
+            scores[name] = score(name, text, example)
+            if name == BLEU:
+                from specbench.metrics.bleu import bleu_terms
+
+                fields[BLEU_TERMS] = bleu_terms(text, example)
+        except Exception as error:
+            errors.append(describe_error(error))
+    fields |= {"quality": scores[metrics[0]] if metrics else None, "scores": scores}
+    if not errors:
+        return {**fields, "status": OK}
+    return {**fields, "status": UNSCORED, "error": "; ".join(dict.fromkeys(errors))}
+
+
+def describe_error(error: Exception) -> str:
+    """Return what a record says of an error."""
+    said = str(error) if isinstance(error, SpecbenchError) else f"{type(error).__name__}: {error}"
+    return mask_tokens(said)
 
 
 def _mean(values: Sequence[float]) -> float | None:
     return fmean(values) if values else None
 
 
-def _rounded(values: Iterable[float]) -> list[float]:
-    return [round(value, 4) for value in values]
+def _plain(value: Any) -> Any:
+    """A count as it is, a round's flags and probabilities as a list of few digits."""
+    if not isinstance(value, tuple):
+        return value
+    return [round(v, 4) if isinstance(v, float) else v for v in value]

@@ -9,42 +9,35 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import Any
 
-from specbench.engine.settings import Loading
-from specbench.errors import UsageError
+from specbench.config import DEFAULT_LIMIT, Loading, Settings
+from specbench.errors import UsageError, require, require_at_least
 from specbench.example import Example
-from specbench.experiment.settings import Settings, require, require_at_least
 from specbench.experiment.variants import Variant
 from specbench.heads.registry import HeadFile, describe_heads, facts, find_head
-from specbench.methods.registry import AUTOREGRESSIVE
+from specbench.methods.registry import AUTOREGRESSIVE, PARAMETERS
 from specbench.metrics import get_metric
 from specbench.pairs.registry import PairSpec
-from specbench.tasks.task import Listed, Task
+from specbench.tasks.prompts import PromptList
+from specbench.tasks.task import Task
 from specbench.version import __version__
 
-Place = tuple[int, int, int, int]  # numbers of task, repeat, example and cell
+SampleIndex = tuple[int, int, int, int]  # numbers of task, repeat, example and cell
 
 GROUP = 4  # batches that are queued together
-DEFAULT_LIMIT = 20  # examples of a task; enough to see the effect, fast on two CPU cores
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One configuration to measure.
-
-    Attributes:
-        method: Name of the method.
-        parameters: Its resolved parameters by name; a head is named by its folder.
-        draft_length: Tokens drafted per round; 0 for ``autoregressive``.
-    """
+    """One configuration to measure."""
 
     method: str
-    parameters: tuple[tuple[str, Any], ...]
-    draft_length: int
+    parameters: tuple[tuple[str, Any], ...]  # resolved, by name
+    draft_length: int  # tokens drafted per round; 0 for ``autoregressive``
 
     def describe(self) -> dict[str, Any]:
         """Return the cell in plain values, for ``config.json``."""
@@ -55,6 +48,15 @@ class Cell:
             for name, value in self.parameters
         }
         return {"method": self.method, **parameters, "draft_length": self.draft_length}
+
+    def columns(self) -> dict[str, Any]:
+        """Return the cell in the columns of ``samples.csv``: a head by its name."""
+        values = {
+            name: value.name if isinstance(value, HeadFile) else value
+            for name, value in self.parameters
+        }
+        known = {name: values.get(name) for name in PARAMETERS}
+        return {"method": self.method, **known, "draft_length": self.draft_length}
 
 
 @dataclass(frozen=True)
@@ -83,21 +85,13 @@ class TaskPlan:
 
 @dataclass(frozen=True)
 class Step:
-    """One decode: an example, by a cell, for the ``repeat``-th time.
-
-    Attributes:
-        plan: The task's part of the plan.
-        example: What is decoded.
-        cell: By which method.
-        repeat: For which time, from 0.
-        place: Numbers of task, repeat, example and cell; samples are sorted by them.
-    """
+    """One decode: an example, by a cell, for the ``repeat``-th time from 0."""
 
     plan: TaskPlan
     example: Example
     cell: Cell
     repeat: int
-    place: Place
+    place: SampleIndex  # samples are sorted by it
 
     @property
     def sample_key(self) -> str:
@@ -107,23 +101,14 @@ class Step:
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything a run does.
-
-    Attributes:
-        pair: The models.
-        loading: How they are loaded.
-        settings: What all cells share.
-        tasks: The work, task by task.
-        may_execute: Generated programs may be run to score them.
-        notes: What was left out and why, and which heads are used, a sentence each.
-    """
+    """Everything a run does."""
 
     pair: PairSpec
     loading: Loading
     settings: Settings
     tasks: tuple[TaskPlan, ...]
-    may_execute: bool = False
-    notes: tuple[str, ...] = ()
+    may_execute: bool = False  # generated programs may be run to score them
+    notes: tuple[str, ...] = ()  # what was left out and why, and which heads are used
 
     def __len__(self) -> int:
         return self.settings.repeats * sum(len(t.examples) * len(t.cells) for t in self.tasks)
@@ -160,11 +145,26 @@ class Plan:
                             for place, example in chosen
                         ]
 
-    def step(self, place: Place) -> Step:
+    def step(self, place: SampleIndex) -> Step:
         """Return the step at a place."""
         number, repeat, example, cell = place
         task = self.tasks[number]
         return Step(task, task.examples[example], task.cells[cell], repeat, place)
+
+    def identify(self, step: Step, engine: str) -> dict[str, Any]:
+        """Return what names a step's sample, in the columns of ``samples.csv``."""
+        return {
+            "pair": self.pair.name,
+            "task": step.plan.task.name,
+            **step.cell.columns(),
+            "temperature": self.settings.temperature,
+            "engine": engine,
+            "batch_size": self.settings.batch_size,
+            "seed": self.settings.seed,
+            "repeat": step.repeat,
+            "sample_id": step.example.id,
+            "quality_metric": step.plan.task.metric,
+        }
 
     def describe(self) -> dict[str, Any]:
         """Return the resolved configuration in plain values, for ``config.json``."""
@@ -177,8 +177,8 @@ class Plan:
                 "target_revision": self.loading.target_revision or self.pair.target_revision,
                 "draft_revision": self.loading.draft_revision or self.pair.draft_revision,
             },
-            "loading": asdict(self.loading),
-            "settings": asdict(self.settings),
+            "loading": self.loading.model_dump(),
+            "settings": self.settings.model_dump(),
             "samples_planned": len(self),
             "tasks": [task.describe() for task in self.tasks],
             "notes": list(self.notes),
@@ -203,7 +203,7 @@ def build_plan(
     loading: Loading = Loading(),  # noqa: B008 (frozen)
     limit: int | None = None,
     may_execute: bool = False,
-    dispensable: Collection[str] = (),
+    optional: Collection[str] = (),
 ) -> Plan:
     """Lay out a run: find the heads, choose the examples, check what can be checked.
 
@@ -211,12 +211,12 @@ def build_plan(
         pair: The models.
         tasks: Where the examples come from.
         variants: Methods with their parameters.
-        draft_lengths: Tokens drafted per round; each variant that drafts runs with each of them.
+        draft_lengths: Each variant that drafts runs with each of them.
         settings: What all cells share.
         loading: How the models are loaded.
         limit: Examples per task; None takes ``DEFAULT_LIMIT`` of a task and all of a prompt file.
-        may_execute: Generated programs may be run to score them.
-        dispensable: Methods left out, with a note, on tasks for which the pair has no head.
+        may_execute: See ``Plan``.
+        optional: Methods left out, with a note, on tasks for which the pair has no head.
 
     Raises:
         UsageError: A number out of range, a missing head, or nothing left to run.
@@ -234,35 +234,21 @@ def build_plan(
             try:
                 complete = _with_head(parameters, pair, task)
             except UsageError:
-                if method not in dispensable or parameters["head"]:
+                if method not in optional or parameters["head"]:
                     raise
                 headless.setdefault(method, []).append(task.name)
                 continue
             lengths = (0,) if method == AUTOREGRESSIVE else draft_lengths
             cells += [Cell(method, tuple(complete.items()), length) for length in lengths]
-        whole = limit is None and isinstance(task.source, Listed)
+        whole = limit is None and isinstance(task.source, PromptList)
         count = None if whole else limit or DEFAULT_LIMIT
         examples = task.examples("test", count, settings.seed)
         budget = settings.max_new_tokens or task.max_new_tokens
         plans.append(TaskPlan(task, tuple(examples), tuple(dict.fromkeys(cells)), budget))
-    notes = [*_left_out(headless, pair), *_heads_used(plans), *_without_reference(plans)]
-    if not may_execute:
-        notes += _not_executed(tasks)
-    plan = Plan(pair, loading, settings, tuple(plans), may_execute, tuple(notes))
+    notes = tuple(_notes(pair, plans, headless, may_execute))
+    plan = Plan(pair, loading, settings, tuple(plans), may_execute, notes)
     require(len(plan) > 0, f"nothing to run: {'; '.join(plan.notes) or 'choose a method'}")
     return plan
-
-
-def _without_reference(plans: Sequence[TaskPlan]) -> Iterator[str]:
-    """Say of which tasks some prompts cannot be scored."""
-    for plan in plans:
-        if any(get_metric(name).needs == "reference" for name in plan.task.metrics):
-            missing = sum(not example.reference for example in plan.examples)
-            if missing:
-                yield (
-                    f"{missing} of {len(plan.examples)} prompts of {plan.task.name} have no "
-                    "reference: its quality is that of the others"
-                )
 
 
 def _with_head(parameters: Mapping[str, Any], pair: PairSpec, task: Task) -> dict[str, Any]:
@@ -270,27 +256,8 @@ def _with_head(parameters: Mapping[str, Any], pair: PairSpec, task: Task) -> dic
         return dict(parameters)
     given = parameters["head"]
     if not isinstance(given, HeadFile):
-        given = find_head(pair, task.name, given, trainable=not isinstance(task.source, Listed))
+        given = find_head(pair, task.name, given, trainable=not isinstance(task.source, PromptList))
     return {**parameters, "head": given}
-
-
-def _left_out(headless: Mapping[str, Sequence[str]], pair: PairSpec) -> Iterator[str]:
-    for method, tasks in headless.items():
-        yield (
-            f"{method} is left out on {', '.join(tasks)}: pair {pair.name} has no head there "
-            "(train one with `specbench train`, or name one with --head)"
-        )
-
-
-def _not_executed(tasks: Sequence[Task]) -> Iterator[str]:
-    """Say for which tasks quality waits until the user allows code to be run."""
-    names = [task.name for task in tasks if is_executed(task)]
-    if names:
-        yield (
-            f"programs of {', '.join(names)} are not run, as a model wrote them: add "
-            "--allow-code-execution, or score the run later with `specbench score RUN "
-            "--allow-code-execution`"
-        )
 
 
 def is_executed(task: Task) -> bool:
@@ -298,14 +265,32 @@ def is_executed(task: Task) -> bool:
     return any(get_metric(name).executes for name in task.metrics)
 
 
-def _heads_used(plans: Sequence[TaskPlan]) -> Iterator[str]:
-    """Say which head serves each task, in one sentence."""
-    used = [
-        (plan.task.name, value)
-        for plan in plans
-        for cell in plan.cells
-        for _, value in cell.parameters
-        if isinstance(value, HeadFile)
-    ]
-    if used:
+def _notes(
+    pair: PairSpec,
+    plans: Sequence[TaskPlan],
+    headless: Mapping[str, Sequence[str]],
+    may_execute: bool,
+) -> Iterator[str]:
+    """Say what is left out, which heads are used, and what cannot be scored; a sentence each."""
+    for method, tasks in headless.items():
+        yield (
+            f"{method} is left out on {', '.join(tasks)}: pair {pair.name} has no head there "
+            "(train one with `specbench train`, or name one with --head)"
+        )
+    values = [(p.task.name, v) for p in plans for cell in p.cells for _, v in cell.parameters]
+    if used := [(task, value) for task, value in values if isinstance(value, HeadFile)]:
         yield f"heads: {describe_heads(used)}"
+    for plan in plans:
+        missing = sum(not example.reference for example in plan.examples)
+        if missing and any(get_metric(name).needs == "reference" for name in plan.task.metrics):
+            yield (
+                f"{missing} of {len(plan.examples)} prompts of {plan.task.name} have no "
+                "reference: its quality is that of the others"
+            )
+    unrun = [plan.task.name for plan in plans if is_executed(plan.task) and not may_execute]
+    if unrun:
+        yield (
+            f"programs of {', '.join(unrun)} are not run, as a model wrote them: add "
+            "--allow-code-execution, or score the run later with `specbench score RUN "
+            "--allow-code-execution`"
+        )

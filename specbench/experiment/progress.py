@@ -1,39 +1,39 @@
-"""A progress bar on stderr: what runs now, how far it is, how well it goes."""
+"""The progress display on stderr: what runs now, how far it is, how well it goes."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    Task,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.text import Text
 
 from specbench.analysis.labels import method_label
-
-Record = Mapping[str, Any]
-Sums = defaultdict[str, float]
-Report = Callable[[Record], None]
+from specbench.experiment.records import OK
 
 _SUMMED = ("accepted", "proposed", "output_tokens", "prefill_seconds", "decode_seconds")
 
 
 def quiet_libraries(downloads: bool) -> None:
-    """Keep the bars and retry messages of the models' libraries off the screen.
-
-    What finally fails comes back as an error, and that is told in one line.
-
-    Args:
-        downloads: Leave the bars of downloads, which may take long.
-    """
+    """Keep bars and retry messages of the models' libraries off the screen, but for downloads."""
     import transformers
     from huggingface_hub.utils.logging import set_verbosity_error
     from huggingface_hub.utils.tqdm import are_progress_bars_disabled, enable_progress_bars
     from transformers.utils.logging import disable_progress_bar
 
     set_verbosity_error()
-    # What a prompt is too long for is checked before it is decoded.
+    # Prompts that are too long are found before they are decoded.
     transformers.logging.set_verbosity_error()
     wanted = downloads and not are_progress_bars_disabled()
     disable_progress_bar()  # both those of loading and those of downloads
@@ -41,52 +41,92 @@ def quiet_libraries(downloads: bool) -> None:
         enable_progress_bars()
 
 
-@contextmanager
-def progress_bar(total: int, shown: bool, console: Console | None = None) -> Iterator[Report]:
-    """Show a progress bar while the context lasts.
+class _TimeLeft(TimeRemainingColumn):
+    """The time left of the whole, which a single worker does not have."""
 
-    Args:
-        total: Samples in all.
-        shown: False shows nothing; nothing is shown either where stderr is no terminal.
-        console: Where to draw; stderr by default.
+    def render(self, task: Task) -> Text:
+        return Text() if task.fields["worker"] else super().render(task)
+
+
+class Display:
+    """Shows the samples as they are finished, and the workers, if any; ``bars`` None does not."""
+
+    def __init__(self, total: int, bars: Progress | None = None) -> None:
+        self._total, self._bars = total, bars
+        self._sums: dict[tuple[str, str], dict[str, float]] = defaultdict(
+            lambda: defaultdict(float)
+        )
+        self._failed = 0
+        self._workers: dict[int, TaskID] = {}
+        self._at: dict[str, TaskID] = {}  # the worker on each device
+        self._whole = self._add("", "loading the models", worker=False)
+
+    def resumed(self, samples: int) -> None:
+        """Count samples of earlier sessions, which say nothing of the pace."""
+        if self._bars and samples:
+            done = self._bars.tasks[self._whole].completed + samples
+            self._bars.reset(self._whole, completed=int(done), total=self._total)
+
+    def __call__(self, record: Mapping[str, Any]) -> None:
+        """Count a finished sample."""
+        if not self._bars:
+            return
+        task, label = record["task"], method_label(record)
+        sums = self._sums[task, label]
+        for name in _SUMMED:
+            sums[name] += record.get(name) or 0
+        self._failed += record.get("status", OK) != OK
+        figures = ", ".join([*_figures(sums), *[f"{self._failed} failed"] * bool(self._failed)])
+        self._bars.update(self._whole, advance=1, description=label, left=task, figures=figures)
+        if (worker := self._at.get(record.get("device", ""))) is not None:
+            self._bars.update(worker, advance=1, figures=f"{task}, {label}")
+
+    def worker(self, number: int, state: str, device: str = "") -> None:
+        """Show the state of a worker; its device where it is first known."""
+        if not self._bars:
+            return
+        if number not in self._workers:
+            self._workers[number] = self._add(f"worker {number}", device, worker=True)
+        known = self._workers[number]
+        self._bars.update(known, figures=state)
+        if device:
+            self._at[device] = known
+            self._bars.update(known, description=device)
+
+    def _add(self, left: str, description: str, *, worker: bool) -> TaskID:
+        if not self._bars:
+            return TaskID(0)
+        return self._bars.add_task(
+            description, total=self._total, left=left, figures="", worker=worker
+        )
+
+
+@contextmanager
+def progress_bar(total: int, shown: bool, console: Console | None = None) -> Iterator[Display]:
+    """Show a bar on stderr while the context lasts, where that is a terminal.
 
     Yields:
-        A function to call with every finished sample's record.
+        The display, to be called with every finished sample's record.
     """
     console = console or Console(stderr=True)
     if not (shown and console.is_terminal):
-        yield lambda record: None
+        yield Display(total)
         return
     columns = (
-        TextColumn("{task.fields[task]}"),
+        TextColumn("{task.fields[left]}"),
         TextColumn("[bold]{task.description}"),
         BarColumn(bar_width=None),
         MofNCompleteColumn(),
         TextColumn("{task.fields[figures]}"),
-        TimeRemainingColumn(),
+        _TimeLeft(),
     )
-    with Progress(*columns, console=console, transient=True) as bar:
-        line = bar.add_task("loading the models", total=total, task="", figures="")
-        totals: defaultdict[tuple[str, str], Sums] = defaultdict(lambda: defaultdict(float))
-
-        def report(record: Record) -> None:
-            label = method_label(record)
-            sums = totals[record["task"], label]
-            for name in _SUMMED:
-                sums[name] += record.get(name) or 0
-            bar.update(
-                line, advance=1, description=label, task=record["task"], figures=_figures(sums)
-            )
-
-        yield report
+    with Progress(*columns, console=console, transient=True) as bars:
+        yield Display(total, bars)
 
 
-def _figures(sums: Sums) -> str:
-    """Acceptance and speed so far, of the cell whose sums these are."""
-    parts = []
+def _figures(sums: Mapping[str, float]) -> Iterator[str]:
+    """Acceptance and speed so far of the cell with these sums."""
     if sums["proposed"]:
-        parts.append(f"acceptance {sums['accepted'] / sums['proposed']:.0%}")
-    seconds = sums["prefill_seconds"] + sums["decode_seconds"]
-    if seconds:
-        parts.append(f"{sums['output_tokens'] / seconds:.0f} tokens/s")
-    return ", ".join(parts)
+        yield f"acceptance {sums['accepted'] / sums['proposed']:.0%}"
+    if seconds := sums["prefill_seconds"] + sums["decode_seconds"]:
+        yield f"{sums['output_tokens'] / seconds:.0f} tokens/s"

@@ -2,27 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import logging
 from contextlib import suppress
 
+from transformers import PreTrainedTokenizerBase
+
+from specbench.config import Settings
 from specbench.engine.loading import LoadedPair, Reader
 from specbench.engine.prompts import Encoded, encode
 from specbench.engine.runner import require_context
 from specbench.errors import SpecbenchError, UsageError
 from specbench.example import CHAT, Example
 from specbench.experiment.plan import Plan, TaskPlan
-from specbench.experiment.settings import Settings
+
+log = logging.getLogger(__name__)
+
+
+def encode_prompt(
+    tokenizer: PreTrainedTokenizerBase,
+    example: Example,
+    prompt_format: str,
+    limit: int | None = None,
+    *,
+    thinking: bool = False,
+) -> Encoded:
+    """Return an example's prompt as the models read it, see ``engine.prompts.encode``."""
+    return encode(
+        tokenizer,
+        example.prompt,
+        passage=example.passage,
+        prompt_format=prompt_format,
+        limit=limit,
+        thinking=thinking,
+    )
 
 
 class Prompts:
-    """The examples' prompts as token ids, each made once, for all cells alike."""
+    """The examples' prompts as token ids, each made once, for all cells alike.
+
+    Raises:
+        UsageError: Chat prompts are asked for of a tokenizer that has no template for them.
+    """
 
     def __init__(self, pair: LoadedPair | Reader, settings: Settings) -> None:
-        """Take a pair.
-
-        Raises:
-            UsageError: Chat prompts are asked for of a tokenizer that has no template for them.
-        """
         if settings.prompt_format == CHAT and pair.tokenizer.chat_template is None:
             raise UsageError(
                 "the target's tokenizer has no chat template: give --prompt-format plain"
@@ -40,20 +62,19 @@ class Prompts:
         """
         key = (plan.task.name, example.id)
         if key not in self._known:
-            self._known[key] = encode(
+            self._known[key] = encode_prompt(
                 self._pair.tokenizer,
-                example.prompt,
-                passage=example.passage,
-                prompt_format=self._settings.prompt_format or plan.task.prompt_format,
-                limit=self._limit(plan, example),
+                example,
+                self._settings.prompt_format or plan.task.prompt_format,
+                self._limit(plan, example),
                 thinking=self._pair.thinking,
             )
         found = self._known[key]
         require_context(self._pair.context, len(found.ids), plan.max_new_tokens)
         return found
 
-    def too_long(self, plan: Plan) -> Iterator[str]:
-        """Yield a sentence for every task of which some examples cannot be decoded.
+    def warn_of_long(self, plan: Plan) -> None:
+        """Warn of every task of which some examples cannot be decoded.
 
         Raises:
             UsageError: No example of the plan can be decoded.
@@ -74,13 +95,11 @@ class Prompts:
                 )
         if not decodable:
             raise UsageError("; ".join(said))
-        yield from said
+        for text in said:
+            log.warning(text)
 
     def _limit(self, plan: TaskPlan, example: Example) -> int | None:
-        """Most tokens of a prompt: what the user says, and what the models take of one to be cut.
-
-        What cannot be cut is refused by the context that it exceeds.
-        """
+        """Most tokens of a prompt: what the user says, and what the models take of one to cut."""
         wanted, context = self._settings.max_prompt_tokens, self._pair.context
         if context is None or not example.passage:
             return wanted
@@ -100,9 +119,8 @@ class Prompts:
 
     def first(self, plan: Plan) -> dict[str, list[int] | None]:
         """Return the ids of every task's first prompt, None where it cannot be made."""
-        found: dict[str, list[int] | None] = {}
+        found: dict[str, list[int] | None] = dict.fromkeys(t.task.name for t in plan.tasks)
         for task in plan.tasks:
-            found[task.task.name] = None
             with suppress(SpecbenchError):
                 found[task.task.name] = self.of(task, task.examples[0]).ids
         return found

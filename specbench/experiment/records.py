@@ -1,41 +1,82 @@
-"""``samples.jsonl``: one record a sample, in the order in which they were finished."""
+"""Files of a run with one JSON object per line.
+
+``samples.jsonl`` has the samples in the order in which they were finished. ``examples.jsonl`` has
+what their answers are compared with, so that a run can be scored again without models and data.
+"""
 
 from __future__ import annotations
 
+import gzip
 import json
-from collections.abc import Collection, Iterator, Mapping
+import zlib
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
+
+from pydantic import ValidationError, create_model
 
 from specbench.analysis.frames import PARAMETERS, lacks
 from specbench.errors import UsageError
-from specbench.experiment.lines import Foreign, parse_line, read_lines
-from specbench.files import clear_errors
+from specbench.example import Example
+from specbench.files import clear_errors, write_atomically
+from specbench.validation import Model, refusal
 
 RECORDS = "samples.jsonl"
 PACKED = f"{RECORDS}.gz"
+EXAMPLES = "examples.jsonl"
 
 # The status of a sample.
 OK = "ok"
 UNSCORED = "unscored"  # decoded, but its metric failed
 ERROR = "error"  # could not be decoded; in samples.jsonl, but in no table
 
-# What tells a sample from the others of its run, in the tables.
+# These tell a sample from the others of its run, in the tables.
 _NAMES = ("task", "method", *PARAMETERS, "temperature", "draft_length", "sample_id", "repeat")
 _ALWAYS = frozenset(("key", "place", "run_id", "status", "task", "sample_id"))
-# What is looked at where a text is followed token by token.
+# These are needed to follow a text token by token.
 TRACED = frozenset(("method", *PARAMETERS, "repeat", "draft_length", "token_ids", "per_round"))
 
 
-def append_record(folder: Path, record: dict[str, Any]) -> None:
-    """Add one sample and hand it to the operating system at once.
+def read_lines(path: Path) -> Iterator[bytes]:
+    """Yield the lines of a file, plain or packed by gzip; skip a last one torn by a crash.
 
     Raises:
-        SpecbenchError: It cannot be written, for instance because the disk is full.
+        UsageError: The file cannot be read, or is half a gzip file.
     """
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            yield from (line for line in file if line.endswith(b"\n"))
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise UsageError(
+            f"{path} is no whole gzip file ({error}): unpack or copy it again"
+        ) from error
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}; check permissions") from error
+
+
+def to_line(values: Mapping[str, Any]) -> bytes:
+    """Return an object as a line of a file."""
+    return json.dumps(values, ensure_ascii=False).encode() + b"\n"
+
+
+def append_record(folder: Path, record: Mapping[str, Any]) -> None:
+    """Add one sample and hand it to the operating system at once; for errors see ``Store``."""
     path = folder / RECORDS
     with clear_errors(path), path.open("ab") as file:
-        file.write(json.dumps(record, ensure_ascii=False).encode() + b"\n")
+        file.write(to_line(record))
+
+
+def cut_torn_line(folder: Path) -> None:
+    """Cut a last line that a crash left without its end, so that the next one is whole."""
+    path = folder / RECORDS
+    if not path.exists():
+        return
+    with clear_errors(path), path.open("rb+") as file:
+        content = file.read()
+        whole = content.rfind(b"\n") + 1
+        if whole < len(content):
+            file.truncate(whole)
 
 
 def record_files(folder: Path) -> list[Path]:
@@ -51,32 +92,32 @@ def record_files(folder: Path) -> list[Path]:
 
 
 def read_records(folder: Path, needed: Collection[str] = ()) -> Iterator[dict[str, Any]]:
-    """Yield the records as they were written; a last line torn by a crash is passed over.
+    """Yield the records as they were written.
 
     Args:
         folder: A run's folder.
-        needed: What every record of a decoded sample must have.
+        needed: Names that every record of a decoded sample must have.
 
     Raises:
         UsageError: There are none, they cannot be read, or a line is no sample.
     """
     path = record_files(folder)[0]
     for number, line in enumerate(read_lines(path), start=1):
+        where = f"{path}, line {number}, is no sample"
         try:
-            record = parse_line(line)
-            wanted = _ALWAYS if record.get("status") == ERROR else _ALWAYS.union(needed)
-            if missing := sorted(wanted - record.keys()):
-                raise Foreign(f"it has no {missing[0]}")
-        except Foreign as error:
-            raise UsageError(f"{path}, line {number}, is no sample ({error}): run again") from error
+            record = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise UsageError(f"{where} (it is not a line of JSON): run again") from error
+        if not isinstance(record, dict):
+            raise UsageError(f"{where} (it is not an object): run again")
+        wanted = _ALWAYS if record.get("status") == ERROR else _ALWAYS.union(needed)
+        if missing := sorted(wanted - record.keys()):
+            raise UsageError(f"{where} (it has no {missing[0]}): run again")
         yield record
 
 
 def latest_records(folder: Path, needed: Collection[str] = ()) -> list[dict[str, Any]]:
-    """Return one record a sample, of those tried again the last, in the order of the plan.
-
-    For the arguments and what is raised see ``read_records``.
-    """
+    """Return one record per sample, the last of several tries, in the order of the plan."""
     found = {names_of(record): record for record in read_records(folder, needed)}
     return sorted(found.values(), key=lambda record: record["place"])
 
@@ -86,27 +127,50 @@ def names_of(record: Mapping[str, Any]) -> tuple[Any, ...]:
     return tuple(record.get(name) for name in _NAMES)
 
 
-def cut_torn_line(folder: Path) -> None:
-    """Cut a last line that a crash left without its end, so that the next one is whole.
-
-    Raises:
-        SpecbenchError: The file cannot be written.
-    """
-    path = folder / RECORDS
-    if not path.exists():
-        return
-    with clear_errors(path), path.open("rb+") as file:
-        content = file.read()
-        whole = content.rfind(b"\n") + 1
-        if whole < len(content):
-            file.truncate(whole)
-
-
 def failures(folder: Path) -> Iterator[str]:
-    """Yield, for every sample that failed, why."""
+    """Yield the error of every sample that failed."""
     return (record["error"] for record in latest_records(folder) if record["status"] != OK)
 
 
 def cut_prompts(folder: Path) -> int:
     """Return how many prompts of a run were cut to the limit."""
     return len({(r["task"], r["sample_id"]) for r in read_records(folder) if r.get("prompt_cut")})
+
+
+def write_examples(folder: Path, tasks: Mapping[str, Iterable[Example]]) -> None:
+    """Write ``examples.jsonl`` with the examples of each task by its name."""
+    lines = (
+        to_line({"task": task, **asdict(example)})
+        for task, examples in tasks.items()
+        for example in examples
+    )
+    write_atomically(folder / EXAMPLES, b"".join(lines))
+
+
+def read_examples(folder: Path) -> dict[str, dict[str, Example]]:
+    """Return the examples of a run by the name of their task and their id.
+
+    Raises:
+        UsageError: There is no such file, or a line of it is no example.
+    """
+    path = folder / EXAMPLES
+    if not path.exists():
+        raise UsageError(
+            f"{folder} holds no {EXAMPLES}, so its texts have nothing to be compared with: "
+            "give the folder of a run of this version of specbench"
+        )
+    found: dict[str, dict[str, Example]] = {}
+    for number, line in enumerate(read_lines(path), start=1):
+        try:
+            values = dict(_ExampleLine.model_validate_json(line))
+        except ValidationError as error:
+            raise refusal(_ExampleLine, error, f"{path}, line {number}") from error
+        task = values.pop("task")
+        found.setdefault(task, {})[values["id"]] = Example(**values)
+    return found
+
+
+_FIELDS: dict[str, Any] = {
+    name: (kind, getattr(Example, name, ...)) for name, kind in get_type_hints(Example).items()
+}
+_ExampleLine = create_model("_ExampleLine", __base__=Model, task=(str, ...), **_FIELDS)

@@ -1,22 +1,26 @@
-"""A run's folder while the run goes on: what it was asked, where it runs, and every sample.
+"""A run's folder while the run goes on: its configuration, its environment and every sample.
 
 ``samples.jsonl`` grows by one line per sample; everything else is written to a temporary file that
-then takes its place, so no table on disk is ever half a table. A run that was stopped, however
-that came, goes on where it was: what is whole in ``samples.jsonl`` stays.
+then takes its place, so no table on disk is ever half a table. A run that was stopped in any way
+resumes where it was: whole lines of ``samples.jsonl`` stay.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import suppress
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext, suppress
+from dataclasses import asdict
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from filelock import FileLock, Timeout
 
+from specbench.config import EAGER, GRAPH
 from specbench.errors import SpecbenchError, UsageError
-from specbench.experiment.examples import EXAMPLES
 from specbench.experiment.folders import (
     COMPLETE,
     CONFIG,
@@ -28,7 +32,9 @@ from specbench.experiment.folders import (
     unfinished_twins,
     unused,
 )
+from specbench.experiment.plan import Plan, Step
 from specbench.experiment.records import (
+    EXAMPLES,
     OK,
     RECORDS,
     append_record,
@@ -38,23 +44,28 @@ from specbench.experiment.records import (
 )
 from specbench.experiment.tables import write_tables
 from specbench.files import cannot_write, write_atomically
+from specbench.heads.registry import HeadFile
+from specbench.version import __version__
+
+# Settings that are about the whole run and decide no single sample.
+_ABOUT_THE_RUN = {"repeats", "engine", "engine_fallback"}
+
+Key = Callable[[Step], str]
 
 
 class Store:
-    """A run's folder, open for writing; leaving the context writes the tables.
+    """A run's folder, open for writing, see ``open``; leaving the context writes the tables.
 
     The tables are written from the samples that exist, whether the run ended, failed or was
     interrupted; ``config.json`` says which. A run without any sample leaves no folder behind.
 
     Attributes:
         folder: The run's folder.
-        run_id: The name that the folder had when the run began: one that is renamed and gone on
-            with stays one run.
+        run_id: The folder's name when the run began; a run in a renamed folder stays one run.
         resumed: Samples that were there when it was opened.
     """
 
     def __init__(self, folder: Path, config: Mapping[str, Any], held: FileLock) -> None:
-        """Take up what is in a folder that is locked; see ``open``."""
         self.folder = folder
         self.run_id = folder.name
         self._config, self._lock = config, held
@@ -62,6 +73,7 @@ class Store:
         self._new = not (folder / CONFIG).exists()
         self._samples: dict[tuple[Any, ...], tuple[str, str]] = {}  # key and status by names
         self._finished: set[str] = set()  # keys
+        self._key: Key | None = None
         cut_torn_line(folder)
         if (folder / RECORDS).exists():
             for record in read_records(folder):
@@ -74,13 +86,13 @@ class Store:
     def open(
         cls, output: Path | None, label: str, config: Mapping[str, Any], fresh: bool = False
     ) -> Store:
-        """Open the folder of a new run, or that of a run of the same plan to go on with it.
+        """Open the folder of a new run, or resume a run of the same plan.
 
         Args:
             output: The folder. Without it ``results/<UTC time>-<label>``, or the newest of these
                 that is unfinished and has the very same configuration.
-            label: Short description for the folder's name.
-            config: The resolved configuration, for ``config.json``.
+            label: Ends that name.
+            config: The plan's configuration, for ``config.json``.
             fresh: Start anew; a run that is in ``output`` is moved aside first.
 
         Raises:
@@ -125,27 +137,48 @@ class Store:
         """Those of them that could not be decoded or scored."""
         return sum(status != OK for _, status in self._samples.values())
 
-    def has(self, key: str) -> bool:
-        """Tell whether a sample is there and did not fail."""
-        return key in self._finished
-
-    def require_alike(self, key: str, named: Mapping[str, Any]) -> None:
-        """Refuse a sample that is there by its names but was decided by something else.
-
-        Args:
-            key: The key that it would have now.
-            named: Its columns.
+    def expect(self, plan: Plan, models: Mapping[str, Any], engine: str) -> None:
+        """Say which samples are to come, before ``missing`` and ``record``; see ``sample_keys``.
 
         Raises:
-            UsageError: It was decoded with other models, another head, device or version.
+            UsageError: A sample is there that other models, another head, device or version made.
         """
-        before, _ = self._samples.get(names_of(named), (key, ""))
-        if before != key and self.has(before):
-            raise UsageError(
-                f"{self.folder} holds samples of {named['method']} on {named['task']} that other "
-                "models, another head, engine or version made: name another folder with --output, "
-                "or move that run aside with --fresh"
-            )
+        self._key = sample_keys(plan, models, engine)
+        for step in plan.steps() if self.resumed else ():
+            key = self._key(step)
+            before, _ = self._samples.get(names_of(plan.identify(step, engine)), (key, ""))
+            if before != key and before in self._finished:
+                raise UsageError(
+                    f"{self.folder} holds samples of {step.cell.method} on {step.plan.task.name} "
+                    "that other models, another head, engine or version made: name another "
+                    "folder with --output, or move that run aside with --fresh"
+                )
+
+    def missing(self, steps: Iterable[Step]) -> list[Step]:
+        """Return the steps of which there is no sample, or one that failed."""
+        assert self._key is not None
+        return [step for step in steps if self._key(step) not in self._finished]
+
+    def record(self, step: Step, result: Mapping[str, Any]) -> dict[str, Any]:
+        """Add the result of a step, see ``append``; return its record."""
+        assert self._key is not None
+        names = {"key": self._key(step), "place": step.place, "run_id": self.run_id}
+        record = names | dict(result)
+        self.append(record)
+        return record
+
+    def append(self, record: dict[str, Any]) -> None:
+        """Add one record and hand it to the operating system at once.
+
+        Raises:
+            SpecbenchError: It cannot be written, for instance because the disk is full.
+        """
+        append_record(self.folder, record)
+        self._count(record)
+
+    def write_environment(self, environment: Mapping[str, Any]) -> None:
+        """Write ``environment.json``."""
+        write_atomically(self.folder / ENVIRONMENT, as_json(environment))
 
     def __enter__(self) -> Self:
         return self
@@ -156,31 +189,18 @@ class Store:
         try:
             if not self.done and self._new:
                 _remove(self.folder, self._made)
-            elif kind is None:
-                self._finish(COMPLETE)
-            else:
-                # The first problem is the one to report; a second one often follows from it.
-                with suppress(SpecbenchError):
-                    self._finish("interrupted" if kind is KeyboardInterrupt else "failed")
+                return
+            state = "interrupted" if kind is KeyboardInterrupt else "failed"
+            # The first problem is the one to report; a second one often follows from it.
+            with suppress(SpecbenchError) if kind else nullcontext():
+                write_tables(self.folder)
+                self._write_config(state if kind else COMPLETE)
         finally:
             self._lock.release()
 
-    def write_environment(self, environment: Mapping[str, Any]) -> None:
-        """Write ``environment.json``."""
-        write_atomically(self.folder / ENVIRONMENT, as_json(environment))
-
-    def append(self, record: dict[str, Any]) -> None:
-        """Add one sample and hand it to the operating system at once.
-
-        Raises:
-            SpecbenchError: It cannot be written, for instance because the disk is full.
-        """
-        append_record(self.folder, record)
-        self._count(record)
-
     def _count(self, record: dict[str, Any]) -> None:
-        # A sample that was tried again counts as what became of it the last time, and one that
-        # failed may have been tried again by other models.
+        # Of several tries of a sample the last counts, and one that failed may have been tried
+        # again by other models.
         key, status, names = record["key"], record["status"], names_of(record)
         before, _ = self._samples.get(names, (key, ""))
         self._finished.discard(before)
@@ -188,20 +208,16 @@ class Store:
         if status == OK:
             self._finished.add(key)
 
-    def _finish(self, state: str) -> None:
-        write_tables(self.folder)
-        self._write_config(state)
-
     def _write_config(self, state: str) -> None:
         progress = {"state": state, "samples": self.done, "failed": self.failed}
         write_atomically(self.folder / CONFIG, as_json({**self._config, "progress": progress}))
 
 
 def lock(folder: Path) -> FileLock:
-    """Lock a folder for this process; the system unlocks it when the process ends, however.
+    """Lock a folder for this process; the system unlocks it when the process ends in any way.
 
     Raises:
-        UsageError: Another one writes there.
+        UsageError: Another process writes there.
     """
     held = FileLock(folder / LOCK)
     try:
@@ -211,6 +227,59 @@ def lock(folder: Path) -> FileLock:
             f"another process is writing {folder}: wait for it, or choose another folder"
         ) from error
     return held
+
+
+def sample_keys(plan: Plan, models: Mapping[str, Any], engine: str) -> Key:
+    """Return the function that hashes everything that decides a sample.
+
+    Two samples have the same key if they come from the same prompt, models, method, settings,
+    engine and version of this package, and are scored alike.
+
+    Args:
+        plan: The plan.
+        models: What identifies the loaded models and their number format, see ``SampleRunner``.
+        engine: The engine at the start; the column tells which one decoded a sample after all.
+    """
+    falls_back = plan.settings.engine_fallback and engine == GRAPH
+    shared = {
+        "specbench": __version__,
+        "models": models,
+        "engine": f"{engine}, else {EAGER}" if falls_back else engine,
+        "may_execute": plan.may_execute,
+        "settings": plan.settings.model_dump(exclude=_ABOUT_THE_RUN),
+    }
+
+    def key(step: Step) -> str:
+        task = step.plan.task
+        facts = {
+            **shared,
+            "task": [task.name, task.version, list(task.metrics), list(task.stop)],
+            "prompt_format": task.prompt_format,
+            "max_new_tokens": step.plan.max_new_tokens,
+            "example": asdict(step.example),
+            "method": step.cell.method,
+            "parameters": {name: _plain(value) for name, value in step.cell.parameters},
+            "draft_length": step.cell.draft_length,
+            "repeat": step.repeat,
+        }
+        text = json.dumps(facts, sort_keys=True, ensure_ascii=False)
+        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+    return key
+
+
+def _plain(value: Any) -> Any:
+    """A parameter in plain values: a head by its name and content."""
+    return [value.name, _content(value.path)] if isinstance(value, HeadFile) else value
+
+
+@cache
+def _content(path: Path) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    for file in sorted(path.glob("head.*")) if path.is_dir() else [path]:
+        if file.is_file():
+            digest.update(file.name.encode() + b"\0" + file.read_bytes())
+    return digest.hexdigest()
 
 
 def _remove(folder: Path, made: bool) -> None:

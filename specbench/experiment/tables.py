@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from specbench.analysis.digest import digest
 from specbench.analysis.frames import BLEU_TERMS, MEASURED, SAMPLES, read_samples
+from specbench.analysis.run_tables import summary_page
 from specbench.analysis.summary import summarise
 from specbench.experiment.records import ERROR, latest_records
 from specbench.files import digits, write_atomically
@@ -20,19 +20,21 @@ DIGEST = "summary.md"
 
 
 def write_tables(folder: Path) -> None:
-    """Write the tables of a run from its ``samples.jsonl``; without a decoded sample, none.
-
-    Raises:
-        SpecbenchError: They cannot be written; no table on disk is half a table.
-    """
+    """Write the tables of a run from its ``samples.jsonl``; without a decoded sample, none."""
     rows = [_row(record) for record in latest_records(folder) if record["status"] != ERROR]
     if rows:
         measured = [name for name in MEASURED if any(name in row for row in rows)]
-        write_atomically(folder / TABLE, _csv([*SAMPLES, *measured], rows))
+        text = io.StringIO()
+        writer = csv.DictWriter(
+            text, [*SAMPLES, *measured], extrasaction="ignore", lineterminator="\n"
+        )
+        writer.writeheader()
+        writer.writerows(rows)
+        write_atomically(folder / TABLE, text.getvalue())
         samples = read_samples(folder)
         summary = summarise(samples)
         write_atomically(folder / SUMMARY, summary.to_csv(index=False, float_format=digits))
-        write_atomically(folder / DIGEST, digest(samples, summary))
+        write_atomically(folder / DIGEST, summary_page(samples, summary))
 
 
 def _row(record: Mapping[str, Any]) -> dict[str, Any]:
@@ -42,13 +44,3 @@ def _row(record: Mapping[str, Any]) -> dict[str, Any]:
     if BLEU_TERMS in record:
         row[BLEU_TERMS] = " ".join(map(str, record[BLEU_TERMS]))
     return row
-
-
-def _csv(columns: Collection[str], rows: Iterable[Mapping[str, Any]]) -> str:
-    text = io.StringIO()
-    writer: csv.DictWriter[str] = csv.DictWriter(
-        text, columns, extrasaction="ignore", lineterminator="\n"
-    )
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()

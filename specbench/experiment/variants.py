@@ -1,121 +1,79 @@
-"""Which methods run with which parameters: all those chosen, or a grid of one beside them."""
+"""Which methods run with which parameters: each method with every combination of its values."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import product
 from typing import Any
 
 from specbench.errors import UsageError
-from specbench.methods.method import Method, Parameter
-from specbench.methods.registry import AUTOREGRESSIVE, METHODS, get_method
+from specbench.methods.method import Method
+from specbench.methods.registry import AUTOREGRESSIVE, METHODS, PARAMETERS, get_method
 from specbench.words import unknown
 
 STATIC = "static"
 ANCHORS = (AUTOREGRESSIVE, "sd", "diversed")  # what a sweep is compared with
-NUMBERS = tuple(
-    dict.fromkeys(p.name for m in METHODS.values() for p in m.parameters if p.kind is float)
-)
-"""Names of the parameters that can be swept."""
+_ALL = [parameter for method in METHODS.values() for parameter in method.parameters]
+NUMBERS = tuple(dict.fromkeys(p.name for p in _ALL if p.kind is float))  # can be swept
 
 Variant = tuple[str, dict[str, Any]]  # a method's name and its parameters
 
 
 def method_variants(names: Iterable[str], given: Mapping[str, Any]) -> list[Variant]:
-    """Return each method once, with the parameters given for it.
+    """Return each method with every combination of the values that it takes.
 
     Args:
         names: Methods.
-        given: Parameters by name, None where the user gave none. A method takes what it knows, and
-            comes once for each of several heads.
+        given: A value or a list of values by parameter; None where the user gave none.
 
     Raises:
         UsageError: An unknown method, a value out of range, or a parameter that none of the
             methods takes.
     """
     methods = [get_method(name) for name in names]
-    _refuse_strays(methods, given)
-    return [variant for method in methods for variant in _variants(method, given)]
-
-
-def swept_methods(names: Collection[str], parameter: str) -> list[str]:
-    """Return the methods that a sweep of a parameter is about.
-
-    Args:
-        names: Methods chosen.
-        parameter: Name of the parameter.
-
-    Returns:
-        Those of them that take it, or else all that do.
-
-    Raises:
-        UsageError: There is no such number.
-    """
-    if parameter not in NUMBERS:
-        raise UsageError(unknown("parameter", parameter, NUMBERS))
-    takers = [method.name for method in METHODS.values() if _takes(method, parameter)]
-    return [name for name in takers if name in names] or takers
-
-
-def usual_values(method: str, parameter: str, given: Mapping[str, Any]) -> Sequence[float]:
-    """Return the values that a sweep of a method's parameter goes through by default.
-
-    Raises:
-        UsageError: As ``method_variants``.
-    """
-    known = get_method(method)
-    _, resolved = _variants(known, given)[0]
-
-    def holds(entry: Parameter) -> bool:
-        return entry.when is None or resolved[entry.when[0]] == entry.when[1]
-
-    return next(p.grid for p in known.parameters if p.name == parameter and holds(p))
-
-
-def sweep_variants(
-    names: Iterable[str],
-    given: Mapping[str, Any],
-    parameter: str,
-    values: Iterable[float],
-    swept: Sequence[str],
-) -> list[Variant]:
-    """Return the methods beside a sweep, and each swept method at each value of a parameter.
-
-    Args:
-        names: Methods; those swept may be among them.
-        given: Parameters by name, as for ``method_variants``.
-        parameter: The one swept.
-        values: Its values.
-        swept: Methods that take it.
-
-    Raises:
-        UsageError: As ``method_variants``.
-    """
-    beside = [get_method(name) for name in names if name not in swept]
-    methods = [get_method(name) for name in swept]
-    _refuse_strays([*beside, *methods], given)
-    settings = [{**given, parameter: value} for value in dict.fromkeys(values)]
-    anchors = [variant for method in beside for variant in _variants(method, given)]
-    grid = [v for method in methods for each in settings for v in _variants(method, each)]
-    return anchors + grid
-
-
-def _variants(method: Method, given: Mapping[str, Any]) -> list[Variant]:
-    """One method with what it takes of the parameters given, once for each head."""
-    mine = {name: value for name, value in given.items() if _takes(method, name)}
-    heads = mine.get("head")
-    each = [{**mine, "head": head} for head in heads] if heads else [mine]
-    return [(method.name, method.resolve(values)) for values in each]
-
-
-def _refuse_strays(methods: Sequence[Method], given: Mapping[str, Any]) -> None:
-    """Refuse parameters that none of some methods takes."""
-    for name, value in given.items():
-        if value is not None and not any(_takes(method, name) for method in methods):
+    known = {name: value for name, value in given.items() if value is not None}
+    for name in known:
+        if name not in PARAMETERS:
+            raise UsageError(unknown("parameter", name, PARAMETERS))
+        if not any(_takes(method, name) for method in methods):
             owners = [method.name for method in METHODS.values() if _takes(method, name)]
             raise UsageError(
                 f"--{name} is a parameter of {' and '.join(owners)}, not of any method chosen: "
                 "add one with --method, or leave the parameter out"
             )
+    return [variant for method in methods for variant in _variants(method, known)]
+
+
+def swept_methods(names: Collection[str], parameter: str) -> list[str]:
+    """Return those of some methods that take a parameter, or else all methods that do."""
+    takers = [method.name for method in METHODS.values() if _takes(method, parameter)]
+    return [name for name in takers if name in names] or takers
+
+
+def usual_values(method: str, parameter: str, given: Mapping[str, Any]) -> Sequence[float]:
+    """Return the values that a sweep of a method's parameter goes through by default."""
+    known = get_method(method)
+    _, resolved = _variants(known, given)[0]
+    return next(
+        p.grid
+        for p in known.parameters
+        if p.name == parameter and (p.when is None or resolved[p.when[0]] == p.when[1])
+    )
+
+
+def _variants(method: Method, given: Mapping[str, Any]) -> list[Variant]:
+    """Return one method with each combination of what it takes of the values given."""
+    lists = {
+        name: list(dict.fromkeys(value if isinstance(value, list | tuple) else [value]))
+        for name, value in given.items()
+        if value is not None and _takes(method, name)
+    }
+    found = []
+    for values in product(*lists.values()):
+        chosen = dict(zip(lists, values, strict=True))
+        heads = {"head": chosen.pop("head")} if "head" in chosen else {}
+        found.append((method.name, method.resolve(chosen) | heads))
+    return found
 
 
 def _takes(method: Method, parameter: str) -> bool:

@@ -1,8 +1,7 @@
 """Figures of results on disk.
 
-A figure is one module with a function that returns a ``style.Drawing``, the figure and the data
-behind it, and one line in ``FIGURES``. It draws from runs (``specbench.results.Results``, of whose
-tables it reads those it needs) or from trained heads (their folders).
+A figure is a function that returns a ``style.Drawing``, the figure and the data behind it, and one
+line in ``FIGURES``. It reads runs (``specbench.results.Results``) or the folders of trained heads.
 """
 
 from __future__ import annotations
@@ -19,9 +18,9 @@ if TYPE_CHECKING:
 RUNS, HEADS = "runs", "heads"  # what figures are drawn from
 #: Styles of page, the default first: a column or a page of a paper, or a screen.
 STYLES = ("paper", "screen")
-#: What ``pareto`` can set quality against, and what it does.
-PRICES = ("time", "acceptance", "speedup")
-AGAINST = PRICES[:2]
+#: What ``pareto`` can draw quality against, and what it does by default.
+COSTS = ("time", "acceptance", "speedup")
+AGAINST = COSTS[:2]
 
 
 class Registered(NamedTuple):
@@ -33,19 +32,19 @@ class Registered(NamedTuple):
 
 #: Name on the command line and in file names -> the figure.
 FIGURES = {
-    "pareto": Registered("specbench.figures.pareto:draw"),
-    "acceptance-time": Registered("specbench.figures.acceptance_time:draw"),
-    "weights": Registered("specbench.figures.weights:draw"),
-    "accepted-length": Registered("specbench.figures.accepted_length:draw"),
-    "timeline": Registered("specbench.figures.timeline:draw"),
-    "theory": Registered("specbench.figures.theory:draw"),
-    "transfer": Registered("specbench.figures.transfer:draw"),
-    "training": Registered("specbench.figures.training:draw", HEADS),
+    "pareto": Registered("pareto:draw"),
+    "acceptance-time": Registered("acceptance:draw_time"),
+    "weights": Registered("acceptance:draw_weights"),
+    "accepted-length": Registered("rounds:draw_lengths"),
+    "timeline": Registered("rounds:draw_timeline"),
+    "theory": Registered("theory:draw"),
+    "transfer": Registered("heads:draw_transfer"),
+    "training": Registered("heads:draw_training", HEADS),
 }
 
 
 def load_figure(name: str) -> Callable[..., Drawing]:
-    """The drawing function of a figure; matplotlib is imported here and not before.
+    """Return the drawing function of a figure; matplotlib is imported only here.
 
     Raises:
         UsageError: There is no such figure.
@@ -53,5 +52,5 @@ def load_figure(name: str) -> Callable[..., Drawing]:
     if name not in FIGURES:
         raise UsageError(f"There is no figure {name!r}; choose from {', '.join(FIGURES)}.")
     module, function = FIGURES[name].function.split(":")
-    draw: Callable[..., Drawing] = getattr(import_module(module), function)
+    draw: Callable[..., Drawing] = getattr(import_module(f"{__name__}.{module}"), function)
     return draw

@@ -1,10 +1,9 @@
-"""Quality against its price: seconds per sample, draft acceptance, or speed-up.
+"""Quality vs. cost: seconds per sample, draft acceptance, or speedup.
 
-After arXiv 2604.07622, with intervals. Points further left (seconds) or right (the others) and up
-are better; the dashed line is the randomised static front, the best that mixtures of the static
-points reach, with its 95 % band. Heads of DIVERSED that were trained for several target acceptances
-are joined by a line and marked with them; a target is a mean over positions, of which a share of
-drafts accepted falls short.
+After arXiv 2604.07622, with intervals. The dashed line is the randomised static front, the best
+that mixtures of the static points reach, with its 95 % band. Heads of DIVERSED that were trained
+for several target acceptances are joined by a line and labelled with their targets; a target is a
+mean over positions, and the share of drafts accepted is lower.
 """
 
 from __future__ import annotations
@@ -16,25 +15,31 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
+from matplotlib.patheffects import withStroke
 
-from specbench.analysis.digest import LEARNED
 from specbench.analysis.pareto import STATIC_FAMILY, front_band, hull, static_weight
 from specbench.analysis.points import Gain
+from specbench.analysis.run_tables import LEARNED
 from specbench.errors import UsageError
 from specbench.figures import AGAINST, style
-from specbench.figures.cells import blocks, data, title
-from specbench.figures.labels import Label, place
-from specbench.figures.style import Drawing, scaled
+from specbench.figures.style import GREY, Drawing, data, scaled
 from specbench.heads.registry import FAMILY
 from specbench.methods.registry import AUTOREGRESSIVE
 from specbench.results import Results
 
 _QUALITY = "100*quality"
-_MOST_LABELLED = 100  # points of a panel
+_MOST_LABELLED = 100  # points of a panel; a cloud has no room for labels
+
+_FONT_POINTS = 5.8
+_REACH = 4.2  # points from a point to its label
+_MARGIN = 0.4  # points left free around a label
+# The sides of a point to try, best first.
+_SIDES = ((1, 1), (-1, -1), (-1, 1), (1, -1), (0, 1), (0, -1), (1, 0), (-1, 0))
+_COVERS_TEXT, _COVERS_MARK, _COVERS_LINE = 100.0, 20.0, 1.0
 
 
-class _Price(NamedTuple):
-    """What quality is paid with; ``sign`` turns it into a gain, more of which is better."""
+class _Cost(NamedTuple):
+    """What quality is drawn against; ``sign`` turns it into a gain, more of which is better."""
 
     gain: Gain
     column: str
@@ -44,94 +49,101 @@ class _Price(NamedTuple):
 
     @property
     def expression(self) -> str:
-        """The price as ``style.points`` takes it."""
+        """The cost as ``style.points`` takes it."""
         return f"{self.scale:g}*{self.column}"
 
 
-_PRICES: dict[str, _Price] = {
-    price.gain: price
-    for price in (
-        _Price("time", "seconds_per_sample", 1.0, -1.0, "Time per sample (s)"),
-        _Price("acceptance", "draft_acceptance_rate", 100.0, 1.0, "Accepted / drafted (%)"),
-        _Price("speedup", "speedup", 1.0, 1.0, "Tokens/s over AR's (×)"),
+_COSTS: dict[str, _Cost] = {
+    cost.gain: cost
+    for cost in (
+        _Cost("time", "seconds_per_sample", 1.0, -1.0, "Time per sample (s)"),
+        _Cost("acceptance", "draft_acceptance_rate", 100.0, 1.0, "Accepted / drafted (%)"),
+        _Cost("speedup", "speedup", 1.0, 1.0, "Speedup over autoregressive (×)"),
     )
 }
 
 
 class _Panel(NamedTuple):
-    """A panel with what is drawn in it.
-
-    Attributes:
-        axes: The panel.
-        price: What quality is set against.
-        cells: A row per point.
-        front: ``x`` and ``quality`` with its ends, by rising price.
-        wishes: Family and target acceptance of the cells whose heads have them.
-    """
+    """A panel: a row per point, and the front as ``x`` and ``quality`` by rising cost."""
 
     axes: Axes
-    price: _Price
+    cost: _Cost
     cells: pd.DataFrame
     front: pd.DataFrame
-    wishes: pd.DataFrame
+    targets: pd.DataFrame  # family and target acceptance of the cells whose heads have them
 
     def size(self, method: str) -> float:
-        """Size of a method's marks, in points; a family's, which stand close, are smaller."""
-        crowded = method == LEARNED and not self.wishes.empty
+        """Return the size of a method's markers, in points; those of a family are smaller."""
+        crowded = method == LEARNED and not self.targets.empty
         return style.look(method).size * (0.7 if crowded else 1)
+
+
+class Label(NamedTuple):
+    """A text for the point (x, y), in data units."""
+
+    x: float
+    y: float
+    text: str
+    colour: str = GREY
+    reach: float | None = None  # points from the point to the label
 
 
 @style.paged
 def draw(results: Results, against: Sequence[str] = AGAINST) -> Drawing:
-    """Draw quality against prices: one column per task, one row per price.
+    """Draw quality vs. costs: one column per task, one row per cost.
 
     Pairs, engines and batch sizes are drawn below one another. The front has a band where its
-    points are those of one run whose samples are at hand.
+    points are those of one run whose samples are available.
 
     Args:
         results: Runs of one temperature and draft length.
-        against: The prices, from above.
+        against: The costs, from the top.
 
     Raises:
-        UsageError: Nothing in it has a quality and a price, or settings are mixed.
+        UsageError: Nothing in it has a quality and a cost, or settings are mixed.
     """
     table = results.cells.dropna(subset="quality")
     if table.empty:
         raise UsageError("Nothing to draw: no task of these runs has a quality; run tasks that do.")
-    style.only(table, "temperature", "temperature")
-    style.only(table[table["draft_length"] > 0], "draft_length", "draft length")
-    prices = [_PRICES[gain] for gain in against]
-    for price in prices:
-        if table[price.column].isna().all():
+    style.only(table, "temperature")
+    style.only(table[table["draft_length"] > 0], "draft_length")
+    costs = [_COSTS[gain] for gain in against]
+    for cost in costs:
+        if table[cost.column].isna().all():
             raise UsageError(
-                f"Nothing to draw against {price.gain}: these runs do not have it; run "
-                f"{'autoregressive too' if price.gain == 'speedup' else 'a method that drafts'}."
+                f"Nothing to draw against {cost.gain}: these runs do not have it; run "
+                f"{'autoregressive too' if cost.gain == 'speedup' else 'a method that drafts'}."
             )
 
-    apart, tasks = blocks(table), style.distinct(table, "task")
-    figure, grid = style.panels(len(prices) * len(apart), len(tasks), height=1.75)
+    settings, tasks = style.blocks(table), style.distinct(table, "task")
+    figure, grid = style.panels(len(costs) * len(settings), len(tasks), height=1.75)
     panels = []
-    for start, (setting, rows) in zip(range(0, len(grid), len(prices)), apart, strict=True):
-        for task, column in zip(tasks, grid[start : start + len(prices)].T, strict=True):
-            found = list(_column(column, prices, rows[rows["task"] == task], results))
+    for start, (setting, rows) in zip(range(0, len(grid), len(costs)), settings, strict=True):
+        for task, column in zip(tasks, grid[start : start + len(costs)].T, strict=True):
+            found = list(_column(column, costs, rows[rows["task"] == task], results))
             if found:
-                found[0].axes.set_title(title(task, setting))
+                found[0].axes.set_title(style.title(task, setting))
             panels += found
-    shown = style.distinct(table, "method")
-    style.legend(figure, _handles(shown, family=not _wishes(table).empty))
-    style.settle(figure)  # labels are placed in the finished layout
+    methods = style.distinct(table, "method")
+    style.legend(figure, _handles(methods, family=not _targets(table).empty))
+    style.settle(figure)  # labels are placed in the final layout
     for panel in panels:
-        _label_weights(panel)
+        _label_points(panel)
     return Drawing(figure, pd.concat(map(_data, panels), ignore_index=True))
 
 
+def known_costs(cells: pd.DataFrame) -> list[str]:
+    """Return the costs that some cell has."""
+    return [gain for gain, cost in _COSTS.items() if cells[cost.column].notna().any()]
+
+
 def _column(
-    column: Sequence[Axes], prices: Sequence[_Price], rows: pd.DataFrame, results: Results
+    column: Sequence[Axes], costs: Sequence[_Cost], rows: pd.DataFrame, results: Results
 ) -> Iterator[_Panel]:
-    """Draw the panels of a task that have anything to show, and let them share their quality."""
+    """Draw the panels of a task that have points; they share their axis of quality."""
     first, samples = None, _samples(rows, results)
-    for axes, price in zip(column, prices, strict=True):
-        cells = rows.dropna(subset=price.column)
+    for axes, cost in zip(column, costs, strict=True):
+        cells = rows.dropna(subset=cost.column)
         if cells.empty:
             axes.set_axis_off()
             continue
@@ -139,149 +151,185 @@ def _column(
             first = axes
         else:
             axes.sharey(first)
-        panel = _Panel(axes, price, cells, _front(cells, price, samples), _wishes(cells))
+        panel = _Panel(axes, cost, cells, _front(cells, cost, samples), _targets(cells))
         _draw(panel)
         yield panel
 
 
 def _draw(panel: _Panel) -> None:
-    axes, price, cells, curve, _ = panel
+    axes, cost, cells, front, _ = panel
     for method, points in cells.groupby("method", sort=False):
         name, size = str(method), panel.size(str(method))
-        style.method_points(axes, points, name, price.expression, _QUALITY, markersize=size)
+        style.method_points(axes, points, name, cost.expression, _QUALITY, markersize=size)
     for line in _family_lines(panel):
         colour = style.look(LEARNED).colour
         axes.plot(*line.T, "-", color=colour, linewidth=scaled(0.9), zorder=3)
     grey = style.look("static").colour
-    axes.plot("x", "quality", "--", data=curve, color=grey, linewidth=scaled(1.1), zorder=2)
-    if curve["quality_low"].notna().any():
-        ends = (curve["quality_low"], curve["quality_high"])
-        axes.fill_between(curve["x"], *ends, color=grey, alpha=0.18, linewidth=0, zorder=1)
+    axes.plot("x", "quality", "--", data=front, color=grey, linewidth=scaled(1.1), zorder=2)
+    if front["quality_low"].notna().any():
+        ends = (front["quality_low"], front["quality_high"])
+        axes.fill_between(front["x"], *ends, color=grey, alpha=0.18, linewidth=0, zorder=1)
     axes.set_ylabel(style.quality_label(str(cells["quality_metric"].iloc[0])))
-    axes.set_xlabel(price.label)
+    axes.set_xlabel(cost.label)
     axes.margins(x=0.08, y=0.08)
     axes.locator_params(axis="x", nbins=4, steps=[1, 2, 5, 10])
 
 
 def _samples(rows: pd.DataFrame, results: Results) -> pd.DataFrame | None:
-    """The samples of a column's front and of its baseline, if they are at hand and of one run."""
+    """The samples of the front and its baseline, where they are available and of one run."""
     family = rows[rows["method"].isin(STATIC_FAMILY)]
-    if family["run_id"].nunique() != 1:  # else each run has a front of its own
+    if family["run_id"].nunique() != 1:  # each run has a front of its own
         return None
     try:
         samples = results.samples
     except UsageError:
-        return None  # a summary without its samples can be drawn too
+        return None  # a summary can be drawn without its samples
     wanted = samples["method"].isin([*STATIC_FAMILY, AUTOREGRESSIVE])
     for name in ("run_id", "pair", "task", "engine", "batch_size"):
         wanted &= samples[name] == family[name].iloc[0]
     return samples[wanted]
 
 
-def _front(cells: pd.DataFrame, price: _Price, samples: pd.DataFrame | None) -> pd.DataFrame:
-    """The static front in the panel's units: ``x``, and ``quality`` with its ends.
-
-    It is a curve with its band where there are samples, else its corners.
-    """
+def _front(cells: pd.DataFrame, cost: _Cost, samples: pd.DataFrame | None) -> pd.DataFrame:
+    """The static front in the panel's units: a curve with its band, or without samples a hull."""
     family = cells[cells["method"].isin(STATIC_FAMILY)]
     if samples is not None and static_weight(family).nunique() > 1:
-        band = front_band(samples, task=family["task"].iloc[0], gain=price.gain)
+        band = front_band(samples, task=family["task"].iloc[0], gain=cost.gain)
         ends = {"low": "quality_low", "high": "quality_high", "gain": "x"}
-        return band.rename(columns=ends) * [price.scale, 100, 100, 100]
-    cost, quality = family[price.column].to_numpy(), family["quality"].to_numpy()
-    chosen = hull(price.sign * cost, quality)
-    corners = {"x": price.scale * cost[chosen], "quality": 100 * quality[chosen]}
-    return pd.DataFrame(corners).assign(quality_low=np.nan, quality_high=np.nan)
+        return band.rename(columns=ends) * [cost.scale, 100, 100, 100]
+    value, quality = family[cost.column].to_numpy(), family["quality"].to_numpy()
+    corners = hull(cost.sign * value, quality)
+    line = {"x": cost.scale * value[corners], "quality": 100 * quality[corners]}
+    return pd.DataFrame(line).assign(quality_low=np.nan, quality_high=np.nan)
 
 
 def _data(panel: _Panel) -> pd.DataFrame:
-    """What a panel shows, points first; what they share is repeated in the rows of the front."""
-    price, cells = panel.price, panel.cells
-    points = data(cells, "quality_metric", x=price.expression, quality=_QUALITY)
+    """What a panel shows, points first; rows of the front repeat what the points share."""
+    cost, cells = panel.cost, panel.cells
+    points = data(cells, "quality_metric", x=cost.expression, quality=_QUALITY)
     shared = ["pair", "task", "engine", "batch_size", "quality_metric"]
-    curve = panel.front.assign(**cells[shared].iloc[0])
-    both = pd.concat([points.assign(mark="point"), curve.assign(mark="front")])
-    both.insert(0, "against", price.gain)
+    front = panel.front.assign(**cells[shared].iloc[0])
+    both = pd.concat([points.assign(mark="point"), front.assign(mark="front")])
+    both.insert(0, "against", cost.gain)
     both.insert(0, "mark", both.pop("mark"))
     return both
 
 
-def _wishes(cells: pd.DataFrame) -> pd.DataFrame:
+def _targets(cells: pd.DataFrame) -> pd.DataFrame:
     """Family (its root) and target acceptance, as text, of the cells whose heads have them."""
     heads = cells.loc[cells["method"] == LEARNED, "head"].dropna()
-    return heads.str.extract(rf"^(?P<family>.*){FAMILY}(?P<wish>[\d.]+)$").dropna()
+    return heads.str.extract(rf"^(?P<family>.*){FAMILY}(?P<target>[\d.]+)$").dropna()
 
 
 def _family_lines(panel: _Panel) -> list[np.ndarray]:
     """A line [points, (x, y)] for each family of heads, by rising acceptance."""
-    cells, wishes, price = panel.cells, panel.wishes, panel.price
-    members = cells.loc[wishes.index].sort_values("draft_acceptance_rate")
+    cells, targets, cost = panel.cells, panel.targets, panel.cost
+    members = cells.loc[targets.index].sort_values("draft_acceptance_rate")
     return [
-        np.column_stack([price.scale * points[price.column], 100 * points["quality"]])
-        for _, points in members.groupby([members["run_id"], wishes["family"]])
+        np.column_stack([cost.scale * points[cost.column], 100 * points["quality"]])
+        for _, points in members.groupby([members["run_id"], targets["family"]])
         if len(points) > 1
     ]
 
 
-def _label_weights(panel: _Panel) -> None:
-    """Write w beside the static points, the ends of the sweep first, and wishes beside a family.
-
-    Points of many runs are a cloud, in which no label would find a place.
-    """
-    axes, price, cells, curve, wishes = panel
+def _label_points(panel: _Panel) -> None:
+    """Label static points with w, the ends of the sweep first, and a family with its targets."""
+    axes, cost, cells, front, targets = panel
     if len(cells) > _MOST_LABELLED:
         return
-    x, y = price.scale * cells[price.column], 100 * cells["quality"]
+    x, y = cost.scale * cells[cost.column], 100 * cells["quality"]
     radius = [panel.size(method) / 2 for method in cells["method"]]
-    lines = [curve[["x", "quality"]].to_numpy(), *_family_lines(panel), *_bars(cells, price)]
-    strokes = np.vstack([_along(line) for line in lines])
+    lines = [front[["x", "quality"]].to_numpy(), *_family_lines(panel)]
 
     weights = cells.loc[cells["method"] == "static", "weight"]
     middle = (weights.min() + weights.max()) / 2
     ends_first = (weights - middle).abs().sort_values(ascending=False, kind="stable").index
-    labels = [Label(x[cell], y[cell], f"{weights[cell]:g}") for cell in ends_first]
     red, reach = style.look(LEARNED).colour, 0.9 * panel.size(LEARNED)
-    named = [
-        Label(x[cell], y[cell], wish.lstrip("0"), red, reach)
-        for cell, wish in wishes["wish"].items()
+    labels = [
+        *(Label(x[at], y[at], t.lstrip("0"), red, reach) for at, t in targets["target"].items()),
+        *(Label(x[at], y[at], f"{weights[at]:g}") for at in ends_first),
     ]
-    place(
-        axes,
-        named + labels,
-        np.column_stack([x, y, radius]),
-        strokes[~np.isnan(strokes).any(axis=1)],
-    )
+    place(axes, labels, np.column_stack([x, y, radius]), np.vstack([_along(li) for li in lines]))
 
 
-def _bars(cells: pd.DataFrame, price: _Price) -> list[np.ndarray]:
-    """The ends [2, (x, y)] of every error bar in the panel's units."""
-    (x, *across), (y, *up) = (style.values(cells, what) for what in (price.expression, _QUALITY))
-    flat = np.stack([np.column_stack([end, y]) for end in across], axis=1)
-    upright = np.stack([np.column_stack([x, end]) for end in up], axis=1)
-    return [*flat, *upright]
+def place(axes: Axes, labels: Sequence[Label], marks: np.ndarray, lines: np.ndarray) -> None:
+    """Write each label on the side of its point where it covers least.
+
+    A label is left out that would cover a marker or another label everywhere, or leave the panel.
+    (adjustText was tried: it keeps every label, over markers and outside the panel if need be.)
+
+    Args:
+        axes: A panel whose figure is laid out.
+        labels: What to write, the most important first.
+        marks: [n, (x, y, radius)] markers in data units, their radius in points.
+        lines: [n, (x, y)] points along lines, in data units.
+    """
+    pixels = axes.figure.dpi / 72
+    centre, radius = axes.transData.transform(marks[:, :2]), marks[:, 2:] * pixels
+    mark_boxes = np.hstack([centre - radius, centre + radius])
+    line_boxes = np.tile(axes.transData.transform(lines), 2)
+    text_boxes = np.empty((0, 4))
+    frame = np.array(axes.bbox.extents)
+    margin = scaled(_MARGIN) * pixels * np.array([-1, -1, 1, 1])
+    for label in labels:
+        text = axes.annotate(
+            label.text,
+            (label.x, label.y),
+            xytext=(0, 0),
+            textcoords="offset points",
+            fontsize=scaled(_FONT_POINTS),
+            color=label.colour,
+            zorder=6,
+            path_effects=[withStroke(linewidth=scaled(1.4), foreground="white")],
+        )
+        text.set_in_layout(False)
+        found = []
+        for across, up in _SIDES:
+            reach = (label.reach or scaled(_REACH)) * (0.6 if across and up else 1.0)
+            spot: dict[str, Any] = {"position": (reach * across, reach * up)}
+            spot |= {"ha": ("right", "center", "left")[across + 1]}
+            spot |= {"va": ("top", "center", "bottom")[up + 1]}
+            text.set(**spot)
+            box = np.array(text.get_window_extent().extents) + margin
+            outside = (box[:2] < frame[:2]).any() or (box[2:] > frame[2:]).any()
+            hidden = _overlaps(box, text_boxes) + outside
+            covered = _COVERS_MARK * _overlaps(box, mark_boxes)
+            crossed = _COVERS_LINE * _overlaps(box, line_boxes)
+            found.append((_COVERS_TEXT * hidden + covered + crossed, spot, box))
+        cost, spot, box = min(found, key=lambda side: side[0])
+        if cost < _COVERS_MARK:
+            text.set(**spot)
+            text_boxes = np.vstack([text_boxes, box])
+        else:
+            text.remove()
+
+
+def _overlaps(box: np.ndarray, boxes: np.ndarray) -> int:
+    """How many of ``boxes`` [n, (left, bottom, right, top)] overlap ``box``."""
+    apart = (boxes[:, :2] >= box[2:]) | (boxes[:, 2:] <= box[:2])
+    return int((~apart.any(axis=1)).sum())
 
 
 def _along(line: np.ndarray) -> np.ndarray:
     """Points [20 per corner but at most 300, (x, y)] along a line given by corners [n, (x, y)]."""
     if not len(line):
         return line
-    corners = np.arange(len(line))
     at = np.linspace(0, len(line) - 1, min(20 * len(line), 300))
-    return np.column_stack([np.interp(at, corners, line[:, axis]) for axis in (0, 1)])
+    return np.column_stack([np.interp(at, np.arange(len(line)), side) for side in line.T])
 
 
-def _handles(methods: list[str], family: bool) -> list[Line2D]:
+def _handles(methods: Sequence[str], family: bool) -> list[Line2D]:
     lines: dict[str, dict[str, Any]] = {
         "static": {
             "linestyle": "--",
             "linewidth": scaled(1.1),
-            "label": "Static at w, with randomised front",
+            "label": "Static ensemble (w labelled) with randomised front",
         }
     }
     if family:
         lines[LEARNED] = {
             "linestyle": "-",
             "linewidth": scaled(0.9),
-            "label": "DIVERSED at target acceptance",
+            "label": "DIVERSED (target acceptance labelled)",
         }
     return [style.handle(method, **lines.get(method, {})) for method in style.ordered(methods)]

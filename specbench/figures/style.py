@@ -1,4 +1,4 @@
-"""What all figures share: one look per method and per part of a round, and two styles of page.
+"""What all figures share: the looks of methods, pages, panels, points, the data behind, and files.
 
 Colours are from Paul Tol's qualitative schemes or near them, which keep apart under the common
 colour vision deficiencies; markers keep methods apart without any colour.
@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import wraps
+from io import BytesIO
+from pathlib import Path
 from typing import Any, NamedTuple, ParamSpec
 from zlib import crc32
 
@@ -19,13 +21,17 @@ import pandas as pd
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.container import ErrorbarContainer
+from matplotlib.backends.backend_pdf import FigureCanvasPdf
+from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 
+from specbench.analysis.frames import CELL
+from specbench.analysis.labels import method_labels
 from specbench.errors import UsageError
 from specbench.figures import STYLES
+from specbench.files import clear_errors, write_atomically
 
 #: As matplotlib has it: a letter, or corners, 1 for a star, and the angle of a polygon.
 Marker = str | tuple[int, int, int]
@@ -38,7 +44,7 @@ class Look(NamedTuple):
     colour: str
     marker: Marker
     size: float  # of the marker, in points
-    layer: int = 4  # points of a higher layer cover those of a lower one
+    layer: int = 4  # a higher layer covers a lower one
 
 
 LOOKS = {
@@ -57,7 +63,7 @@ LOOKS = {
     "gated": Look("Gated static", "#9090A8", "d", 5.5, layer=3),
     "gated-diversed": Look("Gated DIVERSED", "#7F1D0C", ">", 6.5),
 }
-# Filled, since the edge is white, and of no other method.
+# For methods without a look; filled, since the edge is white.
 _OTHER_MARKERS: tuple[Marker, ...] = ("H", (4, 1, 0), (6, 1, 0), (7, 0, 0), (8, 1, 0))
 
 #: Told apart from every method's colour, and from each other in greyscale.
@@ -69,16 +75,18 @@ QUALITY_LABELS = {
     "pass@1": "pass@1 (%)",
 }
 
-#: Colours of the parts of a round, in the order in which they come, and of what is left of it.
+#: Colours of the parts of a round, in their order; ``other`` is the rest.
 PARTS = {"draft": "#4477AA", "verify": "#DDAA33", "accept": "#BB5566", "other": "#BBBBBB"}
 
 GREY = "#555555"
-MOST_BARS = 200
+MOST_BARS = 200  # error bars of more points would hide them
+MOST_ROWS = 60  # of a figure with a row per setting
+SETTING = ("pair", "engine", "batch_size")
 _WIDTHS = {1: 3.4, 2: 5.2, 3: 6.6}  # inches by number of columns; a text width is about 7
 
 
 class Drawing(NamedTuple):
-    """A figure with what is drawn in it: a row per mark, an interval as ``_low`` and ``_high``."""
+    """A figure and its data: a row per mark, the ends of an interval as ``_low`` and ``_high``."""
 
     figure: Figure
     data: pd.DataFrame
@@ -108,7 +116,7 @@ _PLAIN: dict[Any, Any] = {
     "legend.handlelength": 2.2,
     "legend.columnspacing": 1.4,
 }
-_TICK_POINTS, _PAD_INCHES = 7.0, 0.042
+_TICK_POINTS, _PAD_INCHES, _LEGEND_ROW = 7.0, 0.042, 0.17  # the last in inches
 _POINTS: dict[Any, float] = {
     "font.size": 7.5,
     "axes.titlesize": 8.5,
@@ -124,22 +132,34 @@ _POINTS: dict[Any, float] = {
 }
 Given = ParamSpec("Given")
 
+_FILES: dict[Any, Any] = {
+    "svg.fonttype": "path",
+    "svg.hashsalt": "specbench",  # without it, element ids differ from file to file
+    "pdf.fonttype": 42,  # TrueType, as publishers require
+}
+#: The canvas of each kind of file, and the dates to omit so that equal figures give equal bytes.
+_CANVASES: dict[str, tuple[type, dict[str, Any]]] = {
+    "png": (FigureCanvasAgg, {}),
+    "svg": (FigureCanvasSVG, {"Date": None}),
+    "pdf": (FigureCanvasPdf, {"CreationDate": None}),
+}
+
 
 def scaled(size: float) -> float:
-    """A size in points or inches, as ``paper`` has it, on the page that is drawn."""
+    """Convert a size in points or inches on ``paper`` to one on the current page."""
     return size * _page.get().scale
 
 
 def look(method: str) -> Look:
-    """The look of a method; one without a look of its own gets a stable magenta one."""
+    """Return the look of a method; an unknown one gets a stable magenta one."""
     marker = _OTHER_MARKERS[crc32(method.encode()) % len(_OTHER_MARKERS)]
-    seen = LOOKS.get(method, Look(method, "#EE3377", marker, 7.0))
-    return seen._replace(size=scaled(seen.size))
+    known = LOOKS.get(method, Look(method, "#EE3377", marker, 7.0))
+    return known._replace(size=scaled(known.size))
 
 
 @contextmanager
 def page(style: str) -> Iterator[None]:
-    """Draw in one of ``STYLES`` while the context lasts; ``paper`` is drawn in without one."""
+    """Draw in one of ``STYLES`` inside the context; the default is ``paper``."""
     before = _page.set(PAGES[style])
     try:
         yield
@@ -148,7 +168,7 @@ def page(style: str) -> Iterator[None]:
 
 
 def paged(draw: Callable[Given, Drawing]) -> Callable[Given, Drawing]:
-    """Give a drawing function the page's settings and leave matplotlib's own as they were."""
+    """Apply the page's settings to a drawing function; matplotlib's own stay as they were."""
 
     @wraps(draw)
     def with_page(*arguments: Given.args, **named: Given.kwargs) -> Drawing:
@@ -162,7 +182,7 @@ def paged(draw: Callable[Given, Drawing]) -> Callable[Given, Drawing]:
 
 
 def settle(figure: Figure) -> None:
-    """Lay a figure out once and for all, so that texts can be measured and files agree."""
+    """Lay out a figure for good, so that texts can be measured and all files agree."""
     engine = figure.get_layout_engine()
     if isinstance(engine, ConstrainedLayoutEngine):
         engine.execute(figure)
@@ -170,13 +190,13 @@ def settle(figure: Figure) -> None:
 
 
 def panels(rows: int, columns: int, height: float, **shared: Any) -> tuple[Figure, np.ndarray]:
-    """A figure of equal panels as wide as a column or a page of a paper.
+    """Make a figure of equal panels, as wide as a column or a page of a paper.
 
     Args:
         rows: Rows of panels.
         columns: Columns of panels.
         height: Inches per row, on paper.
-        **shared: ``sharex`` and ``sharey`` as for ``Figure.subplots``.
+        **shared: As for ``Figure.subplots``.
 
     Returns:
         The figure and its axes [rows, columns].
@@ -187,37 +207,79 @@ def panels(rows: int, columns: int, height: float, **shared: Any) -> tuple[Figur
     figure = Figure(figsize=size, layout=ConstrainedLayoutEngine(w_pad=pad, h_pad=pad))
     FigureCanvasAgg(figure)  # lets texts be measured without pyplot and its global state
     grid = figure.subplots(rows, columns, squeeze=False, **shared)
-    for axes in grid.flat:  # a size of its own, since ticks are placed anew as a figure is saved
+    for axes in grid.flat:  # set here, since ticks are placed again when a figure is saved
         axes.tick_params(labelsize=scaled(_TICK_POINTS))
     return figure, grid
 
 
+def task_panels(
+    table: pd.DataFrame, height: float, names: Sequence[str] = SETTING, **shared: Any
+) -> tuple[Figure, np.ndarray, list[tuple[Axes, pd.DataFrame]]]:
+    """Make a titled panel per task (columns) and setting (rows).
+
+    Returns:
+        The figure, its axes [settings, tasks], and each panel with its rows of the table.
+    """
+    settings, tasks = blocks(table, names), distinct(table, "task")
+    figure, grid = panels(len(settings), len(tasks), height, **shared)
+    found = []
+    for (setting, rows), line in zip(settings, grid, strict=True):
+        for task, axes in zip(tasks, line, strict=True):
+            axes.set_title(title(task, setting))
+            found.append((axes, rows[rows["task"] == task]))
+    return figure, grid, found
+
+
+def blocks(table: pd.DataFrame, names: Sequence[str] = SETTING) -> list[tuple[str, pd.DataFrame]]:
+    """Split a table by setting; each is named by what differs, as in ``mini, compile, batch 8``."""
+    differing = [name for name in names if table[name].nunique() > 1]
+    return [
+        (", ".join(_in_words(name, rows[name].iloc[0]) for name in differing), rows)
+        for _, rows in table.groupby(list(names), sort=False)
+    ]
+
+
+def task_blocks(table: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
+    """Split a table by setting and task, each with its title."""
+    return [
+        (title(task, setting), rows[rows["task"] == task])
+        for setting, rows in blocks(table)
+        for task in distinct(rows, "task")
+    ]
+
+
+def title(task: str, setting: str) -> str:
+    """Return the title of a task's panel in a setting, which may have no name."""
+    return f"{task} ({setting})" if setting else task
+
+
 def legend(figure: Figure, handles: Sequence[Artist]) -> None:
-    """One legend above all panels, in as few rows as the figure's width allows."""
+    """Put one legend above all panels, in as few rows as the figure's width allows."""
     for rows in range(1, len(handles) + 1):
         columns = -(-len(handles) // rows)
         drawn = figure.legend(handles=handles, loc="outside upper center", ncols=columns)
         if drawn.get_window_extent().width <= 0.94 * figure.bbox.width:
+            figure.set_figheight(figure.get_figheight() + (rows - 1) * scaled(_LEGEND_ROW))
             return
         drawn.remove()
 
 
 def handle(method: str, **changes: Any) -> Line2D:
-    """A method's entry in a legend."""
-    seen = look(method)
-    properties: dict[str, Any] = {
-        "color": seen.colour,
-        "marker": seen.marker,
-        "markersize": seen.size,
-    }
-    entry = {"label": seen.label, "linestyle": "none"}
-    return Line2D([], [], **(properties | _white_rim() | entry | changes))
+    """Return a method's entry in a legend."""
+    entry = {"label": look(method).label, "linestyle": "none"}
+    return Line2D([], [], **(_marker(method) | entry | changes))
 
 
-def points(axes: Axes, table: pd.DataFrame, x: str, y: str, **properties: Any) -> ErrorbarContainer:
-    """Draw two columns of a wide table against each other, with their intervals if they have any.
+def method_handles(methods: Sequence[str]) -> list[Line2D]:
+    """Return the entries of methods in a legend."""
+    return [handle(method) for method in ordered(methods)]
 
-    A cloud of more than ``MOST_BARS`` points has none, as they would cover each other.
+
+def points(axes: Axes, table: pd.DataFrame, x: str, y: str, **properties: Any) -> Line2D:
+    """Draw two columns of a table against each other, with their intervals.
+
+    A cloud of more than ``MOST_BARS`` points has no error bars. In an SVG, the id of the markers'
+    group ends in the rows' labels.
 
     Args:
         axes: Where to draw.
@@ -225,6 +287,9 @@ def points(axes: Axes, table: pd.DataFrame, x: str, y: str, **properties: Any) -
         x: Column, with an optional scale in front, as in ``100*quality``.
         y: The same.
         **properties: As for ``Axes.errorbar``.
+
+    Returns:
+        The line of markers.
     """
     (xs, x_errors), (ys, y_errors) = _with_errors(table, x), _with_errors(table, y)
     if len(xs) > MOST_BARS:
@@ -234,20 +299,21 @@ def points(axes: Axes, table: pd.DataFrame, x: str, y: str, **properties: Any) -
     drawn = axes.errorbar(xs, ys, yerr=y_errors, xerr=x_errors, **given)
     for bar in drawn.lines[2]:
         bar.set_alpha(0.45)
-    return drawn
+    number = sum(len(panel.containers) for panel in axes.figure.axes)
+    drawn.lines[0].set_gid("-".join(map(str, ["points", number, *table.index])))
+    return drawn.lines[0]
 
 
 def method_points(
     axes: Axes, table: pd.DataFrame, method: str, x: str, y: str, **changes: Any
 ) -> None:
-    """``points`` in a method's look, with changes."""
-    seen = look(method)
-    own = {"color": seen.colour, "marker": seen.marker, "markersize": seen.size}
-    points(axes, table, x, y, **(own | {"label": method, "zorder": seen.layer} | changes))
+    """Draw ``points`` in a method's look, with changes."""
+    own = {"label": method, "zorder": look(method).layer}
+    points(axes, table, x, y, **(_marker(method) | own | changes))
 
 
 def values(table: pd.DataFrame, expression: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """A column of a wide table, with an optional scale in front: values, lower and upper ends.
+    """Return a column, with an optional scale in front: values, lower and upper ends.
 
     Each is [n]; the ends are NaN where there is no interval.
     """
@@ -260,32 +326,122 @@ def values(table: pd.DataFrame, expression: str) -> tuple[np.ndarray, np.ndarray
     return value, low, high
 
 
+def data(table: pd.DataFrame, *more: str, **drawn: str) -> pd.DataFrame:
+    """Return the data behind a figure, a row per row of a table.
+
+    Args:
+        table: A wide table with the columns of ``analysis.frames.CELL``.
+        *more: Further columns to keep.
+        **drawn: New name -> column, with an optional scale in front; its ends come with it.
+    """
+    columns = {
+        name + end: column
+        for name, expression in drawn.items()
+        for end, column in zip(("", "_low", "_high"), values(table, expression), strict=True)
+    }
+    return table[[*CELL, *more]].assign(**columns)
+
+
+def cell_names(cells: pd.DataFrame, between: str = " ") -> list[str]:
+    """Name each cell: method, parameters, and N and the run where there are several.
+
+    Args:
+        cells: Rows with the columns of ``analysis.frames.CELL``.
+        between: What stands between the method and the rest.
+
+    Raises:
+        UsageError: There are more names than a page has rows for.
+    """
+    rows = cells.to_dict("records")
+    several_lengths = len({row["draft_length"] for row in rows} - {0}) > 1
+    several_runs = len({row["run_id"] for row in rows}) > 1
+    found = []
+    for row, label in zip(rows, method_labels(rows), strict=True):
+        rest = [
+            label.removeprefix(row["method"]).strip(),
+            f"N = {row['draft_length']}" if several_lengths and row["draft_length"] else "",
+            row["run_id"] if several_runs else "",
+        ]
+        parts = [look(row["method"]).label, ", ".join(filter(None, rest))]
+        found.append(between.join(filter(None, parts)))
+    if (count := len(set(found))) > MOST_ROWS:
+        raise UsageError(
+            f"The runs hold {count} settings of methods; the figure has a row for each and room "
+            f"for {MOST_ROWS}: choose some by --method, --task or --draft-length."
+        )
+    return found
+
+
 def quality_label(metric: str) -> str:
-    """The label of an axis of quality, whose values are in percent."""
+    """Return the label of an axis of quality, in percent."""
     return QUALITY_LABELS.get(metric, f"{metric} (×100)")
 
 
-def only(table: pd.DataFrame, name: str, what: str) -> None:
+def only(table: pd.DataFrame, name: str) -> None:
     """Refuse a table in which a setting varies that a figure has no axis for.
 
     Raises:
         UsageError: The column ``name`` has several values.
     """
-    values = sorted(table[name].dropna().unique())
-    if len(values) > 1:
-        shown = ", ".join(f"{value:g}" for value in values)
+    found, what = sorted(table[name].dropna().unique()), name.replace("_", " ")
+    if len(found) > 1:
+        shown = ", ".join(f"{value:g}" for value in found)
         choice = "one by --draft-length" if name == "draft_length" else f"runs of one {what}"
         raise UsageError(f"The runs hold several {what}s ({shown}): choose {choice}.")
 
 
 def distinct(table: pd.DataFrame, name: str) -> list[Any]:
-    """The values of a column in the order in which they appear."""
+    """Return the values of a column in the order in which they appear."""
     return list(table[name].unique())
 
 
-def ordered(methods: list[str]) -> list[str]:
-    """Methods in the order of legends: as in ``LOOKS``, then the rest."""
+def ordered(methods: Sequence[str]) -> list[str]:
+    """Return methods in the order of legends: as in ``LOOKS``, then the rest."""
     return sorted(methods, key=lambda method: [*LOOKS, method].index(method))
+
+
+def save(drawing: Drawing, folder: Path, name: str) -> list[Path]:
+    """Write ``name`` as ``.png``, ``.svg``, ``.pdf`` and, the data, ``.csv`` into ``folder``.
+
+    Each is written whole or not at all; the same drawing gives the same bytes.
+
+    Raises:
+        SpecbenchError: The files cannot be written.
+    """
+    contents = {kind: rendered(drawing.figure, kind) for kind in _CANVASES}
+    contents["csv"] = drawing.data.to_csv(index=False, float_format="%.6g").encode()
+    with clear_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    paths = {folder / f"{name}.{kind}": content for kind, content in contents.items()}
+    for path, content in paths.items():
+        write_atomically(path, content)
+    return list(paths)
+
+
+def rendered(figure: Figure, kind: str, salt: str = _FILES["svg.hashsalt"]) -> bytes:
+    """Return a settled figure as a file; ``savefig`` would draw it twice to lay it out.
+
+    Args:
+        figure: The figure.
+        kind: ``png``, ``svg`` or ``pdf``.
+        salt: Sets the ids of an SVG apart from those of others on the same page.
+    """
+    file = BytesIO()
+    canvas, undated = _CANVASES[kind]
+    dpi = figure.dpi
+    with matplotlib.rc_context(_FILES | {"svg.hashsalt": salt}):
+        getattr(canvas(figure), f"print_{kind}")(file, metadata=undated)
+    figure.set_dpi(dpi)  # vector canvases change it for good
+    return file.getvalue()
+
+
+def _in_words(name: str, value: Any) -> str:
+    return f"batch {value}" if name == "batch_size" else str(value)
+
+
+def _marker(method: str) -> dict[str, Any]:
+    own = look(method)
+    return {"color": own.colour, "marker": own.marker, "markersize": own.size} | _white_rim()
 
 
 def _white_rim() -> dict[str, Any]:
@@ -293,7 +449,7 @@ def _white_rim() -> dict[str, Any]:
 
 
 def _with_errors(table: pd.DataFrame, expression: str) -> tuple[np.ndarray, np.ndarray | None]:
-    """Values [n] and distances to their interval [2, n] of a column of a wide table."""
+    """Values [n] and distances to the ends of their intervals [2, n]."""
     value, low, high = values(table, expression)
     if np.isnan(low).all():
         return value, None

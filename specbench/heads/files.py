@@ -50,16 +50,12 @@ def save_head(head: Head, folder: Path, description: dict[str, Any]) -> None:
 
 
 def load_head(path: Path, pair: LoadedPair) -> Head:
-    """Read a head and check that it fits the pair.
+    """Read a head in a folder or the authors' file, or make the ``untrained`` one.
 
-    Args:
-        path: Folder with the two files, or the authors' file. The latter says nothing of the
-            models it was trained for, so there only the sizes are checked. ``untrained`` is read
-            from nowhere.
-        pair: The loaded pair it is to serve.
+    The authors' file does not say which models it is for, so only its sizes are checked.
 
     Raises:
-        UsageError: The files cannot be read or belong to other models.
+        UsageError: It cannot be read, or does not fit the pair.
     """
     sizes = (pair.target.hidden_size, pair.draft.hidden_size)
     if path == Path(UNTRAINED):
@@ -81,11 +77,7 @@ def load_head(path: Path, pair: LoadedPair) -> Head:
 
 
 def read_description(folder: Path) -> dict[str, Any]:
-    """Return what ``head.json`` says.
-
-    Raises:
-        UsageError: It cannot be read.
-    """
+    """Return what ``head.json`` says, or raise ``UsageError``."""
     try:
         description = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -121,8 +113,7 @@ def _described(folder: Path, pair: LoadedPair) -> tuple[str, dict[str, Tensor]]:
 
 
 def _released(path: Path) -> dict[str, Tensor]:
-    """Weights of the authors' file, read without running anything that is in it."""
-    try:
+    try:  # running nothing that is in it
         weights = torch.load(path, map_location="cpu", weights_only=True)
     except (OSError, EOFError, RuntimeError, ValueError, pickle.UnpicklingError) as error:
         raise _unreadable(path, error) from error

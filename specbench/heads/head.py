@@ -47,13 +47,7 @@ def features(at: Positions) -> Tensor:
 
 
 class Kind(NamedTuple):
-    """A kind of head.
-
-    Attributes:
-        read: From K positions to what the head reads, ``[K, D]``.
-        width: D, from the widths of the target's and the draft's hidden states.
-        hidden: Units of a hidden layer; 0 for none.
-    """
+    """A kind of head: what it reads, ``[K, D]``, D by the models' widths, and its hidden units."""
 
     read: Callable[[Positions], Tensor]
     width: Callable[[int, int], int]
@@ -70,11 +64,8 @@ KINDS = {
 class Head(nn.Module):
     """Two scores per position, the draft's first, and a two-way softmax over them.
 
-    Args:
-        kind: Key of ``KINDS``.
-        sizes: Widths of the target's and of the draft's hidden states.
-        initial_weight: The weight on the target that an untrained head gives everywhere.
-        seed: Draws the hidden layer, where there is one.
+    An untrained head gives ``initial_weight`` to the target everywhere; ``seed`` draws the hidden
+    layer. ``sizes`` are the widths of the target's and the draft's hidden states.
     """
 
     def __init__(

@@ -33,12 +33,7 @@ FAMILY = "acceptance-"  # and a target acceptance: a folder of heads trained for
 
 
 class HeadFile(NamedTuple):
-    """A head on disk.
-
-    Attributes:
-        name: What tables call it: ``bundled``, ``results``, ``untrained``, or what the user typed.
-        path: Its folder, or the authors' file; a mere name for the untrained head.
-    """
+    """A head on disk, or the untrained one, with the name that tables and users call it by."""
 
     name: str
     path: Path
@@ -54,13 +49,9 @@ def find_head(
 ) -> HeadFile:
     """Return the head for a pair and a task: the given one, else bundled, else trained here.
 
-    Args:
-        spec: The pair.
-        task: Name of the task.
-        given: A head's folder or one of its files, the authors' file, a folder with a head folder
-            per task, ``bundled`` or ``results`` to look only there, the name of a task for which
-            one of these has a head, or ``untrained``.
-        trainable: Whether a head can be trained for the task; for a file of prompts it cannot.
+    ``given`` is a head's folder or one of its files, the authors' file, a folder with a head folder
+    per task, ``bundled`` or ``results`` to look only there, the name of a task for which one of
+    these has a head, or ``untrained``. For a file of prompts no head is ``trainable``.
 
     Raises:
         UsageError: There is no such head.
@@ -70,13 +61,14 @@ def find_head(
     places = _places(spec)
     if given not in (None, BUNDLED, RESULTS):
         other = _known_heads(places).get(given)
-        path = _given_head(Path(given), task) if other is None or Path(given).exists() else other
-        return HeadFile(given, path)
+        if other is None or Path(given).exists():
+            return HeadFile(given, _given_head(Path(given), task))
+        return HeadFile(given, other.path)
     for name, folder in places.items():
         if given in (None, name) and is_head(folder / task):
             return HeadFile(name, folder / task)
     if not trainable:
-        known = ", ".join(sorted(_known_heads(places)))
+        known = ", ".join(_known_heads(places))
         raise UsageError(
             f"pair {spec.name} has no head for the prompts {task}: name one with --head"
             f"{f' ({known})' if known else ''}, or leave out diversed with --method"
@@ -90,12 +82,9 @@ def find_head(
 
 
 def find_heads(spec: PairSpec, root: str | None = None) -> dict[str, HeadFile]:
-    """Return every head for a pair by the task it was trained for, in alphabetical order.
+    """Return every head for a pair by its task, in alphabetical order, bundled ones first.
 
-    Args:
-        spec: The pair.
-        root: A folder with a head folder per task, or ``bundled`` or ``results``; by default both
-            of these, where bundled goes first as in ``find_head``.
+    ``root`` is a folder with a head folder per task, or ``bundled`` or ``results``; None is both.
 
     Raises:
         UsageError: There is none.
@@ -103,47 +92,36 @@ def find_heads(spec: PairSpec, root: str | None = None) -> dict[str, HeadFile]:
     places = _places(spec)
     if root is not None:
         places = {root: places.get(root, Path(root))}
-    found: dict[str, HeadFile] = {}
-    for name, place in places.items():
-        for folder in sorted(place.glob("*")):
-            if is_head(folder):
-                found.setdefault(folder.name, HeadFile(name, folder))
+    found = _known_heads(places)
     if not found:
         raise UsageError(
             f"{root or f'pair {spec.name}'} holds no head: train some with `specbench train`, or "
             "name with --head a folder that has a head folder per task"
         )
-    return dict(sorted(found.items()))
+    return found
 
 
 def expand_family(given: str) -> list[str]:
-    """Return the members of a family of heads, least acceptance first; else what was given.
-
-    A family is a folder with a folder ``acceptance-A`` for each target acceptance A.
-    """
+    """Return the folders ``acceptance-A`` of a family, least first; else what was given."""
     members = sorted(str(folder) for folder in Path(given).glob(f"{FAMILY}*") if folder.is_dir())
     return members or [given.rstrip("/") or given]
 
 
 def facts(head: HeadFile) -> dict[str, Any]:
-    """Return what a head says of itself, where it does: its kind, task and target acceptance."""
+    """Return a head's kind, task and target acceptance, as far as its file names them."""
     if head.path.suffix == RELEASED or head.name == UNTRAINED:
         return {"kind": LINEAR}
     try:
         known = json.loads((head.path / DESCRIPTION).read_text(encoding="utf-8"))
-        wish = known.get("recipe", {}).get("target_acceptance")
+        target = known.get("recipe", {}).get("target_acceptance")
     except (OSError, ValueError, AttributeError):
         return {}  # loading it will say what is wrong
-    said = {"kind": known.get("kind"), "task": known.get("task"), "target_acceptance": wish}
-    return {name: value for name, value in said.items() if value is not None}
+    found = {"kind": known.get("kind"), "task": known.get("task"), "target_acceptance": target}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def describe_heads(used: Iterable[tuple[str, HeadFile]]) -> str:
-    """Say in one line which head serves which task, and what it was made for if not that.
-
-    Args:
-        used: Tasks, each with a head that serves it.
-    """
+    """Say in one line which head serves which task, from pairs of a task and its head."""
     tasks: dict[str, list[str]] = {}
     for task, head in dict.fromkeys(used):
         where = str(head.path.parent) if head.name == RESULTS else head.name
@@ -162,10 +140,14 @@ def _places(spec: PairSpec) -> dict[str, Path]:
     return bundled | {RESULTS: trained_heads(spec.name)}
 
 
-def _known_heads(places: Mapping[str, Path]) -> dict[str, Path]:
-    """The heads in some places by the task they were trained for; in the first place first."""
-    folders = [path for place in places.values() for path in sorted(place.glob("*"))]
-    return {path.name: path for path in reversed(folders) if is_head(path)}
+def _known_heads(places: Mapping[str, Path]) -> dict[str, HeadFile]:
+    """The heads in some places by the task they were trained for; the first place counts."""
+    found: dict[str, HeadFile] = {}
+    for name, place in places.items():
+        for folder in place.glob("*"):
+            if is_head(folder):
+                found.setdefault(folder.name, HeadFile(name, folder))
+    return dict(sorted(found.items()))
 
 
 def _brief(head: HeadFile, task: str) -> str:

@@ -11,7 +11,7 @@ from specbench.methods.method import Method, Parameter
 from specbench.methods.registry import METHODS, get_method
 
 if TYPE_CHECKING:
-    from specbench.methods.verdict import Positions, Rule, Verdict, couple
+    from specbench.methods.verdict import Positions, Rule, Verdict, maximal_coupling
 
 __all__ = [
     "METHODS",
@@ -20,8 +20,8 @@ __all__ = [
     "Positions",
     "Rule",
     "Verdict",
-    "couple",
     "get_method",
+    "maximal_coupling",
 ]
 
 

@@ -24,10 +24,6 @@ def block(at: Positions, x: Tensor) -> Verdict:
     drawn, sum_x min(p_i(x), q_i(x) / P_{i-1}): never less than that of `sd`, and equal at the first
     position. At temperature 0 it is `sd`.
 
-    Args:
-        at: the K positions, `at.n` in a row from each text.
-        x: [K] drafted tokens.
-
     Source: Sun et al. 2024, arXiv:2403.10444.
     """
     tiny = torch.finfo(at.p.dtype).tiny

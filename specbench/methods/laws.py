@@ -65,15 +65,16 @@ def static(at: Next, weight: float | Tensor) -> Split:
 
 
 def gated(at: Next, gate: float, weight: float | Tensor) -> Split:
-    """Keep up to w p + (1 - w) q inside the target's head, p outside; replace as `lossy`.
+    """Keep up to w p + (1 - w) q in the target's plausible set, p outside; replace as `lossy`.
 
-    At T = 0 emit the argmax of w p1 + (1 - w) q1 within the head.
+    At T = 0 emit the argmax of w p1 + (1 - w) q1 within that set.
     """
-    head = at.p1 >= gate * top(at.p1)
+    plausible = at.p1 >= gate * top(at.p1)
     if at.greedy:
-        inside = torch.where(head, weight * at.p1 + (1 - weight) * at.q1, -1)
-        return coupled(torch.where(head.any(-1, True), likeliest(inside), at.p), at.q)
-    kept = torch.minimum(at.q, torch.where(head, weight * at.p + (1 - weight) * at.q, at.p))
+        inside = torch.where(plausible, weight * at.p1 + (1 - weight) * at.q1, -1)
+        return coupled(torch.where(plausible.any(-1, True), likeliest(inside), at.p), at.q)
+    v = torch.where(plausible, weight * at.p + (1 - weight) * at.q, at.p)
+    kept = torch.minimum(at.q, v)
     return Split(kept, (1 - total(kept)) * normalised((at.p - at.q).clamp_min(0)))
 
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from specbench.methods.rules import sd
-from specbench.methods.verdict import Positions, Verdict, couple
+from specbench.methods.verdict import Positions, Verdict, maximal_coupling
 
 _PARTS, _ROUNDS = 64, 4  # of the search: it ends within 64^-4 of the rejection, as float32 does
 _TINY = torch.finfo(torch.float64).tiny
@@ -33,25 +33,17 @@ def mentored(at: Positions, x: Tensor, *, budget: float) -> Verdict:
     # In float64: p/q may be smaller than any number of float32, and so may a.
     p, q = at.p.double(), at.q.double()
     low, high = _clip(p, q, budget)
-    return couple(at, x, (p / low).to(at.p), gain=(p / high - q).to(at.p))
+    return maximal_coupling(at, x, (p / low).to(at.p), gain=(p / high - q).to(at.p))
 
 
 class _Row(NamedTuple):
-    """Tokens by rising p/q; sums [K, 1 + V] over the first of them, from none to all.
+    """Tokens by rising p/q; sums [K, 1 + V] over the first of them, from none to all."""
 
-    Attributes:
-        p: sum of p.
-        q: sum of q.
-        spent: sum of p log(p/q), but for tokens that q excludes.
-        cut: [K, V] what is rejected, sum (q - p/a)+, where a is the ratio p/q of this token.
-        raised: [K, V] minus what takes its place, sum (p/b - q)+, where b is.
-    """
-
-    p: Tensor
-    q: Tensor
-    spent: Tensor
-    cut: Tensor
-    raised: Tensor
+    p: Tensor  # sum of p
+    q: Tensor  # sum of q
+    spent: Tensor  # sum of p log(p/q), but for tokens that q excludes
+    cut: Tensor  # [K, V] what is rejected, sum (q - p/a)+, where a is the ratio p/q of this token
+    raised: Tensor  # [K, V] minus what takes its place, sum (p/b - q)+, where b is
 
 
 def _clip(p: Tensor, q: Tensor, budget: float) -> tuple[Tensor, Tensor]:

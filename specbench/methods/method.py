@@ -3,7 +3,6 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -16,34 +15,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Parameter:
-    """One parameter of a method.
+    """One parameter of a method."""
 
-    Attributes:
-        name: keyword argument of the rule.
-        default: value when none is given.
-        kind: float or str.
-        help: one line for the user.
-        low: smallest permitted number, None for no bound.
-        high: largest permitted number, None for no bound.
-        low_excluded: True where `low` itself is not permitted.
-        choices: permitted strings, empty for any.
-        required: True where the user must give a value.
-        grid: values that a sweep goes through by default.
-        when: (name, value) of an earlier parameter, where this entry holds for that value only.
-        exact: the value at which the method emits the target's distribution, if there is one.
-    """
-
-    name: str
-    default: Any
-    kind: type
-    help: str
-    low: float | None = None
-    high: float | None = None
-    low_excluded: bool = False
-    choices: tuple[str, ...] = ()
-    required: bool = False
-    grid: tuple[float, ...] = ()
+    name: str  # keyword argument of the rule
+    default: Any  # value when none is given
+    kind: type  # float or str
+    help: str  # one line for the user
+    low: float | None = None  # smallest permitted number, None for no bound
+    high: float | None = None  # largest permitted number, None for no bound
+    low_excluded: bool = False  # true where `low` itself is not permitted
+    choices: tuple[str, ...] = ()  # permitted strings, empty for any
+    required: bool = False  # true where the user must give a value
+    grid: tuple[float, ...] = ()  # values that a sweep goes through by default
+    # (name, value) of an earlier parameter, where this entry holds for that value only
     when: tuple[str, str] | None = None
+    # the value at which the method emits the target's distribution, if there is one
     exact: float | None = None
 
     @property
@@ -83,26 +69,18 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Method:
-    """A decoding method.
+    """A decoding method."""
 
-    Attributes:
-        name: what the user types.
-        summary: one line for the user.
-        source: the paper.
-        rule: "module:function" of the verification rule; None where nothing is drafted.
-        parameters: what the rule takes besides the positions and the drafted tokens; of a method
-            with a control, what that takes.
-        control: "module:class" of what decides how many tokens are drafted; None drafts N always.
-        exact: True where it emits the target's distribution whatever its parameters.
-    """
-
-    name: str
-    summary: str
-    source: str
-    rule: str | None
+    name: str  # what the user types
+    summary: str  # one line for the user
+    source: str  # the paper
+    rule: str | None  # "module:function" of the verification rule; None where nothing is drafted
+    # what the rule takes besides the positions and the drafted tokens; of a method with a
+    # control, what that takes
     parameters: tuple[Parameter, ...] = ()
+    # "module:class" of what decides how many tokens are drafted; None drafts N always
     control: str | None = None
-    exact: bool = False
+    exact: bool = False  # true where it emits the target's distribution whatever its parameters
 
     def emits_target(self, parameters: Mapping[str, Any]) -> bool:
         """Return whether the method emits the target's own distribution: it relaxes nothing.
@@ -118,16 +96,11 @@ class Method:
         """Import and return the verification rule; None where nothing is drafted."""
         return None if self.rule is None else _imported(self.rule)
 
-    def bind(self, parameters: Mapping[str, Any]) -> "tuple[Rule | None, DraftControl | None]":
-        """Return the rule with its parameters bound, and the control where there is one.
-
-        Args:
-            parameters: every parameter with its value, a head as a function.
-        """
-        rule = self.load()
-        if self.control is not None:
-            return rule, _imported(self.control)(**parameters)
-        return rule and partial(rule, **parameters), None
+    def load_control(self) -> "type[DraftControl]":
+        """Import and return the control of a method that has one."""
+        assert self.control is not None
+        control: type[DraftControl] = _imported(self.control)
+        return control
 
     def resolve(self, given: Mapping[str, object]) -> dict[str, Any]:
         """Return a value for every parameter: the given one, checked, or the default.

@@ -81,7 +81,7 @@ _GATE = Parameter(
     "gate",
     0.1,
     float,
-    "the target's head: tokens with p >= gate max p; 0 is every token, above 1 is sd",
+    "the target's plausible set: tokens with p >= gate max p; 0 is every token, above 1 is sd",
     low=0,
     grid=(0, 0.003, 0.01, 0.03, 0.1, 0.3, 1),
 )
@@ -91,13 +91,7 @@ AUTOREGRESSIVE = "autoregressive"  # drafts nothing; speed-ups are over it
 METHODS: dict[str, Method] = {
     method.name: method
     for method in (
-        Method(
-            AUTOREGRESSIVE,
-            "the target alone, one token a step",
-            "-",
-            rule=None,
-            exact=True,
-        ),
+        Method(AUTOREGRESSIVE, "the target alone, one token a step", "-", rule=None, exact=True),
         Method(
             "sd",
             "speculative decoding: the target's distribution, exactly",
@@ -193,7 +187,7 @@ METHODS: dict[str, Method] = {
             "typical",
             "typical acceptance: keep what the target finds likely enough, else its likeliest",
             "arXiv:2401.10774",
-            rule="specbench.methods.typical:typical",
+            rule="specbench.methods.rules:typical",
             parameters=(
                 Parameter(
                     "epsilon",
@@ -219,7 +213,7 @@ METHODS: dict[str, Method] = {
             "cactus",
             "raise p of the drafted token as far as a bound on divergence allows",
             "arXiv:2604.04987",
-            rule="specbench.methods.cactus:cactus",
+            rule="specbench.methods.rules:cactus",
             parameters=(
                 Parameter(
                     "divergence",
@@ -261,14 +255,14 @@ METHODS: dict[str, Method] = {
         ),
         Method(
             "gated",
-            "static inside the target's head, tokens with p >= gate max p; strict outside",
+            "static in the target's plausible set, tokens with p >= gate max p; strict outside",
             "this project",
             rule="specbench.methods.rules:gated",
             parameters=(_GATE, _WEIGHT),
         ),
         Method(
             "gated-diversed",
-            "diversed inside the target's head, tokens with p >= gate max p; strict outside",
+            "diversed in the target's plausible set, tokens with p >= gate max p; strict outside",
             "this project",
             rule="specbench.methods.rules:gated_diversed",
             parameters=(_GATE, _HEAD),
@@ -279,6 +273,9 @@ METHODS: dict[str, Method] = {
 
 PAPER = tuple(METHODS)[:6]
 """The methods of the DIVERSED paper, arXiv:2604.07622: what is measured by default."""
+
+PARAMETERS = tuple(dict.fromkeys(p.name for m in METHODS.values() for p in m.parameters))
+"""The names of all parameters."""
 
 
 def get_method(name: str) -> Method:

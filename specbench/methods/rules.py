@@ -1,4 +1,4 @@
-"""Rules that verify against the target or against its mixture with the draft.
+"""The rules that take a few lines each; the others have modules of their own.
 
 At temperature 0 `p` and `q` are one-hot, so a rule that mixes or compares probabilities reads
 `p1` and `q1` there. Mixing one-hots would be lossless for every weight above one half.
@@ -9,7 +9,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from specbench.methods.verdict import Positions, Verdict, couple, pick
+from specbench.methods.verdict import Positions, Verdict, maximal_coupling, pick
 
 Head = Callable[[Positions], Tensor]
 """`head(at) -> w [K]`, the weight on the target in [0, 1] at K positions."""
@@ -20,7 +20,7 @@ def sd(at: Positions, x: Tensor) -> Verdict:
 
     Source: Leviathan et al. 2023, arXiv:2211.17192; Chen et al. 2023, arXiv:2302.01318.
     """
-    return couple(at, x, at.p)
+    return maximal_coupling(at, x, at.p)
 
 
 def lossy(at: Positions, x: Tensor, *, lenience: float) -> Verdict:
@@ -41,7 +41,7 @@ def lossy(at: Positions, x: Tensor, *, lenience: float) -> Verdict:
     if at.greedy and lenience < 1:
         near = (at.p1 >= floor * at.p1.amax(-1, keepdim=True)).to(at.p)
         return Verdict(accept=pick(near, x), residual=at.p, expected=(at.q * near).sum(-1))
-    return couple(at, x, at.p / floor, gain=at.p - at.q)
+    return maximal_coupling(at, x, at.p / floor, gain=at.p - at.q)
 
 
 def static(at: Positions, x: Tensor, *, weight: float | Tensor) -> Verdict:
@@ -62,9 +62,9 @@ def static(at: Positions, x: Tensor, *, weight: float | Tensor) -> Verdict:
     v = torch.lerp(at.q, at.p, share)
     if at.greedy:
         v = _peak(torch.lerp(at.q1, at.p1, share), prefer=v)
-        return couple(at, x, v)._replace(weight=w)
+        return maximal_coupling(at, x, v)._replace(weight=w)
     # (v - q)+ is w (p - q)+, but in floating point a small w leaves only rounding noise of it.
-    return couple(at, x, v, gain=at.p - at.q)._replace(weight=w)
+    return maximal_coupling(at, x, v, gain=at.p - at.q)._replace(weight=w)
 
 
 def diversed(at: Positions, x: Tensor, *, head: Head) -> Verdict:
@@ -102,47 +102,47 @@ def sharpened(
     # Relative to the largest, lest a high power underflow in every token.
     p = (at.p / at.p.amax(-1, keepdim=True)).pow(1 / target_temperature)
     p = torch.where(p >= target_min_p, p, 0)
-    return couple(at, x, p / p.sum(-1, keepdim=True))
+    return maximal_coupling(at, x, p / p.sum(-1, keepdim=True))
 
 
 def gated(at: Positions, x: Tensor, *, gate: float, weight: float | Tensor) -> Verdict:
-    """Verify as `static` inside the target's head, and as `sd` outside.
+    """Verify as `static` within the target's plausible set, and as `sd` outside.
 
-    The head is A = {y: p1(y) >= gate max p1}. Accepts with min(1, v/q), where v is w p + (1 - w) q
-    on A and p elsewhere, else draws from norm((p - q)+). As v does not sum to 1, what is emitted is
+    The plausible set is A = {y: p1(y) >= gate max p1}. Accepts with min(1, v/q), where v is
+    w p + (1 - w) q on A and p elsewhere, else draws from norm((p - q)+). As v does not sum to 1,
+    what is emitted is
 
         pi(y) = v(y)                                 where q > p,
         pi(y) = q(y) + (1 - s / TV(p, q)) (p - q)(y) elsewhere,  s = (1 - w) sum_A (q - p)+.
 
-    So what the draft proposes too often is kept beyond p inside the head alone; what it proposes
-    too seldom makes room for that everywhere. pi lies between p and q at every token and is
-    coupled maximally, so rejection + bias is TV(p, q), as for `static`: s is the bias, and TV(p, q)
-    - s the rejection.
+    So what the draft proposes too often is kept beyond p within A alone; what it proposes too
+    seldom makes room for that everywhere. pi lies between p and q at every token and is coupled
+    maximally, so rejection + bias is TV(p, q), as for `static`: s is the bias, TV(p, q) - s the
+    rejection.
 
-    At temperature 0 the token emitted is the argmax of w p1 + (1 - w) q1 within the head.
+    At temperature 0 the token emitted is the argmax of w p1 + (1 - w) q1 within A.
 
     Args:
         at: the K positions.
         x: [K] drafted tokens.
-        gate: from 0, where the head is everything and this is `static`; above 1 it is empty and
-            this is `sd`.
-        weight: w in [0, 1] on the target inside the head, one number or one per position [K].
+        gate: from 0, where A is everything and this is `static`; above 1 A is empty and this `sd`.
+        weight: w in [0, 1] on the target within A, one number or one per position [K].
 
     Source: specbench; after studies that find that lossy rules lose quality through tokens outside
-        the target's head.
+        the target's plausible set.
     """
     w = _each(weight, at, x)
     share = w.unsqueeze(-1)
-    head = at.p1 >= gate * at.p1.amax(-1, keepdim=True)
-    v = torch.where(head, torch.lerp(at.q, at.p, share), at.p)
+    plausible = at.p1 >= gate * at.p1.amax(-1, keepdim=True)
+    v = torch.where(plausible, torch.lerp(at.q, at.p, share), at.p)
     if at.greedy:
-        v = _peak(torch.lerp(at.q1, at.p1, share).masked_fill(~head, -1), prefer=v)
-        return couple(at, x, v)._replace(weight=w)
-    return couple(at, x, v, gain=at.p - at.q)._replace(weight=w)
+        v = _peak(torch.lerp(at.q1, at.p1, share).masked_fill(~plausible, -1), prefer=v)
+        return maximal_coupling(at, x, v)._replace(weight=w)
+    return maximal_coupling(at, x, v, gain=at.p - at.q)._replace(weight=w)
 
 
 def gated_diversed(at: Positions, x: Tensor, *, gate: float, head: Head) -> Verdict:
-    """Verify as `diversed` inside the target's head, and as `sd` outside; see `gated`.
+    """Verify as `diversed` within the target's plausible set, and as `sd` outside; see `gated`.
 
     Args:
         at: the K positions.
@@ -151,6 +151,49 @@ def gated_diversed(at: Positions, x: Tensor, *, gate: float, head: Head) -> Verd
         head: maps the positions to the weight on the target [K].
     """
     return gated(at, x, gate=gate, weight=head(at))
+
+
+def typical(at: Positions, x: Tensor, *, epsilon: float, delta: float) -> Verdict:
+    """Accept x where p(x) > min(epsilon, delta exp(-H(p))), H the entropy; else argmax p.
+
+    The draft is not asked how it came to x, so what is emitted is neither p nor between p and q:
+    tokens above the threshold come as often as the draft says, all others become argmax p. There
+    is no strict end. At temperature 0, p is one-hot and only its argmax passes: it is `sd` there,
+    as in Medusa's own code, for any epsilon or delta below 1.
+
+    Args:
+        at: the K positions.
+        x: [K] drafted tokens.
+        epsilon: the threshold where the target is sure.
+        delta: the threshold in units of exp(-H), the share of each of exp(H) equal tokens.
+
+    Source: Medusa, Cai et al. 2024, arXiv:2401.10774, section 2.3.1.
+    """
+    entropy = -torch.xlogy(at.p, at.p).sum(-1, keepdim=True)
+    near = (at.p > (delta * (-entropy).exp()).clamp_max(epsilon)).to(at.p)
+    likeliest = torch.zeros_like(at.p).scatter_(-1, at.p.argmax(-1, keepdim=True), 1.0)
+    return Verdict(accept=pick(near, x), residual=likeliest, expected=(at.q * near).sum(-1))
+
+
+def cactus(at: Positions, x: Tensor, *, divergence: float) -> Verdict:
+    """Verify against h, which is p with p(x) raised to g = min(1, p + sqrt(2 d p (1 - p))).
+
+    The other tokens share what is left: h(y) = p(y) (1 - g) / (1 - p(x)). Each drafted token has an
+    h of its own, so the residual norm((h - q)+) depends on x, and what is emitted is a mixture over
+    x. At temperature 0, p is one-hot and g = p: it is `sd` there for every d.
+
+    Args:
+        at: the K positions.
+        x: [K] drafted tokens.
+        divergence: d >= 0, about the KL divergence of h from p; 0 is `sd`.
+
+    Source: Hao and Mou 2026, arXiv:2604.04987.
+    """
+    spread = (at.p * (1 - at.p)).clamp_min(0)
+    raised = (at.p + (2 * divergence * spread).sqrt()).clamp_max(1)
+    left = (1 - pick(raised, x)) / (1 - pick(at.p, x)).clamp_min(torch.finfo(at.p.dtype).tiny)
+    # At x itself h - q is negative wherever x can be rejected, and so is this.
+    return maximal_coupling(at, x, raised, gain=left.unsqueeze(-1) * at.p - at.q)
 
 
 def _each(weight: float | Tensor, at: Positions, x: Tensor) -> Tensor:

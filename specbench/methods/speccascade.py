@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-from specbench.methods.verdict import Positions, Verdict, couple
+from specbench.methods.verdict import Positions, Verdict, maximal_coupling
 
 
 def speccascade(at: Positions, x: Tensor, *, rule: str, alpha: float) -> Verdict:
@@ -30,7 +30,7 @@ def speccascade(at: Positions, x: Tensor, *, rule: str, alpha: float) -> Verdict
     deferred = at.q.masked_fill(DEFERRAL_RULES[rule](at, alpha), 0)
     share = deferred.sum(-1, keepdim=True) * at.p
     # pi - q is share - deferred: taken before q is added, it keeps its digits where eta is small.
-    return couple(at, x, at.q - deferred + share, gain=share - deferred)
+    return maximal_coupling(at, x, at.q - deferred + share, gain=share - deferred)
 
 
 def _chow(at: Positions, alpha: float) -> Tensor:

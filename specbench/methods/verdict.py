@@ -16,43 +16,26 @@ from torch import Tensor
 
 
 class Positions(NamedTuple):
-    """What both models say at K drafted positions; floating point tensors of one dtype.
+    """What both models say at K drafted positions; floating point tensors of one dtype."""
 
-    Attributes:
-        p: [K, V] target probabilities after temperature, top-k, top-p; one-hot at temperature 0.
-        q: [K, V] draft probabilities, processed likewise: the very tensor `x` was drawn from.
-        p1: [K, V] target softmax at temperature 1, unfiltered.
-        q1: [K, V] draft softmax at temperature 1, unfiltered.
-        h_p: [K, hidden_p] last hidden states of the target at the position that predicts `x`.
-        h_q: [K, hidden_q] last hidden states of the draft at the same position.
-        greedy: True at temperature 0.
-        n: Drafted tokens per round: each N positions in a row are the drafts of one text.
-    """
-
+    # [K, V] target probabilities after temperature, top-k, top-p; one-hot at temperature 0
     p: Tensor
-    q: Tensor
-    p1: Tensor
-    q1: Tensor
-    h_p: Tensor
-    h_q: Tensor
-    greedy: bool
-    n: int = 1
+    q: Tensor  # [K, V] draft probabilities, processed likewise: the very tensor `x` was drawn from
+    p1: Tensor  # [K, V] target softmax at temperature 1, unfiltered
+    q1: Tensor  # [K, V] draft softmax at temperature 1, unfiltered
+    h_p: Tensor  # [K, hidden_p] last hidden states of the target at the position that predicts `x`
+    h_q: Tensor  # [K, hidden_q] last hidden states of the draft at the same position
+    greedy: bool  # true at temperature 0
+    n: int = 1  # drafted tokens per round: each N positions in a row are the drafts of one text
 
 
 class Verdict(NamedTuple):
-    """A rule's answer at K drafted positions.
+    """A rule's answer at K drafted positions."""
 
-    Attributes:
-        accept: [K] probability of accepting the drafted token.
-        residual: [K, V] distribution of the token that replaces a rejected one; rows sum to 1.
-        expected: [K] acceptance probability before `x` is drawn, sum_z q(z) a(z).
-        weight: [K] weight on the target, for the rules that have one.
-    """
-
-    accept: Tensor
-    residual: Tensor
-    expected: Tensor
-    weight: Tensor | None = None
+    accept: Tensor  # [K] probability of accepting the drafted token
+    residual: Tensor  # [K, V] distribution of the token that replaces a rejected one; rows sum to 1
+    expected: Tensor  # [K] acceptance probability before `x` is drawn, sum_z q(z) a(z)
+    weight: Tensor | None = None  # [K] weight on the target, for the rules that have one
 
 
 Rule = Callable[..., Verdict]
@@ -70,7 +53,7 @@ def normalise(mass: Tensor, fallback: Tensor) -> Tensor:
     return torch.where(total > 0, mass / total, fallback)
 
 
-def couple(at: Positions, x: Tensor, v: Tensor, gain: Tensor | None = None) -> Verdict:
+def maximal_coupling(at: Positions, x: Tensor, v: Tensor, gain: Tensor | None = None) -> Verdict:
     """Couple the draft's `q` with `v`: keep as much of `x ~ q` as `v` allows, then top up.
 
     Accepts with min(1, v/q), else draws from norm((v - q)+): the maximal coupling of q and v

@@ -39,7 +39,7 @@ class Metric:
         return cast("Callable[[str, Example], float]", getattr(import_module(module), function))
 
 
-BLEU = "bleu"  # its figure over many samples is no mean: see ``metrics.bleu``
+BLEU = "bleu"  # over many samples not a mean: see ``metrics.bleu``
 
 _ACCURACY = "specbench.metrics.accuracy:"
 _ROUGE = "specbench.metrics.rouge:"

@@ -1,4 +1,4 @@
-"""Accuracy of worked answers by their final number, read strictly or as people write it.
+"""Accuracy of worked answers by their final number, read strictly or flexibly.
 
 The references of GSM8K end in ``#### number``. ``accuracy`` asks the same of an answer;
 ``accuracy-flexible`` takes the number that the answer gives in any of the usual ways.
@@ -50,8 +50,8 @@ _LOOSE = re.compile(
 def final_number(text: str) -> Decimal | None:
     """Return the number after the first ``####`` that has one, or None where there is none.
 
-    The first, as in GSM8K's own evaluation and in lm-evaluation-harness's strict match: what
-    follows is the model going on, often with a question of its own.
+    The first, as in GSM8K's own evaluation and in lm-evaluation-harness's strict match: models
+    often continue after it with a question of their own.
     """
     found = _MARKED.search(text)
     return None if found is None else _marked_value(found)
@@ -80,29 +80,19 @@ def flexible_number(text: str) -> Decimal | None:
 
 
 def accuracy(text: str, example: Example) -> float:
-    """Return 1 where the final number of the text equals that of the reference, else 0.
-
-    Args:
-        text: Generated answer; without a final number after ``####`` it scores 0.
-        example: Its reference is a worked answer, or the number alone.
+    """Return 1 where ``final_number`` of the text is that of the reference, else 0.
 
     Raises:
-        UsageError: The reference has no number.
+        UsageError: The reference, a worked answer or the number alone, has no number.
     """
     expected = _expected(example)
     return float(final_number(text) == expected)
 
 
 def accuracy_flexible(text: str, example: Example) -> float:
-    """Return 1 where ``flexible_number`` of the text equals the reference's number, else 0.
+    """Return 1 where ``flexible_number`` of the text is that of the reference, else 0.
 
-    Args:
-        text: Generated answer; without any number it scores 0.
-        example: Its reference is read strictly: a worked answer that ends in ``#### number``, or
-            the number alone.
-
-    Raises:
-        UsageError: The reference has no number.
+    The reference is read strictly; see ``accuracy``.
     """
     expected = _expected(example)
     return float(flexible_number(text) == expected)

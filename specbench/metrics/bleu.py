@@ -1,7 +1,7 @@
 """BLEU by sacrebleu with its defaults: tokenizer 13a, mixed case, exponential smoothing.
 
-A sample has a sentence BLEU. The figure of many samples is corpus BLEU, which is no mean of these
-but a function of counts summed over the samples, so each sample keeps its counts too.
+A sample has a sentence BLEU. Corpus BLEU of many samples is not the mean of these but a function of
+counts summed over the samples, so each sample keeps its counts too.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def sentence_bleu(text: str, example: Example) -> float:
 
 
 def bleu_terms(text: str, example: Example) -> list[int]:
-    """Return what corpus BLEU needs of one text.
+    """Return the counts of one text from which corpus BLEU is computed.
 
     Returns:
         [10] tokens of the text and of the reference, n-grams of order 1 to 4 that the text shares

@@ -1,26 +1,32 @@
-"""pass@1: whether a generated program passes its tests, run by the sandbox.
+"""pass@1: whether the program in a generated text passes its tests, run in the sandbox.
 
-See ``specbench.metrics.sandbox`` for what guards against what.
+A text may be a chat model's answer with the code in fences, or continue a signature. See
+``specbench.metrics.sandbox`` for what guards against what.
 """
 
 from __future__ import annotations
 
+import ast
+import re
+from collections.abc import Iterable
 from functools import lru_cache
+from io import StringIO
 from typing import TYPE_CHECKING
 
-from specbench.metrics.code_text import helpers_of, program_of
 from specbench.metrics.sandbox.launch import Limits, judge
+from specbench.metrics.sandbox.statements import read_python
 
 if TYPE_CHECKING:
     from specbench.example import Example
 
+# A line that opens or closes a block of code in Markdown, and the language that it names.
+_FENCE = re.compile(r"^[ \t]*```[ \t]*(?:([\w+-]+)[ \t]*)?\r?$", re.MULTILINE)
+_MOST_CUTS = 50  # each parses all that is left
+_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+
 
 def pass_at_1(text: str, example: Example) -> float:
     """Return 1 where the generated program passes the example's tests, else 0.
-
-    Args:
-        text: Generated text, see ``code_text.program_of`` for the program in it.
-        example: Its ``tests`` run with what the program defines.
 
     Raises:
         UsageError: The system is not POSIX, or the example has no tests.
@@ -34,16 +40,94 @@ def pass_at_1(text: str, example: Example) -> float:
 def passes(
     program: str, tests: tuple[str, ...], entry_point: str = "", limits: Limits | None = None
 ) -> bool:
-    """Run a program and its tests in processes of their own; equal ones run only once.
-
-    Args:
-        program: Python source.
-        tests: Python statements.
-        entry_point: Function that the program must define, where that is known.
-        limits: Time and memory; the default is ``Limits()``.
-
-    Raises:
-        UsageError: The system is not POSIX, or there are no tests.
-        RunError: The process could not be started, or the tests are broken.
-    """
+    """Return whether a program passes its tests; equal ones run only once. See ``judge``."""
     return judge(program, tests, entry_point, limits)[0]
+
+
+def program_of(text: str, example: Example) -> str:
+    """Return the program that a model's text stands for.
+
+    A text with fences is taken to be what is in them, see ``fenced``. It follows the example's
+    ``code_prefix``, unless it defines the entry point anew; then only the rest of the prefix, its
+    imports and helpers, goes before it. Where an entry point is known, a program that does not
+    parse is cut after the last line up to which it does, since a base model writes on after the
+    function (peers cut at stop strings); otherwise the text is kept as it is.
+    """
+    code = fenced(text, example)
+    if not example.entry_point:
+        return example.code_prefix + code
+    is_anew = example.entry_point in _defined(_cut("", code)[1])
+    rest = _without(example.code_prefix, example.entry_point)
+    return _cut(rest and rest + "\n" if is_anew else example.code_prefix, code)[0]
+
+
+def fenced(text: str, example: Example) -> str:
+    """Return the block of code in a chat model's answer, or the text where there is none.
+
+    Of several it is the first that defines the entry point, else the first that defines anything,
+    else the first that parses, else the longest. The last may be left open, as at the token limit;
+    the first may have been opened by the prompt.
+    """
+    fences = list(_FENCE.finditer(text))
+    # An odd number that begins with a bare one: perhaps the prompt opened the first block.
+    blocks = [text[: fences[0].start()]] if len(fences) % 2 and not fences[0][1] else []
+    for opening, closing in zip(fences[::2], [*fences[1::2], None], strict=False):
+        blocks.append(text[opening.end() + 1 : closing.start() if closing else len(text)])
+    if not blocks:
+        return text
+    trees = [_parsed(block) or _parsed(example.code_prefix + block) for block in blocks]
+    defined = [_defined(tree) for tree in trees]
+    wishes: tuple[Iterable[object], ...] = (
+        (example.entry_point in names for names in defined),
+        defined,
+        (tree is not None and tree.body for tree in trees),
+    )
+    for wish in wishes:
+        for block, granted in zip(blocks, wish, strict=True):
+            if granted:
+                return block
+    return max(blocks, key=len)
+
+
+def helpers_of(example: Example) -> tuple[str, ...]:
+    """Return what the tests need of the example's ``code_prefix``: helpers beside the entry point.
+
+    They go before the tests, so that a program cannot replace a helper that says what is right.
+    """
+    rest = _without(example.code_prefix, example.entry_point)
+    return (rest,) if _defined(_parsed(rest)) else ()
+
+
+def _cut(prefix: str, code: str) -> tuple[str, ast.Module | None]:
+    """Return the prefix and as many lines of the code as parse, all where none do; and the tree."""
+    lines = list(StringIO(prefix + code, newline=""))  # as Python counts them
+    least = prefix.count("\n")
+    kept = len(lines)
+    for _ in range(_MOST_CUTS):
+        if kept <= least:
+            break
+        program = "".join(lines[:kept])
+        tree, line = read_python(program)
+        if tree:
+            return program, tree
+        # What is wrong in a line stays so with fewer lines after it.
+        kept = min(kept - 1, line - 1) if line else kept // 2
+    return prefix + code, None
+
+
+def _parsed(program: str) -> ast.Module | None:
+    return read_python(program)[0]
+
+
+def _defined(tree: ast.Module | None) -> set[str]:
+    """Return the names of the functions and classes of a module."""
+    return {node.name for node in tree.body if isinstance(node, _DEFINITIONS)} if tree else set()
+
+
+def _without(prefix: str, name: str) -> str:
+    """Return a program without one of its functions; nothing where it does not parse."""
+    tree = _parsed(prefix)
+    if tree is None:
+        return ""
+    tree.body = [n for n in tree.body if not (isinstance(n, _DEFINITIONS) and n.name == name)]
+    return ast.unparse(tree)

@@ -1,61 +1,108 @@
-"""The model pairs of ``pairs.toml``, of a user's own file, and pairs named by their models.
-
-Adding a pair is adding a table to ``pairs.toml``, or to a file of the same form.
-"""
+"""The model pairs of ``pairs.toml``, of a user's own file, and pairs named by their models."""
 
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field
 
 from specbench.errors import UsageError
-from specbench.pairs.checked import checked
+from specbench.validation import Model, Text, read_toml
 from specbench.words import unknown
 
+DTYPES = ("auto", "float32", "bfloat16", "float16", "float64")
+ROLES = ("target", "draft")
 PAIRS_FILE = Path(__file__).with_name("pairs.toml")
-PARTS = ("target", "draft", "heads")  # of a bundled pair, each a folder
+PARTS = (*ROLES, "heads")  # of a bundled pair, each a folder
 
 _IN_A_FILE = re.compile(r"(?P<file>.+\.toml)(:(?P<name>.+))?")
+
+Size = Annotated[int | None, Field(gt=0)]
+Factor = Annotated[float | None, Field(gt=0)]
+
+
+class Architecture(Model):
+    """Values of Transformers' configurations, for decoders that are a plain stack of layers."""
+
+    model_type: Text
+    vocab_size: Size = None
+    hidden_size: Size = None
+    intermediate_size: Size = None
+    num_hidden_layers: Size = None
+    num_attention_heads: Size = None
+    num_key_value_heads: Size = None
+    head_dim: Size = None
+    max_position_embeddings: Size = None
+    rms_norm_eps: Factor = None
+    tie_word_embeddings: bool | None = None
+    attention_bias: bool | None = None
+    rope_theta: Factor = None
+    rope_local_base_freq: Factor = None
+    rope_scaling: dict[str, Any] | None = None
+    rope_parameters: dict[str, Any] | None = None
+    sliding_window: Size = None
+    sliding_window_pattern: Size = None
+    use_sliding_window: bool | None = None
+    max_window_layers: Size = None
+    layer_types: list[str] | None = None
+    query_pre_attn_scalar: Size = None
+    initializer_range: Factor = None
+
+
+class Architectures(Model):
+    """The architectures of a pair's models."""
+
+    target: Architecture | None = None
+    draft: Architecture | None = None
+
+
+class PairTable(Model):
+    """A pair's table in a file; the keys are explained in ``pairs.toml``."""
+
+    target: Text
+    draft: Text
+    description: Text = ""
+    heads: Text | None = None
+    dtype: Literal["auto", "float32", "bfloat16", "float16", "float64"] = "auto"
+    training: dict[str, Any] = Field(default_factory=dict)
+    target_revision: Text | None = None
+    draft_revision: Text | None = None
+    thinking: bool = False
+    architecture: Architectures = Architectures()
+
+
+def _pair_name(name: str) -> str:
+    if not re.fullmatch(r"\w[\w.+-]*", name):  # it also names folders
+        raise ValueError("cannot name a pair: use letters, digits, '-', '_', '.', '+'")
+    return name
+
+
+PairTables = dict[Annotated[str, AfterValidator(_pair_name)], PairTable]
 
 
 @dataclass(frozen=True)
 class PairSpec:
-    """What must be known of a pair before its models are loaded.
-
-    Attributes:
-        name: Name in results, for instance ``mini``.
-        target: Hugging Face id or folder of the target model.
-        draft: Hugging Face id or folder of the draft model.
-        description: One line for ``specbench list pairs``.
-        heads: Folder with one trained head per task, or None.
-        dtype: Number format unless the user chooses another; ``auto`` is bfloat16 on a GPU and
-            float32 on a CPU.
-        training: What differs for this pair from the usual recipe of a head.
-        target_revision: Branch, tag or commit of the target's repository; None is the newest.
-        draft_revision: The same of the draft's.
-        thinking: Whether a model that can think before it answers (Qwen3) does so.
-        architecture: Values of the configuration of ``target`` and ``draft``, by which random
-            weights of the real architecture are made without the hub.
-        file: Where it was read from, for messages; None for models named on the command line.
-    """
+    """A pair of models, before they are loaded."""
 
     name: str
-    target: str
+    target: str  # Hugging Face id or folder
     draft: str
     description: str = ""
-    heads: Path | None = None
-    dtype: str = "auto"
+    heads: Path | None = None  # folder with one trained head per task
+    dtype: str = "auto"  # `auto` is bfloat16 on a GPU and float32 on a CPU
+    # Changes to the default recipe of a head.
     training: Mapping[str, Any] = field(default_factory=dict)
-    target_revision: str | None = None
+    target_revision: str | None = None  # branch, tag or commit; None is the newest
     draft_revision: str | None = None
-    thinking: bool = False
+    thinking: bool = False  # before it answers, where the model can (Qwen3)
+    # Configuration values by role, to make random weights without the hub.
     architecture: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    file: Path | None = None
+    file: Path | None = None  # None for models named on the command line
 
     @property
     def bundled(self) -> bool:
@@ -70,55 +117,38 @@ def pairs() -> dict[str, PairSpec]:
 
 
 def read_pairs(path: Path) -> dict[str, PairSpec]:
-    """Return the pairs of a file by name, in their order.
-
-    Raises:
-        UsageError: The file cannot be read or is no pair file; the message names file and table.
-    """
-    try:
-        tables = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UsageError(f"cannot read the pair file {path}: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:  # not TOML, or not UTF-8
-        raise UsageError(f"{path}: not valid TOML: {error}") from error
+    """Return the pairs of a file by name, in their order; refuse one with a mistake."""
+    tables: dict[str, PairTable] = read_toml(path, PairTables, "pair file")
     if not tables:
         raise UsageError(f"{path}: holds no pair; add a table with `target` and `draft`")
-    try:
-        return {
-            name: _from_table(name, checked(name, table), path) for name, table in tables.items()
-        }
-    except UsageError as error:
-        raise UsageError(f"{path}: {error}") from error
+    found = {}
+    for name, table in tables.items():
+        values = table.model_dump(exclude_unset=True)
+        for key in PARTS:
+            # A hub id stays as it is.
+            if values.get(key, "").startswith(("./", "../")):
+                values[key] = str(path.parent / values[key])
+        if table.heads is not None:
+            values["heads"] = Path(values["heads"])
+        found[name] = PairSpec(name=name, file=path, **values)
+    return found
 
 
 def get_pair(name: str) -> PairSpec:
-    """Return a pair by its name, or from a file: ``pairs.toml``, ``folder/pairs.toml:name``.
-
-    Raises:
-        UsageError: No pair has that name, or the file is no pair file.
-    """
+    """Return a pair by its name, or from a file: ``pairs.toml``, ``folder/pairs.toml:name``."""
+    known, place, wanted = pairs(), "", name
     if match := _IN_A_FILE.fullmatch(name):
-        return _from_file(Path(match["file"]), match["name"])
-    return _named(name, pairs())
-
-
-def _from_file(path: Path, name: str | None) -> PairSpec:
-    found = read_pairs(path)
-    first = next(iter(found))
-    if name is None and len(found) > 1:
-        raise UsageError(
-            f"{path}: holds several pairs ({', '.join(found)}); name one, as in {path}:{first}"
-        )
-    try:
-        return _named(name or first, found)
-    except UsageError as error:
-        raise UsageError(f"{path}: {error}") from error
-
-
-def _named(name: str, known: Mapping[str, PairSpec]) -> PairSpec:
-    if name in known:
-        return known[name]
-    raise UsageError(unknown("pair", name, known))
+        path = Path(match["file"])
+        known, place = read_pairs(path), f"{path}: "
+        first = next(iter(known))
+        if match["name"] is None and len(known) > 1:
+            raise UsageError(
+                f"{place}holds several pairs ({', '.join(known)}); name one, as in {path}:{first}"
+            )
+        wanted = match["name"] or first
+    if wanted not in known:
+        raise UsageError(place + unknown("pair", wanted, known))
+    return known[wanted]
 
 
 def custom_pair(target: str, draft: str) -> PairSpec:
@@ -131,23 +161,5 @@ def with_draft(pair: PairSpec, draft: str) -> PairSpec:
     """Return a pair with another draft; no head fits it, and its name says so."""
     name = f"{pair.name}+{draft.rstrip('/').rsplit('/', 1)[-1]}"
     architecture = {role: values for role, values in pair.architecture.items() if role != "draft"}
-    return replace(
-        pair,
-        name=name,
-        draft=draft,
-        draft_revision=None,
-        heads=None,
-        architecture=architecture,
-    )
-
-
-def _from_table(name: str, values: Mapping[str, Any], file: Path) -> PairSpec:
-    """Make a pair of a checked table of a file."""
-    places = {role: _beside(values[role], file.parent) for role in ("target", "draft")}
-    heads = {"heads": Path(_beside(values["heads"], file.parent))} if "heads" in values else {}
-    return PairSpec(name=name, file=file, **(dict(values) | places | heads))
-
-
-def _beside(model: str, folder: Path) -> str:
-    """Turn ``./model`` and ``../model`` into a path from ``folder``; leave a hub id as it is."""
-    return str(folder / model) if model.startswith(("./", "../")) else model
+    own: dict[str, Any] = {"draft_revision": None, "heads": None, "architecture": architecture}
+    return replace(pair, name=name, draft=draft, **own)

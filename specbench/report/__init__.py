@@ -1,1 +1,1 @@
-"""Pages for a browser: each one file, with everything in it and nothing fetched from elsewhere."""
+"""Pages for a browser, each a single file that fetches nothing."""

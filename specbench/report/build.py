@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
+import json
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from specbench.analysis.frames import run_folders
-from specbench.analysis.selection import Selection
-from specbench.experiment.folders import unfinished
+from specbench.analysis.frames import Selection, run_folders
+from specbench.experiment.folders import Run, read_run, unfinished
 from specbench.experiment.tables import SUMMARY
-from specbench.report.cells import read_cells
-from specbench.report.figures import figure_data
-from specbench.report.origin import read_origin
+from specbench.report.figures import figures
 from specbench.report.pages import render
-from specbench.report.tables import summary_tables
+from specbench.report.tables import read_cells, summary_tables
 from specbench.report.traces import collect_traces
+from specbench.table import Column, Table
 from specbench.trace.trace import LEGEND
+
+_OF_CONFIG = ("pair", "settings", "progress", "notes")
+_OMITTED = {"command", "first_prompts", "warm_ups"}  # too long, or elsewhere on the page
 
 
 class Report(NamedTuple):
-    """A page, and what the user should know of it."""
+    """A page, and what the user should know about it."""
 
     html: str
     notes: list[str]
@@ -41,16 +43,46 @@ def build(paths: Sequence[Path], selection: Selection = Selection()) -> Report: 
     cells, further = read_cells(folders, selection)
     traces = collect_traces(folders, cells)
     states = {folder.name: unfinished(folder) for folder in folders}
-    partial = [f"{name} is not a whole run: {state}" for name, state in states.items() if state]
+    partial = [f"{name} is incomplete: {state}" for name, state in states.items() if state]
+    runs = [read_run(folder, required=False) for folder in folders]
+    typed = [run.environment.get("command") for run in runs]
+    itself = ["specbench", "report", *map(str, paths), *str(selection).split()]
     html = render(
         "report.html",
         title=", ".join(folder.name for folder in folders),
         notes=partial,
         tables=summary_tables(cells, further),
-        figures=figure_data(cells),
+        figures=list(figures(cells)),
         traces=traces,
         legend=LEGEND,
-        origin=read_origin(folders),
-        itself=shlex.join(["specbench", "report", *map(str, paths), *str(selection).split()]),
+        environment=_environment(runs),
+        commands=[shlex.join(map(str, command)) for command in [*typed, itself] if command],
     )
     return Report(html, [*partial, *traces.notes])
+
+
+def _environment(runs: Sequence[Run]) -> Table:
+    """What the files of the runs say about settings, software and hardware: a column per run."""
+    known = [
+        dict(
+            _flat(
+                {name: run.config[name] for name in _OF_CONFIG if name in run.config}
+                | {name: v for name, v in run.environment.items() if name not in _OMITTED}
+            )
+        )
+        for run in runs
+    ]
+    facts = dict.fromkeys(name for run in known for name in run)
+    columns = [Column("run"), *(Column(run.folder.name) for run in runs)]
+    return Table("", columns, [[name, *(run.get(name, "") for run in known)] for name in facts])
+
+
+def _flat(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
+    """Every value of nested objects by its path, without nulls."""
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _flat(inner, f"{name}, {key}" if name else str(key))
+    elif isinstance(value, list):
+        yield name, "; ".join(v if isinstance(v, str) else json.dumps(v) for v in value)
+    elif value is not None:
+        yield name, value if isinstance(value, str) else json.dumps(value)

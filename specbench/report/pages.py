@@ -1,7 +1,4 @@
-"""Pages made of the templates beside this file.
-
-Values are escaped by Jinja; what a script reads is JSON in which no ``<`` is left.
-"""
+"""Pages made from the templates beside this file, which escape all values."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from specbench.trace.pieces import visible
+from specbench.trace.tokens import visible
 from specbench.trace.trace import LEGEND, Trace
 
 TEMPLATES = Path(__file__).with_name("templates")
@@ -43,12 +40,11 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "allow_nan": False}
     environment.globals["asset"] = _asset
     environment.filters["visible"] = visible
     return environment
 
 
 def _asset(name: str) -> Markup:
-    """A style sheet or script of ours, to be written into the page as it is."""
+    """The style sheet or script, written into the page as it is."""
     return Markup((TEMPLATES / name).read_text(encoding="utf-8"))

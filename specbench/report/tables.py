@@ -1,109 +1,107 @@
-"""Summary tables: a row per cell, a table per task and setting."""
+"""Cells of runs, and summary tables of them: a row per cell, a table per task and setting."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
-from specbench.analysis.scores import shown_name, shown_scale
+import pandas as pd
+
+from specbench.analysis.frames import Selection, read_summary
+from specbench.analysis.labels import method_labels
+from specbench.analysis.summary import further_metrics, shown_name, shown_scale, wide
 from specbench.metrics import METRICS
-from specbench.report.cells import Cell, distinct, scale, setting
+from specbench.table import Cell, Column, Table, drop_empty, number
 
 
-class Field(NamedTuple):
-    """A value; below it, in small, its interval or run; and what it is sorted by."""
+class _Metric(NamedTuple):
+    """A column of the tables; ``heading`` has the name and, below it, the unit."""
 
-    text: str
-    below: str = ""
-    order: str = ""
-
-
-class Table(NamedTuple):
-    """A table with its caption; each column has a name and a unit."""
-
-    caption: str
-    columns: list[tuple[str, str]]
-    rows: list[list[Field]]
-
-
-class _Column(NamedTuple):
-    metric: str
     name: str
-    unit: str
+    heading: str
     form: str
     scale: float = 1.0
 
 
-_COLUMNS = (
-    _Column("draft_acceptance_rate", "accepted / drafted", "%, pooled", ".1f", 100),
-    _Column(
-        "draft_acceptance_rate_sample_mean", "accepted / drafted", "%, mean of samples", ".1f", 100
-    ),
-    _Column("acceptance_length", "tokens / round", "pooled", ".2f"),
-    _Column("seconds_per_sample", "time / sample", "s", "#.3g"),
-    _Column("tokens_per_second", "tokens/s", "", "#.4g"),
-    _Column("speedup", "tokens/s over autoregressive's", "×", ".2f"),
-    _Column("output_tokens", "output", "tokens", ".1f"),
-    _Column("rounds", "rounds", "", ".1f"),
-    _Column("length_limit_rate", "length limit", "% at it", ".1f", 100),
+_METRICS = (
+    _Metric("draft_acceptance_rate", "accepted / drafted\n%, pooled", ".1f", 100),
+    _Metric("draft_acceptance_rate_sample_mean", "accepted / drafted\n%, sample mean", ".1f", 100),
+    _Metric("acceptance_length", "tokens per round\npooled", ".2f"),
+    _Metric("seconds_per_sample", "time per sample\ns", "#.3g"),
+    _Metric("tokens_per_second", "tokens/s", "#.4g"),
+    _Metric("speedup", "speedup\n× tokens/s", ".2f"),
+    _Metric("output_tokens", "output\ntokens", ".1f"),
+    _Metric("rounds", "rounds", ".1f"),
+    _Metric("length_limit_rate", "at length limit\n%", ".1f", 100),
 )
 
 
-def summary_tables(cells: Sequence[Cell], further: Sequence[str]) -> list[Table]:
+def read_cells(
+    folders: Sequence[Path],
+    selection: Selection = Selection(),  # noqa: B008 (frozen)
+) -> tuple[pd.DataFrame, list[str]]:
+    """Return a row per selected cell of all runs, and the metrics that only some tasks have.
+
+    The columns are those of ``analysis.summary.wide``, ``label``, the method's name, ``n``, the
+    number of prompts, and ``setting``, what is alike for all cells shown together.
+
+    Raises:
+        UsageError: A run has no readable summary, or nothing of what is selected.
+    """
+    summary = selection.of(read_summary(*folders))
+    cells = wide(summary)
+    rows = cells.to_dict("records")
+    settings = cells["pair"] + [f", T = {temperature:g}" for temperature in cells["temperature"]]
+    if cells["engine"].nunique() > 1:
+        settings += ", " + cells["engine"]
+    if cells["batch_size"].nunique() > 1:
+        settings += ", batch " + cells["batch_size"].astype("str")
+    prompts = summary.loc[summary["metric"] == "seconds_per_sample", "n"].to_numpy()
+    cells = cells.assign(label=method_labels(rows), n=prompts, setting=settings)
+    return cells, further_metrics(summary)
+
+
+def summary_tables(cells: pd.DataFrame, further: Sequence[str]) -> list[Table]:
     """Return the tables of all cells, in the order of tasks.
 
     Args:
         cells: All that the report shows.
         further: Metrics beside quality.
     """
-    groups: dict[tuple[str, str], list[Cell]] = {}
-    for cell in cells:
-        groups.setdefault((cell["task"], setting(cell, cells)), []).append(cell)
-    several = len(distinct(cells, "run_id")) > 1
+    several = cells["run_id"].nunique() > 1
     return [
-        _table(f"{task} on {where}", mine, further, several)
-        for (task, where), mine in groups.items()
+        _table(f"{task} on {setting}", rows, further, several)
+        for (task, setting), rows in cells.groupby(["task", "setting"], sort=False)
     ]
 
 
-def _table(title: str, cells: Sequence[Cell], further: Sequence[str], several: bool) -> Table:
-    columns = [c for c in _columns(cells[0], further) if any(_known(cell, c) for cell in cells)]
-    counts = {cell["n"] for cell in cells} - {0}
-    prompts = (
-        "" if not counts else f", {' to '.join(f'{n}' for n in sorted(_ends(counts)))} prompts"
-    )
-    names = [("method", ""), ("N", ""), *((c.name, c.unit) for c in columns)]
+def _table(title: str, cells: pd.DataFrame, further: Sequence[str], several: bool) -> Table:
+    quality = METRICS.get(cells["quality_metric"].iloc[0])
+    name, scale = (quality.unit, quality.scale) if quality else ("quality", 1.0)
+    columns = [
+        _Metric("quality", name, ".1f", scale),
+        *_METRICS,
+        *(_Metric(name, shown_name(name), ".1f", shown_scale(name)) for name in further),
+    ]
+    counts = sorted({cells["n"].min(), cells["n"].max()} - {0})
+    prompts = f", {' to '.join(map(str, counts))} prompts" if counts else ""
     rows = [
         [
-            Field(cell["label"], cell["run_id"] if several else "", cell["label"]),
-            Field(str(cell["draft_length"] or ""), order=str(cell["draft_length"])),
-            *(_field(cell, column) for column in columns),
+            row["label"],
+            row["run_id"] if several else "",
+            str(row["draft_length"] or ""),
+            *(_cell(row, column) for column in columns),
         ]
-        for cell in cells
+        for _, row in cells.iterrows()
     ]
-    return Table(title + prompts, names, rows)
+    headings = ["method", "run", "N", *(column.heading for column in columns)]
+    return drop_empty(Table(title + prompts, list(map(Column, headings)), rows))
 
 
-def _columns(cell: Cell, further: Sequence[str]) -> Iterator[_Column]:
-    metric = METRICS.get(cell["quality_metric"])
-    yield _Column("quality", metric.unit if metric else "quality", "", ".1f", scale(cell))
-    yield from _COLUMNS
-    for name in further:
-        yield _Column(name, shown_name(name), "", ".1f", shown_scale(name))
-
-
-def _known(cell: Cell, column: _Column) -> bool:
-    value = cell[column.metric]
-    return bool(value == value)
-
-
-def _field(cell: Cell, column: _Column) -> Field:
-    if not _known(cell, column):
-        return Field("")
-    value, low, high = (column.scale * cell[column.metric + end] for end in ("", "_low", "_high"))
-    text, *ends = (f"{number:{column.form}}".rstrip(".") for number in (value, low, high))
-    return Field(text, "" if low != low else " to ".join(ends), f"{value:.6g}")
-
-
-def _ends(counts: set[int]) -> set[int]:
-    return {min(counts), max(counts)}
+def _cell(row: pd.Series, column: _Metric) -> Cell:
+    value, low, high = (
+        number(column.scale * row[column.name + end], column.form).rstrip(".")
+        for end in ("", "_low", "_high")
+    )
+    return Cell(value, f"{low} to {high}" if value and low else "")

@@ -6,19 +6,16 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pandas as pd
 from markupsafe import Markup
 
 from specbench.errors import UsageError
 from specbench.example import Example
-from specbench.experiment.examples import read_examples
-from specbench.experiment.records import ERROR, TRACED, latest_records
-from specbench.report.cells import Cell
+from specbench.experiment.folders import read_run
+from specbench.experiment.records import ERROR, TRACED
 from specbench.report.pages import trace_article
-from specbench.trace.pieces import Decode
-from specbench.trace.records import Record, names
-from specbench.trace.tokenizer import run_decoder
-from specbench.trace.tokens import Unreadable
-from specbench.trace.trace import trace
+from specbench.trace.tokens import Decode, Unreadable
+from specbench.trace.trace import Record, run_decoder, sample_names, trace
 
 PROMPTS = 5  # of each task
 LARGEST = 2_500_000  # characters of all of them together
@@ -37,31 +34,31 @@ class Told(NamedTuple):
 
 
 class Traces(NamedTuple):
-    """The traces by prompt, and what is not there and why."""
+    """The traces by prompt, and notes on what is missing."""
 
     prompts: list[Told]
     notes: list[str]
 
 
 class _Run(NamedTuple):
-    name: str | None  # where there are several
+    name: str | None  # where there are several runs
     decode: Decode
     examples: Mapping[str, Mapping[str, Example]]
     samples: Mapping[tuple[str, str], Sequence[Record]]  # by task and prompt
 
 
-def collect_traces(folders: Sequence[Path], cells: Sequence[Cell]) -> Traces:
+def collect_traces(folders: Sequence[Path], cells: pd.DataFrame) -> Traces:
     """Return the traces of the first prompts of each task.
 
-    The first prompts of all tasks go before the second ones, so what is left out where there is
-    too much is alike for all.
+    The first prompts of all tasks come before the second ones, so that tasks lose the same number
+    of prompts where there is too much.
 
     Args:
-        folders: Folders of runs; one without traces is passed over with a note.
-        cells: What is shown of them; see ``read_cells``.
+        folders: Folders of runs; one without traces is skipped with a note.
+        cells: What is shown of them; see ``tables.read_cells``.
     """
     runs, notes = [], []
-    wanted = {tuple(cell[name] for name in _NAMED) for cell in cells}
+    wanted = set(cells[list(_NAMED)].itertuples(index=False, name=None))
     for folder in folders:
         try:
             runs.append(_open(folder, folder.name if len(folders) > 1 else None, wanted))
@@ -77,7 +74,7 @@ def collect_traces(folders: Sequence[Path], cells: Sequence[Cell]) -> Traces:
             continue
         length += sum(len(article) for _, article in shown)
         if length > LARGEST:
-            notes.append("traces of later prompts are left out: `specbench trace` shows them")
+            notes.append("traces of later prompts are omitted: `specbench trace` shows them")
             break
         found = told.setdefault((task, sample), _told(task, sample, run))
         found.traces.extend(shown)
@@ -85,9 +82,10 @@ def collect_traces(folders: Sequence[Path], cells: Sequence[Cell]) -> Traces:
 
 
 def _open(folder: Path, name: str | None, wanted: Collection[tuple[Any, ...]]) -> _Run:
-    records = latest_records(folder, TRACED)
+    run = read_run(folder)
+    records = run.records(TRACED)
     samples = _first(r for r in records if tuple(r.get(name) for name in _NAMED) in wanted)
-    return _Run(name, run_decoder(folder), read_examples(folder), samples)
+    return _Run(name, run_decoder(folder), run.examples, samples)
 
 
 def _first(records: Iterable[Record]) -> dict[tuple[str, str], list[Record]]:
@@ -117,7 +115,7 @@ def _in_turn(runs: Sequence[_Run]) -> Iterator[tuple[_Run, tuple[str, str]]]:
 
 
 def _articles(run: _Run, records: Sequence[Record]) -> Iterator[tuple[str, Markup]]:
-    for record, name in zip(records, names(records), strict=True):
+    for record, name in zip(records, sample_names(records), strict=True):
         yield name, trace_article(trace(record, name, run.decode), run.name)
 
 

@@ -1,4 +1,4 @@
-"""A suite as its file says it: trainings, and entries that each stand for many runs.
+"""A suite: a file of trainings, and of entries that each stand for a grid of runs.
 
 Nothing here imports torch or reads data; a suite is known in full before anything is loaded.
 """
@@ -6,146 +6,128 @@ Nothing here imports torch or reads data; a suite is known in full before anythi
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from specbench.engine.settings import Loading
+from pydantic import Field, model_validator
+
+from specbench.config import DRAFT_LENGTH, Count, DataOptions, Loading, Settings
 from specbench.errors import UsageError
-from specbench.experiment.settings import USUAL, Settings
-from specbench.experiment.variants import Variant
-from specbench.methods.registry import AUTOREGRESSIVE, METHODS, get_method
-from specbench.words import unknown
+from specbench.experiment.folders import COMPLETE, read_run, same_plan
+from specbench.experiment.plan import Plan, build_plan
+from specbench.experiment.variants import Variant, method_variants
+from specbench.heads.registry import HeadFile
+from specbench.methods.registry import AUTOREGRESSIVE, METHODS
+from specbench.pairs.registry import PairSpec, get_pair, with_draft
+from specbench.tasks.task import load_task
+from specbench.validation import Model, load_toml, validated
 
 HEADS, DRAFTS = "heads", "drafts"  # folders of what a suite trains, below its output
-OWN, EVERY, TUNED = "own", "every", "fine-tuned"
+EVERY, TUNED = "every", "fine-tuned"
+
+Names = Annotated[list[str], Field(min_length=1)]
 
 
-@dataclass(frozen=True, eq=False)
-class Training:
+class Training(Model):
     """Heads, or fine-tuned drafts, for every task and pair; a table ``[[train]]``.
 
     Attributes:
-        pairs: Names of pairs.
-        tasks: Names of tasks.
         what: ``heads`` or ``drafts``.
         options: Further options of ``specbench train`` or ``finetune-draft``, by name.
-        hours: What one of them is assumed to take, for ``--dry-run``.
+        hours: Assumed duration of one of them, for ``--dry-run``.
     """
 
-    pairs: list[str]
-    tasks: list[str]
-    what: str = HEADS
-    options: dict[str, Any] = field(default_factory=dict)
+    pairs: Names
+    tasks: Names
+    what: Literal["heads", "drafts"] = "heads"
+    options: dict[str, Any] = Field(default_factory=dict)
     hours: float | None = None
 
-    def __post_init__(self) -> None:
-        if self.what not in (HEADS, DRAFTS):
-            raise UsageError(f"`what` must be {HEADS} or {DRAFTS}, not {self.what!r}")
 
-
-@dataclass(frozen=True)
-class Entry:
-    """Runs of the same kind; a table ``[[entry]]``.
-
-    There is a run for every pair, task, temperature and seed.
+class Entry(Model):
+    """A run for every pair, task, temperature and seed; a table ``[[entry]]``.
 
     Attributes:
         name: Begins the names of the runs' folders.
-        pairs: Names of pairs.
         tasks: Names of tasks, or files of tasks.
-        methods: What is measured, in this order.
-        about: What the entry is for.
         parameters: Values of methods' parameters by name; a method is measured with every
             combination of those that it takes.
         heads: ``own`` takes the head of the task, ``every`` measures all heads of the pair that
             the suite trains, one after the other.
         drafts: ``own``, or ``fine-tuned`` for the draft that the suite trains on the task.
-        draft_lengths: Tokens drafted per round.
-        temperatures: Of sampling; each is a run.
-        seeds: Each is a run.
-        limit: Examples of a task.
         settings: Further settings that all cells share, as in ``Settings``.
     """
 
     name: str
-    pairs: list[str]
-    tasks: list[str]
-    methods: list[str]
+    pairs: Names
+    tasks: Names
+    methods: Names
     about: str = ""
-    parameters: dict[str, list[Any]] = field(default_factory=dict)
-    heads: str = OWN
-    drafts: str = OWN
-    draft_lengths: list[int] = field(default_factory=lambda: [5])
-    temperatures: list[float] = field(default_factory=lambda: [USUAL.temperature])
-    seeds: list[int] = field(default_factory=lambda: [0])
-    limit: int = 100
-    settings: dict[str, Any] = field(default_factory=dict)
+    parameters: dict[str, list[Any]] = Field(default_factory=dict)
+    heads: Literal["own", "every"] = "own"
+    drafts: Literal["own", "fine-tuned"] = "own"
+    draft_lengths: list[Count] = Field([DRAFT_LENGTH], min_length=1)
+    temperatures: list[float] = Field([1.0], min_length=1)
+    seeds: list[int] = Field([0], min_length=1)
+    limit: Count = 100
+    settings: dict[str, Any] = Field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        for name, value, known in (
-            ("heads", self.heads, (OWN, EVERY)),
-            ("drafts", self.drafts, (OWN, TUNED)),
-        ):
-            if value not in known:
-                raise UsageError(f"`{name}` must be {' or '.join(known)}, not {value!r}")
-        for name in ("pairs", "tasks", "methods", "draft_lengths", "temperatures", "seeds"):
-            if not getattr(self, name):
-                raise UsageError(f"`{name}` is empty: give at least one")
-        self.variants()
-        taken = {p.name for method in self.methods for p in METHODS[method].parameters}
-        for name in self.parameters:
-            if name not in taken - {"head"}:
-                raise UsageError(f"`parameters`: {unknown('parameter', name, taken - {'head'})}")
-        Settings(**self.shared(self.temperatures[0], self.seeds[0]))
+    @model_validator(mode="after")
+    def _sound(self) -> Entry:
+        try:
+            for name in ("temperature", "seed"):
+                if name in self.settings:
+                    raise UsageError(f"`settings`: give `{name}s` instead of `{name}`")
+            if "head" in self.parameters:
+                raise UsageError("`parameters`: heads are those that the suite trains")
+            self.variants()
+            self.run_settings(self.temperatures[0], self.seeds[0])
+        except UsageError as error:
+            raise ValueError(f"({self.name}): {error}") from error
+        return self
 
     @property
     def needs_heads(self) -> bool:
         """Whether any of the methods verifies with a head."""
-        return any(_takes(method, "head") for method in self.methods)
+        return any(p.name == "head" for name in self.methods for p in METHODS[name].parameters)
 
-    def shared(self, temperature: float, seed: int) -> dict[str, Any]:
-        """Return the settings of one of its runs by name."""
-        taken = {f.name for f in fields(Settings)} - {"temperature", "seed"}
-        for name in self.settings:
-            if name not in taken:
-                raise UsageError(f"`settings`: {unknown('setting', name, taken)}")
-        return {**self.settings, "temperature": temperature, "seed": seed}
+    def run_settings(self, temperature: float, seed: int) -> Settings:
+        """Return what all cells of one of its runs share."""
+        return Settings(**{**self.settings, "temperature": temperature, "seed": seed})
 
-    def variants(self, heads: Sequence[Any] = (None,)) -> list[Variant]:
-        """Return the methods with their parameters.
+    def variants(self, heads: Sequence[Any] = ()) -> list[Variant]:
+        """Return the methods with their parameters, those that take a head with each head."""
+        known = {"head": list(heads)} if heads and self.needs_heads else {}
+        return method_variants(self.methods, {**self.parameters, **known})
 
-        Args:
-            heads: Each is measured by every method that takes one.
 
-        Raises:
-            UsageError: An unknown method, or a value out of range.
-        """
-        found = []
-        for name in self.methods:
-            method = get_method(name)
-            swept = {key: list_ for key, list_ in self.parameters.items() if _takes(name, key)}
-            for values in product(*swept.values()):
-                resolved = method.resolve(dict(zip(swept, values, strict=True)))
-                for head in heads if "head" in resolved else heads[:1]:
-                    own = {"head": head} if "head" in resolved else {}
-                    found.append((name, resolved | own))
-        return found
+@dataclass(frozen=True)
+class Job:
+    """One head or draft to train."""
+
+    training: Training
+    pair: str
+    task: str
+
+    def folder(self, output: Path) -> Path:
+        """Return where it goes; a draft's folder bears its task's name, as in the paper's table."""
+        return output / self.training.what / self.pair / self.task
+
+    def __str__(self) -> str:
+        return f"the {self.training.what.removesuffix('s')} of {self.pair} on {self.task}"
+
+    # A training has lists, so a job is identified by where it goes.
+    def __hash__(self) -> int:
+        return hash(self.folder(Path()))
 
 
 @dataclass(frozen=True)
 class Unit:
-    """One run of a suite.
-
-    Attributes:
-        entry: What it is part of.
-        pair: Name of the pair.
-        task: Name of the task.
-        temperature: Of sampling.
-        seed: Decides examples and draws.
-    """
+    """One run of a suite."""
 
     entry: Entry
     pair: str
@@ -161,13 +143,12 @@ class Unit:
 
     def settings(self) -> Settings:
         """Return what all cells of the run share."""
-        return Settings(**self.entry.shared(self.temperature, self.seed))
+        return self.entry.run_settings(self.temperature, self.seed)
 
     def cells(self, heads: int) -> int:
         """Return how many cells it has, where a pair has so many heads."""
-        many = heads if self.entry.heads == EVERY else 1
+        variants = self.entry.variants(range(heads) if self.entry.heads == EVERY else ())
         lengths = len(self.entry.draft_lengths)
-        variants = self.entry.variants([None] * many)
         return sum(1 if method == AUTOREGRESSIVE else lengths for method, _ in variants)
 
     def samples(self, heads: int) -> int:
@@ -175,59 +156,53 @@ class Unit:
         return self.cells(heads) * self.entry.limit * self.settings().repeats
 
 
-@dataclass(frozen=True)
-class Job:
-    """One head or draft to train.
-
-    Attributes:
-        training: What it is part of.
-        pair: Name of the pair.
-        task: Name of the task.
-    """
-
-    training: Training
-    pair: str
-    task: str
-
-    def folder(self, output: Path) -> Path:
-        """Return where it goes; a draft's folder bears its task's name, as in the paper's table."""
-        return output / self.training.what / self.pair / self.task
-
-
-@dataclass(frozen=True)
-class Suite:
+class Suite(Model):
     """A file of trainings and entries.
 
     Attributes:
         name: The file's, without its suffix.
-        trainings: Done before whatever needs them.
-        entries: What is measured.
+        train: Done before whatever needs them.
+        entry: What is measured.
         about: One line for the user.
-        loading: How pairs are loaded, as in ``Loading``.
+        loading: How pairs are loaded.
         assumed_tokens_per_second: By pair, of one worker, for ``--dry-run``.
     """
 
     name: str
-    trainings: tuple[Training, ...]
-    entries: tuple[Entry, ...]
-    about: str
-    loading: Loading
-    assumed_tokens_per_second: Mapping[str, float]
+    entry: list[Entry] = Field(min_length=1)
+    train: list[Training] = Field(default_factory=list)
+    about: str = ""
+    loading: Loading = Loading()
+    assumed_tokens_per_second: dict[str, float] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _sound(self) -> Suite:
+        for name, number in Counter(entry.name for entry in self.entry).items():
+            if number > 1:
+                raise ValueError(f"two entries are called {name}: give one another name")
+        for folder, number in Counter(job.folder(Path()) for job in self.jobs()).items():
+            if number > 1:
+                raise ValueError(f"{folder} would be trained twice: leave it out of one [[train]]")
+        for unit in self.units():
+            entry, needed = unit.entry, self.needs(unit)
+            if entry.drafts == TUNED and not any(job.training.what == DRAFTS for job in needed):
+                raise ValueError(
+                    f"{entry.name} needs the draft of {unit.pair} fine-tuned on {unit.task}: add "
+                    f'it to a [[train]] with what = "{DRAFTS}"'
+                )
+            if entry.heads == EVERY and not needed:
+                raise ValueError(f"{entry.name} needs heads of {unit.pair}: add a [[train]]")
+        return self
 
     def jobs(self) -> list[Job]:
         """Return all there is to train."""
-        return [
-            Job(training, pair, task)
-            for training in self.trainings
-            for pair in training.pairs
-            for task in training.tasks
-        ]
+        return [Job(t, *names) for t in self.train for names in product(t.pairs, t.tasks)]
 
     def units(self) -> list[Unit]:
         """Return all runs, those of a pair together, so that it is loaded once."""
         units = [
             Unit(entry, *values)
-            for entry in self.entries
+            for entry in self.entry
             for values in product(entry.pairs, entry.tasks, entry.temperatures, entry.seeds)
         ]
         order = list(dict.fromkeys(unit.pair for unit in units))
@@ -235,40 +210,108 @@ class Suite:
 
     def needs(self, unit: Unit) -> list[Job]:
         """Return what must be trained before a run."""
-        heads = unit.entry.needs_heads
-        every = unit.entry.heads == EVERY
-        return [
-            job
-            for job in self.jobs()
-            if job.pair == unit.pair
-            and (
-                (job.training.what == HEADS and heads and (every or job.task == unit.task))
-                or (
-                    job.training.what == DRAFTS
-                    and unit.entry.drafts == TUNED
-                    and job.task == unit.task
-                )
-            )
-        ]
+        entry = unit.entry
+        found = []
+        for job in self.jobs():
+            own = job.task == unit.task
+            if job.training.what == HEADS:
+                wanted = entry.needs_heads and (own or entry.heads == EVERY)
+            else:
+                wanted = entry.drafts == TUNED and own
+            if wanted and job.pair == unit.pair:
+                found.append(job)
+        return found
+
+    def heads(self, pair: str) -> int:
+        """Return how many heads are trained for a pair."""
+        return sum(job.training.what == HEADS and job.pair == pair for job in self.jobs())
+
+    def most_hours(self, unit: Unit, paces: Mapping[str, float]) -> float | None:
+        """Return the hours of one worker if no answer ends early, None for an unknown pace.
+
+        Args:
+            unit: The run.
+            paces: Tokens per second by pair.
+        """
+        if unit.pair not in paces:
+            return None
+        limit = unit.settings().max_new_tokens or load_task(unit.task).max_new_tokens
+        return unit.samples(self.heads(unit.pair)) * limit / paces[unit.pair] / 3600
+
+    def plan(self, unit: Unit, output: Path, data: DataOptions, may_execute: bool) -> Plan:
+        """Lay out one run of a suite that goes to ``output``; see ``build_plan``."""
+        entry, spec = unit.entry, self._pair(unit, output)
+        return build_plan(
+            spec,
+            [load_task(unit.task, data)],
+            entry.variants(self._heads(unit, output)),
+            entry.draft_lengths,
+            unit.settings(),
+            loading=self.loading,
+            limit=entry.limit,
+            may_execute=may_execute or spec.bundled,
+        )
+
+    def _pair(self, unit: Unit, output: Path) -> PairSpec:
+        spec = get_pair(unit.pair)
+        if unit.entry.drafts != TUNED:
+            return spec
+        (job,) = (job for job in self.needs(unit) if job.training.what == DRAFTS)
+        return with_draft(spec, str(job.folder(output)))
+
+    def _heads(self, unit: Unit, output: Path) -> list[Any]:
+        """Return the heads that its methods verify with, as ``build_plan`` takes them."""
+        jobs = [job for job in self.needs(unit) if job.training.what == HEADS]
+        if unit.entry.heads == EVERY:
+            return [HeadFile(job.task, job.folder(output)) for job in jobs]
+        return [str(job.folder(output).parent) for job in jobs]
+
+
+def find_suite(name: str) -> Path:
+    """Return the file of a suite: one that comes with specbench by its name, else a path."""
+    known = {path.stem: path for path in sorted(Path(__file__).parent.glob("*.toml"))}
+    path = known.get(name, Path(name))
+    if not path.is_file():
+        raise UsageError(f"there is no suite {name}: give a TOML file, or {' or '.join(known)}")
+    return path
+
+
+def read_suite(path: Path) -> Suite:
+    """Read a suite; a ``UsageError`` says what is wrong where."""
+    values = load_toml(path, "suite")
+    try:
+        return validated(Suite, {"name": path.stem, **values}, str(path))
+    except UsageError as error:  # of its settings, which do not know the file
+        if str(error).startswith(f"{path}: "):
+            raise
+        raise UsageError(f"{path}: {error}") from error
+
+
+def is_done(folder: Path, plan: Plan) -> bool:
+    """Tell whether a folder holds all samples of a plan, none of which failed."""
+    run = read_run(folder, required=False)
+    whole = {"state": COMPLETE, "samples": len(plan), "failed": 0}
+    return run.progress == whole and same_plan(run.config, plan.describe())
+
+
+def measured_paces(output: Path) -> dict[str, float]:
+    """Return tokens per second of all samples in a suite's folder, by pair."""
+    from specbench.analysis.frames import read_samples
+    from specbench.experiment.tables import TABLE
+
+    if not any(output.glob(f"*/{TABLE}")):
+        return {}
+    samples = read_samples(output)
+    seconds = samples["prefill_seconds"] + samples["decode_seconds"]
+    sums = samples.assign(seconds=seconds).groupby("pair")[["output_tokens", "seconds"]].sum()
+    return {str(pair): row.output_tokens / row.seconds for pair, row in sums.iterrows()}
 
 
 def shard(units: Sequence[Unit], text: str | None) -> list[Unit]:
-    """Return every n-th of some runs.
-
-    Args:
-        units: The runs.
-        text: ``i/n`` takes the i-th, counted from 1, and then every n-th; None takes all.
-
-    Raises:
-        UsageError: It is not of this form.
-    """
+    """Return some runs: ``i/n`` is the i-th, counted from 1, and then every n-th; None is all."""
     if text is None:
         return list(units)
     match = re.fullmatch(r"(\d+)/(\d+)", text)
     if match is None or not 1 <= int(match[1]) <= int(match[2]):
         raise UsageError(f"--shard must be I/N with I from 1 to N, not {text!r}")
     return list(units[int(match[1]) - 1 :: int(match[2])])
-
-
-def _takes(method: str, parameter: str) -> bool:
-    return any(known.name == parameter for known in get_method(method).parameters)

@@ -1,69 +1,30 @@
-"""A data set as a source of examples: from local files, the hub, or the hub's cache."""
+"""A dataset as a source of examples: from local files, the hub, or the hub's cache."""
 
 from __future__ import annotations
 
+import os
 import random
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from specbench.errors import RunError, UsageError
 from specbench.example import Example
-from specbench.tasks.form import Form
-from specbench.tasks.hub import GIT_HASH, HubRows, commit_of, load_table
+from specbench.tasks.definition import RowTemplate, fill
 from specbench.tasks.rows import GZIP, Row, read_rows, require_columns
 
 SUFFIXES = (".jsonl", ".csv", ".parquet")
+GIT_HASH = 40  # hexadecimal digits
 HELD_OUT_SHARE = 10  # one training row in ten is held out
 
 
 @dataclass(frozen=True)
-class Sourcing:
-    """How the user wants data to be had.
-
-    Attributes:
-        folder: Local files, as ``TASK/SPLIT.jsonl``, ``.csv`` or ``.parquet``, or one of them
-            ``.gz``, with the data set's own columns; None asks the hub.
-        offline: Take nothing but what the hub's cache holds.
-        revision: Branch, tag or commit of the hub's data set; None takes the task file's.
-        shots: Worked examples before each prompt; None takes the task file's number.
-
-    Raises:
-        UsageError: A negative number of shots, or a revision of local files.
-    """
-
-    folder: Path | None = None
-    offline: bool = False
-    revision: str | None = None
-    shots: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.shots is not None and self.shots < 0:
-            raise UsageError(f"--shots must be 0 or more, not {self.shots}")
-        if self.folder is not None and self.revision is not None:
-            raise UsageError(
-                "--data-revision is of the hub, whose place --data takes: give one of the two"
-            )
-
-
-@dataclass(frozen=True)
 class Dataset:
-    """Examples of a hub's data set, or of local files in its place.
+    """Examples of a dataset on the hub, or of local files; a split is read when first needed.
 
-    Nothing is read before the first examples are asked for.
-
-    Attributes:
-        task: Name of the task, which is that of its folder of local files.
-        repository: The hub's data set.
-        config: Its configuration, where it has several.
-        revision: Branch, tag or commit.
-        test: Name of the test split.
-        train: Name of the training split, where there is one.
-        form: How a row becomes an example.
-        shots: Worked examples before each prompt.
-        folder: Local files in the hub's place.
-        offline: Take nothing but what the hub's cache holds.
+    ``task`` also names its folder of local files; ``shots`` are few-shot examples before a prompt.
     """
 
     task: str
@@ -72,17 +33,14 @@ class Dataset:
     revision: str | None
     test: str
     train: str | None
-    form: Form
+    template: RowTemplate
     shots: int = 0
     folder: Path | None = None
     offline: bool = False
     _read: dict[str, Sequence[Row]] = field(default_factory=dict, repr=False, compare=False)
     _facts: dict[str, dict[str, Any]] = field(default_factory=dict, repr=False, compare=False)
 
-    @property
-    def generator(self) -> None:
-        """A data set is no generator."""
-        return None
+    generator: ClassVar[None] = None
 
     def examples(self, split: str, limit: int | None, seed: int) -> list[Example]:
         """Return examples with their final prompts; see ``Task.examples``."""
@@ -96,12 +54,18 @@ class Dataset:
             )
         if seed:
             random.Random(seed).shuffle(order)
-        before = [self.form.shot(self._rows(self._training())[index]) for index in shots]
+        shot = self.template.shot or ""
+        before = [fill(shot, self._rows(self._training())[index]) for index in shots]
         # Of a held-out example too, the name says which row of the training split it is.
         name = "test" if split == "test" else "train"
-        chosen = [self._example(rows[i], f"{name}-{i}", before) for i in order[:limit]]
-        _require_unique(chosen, self.task)
-        return chosen
+        chosen = [self.template.example(rows[i], f"{name}-{i}") for i in order[:limit]]
+        for example, times in Counter(example.id for example in chosen).items():
+            if times > 1:
+                raise UsageError(
+                    f"{self.task} has two examples called `{example}`: let `example.id` name a "
+                    "column that differs in every row"
+                )
+        return [replace(e, prompt="\n\n".join((*before, e.prompt))) for e in chosen]
 
     def provenance(self) -> dict[str, Any]:
         """Return where the examples come from, in plain values; a split once it has been read."""
@@ -113,12 +77,8 @@ class Dataset:
             "splits": dict(self._facts),
         }
 
-    def _example(self, row: Row, name: str, shots: Sequence[str]) -> Example:
-        example = self.form.example(row, name)
-        return replace(example, prompt="\n\n".join((*shots, example.prompt)))
-
     def _shots(self, seed: int) -> list[int]:
-        """Rows of the training split that go before the prompts of a seed; never held-out ones."""
+        """Rows of the training split before a seed's prompts; never held-out ones."""
         if not self.shots:
             return []
         possible = _order("train", len(self._rows(self._training())))
@@ -160,7 +120,7 @@ class Dataset:
             )
         if len(found) > 1:
             raise UsageError(f"{folder} holds both {found[0]} and {found[1]}: keep one of the two")
-        file = read_rows(folder / found[0], SUFFIXES, "data file", self.form.columns)
+        file = read_rows(folder / found[0], SUFFIXES, "data file", self.template.columns)
         return file.rows, {"file": str(file.path), "sha256": file.sha256}
 
     def _from_hub(self, split: str) -> tuple[Sequence[Row], dict[str, Any]]:
@@ -174,16 +134,15 @@ class Dataset:
             )
         where = f"{self.repository} {split}"
         names = table.column_names
-        outer = [name if name in names else name.partition(".")[0] for name in self.form.columns]
+        outer = [
+            name if name in names else name.partition(".")[0] for name in self.template.columns
+        ]
         require_columns(dict.fromkeys(names), outer, where)
         return HubRows(table, where), {"commit": commit}
 
 
 def _order(split: str, rows: int, left_out: Collection[int] = ()) -> list[int]:
-    """Return the rows of a split in the order of their file.
-
-    A fixed tenth of the training rows, chosen by their number alone, is held out.
-    """
+    """Return the rows of a split in order; a fixed tenth of the training rows is held out."""
     if split == "test":
         return list(range(rows))
     share = max(1, rows // HELD_OUT_SHARE)
@@ -193,12 +152,53 @@ def _order(split: str, rows: int, left_out: Collection[int] = ()) -> list[int]:
     return [i for i in range(rows) if i not in held_out and i not in left_out]
 
 
-def _require_unique(examples: Sequence[Example], task: str) -> None:
-    seen: set[str] = set()
-    for example in examples:
-        if example.id in seen:
+class HubRows(Sequence[Row]):
+    """Rows of a loaded dataset, read from its file when needed."""
+
+    def __init__(self, table: Any, where: str) -> None:
+        self.table, self.where = table, where
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    def __getitem__(self, index: Any) -> Any:
+        return Row(f"{self.where}: row {index + 1}", self.table[index])
+
+
+def go_offline() -> None:
+    """Keep the hub's libraries off the network; call it before they are imported."""
+    os.environ.update(HF_HUB_OFFLINE="1", HF_DATASETS_OFFLINE="1")
+
+
+def load_table(
+    repository: str, config: str | None, revision: str | None, split: str, offline: bool
+) -> Any:
+    """Load a split of a dataset, from the hub or its cache, as the library's ``Dataset``."""
+    if offline:
+        go_offline()
+    from datasets import load_dataset
+    from huggingface_hub.utils.logging import set_verbosity_error
+
+    set_verbosity_error()  # errors are reported below, in one line
+    try:
+        return load_dataset(repository, config, split=split, revision=revision)
+    except Exception as error:  # the library raises its own, httpx's, pyarrow's and Python's
+        first = (str(error) or type(error).__name__).strip().partition("\n")[0].rstrip(".")
+        files = "or give local files with --data DIR"
+        if offline:
             raise UsageError(
-                f"{task} has two examples called `{example.id}`: let `example.id` name a column "
-                "that differs in every row"
-            )
-        seen.add(example.id)
+                f"{repository} ({split}) is not in the cache ({first}): run once without "
+                f"--offline, {files}"
+            ) from error
+        raise RunError(
+            f"{repository} ({split}) cannot be loaded from the hub ({first}): try --offline if it "
+            f"once was, {files}"
+        ) from error
+
+
+def commit_of(table: Any) -> str | None:
+    """Return the commit a table was loaded from: its cache's folder is called after it."""
+    files = table.cache_files
+    name = Path(files[0]["filename"]).parent.name if files else ""
+    whole = len(name) == GIT_HASH and set(name) <= set("0123456789abcdef")
+    return name if whole else None

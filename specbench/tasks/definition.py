@@ -1,208 +1,269 @@
-"""Task files: what may stand in one, and every mistake outside ``[training]``, a head's recipe."""
+"""Models and templates of a task file; those of ``[training]`` are in ``training.recipe``.
+
+In a template ``{column}`` stands for a row's value, ``{translation.de}`` for an entry of a nested
+column, ``{{word}}`` for ``{word}``, and other braces for themselves. A list becomes lines.
+"""
 
 from __future__ import annotations
 
+import json
 import re
-import tomllib
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from pathlib import Path
-from typing import Any, NamedTuple
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
 from specbench.errors import UsageError
-from specbench.example import CHAT, FORMATS
+from specbench.example import Example
 from specbench.metrics import get_metric
-from specbench.tasks.form import Form
-from specbench.tasks.templates import columns_of
-from specbench.words import listed, meant, shown, unknown
+from specbench.tasks.rows import Row, require_utf8, value_of
+from specbench.validation import Model, Text, Texts
+from specbench.words import listed, shown, unknown
 
 PROMPT = "{prompt}"  # where a generator's prompt goes in its template
 
-Kinds = dict[str, type[Any]]
-
-# A dot stands for a table.
-_COMMON: Kinds = {
-    "name": str,
-    "version": str,
-    "description": str,
-    "licence": str,
-    "metrics": list,
-    "max_new_tokens": int,
-    "stop": list,
-    "prompt.template": str,
-}
-_GENERATED: Kinds = {"source.generator": str}
-_DATASET: Kinds = {"source.dataset": str, "source.test": str}
-_OPTIONAL: Kinds = {"training": dict, "prompt.format": str}
-_DATASET_OPTIONAL: Kinds = {
-    "source.config": str,
-    "source.revision": str,
-    "source.train": str,
-    "prompt.shot": str,
-    "prompt.shots": int,
-    "example.id": str,
-    "example.reference": str,
-    "example.tests": list,
-    "example.passage": str,
-    "example.code_prefix": str,
-    "example.entry_point": str,
-}
-_KINDS = {
-    str: "a string",
-    int: "an integer",
-    list: "a list of strings",
-    dict: "a table",
-}
-# May be empty; every other string and list of strings says something.
-_MAY_BE_EMPTY = ("stop", "licence", "description")
+_NAME = r"([^\W\d]\w*(?:\.\w+)*)"
+_PLACE = re.compile(r"\{\{" + _NAME + r"\}\}|\{" + _NAME + r"\}")
 _FILE_NAME = re.compile(r"\w[\w.-]*")
-_EXAMPLE_KEYS = {"reference": "example.reference", "tests": "example.tests"}
-# One without a column would be the same for every row.
-_FILLED = (
-    "prompt.template",
-    "prompt.shot",
-    "example.id",
-    "example.reference",
-    "example.tests",
-    "example.passage",
-    "example.code_prefix",
-    "example.entry_point",
-)
 
 
-class Problem(NamedTuple):
-    """A mistake in a task file: the key it is at, and what is wrong there."""
-
-    key: str
-    what: str
-
-    def __str__(self) -> str:
-        text = f"{self.key}: {self.what}" if self.key else self.what
-        return " ".join(text.split())  # one line, whatever a key was called
+def _file_name(name: str) -> str:
+    if not _FILE_NAME.fullmatch(name):
+        raise ValueError("names files too: keep to letters, digits, `_`, `-` and `.`")
+    return name
 
 
-def read_definition(path: Path) -> tuple[dict[str, Any], list[Problem]]:
-    """Read a task file.
+FileName = Annotated[Text, AfterValidator(_file_name)]
 
-    Returns:
-        Its values by dotted key, ``training`` being one value, and every mistake but those in
-        it, which ``training.recipe.wrong_training`` finds.
 
-    Raises:
-        UsageError: The file cannot be read.
-    """
+def columns_of(template: str) -> list[str]:
+    """Return the columns that a template names, each once."""
+    return list(dict.fromkeys(found[2] for found in _PLACE.finditer(template) if found[2]))
+
+
+def _template(text: str) -> str:
+    # Without a column it would be the same for every row.
+    if not columns_of(text):
+        raise ValueError("names no column; write one as `{column}`")
+    return text
+
+
+def _templates(texts: Iterable[str]) -> tuple[str, ...]:
+    # One is enough: other statements of a test may be alike for all rows.
+    _template("\n".join(texts))
+    return tuple(texts)
+
+
+Template = Annotated[Text, AfterValidator(_template)]
+
+
+class ExampleTable(Model):
+    """Templates of an example's parts but its prompt; those that are None leave theirs empty."""
+
+    id: Template | None = None  # name of an example; None counts the rows
+    reference: Template | None = None  # the right answer
+    # Statements of a test; a column that is a list gives its entries.
+    tests: Annotated[Texts, AfterValidator(_templates)] = ()
+    passage: Template | None = None  # the part of the prompt that may be cut
+    code_prefix: Template | None = None  # program text before a generated continuation
+    entry_point: Template | None = None  # function that a generated program must define
+
+
+class SourceTable(Model):
+    """Where examples come from: a generator, or splits of a dataset."""
+
+    generator: Text | None = None
+    dataset: Text | None = None
+    config: Text | None = None
+    revision: Text | None = None
+    train: FileName | None = None
+    test: FileName | None = None
+
+    @field_validator("generator")
+    @classmethod
+    def _known(cls, name: str) -> str:
+        from specbench.tasks.mini import GENERATORS
+
+        if name not in GENERATORS:
+            raise ValueError(f"is an {unknown('generator', name, GENERATORS)}")
+        return name
+
+    @model_validator(mode="after")
+    def _one_source(self) -> SourceTable:
+        if self.generator is not None:
+            if others := self.model_fields_set - {"generator"}:
+                raise ValueError(f"names a generator and also {listed(sorted(others))}; keep one")
+        elif self.dataset is None:
+            raise ValueError("names neither a generator nor a dataset; add one of the two")
+        elif self.test is None:
+            raise ValueError("lacks `test`, the name of the test split; add it")
+        elif self.train == self.test:
+            raise ValueError("has the same split as `train` and `test`; name another or none")
+        return self
+
+
+class PromptTable(Model):
+    """How a prompt is made, and the few-shot examples before it."""
+
+    template: Text
+    format: Literal["chat", "plain"] = "chat"
+    shot: Template | None = None
+    shots: int = Field(0, ge=0)
+
+    @model_validator(mode="after")
+    def _shots_have_a_template(self) -> PromptTable:
+        if self.shots and self.shot is None:
+            raise ValueError("has `shots` but no `shot`, the template of few-shot examples; add it")
+        return self
+
+
+class Definition(Model):
+    """A task file. Tables are checked against those above them in this order."""
+
+    name: FileName
+    version: Text
+    description: str
+    licence: str
+    source: SourceTable
+    prompt: PromptTable
+    example: ExampleTable = ExampleTable()
+    metrics: Texts = Field(min_length=1)
+    max_new_tokens: int = Field(ge=1)
+    stop: Texts
+    training: dict[str, Any] = Field(default_factory=dict)
+
+    @field_validator("prompt")
+    @classmethod
+    def _fits_the_source(cls, prompt: PromptTable, info: ValidationInfo) -> PromptTable:
+        source: SourceTable | None = info.data.get("source")
+        if source is None:
+            return prompt
+        if source.generator is not None:
+            if PROMPT not in prompt.template:
+                raise ValueError(f"must have `{PROMPT}` in `template`")
+            if prompt.shot is not None:
+                raise ValueError("has a `shot`, which goes with a dataset; leave it out")
+        elif not columns_of(prompt.template):
+            raise ValueError("names no column in `template`; write one as `{column}`")
+        if prompt.shots and source.train is None:
+            raise ValueError("has `shots`, which need `source.train`; add it")
+        return prompt
+
+    @field_validator("example")
+    @classmethod
+    def _fits_the_prompt(cls, example: ExampleTable, info: ValidationInfo) -> ExampleTable:
+        source: SourceTable | None = info.data.get("source")
+        prompt: PromptTable | None = info.data.get("prompt")
+        if source is not None and source.generator is not None:
+            raise ValueError("goes with a dataset, not with a generator; leave it out")
+        if prompt is not None and (example.passage or "") not in prompt.template:
+            raise ValueError("has a `passage` that must be a part of `prompt.template`")
+        return example
+
+    @field_validator("metrics")
+    @classmethod
+    def _can_be_measured(cls, metrics: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        source, example = info.data.get("source"), info.data.get("example")
+        for name, times in Counter(metrics).items():
+            if times > 1:
+                raise ValueError(f"names `{shown(name)}` {times} times; once is enough")
+            try:
+                needed = get_metric(name).needs
+            except UsageError as error:
+                raise ValueError(f"has an {error}") from error
+            stored = source is not None and source.dataset is not None
+            if stored and example is not None and not getattr(example, needed):
+                raise ValueError(f"has `{name}`, which needs `example.{needed}`; add it")
+        return metrics
+
+
+class RowTemplate(ExampleTable):
+    """All templates over a dataset's columns; ``shot`` is a few-shot example before a prompt."""
+
+    prompt: str
+    shot: str | None = None
+
+    @property
+    def columns(self) -> list[str]:
+        """Columns that every row must have."""
+        single = (self.prompt, self.shot, self.id, self.reference, self.passage)
+        texts = (*single, self.code_prefix, self.entry_point, *self.tests)
+        return columns_of("\n".join(filter(None, texts)))
+
+    def example(self, row: Row, name: str) -> Example:
+        """Make the example of a row, called ``name`` where no column says otherwise.
+
+        Raises:
+            UsageError: A value is missing or of the wrong type, or the prompt is empty.
+        """
+
+        def part(template: str | None) -> str:
+            return fill(template, row) if template else ""
+
+        prompt = fill(self.prompt, row)
+        if not prompt.strip():
+            raise UsageError(f"{row.where}: the prompt is empty; fill it in or remove the row")
+        return Example(
+            id=part(self.id) or name,
+            prompt=prompt,
+            reference=fill(self.reference, row) if self.reference else None,
+            tests=tuple(test for entry in self.tests for test in expand(entry, row) if test),
+            passage=part(self.passage),
+            code_prefix=part(self.code_prefix),
+            entry_point=part(self.entry_point),
+        )
+
+
+def fill(template: str, row: Row) -> str:
+    """Put a row's values in their places; raises ``UsageError`` where one is missing or no text."""
+
+    def value(place: re.Match[str]) -> str:
+        return f"{{{place[1]}}}" if place[1] else "\n".join(_texts(place[2], row))
+
+    return _PLACE.sub(value, template)
+
+
+def expand(template: str, row: Row) -> list[str]:
+    """Fill a template; one that is nothing but a list's column gives the list's entries."""
+    place = _PLACE.fullmatch(template)
+    if place is None or not place[2]:
+        return [fill(template, row)]
+    texts = _texts(place[2], row)
+    if texts and texts[0].lstrip().startswith("["):
+        # As a Python statement, a list of tests does nothing and so would always pass.
+        raise UsageError(f"{row.where}: `{place[2]}` must be a list of texts; write it as JSON")
+    return texts
+
+
+def _texts(name: str, row: Row) -> list[str]:
     try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UsageError(f"cannot read the task file {path}: {error.strerror}") from error
-    except ValueError as error:  # not TOML, or not UTF-8
-        return {}, [Problem("", f"not valid TOML: {error}")]
-    except RecursionError:
-        return {}, [Problem("", "not valid TOML: nested too deeply")]
-    values = _flat(document)
-    problems = list(_wrong_keys(values))
-    wrong = {problem.key for problem in problems}
-    sound = {key: value for key, value in values.items() if key not in wrong}
-    return values, [*problems, *_wrong_values(sound)]
+        value = value_of(row.columns, name)
+    except KeyError as error:
+        raise UsageError(
+            f"{row.where}: no `{name}` column; columns found: {listed(row.columns) or 'none'}"
+        ) from error
+    entries = _list_in(value) if isinstance(value, str) else value
+    return [
+        _text(entry, name, row) for entry in (entries if isinstance(entries, list) else [value])
+    ]
 
 
-def form_of(values: Mapping[str, Any]) -> Form:
-    """Return the templates of a data set's task."""
-    single = ("id", "reference", "passage", "code_prefix", "entry_point")
-    return Form(
-        prompt=values["prompt.template"],
-        worked=values.get("prompt.shot"),
-        tests=tuple(values.get("example.tests", ())),
-        **{name: values.get(f"example.{name}") for name in single},
-    )
+def _list_in(text: str) -> object:
+    """Return the list of texts that a CSV file writes as JSON, else the text."""
+    try:
+        value = json.loads(text) if text.startswith('["') else text
+    except (ValueError, RecursionError):
+        return text
+    whole = isinstance(value, list) and all(isinstance(entry, str) for entry in value)
+    return value if whole else text
 
 
-def _flat(document: Mapping[str, Any]) -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in document.items():
-        if isinstance(value, dict) and value and key != "training":
-            flat |= {f"{key}.{inner}": entry for inner, entry in value.items()}
-        else:
-            flat[key] = value
-    return flat
-
-
-def _wrong_keys(values: Mapping[str, Any]) -> Iterator[Problem]:
-    """Find unknown and missing keys, values of the wrong type, and empty ones."""
-    generated, stored = "source.generator" in values, "source.dataset" in values
-    if generated == stored:
-        names = "both a generator and" if generated else "neither a generator nor"
-        advice = "remove one of the two" if generated else "add one of the two"
-        yield Problem("source", f"names {names} a dataset; {advice}")
-    needed = _COMMON | (_DATASET if stored else {})
-    known = _COMMON | _OPTIONAL
-    known |= {} if stored and not generated else _GENERATED
-    known |= {} if generated and not stored else _DATASET | _DATASET_OPTIONAL
-    for key, value in values.items():
-        if key not in known:
-            yield Problem(key, f"unknown key; {meant(key, known)}")
-        # Exact types: to isinstance, true is an integer.
-        elif type(value) is not known[key]:
-            yield Problem(key, f"must be {_KINDS[known[key]]}, not {shown(repr(value))}")
-        elif known[key] is list and not all(isinstance(e, str) and e for e in value):
-            yield Problem(key, "must be a list of strings that are not empty")
-        elif known[key] in (str, list) and not value and key not in _MAY_BE_EMPTY:
-            yield Problem(key, "is empty; fill it in")
-    for key in needed:
-        if key not in values:
-            yield Problem(key, "missing; add it")
-
-
-def _wrong_values(values: Mapping[str, Any]) -> Iterator[Problem]:
-    """Find what is wrong with values of the right type; some keys may be missing."""
-    for key, least in (("max_new_tokens", 1), ("prompt.shots", 0)):
-        if values.get(key, least) < least:
-            yield Problem(key, f"must be at least {least}, not {values[key]}")
-    if (form := values.get("prompt.format", CHAT)) not in FORMATS:
-        yield Problem("prompt.format", f"must be one of {listed(FORMATS)}, not `{shown(form)}`")
-    for key in ("name", "source.test", "source.train"):
-        if key in values and not _FILE_NAME.fullmatch(values[key]):
-            yield Problem(key, "names files too: keep to letters, digits, `_`, `-` and `.`")
-    if "source.generator" in values:
-        yield from _wrong_generator(values)
-    if "source.dataset" in values:
-        yield from _wrong_templates(values)
-    for name, times in Counter(values.get("metrics", ())).items():
-        if times > 1:
-            yield Problem("metrics", f"names `{shown(name)}` {times} times; once is enough")
-        try:
-            needs = _EXAMPLE_KEYS[get_metric(name).needs]
-        except UsageError as error:
-            yield Problem("metrics", str(error))
-        else:
-            if "source.dataset" in values and needs not in values:
-                yield Problem("metrics", f"`{name}` needs `{needs}`; add it")
-
-
-def _wrong_generator(values: Mapping[str, Any]) -> Iterator[Problem]:
-    from specbench.tasks.mini import GENERATORS
-
-    if (name := values["source.generator"]) not in GENERATORS:
-        yield Problem("source.generator", unknown("generator", name, GENERATORS))
-    if PROMPT not in values.get("prompt.template", PROMPT):
-        yield Problem("prompt.template", f"must contain `{PROMPT}`")
-
-
-def _wrong_templates(values: Mapping[str, Any]) -> Iterator[Problem]:
-    for key in _FILLED:
-        # Of the statements of a test one is enough: others may be alike for all rows.
-        if key in values and not columns_of("\n".join(_entries(values[key]))):
-            yield Problem(key, "names no column; write one as `{column}`")
-    if "source.train" in values and values["source.train"] == values.get("source.test"):
-        yield Problem("source.train", "is the test split too; name another or leave it out")
-    passage = values.get("example.passage", "")
-    if passage not in values.get("prompt.template", passage):
-        yield Problem("example.passage", "must be a part of `prompt.template`")
-    if values.get("prompt.shots", 0) > 0:
-        for key, what in (("prompt.shot", "the template"), ("source.train", "the split")):
-            if key not in values:
-                yield Problem("prompt.shots", f"needs `{key}`, {what} of worked examples; add it")
-
-
-def _entries(value: str | list[str]) -> list[str]:
-    return [value] if isinstance(value, str) else value
+def _text(value: object, name: str, row: Row) -> str:
+    if value is None:
+        raise UsageError(f"{row.where}: `{name}` is empty; fill it in or remove the row")
+    if not isinstance(value, str | int | float):
+        kind = type(value).__name__
+        raise UsageError(f"{row.where}: `{name}` must be text, a number or a list, not {kind}")
+    # MBPP's code has the line ends of another system.
+    return require_utf8(str(value).replace("\r\n", "\n"), name, row.where)

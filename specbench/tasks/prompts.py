@@ -1,25 +1,49 @@
-"""Prompt files of a user: JSONL, CSV or plain text, gzipped or not, used in the place of a task."""
+"""Prompt files of a user, used instead of a task: JSONL, CSV or plain text, gzipped or not."""
 
 from __future__ import annotations
 
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, ClassVar
 
 from specbench.errors import UsageError
 from specbench.example import Example
 from specbench.tasks.rows import Row, plain_name, read_rows, require_utf8
-from specbench.tasks.task import Listed, Task
+from specbench.tasks.task import Task
 
 MAX_NEW_TOKENS = 128  # the paper's limit
 SUFFIXES = (".jsonl", ".csv", ".txt")
 
 
+@dataclass(frozen=True)
+class PromptList:
+    """Test examples in the order of their file, and what ``config.json`` says of the file."""
+
+    rows: tuple[Example, ...] = field(repr=False)
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    generator: ClassVar[None] = None
+
+    def examples(self, split: str, limit: int | None, seed: int) -> list[Example]:
+        """Return the first examples, or with a seed the first of a shuffled order."""
+        if split != "test":
+            raise UsageError("a list of prompts has no training split: choose a task that has one")
+        rows = list(self.rows)
+        if seed:
+            random.Random(seed).shuffle(rows)
+        return rows[:limit]
+
+    def provenance(self) -> dict[str, Any]:
+        """Return what the file is."""
+        return dict(self.facts)
+
+
 def prompts_task(path: Path) -> Task:
-    """Read a prompt file as a task.
+    """Read a prompt file as a task without metrics; its version begins the content's digest.
 
     ``.jsonl`` and ``.csv`` need a ``prompt`` column and may have a ``reference``; of ``.txt`` every
-    line is a prompt. Each may end in ``.gz``. Empty lines are skipped. There are no metrics; a
-    caller who wants the references scored sets some with ``dataclasses.replace``. The version is
-    the beginning of the content's digest.
+    line is a prompt. Each may end in ``.gz``. Empty lines are skipped.
 
     Raises:
         UsageError: Unreadable or empty file, unknown format, or a bad line, as ``file:line: ...``.
@@ -34,7 +58,7 @@ def prompts_task(path: Path) -> Task:
         metrics=(),
         stop=(),
         max_new_tokens=MAX_NEW_TOKENS,
-        source=Listed(rows, {"file": str(path), "sha256": file.sha256, "rows": len(rows)}),
+        source=PromptList(rows, {"file": str(path), "sha256": file.sha256, "rows": len(rows)}),
         path=path,
     )
 

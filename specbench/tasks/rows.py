@@ -9,7 +9,6 @@ import io
 import json
 import zlib
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 from typing import NamedTuple
@@ -21,26 +20,14 @@ GZIP = ".gz"
 
 
 class Row(NamedTuple):
-    """One row of a data set.
-
-    Attributes:
-        where: Where it comes from, for messages, as ``file:line`` or the like.
-        columns: Values by column.
-    """
+    """One row of a dataset: its place for messages, as ``file:line``, and its values by column."""
 
     where: str
     columns: Mapping[str, object]
 
 
-@dataclass(frozen=True)
-class DataFile:
-    """A file that was read.
-
-    Attributes:
-        path: The file.
-        sha256: Digest of the content, unpacked.
-        rows: Its rows, in their order.
-    """
+class DataFile(NamedTuple):
+    """A file that was read, with the digest of its unpacked content."""
 
     path: Path
     sha256: str
@@ -50,15 +37,10 @@ class DataFile:
 def read_rows(
     path: Path, suffixes: Collection[str], what: str, needed: Collection[str]
 ) -> DataFile:
-    """Read a file; what it holds is told by the end of its name, before a ``.gz``.
+    """Read a file in the format that its suffix names, before a ``.gz``; empty lines are skipped.
 
-    Of plain text every line is a row with the one column ``prompt``. Empty lines are skipped.
-
-    Args:
-        path: The file.
-        suffixes: Those of ``READERS`` that may be read here.
-        what: What the file is to the user, for messages, as "prompt file".
-        needed: Columns that every row must have; a dotted one may be nested.
+    In plain text every line is a row with the one column ``prompt``. Messages call the file
+    ``what``; every row must have the ``needed`` columns, of which a dotted one may be nested.
 
     Raises:
         UsageError: Unreadable or empty file, unknown format, or a bad line, as ``file:line: ...``.
@@ -87,11 +69,7 @@ def plain_name(path: Path) -> Path:
 
 
 def value_of(columns: Mapping[str, object], name: str) -> object:
-    """Return a column's value; ``translation.de`` is a column, or an entry of ``translation``.
-
-    Raises:
-        KeyError: There is none.
-    """
+    """Return a column's value; ``translation.de`` is a column, or an entry of ``translation``."""
     if name in columns:
         return columns[name]
     outer, dot, inner = name.partition(".")

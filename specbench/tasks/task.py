@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from specbench.config import DataOptions
 from specbench.errors import RunError, UsageError
 from specbench.example import CHAT, Example
-from specbench.tasks.dataset import Dataset, Sourcing
-from specbench.tasks.definition import PROMPT, form_of, read_definition
+from specbench.tasks.dataset import Dataset
+from specbench.tasks.definition import PROMPT, Definition, RowTemplate
+from specbench.validation import read_toml
 from specbench.words import listed, unknown
 
 SPLITS = ("train", "test", "held-out")
@@ -28,7 +29,7 @@ class Source(Protocol):
 
     @property
     def generator(self) -> str | None:
-        """Name of the generator, where it is one: examples then need no data and never end."""
+        """Name of the generator, if it is one: examples then need no data and never end."""
 
     def examples(self, split: str, limit: int | None, seed: int) -> list[Example]:
         """Return examples with their final prompts; see ``Task.examples``."""
@@ -39,12 +40,7 @@ class Source(Protocol):
 
 @dataclass(frozen=True)
 class Generated:
-    """Examples of a generator.
-
-    Attributes:
-        generator: Key of ``specbench.tasks.mini.GENERATORS``.
-        template: Text around the prompt, with ``{prompt}`` in its place.
-    """
+    """Examples of a generator, with a template around their prompts."""
 
     generator: str
     template: str = PROMPT
@@ -67,66 +63,21 @@ class Generated:
 
 
 @dataclass(frozen=True)
-class Listed:
-    """Test examples in the order of their file; there are no others.
-
-    Attributes:
-        rows: The examples.
-        facts: What their file is, for ``config.json``.
-    """
-
-    rows: tuple[Example, ...] = field(repr=False)
-    facts: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def generator(self) -> None:
-        """A list is no generator."""
-        return None
-
-    def examples(self, split: str, limit: int | None, seed: int) -> list[Example]:
-        """Return the first examples, or with a seed the first of a shuffled order."""
-        if split != "test":
-            raise UsageError("a list of prompts has no training split: choose a task that has one")
-        rows = list(self.rows)
-        if seed:
-            random.Random(seed).shuffle(rows)
-        return rows[:limit]
-
-    def provenance(self) -> dict[str, Any]:
-        """Return what the file is."""
-        return dict(self.facts)
-
-
-@dataclass(frozen=True)
 class Task:
-    """What to generate from and how to score it.
-
-    Attributes:
-        name: Name in commands and result files.
-        version: Changes whenever scores before and after are not comparable.
-        description: One line for lists.
-        metrics: Keys of ``specbench.metrics.METRICS``, the one that stands for quality first; none
-            measures speed and acceptance only.
-        stop: Strings that end a generation when they appear.
-        max_new_tokens: Limit on generated tokens.
-        source: Where the examples come from.
-        path: File the task was read from.
-        licence: Licence of the examples.
-        prompt_format: ``chat`` makes the prompt a user's message, where the model has a chat
-            template; ``plain`` gives it as it is.
-        training: What differs for this task from the usual recipe of a head.
-    """
+    """What to generate from and how to score it."""
 
     name: str
-    version: str
+    version: str  # changes whenever scores before and after are not comparable
     description: str
+    # The one that stands for quality first; none measures speed and acceptance only.
     metrics: tuple[str, ...]
-    stop: tuple[str, ...]
+    stop: tuple[str, ...]  # strings that end a generation when they appear
     max_new_tokens: int
     source: Source
     path: Path
     licence: str = ""
-    prompt_format: str = CHAT
+    prompt_format: str = CHAT  # a user's message, where the model has a template; or `plain`
+    # What differs for this task from the usual recipe of a head.
     training: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -144,16 +95,13 @@ class Task:
 
         Args:
             split: ``train`` or ``test``, or ``held-out``: training examples that ``train`` never
-                gives, for scores of what was trained. A prompt file has ``test`` only.
-            limit: At most this many; None takes all rows of a file, or the first
-                ``GENERATED_EXAMPLES`` of a generator.
-            seed: Which examples. 0 takes the first ones; another seed gives a disjoint set from a
-                generator and a shuffled order from a file. It also chooses the worked examples
-                that go before the prompts, alike for all of them.
+                gives. A prompt file has ``test`` only.
+            limit: None takes all rows of a file, or ``GENERATED_EXAMPLES`` of a generator.
+            seed: 0 takes the first; another gives a disjoint set from a generator and a shuffled
+                order from a file. It also chooses the few-shot examples, the same for all prompts.
 
         Raises:
-            UsageError: Unknown or missing split, a limit below 1, a negative seed, or unusable
-                data.
+            UsageError: Unknown or missing split, limit or seed out of range, or unusable data.
             RunError: The hub's data set cannot be loaded.
         """
         if split not in SPLITS:
@@ -165,10 +113,7 @@ class Task:
         return self.source.examples(split, limit, seed)
 
     def provenance(self) -> dict[str, Any]:
-        """Return where the examples come from, in plain values, for ``config.json``.
-
-        Files and rows are named once they have been read.
-        """
+        """Return where the examples come from, for ``config.json``; files once they are read."""
         return self.source.provenance()
 
 
@@ -179,11 +124,7 @@ def definitions_folder(package: Path = Path(__file__).parent) -> Path:
 
 
 def task_names() -> list[str]:
-    """Return the names of the bundled tasks in alphabetical order.
-
-    Raises:
-        RunError: The installation has no task files.
-    """
+    """Return the names of the bundled tasks in alphabetical order."""
     folder = definitions_folder()
     names = sorted(path.stem for path in folder.glob("*.toml"))
     if not names:
@@ -197,11 +138,7 @@ def default_task_names() -> list[str]:
 
 
 def task_path(name_or_path: str | Path) -> Path:
-    """Return the file of a bundled task by its name; a TOML file is its own.
-
-    Raises:
-        UsageError: No bundled task has that name.
-    """
+    """Return the file of a bundled task by its name; a TOML file is its own."""
     path = Path(name_or_path)
     if path.suffix == ".toml":
         return path
@@ -211,56 +148,45 @@ def task_path(name_or_path: str | Path) -> Path:
     return definitions_folder() / f"{name_or_path}.toml"
 
 
-def load_task(name_or_path: str | Path, sourcing: Sourcing = Sourcing()) -> Task:  # noqa: B008
-    """Load a bundled task by its name, or any task from a TOML file.
-
-    Neither data nor the network is touched before the first examples are asked for.
-
-    Args:
-        name_or_path: What the user typed.
-        sourcing: How data is to be had.
+def load_task(name_or_path: str | Path, options: DataOptions = DataOptions()) -> Task:  # noqa: B008
+    """Load a bundled task by its name, or any task from a TOML file; reads no data yet.
 
     Raises:
-        UsageError: Unknown name, unreadable file, a file that is not a valid task definition, or
-            shots for a task that has none.
+        UsageError: Unknown name, unreadable or invalid file, or shots for a task without any.
     """
     path = task_path(name_or_path)
-    values, problems = read_definition(path)
-    if problems:
-        more = f" (and {len(problems) - 1} more problems)" if len(problems) > 1 else ""
-        raise UsageError(f"{path}: {problems[0]}{more}")
+    definition = read_toml(path, Definition, "task file")
     return Task(
-        name=values["name"],
-        version=values["version"],
-        description=values["description"],
-        metrics=tuple(values["metrics"]),
-        stop=tuple(values["stop"]),
-        max_new_tokens=values["max_new_tokens"],
-        source=_source(values, sourcing),
+        **definition.model_dump(exclude={"source", "prompt", "example"}),
+        prompt_format=definition.prompt.format,
+        source=_source(definition, options),
         path=path,
-        licence=values["licence"],
-        prompt_format=values.get("prompt.format", CHAT),
-        training=values.get("training", {}),
     )
 
 
-def _source(values: Mapping[str, Any], sourcing: Sourcing) -> Source:
-    if sourcing.shots and "prompt.shot" not in values:
+def _source(definition: Definition, options: DataOptions) -> Source:
+    source, prompt = definition.source, definition.prompt
+    if options.shots and prompt.shot is None:
         raise UsageError(
-            f"{values['name']} has no template for worked examples (`prompt.shot`): leave --shots "
-            "out"
+            f"{definition.name} has no template for few-shot examples (`prompt.shot`): leave "
+            "--shots out"
         )
-    if "source.generator" in values:
-        return Generated(values["source.generator"], values["prompt.template"])
+    if source.generator is not None:
+        return Generated(source.generator, prompt.template)
+    assert source.dataset is not None and source.test is not None  # checked in its table
     return Dataset(
-        task=values["name"],
-        repository=values["source.dataset"],
-        config=values.get("source.config"),
-        revision=sourcing.revision or values.get("source.revision"),
-        test=values["source.test"],
-        train=values.get("source.train"),
-        form=form_of(values),
-        shots=values.get("prompt.shots", 0) if sourcing.shots is None else sourcing.shots,
-        folder=sourcing.folder,
-        offline=sourcing.offline,
+        task=definition.name,
+        repository=source.dataset,
+        config=source.config,
+        revision=options.revision or source.revision,
+        test=source.test,
+        train=source.train,
+        template=RowTemplate(
+            prompt=prompt.template,
+            shot=prompt.shot,
+            **definition.example.model_dump(exclude_unset=True),
+        ),
+        shots=prompt.shots if options.shots is None else options.shots,
+        folder=options.folder,
+        offline=options.offline,
     )

@@ -1,9 +1,13 @@
-"""Theory beside measurement: a row for each figure of each cell, predicted and measured.
+"""Predicted and measured figures of a run's cells.
 
-What is predicted is what the closed forms make of the acceptance probabilities that a run recorded,
-before any draft was drawn, and of the times of its rounds; see ``theory.tally`` for
-why the two must agree. Their differences are paired: both sides come from the same resampled
-prompts.
+Before a draft is drawn, a rule records the probability that it accepts there: sum_z q(z) a(z),
+which is 1 - w TV(p, q) for a static ensemble. A position is judged where all drafts before it were
+accepted and the text had not ended; both are settled before its own draft is drawn. So the sum of
+these probabilities over the judged positions, less the drafts accepted there, is a martingale: its
+mean is 0, for any rule, however positions depend on each other and wherever texts end. Easy
+contexts reach further into a block, but predictions and measurements share that selection.
+
+Differences are paired: both sides come from the same resampled prompts.
 """
 
 from __future__ import annotations
@@ -15,136 +19,191 @@ import numpy as np
 import pandas as pd
 
 from specbench.analysis.frames import CELL
-from specbench.analysis.intervals import Floats, Interval, estimate
+from specbench.analysis.intervals import Floats, bootstrap, cluster_sums, estimate
+from specbench.analysis.labels import method_labels
+from specbench.errors import UsageError
+from specbench.experiment.folders import Run
+from specbench.experiment.records import TRACED
+from specbench.methods.registry import get_method
+from specbench.table import Column, Table, drop_empty, number, with_interval
 from specbench.theory.formulas import accepted_length, iid_accepted_length, memory_bound_speedup
-from specbench.theory.tally import Tally
 
-ACCEPTANCE, LENGTH, IID, TOKENS, SPEEDUP, MEMORY_BOUND, BIAS, GAP = (
-    *("acceptance", "accepted_length", "accepted_length_iid", "tokens_per_round", "speedup"),
-    *("memory_bound_speedup", "bias", "front_gap"),
-)
 #: Metric -> unit. ``accepted_length`` is of blocks that no end cuts short; ``tokens_per_round`` is
 #: of all rounds.
 UNITS = {
-    ACCEPTANCE: "fraction",
-    LENGTH: "tokens/round",
-    IID: "tokens/round",
-    TOKENS: "tokens/round",
-    SPEEDUP: "x",
-    MEMORY_BOUND: "x",
-    BIAS: "fraction",
-    GAP: "fraction",
+    (ACCEPTANCE := "acceptance"): "fraction",
+    (LENGTH := "accepted_length"): "tokens/round",
+    (IID := "accepted_length_iid"): "tokens/round",
+    (TOKENS := "tokens_per_round"): "tokens/round",
+    (MEMORY_BOUND := "memory_bound_speedup"): "x",
+    (BIAS := "bias"): "fraction",
+    (GAP := "front_gap"): "fraction",
 }
-SIDES = ("predicted", "measured", "difference")
+SIDES = PREDICTED, MEASURED, DIFFERENCE = ("predicted", "measured", "difference")
 COLUMNS = (
     *(*CELL, "metric"),
     *(f"{side}{end}" for side in SIDES for end in ("", "_low", "_high")),
     *("n", "unit"),
 )
-_UNKNOWN: Floats = np.array(np.nan)
+Record = Mapping[str, Any]
 
 
-class Beside(NamedTuple):
-    """A figure of a cell, [1 + RESAMPLES] on each side; NaN where it was not measured."""
+class PredictedMeasured(NamedTuple):
+    """Both sides of a metric, [1 + RESAMPLES] each; NaN where a side is unknown."""
 
     metric: str
     predicted: Floats
-    measured: Floats = _UNKNOWN
+    measured: Floats
+
+    def row(self, cell: Mapping[str, Any], n: int) -> dict[str, Any]:
+        """Return it for a cell of n prompts in the columns ``COLUMNS``."""
+        sides = (self.predicted, self.measured, self.measured - self.predicted)
+        ends = [end for side in sides for end in estimate(side, n)[:3]]
+        values = (*cell.values(), self.metric, *ends, n, UNITS[self.metric])
+        return dict(zip(COLUMNS, values, strict=True))
 
 
-Row = tuple[Mapping[str, Any], Beside]  # of a cell
+def theory_table(run: Run, bytes_ratio: float | None = None) -> pd.DataFrame:
+    """Return predicted and measured figures of every cell that drafts, in columns ``COLUMNS``.
 
+    ``bytes_ratio`` is that of the draft's parameters over the target's, where known.
 
-def theory_table(tallies: Sequence[Tally], bytes_ratio: float | None = None) -> pd.DataFrame:
-    """Return predicted and measured figures of every cell that drafts.
-
-    Args:
-        tallies: From ``read_tallies``.
-        bytes_ratio: Bytes of the draft's parameters over those of the target's, where known.
-
-    Returns:
-        Columns ``COLUMNS``.
+    Raises:
+        UsageError: There are no readable records, or nothing was drafted.
     """
-    rows = [
-        _row(cell, figure, tally.n)
-        for tally in tallies
-        for cell, figure in _of_cells(tally, bytes_ratio)
-    ]
+    cells = cells_of(run.records(TRACED.union(CELL)))
+    if not cells:
+        raise UsageError(f"{run.folder} has nothing to predict: run a method that drafts")
+    rows = [row for cell, records in cells for row in _rows(cell, records, bytes_ratio)]
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
-def _of_cells(tally: Tally, bytes_ratio: float | None) -> Iterator[Row]:
-    """Figures of each cell at its own draft length."""
-    speedups = _speedups(tally)
-    for at, cell in enumerate(tally.cells):
-        if not (n := cell["draft_length"]):
-            continue
-        total = {
-            name: tally.sum(name)[:, at]
-            for name in ("rounds", "judged", "expected", "accepted", "emitted")
-        }
-        foreseen, pooled = (total[name] / total["judged"] for name in ("expected", "accepted"))
-        yield cell, Beside(ACCEPTANCE, foreseen, pooled)
-        reached, expected, accepted = _places(tally, at, n)
-        length = accepted_length(accepted / reached)
-        yield cell, Beside(LENGTH, accepted_length(expected / reached), length)
-        if not tally.controlled[at]:
-            yield cell, Beside(IID, iid_accepted_length(pooled, n), length)
-        # The target's own tokens, which the last round of a text may lack, are taken as they were.
-        own = total["emitted"] - total["accepted"]
-        tokens = (total["expected"] + own) / total["rounds"]
-        yield cell, Beside(TOKENS, tokens, total["emitted"] / total["rounds"])
-        predicted = _predicted_speedup(tally, at, tokens)
-        yield cell, Beside(SPEEDUP, predicted, speedups[:, at])
-        if bytes_ratio is not None and not tally.controlled[at]:
-            yield cell, Beside(MEMORY_BOUND, memory_bound_speedup(tokens, n, bytes_ratio))
+def cells_of(records: Sequence[Record]) -> list[tuple[dict[str, Any], list[Record]]]:
+    """Return the cells that draft with their decoded samples."""
+    cells: dict[tuple[Any, ...], list[Record]] = {}
+    for record in records:
+        if record["draft_length"] and "per_round" in record:
+            cells.setdefault(tuple(record[name] for name in CELL), []).append(record)
+    return [(dict(zip(CELL, cell, strict=True)), found) for cell, found in cells.items()]
 
 
-def _rates(tally: Tally) -> Floats:
-    """[1 + RESAMPLES, cells] tokens per second, prefill included."""
-    seconds = tally.sum("prefill_seconds") + tally.sum("decode_seconds")
-    rates: Floats = tally.sum("output_tokens") / seconds
-    return rates
+def _rows(
+    cell: Mapping[str, Any], records: Sequence[Record], bytes_ratio: float | None
+) -> Iterator[dict[str, Any]]:
+    size = cell["draft_length"]
+    terms = np.array([_terms(record, size) for record in records])
+    prompts, sums = cluster_sums(terms, [record["sample_id"] for record in records])
+    totals = bootstrap(sums)
+    rounds, judged, emitted = totals[:, :3].T
+    reached, expected, accepted = (totals[:, 3 + k * size :][:, :size] for k in range(3))
+    reached = np.maximum(reached, 1)  # where no round came so far, nothing is accepted
+    every, kept = expected.sum(axis=1), accepted.sum(axis=1)
+    unknown = np.full_like(rounds, np.nan)
+    length = accepted_length(accepted / reached)
+    # The last round of a text may lack the target's own token: these are taken as they were.
+    tokens = (every + emitted - kept) / rounds
+    found = [
+        PredictedMeasured(ACCEPTANCE, every / judged, kept / judged),
+        PredictedMeasured(LENGTH, accepted_length(expected / reached), length),
+        PredictedMeasured(TOKENS, tokens, emitted / rounds),
+    ]
+    if get_method(cell["method"]).control is None:  # each round drafts N
+        found.append(PredictedMeasured(IID, iid_accepted_length(kept / judged, size), length))
+        if bytes_ratio is not None:
+            bound = memory_bound_speedup(tokens, size, bytes_ratio)
+            found.append(PredictedMeasured(MEMORY_BOUND, bound, unknown))
+    return (each.row(cell, len(prompts)) for each in found)
 
 
-def _speedups(tally: Tally) -> Floats:
-    """[1 + RESAMPLES, cells] tokens per second over those of autoregressive decoding."""
-    return _rates(tally) / _baseline_rate(tally)[:, None]
+def _terms(record: Record, size: int) -> list[float]:
+    """Return what a sample adds: rounds, judged, emitted; then by place of the N in a block.
 
-
-def _baseline_rate(tally: Tally) -> Floats:
-    """[1 + RESAMPLES] tokens per second of autoregressive decoding, NaN where it was not run."""
-    base = tally.baseline
-    return np.full(len(tally.totals), np.nan) if base is None else _rates(tally)[:, base]
-
-
-def _predicted_speedup(tally: Tally, at: int, tokens: Floats) -> Floats:
-    """[1 + RESAMPLES] speed-up at so many tokens per round and the cell's own seconds per round."""
-    emitted = tally.sum("emitted")[:, at]
-    per_round = tally.sum("decode_seconds")[:, at] / tally.sum("rounds")[:, at]
-    seconds = tally.sum("prefill_seconds")[:, at] + emitted / tokens * per_round
-    gained: Floats = emitted / seconds / _baseline_rate(tally)
-    return gained
-
-
-def _places(tally: Tally, at: int, n: int) -> list[Floats]:
-    """[1 + RESAMPLES, N] reached, expected and accepted of a cell, by place.
-
-    A place that no round reached has nothing accepted at it: its chance is 0, not unknown.
+    By place: the rounds that reached it, as all drafts before were accepted and the text had not
+    ended; the sum of the probabilities judged there; the drafts accepted.
     """
-    found = [tally.by_place(name)[:, at, :n] for name in ("reached", "expected", "accepted")]
-    found[0] = np.maximum(found[0], 1)
-    return found
+    rounds = record["per_round"]
+    places = np.zeros((3, size))
+    each = zip(rounds["expected"], rounds["accepted"], rounds["emitted"], strict=True)
+    for expected, accepted, emitted in each:
+        places[0, : accepted + (emitted > accepted)] += 1
+        places[1, : len(expected)] += expected
+        places[2, :accepted] += 1
+    judged = sum(map(len, rounds["expected"]))
+    return [len(rounds["expected"]), judged, sum(rounds["emitted"]), *places.ravel()]
 
 
-def _row(cell: Mapping[str, Any], figure: Beside, n: int) -> tuple[Any, ...]:
-    difference = figure.measured - figure.predicted
-    sides = (figure.predicted, figure.measured, difference)
-    ends = [end for side in sides for end in _interval(side, n)[:3]]
-    return (*(cell[name] for name in CELL), figure.metric, *ends, n, UNITS[figure.metric])
+class _Figure(NamedTuple):
+    """How the sides of a metric are shown under one heading."""
+
+    heading: str
+    metric: str
+    form: str
+    scale: float = 1.0
+    sides: tuple[str, ...] = SIDES
+    with_intervals: tuple[str, ...] = (DIFFERENCE,)
 
 
-def _interval(values: Floats, n: int) -> Interval:
-    if values.ndim == 0:
-        return Interval(np.nan, np.nan, np.nan, n)
-    return estimate(values, n)
+_SHOWN: dict[str, tuple[_Figure, ...]] = {
+    "Acceptance and accepted length": (
+        _Figure("accepted / judged %", ACCEPTANCE, ".1f", 100),
+        _Figure("length", LENGTH, ".2f"),
+        _Figure("length i.i.d.", IID, ".2f", 1, (PREDICTED,)),
+        _Figure("tokens/round", TOKENS, ".2f"),
+        _Figure("memory-bound speed-up", MEMORY_BOUND, ".2f", 1, (PREDICTED,)),
+    ),
+    "Off the front": (
+        _Figure("bias %", BIAS, ".2f", 100, (MEASURED,), (MEASURED,)),
+        _Figure("front gap %", GAP, ".2f", 100, (PREDICTED, MEASURED), (MEASURED,)),
+    ),
+}
+_NOTES = (
+    "accepted / judged: of the drafts judged, those up to a round's first rejection. A run's table "
+    "counts the drafts behind it too.",
+    "length: drafts accepted in a round that no end of the text cuts short. tokens/round: of all "
+    "rounds, with the target's own token.",
+)
+
+
+def shown(table: pd.DataFrame) -> Iterator[Table]:
+    """Yield tables for reading, of the rows of ``theory_table`` and ``front_gaps``."""
+    several = table["run_id"].nunique() > 1
+    setting = ["run_id", "pair", "task", "temperature", "engine", "batch_size"]
+    for (run, pair, task, temperature, *_), group in table.groupby(setting, sort=False):
+        where = f"{task} on {pair}, T = {temperature:g}" + f", {run}" * several
+        labelled = group.assign(label=method_labels(group.to_dict("records")))
+        for title, figures in _SHOWN.items():
+            rows = labelled[labelled["metric"].isin([figure.metric for figure in figures])]
+            if len(rows):
+                notes = _NOTES if figures[0].metric == ACCEPTANCE else ()
+                yield _table(f"{title}: {where}", rows, figures, notes)
+
+
+def _table(
+    title: str, rows: pd.DataFrame, figures: Sequence[_Figure], notes: Sequence[str]
+) -> Table:
+    columns = [
+        Column(side + " [95 %]" * (side in figure.with_intervals), figure.heading)
+        for figure in figures
+        for side in figure.sides
+    ]
+    cells = []
+    for (label, size), cell in rows.groupby(["label", "draft_length"], sort=False):
+        known: dict[Any, Any] = {row["metric"]: row for row in cell.to_dict("records")}
+        texts = [
+            _text(figure, side, known.get(figure.metric))
+            for figure in figures
+            for side in figure.sides
+        ]
+        cells.append([str(label), str(size), *texts])
+    stub = [Column("method"), Column("N")]
+    return drop_empty(Table(title, [*stub, *columns], cells, notes, stub=2))
+
+
+def _text(figure: _Figure, side: str, row: Mapping[str, float] | None) -> str:
+    if row is None:
+        return ""
+    value, low, high = (figure.scale * row[f"{side}{end}"] for end in ("", "_low", "_high"))
+    if side in figure.with_intervals:
+        sign = "+" if side == DIFFERENCE else ""
+        return with_interval(value, low, high, sign + figure.form)
+    return number(value, figure.form)

@@ -1,1 +1,1 @@
-"""Traces: how one sample's text came about, token by token, from a run's records alone."""
+"""Traces: one sample token by token, from a run's records alone."""

@@ -6,18 +6,17 @@ from rich.console import Console
 from rich.style import Style
 from rich.text import Text
 
-from specbench.trace.pieces import Piece, visible
-from specbench.trace.tokens import CORRECTION, MISMATCH, REJECTED
+from specbench.trace.tokens import CORRECTION, MISMATCH, REJECTED, Piece, visible
 from specbench.trace.trace import LEGEND, Trace
 
-# The marks of wdiff, and one for what a diff does not know.
+# The marks of wdiff, and one for mismatches.
 MARKS = {MISMATCH: ("{~", "~}"), REJECTED: ("[-", "-]"), CORRECTION: ("{+", "+}")}
 _COLOURED = {
     MISMATCH: Style(color="green", underline=True),
     REJECTED: Style(color="red", strike=True),
     CORRECTION: Style(bold=True),
 }
-# On a shade, which is light whatever the terminal's own background.
+# On a shade, which is light on any terminal.
 _INKS = {MISMATCH: "#0b6628", REJECTED: "#a90f2b"}
 _INK = "#1a1a1a"
 _PALE, _DEEP = (240, 244, 250), (185, 212, 250)  # at w = 0 and w = 1

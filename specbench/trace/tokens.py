@@ -1,23 +1,32 @@
-"""From a sample's record to its tokens, each with what became of it.
+"""From a sample's record to its tokens with their fates, and from tokens to pieces of text.
 
-A round's tokens are those drafted and accepted and then, unless the text ended before, one from the
-target: the correction of a rejected draft, or the bonus where all were accepted.
+The tokens of a round are those drafted and accepted and then, unless the text ended before, one
+from the target: the correction of a rejected draft, or the bonus token where all were accepted.
+
+A byte-level tokenizer may spread one character over several tokens, and some tokenizers write a
+token differently at the start of a text. So tokens are decoded together with those before them, and
+tokens that complete no character wait for the next one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from specbench.errors import UsageError
 
-AGREED = "agreed"  # drafted, accepted, and what the target finds likeliest
-MISMATCH = "mismatch"  # drafted and accepted, though the target finds another token likeliest
-REJECTED = "rejected"  # drafted, but no part of the text
+Decode = Callable[[Sequence[int]], str]
+
+AGREED = "agreed"  # drafted, accepted, and the target's likeliest token
+MISMATCH = "mismatch"  # drafted and accepted, but not the target's likeliest token
+REJECTED = "rejected"  # drafted, but not part of the text
 CORRECTION = "correction"  # from the target, in the place of a rejected one
 TARGET = "target"  # from the target, after a round without a rejection
+END = "⟨end⟩"
 
 _COUNTS = ("proposed", "accepted", "emitted", "rejected", "agreed", "expected", "weights")
+_BROKEN = "\N{REPLACEMENT CHARACTER}"
+_PRECEDENCE = (MISMATCH, CORRECTION, TARGET, AGREED)  # of tokens that share a character
 
 
 class Token(NamedTuple):
@@ -25,9 +34,9 @@ class Token(NamedTuple):
 
     Attributes:
         id: Its id; None for the end token, which a record does not name.
-        kind: What became of it.
+        kind: Its fate.
         round: Its round, from 1.
-        expected: Probability, before drawing, that the draft at its position is accepted.
+        expected: Probability that the draft at its position is accepted.
         weight: Weight on the target there, for methods with one.
     """
 
@@ -36,6 +45,16 @@ class Token(NamedTuple):
     round: int
     expected: float | None = None
     weight: float | None = None
+
+
+class Piece(NamedTuple):
+    """The text of a token, or of several that make a character; the rest is as in ``Token``."""
+
+    text: str
+    kind: str
+    round: int
+    expected: float | None
+    weight: float | None
 
 
 class Unreadable(Exception):
@@ -66,6 +85,43 @@ def tokens(record: Mapping[str, Any]) -> list[Token]:
         raise Unreadable("the lists of its rounds do not fit together") from error
 
 
+def pieces(tokens: Iterable[Token], decode: Decode) -> Iterator[Piece]:
+    """Yield the text of each token; those that are not rejected add up to the whole text."""
+    ids: list[int] = []
+    context = written = 0  # ids[context:written] came last, and affect how the next are written
+    waiting: list[Token] = []
+    for token in tokens:
+        if token.id is None:
+            break
+        if token.kind == REJECTED:
+            tried = [*ids[written:], token.id]
+            yield _piece([token], _after(ids[context:written], tried, decode))
+            continue
+        ids.append(token.id)
+        waiting.append(token)
+        text = _after(ids[context:written], ids[written:], decode)
+        if not text.endswith(_BROKEN):
+            yield _piece(waiting, text)
+            context, written, waiting = written, len(ids), []
+    if waiting:
+        yield _piece(waiting, _after(ids[context:written], ids[written:], decode))
+    yield from (_piece([token], END) for token in tokens if token.id is None)
+
+
+def visible(text: str, *, marked: bool = False, rejected: bool = False) -> str:
+    """Return a text that is safe to show: control characters become pictures of themselves.
+
+    Args:
+        text: What a model wrote.
+        marked: Show line ends too, which otherwise could carry no mark.
+        rejected: Show line ends, but do not break the line.
+    """
+    shown = "".join(_picture(character) for character in text)
+    if rejected:
+        return shown.replace("\n", "↵")
+    return shown.replace("\n", "↵\n") if marked else shown
+
+
 def _rounds(ids: Iterator[int | None], rounds: Iterator[tuple[Any, ...]]) -> Iterator[Token]:
     for number, (_, accepted, emitted, rejected, agreed, expected, weights) in enumerate(
         rounds, start=1
@@ -83,3 +139,20 @@ def _rounds(ids: Iterator[int | None], rounds: Iterator[tuple[Any, ...]]) -> Ite
 def _at(values: Sequence[float], place: int) -> float | None:
     """The value at a place; None after the last, where nothing was judged."""
     return values[place] if place < len(values) else None
+
+
+def _after(context: Sequence[int], new: Sequence[int], decode: Decode) -> str:
+    return decode([*context, *new])[len(decode(context)) :]
+
+
+def _piece(shared: Sequence[Token], text: str) -> Piece:
+    kinds = {token.kind for token in shared}
+    kind = next((kind for kind in _PRECEDENCE if kind in kinds), REJECTED)
+    return Piece(text, kind, *shared[-1][2:])
+
+
+def _picture(character: str) -> str:
+    code = ord(character)
+    if character in "\n\t" or 0x20 <= code < 0x7F or code >= 0xA0:
+        return character
+    return chr(0x2400 + code) if code < 0x20 else "\N{SYMBOL FOR DELETE}"

@@ -1,14 +1,21 @@
-"""A trace: a sample's text in pieces, and its counts in words."""
+"""A trace: one sample of a run, found among its records, as pieces of text and counts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from specbench.analysis.scores import shown_name, shown_scale
+from specbench.analysis.labels import method_labels
+from specbench.analysis.summary import shown_name, shown_scale
+from specbench.errors import UsageError
+from specbench.experiment.folders import read_run
+from specbench.experiment.records import ERROR
 from specbench.metrics import METRICS
-from specbench.trace.pieces import Decode, Piece, pieces
-from specbench.trace.tokens import MISMATCH, REJECTED, tokens
+from specbench.trace.tokens import MISMATCH, REJECTED, Decode, Piece, pieces, tokens
+from specbench.words import listed, meant, shown
+
+Record = Mapping[str, Any]
 
 #: What the marks mean, in the order of the legend.
 LEGEND = (
@@ -20,7 +27,7 @@ LEGEND = (
 
 
 class Trace(NamedTuple):
-    """One sample as it came about.
+    """One sample token by token.
 
     Attributes:
         task: Its task.
@@ -30,7 +37,7 @@ class Trace(NamedTuple):
         draft_length: Tokens drafted per round.
         facts: Its counts, a few words each.
         pieces: Its text.
-        weighted: Whether its method weighs the target, so that pieces have a weight.
+        weighted: Whether pieces have a weight on the target.
     """
 
     task: str
@@ -43,32 +50,32 @@ class Trace(NamedTuple):
     weighted: bool
 
 
-def trace(record: Mapping[str, Any], name: str, decode: Decode) -> Trace:
+def trace(record: Record, name: str, decode: Decode) -> Trace:
     """Return the trace of a sample.
 
     Args:
         record: Its record.
-        name: What its method is called.
+        name: The name of its method.
         decode: Turns token ids of its run into text.
 
     Raises:
         UsageError: Its run did not record the rejected tokens.
         Unreadable: Its rounds do not add up to its tokens.
     """
-    marked = tokens(record)
+    found = tokens(record)
     return Trace(
         task=record["task"],
         sample=record["sample_id"],
         repeat=record["repeat"],
         method=name,
         draft_length=record["draft_length"],
-        facts=tuple(_facts(record, sum(token.kind == MISMATCH for token in marked))),
-        pieces=tuple(pieces(marked, decode)),
-        weighted=any(token.weight is not None for token in marked),
+        facts=tuple(_facts(record, sum(token.kind == MISMATCH for token in found))),
+        pieces=tuple(pieces(found, decode)),
+        weighted=any(token.weight is not None for token in found),
     )
 
 
-def _facts(record: Mapping[str, Any], mismatches: int) -> Iterator[str]:
+def _facts(record: Record, mismatches: int) -> Iterator[str]:
     rounds = record["per_round"]
     proposed, accepted = sum(rounds["proposed"]), sum(rounds["accepted"])
     yield f"{sum(rounds['emitted'])} tokens in {len(rounds['emitted'])} rounds"
@@ -80,3 +87,85 @@ def _facts(record: Mapping[str, Any], mismatches: int) -> Iterator[str]:
     metric, quality = record.get("quality_metric"), record.get("quality")
     if metric in METRICS and quality is not None:
         yield f"{shown_name(metric)} {quality * shown_scale(metric):.1f}"
+
+
+def run_decoder(folder: Path) -> Decode:
+    """Return what turns token ids of a run into text, without loading its models.
+
+    Raises:
+        UsageError: The run does not name its models, or their tokenizer is not available.
+    """
+    from specbench.engine.sources import load_tokenizer
+
+    run = read_run(folder)
+    tokenizer = load_tokenizer(run.pair, "target", run.loading)
+
+    def decode(ids: Any) -> str:
+        return str(tokenizer.decode(ids, clean_up_tokenization_spaces=False))
+
+    return decode
+
+
+def sample_names(records: Sequence[Record]) -> list[str]:
+    """Return the methods of some records: label, and N where they differ in it."""
+    labels = method_labels(records)
+    several = len({record["draft_length"] for record in records} - {0}) > 1
+    return [
+        f"{label} N={record['draft_length']}" if several and record["draft_length"] else label
+        for label, record in zip(labels, records, strict=True)
+    ]
+
+
+def find_sample(
+    records: Iterable[Record],
+    sample: str,
+    *,
+    task: str | None = None,
+    method: str | None = None,
+    repeat: int = 0,
+) -> tuple[Record, str]:
+    """Return one sample's record and its method's name.
+
+    Args:
+        records: One for each sample of a run.
+        sample: Its id.
+        task: Its task; optional where only one has the id.
+        method: Its method, or its name in ``sample_names``; optional where there is only one.
+        repeat: Which of its repeats, from 0.
+
+    Raises:
+        UsageError: There is none, or several; the message names the choices.
+    """
+    found = [record for record in records if record["sample_id"] == sample]
+    if not found:
+        raise UsageError(f"no sample `{shown(sample)}` in this run: see sample_id in samples.csv")
+    tasks = _only("--task", [r["task"] for r in found], lambda name: task in (None, name), task)
+    found = [r for r in found if r["task"] in tasks]
+    known = listed(str(number) for number in sorted({r["repeat"] for r in found}))
+    found = [r for r in found if r["repeat"] == repeat]
+    if not found:
+        raise UsageError(f"the sample has no repeat {repeat}: choose from {known}")
+    named = dict(zip(sample_names(found), found, strict=True))
+    (name,) = _only(
+        "--method",
+        named,
+        lambda name: method in (None, name, named[name]["method"], name.split(" N=")[0]),
+        method,
+    )
+    if named[name].get("status") == ERROR:
+        error = named[name].get("error")
+        raise UsageError(f"the sample could not be decoded ({error}): run it again")
+    return named[name], name
+
+
+def _only(
+    option: str, known: Iterable[str], fits: Callable[[str], bool], given: str | None
+) -> list[str]:
+    """The one name that fits, as a list; several or none are refused."""
+    known = list(dict.fromkeys(known))
+    fitting = [name for name in known if fits(name)]
+    if not fitting:
+        raise UsageError(f"no such sample with {option} {given}; {meant(str(given), known)}")
+    if len(fitting) > 1:
+        raise UsageError(f"several samples match: choose with {option} from {listed(fitting)}")
+    return fitting

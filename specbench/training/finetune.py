@@ -1,7 +1,6 @@
 """Fine-tuning the draft on a task: the paper's baseline ``sd-finetuned-draft``.
 
-A plain supervised loop over the task's training split; the target is neither loaded nor used. What
-comes out is an ordinary model folder.
+A plain supervised loop without the target; it writes an ordinary model folder.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,26 +20,25 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from specbench.engine.loading import choose_device
-from specbench.engine.prompts import encode
+from specbench.engine.device import choose_device
+from specbench.engine.loading import end_tokens
 from specbench.engine.runner import Runner
 from specbench.engine.sources import decoder_config, load_pretrained, load_weights, moved
-from specbench.engine.tokenizers import end_tokens
 from specbench.errors import RunError, UsageError
 from specbench.example import Example
 from specbench.experiment.plan import shown_path
 from specbench.files import cannot_write, clear_errors
 from specbench.tasks.task import Task
-from specbench.training.draft_recipe import DraftRecipe
-from specbench.training.material import Material, readable
-from specbench.training.pretrain import IGNORED, padded
+from specbench.training.material import Material, read_material
+from specbench.training.pretrain import IGNORED, answer_batch
+from specbench.training.recipe import DraftRecipe
 from specbench.version import __version__
 
 DESCRIPTION = "finetune.json"
 HELD_OUT = 64
 MAX_GRADIENT = 1.0
 
-Report = Callable[[int, float], None]
+Report = Callable[[int, str], None]
 Batch = Callable[[Material], tuple[Tensor, Tensor]]
 
 
@@ -54,20 +51,10 @@ def finetune_draft(
     report: Report,
     revision: str | None = None,
 ) -> dict[str, Any]:
-    """Fine-tune a draft and save it as a model folder.
+    """Fine-tune a draft and save it as a model folder, new or empty; return ``finetune.json``.
 
-    Args:
-        draft: Hugging Face id or folder of the model to start from.
-        task: Gives the examples: prompts and reference answers of the training split.
-        recipe: How long and how fast.
-        folder: Where to; new or empty.
-        device: ``auto``, or a PyTorch device.
-        report: Called after every step with its number and loss.
-        revision: Branch, tag or commit of the draft's repository; None is the newest.
-
-    Returns:
-        What ``finetune.json`` in the folder says: base, recipe, how many examples were left out
-        for their length, and held-out losses in nats per token of the answers before and after.
+    ``report`` is called after every step with its number and the loss in words. Losses are in nats
+    per token of the answers.
 
     Raises:
         UsageError: The model cannot be had or decoded with, the task has no training split or no
@@ -85,18 +72,9 @@ def finetune_draft(
     runner = Runner(model, len(tokenizer))
     fingerprint, recipe = runner.fingerprint(), recipe.for_width(runner.hidden_size)
     batch = partial(_batch, tokenizer, _end_token(model, tokenizer))
-
-    def read(example: Example) -> list[int]:
-        return encode(
-            tokenizer,
-            example.prompt,
-            passage=example.passage,
-            prompt_format=task.prompt_format,
-            limit=recipe.max_prompt_tokens,
-        ).ids
-
-    known = readable(examples, read, f"train examples of {task.name}")
-    unseen = readable(held_out, read, f"held-out examples of {task.name}")
+    limit = recipe.max_prompt_tokens
+    known = read_material(tokenizer, task, examples, "train", limit)
+    unseen = read_material(tokenizer, task, held_out, "held-out", limit)
     with _whole_folder(folder) as unfinished:
         started = time.perf_counter()
         before = _held_out_loss(model, batch, unseen, recipe.batch_size)
@@ -110,7 +88,7 @@ def finetune_draft(
             "prompt_format": task.prompt_format,
             "data": task.provenance(),
             "left_out": {"train": known.left_out, "held-out": unseen.left_out},
-            "recipe": asdict(recipe),
+            "recipe": recipe.model_dump(),
             "held_out_loss": {"n": len(unseen.examples), "before": before, "after": after},
             "seconds": round(time.perf_counter() - started, 1),
             "versions": {"specbench": __version__, "torch": torch.__version__},
@@ -144,15 +122,12 @@ def _train(
                     "with a lower --learning-rate; nothing was saved"
                 )
         optimizer.step()
-        report(step + 1, loss.item())
+        report(step + 1, f"loss {loss.item():.3f}")
     model.eval()
 
 
 def _loss(model: PreTrainedModel, ids: Tensor, labels: Tensor) -> Tensor:
-    """Mean loss over the answers' tokens.
-
-    Only those tokens get logits, which for a large vocabulary take most of the memory.
-    """
+    """Mean loss over the answers' tokens; only these get logits, which take most of the memory."""
     device = model.device
     labels = labels.to(device)
     wanted = labels != IGNORED
@@ -164,7 +139,7 @@ def _loss(model: PreTrainedModel, ids: Tensor, labels: Tensor) -> Tensor:
 
 @torch.no_grad()
 def _held_out_loss(model: PreTrainedModel, batch: Batch, material: Material, size: int) -> float:
-    """Mean loss over the tokens of all answers, read some examples at a time."""
+    """Mean loss over the tokens of all answers."""
     total, tokens = 0.0, 0
     count = len(material.examples)
     for first in range(0, count, size):
@@ -178,21 +153,12 @@ def _held_out_loss(model: PreTrainedModel, batch: Batch, material: Material, siz
 def _batch(
     tokenizer: PreTrainedTokenizerBase, end: int, material: Material
 ) -> tuple[Tensor, Tensor]:
-    """Token ids and next-token labels ``[B, T]``; prompts and padding carry no loss."""
-    rows, labels = [], []
-    for example, prompt in zip(material.examples, material.prompts, strict=True):
-        answer = tokenizer(example.reference, add_special_tokens=False)["input_ids"]
-        answer = [*answer, end]
-        rows.append(prompt + answer[:-1])
-        labels.append([IGNORED] * (len(prompt) - 1) + answer)
-    return padded(rows, end), padded(labels, IGNORED)
+    answers = [example.reference or "" for example in material.examples]
+    return answer_batch(tokenizer, material.prompts, answers, end, end)
 
 
 def _end_token(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> int:
-    """Return the token that ends an answer, with a chat template the one it writes there.
-
-    Gemma's answers end with another token than its tokenizer's end token.
-    """
+    """Return the token that ends an answer; Gemma's chat template ends it with another than EOS."""
     if tokenizer.chat_template is not None:
         known = end_tokens(model, tokenizer)
         turns = [{"role": role, "content": "."} for role in ("user", "assistant")]
@@ -205,7 +171,6 @@ def _end_token(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> in
 
 
 def _referenced(task: Task, split: str, count: int, seed: int) -> list[Example]:
-    """Examples, each with a reference answer."""
     examples = task.examples(split, count, seed)
     if not all(example.reference for example in examples):
         raise UsageError(
@@ -216,10 +181,7 @@ def _referenced(task: Task, split: str, count: int, seed: int) -> list[Example]:
 
 @contextmanager
 def _whole_folder(folder: Path) -> Iterator[Path]:
-    """Give a folder beside the wanted one that takes its place once it is filled.
-
-    It is made at once, so that what cannot be written is known before anything is trained.
-    """
+    """Give a folder to fill, and move it to its place once it is whole."""
     unfinished = folder.with_name(f".{folder.name}.partial")
     new = [parent for parent in folder.parents if not parent.exists()]
     with clear_errors(folder):

@@ -1,26 +1,37 @@
-"""What lies in the folder of a training; nothing here imports torch."""
+"""The files of a training's folder, and how its progress is shown; torch is not imported."""
 
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as ProgressBar
 
 from specbench.errors import UsageError
+from specbench.files import clear_errors
 from specbench.heads.registry import is_head
+
+if TYPE_CHECKING:
+    from specbench.training.verifier import Progress
 
 CHECKPOINT = "checkpoint.pt"
 LOG = "training.csv"
+PACE = 1800.0  # seconds over which the remaining time is estimated; a step may take minutes
+_ADVICE = "choose another folder with --log-to"
 
 
 def check_folder(folder: Path, resume: bool) -> bool:
-    """Tell whether there is anything to train in a folder.
-
-    Returns:
-        False where a training is to be resumed that had come to its end.
+    """Tell whether there is anything to train in a folder: not where a head is to be resumed.
 
     Raises:
-        UsageError: The folder holds a head or a checkpoint that a new training would overwrite, or
-            cannot be written.
+        UsageError: A new training would overwrite a head or checkpoint, or cannot write here.
     """
     check_writable(folder, "--output")
     if is_head(folder):
@@ -36,15 +47,7 @@ def check_folder(folder: Path, resume: bool) -> bool:
 
 
 def check_writable(folder: Path, option: str) -> None:
-    """Refuse a folder, there or not, that could not be written; nothing is made yet.
-
-    Args:
-        folder: The folder.
-        option: What names another one.
-
-    Raises:
-        UsageError: A file is in the way, or permission is missing.
-    """
+    """Refuse a folder, existing or not, that cannot be written; ``option`` names another one."""
     nearest = next(place for place in (folder, *folder.parents) if place.exists())
     if nearest.is_dir() and os.access(nearest, os.W_OK):
         return
@@ -52,3 +55,75 @@ def check_writable(folder: Path, option: str) -> None:
     raise UsageError(
         f"cannot write {folder} ({nearest}: {reason}): name another folder with {option}"
     )
+
+
+@contextmanager
+def progress_bar(
+    title: str, steps: int, shown: bool = True, every: int = 10, console: Console | None = None
+) -> Iterator[Callable[[int, str], None]]:
+    """Show the progress of a training on stderr; yields a function of steps done and their figures.
+
+    Without a terminal it prints the first line, the last, and one in every ``every``.
+    """
+    console = console or Console(stderr=True)
+
+    def line(step: int, figures: str) -> None:
+        if step % every == 0 or step in (1, steps):
+            print(f"{title}: step {step}, {figures}", file=sys.stderr, flush=True)
+
+    if not shown:
+        yield lambda step, figures: None
+    elif not console.is_terminal:
+        yield line
+    else:
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=None),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+        )
+        with ProgressBar(*columns, console=console, speed_estimate_period=PACE) as bar:
+            task = bar.add_task(title, total=steps)
+            yield lambda step, figures: bar.update(
+                task, completed=step, description=f"{title}\n{figures}"
+            )
+
+
+def check_log(folder: Path) -> None:
+    """Refuse a log that cannot be written, or tensorboard that is not installed."""
+    if find_spec("tensorboard") is None:
+        raise UsageError(
+            "--log-to needs tensorboard: pip install '.[tensorboard]' in specbench's folder, or "
+            "leave it out; training.csv is written anyway"
+        )
+    check_writable(folder, "--log-to")
+
+
+@contextmanager
+def tensorboard(folder: Path | None) -> Iterator[Callable[[Progress], None]]:
+    """Write one scalar per column of ``training.csv``; yields a function of a step's progress.
+
+    A training that resumes reports its earlier steps again, so the folder's old events are dropped.
+
+    Raises:
+        SpecbenchError: The folder cannot be written.
+    """
+    if folder is None:
+        yield lambda progress: None
+        return
+    from torch.utils.tensorboard import SummaryWriter
+
+    with clear_errors(folder, _ADVICE):
+        writer = SummaryWriter(str(folder), purge_step=1)
+
+    def report(progress: Progress) -> None:
+        with clear_errors(folder, _ADVICE):
+            for name, value in progress._asdict().items():
+                if name != "step":
+                    writer.add_scalar(name, value, progress.step)
+            writer.flush()
+
+    try:
+        yield report
+    finally:
+        writer.close()

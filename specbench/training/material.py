@@ -1,76 +1,68 @@
-"""What a training reads, its prompts as tokens before the first step.
+"""Examples for training, their prompts read as tokens before the first step.
 
-What cannot be read, as a rule because it is too long, is left out and counted while that costs
-nothing.
+Prompts that are too long are left out and counted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
+
+from transformers import PreTrainedTokenizerBase
 
 from specbench.engine.loading import LoadedPair
 from specbench.errors import UsageError
 from specbench.example import Example
+from specbench.experiment.prompts import encode_prompt
 from specbench.tasks.task import Task
 from specbench.training.recipe import HeadRecipe
-from specbench.training.rollouts import read_prompts
 
 # Held-out examples that heads are scored with. Where a task has few distinct prompts (mini-code),
 # some of them occur in a training too.
 HELD_OUT = 256
-# Held-out examples that a bias is set with, others than those of the scores; where a task has few,
-# some are both.
-SETTLING, SETTLING_SEED = 256, 1
+# Held-out examples that a bias is calibrated with, others than those of the scores; where a task
+# has few, some are both.
+CALIBRATION, CALIBRATION_SEED = 256, 1
 
 
 class Material(NamedTuple):
-    """Examples with the tokens of their prompts.
-
-    Attributes:
-        examples: The examples.
-        prompts: Tokens of each one's prompt.
-        left_out: How many more there were.
-    """
+    """Examples with the tokens of their prompts, and how many more were left out."""
 
     examples: list[Example]
     prompts: list[list[int]]
     left_out: int = 0
 
     def taken(self, first: int, count: int) -> Material:
-        """Return some of it from a place on; after the last comes the first again."""
+        """Return ``count`` examples from a place on, starting over after the last."""
         places = [(first + i) % len(self.examples) for i in range(count)]
         return Material([self.examples[i] for i in places], [self.prompts[i] for i in places])
 
 
 class Materials(NamedTuple):
-    """All that a training of a head reads.
+    """All that a training of a head reads."""
 
-    Attributes:
-        train: For its steps.
-        held_out: For its scores.
-        settling: For its bias; None where no acceptance is wished for.
-    """
-
-    train: Material
-    held_out: Material
-    settling: Material | None
+    train: Material  # for its steps
+    held_out: Material  # for its scores
+    calibration: Material | None  # for its bias; None without a target acceptance
 
     def left_out(self) -> dict[str, int]:
         """Return how many examples of each split were left out."""
-        unseen = [part for part in (self.held_out, self.settling) if part is not None]
+        unseen = [part for part in (self.held_out, self.calibration) if part is not None]
         return {"train": self.train.left_out, "held-out": sum(part.left_out for part in unseen)}
 
 
-def readable(
-    examples: Sequence[Example], read: Callable[[Example], list[int]], what: str
+def read_material(
+    tokenizer: PreTrainedTokenizerBase,
+    task: Task,
+    examples: Sequence[Example],
+    what: str,
+    limit: int,
+    *,
+    thinking: bool = False,
 ) -> Material:
-    """Read every prompt, and leave out what cannot be read.
+    """Read every prompt as a run does, and leave out those that cannot be read.
 
-    Args:
-        examples: The examples.
-        read: Returns the tokens of one's prompt, or raises ``UsageError``.
-        what: What they are, for the message.
+    Prompts over the limit are cut inside their passage, or left out where they have none.
 
     Raises:
         UsageError: Most of them cannot be read: what is left would stand for another task.
@@ -79,13 +71,14 @@ def readable(
     problems: list[str] = []
     for example in examples:
         try:
-            kept.append((example, read(example)))
+            prompt = encode_prompt(tokenizer, example, task.prompt_format, limit, thinking=thinking)
+            kept.append((example, prompt.ids))
         except UsageError as error:
             problems.append(str(error))
     if len(problems) > len(kept):
         raise UsageError(
-            f"{len(problems)} of {len(examples)} {what} cannot be used, the first because "
-            f"{problems[0]}"
+            f"{len(problems)} of {len(examples)} {what} examples of {task.name} cannot be used, "
+            f"the first because {problems[0]}"
         )
     return Material([e for e, _ in kept], [prompt for _, prompt in kept], len(problems))
 
@@ -93,24 +86,9 @@ def readable(
 def split_material(
     pair: LoadedPair, task: Task, split: str, count: int, seed: int, limit: int
 ) -> Material:
-    """Read examples of a task as a run reads them.
-
-    Args:
-        pair: Loaded models.
-        task: Where the examples come from.
-        split: ``train`` or ``held-out``.
-        count: At most this many.
-        seed: Which.
-        limit: Longer prompts are cut inside their passage, or left out where they have none.
-
-    Raises:
-        UsageError: No such split, or most prompts are too long.
-    """
-
-    def read(example: Example) -> list[int]:
-        return read_prompts(pair, task, [example], limit)[0]
-
-    return readable(task.examples(split, count, seed), read, f"{split} examples of {task.name}")
+    """Read up to ``count`` examples of a task's split; see ``read_material``."""
+    examples = task.examples(split, count, seed)
+    return read_material(pair.tokenizer, task, examples, split, limit, thinking=pair.thinking)
 
 
 def read_materials(pair: LoadedPair, task: Task, recipe: HeadRecipe) -> Materials:
@@ -119,12 +97,13 @@ def read_materials(pair: LoadedPair, task: Task, recipe: HeadRecipe) -> Material
     Raises:
         UsageError: The task has no training split, or most prompts are too long.
     """
-    limit, total = recipe.max_prompt_tokens, recipe.steps * recipe.prompts_per_step
-    wished = recipe.target_acceptance is not None
+
+    def read(split: str, count: int, seed: int) -> Material:
+        return split_material(pair, task, split, count, seed, recipe.max_prompt_tokens)
+
+    targeted = recipe.target_acceptance is not None
     return Materials(
-        train=split_material(pair, task, "train", total, recipe.seed, limit),
-        held_out=split_material(pair, task, "held-out", HELD_OUT, 0, limit),
-        settling=split_material(pair, task, "held-out", SETTLING, SETTLING_SEED, limit)
-        if wished
-        else None,
+        train=read("train", recipe.steps * recipe.prompts_per_step, recipe.seed),
+        held_out=read("held-out", HELD_OUT, 0),
+        calibration=read("held-out", CALIBRATION, CALIBRATION_SEED) if targeted else None,
     )

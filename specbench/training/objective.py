@@ -25,12 +25,7 @@ SMALLEST_SPREAD = 1e-3  # of gains; below it there is nothing to tell texts apar
 
 
 class Baseline(NamedTuple):
-    """What gains are compared with.
-
-    Attributes:
-        kind: Key of ``recipe.BASELINES``.
-        mean: Running mean of the gains of earlier steps; None before the first.
-    """
+    """What gains are compared with: a key of ``recipe.BASELINES``, and the running mean so far."""
 
     kind: str
     mean: float | None = None
@@ -55,23 +50,14 @@ class Baseline(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What the epochs over one set of roll-outs share.
+    """What the epochs over one set of roll-outs share."""
 
-    Attributes:
-        rollouts: B texts with M tokens, sampled with the head's state at the time.
-        old_weight: ``[M]`` weights of that state.
-        start_weight: ``[M]`` weights of the untrained head.
-        advantage: ``[B]`` gain of each text over its baseline.
-        acceptance_weight: lambda.
-        kl_weight: Price of a nat of divergence from the untrained head's v.
-    """
-
-    rollouts: Rollouts
-    old_weight: Tensor
-    start_weight: Tensor
-    advantage: Tensor
-    acceptance_weight: float
-    kl_weight: float = 0.0
+    rollouts: Rollouts  # B texts with M tokens, sampled with the head's state at the time
+    old_weight: Tensor  # `[M]` weights of that state
+    start_weight: Tensor  # `[M]` weights of the untrained head
+    advantage: Tensor  # `[B]` gain of each text over its baseline
+    acceptance_weight: float  # lambda
+    kl_weight: float = 0.0  # price of a nat of divergence from the untrained head's v
 
 
 class Value(NamedTuple):

@@ -1,4 +1,4 @@
-"""Making the bundled pair: a tokenizer and two Llama models trained on the generated tasks.
+"""Building the bundled pair: a tokenizer, two Llama models trained on the generated tasks, heads.
 
 The two models see the same facts in different styles (see ``specbench.tasks.mini.writer``). The
 loss covers the answers only. Weight matrices learn with Muon, embeddings and norms with AdamW.
@@ -6,22 +6,39 @@ loss covers the answers only. Weight matrices learn with Muon, embeddings and no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from torch import Tensor
 from torch.nn.functional import cross_entropy
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import (
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
+)
 
+from specbench.config import Loading
+from specbench.engine.loading import LoadedPair, load_pair
+from specbench.errors import UsageError
+from specbench.pairs.registry import ROLES, PairSpec
 from specbench.tasks.mini import MODULES, generate
 from specbench.tasks.mini.writer import Style
+from specbench.tasks.task import Task, load_task
+from specbench.training.folder import check_writable, progress_bar
+from specbench.training.recipe import head_recipe
+from specbench.training.session import carry_out, prepare
+from specbench.validation import load_toml
 
 PAD, BOS, EOS = "<pad>", "<s>", "</s>"
 POSITIONS = 2048
 IGNORED = -100  # label of a token without loss
 WARMUP_STEPS = 100
+LINE_EVERY = 50  # steps, where there is no terminal
 
 
 @dataclass(frozen=True)
@@ -38,16 +55,56 @@ class ModelRecipe:
     seed: int
 
 
-Report = Callable[[int, dict[str, float]], None]
+def build(recipe: Path, folder: Path, parts: Collection[str]) -> None:
+    """Build parts of a pair; parts not named are taken from the folder as they are.
+
+    Raises:
+        UsageError: The folder cannot be written, or lacks a part that is not to be built.
+    """
+    tables = load_toml(recipe, "recipe")
+    folder = folder.resolve()  # a relative path could pass for a model's id on the hub
+    _prepare(folder, parts)
+    for role in ROLES:
+        if role in parts:
+            _build_model(tables, role, folder / role)
+    if "heads" in parts:
+        target, draft = (str(folder / role) for role in ROLES)
+        spec = PairSpec(recipe.parent.name, target, draft, training=tables.get("heads", {}))
+        pair = load_pair(spec, Loading(device="cpu", dtype="float32"))
+        for task in map(load_task, tables["examples"]):
+            _train_head(pair, spec, task, folder / "heads" / task.name)
+
+
+def _prepare(folder: Path, parts: Collection[str]) -> None:
+    """Refuse before an hour of training what could only fail after it."""
+    check_writable(folder, "--output")
+    missing = [r for r in ROLES if r not in parts and not (folder / r / "config.json").exists()]
+    if "heads" in parts and missing:
+        raise UsageError(
+            f"{folder} has no {missing[0]}, which heads are trained on: add --part {missing[0]}"
+        )
+
+
+def _build_model(tables: dict[str, Any], role: str, folder: Path) -> None:
+    recipe = ModelRecipe(**tables[role])
+    tokenizer = build_tokenizer(**tables["tokenizer"])
+    model = build_model(recipe, tokenizer)
+    title = f"{role}, {model.num_parameters():,} parameters"
+    with progress_bar(title, recipe.steps, every=LINE_EVERY) as draw:
+        train(model, tokenizer, recipe, tables["examples"], draw)
+    # Half the size on disk; quality was the same within its interval when this was measured.
+    model.bfloat16().save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def _train_head(pair: LoadedPair, spec: PairSpec, task: Task, folder: Path) -> None:
+    training = prepare(pair, task, head_recipe(spec, task, {}), folder)
+    with progress_bar(f"head {task.name}", training.recipe.steps) as draw:
+        carry_out(training, lambda progress: draw(progress.step, str(progress)))
 
 
 def build_tokenizer(vocabulary: int, examples: int) -> PreTrainedTokenizerFast:
-    """Learn a byte-level BPE tokenizer on training examples; every digit stays a token.
-
-    Args:
-        vocabulary: Number of tokens.
-        examples: Training examples per task to learn the merges from.
-    """
+    """Learn a byte-level BPE tokenizer on examples of each task; every digit is a token."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
@@ -108,16 +165,11 @@ def train(
     tokenizer: PreTrainedTokenizerFast,
     recipe: ModelRecipe,
     examples: dict[str, int],
-    report: Report,
+    report: Callable[[int, str], None],
 ) -> None:
     """Train a model in place on freshly generated examples, none of them seen twice.
 
-    Args:
-        model: Model to train.
-        tokenizer: Its tokenizer.
-        recipe: Steps, learning rate and style.
-        examples: Examples of each task in one step.
-        report: Called after every step with its number and the loss per task.
+    ``examples`` are those of each task in one step; ``report`` gets each step's number and losses.
     """
     matrices = [p for n, p in model.named_parameters() if p.ndim == 2 and "embed" not in n]
     others = [p for n, p in model.named_parameters() if p.ndim < 2 or "embed" in n]
@@ -136,7 +188,7 @@ def train(
     model.train()
     total = sum(examples.values())
     for step in range(recipe.steps):
-        losses = {}
+        losses: dict[str, float] = {}
         for name, number in examples.items():
             indices = range(step * number, (step + 1) * number)
             ids, labels = batch(tokenizer, name, indices, recipe.style)
@@ -151,29 +203,39 @@ def train(
             optimizer.step()
             schedule.step()
             optimizer.zero_grad()
-        report(step + 1, losses)
+        told = ", ".join(f"{name} {loss:.3f}" for name, loss in losses.items())
+        report(step + 1, f"loss {told}")
     model.eval()
 
 
 def batch(
     tokenizer: PreTrainedTokenizerFast, name: str, indices: range, style: Style
 ) -> tuple[Tensor, Tensor]:
+    """Return token ids and next-token labels ``[B, T]`` of generated examples."""
+    examples = [generate(name, "train", index, style) for index in indices]
+    prompts = [tokenizer(example.prompt)["input_ids"] for example in examples]
+    references = [example.reference or "" for example in examples]
+    pad, end = tokenizer.pad_token_id, tokenizer.eos_token_id
+    return answer_batch(tokenizer, prompts, references, end, pad)
+
+
+def answer_batch(
+    tokenizer: PreTrainedTokenizerBase,
+    prompts: Sequence[list[int]],
+    answers: Sequence[str],
+    end: int,
+    pad: int,
+) -> tuple[Tensor, Tensor]:
     """Return token ids and next-token labels ``[B, T]``; prompts and padding carry no loss."""
     rows, labels = [], []
-    for index in indices:
-        example = generate(name, "train", index, style)
-        prompt = tokenizer(example.prompt)["input_ids"]
-        answer = tokenizer(example.reference, add_special_tokens=False)["input_ids"]
-        answer = [*answer, tokenizer.eos_token_id]
+    for prompt, text in zip(prompts, answers, strict=True):
+        answer = [*tokenizer(text, add_special_tokens=False)["input_ids"], end]
         rows.append(prompt + answer[:-1])
         labels.append([IGNORED] * (len(prompt) - 1) + answer)
-    return padded(rows, tokenizer.pad_token_id), padded(labels, IGNORED)
+    return _padded(rows, pad), _padded(labels, IGNORED)
 
 
-def padded(rows: list[list[int]], value: int) -> Tensor:
-    """Fill rows up on the right to a common length, a multiple of 16: ``[B, T]``.
-
-    So there are few distinct shapes, and the matrix kernels are prepared only once.
-    """
+def _padded(rows: list[list[int]], value: int) -> Tensor:
+    """Fill rows up to a common multiple of 16, ``[B, T]``: few shapes for the matrix kernels."""
     length = -(-max(map(len, rows)) // 16) * 16
     return torch.tensor([row + [value] * (length - len(row)) for row in rows])

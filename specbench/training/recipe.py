@@ -1,158 +1,142 @@
-"""How a head is trained: usual values, what a task and a pair change, what the user changes.
-
-Nothing here imports torch, so that a wrong number is refused at once.
-"""
+"""How heads and drafts are trained: defaults, bounds, and the learning rate; imports no torch."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
-from types import MappingProxyType
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Literal
 
-from specbench.errors import UsageError
+from pydantic import ValidationInfo, field_validator
+
+from specbench.config import Options, option
 from specbench.heads.registry import KINDS, LINEAR
 from specbench.pairs.registry import PairSpec
-from specbench.tasks.definition import Problem
 from specbench.tasks.task import RESERVED_SEEDS, Task
-from specbench.training.schedule import MAX_PROMPT_TOKENS, warm_up_cosine
-from specbench.words import meant, shown
+from specbench.validation import quoted, validated
 
 BASELINES = {
     "batch": "the mean of the step, as in REINFORCE++",
     "group": "the mean of the roll-outs of the same prompt",
     "ema": "a running mean over steps",
 }
+WARM_UP = 0.05  # share of the steps
+MAX_PROMPT_TOKENS = 512  # in training, as in the paper (arXiv:2604.07622)
+# Default learning rates of drafts narrower than this, and of the others.
+SMALL_WIDTH, SMALL_RATE, LARGE_RATE = 512, 3e-3, 1e-5
 
 
-@dataclass(frozen=True)
-class HeadRecipe:
-    """How a head is trained; the names are those of the options of ``specbench train``.
+class HeadRecipe(Options):
+    """How a head is trained; ``specbench train`` has an option for each field."""
 
-    Attributes:
-        head_kind: Key of ``specbench.heads.registry.KINDS``.
-        steps: Sets of roll-outs.
-        prompts_per_step: Prompts in a set.
-        rollouts: Texts per prompt.
-        rollout_parts: Parts that a set is decoded in, each with draws of its own; as many workers
-            can share a set. It decides the draws, the workers do not.
-        epochs_per_rollout: Passes over a set.
-        learning_rate: Adam's, after a short warm-up and before a cosine to zero.
-        acceptance_weight: lambda, what acceptance is worth in reward.
-        target_acceptance: Mean acceptance to reach; lambda, then a multiplier that starts at
-            ``acceptance_weight``, is adjusted until it is reached. None keeps lambda as it is.
-        baseline: Key of ``BASELINES``: what a text's gain is compared with.
-        kl_weight: Price of a nat that v moves away from the untrained head's.
-        initial_weight: w of the untrained head, above 0 and below 1. The release starts at 0.5;
-            where half-way texts earn next to nothing, a strict start lets rewards be seen.
-        max_prompt_tokens: Longer prompts are cut inside their passage; the paper's limit.
-        seed: Seed of examples and draws.
+    panel = "Recipe (by default that of the pair and the task)"
 
-    Raises:
-        UsageError: A value is out of range.
-    """
+    head_kind: Literal["linear", "mlp", "features"] = option(
+        LINEAR,
+        "; ".join(f"{name}: {text}" for name, text in KINDS.items()) + ".",
+        metavar="KIND",
+        complete=lambda: KINDS,
+    )
+    steps: int = option(60, "Sets of roll-outs.", ge=1)
+    prompts_per_step: int = option(16, "Prompts in a set.", ge=1)
+    baseline: Literal["batch", "group", "ema"] = option(
+        "group",
+        "What a text's gain is compared with: "
+        + "; ".join(f"{name}, {text}" for name, text in BASELINES.items())
+        + ".",
+        metavar="NAME",
+        complete=lambda: BASELINES,
+    )
+    rollouts: int = option(8, "Texts per prompt.", ge=1)
+    epochs_per_rollout: int = option(4, "Passes over a set.", ge=1)
+    # After a short warm-up and before a cosine to zero.
+    learning_rate: float = option(0.01, "Adam's, at its peak.", gt=0)
+    # lambda is then a multiplier that starts at `acceptance_weight`.
+    target_acceptance: float | None = option(
+        None,
+        "Adjust lambda until held-out acceptance per position (a run's expected_acceptance) is "
+        "this; several train a family of heads.",
+        metavar="A[,A...]",
+        gt=0,
+        lt=1,
+    )
+    acceptance_weight: float = option(0.4, "lambda: what acceptance is worth in reward.", ge=0)
+    kl_weight: float = option(0.0, "Price of a nat away from the untrained head.", ge=0)
+    # The release starts at 0.5; where half-way texts earn next to nothing, a strict start lets
+    # rewards be seen.
+    initial_weight: float = option(0.5, "w of the untrained head.", gt=0, lt=1)
+    max_prompt_tokens: int = option(MAX_PROMPT_TOKENS, "Longest prompt; a longer one is cut.", ge=1)
+    seed: int = option(0, "Decides the examples and every draw.", ge=0, lt=RESERVED_SEEDS)
 
-    head_kind: str = LINEAR
-    steps: int = 60
-    prompts_per_step: int = 16
-    rollouts: int = 8
-    rollout_parts: int = 1
-    epochs_per_rollout: int = 4
-    learning_rate: float = 0.01
-    acceptance_weight: float = 0.4
-    target_acceptance: float | None = None
-    baseline: str = "group"
-    kl_weight: float = 0.0
-    initial_weight: float = 0.5
-    max_prompt_tokens: int = MAX_PROMPT_TOKENS
-    seed: int = 0
+    @field_validator("rollouts")
+    @classmethod
+    def _compared(cls, rollouts: int, info: ValidationInfo) -> int:
+        group = info.data.get("baseline") == "group"
+        if rollouts * (1 if group else info.data.get("prompts_per_step", 1)) < 2:
+            raise ValueError(
+                f"must be 2 or more{' with the group baseline' * group}, not {rollouts}"
+            )
+        return rollouts
 
-    def __post_init__(self) -> None:
-        counts = (
-            "steps",
-            "prompts_per_step",
-            "rollouts",
-            "epochs_per_rollout",
-            "max_prompt_tokens",
-        )
-        for name in counts:
-            self._require(name, getattr(self, name) >= 1, "1 or more")
-        parted = 1 <= self.rollout_parts <= self.prompts_per_step
-        prompts = f"from 1 to the {self.prompts_per_step} prompts of a step"
-        self._require("rollout_parts", parted, prompts)
-        reserved = f"from 0 to {RESERVED_SEEDS - 1}"
-        self._require("seed", 0 <= self.seed < RESERVED_SEEDS, reserved)
-        self._require("learning_rate", 0 < self.learning_rate < math.inf, "above 0")
-        for name in ("acceptance_weight", "kl_weight"):
-            self._require(name, 0 <= getattr(self, name) < math.inf, "0 or more")
-        self._require("initial_weight", 0 < self.initial_weight < 1, "between 0 and 1")
-        wish = self.target_acceptance
-        self._require("target_acceptance", wish is None or 0 < wish < 1, "between 0 and 1")
+    @field_validator("acceptance_weight")
+    @classmethod
+    def _adjustable(cls, weight: float, info: ValidationInfo) -> float:
         # A multiplier that starts at 0 would stay there.
-        priced = wish is None or self.acceptance_weight > 0
-        self._require("acceptance_weight", priced, "above 0 with a target acceptance")
-        for name, known in (("head_kind", KINDS), ("baseline", BASELINES)):
-            self._require(name, getattr(self, name) in known, f"one of {', '.join(known)}")
-        group = self.baseline == "group"
-        texts = self.rollouts if group else self.prompts_per_step * self.rollouts
-        self._require("rollouts", texts > 1, "2 or more" + " with the group baseline" * group)
+        if weight == 0 and info.data.get("target_acceptance") is not None:
+            raise ValueError("must be above 0 with a target acceptance, not 0")
+        return weight
 
     def rate(self, step: int) -> float:
-        """Return the learning rate of a step counted from 0: warm-up, then a cosine to zero."""
+        """Return the learning rate of a step counted from 0."""
         return self.learning_rate * warm_up_cosine(step, self.steps)
 
-    def _require(self, name: str, fulfilled: bool, permitted: str) -> None:
-        if not fulfilled:
-            option = "--" + name.replace("_", "-")
-            raise UsageError(f"{option} must be {permitted}, not {getattr(self, name)}")
+
+class DraftRecipe(Options):
+    """How a draft is fine-tuned; ``specbench finetune-draft`` has an option for each field."""
+
+    panel = "Recipe"
+
+    steps: int = option(1000, "Batches.", ge=1)
+    # No example is seen twice where the task has enough of them.
+    batch_size: int = option(16, "Examples in a batch.", ge=1)
+    # After a short warm-up and before a cosine to zero.
+    learning_rate: float | None = option(
+        None,
+        "AdamW's, at its peak.",
+        gt=0,
+        shown=f"{SMALL_RATE:g} for models narrower than {SMALL_WIDTH}, else {LARGE_RATE:g}",
+    )
+    max_prompt_tokens: int = option(MAX_PROMPT_TOKENS, "Longest prompt; a longer one is cut.", ge=1)
+    seed: int = option(0, "Decides the examples.", ge=0)
+
+    def for_width(self, width: int) -> DraftRecipe:
+        """Return the recipe with a learning rate, for a model of some hidden size."""
+        default = SMALL_RATE if width < SMALL_WIDTH else LARGE_RATE
+        return self.updated(learning_rate=self.learning_rate or default)
+
+    def rate(self, step: int) -> float:
+        """Return the learning rate of a step counted from 0; the peak must be known."""
+        assert self.learning_rate is not None
+        return self.learning_rate * warm_up_cosine(step, self.steps)
 
 
 def head_recipe(pair: PairSpec, task: Task, given: Mapping[str, Any]) -> HeadRecipe:
     """Return the recipe for a pair and a task.
 
-    What the user gave goes before the pair's ``[<pair>.training]`` in ``pairs.toml``, that before
-    the task's ``[training]`` in its file, and that before the usual values.
-
-    Args:
-        pair: The pair.
-        task: The task.
-        given: Values by name; None means not given.
+    The user's values (None: not given) override the pair's ``[<pair>.training]`` in ``pairs.toml``,
+    which overrides the task's ``[training]``, which overrides the defaults.
 
     Raises:
         UsageError: A value out of range, or an unknown name or a wrong type in one of the files.
     """
-    for problem in wrong_training(task.training):
-        raise UsageError(f"{task.path}: {problem}")
-    for problem in wrong_training(pair.training, task.training):
-        raise UsageError(f"{pair.file}: {pair.name}.{problem}")
-    chosen = {name: value for name, value in given.items() if value is not None}
-    return HeadRecipe(**{**task.training, **pair.training, **chosen})
+    own, pairs_own = dict(task.training), f"{pair.name}.training."
+    validated(HeadRecipe, own, str(task.path), lambda key: quoted(f"training.{key}"))
+    own |= pair.training
+    validated(HeadRecipe, own, str(pair.file), lambda key: quoted(pairs_own + key))
+    own |= {name: value for name, value in given.items() if value is not None}
+    return HeadRecipe(**own)
 
 
-def wrong_training(
-    training: Mapping[str, Any], beneath: Mapping[str, Any] = MappingProxyType({})
-) -> Iterator[Problem]:
-    """Find unknown names, values of the wrong type, and the first value out of range.
-
-    Args:
-        training: The ``training`` table of a file.
-        beneath: Values that hold where it has none, before the usual ones.
-    """
-    # Where the default is None, the value is a number.
-    known = {f.name: float if f.default is None else type(f.default) for f in fields(HeadRecipe)}
-    sound: dict[str, Any] = {}
-    for name, value in training.items():
-        if name not in known:
-            yield Problem(f"training.{name}", f"unknown key; {meant(name, known)}")
-        # Exact types: to isinstance, true is an integer.
-        elif type(value) is not known[name] and (type(value), known[name]) != (int, float):
-            kind = {str: "a string", int: "an integer", float: "a number"}[known[name]]
-            yield Problem(f"training.{name}", f"must be {kind}, not {shown(repr(value))}")
-        else:
-            sound[name] = value
-    try:
-        HeadRecipe(**{**beneath, **sound})
-    except UsageError as error:
-        option, _, what = str(error).partition(" ")
-        yield Problem(f"training.{option[2:].replace('-', '_')}", what)
+def warm_up_cosine(step: int, steps: int) -> float:
+    """Return the share of the peak rate at a step from 0: a linear rise, a cosine to zero."""
+    warm_up = max(1, round(WARM_UP * steps))
+    return min(1.0, (step + 1) / warm_up) * (1 + math.cos(math.pi * step / steps)) / 2

@@ -1,61 +1,45 @@
 """A training and its folder: log, checkpoint, and in the end the head.
 
 While it lasts the folder holds ``training.csv`` (a row per step) and ``checkpoint.pt``; the head's
-two files take the checkpoint's place when it is done. A row is written before its checkpoint, so
-that a training killed between the two writes it again.
+two files replace the checkpoint when it is done. A row is written before its checkpoint, so that a
+training killed between the two writes it again.
 """
 
 from __future__ import annotations
 
 import csv
 import io
+import pickle
 import platform
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 
 from specbench.engine.loading import LoadedPair
+from specbench.errors import UsageError
 from specbench.files import clear_errors, write_atomically
 from specbench.heads.files import fingerprints, save_head
 from specbench.tasks.task import Task
-from specbench.training.dial import settle
 from specbench.training.folder import CHECKPOINT, LOG
 from specbench.training.material import Materials, read_materials
-from specbench.training.parts import RollOut, here
 from specbench.training.recipe import HeadRecipe
-from specbench.training.state import State, load_state, new_state, save_state
-from specbench.training.verifier import Progress, held_out_scores, train_head
+from specbench.training.verifier import (
+    Progress,
+    State,
+    calibrate_bias,
+    held_out_scores,
+    new_state,
+    train_step,
+)
 from specbench.version import __version__
 
 NO_SPREAD = 1e-6  # of rewards: equal but for rounding
 
 
-def train_into(
-    pair: LoadedPair,
-    task: Task,
-    recipe: HeadRecipe,
-    folder: Path,
-    report: Callable[[Progress], None],
-    resume: bool = False,
-) -> dict[str, Any]:
-    """Train a head: ``prepare`` and ``carry_out`` in one."""
-    return carry_out(prepare(pair, task, recipe, folder, resume), report)
-
-
 class Training(NamedTuple):
-    """A training that may begin, or go on.
-
-    Attributes:
-        pair: Loaded models.
-        task: What to train for.
-        recipe: How.
-        folder: Where to.
-        materials: What it reads.
-        state: Where it stands.
-    """
+    """A training that can start or resume."""
 
     pair: LoadedPair
     task: Task
@@ -64,68 +48,120 @@ class Training(NamedTuple):
     materials: Materials
     state: State
 
+    def identity(self) -> dict[str, dict[str, Any]]:
+        """Return what must be the same for a training to resume."""
+        target = self.pair.target
+        return {
+            "models": dict(fingerprints(self.pair)),
+            "place": {"device": target.device.type, "dtype": str(target.model.dtype)},
+            "task": {"name": self.task.name, "version": self.task.version},
+            "data": _data(self.task),
+            "recipe": self.recipe.model_dump(),
+        }
+
 
 def prepare(
     pair: LoadedPair, task: Task, recipe: HeadRecipe, folder: Path, resume: bool = False
 ) -> Training:
     """Read all prompts, and refuse what cannot be trained; nothing is written.
 
-    Args:
-        pair: Loaded models.
-        task: What to train for.
-        recipe: How.
-        folder: Where to; need not be there.
-        resume: Go on from the folder's checkpoint, if it has one.
-
     Raises:
         UsageError: The checkpoint cannot be read or is of another training, the task has no
             training split, or most of its prompts are too long.
     """
-    # First, as a data set says what it is once it has been read.
+    # First, as a dataset describes itself once it has been read.
     materials = read_materials(pair, task, recipe)
-    going_on = resume and (folder / CHECKPOINT).exists()
-    state = load_state(pair, task, recipe, folder) if going_on else new_state(pair, recipe)
-    return Training(pair, task, recipe, folder, materials, state)
+    training = Training(pair, task, recipe, folder, materials, new_state(pair, recipe))
+    if resume and (folder / CHECKPOINT).exists():
+        _load_checkpoint(training)
+    return training
 
 
-def carry_out(
-    training: Training, report: Callable[[Progress], None], roll_out: RollOut | None = None
-) -> dict[str, Any]:
-    """Train a head, write it to its folder, and return what ``head.json`` says of it.
+def carry_out(training: Training, report: Callable[[Progress], None]) -> dict[str, Any]:
+    """Train a head, write it to its folder, and return its description in ``head.json``.
 
-    Args:
-        training: What ``prepare`` returns.
-        report: Called after every step, once its checkpoint is on disk; a training that goes on
-            reports its earlier steps first.
-        roll_out: Decodes with the pair; None is this process.
+    ``report`` gets every step once its checkpoint is on disk, and first those before a resume.
 
     Raises:
-        RunError: The folder cannot be written, the loss is no number, or the workers that decode
-            keep dying; the last checkpoint stays.
+        RunError: The folder cannot be written or the loss is not finite; the last checkpoint
+            stays.
     """
     pair, task, recipe, folder, materials, state = training
-    roll_out = roll_out or here(pair)
     with clear_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     for row in state.history:
         report(Progress(**row))  # type: ignore[arg-type]  # a count is still an int in the history
-
-    def record(progress: Progress, state: State) -> None:
+    while state.step < recipe.steps:
+        progress = train_step(pair, task, recipe, state, materials.train)
         state.history.append(progress._asdict())
         write_atomically(folder / LOG, _csv(state.history))
-        save_state(state, pair, task, recipe, folder)
+        _save_checkpoint(training)
         report(progress)
-
-    head = train_head(pair, roll_out, task, recipe, materials.train, state, record)
-    wish, parts = recipe.target_acceptance, recipe.rollout_parts
-    if wish is not None and materials.settling is not None:
-        settle(roll_out, task, head, wish, materials.settling, parts)
-    scores = held_out_scores(roll_out, task, head, materials.held_out, parts)
-    description = _describe(training, scores)
+    head = state.head.eval().requires_grad_(False)
+    if recipe.target_acceptance is not None and materials.calibration is not None:
+        calibrate_bias(pair, task, head, recipe.target_acceptance, materials.calibration)
+    description = _describe(training, held_out_scores(pair, task, head, materials.held_out))
     save_head(head, folder, description)
     with clear_errors(folder):
         (folder / CHECKPOINT).unlink(missing_ok=True)
     return description
+
+
+def _save_checkpoint(training: Training) -> None:
+    state = training.state
+    content = {
+        **training.identity(),
+        "step": state.step,
+        "multiplier": state.multiplier,
+        "baseline": state.baseline.mean,
+        "history": state.history,
+        "head": state.head.state_dict(),
+        "optimizer": state.optimizer.state_dict(),
+        "generator": state.generator.get_state(),
+    }
+    buffer = io.BytesIO()
+    torch.save(content, buffer)
+    write_atomically(training.folder / CHECKPOINT, buffer.getvalue())
+
+
+def _load_checkpoint(training: Training) -> None:
+    """Put a training in the state of its folder's checkpoint; refuse one of another training."""
+    path, state = training.folder / CHECKPOINT, training.state
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except (OSError, EOFError, RuntimeError, pickle.UnpicklingError) as error:
+        raise UsageError(f"cannot read {path} ({error}): train anew in another folder") from error
+    for name, wanted in training.identity().items():
+        if (found := content.get(name)) != wanted:
+            raise UsageError(
+                f"{path} is of a training with another {name} ({_difference(found, wanted)}): "
+                "give the same values again, or train in another folder"
+            )
+    state.head.load_state_dict(content["head"])
+    state.optimizer.load_state_dict(content["optimizer"])
+    state.generator.set_state(content["generator"])
+    state.baseline = state.baseline._replace(mean=content["baseline"])
+    state.multiplier, state.step = content["multiplier"], content["step"]
+    state.history = content["history"]
+
+
+def _data(task: Task) -> dict[str, Any]:
+    """What the examples are, wherever their files lie, and how their prompts are read."""
+    known = {"prompt_format": task.prompt_format, **task.provenance()}
+    for split, facts in known.pop("splits", {}).items():
+        known |= {f"{split}'s {name}": value for name, value in facts.items()}
+    moving = ("file", "revision")  # digest and commit identify the content
+    return {name: v for name, v in known.items() if name.rpartition(" ")[2] not in moving}
+
+
+def _difference(found: Any, wanted: dict[str, Any]) -> str:
+    """Name the values that differ, as ``steps 60 instead of 90``."""
+    found = found if isinstance(found, dict) else {}
+    return ", ".join(
+        f"{name} {found.get(name)} instead of {value}"
+        for name, value in wanted.items()
+        if found.get(name) != value
+    )
 
 
 def _describe(training: Training, scores: dict[str, Any]) -> dict[str, Any]:
@@ -142,7 +178,7 @@ def _describe(training: Training, scores: dict[str, Any]) -> dict[str, Any]:
         "kind": recipe.head_kind,
         "models": fingerprints(pair),
         "hidden_sizes": {"target": pair.target.hidden_size, "draft": pair.draft.hidden_size},
-        "recipe": asdict(recipe),
+        "recipe": recipe.model_dump(),
         "scores": scores,
         "strict_acceptance": 1 - history[0]["disagreement"],
         "steps_without_gradient": sum(row["reward_spread"] < NO_SPREAD for row in history),

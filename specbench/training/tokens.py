@@ -23,13 +23,6 @@ def sample_tokens(
 ) -> pd.DataFrame:
     """Sample one text per prompt with a head, from the law that its training samples from.
 
-    Args:
-        pair: Loaded models.
-        head: Weighs target against draft.
-        prompts: Their tokens.
-        max_new_tokens: Limit on a text's tokens.
-        seed: Decides the draws.
-
     Returns:
         One row per token, in the order of the texts: ``text`` (its number), ``name`` (readable),
         ``kind``, ``weight`` and ``tv`` (total variation between p and q there).
@@ -65,7 +58,7 @@ def spoken(tokenizer: PreTrainedTokenizerBase, token: int) -> str:
 
 
 def _names_and_kinds(pair: LoadedPair, text: Tensor, token: Tensor) -> dict[str, list[str]]:
-    """Columns ``name`` and ``kind`` of tokens ``[M]`` that lie in the order of their texts."""
+    """Columns ``name`` and ``kind`` of tokens ``[M]`` in the order of their texts."""
     ids = token.tolist()
     known = {i: spoken(pair.tokenizer, i) for i in set(ids)}
     said = [known[i] for i in ids]

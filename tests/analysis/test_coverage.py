@@ -161,17 +161,6 @@ def test_repeats_that_always_agree_count_once():
         assert found == pytest.approx(expected)
 
 
-def test_repeats_that_differ_narrow_an_interval():
-    rng = np.random.default_rng(4)
-    right = rng.random((30, 8)) < 0.8
-    prompts = np.repeat(np.arange(30), 8)
-    many, one = (
-        proportion_interval(right.ravel(), prompts),
-        proportion_interval(right[:, 0], range(30)),
-    )
-    assert many.high - many.low < 0.6 * (one.high - one.low)
-
-
 def test_scores_that_are_not_0_or_1_are_resampled():
     rng = np.random.default_rng(5)
     mine, theirs = rng.random(60), rng.random(60)

@@ -7,8 +7,6 @@ from specbench.analysis.intervals import (
     FEWEST,
     RESAMPLES,
     bootstrap,
-    cluster_sums,
-    estimate,
     mean_interval,
     paired_difference,
     paired_ratio_interval,
@@ -28,13 +26,6 @@ def test_intervals_cover_the_true_mean_as_often_as_they_say():
     assert 0.91 < coverage < 0.97  # 95 % nominal; two standard errors are 2 points
 
 
-def test_interval_of_a_mean_has_the_width_of_theory():
-    values = np.random.default_rng(0).normal(size=400)
-    found = mean_interval(values, np.arange(400))
-    assert found.value == pytest.approx(values.mean())
-    assert found.high - found.low == pytest.approx(2 * 1.96 * values.std() / 20, rel=0.1)
-
-
 def test_repeats_of_a_prompt_count_as_one_prompt():
     values = np.random.default_rng(2).normal(size=30)
     repeated, prompts = np.repeat(values, 5), np.repeat(np.arange(30), 5)
@@ -51,63 +42,6 @@ def test_pooled_ratio_weighs_samples_by_their_denominator():
     accepted, proposed = [1.0, 9.0], [10.0, 10.0 * 3]
     assert ratio_interval(accepted, proposed, ["a", "b"]).value == pytest.approx(10 / 40)
     assert mean_interval(np.divide(accepted, proposed), ["a", "b"]).value == pytest.approx(0.2)
-
-
-@pytest.mark.parametrize("n", [1, FEWEST - 1, FEWEST])
-@pytest.mark.parametrize("values", [(0.0, 1.0), (0.5, 3.5)])
-def test_few_prompts_have_a_value_and_no_interval(n, values):
-    """Also with repeats: what counts is prompts."""
-    samples, prompts = np.tile(values, n), np.repeat(np.arange(n), 2)
-    base = samples[::-1]
-    for found, value in (
-        (mean_interval(samples, prompts), np.mean(values)),
-        (proportion_interval(samples / 3.5, prompts), np.mean(values) / 3.5),
-        (paired_difference(samples, prompts, base, prompts), 0),
-    ):
-        assert (found.value, found.n) == (pytest.approx(value), n)
-        assert np.isnan([found.low, found.high]).all() == (n < FEWEST)
-
-
-def test_no_samples_have_neither_value_nor_interval():
-    found = mean_interval([np.nan, np.nan], ["a", "b"])
-    assert found.n == 0
-    assert np.isnan(found[:3]).all()
-
-
-def test_blank_samples_and_zero_denominators_are_left_out():
-    found = ratio_interval([1.0, np.nan, 0.0], [2.0, 2.0, 0.0], ["a", "b", "c"])
-    assert (found.value, found.n) == (0.5, 1)
-
-
-def test_equal_prompts_leave_no_doubt():
-    assert mean_interval([0.7] * 10, range(10))[:3] == pytest.approx((0.7, 0.7, 0.7))
-
-
-def test_same_samples_give_the_same_interval():
-    values = np.random.default_rng(3).normal(size=20)
-    assert mean_interval(values, range(20)) == mean_interval(values, range(20))
-
-
-def test_order_of_samples_does_not_matter():
-    values, order = np.random.default_rng(3).normal(size=20), np.arange(20)[::-1]
-    assert mean_interval(values, range(20)) == pytest.approx(mean_interval(values[order], order))
-
-
-def test_all_quantities_share_the_draws():
-    sums = np.random.default_rng(4).normal(size=(12, 3, 2))
-    together = resample(sums)
-    assert together.shape == (RESAMPLES, 3, 2)
-    np.testing.assert_allclose(together[:, 1, 0], resample(sums[:, 1, :1])[:, 0])
-
-
-def test_each_resample_draws_as_many_prompts_as_there_are():
-    np.testing.assert_array_equal(resample(np.ones((9, 1))), np.full((RESAMPLES, 1), 9.0))
-
-
-def test_cluster_sums_by_hand():
-    labels, sums = cluster_sums([[1, 10], [2, 20], [4, 40]], ["b", "a", "b"])
-    assert list(labels) == ["a", "b"]
-    np.testing.assert_array_equal(sums, [[2, 20], [5, 50]])
 
 
 def test_pairing_cancels_what_prompts_have_in_common():
@@ -139,14 +73,33 @@ def test_undefined_ratios_are_silent_nan():
     assert np.isnan(percentiles(np.array([np.nan]))).all()
 
 
-def test_bootstrap_has_the_data_itself_before_its_resamples():
-    sums = np.random.default_rng(7).normal(size=(12, 3, 2))
+def test_few_prompts_have_a_value_and_no_interval():
+    """Also with repeats: what counts is prompts."""
+    for n in (1, FEWEST - 1, FEWEST):
+        for values in ((0.0, 1.0), (0.5, 3.5)):
+            samples, prompts = np.tile(values, n), np.repeat(np.arange(n), 2)
+            for found, value in (
+                (mean_interval(samples, prompts), np.mean(values)),
+                (proportion_interval(samples / 3.5, prompts), np.mean(values) / 3.5),
+                (paired_difference(samples, prompts, samples[::-1], prompts), 0),
+            ):
+                assert (found.value, found.n) == (pytest.approx(value), n)
+                assert np.isnan([found.low, found.high]).all() == (n < FEWEST)
+
+
+def test_blank_samples_and_zero_denominators_are_left_out():
+    found = ratio_interval([1.0, np.nan, 0.0], [2.0, 2.0, 0.0], ["a", "b", "c"])
+    assert (found.value, found.n) == (0.5, 1)
+    nothing = mean_interval([np.nan, np.nan], ["a", "b"])
+    assert np.isnan(nothing[:3]).all()
+    assert nothing.n == 0
+
+
+def test_resamples_draw_as_many_prompts_for_all_quantities_together():
+    sums = np.random.default_rng(4).normal(size=(12, 3, 2))
+    sums[:, 2] = 1
     totals = bootstrap(sums)
-    np.testing.assert_allclose(totals[0], sums.sum(axis=0))
-    np.testing.assert_array_equal(totals[1:], resample(sums))
-
-
-def test_an_estimate_is_what_an_interval_is_made_of():
-    values = np.random.default_rng(8).normal(size=25)
-    sums = np.column_stack([values, np.ones(25)])
-    assert estimate(ratio(bootstrap(sums)), 25) == mean_interval(values, range(25))
+    np.testing.assert_allclose(totals[0], sums.sum(axis=0))  # the data itself
+    assert totals.shape == (1 + RESAMPLES, 3, 2)
+    np.testing.assert_array_equal(totals[1:, 2], np.full((RESAMPLES, 2), 12.0))
+    np.testing.assert_allclose(totals[1:, 1, 0], resample(sums[:, 1, :1])[:, 0])

@@ -9,13 +9,14 @@ from transformers import PreTrainedTokenizerFast
 
 from specbench.analysis import learned
 from specbench.analysis.learned import About, kind_of, readable, tabulate
+from specbench.config import Loading
 from specbench.engine.loading import LoadedPair, load_pair
-from specbench.engine.settings import Loading
 from specbench.heads.head import KINDS, Head
 from specbench.pairs.registry import get_pair
 from specbench.tasks.task import load_task
 from specbench.training import tokens
-from specbench.training.rollouts import read_prompts, roll_out
+from specbench.training.material import split_material
+from specbench.training.rollouts import roll_out
 from specbench.training.tokens import sample_tokens, spoken
 
 ABOUT = About("mini", "mini-math", "mini-news", "linear")
@@ -23,37 +24,26 @@ ABOUT = About("mini", "mini-math", "mini-news", "linear")
 
 @pytest.fixture(scope="module")
 def mini() -> LoadedPair:
-    return load_pair(get_pair("mini"), Loading("cpu", "float32"))
+    return load_pair(get_pair("mini"), Loading(device="cpu", dtype="float32"))
 
 
 @pytest.fixture(scope="module")
 def prompts(mini: LoadedPair) -> list[list[int]]:
     task = load_task("mini-headline")
-    return read_prompts(mini, task, task.examples("train", 5, 7), 512)
+    return split_material(mini, task, "train", 5, 7, 512).prompts
 
 
-@pytest.mark.parametrize(
-    ("text", "before", "kind"),
-    [
-        (" 42", " is", learned.NUMBER),
-        ("7", "3", learned.NUMBER),
-        (" +", " ", learned.OPERATOR),
-        ("**", "x", learned.OPERATOR),
-        (".", "end", learned.PUNCTUATION),
-        ("####", "\n", learned.PUNCTUATION),
-        (" York", " in", learned.CAPITALISED),
-        ("Then", "\n", learned.CAPITALISED),
-        (" trays", " of", learned.LOWER_CASE),
-        ("value", "(", learned.LOWER_CASE),
-        ("def", "", learned.LOWER_CASE),
-        ("ing", " paint", learned.PIECE),
-        ("Donald", " Mc", learned.PIECE),
-        (" ", "is", learned.SPACE),
-        ("\n   ", ":", learned.SPACE),
-    ],
-)
-def test_kinds_of_token(text: str, before: str, kind: str) -> None:
-    assert kind_of(text, before) == kind
+def test_kinds_of_token() -> None:
+    for kind, tokens_after in {
+        learned.NUMBER: [(" 42", " is"), ("7", "3")],
+        learned.OPERATOR: [(" +", " "), ("**", "x")],
+        learned.PUNCTUATION: [(".", "end"), ("####", "\n")],
+        learned.CAPITALISED: [(" York", " in"), ("Then", "\n")],
+        learned.LOWER_CASE: [(" trays", " of"), ("value", "("), ("def", "")],
+        learned.PIECE: [("ing", " paint"), ("Donald", " Mc")],
+        learned.SPACE: [(" ", "is"), ("\n   ", ":")],
+    }.items():
+        assert {kind_of(text, before) for text, before in tokens_after} == {kind}
 
 
 def test_names_show_white_space_and_nothing_unprintable() -> None:
@@ -77,22 +67,14 @@ def other_tokenizer(scheme: str) -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=made)
 
 
-@pytest.mark.parametrize(
-    ("scheme", "token", "text"),
-    [
+def test_tokens_read_as_inside_a_text() -> None:
+    for scheme, token, text in (
         ("sentencepiece", "▁the", " the"),
         ("sentencepiece", "ing", "ing"),
         ("wordpiece", "the", " the"),
         ("wordpiece", "##ing", "ing"),
-    ],
-)
-def test_tokens_read_as_inside_a_text(scheme: str, token: str, text: str) -> None:
-    assert spoken(other_tokenizer(scheme), VOCABULARY.index(token)) == text
-
-
-def test_parts_of_characters_keep_their_name_in_the_vocabulary(mini: LoadedPair) -> None:
-    first_byte = mini.tokenizer("é", add_special_tokens=False)["input_ids"][0]
-    assert spoken(mini.tokenizer, first_byte) == "Ã"
+    ):
+        assert spoken(other_tokenizer(scheme), VOCABULARY.index(token)) == text
 
 
 def test_names_in_order_are_the_texts(mini: LoadedPair, prompts: list[list[int]]) -> None:
@@ -130,15 +112,6 @@ def test_every_kind_of_head_in_chunks(
     assert frame["text"].unique().tolist() == [0, 1, 2, 3, 4]
     if kind == "linear":
         np.testing.assert_allclose(frame["weight"], 0.7, rtol=1e-6)
-
-
-def test_a_text_does_not_go_on_from_the_one_before(mini: LoadedPair) -> None:
-    head = Head("linear", (mini.target.hidden_size, mini.draft.hidden_size), 1.0)
-    task = load_task("mini-code")
-    code = read_prompts(mini, task, task.examples("train", 4, 7), 512)
-    frame = sample_tokens(mini, head, code, 1, seed=0)
-    assert frame["name"].tolist() == ["def"] * 4
-    assert set(frame["kind"]) == {learned.LOWER_CASE}
 
 
 def made_up() -> pd.DataFrame:

@@ -4,12 +4,10 @@ import pandas as pd
 import pytest
 
 from specbench.analysis.frames import SAMPLES, SUMMARY, typed
+from specbench.analysis.main_table import main_table
 from specbench.analysis.published import beside_published, published, remarks
-from specbench.analysis.table import main_table
 from specbench.methods.registry import METHODS
-from specbench.metrics import METRICS
 from specbench.pairs.registry import pairs
-from specbench.tasks.task import load_task
 
 
 def own(**cell):
@@ -46,14 +44,6 @@ def test_the_file_is_the_papers_tables():
     assert (table["acceptance_rate_pct"].notna() == drafted).all()
 
 
-def test_its_metrics_are_the_ones_that_tasks_are_scored_by_here():
-    metrics = published().groupby("task")["metric"].unique()
-    for task, (metric,) in metrics.items():
-        assert metric in METRICS
-        assert metric == load_task(task).metrics[0]
-    assert metrics["xsum"] == ["rouge2-32"]
-
-
 def test_the_difference_is_of_the_numbers_as_shown():
     found = own()
     rate, quality = found.loc["draft_acceptance_rate"], found.loc["quality"]
@@ -65,18 +55,15 @@ def test_the_difference_is_of_the_numbers_as_shown():
     assert remarks(found.reset_index()) == []
 
 
-@pytest.mark.parametrize(
-    ("cell", "rate"),
-    [
+def test_what_stands_beside_what():
+    for cell, rate in (
         ({}, 72.61),
         ({"pair": "qwen3", "temperature": 0.1}, 90.26),
         ({"method": "sd", "head": None}, 44.60),
-        ({"method": "static", "head": None, "weight": 0.3}, 69.49),
         ({"method": "static", "head": None, "weight": 0.9}, 69.49),
         # A head of another task, by its name or its folder, is the paper's transfer.
         ({"task": "cnndm", "head": "gsm8k"}, 51.07),
         ({"task": "cnndm", "head": "results/heads/llama/gsm8k/head.json"}, 51.07),
-        ({"task": "cnndm", "head": "results/heads/llama/cnndm"}, 69.96),
         ({"task": "cnndm", "head": "results/heads/llama/acceptance-0.9"}, 69.96),
         ({"task": "cnndm", "head": "xsum"}, None),
         ({"head": "untrained"}, None),
@@ -85,16 +72,12 @@ def test_the_difference_is_of_the_numbers_as_shown():
         ({"pair": "llama+gsm8k", "task": "xsum", "method": "sd", "head": None}, None),
         ({"pair": "llama+gsm8k"}, None),
         # Other settings, tasks and pairs.
-        ({"temperature": 0.0}, None),
         ({"draft_length": 7}, None),
-        ({"task": "humaneval"}, None),
         ({"pair": "mini"}, None),
-    ],
-)
-def test_what_stands_beside_what(cell, rate):
-    found = own(**cell).loc["draft_acceptance_rate"]
-    assert found["published"] == rate if rate else pd.isna(found["published"])
-    assert pd.isna(found["source"]) == (rate is None)
+    ):
+        found = own(**cell).loc["draft_acceptance_rate"]
+        assert found["published"] == rate if rate else pd.isna(found["published"]), cell
+        assert pd.isna(found["source"]) == (rate is None), cell
 
 
 def test_autoregressive_is_compared_at_any_draft_length_and_with_any_draft():

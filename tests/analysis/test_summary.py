@@ -1,9 +1,20 @@
+"""The summary: every figure by hand, metrics beyond quality, corpus BLEU and pass@k."""
+
+from itertools import combinations
+
 import numpy as np
 import pandas as pd
 import pytest
 
-from specbench.analysis.frames import CELL, SUMMARY, read_summary
-from specbench.analysis.summary import METRICS, summarise, wide
+from specbench.analysis.frames import CELL, SAMPLES, read_samples, read_summary
+from specbench.analysis.summary import (
+    METRICS,
+    further_metrics,
+    shown_name,
+    shown_scale,
+    summarise,
+    wide,
+)
 from specbench.errors import UsageError
 
 AUTOREGRESSIVE = {
@@ -22,14 +33,6 @@ def value(summary: pd.DataFrame, metric: str, method: str = "sd") -> float:
     rows = summary[(summary["metric"] == metric) & (summary["method"] == method)]
     (found,) = rows["value"]
     return found
-
-
-def test_schema_and_order_of_rows(samples):
-    summary = summarise(samples)
-    cells = samples.drop_duplicates(list(CELL))
-    assert list(summary) == list(SUMMARY)
-    assert list(summary["metric"]) == [metric.name for metric in METRICS] * len(cells)
-    assert list(summary["method"][:: len(METRICS)]) == list(cells["method"])
 
 
 def test_every_metric_by_hand(make):
@@ -110,42 +113,11 @@ def test_autoregressive_has_no_acceptance_and_is_its_own_baseline(make):
     assert tuple(summary.loc["speedup", ["value", "ci_low", "ci_high"]]) == (1.0, 1.0, 1.0)
 
 
-def test_n_counts_prompts_and_repeats_do_not_narrow_the_interval(make):
-    rows = [{"sample_id": str(i), "quality": float(i % 2)} for i in range(20)]
-    once = summarise(make(*rows)).set_index("metric").loc["quality"]
-    repeats = [row | {"repeat": repeat} for row in rows for repeat in range(4)]
-    four_times = summarise(make(*repeats)).set_index("metric").loc["quality"]
-    assert four_times["n"] == once["n"] == 20
-    assert four_times["ci_low"] == pytest.approx(once["ci_low"])
-
-
-def test_unit_of_quality_is_its_metric(make):
-    summary = summarise(make({"quality_metric": "rouge2"})).set_index("metric")
-    assert summary.loc["quality", "unit"] == "rouge2"
-    assert summary.loc["seconds_per_sample", "unit"] == "s"
-
-
 def test_prompts_without_a_reference_have_no_quality(make):
     summary = summarise(make({"quality_metric": None, "quality": None})).set_index("metric")
     assert np.isnan(summary.loc["quality", "value"])
     assert pd.isna(summary.loc["quality", "unit"])
     assert summary.loc["tokens_per_second", "value"] == 20
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        {"run_id": "x"},
-        {"pair": "x"},
-        {"task": "x"},
-        {"temperature": 0.0},
-        {"engine": "compile"},
-        {"batch_size": 8},
-    ],
-)
-def test_no_speedup_over_a_baseline_of_other_conditions(make, other):
-    summary = summarise(make({}, {**AUTOREGRESSIVE, **other}))
-    assert np.isnan(value(summary, "speedup"))
 
 
 def test_speedup_is_measured_on_shared_prompts(make):
@@ -157,32 +129,6 @@ def test_speedup_is_measured_on_shared_prompts(make):
         )
     )
     assert value(summary, "speedup") == pytest.approx(4.0)
-
-
-def test_settings_are_cells_of_their_own(make):
-    rows = [
-        {"method": "static", "weight": 0.2},
-        {"method": "static", "weight": 0.8},
-        {"method": "lossy", "lenience": 0.5},
-        {"method": "sd", "draft_length": 7},
-        {"method": "sd"},
-        {"method": "sd", "engine": "compile"},
-        {"method": "sd", "batch_size": 8},
-    ]
-    assert len(wide(summarise(make(*rows)))) == 7
-
-
-def test_speedup_of_a_plausible_run_lies_inside_its_interval(samples):
-    speedup = summarise(samples).query("metric == 'speedup' and method == 'static'")
-    assert (speedup["ci_low"] < speedup["value"]).all()
-    assert (speedup["value"] < speedup["ci_high"]).all()
-    assert speedup["value"].iloc[0] > speedup["value"].iloc[5]  # w = 0 beats w = 1
-
-
-def test_summary_survives_the_disk(tmp_path, samples):
-    summary = summarise(samples)
-    summary.to_csv(tmp_path / "summary.csv", index=False)
-    pd.testing.assert_frame_equal(read_summary(tmp_path), summary)
 
 
 def test_wide_has_a_row_per_cell_with_values_and_intervals(samples):
@@ -198,6 +144,142 @@ def test_wide_has_a_row_per_cell_with_values_and_intervals(samples):
     assert set(table["quality_metric"]) == {"accuracy"}
 
 
-def test_nothing_to_summarise(make):
+# Text and reference lengths, shared n-grams of orders 1 to 4, n-grams of the text.
+TERMS = 4 * ["6 6 6 5 4 3 6 5 4 3", "4 6 2 1 0 0 4 3 2 1", "9 5 4 1 0 0 9 8 7 6"]
+
+
+def row(summary: pd.DataFrame, metric: str, **cell: object) -> pd.Series:
+    rows = summary[summary["metric"] == metric]
+    for name, value in cell.items():
+        rows = rows[rows[name] == value]
+    (found,) = (rows.loc[i] for i in rows.index)
+    return found
+
+
+def test_another_metric_has_a_row_with_its_mean_and_interval(make):
+    samples = make(*({"sample_id": str(i), "quality": i % 2} for i in range(20)))
+    samples["rouge1"] = samples["quality"]
+    samples["accuracy-flexible"] = [*[1.0] * 15, *[np.nan] * 5]
+    summary = summarise(samples)
+    quality, rouge = row(summary, "quality"), row(summary, "rouge1")
+    figures = ["value", "ci_low", "ci_high", "n"]
+    assert list(rouge[figures]) == list(quality[figures])
+    assert 0 < rouge["ci_low"] < rouge["value"] < rouge["ci_high"] < 1
+    assert (rouge["unit"], quality["unit"]) == ("ROUGE-1", "accuracy")
+    value, low, high, n = row(summary, "accuracy-flexible")[figures]
+    assert (value, high, n) == (1, 1, 15)
+    assert low == pytest.approx(15 / (15 + 1.96**2), abs=1e-4)  # Wilson's
+    assert list(summary["metric"])[len(METRICS) :] == ["accuracy-flexible", "rouge1"]
+
+
+def bleu_samples(make, column="quality", **changes):
+    samples = make(
+        *({"sample_id": str(i), "quality_metric": "bleu", **changes} for i in range(len(TERMS)))
+    )
+    return samples.assign(bleu_terms=TERMS, **{column: 4 * [1.0, 0.3, 0.2]})
+
+
+def test_bleu_is_that_of_the_corpus_with_an_interval_over_prompts(make):
+    from sacrebleu.metrics.bleu import BLEU
+
+    counts = np.array([[int(n) for n in terms.split()] for terms in TERMS])
+    total = [int(n) for n in counts.sum(axis=0)]
+    expected = BLEU.compute_bleu(total[2:6], total[6:], *total[:2], smooth_method="exp").score / 100
+    quality = row(summarise(bleu_samples(make)), "quality")
+    assert quality["value"] == pytest.approx(expected, abs=1e-12)
+    assert quality["value"] != pytest.approx(0.5, abs=0.01)  # the mean over samples
+    assert quality["unit"] == "bleu"
+    assert quality["n"] == len(TERMS)
+    assert quality["ci_low"] < quality["value"] < quality["ci_high"] <= 1
+    assert "bleu" not in set(summarise(bleu_samples(make))["metric"])
+    beside = row(summarise(bleu_samples(make, "bleu", quality_metric="rouge2")), "bleu")
+    assert list(beside["value":"n"]) == list(quality["value":"n"])
+    assert beside["unit"] == "BLEU"
+
+
+# Passes of five programs for each of twelve prompts.
+PASSES = {
+    f"{name}{i}": passes
+    for i in range(4)
+    for name, passes in (("a", [1, 0, 0, 0, 0]), ("b", [0] * 5), ("c", [1, 1, 0, 1, 0]))
+}
+
+
+def repeated(make, column="quality", primary="pass@1", passes=PASSES):
+    samples = make(
+        *(
+            {"sample_id": name, "repeat": repeat, "quality_metric": primary}
+            for name, results in passes.items()
+            for repeat in range(len(results))
+        )
+    )
+    return samples.assign(**{column: [float(r) for results in passes.values() for r in results]})
+
+
+@pytest.mark.parametrize(("column", "primary"), [("quality", "pass@1"), ("pass@1", "rouge2")])
+def test_pass_at_k_is_the_share_of_subsets_as_far_as_repeats_go(make, column, primary):
+    summary = summarise(repeated(make, column, primary))
+    for k in (2, 5):
+        shares = [
+            np.mean([any(subset) for subset in combinations(results, k)])
+            for results in PASSES.values()
+        ]
+        found = row(summary, f"pass@{k}")
+        assert found["value"] == pytest.approx(np.mean(shares), abs=1e-12)
+        assert (found["n"], found["unit"]) == (len(PASSES), f"pass@{k}")
+        assert 0 <= found["ci_low"] < found["value"] < found["ci_high"] <= 1
+    assert "pass@10" not in set(summary["metric"])
+
+
+def test_further_metrics_have_columns_of_their_own_in_the_wide_table(make):
+    summary = summarise(repeated(make).assign(rouge1=0.25))
+    assert further_metrics(summary) == ["rouge1", "pass@2", "pass@5"]
+    (cell,) = wide(summary).to_dict("records")
+    assert (cell["rouge1"], cell["rouge1_low"], cell["rouge1_high"]) == (0.25,) * 3
+    assert cell["pass@2_low"] == row(summary, "pass@2")["ci_low"]
+    assert [shown_name(name) for name in ("rouge1", "pass@2")] == ["ROUGE-1", "pass@2"]
+    assert shown_scale("pass@2") == shown_scale("pass@1")
+
+
+def test_pass_at_k_needs_k_scored_repeats_of_every_prompt(make):
+    fewer = repeated(make, passes={**PASSES, "b0": [0, 0, 0, 0]})
+    assert {"pass@2", "pass@5"} & set(summarise(fewer)["metric"]) == {"pass@2"}
+    samples = repeated(make)
+    samples.loc[samples["repeat"] > 0, "quality"] = np.nan
+    assert not any(name.startswith("pass@") for name in summarise(samples)["metric"])
+    unscored = samples.assign(quality=np.nan)
+    assert not any(name.startswith("pass@") for name in summarise(unscored)["metric"])
+
+
+def test_measured_columns_survive_the_disk_in_one_order(tmp_path, make):
+    samples = bleu_samples(make).assign(
+        **{"rouge1": 4 * [0.5, np.nan, 1], "accuracy-flexible": 1.0}
+    )
+    samples.assign(note="x").to_csv(tmp_path / "samples.csv", index=False)
+    summarise(samples).to_csv(tmp_path / "summary.csv", index=False)
+    found = read_samples(tmp_path)
+    assert list(found) == [*SAMPLES, "accuracy-flexible", "rouge1", "bleu_terms"]
+    pd.testing.assert_frame_equal(found, samples[list(found)])
+    pd.testing.assert_frame_equal(read_summary(tmp_path), summarise(samples))
+
+
+def test_samples_without_bleu_are_left_out_and_unreadable_terms_are_one_error(make):
+    samples = bleu_samples(make)
+    samples.loc[1:, ["quality", "bleu_terms"]] = np.nan
+    quality = row(summarise(samples), "quality")
+    assert (quality["value"], quality["n"]) == (1, 1)
+    for terms in ("1 2 3", "a b c d e f g h i j", np.nan):
+        with pytest.raises(UsageError, match="bleu_terms of a sample is not 10 whole numbers"):
+            summarise(bleu_samples(make).assign(bleu_terms=[terms, *TERMS[1:]]))
+    with pytest.raises(UsageError, match="no column bleu_terms"):
+        summarise(bleu_samples(make).drop(columns="bleu_terms"))
+
+
+def test_no_speedup_over_a_baseline_of_other_conditions(make):
+    for other in ({"run_id": "x"}, {"temperature": 0.0}, {"engine": "compile"}, {"batch_size": 8}):
+        assert np.isnan(value(summarise(make({}, AUTOREGRESSIVE | other)), "speedup"))
+
+
+def test_nothing_to_summarise_is_the_users_error(make):
     with pytest.raises(UsageError, match="no samples"):
         summarise(make({}).iloc[:0])

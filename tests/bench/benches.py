@@ -2,25 +2,23 @@
 
 from typing import Any
 
-from specbench.bench.plan import Bench, System
-from specbench.engine.settings import EAGER, Loading
+from specbench.bench.plan import Bench, BenchSettings, System
+from specbench.config import EAGER, Loading
+from specbench.experiment.plan import Cell
 from specbench.pairs.registry import get_pair
 
-AUTOREGRESSIVE = System(EAGER, "autoregressive")
-SD = System(EAGER, "sd", (), 5)
+
+def system_of(
+    method: str, n: int, engine: str = EAGER, rate: float | None = None, **parameters: Any
+) -> System:
+    return System(engine, Cell(method, tuple(parameters.items()), n), rate)
 
 
-def bench_of(*systems: System, **changes: Any) -> Bench:
+AUTOREGRESSIVE, SD = system_of("autoregressive", 0), system_of("sd", 5)
+
+
+def bench_of(*systems: System, device: str = "cpu", **changes: Any) -> Bench:
     """A benchmark of the bundled pair on a CPU."""
-    settings: dict[str, Any] = {
-        "pair": get_pair("mini"),
-        "loading": Loading("cpu"),
-        "systems": systems,
-        "batch_sizes": (1,),
-        "prompt_tokens": 4,
-        "new_tokens": 8,
-        "repeats": 2,
-        "temperature": 1.0,
-        "seed": 0,
-    }
-    return Bench(**(settings | changes))
+    settings = {"prompt_tokens": 4, "new_tokens": 8, "repeats": 2}
+    loading = Loading(device=device)
+    return Bench(get_pair("mini"), loading, BenchSettings(**(settings | changes)), systems)

@@ -1,18 +1,14 @@
 """Tables of made-up repeats, against numbers worked out by hand."""
 
-from io import StringIO
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from rich.console import Console
-from rich.table import Table
 
 from specbench.bench.figures import draw_curve, draw_rounds
 from specbench.bench.measure import Measured
-from specbench.bench.plan import TRANSFORMERS, System
-from specbench.bench.show import ratios_table, system_tables, warnings
+from specbench.bench.plan import TRANSFORMERS
 from specbench.bench.tables import (
     OVER_AUTOREGRESSIVE,
     OVER_ONE,
@@ -21,8 +17,12 @@ from specbench.bench.tables import (
     Ratio,
     bench_table,
     ratio_table,
+    shown,
+    warnings,
 )
-from specbench.engine.settings import EAGER
+from specbench.config import EAGER
+
+from .benches import system_of
 
 BANDWIDTH = 1e9
 # Bytes per round and seconds per round, by system; a repeat has four rounds of two texts.
@@ -41,10 +41,10 @@ def measured(acceptances: tuple[float | None, ...] = (None,)) -> Measured:
                 n = 0 if method == "autoregressive" else 5
                 if size == 2 and engine == TRANSFORMERS and n:
                     continue
-                head = (("head", "untrained"),) if method == "diversed" else ()
+                head = {"head": "untrained"} if method == "diversed" else {}
                 for rate in acceptances if n else (None,):
-                    system = System(engine, method, head, n, rate)
-                    shared = {"batch_size": size, **system.describe()}
+                    system = system_of(method, n, engine, rate, **head)
+                    shared = {"batch_size": size, **system.columns()}
                     systems.append(
                         shared
                         | {"warm_up_seconds": 2.0, "bytes_per_round": read, "pair": "mini"}
@@ -124,22 +124,15 @@ RATIOS: list[tuple[Ratio, str, str, int, float]] = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "engine", "method", "size", "expected"), RATIOS)
-def test_a_ratio_is_that_of_two_systems(
-    kind: Ratio, engine: str, method: str, size: int, expected: float
-) -> None:
+def test_ratios_of_systems() -> None:
     ratios = ratio_table(measured())
-    found = row(ratios[ratios["ratio"] == kind.name], engine, method, size)
-    assert found[["value", "low", "high"]].tolist() == pytest.approx([expected] * 3)
-    assert found["n"] == 10
-
-
-def test_nothing_is_compared_with_itself_or_with_what_was_not_timed() -> None:
-    ratios = ratio_table(measured())
+    for kind, engine, method, size, expected in RATIOS:
+        found = row(ratios[ratios["ratio"] == kind.name], engine, method, size)
+        assert found[["value", "low", "high"]].tolist() == pytest.approx([expected] * 3)
+        assert found["n"] == 10
     own = ratios["engine"] + " " + ratios["method"] + ", batch " + ratios["batch_size"].astype(str)
     assert not (own == ratios["over"]).any()
-    counts = ratios["ratio"].value_counts().to_dict()
-    assert counts == {
+    assert ratios["ratio"].value_counts().to_dict() == {
         OVER_AUTOREGRESSIVE.name: 5,  # two of ours at both sizes, and assisted generation
         OVER_TRANSFORMERS.name: 3,
         ROUND_OVER_SD.name: 2,
@@ -155,7 +148,7 @@ def test_a_forced_system_is_compared_with_one_of_the_same_acceptance() -> None:
     assert over.query("engine == 'eager' and method == 'sd' and batch_size == 1").shape[0] == 2
 
 
-def test_faster_than_memory_is_told() -> None:
+def test_systems_faster_than_memory_are_told() -> None:
     table = bench_table(measured())
     assert not list(warnings(table))
     table.loc[0, ["limit_share", "bytes_per_second"]] = [1.5, 1.5e9]
@@ -163,37 +156,25 @@ def test_faster_than_memory_is_told() -> None:
     assert "eager autoregressive at batch 1 reads 1.50 GB/s and copies reach 1.00" in text
 
 
-def test_the_screen_shows_a_table_per_batch_size_and_no_empty_column() -> None:
-    table = bench_table(measured())
-    first, second = system_tables(table)
-    assert (first.row_count, second.row_count) == (5, 4)
-    assert "\nforced" not in headers(first)
-    assert "\nforced" in headers(next(system_tables(bench_table(measured((0.5,))))))
-    console = Console(width=140, record=True, file=StringIO())
-    console.print(first)
-    console.print(ratios_table(ratio_table(measured())))
-    shown = console.export_text()
-    assert "…" not in shown
-    assert "assisted" in shown
-
-
-def headers(table: Table) -> list[str]:
-    return [str(column.header) for column in table.columns]
+def test_there_is_a_table_per_batch_size_without_empty_columns() -> None:
+    plain, two = measured(), measured((0.5,))
+    first, second, ratios = shown(bench_table(plain), ratio_table(plain))
+    assert (len(first.rows), len(second.rows)) == (5, 4)
+    assert ["transformers", "assisted", "5"] in [list(row[:3]) for row in first.rows]
+    assert len(ratios.rows) == 14
+    forced, *_ = shown(bench_table(two), ratio_table(two))
+    headings = [[column.heading for column in table.columns] for table in (first, forced)]
+    assert ["forced" in found for found in headings] == [False, True]
 
 
 def test_figures_have_a_bar_per_system_and_a_panel_per_engine() -> None:
     table = bench_table(measured((0.5, 0.8)))
     rounds = draw_rounds(table)
-    panels = rounds.figure.axes
-    labels = [[text.get_text() for text in axes.get_yticklabels()] for axes in panels]
+    labels = [[t.get_text() for t in axes.get_yticklabels()] for axes in rounds.figure.axes]
     assert [len(found) for found in labels] == [5, 4]
     assert labels[0][1] == "eager sd, N = 5"
-    # The parts of a bar end where the round does.
-    ends = max(patch.get_x() + patch.get_width() for patch in panels[0].patches)
-    assert ends == pytest.approx(4000)
-    assert rounds.data.query("system == 'eager sd, N = 5'")["draft"].tolist() == pytest.approx(
-        [500, 500]
-    )
+    drafting = rounds.data.query("system == 'eager sd, N = 5'")["draft"]
+    assert drafting.tolist() == pytest.approx([500, 500])
     curve = draw_curve(table)
     assert [axes.get_title() for axes in curve.figure.axes] == [
         f"{engine}, batch {size}, N = 5" for size in (1, 2) for engine in (EAGER, TRANSFORMERS)

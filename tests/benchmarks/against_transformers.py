@@ -22,18 +22,19 @@ import torch
 import transformers
 from rich.console import Console
 from rich.progress import track
-from rich.table import Table
 from transformers import PreTrainedModel
 
-from specbench.analysis.intervals import Interval, paired_ratio_interval, ratio_interval
-from specbench.decoding.loop import decode
+from specbench.analysis.intervals import paired_ratio_interval, ratio_interval
+from specbench.cli.output import print_table
+from specbench.config import COMPILE, Loading
+from specbench.decoding.loop import DecodeOptions, Request, decode
 from specbench.decoding.sampling import Sampling
 from specbench.engine.engines import Engine
 from specbench.engine.loading import LoadedPair, load_pair
 from specbench.engine.prompts import encode
-from specbench.engine.settings import COMPILE, Loading
 from specbench.methods.rules import sd
 from specbench.pairs.registry import get_pair
+from specbench.table import Column, Table, with_interval
 from specbench.tasks.task import default_task_names, load_task
 
 DRAFT_LENGTH = 5
@@ -65,56 +66,43 @@ System = Callable[[Prompt, int], int]
 
 def main() -> None:
     """Measure, then print the rates and the ratios."""
-    options = arguments()
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=3, help="decodes of every prompt")
+    parser.add_argument("--prompts", type=int, default=6, help="prompts per task")
+    parser.add_argument("--threads", type=int, default=1, help="threads of PyTorch")
+    options = parser.parse_args()
     transformers.logging.set_verbosity_error()
-    pair = load_pair(get_pair("mini"), Loading("cpu", "float32"))
+    pair = load_pair(get_pair("mini"), Loading(device="cpu", dtype="float32"))
     torch.set_num_threads(options.threads)  # loading a small pair chooses one thread
     fast = replace(pair, engine=Engine(COMPILE))
+    draft = pair.draft.model
+    # Transformers reads these off the assistant, not off the arguments of generate.
+    draft.generation_config.num_assistant_tokens = DRAFT_LENGTH
+    draft.generation_config.num_assistant_tokens_schedule = "constant"
+    draft.generation_config.assistant_confidence_threshold = 0
     systems = {
         AUTOREGRESSIVE: with_specbench(pair, drafting=False),
         SD: with_specbench(pair, drafting=True),
         FAST_AUTOREGRESSIVE: with_specbench(fast, drafting=False),
         FAST_SD: with_specbench(fast, drafting=True),
         GENERATE: with_transformers(pair, None),
-        ASSISTED: with_transformers(pair, assistant(pair)),
+        ASSISTED: with_transformers(pair, draft),
     }
-    samples = measure(systems, bundled_prompts(pair, options.prompts), options.rounds)
-    report(samples, options.threads)
-
-
-def arguments() -> argparse.Namespace:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=3, help="decodes of every prompt")
-    parser.add_argument("--prompts", type=int, default=6, help="prompts per task")
-    parser.add_argument("--threads", type=int, default=1, help="threads of PyTorch")
-    return parser.parse_args()
-
-
-def bundled_prompts(pair: LoadedPair, count: int) -> list[Prompt]:
-    """The first test prompts of every bundled task."""
-    tasks = [load_task(name) for name in default_task_names()]
-    return [
+    prompts = [
         Prompt(f"{task.name}/{e.id}", encode(pair.tokenizer, e.prompt).ids, task.max_new_tokens)
-        for task in tasks
-        for e in task.examples("test", count)
+        for task in map(load_task, default_task_names())
+        for e in task.examples("test", options.prompts)
     ]
+    report(*measure(systems, prompts, options.rounds), options.threads)
 
 
 def with_specbench(pair: LoadedPair, *, drafting: bool) -> System:
     """specbench's loop with plain speculative decoding, or without a draft."""
 
     def system(prompt: Prompt, seed: int) -> int:
-        return decode(
-            pair,
-            sd if drafting else None,
-            prompt.tokens,
-            sampling=Sampling(),
-            draft_length=DRAFT_LENGTH,
-            max_new_tokens=prompt.limit,
-            seed=seed,
-            sample_key=prompt.name,
-        ).output_tokens
+        options = DecodeOptions(Sampling(), DRAFT_LENGTH, prompt.limit, seed=seed)
+        request = Request(prompt.tokens, prompt.name)
+        return decode(pair, sd if drafting else None, request, options).output_tokens
 
     return system
 
@@ -144,25 +132,14 @@ def with_transformers(pair: LoadedPair, assistant: PreTrainedModel | None) -> Sy
     return system
 
 
-def assistant(pair: LoadedPair) -> PreTrainedModel:
-    """The draft, set up to propose the same number of tokens in every round."""
-    model = pair.draft.model
-    # Transformers reads these off the assistant, not off the arguments of generate.
-    model.generation_config.num_assistant_tokens = DRAFT_LENGTH
-    model.generation_config.num_assistant_tokens_schedule = "constant"
-    model.generation_config.assistant_confidence_threshold = 0
-    return model
+def measure(
+    systems: dict[str, System], prompts: list[Prompt], rounds: int
+) -> tuple[dict[str, np.ndarray], list[str]]:
+    """Time every system on every prompt, interleaved; a first decode of each is not counted.
 
-
-class Samples(NamedTuple):
-    """New tokens and seconds ``[samples, 2]`` by system, and each sample's prompt."""
-
-    terms: dict[str, np.ndarray]
-    prompts: list[str]
-
-
-def measure(systems: dict[str, System], prompts: list[Prompt], rounds: int) -> Samples:
-    """Time every system on every prompt, interleaved; a first decode of each is not counted."""
+    Returns:
+        New tokens and seconds ``[samples, 2]`` by system, and each sample's prompt.
+    """
     for system in systems.values():
         system(max(prompts, key=lambda prompt: len(prompt.tokens) + prompt.limit), 0)
     terms: dict[str, list[tuple[float, float]]] = {name: [] for name in systems}
@@ -174,34 +151,29 @@ def measure(systems: dict[str, System], prompts: list[Prompt], rounds: int) -> S
             started = time.perf_counter()
             tokens = systems[name](prompt, seed)
             terms[name].append((tokens, time.perf_counter() - started))
-    return Samples({k: np.array(v) for k, v in terms.items()}, [p.name for _, p in turns])
+    return {name: np.array(found) for name, found in terms.items()}, [p.name for _, p in turns]
 
 
-def report(samples: Samples, threads: int) -> None:
+def report(terms: dict[str, np.ndarray], prompts: list[str], threads: int) -> None:
     """Print rates and ratios with 95 % bootstrap intervals over prompts."""
-    terms, prompts = samples
-    console = Console()
-    console.print(
+    title = (
         f"pair mini, temperature 1, N = {DRAFT_LENGTH}, float32, {threads} threads, "
         f"torch {torch.__version__}, transformers {transformers.__version__}; "
         f"{len(set(prompts))} prompts, {len(prompts)} samples per system; prefill included"
     )
-    rates = Table("system", "tokens", "tokens/s", "95 % interval")
-    for name, (tokens, seconds) in ((name, values.T) for name, values in terms.items()):
-        rate = ratio_interval(tokens, seconds, prompts)
-        rates.add_row(name, f"{tokens.sum():.0f}", f"{rate.value:.1f}", bounds(rate, 1))
-    console.print(rates)
-    ratios = Table("ratio of tokens/s", "promised", "measured", "95 % interval, paired")
+    rates = [
+        [name, with_interval(*ratio_interval(*found.T, prompts)[:3], ".1f")]
+        for name, found in terms.items()
+    ]
+    ratios = []
     for fast, slow, promised in RATIOS:
-        speedup = paired_ratio_interval(terms[fast], prompts, terms[slow], prompts)
-        row = (f"{promised}", f"{speedup.value:.2f}", bounds(speedup, 2))
-        ratios.add_row(f"{fast} / {slow}", *row)
-    console.print(ratios)
-
-
-def bounds(interval: Interval, digits: int) -> str:
-    """The two ends of an interval."""
-    return f"{interval.low:.{digits}f} to {interval.high:.{digits}f}"
+        speedup = paired_ratio_interval(terms[fast], prompts, terms[slow], prompts)[:3]
+        ratios.append([f"{fast} / {slow}", f"{promised}", with_interval(*speedup, ".2f")])
+    measured = [Column("promised"), Column("measured [95 %], paired")]
+    print_table(
+        Table(title, [Column("system"), Column("tokens/s [95 %]")], rates),
+        Table("", [Column("ratio of tokens/s"), *measured], ratios),
+    )
 
 
 if __name__ == "__main__":

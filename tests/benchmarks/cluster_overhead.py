@@ -1,135 +1,123 @@
-"""What scheduling costs: many cells of a simulated second each over many simulated workers.
+"""What scheduling costs: many samples of a simulated second each over many simulated workers.
 
-    python tests/benchmarks/cluster_overhead.py [--cells 10000] [--workers 64] [--seconds 1]
+    python -m tests.benchmarks.cluster_overhead [--samples 10000] [--workers 64] [--seconds 1]
 
-Workers are actors of Ray that wait instead of decoding; all else is what a run uses: the schedule,
-the crew, and the store, whose writer is timed by itself first. The overhead is the time beyond that
-which the workers would need if they always had work, the last round rounded up.
+Workers are Ray's, which wait instead of decoding; all else is what a run uses. The overhead is the
+time per sample beyond that which the workers need for it, from the moment that all are at work.
 """
 
 from __future__ import annotations
 
 import argparse
-import math
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from specbench.cluster.crew import Found, Ready, carry_out
-from specbench.cluster.ray_actor import Actor, Cores
-from specbench.cluster.ray_pool import RayWorker
-from specbench.cluster.schedule import Batch, Row
-from specbench.experiment.plan import Place
-from specbench.experiment.store import Store
+from specbench.cluster import pool, worker
+from specbench.cluster.execute import execute
+from specbench.config import Loading, Settings
+from specbench.example import Example
+from specbench.experiment import store
+from specbench.experiment.plan import Plan, Step, build_plan
+from specbench.experiment.progress import Display
+from specbench.experiment.variants import method_variants
+from specbench.pairs.registry import PairSpec
+from specbench.tasks.prompts import PromptList
+from specbench.tasks.task import Task
 
 TASKS = 4
 RECORD: dict[str, Any] = {
-    "pair": "p", "task": "t", "method": "sd", "temperature": 1.0, "draft_length": 5,
-    "engine": "eager", "batch_size": 1, "seed": 0, "repeat": 0, "quality_metric": "accuracy",
-    "output_tokens": 128, "text": "word " * 128, "token_ids": list(range(128)), "status": "ok",
+    "device": "simulated", "status": "ok", "output_tokens": 128, "text": "word " * 128,
+    "token_ids": list(range(128)),
     "per_round": {name: [0.1234] * 40 for name in ("proposed", "accepted", "emitted", "expected")},
 }  # fmt: skip
 
 
-class Idle:
-    """A worker that waits as long as a cell is to take."""
+class Runner:
+    """Waits as long as the prompt of a sample says."""
 
-    def __init__(self, folder: Path, variables: Mapping[str, str]) -> None:
-        self._seconds = 0.0
+    def __init__(self) -> None:
+        self.models = {"target": "t0"}
 
-    def cores(self) -> tuple[str, list[int]]:
-        """There is no core to keep to."""
-        return "simulated", []
+    engine = "eager"
 
-    def keep_to(self, core: int | None, gpu: bool) -> None:
-        """Nothing to do."""
+    def run(self, steps: Sequence[Step]) -> Iterator[tuple[Step, dict[str, Any]]]:
+        """Find what a sample of a run amounts to."""
+        for step in steps:
+            time.sleep(float(step.example.prompt))
+            yield step, {"task": step.plan.task.name, "sample_id": step.example.id, **RECORD}
 
-    def start(self, seconds: float) -> dict[str, Any]:
-        """Be told how long a cell takes."""
-        self._seconds = seconds
+    def opening_facts(self) -> dict[str, Any]:
+        """There is nothing to say."""
         return {}
 
-    def measure(self, batches: Sequence[Sequence[Place]]) -> Iterator[tuple[Place, Any]]:
-        """Wait, and find what a sample of a run amounts to."""
-        for places in batches:
-            for place in places:
-                time.sleep(self._seconds)
-                yield place, RECORD
+    def closing_facts(self) -> dict[str, Any]:
+        """There is nothing to say."""
+        return {"engine": self.engine, "warm_ups": [], "gpus_at_the_end": []}
 
-    def end(self) -> dict[str, Any]:
-        """Nothing to tell."""
-        return {}
+
+class Worker(worker.Worker):
+    """A worker without models that keeps to no core."""
+
+    def _take_device(self, gpu: bool) -> str:
+        return "simulated"
+
+    def _make_runner(self, plan: Plan) -> Any:
+        return Runner()
+
+
+class Clock(Display):
+    """Notes when the last worker began to work, and the samples found since then."""
+
+    def __init__(self, total: int, workers: int) -> None:
+        super().__init__(total)
+        self._missing = workers
+        self.samples, self.began, self.ended = 0, 0.0, 0.0
+
+    def worker(self, number: int, state: str, device: str = "") -> None:
+        """Note a worker that begins."""
+        self._missing -= state == "decoding"
+        if not self._missing and not self.began:
+            self.began = time.perf_counter()
+
+    def __call__(self, record: Any) -> None:
+        """Note the time."""
+        self.ended = time.perf_counter()
+        self.samples += bool(self.began)
 
 
 def main() -> None:
-    """Time the writer, then the crew."""
+    """Carry out a plan of samples that only wait, and print the overhead."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--cells", type=int, default=10_000)
+    parser.add_argument("--samples", type=int, default=10_000)
     parser.add_argument("--workers", type=int, default=64)
     parser.add_argument("--seconds", type=float, default=1.0)
     options = parser.parse_args()
+    examples = [Example(str(n), str(options.seconds)) for n in range(options.samples // TASKS)]
+    tasks = [
+        Task(f"t{n}", "1", "", (), (), 16, PromptList(tuple(examples)), Path("t.toml"))
+        for n in range(TASKS)
+    ]
+    variants = method_variants(["sd"], {})
+    plan = build_plan(PairSpec("p", "t", "d"), tasks, variants, [5], Settings())
+    pool.uses_gpus = lambda *_: False  # more workers than cores: what waits needs none
+    store.write_tables = lambda folder: None  # there is nothing to make tables of
     with tempfile.TemporaryDirectory() as folder:
-        with Store.open(Path(folder) / "w", "run", {"samples_planned": 0, "tasks": []}) as store:
-            rates = sorted(write(store, 2000) for _ in range(5))
-            store._samples.clear()  # nothing to make tables of
-        print(
-            f"writer: {rates[2]:.0f} samples/s, {rates[0]:.0f} to {rates[-1]:.0f} in 5 times 2000"
-        )
-        with Store.open(Path(folder) / "r", "run", {"samples_planned": 0, "tasks": []}) as store:
-            took = simulate(store, options.cells, options.workers, options.seconds)
-            store._samples.clear()
-    least = math.ceil(options.cells / options.workers) * options.seconds
+        clock = Clock(len(plan), options.workers)
+        with (
+            pool.Pool(options.workers, None, Loading(), Worker) as workers,
+            store.Store.open(Path(folder) / "r", "run", plan.describe()) as opened,
+        ):
+            workers._actor = workers._actor.options(num_cpus=0)
+            execute(plan, opened, workers, clock)
+    least = clock.samples * options.seconds / options.workers
+    took = clock.ended - clock.began
     print(
-        f"{options.cells} cells over {options.workers} workers: {took:.1f} s, at least {least:.1f} "
-        f"s: overhead {took / least - 1:.2%}"
+        f"{clock.samples} samples over {options.workers} workers that are all at work: "
+        f"{took:.1f} s, at least {least:.1f} s: overhead {took / least - 1:.2%}"
     )
-
-
-def sample(name: object) -> dict[str, Any]:
-    """What a run records of a sample."""
-    return {**RECORD, "sample_id": str(name)}
-
-
-def write(store: Store, number: int) -> float:
-    """Return how many samples a second the store takes."""
-    began = time.perf_counter()
-    for key in range(number):
-        store.append({"key": str(key), "place": [0, 0, key, 0], "run_id": "w", **sample(key)})
-    return number / (time.perf_counter() - began)
-
-
-def simulate(store: Store, cells: int, workers: int, seconds: float) -> float:
-    """Return the seconds from when all workers are there until all samples are in the store."""
-    import ray
-
-    # More workers than cores: what waits needs none.
-    ray.init(
-        address="local",
-        num_cpus=workers,
-        include_dashboard=False,
-        log_to_driver=False,
-        logging_level="ERROR",
-    )
-    actors = [Actor(ray, Idle, False, Cores()) for _ in range(workers)]
-    for actor in actors:
-        actor.settle()
-    shared = ray.put(seconds)
-    rows = [Row(n % TASKS, (Batch(((n % TASKS, 0, n, 0),)),)) for n in range(cells)]
-    began, found, ready = time.perf_counter(), 0, 0
-    for event in carry_out(lambda n: RayWorker(actors[n], shared), workers, lambda facts: rows):
-        if isinstance(event, Ready):
-            ready += 1
-        if isinstance(event, Found):
-            found += 1
-            store.append({"key": str(event.place), "place": event.place, **sample(event.place)})
-            took = time.perf_counter() - began
-    assert (found, ready) == (cells, workers)
-    for actor in actors:
-        actor.dismiss()
-    ray.shutdown()
-    return took
 
 
 if __name__ == "__main__":

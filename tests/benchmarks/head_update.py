@@ -22,11 +22,11 @@ from multiprocessing.connection import Connection
 
 import numpy as np
 import torch
-from rich.console import Console
-from rich.table import Table
 from torch import Tensor
 
+from specbench.cli.output import print_table
 from specbench.heads.head import Head
+from specbench.table import Column, Table, with_interval
 from specbench.training.objective import Step, evaluate
 from specbench.training.rollouts import Rollouts
 
@@ -162,24 +162,30 @@ def synchronize(device: torch.device) -> None:
 
 def show(runs: dict[str, np.ndarray], options: argparse.Namespace) -> None:
     """Print seconds and bytes ``[repeats, 2]`` of every system, and the ratios."""
-    console = Console()
-    console.print(
+    title = (
         f"{options.texts} texts of {options.tokens} tokens, hidden {HIDDEN_Q} + {HIDDEN_P}, "
         f"vocabulary {VOCABULARY:,}, float32, {options.device}, "
         f"{torch.get_num_threads()} threads, torch {torch.__version__}; n = {options.repeats}"
     )
-    table = Table("", "seconds (median, range)", "peak memory, MB (median)")
-    for system, (seconds, held) in ((system, values.T) for system, values in runs.items()):
-        span = f"{np.median(seconds):.4f} [{seconds.min():.4f}, {seconds.max():.4f}]"
-        table.add_row(system, span, f"{np.median(held) / 1e6:.0f}")
-    console.print(table)
+    rows = [
+        [name, _range(found[:, 0], ".4f"), f"{np.median(found[:, 1]) / 1e6:.0f}"]
+        for name, found in runs.items()
+    ]
+    ratios = []
     for column, what, promised in ((0, "time", FASTER), (1, "memory", SMALLER)):
-        ratios = runs[PLAIN][:, column] / runs[OURS][:, column]
-        verdict = "kept" if ratios.min() >= promised else "MISSED"
-        console.print(
-            f"plain / ours, {what}: {np.median(ratios):.0f} [{ratios.min():.0f}, "
-            f"{ratios.max():.0f}], promised {promised}: {verdict}"
-        )
+        ratio = runs[PLAIN][:, column] / runs[OURS][:, column]
+        met = "yes" if ratio.min() >= promised else "no"
+        ratios.append([f"plain / ours, {what}", _range(ratio, ".0f"), f"{promised}", met])
+    headings = ("", "seconds (median, range)", "peak memory, MB (median)")
+    promises = ("ratio", "median, range", "promised", "met")
+    print_table(
+        Table(title, [Column(name) for name in headings], rows),
+        Table("", [Column(name) for name in promises], ratios),
+    )
+
+
+def _range(values: np.ndarray, form: str) -> str:
+    return with_interval(np.median(values), values.min(), values.max(), form)
 
 
 if __name__ == "__main__":

@@ -1,29 +1,34 @@
-"""Kill a run again and again, resume it each time, and compare its tables with an undisturbed run.
+"""Kill a run, or its workers, at random moments and compare its tables with an undisturbed run.
 
-    python tests/benchmarks/kill_and_resume.py [--times 50] [--seed 0]
+    python tests/benchmarks/kill_and_resume.py [--times 50] [--seed 0] [--workers]
 
-Each time the run is started anew, killed with SIGKILL at a random moment, and the same command is
-given again, until it has survived so many kills; then it is left to end. Its tables must be those
-of a run that nobody disturbed, timings aside: no sample lost, none twice.
+Without ``--workers`` the run is killed with SIGKILL and the same command is given again, until it
+has survived so many kills. With it, a run of two workers goes on while one or the other is killed
+as it decodes, when random numbers of samples are there (needs Ray and Linux). Timings aside, the
+tables must be equal: no sample lost, none twice.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import os
 import random
 import signal
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
 
 MAIN = [sys.executable, "-c", "from specbench.cli.app import main; main()"]
-PLAN = ["run", "-m", "autoregressive,sd,diversed", "-t", "mini-math,mini-code", "--no-progress"]
-TABLES = ("samples.csv", "summary.csv")
-KEYS = ["task", "method", "sample_id", "repeat"]
+PLAN = ["run", "-m", "autoregressive,sd,static,diversed", "-t", "mini-math,mini-code"]
+PLAN += ["-n", "40", "--no-progress"]
+SAMPLES = 4 * 2 * 40
+AT_WORK = (b"ray::Worker.measure",)
 
 
 def main() -> None:
@@ -31,62 +36,94 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--times", type=int, default=50)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--workers", action="store_true", help="kill workers, not the run")
     options = parser.parse_args()
+    random.seed(options.seed)
     with tempfile.TemporaryDirectory() as folder:
-        kills, samples = survive(Path(folder), options.times, options.seed, [*PLAN, "-n", "40"])
-    print(
-        f"{kills} kills at random moments; {samples} samples, none lost, none twice: tables equal"
-    )
+        undisturbed, killed = Path(folder) / "undisturbed", Path(folder) / "killed"
+        took = -time.monotonic()
+        subprocess.run([*MAIN, *PLAN, "-o", str(undisturbed)], check=True, capture_output=True)
+        took += time.monotonic()
+        if options.workers:
+            kill_workers(killed, options.times)
+            compare(undisturbed, killed)
+        else:
+            kill_runs(undisturbed, killed, options.times, took)
+    print(f"{options.times} kills; {SAMPLES} samples, none lost, none twice: tables equal")
 
 
-def survive(folder: Path, times: int, seed: int, plan: list[str]) -> tuple[int, int]:
-    """Run a plan undisturbed and again with kills, and compare the tables.
-
-    Returns:
-        Kills and samples.
-
-    Raises:
-        AssertionError: The tables differ.
-    """
-    undisturbed, killed = folder / "undisturbed" / "run", folder / "killed" / "run"
-    took = -time.monotonic()
-    subprocess.run([*MAIN, *plan, "-o", str(undisturbed)], check=True, capture_output=True)
-    took += time.monotonic()
-    chance, kills = random.Random(seed), 0
-    while kills < times:
-        command = [*MAIN, *plan, "-o", str(killed)]
+def kill_runs(undisturbed: Path, killed: Path, times: int, took: float) -> None:
+    """Kill and resume a run; one that ends first is compared and begun again."""
+    kills = 0
+    while True:
+        command = [*MAIN, *PLAN, "-o", str(killed)]
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
         try:
-            process.wait(chance.uniform(0, took))
+            process.wait(random.uniform(0, took) if kills < times else None)
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGKILL)
             kills += 1
         said = process.communicate()[1]
         assert process.returncode in (0, -signal.SIGKILL), said.decode()
-        if process.returncode == 0:  # it ended first: begin again, with what is left to kill
+        if process.returncode == 0:
             compare(undisturbed, killed)
-            killed = folder / f"killed-{kills}" / "run"
-    subprocess.run([*MAIN, *plan, "-o", str(killed)], check=True, capture_output=True)
-    return kills, compare(undisturbed, killed)
+            if kills == times:
+                return
+            killed = killed.with_name(f"killed-{kills}")
 
 
-def compare(expected: Path, found: Path) -> int:
-    """Compare the tables of two runs, timings aside; return how many samples they have."""
-    samples = 0
-    for name in TABLES:
-        one, other = (without_times(pd.read_csv(folder / name)) for folder in (expected, found))
+def kill_workers(output: Path, times: int) -> None:
+    """Run the plan with two workers and kill one at so many random counts of samples."""
+    command = [*MAIN, *PLAN, "-o", str(output), "--workers", "2"]
+    run = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    moments = sorted(random.sample(range(1, SAMPLES - 20), times))
+    while moments and run.poll() is None:
+        records = output / "samples.jsonl"
+        recorded = records.read_bytes().count(b"\n") if records.exists() else 0
+        targets = list(workers_of(run.pid)) if recorded >= moments[0] else []
+        if targets:
+            os.kill(random.choice(targets), signal.SIGKILL)
+            del moments[0]
+        else:
+            time.sleep(0.02)
+    said = run.communicate()[0].decode()
+    assert run.returncode == 0, said
+    assert not moments, f"the run ended {len(moments)} kills too early"
+
+
+def workers_of(driver: int) -> Iterator[int]:
+    """Yield the processes below the driver that decode right now."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            decodes = (folder / "cmdline").read_bytes().startswith(AT_WORK)
+            if decodes and driver in ancestors(int(folder.name)):
+                yield int(folder.name)
+        except OSError:
+            continue
+
+
+def ancestors(process: int) -> Iterator[int]:
+    """Yield the parents of a process."""
+    while process > 1:
+        stat = Path(f"/proc/{process}/stat").read_text()
+        process = int(stat.rpartition(")")[2].split()[1])
+        yield process
+
+
+def compare(expected: Path, found: Path) -> None:
+    """Compare the tables of two runs, timings and devices aside."""
+    for name in ("samples.csv", "summary.csv"):
+        one, other = (untimed(pd.read_csv(folder / name)) for folder in (expected, found))
         pd.testing.assert_frame_equal(one, other)
-        samples = samples or len(one)
-    assert not pd.read_csv(found / TABLES[0]).duplicated(KEYS).any()
-    return samples
+    records = (found / "samples.jsonl").read_text(encoding="utf-8").splitlines()
+    assert len(records) == len({json.loads(line)["key"] for line in records}) == SAMPLES
 
 
-def without_times(table: pd.DataFrame) -> pd.DataFrame:
-    """Drop what is measured with a clock."""
+def untimed(table: pd.DataFrame) -> pd.DataFrame:
+    """Drop what is measured with a clock, and where."""
     if "metric" in table:
-        timed = table["metric"].str.contains("second|speedup")
-        return table[~timed].reset_index(drop=True)
-    return table[[name for name in table if "second" not in name]]
+        table = table[~table["metric"].str.contains("second|speedup")].reset_index(drop=True)
+    return table[[name for name in table if "second" not in name and name != "device"]]
 
 
 if __name__ == "__main__":

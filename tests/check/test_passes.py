@@ -24,7 +24,7 @@ def test_plain_passes_say_what_the_engine_says(
 ) -> None:
     target = tiny_pair(family).target
     texts = [random_prompt(14), random_prompt(15)[:14]]
-    monkeypatch.setattr(passes, "MOST_NUMBERS", 1)  # one text at a time
+    monkeypatch.setattr(passes, "MAX_NUMBERS", 1)  # one text at a time
     said = plain_pass(target, texts, last=5, hidden=True)
     for row, text in enumerate(texts):
         target.reserve(1, 32)

@@ -36,7 +36,7 @@ def cli(
 
 @pytest.fixture
 def models(monkeypatch: pytest.MonkeyPatch, mini: Any) -> list[tuple[str, str, str]]:
-    """Give the loaded pair, score and settle on few texts, and keep what is loaded."""
+    """Give the loaded pair, score and calibrate on few texts, and keep what is loaded."""
     from specbench.engine import loading
     from specbench.training import material
 
@@ -48,5 +48,5 @@ def models(monkeypatch: pytest.MonkeyPatch, mini: Any) -> list[tuple[str, str, s
 
     monkeypatch.setattr(loading, "load_pair", load_pair)
     monkeypatch.setattr(material, "HELD_OUT", 4)
-    monkeypatch.setattr(material, "SETTLING", 4)
+    monkeypatch.setattr(material, "CALIBRATION", 4)
     return loaded

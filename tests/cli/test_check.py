@@ -1,68 +1,115 @@
-"""``specbench check``: what it prints and writes, and requests that it refuses."""
+"""``specbench check``: what it prints and writes, what it refuses, and planted faults.
+
+Six faults of speculative decoding are planted in the loop: the check must exit 1 and name each.
+"""
 
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
+from math import log
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from specbench.check import check as checking
-from specbench.check import greedy, timing
+from specbench.check import controls, greedy
+from specbench.decoding import round as rounds
+from specbench.decoding.sampling import Sampling
+from specbench.engine import runner
+from specbench.engine.loading import LoadedPair
+from specbench.engine.runner import Runner
 from specbench.errors import UsageError
-from specbench.experiment import execute
+from specbench.experiment import runner as running
+from specbench.heads.files import fingerprints, save_head
+from specbench.heads.head import Head
+from specbench.methods import verdict
 
 from ..engine.tiny import blurred, build, config, pair_of
 from .conftest import Result
 
 Cli = Callable[..., Result]
-SMALL = ("--samples", "96", "--draft-length", "2", "--device", "cpu", "-o", "out")
+Patch = pytest.MonkeyPatch
+PROMPTS = ["a cat", "The dog 7 ran", "x", "four words stand here."]
+PLAIN, EQUAL = "autoregressive against plain passes", "sd against autoregressive"
 
 
-@pytest.fixture
-def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
-    """Put a tiny pair in the place of the bundled one; keep the formats it is loaded in."""
-    loaded: list[str] = []
+@cache
+def pair(dtype: str = "float32") -> LoadedPair:
+    target = build(config("llama", initializer_range=0.25))
+    draft = blurred(target, noise=0.04)
+    return pair_of(target.to(getattr(torch, dtype)), draft.to(getattr(torch, dtype)))
 
-    def load_pair(spec: Any, loading: Any) -> Any:
-        loaded.append(loading.dtype)
-        settings = config("llama", initializer_range=0.25)
-        target = build(settings)
-        draft = blurred(target, noise=0.04)
-        dtype = getattr(torch, loading.dtype)
-        return pair_of(target.to(dtype), draft.to(dtype))
 
-    monkeypatch.setattr(execute, "load_pair", load_pair)
-    for module in (execute, checking):
+@pytest.fixture(autouse=True)
+def loaded(monkeypatch: Patch, tmp_path: Path) -> list[str]:
+    """Put the tiny pair in the place of the bundled one, with a head of strong opinions.
+
+    Returns:
+        The formats in which the pair is loaded.
+    """
+    formats: list[str] = []
+
+    def load_pair(spec: Any, loading: Any) -> LoadedPair:
+        formats.append(loading.dtype)
+        return pair(loading.dtype)
+
+    monkeypatch.setattr(running, "load_pair", load_pair)
+    for module in (running, checking):
         monkeypatch.setattr(module, "check_memory", lambda *_: None)
-    monkeypatch.setattr(timing, "copy_bandwidth", lambda device, size: 1e12)
-    monkeypatch.setattr(timing, "TOKENS", 16)
+    monkeypatch.setattr(controls, "copy_bandwidth", lambda device, size: 1e12)
+    monkeypatch.setattr(controls, "TOKENS", 16)
     monkeypatch.setattr(greedy, "LIMIT", 24)
-    (tmp_path / "prompts.txt").write_text("a cat\nThe dog 7 ran\nx")
-    return loaded
+    (tmp_path / "prompts.txt").write_text("\n".join(PROMPTS))
+    head = Head("linear", (32, 32)).requires_grad_(False)
+    noise = torch.randn(2, 64, generator=torch.Generator().manual_seed(0))
+    head.summary.weight.copy_(noise / 8)
+    head.summary.bias.copy_(torch.tensor([0, log(2)]))
+    save_head(head, tmp_path / "head", {"kind": "linear", "models": fingerprints(pair())})
+    return formats
 
 
-def test_tables_and_file_of_two_formats(cli: Cli, tiny: list[str]) -> None:
+def check(cli: Cli, method: str = "sd", *more: str) -> tuple[Result, list[dict[str, Any]]]:
+    """Run a small check; return what it said and its findings."""
+    head = ("--head", "head") if method == "diversed" else ()
     result = cli(
-        "check", "-m", "autoregressive,static", "--weight", "0.6", "--prompts", "prompts.txt",
-        "--dtype", "bfloat16", *SMALL,
+        "check", "-m", method, "--prompts", "prompts.txt", *head, "--samples", "160",
+        "--draft-length", "3", "--device", "cpu", "-o", "out", *more,
     )  # fmt: skip
+    path = Path("out/check.json")
+    found: list[dict[str, Any]] = json.loads(path.read_text())["findings"]
+    path.unlink()  # so that the folder serves again
+    return result, found
+
+
+def failures(cli: Cli, method: str = "sd") -> tuple[set[str], str]:
+    """Run a small check; return the names of what failed, each of which is printed, and stdout."""
+    result, found = check(cli, method)
+    names = {finding["name"] for finding in found if finding["verdict"] == "FAILED"}
+    lines = [line for line in result.out.splitlines() if line.startswith("FAILED ")]
+    assert all(any(f": {name}: " in line for line in lines) for name in names)
+    assert result.code == (1 if names else 0), result.err
+    return names, result.out
+
+
+@pytest.mark.parametrize("method", ["sd", "diversed"])
+def test_nothing_is_found_where_nothing_is_wrong(cli: Cli, method: str) -> None:
+    result, found = check(cli, method)
+    assert result.code == 0
+    assert {finding["verdict"] for finding in found} == {"ok"}, result.out
+
+
+def test_tables_and_file_of_two_formats(cli: Cli, loaded: list[str]) -> None:
+    result, findings = check(cli, "autoregressive,static", "--weight", "0.6", "--dtype", "bfloat16")
     assert result.code == 0, result.err
-    assert tiny == ["float32", "bfloat16"]
+    assert loaded == ["float32", "bfloat16"]
     assert "static w=0.6" in result.out
     assert result.out.splitlines()[-1] == "results: out/check.json"
-    rounds = result.out[: result.out.index("The rest")]
-    assert max(map(len, rounds.splitlines())) <= 100
-    found = json.loads(Path("out/check.json").read_text())
-    assert found["check"]["working_dtype"] == "bfloat16"
-    assert found["check"]["samples"] == 96
-    findings = found["findings"]
-    assert sum(found["verdicts"].values()) == len(findings)
-    greedy_ones = [f for f in findings if f["part"] == "greedy"]
-    assert [f["subject"] for f in greedy_ones] == ["T=0, float32"] * 2 + ["T=0, bfloat16"] * 2
-    assert [f["verdict"] for f in greedy_ones] == ["ok", "ok", "report", "report"]
+    greedy_ones = [(f["subject"], f["verdict"]) for f in findings if f["part"] == "greedy"]
+    assert greedy_ones == 2 * [("T=0, float32", "ok")] + 2 * [("T=0, bfloat16", "report")]
     alone = {f["name"] for f in findings if f["subject"] == "autoregressive, T=1"}
     assert alone == {"next token", "tokens"}
     law = next(f for f in findings if f["subject"].startswith("static") and f["name"] == "drafts")
@@ -73,84 +120,197 @@ def test_tables_and_file_of_two_formats(cli: Cli, tiny: list[str]) -> None:
     assert time["tokens_per_second"] > 0 and 0 < time["bandwidth_share"] < 1
 
 
-def test_where_float32_does_not_fit(
-    cli: Cli, tiny: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_pair_too_large_for_float32(cli: Cli, loaded: list[str], monkeypatch: Patch) -> None:
     def little(spec: Any, loading: Any, *_: Any) -> None:
         if loading.dtype == "float32":
             raise UsageError("mini needs 9 GiB")
 
     monkeypatch.setattr(checking, "check_memory", little)
-    result = cli("check", "-m", "sd", "--prompts", "prompts.txt", "--dtype", "bfloat16", *SMALL)
+    result, findings = check(cli, "sd", "--dtype", "bfloat16")
     assert result.code == 0, result.out
-    assert tiny == ["bfloat16"]
-    assert "mini needs 9 GiB. What would be compared in float32 is compared in bf" in result.err
-    findings = json.loads(Path("out/check.json").read_text())["findings"]
+    assert loaded == ["bfloat16"]
+    assert "mini needs 9 GiB" in result.err
     verdicts = {f["name"]: f["verdict"] for f in findings}
-    assert verdicts["sd against autoregressive"] == verdicts["probabilities"] == "report"
+    assert verdicts[EQUAL] == verdicts["probabilities"] == "report"
     assert verdicts["drafts"] == "ok"
 
 
-def test_times_that_cannot_be_true(
-    cli: Cli, tiny: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(timing, "copy_bandwidth", lambda device, size: 1e3)
-    result = cli(
-        "check", "-m", "autoregressive", "--prompts", "prompts.txt", "--dtype", "float32", *SMALL
-    )
-    assert result.code == 1
-    assert "FAILED autoregressive, float32: time: " in result.out
-    assert result.err.splitlines()[-1].startswith("error: 1 of 8 comparisons failed")
+def test_times_that_cannot_be_true(cli: Cli, monkeypatch: Patch) -> None:
+    monkeypatch.setattr(controls, "copy_bandwidth", lambda device, size: 1e3)
+    assert failures(cli, "autoregressive")[0] == {"time"}
 
 
-def test_what_shows_nothing_is_weak(
-    cli: Cli, tiny: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_power_a_verdict_is_weak(cli: Cli, monkeypatch: Patch) -> None:
     """With the target itself as the draft, no draw can tell p from q."""
-    load = execute.load_pair
-
-    def same(spec: Any, loading: Any) -> Any:
-        pair = load(spec, loading)
-        return replace(pair, draft=type(pair.target)(pair.target.model, pair.target.vocabulary))
-
-    monkeypatch.setattr(execute, "load_pair", same)
-    result = cli("check", "-m", "sd", "--prompts", "prompts.txt", "--dtype", "float32", *SMALL)
+    own = replace(pair(), draft=Runner(pair().target.model, pair().target.vocabulary))
+    monkeypatch.setattr(running, "load_pair", lambda spec, loading: own)
+    result, findings = check(cli)
     assert result.code == 0, result.out
-    assert "weak" in result.out
-    findings = json.loads(Path("out/check.json").read_text())["findings"]
     weak = [f"{f['subject']}: {f['name']}" for f in findings if f["verdict"] == "weak"]
     for name in ("drafts", "acceptance", "bonus tokens", "probabilities"):
         assert f"sd, T=1: {name}" in weak
-    (said,) = (line for line in result.err.splitlines() if "would not have shown" in line)
-    assert f"note: {len(weak)} of {len(findings)} " in said
-    assert len(said) < 200  # the tables name them
+    assert f"note: {len(weak)} of {len(findings)} comparisons are weak" in result.err
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["-m", "sdd"], "did you mean `sd`?"),
-        (["--samples", "0"], "--samples must be 1 or more, not 0"),
-        (["--draft-length", "0"], "--draft-length must be 1 or more"),
-        (["--batch-size", "0"], "--batch-size must be 1 or more"),
-        (["--limit", "0"], "--limit must be 1 or more"),
-        (["--engine", "fast"], "--engine cannot be 'fast'"),
-        (["--prompts", "none.txt"], "none.txt"),
-        (["--prompts", "prompts.txt", "-t", "mini-math"], "--prompts takes the place of --task"),
-        (["--pair", "nope"], "unknown pair `nope`"),
-        (["-m", "sd", "--weight", "0.5"], "--weight is a parameter of static"),
-        (["-m", "autoregressive", "-o", "full"], "full is not an empty folder"),
-    ],
-)
-def test_a_wrong_request_is_one_line(
-    cli: Cli, tiny: list[str], arguments: list[str], said: str
+REFUSED = {
+    "--samples 0": "--samples",
+    "--draft-length 0": "--draft-length",
+    "--batch-size 0": "--batch-size",
+    "--limit 0": "--limit",
+    "--engine fast": "--engine",
+    "--prompts none.txt": "none.txt",
+    "--prompts prompts.txt -t mini-math": "--prompts",
+    "-m sd --weight 0.5": "--weight",
+    "-m autoregressive -o full": "full is not an empty folder",
+}
+
+
+@pytest.mark.parametrize("line", REFUSED)
+def test_a_wrong_request_is_one_line_and_loads_nothing(
+    cli: Cli, loaded: list[str], line: str
 ) -> None:
     Path("full").mkdir()
     Path("full/file").touch()
-    result = cli("check", *arguments)
+    result = cli("check", *line.split())
     assert result.code == 2
-    assert said in result.err
-    errors = [line for line in result.err.splitlines() if not line.startswith("note: ")]
-    assert len(errors) == 1
+    (error,) = [line for line in result.err.splitlines() if not line.startswith("note: ")]
+    assert REFUSED[line] in error
     assert not Path("results").exists()
-    assert tiny == []
+    assert loaded == []
+
+
+def test_a_greedy_draft_against_a_soft_q(cli: Cli, monkeypatch: Patch) -> None:
+    right = rounds.draft_token
+
+    def likeliest(*args: Any) -> rounds.Drafts:
+        drafts = right(*args)
+        return drafts._replace(x=drafts.q.argmax(-1))
+
+    monkeypatch.setattr(rounds, "draft_token", likeliest)
+    failed, _ = failures(cli)
+    assert "drafts" in failed
+    assert not failed & {"acceptance", "corrections", "bonus tokens", "probabilities", EQUAL}
+
+
+@pytest.mark.parametrize("told", [False, True])
+def test_no_temperature_on_the_draft(
+    cli: Cli,
+    monkeypatch: Patch,
+    told: bool,
+) -> None:
+    """Where verification is told of it, the tokens of `sd` are right and only q is not."""
+    right = rounds.draft_token
+
+    def untempered(*args: Any) -> rounds.Drafts:
+        drafts = right(*args[:-1], Sampling())
+        return drafts if told else drafts._replace(q=args[-1].distributions(drafts.q1.log())[0])
+
+    monkeypatch.setattr(rounds, "draft_token", untempered)
+    failed, out = failures(cli)
+    assert "drafts" in failed
+    assert ("probabilities" in failed) == told
+    assert not failed & {"bonus tokens", PLAIN, EQUAL}
+    assert "FAILED sd, T=1:" not in out
+    assert "FAILED sd, T=0.7 top-k 20 top-p 0.9: drafts: " in out
+
+
+def test_a_residual_that_is_not_renormalised(cli: Cli, monkeypatch: Patch) -> None:
+    """It shows where the draw takes it for a distribution: what lacks goes to the last token."""
+
+    def trusting(distribution: Tensor, uniform: Tensor) -> Tensor:
+        cumulative = distribution.cumsum(-1, dtype=torch.float64)
+        found = torch.searchsorted(cumulative, uniform[:, None].contiguous(), right=True)[:, 0]
+        return found.clamp_max(distribution.shape[-1] - 1)
+
+    monkeypatch.setattr(rounds, "draw", trusting)
+    assert failures(cli)[0] == set()
+    monkeypatch.setattr(verdict, "normalise", lambda mass, fallback: mass)
+    failed, _ = failures(cli)
+    assert "corrections" in failed
+    assert not failed & {"drafts", "acceptance", "bonus tokens", "probabilities"}
+
+
+def test_a_head_that_sees_the_drafted_token(cli: Cli, monkeypatch: Patch) -> None:
+    right = rounds.verify
+
+    def one_too_far(rule: Any, state: Any, drafts: Any, output: Any, greedy: bool) -> Any:
+        shifted = output._replace(hidden=output.hidden.roll(-1, 1))
+        return right(rule, state, drafts, shifted, greedy)
+
+    monkeypatch.setattr(rounds, "verify", one_too_far)
+    assert failures(cli)[0] == set()  # no other method reads hidden states
+    failed, _ = failures(cli, "diversed")
+    assert "weights" in failed
+    assert not failed & {"drafts", "bonus tokens", PLAIN, EQUAL}
+
+
+def test_a_bonus_token_from_q(cli: Cli, monkeypatch: Patch) -> None:
+    right = rounds.verify
+
+    def generous(rule: Any, state: Any, drafts: Any, output: Any, greedy: bool) -> Any:
+        p = torch.cat((output.p[:, :-1], drafts.q[:, -1:]), 1)
+        return right(rule, state, drafts, output._replace(p=p), greedy)
+
+    monkeypatch.setattr(rounds, "verify", generous)
+    failed, _ = failures(cli)
+    assert "bonus tokens" in failed
+    assert not failed & {"drafts", "acceptance", "corrections", "probabilities", PLAIN}
+
+
+def reads_one_slot_late(monkeypatch: Patch) -> None:
+    """The target's tokens go one slot too far, and one that was never written is seen."""
+    right = rounds.target_forward
+
+    def late(target: Any, state: Any, *args: Any) -> rounds.TargetOutput:
+        later = state._replace(length=state.length + 1, kv_length=state.kv_length + 1)
+        return right(target, later, *args)
+
+    monkeypatch.setattr(rounds, "target_forward", late)
+
+
+def sees_one_slot_more(monkeypatch: Patch) -> None:
+    """A token sees the slot after its own, where a rejected draft may lie."""
+    right, read = runner.visible, Runner.read
+
+    def further(*args: Any) -> Tensor:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(runner, "visible", lambda at, *others: right(at + 1, *others))
+            return read(*args)
+
+    monkeypatch.setattr(Runner, "read", further)
+
+
+def skips_the_last_accepted_draft(monkeypatch: Patch) -> None:
+    """After a round that kept all drafts, the draft model never reads the last of them."""
+    right = rounds.draft_token
+
+    def skipping(draft: Any, state: Any, tokens: Tensor, *args: Any) -> rounds.Drafts:
+        return right(draft, state, tokens[:, -1:], *args)
+
+    monkeypatch.setattr(rounds, "draft_token", skipping)
+
+
+@pytest.mark.parametrize(
+    ("plant", "shown", "unharmed"),
+    [
+        (reads_one_slot_late, {PLAIN, "probabilities"}, set()),
+        (sees_one_slot_more, {EQUAL, "probabilities"}, {PLAIN}),
+        (
+            skips_the_last_accepted_draft,
+            {"probabilities"},
+            {PLAIN, EQUAL, "tokens", "bonus tokens"},
+        ),
+    ],
+)
+def test_a_cache_that_is_off_by_one(
+    cli: Cli,
+    monkeypatch: Patch,
+    plant: Callable[[Patch], None],
+    shown: set[str],
+    unharmed: set[str],
+) -> None:
+    plant(monkeypatch)
+    failed, out = failures(cli)
+    assert shown <= failed
+    assert not failed & unharmed
+    assert "look at positions, cache slots" in out

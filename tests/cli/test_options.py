@@ -1,55 +1,118 @@
-"""Options that would be ignored are refused, and all that count are named in the next command."""
+"""Options come from the fields of models; those that would be ignored are refused."""
 
 import os
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
+import typer
 
-from specbench.cli.options.data import Tasks
-from specbench.cli.options.groups import changed, retyped
-from specbench.cli.options.models import Models
+from specbench.cli.generate import grouped
+from specbench.cli.options import Models, Tasks
+from specbench.config import Loading, Options, RunSettings, Settings, option
 
 Cli = Callable[..., Any]
 
 
-def test_options_at_their_defaults_are_not_typed_again() -> None:
-    assert retyped(Models(), Tasks()) == changed(Models(), Tasks()) == []
+class Drawing(Options):
+    """Options that exist in this test only."""
+
+    size: float = option(2.0, "How large.", gt=0)
+    shades: list[int] = option([3, 5], "Numbers.", flags=("--shades", "-s"))
+    names: list[str] | None = option(None, "Words.", complete=lambda: ["red", "blue"])
+    paper: Literal["a4", "a5"] = option("a4", "Its format.")
+    frame: bool = option(False, "Draw a frame.")
 
 
-def test_every_other_option_is_typed_again_with_its_value() -> None:
-    models = Models(pair="llama", target_revision="v1", dtype="bfloat16", trust_remote_code=True)
-    tasks = Tasks(task=["gsm8k", "my task.toml"], data=Path("files"), shots=0)
-    assert retyped(models, tasks) == [
-        *("--pair", "llama", "--target-revision", "v1", "--dtype", "bfloat16"),
-        *("--trust-remote-code", "--task", "gsm8k", "--task", "my task.toml"),
-        *("--data", "files", "--shots", "0"),
-    ]
+class Sketch(Drawing):
+    """More options, shown first."""
+
+    pencil: str = option(..., "What with.", shown="none")
+
+
+def typed(*arguments: str) -> Sketch:
+    """What a command gets of its command line."""
+    got: list[Sketch] = []
+
+    @grouped
+    def draw(sketch: Sketch) -> None:
+        """Draw."""
+        got.append(sketch)
+
+    app = typer.Typer()
+    app.command()(draw)
+    app(arguments, standalone_mode=False)
+    return got[0]
+
+
+def test_a_field_is_an_option_with_its_type_and_default() -> None:
+    assert typed("--pencil", "2b").model_dump() == {
+        **{"size": 2.0, "shades": [3, 5], "names": None, "paper": "a4", "frame": False},
+        "pencil": "2b",
+    }
+    line = "--pencil hb --size 3 -s 1,2 --shades 2,4 --names red,blue --paper a5 --frame"
+    sketch = typed(*line.split())
+    assert (sketch.size, sketch.shades, sketch.names) == (3.0, [1, 2, 4], ["red", "blue"])
+    assert (sketch.paper, sketch.frame) == ("a5", True)
+    assert sketch.model_fields_set == set(Sketch.model_fields)
+    assert Sketch.ordered_fields()[0] == "pencil"
 
 
 @pytest.mark.parametrize(
-    ("line", "message"),
+    ("line", "place"),
     [
-        ("run --target-revision v1", "error: --target-revision goes with a model on the hub, and "),
-        ("run --draft here --draft-revision v1", "--draft-revision goes with a model on the hub, "),
-        ("train --draft-revision v1", "is a folder here: leave it out"),
-        ("finetune-draft --draft-revision v1", "--draft-revision goes with a model on the hub, an"),
-        (
-            "run --pair llama --load-format dummy --target-revision v1",
-            "--target-revision goes with a model that is read, not with --load-format dummy",
-        ),
+        ("--size 0", "--size"),
+        ("--shades 1,x", "--shades"),
+        ("--names ,", "--names"),
+        ("--paper a6", "--paper"),
+    ],
+)
+def test_values_that_a_field_refuses_name_the_option(line: str, place: str) -> None:
+    with pytest.raises(Exception, match=place):
+        typed("--pencil", "hb", *line.split())
+
+
+def test_explicit_options_override_a_preset_even_at_their_defaults() -> None:
+    preset = RunSettings(preset="paper")
+    assert (preset.limit, preset.max_new_tokens, preset.draft_length) == (100, 128, [5])
+    changed = RunSettings(preset="paper", limit=3, max_new_tokens=None)
+    assert (changed.limit, changed.max_new_tokens, changed.max_prompt_tokens) == (3, None, 2048)
+    assert set(preset.part(Settings).model_dump()) == set(Settings.model_fields)
+
+
+def test_options_beside_their_defaults_are_typed_again() -> None:
+    assert Models().retyped() == Tasks().retyped() == []
+    models = Models(pair="llama", target_revision="v1", dtype="bfloat16", trust_remote_code=True)
+    tasks = Tasks(task=["gsm8k", "my task.toml"], folder=Path("files"), shots=0)
+    assert models.retyped() == [
+        *("--pair", "llama", "--dtype", "bfloat16", "--target-revision", "v1"),
+        "--trust-remote-code",
+    ]
+    assert tasks.retyped() == [
+        *("--task", "gsm8k", "--task", "my task.toml", "--data", "files", "--shots", "0"),
+    ]
+    assert models.updated(pair="mini").part(Loading).target_revision == "v1"
+
+
+@pytest.mark.parametrize(
+    ("line", "place"),
+    [
+        ("run --target-revision v1", "--target-revision"),
+        ("run --draft here --draft-revision v1", "--draft-revision"),
+        ("finetune-draft --draft-revision v1", "--draft-revision"),
+        ("run --pair llama --load-format dummy --target-revision v1", "--load-format dummy"),
     ],
 )
 def test_a_revision_of_nothing_on_the_hub_is_refused(
-    cli: Cli, tmp_path: Path, line: str, message: str
+    cli: Cli, tmp_path: Path, line: str, place: str
 ) -> None:
     (tmp_path / "here").mkdir()
     result = cli(*line.split())
     assert result.code == 2
-    assert message in result.err
+    assert place in result.err
     assert result.err.count("\n") == 1
     assert [path.name for path in tmp_path.iterdir()] == ["here"]
 
@@ -70,17 +133,3 @@ def test_offline_counts_for_models_too(tmp_path: Path) -> None:
     (told,) = (text for text in done.stderr.splitlines() if text.startswith("error: "))
     assert "nobody/big is not in the cache" in told
     assert "run once without --offline" in told
-
-
-@pytest.mark.parametrize(
-    ("typed", "message"),
-    [
-        ("--weight 1,0.9", "takes one number, not '1,0.9': for several, `specbench sweep-weights "),
-        ("--lenience 1,2", "`specbench sweep --parameter lenience --values 1,2`"),
-        ("--weight half", "--weight takes one number, not 'half'\n"),
-    ],
-)
-def test_a_parameter_is_one_number(cli: Cli, typed: str, message: str) -> None:
-    refused = cli("run", "-m", "lossy,static", *typed.split())
-    assert refused.code == 2
-    assert message in refused.err

@@ -19,7 +19,7 @@ SMALL = {
     "vocab_size": 2000,
     "hidden_size": 64,
     "intermediate_size": 96,
-    "num_hidden_layers": 6,
+    "num_hidden_layers": 6,  # a period of Gemma's sliding layers
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
     "head_dim": 16,
@@ -51,7 +51,7 @@ def shrunk(name: str, folder: Path) -> Path:
 def measure(cli: Cli, folder: Path, pair: str, *options: str) -> list[dict[str, str]]:
     result = cli(
         *("run", "--pair", pair, "--load-format", "dummy", "--task", "gsm8k", "--data", str(DATA)),
-        *("--method", "all", "--head", "untrained", "--shots", "1", "-n", "2", "-o", "r", *options),
+        *("--method", "all", "--head", "untrained", "--shots", "1", "-n", "1", "-o", "r", *options),
     )
     assert result.code == 0, result.err
     with (folder / "r" / "samples.csv").open(newline="") as file:
@@ -63,18 +63,15 @@ def test_all_methods_run_on_the_architecture_without_weights_or_hub(
     cli: Cli, tmp_path: Path, name: str
 ) -> None:
     pair = str(shrunk(name, tmp_path))
-    rows = measure(cli, tmp_path, pair, "--max-new-tokens", "8", "--device", "cpu")
-    assert [row["method"] for row in rows] == list(METHODS) * 2
-    assert {row["output_tokens"] for row in rows} == {"8"}
+    rows = measure(cli, tmp_path, pair, "--max-new-tokens", "4", "--device", "cpu")
+    assert [row["method"] for row in rows] == list(METHODS)
+    assert {row["output_tokens"] for row in rows} == {"4"}
     assert {row["accuracy-flexible"] for row in rows} <= {"0.0", "1.0"}
     config = json.loads((tmp_path / "r" / "config.json").read_text())
     assert config["loading"]["load_format"] == "dummy"
     data = config["tasks"][0]["data"]
     assert (data["dataset"], data["shots"]) == ("openai/gsm8k", 1)
     assert data["splits"]["test"]["sha256"]
-    environment = json.loads((tmp_path / "r" / "environment.json").read_text())
-    assert environment["models"]["thinking"] is False
-    assert len(environment["first_prompts"]["gsm8k"]) == int(rows[0]["prompt_tokens"])
 
 
 @pytest.mark.gpu

@@ -44,7 +44,7 @@ def test_several_runs_in_a_file_of_one_s_own(cli: Cli, old: Path) -> None:
     (other / "config.json").write_text(json.dumps(config))
     done = cli("report", "results/old", "results/other", "--output", "both.html")
     assert (done.code, done.out) == (0, "both.html\n")
-    assert "note: other is not a whole run: interrupted" in done.err
+    assert "note: other is incomplete: interrupted" in done.err
     assert "<title>specbench: old, other</title>" in Path("both.html").read_text()
 
 

@@ -57,27 +57,18 @@ def test_every_command_reads_the_part_that_is_chosen(
 
 
 def test_a_report_shows_the_part_that_is_chosen(cli: Cli, run: str) -> None:
-    pages = {}
-    for line in ("", "-t mini-math -m sd --draft-length 3"):
-        assert cli("report", run, "-o", "page.html", *line.split()).code == 0
-        pages[line] = Path("page.html").read_text()
-    whole, part = pages.values()
-    assert whole.count("<article") > part.count("<article") == 2  # traces, of two prompts
-    assert "DIVERSED" in whole and "DIVERSED" not in part
+    assert cli("report", run, "-o", "p.html", "-t", "mini-math", "-m", "sd").code == 0
+    assert "DIVERSED" not in Path("p.html").read_text()
 
 
 def test_several_draft_lengths_are_refused_with_what_to_do(cli: Cli, run: str) -> None:
     refused = cli("plot", "pareto", run, "-o", "figures")
     assert refused.code == 2
     assert "--draft-length" in refused.err
-    done = cli("plot", "pareto", run, "-o", "figures", "--draft-length", "2", "-m", "sd,static")
-    assert done.code == 0, done.err
-    assert "figures/pareto-sd-static-N2.png" in done.out
-
-
-def test_a_speed_up_is_drawn_of_chosen_methods_too(cli: Cli, run: str) -> None:
     line = "--draft-length 2 -m sd,static --against speedup -o figures"
-    assert cli("plot", "pareto", run, *line.split()).code == 0
+    done = cli("plot", "pareto", run, *line.split())
+    assert done.code == 0, done.err
+    assert "-N2.png" in done.out
 
 
 @pytest.mark.parametrize(

@@ -1,103 +1,131 @@
-"""A run that is killed or interrupted: what it says and what is left."""
+"""A run that is killed or interrupted: what it says, what is left, and how it is resumed."""
 
 import os
+import random
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
-from ..benchmarks.kill_and_resume import survive
+from specbench.cli.app import main
+
+from ..benchmarks.kill_and_resume import untimed
 
 Cli = Callable[..., Any]
 RUN = ("run", "-m", "sd", "-t", "mini-math", "-n", "4", "--output", "r")
 
 
-def test_killed_at_random_moments_a_run_ends_as_if_undisturbed(tmp_path: Path) -> None:
-    """The short form of ``tests/benchmarks/kill_and_resume.py``."""
-    plan = ["run", "-m", "sd,diversed", "-t", "mini-math", "-n", "12", "--no-progress"]
-    assert survive(tmp_path, 2, 3, plan) == (2, 24)
+def started(*arguments: str) -> int:
+    """Run a command in a fork of this process, with its fake engine; return the child's id."""
+    child = os.fork()
+    if child == 0:
+        try:
+            main(arguments)
+        except SystemExit as end:
+            os._exit(int(end.code or 0))
+        finally:
+            os._exit(70)
+    return child
 
 
-def interrupting(engine: Any, at: int, times: int = 1) -> None:
+def ended(child: int) -> int:
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def test_killed_at_any_moment_a_run_ends_as_if_undisturbed(cli: Cli, engine: Any) -> None:
+    """The short form of ``tests/benchmarks/kill_and_resume.py``, with a fake engine."""
+    plan = ("run", "-m", "sd,diversed", "-t", "mini-math", "-n", "8", "--no-progress", "-o")
+    assert cli(*plan, "undisturbed/run").code == 0
+    engine.on_call = lambda number: time.sleep(0.01)
+    moments, codes = random.Random(3), []
+    for folder in ("killed-0/run", "killed-1/run"):
+        for _ in range(3):
+            child = started(*plan, folder)
+            time.sleep(moments.uniform(0, 0.3))
+            os.kill(child, signal.SIGKILL)
+            codes.append(ended(child))
+        assert ended(started(*plan, folder)) == 0
+        for table in ("samples.csv", "summary.csv"):
+            files = (Path(run, table) for run in ("undisturbed/run", folder))
+            pd.testing.assert_frame_equal(*(untimed(pd.read_csv(file)) for file in files))
+        assert len(pd.read_csv(f"{folder}/samples.csv")) == 16
+    assert set(codes) <= {0, -signal.SIGKILL} and -signal.SIGKILL in codes
+
+
+def press(engine: Any, at: int, times: int = 1) -> None:
     """Let the user press Ctrl-C while a text is decoded."""
-    decode_all = engine.decode_all
 
-    def decode(*args: Any, **named: Any) -> Any:
-        for found in decode_all(*args, **named):
-            if len(engine.calls) - 1 == at:
-                for _ in range(times):
-                    os.kill(os.getpid(), signal.SIGINT)
-            yield found
+    def on_call(number: int) -> None:
+        for _ in range(times if number == at else 0):
+            os.kill(os.getpid(), signal.SIGINT)
 
-    from specbench.experiment import decoder
-
-    decoder.decode_all = decode  # the fixture of the fake engine puts it back
+    engine.on_call = on_call
 
 
-def test_ctrl_c_finishes_the_sample_and_says_how_to_go_on(
+def samples(folder: Path) -> int:
+    return len((folder / "r" / "samples.csv").read_text().splitlines()) - 1
+
+
+def test_ctrl_c_finishes_the_sample_and_the_same_command_resumes(
     cli: Cli, engine: Any, tmp_path: Path
 ) -> None:
     before = signal.getsignal(signal.SIGINT)
-    interrupting(engine, at=2)
-    result = cli(*RUN)
-    assert result.code == 130
-    assert "note: stopping after this sample; Ctrl-C again stops at once" in result.err
-    assert "interrupted: 2 of 4 samples are in r; the same command goes on from there" in result.err
+    press(engine, at=2)
+    stopped = cli(*RUN)
+    assert stopped.code == 130
+    assert "2 of 4 samples are in r" in stopped.err
     assert signal.getsignal(signal.SIGINT) is before
-    assert len((tmp_path / "r" / "samples.csv").read_text().splitlines()) == 1 + 2
-
-    result = cli(*RUN)
-    assert result.code == 0
-    assert "note: going on with r: 2 of 4 samples are there" in result.err
-    assert len((tmp_path / "r" / "samples.csv").read_text().splitlines()) == 1 + 4
-
-
-def test_a_second_ctrl_c_stops_at_once(cli: Cli, engine: Any, tmp_path: Path) -> None:
-    interrupting(engine, at=2, times=2)
-    result = cli(*RUN)
-    assert result.code == 130
-    assert "1 of 4 samples are in r" in result.err
+    assert samples(tmp_path) == 2
+    resumed = cli(*RUN)
+    assert resumed.code == 0
+    assert "2 of 4 samples" in resumed.err
+    assert samples(tmp_path) == 4
 
 
-def test_a_dry_run_prints_the_plan_and_writes_nothing(cli: Cli, tmp_path: Path) -> None:
-    result = cli(
-        *("run", "-m", "autoregressive,sd", "-t", "mini-math", "-n", "30"),
-        *("--draft-length", "2,4", "--dry-run"),
-    )
-    assert result.code == 0
-    assert not list(tmp_path.iterdir())
-    assert "ms/token" in result.out
-    assert result.out.count("│ sd") == 2
-    assert "90 samples; " in result.out and " GiB free" in result.out
-    assert "engine eager; at most 0:" in result.out
-
-
-def test_ctrl_c_while_another_is_dealt_with_is_no_traceback(
+def test_a_second_ctrl_c_stops_at_once_and_a_third_is_no_traceback(
     cli: Cli, engine: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from specbench.cli import app
 
-    interrupting(engine, at=2, times=2)
-    pressed: list[str] = []
+    press(engine, at=2, times=2)
+    said: list[str] = []
 
     def say(message: str) -> None:
-        pressed.append(message)
+        said.append(message)
         os.kill(os.getpid(), signal.SIGINT)
 
     monkeypatch.setattr(app, "_say", say)
     assert cli(*RUN).code == 130
-    assert len(pressed) == 1
+    assert len(said) == 1 and "1 of 4 samples are in r" in said[0]
 
 
-def test_ctrl_c_at_the_very_end_is_no_traceback(tmp_path: Path) -> None:
+def test_a_run_interrupted_before_its_first_sample_leaves_nothing(
+    cli: Cli, engine: Any, tmp_path: Path
+) -> None:
+    engine.failing = {0: KeyboardInterrupt()}
+    assert cli(*RUN).code == 130
+    assert not (tmp_path / "r").exists()
+
+
+def test_ctrl_c_at_the_very_end_is_no_traceback() -> None:
     code = (
-        "import atexit, os, signal, sys; sys.argv = ['specbench', 'list', 'methods']; "
+        "import atexit, os, signal, sys; sys.argv = ['specbench', '--version']; "
         "atexit.register(os.kill, os.getpid(), signal.SIGINT); "
         "from specbench.cli.app import main; main()"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_dry_run_prints_the_plan_and_writes_nothing(cli: Cli, tmp_path: Path) -> None:
+    line = "run -m autoregressive,sd -t mini-math -n 30 --draft-length 2,4 --dry-run"
+    result = cli(*line.split())
+    assert result.code == 0
+    assert not list(tmp_path.iterdir())
+    assert "90 samples; " in result.out and " GiB free" in result.out

@@ -75,7 +75,7 @@ def test_text_goes_to_a_page_or_a_terminal(
     assert (shown.code, shown.err) == (0, "")
     assert shown.out.startswith("Pair llama, T = 1, N = 5, 100 prompts per task\n")
     assert "\x1b" not in shown.out
-    assert "tok/s/AR" in shown.out
+    assert "acc. / drafted: accepted" in shown.out
     diversed = next(line for line in shown.out.splitlines() if line.startswith("diversed"))
     assert diversed.split()[1:4] == ["72.6*", "69.0*", "2.00*"]
 
@@ -91,8 +91,6 @@ def test_text_goes_to_a_page_or_a_terminal(
     assert "\x1b[1m72.6*\x1b[0m" in screen.getvalue()
     plain = screen.getvalue().replace("\x1b[1m", "").replace("\x1b[0m", "")
     assert max(map(len, plain.splitlines())) <= 100
-    assert "gsm8k" in plain
-    assert "mbpp" in plain
 
 
 def test_the_paper_stands_beside_ones_own(cli: Cli, llama: Path) -> None:
@@ -108,21 +106,13 @@ def test_the_paper_stands_beside_ones_own(cli: Cli, llama: Path) -> None:
             assert row["figure"] == "speedup" or not row["value"]
     text = cli("table", "runs/mine", "--against", "paper").out
     lossy = next(line for line in text.splitlines() if line.startswith("lossy"))
-    assert lossy.split()[2:9] == ["59.8", "59.8", "+0.0", "68.0*", "66.0", "+2.0", "2.00*"]
-
-
-def test_latex_and_markdown_are_printed_as_they_are(cli: Cli, llama: Path) -> None:
-    for name, sign in (("latex", r"\toprule"), ("markdown", "| --: |")):
-        shown = cli("table", "runs/mine", "--format", name, "--intervals")
-        assert (shown.code, shown.err) == (0, "")
-        assert sign in shown.out
-        assert "[68.3, 69.7]" in shown.out
+    assert lossy.split()[2:9] == ["59.8", "59.8", "0.0", "68.0*", "66.0", "+2.0", "2.00*"]
 
 
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="needs pdflatex")
-@pytest.mark.parametrize("options", [(), ("--intervals",), ("--against", "paper")])
-def test_latex_compiles(cli: Cli, llama: Path, tmp_path: Path, options: tuple[str, ...]) -> None:
-    table = cli("table", "runs/mine", "--format", "latex", *options).out
+def test_latex_compiles(cli: Cli, llama: Path, tmp_path: Path) -> None:
+    line = ("table", "runs/mine", "--format", "latex", "--intervals", "--against", "paper")
+    table = cli(*line).out
     document = (
         "\\documentclass[twocolumn]{article}\n\\usepackage{booktabs}\n"
         f"\\begin{{document}}\n{table}\\end{{document}}\n"
@@ -134,6 +124,10 @@ def test_latex_compiles(cli: Cli, llama: Path, tmp_path: Path, options: tuple[st
 
 
 def test_a_folder_of_runs_and_the_newest_run(cli: Cli, llama: Path, tmp_path: Path) -> None:
+    for name, sign in (("latex", r"\toprule"), ("markdown", "|---|--:|")):
+        shown = cli("table", "runs/mine", "--format", name, "--intervals")
+        assert (shown.code, shown.err, sign in shown.out) == (0, "", True)
+        assert "[68.3, 69.7]" in shown.out
     both = cli("table", "runs")
     assert both.out == cli("table", "runs/mine").out
     shutil.copytree(llama, tmp_path / "results" / "mine")
@@ -166,16 +160,12 @@ def test_where_the_paper_has_nothing_one_line_says_so(cli: Cli, llama: Path, for
     assert (shown.err == "") == (format == "text")
 
 
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("--format html", "unknown --format 'html': give text or markdown or latex or csv"),
-        ("--against us", "unknown --against 'us': give paper"),
+def test_refusals(cli: Cli) -> None:
+    for line, message in (
+        ("--format html", "--format"),
+        ("--against us", "--against"),
         ("nowhere", "There is no folder"),
-    ],
-)
-def test_refusals(cli: Cli, line: str, message: str) -> None:
-    result = cli("table", *line.split())
-    assert result.code == 2
-    assert message in result.err
-    assert result.err.count("\n") == 1
+    ):
+        result = cli("table", *line.split())
+        assert (result.code, result.err.count("\n")) == (2, 1)
+        assert message in result.err

@@ -1,55 +1,64 @@
-"""``specbench train`` with the bundled pair and tiny recipes."""
+"""``specbench train`` with the bundled pair and tiny recipes: trained, stopped, killed, resumed."""
 
 import os
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
-from specbench.cli.choices import choose_tasks
-from specbench.cli.options import data
-from specbench.engine.loading import LoadedPair
-from specbench.engine.settings import Loading
+from specbench.cli.options import Tasks
 from specbench.errors import UsageError
+from specbench.heads.files import read_description
 from specbench.heads.registry import WEIGHTS, is_head
-from specbench.tasks.dataset import Sourcing
-from specbench.tasks.task import Listed
+from specbench.tasks.prompts import PromptList
+from specbench.tasks.task import load_task
 from specbench.training import session, verifier
-from specbench.training.folder import CHECKPOINT
-
-from .training import HEAD, TINY, errors, logged_steps, rewards
+from specbench.training.folder import CHECKPOINT, LOG
 
 Cli = Callable[..., Any]
+TINY = [
+    "train",
+    "-t",
+    "mini-headline",
+    "--steps",
+    "3",
+    "--prompts-per-step",
+    "2",
+    "--rollouts",
+    "2",
+    "--seed",
+    "5",
+]
+HEAD = Path("results/heads/mini/mini-headline")
+
+
+def rewards(*steps: Any) -> Callable[..., torch.Tensor]:
+    """Stand for ``verifier.reward``: per step the reward of all texts, or what is raised."""
+    left: Iterator[Any] = iter(steps)
+
+    def reward(rollouts: Any, *_: Any) -> torch.Tensor:
+        value = next(left, 0.5)
+        if isinstance(value, BaseException):
+            raise value
+        return torch.full((len(rollouts.texts),), float(value))
+
+    return reward
+
+
+def logged_steps(folder: Path) -> list[str]:
+    return [line.split(",")[0] for line in (folder / LOG).read_text().splitlines()[1:]]
 
 
 REFUSED = {
-    "an unknown task": ("-t mini-maths", "did you mean `mini-math`?"),
-    "an unknown pair": ("--pair mimi", "did you mean `mini`?"),
-    "an unknown kind": ("--head-kind deep", "--head-kind must be one of linear, mlp, features"),
-    "an unknown baseline": ("--baseline none", "--baseline must be one of batch, group, ema"),
-    "no steps": ("--steps 0", "--steps must be 1 or more"),
-    "a negative rate": ("--learning-rate -1", "--learning-rate must be above 0"),
-    "a rate that is no number": ("--learning-rate nan", "--learning-rate must be above 0"),
-    "a negative price": ("--kl-weight -0.1", "--kl-weight must be 0 or more"),
-    "a weight of one": ("--initial-weight 1", "--initial-weight must be between 0 and 1"),
-    "a negative seed": ("--seed -1", "--seed must be from 0 to 999"),
+    "an unknown kind": ("--head-kind deep", "--head-kind must be one of `linear`, `mlp`, `feat"),
     "nothing to compare with": ("--rollouts 1", "--rollouts must be 2 or more with the group"),
-    "more parts than prompts": ("--rollout-parts 17", "must be from 1 to the 16 prompts of a step"),
-    "more workers than parts": (
-        "--workers 3 --rollout-parts 2",
-        "--workers 3 needs as many parts of a step, and --rollout-parts is 2: give --rollout-parts",
-    ),
-    "workers of one part": ("--workers 2", "--rollout-parts is 1: give --rollout-parts 2, or few"),
-    "no workers": ("--workers 0", "--workers must be 1 or more, not 0"),
-    "an address alone": ("--ray-address auto", "--ray-address goes with --workers N"),
-    "an acceptance above one": ("--target-acceptance 0.8,1.5", "must be between 0 and 1, not 1.5"),
-    "an acceptance in words": ("--target-acceptance high", "cannot be 'high'"),
-    "a target without a draft": ("--target a/b", "--draft is missing"),
+    "an acceptance above one": ("--target-acceptance 0.8,1.5", "must be below 1, not 1.5"),
     "one task twice": ("-t mini-math,copy.toml", "two heads would go to results/heads/mini/mini-m"),
     "a head that is there": ("-o taken", "taken/mini-news holds a head already"),
     "a training that is there": ("-o begun", "begun/mini-news holds an unfinished training"),
@@ -62,8 +71,7 @@ REFUSED = {
 def test_bad_input_is_refused_before_models_load(
     cli: Cli, models: list[Any], tmp_path: Path, line: str, message: str
 ) -> None:
-    (original,) = choose_tasks(["mini-math"], Sourcing())
-    (tmp_path / "copy.toml").write_text(original.path.read_text())
+    (tmp_path / "copy.toml").write_text(load_task("mini-math").path.read_text())
     names = ("a.txt", f"taken/mini-news/{WEIGHTS}", "taken/mini-news/head.json")
     for name in (*names, f"begun/mini-news/{CHECKPOINT}"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -73,31 +81,39 @@ def test_bad_input_is_refused_before_models_load(
     before = sorted(tmp_path.rglob("*"))
     result = cli("train", *line.split())
     assert result.code == 2
-    assert len(errors(result)) == 1
-    assert message in errors(result)[0]
-    assert result.err.count("\n") == 1
+    assert result.err.startswith("error: ") and result.err.count("\n") == 1
+    assert message in result.err
     assert result.out == ""
     assert sorted(tmp_path.rglob("*")) == before
     assert models == []
 
 
-def test_a_task_that_cannot_be_trained_for_is_refused(
+def test_what_cannot_be_trained_for_or_written_is_refused(
     cli: Cli, models: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first, second = choose_tasks(["mini-math,mini-news"], Sourcing())
-    listed = replace(second, source=Listed(()))
-    monkeypatch.setattr(data, "choose_tasks", lambda *_: [first, listed])
-    result = cli("train")
-    assert result.code == 2
-    assert "has no training split" in result.err
+    first, second = map(load_task, ("mini-math", "mini-news"))
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "access", lambda *_: False)
+        denied = cli("train")
+    assert "cannot write results/heads/mini/mini-code (.: no permission)" in denied.err
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "tensorboard", None)
+        unlogged = cli(*TINY, "--log-to", "logs")
+    assert "pip install '.[tensorboard]'" in unlogged.err
+    listed = replace(second, source=PromptList(()))
+    monkeypatch.setattr(Tasks, "tasks", lambda _: [first, listed])
+    unsplit = cli("train")
+    assert "has no training split" in unsplit.err
+    for result in (denied, unlogged, unsplit):
+        assert (result.code, result.err.count("\n")) == (2, 1)
     assert models == []
 
 
 def test_rewards_of_a_task_with_stop_strings_are_of_the_texts_before_them(
-    cli: Cli, models: list[Any], monkeypatch: pytest.MonkeyPatch, mini: LoadedPair
+    cli: Cli, models: list[Any], monkeypatch: pytest.MonkeyPatch, mini: Any
 ) -> None:
-    (task,) = choose_tasks(["mini-headline"], Sourcing())
-    monkeypatch.setattr(data, "choose_tasks", lambda *_: [replace(task, stop=(".",))])
+    task = load_task("mini-headline")
+    monkeypatch.setattr(Tasks, "tasks", lambda _: [replace(task, stop=(".",))])
     honest, ends = verifier.reward, []
 
     def reward(rollouts: Any, *rest: Any) -> torch.Tensor:
@@ -111,58 +127,24 @@ def test_rewards_of_a_task_with_stop_strings_are_of_the_texts_before_them(
     assert "." in ends
 
 
-def test_a_folder_without_permission_is_refused(
-    cli: Cli, models: list[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(os, "access", lambda *_: False)
-    result = cli("train")
-    assert result.code == 2
-    assert "cannot write results/heads/mini/mini-code (.: no permission)" in result.err
-    assert models == []
-
-
-def test_without_tensorboard_the_log_is_refused(
-    cli: Cli, models: list[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "tensorboard", None)
-    result = cli(*TINY, "--log-to", "logs")
-    assert result.code == 2
-    assert "pip install '.[tensorboard]'" in result.err
-    assert result.err.count("\n") == 1
-    assert models == []
-
-
 def test_a_head_is_trained_shown_and_used(cli: Cli, models: list[Any]) -> None:
-    result = cli(*TINY, "--head-kind", "mlp", "--learning-rate", "0.002")
+    result = cli(*TINY, "--head-kind", "mlp", "--acceptance-weight", "3", "--allow-code-execution")
     assert result.code == 0
     assert models == [("mini", "auto", "auto")]
     assert is_head(HEAD)
     assert logged_steps(HEAD) == ["1", "2", "3"]
     assert not (HEAD / CHECKPOINT).exists()
-    (row,) = (line for line in result.out.splitlines() if line.startswith("│ mini-headline"))
-    assert "mlp" in row
-    assert "ROUGE-2" in row
+    recipe = read_description(HEAD)["recipe"]  # the user's values override those of the task
+    assert (recipe["acceptance_weight"], recipe["steps"], recipe["seed"]) == (3, 3, 5)
+    (row,) = (line for line in result.out.splitlines() if line.strip().startswith("mini-headline"))
+    assert "mlp" in row and "ROUGE-2" in row
     assert f"Heads of mini in {HEAD.parent}" in result.out
     assert "mini-headline on mini, mlp head: step 3, reward" in result.err
     used = result.out.splitlines()[-1].removeprefix("use it: specbench ")
-    assert used.endswith(f"--task mini-headline --head {HEAD}")
+    assert used.endswith(f"--task mini-headline --allow-code-execution --head {HEAD}")
     run = cli(*shlex.split(used), "--limit", "1", "--max-new-tokens", "4", "-o", "run")
     assert run.code == 0
     assert "diversed" in run.out
-
-
-def test_the_next_command_gets_every_option_that_counts_there(
-    cli: Cli, models: list[Any], tmp_path: Path
-) -> None:
-    (original,) = choose_tasks(["mini-headline"], Sourcing())
-    (tmp_path / "a b.toml").write_text(original.path.read_text())
-    line = [part if part != "mini-headline" else "a b.toml" for part in TINY]
-    result = cli(*line, "--dtype", "float32", "--offline", "--allow-code-execution")
-    used = shlex.split(result.out.splitlines()[-1].removeprefix("use it: specbench "))
-    assert used == [
-        *("run", "--method", "sd,diversed", "--dtype", "float32", "--task", "a b.toml"),
-        *("--offline", "--allow-code-execution", "--head", str(HEAD)),
-    ]
 
 
 def test_memory_is_compared_before_models_load(
@@ -170,99 +152,137 @@ def test_memory_is_compared_before_models_load(
 ) -> None:
     from specbench.engine import memory
 
-    asked: list[tuple[int, int, int]] = []
+    asked: list[tuple[int, ...]] = []
 
-    def check(spec: Any, how: Loading, *sizes: int) -> None:
-        asked.append(sizes)  # type: ignore[arg-type]
+    def check(spec: Any, how: Any, *sizes: int) -> None:
+        asked.append(sizes)
         raise UsageError("mini needs 99 GiB to train a head")
 
     monkeypatch.setattr(memory, "check_training_memory", check)
-    (task,) = choose_tasks(["mini-headline"], Sourcing())
-    prompt = max(len(e.prompt) for e in task.examples("train", 6, 5)) / 2.5
+    task = load_task("mini-headline")
+    prompt = int(max(len(e.prompt) for e in task.examples("train", 6, 5)) / 2.5)
     for more, sizes in (
-        ((), (int(prompt), task.max_new_tokens, 128)),
+        ((), (prompt, task.max_new_tokens, 128)),
         (("--max-prompt-tokens", "20"), (20, task.max_new_tokens, 128)),
-        (("--rollouts", "200"), (int(prompt), task.max_new_tokens, 200)),
+        (("--rollouts", "200"), (prompt, task.max_new_tokens, 200)),
     ):
-        line = [*TINY, *more]
-        assert cli(*line).code == 2
+        assert cli(*TINY, *more).code == 2
         assert asked.pop() == sizes
     assert models == []
 
 
-def test_values_typed_go_before_those_of_the_task(cli: Cli, models: list[Any]) -> None:
-    from specbench.heads.files import read_description
+def long_ones(monkeypatch: pytest.MonkeyPatch, which: Callable[[int], bool]) -> None:
+    """Let some of the task's prompts be longer than any limit."""
+    task = load_task("mini-headline")
+    honest = task.source
 
-    assert cli(*TINY, "--acceptance-weight", "3", "--no-progress").code == 0
-    recipe = read_description(HEAD)["recipe"]
-    assert recipe["acceptance_weight"] == 3
-    assert (recipe["steps"], recipe["prompts_per_step"], recipe["rollouts"]) == (3, 2, 2)
-    assert recipe["seed"] == 5
+    def examples(split: str, limit: int | None, seed: int) -> list[Any]:
+        return [
+            replace(e, prompt="word " * 600, passage="") if which(i) else e
+            for i, e in enumerate(honest.examples(split, limit, seed))
+        ]
+
+    source = SimpleNamespace(examples=examples, provenance=honest.provenance)
+    monkeypatch.setattr(Tasks, "tasks", lambda _: [replace(task, source=source)])
 
 
-def test_a_family_has_a_head_per_target_acceptance(cli: Cli, models: list[Any]) -> None:
-    result = cli(*TINY, "--target-acceptance", "0.9,0.95", "-o", "family")
+def test_a_family_has_a_head_per_target_and_leaves_out_what_is_too_long(
+    cli: Cli, models: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        long_ones(patch, lambda i: i % 4 == 3)
+        result = cli(*TINY, "--target-acceptance", "0.9,0.95", "-o", "family")
     assert result.code == 0
     for name in ("acceptance-0.9", "acceptance-0.95"):
-        assert is_head(Path("family") / name / "mini-headline")
+        described = read_description(Path("family") / name / "mini-headline")
+        assert described["left_out"] == {"train": 1, "held-out": 2}
+        assert described["scores"]["n"] == 3
+    (told,) = (line for line in result.err.splitlines() if "left out" in line)
+    assert told.startswith("note: mini-headline: 1 training and 2 held-out examples are left out")
     assert "mini-headline at acceptance 0.95 on mini" in result.err
     used = result.out.splitlines()[-1].removeprefix("use it: specbench ")
     assert used.endswith("--head family")
     run = cli(*shlex.split(used), "--limit", "1", "--max-new-tokens", "4", "-o", "run")
     assert run.code == 0
-    assert run.out.count("diversed") == 2 * 2  # in the table and in that of further metrics
-
-
-def test_a_single_target_acceptance_goes_where_run_looks(cli: Cli, models: list[Any]) -> None:
-    assert cli(*TINY, "--target-acceptance", "0.9").code == 0
-    assert is_head(HEAD)
 
 
 @pytest.mark.parametrize(
-    ("wish", "why"), [("0.2", "strict verification accepts about 0."), ("0.99", "more --steps")]
+    ("target", "why"), [("0.2", "strict verification accepts about 0."), ("0.99", "more --steps")]
 )
-def test_a_wish_that_was_missed_is_told_with_both_numbers(
-    cli: Cli, models: list[Any], monkeypatch: pytest.MonkeyPatch, wish: str, why: str
+def test_a_target_that_was_missed_is_told_with_both_numbers(
+    cli: Cli, models: list[Any], monkeypatch: pytest.MonkeyPatch, target: str, why: str
 ) -> None:
-    monkeypatch.setattr(session, "settle", lambda *_: None)
+    monkeypatch.setattr(session, "calibrate_bias", lambda *_: None)
     unmoved = ("--learning-rate", "1e-6", "--no-progress")
-    result = cli(*TINY, "--target-acceptance", wish, *unmoved)
+    result = cli(*TINY, "--target-acceptance", target, *unmoved)
     (told,) = result.err.splitlines()
-    assert told.startswith("note: mini-headline at acceptance")
+    assert is_head(HEAD)  # a single target goes where run looks
     assert "held-out acceptance is 0." in told
-    assert f"wished {wish}" in told
-    assert why in told
+    assert f"target {target}" in told and why in told
 
 
 def test_rewards_that_were_all_the_same_are_counted(
     cli: Cli, models: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    honest = verifier.reward
-    flat = rewards(0.0, 0.0)
-    calls = 0
+    flat, honest, calls = rewards(0.0, 0.0), verifier.reward, []
 
     def reward(*arguments: Any) -> torch.Tensor:
-        nonlocal calls
-        calls += 1
-        return flat(*arguments) if calls < 3 else honest(*arguments)
+        calls.append(1)
+        return flat(*arguments) if len(calls) < 3 else honest(*arguments)
 
     monkeypatch.setattr(verifier, "reward", reward)
     result = cli(*TINY, "--no-progress")
     (told,) = result.err.splitlines()
     assert "the same for all roll-outs in 2 of 3 steps" in told
-    assert "--initial-weight" in told
 
 
-def test_help_names_every_value_of_the_recipe(cli: Cli) -> None:
-    from dataclasses import fields
+def test_after_ctrl_c_it_resumes_unless_values_differ(
+    cli: Cli, models: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(verifier, "reward", rewards(0.5, KeyboardInterrupt()))
+        stopped = cli(*TINY)
+    assert stopped.code == 130
+    assert f"every finished step of {HEAD} is kept" in stopped.err and "--resume" in stopped.err
+    assert logged_steps(HEAD) == ["1"]
+    # Other values are refused before any head is trained.
+    both = [part if part != "mini-headline" else "mini-code,mini-headline" for part in TINY]
+    other = cli(*both, "--kl-weight", "0.5", "--resume")
+    assert (other.code, other.err.count("\n")) == (2, 1)
+    assert "kl_weight 0.0 instead of 0.5" in other.err
+    assert not HEAD.with_name("mini-code").exists()
+    assert cli(*TINY, "--resume").code == 0
+    assert is_head(HEAD)
+    assert logged_steps(HEAD) == ["1", "2", "3"]
+    # A finished head is passed over.
+    weights, loaded = (HEAD / WEIGHTS).read_bytes(), len(models)
+    again = cli(*TINY, "--resume")
+    assert again.code == 0
+    assert f"note: {HEAD} is trained already\n" in again.err
+    assert "mini-headline" in again.out
+    assert ((HEAD / WEIGHTS).read_bytes(), len(models)) == (weights, loaded)
 
-    from specbench.training.recipe import HeadRecipe
 
-    text = cli("train", "--help").out
-    for field in fields(HeadRecipe):
-        assert f"--{field.name.replace('_', '-')} " in text
-    for option in ("--pair", "--target", "--draft", "--output", "--resume", "--log-to"):
-        assert f"{option} " in text
-    assert "--workers " in text
-    assert "expected_acceptance" in text
-    assert "Example: specbench train" in text
+def test_tensorboard_gets_every_step_once_even_after_a_stop(
+    cli: Cli, models: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    from torch.utils.tensorboard import SummaryWriter
+
+    with monkeypatch.context() as patch:
+        patch.setattr(verifier, "reward", rewards(0.5, 0.25, KeyboardInterrupt()))
+        assert cli(*TINY, "--log-to", "logs").code == 130
+        assert cli(*TINY, "--log-to", "logs", "--resume").code == 0
+    events = EventAccumulator("logs/mini/mini-headline")
+    events.Reload()
+    assert set(events.Tags()["scalars"]) == set(verifier.Progress._fields) - {"step"}
+    assert [(e.step, e.value) for e in events.Scalars("reward")] == [(1, 0.5), (2, 0.25), (3, 0.5)]
+
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(SummaryWriter, "flush", full)
+    result = cli(*TINY, "-o", "other", "--log-to", "logs", "--no-progress")
+    assert (result.code, result.err.count("\n")) == (1, 1)
+    assert "cannot write logs/mini/mini-headline (No space left on device)" in result.err

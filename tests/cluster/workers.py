@@ -1,54 +1,59 @@
-"""Workers without models or Ray, which die where a test asks them to."""
+"""Workers that decode without models, and die or differ where a plan asks for it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import os
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
-from specbench.cluster.crew import Facts, WorkerLost
-from specbench.cluster.schedule import Batch, Row
-from specbench.experiment.plan import Place
+from specbench.cluster import worker
+from specbench.errors import UsageError
+from specbench.experiment.plan import Plan, Step
+
+POISON, ONCE, SLOW = "poison", "once:", "slow"  # what a prompt may begin with
+ABSENT, DEADLY, UNLIKE = "absent", "deadly", "unlike"  # names of pairs
 
 
-def row(task: int, example: int, cells: int = 2) -> Row:
-    return Row(task, tuple(Batch(((task, 0, example, cell),)) for cell in range(cells)))
+class Runner:
+    """Finds the same of every sample."""
+
+    engine = "eager"
+
+    def __init__(self, plan: Plan, device: str) -> None:
+        self._plan, self._device = plan, device
+        self.models = {"target": str(os.getpid()) if plan.pair.name == UNLIKE else "t0"}
+
+    def run(self, steps: Sequence[Step]) -> Iterator[tuple[Step, dict[str, Any]]]:
+        for step in steps:
+            prompt = step.example.prompt
+            if prompt == POISON:
+                os.kill(os.getpid(), signal.SIGKILL)
+            if prompt.startswith(ONCE) and not (mark := Path(prompt.removeprefix(ONCE))).exists():
+                mark.touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+            if prompt == SLOW:
+                time.sleep(0.05)
+            known = self._plan.identify(step, self.engine)
+            yield step, {**known, "device": self._device, "status": "ok", "text": prompt}
+
+    def opening_facts(self) -> dict[str, Any]:
+        return {"models": self.models}
+
+    def closing_facts(self) -> dict[str, Any]:
+        return {"engine": self.engine, "warm_ups": [{"seconds": 1.0}], "gpus_at_the_end": []}
 
 
-class FakeWorker:
-    """Finds what ``found`` says of each place.
+class Worker(worker.Worker):
+    """A worker of a bundled pair, and of any other one that does not exist."""
 
-    Args:
-        number: Its number.
-        dies: Told of each place before it is found; True kills the worker there. Of None, at the
-            start.
-        log: Gets what happens.
-    """
-
-    def __init__(
-        self,
-        number: int,
-        dies: Callable[[int, Place | None], bool],
-        log: list[tuple[int, Any]],
-    ) -> None:
-        self.number, self.dies, self.log = number, dies, log
-
-    def start(self) -> Facts:
-        self._perhaps_die(None)
-        return {"worker": self.number}
-
-    def measure(self, row: Row) -> Iterator[tuple[Place | None, Any]]:
-        for batch in row.batches:
-            for place in batch.places:
-                self._perhaps_die(place)
-                yield place, f"by {self.number}"
-
-    def end(self) -> Facts:
-        return {"end": self.number}
-
-    def dismiss(self) -> None:
-        self.log.append((self.number, "dismissed"))
-
-    def _perhaps_die(self, place: Place | None) -> None:
-        if self.dies(self.number, place):
-            self.log.append((self.number, place))
-            raise WorkerLost("killed")
+    def _make_runner(self, plan: Plan) -> Any:
+        if plan.pair.bundled:
+            return super()._make_runner(plan)
+        if plan.pair.name == ABSENT:
+            raise UsageError("no such model")
+        if plan.pair.name == DEADLY:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return Runner(plan, self._device)

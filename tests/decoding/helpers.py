@@ -6,28 +6,41 @@ from typing import Any, cast
 
 import torch
 
-from specbench.decoding.loop import decode
+from specbench.decoding.loop import DecodeOptions, Request, decode, decode_all
 from specbench.decoding.records import Generation
-from specbench.decoding.round import Verify
 from specbench.decoding.sampling import Sampling
 from specbench.engine.loading import LoadedPair
-from specbench.methods import Positions, Verdict
+from specbench.methods import Positions, Rule, Verdict
 
 GREEDY = Sampling(temperature=0)
 
 
+OPTIONS = DecodeOptions(Sampling(), draft_length=5, max_new_tokens=16)
+
+
 def run(
-    pair: LoadedPair, prompt: list[int], verify: Verify | None = None, **changes: Any
+    pair: LoadedPair,
+    prompt: list[int],
+    rule: Rule | None = None,
+    sample_key: str = "sample",
+    **changes: Any,
 ) -> Generation:
     """Decode 16 tokens at temperature 1 with N = 5, unless told otherwise."""
-    settings: dict[str, Any] = {
-        "sampling": Sampling(),
-        "draft_length": 5,
-        "max_new_tokens": 16,
-        "seed": 0,
-        "sample_key": "sample",
-    }
-    return decode(pair, verify, prompt, **(settings | changes))
+    return decode(pair, rule, Request(prompt, sample_key), replace(OPTIONS, **changes))
+
+
+def run_all(
+    pair: LoadedPair, rule: Rule | None, requests: list[Request], **changes: Any
+) -> list[Generation]:
+    """Decode texts as ``run`` does, in the order of the requests."""
+    found = dict(decode_all(pair, rule, requests, replace(OPTIONS, **changes)))
+    return [found[number] for number in range(len(requests))]
+
+
+def said(generation: Generation) -> tuple[Any, ...]:
+    """All but the times."""
+    counts = [(r.proposed, r.accepted, r.emitted) for r in generation.rounds]
+    return generation.token_ids, generation.text, generation.stopped_by, counts
 
 
 def generate(pair: LoadedPair, prompt: list[int], limit: int) -> list[int]:

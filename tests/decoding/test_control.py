@@ -1,25 +1,21 @@
 """Rounds that stop drafting early: as lossless, as independent of the batch, and shorter."""
 
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 from specbench.decoding import round
-from specbench.decoding.loop import decode_all
-from specbench.decoding.sampling import Sampling
 from specbench.methods import laws
-from specbench.methods.control import DraftControl, rehearsals
+from specbench.methods.control import DraftControl, warmup_lengths
 from specbench.methods.rules import sd
 
 from ..engine.tiny import random_prompt, tiny_pair
 from .exact import LOWEST_P, p_value
-from .helpers import GREEDY, run
+from .helpers import GREEDY, run, said
 from .test_law import CERTAIN, LENGTH, SAMPLES, enumeration, lookup_pair, sample
-from .test_rows import REQUESTS, said, side_by_side
+from .test_rows import REQUESTS, side_by_side
 
 
 def proposals(cost: float, **changes: Any) -> list[int]:
@@ -38,22 +34,22 @@ def test_drafting_stops_where_it_does_not_pay() -> None:
 def test_the_rule_by_hand() -> None:
     """Confidences .9, .8, .5 at a cost of .2: the third draft is the last one made."""
     control = DraftControl(0.2)
-    outlook = control.begin(torch.tensor([True]))
-    going = []
+    state = control.begin(torch.tensor([True]))
+    active = []
     for drafted, confidence in enumerate((0.9, 0.8, 0.5), start=1):
         q = torch.tensor([[confidence, 1 - confidence]])
-        outlook = control.after(outlook, q, drafted)
-        going.append(bool(outlook.going))
+        state = control.after(state, q, drafted)
+        active.append(bool(state.active))
     # .81 / .2 > 1.9 / 1.2;  .576 / .2 > 2.62 / 1.4;  .18 / .2 < 2.98 / 1.6
-    assert going == [True, True, False]
-    assert outlook.stop.tolist() == [3]
-    assert outlook.kept.item() == pytest.approx(0.36)
-    assert outlook.tokens.item() == pytest.approx(1 + 0.9 + 0.72 + 0.36)
+    assert active == [True, True, False]
+    assert state.proposed.tolist() == [3]
+    assert state.kept.item() == pytest.approx(0.36)
+    assert state.tokens.item() == pytest.approx(1 + 0.9 + 0.72 + 0.36)
 
 
 def test_every_length_of_a_round_is_rehearsed() -> None:
     pair = tiny_pair("llama")
-    rehearsed = rehearsals(DraftControl(0.3), 3, static=True)
+    rehearsed = warmup_lengths(DraftControl(0.3), 3, static=True)
     lengths = [
         {
             r.proposed
@@ -62,8 +58,8 @@ def test_every_length_of_a_round_is_rehearsed() -> None:
         for each in rehearsed
     ]
     assert lengths == [{1}, {2}, {3}]
-    assert rehearsals(DraftControl(0.3), 3, static=False) == []
-    assert rehearsals(None, 3, static=True) == []
+    assert warmup_lengths(DraftControl(0.3), 3, static=False) == []
+    assert warmup_lengths(None, 3, static=True) == []
 
 
 @pytest.mark.parametrize("family", ["llama", "gemma3"])
@@ -86,26 +82,6 @@ def test_a_text_does_not_depend_on_its_neighbours(size: int) -> None:
     assert len({r.proposed for g in found for r in g.rounds}) > 2
 
 
-def test_the_engines_agree(monkeypatch: pytest.MonkeyPatch) -> None:
-    from specbench.engine import graphs
-    from specbench.engine.engines import Engine
-    from specbench.engine.settings import GRAPH
-
-    from ..engine.test_graphs import record
-
-    monkeypatch.setattr(graphs.Graphs.__init__, "__defaults__", (record,))
-    pair = tiny_pair("llama")
-    fast = replace(pair, engine=Engine(GRAPH))
-    settings: dict[str, Any] = {"draft_length": 4, "max_new_tokens": 20, "seed": 0}
-    eager, graph = (
-        dict(
-            decode_all(p, sd, REQUESTS, sampling=Sampling(), control=DraftControl(0.15), **settings)
-        )
-        for p in (pair, fast)
-    )
-    assert {n: said(g) for n, g in graph.items()} == {n: said(g) for n, g in eager.items()}
-
-
 def test_the_law_is_the_targets() -> None:
     settings = {"max_new_tokens": LENGTH, "control": DraftControl(0.3), "rows": 64}
     samples = sample(lookup_pair(), sd, SAMPLES, **settings)
@@ -119,13 +95,14 @@ def test_a_stop_that_depends_on_the_draft_itself_bends_the_law(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A negative control: a token that is not judged because of what it is."""
-    propose_some = round.propose_some
+    draft_adaptively = round.draft_adaptively
 
-    def choosy(*arguments: Any) -> tuple[round.Drafts, Tensor]:
-        drafts, stop = propose_some(*arguments)
-        return drafts, stop * (drafts.x[:, 0] != drafts.q[:, 0].argmax(-1))
+    def choosy(*arguments: Any) -> round.Drafts:
+        drafts = draft_adaptively(*arguments)
+        unlikely = drafts.x[:, 0] != drafts.q[:, 0].argmax(-1)
+        return drafts._replace(proposed=drafts.proposed * unlikely)
 
-    monkeypatch.setattr(round, "propose_some", choosy)
+    monkeypatch.setattr(round, "draft_adaptively", choosy)
     settings = {"max_new_tokens": LENGTH, "control": DraftControl(0.3), "rows": 64}
     samples = sample(lookup_pair(), sd, SAMPLES, **settings)
     assert p_value(samples, enumeration().law(laws.sd, 2, LENGTH)) < CERTAIN

@@ -7,20 +7,19 @@ from typing import Any
 import pytest
 import torch
 
-from specbench.decoding.loop import decode_all
-from specbench.decoding.rows import Request
+from specbench.config import COMPILE, EAGER, GRAPH, Loading
+from specbench.decoding.loop import Request
 from specbench.decoding.sampling import Sampling
 from specbench.engine.engines import Engine
 from specbench.engine.loading import LoadedPair, load_pair
 from specbench.engine.prompts import encode
-from specbench.engine.settings import COMPILE, EAGER, GRAPH, Loading
 from specbench.methods import Positions, Verdict
 from specbench.methods.rules import sd, static
 from specbench.pairs.registry import get_pair
 from specbench.tasks.task import default_task_names, load_task
 
-from .helpers import GREEDY, generate, run
-from .test_rows import rules, said
+from .helpers import GREEDY, generate, run, run_all, said
+from .test_rows import rules
 
 pytestmark = [
     pytest.mark.gpu,
@@ -31,7 +30,7 @@ ENGINES = (EAGER, GRAPH, COMPILE)
 
 @pytest.fixture(scope="module")
 def pair() -> LoadedPair:
-    return load_pair(get_pair("mini"), Loading("cuda", "float32"))
+    return load_pair(get_pair("mini"), Loading(device="cuda", dtype="float32"))
 
 
 def prompts(pair: LoadedPair, count: int = 5) -> list[Request]:
@@ -45,11 +44,9 @@ def prompts(pair: LoadedPair, count: int = 5) -> list[Request]:
 
 
 def texts(pair: LoadedPair, engine: str, verify: Any, **changes: Any) -> list[Any]:
-    settings: dict[str, Any] = {"sampling": GREEDY, "draft_length": 5, "max_new_tokens": 48}
-    done = decode_all(
-        replace(pair, engine=Engine(engine)), verify, prompts(pair), seed=0, **(settings | changes)
-    )
-    return [said(generation) for _, generation in sorted(done)]
+    settings: dict[str, Any] = {"sampling": GREEDY, "max_new_tokens": 48}
+    fast = replace(pair, engine=Engine(engine))
+    return [said(text) for text in run_all(fast, verify, prompts(pair), **(settings | changes))]
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -86,15 +83,16 @@ def test_draws_are_those_of_the_eager_engine(pair: LoadedPair) -> None:
 
 
 def test_logits_of_a_replayed_pass_are_those_of_an_eager_one(pair: LoadedPair) -> None:
-    from specbench.decoding.round import read
+    from specbench.decoding.round import State, target_forward
 
     pair.reserve(256)
     prompt = torch.tensor(prompts(pair)[0].prompt, device="cuda")
     pair.target.prefill(prompt)
-    last, length = prompt[None, -2:], torch.tensor([len(prompt)], device="cuda")
+    length = torch.tensor([len(prompt)], device="cuda")
+    state = State(prompt[None, -2:], length, torch.rand(1, 1, device="cuda"), length > 0, None)
     with torch.inference_mode():
         eager, replayed, again = (
-            engine(read)(pair.target, last, length, None, None, Sampling()).p.clone()
+            engine(target_forward)(pair.target, state, None, Sampling()).p.clone()
             for engine in (Engine(EAGER), *[Engine(GRAPH)] * 2)
         )
     torch.testing.assert_close(replayed, eager, rtol=1e-4, atol=1e-6)

@@ -13,7 +13,7 @@ from .helpers import GREEDY, generate, run, with_eos
 LIMIT = 16
 # Shorter and longer than Gemma's window of 8.
 PROMPTS = [random_prompt(length) for length in (1, 2, 5, 9, 14, 23)]
-DRAFT_LENGTHS = (1, 2, 3, 5, 8)
+DRAFT_LENGTHS = (0, 1, 2, 3, 5, 8)
 
 
 @cache
@@ -27,40 +27,19 @@ def end_token(tokens: list[int]) -> int:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("index", range(len(PROMPTS)))
-def test_autoregressive_equals_generate(family: str, index: int) -> None:
-    pair, prompt = tiny_pair(family), PROMPTS[index]
-    expected = reference(family, index)
-    assert run(pair, prompt, sampling=GREEDY, max_new_tokens=LIMIT).token_ids == expected
-
-    ending = with_eos(pair, end_token(expected))
-    tokens = generate(ending, prompt, LIMIT)
-    ended = run(ending, prompt, sampling=GREEDY, max_new_tokens=LIMIT)
-    assert ended.stopped_by == "eos"
-    assert [*ended.token_ids, end_token(expected)] == tokens == expected[: len(tokens)]
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("n", DRAFT_LENGTHS)
-def test_sd_equals_autoregressive(family: str, n: int) -> None:
-    pair = tiny_pair(family)
+def test_texts_and_their_ends_are_those_of_generate(family: str) -> None:
     for index, prompt in enumerate(PROMPTS):
         expected = reference(family, index)
-        limit = LIMIT - index  # the limit cuts blocks at different places
-        output = run(pair, prompt, sd, sampling=GREEDY, draft_length=n, max_new_tokens=limit)
-        assert output.token_ids == expected[:limit]
-        assert output.stopped_by == "length"
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("n", DRAFT_LENGTHS)
-def test_sd_stops_where_autoregressive_does(family: str, n: int) -> None:
-    for index, prompt in enumerate(PROMPTS):
-        expected = reference(family, index)
-        ending = with_eos(tiny_pair(family), end_token(expected))
-        output = run(ending, prompt, sd, sampling=GREEDY, draft_length=n, max_new_tokens=LIMIT)
-        assert output.token_ids == expected[: expected.index(end_token(expected))]
-        assert output.stopped_by == "eos"
+        end = end_token(expected)
+        pair, ending = tiny_pair(family), with_eos(tiny_pair(family), end)
+        assert generate(ending, prompt, LIMIT) == expected[: expected.index(end) + 1]
+        for n in DRAFT_LENGTHS:
+            limit = LIMIT - index  # the limit cuts blocks at different places
+            settings = {"sampling": GREEDY, "draft_length": n, "max_new_tokens": limit}
+            output = run(pair, prompt, sd, **settings)
+            assert (output.token_ids, output.stopped_by) == (expected[:limit], "length")
+            ended = run(ending, prompt, sd, **(settings | {"max_new_tokens": LIMIT}))
+            assert (ended.token_ids, ended.stopped_by) == (expected[: expected.index(end)], "eos")
 
 
 def ends_inside(last: RoundRecord, n: int) -> bool:

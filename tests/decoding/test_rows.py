@@ -6,45 +6,31 @@ from typing import Any
 
 import pytest
 
-from specbench.decoding.loop import decode_all
+from specbench.decoding.loop import Request
 from specbench.decoding.records import Generation
-from specbench.decoding.round import Verify
-from specbench.decoding.rows import Request
 from specbench.decoding.sampling import Sampling
 from specbench.engine.loading import LoadedPair
-from specbench.errors import RunError
 from specbench.heads.head import Head
+from specbench.methods import Rule
 from specbench.methods.block import block
 from specbench.methods.mentored import mentored
 from specbench.methods.rules import diversed, lossy, sd, static
 from specbench.methods.speccascade import speccascade
 
 from ..engine.tiny import FAMILIES, random_prompt, tiny_pair
-from .helpers import GREEDY, run, with_eos
+from .helpers import GREEDY, run, run_all, said, with_eos
 
 LENGTHS = (7, 1, 30, 2, 12, 5, 21)
 REQUESTS = [Request(random_prompt(length), f"sample {length}") for length in LENGTHS]
 
 
 def side_by_side(
-    pair: LoadedPair, verify: Verify | None, batch_size: int, **changes: Any
+    pair: LoadedPair, rule: Rule | None, batch_size: int, **changes: Any
 ) -> list[Generation]:
-    settings: dict[str, Any] = {
-        "sampling": Sampling(),
-        "draft_length": 5,
-        "max_new_tokens": 16,
-        "seed": 0,
-    }
-    found = decode_all(pair, verify, REQUESTS, batch_size=batch_size, **(settings | changes))
-    return [generation for _, generation in sorted(found)]
+    return run_all(pair, rule, REQUESTS, batch_size=batch_size, **changes)
 
 
-def said(generation: Generation) -> tuple[Any, ...]:
-    counts = [(r.proposed, r.accepted, r.emitted) for r in generation.rounds]
-    return generation.token_ids, generation.text, generation.stopped_by, counts
-
-
-def rules(pair: LoadedPair) -> dict[str, Verify | None]:
+def rules(pair: LoadedPair) -> dict[str, Rule | None]:
     head = Head("linear", (pair.target.hidden_size, pair.draft.hidden_size), 0.6)
     return {
         "autoregressive": None,
@@ -59,20 +45,17 @@ def rules(pair: LoadedPair) -> dict[str, Verify | None]:
 
 
 @pytest.mark.parametrize("sampling", [Sampling(), GREEDY], ids=["T=1", "T=0"])
-@pytest.mark.parametrize("method", list(rules(tiny_pair("llama"))))
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_text_does_not_depend_on_its_neighbours(
-    family: str, method: str, sampling: Sampling
-) -> None:
+def test_a_text_does_not_depend_on_its_neighbours(family: str, sampling: Sampling) -> None:
     pair = tiny_pair(family)
-    verify = rules(pair)[method]
-    alone = [
-        said(run(pair, list(r.prompt), verify, sample_key=r.key, sampling=sampling))
-        for r in REQUESTS
-    ]
-    # Fewer rows than texts: rows are left and joined at different moments.
-    for size in (1, 3, 20):
-        assert [said(g) for g in side_by_side(pair, verify, size, sampling=sampling)] == alone
+    for rule in rules(pair).values():
+        alone = [
+            said(run(pair, list(r.prompt), rule, sample_key=r.key, sampling=sampling))
+            for r in REQUESTS
+        ]
+        # Fewer rows than texts: rows are left and joined at different moments.
+        for size in (3, 20):
+            assert [said(g) for g in side_by_side(pair, rule, size, sampling=sampling)] == alone
 
 
 @pytest.mark.parametrize("n", [1, 2, 7, 15])
@@ -90,7 +73,7 @@ def test_what_joins_a_row_is_no_part_of_another_texts_latency(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     clock = [0.0]
-    monkeypatch.setattr("specbench.decoding.rows.now", lambda device: clock[0])
+    monkeypatch.setattr("specbench.decoding.loop.now", lambda device: clock[0])
     pair = replace(tiny_pair("llama"), eos_ids=frozenset())
     read = pair.target.prefill
 
@@ -121,8 +104,14 @@ def test_rows_do_see_what_they_should_not_where_a_mask_is_missing(
     assert [said(g) for g in side_by_side(pair, sd, 3)] != expected
 
 
-def test_a_prompt_that_does_not_fit_is_refused_before_anything_is_read() -> None:
-    pair = tiny_pair("llama")
-    assert pair.target.context is not None
-    with pytest.raises(RunError, match="exceed the context"):
-        side_by_side(pair, sd, 3, max_new_tokens=pair.target.context)
+def test_another_seed_or_key_is_another_sample() -> None:
+    decode = partial(run, tiny_pair("llama"), random_prompt(4), sd)
+    outputs = [decode(seed=seed, sample_key=key) for seed in (0, 1) for key in ("a", "b")]
+    assert len({tuple(output.token_ids) for output in outputs}) == len(outputs)
+
+
+def test_a_longer_limit_only_adds_tokens() -> None:
+    decode = partial(run, tiny_pair("qwen3"), random_prompt(4), partial(static, weight=0.5))
+    short, long = decode(max_new_tokens=9), decode(max_new_tokens=20)
+    assert long.token_ids[:9] == short.token_ids
+    assert len(long.token_ids) == 20

@@ -3,8 +3,9 @@
 import pytest
 import torch
 
-from specbench.engine import bandwidth
-from specbench.engine.bandwidth import copy_bandwidth, read_per_round, states_read, weights_read
+from specbench.engine import device
+from specbench.engine.device import copy_bandwidth
+from specbench.engine.memory import read_per_round, states_read, weights_read
 from specbench.engine.runner import Runner
 
 from .tiny import VOCABULARY, WINDOW, build, config, pair_of
@@ -55,10 +56,10 @@ def test_a_copy_reads_and_writes(monkeypatch: pytest.MonkeyPatch) -> None:
         return self
 
     monkeypatch.setattr(torch.Tensor, "copy_", copy)
-    monkeypatch.setattr(bandwidth, "now", lambda device: sum(copied) / 1000)
+    monkeypatch.setattr(device, "now", lambda device: sum(copied) / 1000)
     assert copy_bandwidth(torch.device("cpu"), 500) == pytest.approx(2000)
     assert set(copied) == {500}
     copied.clear()
-    monkeypatch.setattr(bandwidth, "available_memory", lambda device: 800)
+    monkeypatch.setattr(device, "available_memory", lambda device: 800)
     assert copy_bandwidth(torch.device("cpu"), 500) == pytest.approx(2000)
-    assert set(copied) == {800 // bandwidth.FREE_SHARE}
+    assert set(copied) == {800 // device.FREE_SHARE}

@@ -13,19 +13,17 @@ from typing import Any
 import pytest
 import torch
 
-from specbench.decoding.loop import decode_all
-from specbench.decoding.sampling import Sampling
+from specbench.config import GRAPH
 from specbench.engine import graphs, runner
 from specbench.engine.cache import SlotCache
 from specbench.engine.engines import Engine
 from specbench.engine.graphs import Capture, CaptureError, Graphs
 from specbench.engine.loading import LoadedPair
 from specbench.engine.runner import CAPACITY_STEP, Runner
-from specbench.engine.settings import GRAPH
 from specbench.methods.control import DraftControl
 
-from ..decoding.helpers import run
-from ..decoding.test_rows import rules, said
+from ..decoding.helpers import run, run_all, said
+from ..decoding.test_rows import rules
 from .test_graphs import REQUESTS, fresh_pair
 from .tiny import random_prompt, tiny_pair
 
@@ -177,10 +175,12 @@ class Shared:
 
         def replay() -> None:
             for tensor in graphs._leaves(self.outputs[number if self._spares else 0 :]):
-                tensor.fill_(torch.nan if tensor.is_floating_point() else 0)
+                if tensor is not None:
+                    tensor.fill_(torch.nan if tensor.is_floating_point() else 0)
             fresh = graphs._leaves([call()])
             for old, new in zip(graphs._leaves([outputs]), fresh, strict=True):
-                old.copy_(new)
+                if old is not None:
+                    old.copy_(new)
 
         return outputs, replay
 
@@ -192,18 +192,9 @@ def cells(pair: LoadedPair, control: DraftControl | None = None) -> list[list[An
     plan += [(None, 0, 1)]
     found = []
     for verify, n, rows in [*plan, *plan, (chosen["sd"], 3, 2), (chosen["block"], 3, 2)]:
-        done = decode_all(
-            pair,
-            verify,
-            REQUESTS[:3],
-            sampling=Sampling(),
-            draft_length=n,
-            max_new_tokens=8,
-            seed=0,
-            batch_size=rows,
-            control=control if n else None,
-        )
-        found.append([said(generation) for _, generation in sorted(done)])
+        settings: dict[str, Any] = {"draft_length": n, "max_new_tokens": 8, "batch_size": rows}
+        texts = run_all(pair, verify, REQUESTS[:3], control=control if n else None, **settings)
+        found.append([said(text) for text in texts])
     return found
 
 

@@ -3,27 +3,26 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from specbench.decoding.sampling import Sampling
+from specbench.config import Loading
 from specbench.engine import sources
 from specbench.engine.loading import LoadedPair, load_pair
 from specbench.engine.prompts import encode
-from specbench.engine.settings import Loading
 from specbench.engine.sources import build_model, load_config
 from specbench.errors import UsageError
-from specbench.experiment.variants import method_variants
+from specbench.heads.bind import bind
 from specbench.heads.head import Head
-from specbench.methods.registry import METHODS, get_method
+from specbench.methods.registry import METHODS
+from specbench.methods.rules import sd
 from specbench.pairs.registry import PairSpec, custom_pair, get_pair
 
 from ..decoding.helpers import GREEDY, run
 
-DUMMY = Loading("cpu", load_format="dummy")
+DUMMY = Loading(device="cpu", load_format="dummy")
 PAIRS = ("llama", "qwen3", "gemma3")
 WINDOW = 16
 # Parameters of the published models; Gemma's are those of its text model alone, with the 64 rows
@@ -45,19 +44,6 @@ def test_the_architectures_are_those_of_the_published_models(name: str, role: st
         model = build_model(config, torch.bfloat16)
     assert sum(weights.numel() for weights in model.parameters()) == PUBLISHED[name, role]
     assert {weights.dtype for weights in model.parameters()} == {torch.bfloat16}
-
-
-def test_what_does_not_show_in_the_sizes_is_there_as_well() -> None:
-    llama = load_config(get_pair("llama"), "draft", DUMMY)
-    assert llama.rope_parameters["rope_type"] == "llama3"
-    assert (llama.rope_parameters["factor"], llama.rope_parameters["rope_theta"]) == (32, 500_000)
-    gemma = load_config(get_pair("gemma3"), "target", DUMMY)
-    assert gemma.layer_types.count("full_attention") == 8
-    assert gemma.layer_types[5] == "full_attention"
-    assert gemma.sliding_window == 1024
-    rope = gemma.rope_parameters
-    assert rope["full_attention"] == {"rope_type": "linear", "factor": 8, "rope_theta": 1_000_000}
-    assert rope["sliding_attention"]["rope_theta"] == 10_000
 
 
 def shrunken(name: str) -> PairSpec:
@@ -102,33 +88,25 @@ def bound(pair: LoadedPair, name: str, parameters: Mapping[str, Any]) -> Any:
     if "head" in parameters:
         with torch.random.fork_rng():
             head = Head("linear", (pair.target.hidden_size, pair.draft.hidden_size))
-        parameters = {**parameters, "head": head.requires_grad_(False).weigh}
-    return get_method(name).bind(parameters)
+        parameters = {**parameters, "head": head.requires_grad_(False)}
+    return bind(name, parameters, pair)
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_every_method_decodes(pair: LoadedPair, prompt: list[int], method: str) -> None:
-    ((_, parameters),) = method_variants([method], {})
-    verify, control = bound(pair, method, parameters)
-    output = run(
-        *(pair, prompt, verify),
-        sampling=Sampling(),
-        max_new_tokens=16,
-        draft_length=3,
-        control=control,
-    )
-    # Random weights end nowhere: every answer has the length that was asked for.
-    assert (output.stopped_by, output.output_tokens) == ("length", 16)
+def test_every_method_decodes(pair: LoadedPair, prompt: list[int]) -> None:
     # Draws are from the whole vocabulary, of which the tokenizer knows hardly any.
     assert pair.target.vocabulary == pair.target.config.vocab_size > 50 * len(pair.tokenizer)
-    assert len(pair.tokenizer) < max(output.token_ids) < pair.target.vocabulary
     assert len(prompt) + 16 > WINDOW
+    for name, method in METHODS.items():
+        rule, control = bound(pair, name, method.resolve({}))
+        output = run(pair, prompt, rule, draft_length=3, control=control)
+        # Random weights end nowhere: every answer has the length that was asked for.
+        assert (output.stopped_by, output.output_tokens) == ("length", 16)
+        assert len(pair.tokenizer) < max(output.token_ids) < pair.target.vocabulary
 
 
 def test_lossless_text_is_the_targets_own(pair: LoadedPair, prompt: list[int]) -> None:
     greedy = partial(run, pair, prompt, sampling=GREEDY, max_new_tokens=40)
-    ((_, parameters),) = method_variants(["sd"], {})
-    drafted = greedy(bound(pair, "sd", parameters)[0])
+    drafted = greedy(sd)
     assert drafted.token_ids == greedy().token_ids
     assert any(r.accepted < r.proposed for r in drafted.rounds)
 
@@ -154,13 +132,6 @@ def test_the_hub_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     assert set(asked) == {get_pair("mini").target}
 
 
-def test_a_pair_without_an_entry_takes_its_models_configurations() -> None:
-    mini = get_pair("mini")
-    dummy, real = load_pair(mini, DUMMY), load_pair(mini, Loading("cpu"))
-    assert dummy.target.config.hidden_size == real.target.config.hidden_size
-    assert dummy.target.fingerprint() != real.target.fingerprint()
-
-
 @pytest.mark.parametrize(
     ("values", "told"),
     [
@@ -176,11 +147,3 @@ def test_an_entry_that_describes_no_model_is_located(values: dict[str, Any], tol
         load_pair(spec, DUMMY)
     assert told in str(e.value) and "\n" not in str(e.value)
     assert len(str(e.value)) < 400  # Transformers' own message names hundreds of types
-
-
-def test_an_entry_of_a_file_that_describes_no_model_is_told_with_the_file(tmp_path: Path) -> None:
-    (tmp_path / "p.toml").write_text(
-        "[m]\ntarget = 'a/b'\ndraft = 'a/c'\n[m.architecture.target]\nmodel_type = 'lama'\n"
-    )
-    with pytest.raises(UsageError, match=r"p\.toml: \[m\.architecture\.target\] describes"):
-        load_pair(get_pair(str(tmp_path / "p.toml")), DUMMY)

@@ -43,14 +43,18 @@ def prompt_of(passage: str) -> dict[str, str]:
     return {"prompt": BEFORE + passage + AFTER, "passage": passage}
 
 
-def test_a_chat_prompt_is_one_user_message(chat: PreTrainedTokenizerBase) -> None:
-    expected = text_ids(chat, "<user>How many?<assistant>(quiet)")
-    assert encode(chat, "How many?") == ([chat.bos_token_id, *expected], 0)
-
-
-def test_a_model_thinks_only_where_it_is_asked_to(chat: PreTrainedTokenizerBase) -> None:
-    thinking = encode(chat, "How many?", thinking=True).ids
-    assert thinking == [chat.bos_token_id, *text_ids(chat, "<user>How many?<assistant>")]
+def test_a_prompt_is_the_text_or_one_user_message(
+    chat: PreTrainedTokenizerBase, plain: PreTrainedTokenizerBase
+) -> None:
+    bos, text = [chat.bos_token_id], "How many?"
+    message = "<user>How many?<assistant>"
+    assert encode(chat, text) == ([*bos, *text_ids(chat, f"{message}(quiet)")], 0)
+    assert encode(chat, text, thinking=True).ids == [*bos, *text_ids(chat, message)]
+    assert encode(chat, text, prompt_format="plain").ids == [*bos, *text_ids(chat, text)]
+    assert encode(plain, text) == encode(plain, text, prompt_format="plain")
+    bare = deepcopy(chat)
+    bare.chat_template = TEMPLATE.removeprefix("{{ bos_token }}")
+    assert encode(bare, text).ids == encode(chat, text).ids[1:]
 
 
 def test_a_prompt_is_the_same_on_every_day(chat: PreTrainedTokenizerBase) -> None:
@@ -62,15 +66,6 @@ def test_a_prompt_is_the_same_on_every_day(chat: PreTrainedTokenizerBase) -> Non
     assert encode(dated, "How many?").ids == text_ids(chat, "26 Jul 2024: How many?")
 
 
-def test_a_plain_prompt_is_the_text(chat: PreTrainedTokenizerBase) -> None:
-    expected = [chat.bos_token_id, *text_ids(chat, "How many?")]
-    assert encode(chat, "How many?", prompt_format="plain").ids == expected
-
-
-def test_chat_is_plain_where_there_is_no_template(plain: PreTrainedTokenizerBase) -> None:
-    assert encode(plain, "How many?") == encode(plain, "How many?", prompt_format="plain")
-
-
 @pytest.mark.parametrize("prompt_format", FORMATS)
 @pytest.mark.parametrize("text", ["How many?", "<s>How many?", "<s><s>How many?", ""])
 def test_one_start_token_never_two(
@@ -79,24 +74,6 @@ def test_one_start_token_never_two(
     ids = encode(chat, text, prompt_format=prompt_format).ids
     leading = next((i for i, token in enumerate(ids) if token != chat.bos_token_id), len(ids))
     assert leading == 1
-
-
-def test_a_template_that_starts_without_a_start_token_is_taken_as_it_is(
-    chat: PreTrainedTokenizerBase,
-) -> None:
-    bare = deepcopy(chat)
-    bare.chat_template = TEMPLATE.removeprefix("{{ bos_token }}")
-    assert encode(bare, "How many?").ids == encode(chat, "How many?").ids[1:]
-
-
-def test_an_unknown_format_is_refused(plain: PreTrainedTokenizerBase) -> None:
-    with pytest.raises(UsageError, match="unknown prompt format 'chatty': choose chat or plain"):
-        encode(plain, "x", prompt_format="chatty")
-
-
-def test_a_prompt_without_tokens_is_refused() -> None:
-    with pytest.raises(UsageError, match="has no tokens: leave this example out"):
-        encode(tokenizer(), "")  # this tokenizer has no start token
 
 
 # The limit.
@@ -129,13 +106,6 @@ def cut_at_random(chat: PreTrainedTokenizerBase, prompt_format: str, chance: ran
     assert kept[-1] == len(passage) or len(of(passage[: kept[-1] + 1])) > limit
 
 
-def test_a_prompt_within_the_limit_is_untouched(chat: PreTrainedTokenizerBase) -> None:
-    given: dict[str, Any] = prompt_of("A short text.")
-    whole = encode(chat, **given)
-    assert encode(chat, **given, limit=len(whole.ids)) == whole
-    assert encode(chat, **given, limit=len(whole.ids) - 1).cut > 0
-
-
 def test_the_last_of_equal_passages_is_cut(plain: PreTrainedTokenizerBase) -> None:
     passage = "one two three four five six"
     prompt = f"Example: {passage} = 6\nNow: {passage} ="
@@ -144,17 +114,17 @@ def test_the_last_of_equal_passages_is_cut(plain: PreTrainedTokenizerBase) -> No
     assert plain.decode(cut.ids, skip_special_tokens=True).startswith(f"Example: {passage} = 6")
 
 
-@pytest.mark.parametrize(
-    ("passage", "limit", "told"),
-    [
-        ("", 5, "and no passage that may be cut: raise --max-prompt-tokens"),
-        ("not in the prompt", 5, "and no passage that may be cut: raise --max-prompt-tokens"),
-        ("long text", 1, "limit of 1, even without its passage: raise --max-prompt-tokens"),
-        ("long text", 1, "give fewer --shots if there are any, or leave this example out"),
-    ],
-)
-def test_a_prompt_that_cannot_be_cut_says_what_to_do(
-    plain: PreTrainedTokenizerBase, passage: str, limit: int, told: str
-) -> None:
-    with pytest.raises(UsageError, match=told):
-        encode(plain, f"{BEFORE}long text{AFTER}", passage=passage, limit=limit)
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"prompt_format": "chatty"}, "unknown prompt format 'chatty': choose chat or plain"),
+    ({"limit": 5}, "and no passage that may be cut: raise --max-prompt-tokens"),
+    ({"limit": 5, "passage": "not in it"}, "and no passage that may be cut"),
+    ({"limit": 1, "passage": "long text"}, "limit of 1, even without its passage"),
+]
+
+
+def test_what_cannot_be_encoded_says_what_to_do(plain: PreTrainedTokenizerBase) -> None:
+    for options, told in REFUSED:
+        with pytest.raises(UsageError, match=told):
+            encode(plain, f"{BEFORE}long text{AFTER}", **options)
+    with pytest.raises(UsageError, match="has no tokens: leave this example out"):
+        encode(tokenizer(), "")  # this tokenizer has no start token

@@ -85,17 +85,6 @@ def test_a_prompt_is_read_but_for_its_last_token(family: str) -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_hidden_states_are_those_after_the_final_norm(family: str) -> None:
-    subject = runner(config(family))
-    logits, hidden = read(subject, TOKENS)
-    assert hidden.shape == (len(TOKENS), subject.hidden_size)
-    with torch.inference_mode():
-        own = subject.model.model(torch.tensor([TOKENS]), use_cache=False).last_hidden_state[0]
-        torch.testing.assert_close(hidden, own, rtol=1e-3, atol=1e-3)
-        torch.testing.assert_close(logits, subject.model.lm_head(hidden))
-
-
-@pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("length", [1, 5, WINDOW, 20, 39])
 def test_reading_again_from_an_earlier_position_is_a_fresh_read(family: str, length: int) -> None:
     subject, fresh = runner(config(family)), runner(config(family))
@@ -103,24 +92,6 @@ def test_reading_again_from_an_earlier_position_is_a_fresh_read(family: str, len
     read(subject, TOKENS)
     expected = read(fresh, TOKENS[:length] + other)[0][length:]
     torch.testing.assert_close(read(subject, other, length)[0], expected, rtol=1e-3, atol=1e-3)
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_rows_of_different_lengths_do_not_see_each_other(family: str) -> None:
-    subject = runner(config(family))
-    texts = [TOKENS[:5], TOKENS[3:33], TOKENS[7:8]]
-    subject.reserve(len(texts), 40)
-    for row, text in enumerate(texts):
-        subject.prefill(torch.tensor(text), row)
-    fresh = torch.tensor([[1, 2, 3], [4, 5, 6], [7, 8, 9]])
-    begin = torch.tensor([len(text) - 1 for text in texts])
-    at = begin[:, None] + torch.arange(4)
-    tokens = torch.cat((torch.tensor([[text[-1]] for text in texts]), fresh), 1)
-    hidden = subject.read(tokens, at, int(at.max()) + 1)
-    for row, text in enumerate(texts):
-        expected = own_logits(subject.model, [*text, *fresh[row].tolist()])[len(text) - 1 :]
-        found = subject.logits(hidden[row])
-        torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-3)
 
 
 def test_capacity_is_checked_and_grows_with_a_request() -> None:
@@ -143,12 +114,6 @@ def test_logits_are_cut_to_the_shared_vocabulary() -> None:
     logits, _ = read(cut, tokens)
     assert logits.shape == (len(tokens), 50)
     torch.testing.assert_close(logits, read(whole, tokens)[0][:, :50])
-
-
-def test_logits_are_float32_in_every_number_format() -> None:
-    subject = Runner(build(config("qwen3"), dtype=torch.bfloat16), VOCABULARY)
-    logits, hidden = read(subject, TOKENS)
-    assert (logits.dtype, hidden.dtype) == (torch.float32, torch.bfloat16)
 
 
 # Models that are not a plain stack of layers.
@@ -279,17 +244,9 @@ def test_the_check_finds_a_table_that_depends_on_the_length(
         runner(LENGTH_DEPENDENT[kind])
 
 
-# Fingerprints.
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64], ids=str)
-def test_a_fingerprint_survives_another_number_format(dtype: torch.dtype) -> None:
-    original = runner(config("llama")).fingerprint()
-    assert Runner(build(config("llama"), dtype=dtype), VOCABULARY).fingerprint() == original
-
-
-def test_a_fingerprint_tells_models_apart() -> None:
+def test_a_fingerprint_tells_models_apart_and_number_formats_not() -> None:
     model = build(config("llama"))
     others = [build(config("llama"), seed=5), build(config("qwen3")), blurred(model, 0.01)]
-    fingerprints = {Runner(m, VOCABULARY).fingerprint() for m in (model, *others)}
-    assert len(fingerprints) == 4
+    half = build(config("llama"), dtype=torch.float16)
+    prints = [Runner(each, VOCABULARY).fingerprint() for each in (model, half, *others)]
+    assert prints[0] == prints[1] and len(set(prints)) == 4

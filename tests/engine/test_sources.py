@@ -14,8 +14,8 @@ import torch
 from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from specbench.config import Loading
 from specbench.engine.loading import load_pair
-from specbench.engine.settings import Loading
 from specbench.errors import UsageError
 from specbench.pairs.registry import PairSpec, custom_pair
 
@@ -47,23 +47,24 @@ def test_a_revision_is_passed_on_the_users_before_the_pairs(
 ) -> None:
     spec = PairSpec("p", "org/big", "org/small", target_revision=own, draft_revision="other")
     with pytest.raises(UsageError, match="cannot load org/big"):
-        load_pair(spec, Loading("cpu", target_revision=typed))
+        load_pair(spec, Loading(device="cpu", target_revision=typed))
     assert [(name, options.get("revision")) for name, options in asked] == [("org/big", expected)]
 
 
 SCRIPT = """
 import json
 from specbench.engine.loading import load_pair
-from specbench.engine.settings import Loading
+from specbench.config import Loading
 from specbench.pairs.registry import custom_pair
-pair = load_pair(custom_pair("org/target", "org/draft"), Loading("cpu", target_revision="v1"))
+loading = Loading(device="cpu", target_revision="v1")
+pair = load_pair(custom_pair("org/target", "org/draft"), loading)
 print(json.dumps({**pair.facts, "fingerprint": pair.target.fingerprint()}))
 """
 
 
 def test_a_pair_comes_from_the_hubs_cache_at_its_revision(spec: PairSpec, tmp_path: Path) -> None:
     """Two versions of the target lie in the cache; the newest has other weights."""
-    own = load_pair(spec, Loading("cpu")).target.fingerprint()
+    own = load_pair(spec, Loading(device="cpu")).target.fingerprint()
     newest = tmp_path / "newest"
     shutil.copytree(spec.target, newest)
     build(config("llama"), seed=9).save_pretrained(newest)
@@ -94,7 +95,9 @@ def test_foreign_code_is_never_asked_about_on_the_terminal(
     asked: list[tuple[str, dict[str, Any]]], trust: bool
 ) -> None:
     with pytest.raises(UsageError):
-        load_pair(custom_pair("org/big", "org/small"), Loading("cpu", trust_remote_code=trust))
+        load_pair(
+            custom_pair("org/big", "org/small"), Loading(device="cpu", trust_remote_code=trust)
+        )
     assert asked[0][1]["trust_remote_code"] is trust
 
 
@@ -106,7 +109,7 @@ def test_a_model_with_code_of_its_own_names_the_option(spec: PairSpec) -> None:
     }
     file.write_text(json.dumps(described))
     with pytest.raises(UsageError, match=r"code of its own: read it, then give --trust-remote"):
-        load_pair(spec, Loading("cpu"))
+        load_pair(spec, Loading(device="cpu"))
 
 
 def failing(error: Exception, cause: Exception | None = None) -> Callable[..., None]:
@@ -124,51 +127,31 @@ def hub_error(kind: type[Exception]) -> Exception:
 SECRET = "hf_AbCdEfGhIjKlMnOp"
 
 
-@pytest.mark.parametrize(
-    ("error", "cause", "told"),
-    [
-        (
-            OSError("You are trying to access a gated repo.\nMake sure to have access"),
-            None,
-            "org/big is gated: accept the licence on the model's page and set HF_TOKEN",
-        ),
-        (
-            OSError("403 Client Error"),
-            hub_error(GatedRepoError),
-            "org/big is gated: accept the licence on the model's page and set HF_TOKEN",
-        ),
-        (
-            OSError("org/big is not a local folder"),
-            hub_error(RepositoryNotFoundError),
-            "the hub has no org/big, or none for everyone: check the name, or set HF_TOKEN",
-        ),
-        (
-            OSError(f"cannot connect as {SECRET}.\nmore"),
-            None,
-            "cannot load org/big from the hub (cannot connect as hf_***): check the network",
-        ),
-        (ImportError("needs autoawq"), None, "cannot load org/big (needs autoawq): install"),
-    ],
-)
+GATED = "org/big is gated: accept the licence on the model's page and set HF_TOKEN"
+FAILURES: list[tuple[Exception, Exception | None, str]] = [
+    (OSError("You are trying to access a gated repo.\nMake sure"), None, GATED),
+    (OSError("403 Client Error"), hub_error(GatedRepoError), GATED),
+    (OSError("no folder"), hub_error(RepositoryNotFoundError), "the hub has no org/big, or none"),
+    (OSError(f"as {SECRET}.\nmore"), None, "cannot load org/big from the hub (as hf_***)"),
+    (ImportError("needs autoawq"), None, "cannot load org/big (needs autoawq): install"),
+]
+
+
 def test_what_cannot_be_had_is_told_in_one_line_without_a_token(
-    monkeypatch: pytest.MonkeyPatch, error: Exception, cause: Exception | None, told: str
-) -> None:
-    monkeypatch.delenv("HF_TOKEN", raising=False)
-    monkeypatch.setattr(AutoConfig, "from_pretrained", failing(error, cause))
-    with pytest.raises(UsageError) as caught:
-        load_pair(custom_pair("org/big", "org/small"), Loading("cpu"))
-    assert str(caught.value).startswith(told)
-    assert "\n" not in str(caught.value) and SECRET not in str(caught.value)
-
-
-def test_who_has_a_token_is_told_that_its_account_needs_the_licence(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+    for error, cause, told in FAILURES:
+        monkeypatch.setattr(AutoConfig, "from_pretrained", failing(error, cause))
+        with pytest.raises(UsageError) as caught:
+            load_pair(custom_pair("org/big", "org/small"), Loading(device="cpu"))
+        assert str(caught.value).startswith(told)
+        assert "\n" not in str(caught.value) and SECRET not in str(caught.value)
     monkeypatch.setenv("HF_TOKEN", "secret-of-no-known-form")
-    error = OSError("gated repo, said to secret-of-no-known-form")
-    monkeypatch.setattr(AutoConfig, "from_pretrained", failing(error))
+    gated = OSError("gated repo, said to secret-of-no-known-form")
+    monkeypatch.setattr(AutoConfig, "from_pretrained", failing(gated))
     with pytest.raises(UsageError, match="set HF_TOKEN to a token of that account") as caught:
-        load_pair(custom_pair("org/big", "org/small"), Loading("cpu"))
+        load_pair(custom_pair("org/big", "org/small"), Loading(device="cpu"))
     assert "secret" not in str(caught.value)
 
 
@@ -178,4 +161,4 @@ def test_running_out_of_memory_is_told_in_one_line(
     error = torch.OutOfMemoryError("CUDA out of memory.\nTried to allocate 2 GiB")
     monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", failing(error))
     with pytest.raises(UsageError, match=r"target\+draft does not fit into the memory of cpu: "):
-        load_pair(spec, Loading("cpu"))
+        load_pair(spec, Loading(device="cpu"))

@@ -1,24 +1,40 @@
-"""A finished run's folder."""
+"""A finished run's folder, and a disk that is full."""
 
+import errno
+import shutil
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from specbench.experiment.examples import write_examples
-from specbench.experiment.scoring import score_text
+from specbench.experiment.measurements import score_text
+from specbench.experiment.records import write_examples
 from specbench.experiment.store import Store
 
 from .runs import EXAMPLES, TASKS, TEXTS, Run, measured
 
 
 @pytest.fixture
-def make_run(tmp_path: Path) -> Run:
-    """Write a run's folder as a run does, its programs run or not."""
+def full_disk() -> Callable[..., Any]:
+    """Stands for whatever writes."""
 
-    def make(may_execute: bool = True, name: str = "r") -> Path:
+    def full(*_: Any, **__: Any) -> Any:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    return full
+
+
+@pytest.fixture(scope="session")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Callable[[bool], Path]:
+    """Write a run's folder as a run does, its programs run or not, once for all tests."""
+
+    @cache
+    def write(may_execute: bool) -> Path:
         tasks = [{"name": task, "metrics": list(metrics)} for task, metrics in TASKS.items()]
         config = {"samples_planned": 7, "tasks": tasks, "notes": ["kept"]}
-        with Store.open(tmp_path / name, "run", config) as store:
+        with Store.open(tmp_path_factory.mktemp("runs") / "r", "run", config) as store:
             write_examples(store.folder, EXAMPLES)
             for task, metrics in TASKS.items():
                 for example, text in zip(EXAMPLES[task], TEXTS[task], strict=True):
@@ -30,4 +46,10 @@ def make_run(tmp_path: Path) -> Run:
             store.append({"key": "sums 9", "place": 0, "run_id": "r", **failed})
         return store.folder
 
-    return make
+    return write
+
+
+@pytest.fixture
+def make_run(tmp_path: Path, written: Callable[[bool], Path]) -> Run:
+    """Copy a finished run."""
+    return lambda may_execute=True, name="r": shutil.copytree(written(may_execute), tmp_path / name)

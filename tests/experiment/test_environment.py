@@ -1,4 +1,7 @@
+"""What is known of the machine and the code, with a stand-in for the driver's tool."""
+
 import json
+import os
 import subprocess
 from pathlib import Path
 
@@ -9,6 +12,8 @@ from specbench.experiment.environment import (
     cpu_model,
     describe_environment,
     git_state,
+    gpu_states,
+    other_processes,
 )
 
 
@@ -17,7 +22,7 @@ def git(folder: Path, *arguments: str) -> None:
     subprocess.run(["git", "-C", str(folder), *identity, *arguments], check=True)
 
 
-def test_the_environment_is_plain_data_with_the_versions() -> None:
+def test_the_environment_is_plain_data_with_the_versions(monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 
     found = describe_environment()
@@ -25,12 +30,8 @@ def test_the_environment_is_plain_data_with_the_versions() -> None:
     assert found["packages"]["torch"] == torch.__version__
     assert found["torch"]["threads"] == torch.get_num_threads()
     assert found["command"][0] == "specbench"
-
-
-def test_what_cannot_be_found_out_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
-    found = describe_environment()
-    assert found["git"] == {"commit": UNKNOWN, "dirty": UNKNOWN}
+    assert describe_environment()["git"] == {"commit": UNKNOWN, "dirty": UNKNOWN}
 
 
 def test_the_cpu_is_named_as_the_system_names_it(tmp_path: Path) -> None:
@@ -56,3 +57,32 @@ def test_git_state_is_that_of_the_code(tmp_path: Path) -> None:
     assert git_state(package)["dirty"] is False
     (tasks / "__init__.py").write_text("changed")
     assert git_state(package)["dirty"] is True
+
+
+def test_the_driver_tells_the_state_of_the_gpus_and_other_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def install(gpus: str, processes: str) -> None:
+        tool = tmp_path / "nvidia-smi"
+        tool.write_text(
+            f'#!/bin/sh\ncase "$1" in --query-gpu*) echo "{gpus}";; *) echo "{processes}";; esac\n'
+        )
+        tool.chmod(0o755)
+
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    install("NVIDIA H200, 1980, 1980, 3201, 91.25, 700.00, 31, 0", f"{os.getpid()}, 900\n42, 512")
+    (state,) = gpu_states()
+    assert state["name"] == "NVIDIA H200"
+    assert (state["sm_clock_mhz"], state["power_watts"], state["power_limit_watts"]) == (
+        1980,
+        91.25,
+        700,
+    )
+    assert other_processes() == [{"pid": 42, "memory_mib": 512}]
+    install("A, [N/A], 1, 1, [Not Supported], 1, 1, 1", "")
+    assert (gpu_states()[0]["sm_clock_mhz"], gpu_states()[0]["power_watts"]) == (None, None)
+    for said in ("", "NVIDIA-SMI has failed because it could not communicate"):
+        install(said, said)
+        assert gpu_states() == other_processes() == []
+    monkeypatch.setenv("PATH", "")
+    assert gpu_states() == other_processes() == []

@@ -6,21 +6,21 @@ from typing import Any
 
 import pytest
 
-from specbench.engine.settings import Loading
+from specbench.config import Loading, Settings
 from specbench.errors import UsageError
 from specbench.example import Example
 from specbench.experiment.plan import DEFAULT_LIMIT, Plan, build_plan, shown_path
-from specbench.experiment.settings import Settings
-from specbench.experiment.variants import method_variants, sweep_variants
+from specbench.experiment.variants import method_variants
 from specbench.pairs.registry import PairSpec
-from specbench.tasks.task import Generated, Listed, Task
+from specbench.tasks.prompts import PromptList
+from specbench.tasks.task import Generated, Task
 
 PAIR = PairSpec("p", "t", "d")
 
 
 def make_task(name: str = "t", rows: int = 3, generator: str | None = None) -> Task:
     examples = tuple(Example(f"{name}-{i}", f"prompt {i}") for i in range(rows))
-    source = Generated(generator) if generator else Listed(examples)
+    source = Generated(generator) if generator else PromptList(examples)
     return Task(name, "1", "", (), (), 16, source, Path(f"{name}.toml"))
 
 
@@ -75,41 +75,32 @@ def test_draws_are_shared_by_cells_and_differ_between_examples_tasks_and_repeats
     assert all(methods == {"sd", "lossy"} for methods in keys.values())
 
 
-def test_a_task_has_a_default_limit_and_a_prompt_file_none() -> None:
-    assert len(plan_of(["sd"], [make_task(rows=30)])) == 30
-    assert len(plan_of(["sd"], [make_task(rows=30)], limit=4)) == 4
-    assert len(plan_of(["sd"], [make_task(generator="mini-math")])) == DEFAULT_LIMIT
-    assert len(plan_of(["sd"], [make_task(generator="mini-math")], limit=25)) == 25
-
-
-def test_the_seed_decides_the_examples_of_a_bundled_task() -> None:
-    task = make_task(generator="mini-math")
-    ids = [
-        {e.id for e in plan_of(["sd"], [task], settings=Settings(seed=s)).tasks[0].examples}
-        for s in (0, 1)
-    ]
+def test_tasks_and_user_decide_examples_and_lengths() -> None:
+    listed, generated = [make_task(rows=30)], [make_task(generator="mini-math")]
+    assert [len(plan_of(["sd"], listed, limit=limit)) for limit in (None, 4)] == [30, 4]
+    counts = [len(plan_of(["sd"], generated, limit=limit)) for limit in (None, 25)]
+    assert counts == [DEFAULT_LIMIT, 25]
+    plans = [plan_of(["sd"], generated, settings=Settings(seed=seed)) for seed in (0, 1)]
+    ids = [{example.id for example in plan.tasks[0].examples} for plan in plans]
     assert not ids[0] & ids[1]
-
-
-def test_the_task_decides_the_length_of_answers_unless_the_user_does() -> None:
     assert plan_of(["sd"]).tasks[0].max_new_tokens == 16
     assert plan_of(["sd"], settings=Settings(max_new_tokens=9)).tasks[0].max_new_tokens == 9
+    with pytest.raises(UsageError, match="two tasks are called a: give one of them another `name`"):
+        plan_of(["sd"], [make_task("a"), make_task("b"), make_task("a", 2)])
 
 
 def test_without_a_head_diversed_is_left_out_with_a_note_or_refused() -> None:
-    plan = plan_of(["sd", "diversed"], [make_task("a"), make_task("b")], dispensable={"diversed"})
+    plan = plan_of(["sd", "diversed"], [make_task("a"), make_task("b")], optional={"diversed"})
     assert {step.cell.method for step in plan.steps()} == {"sd"}
     assert len(plan.notes) == 1
     assert "diversed is left out on a, b" in plan.notes[0]
     with pytest.raises(UsageError, match="pair p has no head for t"):
         plan_of(["sd", "diversed"])
     with pytest.raises(UsageError, match="nothing to run"):
-        plan_of(["diversed"], dispensable={"diversed"})
-
-
-def test_two_tasks_of_one_name_would_be_taken_for_one() -> None:
-    with pytest.raises(UsageError, match="two tasks are called a: give one of them another `name`"):
-        plan_of(["sd"], [make_task("a"), make_task("b"), make_task("a", 2)])
+        plan_of(["diversed"], optional={"diversed"})
+    named = method_variants(["diversed"], {"head": ["missing"]})  # one that is named is needed
+    with pytest.raises(UsageError, match="there is no head at"):
+        build_plan(PAIR, [make_task()], named, [5], Settings(), optional={"diversed"})
 
 
 def test_it_is_said_that_programs_are_not_run() -> None:
@@ -119,12 +110,6 @@ def test_it_is_said_that_programs_are_not_run() -> None:
     assert "--allow-code-execution" in note
     assert plan_of(["sd"], [code, other], may_execute=True).notes == ()
     assert plan_of(["sd"], [other]).notes == ()
-
-
-def test_a_head_that_was_named_is_never_left_out(tmp_path: Path) -> None:
-    variants = method_variants(["diversed"], {"head": [str(tmp_path / "missing")]})
-    with pytest.raises(UsageError, match="there is no head at"):
-        build_plan(PAIR, [make_task()], variants, [5], Settings(), dispensable={"diversed"})
 
 
 def test_a_head_is_found_for_each_task(tmp_path: Path) -> None:
@@ -150,60 +135,46 @@ def test_a_head_is_found_for_each_task(tmp_path: Path) -> None:
     assert described == {"name": str(tmp_path), "path": path, "kind": "linear", "task": "math"}
 
 
-def test_each_of_several_heads_is_a_variant(tmp_path: Path) -> None:
+def test_methods_take_every_combination_of_the_values_they_know() -> None:
     variants = method_variants(["sd", "diversed"], {"head": ["x", "y"], "weight": None})
     assert variants == [("sd", {}), ("diversed", {"head": "x"}), ("diversed", {"head": "y"})]
-
-
-def test_a_parameter_goes_to_the_methods_that_take_it() -> None:
-    variants = dict(method_variants(["sd", "lossy", "static"], {"weight": 0.25, "lenience": None}))
-    assert variants == {"sd": {}, "lossy": {"lenience": 0.5}, "static": {"weight": 0.25}}
+    mixed = dict(method_variants(["sd", "lossy", "static"], {"weight": 0.25, "lenience": None}))
+    assert mixed == {"sd": {}, "lossy": {"lenience": 0.5}, "static": {"weight": 0.25}}
+    swept = method_variants(["sd", "static"], {"weight": [0.0, 0.5, 0.5, 1.0]})
+    assert [parameters.get("weight") for _, parameters in swept] == [None, 0.0, 0.5, 1.0]
+    given = {"rule": ["chow", "diff"], "alpha": [0.1, 0.2]}
+    combined = [tuple(p.values()) for _, p in method_variants(["speccascade"], given)]
+    assert combined == [("chow", 0.1), ("chow", 0.2), ("diff", 0.1), ("diff", 0.2)]
     with pytest.raises(UsageError, match="--weight is a parameter of static"):
         method_variants(["sd", "lossy"], {"weight": 0.25})
-
-
-def test_a_sweep_measures_static_at_each_weight_once() -> None:
-    variants = sweep_variants(["sd", "static"], {}, "weight", [0.0, 0.5, 0.5, 1.0], ["static"])
-    weights = [parameters["weight"] for name, parameters in variants if name == "static"]
-    assert [name for name, _ in variants if name != "static"] == ["sd"]
-    assert weights == [0.0, 0.5, 1.0]
     with pytest.raises(UsageError, match=r"cannot be 1\.5"):
-        sweep_variants(["sd"], {}, "weight", [0.5, 1.5], ["static"])
+        method_variants(["sd", "static"], {"weight": [0.5, 1.5]})
 
 
-@pytest.mark.parametrize(
-    ("changes", "option"),
-    [
-        ({"temperature": -0.1}, "--temperature"),
-        ({"temperature": float("nan")}, "--temperature"),
-        ({"temperature": float("inf")}, "--temperature"),
-        ({"top_k": 0}, "--top-k"),
-        ({"top_p": 0.0}, "--top-p"),
-        ({"top_p": 1.01}, "--top-p"),
-        ({"top_p": float("nan")}, "--top-p"),
-        ({"seed": -1}, "--seed"),
-        ({"max_new_tokens": 0}, "--max-new-tokens"),
-        ({"max_prompt_tokens": 0}, "--max-prompt-tokens"),
-        ({"prompt_format": "chatty"}, "--prompt-format"),
-        ({"engine": "steam"}, "--engine"),
-        ({"repeats": 0}, "--repeats"),
-    ],
-)
-def test_settings_out_of_range_are_refused(changes: dict[str, Any], option: str) -> None:
-    with pytest.raises(UsageError, match=option):
-        Settings(**changes)
-
-
-@pytest.mark.parametrize(
-    ("changes", "option"),
-    [
-        ({"limit": 0}, "--limit"),
-        ({"draft_lengths": [5, 0]}, "--draft-length"),
-    ],
-)
-def test_sizes_out_of_range_are_refused(changes: dict[str, Any], option: str) -> None:
-    with pytest.raises(UsageError, match=option):
-        plan_of(["sd"], **changes)
+def test_numbers_out_of_range_are_refused() -> None:
+    wrong: list[dict[str, Any]] = [
+        {"temperature": -0.1},
+        {"temperature": float("nan")},
+        {"temperature": float("inf")},
+        {"top_k": 0},
+        {"top_p": 0.0},
+        {"top_p": 1.01},
+        {"top_p": float("nan")},
+        {"seed": -1},
+        {"max_new_tokens": 0},
+        {"max_prompt_tokens": 0},
+        {"prompt_format": "chatty"},
+        {"engine": "steam"},
+        {"repeats": 0},
+    ]
+    for changes in wrong:
+        (name,) = changes
+        with pytest.raises(UsageError, match=f"--{name.replace('_', '-')}"):
+            Settings(**changes)
+    with pytest.raises(UsageError, match="--limit"):
+        plan_of(["sd"], limit=0)
+    with pytest.raises(UsageError, match="--draft-length"):
+        plan_of(["sd"], draft_lengths=[5, 0])
 
 
 def test_the_description_is_complete_and_names_no_path_of_this_machine(

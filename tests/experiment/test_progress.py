@@ -1,11 +1,13 @@
+"""The progress display, as a terminal gets it."""
+
 import io
 
 import pytest
 from rich.console import Console
 
-from specbench.analysis.frames import PARAMETERS
 from specbench.analysis.labels import method_label
 from specbench.experiment.progress import progress_bar
+from specbench.methods.registry import PARAMETERS
 
 BLANK = dict.fromkeys(PARAMETERS)
 
@@ -16,35 +18,42 @@ def record(**changes: object) -> dict[str, object]:
     return {"task": "mini-math", "method": "sd", **BLANK, **counts, **times, **changes}
 
 
-@pytest.mark.parametrize(
-    ("changes", "label"),
-    [
-        ({"method": "sd"}, "sd"),
-        ({"method": "static", "weight": 0.5}, "static w=0.5"),
-        ({"method": "static", "weight": 0.5, "alpha": float("nan")}, "static w=0.5"),
-        (
-            {"method": "speccascade", "rule": "token-v3", "alpha": 0.25},
-            "speccascade token-v3 α=0.25",
-        ),
-    ],
-)
-def test_a_method_is_labelled_with_its_parameters(changes: dict[str, object], label: str) -> None:
-    assert method_label(BLANK | changes) == label
-
-
 def console(terminal: bool) -> tuple[Console, io.StringIO]:
     stream = io.StringIO()
     return Console(file=stream, force_terminal=terminal, width=160), stream
 
 
+def test_a_method_is_labelled_with_its_parameters() -> None:
+    weight = {"method": "static", "weight": 0.5, "alpha": float("nan")}
+    assert method_label(BLANK | weight) == "static w=0.5"
+    rule = {"method": "speccascade", "rule": "token-v3", "alpha": 0.25}
+    assert method_label(BLANK | rule) == "speccascade token-v3 α=0.25"
+
+
 def test_the_bar_shows_method_task_count_acceptance_and_speed() -> None:
     bar, stream = console(terminal=True)
-    with progress_bar(2, shown=True, console=bar) as report:
-        report(record())
-        report(record(accepted=1, output_tokens=60))  # 4 of 8 accepted, 90 tokens in 6 s
+    with progress_bar(4, shown=True, console=bar) as display:
+        display.resumed(1)
+        display(record())
+        display(record(accepted=1, output_tokens=60))  # 4 of 8 accepted, 90 tokens in 6 s
+        display({"task": "mini-math", "method": "sd", **BLANK, "status": "error"})
     shown = stream.getvalue()
-    for text in ("mini-math", "sd", "2/2", "acceptance 50%", "15 tokens/s"):
+    for text in ("mini-math", "sd", "4/4", "acceptance 50%", "15 tokens/s", "1 failed"):
         assert text in shown
+
+
+def test_every_worker_has_a_line() -> None:
+    bar, stream = console(terminal=True)
+    with progress_bar(3, shown=True, console=bar) as display:
+        for number in range(2):
+            display.worker(number, "loading")
+            display.worker(number, "decoding", f"here cpu:{number}")
+        display(record(device="here cpu:1", status="ok"))
+        display.worker(0, "lost, starting again")
+    last = stream.getvalue().rpartition("worker 0")[2]
+    lines = ("worker 0" + last).splitlines()
+    assert "here cpu:0" in lines[0] and "lost, starting again" in lines[0] and "0/3" in lines[0]
+    assert "here cpu:1" in lines[1] and "mini-math, sd" in lines[1] and "1/3" in lines[1]
 
 
 @pytest.mark.parametrize(("terminal", "shown"), [(False, True), (True, False)])
@@ -52,13 +61,7 @@ def test_nothing_is_drawn_without_a_terminal_or_where_it_is_not_wanted(
     terminal: bool, shown: bool
 ) -> None:
     bar, stream = console(terminal)
-    with progress_bar(1, shown=shown, console=bar) as report:
-        report(record())
+    with progress_bar(1, shown=shown, console=bar) as display:
+        display.worker(0, "loading")
+        display(record())
     assert stream.getvalue() == ""
-
-
-def test_a_failed_sample_counts_as_done() -> None:
-    bar, stream = console(terminal=True)
-    with progress_bar(1, shown=True, console=bar) as report:
-        report({"task": "t", "method": "sd", **BLANK, "status": "error"})
-    assert "1/1" in stream.getvalue()

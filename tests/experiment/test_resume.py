@@ -12,10 +12,9 @@ from typing import Any
 import pytest
 
 from specbench.errors import UsageError
-from specbench.experiment import execute as execute_module
-from specbench.experiment.execute import execute
 from specbench.experiment.folders import CONFIG, LOCK
 from specbench.experiment.records import RECORDS, latest_records, read_records
+from specbench.experiment.runner import execute
 from specbench.experiment.store import Store
 
 from .test_execute import plan_of
@@ -28,7 +27,7 @@ def run(folder: Path, *, methods: list[str] = METHODS, fresh: bool = False, **se
     """Carry out a plan into a folder; return how many samples were there before."""
     plan = plan_of(methods, **settings)
     with Store.open(folder, "run", plan.describe(), fresh) as store:
-        execute(plan, store, lambda record: None)
+        execute(plan, store)
     return store.resumed
 
 
@@ -38,14 +37,6 @@ def tables(folder: Path) -> list[str]:
 
 def names(folder: Path) -> list[tuple[str, str]]:
     return [(r["sample_id"], r["method"]) for r in read_records(folder)]
-
-
-def test_what_is_there_is_not_decoded_again(engine: Any, tmp_path: Path) -> None:
-    folder = tmp_path / "r"
-    run(folder)
-    before, calls = tables(folder), len(engine.calls)
-    assert run(folder) == 6
-    assert (tables(folder), len(engine.calls)) == (before, calls)
 
 
 def test_cut_anywhere_it_ends_as_if_undisturbed(engine: Any, tmp_path: Path) -> None:
@@ -89,6 +80,9 @@ def test_failed_samples_are_tried_again_and_count_once(engine: Any, tmp_path: Pa
     undisturbed = tmp_path / "other" / "r"
     run(undisturbed)
     assert tables(folder) == tables(undisturbed)
+    calls = len(engine.calls)
+    assert run(folder) == 6  # and nothing is decoded again
+    assert (tables(folder), len(engine.calls)) == (tables(undisturbed), calls)
     assert json.loads((folder / CONFIG).read_text())["progress"] == {
         "state": "complete",
         "samples": 6,
@@ -96,45 +90,56 @@ def test_failed_samples_are_tried_again_and_count_once(engine: Any, tmp_path: Pa
     }
 
 
-def test_samples_that_finish_out_of_order_lie_in_the_order_of_the_plan(
+def test_tables_have_the_order_of_the_plan_and_a_renamed_run_stays_one(
     engine: Any, tmp_path: Path
 ) -> None:
-    folder, other = tmp_path / "a" / "r", tmp_path / "b" / "r"
+    folder = tmp_path / "r"
     run(folder)
-    run(other)
-    lines = (other / RECORDS).read_text().splitlines(keepends=True)
-    (other / RECORDS).write_text("".join(reversed(lines)))
-    run(other)
-    assert tables(other) == tables(folder)
+    before = tables(folder)
+    lines = (folder / RECORDS).read_text().splitlines(keepends=True)
+    (folder / RECORDS).write_text("".join(reversed(lines[2:])))
+    renamed = folder.rename(tmp_path / "renamed")
+    run(renamed)
+    assert tables(renamed) == before
+    assert {record["run_id"] for record in read_records(renamed)} == {"r"}
 
 
-def test_a_plan_may_grow(engine: Any, tmp_path: Path) -> None:
+def test_a_plan_may_grow_and_not_shrink(engine: Any, tmp_path: Path) -> None:
     folder = tmp_path / "r"
     run(folder, methods=["sd"])
     assert run(folder, methods=["autoregressive", "sd", "lossy"]) == 3
     assert {r["method"] for r in read_records(folder)} == {"autoregressive", "sd", "lossy"}
     assert len(list(read_records(folder))) == 9
+    with pytest.raises(UsageError, match="with autoregressive on t in a setting that is not here"):
+        run(folder, methods=["sd", "lossy"])
+    config = json.loads((folder / CONFIG).read_text())
+    config["tasks"][0]["examples"] = 4
+    (folder / CONFIG).write_text(json.dumps(config))
+    with pytest.raises(UsageError, match="with 4 examples of t, and here are fewer"):
+        run(folder, methods=["autoregressive", "sd", "lossy"])
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"temperature": 0.0}, r"settings.temperature is 1.0 there and 0.0 here"),
-        ({"seed": 7}, "settings.seed is 0 there and 7 here"),
-        ({"batch_size": 2}, "settings.batch_size is 1 there and 2 here"),
-        ({"engine": "compile"}, 'settings.engine is "auto" there and "compile" here'),
-        ({"max_new_tokens": 9}, "settings.max_new_tokens is null there and 9 here"),
-    ],
-)
-def test_another_run_is_refused_and_untouched(
-    engine: Any, tmp_path: Path, changes: dict[str, Any], said: str
-) -> None:
+def test_another_run_is_refused_and_untouched(engine: Any, tmp_path: Path) -> None:
     folder = tmp_path / "r"
     run(folder)
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
-    with pytest.raises(UsageError, match=f"holds another run .{said}.*--output.*--fresh"):
-        run(folder, **changes)
-    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    others: list[dict[str, Any]] = [
+        {"temperature": 0.0},
+        {"seed": 7},
+        {"batch_size": 2},
+        {"engine": "compile"},
+        {"max_new_tokens": 9},
+    ]
+    for changes in others:
+        (name,) = changes
+        said = rf"holds another run .settings\.{name} is .*--output.*--fresh"
+        with pytest.raises(UsageError, match=said):
+            run(folder, **changes)
+    engine.target.fingerprint = lambda: "t1"
+    with pytest.raises(UsageError, match=r"that other models, another head.*--fresh"):
+        run(folder)
+    assert tables(folder) == [before[name].decode() for name in TABLES]
+    assert len(list(read_records(folder))) == 6
 
 
 def test_fresh_moves_a_run_aside(engine: Any, tmp_path: Path) -> None:
@@ -157,7 +162,7 @@ def test_without_a_folder_the_newest_unfinished_run_of_the_same_plan_goes_on(
         plan = plan_of(METHODS, **settings)
         store = Store.open(None, "run-p", plan.describe())
         with pytest.raises(KeyboardInterrupt) if stop_after else nullcontext(), store:
-            execute(plan, store, lambda record: None, stop=lambda: store.done == stop_after)
+            execute(plan, store, stop=lambda: store.done == stop_after)
         return store
 
     stopped = begin(2)
@@ -197,50 +202,11 @@ def test_a_second_process_is_refused_and_a_killed_one_leaves_no_lock(
     assert len(list(read_records(folder))) == 6
 
 
-def test_a_plan_may_not_shrink(engine: Any, tmp_path: Path) -> None:
-    folder = tmp_path / "r"
-    run(folder)
-    with pytest.raises(UsageError, match="with sd on t in a setting that is not here"):
-        run(folder, methods=["autoregressive"])
-    config = json.loads((folder / CONFIG).read_text())
-    config["tasks"][0]["examples"] = 4
-    (folder / CONFIG).write_text(json.dumps(config))
-    with pytest.raises(UsageError, match="with 4 examples of t, and here are fewer"):
-        run(folder)
-
-
-def test_a_run_whose_folder_is_renamed_stays_one_run(engine: Any, tmp_path: Path) -> None:
-    folder = tmp_path / "r"
-    run(folder)
-    content = (folder / RECORDS).read_bytes()
-    (folder / RECORDS).write_bytes(content[: len(content) // 2])
-    renamed = folder.rename(tmp_path / "renamed")
-    run(renamed)
-    assert {record["run_id"] for record in read_records(renamed)} == {"r"}
-
-
-def test_samples_that_something_else_decided_are_not_pooled(
-    engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = tmp_path / "r"
-    run(folder)
-    before = tables(folder)
-    monkeypatch.setattr(execute_module, "fingerprints", lambda pair: {"target": "t1"})
-    with pytest.raises(UsageError, match=r"that other models, another head.*--fresh"):
-        run(folder)
-    assert tables(folder) == before
-    assert len(list(read_records(folder))) == 6
-
-
-@pytest.mark.parametrize("compressed", [True, False])
-def test_a_run_without_its_records_is_refused_and_untouched(
-    engine: Any, tmp_path: Path, compressed: bool
-) -> None:
+def test_a_run_without_its_records_is_refused_and_untouched(engine: Any, tmp_path: Path) -> None:
     folder = tmp_path / "r"
     run(folder)
     (folder / RECORDS).rename(tmp_path / "away")
-    if compressed:
-        (folder / f"{RECORDS}.gz").write_bytes(gzip.compress((tmp_path / "away").read_bytes()))
+    (folder / f"{RECORDS}.gz").write_bytes(gzip.compress((tmp_path / "away").read_bytes()))
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     with pytest.raises(UsageError, match=r"holds the tables of a run without its samples\.jsonl"):
         run(folder)

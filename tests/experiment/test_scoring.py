@@ -7,7 +7,7 @@ import pytest
 from specbench import metrics
 from specbench.errors import UsageError
 from specbench.example import Example
-from specbench.experiment.scoring import score_text
+from specbench.experiment.measurements import score_text
 
 EXAMPLE = Example("e", "prompt", "so #### 7", ("assert f() == 7",))
 PROGRAM = "def f():\n    return 7"
@@ -29,21 +29,15 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> dict[str, Exception]:
     return errors
 
 
-def test_the_first_metric_stands_for_quality() -> None:
+def test_the_first_metric_stands_for_quality_and_what_cannot_be_compared_is_blank() -> None:
     names = ("accuracy", "accuracy-flexible", "rouge1")
     assert score_text(names, "in all 7", EXAMPLE, may_execute=False) == {
         "quality": 0.0,
         "scores": {"accuracy": 0.0, "accuracy-flexible": 1.0, "rouge1": pytest.approx(0.4)},
         "status": "ok",
     }
-
-
-def test_without_a_metric_there_is_no_quality() -> None:
     found = score_text((), "text", EXAMPLE, may_execute=True)
     assert found == {"quality": None, "scores": {}, "status": "ok"}
-
-
-def test_what_an_example_lacks_is_blank_and_no_failure() -> None:
     found = score_text(("accuracy", "pass@1"), "#### 7", Example("e", "p"), may_execute=True)
     assert found == {"quality": None, "scores": {"accuracy": None, "pass@1": None}, "status": "ok"}
 
@@ -67,12 +61,6 @@ def test_a_metric_that_fails_leaves_the_others(failing: dict[str, Exception]) ->
         "status": "unscored",
         "error": "no number; ValueError: odd",
     }
-
-
-def test_an_error_that_several_metrics_have_is_told_once() -> None:
-    names = ("accuracy", "accuracy-flexible")
-    found = score_text(names, "7", Example("e", "p", "none"), may_execute=False)
-    assert found["error"].count("has no number") == 1
 
 
 def test_bleu_keeps_the_terms_of_the_corpus_figure() -> None:

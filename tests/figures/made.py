@@ -1,23 +1,111 @@
-"""Results whose tables are made up, and figures drawn from them."""
+"""Results whose tables are made up, so that their figures are known: no noise, round numbers."""
 
-from collections.abc import Callable
+from itertools import product
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure
 
-from specbench.analysis.frames import SAMPLES, typed
+from specbench.analysis.frames import SAMPLES, SUMMARY, typed
+from specbench.analysis.learned import About, tabulate
 from specbench.analysis.summary import summarise
 from specbench.errors import UsageError
-from specbench.figures.style import Drawing
+from specbench.figures.heads import KIND_LOOKS
 from specbench.results import ROUNDS, Results
 
 CELL = {"run_id": "run-mini", "pair": "mini", "task": "mini-math", "temperature": 1.0}
 SETTING = {"engine": "eager", "batch_size": 1, "seed": 0, "repeat": 0}
+WEIGHTS = (0.0, 0.25, 0.5, 0.75, 1.0)
+
+
+def _cell(
+    method: str,
+    weight: float | None,
+    head: str | None,
+    length: int,
+    pair: str,
+    task: str,
+    engine: str,
+    batch_size: int,
+) -> dict[str, Any]:
+    return {
+        "engine": engine,
+        "batch_size": batch_size,
+        "run_id": f"run-{pair}",
+        "pair": pair,
+        "task": task,
+        "method": method,
+        "weight": weight,
+        "lenience": 0.5 if method == "lossy" else None,
+        "rule": "token-v3" if method == "speccascade" else None,
+        "alpha": 0.5 if method == "speccascade" else None,
+        "head": head,
+        "temperature": 1.0,
+        "draft_length": length,
+    }
+
+
+def _figures_of(
+    method: str, weight: float | None, length: int, head: int
+) -> dict[str, float | None]:
+    """Quality, acceptance and time: static ones fall in w, diversed breaks the trade-off.
+
+    Of several heads each accepts a little more than the one before, and loses quality for it.
+    """
+    strictness = {"sd": 1.0, "autoregressive": 1.0, "lossy": 0.6, "speccascade": 0.45}
+    strict = strictness.get(method, 0.3 - 0.1 * head) if weight is None else weight
+    acceptance = 1 - strict * (0.3 + 0.02 * length)
+    seconds = 0.2 if method == "autoregressive" else 0.2 - 0.15 * acceptance
+    return {
+        "quality": 0.75 - 0.05 * head if method == "diversed" else 0.3 + 0.5 * strict,
+        "draft_acceptance_rate": None if method == "autoregressive" else acceptance,
+        "seconds_per_sample": seconds,
+        "speedup": 0.2 / seconds,
+        "prefill_seconds": 0.05,
+        "round_seconds": 0.009 if method == "diversed" else 0.008,
+        "draft_seconds": 0.0 if method == "autoregressive" else 0.003,
+        "verify_seconds": 0.002,
+        "accept_seconds": 0.001,
+    }
+
+
+def summary_of(
+    pairs: tuple[str, ...] = ("mini",),
+    tasks: tuple[str, ...] = ("mini-math", "mini-news"),
+    lengths: tuple[int, ...] = (5,),
+    methods: tuple[str, ...] = (
+        "autoregressive",
+        "sd",
+        "lossy",
+        "speccascade",
+        "static",
+        "diversed",
+    ),
+    half_width: float | None = 0.02,
+    heads: tuple[str, ...] = ("bundled",),
+    settings: tuple[tuple[str, int], ...] = (("eager", 1),),
+) -> pd.DataFrame:
+    rows = []
+    for setting, pair, task, method in product(settings, pairs, tasks, methods):
+        unit = "rouge2" if "news" in task else "accuracy"
+        weights = WEIGHTS if method == "static" else (None,)
+        own = heads if method == "diversed" else (None,)
+        for length in (0,) if method == "autoregressive" else lengths:
+            for weight, (place, head) in product(weights, enumerate(own)):
+                for metric, value in _figures_of(method, weight, length, place).items():
+                    bounds = {"ci_low": None, "ci_high": None}
+                    if value is not None and half_width is not None:
+                        bounds = {"ci_low": value - half_width, "ci_high": value + half_width}
+                    found = {"metric": metric, "value": value, "n": 100, **bounds}
+                    found["unit"] = unit if metric == "quality" else "fraction"
+                    cell = _cell(method, weight, head, length, pair, task, *setting)
+                    rows.append(cell | found)
+    return typed(pd.DataFrame(rows, columns=list(SUMMARY)), SUMMARY, "the test")
 
 
 class Made(Results):
-    """Results of the tables given; another one is missing as it is in a folder without it."""
+    """Results of the tables given, without samples."""
 
     def __init__(self, **tables: pd.DataFrame) -> None:
         super().__init__([])
@@ -28,11 +116,9 @@ class Made(Results):
         raise UsageError("there are no samples")
 
 
-def from_summary(draw: Callable[..., Drawing]) -> Callable[..., Figure]:
-    """A figure's function as one from a summary to the figure alone."""
-    return lambda summary, *arguments, **named: (
-        draw(Made(summary=summary), *arguments, **named).figure
-    )
+def made(**settings: Any) -> Results:
+    """Results of a summary, see ``summary_of``."""
+    return Made(summary=summary_of(**settings))
 
 
 def from_samples(samples: pd.DataFrame) -> Results:
@@ -104,3 +190,31 @@ def rounds_of(accepted: dict[str, list[list[int]]], **changes: Any) -> Results:
     ]
     frame = pd.DataFrame(rows).reindex(columns=list(ROUNDS))
     return Made(rounds=typed(frame, ROUNDS, "the test", may_be_blank=set(ROUNDS)))
+
+
+def training_of(folder: Path, steps: int = 40, **changes: Any) -> Path:
+    """The folder of a head whose curves of training are straight lines."""
+    folder.mkdir(parents=True)
+    step = np.arange(1, steps + 1)
+    table = {
+        "step": step,
+        "reward": 0.5 + 0.01 * step,
+        "acceptance": 0.8 + 0.001 * step,
+        "weight": 0.9 - 0.01 * step,
+        "disagreement": np.full(steps, 0.3),
+        "loss": -0.1 * step,
+    }
+    pd.DataFrame(table | changes).to_csv(folder / "training.csv", index=False)
+    return folder
+
+
+def learned_of(words: int = 40, occurrences: int = 10, trained_on: str = "") -> pd.DataFrame:
+    """Tokens t00, t01 ... whose weight falls evenly from 1 to 0, in every kind in turn."""
+    kinds = list(KIND_LOOKS)
+    rows = [
+        (text, f"t{i:02}", kinds[i % len(kinds)], 1 - i / max(words - 1, 1), 0.1 + i / 100)
+        for i in range(words)
+        for text in range(occurrences)
+    ]
+    tokens = pd.DataFrame(rows, columns=["text", "name", "kind", "weight", "tv"])
+    return tabulate(tokens, About("mini", "mini-math", trained_on, "mlp"))

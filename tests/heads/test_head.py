@@ -64,13 +64,6 @@ def test_features_by_hand() -> None:
     torch.testing.assert_close(found, torch.tensor([by_hand]))
 
 
-def test_features_tell_agreement() -> None:
-    at = positions(200)
-    same = at.p.argmax(-1) == at.q.argmax(-1)
-    assert 0 < same.sum() < 200
-    assert torch.equal(features(at)[:, -1].bool(), same)
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_weight_depends_on_its_own_position_alone(kind: str) -> None:
     head, at = moved(Head(kind, SIZES)), positions()

@@ -16,7 +16,7 @@ from specbench.heads.registry import (
     find_head,
     find_heads,
 )
-from specbench.pairs.registry import PairSpec, get_pair
+from specbench.pairs.registry import PairSpec
 
 
 def make_head(folder: Path, **description: object) -> Path:
@@ -72,11 +72,6 @@ def test_a_missing_head_is_refused(tmp_path: Path, head: str | None, message: st
     spec = PairSpec("p", "t", "d", heads=tmp_path / "heads")
     with pytest.raises(UsageError, match=message):
         find_head(spec, "news", None if head is None else str(tmp_path / head))
-
-
-def test_a_missing_head_of_a_known_pair_comes_with_the_command_that_trains_it() -> None:
-    with pytest.raises(UsageError, match="with `specbench train --pair llama --task news`, name"):
-        find_head(get_pair("llama"), "news")
 
 
 def test_prompts_take_a_head_by_its_task_and_are_not_to_be_trained_for(tmp_path: Path) -> None:

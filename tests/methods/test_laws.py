@@ -7,7 +7,7 @@ import torch
 
 from specbench.methods import METHODS
 from specbench.methods.laws import JOINT, LAWS
-from specbench.methods.verdict import Positions, Rule, Verdict, couple, normalise
+from specbench.methods.verdict import Positions, Rule, Verdict, maximal_coupling, normalise
 
 from .cases import (
     HEAD,
@@ -95,17 +95,17 @@ def test_every_method_that_drafts_has_a_law() -> None:
 
 def unprocessed_q(at: Positions, x: torch.Tensor) -> Verdict:
     """The draft is sampled from the processed q but verified against the raw one."""
-    return couple(at._replace(q=at.q1), x, at.p)
+    return maximal_coupling(at._replace(q=at.q1), x, at.p)
 
 
 def residual_p(at: Positions, x: torch.Tensor) -> Verdict:
     """A rejected token is replaced by a draw from p, not from norm((p - q)+)."""
-    return couple(at, x, at.p)._replace(residual=at.p)
+    return maximal_coupling(at, x, at.p)._replace(residual=at.p)
 
 
 def undivided(at: Positions, x: torch.Tensor) -> Verdict:
     """A token is accepted with p, not with p / q."""
-    return couple(at, x, at.p * at.q, gain=at.p - at.q)
+    return maximal_coupling(at, x, at.p * at.q, gain=at.p - at.q)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import json
 import os
 import time
+from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 
@@ -164,11 +165,6 @@ def test_flexible_accuracy_has_the_strict_reference(text: str, expected: float) 
     assert accuracy_flexible(text, Example("e", "prompt", "9 * 200 = 1\n#### 1,800")) == expected
 
 
-def test_flexible_accuracy_refuses_a_reference_without_a_number() -> None:
-    with pytest.raises(UsageError, match="reference of example `e3` has no number"):
-        accuracy_flexible("1", Example("e3", "prompt", "#### as many as before"))
-
-
 @pytest.mark.skipif("SPECBENCH_TEST_DATA" not in os.environ, reason="needs the real files")
 @pytest.mark.parametrize(("split", "rows"), [("train", 7473), ("test", 1319)])
 def test_gold_answers_of_gsm8k_are_right_and_those_of_others_wrong(split: str, rows: int) -> None:
@@ -192,16 +188,18 @@ def test_gold_answers_of_gsm8k_are_right_and_those_of_others_wrong(split: str, r
     assert bare / rows > 0.97
 
 
-def test_reference_without_a_number_is_the_users_error() -> None:
-    with pytest.raises(UsageError, match="reference of example `e3` has no number"):
-        accuracy("#### 1", Example("e3", "prompt", "as many as before"))
+@pytest.mark.parametrize("metric", [accuracy, accuracy_flexible])
+def test_reference_without_a_number_is_the_users_error(metric: Callable[..., float]) -> None:
+    for reference in ("as many as before", "#### as many as before"):
+        with pytest.raises(UsageError, match="`e3`"):
+            metric("#### 1", Example("e3", "prompt", reference))
 
 
-@pytest.mark.parametrize("before", ["####", "answer:", "answer", r"\boxed", r"\frac{", "", "<<"])
-@pytest.mark.parametrize("filler", [" ", "*", "#### ", "1,111", "answer: ", "\\boxed{", "9 * "])
-def test_reading_takes_linear_time(before: str, filler: str) -> None:
+def test_reading_takes_linear_time() -> None:
     """Twenty thousand blanks after "answer:" took 7.8 s; they take a millisecond."""
-    text = before + filler * (20_000 // len(filler)) + "x"
-    start = time.process_time()
-    flexible_number(text)
-    assert time.process_time() - start < 0.5
+    for before in ("####", "answer:", "answer", r"\boxed", r"\frac{", "", "<<"):
+        for filler in (" ", "*", "#### ", "1,111", "answer: ", "\\boxed{", "9 * "):
+            text = before + filler * (20_000 // len(filler)) + "x"
+            start = time.process_time()
+            flexible_number(text)
+            assert time.process_time() - start < 0.5, (before, filler)

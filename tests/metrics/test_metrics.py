@@ -33,37 +33,31 @@ def test_each_metric_tells_right_from_wrong(metric: str, right: str, wrong: str)
 
 
 def test_unknown_metric_lists_the_known_ones() -> None:
-    with pytest.raises(UsageError, match=r"`blue`; choose one of `accuracy`, .*`bleu`, `pass@1`"):
+    with pytest.raises(UsageError, match=r"`blue`.*`accuracy`.*`bleu`, `pass@1`"):
         get_metric("blue")
 
 
-@pytest.mark.parametrize(
-    ("metric", "missing"), [("accuracy", "reference"), ("rouge2", "reference"), ("pass@1", "tests")]
-)
-def test_an_example_without_anything_to_compare_with_is_refused(metric: str, missing: str) -> None:
-    with pytest.raises(UsageError, match=f"`{metric}` needs `{missing}`, which example `e7`"):
-        score(metric, "text", Example("e7", "prompt"))
+def test_an_example_without_anything_to_compare_with_is_refused() -> None:
+    for metric, missing in [
+        ("accuracy", "reference"),
+        ("rouge2", "reference"),
+        ("pass@1", "tests"),
+    ]:
+        with pytest.raises(UsageError, match=f"`{metric}`.*`{missing}`.*`e7`"):
+            score(metric, "text", Example("e7", "prompt"))
 
 
-def test_registry_names_are_their_keys_and_load() -> None:
-    for name, metric in METRICS.items():
-        assert metric.name == name
-        assert callable(metric.load())
-
-
-def test_only_pass_at_1_runs_what_a_model_wrote() -> None:
+def test_each_metric_is_known_by_its_name_and_one_executes_code() -> None:
+    assert all(metric.name == name and callable(metric.load()) for name, metric in METRICS.items())
     assert [name for name, metric in METRICS.items() if metric.executes] == ["pass@1"]
-
-
-def test_sacrebleu_is_imported_only_for_bleu() -> None:
-    code = "import sys, specbench.analysis.summary; print('sacrebleu' in sys.modules)"
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert run.stdout.strip() == "False"
 
 
 def test_registry_and_task_files_need_no_heavy_imports() -> None:
     heavy = "{'torch', 'transformers', 'pandas', 'numpy', 'nltk', 'rouge_score', 'sacrebleu'}"
-    modules = "specbench.metrics, specbench.tasks.task, specbench.tasks.prompts"
-    code = f"import sys, {modules}; print(sorted({heavy} & set(sys.modules)))"
+    code = (
+        "import sys, specbench.metrics, specbench.tasks.task, specbench.tasks.prompts\n"
+        f"print(sorted({heavy} & set(sys.modules)))\n"
+        "import specbench.analysis.summary; print('sacrebleu' in sys.modules)"
+    )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert run.stdout.strip() == "[]"
+    assert run.stdout.split() == ["[]", "False"]

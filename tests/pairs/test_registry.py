@@ -1,10 +1,43 @@
+"""The known pairs, a user's own file of pairs, and pairs named by their models."""
+
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+import specbench.pairs.registry as module
 from specbench.errors import UsageError
 from specbench.pairs.registry import custom_pair, get_pair, pairs, with_draft
+
+ONE = """
+[mine]
+target = "./models/big"
+draft = "org/small"
+"""
+FULL = """
+[mine]
+description = "two of mine"
+target = "../big"
+draft = "/models/small"
+heads = "./heads"
+dtype = "float32"
+target_revision = "v1"
+draft_revision = "abc123"
+thinking = true
+training = { learning_rate = 0.1 }
+
+[mine.architecture.target]
+model_type = "llama"
+hidden_size = 64
+rope_theta = 10000
+
+[other]
+target = "org/a"
+draft = "org/b"
+"""
+PAIR = "[m]\ntarget = 'a/b'\ndraft = 'a/c'\n"
+DRAFT = f"{PAIR}[m.architecture.draft]\nmodel_type = 'llama'\n"
 
 
 def test_the_known_pairs() -> None:
@@ -13,53 +46,86 @@ def test_the_known_pairs() -> None:
     assert llama.target == "meta-llama/Llama-3.1-8B-Instruct"
     assert llama.draft == "meta-llama/Llama-3.2-1B-Instruct"
     assert llama.heads is None
+    for name in ("llama", "qwen3", "gemma3"):
+        assert not get_pair(name).thinking
+        assert list(get_pair(name).architecture) == ["target", "draft"]
+        assert not get_pair(name).bundled
 
 
 def test_the_bundled_pair_lies_beside_the_registry() -> None:
-    mini = get_pair("mini")
-    import specbench.pairs.registry as module
-
-    folder = Path(module.__file__).parent / "mini"
+    mini, folder = get_pair("mini"), Path(module.__file__).parent / "mini"
     assert (Path(mini.target), Path(mini.draft)) == (folder / "target", folder / "draft")
     assert mini.heads == folder / "heads"
+    assert mini.bundled
 
 
-@pytest.mark.parametrize(
-    ("name", "hint"), [("mimi", "did you mean `mini`?"), ("zzz", "choose one of `mini`, `llama`")]
-)
-def test_an_unknown_pair_is_refused_with_a_hint(name: str, hint: str) -> None:
-    with pytest.raises(UsageError, match=hint.replace("?", r"\?")):
-        get_pair(name)
+def test_a_pair_of_the_user_is_named_after_its_models() -> None:
+    for target, draft in (("org/big", "org/small"), ("/models/big/", "./small")):
+        pair = custom_pair(target, draft)
+        assert (pair.name, pair.target, pair.draft) == ("big+small", target, draft)
 
 
-@pytest.mark.parametrize(
-    ("target", "draft", "name"),
-    [
-        ("org/big", "org/small", "big+small"),
-        ("/models/big/", "./small", "big+small"),
-    ],
-)
-def test_a_pair_of_the_user_is_named_after_its_models(target: str, draft: str, name: str) -> None:
-    pair = custom_pair(target, draft)
-    assert (pair.name, pair.target, pair.draft) == (name, target, draft)
-
-
-def test_a_pair_may_have_another_draft() -> None:
+def test_another_draft_has_neither_heads_nor_revision_nor_architecture_of_the_pairs_own() -> None:
     pair = with_draft(get_pair("mini"), "results/drafts/mini/mini-math/")
     assert (pair.name, pair.draft) == ("mini+mini-math", "results/drafts/mini/mini-math/")
     assert pair.target == get_pair("mini").target
     assert pair.heads is None  # heads were trained for the pair's own draft
-
-
-def test_another_draft_has_neither_revision_nor_architecture_of_the_pairs_own() -> None:
     own = replace(get_pair("qwen3"), target_revision="t", draft_revision="d")
     pair = with_draft(own, "org/small")
     assert (pair.target_revision, pair.draft_revision) == ("t", None)
     assert list(pair.architecture) == ["target"]
 
 
-@pytest.mark.parametrize("name", ["llama", "qwen3", "gemma3"])
-def test_the_papers_pairs_do_not_think_and_say_what_they_are(name: str) -> None:
-    pair = get_pair(name)
-    assert not pair.thinking
-    assert list(pair.architecture) == ["target", "draft"]
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "my pairs.toml"
+
+
+def test_the_only_pair_of_a_file_needs_no_name(file: Path) -> None:
+    file.write_text(ONE)
+    pair = get_pair(str(file))
+    place = str(file.parent / "models/big")
+    assert (pair.name, pair.target, pair.draft) == ("mine", place, "org/small")
+    assert pair == get_pair(f"{file}:mine")
+    assert (pair.thinking, pair.target_revision, pair.heads) == (False, None, None)
+
+
+def test_every_key_is_read(file: Path) -> None:
+    file.write_text(FULL)
+    pair = get_pair(f"{file}:mine")
+    assert (pair.target, pair.draft) == (str(file.parent / "../big"), "/models/small")
+    assert (pair.heads, pair.dtype, pair.thinking) == (file.parent / "heads", "float32", True)
+    assert (pair.target_revision, pair.draft_revision) == ("v1", "abc123")
+    assert pair.training == {"learning_rate": 0.1}
+    assert pair.description == "two of mine"
+    (role, values), *rest = pair.architecture.items()
+    assert (role, rest) == ("target", [])
+    assert values == {"model_type": "llama", "hidden_size": 64, "rope_theta": 10000.0}
+    assert isinstance(values["rope_theta"], float)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (FULL, "holds several pairs (mine, other); name one"),
+        ("", "holds no pair"),
+        ("['a/b']\ntarget = 'a/b'\ndraft = 'a/c'", "cannot name a pair"),
+        ("[m]\ntarget = 'a/b'", "`m.draft` is missing"),
+        (f"{PAIR}targt = 'x'", "`m.targt` is unknown; did you mean `m.target`?"),
+        (f"{PAIR}[m.architecture.big]", "`m.architecture.big` is unknown"),
+        (f"{PAIR}[m.architecture.target]", "`m.architecture.target.model_type` is missing"),
+        (f"{DRAFT}hiden_size = 1", "did you mean `m.architecture.draft.hidden_size`?"),
+        (f"{DRAFT}hidden_size = 0", "hidden_size` must be above 0, not 0"),
+    ],
+)
+def test_what_is_wrong_is_told_with_its_place(file: Path, text: str, told: str) -> None:
+    file.write_text(text)
+    with pytest.raises(UsageError, match=f"^{re.escape(str(file))}: .*{re.escape(told)}") as caught:
+        get_pair(str(file))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_name_that_the_file_lacks_is_refused(file: Path) -> None:
+    file.write_text(ONE)
+    with pytest.raises(UsageError, match=r"unknown pair `mime`; did you mean `mine`\?"):
+        get_pair(f"{file}:mime")

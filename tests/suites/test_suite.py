@@ -4,15 +4,12 @@ from typing import Any
 import pytest
 
 from specbench.analysis.published import published
-from specbench.engine.settings import Loading
+from specbench.config import DataOptions, Loading
 from specbench.errors import RunError, UsageError
 from specbench.heads.registry import HeadFile
 from specbench.methods.registry import AUTOREGRESSIVE
-from specbench.suites.file import find_suite, read_suite
-from specbench.suites.plans import is_done, most_hours, plan_of
-from specbench.suites.suite import Suite, shard
+from specbench.suites.suite import Suite, find_suite, is_done, read_suite, shard
 from specbench.suites.training import train_all, training_command
-from specbench.tasks.dataset import Sourcing
 
 ENTRY = """
 [[entry]]
@@ -71,7 +68,7 @@ def test_an_entry_is_a_run_for_each_pair_task_temperature_and_seed(suite_of: Any
 def test_the_plan_of_a_run_is_what_the_suite_counts(suite_of: Any, tmp_path: Path) -> None:
     suite = suite_of(ENTRY)
     for unit in suite.units():
-        plan = plan_of(suite, unit, tmp_path, Sourcing(), False)
+        plan = suite.plan(unit, tmp_path, DataOptions(), False)
         (task,) = plan.tasks
         assert (len(task.cells), len(plan)) == (unit.cells(0), unit.samples(0))
         assert (plan.settings.temperature, plan.settings.seed) == (unit.temperature, unit.seed)
@@ -85,12 +82,9 @@ def test_shards_share_all_runs_out_without_overlap(suite_of: Any) -> None:
     assert sorted(unit.name for part in parts for unit in part) == sorted(u.name for u in units)
     assert shard(units, None) == units
     assert parts[0][1] == units[3]
-
-
-@pytest.mark.parametrize("text", ["0/2", "3/2", "1", "a/b", "1/0"])
-def test_a_shard_that_is_none_is_refused(suite_of: Any, text: str) -> None:
-    with pytest.raises(UsageError, match="--shard must be I/N"):
-        shard(suite_of(ENTRY).units(), text)
+    for text in ("0/2", "3/2", "1", "a/b", "1/0"):
+        with pytest.raises(UsageError, match="--shard"):
+            shard(units, text)
 
 
 def test_runs_of_a_pair_follow_one_another(suite_of: Any) -> None:
@@ -109,9 +103,9 @@ def test_heads_that_a_suite_trains_are_those_its_runs_take(suite_of: Any, tmp_pa
     (job,) = suite.needs(unit)
     assert (job.task, job.folder(tmp_path)) == ("mini-math", tmp_path / "heads/mini/mini-math")
     with pytest.raises(UsageError, match="heads/mini"):
-        plan_of(suite, unit, tmp_path, Sourcing(), False)
+        suite.plan(unit, tmp_path, DataOptions(), False)
     _make_head(job.folder(tmp_path))
-    plan = plan_of(suite, unit, tmp_path, Sourcing(), False)
+    plan = suite.plan(unit, tmp_path, DataOptions(), False)
     heads = {
         dict(cell.parameters)["head"] for cell in plan.tasks[0].cells if cell.method == "diversed"
     }
@@ -127,7 +121,7 @@ def test_every_head_of_a_pair_is_measured_where_that_is_wanted(
     assert {job.task for job in jobs} == {"mini-math", "mini-code"}
     for job in jobs:
         _make_head(job.folder(tmp_path))
-    plan = plan_of(suite, unit, tmp_path, Sourcing(), False)
+    plan = suite.plan(unit, tmp_path, DataOptions(), False)
     assert len(plan.tasks[0].cells) == unit.cells(2) == 1 + (2 + 2) * 2
     heads = [dict(c.parameters)["head"].name for c in plan.tasks[0].cells if c.method == "diversed"]
     assert heads[::2] == ["mini-math", "mini-code"]
@@ -137,47 +131,47 @@ def test_a_fine_tuned_draft_takes_the_place_of_the_pairs_own(suite_of: Any, tmp_
     suite = suite_of(TUNED)
     (unit,) = suite.units()
     (job,) = suite.needs(unit)
-    plan = plan_of(suite, unit, tmp_path, Sourcing(), False)
+    plan = suite.plan(unit, tmp_path, DataOptions(), False)
     assert (plan.pair.name, plan.pair.draft) == ("mini+mini-math", str(job.folder(tmp_path)))
 
 
 def test_hours_are_samples_times_tokens_over_pace(suite_of: Any) -> None:
     suite = suite_of(ENTRY.replace("repeats = 2", "repeats = 2, max_new_tokens = 100"))
     unit = suite.units()[0]
-    assert most_hours(suite, unit, {"mini": 50.0}) == pytest.approx(56 * 100 / 50 / 3600)
-    assert most_hours(suite, unit, {"llama": 50.0}) is None
+    assert suite.most_hours(unit, {"mini": 50.0}) == pytest.approx(56 * 100 / 50 / 3600)
+    assert suite.most_hours(unit, {"llama": 50.0}) is None
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "place"),
     [
-        ("", r"holds no \[\[entry\]\]"),
+        ("", "`entry`"),
         ("nothing", "not valid TOML"),
-        ("x = 1" + ENTRY, "unknown key `x`"),
-        ("about = 1" + ENTRY, "about must be of the type str, not 1"),
+        ("x = 1" + ENTRY, "`x` is unknown"),
+        ("about = 1" + ENTRY, "`about`"),
         (ENTRY + ENTRY, "two entries are called a"),
-        (ENTRY.replace('"static"', '"statik"'), "entry a: .*static"),
-        (ENTRY.replace("0.25, 0.5", "0.25, 1.5"), "entry a: weight cannot be 1.5"),
-        (ENTRY.replace("weight =", "wait ="), "entry a: `parameters`: unknown parameter `wait`"),
-        (ENTRY.replace("[0, 1]", "[]"), "entry a: `seeds` is empty"),
-        (ENTRY.replace("limit = 4", 'limit = "4"'), "entry a: limit must be of the type int"),
-        (ENTRY.replace("limit = 4", "limits = 4"), "entry a: unknown key `limits`"),
-        (ENTRY.replace("repeats = 2", "repeat = 2"), "entry a: `settings`: unknown setting `repe"),
-        (ENTRY.replace("repeats = 2", "repeats = 0"), "entry a: --repeats must be 1 or more"),
-        (ENTRY.replace('name = "a"\n', ""), "entry: `name` is missing"),
+        (ENTRY.replace('"static"', '"statik"'), r"\(a\): .*static"),
+        (ENTRY.replace("0.25, 0.5", "0.25, 1.5"), r"\(a\): weight"),
+        (ENTRY.replace("weight =", "wait ="), r"\(a\): .*`wait`"),
+        (ENTRY.replace("[0, 1]", "[]"), "seeds"),
+        (ENTRY.replace("limit = 4", 'limit = "4"'), "limit"),
+        (ENTRY.replace("limit = 4", "limits = 4"), "did you mean `entry.*limit`"),
+        (ENTRY.replace("repeats = 2", "repeat = 2"), r"\(a\): .*`repeats`"),
+        (ENTRY.replace("repeats = 2", "repeats = 0"), r"\(a\): --repeats"),
+        (ENTRY.replace("repeats = 2", "seed = 2"), r"\(a\): .*`seeds`"),
         (ENTRY + 'heads = "every"', "a needs heads of mini"),
-        (ENTRY + 'drafts = "fine-tuned"', "a needs the draft of mini fine-tuned on mini-math"),
+        (ENTRY + 'drafts = "fine-tuned"', "a needs the draft of mini"),
         (TRAIN + TRAIN + ENTRY, "heads/mini/mini-math would be trained twice"),
-        ('[loading]\ndtyp = "x"' + ENTRY, "loading: unknown key `dtyp`; did you mean `dtype`"),
+        ('[loading]\ndtyp = "x"' + ENTRY, "did you mean `dtype`"),
     ],
 )
-def test_what_is_wrong_with_a_file_is_told(suite_of: Any, text: str, said: str) -> None:
-    with pytest.raises(UsageError, match=rf"my\.toml: {said}"):
+def test_mistakes_in_a_file_are_told_with_their_place(suite_of: Any, text: str, place: str) -> None:
+    with pytest.raises(UsageError, match=rf"my\.toml: .*{place}"):
         suite_of(text)
 
 
 def test_an_unknown_suite_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(UsageError, match=r"there is no suite papper: .* mini or paper"):
+    with pytest.raises(UsageError, match="mini or paper"):
         find_suite("papper")
 
 
@@ -204,18 +198,18 @@ def test_the_papers_suite_has_every_number_that_the_paper_published() -> None:
 
 def test_training_is_a_command_with_the_options_of_the_file(suite_of: Any, tmp_path: Path) -> None:
     job = suite_of(TRAIN + ENTRY).jobs()[0]
-    found = training_command(job, tmp_path, Loading(dtype="float32"), ["--offline"])
-    assert found == [
+    loading, data = Loading(dtype="float32"), DataOptions(offline=True)
+    assert training_command(job, tmp_path, loading, data, True) == [
         *("train", "--pair", "mini", "--task", "mini-math", "--no-progress"),
-        *("--output", str(tmp_path / "heads/mini"), "--steps", "2", "--dtype", "float32"),
-        *("--resume", "--offline"),
+        *("--output", str(tmp_path / "heads/mini"), "--offline", "--steps", "2"),
+        *("--dtype", "float32", "--resume", "--allow-code-execution"),
     ]
     draft = suite_of(TUNED).jobs()[0]
-    found = training_command(draft, tmp_path, Loading(), ["--allow-code-execution"])
+    found = training_command(draft, tmp_path, Loading(), DataOptions(), True)
     assert found[0] == "finetune-draft" and "--allow-code-execution" not in found
 
 
-def test_each_head_is_trained_once(suite_of: Any, tmp_path: Path) -> None:
+def test_each_head_is_trained_once_and_a_failure_is_told(suite_of: Any, tmp_path: Path) -> None:
     jobs = suite_of(TRAIN + ENTRY).jobs()
     _make_head(jobs[0].folder(tmp_path))
     asked: list[list[str]] = []
@@ -225,23 +219,16 @@ def test_each_head_is_trained_once(suite_of: Any, tmp_path: Path) -> None:
             asked.append(command)
             yield number, 0, ""
 
-    said: list[str] = []
-    train_all([*jobs, *jobs], tmp_path, lambda job: [job.task], run, said.append)
+    done = train_all([*jobs, *jobs], tmp_path, lambda job: [job.task], run)
+    assert list(map(str, done)) == ["the head of mini on mini-code"]
     assert asked == [["mini-code"]]
-    assert said == [f"trained the head of mini on mini-code: {tmp_path / 'heads/mini/mini-code'}"]
-
-
-def test_a_training_that_fails_is_told(suite_of: Any, tmp_path: Path) -> None:
-    jobs = suite_of(TRAIN + ENTRY).jobs()
-    with pytest.raises(RunError, match="training the head of mini on mini-math failed: error: no"):
-        train_all(
-            jobs, tmp_path, lambda job: [], lambda commands: iter([(0, 2, "error: no")]), print
-        )
+    with pytest.raises(RunError, match="the head of mini on mini-code failed: error: no"):
+        list(train_all(jobs, tmp_path, lambda job: [], lambda _: iter([(0, 2, "error: no")])))
 
 
 def test_only_a_whole_run_of_the_plan_is_done(suite_of: Any, tmp_path: Path) -> None:
     suite = suite_of(ENTRY)
-    plan = plan_of(suite, suite.units()[0], tmp_path, Sourcing(), False)
+    plan = suite.plan(suite.units()[0], tmp_path, DataOptions(), False)
     assert not is_done(tmp_path / "r", plan)
     for state, samples, failed, done in (
         ("complete", len(plan), 0, True),

@@ -4,14 +4,15 @@ import builtins
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
+from specbench.config import DataOptions
 from specbench.errors import RunError, UsageError
-from specbench.tasks.dataset import Sourcing
 from specbench.tasks.task import load_task
 
 from .files import QUIZ, WRITERS, quiz_row, quiz_rows
@@ -73,17 +74,14 @@ def test_the_hub_is_asked_for_what_the_file_says(hub: SimpleNamespace, quiz_file
     }
 
 
-def test_the_users_revision_goes_before_the_files(hub: SimpleNamespace, quiz_file: Path) -> None:
-    load_task(quiz_file, Sourcing(revision="v2")).examples("train", 1)
-    assert hub.asked[0][1] == {"split": "train", "revision": "v2"}
-
-
-def test_another_commit_than_the_one_asked_for_is_refused(
+def test_the_users_revision_overrides_the_files_and_another_commit_is_refused(
     hub: SimpleNamespace, quiz_file: Path
 ) -> None:
-    load_task(quiz_file, Sourcing(revision=COMMIT)).examples("test", 1)
+    load_task(quiz_file, DataOptions(revision="v2")).examples("train", 1)
+    assert hub.asked[0][1] == {"split": "train", "revision": "v2"}
+    load_task(quiz_file, DataOptions(revision=COMMIT)).examples("test", 1)
     with pytest.raises(RunError, match=f"the cache holds {COMMIT}, not {COMMIT[::-1]}"):
-        load_task(quiz_file, Sourcing(revision=COMMIT[::-1])).examples("test", 1)
+        load_task(quiz_file, DataOptions(revision=COMMIT[::-1])).examples("test", 1)
 
 
 def test_offline_is_set_before_the_library_is_imported(
@@ -97,59 +95,42 @@ def test_offline_is_set_before_the_library_is_imported(
         return real(name, *rest)
 
     monkeypatch.setattr(builtins, "__import__", spy)
-    load_task(quiz_file, Sourcing(offline=True)).examples("test", 1)
+    load_task(quiz_file, DataOptions(offline=True)).examples("test", 1)
     assert seen == [("1", "1")]
 
 
-@pytest.mark.parametrize(
-    ("offline", "message"),
-    [
-        (False, r"^somebody/quiz \(test\) cannot be loaded from the hub \(no way\): .*--offline"),
-        (True, r"^somebody/quiz \(test\) is not in the cache \(no way\): run once without --offli"),
-    ],
-)
-@pytest.mark.parametrize("error", [ConnectionError, ValueError, KeyboardInterrupt])
-def test_a_hub_that_fails_is_one_line(
-    hub: SimpleNamespace, quiz_file: Path, offline: bool, message: str, error: type[BaseException]
-) -> None:
-    def fail() -> Any:
-        raise error("no way.\nReally")
+@pytest.mark.parametrize("offline", [False, True])
+def test_a_hub_that_fails_is_one_line(hub: SimpleNamespace, quiz_file: Path, offline: bool) -> None:
+    def failing(error: type[BaseException]) -> Callable[[], Any]:
+        def fail() -> Any:
+            raise error("no way.\nReally")
 
-    hub.answer = fail
-    if error is KeyboardInterrupt:  # which is the user's, not the hub's
-        with pytest.raises(KeyboardInterrupt):
-            load_task(quiz_file, Sourcing(offline=offline)).examples("test", 1)
-        return
-    kind = UsageError if offline else RunError
-    with pytest.raises(kind, match=message) as caught:
-        load_task(quiz_file, Sourcing(offline=offline)).examples("test", 1)
-    assert "--data DIR" in str(caught.value)
-    assert "\n" not in str(caught.value)
+        return fail
+
+    kind, told = (UsageError, "not in the cache") if offline else (RunError, "cannot be loaded")
+    for error in (ConnectionError, ValueError):
+        hub.answer = failing(error)
+        with pytest.raises(kind, match=rf"^somebody/quiz \(test\) .*{told}.*\(no way\)") as caught:
+            load_task(quiz_file, DataOptions(offline=offline)).examples("test", 1)
+        assert "--data DIR" in str(caught.value)
+        assert "\n" not in str(caught.value)
+    hub.answer = failing(KeyboardInterrupt)  # which is the user's, not the hub's
+    with pytest.raises(KeyboardInterrupt):
+        load_task(quiz_file, DataOptions(offline=offline)).examples("test", 1)
 
 
-@pytest.mark.parametrize(
-    ("table", "message"),
-    [
+def test_wrong_rows_on_the_hub(hub: SimpleNamespace, quiz_file: Path) -> None:
+    empty = Table([quiz_row(0)])
+    empty.rows = []
+    for table, message in (
         (Table([{"question": "q"}]), r"somebody/quiz test: no `ask` column; .*: `question`"),
         (Table([{**quiz_row(0), "gold": None}]), r"quiz test: row 1: `gold` is empty"),
         (Table([{**quiz_row(0), "ask": "flat"}]), r"quiz test: row 1: no `ask\.de` column"),
-    ],
-)
-def test_wrong_columns_on_the_hub(
-    hub: SimpleNamespace, quiz_file: Path, table: Table, message: str
-) -> None:
-    hub.answer = lambda: table
-    with pytest.raises(UsageError, match=message):
-        load_task(quiz_file).examples("test", 1)
-
-
-def test_a_split_without_rows_on_the_hub(hub: SimpleNamespace, quiz_file: Path) -> None:
-    table = Table([quiz_row(0)])
-    table.rows = []
-    hub.answer = lambda: table
-    for split in ("train", "test"):
-        with pytest.raises(UsageError, match=f"quiz has no rows in {split}"):
-            load_task(quiz_file).examples(split, 1)
+        (empty, "quiz has no rows in test"),
+    ):
+        hub.answer = lambda table=table: table
+        with pytest.raises(UsageError, match=message):
+            load_task(quiz_file).examples("test", 1)
 
 
 def test_the_hubs_real_library_gives_rows_the_same_way(tmp_path: Path) -> None:

@@ -64,14 +64,10 @@ def test_a_style_prefers_its_end_of_the_phrasings():
     assert first["draft", " Step one"] > 2 * first["target", " Step one"]
 
 
-def test_limits_leave_room_for_every_reference():
-    from specbench.engine.loading import load_pair
-    from specbench.engine.settings import Loading
-    from specbench.pairs.registry import get_pair
-
-    tokenizer = load_pair(get_pair("mini"), Loading("cpu", "float32")).tokenizer
+def test_limits_leave_room_for_every_reference(mini):
     for name in MODULES:
         lengths = [
-            len(tokenizer(generate(name, "test", i).reference)["input_ids"]) for i in range(200)
+            len(mini.tokenizer(generate(name, "test", i).reference)["input_ids"])
+            for i in range(200)
         ]
         assert max(lengths) < load_task(name).max_new_tokens

@@ -4,13 +4,11 @@ import csv
 import gzip
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from specbench.errors import UsageError
-from specbench.metrics import score
 from specbench.tasks.prompts import MAX_NEW_TOKENS, prompts_task
 
 # Rows with what trips readers up: commas, quotes, non-ASCII, a line separator that is no new line.
@@ -92,25 +90,14 @@ def test_version_follows_the_content_and_not_the_packing(tmp_path: Path) -> None
     assert prompts_task(path).version != before
 
 
-def test_references_can_be_scored_by_a_chosen_metric(tmp_path: Path) -> None:
-    path = tmp_path / "mine.jsonl"
-    as_jsonl(ROWS, path)
-    task = replace(prompts_task(path), metrics=("accuracy",))
-    scores = [score("accuracy", "#### 7", e) for e in task.examples("test", None)]
-    assert scores == [0.0, 1.0, 0.0]
-
-
-@pytest.mark.parametrize("reference", ["", None])
-def test_an_empty_reference_is_none(reference: str | None, tmp_path: Path) -> None:
-    path = tmp_path / "mine.jsonl"
-    path.write_text(json.dumps({"prompt": "p", "reference": reference}))
-    assert prompts_task(path).examples("test", 1)[0].reference is None
-
-
-def test_fields_left_out_at_the_end_of_a_csv_line_are_empty(tmp_path: Path) -> None:
-    path = tmp_path / "mine.csv"
-    path.write_text("prompt,reference\np")
-    assert prompts_task(path).examples("test", 1)[0].reference is None
+def test_an_empty_or_missing_reference_is_none(tmp_path: Path) -> None:
+    for name, text in (
+        ("a.jsonl", '{"prompt": "p", "reference": ""}'),
+        ("b.jsonl", '{"prompt": "p", "reference": null}'),
+        ("c.csv", "prompt,reference\np"),  # fields left out at the end of a line
+    ):
+        (tmp_path / name).write_text(text)
+        assert prompts_task(tmp_path / name).examples("test", 1)[0].reference is None
 
 
 @pytest.mark.parametrize(
@@ -122,7 +109,6 @@ def test_fields_left_out_at_the_end_of_a_csv_line_are_empty(tmp_path: Path) -> N
             b'{"prompt": "p"}\n\n["p"]',
             r'a\.jsonl:3: expected a JSON object such as {"prompt": "\.\.\."}$',
         ),
-        ("a.jsonl", b'{"prompt": "p', r"JSON: Unterminated string starting at column 12$"),
         ("a.jsonl", b"[" * 100_000, r"a\.jsonl:1: not valid JSON: nested too deeply"),
         (
             "a.jsonl",
@@ -130,16 +116,11 @@ def test_fields_left_out_at_the_end_of_a_csv_line_are_empty(tmp_path: Path) -> N
             r"a\.jsonl:1: no `prompt` column; columns found: `question`, `answer`;"
             " rename the right one to `prompt`",
         ),
-        ("a.jsonl", b'{"prompt": "p"}\n{"text": "t"}', r"a\.jsonl:2: no `prompt` .*: `text`;"),
-        ("a.jsonl", b"{}", r"a\.jsonl:1: no `prompt` column; columns found: none;"),
         ("a.jsonl", b'{"prompt": ["p"]}', r"a\.jsonl:1: `prompt` must be a string, not list"),
         ("a.jsonl", b'{"prompt": " "}', r"a\.jsonl:1: the prompt is empty"),
-        ("a.jsonl", b'{"prompt": null}', r"a\.jsonl:1: the prompt is empty"),
         ("a.jsonl", b'{"prompt": "\\ud800"}', r"a\.jsonl:1: `prompt` has half a surrogate pair"),
         ("a.jsonl", b'{"prompt": "p", "reference": 5}', r"a\.jsonl:1: `reference` must be a str"),
         ("a.jsonl", b"\n\n", r"a\.jsonl:1: no rows in this prompt file"),
-        ("a.jsonl", b"", r"a\.jsonl:1: no rows in this prompt file"),
-        ("a.csv", b"question,answer\nq,a", r"a\.csv:1: no `prompt` .*: `question`, `answer`;"),
         ("a.csv", b"prompt;reference\np;r", r"a\.csv:1: no `prompt` .*: `prompt;reference`;"),
         ("a.csv", b"prompt\np\none, two", r"a\.csv:3: more fields than columns; quote"),
         (
@@ -148,19 +129,11 @@ def test_fields_left_out_at_the_end_of_a_csv_line_are_empty(tmp_path: Path) -> N
             r"a\.csv:3: the prompt is empty",
         ),
         ("a.csv", b'prompt\np\n"p" p', r"a\.csv:3: not valid CSV"),
-        ("a.csv", b'prompt\np\n"p', r"a\.csv:3: not valid CSV"),
         ("a.csv", b"prompt,reference\n", r"a\.csv:1: no rows in this prompt file"),
-        ("a.csv", b"", r"a\.csv:1: no rows in this prompt file"),
         ("a.txt", b" \n", r"a\.txt:1: no rows in this prompt file"),
         ("a.txt", b"p\n\np\xff", r"a\.txt:3: not UTF-8 text"),
         ("a.json", b'["p"]', r"a\.json: a prompt file ends in \.jsonl, \.csv or \.txt"),
-        ("a.gz", b"", r"a\.gz: a prompt file ends in"),
         ("a.txt.gz", b"p", r"a\.txt\.gz: not a complete gzip file"),
-        (
-            "a.txt.gz",
-            gzip.compress(b"p" * 99, mtime=0)[:-9],
-            r"a\.txt\.gz: not a complete gzip file",
-        ),
     ],
 )
 def test_wrong_prompt_files(name: str, content: bytes, message: str, tmp_path: Path) -> None:

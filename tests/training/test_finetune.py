@@ -13,19 +13,18 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
+from specbench.config import Loading
 from specbench.engine.loading import LoadedPair, load_pair
-from specbench.engine.prompts import encode
-from specbench.engine.settings import Loading
 from specbench.errors import RunError, UsageError
 from specbench.example import Example
 from specbench.pairs.registry import get_pair, with_draft
 from specbench.tasks.mini import GENERATORS
 from specbench.tasks.task import load_task
 from specbench.training import finetune
-from specbench.training.draft_recipe import DraftRecipe
 from specbench.training.finetune import finetune_draft
-from specbench.training.material import Material, readable
+from specbench.training.material import Material, read_material
 from specbench.training.pretrain import IGNORED
+from specbench.training.recipe import DraftRecipe
 
 from ..engine.tiny import build, config, tokenizer
 
@@ -40,12 +39,16 @@ TEMPLATE = (
 )
 
 
-def quiet(step: int, loss: float) -> None:
+def quiet(step: int, loss: str) -> None:
     pass
 
 
+def tune(recipe: DraftRecipe, folder: Path) -> dict[str, Any]:
+    return finetune_draft(DRAFT, TASK, recipe, folder, "cpu", quiet)
+
+
 def read(tokenizer: Any, examples: list[Example]) -> Material:
-    return readable(examples, lambda example: encode(tokenizer, example.prompt).ids, "examples")
+    return read_material(tokenizer, TASK, examples, "train", 512)
 
 
 @pytest.fixture
@@ -67,21 +70,17 @@ def test_what_is_saved_is_a_better_draft_in_an_ordinary_folder(tmp_path: Path) -
     assert [step for step, _ in losses] == list(range(1, 61))
     assert said["held_out_loss"]["after"] < said["held_out_loss"]["before"] - 0.02
     assert said == json.loads((folder / "finetune.json").read_text())
-    assert said["recipe"] == {
-        "steps": 60,
-        "batch_size": 8,
-        "learning_rate": 0.003,
-        "max_prompt_tokens": 512,
-        "seed": 0,
-    }
+    assert said["recipe"] == SHORT.updated(learning_rate=0.003).model_dump()
     assert (said["task"], said["task_version"]) == (TASK.name, TASK.version)
     assert [path.name for path in folder.parent.iterdir()] == ["news"]
     assert not (folder / "junk").exists()
 
     before, after = (load_file(Path(f) / "model.safetensors") for f in (DRAFT, folder))
     assert {name: w.dtype for name, w in after.items()} == dict.fromkeys(before, torch.bfloat16)
-    pair = load_pair(with_draft(get_pair("mini"), str(folder)), Loading("cpu", "float32"))
-    own = load_pair(get_pair("mini"), Loading("cpu", "float32"))
+    pair = load_pair(
+        with_draft(get_pair("mini"), str(folder)), Loading(device="cpu", dtype="float32")
+    )
+    own = load_pair(get_pair("mini"), Loading(device="cpu", dtype="float32"))
     assert said["base_fingerprint"] == own.draft.fingerprint()
     assert pair.eos_ids == own.eos_ids
 
@@ -90,7 +89,7 @@ def test_the_seed_decides_the_result(tmp_path: Path) -> None:
     weights = []
     for number, seed in enumerate((0, 0, 1)):
         folder = tmp_path / str(number)
-        finetune_draft(DRAFT, TASK, DraftRecipe(2, 2, seed=seed), folder, "cpu", quiet)
+        tune(DraftRecipe(steps=2, batch_size=2, seed=seed), folder)
         weights.append((folder / "model.safetensors").read_bytes())
     assert weights[0] == weights[1] != weights[2]
 
@@ -107,7 +106,7 @@ def test_examples_are_fresh_and_held_out_ones_are_unseen_training_examples(
 
     monkeypatch.setitem(GENERATORS, TASK.name, record)
     monkeypatch.setattr(finetune, "HELD_OUT", 3)
-    finetune_draft(DRAFT, TASK, DraftRecipe(2, 4, seed=5), tmp_path / "d", "cpu", quiet)
+    tune(DraftRecipe(steps=2, batch_size=4, seed=5), tmp_path / "d")
     assert len(asked) == len(set(asked)) == 2 * 4 + 3
     assert {split for split, _ in asked} == {"train"}
 
@@ -156,7 +155,7 @@ def test_the_template_says_what_ends_an_answer(chatty: PreTrainedTokenizerFast) 
 def test_a_loss_that_is_no_number_saves_nothing(tmp_path: Path) -> None:
     recipe = DraftRecipe(steps=9, batch_size=2, learning_rate=1e30)
     with pytest.raises(RunError, match=r"is (nan|inf) at step \d: .* lower --learning-rate"):
-        finetune_draft(DRAFT, TASK, recipe, tmp_path / "a" / "b", "cpu", quiet)
+        tune(recipe, tmp_path / "a" / "b")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -181,14 +180,8 @@ def test_a_fault_while_saving_leaves_nothing(
 ) -> None:
     monkeypatch.setattr(PreTrainedModel, "save_pretrained", fault)
     with pytest.raises(expected, match=told):
-        finetune_draft(DRAFT, TASK, DraftRecipe(1, 1), tmp_path / "a" / "b", "cpu", quiet)
+        tune(DraftRecipe(steps=1, batch_size=1), tmp_path / "a" / "b")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_what_cannot_be_written_is_known_before_training(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(UsageError, match=r"cannot write .*--output"):
-        finetune_draft(DRAFT, TASK, SHORT, tmp_path / "file" / "b", "cpu", pytest.fail)
 
 
 def test_what_is_too_long_is_left_out_and_counted(
@@ -203,7 +196,7 @@ def test_what_is_too_long_is_left_out_and_counted(
 
     monkeypatch.setitem(GENERATORS, TASK.name, sometimes_long)
     monkeypatch.setattr(finetune, "HELD_OUT", 6)
-    said = finetune_draft(DRAFT, TASK, DraftRecipe(2, 3), tmp_path / "d", "cpu", quiet)
+    said = tune(DraftRecipe(steps=2, batch_size=3), tmp_path / "d")
     assert said["left_out"] == {"train": 2, "held-out": 2}
     assert said["held_out_loss"]["n"] == 4
     assert (said["data"], said["prompt_format"]) == ({"generator": TASK.name}, "chat")
@@ -215,18 +208,3 @@ def test_a_task_without_references_is_refused(
     monkeypatch.setitem(GENERATORS, TASK.name, lambda split, index: Example("1", "prompt"))
     with pytest.raises(UsageError, match="mini-headline has examples without a reference"):
         finetune_draft(DRAFT, TASK, SHORT, tmp_path / "d", "cpu", pytest.fail)
-
-
-def test_the_rate_warms_up_and_falls_to_zero() -> None:
-    recipe = DraftRecipe(steps=100, learning_rate=2.0)
-    rates = [recipe.rate(step) for step in range(100)]
-    assert rates[0] == pytest.approx(0.4)
-    assert max(rates) == rates[4] == pytest.approx(2.0, abs=0.01)
-    assert rates[4:] == sorted(rates[4:], reverse=True)
-    assert 0 < rates[-1] < 0.001
-
-
-def test_the_usual_rate_suits_the_width_and_a_given_one_stays() -> None:
-    usual = {width: DraftRecipe().for_width(width).learning_rate for width in (64, 512, 2048)}
-    assert usual == {64: 3e-3, 512: 1e-5, 2048: 1e-5}
-    assert DraftRecipe(learning_rate=0.5).for_width(64).learning_rate == 0.5

@@ -82,12 +82,11 @@ class Toy:
         return total / self.advantage.std()
 
 
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("acceptance_weight", [0.0, 0.7, 5.0])
-def test_the_gradient_is_that_of_the_plain_formulation(seed: int, acceptance_weight: float) -> None:
-    toy = Toy(seed)
-    ours = toy.gradient(lambda: evaluate(toy.head, toy.step(acceptance_weight)).objective)
-    plain = toy.gradient(lambda: toy.plain(acceptance_weight))
+@pytest.mark.parametrize("price", [0.0, 0.7, 5.0])
+def test_the_gradient_is_that_of_the_plain_formulation(price: float) -> None:
+    toy = Toy()
+    ours = toy.gradient(lambda: evaluate(toy.head, toy.step(price)).objective)
+    plain = toy.gradient(lambda: toy.plain(price))
     torch.testing.assert_close(ours, plain, rtol=1e-9, atol=1e-12)
 
 
@@ -116,26 +115,6 @@ def test_acceptance_is_rewarded_not_punished() -> None:
     accepted = [text_mean(1 - w * step.rollouts.tv, step.rollouts).mean() for w in (before, after)]
     assert accepted[1] > accepted[0]
     assert after.mean() < before.mean()
-
-
-def test_the_first_value_is_unclipped_and_its_kl_is_to_the_start() -> None:
-    toy = Toy()
-    value = evaluate(toy.head, toy.step())
-    assert value.clipped == 0
-    assert value.kl > 0
-    toy.head = toy.start
-    assert evaluate(toy.head, toy.step()).kl == pytest.approx(0, abs=1e-12)
-
-
-def test_the_kl_estimate_is_the_divergence_on_average() -> None:
-    """Over tokens drawn from v, the mean of r - 1 - log r is KL(v, v of the start)."""
-    toy = Toy()
-    p, q = toy.logits_p[0, 0].softmax(-1), toy.logits_q[0, 0].softmax(-1)
-    w, start = 0.3, 0.6
-    v, v_start = w * p + (1 - w) * q, start * p + (1 - start) * q
-    r = v_start / v
-    estimate = (v * (r - 1 - r.log())).sum()
-    assert estimate.item() == pytest.approx((v * (v / v_start).log()).sum().item())
 
 
 def test_the_kl_weight_holds_a_head_at_its_start() -> None:

@@ -5,14 +5,14 @@ from pathlib import Path
 import pytest
 import torch
 
+from specbench.config import Loading
 from specbench.engine.loading import load_pair
-from specbench.engine.settings import Loading
 from specbench.errors import UsageError
 from specbench.heads.files import load_head
 from specbench.pairs.registry import PARTS, PairSpec
 from specbench.tasks.mini import MODULES, generate
-from specbench.training.build import build
-from specbench.training.pretrain import IGNORED, batch, build_tokenizer
+from specbench.training import material
+from specbench.training.pretrain import IGNORED, batch, build, build_tokenizer
 
 RECIPE = """
 [tokenizer]
@@ -79,19 +79,20 @@ def test_only_answers_carry_loss(tokenizer, name):
         assert prompt == example.prompt
 
 
-def test_a_pair_is_built_whole_and_its_head_fits(tmp_path: Path):
+def test_a_pair_is_built_whole_and_its_head_fits(tmp_path: Path, capsys, monkeypatch):
+    monkeypatch.setattr(material, "HELD_OUT", 4)
     recipe = tmp_path / "toy" / "recipe.toml"
     recipe.parent.mkdir()
     recipe.write_text(RECIPE)
-    said: list[str] = []
-    build(recipe, tmp_path / "out", PARTS, said.append)
+    build(recipe, tmp_path / "out", PARTS)
     pair = load_pair(
-        PairSpec("toy", *(str(tmp_path / "out" / r) for r in PARTS[:2])), Loading("cpu")
+        PairSpec("toy", *(str(tmp_path / "out" / r) for r in PARTS[:2])), Loading(device="cpu")
     )
     head = load_head(tmp_path / "out" / "heads" / "mini-headline", pair)
     weight = head(torch.zeros(1, 32))
     assert 0.4 < weight.item() < 0.6
-    assert any("held-out" in line for line in said)
+    lines = capsys.readouterr().err.splitlines()
+    assert any(line.startswith("head mini-headline: step 1, reward") for line in lines)
 
 
 @pytest.mark.parametrize(
@@ -105,4 +106,4 @@ def test_what_cannot_be_built_is_refused_at_once(tmp_path: Path, blocked, parts,
     if blocked:
         folder.write_text("a file")
     with pytest.raises(UsageError, match=told):
-        build(recipe, folder, parts, pytest.fail)
+        build(recipe, folder, parts)

@@ -2,6 +2,7 @@
 
 import csv
 import errno
+import io
 import json
 import os
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from rich.console import Console
 
 from specbench import files
 from specbench.engine.loading import LoadedPair
@@ -19,9 +21,9 @@ from specbench.errors import RunError, UsageError
 from specbench.heads.registry import DESCRIPTION, WEIGHTS, is_head
 from specbench.tasks.task import Task, load_task
 from specbench.training import material, verifier
-from specbench.training.folder import CHECKPOINT, LOG, check_folder
+from specbench.training.folder import CHECKPOINT, LOG, check_folder, progress_bar
 from specbench.training.recipe import HeadRecipe
-from specbench.training.session import train_into
+from specbench.training.session import carry_out, prepare
 from specbench.training.verifier import Progress
 
 TASK = load_task("mini-headline")
@@ -40,12 +42,23 @@ class Killed(BaseException):
     """Stands for a signal that ends the process."""
 
 
+def train_into(
+    pair: LoadedPair,
+    task: Task,
+    recipe: HeadRecipe,
+    folder: Path,
+    report: Any,
+    resume: bool = False,
+) -> dict[str, Any]:
+    return carry_out(prepare(pair, task, recipe, folder, resume), report)
+
+
 @pytest.fixture(autouse=True, scope="module")
 def few_examples() -> Iterator[None]:
-    """Score and settle on few texts."""
+    """Score and calibrate on few texts."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(material, "HELD_OUT", 2)
-        patch.setattr(material, "SETTLING", 2)
+        patch.setattr(material, "CALIBRATION", 2)
         yield
 
 
@@ -114,11 +127,16 @@ def test_whenever_it_is_killed_it_goes_on_as_if_nothing_had_happened(
     assert [progress.step for progress in seen] == [1, 2]
 
 
-def test_a_full_disk_keeps_the_last_checkpoint(
-    mini: LoadedPair, unbroken: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("fault", ["disk", "loss"])
+def test_a_full_disk_or_a_loss_that_is_no_number_keeps_the_step_before(
+    mini: LoadedPair,
+    unbroken: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    fault: str,
 ) -> None:
     seen: list[Progress] = []
-    write = Path.write_bytes
+    write, honest = Path.write_bytes, verifier.reward
 
     def full(path: Path, data: bytes) -> int:
         if seen and CHECKPOINT in path.name:
@@ -126,9 +144,15 @@ def test_a_full_disk_keeps_the_last_checkpoint(
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return write(path, data)
 
+    def spoilt(*arguments: Any) -> torch.Tensor:
+        return honest(*arguments) * (float("nan") if seen else 1.0)
+
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "write_bytes", full)
-        with pytest.raises(RunError, match=r"No space left.*make room"):
+        if fault == "disk":
+            patch.setattr(Path, "write_bytes", full)
+        else:
+            patch.setattr(verifier, "reward", spoilt)
+        with pytest.raises(RunError, match=r"No space left.*make room|is nan at step 2"):
             train_into(mini, TASK, RECIPE, tmp_path, seen.append)
     assert step_of_checkpoint(tmp_path) == 1
     assert sorted(path.name for path in tmp_path.iterdir()) == [CHECKPOINT, LOG]
@@ -136,55 +160,32 @@ def test_a_full_disk_keeps_the_last_checkpoint(
     assert contents(tmp_path) == contents(unbroken)
 
 
-def test_a_loss_that_is_no_number_keeps_the_step_before(
-    mini: LoadedPair, unbroken: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def stop(progress: Progress) -> None:
+    raise Killed
+
+
+def test_a_checkpoint_that_is_damaged_or_of_another_training_is_refused(
+    mini: LoadedPair, tmp_path: Path
 ) -> None:
-    seen: list[Progress] = []
-    honest = verifier.reward
-
-    def spoilt(*arguments: Any) -> torch.Tensor:
-        return honest(*arguments) * (float("nan") if seen else 1.0)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(verifier, "reward", spoilt)
-        with pytest.raises(RunError, match="is nan at step 2"):
-            train_into(mini, TASK, RECIPE, tmp_path, seen.append)
-    assert step_of_checkpoint(tmp_path) == 1
-    train_into(mini, TASK, RECIPE, tmp_path, seen.append, resume=True)
-    assert contents(tmp_path) == contents(unbroken)
-
-
-@pytest.fixture
-def stopped(mini: LoadedPair, tmp_path: Path) -> Path:
-    """A folder with one of two steps done."""
-
-    def stop(progress: Progress) -> None:
-        raise Killed
-
     with pytest.raises(Killed):
         train_into(mini, TASK, RECIPE, tmp_path, stop)
-    return tmp_path
-
-
-@pytest.mark.parametrize(
-    ("changes", "told"),
-    [
-        ({"recipe": replace(RECIPE, steps=3)}, "steps 2 instead of 3"),
-        ({"recipe": replace(RECIPE, seed=1, head_kind="mlp")}, "head_kind linear instead of mlp"),
+    with pytest.raises(UsageError, match="go on with --resume"):
+        check_folder(tmp_path, resume=False)
+    changes: list[tuple[dict[str, Any], str]] = [
+        ({"recipe": RECIPE.updated(steps=3)}, "steps 2 instead of 3"),
+        ({"recipe": RECIPE.updated(seed=1, head_kind="mlp")}, "head_kind linear instead of mlp"),
         ({"task": load_task("mini-news")}, "name mini-headline instead of mini-news"),
         ({"task": replace(TASK, version="2")}, "version 1 instead of 2"),
         ({"task": replace(TASK, prompt_format="plain")}, "prompt_format chat instead of plain"),
-    ],
-)
-def test_a_checkpoint_of_another_training_is_refused(
-    mini: LoadedPair, stopped: Path, changes: dict[str, Any], told: str
-) -> None:
-    with pytest.raises(UsageError, match=told):
-        arguments = {"task": TASK, "recipe": RECIPE, **changes}
-        train_into(mini, **arguments, folder=stopped, report=pytest.fail, resume=True)
-    assert step_of_checkpoint(stopped) == 1
-    with pytest.raises(UsageError, match="go on with --resume"):
-        check_folder(stopped, resume=False)
+    ]
+    for change, told in changes:
+        with pytest.raises(UsageError, match=told):
+            arguments = {"task": TASK, "recipe": RECIPE, **change}
+            train_into(mini, **arguments, folder=tmp_path, report=pytest.fail, resume=True)
+    assert step_of_checkpoint(tmp_path) == 1
+    (tmp_path / CHECKPOINT).write_bytes((tmp_path / CHECKPOINT).read_bytes()[:200])
+    with pytest.raises(UsageError, match=r"cannot read .*checkpoint\.pt"):
+        train_into(mini, TASK, RECIPE, tmp_path, pytest.fail, resume=True)
 
 
 def from_files(**train: Any) -> Task:
@@ -194,10 +195,7 @@ def from_files(**train: Any) -> Task:
     return replace(TASK, source=source)  # type: ignore[arg-type]
 
 
-def test_a_training_goes_on_with_the_same_data_only(mini: LoadedPair, tmp_path: Path) -> None:
-    def stop(progress: Progress) -> None:
-        raise Killed
-
+def test_a_training_resumes_with_the_same_data_only(mini: LoadedPair, tmp_path: Path) -> None:
     before = {"file": "here/train.jsonl", "sha256": "a1", "rows": 90}
     with pytest.raises(Killed):
         train_into(mini, from_files(**before), RECIPE, tmp_path, stop)
@@ -215,7 +213,20 @@ def test_a_training_goes_on_with_the_same_data_only(mini: LoadedPair, tmp_path: 
     assert json.loads((tmp_path / DESCRIPTION).read_text())["data"] == said["data"]
 
 
-def test_a_damaged_checkpoint_is_refused(mini: LoadedPair, stopped: Path) -> None:
-    (stopped / CHECKPOINT).write_bytes((stopped / CHECKPOINT).read_bytes()[:200])
-    with pytest.raises(UsageError, match=r"cannot read .*checkpoint\.pt"):
-        train_into(mini, TASK, RECIPE, stopped, pytest.fail, resume=True)
+@pytest.mark.parametrize("terminal", [True, False])
+@pytest.mark.parametrize("shown", [True, False])
+def test_a_bar_on_a_terminal_lines_elsewhere_and_nothing_where_it_is_not_wanted(
+    terminal: bool, shown: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stream = io.StringIO()
+    console = Console(file=stream, force_terminal=terminal, width=80)
+    with progress_bar("mini-math", 25, shown, console=console) as draw:
+        for step in range(1, 26):
+            draw(step, f"reward 0.{step:03}")
+    lines = capsys.readouterr().err.splitlines()
+    if shown and not terminal:
+        assert lines == [f"mini-math: step {n}, reward 0.{n:03}" for n in (1, 10, 20, 25)]
+    else:
+        assert lines == []
+    assert ("reward 0.025" in stream.getvalue()) == ("25/25" in stream.getvalue())
+    assert ("25/25" in stream.getvalue()) == (shown and terminal)

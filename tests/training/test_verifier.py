@@ -1,96 +1,131 @@
-"""Training moves a head where it should, and says what it does."""
+"""Training moves a head where it should, its multiplier follows, and its bias is calibrated."""
 
-from dataclasses import replace
+import math
+from typing import Any
 
 import pytest
 import torch
 
-from specbench.tasks.task import load_task
+from specbench.heads.head import Head
+from specbench.tasks.task import Task, load_task
 from specbench.training import verifier
-from specbench.training.material import read_materials, split_material
-from specbench.training.parts import here
+from specbench.training.material import Material, split_material
+from specbench.training.objective import text_mean
 from specbench.training.recipe import HeadRecipe
-from specbench.training.state import new_state, untrained_head
-from specbench.training.verifier import held_out_scores, train_head
+from specbench.training.rollouts import roll_out
+from specbench.training.verifier import (
+    INTEGRAL,
+    PROPORTIONAL,
+    Progress,
+    calibrate_bias,
+    held_out_scores,
+    new_state,
+    train_step,
+    update_multiplier,
+)
 
 RECIPE = HeadRecipe(
-    steps=4, prompts_per_step=2, rollouts=2, epochs_per_rollout=2, learning_rate=0.1,
-    acceptance_weight=5.0, initial_weight=0.5,
-)  # fmt: skip
+    steps=4,
+    prompts_per_step=2,
+    rollouts=2,
+    epochs_per_rollout=2,
+    learning_rate=0.1,
+    acceptance_weight=5.0,
+    initial_weight=0.5,
+)
 HEADLINE = load_task("mini-headline")
 
 
-def trained(mini, recipe, task=HEADLINE):
+def trained(mini: Any, recipe: HeadRecipe, task: Task = HEADLINE) -> tuple[Head, list[Progress]]:
     """The head and the rows of its log."""
-    rows = []
-    state = new_state(mini, recipe)
-    read = read_materials(mini, task, recipe).train
-    head = train_head(
-        mini, here(mini), task, recipe, read, state, lambda progress, _: rows.append(progress)
-    )
-    return head, rows
+    state, count = new_state(mini, recipe), recipe.steps * recipe.prompts_per_step
+    material = split_material(mini, task, "train", count, recipe.seed, 512)
+    rows = [train_step(mini, task, recipe, state, material) for _ in range(recipe.steps)]
+    return state.head, rows
 
 
-def test_without_reward_training_reaches_for_acceptance(mini, monkeypatch):
+def test_without_reward_training_reaches_for_acceptance(mini: Any, monkeypatch: Any) -> None:
     monkeypatch.setattr(verifier, "reward", lambda rollouts, *_: torch.zeros(len(rollouts.texts)))
-    head, rows = trained(mini, RECIPE)
+    before = mini.target.fingerprint(), mini.draft.fingerprint()
+    _, rows = trained(mini, RECIPE)
     assert [row.step for row in rows] == [1, 2, 3, 4]
     assert rows[0].weight == pytest.approx(0.5)
     assert rows[-1].weight < 0.4
     assert rows[-1].acceptance > rows[0].acceptance
     assert all(row.reward_spread == 0 for row in rows)
-    assert not any(weights.requires_grad for weights in head.parameters())
-
-
-@pytest.mark.parametrize("kind", ["linear", "mlp", "features"])
-def test_the_same_recipe_gives_the_same_head(mini, kind):
-    recipe = replace(RECIPE, head_kind=kind, steps=2)
-    heads = [trained(mini, recipe)[0].state_dict() for _ in range(2)]
-    assert all(torch.equal(heads[0][name], heads[1][name]) for name in heads[0])
-
-
-def test_the_number_of_parts_decides_the_draws(mini):
-    heads = [trained(mini, replace(RECIPE, steps=1, rollout_parts=n))[0] for n in (1, 2)]
-    assert not torch.equal(heads[0].summary.weight, heads[1].summary.weight)
-
-
-def test_the_models_stay_as_they_are(mini):
-    before = mini.target.fingerprint(), mini.draft.fingerprint()
-    trained(mini, replace(RECIPE, steps=1))
+    # The models stay as they are.
     assert (mini.target.fingerprint(), mini.draft.fingerprint()) == before
     assert all(weights.grad is None for weights in mini.target.model.parameters())
 
 
-def test_held_out_examples_are_in_no_training(mini, monkeypatch):
-    asked = []
-    examples = type(HEADLINE).examples
-
-    def spy(task, split, limit, seed=0):
-        asked.append((split, seed))
-        return examples(task, split, min(limit, 2), seed)
-
-    monkeypatch.setattr(type(HEADLINE), "examples", spy)
-    read_materials(mini, HEADLINE, replace(RECIPE, seed=3, target_acceptance=0.9))
-    assert asked == [("train", 3), ("held-out", 0), ("held-out", 1)]
+@pytest.mark.parametrize("kind", ["linear", "mlp", "features"])
+def test_the_same_recipe_gives_the_same_head(mini: Any, kind: str) -> None:
+    recipe = RECIPE.updated(head_kind=kind, steps=2)
+    one, same, other = (
+        trained(mini, each)[0].state_dict() for each in (recipe, recipe, recipe.updated(seed=1))
+    )
+    assert all(torch.equal(one[name], same[name]) for name in one)
+    assert not all(torch.equal(one[name], other[name]) for name in one)
 
 
-def test_a_small_head_trained_from_scratch_raises_reward_and_acceptance(mini):
+def test_a_small_head_trained_from_scratch_raises_reward_and_acceptance(mini: Any) -> None:
     """Against the head it started from, the static ensemble with w = 0.9, on held-out examples."""
-    recipe = replace(
-        RECIPE,
-        steps=12,
-        prompts_per_step=8,
+    recipe = RECIPE.updated(
+        steps=8,
+        prompts_per_step=6,
         rollouts=4,
         epochs_per_rollout=4,
-        learning_rate=0.015,
+        learning_rate=0.03,
         acceptance_weight=1.0,
         initial_weight=0.9,
     )
     task = load_task("mini-math")
-    unseen = split_material(mini, task, "held-out", 64, 0, 512)
-    before = held_out_scores(here(mini), task, untrained_head(mini, recipe), unseen)
-    head, _ = trained(mini, recipe, task)
-    after = held_out_scores(here(mini), task, head, unseen)
+    unseen = split_material(mini, task, "held-out", 48, 0, 512)
+    before = held_out_scores(mini, task, new_state(mini, recipe).head, unseen)
+    after = held_out_scores(mini, task, trained(mini, recipe, task)[0], unseen)
     # Four standard errors of a difference: 0.28 in accuracy, 0.025 in acceptance.
     assert after["quality"] > before["quality"] + 0.28
     assert after["acceptance"] > before["acceptance"] + 0.025
+
+
+def test_lambda_follows_what_is_missing() -> None:
+    multiplier, price = update_multiplier(1.0, 0.1)
+    assert math.log(price) == pytest.approx(0.1 * (INTEGRAL + PROPORTIONAL))
+    # What was missing is remembered; what is too much lowers the price at once.
+    multiplier, price = update_multiplier(multiplier, 0.0)
+    assert math.log(price) == pytest.approx(0.1 * INTEGRAL)
+    multiplier, price = update_multiplier(multiplier, -0.1)
+    assert 0 < price < multiplier == pytest.approx(1.0)
+
+
+def uneven_head(mini: Any) -> Head:
+    head = Head("linear", (mini.target.hidden_size, mini.draft.hidden_size)).requires_grad_(False)
+    generator = torch.Generator().manual_seed(0)
+    head.summary.weight.copy_(torch.randn(head.summary.weight.shape, generator=generator) / 8)
+    return head
+
+
+def acceptance(mini: Any, head: Head, texts: int) -> float:
+    """On examples that the bias was not calibrated with."""
+    prompts = split_material(mini, HEADLINE, "train", texts, 7, 512).prompts
+    generator = torch.Generator().manual_seed(7)
+    rollouts = roll_out(mini, head, prompts, HEADLINE.max_new_tokens, generator)
+    return text_mean(1 - head(rollouts.inputs) * rollouts.tv, rollouts).mean().item()
+
+
+def calibration(mini: Any, texts: int) -> Material:
+    return split_material(mini, HEADLINE, "held-out", texts, 1, 512)
+
+
+def test_a_target_is_met_by_the_bias_alone_on_other_examples(mini: Any) -> None:
+    head, before = uneven_head(mini), uneven_head(mini)
+    assert abs(acceptance(mini, head, 96) - 0.86) > 0.03
+    calibrate_bias(mini, HEADLINE, head, 0.86, calibration(mini, 96))
+    assert acceptance(mini, head, 96) == pytest.approx(0.86, abs=0.02)
+    assert torch.equal(head.summary.weight, before.summary.weight)
+    assert head.summary.bias[0] == before.summary.bias[0]
+
+    head = uneven_head(mini)  # a target that no weight meets gives the strictest head
+    calibrate_bias(mini, HEADLINE, head, 0.3, calibration(mini, 8))
+    strict = Head("linear", (mini.target.hidden_size, mini.draft.hidden_size), 1 - 1e-6)
+    assert acceptance(mini, head, 8) == pytest.approx(acceptance(mini, strict, 8), abs=1e-3)

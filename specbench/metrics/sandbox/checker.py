@@ -1,56 +1,198 @@
-"""The checker: runs the tests, with stand-ins for what the program defines."""
+"""The checker: runs the tests, which call a program that is in another process."""
 
 from __future__ import annotations
 
 import builtins
 
+from .program import perform
+from .wire import Gone, decode, encode, receive, refill, send
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
-    from .objects import Program
-
-_ONLY_TREE = 0x400  # ``ast.PyCF_ONLY_AST``; the module itself is slow to import
+_PLAIN = {int, float, complex, str, bytes, list, tuple, set, frozenset, dict}
 
 
-class Broken(Exception):
-    """The tests are at fault, whatever the program is."""
+class BrokenTests(Exception):
+    """No program can pass the tests."""
 
 
-def holds(tests: tuple[str, str, list[str], list[str]], source: str, program: Program) -> bool:
+def passes(program: Program, text: str, imports: str, names: tuple[str, ...]) -> bool:
     """Return whether a program runs to its end and no test fails.
 
     Args:
-        tests: The fields of ``statements.Tests``.
-        source: Text of the program.
         program: The program, which has not run yet.
+        text: The tests.
+        imports: The imports among them.
+        names: What they take from the program.
 
     Raises:
-        Broken: A module that the tests import is not there.
+        BrokenTests: A module that the tests import is not there.
     """
-    text, imports, names, shadowed = tests
     space: dict[str, Any] = {"__builtins__": vars(builtins)}
     try:
         exec(imports, space)
     except Exception as error:
-        raise Broken(f"{type(error).__name__}: {error}") from error
+        raise BrokenTests(f"{type(error).__name__}: {error}") from error
     try:
-        program.ask("run")
+        # Names as a tuple, which the program cannot change as it may a list.
+        found = program.ask(dict, "run", names)
         # Compiled apart from the program, so that no open string or block can swallow them.
         code = compile(text, "<tests>", "exec", dont_inherit=True)
-        if shadowed:
-            names = _lone(source, shadowed)
-        found = program.exactly(dict, "find", names)
-        exec(code, space | {name: found[name] for name in names if name in found})  # and no other
+        exec(code, space | {name: found[name] for name in names if name in found})
     except BaseException:  # whatever it is, SystemExit included
         return False
     return not program.gone  # also where a test caught it
 
 
-def _lone(source: str, shadowed: list[str]) -> list[str]:
-    """Return the builtin in whose place a program defines a function; of several none."""
-    tree: Any = compile(source, "<program>", "exec", _ONLY_TREE, dont_inherit=True)
-    kinds = ("FunctionDef", "AsyncFunctionDef")
-    defined = {node.name for node in tree.body if type(node).__name__ in kinds}
-    found = [name for name in shadowed if name in defined]
-    return found if len(found) == 1 else []
+class Program:
+    """The connection to the program's process; nothing that comes from there is trusted.
+
+    Attributes:
+        gone: Whether the process ended, was late or sent nonsense.
+    """
+
+    def __init__(self, requests: int, replies: int, deadline: float) -> None:
+        self._requests, self._replies, self._deadline = requests, replies, deadline
+        self._handles: dict[int, Handle] = {}
+        self.gone = False
+
+    def ask(self, kind: type, operation: str, *args: object, **named: object) -> Any:
+        """Return the result of an operation there, see ``program.Objects.answer``.
+
+        Mutable containers among the arguments, and in them, are then as the program left them.
+
+        Args:
+            kind: Exact type that the result must have; ``object`` stands for any.
+            operation: Its name.
+            *args: Its arguments.
+            **named: Its arguments by name.
+
+        Raises:
+            BaseException: What the operation raised there, as a builtin type.
+            Gone: No answer.
+        """
+        shared: list[Any] = []
+        request = encode((operation, args, named), self._number, shared)
+        try:
+            send(self._requests, request, self._deadline)
+            reply = decode(receive(self._replies, self._deadline), self._handle, shared)
+            try:
+                error, result, changes = _exactly(tuple, reply)
+                for at, items in _exactly(dict, changes).items():
+                    refill(shared[at], items)
+                if error is None:
+                    return result if kind is object else _exactly(kind, result)
+            except Exception as nonsense:
+                raise Gone("nothing that can be") from nonsense
+        except Gone:
+            self.gone = True
+            raise
+        if type(error) is StopIteration and operation != "next":
+            # As from a generator: it would silently end the ``map`` of a test.
+            raise RuntimeError("the program raised StopIteration") from error
+        raise error
+
+    def _number(self, value: object) -> int:
+        if type(value) is not Handle:
+            raise TypeError(f"tests cannot hand a {type(value).__name__} to a program")
+        return value._handle_number
+
+    def _handle(self, number: int) -> Handle:
+        return self._handles.setdefault(number, Handle(self, number))
+
+
+def _exactly(kind: type, value: Any) -> Any:
+    """Return a value if it has exactly this type; ``isinstance`` would ask the object."""
+    if type(value) is not kind:
+        raise TypeError(f"no {kind.__name__}")
+    return value
+
+
+class Handle:
+    """Stands for an object of the program that is not plain data: a function, an instance, ...
+
+    The program's process does what a test does with it, except comparisons and arithmetic with
+    plain data, which would tell the program what it is expected to return. An object of a subclass
+    of a plain type takes part in these here, as its content; any other one equals no plain data.
+    """
+
+    __slots__ = ("_handle_number", "_handle_program")
+    _handle_program: Program
+    _handle_number: int
+
+    def __init__(self, program: Program, number: int) -> None:
+        object.__setattr__(self, "_handle_program", program)
+        object.__setattr__(self, "_handle_number", number)
+
+    def __enter__(self: Any) -> object:
+        return self.__getattr__("__enter__")()
+
+    def __exit__(self: Any, kind: type | None, *raised: object) -> None:
+        # Whatever it returns: a program may not swallow what a test raises.
+        self.__getattr__("__exit__")(*((Exception, Exception(), None) if kind else (None,) * 3))
+
+    def __contains__(self: Any, item: object) -> bool:
+        for content in _contents(self):
+            return item in content
+        return any(own is item or own == item for own in self)  # here, not there
+
+    def __instancecheck__(self, instance: object) -> bool:
+        return type(instance) is Handle and self._handle_program.ask(
+            bool, "isinstance", instance, self
+        )
+
+    @property  # type: ignore[misc]
+    def __class__(self: Any) -> Any:
+        """The plain type that it derives from, for ``isinstance``, else its own class."""
+        for content in _contents(self):
+            return type(content)
+        return self.__getattr__("__class__")
+
+
+def _contents(value: Handle) -> list[Any]:
+    """Return a copy of an object of a subclass of a plain type as that type, or nothing."""
+    contents = value._handle_program.ask(tuple, "plain", value)
+    return [content for content in contents[:1] if type(content) in _PLAIN]
+
+
+def _asked(operation: str, kind: type) -> Callable[..., object]:
+    def ask(value: Handle, *args: object, **named: object) -> object:
+        return value._handle_program.ask(kind, operation, value, *args, **named)
+
+    return ask
+
+
+def _computed(operation: str, reflected: bool = False) -> Callable[..., object]:
+    def compute(value: Handle, *others: object) -> object:
+        if others and all(type(other) is Handle for other in others):
+            return value._handle_program.ask(object, operation, value, *others)
+        for content in _contents(value):
+            return perform(operation, *((*others, content) if reflected else (content, *others)))
+        if others:
+            return NotImplemented
+        raise TypeError("an object of the program that is no number")
+
+    return compute
+
+
+# What the program is asked to do, and the type that the result must have.
+for _name, _kind in {
+    **dict.fromkeys(("call", "getattr", "setattr", "delattr"), object),
+    **dict.fromkeys(("getitem", "setitem", "delitem", "next"), object),
+    **{"iter": Handle, "len": int, "bool": bool, "hash": int, "str": str, "repr": str},
+}.items():
+    setattr(Handle, f"__{_name}__", _asked(_name, _kind))
+for _name in (
+    *("eq", "lt", "le", "gt", "ge"),
+    *("neg", "pos", "abs", "invert", "index", "float", "int", "round"),
+):
+    setattr(Handle, f"__{_name}__", _computed(_name))
+for _name in (
+    *("add", "sub", "mul", "matmul", "truediv", "floordiv", "mod", "pow"),
+    *("lshift", "rshift", "and_", "or_", "xor"),
+):
+    setattr(Handle, f"__{_name.rstrip('_')}__", _computed(_name))
+    setattr(Handle, f"__r{_name.rstrip('_')}__", _computed(_name, reflected=True))

@@ -1,4 +1,4 @@
-"""The caller's side of the sandbox: start a supervisor, hand it the work, hear its verdict."""
+"""The caller's side of the sandbox: start a supervisor, send it the work, read its verdict."""
 
 from __future__ import annotations
 
@@ -9,17 +9,16 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
 
 from specbench.errors import RunError, UsageError
-from specbench.metrics.sandbox.pipes import Gone, receive, send
-from specbench.metrics.sandbox.statements import broken, understood
-from specbench.metrics.sandbox.wire import decode, encode, nothing_opaque
+from specbench.metrics.sandbox.statements import broken, names_of, read_tests
+from specbench.metrics.sandbox.wire import Gone, decode, encode, receive, send
 
-STARTUP_SECONDS = 30.0  # a loaded machine may be slow to start Python; that is not the program's
+STARTUP_SECONDS = 30.0  # a loaded machine may start Python slowly, which is not the program's fault
 GRACE_SECONDS = 2.0  # for a supervisor to end a late program by itself
 _TOKEN_BYTES = 16
 
@@ -27,9 +26,8 @@ _TOKEN_BYTES = 16
 _LIBRARY_PATHS = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 # -I: no environment, no user folders; -S: no installed packages, and a start-up of milliseconds.
 _COMMAND = [sys.executable, "-I", "-S", *(["-B"] * sys.dont_write_bytecode), "-X", "utf8", "-c"]
-_BOOT = "import sys; sys.path.insert(0, {folder!r}); import sandbox.supervisor as supervisor; "
-_BOOT += "del sys.path[0]; supervisor.main()"
-_FOLDER = Path(__file__).parents[1]
+_BOOT = f"import sys; sys.path.insert(0, {str(Path(__file__).parents[1])!r}); "
+_BOOT += "import sandbox.supervisor as supervisor; del sys.path[0]; supervisor.main()"
 
 
 @dataclass(frozen=True)
@@ -68,20 +66,18 @@ def judge(
     if os.name != "posix":
         raise UsageError("pass@1 needs Linux or macOS; choose tasks with another metric")
     limits = limits or Limits()
+    needs = read_tests(tests, entry_point)
     token = secrets.token_bytes(_TOKEN_BYTES)
-    asked = (program, limits.cpu_seconds, limits.memory_bytes, limits.wall_seconds)
-    fields = astuple(understood(tests, entry_point))
     try:
-        start = encode(asked, nothing_opaque)
-        order = encode((token, *fields), nothing_opaque)
+        start = encode((program, limits.cpu_seconds, limits.memory_bytes, limits.wall_seconds))
+        order = encode((token, needs.text, needs.imports, names_of(needs, program)))
     except ValueError as error:
         raise RunError(f"this program or its tests are too long to be run: {error}") from error
-    command = [*_COMMAND, _BOOT.format(folder=str(_FOLDER))]
     folder = None
     try:
         folder = mkdtemp(prefix="specbench-")
         os.chmod(folder, 0o755)  # for a supervisor that changes to another user
-        with _start(command, folder) as process:
+        with _start(folder) as process:
             try:
                 return _converse(process, start, order, token, limits.wall_seconds)
             finally:
@@ -97,22 +93,12 @@ def judge(
 
 @cache
 def layers() -> tuple[str, ...]:
-    """Return the names of the layers that this system puts around a program, see the package.
-
-    Raises:
-        UsageError: The system is not POSIX.
-        RunError: No process could be started.
-    """
+    """Return the names of the layers that this system puts around a program; see ``judge``."""
     return judge("", ("pass",))[1]
 
 
 def weakness() -> str | None:
-    """Return one sentence on what this system lets a program read, or nothing if that is limited.
-
-    Raises:
-        UsageError: The system is not POSIX.
-        RunError: No process could be started.
-    """
+    """Return one sentence on what this system lets a program read, or nothing if it is limited."""
     held = set(layers())
     if held & {"landlock", "user"}:
         return None
@@ -122,19 +108,9 @@ def weakness() -> str | None:
     return f"this system lets the sandbox limit no reading: a program in it can read {what}"
 
 
-def _remove(folder: str) -> None:
-    """Remove a folder that is nearly always empty, else with tools that no depth defeats."""
-    with suppress(OSError):
-        os.rmdir(folder)
-        return
-    for tool in (["chmod", "-R", "u+rwx"], ["rm", "-rf"]):
-        with suppress(OSError):
-            subprocess.run([*tool, folder], stderr=subprocess.DEVNULL, check=False)
-
-
-def _start(command: list[str], folder: str) -> subprocess.Popen[bytes]:
+def _start(folder: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        command,
+        [*_COMMAND, _BOOT],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -153,7 +129,7 @@ def _converse(
     try:
         deadline = time.monotonic() + STARTUP_SECONDS
         send(orders, start, deadline)
-        held = decode(receive(verdicts, deadline), lambda number: None)
+        held = decode(receive(verdicts, deadline))
     except Gone as error:
         message = f"the Python process for generated code does not start ({_fault(process)})"
         raise RunError(f"{message}; run it again") from error
@@ -180,3 +156,13 @@ def _fault(process: subprocess.Popen[bytes]) -> str:
     os.set_blocking(process.stderr.fileno(), False)
     lines = (process.stderr.read(1 << 16) or b"").decode(errors="replace").split("\n")
     return ": ".join([status, *[line.strip() for line in lines if line.strip()][-1:]])
+
+
+def _remove(folder: str) -> None:
+    """Remove a folder, nearly always empty, otherwise with tools that cope with any depth."""
+    with suppress(OSError):
+        os.rmdir(folder)
+        return
+    for tool in (["chmod", "-R", "u+rwx"], ["rm", "-rf"]):
+        with suppress(OSError):
+            subprocess.run([*tool, folder], stderr=subprocess.DEVNULL, check=False)

@@ -1,7 +1,7 @@
 """The supervisor: starts the program's process, then learns the tests and judges by them.
 
 Run by ``launch`` as the main program of a bare Python. Its standard input brings messages (see
-``pipes``): the program and its limits, then, once the program's process is apart, the token and the
+``wire``): the program and its limits, then, once the program's process is apart, the token and the
 tests. Its standard output takes the names of the layers, or what is wrong with this machine; then
 the token if no test failed, or the token and what is wrong with the tests.
 """
@@ -9,21 +9,21 @@ the token if no test failed, or the token and what is wrong with the tests.
 from __future__ import annotations
 
 import os
+import resource
 import sys
 import time
 from os import _exit as leave  # before a program can replace it
 
-from . import linux
-from .checker import Broken, holds
-from .confine import confine
-from .objects import Program
-from .pipes import Gone, receive, send
+from . import linux, seccomp
+from .checker import BrokenTests, Program, passes
 from .program import refuse, serve
-from .wire import decode, encode, nothing_opaque
+from .wire import decode, encode, receive, send
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, NoReturn
+    from typing import NoReturn
+
+OPEN_FILES = 64
 
 
 def main() -> NoReturn:
@@ -39,7 +39,7 @@ def _judge() -> None:
     orders, verdicts, nowhere = os.dup(0), os.dup(1), os.open(os.devnull, os.O_RDWR)
     for standard in (0, 1, 2):
         os.dup2(nowhere, standard)
-    source, cpu, memory, wall = decode(receive(orders), _unknown)
+    source, cpu, memory, wall = decode(receive(orders))
     linux.hide()
     layers = ["namespaces"] if linux.own_namespaces() else []
     (requests, to_program), (from_program, replies) = os.pipe(), os.pipe()
@@ -55,25 +55,22 @@ def _judge() -> None:
         try:
             confine(cpu, memory, supervising=True)
         except PermissionError as error:
-            send(verdicts, encode(str(error), nothing_opaque))
+            send(verdicts, encode(str(error)))
             return
-        started = decode(receive(from_program), _unknown)
+        started = decode(receive(from_program))
         deadline = time.monotonic() + wall
-        send(verdicts, encode(layers + started, nothing_opaque))
+        send(verdicts, encode(layers + started))
         # Only now, when the program's process is a copy of what this one was before.
-        token, *tests = decode(receive(orders), _unknown)
-        verdict = _verdict(token, tests, source, Program(to_program, from_program, deadline))
+        token, *tests = decode(receive(orders))
+        try:
+            passed = passes(Program(to_program, from_program, deadline), *tests)
+            verdict = token if passed else b""
+        except BrokenTests as error:
+            verdict = token + str(error).encode(errors="replace")
     finally:
         os.kill(child, 9)  # the first of its namespace, where it has one: with it go all others
         os.waitpid(child, 0)
     send(verdicts, verdict)
-
-
-def _verdict(token: bytes, tests: Any, source: str, program: Program) -> bytes:
-    try:
-        return token if holds(tests, source, program) else b""
-    except Broken as error:
-        return token + str(error).encode(errors="replace")
 
 
 def _run(source: str, pipes: tuple[int, int], cpu: int, memory: int) -> None:
@@ -81,10 +78,56 @@ def _run(source: str, pipes: tuple[int, int], cpu: int, memory: int) -> None:
     moved = [os.dup2(pipe, 250 + at) for at, pipe in enumerate(pipes)]
     requests, replies = os.dup2(moved[0], 3), os.dup2(moved[1], 4)
     os.closerange(5, 256)
-    send(replies, encode(confine(cpu, memory), nothing_opaque))
+    send(replies, encode(confine(cpu, memory)))
     sys.addaudithook(refuse)
     serve(source, requests, replies)
 
 
-def _unknown(number: int) -> object:
-    raise Gone("an object from nowhere")
+def confine(cpu_seconds: int, memory_bytes: int, supervising: bool = False) -> list[str]:
+    """Put every layer around this process that the system offers, for good.
+
+    Args:
+        cpu_seconds: Processor time.
+        memory_bytes: Address space.
+        supervising: Still allow to kill and to wait for children.
+
+    Returns:
+        Names of the layers that hold.
+
+    Raises:
+        PermissionError: The program could read either no library or every file.
+    """
+    for kind, value in (
+        (resource.RLIMIT_CPU, cpu_seconds),
+        (resource.RLIMIT_AS, memory_bytes),
+        (resource.RLIMIT_FSIZE, 0),
+        (resource.RLIMIT_NPROC, 0),
+        (resource.RLIMIT_NOFILE, OPEN_FILES),
+        (resource.RLIMIT_CORE, 0),
+    ):
+        hard = resource.getrlimit(kind)[1]
+        value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        try:  # noqa: SIM105 (contextlib is slow to import)
+            resource.setrlimit(kind, (value, value))
+        except ValueError:
+            pass  # macOS knows no limit on address space; the other limits hold
+    library = os.path.dirname(os.__file__)
+    # Where Python and the libraries of its modules lie, and no user's data does.
+    shared = ["/lib", "/lib64", "/usr/lib", "/usr/lib64", os.path.join(sys.base_prefix, "lib")]
+    data = ["/etc/ld.so.cache", "/usr/share/zoneinfo", "/dev/null", "/dev/urandom", os.curdir]
+    linux.renounce_privileges()
+    # While this is still root, who can open every folder of the library.
+    landlock = linux.read_only([library, *shared, *data], silent=not supervising)
+    nobody = linux.become_nobody(library, landlock)
+    if not nobody:
+        linux.drop_capabilities()
+    linux.hide()  # a change of user would undo it, and this
+    linux.die_with_parent()
+    calls = seccomp.instructions(supervising)
+    layers = {
+        "limits": True,
+        "user": nobody,
+        "landlock": landlock,
+        "seccomp": bool(calls) and linux.filter_calls(calls),
+    }
+    return [name for name, holds in layers.items() if holds]

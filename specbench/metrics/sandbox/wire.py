@@ -1,204 +1,300 @@
-"""Plain data as bytes and back, between two processes of which one trusts nothing it reads.
+"""Messages over pipes between two processes, one of which trusts nothing that it reads.
 
-Values are told apart by their exact type. An object of any other type, subclasses of the plain ones
-included, crosses as a number that stands for it. Mutable containers are numbered in the order in
-which they come, so that one that comes twice, or inside itself, is one on the other side, too; with
-a list of those that both sides have already, one crosses as what it is there.
+A message is a length and one value. Plain data, recognised by its exact type, is copied; any other
+object is sent as a number. A mutable container that occurs twice, or inside itself, stays a single
+object, and one that the other side already has is sent as its number.
 """
 
 from __future__ import annotations
 
-from . import kinds
-from .kinds import TYPES
-from .pipes import MAX_BYTES, SIZE, Gone
+import builtins
+import select
+import sys
+import time
+from os import read, write  # before a program can replace them in their module
 
 TYPE_CHECKING = False  # as in ``typing``, which is slow to import
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+MAX_BYTES = 8 << 20
 MAX_DEPTH = 100
+_SIZE = 4  # bytes of a length or a number
 
-_CONSTANTS: dict[bytes, object] = {b"N": None, b"T": True, b"F": False, b"E": ...}
-_FROZEN: dict[bytes, type] = {b"t": tuple, b"z": frozenset}
-_MUTABLE: dict[bytes, type] = {b"l": list, b"s": set, b"d": dict}
-_TAGS = {kind: tag for tag, kind in (_FROZEN | _MUTABLE).items()}
-_CONSTANT_TAGS: dict[type, bytes] = {type(None): b"N", type(...): b"E"}
+TYPES = {name: value for name, value in vars(builtins).items() if isinstance(value, type)}
+TYPES.pop("__loader__", None)  # that of builtin modules
+TYPES |= {"NoneType": type(None), "ellipsis": type(...)}
+_MODULES = {
+    **dict.fromkeys(("deque", "defaultdict", "OrderedDict", "Counter"), "collections"),
+    **dict.fromkeys(("date", "time", "datetime", "timedelta"), "datetime"),
+    **dict.fromkeys(("dict_keys", "dict_values", "dict_items"), "_collections_abc"),
+    "Decimal": "decimal",
+    "Fraction": "fractions",
+}
+
+# By type of plain data: values as bytes and back.
+_ATOMS: dict[str, tuple[Callable[[Any], bytes], Callable[[bytes], object]]] = {
+    "NoneType": (lambda value: b"", lambda payload: None),
+    "ellipsis": (lambda value: b"", lambda payload: ...),
+    "bool": (lambda value: b"\1" * value, bool),
+    # Not as digits, which take a time that grows with the square of their number.
+    "int": (
+        lambda value: value.to_bytes(value.bit_length() // 8 + 1, "big", signed=True),
+        lambda payload: int.from_bytes(payload, "big", signed=True),
+    ),
+    "float": (lambda value: repr(value).encode(), float),
+    "str": (
+        lambda value: value.encode("utf-8", "surrogatepass"),
+        lambda payload: payload.decode("utf-8", "surrogatepass"),
+    ),
+    "bytes": (bytes, bytes),
+    "type": (lambda value: value.__name__.encode(), lambda payload: TYPES[payload.decode()]),
+}
+# Immutable values as other values, and made of these, if not by the type itself.
+_COMPOUNDS: dict[str, tuple[Callable[[Any], tuple[object, ...]], Callable[..., object] | None]] = {
+    "tuple": (tuple, lambda *items: items),
+    "frozenset": (tuple, lambda *items: frozenset(items)),
+    "dict_keys": (tuple, lambda *keys: dict.fromkeys(keys).keys()),
+    "dict_values": (tuple, lambda *values: dict(enumerate(values)).values()),
+    "dict_items": (tuple, lambda *items: dict(items).items()),
+    "an exception": (
+        lambda value: (type(value), *value.args),
+        lambda kind, *args: _exception(kind, args),
+    ),
+    "complex": (lambda value: (value.real, value.imag), None),
+    "range": (lambda value: (value.start, value.stop, value.step), None),
+    "slice": (lambda value: (value.start, value.stop, value.step), None),
+    "Decimal": (lambda value: (str(value),), None),
+    "Fraction": (lambda value: (value.numerator, value.denominator), None),
+    "date": (lambda value: (str(value),), lambda text: _type("date").fromisoformat(text)),
+    "time": (lambda value: (str(value),), lambda text: _type("time").fromisoformat(text)),
+    "datetime": (lambda value: (str(value),), lambda text: _type("datetime").fromisoformat(text)),
+    "timedelta": (lambda value: (value.days, value.seconds, value.microseconds), None),
+}
+# Mutable containers: what an empty one is made of, and how.
+_CONTAINERS: dict[str, tuple[Callable[[Any], tuple[object, ...]], Callable[..., object] | None]] = {
+    **dict.fromkeys(
+        ("list", "set", "dict", "bytearray", "OrderedDict", "Counter"), (lambda value: (), None)
+    ),
+    "deque": (lambda value: (value.maxlen,), lambda maxlen: _type("deque")((), maxlen)),
+    "defaultdict": (lambda value: (value.default_factory,), None),
+}
+# Other constructors get scalars only: no object whose methods the program would answer.
+_OF_ANYTHING = {*list(_COMPOUNDS)[:6], "defaultdict"}
+_SCALARS = {int, float, str, type(None)}
+
+_NAMES = (*_ATOMS, *_COMPOUNDS, *_CONTAINERS, "an object", "a known container")
+_TAGS = {name: bytes([at]) for at, name in enumerate(_NAMES)}
+_BUILTIN = {kind: name for name, kind in TYPES.items() if name in _TAGS}
+_BUILTIN |= {kind: "an exception" for kind in TYPES.values() if issubclass(kind, BaseException)}
+del _BUILTIN[type]  # only some types are plain data
+
+
+class Gone(BaseException):
+    """The other side ended, is late or sent nonsense; no test should catch this by accident."""
+
+
+def send(pipe: int, message: bytes, deadline: float | None = None) -> None:
+    """Write a message of at most ``MAX_BYTES`` to a file descriptor.
+
+    Raises:
+        Gone: The other side does not read until the deadline, a time of ``time.monotonic``.
+    """
+    rest = memoryview(len(message).to_bytes(_SIZE, "big") + message)
+    while rest:
+        _wait(pipe, select.POLLOUT, deadline)
+        try:  # No more than a pipe takes at once where it is ready, so that it cannot block.
+            rest = rest[write(pipe, rest[: select.PIPE_BUF]) :]
+        except OSError as error:
+            raise Gone("nobody reads") from error
+
+
+def receive(pipe: int, deadline: float | None = None) -> bytes:
+    """Read a message from a file descriptor.
+
+    Raises:
+        Gone: It does not come until the deadline, or is longer than allowed.
+    """
+    size = int.from_bytes(_exactly(pipe, _SIZE, deadline), "big")
+    if size > MAX_BYTES:
+        raise Gone("a message that is too long")
+    return _exactly(pipe, size, deadline)
+
+
+def _exactly(pipe: int, size: int, deadline: float | None) -> bytes:
+    parts = []
+    while size:
+        _wait(pipe, select.POLLIN, deadline)
+        got = read(pipe, min(size, 1 << 16))
+        if not got:
+            raise Gone("nobody writes")
+        parts.append(got)
+        size -= len(got)
+    return b"".join(parts)
+
+
+def _wait(pipe: int, event: int, deadline: float | None) -> None:
+    poll = select.poll()
+    poll.register(pipe, event)
+    left = None if deadline is None else max(0.0, deadline - time.monotonic()) * 1000
+    if not poll.poll(left):
+        raise Gone("late")
+
+
+def no_object(_: object) -> Any:
+    """Refuse objects that are not plain data; a callback of ``encode`` and ``decode``."""
+    raise TypeError("not plain data")
 
 
 def encode(
-    value: object, opaque: Callable[[object], int], shared: list[Any] | None = None
+    value: object, number_of: Callable[[Any], int] = no_object, shared: list[Any] | None = None
 ) -> bytes:
     """Return a value as bytes.
 
     Args:
-        value: Plain data, see ``kinds``, or a container of such; builtin types themselves and
-            their exceptions count as plain.
-        opaque: Gives the number that stands for an object of another type.
+        value: Plain data or an object.
+        number_of: Gives the number of an object.
         shared: Mutable containers that the other side has; those of the value are added.
 
     Raises:
         ValueError: Nested too deeply, or too long.
     """
-    writer = _Writer(opaque, [] if shared is None else shared)
-    writer.value(value, MAX_DEPTH)
-    message = b"".join(writer.parts)
+    shared = [] if shared is None else shared
+    numbers = {id(container): at for at, container in enumerate(shared)}
+    message = bytearray()
+
+    def add(name: str, payload: bytes) -> None:
+        message.extend(_TAGS[name] + len(payload).to_bytes(_SIZE, "big") + payload)
+
+    def add_all(tag: bytes, values: tuple[object, ...], depth: int) -> None:
+        message.extend(tag + len(values).to_bytes(_SIZE, "big"))
+        for value in values:
+            add_value(value, depth - 1)
+
+    def add_value(value: Any, depth: int) -> None:
+        if not depth:
+            raise ValueError("a value that is nested too deeply")
+        name = _BUILTIN.get(type(value)) or _name(value)
+        if name in _ATOMS:
+            add(name, _ATOMS[name][0](value))
+        elif name in _COMPOUNDS:
+            add_all(_TAGS[name], _COMPOUNDS[name][0](value), depth)
+        elif name not in _CONTAINERS:
+            add(name, number_of(value).to_bytes(_SIZE, "big"))
+        elif id(value) in numbers:
+            add("a known container", numbers[id(value)].to_bytes(_SIZE, "big"))
+        else:
+            numbers[id(value)] = len(shared)
+            shared.append(value)
+            add_all(_TAGS[name], _CONTAINERS[name][0](value), depth)
+            add_all(b"", contents(value), depth)
+
+    add_value(value, MAX_DEPTH)
     if len(message) > MAX_BYTES:
         raise ValueError(f"a value of more than {MAX_BYTES} bytes")
-    return message
+    return bytes(message)
 
 
-def decode(message: bytes, opaque: Callable[[int], object], shared: list[Any] | None = None) -> Any:
-    """Return the value that was encoded.
-
-    Args:
-        message: Bytes, possibly forged.
-        opaque: Gives the object that a number stands for.
-        shared: As for ``encode``.
+def decode(
+    message: bytes, object_of: Callable[[int], object] = no_object, shared: list[Any] | None = None
+) -> Any:
+    """Return the value that was encoded; the message may be forged.
 
     Raises:
         Gone: These bytes are no value.
     """
-    reader = _Reader(message, opaque, [] if shared is None else shared)
+    shared = [] if shared is None else shared
+    at = 0
+
+    def take(size: int) -> bytes:
+        nonlocal at
+        start, at = at, at + size
+        if at > len(message):
+            raise ValueError("cut off")
+        return message[start:at]
+
+    def take_all(size: int, depth: int) -> tuple[object, ...]:
+        if size > len(message) - at:  # each value takes a byte or more
+            raise ValueError("cut off")
+        return tuple([take_value(depth - 1) for _ in range(size)])
+
+    def take_value(depth: int) -> object:
+        if not depth:
+            raise ValueError("nested too deeply")
+        head = take(1 + _SIZE)
+        name, size = _NAMES[head[0]], int.from_bytes(head[1:], "big")
+        if name in _ATOMS:
+            return _ATOMS[name][1](take(size))
+        if name in _COMPOUNDS:
+            return _made(name, _COMPOUNDS[name][1], take_all(size, depth))
+        if name in _CONTAINERS:
+            container = _made(name, _CONTAINERS[name][1], take_all(size, depth))
+            shared.append(container)  # before its items, which may refer to it
+            refill(container, take_all(int.from_bytes(take(_SIZE), "big"), depth))
+            return container
+        number = int.from_bytes(take(size), "big")
+        return object_of(number) if name == "an object" else shared[number]
+
     try:
-        value = reader.value(MAX_DEPTH)
-        if reader.rest():
+        value = take_value(MAX_DEPTH)
+        if at < len(message):
             raise ValueError("more than a value")
     except Exception as error:
         raise Gone("not a value") from error
     return value
 
 
-def nothing_opaque(value: object) -> int:
-    """Refuse objects that are not plain, for ``encode`` and ``decode``."""
-    raise TypeError(f"not plain data: {type(value).__name__}")
+def contents(container: Any) -> tuple[object, ...]:
+    """Return what is in a mutable container: its items, of a dict first the keys."""
+    if isinstance(container, dict):
+        return (*container, *container.values())
+    return tuple(container)
 
 
-class _Writer:
-    def __init__(self, opaque: Callable[[object], int], shared: list[Any]) -> None:
-        self.parts: list[bytes] = []
-        self._opaque, self._shared = opaque, shared
-        self._numbers = {id(container): at for at, container in enumerate(shared)}
+def refill(container: Any, items: tuple[object, ...]) -> None:
+    """Give a mutable container other ``contents``.
 
-    def value(self, value: Any, depth: int) -> None:
-        if not depth:
-            raise ValueError("a value that is nested too deeply")
-        kind = type(value)
-        if kind is bool:
-            self.parts.append(b"T" if value else b"F")
-        elif kind in _CONSTANT_TAGS:
-            self.parts.append(_CONSTANT_TAGS[kind])
-        elif kind is int:
-            self._integer(b"i", value)
-        elif kind is float:
-            self._sized(b"f", repr(value).encode())
-        elif kind is str:
-            self._sized(b"u", value.encode("utf-8", "surrogatepass"))
-        elif kind is bytes:
-            self._sized(b"b", value)
-        elif kind is tuple or kind is frozenset:
-            self._items(_TAGS[kind], tuple(value), depth)
-        elif name := kinds.name_of(kind):
-            self._known(name, value, depth)
-        elif kinds.is_builtin(kind) and issubclass(kind, BaseException):
-            self._sized(b"e", kind.__name__.encode())
-            self.value(value.args, depth - 1)
-        elif kind is type and kinds.is_builtin(value):
-            self._sized(b"y", value.__name__.encode())
-        else:
-            self._integer(b"h", self._opaque(value))
-
-    def _known(self, name: str, value: Any, depth: int) -> None:
-        if not kinds.is_mutable(name):
-            self._sized(b"x", name.encode())
-            self.value(kinds.taken_apart(name, value), depth - 1)
-        elif id(value) in self._numbers:
-            self._integer(b"r", self._numbers[id(value)])
-        else:
-            self._numbers[id(value)] = len(self._shared)
-            self._shared.append(value)
-            tag = _TAGS.get(type(value), b"m")
-            if tag == b"m":
-                self._sized(tag, name.encode())
-                self.value(kinds.taken_apart(name, value), depth - 1)
-                tag = b""
-            self._items(tag, kinds.contents(value), depth)
-
-    def _items(self, tag: bytes, items: tuple[object, ...], depth: int) -> None:
-        self.parts.append(tag + len(items).to_bytes(SIZE, "big"))
-        for item in items:
-            self.value(item, depth - 1)
-
-    def _sized(self, tag: bytes, payload: bytes) -> None:
-        self.parts.append(tag + len(payload).to_bytes(SIZE, "big") + payload)
-
-    def _integer(self, tag: bytes, value: int) -> None:
-        # Not as digits: those take a time that grows with the square of their number.
-        size = value.bit_length() // 8 + 1
-        self._sized(tag, value.to_bytes(size, "big", signed=True))
+    Raises:
+        Exception: These cannot be its contents.
+    """
+    if type(items) is not tuple:
+        raise TypeError("no contents")
+    container.clear()
+    if isinstance(container, dict):
+        half = len(items) // 2
+        for key, value in zip(items[:half], items[half:], strict=True):
+            container[key] = value
+    elif isinstance(container, set):
+        container.update(items)
+    else:
+        container.extend(items)
 
 
-class _Reader:
-    def __init__(self, message: bytes, opaque: Callable[[int], object], shared: list[Any]) -> None:
-        self._message, self._at = message, 0
-        self._opaque, self._shared = opaque, shared
+def _name(value: object) -> str:
+    kind = type(value)
+    if kind is type:
+        return "type" if value in TYPES.values() else "an object"
+    name = kind.__name__
+    home = sys.modules.get(_MODULES.get(name, ""))  # whoever has such a value has its module
+    return name if home and getattr(home, name, None) is kind else "an object"
 
-    def rest(self) -> int:
-        return len(self._message) - self._at
 
-    def value(self, depth: int) -> Any:
-        if not depth:
-            raise ValueError("nested too deeply")
-        tag = self._take(1)
-        if tag in _CONSTANTS:
-            return _CONSTANTS[tag]
-        if tag in _FROZEN:
-            return _FROZEN[tag](self._items(depth))
-        if tag in _MUTABLE:
-            return self._filled(_MUTABLE[tag](), depth)
-        payload = self._take(self._size())
-        if tag == b"m":
-            return self._filled(kinds.made(payload.decode(), self.value(depth - 1)), depth)
-        if tag == b"x":
-            return kinds.made(payload.decode(), self.value(depth - 1))
-        if tag == b"e":
-            return kinds.exception(TYPES[payload.decode()], self.value(depth - 1))
-        return self._scalar(tag, payload)
+def _type(name: str) -> Any:
+    return TYPES[name] if name in TYPES else getattr(__import__(_MODULES[name]), name)
 
-    def _filled(self, container: Any, depth: int) -> Any:
-        self._shared.append(container)  # before its items, which may refer to it
-        kinds.refill(container, self._items(depth))
-        return container
 
-    def _items(self, depth: int) -> tuple[object, ...]:
-        size = self._size()
-        if size > self.rest():  # each takes a byte or more
-            raise ValueError("cut off")
-        return tuple([self.value(depth - 1) for _ in range(size)])
+def _made(name: str, make: Callable[..., object] | None, parts: tuple[object, ...]) -> Any:
+    if name not in _OF_ANYTHING and not _SCALARS.issuperset(map(type, parts)):
+        raise TypeError(f"not what makes a {name}")
+    return (make or _type(name))(*parts)
 
-    def _size(self) -> int:
-        return int.from_bytes(self._take(SIZE), "big")
 
-    def _take(self, size: int) -> bytes:
-        start, self._at = self._at, self._at + size
-        if self._at > len(self._message):
-            raise ValueError("cut off")
-        return self._message[start : self._at]
-
-    def _scalar(self, tag: bytes, payload: bytes) -> object:
-        if tag == b"u":
-            return payload.decode("utf-8", "surrogatepass")
-        if tag == b"b":
-            return payload
-        if tag == b"f":
-            return float(payload)
-        if tag == b"y":
-            return TYPES[payload.decode()]
-        number = int.from_bytes(payload, "big", signed=True)
-        if tag == b"i":
-            return number
-        if tag == b"h":
-            return self._opaque(number)
-        if tag == b"r":
-            return self._shared[number]
-        raise ValueError("no such type")
+def _exception(kind: type, args: tuple[object, ...]) -> Any:
+    """Make an exception, of another type where the arguments are not those of its own."""
+    if _BUILTIN.get(kind) != "an exception":
+        raise TypeError("not an exception")
+    try:
+        return kind(*args)
+    except Exception:
+        return Exception(*args)

@@ -4,10 +4,11 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from tempfile import gettempdir
 from typing import Any
 
 import pytest
@@ -17,10 +18,19 @@ from specbench.metrics.sandbox import launch
 RIGHT = "def double(x):\n    return x * 2\n"
 WRONG = "def double(x):\n    return x\n"
 TESTS = ("assert double(2) == 4", "assert double('a') == 'aa'")
-SECONDS = 15  # any limit is 1.5 s or less; the rest is for a loaded machine
+SECONDS = 90  # a program has 1.5 s or less, and four run at a time; but machines may be loaded
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="needs layers of the Linux kernel")
 
+# Lets the next reply be any value; then all are as before.
+FORGED_REPLY = (
+    "import sys\nserver, wire = sys.modules['sandbox.program'], sys.modules['sandbox.wire']\n"
+    "def forge(*reply, encode=server.encode):\n"
+    "    def once(value, *args):\n"
+    "        server.encode = encode\n"
+    "        return encode(reply, *args)\n"
+    "    server.encode = once\n"
+)
 FORGERIES = {
     "status 0": "raise SystemExit(0)",
     "exit": "exit(0)",
@@ -32,23 +42,31 @@ FORGERIES = {
     "for pipe in range(300):\n"
     "    try:\n        os.write(pipe, b'T' * 1000)\n"
     "    except OSError:\n        pass",
-    "answering at once": "import os\n"
-    "answer = b't' + bytes([0, 0, 0, 2]) + b'TN'\n"
-    "os.write(4, (bytes([0, 0, 0, len(answer)]) + answer) * 100)",
+    "answering at once": "import os, sys\n"
+    "answer = sys.modules['sandbox.wire'].encode((None, {}, {}))\n"
+    "os.write(4, (len(answer).to_bytes(4, 'big') + answer) * 100)",
     "patched builtins": "import builtins\nbuiltins.AssertionError = Warning\n"
     "builtins.exec = builtins.compile = lambda *args, **named: None",
     "own builtins": "__builtins__['AssertionError'] = Warning\nAssertionError = Warning",
     "patched comparison": "import sys\nserver = sys.modules['sandbox.program']\n"
-    "server.Objects.same = server.Objects.plain = lambda *args: True",
+    "server.Objects.plain = server.perform = lambda *args: True",
     "patched checker": "import sys\n"
-    "sys.modules['sandbox.checker'].holds = sys.modules['sandbox.supervisor'].holds = "
+    "sys.modules['sandbox.checker'].passes = sys.modules['sandbox.supervisor'].passes = "
     "lambda *args: True",
     "patched sending": "import sys\nserver = sys.modules['sandbox.program']\n"
     "server.send = lambda pipe, message: server.os.write(pipe, b'T' * 100)",
-    "other names": "import sys\nserver = sys.modules['sandbox.program']\n"
-    "class Less:\n    def __call__(self, *args): return None\n"
-    "server.Objects.find = lambda self, names: "
-    "{'__builtins__': {}, 'AssertionError': Less(), 'double': Less()}",
+    "other names": FORGED_REPLY + "class Less:\n    def __call__(self, *args): return None\n"
+    "forge(None, {'__builtins__': {}, 'AssertionError': Less(), 'double': Less()}, {})",
+    "names added to those of the tests": FORGED_REPLY + "def same(*args): return 4\n"
+    "found = {'double': same, 'int': same, 'str': same, '__builtins__': {'str': same}}\n"
+    "forge(None, found, {at: tuple(found) for at in range(1)})",
+    "a list for a reply": FORGED_REPLY + "server.encode = lambda *args: wire.encode([None, 4, {}])",
+    "content that is no plain data": FORGED_REPLY + "class Equal(int):\n"
+    "    def __eq__(self, other): return True\n"
+    "server.Objects.plain = lambda self, value: ([Equal()] if value is many else Equal(),)\n"
+    "many = Equal(5)\ndef double(x): return many if x == 2 else Equal(6)",
+    "an exception of no kind": FORGED_REPLY + "forge(int, {'double': 4}, {})",
+    "other contents than can be": FORGED_REPLY + "forge(None, {}, {0: 'x', 99: ()})",
     "equal to all": "class Equal:\n"
     "    def __eq__(self, other): return True\n"
     "    def __ne__(self, other): return False\n"
@@ -95,6 +113,9 @@ HARM = {
     "removal": "import os\nos.remove({secret!r})",
     "renaming": "import os\nos.rename({secret!r}, {stray!r})",
     "mode": "import os\nos.chmod({secret!r}, 0)",
+    "shared memory": "open('/dev/shm/{word}', 'w')",
+    "memory map": "import mmap\nwith open({secret!r}) as file:\n"
+    "    mmap.mmap(file.fileno(), 0, prot=mmap.PROT_WRITE)[0] = 0",
     "process": "import subprocess\nsubprocess.run(['true'])",
     "other program": "import os\nos.execv('/bin/sleep', ['sleep', '60', {word!r}])",
     "killing the parent": "import os\nos.kill(os.getppid() or 1 / 0, 9)",
@@ -110,24 +131,22 @@ READING = {
     "users": "open('/etc/passwd').read()",
     "environment": "open('/proc/self/environ').read()",
     "environment of the parent": "import os\nopen(f'/proc/{{os.getppid() or 1}}/environ').read()",
+    "descriptors of the parent": "import os\nos.listdir(f'/proc/{{os.getppid() or 1}}/fd')",
+    "another Python's packages": "import sys\nsys.path += {packages!r}\nimport pytest",
     "memory of the parent": "import os\nopen(f'/proc/{{os.getppid() or 1}}/mem', 'rb').read(1)",
 }
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_left(alone: str) -> Iterator[None]:
-    folders = Path(gettempdir())
-    before = set(folders.glob("specbench-*"))
+def nothing_is_left(
+    alone: str, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
+    folder = tmp_path_factory.mktemp("folders")
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
     start = time.perf_counter()
     yield
     assert time.perf_counter() - start < SECONDS
-    # Others may run at the same time; theirs come and go.
-    for folder in set(folders.glob("specbench-*")) - before:
-        for _ in range(250):
-            if not folder.exists():
-                break
-            time.sleep(0.02)
-        assert not folder.exists()
+    assert os.listdir(folder) == []
 
 
 @pytest.fixture
@@ -144,47 +163,69 @@ def places(tmp_path: Path, alone: str) -> Iterator[dict[str, object]]:
         server.listen()
         server.setblocking(False)
         port = server.getsockname()[1]
-        yield {"secret": str(secret), "stray": str(stray), "port": port, "word": alone}
+        yield {
+            "secret": str(secret),
+            "stray": str(stray),
+            "port": port,
+            "word": alone,
+            "packages": sys.path,
+        }
         with pytest.raises(BlockingIOError):
             server.accept()
     assert secret.read_text() == "secret" and os.access(secret, os.R_OK)
     assert os.listdir(tmp_path) == ["secret"]
 
 
-@pytest.mark.parametrize("program", [RIGHT, RIGHT + "import os\nassert os.listdir() == []"])
-def test_the_same_harness_passes_an_honest_program(
-    program: str, passes: Callable[..., bool]
-) -> None:
-    assert passes(program, *TESTS)
+def passing(passes: Callable[..., bool], programs: dict[str, str]) -> list[str]:
+    """The names of those programs that pass; several run at a time, since many only wait."""
+    with ThreadPoolExecutor(4) as pool:
+        passed = pool.map(lambda program: passes(program, *TESTS), programs.values())
+        return [name for name, one in zip(programs, passed, strict=True) if one]
 
 
-@pytest.mark.parametrize("forgery", FORGERIES)
+def test_the_same_harness_passes_an_honest_program(passes: Callable[..., bool]) -> None:
+    assert passes(RIGHT + "import os\nassert os.listdir() == []", *TESTS)
+    # The ways to forge a reply work as such.
+    assert passes(FORGED_REPLY + "forge(None, {'x': 5}, {})", "assert x == 5")
+
+
 @pytest.mark.parametrize("hook", [True, False], ids=["hook", "no hook"])
 def test_no_forgery_passes(
-    forgery: str, hook: bool, passes: Callable[..., bool], without: Callable[..., None]
+    hook: bool, passes: Callable[..., bool], without: Callable[..., None]
 ) -> None:
     if not hook:
         without("hook")
-    assert not passes(WRONG + FORGERIES[forgery], *TESTS)
+    assert passing(passes, {name: WRONG + FORGERIES[name] for name in FORGERIES}) == []
 
 
-@pytest.mark.parametrize("deed", HARM)
+def test_a_program_adds_no_names_to_the_tests(passes: Callable[..., bool]) -> None:
+    program = FORGED_REPLY + "def half(x): return 0.0\ndef abs(x): return 0\n"
+    program += "found = {'half': half, 'abs': abs}\n"
+    for changes in ("{}", *(f"{{{at}: tuple(found)}}" for at in range(4))):
+        forged = f"{program}forge(None, found, {changes})"
+        assert not passes(forged, "assert abs(half(3) - 1.5) < 1e-6")
+
+
+def test_changes_of_arguments_that_cannot_be_end_the_program(passes: Callable[..., bool]) -> None:
+    program = FORGED_REPLY + "def f(a): forge(None, None, {})"
+    assert passes(program.format("{0: (1, 3)}"), "x = {1: 2}\nassert f(x) is None and x == {1: 3}")
+    for changes in ("{0: (1, 2, 3)}", "{0: 1}", "{5: ()}", "{'x': ()}", "{0: ([], 1)}", "[()]"):
+        test = "try:\n    f({1: 2})\nexcept BaseException:\n    pass"
+        assert not passes(program.format(changes), test), changes
+
+
+@pytest.mark.parametrize("hook", [True, pytest.param(False, marks=linux)], ids=["hook", "no hook"])
 def test_harm_fails_and_leaves_nothing(
-    deed: str, passes: Callable[..., bool], places: dict[str, object]
-) -> None:
-    assert not passes(RIGHT + HARM[deed].format(**places), *TESTS)
-
-
-@linux
-@pytest.mark.parametrize("deed", {**HARM, **READING})
-def test_harm_fails_and_leaves_nothing_without_the_audit_hook(
-    deed: str,
+    hook: bool,
     passes: Callable[..., bool],
     without: Callable[..., None],
     places: dict[str, object],
 ) -> None:
-    without("hook")
-    assert not passes(RIGHT + {**HARM, **READING}[deed].format(**places), *TESTS)
+    deeds = HARM if hook else {**HARM, **READING}
+    if not hook:
+        without("hook")
+    programs = {name: RIGHT + deed.format(**places) for name, deed in deeds.items()}
+    assert passing(passes, programs) == []
 
 
 def test_environment_descriptors_and_folder_are_the_program_s_own(
@@ -228,17 +269,3 @@ def test_a_program_runs_in_a_session_of_its_own(
     monkeypatch.setattr(launch, "_converse", converse)
     assert passes("", "pass")
     assert [number == leader for number, leader in sessions] == [True]
-
-
-def test_forged_helpers_and_builtins_do_not_reach_the_tests(passes: Callable[..., bool]) -> None:
-    program = "def half(x):\n    return 0.0\ndef abs(x):\n    return 0\ntuple = lambda x: ()\n"
-    assert passes("def half(x):\n    return x / 2\n", "assert abs(half(3) - 1.5) < 1e-6")
-    assert not passes(program, "assert abs(half(3) - 1.5) < 1e-6")
-    assert not passes(program, "assert tuple([half(3)]) == tuple([1.5])")
-    # A function may have a builtin's name where it is what is tested.
-    assert passes("def sum(a, b):\n    return a + b\n", "assert sum(10, 15) == 25")
-    assert passes(
-        "def sum(a, b):\n    return a + b\n",
-        "total = sum(1, 2)\nassert total == 3",
-        entry_point="sum",
-    )

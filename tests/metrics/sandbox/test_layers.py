@@ -16,41 +16,53 @@ from specbench.metrics.sandbox import launch, seccomp
 from specbench.metrics.sandbox.launch import Limits, judge, layers, weakness
 
 KERNEL = {"namespaces", "user", "landlock", "seccomp"}
-TEST = "assert done == 'done'"
-DONE = "\ndone = 'done'\n"
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="layers of the Linux kernel")
 
-# Layer, and what it alone refuses.
-REFUSED = [
-    ("namespaces", "import socket; socket.create_connection(('127.0.0.1', {port}), 1)"),
-    ("namespaces", "import os; os.kill({process}, 0)"),
-    ("user", "open({secret!r}).read()"),
-    ("user", "import os; os.kill({process}, 0)"),
-    ("user", "import os; os.setuid(0)"),
-    ("landlock", "open({public!r}).read()"),
-    ("landlock", "open({public!r}, 'w')"),
-    ("landlock", "open({public!r} + '2', 'w')"),
-    ("landlock", "import os; os.remove({public!r})"),
-    ("landlock", "open('new', 'w')"),
-    ("seccomp", "import socket; socket.socket()"),
-    ("seccomp", "import socket; socket.socketpair()"),
-    ("seccomp", "import os; os.fork()"),
-    ("seccomp", "import threading; threading.Thread(target=id, args=(1,)).start()"),
-    ("seccomp", "import os; os.execv('/bin/true', ['true'])"),
-    ("seccomp", "import os; os.kill(os.getpid(), 0)"),
-    ("seccomp", "import os; os.setsid()"),
-    ("seccomp", "open({public!r}, 'w')"),
-    ("seccomp", "open({public!r} + '2', 'w')"),
-    ("seccomp", "import os; os.mkdir({public!r} + '2')"),
-    ("seccomp", "import os; os.remove({public!r})"),
-    ("seccomp", "import os; os.rename({public!r}, {public!r} + '2')"),
-    ("seccomp", "import os; os.chmod({public!r}, 0)"),
-    ("seccomp", "import os; os.truncate({public!r}, 0)"),
-    ("seccomp", "import os; os.symlink('a', {public!r} + '2')"),
-    ("seccomp", "import os; os.memfd_create('a')"),
-    ("seccomp", "import os; os.setpriority(os.PRIO_PROCESS, 0, 5)"),
-]
+# What each layer refuses by itself.
+REFUSED = {
+    "namespaces": [
+        "import socket; socket.create_connection(('127.0.0.1', {port}), 1)",
+        "import os; os.kill({process}, 0)",
+    ],
+    "user": [
+        "open({secret!r}).read()",
+        "import os; os.kill({process}, 0)",
+        "import os; os.setuid(0)",
+    ],
+    "landlock": [
+        "open({public!r}).read()",
+        "open({public!r}, 'w')",
+        "open({public!r} + '2', 'w')",
+        "import os; os.remove({public!r})",
+        "open('new', 'w')",
+    ],
+    "seccomp": [
+        "import socket; socket.socket()",
+        "import socket; socket.socketpair()",
+        "import os; os.fork()",
+        "import threading; threading.Thread(target=id, args=(1,)).start()",
+        "import os; os.execv('/bin/true', ['true'])",
+        "import os; os.kill(os.getpid(), 0)",
+        "import os; os.setsid()",
+        "open({public!r}, 'w')",
+        "open({public!r} + '2', 'w')",
+        "import os; os.mkdir({public!r} + '2')",
+        "import os; os.remove({public!r})",
+        "import os; os.rename({public!r}, {public!r} + '2')",
+        "import os; os.chmod({public!r}, 0)",
+        "import os; os.truncate({public!r}, 0)",
+        "import os; os.symlink('a', {public!r} + '2')",
+        "import os; os.memfd_create('a')",
+        "import os; os.setpriority(os.PRIO_PROCESS, 0, 5)",
+    ],
+}
+
+
+def attempts(deeds: list[str]) -> str:
+    """A program that notes which of some deeds are refused."""
+    attempt = "try:\n    {}\nexcept (OSError, RuntimeError):\n    refused.append({!r})\n"
+    return "refused = []\n" + "".join(attempt.format(deed, deed) for deed in deeds)
 
 
 @pytest.fixture
@@ -68,75 +80,50 @@ def places(tmp_path: Path) -> Iterator[dict[str, object]]:
         other.kill()
 
 
-@pytest.fixture
-def only(without: Callable[..., None]) -> Callable[[str], None]:
-    """Leave one layer of the kernel, where this machine has it."""
-
-    def leave(layer: str) -> None:
-        if layer not in layers():
-            pytest.skip(f"this machine has no {layer}")
-        # Wherever Python lies; nothing of its library is needed here.
-        without("hook", "public library", *KERNEL - {layer})
-
-    return leave
-
-
-@pytest.mark.parametrize(("layer", "deed"), REFUSED)
+@pytest.mark.parametrize("layer", REFUSED)
 def test_a_layer_refuses_by_itself(
-    layer: str, deed: str, only: Callable[[str], None], places: dict[str, object]
+    layer: str, without: Callable[..., None], places: dict[str, object]
 ) -> None:
-    only(layer)
-    program = f"try:\n    {deed.format(**places)}\nexcept (OSError, RuntimeError):{DONE!s}"
-    program = program.replace("\ndone", "\n    done")
-    passed, held = judge(program, (TEST,), limits=Limits(2, 5.0))
+    if layer not in layers():
+        pytest.skip(f"this machine has no {layer}")
+    # Wherever Python lies; nothing of its library is needed here.
+    without("hook", "public library", *KERNEL - {layer})
+    deeds = [deed.format(**places) for deed in REFUSED[layer]]
+    passed, held = judge(attempts(deeds), (f"assert refused == {deeds!r}",), limits=Limits(2, 9.0))
     assert passed
     assert {*held} == {"limits", layer}
     assert Path(str(places["public"])).read_text() == "text"
 
 
-@pytest.mark.parametrize(
-    "deed",
-    [
+def test_without_layers_nothing_is_refused_but_what_limits_refuse(
+    without: Callable[..., None], places: dict[str, object]
+) -> None:
+    without("hook", *KERNEL)
+    deeds = [
         "open({public!r}).read()",
         "open({public!r}, 'a').close()",
         "import socket; socket.socket()",
         "import os; os.kill({process}, 0)",
         "import os; os.setsid()",
-    ],
-)
-def test_without_layers_nothing_is_refused_but_what_limits_refuse(
-    deed: str, without: Callable[..., None], places: dict[str, object]
-) -> None:
+    ]
+    program = attempts([deed.format(**places) for deed in deeds])
+    assert judge(program, ("assert not refused",), limits=Limits(2, 9.0)) == (True, ("limits",))
+
+
+def test_limits_hold_without_any_other_layer(without: Callable[..., None]) -> None:
     without("hook", *KERNEL)
-    assert judge(deed.format(**places) + DONE, (TEST,), limits=Limits(2, 5.0)) == (
-        True,
-        ("limits",),
-    )
-
-
-@pytest.mark.parametrize(
-    "deed",
-    [
+    start = time.perf_counter()
+    for deed in (
         "while True: pass",
         "x = bytes(600 << 20)",
         "open('big', 'wb', 0).write(b'x')",
         "x = [open('/dev/null') for _ in range(100)]",
-    ],
-)
-def test_limits_hold_without_any_other_layer(deed: str, without: Callable[..., None]) -> None:
-    without("hook", *KERNEL)
-    start = time.perf_counter()
-    passed, held = judge("x = 0\n" + deed + DONE, (TEST,), limits=Limits(1, 60.0))
-    assert (passed, held) == (False, ("limits",))
-    assert time.perf_counter() - start < 30
-
-
-@pytest.mark.parametrize(
-    "deed", ["x = bytes(300 << 20)", "x = [open('/dev/null') for _ in range(40)]"]
-)
-def test_limits_leave_room(deed: str, without: Callable[..., None]) -> None:
-    without("hook", *KERNEL)
-    assert judge(deed + DONE, (TEST,), limits=Limits(1, 60.0))[0]
+    ):
+        passed, held = judge(f"x = 0\n{deed}", ("pass",), limits=Limits(1, 60.0))
+        assert (passed, held) == (False, ("limits",)), deed
+    assert time.perf_counter() - start < 60
+    room = "x = bytes(300 << 20)\ny = [open('/dev/null') for _ in range(40)]"
+    assert judge(room, ("pass",), limits=Limits(1, 60.0))[0]
 
 
 def test_layers_are_those_that_hold_around_programs(without: Callable[..., None]) -> None:
@@ -182,30 +169,25 @@ def test_root_s_python_is_read_with_landlock_alone(
 ) -> None:
     if not {"user", "landlock"} <= set(layers()):
         pytest.skip("this machine lacks a layer")
-    refused = f"try:\n    open({places['secret']!r})\nexcept OSError:\n    done = 'done'\n"
+    program, test = attempts([f"open({places['secret']!r})"]), ("assert refused",)
     without("hook", "private library")
-    passed, held = judge(refused, (TEST,), limits=Limits(2, 5.0))
+    passed, held = judge(program, test, limits=Limits(2, 5.0))
     assert passed and {"user", "landlock"} <= set(held)
     without("landlock")
-    with pytest.raises(RunError, match="Python lies where only root may read"):
-        judge(refused, (TEST,), limits=Limits(2, 5.0))
+    with pytest.raises(RunError):
+        judge(program, test, limits=Limits(2, 5.0))
 
 
-@pytest.mark.parametrize(
-    ("held", "says"),
-    [
+def test_a_system_that_limits_no_reading_is_weak(monkeypatch: pytest.MonkeyPatch) -> None:
+    for held, says in [
         ({"limits", "seccomp"}, "every file that you may read and, through /proc, the memory"),
         ({"limits", "seccomp", "namespaces"}, "every file that you may read$"),
-        ({"limits", "landlock"}, None),
-        ({"limits", "user"}, None),
-    ],
-)
-def test_a_system_that_limits_no_reading_is_weak(
-    held: set[str], says: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(launch, "layers", lambda: tuple(held))
-    found = weakness()
-    assert found is None if says is None else found is not None and re.search(says, found)
+        ({"limits", "landlock"}, ""),
+        ({"limits", "user"}, ""),
+    ]:
+        monkeypatch.setattr(launch, "layers", lambda held=held: tuple(held))
+        found = weakness() or ""
+        assert re.search(says, found) and bool(found) == bool(says)
 
 
 @pytest.mark.parametrize("depth", [1, 3000])
@@ -218,6 +200,6 @@ def test_what_a_program_leaves_in_its_folder_is_removed_and_the_verdict_kept(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     without("hook", "landlock", "seccomp", "user")
     deed = f"import os\nfor _ in range({depth}):\n    os.mkdir('a')\n    os.chdir('a')\n"
-    closed = "os.mkdir('b', 0)\nos.close(os.open('c', os.O_CREAT))" + DONE
-    assert judge(deed + closed, (TEST,), limits=Limits(2, 5.0))[0]
+    closed = "os.mkdir('b', 0)\nos.close(os.open('c', os.O_CREAT))"
+    assert judge(deed + closed, ("pass",), limits=Limits(2, 5.0))[0]
     assert not os.listdir(tmp_path)

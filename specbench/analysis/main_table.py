@@ -1,0 +1,344 @@
+"""The main table of one's own runs, in the shape of the paper's: methods down, tasks across.
+
+``main_table`` keeps it long, one row per method, task and figure; ``typeset`` makes tables of it.
+
+What shares section, task and metric is compared: the highest value is marked as best, and what is
+not to be told from it. Overlapping intervals of two methods do not say that they cannot be told
+apart, since on the same prompts they differ by less than each is uncertain. So the paired interval
+of the difference decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from specbench.analysis.frames import BLEU_TERMS, CELL, PARAMETERS
+from specbench.analysis.intervals import (
+    FEWEST,
+    Floats,
+    Statistic,
+    difference_limits,
+    paired_ratio,
+    ratio,
+    score_limits,
+)
+from specbench.analysis.labels import method_labels
+from specbench.analysis.published import REFERENCE, remarks
+from specbench.analysis.summary import (
+    ACCEPTANCE,
+    BASELINE,
+    QUALITY,
+    SPEEDUP,
+    score_terms,
+    shown_name,
+)
+from specbench.config import EAGER
+from specbench.methods.registry import AUTOREGRESSIVE, METHODS
+from specbench.metrics import METRICS
+from specbench.table import Cell, Column, Table, number
+
+FIGURES = (ACCEPTANCE, QUALITY, SPEEDUP)
+#: What stands in one table; the rest is down or across.
+SECTION = ["pair", "temperature", "draft_length", "engine", "batch_size"]
+METHOD = ["method", *PARAMETERS]
+COLUMNS = [
+    *(*SECTION, "run_id", *METHOD, "label", "task"),
+    *("figure", "metric", "unit", "value", "ci_low", "ci_high", "n", "best"),
+]
+PAPER, DIFFERENCE = "paper", "diff"
+
+_UNITS = {ACCEPTANCE: "%", QUALITY: "0 to 100", SPEEDUP: "x"}
+_SCALED = ["value", "ci_low", "ci_high"]
+_SUMMED = (
+    *("quality", "accepted", "proposed", "output_tokens", "prefill_seconds", "decode_seconds"),
+    BLEU_TERMS,  # where a BLEU was measured
+)
+#: The columns of samples that decide what is best.
+NEEDED = (*CELL, "sample_id", *_SUMMED)
+_AT_ONCE = 256  # cells that are resampled at once
+_ROUNDING = 1e-9  # what equal figures may differ by
+_TWO_DECIMALS = ("rouge", "bleu", SPEEDUP)  # others have one, as shares of a few hundred prompts
+_EXPLAINED = {
+    ACCEPTANCE: "acc. / drafted: accepted over drafted tokens, in %.",
+    QUALITY: "Quality: times 100.",
+    SPEEDUP: "tok/s / AR: tokens/s, with prefill, over autoregressive's, paired by prompt.",
+}
+_HEADINGS = {ACCEPTANCE: "acc. /\ndrafted", SPEEDUP: "tok/s\n/ AR"}
+
+_Numbers = NDArray[np.intp]
+
+
+def main_table(summary: pd.DataFrame, samples: pd.DataFrame) -> pd.DataFrame:
+    """Return the table, columns ``COLUMNS``: a row per section, run, method, task and figure.
+
+    Values are as shown to people: acceptance in per cent, quality times its metric's scale,
+    speed-up as a factor. ``metric`` is what the figure is measured by: of quality the task's
+    metric, otherwise the figure itself. Autoregressive drafts nothing, so it stands in the section
+    of every draft length of its pair, temperature, engine and batch size.
+
+    For the best quality all methods compete; for acceptance and speed-up those whose quality is
+    marked as best, for either can be had at any height for bad texts. ``samples`` are those of the
+    summary's runs, at least their columns ``NEEDED``.
+    """
+    contest = Contest(samples)
+    rows = summary[summary["metric"].isin(FIGURES)].rename(columns={"metric": "figure"})
+    rows = rows.merge(contest.cells, on=list(CELL), how="left").fillna({"cell": -1})
+    metric = rows["unit"].where(rows["figure"] == QUALITY, rows["figure"]).fillna("")
+    scale = metric.map({name: known.scale for name, known in METRICS.items()} | {ACCEPTANCE: 100.0})
+    scaled = {name: rows[name] * scale.fillna(1.0) for name in _SCALED}
+    rows = rows.assign(metric=metric, unit=rows["figure"].map(_UNITS), **scaled)
+    table = _in_order(_in_sections(rows))
+    return table.assign(label=_labels(table), best=_best(table, contest))[COLUMNS]
+
+
+class Contest:
+    """Samples of some runs, ready to compare their cells, which ``cells`` numbers."""
+
+    def __init__(self, samples: pd.DataFrame) -> None:
+        """Sort samples, of columns ``NEEDED``, by cell."""
+        cell = samples.groupby(list(CELL), sort=False, dropna=False).ngroup().to_numpy()
+        order = np.argsort(cell, kind="stable")
+        self._samples = samples[[name for name in _SUMMED if name in samples]].iloc[order]
+        self._prompt = pd.factorize(samples["sample_id"])[0][order]
+        self._starts = np.searchsorted(cell[order], np.arange(cell.max(initial=-1) + 2))
+        known = samples[list(CELL)].iloc[order[self._starts[:-1]]]
+        self.cells = known.assign(cell=np.arange(len(known)))
+        alone = self.cells[self.cells["method"] == AUTOREGRESSIVE].set_index(BASELINE)["cell"]
+        found = self.cells[BASELINE].join(alone.rename("baseline"), on=BASELINE)["baseline"]
+        self._baseline = found.fillna(-1).to_numpy(dtype=np.intp)
+
+    def best(self, cells: _Numbers, values: Floats, figure: str, metric: str) -> NDArray[np.bool_]:
+        """Tell which cells have the highest value or one not to be told from the first of these.
+
+        That is where the paired 95 % interval of the difference to it includes 0; below ``FEWEST``
+        shared prompts there is none.
+
+        Args:
+            cells: [k] numbers of cells.
+            values: [k] the figure of each.
+            figure: ``ACCEPTANCE``, ``QUALITY`` or ``SPEEDUP``.
+            metric: What quality is measured by.
+        """
+        marked = np.zeros(len(cells), dtype=np.bool_)
+        top = int(np.argmax(values))
+        prompts = np.unique(self._prompt[self._rows(cells[top])])
+        sums, statistic = self._sums(cells, prompts, figure, metric)
+        scores = figure == QUALITY and statistic is ratio
+        # Sums of scores in [0, 1] are whole for every prompt where the scores are 0 or 1.
+        whole = np.all(np.isnan(sums[..., 0]) | (sums[..., 0] % 1 == 0), axis=0) & scores
+        present = ~np.isnan(sums).any(axis=2) & ~np.isnan(sums[:, [top]]).any(axis=2)
+        kinds, kind = np.unique(np.vstack([present, whole]), axis=1, return_inverse=True)
+        for at, (*shared, zero_or_one) in enumerate(kinds.T):
+            if sum(shared) < FEWEST:
+                continue
+            members = np.flatnonzero(kind.ravel() == at)
+            for some in np.array_split(members, -(-len(members) // _AT_ONCE)):
+                own, base = sums[np.ix_(shared, some)], sums[np.ix_(shared, [top])]
+                if zero_or_one and whole[top]:
+                    counts = np.minimum(own[..., 1].sum(axis=0), base[..., 1].sum(axis=0))
+                    low, high = score_limits(ratio(own) - ratio(base), counts)
+                else:
+                    low, high = difference_limits(own, base, statistic)
+                marked[some] = (low <= _ROUNDING) & (high >= -_ROUNDING)
+        return marked
+
+    def _sums(
+        self, cells: _Numbers, prompts: _Numbers, figure: str, metric: str
+    ) -> tuple[Floats, Statistic]:
+        """Sums per prompt, [prompts, k, terms], NaN where a cell has none, and their figure."""
+        if figure == SPEEDUP:
+            base, place = np.unique(self._baseline[cells], return_inverse=True)
+            own, others = (self._speeds(some, prompts) for some in (cells, base))
+            return np.concatenate([own, others[:, place.ravel()]], axis=2), paired_ratio
+        rows, field = self._samples_on(cells, prompts)
+        if figure == QUALITY:
+            known = rows["quality"].notna().to_numpy()
+            terms, statistic = score_terms(rows[known], "quality", metric)
+        else:
+            known = (rows["proposed"] > 0).to_numpy()
+            terms, statistic = rows[known][["accepted", "proposed"]].to_numpy(np.float64), ratio
+        return _summed(terms, field[known], len(prompts), len(cells)), statistic
+
+    def _speeds(self, cells: _Numbers, prompts: _Numbers) -> Floats:
+        """Tokens and seconds per prompt."""
+        rows, field = self._samples_on(cells, prompts)
+        seconds = rows["prefill_seconds"] + rows["decode_seconds"]
+        terms = np.column_stack([rows["output_tokens"], seconds])
+        return _summed(terms, field, len(prompts), len(cells))
+
+    def _samples_on(self, cells: _Numbers, prompts: _Numbers) -> tuple[pd.DataFrame, _Numbers]:
+        """Samples of cells on some prompts, and the field of a table [prompts, k] of each."""
+        found = [self._rows(cell) for cell in cells]
+        rows, column = np.concatenate(found), np.repeat(np.arange(len(cells)), [*map(len, found)])
+        places = np.full(self._prompt.max(initial=-1) + 1, -1)
+        places[prompts] = np.arange(len(prompts))
+        place = places[self._prompt[rows]]
+        kept = place >= 0
+        return self._samples.iloc[rows[kept]], (place * len(cells) + column)[kept]
+
+    def _rows(self, cell: int) -> _Numbers:
+        return np.arange(self._starts[cell], self._starts[cell + 1])
+
+
+def _summed(terms: Floats, field: _Numbers, prompts: int, cells: int) -> Floats:
+    """Sum the terms of samples, [samples, terms], by their field: [prompts, cells, terms]."""
+    fields = prompts * cells
+    sums: Floats = np.stack([np.bincount(field, term, fields) for term in terms.T], axis=-1)
+    sums[np.bincount(field, minlength=fields) == 0] = np.nan
+    return sums.reshape(prompts, cells, -1)
+
+
+def _in_sections(rows: pd.DataFrame) -> pd.DataFrame:
+    """Put what was not drafted into every section that it belongs to."""
+    drafted, alone = rows[rows["draft_length"] > 0], rows[rows["draft_length"] == 0]
+    sections = drafted[SECTION].drop_duplicates()
+    shared = [name for name in SECTION if name != "draft_length"]
+    joined = alone.drop(columns="draft_length").merge(sections, on=shared, how="left")
+    joined["draft_length"] = joined["draft_length"].fillna(0).astype("int64")
+    return pd.concat([joined, drafted], ignore_index=True)
+
+
+def _in_order(rows: pd.DataFrame) -> pd.DataFrame:
+    """Order rows by section, the registry's order of methods, parameters, and as they came."""
+    rank = {name: place for place, name in enumerate(METHODS)}
+    parameters = ["weight", "lenience", "rule", "alpha"]
+    keys = rows[parameters].assign(
+        section=rows.groupby(SECTION, sort=False).ngroup(),
+        method=rows["method"].map(rank).fillna(len(rank)),
+    )
+    order = keys.sort_values(["section", "method", *parameters], kind="stable")
+    return rows.loc[order.index].reset_index(drop=True)
+
+
+def _labels(table: pd.DataFrame) -> pd.Series:
+    """Label methods, with heads as short as a section needs to tell them apart."""
+    labels = pd.Series("", index=table.index)
+    for _, rows in table.groupby(SECTION, sort=False):
+        cell = rows.groupby(["task", *METHOD], sort=False, dropna=False).ngroup()
+        cells = rows.assign(cell=cell).drop_duplicates("cell")
+        known = dict(zip(cells["cell"], method_labels(cells.to_dict("records")), strict=True))
+        labels[rows.index] = cell.map(known)
+    return labels
+
+
+def _best(table: pd.DataFrame, contest: Contest) -> pd.Series:
+    """Tell which values are the best of their column, or not to be told from it."""
+    is_quality = table["figure"] == QUALITY
+    marked = _highest(table, is_quality, contest)
+    cell = [table[name] for name in (*SECTION, "cell")]
+    return marked | _highest(table, ~is_quality & marked.groupby(cell).transform("any"), contest)
+
+
+def _highest(table: pd.DataFrame, competing: pd.Series, contest: Contest) -> pd.Series:
+    """Tell which values are the best of those that compete in their column, if several do."""
+    marked = pd.Series(False, table.index)
+    column = [*SECTION, "task", "figure", "metric"]
+    among = table.groupby(column)["value"].transform("count") > 1
+    rows = table[competing & among & table["value"].notna() & (table["cell"] >= 0)]
+    for (*_, figure, metric), cells in rows.groupby(column):
+        numbers, values = cells["cell"].to_numpy(np.intp), cells["value"].to_numpy()
+        marked[cells.index] = contest.best(numbers, values, figure, metric)
+    return marked
+
+
+def typeset(table: pd.DataFrame, intervals: bool = False) -> list[Table]:
+    """Return a readable table of each section of a main table, perhaps with published numbers."""
+    notes = _notes(table, intervals)
+    return [_section(rows, intervals, notes) for _, rows in table.groupby(SECTION, sort=False)]
+
+
+def _notes(table: pd.DataFrame, intervals: bool) -> list[str]:
+    known = set(table.loc[table["value"].notna(), "figure"])
+    notes = [said for figure, said in _EXPLAINED.items() if figure in known]
+    if table["best"].any():
+        names = {ACCEPTANCE: "acceptance", SPEEDUP: "tokens/s"}
+        others = " and ".join(name for figure, name in names.items() if figure in known)
+        same = f"; of {others} the same, among methods of such quality" if others else ""
+        notes.append(
+            "Best (* or bold): the highest quality, and any where the paired 95 % interval of the "
+            f"difference to it includes 0{same}."
+        )
+    if intervals and table["ci_low"].notna().any():
+        notes.append("Brackets: 95 % intervals over prompts.")
+    if "published" in table and table["published"].notna().any():
+        notes.append(
+            f"{PAPER}: {REFERENCE}, 100 prompts per task, without intervals; whatever its w, l and "
+            "deferral rule were, every setting of a method meets its one number. "
+            f"{DIFFERENCE}: own minus {PAPER}."
+        )
+    return notes
+
+
+def _section(rows: pd.DataFrame, intervals: bool, notes: list[str]) -> Table:
+    several = rows.duplicated(["label", "task", "figure", "metric"]).any()
+    stub = {"method": "label", "run": "run_id"} if several else {"method": "label"}
+    row = rows.groupby(list(stub.values()), sort=False).ngroup()
+    names = rows.assign(row=row).drop_duplicates("row")[list(stub.values())]
+    columns, shown = list(map(Column, stub)), [list(names[name]) for name in names]
+    for task, of_task in rows.groupby("task", sort=False):
+        for figure in FIGURES:
+            found = of_task[of_task["figure"] == figure]
+            for metric, cells in found.groupby("metric", sort=False):
+                for heading, numbers in _columns(cells, figure, metric, intervals):
+                    known = dict(zip(row[cells.index], numbers, strict=True))
+                    columns.append(Column(heading, task))
+                    shown.append([known.get(at, Cell()) for at in range(len(names))])
+    return Table(
+        _title(rows),
+        columns,
+        list(zip(*shown, strict=True)),
+        [*(remarks(rows) if "published" in rows else []), *notes],
+        stub=len(stub),
+    )
+
+
+def _columns(
+    cells: pd.DataFrame, figure: str, metric: str, intervals: bool
+) -> Iterator[tuple[str, list[Cell]]]:
+    """Yield one column, or three with published numbers and differences; none without a value."""
+    if not cells["value"].notna().any():
+        return
+    digits = 2 if metric.startswith(_TWO_DECIMALS) else 1
+    name = _HEADINGS.get(figure) or shown_name(metric).replace(" of 32 words", "-32") or QUALITY
+    known = zip(*(cells[end] for end in (*_SCALED, "best")), strict=True)
+    yield (
+        name,
+        [
+            Cell(
+                number(value, f"z.{digits}f"),
+                _brackets(low, high, f".{digits}f") if intervals else "",
+                best,
+            )
+            for value, low, high, best in known
+        ],
+    )
+    if "published" in cells and cells["published"].notna().any():
+        for heading, source, sign in ((PAPER, "published", ""), (DIFFERENCE, "difference", "+")):
+            shown = [Cell(number(value, f"{sign}z.{digits}f")) for value in cells[source]]
+            yield f"{name}\n{heading}", shown
+
+
+def _brackets(low: float, high: float, form: str) -> str:
+    ends = number(low, form), number(high, form)
+    return f"[{', '.join(ends)}]" if all(ends) else ""
+
+
+def _title(rows: pd.DataFrame) -> str:
+    pair, temperature, length, engine, batch = rows[SECTION].iloc[0]
+    prompts = rows.groupby(["run_id", "task", "label"])["n"].max()
+    fewest, most = prompts.min(), prompts.max()
+    said = [
+        *(f"Pair {pair}", f"T = {temperature:g}"),
+        f"N = {length}" if length else "nothing drafted",
+    ]
+    said += [] if engine == EAGER else [f"engine {engine}"]
+    said += [] if batch == 1 else [f"batches of {batch}"]
+    counts = f"{most}" if fewest == most else f"{fewest} to {most}"
+    said.append(f"{counts} prompt{'s' if most > 1 else ''} per task")
+    scored = rows[(rows["figure"] == QUALITY) & rows["value"].notna()]["n"]
+    said += [f"quality of {scored.min()} of them"] if scored.min() < fewest else []
+    return ", ".join(said)

@@ -1,0 +1,97 @@
+"""Two checks beside rounds and greedy texts: the target as its own draft, and possible times."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from specbench.check.findings import FAILED, OK, REPORT, WEAK, Finding
+from specbench.check.texts import BoundRule, Context, Sampled, decode_one, sample
+from specbench.decoding.records import RoundRecord
+from specbench.decoding.sampling import Sampling
+from specbench.engine.device import copy_bandwidth, now
+from specbench.engine.loading import LoadedPair
+from specbench.engine.memory import states_read, weights_read
+from specbench.engine.runner import Runner
+from specbench.methods.rules import sd
+
+OWN_DRAFT, TIME = "own draft", "time"
+
+MIN_ACCEPTANCE = 0.999  # mean acceptance probability; rounding in float32 takes far less
+TEXTS = 32
+
+TOKENS, WARM_UP, TURNS = 64, 16, 3
+# Copies write as well as read and a small model stays in caches: only far more is impossible.
+MAX_SHARE = 2.0
+MIN_ACCOUNTED = 0.8  # part of the elapsed time that the records must account for
+
+
+def check_own_draft(pair: LoadedPair, contexts: Sequence[Context], how: Sampled) -> Finding:
+    """Decode with the target as its own draft: q is p, and every draft is accepted.
+
+    The control is the pair's own draft, which must be accepted less often.
+    """
+    own = replace(pair, draft=Runner(pair.target.model, pair.target.vocabulary))
+    rounds, control = (_rounds(each, contexts, how) for each in (own, pair))
+    judged = sum(record.accepted + (record.rejected is not None) for record in rounds)
+    accepted = sum(record.accepted for record in rounds)
+    mean, mean_of_draft = _mean(rounds), _mean(control)
+    enough = min(mean, accepted / judged) >= MIN_ACCEPTANCE
+    verdict = FAILED if not enough else OK if mean_of_draft < MIN_ACCEPTANCE else WEAK
+    says = (
+        f"{accepted:,} of {judged:,} drafts accepted, mean probability {mean:.6f} "
+        f"(with the pair's draft {mean_of_draft:.3f})"
+    )
+    facts = {
+        "judged": judged,
+        "accepted": accepted,
+        "expected": mean,
+        "expected_of_draft": mean_of_draft,
+    }
+    return Finding(OWN_DRAFT, "sd, T=1", OWN_DRAFT, verdict if how.exact else REPORT, says, facts)
+
+
+def check_time(pair: LoadedPair, context: Context) -> Finding:
+    """Time the target alone and compare with the wall clock and the memory's bandwidth."""
+    endless = replace(pair, eos_ids=frozenset())
+    device = pair.target.device
+    decode_one(endless, context, WARM_UP, temperature=1.0)
+    began = now(device)
+    texts = [decode_one(endless, context, TOKENS, temperature=1.0) for _ in range(TURNS)]
+    elapsed = now(device) - began
+    recorded = sum(text.prefill_seconds + text.decode_seconds for text in texts)
+    accounted = recorded / elapsed
+    rate = TURNS * TOKENS / sum(text.decode_seconds for text in texts)
+    size = weights_read(pair.target)
+    reads = size + states_read(pair.target, len(context.prompt) + TOKENS / 2)
+    bandwidth = copy_bandwidth(device, size)
+    share = rate * reads / bandwidth
+    says = (
+        f"{rate:,.0f} tokens/s read {rate * reads / 1e9:,.1f} GB/s, {share:.0%} of what copies "
+        f"reach; the records account for {accounted:.0%} of the elapsed time"
+    )
+    possible = share <= MAX_SHARE and MIN_ACCOUNTED <= accounted <= 1.01
+    facts = {
+        "tokens_per_second": rate,
+        "bytes_per_token": reads,
+        "copy_bandwidth": bandwidth,
+        "bandwidth_share": share,
+        "accounted": accounted,
+    }
+    subject = f"autoregressive, {str(pair.target.dtype).removeprefix('torch.')}"
+    return Finding(TIME, subject, TIME, OK if possible else FAILED, says, facts)
+
+
+def _rounds(pair: LoadedPair, contexts: Sequence[Context], how: Sampled) -> list[RoundRecord]:
+    few = how._replace(texts=max(1, TEXTS // len(contexts)))
+    return [
+        record
+        for context in contexts
+        for text in sample(pair, BoundRule("sd", sd), context, Sampling(), few)
+        for record in text.rounds
+    ]
+
+
+def _mean(rounds: Sequence[RoundRecord]) -> float:
+    found = [probability for record in rounds for probability in record.expected]
+    return sum(found) / len(found)

@@ -1,0 +1,362 @@
+"""Settings of runs: type, default, bounds and help of each stand once, in its field.
+
+Options of the command line (``specbench.cli.options``), their checks and ``config.json`` come from
+these models. Nothing here imports PyTorch.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
+
+from pydantic import AfterValidator, ConfigDict, Field, ValidationError, model_validator
+
+from specbench.validation import Model, quoted, refusal
+
+AUTO, DUMMY = "auto", "dummy"
+EAGER, COMPILE, GRAPH = ENGINES = ("eager", "compile", "graph")
+QUANTIZATIONS = ("8bit", "4bit")
+LOWEST_TEMPERATURE = 1e-5  # what it would sharpen below is rounding, and 1e-46 is 0 in float32
+DEFAULT_LIMIT = 20  # examples of a task; enough to see the effect, fast on two CPU cores
+DRAFT_LENGTH = 5
+
+Group = TypeVar("Group", bound="Options")
+
+
+def option(
+    default: Any,
+    help: str,
+    *,
+    flags: tuple[str, ...] = (),
+    metavar: str | None = None,
+    shown: str | None = None,
+    **more: Any,
+) -> Any:
+    """Describe a field that is an option of the command line.
+
+    Args:
+        default: Its default.
+        help: One sentence for the user.
+        flags: Names on the command line; by default the field's own.
+        metavar: Stands for the value in the help.
+        shown: Stands for the default in the help, where None has a meaning.
+        **more: Bounds, as pydantic's ``Field`` takes them; ``complete`` returns names for the
+            shell's completion; ``panel`` is that of the help.
+    """
+    cli: Any = {"flags": flags, "metavar": metavar, "shown": shown}
+    cli |= {key: more.pop(key, None) for key in ("complete", "panel")}
+    return Field(default, description=help, json_schema_extra=cli, **more)
+
+
+class Options(Model):
+    """A group of options: values a user types, each with its default and bounds.
+
+    Raises:
+        UsageError: A value is not allowed; the message names the option.
+    """
+
+    model_config = ConfigDict(defer_build=True)  # most are shown in a help and never made
+
+    panel: ClassVar[str] = "Options"  # of the help
+
+    def __init__(self, **values: Any) -> None:
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            raise refusal(type(self), error, name=self._flag) from error
+
+    @classmethod
+    def flags(cls, name: str) -> tuple[str, ...]:
+        """Return the names of a field on the command line, the long one first."""
+        extra: Any = cls.model_fields[name].json_schema_extra
+        return (extra or {}).get("flags") or (f"--{name.replace('_', '-')}",)
+
+    @classmethod
+    def ordered_fields(cls) -> list[str]:
+        """Return the fields as the help lists them: a group's own before those it inherits."""
+        return sorted(cls.model_fields, key=lambda name: cls.__mro__.index(cls._owner(name)))
+
+    @classmethod
+    def panel_of(cls, name: str) -> str:
+        """Return the panel of the help that a field is shown in."""
+        extra: Any = cls.model_fields[name].json_schema_extra or {}
+        return str(extra.get("panel") or cls._owner(name).panel)
+
+    @classmethod
+    def _owner(cls, name: str) -> Any:
+        """Return the group that first has a field."""
+        bases = reversed(cls.__mro__)
+        return next(each for each in bases if name in getattr(each, "model_fields", ()))
+
+    @classmethod
+    def _flag(cls, key: str) -> str:
+        name = key.partition("[")[0]
+        return cls.flags(name)[0] if name in cls.model_fields else quoted(key)
+
+    def part(self, group: type[Group]) -> Group:
+        """Return the options of a group that these contain."""
+        return group(**{name: getattr(self, name) for name in group.model_fields})
+
+    def updated(self: Group, **values: Any) -> Group:
+        """Return the same options with some other values, and those as typed."""
+        typed = {name: getattr(self, name) for name in self.model_fields_set}
+        return type(self)(**(typed | values))
+
+    def retyped(self) -> list[str]:
+        """Return those that are not at their defaults as parts of another command line."""
+        parts: list[str] = []
+        for name in self.ordered_fields():
+            flag, value = self.flags(name)[0], getattr(self, name)
+            if value != type(self).model_fields[name].default:
+                for each in value if isinstance(value, list) else [value]:
+                    parts += [flag] if each is True else [flag, str(each)]
+        return parts
+
+
+def _finite(temperature: float) -> float:
+    if temperature != 0 and not LOWEST_TEMPERATURE <= temperature < math.inf:
+        raise ValueError(
+            f"must be 0 or more, and above 0 at least {LOWEST_TEMPERATURE:g}, not {temperature:g}"
+        )
+    return temperature
+
+
+Temperature = Annotated[float, AfterValidator(_finite)]
+Count = Annotated[int, Field(ge=1)]
+
+
+class Sampling(Options):
+    """How logits become the distribution that is sampled from."""
+
+    panel = "Sampling"
+
+    temperature: Temperature = option(1.0, "0 is greedy.")
+    top_k: int | None = option(None, "Sample from the k likeliest tokens.", ge=1, shown="off")
+    top_p: float | None = option(
+        None,
+        "Sample from the likeliest tokens that together have this probability.",
+        gt=0,
+        le=1,
+        shown="off",
+    )
+
+
+class Settings(Sampling):
+    """What all cells of a run share."""
+
+    seed: int = option(0, "Decides the examples and every draw.", ge=0)
+    repeats: int = option(1, "Times each example is decoded, with fresh draws.", ge=1)
+    max_new_tokens: int | None = option(None, "Longest answer.", ge=1, shown="the task's own")
+    max_prompt_tokens: int | None = option(
+        None,
+        "Longest prompt; a longer one is cut at the end of its article.",
+        ge=1,
+        shown="what the models take",
+    )
+    prompt_format: Literal["chat", "plain"] | None = option(
+        None,
+        "chat applies the model's own template, plain gives the prompt as it is.",
+        metavar="FORMAT",
+        shown="the task's own",
+    )
+    engine: Literal["auto", "eager", "compile", "graph"] = option(
+        AUTO,
+        "eager runs a round as it is written; graph captures its parts in CUDA graphs; compile "
+        "generates code for it, which takes one to three minutes per method the first time, is "
+        "kept on disk, and then halves the time on a CPU. auto is graph on a GPU, else eager.",
+        metavar="NAME",
+    )
+    engine_fallback: bool = option(
+        False, "Where a graph cannot be captured, say so and go on eagerly instead of stopping."
+    )
+    batch_size: int = option(
+        1,
+        "Texts decoded side by side. Batching changes no draw, and a text only by rounding: rarely "
+        "in float32, at times in bfloat16. Time is split evenly.",
+        ge=1,
+        metavar="B",
+    )
+
+
+PRESETS: dict[str, dict[str, Any]] = {
+    # Section 5 and appendix of DIVERSED (arXiv:2604.07622).
+    "paper": {
+        "limit": 100,
+        "max_new_tokens": 128,
+        "max_prompt_tokens": 2048,
+        "draft_length": [5],
+        "temperature": 1.0,
+    }
+}
+
+
+def _describe_presets() -> str:
+    return "; ".join(
+        f"{name}, {p['limit']} examples, at most {p['max_new_tokens']} new and "
+        f"{p['max_prompt_tokens']} prompt tokens, N = {','.join(map(str, p['draft_length']))}, "
+        f"T = {p['temperature']:g}"
+        for name, p in PRESETS.items()
+    )
+
+
+class RunSettings(Settings):
+    """The settings of a measuring command; those of a preset hold where nothing was typed."""
+
+    limit: int | None = option(
+        None,
+        "Examples per task.",
+        ge=1,
+        flags=("--limit", "-n"),
+        shown=f"{DEFAULT_LIMIT} of a task, all of a prompt file",
+    )
+    preset: Literal["paper"] | None = option(
+        None,
+        f"Settings under one name: {_describe_presets()}. Explicit options override it.",
+        metavar="NAME",
+    )
+    draft_length: list[Count] = option(
+        [DRAFT_LENGTH], "Tokens drafted per round; each of several is measured.", metavar="N[,N...]"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_preset(cls, values: Any) -> Any:
+        named = values.get("preset") if isinstance(values, dict) else None
+        return PRESETS.get(str(named), {}) | values if named else values
+
+
+class Loading(Options):
+    """How the models of a pair are loaded."""
+
+    panel = "Models"
+
+    device: str = option(AUTO, "cpu, cuda, cuda:1 ...; auto takes a GPU where there is one.")
+    dtype: str = option(AUTO, "float32, bfloat16 or float16; auto suits pair and device.")
+    load_format: Literal["auto", "dummy"] = option(
+        AUTO,
+        "auto reads the weights; dummy makes random ones of the same shape, for timing without a "
+        "download.",
+        metavar="FORMAT",
+    )
+    device_map: str | None = option(
+        None,
+        "auto spreads the layers over all GPUs (needs accelerate).",
+        metavar="MAP",
+        shown="off",
+    )
+    quantization: Literal["8bit", "4bit"] | None = option(
+        None,
+        f"{' or '.join(QUANTIZATIONS)} weights of the target (needs bitsandbytes).",
+        metavar="BITS",
+        shown="off",
+    )
+    target_revision: str | None = option(
+        None,
+        "Branch, tag or commit of the target on the hub.",
+        metavar="REVISION",
+        shown="the pair's own",
+    )
+    draft_revision: str | None = option(
+        None,
+        "Branch, tag or commit of the draft on the hub.",
+        metavar="REVISION",
+        shown="the pair's own",
+    )
+    trust_remote_code: bool = option(False, "Run Python code that comes with the models.")
+
+    @model_validator(mode="after")
+    def _plain_dummies(self) -> Loading:
+        if self.dummy and (self.device_map or self.quantization):
+            raise ValueError(
+                "--load-format dummy makes plain weights on one device: leave out --device-map "
+                "and --quantization"
+            )
+        return self
+
+    @property
+    def dummy(self) -> bool:
+        """True where the weights are random."""
+        return self.load_format == DUMMY
+
+
+class DataOptions(Options):
+    """Where examples come from."""
+
+    panel = "Data"
+
+    folder: Path | None = option(
+        None,
+        "Take examples from FOLDER/TASK/SPLIT.jsonl (or .csv, .parquet; plain or .gz), not from "
+        "the hub.",
+        flags=("--data",),
+        metavar="FOLDER",
+    )
+    offline: bool = option(False, "Use what earlier runs fetched from the hub, and no network.")
+    revision: str | None = option(
+        None,
+        "Branch, tag or commit of the dataset on the hub.",
+        flags=("--data-revision",),
+        metavar="REVISION",
+        shown="the task's own",
+    )
+    shots: int | None = option(
+        None,
+        "Few-shot examples before each prompt, from the training split.",
+        ge=0,
+        metavar="K",
+        shown="the task's own",
+    )
+
+    @model_validator(mode="after")
+    def _one_source(self) -> DataOptions:
+        if self.folder is not None and self.revision is not None:
+            raise ValueError(
+                "--data-revision is of the hub, whose place --data takes: give one of the two"
+            )
+        return self
+
+
+class Workers(Options):
+    """How many workers there are, and where."""
+
+    panel = "Workers"
+
+    workers: int | None = option(
+        None,
+        "Share the work between N processes, one per GPU, or without GPUs one per core; needs "
+        "Ray, specbench's extra of that name.",
+        ge=1,
+        metavar="N",
+        shown="this process alone",
+    )
+    ray_address: str | None = option(
+        None,
+        "Ray's cluster to take workers from: auto, or HOST:PORT.",
+        metavar="ADDRESS",
+        shown="this machine",
+    )
+
+    @model_validator(mode="after")
+    def _address_of_workers(self) -> Workers:
+        if self.ray_address is not None and self.workers is None:
+            raise ValueError("--ray-address goes with --workers N: say how many")
+        return self
+
+
+class Results(Options):
+    """Where a run goes, and whether it runs at all."""
+
+    panel = "Results"
+
+    output: Path | None = option(
+        None,
+        "Output folder; resumes a run with the same settings.",
+        flags=("--output", "-o"),
+        shown="results/<time>-<command>-<pair>, or the newest unfinished of the same plan",
+    )
+    fresh: bool = option(False, "Start anew; a run in the folder is moved aside, never deleted.")
+    dry_run: bool = option(
+        False, "Print the plan: cells, samples, memory, and an estimated duration."
+    )
+    no_progress: bool = option(False, "Show no progress bar.")

@@ -1,0 +1,292 @@
+"""Carrying out a plan: load the pair, then decode, score and record sample after sample."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from specbench.config import Loading
+from specbench.decoding.loop import DecodeOptions, Request, decode_all
+from specbench.decoding.records import Generation
+from specbench.decoding.sampling import Sampling
+from specbench.engine.device import choose_device, free_memory
+from specbench.engine.engines import Engine, choose_engine
+from specbench.engine.loading import LoadedPair, load_pair, load_reader
+from specbench.engine.memory import check_memory, likely_tokens
+from specbench.engine.prompts import Encoded
+from specbench.errors import EngineError
+from specbench.experiment.environment import describe_environment, gpu_states, other_processes
+from specbench.experiment.measurements import describe_error, measurements, score_text
+from specbench.experiment.plan import Cell, Plan, Step, is_executed
+from specbench.experiment.progress import Display
+from specbench.experiment.prompts import Prompts
+from specbench.experiment.records import ERROR, write_examples
+from specbench.experiment.store import Store
+from specbench.heads.bind import bind
+from specbench.heads.files import fingerprints
+from specbench.heads.head import Head
+from specbench.methods.control import DraftControl, warmup_lengths
+from specbench.metrics.sandbox.launch import layers
+from specbench.pairs.registry import PairSpec
+
+SampleResult = tuple[Step, dict[str, Any]]  # what was decoded, and the columns of its record
+
+WARM_UP_TOKENS = 16  # enough rounds that every part of one has been carried out
+
+log = logging.getLogger(__name__)
+
+
+class Loader:
+    """Loads the pairs of plans, by functions that tests replace, and keeps the last one."""
+
+    def __init__(
+        self,
+        load: Callable[[PairSpec, Loading], Any] | None = None,
+        read: Callable[[PairSpec, Loading], Any] | None = None,
+        check: Callable[..., None] | None = None,
+    ) -> None:
+        self._load, self._read = load or load_pair, read or load_reader
+        self._check = check or check_memory
+        self._loaded: tuple[tuple[PairSpec, Loading], LoadedPair] | None = None
+
+    def load(self, plan: Plan) -> LoadedPair:
+        """Load a plan's pair with its engine, once it is known to fit.
+
+        Raises:
+            UsageError: It does not fit, cannot be had, no example can be decoded, or the engine
+                does not work here.
+        """
+        loading, settings = plan.loading, plan.settings
+        spread = loading.device_map is not None
+        name = choose_engine(settings.engine, choose_device(loading.device), spread)
+        engine = Engine(name, log.warning if settings.engine_fallback else None)
+        wanted = (plan.pair, loading)
+        if self._loaded and self._loaded[0] == wanted:
+            pair = self._loaded[1]
+            Prompts(pair, settings).warn_of_long(plan)
+            pair.forget()
+        else:
+            self._loaded = None  # before another one needs the memory
+            self._check(plan.pair, loading, *largest(plan))
+            Prompts(self._read(plan.pair, loading), settings).warn_of_long(plan)
+            pair = self._load(plan.pair, loading)
+            self._loaded = (wanted, pair)
+        pair.engine = engine
+        return pair
+
+
+class SampleRunner:
+    """Decodes and scores the samples of a plan with a loaded pair.
+
+    Args:
+        plan: The plan.
+        pair: The pair, see ``Loader``.
+        device: The device's name in the samples; by default PyTorch's.
+
+    Attributes:
+        models: What identifies the models and how they run, in plain values.
+        warm_ups: Seconds that the first decode of each cell took, which is not counted.
+
+    Raises:
+        SpecbenchError: A head cannot be loaded.
+    """
+
+    def __init__(self, plan: Plan, pair: LoadedPair, device: str | None = None) -> None:
+        self._plan, self._pair = plan, pair
+        self._device = device or str(pair.target.device)
+        self._prompts = Prompts(pair, plan.settings)
+        heads: dict[Path, Head] = {}
+        self._bound = {  # all of them now, so that none fails later
+            cell: bind(cell.method, dict(cell.parameters), pair, heads)
+            for task in plan.tasks
+            for cell in task.cells
+        }
+        dtype = str(pair.target.model.dtype).removeprefix("torch.")
+        self.models = {
+            "device": str(pair.target.device),
+            "dtype": dtype,
+            **fingerprints(pair),
+            **pair.facts,
+        }
+        self.warm_ups: dict[tuple[str, Cell], float] = {}
+        pair.reserve(self._prompts.longest(plan), plan.settings.batch_size)
+
+    @property
+    def engine(self) -> str:
+        """The engine that works now."""
+        return self._pair.engine.name
+
+    def run(self, steps: Sequence[Step]) -> Iterator[SampleResult]:
+        """Decode steps of one cell side by side.
+
+        Yields:
+            Each step with the columns of its record, as soon as it is done. One that raises, for
+            want of memory perhaps, has the status ``error``.
+        """
+        ready: list[tuple[Step, Encoded]] = []
+        for step in steps:
+            try:
+                ready.append((step, self._prompts.of(step.plan, step.example)))
+            except Exception as error:
+                yield step, self._failed(step, error)
+        waiting = dict(enumerate(ready))
+        try:
+            if ready:
+                self._warm_up(ready)
+                for number, generation in self._decode(ready):
+                    step, prompt = waiting.pop(number)
+                    yield step, self._scored(step, prompt, generation)
+        except EngineError:
+            raise  # no sample's fault: the next one would fail alike
+        except Exception as error:
+            left = [step for step, _ in waiting.values()]
+            results = [(step, self._failed(step, error)) for step in left]
+            del error  # it holds what was on the device
+            free_memory()
+            if len(left) == 1:
+                yield from results
+            else:  # one by one, so that none pays for another
+                for step in left:
+                    yield from self.run([step])
+
+    def pace(self, steps: Sequence[Step]) -> float:
+        """Return the seconds per token of a short decode of some steps of one cell."""
+        ready = [(step, self._prompts.of(step.plan, step.example)) for step in steps]
+        self._warm_up(ready)
+        found = [generation for _, generation in self._decode(ready, WARM_UP_TOKENS)]
+        seconds = sum(g.prefill_seconds + g.decode_seconds for g in found)
+        return seconds / sum(g.output_tokens for g in found)
+
+    def opening_facts(self) -> dict[str, Any]:
+        """Return what ``environment.json`` says from the start."""
+        facts = {
+            **describe_environment(),
+            "engine": self.engine,
+            "models": self.models,
+            "sandbox": list(layers()) if self._plan.may_execute else [],
+            "first_prompts": self._prompts.first(self._plan),
+        }
+        if others := other_processes():
+            log.warning(
+                "%d other processes compute on the GPUs: times will not be the method's",
+                len(others),
+            )
+            facts["other_gpu_processes"] = others
+        return facts
+
+    def closing_facts(self) -> dict[str, Any]:
+        """Return what is known of the environment only once all is decoded."""
+        warm_ups = [
+            {"task": task, **cell.describe(), "seconds": seconds}
+            for (task, cell), seconds in self.warm_ups.items()
+        ]
+        return {"engine": self.engine, "warm_ups": warm_ups, "gpus_at_the_end": gpu_states()}
+
+    def _warm_up(self, ready: Sequence[tuple[Step, Encoded]]) -> None:
+        """Make code, graphs and kernels ready by a short decode.
+
+        Where programs are run between two samples, the processor's caches are warmed before each
+        of them: a program that has run before is not run again, and times would tell of that.
+        """
+        step = ready[0][0]
+        group = (step.plan.task.name, step.cell)
+        first = ready[: self._plan.settings.batch_size]
+        if group in self.warm_ups:
+            if self._plan.may_execute and is_executed(step.plan.task):
+                for _ in self._decode(first, 2 * step.cell.draft_length + 2):
+                    pass
+        else:
+            began = time.perf_counter()
+            _, control = self._bound[step.cell]
+            static = self._pair.engine.static
+            for each in (*warmup_lengths(control, step.cell.draft_length, static), None):
+                for _ in self._decode(first, WARM_UP_TOKENS, each):
+                    pass
+            self.warm_ups[group] = time.perf_counter() - began
+
+    def _decode(
+        self,
+        ready: Sequence[tuple[Step, Encoded]],
+        most: int | None = None,
+        instead: DraftControl | None = None,
+    ) -> Iterator[tuple[int, Generation]]:
+        step, settings = ready[0][0], self._plan.settings
+        limit = step.plan.max_new_tokens
+        rule, control = self._bound[step.cell]
+        options = DecodeOptions(
+            settings.part(Sampling),
+            step.cell.draft_length,
+            limit if most is None else min(limit, most),
+            seed=settings.seed,
+            stop=step.plan.task.stop,
+            batch_size=settings.batch_size,
+            control=instead or control,
+        )
+        requests = [Request(prompt.ids, step.sample_key) for step, prompt in ready]
+        return decode_all(self._pair, rule, requests, options)
+
+    def _scored(self, step: Step, prompt: Encoded, generation: Generation) -> dict[str, Any]:
+        """Where only a metric raises, the generation is kept with status ``unscored``."""
+        task, may_execute = step.plan.task, self._plan.may_execute
+        scores = score_text(task.metrics, generation.text, step.example, may_execute=may_execute)
+        cut = {"prompt_cut": prompt.cut}
+        return {**self._identity(step), **measurements(generation), **cut, **scores}
+
+    def _failed(self, step: Step, error: Exception) -> dict[str, Any]:
+        return {**self._identity(step), "status": ERROR, "error": describe_error(error)}
+
+    def _identity(self, step: Step) -> dict[str, Any]:
+        return {**self._plan.identify(step, self.engine), "device": self._device}
+
+
+def execute(
+    plan: Plan,
+    store: Store,
+    display: Display | None = None,
+    *,
+    stop: Callable[[], bool] = lambda: False,
+    loader: Loader | None = None,
+) -> None:
+    """Decode every step of a plan that the store lacks, and record each as soon as it is there.
+
+    Args:
+        plan: What to decode.
+        store: Where the samples go.
+        display: Shows each record.
+        stop: Asked after each sample whether to stop there.
+        loader: Has the pair perhaps, from the plan before.
+
+    Raises:
+        SpecbenchError: The pair or a head cannot be loaded, or the disk cannot be written.
+        KeyboardInterrupt: The run was stopped.
+    """
+    display = display or Display(len(plan))
+    runner = SampleRunner(plan, (loader or Loader()).load(plan))
+    environment = runner.opening_facts()
+    store.write_environment(environment)
+    write_examples(store.folder, {t.task.name: t.examples for t in plan.tasks})
+    store.expect(plan, runner.models, runner.engine)
+    for batch in plan.batches():
+        missing = store.missing(batch)
+        display.resumed(len(batch) - len(missing))
+        for step, result in runner.run(missing):
+            display(store.record(step, result))
+            if stop():
+                raise KeyboardInterrupt
+    store.write_environment({**environment, **runner.closing_facts()})
+
+
+def largest(plan: Plan) -> tuple[int, int, int, int]:
+    """Return longest prompt (estimated), answer and draft of a plan in tokens, and its rows."""
+    limit = plan.settings.max_prompt_tokens or math.inf
+    longest = likely_tokens(e.prompt for task in plan.tasks for e in task.examples)
+    return (
+        int(min(limit, longest)),
+        max(task.max_new_tokens for task in plan.tasks),
+        max(cell.draft_length for task in plan.tasks for cell in task.cells),
+        plan.settings.batch_size,
+    )

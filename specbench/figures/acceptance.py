@@ -1,0 +1,170 @@
+"""Draft acceptance against total time, and against the weight of the static ensemble.
+
+After arXiv 2604.07622. Pairs differ in speed by orders of magnitude, so time is normalised per
+pair, task, engine and batch size: 0 is the fastest setting drawn, 1 the slowest. Engines are
+measured in separate runs, whose machine may have been loaded differently.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import matplotlib
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from numpy.typing import NDArray
+
+from specbench.analysis.pareto import static_weight
+from specbench.errors import UsageError
+from specbench.figures import style
+from specbench.figures.style import Drawing, data, scaled
+from specbench.results import Results
+
+Floats = NDArray[np.float64]
+
+_FEWEST_POINTS = 6  # three coefficients, and as many residuals to judge them by
+_RESAMPLES = 2000
+_ACCEPTANCE, _LABEL = "100*draft_acceptance_rate", "Accepted / drafted (%)"
+
+
+@style.paged
+def draw_time(results: Results) -> Drawing:
+    """Draw acceptance against normalised time: one column per task, one colour per pair.
+
+    Each point is one method in one setting; a quadratic with its 95 % band is fitted to a pair's
+    points where there are enough of them. Engines and batch sizes are drawn below one another.
+
+    Raises:
+        UsageError: Nothing in the runs drafts.
+    """
+    table = results.cells.dropna(subset=["draft_acceptance_rate", "seconds_per_sample"])
+    if table.empty:
+        raise UsageError("Nothing to draw: no method of these runs drafts; run sd or another one.")
+    table = table.assign(time=_normalised(table))
+    pairs = style.distinct(table, "pair")
+    # A single pair needs no colour, and methods keep their own.
+    colours: dict[str, str | None] = {
+        pair: style.PAIR_COLOURS[i % len(style.PAIR_COLOURS)] if len(pairs) > 1 else None
+        for i, pair in enumerate(pairs)
+    }
+    figure, grid, panels = style.task_panels(table, 2.0, ["engine", "batch_size"], sharey=True)
+    for axes, rows in panels:
+        for pair, colour in colours.items():
+            _draw_pair(axes, rows[rows["pair"] == pair], colour)
+        axes.set_xlim(-0.06, 1.06)
+        axes.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
+    for axes in grid[:, 0]:
+        axes.set_ylabel(_LABEL)
+    for axes in grid[-1]:
+        axes.set_xlabel("Total time (normalised)")
+    grey = style.GREY if len(pairs) > 1 else None
+    handles = [
+        *(Line2D([], [], color=c, lw=scaled(1.5), label=pair) for pair, c in colours.items() if c),
+        *(
+            style.handle(method, **_paint(method, grey, rim=False))
+            for method in style.ordered(style.distinct(table, "method"))
+        ),
+    ]
+    style.legend(figure, handles)
+    behind = data(table, "time", "seconds_per_sample", draft_acceptance=_ACCEPTANCE)
+    return Drawing(figure, behind)
+
+
+@style.paged
+def draw_weights(results: Results) -> Drawing:
+    """Draw the acceptance of the static ensemble against w: a panel per task, a curve per N.
+
+    Acceptance at a position is 1 - w TV(p, q), so the curves fall almost in a straight line, and
+    lower for longer drafts, whose later positions are reached less often. ``sd`` closes a curve at
+    w = 1. Pairs, engines and batch sizes are drawn below one another.
+
+    Raises:
+        UsageError: There is no static ensemble in the runs, or temperatures are mixed.
+    """
+    table = results.cells
+    table = table.assign(w=static_weight(table)).dropna(subset=["w", "draft_acceptance_rate"])
+    if "static" not in set(table["method"]):
+        raise UsageError("Nothing to draw: these runs hold no static ensemble; sweep the weights.")
+    style.only(table, "temperature")
+
+    lengths = sorted(style.distinct(table, "draft_length"))
+    shades = matplotlib.colormaps["viridis_r"](
+        0.1 + 0.8 * np.arange(1, 1 + len(lengths)) / len(lengths)
+    )
+    line: dict[str, Any] = {"marker": "o", "markersize": scaled(3.5), "linestyle": "-"}
+    curves = {
+        length: line | {"color": shade, "linewidth": scaled(1.1), "label": f"N = {length}"}
+        for length, shade in zip(lengths, shades, strict=True)
+    }
+    figure, grid, panels = style.task_panels(table, 1.9, sharex=True, sharey=True)
+    drawn = []
+    for axes, rows in panels:
+        for (_, length), found in rows.groupby(["run_id", "draft_length"], sort=False):
+            # sd and static at w = 1 are the same rule: one point.
+            curve = found.sort_values("w").drop_duplicates("w")
+            style.points(axes, curve, "w", _ACCEPTANCE, **curves[length])
+            drawn.append(curve)
+    for axes in grid[:, 0]:
+        axes.set_ylabel(_LABEL)
+    for axes in grid[-1]:
+        axes.set_xlabel("Weight on the target w")
+        axes.locator_params(axis="x", nbins=4, steps=[1, 2, 5, 10])
+    style.legend(figure, [Line2D([], [], **curve) for curve in curves.values()])
+    return Drawing(figure, data(pd.concat(drawn), "w", draft_acceptance=_ACCEPTANCE))
+
+
+def quadratic_band(x: Floats, y: Floats, at: Floats) -> tuple[Floats, Floats, Floats]:
+    """Fit a quadratic by least squares, with a 95 % band from a bootstrap of its residuals.
+
+    Args:
+        x: [points], at least four.
+        y: [points].
+        at: [m] where to evaluate.
+
+    Returns:
+        The fit and the lower and upper edge of its band, each [m].
+    """
+    design, wanted = np.vander(x, 3), np.vander(at, 3)
+    solve = np.linalg.pinv(design)
+    fitted = design @ solve @ y
+    # Least squares shrinks residuals; this restores the variance of the noise.
+    residuals = (y - fitted) * np.sqrt(len(x) / (len(x) - 3))
+    drawn = np.random.default_rng(0).choice(residuals, size=(_RESAMPLES, len(x)))
+    curves = (fitted + drawn) @ solve.T @ wanted.T
+    low, high = np.percentile(curves, [2.5, 97.5], axis=0)
+    return wanted @ solve @ y, low, high
+
+
+def _normalised(table: pd.DataFrame) -> pd.Series:
+    """Seconds per sample mapped to 0 ... 1 within each pair, task, engine and batch size."""
+    seconds = table.groupby(["pair", "task", "engine", "batch_size"])["seconds_per_sample"]
+    fastest, slowest = seconds.transform("min"), seconds.transform("max")
+    return (table["seconds_per_sample"] - fastest) / (slowest - fastest).replace(0, 1)
+
+
+def _draw_pair(axes: Axes, cells: pd.DataFrame, colour: str | None) -> None:
+    if cells["time"].nunique() >= _FEWEST_POINTS:
+        at = np.linspace(cells["time"].min(), cells["time"].max(), 101)
+        acceptance = 100 * cells["draft_acceptance_rate"].to_numpy()
+        curves = quadratic_band(cells["time"].to_numpy(), acceptance, at)
+        fit, low, high = (curve.clip(0, 100) for curve in curves)
+        shade = colour or style.GREY
+        axes.fill_between(at, low, high, color=shade, alpha=0.15, linewidth=0)
+        axes.plot(at, fit, color=shade, linewidth=scaled(1.1), alpha=0.8)
+    for method, points in cells.groupby("method", sort=False):
+        paint = _paint(str(method), colour)
+        style.method_points(axes, points, str(method), "time", _ACCEPTANCE, **paint)
+
+
+def _paint(method: str, pair_colour: str | None, rim: bool = True) -> dict[str, Any]:
+    """Colours of a method's marker and bars: the pair's, except that the star stays red."""
+    own = style.look(method).colour
+    if pair_colour is None:
+        return {"color": own}
+    if method != "diversed":
+        return {"color": pair_colour}
+    red = {"color": pair_colour, "markerfacecolor": own}
+    line = {"markeredgecolor": pair_colour, "markeredgewidth": scaled(0.6)}
+    return red | (line if rim else {})

@@ -1,0 +1,331 @@
+"""Figures of trained heads: how training went, what a head learned, and where it transfers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from itertools import cycle, product
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.colors import CenteredNorm, Normalize
+from matplotlib.lines import Line2D
+from matplotlib.patches import Rectangle
+
+from specbench.analysis import learned
+from specbench.analysis.run_tables import LEARNED, STRICT, transfer_data
+from specbench.analysis.summary import ACCEPTANCE, QUALITY
+from specbench.errors import UsageError
+from specbench.figures import style
+from specbench.figures.style import GREY, Drawing, scaled
+from specbench.metrics import METRICS
+from specbench.results import Results
+from specbench.training.folder import LOG
+
+
+class _Curve(NamedTuple):
+    """A column of ``training.csv`` as it is drawn."""
+
+    column: str
+    scale: float
+    title: str
+    label: str
+
+
+_CURVES = (
+    _Curve("reward", 100.0, "Reward", "Mean score (%)"),
+    _Curve("acceptance", 100.0, "Acceptance", "Mean 1 − w TV(p, q) (%)"),
+    _Curve("weight", 1.0, "Weight on the target", "Mean w"),
+    _Curve("loss", 1.0, "Loss", "Negative objective\n(in spreads of gain)"),
+)
+_STRICT = "strict_acceptance"  # at w = 1
+_SMOOTHED = 10  # lines are medians over this fraction of the steps
+_FAR = 0.05  # of the steps, at either end, may lie outside the panel
+_DASHES = ("-", "--", ":")
+
+SHOWN = 12  # tokens at either end
+FEWEST = 10  # occurrences of what is shown
+_GAP = 0.8  # rows between the two ends
+_OFFSET = 0.14  # rows between the two means of a kind
+
+#: Colour and marker of a kind of token: Paul Tol's muted scheme.
+KIND_LOOKS = {
+    learned.NUMBER: ("#332288", "s"),
+    learned.OPERATOR: ("#CC6677", "P"),
+    learned.PUNCTUATION: ("#882255", "X"),
+    learned.CAPITALISED: ("#117733", "^"),
+    learned.LOWER_CASE: ("#44AA99", "o"),
+    learned.PIECE: ("#999933", "v"),
+    learned.SPACE: ("#88CCEE", "d"),
+    learned.END: ("#AA4499", "p"),
+}
+_BOX = dict(zip(learned.QUANTILES, ("whislo", "q1", "med", "q3", "whishi"), strict=True))
+
+_ROW = 0.27  # inches of a head in the transfer table
+_PAGE = 7.2  # inches; task names that do not fit on it side by side are rotated
+_LEAST_SPAN = 10.0  # points of quality with the strongest colour, at least
+
+
+@style.paged
+def draw_training(folders: Sequence[Path]) -> Drawing:
+    """Draw reward, acceptance, weight and loss against the step, a colour for each head.
+
+    Steps are noisy, since each has few texts; a line is a running median over a tenth of the steps.
+    The loss jumps where all texts of a step gain alike, as it is in units of the spread of gains;
+    the axis does not follow it there.
+
+    Args:
+        folders: Folders of heads, finished or in training.
+
+    Raises:
+        UsageError: One holds no ``training.csv``, or one without a step.
+    """
+    tables = {name: _shown(read_training(folder)) for name, folder in _named(folders).items()}
+    figure, grid = style.panels(2, 2, height=1.75, sharex=True)
+    colours = [style.look(LEARNED).colour] if len(tables) == 1 else style.PAIR_COLOURS
+    looks = dict(zip(tables, cycle(product(_DASHES, colours)), strict=False))
+    floor: dict[str, Any] = {"color": GREY, "lw": scaled(0.9), "ls": (0, (1, 1))}
+    for curve, axes in zip(_CURVES, grid.flat, strict=True):
+        for name, (dashes, colour) in looks.items():
+            own: dict[str, Any] = {"data": tables[name], "color": colour}
+            axes.plot("step", curve.column, lw=scaled(0.6), alpha=0.3, **own)
+            axes.plot("step", f"{curve.column}_smooth", dashes, lw=scaled(1.2), **own)
+            if curve.column == "acceptance":
+                axes.plot("step", f"{_STRICT}_smooth", data=tables[name], **floor)
+        axes.set_title(curve.title)
+        axes.set_ylabel(curve.label)
+        axes.locator_params(axis="x", integer=True)
+    for axes in grid[-1]:
+        axes.set_xlabel("Step")
+    shown = [table.assign(head=name)[["head", *table]] for name, table in tables.items()]
+    everything = pd.concat(shown, ignore_index=True)
+    _limit(grid[-1, -1], everything["loss"])
+    handles = [Line2D([], [], color=c, ls=dashes, label=n) for n, (dashes, c) in looks.items()]
+    style.legend(figure, [*handles, Line2D([], [], label="acceptance at w = 1", **floor)])
+    return Drawing(figure, everything)
+
+
+def read_training(folder: Path) -> pd.DataFrame:
+    """Read ``training.csv`` of a head's folder: a row per step.
+
+    Raises:
+        UsageError: There is none, it is not readable, or it has no step or lacks a column.
+    """
+    path = folder / LOG
+    wanted = ["step", *(curve.column for curve in _CURVES), "disagreement"]
+    if not path.is_file():
+        raise UsageError(f"{folder} holds no {LOG}: give the folder of a head that was trained")
+    try:
+        table = pd.read_csv(path, usecols=wanted, dtype="float64")
+    except (ValueError, OSError) as error:
+        raise UsageError(f"{path} cannot be read ({error}): train the head again") from error
+    if table.empty:
+        raise UsageError(f"{path} has no step yet: wait for the first one")
+    return table
+
+
+def _named(folders: Sequence[Path]) -> dict[str, Path]:
+    """Folders by what tells them apart; a single one by its last two names, pair and task."""
+    paths = list(dict.fromkeys(folder.resolve() for folder in folders))
+    if len(paths) == 1:
+        return {"/".join(paths[0].parts[-2:]): paths[0]}
+    root = os.path.commonpath(paths)
+    return {str(path.relative_to(root)): path for path in paths}
+
+
+def _shown(table: pd.DataFrame) -> pd.DataFrame:
+    """The step, and what is drawn against it: scaled columns, and their running medians."""
+    in_units = {curve.column: curve.scale * table[curve.column] for curve in _CURVES}
+    columns = pd.DataFrame(in_units | {_STRICT: 100 * (1 - table["disagreement"])})
+    window = max(1, len(table) // _SMOOTHED)
+    smooth = columns.rolling(window, center=True, min_periods=1).median().add_suffix("_smooth")
+    return pd.concat([table["step"], columns, smooth], axis=1)
+
+
+def _limit(axes: Axes, values: pd.Series) -> None:
+    """Limit an axis to all values but the few that lie far outside."""
+    low, high = values.quantile([_FAR, 1 - _FAR])
+    margin = 0.3 * (high - low) or 1.0
+    inside = values[values.between(low - margin, high + margin)]
+    axes.set_ylim(inside.min() - margin / 4, inside.max() + margin / 4)
+
+
+@style.paged
+def draw_learned(table: pd.DataFrame) -> Drawing:
+    """Draw the weights a head gives, by kind of token and by token.
+
+    Left, per kind, the distribution of w, its mean, and its mean weighted by how much the models
+    disagree. Right, the tokens with the highest and the lowest mean weight. Boxes span the
+    quartiles, whiskers the 5 % and 95 % quantiles; bars are 95 % intervals. The data is the whole
+    table.
+
+    Args:
+        table: As ``analysis.learned.tabulate`` returns.
+
+    Raises:
+        UsageError: It is empty.
+    """
+    if table.empty:
+        raise UsageError("Nothing to draw: no token was sampled; sample more texts with --limit.")
+    frequent = table[table["n"] >= FEWEST]
+    mean = float(table.loc[table["level"] == learned.ALL, "mean_weight"].iloc[0])
+
+    figure, ((left, right),) = style.panels(1, 2, height=3.6, sharex=True)
+    _draw_kinds(left, frequent[frequent["level"] == learned.KIND])
+    _draw_tokens(right, frequent[frequent["level"] == learned.TOKEN])
+    left.set_title("Kinds of token")
+    right.set_title("Highest and lowest mean w")
+    line: dict[str, Any] = {"color": GREY, "linewidth": scaled(0.8), "linestyle": "--"}
+    for axes in (left, right):
+        axes.axvline(mean, zorder=1, **line)
+        axes.set_xlabel("Weight on the target w")
+        axes.set_xlim(-0.06, 1.06)
+        axes.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0", "", "0.5", "", "1"])
+        axes.grid(axis="y", visible=False)
+        if not axes.get_yticks().size:
+            said = f"None occurs {FEWEST} times"
+            axes.text(0.5, 0.6, said, transform=axes.transAxes, ha="center")
+    handles = [
+        Line2D([], [], **_mark(GREY, "o"), label="mean w"),
+        Line2D([], [], **_hollow(GREY), label="mean w weighted by TV(p, q)"),
+        Line2D([], [], **line, label="mean w of all tokens"),
+    ]
+    figure.legend(handles=handles, loc="outside lower center", ncols=3)
+    about = table.iloc[0]
+    same = about["trained_on"] in ("", about["task"])
+    heading = f"{about['task']} ({about['pair']}), {about['head_kind']} head"
+    heading += "" if same else f" trained on {about['trained_on']}"
+    figure.suptitle(heading, fontsize=scaled(8.5), parse_math=False)
+    return Drawing(figure, table)
+
+
+def _draw_kinds(axes: Axes, kinds: pd.DataFrame) -> None:
+    """A box per kind from its quantiles, with both means, the highest on top."""
+    for place, (_, row) in enumerate(kinds.iterrows()):
+        colour, _ = KIND_LOOKS[row["kind"]]
+        line = {"color": colour, "linewidth": scaled(0.8)}
+        axes.bxp(
+            [{name: row[quantile] for quantile, name in _BOX.items()}],
+            positions=[place],
+            widths=0.6,
+            orientation="horizontal",
+            showfliers=False,
+            patch_artist=True,
+            manage_ticks=False,
+            boxprops={"facecolor": f"{colour}40", "edgecolor": colour, "linewidth": scaled(0.8)},
+            medianprops=line | {"linewidth": scaled(1.4)},
+            whiskerprops=line,
+            capprops=line,
+        )
+        axes.plot(row["effective_weight"], place + _OFFSET, **_hollow(colour), zorder=5)
+    _draw_means(axes, kinds.assign(place=np.arange(len(kinds)) - _OFFSET))
+    labels = [f"{row['kind']}\nn = {row['n']:,}" for _, row in kinds.iterrows()]
+    axes.set_yticks(range(len(kinds)), labels)
+    axes.set_ylim(max(len(kinds), 1) - 0.4, -0.6)
+
+
+def _draw_tokens(axes: Axes, tokens: pd.DataFrame) -> None:
+    """Both ends of the list of tokens, with their counts and how much the models disagree."""
+    ranked = tokens.sort_values("mean_weight", ascending=False, kind="stable")
+    highest, lowest = ranked[:SHOWN], ranked[SHOWN:][-SHOWN:]
+    gap = _GAP if len(ranked) > 2 * SHOWN else 0.0
+    places = [*range(len(highest)), *(SHOWN + gap + i for i in range(len(lowest)))]
+    shown = pd.concat([highest, lowest]).assign(place=places)
+    _draw_means(axes, shown)
+    axes.set_yticks(places, shown["name"], parse_math=False)
+    axes.set_ylim(max([SHOWN, *places]) + 0.6, -0.6)
+    tv = [f"{share:.2f}".removeprefix("0") for share in shown["mean_tv"]]
+    small: dict[str, Any] = {"ha": "right", "va": "center", "fontsize": scaled(6), "color": GREY}
+    beside = axes.get_yaxis_transform()
+    for x, column in ((1.16, ["n", *shown["n"].map("{:,}".format)]), (1.3, ["TV", *tv])):
+        for place, cell in zip([-1.0, *places], column, strict=True):
+            axes.text(x, place, cell, transform=beside, **small)
+
+
+def _draw_means(axes: Axes, rows: pd.DataFrame) -> None:
+    """The mean weights of rows at their ``place``, with their intervals."""
+    rows = rows.assign(w=rows["mean_weight"], w_low=rows["ci_low"], w_high=rows["ci_high"])
+    for kind, group in rows.groupby("kind", sort=False):
+        style.points(axes, group, "w", "place", **_mark(*KIND_LOOKS[str(kind)]), zorder=4)
+
+
+def _mark(colour: str, marker: str) -> dict[str, Any]:
+    size = scaled(6.0 if marker in "PX" else 4.5)  # a cross covers less than its square
+    return {"color": colour, "marker": marker, "markersize": size, "linestyle": "none"}
+
+
+def _hollow(colour: str) -> dict[str, Any]:
+    rim = {"markerfacecolor": "white", "markeredgecolor": colour, "markeredgewidth": scaled(0.9)}
+    return _mark(colour, "D") | rim | {"markersize": scaled(3.4)}
+
+
+@style.paged
+def draw_transfer(results: Results) -> Drawing:
+    """Draw the transfer table as two heat maps: heads down, tasks across.
+
+    After arXiv 2604.07622. The row without a head shows the task's own quality; the rows below show
+    by how many points each head changes it, so that tasks with different metrics share one scale
+    of colours. A frame marks the task that a head was trained for.
+
+    Args:
+        results: A run of ``specbench transfer``.
+
+    Raises:
+        UsageError: The runs compare no heads, or are several.
+    """
+    table = transfer_data(results.summary)
+    heads, tasks = style.distinct(table, "trained_on"), style.distinct(table, "task")
+    acceptance, quality = (
+        100 * rows.pivot(index="trained_on", columns="task", values="value").reindex(heads)[tasks]
+        for rows in (table[table["metric"] == metric] for metric in (ACCEPTANCE, QUALITY))
+    )
+    strict = quality.loc[STRICT]
+    change = quality - strict
+
+    figure, ((left, right),) = style.panels(1, 2, height=0.75 + _ROW * len(heads))
+    cell = max(0.5, 0.055 * max(map(len, tasks)))
+    rotated = 1.2 + 2 * cell * len(tasks) > _PAGE
+    width = 1.2 + 2 * (0.5 if rotated else cell) * len(tasks)
+    figure.set_figwidth(scaled(max(4.6, width)))
+
+    _draw_fields(left, acceptance, acceptance.map("{:.0f}".format), "YlGnBu", Normalize())
+    left.set_title("Accepted / drafted (%)")
+    left.set_yticks(range(len(heads)), ["no head (SD)" if h == STRICT else h for h in heads])
+    left.set_ylabel("Head trained for")
+
+    span = max(_LEAST_SPAN, change.abs().max(axis=None))
+    # Adding zero removes the minus sign of what rounds to zero.
+    texts = (change.round(1) + 0.0).map("{:+.1f}".format).astype(object)
+    texts.loc[STRICT] = strict.map("{:.1f}".format)
+    _draw_fields(right, change, texts, "RdBu", CenteredNorm(halfrange=span))
+    right.set_title("Quality without a head,\nand change with one (points)")
+    right.set_yticks([])
+    units = table[table["metric"] == QUALITY].set_index("task")["unit"]
+    below = {task: f"\n{METRICS[unit].unit}" for task, unit in units.items() if unit in METRICS}
+    turn = {"rotation": 35, "ha": "right", "rotation_mode": "anchor"} if rotated else {}
+    left.set_xticks(range(len(tasks)), tasks, **turn)
+    right.set_xticks(range(len(tasks)), [t + below.get(t, "") for t in tasks], **turn)
+    return Drawing(figure, table[table["metric"].isin([ACCEPTANCE, QUALITY])])
+
+
+def _draw_fields(
+    axes: Axes, values: pd.DataFrame, texts: pd.DataFrame, colours: str, norm: Normalize
+) -> None:
+    """Draw values [heads, tasks] as coloured fields with their texts."""
+    image = axes.imshow(values, cmap=colours, norm=norm, aspect="auto")
+    for (row, column), value in np.ndenumerate(values.to_numpy()):
+        if np.isnan(value):
+            continue
+        red, green, blue, _ = image.cmap(image.norm(value))
+        ink = "white" if 0.299 * red + 0.587 * green + 0.114 * blue < 0.5 else "black"
+        text = texts.iat[row, column].replace("-", "\N{MINUS SIGN}")
+        axes.text(column, row, text, ha="center", va="center", color=ink, fontsize=scaled(7))
+        if values.index[row] == values.columns[column]:
+            frame = Rectangle((column - 0.47, row - 0.46), 0.94, 0.92, fill=False, lw=scaled(1.1))
+            axes.add_patch(frame)
+    axes.tick_params(length=0)
+    axes.grid(False)
+    axes.spines[:].set_visible(False)

@@ -1,0 +1,110 @@
+"""What only a run's models can tell: their bytes, and how far its rules lie off the front.
+
+Bias and front gap are measured on a rule's own texts: two plain forward passes over a text give p
+and q at every token of it, and the closed form of the rule's law gives the rest.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import torch
+
+from specbench.analysis.frames import CELL, PARAMETERS
+from specbench.analysis.intervals import bootstrap, cluster_sums
+from specbench.check.rounds import laws_at
+from specbench.check.texts import BoundRule, Context, bind_rule
+from specbench.decoding.sampling import Sampling
+from specbench.engine.loading import LoadedPair, load_pair
+from specbench.engine.memory import decoding_needs
+from specbench.errors import UsageError
+from specbench.experiment.folders import Run
+from specbench.experiment.prompts import encode_prompt
+from specbench.experiment.records import TRACED
+from specbench.heads.registry import find_head
+from specbench.methods.laws import LAWS
+from specbench.theory.formulas import front_gap, total_variation
+from specbench.theory.table import BIAS, COLUMNS, GAP, PredictedMeasured, Record, cells_of
+
+#: Methods that are on the front at any temperature above 0: their front gap is 0 in theory.
+ON_FRONT = frozenset({"sd", "block", "lossy", "static", "diversed", "mentored"})
+
+
+def bytes_ratio(run: Run) -> float:
+    """Return the bytes of the draft's parameters over those of the target's."""
+    needs = decoding_needs(run.pair, run.loading, 1, 1, 1)
+    return needs["draft"].weights / needs["target"].weights
+
+
+def front_gaps(run: Run, texts: int) -> pd.DataFrame:
+    """Measure each rule's bias TV(pi, p) and front gap at the tokens of some of its texts.
+
+    Returns two rows for each cell in the columns ``theory.table.COLUMNS``, means over tokens.
+    Methods whose law has no closed form are left out.
+
+    Raises:
+        UsageError: The run is greedy, or its models or examples cannot be had.
+    """
+    if not run.settings.temperature:
+        raise UsageError(
+            f"{run.folder} is greedy, and front gaps are of sampled texts: run above T=0"
+        )
+    cells = cells_of(run.records(TRACED.union(CELL)))
+    _ = run.examples  # a mistake in them is told before the models are loaded
+    pair = load_pair(run.pair, run.loading)
+    rows = []
+    for cell, records in cells:
+        if cell["method"] not in LAWS:
+            continue
+        given = {name: cell[name] for name in PARAMETERS if cell[name] is not None}
+        if "head" in given:
+            given["head"] = find_head(run.pair, cell["task"], given["head"])
+        rule = bind_rule(cell["method"], given, pair)
+        kept = [each for each in records if not each["repeat"] and each["token_ids"]][:texts]
+        sums = np.array([_sums(run, pair, rule, record) for record in kept])
+        prompts, summed = cluster_sums(sums, [record["sample_id"] for record in kept])
+        bias, gap, tokens = bootstrap(summed).T
+        zero = np.zeros_like(gap) if rule.method in ON_FRONT else np.full_like(gap, np.nan)
+        for found in (
+            PredictedMeasured(BIAS, np.full_like(bias, np.nan), bias / tokens),
+            PredictedMeasured(GAP, zero, gap / tokens),
+        ):
+            rows.append(found.row(cell, len(prompts)))
+    return pd.DataFrame(rows, columns=list(COLUMNS))
+
+
+@torch.inference_mode()
+def _sums(run: Run, pair: LoadedPair, rule: BoundRule, record: Record) -> tuple[float, float, int]:
+    """Return the sums of bias and front gap over the tokens of a text, and its tokens."""
+    context = Context(record["sample_id"], _prompt(run, pair, record))
+    settings, tokens = run.settings, torch.tensor([record["token_ids"]])
+    sampling = settings.part(Sampling)
+    laws = laws_at(pair, context, rule, sampling, tokens)
+    p, q, kept, replaced = (
+        rows.cpu().numpy() for rows in (laws.at.p, laws.at.q, laws.kept, laws.replaced)
+    )
+    law = kept + replaced
+    gaps = front_gap(p, q, law, kept.sum(axis=-1))
+    return float(total_variation(law, p).sum()), float(gaps.sum()), len(gaps)
+
+
+def _prompt(run: Run, pair: LoadedPair, record: Record) -> list[int]:
+    """Return the tokens of a record's prompt.
+
+    Raises:
+        UsageError: They are no longer as many as the record says.
+    """
+    task, settings = record["task"], run.settings
+    ids = encode_prompt(
+        pair.tokenizer,
+        run.examples[task][record["sample_id"]],
+        settings.prompt_format or run.tasks[task]["prompt_format"],
+        settings.max_prompt_tokens,
+        thinking=pair.thinking,
+    ).ids
+    if len(ids) != record["prompt_tokens"]:
+        raise UsageError(
+            f"the prompt of {record['sample_id']} has {len(ids)} tokens now and had "
+            f"{record['prompt_tokens']}: run again"
+        )
+    return ids

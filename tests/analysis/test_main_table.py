@@ -1,0 +1,221 @@
+"""The main table: its figures, what is marked as best, and how it is laid out."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from specbench.analysis.intervals import paired_difference, paired_interval
+from specbench.analysis.main_table import main_table, typeset
+from specbench.analysis.published import beside_published
+from specbench.analysis.summary import score_terms, summarise
+from specbench.metrics.bleu import corpus_bleu
+
+METHODS = (
+    {"method": "autoregressive", "draft_length": 0, "proposed": 0, "accepted": None},
+    {"method": "sd", "accepted": 15},
+    {"method": "static", "weight": 0.0, "accepted": 25},
+    {"method": "static", "weight": 0.5, "accepted": 20},
+    {"method": "diversed", "head": "bundled", "accepted": 22},
+)
+BAD = {"static w=0", "static w=0.5"}  # of quality
+
+
+def table_of(samples):
+    return main_table(summarise(samples), samples)
+
+
+@pytest.fixture
+def tiny(make):
+    """Five methods on ten prompts of two tasks; the static ones answer wrongly."""
+    rows = [
+        method | {"task": task, "sample_id": f"{i}", "quality": float("weight" not in method)}
+        for task in ("mini-math", "mini-code")
+        for method in METHODS
+        for i in range(10)
+    ]
+    return make(*rows)
+
+
+def grid(tables):
+    """The rows of some tables by method: a text for each heading that has one."""
+    found = {}
+    for table in tables:
+        headings = [f"{c.group} {c.heading}".replace("\n", " ").strip() for c in table.columns]
+        for row in table.rows:
+            cells = zip(headings[table.stub :], row[table.stub :], strict=True)
+            found.setdefault(row[0], {}).update({h: c.text for h, c in cells if c.text})
+    return found
+
+
+def best(table, figure):
+    return set(table.loc[table["best"] & (table["figure"] == figure), "label"])
+
+
+def test_numbers_are_as_shown_to_people(tiny):
+    table = table_of(tiny).set_index(["task", "label", "figure"]).sort_index()
+    row = table.loc[("mini-math", "diversed")]
+    assert row.loc["draft_acceptance_rate", "value"] == pytest.approx(88)
+    assert row.loc["draft_acceptance_rate", "metric"] == "draft_acceptance_rate"
+    assert (row.loc["quality", "value"], row.loc["quality", "metric"]) == (100, "accuracy")
+    assert row.loc["speedup", "value"] == pytest.approx(1)
+    assert row.loc["quality", "ci_high"] == pytest.approx(100)
+    assert set(row["n"]) == {10}
+    assert pd.isna(table.loc[("mini-math", "autoregressive", "draft_acceptance_rate"), "value"])
+
+
+def test_acceptance_is_best_where_quality_holds(tiny):
+    table = table_of(tiny)
+    assert best(table, "quality") == set(table["label"]) - BAD
+    assert best(table, "draft_acceptance_rate") == {"diversed"}  # and not what accepts everything
+    assert best(table, "speedup") == set(table["label"]) - BAD  # all take as long
+
+
+def answered(make, n, **settings):
+    """Samples of two rules and more, on ``n`` prompts: by rule what differs on the i-th prompt."""
+    rows = [
+        {"method": "lossy", "rule": rule, "sample_id": f"{i}", **changes(i)}
+        for rule, changes in settings.items()
+        for i in range(n)
+    ]
+    alone = [METHODS[0] | {"sample_id": f"{i}", "decode_seconds": 1 + i % 9} for i in range(n)]
+    return make(*rows, *alone)
+
+
+def test_quality_is_starred_by_the_paired_difference_not_by_overlap(make):
+    """Wrong on the first 1, 3 and 7 of 100 prompts; the intervals of 1 and 7 overlap."""
+    wrong = {"few": 1, "some": 3, "many": 7}
+    samples = answered(
+        make, 100, **{r: (lambda i, k=k: {"quality": float(i >= k)}) for r, k in wrong.items()}
+    )
+    samples.loc[samples["method"] == "autoregressive", "quality"] = 0.0
+    table = table_of(samples)
+    rows = table[table["figure"] == "quality"].set_index("label")
+    assert rows.loc["lossy many", "ci_high"] > rows.loc["lossy few", "ci_low"]
+    assert best(table, "quality") == {"lossy few", "lossy some"}
+
+
+def test_acceptance_and_speed_are_starred_by_the_paired_difference_too(make):
+    """Prompts differ by much, methods on the same prompt always by a little."""
+    samples = answered(
+        make,
+        40,
+        high=lambda i: {"accepted": 6 + i % 20, "decode_seconds": 0.5 * (1 + i % 9)},
+        alike=lambda i: {"accepted": 5 + (i + 1) % 20, "decode_seconds": 0.51 * (1 + (i + 1) % 9)},
+        low=lambda i: {"accepted": 4 + i % 20, "decode_seconds": 0.6 * (1 + i % 9)},
+    )
+    table = table_of(samples)
+    rows = table[table["figure"] == "draft_acceptance_rate"].set_index("label")
+    assert rows.loc["lossy low", "ci_high"] > rows.loc["lossy high", "ci_low"]
+    for figure in ("draft_acceptance_rate", "speedup"):
+        assert best(table, figure) == {"lossy high", "lossy alike"}
+
+
+def test_below_ten_prompts_nothing_is_starred(make):
+    for n, marked in ((9, set()), (10, {"lossy a", "autoregressive"})):
+        table = table_of(answered(make, n, a=lambda _: {}, b=lambda _: {"quality": 0.0}))
+        assert best(table, "quality") == marked
+        assert table["best"].any() == bool(marked)
+
+
+def test_what_shares_no_prompts_with_the_best_is_not_starred(make):
+    samples = answered(make, 20, a=lambda _: {}, b=lambda i: {"sample_id": f"other {i}"})
+    assert best(table_of(samples), "quality") == {"lossy a", "autoregressive"}
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "rouge2", "bleu"])
+def test_stars_are_those_of_the_paired_differences(make, metric):
+    """With repeats, blanks and prompts that only some have, against one pair at a time."""
+    rng = np.random.default_rng(3)
+    for _ in range(3):
+        rows = []
+        for method, chance in (("sd", 0.9), ("lossy", 0.85), ("cactus", 0.7), ("block", 0.5)):
+            for i in range(int(rng.integers(25, 40))):
+                for repeat in range(2):
+                    right = rng.random() < (chance if i % 3 else 1)
+                    quality = right if metric == "accuracy" else rng.random() + right
+                    rows.append({"method": method, "sample_id": f"{i}", "repeat": repeat})
+                    rows[-1]["quality"] = float(quality) if rng.random() < 0.95 else None
+        samples = make(*rows, quality_metric=metric)
+        if metric == "bleu":
+            shared = (4 * samples["quality"].fillna(0)).astype(int).astype(str)
+            samples["bleu_terms"] = "6 6 " + shared + " 5 4 3 8 7 6 5"
+        table = table_of(samples)
+        cells = dict(list(samples[samples["quality"].notna()].groupby("method")))
+        found = table[table["figure"] == "quality"].set_index("label")
+        top = cells[found["value"].idxmax()]
+        expected = set()
+        for method, cell in cells.items():
+            pair = (cell["quality"], cell["sample_id"], top["quality"], top["sample_id"])
+            if metric == "bleu":
+                terms, other = (score_terms(c, "quality", "bleu")[0] for c in (cell, top))
+                paired = paired_interval(
+                    *(terms, pair[1], other, pair[3]),
+                    lambda t: corpus_bleu(t[..., :10]) - corpus_bleu(t[..., 10:]),
+                )
+            else:
+                paired = paired_difference(*pair)
+            expected |= {method} if paired.low <= 0 <= paired.high else set()
+        assert best(table, "quality") == expected
+        assert 0 < len(expected) < 4
+
+
+def test_autoregressive_stands_with_every_draft_length(make):
+    drafted = [{"draft_length": n, "sample_id": i} for n in (3, 7) for i in "ab"]
+    alone = [METHODS[0] | {"sample_id": i} for i in "ab"]
+    table = table_of(make(*alone, *drafted))
+    assert table.groupby("draft_length")["label"].unique().map(list).to_dict() == {
+        3: ["autoregressive", "sd"],
+        7: ["autoregressive", "sd"],
+    }
+    alone = table_of(make(*alone))
+    assert set(alone["draft_length"]) == {0}
+    assert "nothing drafted" in typeset(alone)[0].title
+
+
+def test_runs_are_told_apart_where_they_hold_the_same(make):
+    rows = [{"run_id": r, "task": t} for r, t in (("one", "mini-math"), ("two", "mini-code"))]
+    assert typeset(table_of(make(*rows)))[0].stub == 1
+    (both,) = typeset(table_of(make(*rows, {"run_id": "two", "task": "mini-math"})))
+    assert [row[:2] for row in both.rows] == [("sd", "one"), ("sd", "two")]
+
+
+def test_metrics_are_not_mixed_in_a_column(make):
+    rows = [
+        {"run_id": m, "quality_metric": m, "task": "xsum", "quality": q}
+        for m, q in (("rouge2", 0.5), ("rouge2-32", 0.25))
+    ]
+    (shown,) = typeset(table_of(make(*rows)))
+    columns = {c.heading: at for at, c in enumerate(shown.columns)}
+    for row, texts in zip(shown.rows, (("50.00", ""), ("", "25.00")), strict=True):
+        assert (row[columns["ROUGE-2"]].text, row[columns["ROUGE-2-32"]].text) == texts
+
+
+def test_tables_have_all_figures_with_their_marks_and_intervals(tiny):
+    (shown,) = typeset(table_of(tiny), intervals=True)
+    assert len(shown.columns) == 1 + 2 * 3
+    assert grid([shown])["autoregressive"]["mini-code tok/s / AR"] == "1.00"
+    cells = {row[0]: row[1:4] for row in shown.rows}
+    assert cells["diversed"][0] == ("88.0", "[88.0, 88.0]", True)
+    assert cells["static w=0"][:2] == (("100.0", "[100.0, 100.0]", False), cells["static w=0"][1])
+    assert cells["autoregressive"][0] == ("", "", False)
+    assert all(not cell.interval for row in typeset(table_of(tiny))[0].rows for cell in row[1:])
+
+
+def test_published_numbers_stand_beside_ones_own(make):
+    rows = [
+        METHODS[1] | {"pair": "llama", "task": t, "sample_id": i}
+        for t in ("gsm8k", "humaneval")
+        for i in "ab"
+    ]
+    table = beside_published(table_of(make(*rows)))
+    (shown,) = typeset(table)
+    assert grid([shown])["sd"] == {
+        "gsm8k acc. / drafted": "60.0",
+        "gsm8k acc. / drafted paper": "44.6",
+        "gsm8k acc. / drafted diff": "+15.4",
+        **{"gsm8k accuracy": "100.0", "gsm8k accuracy paper": "67.0"},
+        **{"gsm8k accuracy diff": "+33.0"},
+        **{"humaneval acc. / drafted": "60.0", "humaneval accuracy": "100.0"},
+    }
+    assert "The paper has no numbers here for humaneval." in shown.notes
+    assert not any("paper" in n for n in typeset(table.drop(columns="published"))[0].notes)

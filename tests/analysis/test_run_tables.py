@@ -1,0 +1,190 @@
+"""The tables of a run: its page, what a terminal shows, and the transfer matrix."""
+
+import pandas as pd
+import pytest
+
+from specbench.analysis.pareto import gap_above_front
+from specbench.analysis.run_tables import (
+    TRANSFER,
+    run_tables,
+    summary_page,
+    transfer_data,
+    transfer_table,
+)
+from specbench.analysis.summary import quality_difference, summarise
+from specbench.table import to_markdown
+
+ABOVE = "above the static front (randomised)"
+
+
+def _rows(samples):
+    lines = summary_page(samples, summarise(samples)).splitlines()
+    return {line.split("|")[1].strip(): line for line in lines if line.startswith("| ")}
+
+
+def test_a_sweep_becomes_the_front_and_the_distance_above_it(samples):
+    rows = _rows(samples)
+    assert not any(label.startswith("static w=") for label in rows)
+    assert "static front (randomised) at the acceptance of diversed" in rows
+    assert rows[f"**diversed {ABOVE}**"].count("**+") == samples["task"].nunique()
+    for task, cell in zip(
+        samples["task"].unique(),
+        rows["diversed above its next measured point"].split("|")[2:],
+        strict=False,
+    ):
+        gap = gap_above_front(samples, task=task)
+        value, low, high, _ = (100 * number for number in gap.above_measured)
+        shown = f"{value:+.1f} [{low:.1f}, {high:.1f}]<br>{gap.between[0]}, coarse: "
+        assert cell.strip().startswith(shown)
+        assert f"{100 * gap.step:.0f} points away" in cell
+
+
+def test_every_method_has_its_paired_difference_from_sd(samples):
+    rows = _rows(samples)
+    assert rows["diversed"].count("<br>") == 2 * samples["task"].nunique()
+    mine = samples[samples["task"] == "mini-math"].groupby("method")
+    own, sd = mine.get_group("diversed"), mine.get_group("sd")
+    value, low, high, _ = (100 * number for number in quality_difference(own, sd))
+    assert f"<br>{value:+.1f} [{low:.1f}, {high:.1f}]<br>" in rows["diversed"].split("|")[2]
+    assert rows["sd"].count("<br>") == samples["task"].nunique()
+
+
+def _with_heads(samples, *heads, tasks=("mini-math", "mini-code")):
+    """The samples with diversed once for each head, on some tasks."""
+    learned = samples["method"] == "diversed"
+    copies = [samples[learned & samples["task"].isin(tasks)].assign(head=head) for head in heads]
+    return pd.concat([samples[~learned], *copies], ignore_index=True)
+
+
+def test_heads_from_different_places_share_a_row_where_no_task_has_both(samples):
+    frame = _with_heads(samples, "bundled")
+    frame.loc[(frame["task"] == "mini-code") & (frame["head"] == "bundled"), "head"] = "results"
+    rows = _rows(frame)
+    methods = [label for label in rows if label.startswith("diversed") and "above" not in label]
+    assert methods == ["diversed"]
+    assert rows[f"**diversed {ABOVE}**"].count("**+") == 2
+    rows = _rows(_with_heads(samples, "bundled", "results"))
+    assert {"diversed bundled", "diversed results"} < set(rows)
+
+
+def test_a_task_without_a_head_keeps_its_static_points(samples):
+    rows = _rows(_with_heads(samples, "bundled", tasks=("mini-math",)))
+    assert "static w=0.4" in rows
+    assert not any("above" in label for label in rows)
+
+
+def test_metrics_beyond_quality_have_a_table_of_their_own(samples):
+    plain = summary_page(samples, summarise(samples))
+    maths = samples["task"] == "mini-math"
+    more = samples.assign(rouge1=0.25, **{"accuracy-flexible": samples["quality"].where(maths)})
+    text = summary_page(more, summarise(more))
+    assert text.startswith(plain.rstrip())
+    lines = text[len(plain.rstrip()) :].strip().splitlines()
+    assert lines[:4] == [
+        "Further metrics, with their 95 % intervals.",
+        "",
+        "| method | mini-math, flexible accuracy | mini-math, ROUGE-1 | mini-code, ROUGE-1 |",
+        "|---|---|---|---|",
+    ]
+    rows = {line.split(" | ")[0].strip("| "): line for line in lines[4:]}
+    assert list(rows)[:2] == ["autoregressive", "sd"]
+    assert "static w=0.4" in rows  # these metrics have no front, so the points speak
+    value, first, second = rows["diversed"].strip("| ").split(" | ")[1:]
+    quality = _rows(samples)["diversed"].split("|")[2].strip().split("<br>")[0]
+    assert (value, first, second) == (quality, "25.0 [25.0, 25.0]", "25.0 [25.0, 25.0]")
+
+
+def test_draft_lengths_and_engines_have_tables_of_their_own(make):
+    """An engine that falls back in mid-run leaves samples of two."""
+    samples = make({"draft_length": 3}, {"draft_length": 7}, {"draft_length": 7, "engine": "graph"})
+    text = summary_page(samples, summarise(samples))
+    assert [text.count(f"N = {n},") for n in (3, 5, 7)] == [1, 0, 2]
+    assert [text.count(f"Engine {engine}.") for engine in ("eager", "graph")] == [2, 1]
+
+
+def test_a_terminal_shows_two_tables_of_each_task(samples, tmp_path):
+    summary = summarise(samples.assign(rouge1=0.25))
+    summary.loc[summary["metric"] == "tokens_per_second", "value"] = 0.3125
+    summary.to_csv(tmp_path / "summary.csv", index=False)
+    figures, further, *_ = tables = run_tables(tmp_path)
+    assert len(tables) == 2 * samples["task"].nunique()
+    assert figures.title == "mini-math on mini, n = 40"
+    assert [row[0].split()[0] for row in figures.rows[:3]] == ["autoregressive", "sd", "lossy"]
+    assert figures.rows[1][5:] == ["0.312", "2.03"]  # slow, but not 0; times autoregressive's
+    assert [column.heading for column in further.columns] == [
+        *("method", "N", "ROUGE-1 [95 %]", "tokens", "rounds", "ended by limit")
+    ]
+    summary.loc[summary["metric"] == "speedup", "value"] = None
+    summary.to_csv(tmp_path / "summary.csv", index=False)
+    alone = run_tables(tmp_path)[0]
+    assert (len(alone.columns), len(alone.notes)) == (len(figures.columns) - 1, 1)
+
+
+# Quality and drafts accepted of 25 by the head and the task it serves; the run measured math first.
+CELLS = {
+    ("sd", "math"): (0.99, 10),
+    ("sd", "news"): (0.5, 15),
+    ("math", "math"): (0.9, 20),
+    ("math", "news"): (0.25, 25),
+    ("news", "math"): (0.8, 15),
+    ("news", "news"): (0.5, 20),
+}
+
+
+@pytest.fixture
+def summary(make):
+    return summarise(
+        make(
+            *(
+                {
+                    "method": "sd" if head == "sd" else "diversed",
+                    "head": None if head == "sd" else head,
+                    "task": task,
+                    "sample_id": f"{task}-{i}",
+                    "quality": quality,
+                    "quality_metric": "rouge2" if task == "news" else "accuracy",
+                    "accepted": accepted,
+                }
+                for (head, task), (quality, accepted) in CELLS.items()
+                for i in range(10)
+            )
+        )
+    )
+
+
+def test_the_table_is_tidy_and_has_every_head_on_every_task(summary):
+    table = transfer_data(summary)
+    assert list(table) == TRANSFER
+    found = table.set_index(["trained_on", "task", "metric"])
+    assert len(found) == 2 * len(CELLS)
+    for (head, task), (quality, accepted) in CELLS.items():
+        assert found.loc[(head, task, "quality"), "value"] == pytest.approx(quality)
+        assert found.loc[(head, task, "draft_acceptance_rate"), "value"] == accepted / 25
+    assert found.xs("news", level="task").xs("quality", level="metric")["unit"].unique() == [
+        "rouge2"
+    ]
+    assert (table["n"] == 10).all()
+    assert table[["ci_low", "ci_high"]].notna().all(axis=None)
+
+
+def test_markdown_has_intervals_units_and_marks_the_diagonal(summary):
+    *_, header, _, strict, maths, news = to_markdown(
+        transfer_table(transfer_data(summary))
+    ).splitlines()
+    assert header == "| trained on | math, accuracy (n = 10) | news, ROUGE-2 (n = 10) |"
+    assert strict == (
+        "| no head (sd) | 99.0 [99.0, 99.0]<br>40.0 % [40.0, 40.0] "
+        "| 50.0 [50.0, 50.0]<br>60.0 % [60.0, 60.0] |"
+    )
+    assert maths.startswith("| math | **90.0 [90.0, 90.0]<br>80.0 % [80.0, 80.0]** | 25.0 ")
+    assert news.endswith("| **50.0 [50.0, 50.0]<br>80.0 % [80.0, 80.0]** |")
+
+
+def test_what_was_not_measured_is_blank(summary):
+    missing = (summary["head"] == "math") & (summary["task"] == "news")
+    unscored = (summary["metric"] == "quality") & (summary["task"] == "news")
+    page = to_markdown(transfer_table(transfer_data(summary[~missing & ~unscored])))
+    *_, maths, news = page.splitlines()
+    assert "news (n = 10)" in page
+    assert maths.endswith("80.0 % [80.0, 80.0]** |  |")
+    assert news.endswith("| **80.0 % [80.0, 80.0]** |")

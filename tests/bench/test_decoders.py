@@ -1,0 +1,179 @@
+"""What is counted of a batch by specbench's loop and by Transformers', forced or not."""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from transformers import GenerationConfig
+from transformers.generation import utils
+
+from specbench.bench.decoders import Decoder, Turn, forced, specbench_decoders, turn_of
+from specbench.bench.plan import TRANSFORMERS, System
+from specbench.bench.transformers_loops import (
+    DECISION,
+    ENSEMBLE,
+    MissingError,
+    forced_in_transformers,
+    transformers_decoder,
+)
+from specbench.config import EAGER
+from specbench.decoding.loop import decode_all
+from specbench.decoding.records import Generation, RoundRecord
+from specbench.engine.engines import Engine
+from specbench.methods import Positions
+from specbench.methods.rules import sd
+
+from ..engine.tiny import random_prompt, tiny_pair
+from .benches import SD, bench_of, system_of
+
+TEXTS = 3
+
+
+def decoder_of(system: System) -> Decoder:
+    settings, pair = bench_of(system).settings, tiny_pair("llama")
+    if system.engine == TRANSFORMERS:
+        return transformers_decoder(settings, system, pair)
+    return specbench_decoders(settings, system, pair)[0]
+
+
+def decoded(system: System, tokens: int) -> Turn:
+    """Some texts one at a time, as assisted generation takes no more."""
+    decode = decoder_of(system)
+    turns = [decode([random_prompt(5 + text)], tokens, str(text)) for text in range(TEXTS)]
+    values = [sum(getattr(turn, name) for turn in turns) for name in Turn.__dataclass_fields__]
+    return Turn(*values)
+
+
+def text(*rounds: RoundRecord, seconds: float) -> Generation:
+    """A text whose rounds took so many seconds, of which a tenth, two and three are parts."""
+    return Generation(
+        [], "", 4, sum(r.emitted for r in rounds), "length", 0.5, seconds,
+        seconds / 10, seconds / 5, 3 * seconds / 10, seconds, list(rounds),
+    )  # fmt: skip
+
+
+def test_texts_side_by_side_share_their_rounds() -> None:
+    whole, rejected, cut = RoundRecord(2, 2, 3), RoundRecord(2, 1, 2, 7), RoundRecord(1, 1, 1)
+    turn = turn_of([text(whole, rejected, cut, seconds=1.0), text(whole, whole, seconds=2.0)])
+    assert turn == Turn(12, 3, 5, 9, 9, 8, 1.0, 3.0, *(pytest.approx(n) for n in (0.3, 0.6, 0.9)))
+
+
+@pytest.mark.parametrize("texts", [1, 3])
+@pytest.mark.parametrize("system", [system_of("autoregressive", 0), system_of("sd", 3)])
+def test_every_text_has_as_many_tokens_as_asked_for(system: System, texts: int) -> None:
+    turn = decoder_of(system)([random_prompt(5)] * texts, 20, "key")
+    assert turn.output_tokens == 20 * texts
+    assert turn.rounds <= 20
+    parts = turn.draft_seconds + turn.verify_seconds + turn.accept_seconds
+    assert 0 < parts < turn.decode_seconds
+
+
+def test_every_length_of_an_adaptive_round_is_met_in_the_warm_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Static(Engine):
+        static = True
+
+    drafted: list[int | None] = []
+
+    def watched(pair: Any, rule: Any, requests: Any, options: Any) -> Any:
+        drafted.append(getattr(options.control, "drafts", None))
+        return decode_all(pair, rule, requests, options)
+
+    monkeypatch.setattr("specbench.bench.decoders.decode_all", watched)
+    system = system_of("sd-adaptive", 3, cost=0.1)
+    pair = replace(tiny_pair("llama"), engine=Static())
+    decoder, rehearsals = specbench_decoders(bench_of(system).settings, system, pair)
+    for decode in (*rehearsals, decoder):
+        decode([random_prompt(5)], 20, "0")
+    assert drafted == [1, 2, 3, None]
+    assert specbench_decoders(bench_of(SD).settings, SD, pair)[1] == []
+
+
+@pytest.mark.parametrize(
+    ("system", "texts"),
+    [
+        (system_of("autoregressive", 0, TRANSFORMERS), 2),
+        (system_of("sd", 3, TRANSFORMERS, rate=0.0), 1),
+    ],
+    ids=["generate", "assisted"],
+)
+def test_transformers_decodes_all_tokens_though_the_model_has_end_tokens(
+    system: System, texts: int
+) -> None:
+    pair = tiny_pair("llama")
+    models = [runner.model for runner in (pair.target, pair.draft)]
+    own = [GenerationConfig(eos_token_id=list(range(40)), pad_token_id=0) for _ in models]
+    kept = [model.generation_config for model in models]
+    for model, settings in zip(models, own, strict=True):
+        model.generation_config = settings
+    try:
+        decode = transformers_decoder(bench_of(system).settings, system, pair)
+        turn = decode([random_prompt(5)] * texts, 20, "key")
+        assert [model.generation_config for model in models] == own
+    finally:
+        for model, settings in zip(models, kept, strict=True):
+            model.generation_config = settings
+    # The first round is that of the prompt; where every draft is rejected, all give one token.
+    assert turn.output_tokens == 19 * texts
+    assert (turn.rounds, turn.text_rounds) == (19, 19 * texts)
+    # Two tokens before the end there is room for one draft, and before the last one for none.
+    assert turn.proposed == (16 * 3 + 2 + 1 + 0 if system.cell.draft_length else 0)
+    assert math.isnan(turn.verify_seconds)
+    assert turn.prefill_seconds > 0 < turn.decode_seconds
+
+
+def test_only_the_acceptance_of_a_verdict_is_forced() -> None:
+    p, q = torch.rand(2, 4, 6, generator=torch.Generator().manual_seed(0)).softmax(-1)
+    at, x = Positions(p, q, p, q, p, q, False), torch.arange(4)
+    own, other = sd(at, x), forced(sd, 0.25)(at, x)
+    assert other.accept.tolist() == [0.25] * len(x)
+    assert torch.equal(other.residual, own.residual)
+    assert torch.equal(other.expected, own.expected)
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.6, 1.0])
+@pytest.mark.parametrize(
+    ("method", "engine", "parameters"),
+    [("sd", EAGER, {}), ("sd", TRANSFORMERS, {}), ("static", TRANSFORMERS, {"weight": 0.5})],
+)
+def test_as_many_drafts_are_accepted_as_asked_for(
+    method: str, engine: str, parameters: dict[str, float], rate: float
+) -> None:
+    if method == "static" and not hasattr(GenerationConfig(), ENSEMBLE):
+        pytest.skip("this version of Transformers has no ensemble")
+    system = system_of(method, 5, engine, rate, **parameters)
+    turn = decoded(system, tokens=200 if 0 < rate < 1 else 30)
+    spread = math.sqrt(rate * (1 - rate) / turn.judged)
+    assert abs(turn.accepted / turn.judged - rate) <= 4 * spread
+    assert turn.judged > 50
+
+
+def test_assisted_generation_accepts_by_the_draws_of_our_own_loop() -> None:
+    """Both take as many rounds; those of Transformers are counted without the first."""
+    ours, theirs = (decoded(system_of("sd", 5, e, 0.6), 60) for e in (EAGER, TRANSFORMERS))
+    assert ours.rounds == theirs.rounds + TEXTS
+
+
+def test_unforced_acceptance_is_the_models_own() -> None:
+    """The tiny draft agrees with its target on nearly all tokens."""
+    for engine in (EAGER, TRANSFORMERS):
+        turn = decoded(system_of("sd", 5, engine), 60)
+        assert 0.5 < turn.accepted / turn.judged < 1, engine
+
+
+def test_transformers_is_left_as_it_was_and_its_absence_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    own = getattr(utils, DECISION)
+    with pytest.raises(ZeroDivisionError), forced_in_transformers(0.5, []):
+        assert getattr(utils, DECISION) is not own
+        raise ZeroDivisionError
+    assert getattr(utils, DECISION) is own
+    monkeypatch.delattr(utils, DECISION)
+    with pytest.raises(MissingError, match="has no"), forced_in_transformers(0.5, []):
+        pass
+    with forced_in_transformers(None, []):
+        assert not hasattr(utils, DECISION)

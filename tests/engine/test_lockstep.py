@@ -1,0 +1,60 @@
+"""Texts read in lockstep say what each says when it is read alone."""
+
+import pytest
+import torch
+
+from specbench.engine.loading import LoadedPair
+from specbench.engine.lockstep import LockstepBatch
+
+from .tiny import FAMILIES, VOCABULARY, WINDOW, random_prompt, read, tiny_pair
+
+LENGTHS = (3, WINDOW + 5, 7)  # beyond the window of the model that has one
+NEW = 6
+TOLERANCE = {"rtol": 1e-4, "atol": 1e-5}
+
+
+def alone(pair: LoadedPair, tokens: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
+    """What the target says after a text, without any batch."""
+    pair.target.reserve(1, len(tokens))
+    logits, hidden = read(pair.target, tokens)
+    return logits[-1].softmax(-1), hidden[-1]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_row_is_read_as_if_it_were_alone(family: str) -> None:
+    pair, texts = tiny_pair(family), [random_prompt(length) for length in LENGTHS]
+    batch = LockstepBatch(pair.target, texts, NEW)
+    said = batch.start()
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(NEW):
+        for row, text in enumerate(texts):
+            expected = alone(pair, text)
+            for found, wanted in zip(said, expected, strict=True):
+                torch.testing.assert_close(found[row], wanted, **TOLERANCE)
+        fresh = torch.randint(VOCABULARY, (len(texts), 1), generator=generator)
+        texts = [[*text, token] for text, token in zip(texts, fresh[:, 0].tolist(), strict=True)]
+        said = batch.read(fresh)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_rows_may_be_repeated_dropped_and_reordered(family: str) -> None:
+    pair, texts = tiny_pair(family), [random_prompt(length) for length in LENGTHS]
+    batch = LockstepBatch(pair.target, texts, NEW)
+    batch.start()
+    fresh = torch.arange(4).unsqueeze(-1)
+    for rows in ([0, 1, 1, 2], [3, 1], [1, 0]):
+        batch.select(torch.tensor(rows))
+        texts = [texts[row] for row in rows]
+        tokens = fresh[: len(rows)]
+        probabilities, _ = batch.read(tokens)
+        texts = [[*text, int(token)] for text, token in zip(texts, tokens, strict=True)]
+        for row, text in enumerate(texts):
+            torch.testing.assert_close(probabilities[row], alone(pair, text)[0], **TOLERANCE)
+
+
+def test_padding_leaves_no_trace_of_its_length() -> None:
+    pair, short = tiny_pair("llama"), random_prompt(3)
+    said = [
+        LockstepBatch(pair.target, [short, random_prompt(n)], NEW).start()[0][0] for n in (3, 40)
+    ]
+    torch.testing.assert_close(said[0], said[1], **TOLERANCE)

@@ -1,0 +1,349 @@
+"""The data behind each figure, and what is computed for it."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.container import ErrorbarContainer
+from matplotlib.text import Annotation
+
+from specbench.analysis.frames import Selection
+from specbench.figures import acceptance, heads, pareto, rounds, style, theory
+from specbench.results import Results
+
+from ..theory.runs import write_simulated
+from .made import (
+    Made,
+    from_samples,
+    learned_of,
+    made,
+    rounds_of,
+    sample,
+    samples_of,
+    summary_of,
+    training_of,
+)
+
+
+def titles(drawing: style.Drawing) -> list[str]:
+    return [axes.get_title() for axes in drawing.figure.axes]
+
+
+def drawn_points(axes: Any) -> np.ndarray:
+    """[n, (x, y)] all markers of a panel."""
+    found = [c.lines[0].get_xydata() for c in axes.containers if isinstance(c, ErrorbarContainer)]
+    return np.vstack(found)
+
+
+def test_pareto_has_every_point_of_every_panel() -> None:
+    drawing = pareto.draw(made())
+    data = drawing.data
+    points = data[data["mark"] == "point"]
+    assert points.groupby("against").size().to_dict() == {"time": 2 * 10, "acceptance": 2 * 9}
+    sd = points[(points["method"] == "sd") & (points["against"] == "acceptance")].iloc[0]
+    shown = [name + end for name in ("x", "quality") for end in ("", "_low", "_high")]
+    assert sd[shown].tolist() == pytest.approx([60, 58, 62, 80, 78, 82])
+    # The front ends in sd and in the draft alone.
+    front = data[(data["mark"] == "front") & (data["against"] == "acceptance")]
+    corners = front.loc[front["task"] == "mini-news", ["x", "quality"]].to_numpy()
+    np.testing.assert_allclose(corners[[0, -1]], [[60, 80], [100, 30]])
+    # What is drawn is what the data says.
+    here = points[(points["against"] == "time") & (points["task"] == "mini-math")]
+    drawn = drawn_points(drawing.figure.axes[0])
+    np.testing.assert_allclose(np.sort(drawn, axis=0), np.sort(here[["x", "quality"]], axis=0))
+
+
+def test_pareto_front_of_points_that_lie_below_it() -> None:
+    frame = summary_of(tasks=("mini-math",))
+    quality = frame["metric"] == "quality"
+    frame.loc[(frame["weight"] == 0.5) & quality, "value"] = 0.05
+    frame.loc[(frame["weight"] == 0.75) & quality, "value"] = 0.79
+    data = pareto.draw(Made(summary=frame), ("acceptance",)).data
+    static = data[(data["method"] == "static") & (data["mark"] == "point")]
+    line = data.loc[data["mark"] == "front", ["x", "quality"]].to_numpy()
+    assert (static["quality"] <= np.interp(static["x"], *line.T) + 1e-9).all()
+    assert [70, 79] in np.round(line, 6).tolist()
+    assert 5 in np.round(static["quality"], 6).tolist()
+
+
+def test_pareto_costs_and_settings_have_panels_of_their_own() -> None:
+    drawing = pareto.draw(made(tasks=("mini-math",)), ("speedup", "time"))
+    labels = [axes.get_xlabel() for axes in drawing.figure.axes]
+    assert labels == ["Speedup over autoregressive (×)", "Time per sample (s)"]
+    front = drawing.data.query("mark == 'front' and against == 'speedup'")
+    np.testing.assert_allclose(front["x"].iloc[[0, -1]], [0.2 / 0.11, 4])  # rising: it is a gain
+    settings = (("eager", 1), ("graph", 8))
+    drawing = pareto.draw(made(tasks=("mini-math",), settings=settings))
+    assert titles(drawing) == ["mini-math (eager, batch 1)", "", "mini-math (graph, batch 8)", ""]
+
+
+FAMILY = ("h/acceptance-0.95", "h/acceptance-0.7", "h/acceptance-0.8")
+
+
+def test_pareto_joins_and_labels_a_family_of_heads() -> None:
+    figure = pareto.draw(made(heads=FAMILY, tasks=("mini-math",)), ("acceptance",)).figure
+    (axes,) = figure.axes
+    (line,) = [one.get_xydata() for one in axes.get_lines() if one.get_linestyle() == "-"]
+    np.testing.assert_allclose(line, [[88, 75], [92, 70], [96, 65]])
+    written = {text.get_text(): text for text in axes.texts}
+    assert {".95", ".7", ".8"} < set(written)
+    assert written[".7"].xy == pytest.approx((92, 70))
+    apart = ("bundled", "h/mlp", FAMILY[0])
+    (axes,) = pareto.draw(made(heads=apart, tasks=("mini-math",)), ("acceptance",)).figure.axes
+    assert not [one for one in axes.get_lines() if one.get_linestyle() == "-"]
+
+
+def test_pareto_labels_cover_nothing_and_are_left_out_where_it_is_crowded() -> None:
+    drawing = pareto.draw(made())
+    for axes in drawing.figure.axes:
+        texts = [child for child in axes.get_children() if isinstance(child, Annotation)]
+        assert sorted(text.get_text() for text in texts) == ["0", "0.25", "0.5", "0.75", "1"]
+        boxes = [text.get_window_extent() for text in texts]
+        for i, box in enumerate(boxes):
+            assert not any(box.overlaps(other) for other in boxes[i + 1 :])
+            assert axes.bbox.x0 <= box.x0 and box.x1 <= axes.bbox.x1
+            assert not any(box.contains(*axes.transData.transform(p)) for p in drawn_points(axes))
+    frame = summary_of(tasks=("mini-math",), half_width=None)
+    frame.loc[frame["method"] == "static", "value"] /= 1e6
+    assert 1 <= len(pareto.draw(Made(summary=frame)).figure.axes[0].texts) < 5
+    cloud = [summary_of(tasks=("mini-math",)).assign(run_id=f"run-{i}") for i in range(11)]
+    panel = pareto.draw(Made(summary=pd.concat(cloud, ignore_index=True))).figure.axes[0]
+    assert len(panel.texts) == 0
+
+
+def sweep(run_id: str = "run-mini", prompts: int = 20) -> list[dict[str, Any]]:
+    """Samples of a sweep: quality falls and acceptance rises as w falls, with some noise."""
+    settings = [("sd", None, 0.9), ("static", 0.5, 0.6), ("static", 0.0, 0.2)]
+    rows = [
+        sample(
+            method,
+            number,
+            weight=weight,
+            run_id=run_id,
+            quality=float((number + 0.5) / prompts < right),
+            accepted=200 * (1 - 0.5 * right) + number % 3,
+            decode_seconds=0.3 * right + 0.01 * (number % 5),
+        )
+        for method, weight, right in settings
+        for number in range(prompts)
+    ]
+    return rows + [sample("autoregressive", number, run_id=run_id) for number in range(prompts)]
+
+
+def test_pareto_front_of_samples_has_a_band() -> None:
+    data = pareto.draw(from_samples(samples_of(sweep())), ("time", "speedup")).data
+    for _, line in data[data["mark"] == "front"].groupby("against"):
+        assert (line["quality_low"] <= line["quality"]).all()
+        assert (line["quality"] <= line["quality_high"]).all()
+        assert np.ptp(line[["quality_low", "quality_high"]]) > np.ptp(line["quality"])
+    several = pareto.draw(from_samples(samples_of(sweep() + sweep("another"))), ("time",)).data
+    assert several.loc[several["mark"] == "front", "quality_low"].isna().all()
+    alone = [row for row in sweep() if row.get("weight") != 0.0 and row["method"] != "sd"]
+    one = pareto.draw(from_samples(samples_of(alone)), ("time",)).data
+    assert (one["mark"] == "front").sum() == 1
+
+
+def test_acceptance_time_is_normalised_per_pair_task_and_engine() -> None:
+    frame = summary_of(pairs=("mini", "llama"), settings=(("eager", 1), ("compile", 1)))
+    slower = (frame["pair"] == "llama") & (frame["metric"] == "seconds_per_sample")
+    frame.loc[slower, "value"] *= 1000
+    drawing = acceptance.draw_time(Made(summary=frame))
+    tasks = ("mini-math", "mini-news")
+    assert titles(drawing) == [f"{t} ({engine})" for engine in ("eager", "compile") for t in tasks]
+    for axes in drawing.figure.axes:
+        points = drawn_points(axes)
+        assert (points[:, 0].min(), points[:, 0].max()) == pytest.approx((0, 1))
+        # Both pairs have the same shape, so every point of one lies on one of the other.
+        _, counts = np.unique(points.round(9), axis=0, return_counts=True)
+        assert not (counts % 2).any()
+        fits = [li.get_ydata() for li in axes.get_lines() if len(li.get_xdata()) == 101]
+        assert len(fits) == 2
+        np.testing.assert_allclose(fits[0], np.linspace(100, 60, 101), atol=1e-6)
+
+
+def test_acceptance_time_has_a_row_per_point() -> None:
+    data = acceptance.draw_time(made()).data
+    assert len(data) == 2 * (4 + 5)  # without autoregressive
+    sd = data[(data["method"] == "sd") & (data["task"] == "mini-math")].iloc[0]
+    ends = ["draft_acceptance", "draft_acceptance_low", "draft_acceptance_high"]
+    found = sd[["time", "seconds_per_sample", *ends]].tolist()
+    assert found == pytest.approx([1, 0.11, 60, 58, 62])
+    single = acceptance.draw_time(made(methods=("sd",), tasks=("mini-math",))).data
+    assert single["time"].tolist() == [0]
+
+
+def test_quadratic_is_recovered_exactly_and_its_band_covers_the_truth() -> None:
+    x, at = np.linspace(0, 1, 8), np.linspace(0, 1, 5)
+    for curve in acceptance.quadratic_band(x, 3 * x**2 - 2 * x + 1, at):
+        np.testing.assert_allclose(curve, 3 * at**2 - 2 * at + 1)
+    rng, x = np.random.default_rng(0), np.linspace(0, 1, 14)
+    truth, at = 90 - 60 * x + 10 * x**2, np.array([0.5])
+    bands = [acceptance.quadratic_band(x, truth + rng.normal(size=14), at) for _ in range(200)]
+    covered = np.mean([low[0] <= 90 - 30 + 2.5 <= high[0] for _, low, high in bands])
+    assert 0.88 < covered < 0.99
+
+
+def test_weights_has_a_curve_per_draft_length_that_sd_closes() -> None:
+    frame = summary_of(lengths=(3, 5), pairs=("a", "b"))
+    short = frame[~((frame["method"] == "static") & (frame["weight"] == 1))]
+    for table in (frame, short):  # sd and static at w = 1 are one point
+        drawing = acceptance.draw_weights(Made(summary=table))
+        assert titles(drawing) == [f"{t} ({p})" for p in "ab" for t in ("mini-math", "mini-news")]
+        data = drawing.data
+        curve = data[(data["draft_length"] == 5) & (data["pair"] == "a")]
+        curve = curve[curve["task"] == "mini-news"]
+        assert curve["w"].tolist() == [0, 0.25, 0.5, 0.75, 1]
+        assert curve["draft_acceptance"].tolist() == pytest.approx([100, 90, 80, 70, 60])
+        width = curve["draft_acceptance_high"] - curve["draft_acceptance_low"]
+        assert width.round(9).eq(4).all()
+
+
+# Of five rounds one gets nothing accepted, two get one draft, two get all three.
+SD = [[0, 1], [1, 3, 3]]
+
+
+def test_accepted_length_by_hand() -> None:
+    marks = rounds.histogram(rounds_of({"sd": 5 * SD}).rounds)
+    np.testing.assert_allclose(marks["value"], [20, 40, 0, 40, 8 / 5])
+    assert marks["accepted"].tolist()[:-1] == [0, 1, 2, 3]
+    assert marks["mark"].tolist() == ["share"] * 4 + ["mean"]
+    assert (marks["value_low"] <= marks["value"]).all()
+    assert (marks["value"] <= marks["value_high"]).all()
+
+
+def test_accepted_length_intervals_are_over_prompts_not_rounds() -> None:
+    alike = rounds.histogram(rounds_of({"sd": [[0, 3]] * 10}).rounds)
+    apart = rounds.histogram(rounds_of({"sd": [[0, 0]] * 5 + [[3, 3]] * 5}).rounds)
+    np.testing.assert_allclose(alike["value"], apart["value"])
+    np.testing.assert_allclose(alike["value_low"], alike["value_high"])
+    assert np.ptp(apart.loc[apart["mark"] == "mean", ["value_low", "value_high"]]) > 1
+
+
+def test_accepted_length_has_a_row_per_setting_and_a_column_per_task() -> None:
+    found = rounds_of({"diversed": [[3, 3], [3, 2]], "static": SD}).rounds
+    static = found["method"] == "static"
+    weighted = found[static].assign(weight=0.5, draft_length=5, task="mini-news")
+    both = pd.concat([found.assign(weight=np.where(static, 0.0, np.nan)), weighted])
+    drawing = rounds.draw_lengths(Made(rounds=both.reset_index(drop=True)))
+    axes = np.reshape(drawing.figure.axes, (3, 2))
+    names = ["Static ensemble\nw=0, N = 3", "Static ensemble\nw=0.5, N = 5", "DIVERSED\nN = 3"]
+    assert [line[0].get_ylabel() for line in axes] == names
+    assert [[len(panel.patches) for panel in line] for line in axes] == [[4, 0], [0, 6], [4, 0]]
+    assert drawing.data["mark"].value_counts().to_dict() == {"share": 14, "mean": 3}
+
+
+def test_timeline_stacks_the_parts_of_a_round() -> None:
+    rows = [sample(method, number) for method in ("diversed", "sd") for number in range(3)]
+    drawing = rounds.draw_timeline(from_samples(samples_of(rows)))
+    assert drawing.data["method"].tolist() == ["sd", "diversed"]
+    shown = ["round_ms", *(f"{part}_ms" for part in style.PARTS), "prefill_ms"]
+    np.testing.assert_allclose(drawing.data[shown], [[8, 3, 2, 1, 2, 20]] * 2)
+    left, _ = drawing.figure.axes
+    ends = [bar.get_x() + bar.get_width() for bar in left.patches]
+    assert max(ends) == pytest.approx(8)
+    frame = summary_of(methods=("sd",))
+    frame.loc[frame["metric"] == "round_seconds", "value"] = 0.005  # less than its parts
+    assert rounds.draw_timeline(Made(summary=frame)).data["other_ms"].tolist() == [0, 0]
+
+
+def test_theory_has_the_interval_of_the_difference(tmp_path: Path) -> None:
+    run = write_simulated(tmp_path / "run", lengths=(2, 5), prompts=40)
+    other = write_simulated(tmp_path / "other", prompts=4, task="mini-news", run_id="other")
+    data = theory.draw(Results([run, other], Selection(["mini-math"]))).data
+    assert len(data) == 2 * 3  # two draft lengths, and the i.i.d. formula beside accepted lengths
+    formula = data["metric"] == "accepted_length_iid"
+    assert (data["measured_low"] <= data["measured"]).all()
+    within = (data["measured_low"] <= data["predicted"]) & (
+        data["predicted"] <= data["measured_high"]
+    )
+    assert within[~formula].all()
+    assert not within[formula & (data["draft_length"] == 2)].any()
+
+
+def texts(axes: Any) -> list[list[str]]:
+    """The texts of a heat map, [heads, tasks]."""
+    fields = np.full(axes.images[0].get_array().shape, "", dtype=object)
+    for text in axes.texts:
+        column, row = text.get_position()
+        fields[row, column] = text.get_text()
+    return fields.tolist()
+
+
+def test_transfer_compares_quality_with_strict_verification() -> None:
+    tasks = ("mini-math", "mini-news")
+    frame = summary_of(tasks=tasks, heads=tasks)
+    quality = frame["metric"] == "quality"
+    news, head = frame["task"] == "mini-news", frame["head"]
+    frame.loc[news & (head == "mini-math") & quality, "value"] = 0.9
+    frame.loc[~news & (head == "mini-math") & quality, "value"] = 0.79999
+    drawing = heads.draw_transfer(Made(summary=frame))
+    left, right = drawing.figure.axes
+    assert texts(left) == [["60", "60"], ["88", "88"], ["92", "92"]]
+    assert texts(right) == [["80.0", "80.0"], ["+0.0", "+10.0"], ["−10.0", "−10.0"]]
+    frames = [(box.get_x() + box.get_width() / 2, box.get_y()) for box in left.patches]
+    assert frames == [pytest.approx((0, 0.54)), pytest.approx((1, 1.54))]
+    assert len(drawing.data) == 3 * 2 * 2
+    frame.loc[news & quality, ["value", "ci_low", "ci_high", "unit"]] = np.nan
+    left, right = heads.draw_transfer(Made(summary=frame)).figure.axes
+    assert [row[1] for row in texts(left)] == ["60", "88", "92"]
+    assert [row[1] for row in texts(right)] == ["", "", ""]
+
+
+@pytest.mark.parametrize("tasks", [1, 9])
+def test_transfer_names_fit_on_the_page(tasks: int) -> None:
+    names = tuple(f"a-long-task-{i}" for i in range(tasks))
+    figure = heads.draw_transfer(made(tasks=names, heads=names)).figure
+    figure.draw_without_rendering()
+    left, right = figure.axes
+    assert not left.get_tightbbox().overlaps(right.bbox)
+    assert left.get_tightbbox().x0 >= 0
+    assert right.get_tightbbox().x1 <= figure.bbox.width
+
+
+def test_training_has_a_row_per_head_and_step(tmp_path: Path) -> None:
+    short, long = training_of(tmp_path / "a", steps=3), training_of(tmp_path / "b")
+    data = heads.draw_training([short, long]).data
+    assert data["head"].value_counts().to_dict() == {"b": 40, "a": 3}
+    assert data["reward"].tolist()[:3] == pytest.approx([51, 52, 53])
+    assert data["strict_acceptance"].eq(70).all()
+    middle = data[data["head"] == "b"].iloc[10:30]  # a running median lags by half a step
+    np.testing.assert_allclose(middle["weight_smooth"], 0.9 - 0.01 * middle["step"] + 0.005)
+    alone = heads.draw_training([training_of(tmp_path / "mini" / "mini-math", steps=1)]).data
+    assert alone["head"].tolist() == ["mini/mini-math"]
+
+
+def test_training_axis_ignores_a_loss_that_jumps(tmp_path: Path) -> None:
+    loss = -0.1 * np.arange(1, 41)
+    loss[20] = -500
+    *_, axes = heads.draw_training([training_of(tmp_path / "h", loss=loss)]).figure.axes
+    low, high = axes.get_ylim()
+    assert -10 < low < -4 and -0.1 < high < 5
+
+
+def test_learned_names_both_ends_of_the_list() -> None:
+    table = learned_of()
+    drawing = heads.draw_learned(table)
+    pd.testing.assert_frame_equal(drawing.data, table)
+
+    def names(words: int, **changes: Any) -> list[str]:
+        _, right = heads.draw_learned(learned_of(words, **changes)).figure.axes
+        return [label.get_text() for label in right.get_yticklabels()]
+
+    ends = [*range(heads.SHOWN), *range(40 - heads.SHOWN, 40)]
+    assert names(40) == [f"t{i:02}" for i in ends]
+    assert names(15) == [f"t{i:02}" for i in range(15)]
+    assert names(40, occurrences=heads.FEWEST - 1) == []
+    left, _ = drawing.figure.axes
+    kinds = table[table["level"] == "kind"]
+    boxes = [patch.get_path().get_extents() for patch in left.patches]
+    np.testing.assert_allclose([box.x0 for box in boxes], kinds["weight_q25"])
+    np.testing.assert_allclose(drawn_points(left)[:, 0], kinds["mean_weight"])
+
+
+def test_learned_tokens_are_not_read_as_formulas(tmp_path: Path) -> None:
+    table = learned_of(words=3)
+    table.loc[table["name"] == "t01", "name"] = "$\\frac$"
+    drawing = heads.draw_learned(table)
+    assert style.rendered(drawing.figure, "svg")

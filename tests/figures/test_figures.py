@@ -1,0 +1,173 @@
+"""Every figure drawn and saved; looks, pages and refusals."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import pandas as pd
+import pytest
+from matplotlib.image import imread
+from matplotlib.markers import MarkerStyle
+
+from specbench.errors import RunError, UsageError
+from specbench.figures import FIGURES, STYLES, load_figure, style
+from specbench.figures.heads import draw_learned
+from specbench.methods.registry import METHODS
+from specbench.results import Results
+
+from ..theory.runs import write_simulated
+from .made import Made, learned_of, made, rounds_of, summary_of, training_of
+
+HEADS = ("mini-math", "h/acceptance-0.7", "h/acceptance-0.8")
+KINDS = ("png", "svg", "pdf", "csv")
+SETTINGS = (("eager", 1), ("graph", 8))
+
+
+@pytest.fixture(autouse=True)
+def coarse(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pictures of few pixels, which are drawn faster."""
+    for name, page in style.PAGES.items():
+        monkeypatch.setitem(style.PAGES, name, page._replace(dpi=50))
+    style._page.set(style.PAGES["paper"])
+
+
+def draw(name: str, folder: Path) -> style.Drawing:
+    if name == "weights-head":
+        return draw_learned(learned_of(words=15, trained_on="mini-news"))
+    if name == "training":
+        return load_figure(name)([training_of(folder / "a"), training_of(folder / "b")])
+    if name == "theory":
+        return load_figure(name)(Results([write_simulated(folder / "run", prompts=4)]))
+    if name == "accepted-length":
+        return load_figure(name)(rounds_of({"sd": [[0, 1], [3]], "diversed": [[3, 3], [2]]}))
+    one: dict[str, Any] = {"tasks": ("mini-math",)}
+    if name == "acceptance-time":
+        return load_figure(name)(made(pairs=("mini", "llama"), settings=SETTINGS, **one))
+    return load_figure(name)(made(heads=HEADS[: 1 if name == "transfer" else None], **one))
+
+
+@pytest.mark.parametrize("name", [*FIGURES, "weights-head"])
+def test_every_figure_is_drawn_within_its_page_and_saved_alike(name: str, tmp_path: Path) -> None:
+    first = style.save(draw(name, tmp_path / "1"), tmp_path / "a", name)
+    with matplotlib.rc_context({"ytick.labelsize": 30, "font.size": 30}):  # has no effect
+        second = style.save(draw(name, tmp_path / "2"), tmp_path / "b" / "c", name)
+    assert [path.name for path in first] == [f"{name}.{kind}" for kind in KINDS]
+    assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
+    with style.page("screen"):
+        screen = BytesIO(style.rendered(draw(name, tmp_path / "3").figure, "png"))
+    paper, wide = imread(first[0]), imread(screen)
+    for picture in (paper[..., :3], wide[..., :3]):
+        edges = (picture[0], picture[-1], picture[:, 0], picture[:, -1])
+        assert (picture < 0.9).any() and all((edge == 1.0).all() for edge in edges)
+    assert wide.shape[1] > paper.shape[1]
+    assert len(pd.read_csv(first[-1])) > 0
+    assert b"Date" not in first[1].read_bytes() + first[2].read_bytes()
+
+
+def test_every_method_has_a_look_of_its_own_and_a_new_one_a_stable_look() -> None:
+    assert set(style.LOOKS) == set(METHODS)
+    for part in ("label", "colour", "marker"):
+        assert len({getattr(look, part) for look in style.LOOKS.values()}) == len(METHODS)
+    markers = {look.marker for look in style.LOOKS.values()}
+    colours = {look.colour for look in style.LOOKS.values()}
+    assert not colours & {*style.PARTS.values(), *style.PAIR_COLOURS, style.look("new").colour}
+    assert style.look("new") == style.look("new")
+    new = {style.look(f"method-{i}").marker for i in range(200)}
+    assert not new & markers
+    assert all(MarkerStyle(marker).is_filled() for marker in new)  # since the edge is white
+    assert style.ordered(["new", "diversed", "sd"]) == ["sd", "diversed", "new"]
+
+
+def test_drawing_leaves_no_settings_behind(tmp_path: Path) -> None:
+    before = dict(matplotlib.rcParams)
+    with style.page(STYLES[1]):
+        style.save(load_figure("weights")(made()), tmp_path, "weights")
+    assert dict(matplotlib.rcParams) == before
+    assert style.scaled(1) == 1
+
+
+def test_a_failed_write_leaves_the_old_figure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawing = load_figure("weights")(made())
+    (tmp_path / "taken").touch()
+    with pytest.raises(UsageError, match="taken"):
+        style.save(drawing, tmp_path / "taken", "weights")
+
+    def full(self: Path, data: bytes) -> None:
+        self.touch()
+        raise OSError(28, "No space left on device")
+
+    (tmp_path / "taken").unlink()
+    (tmp_path / "weights.png").write_bytes(b"old")
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(RunError, match="No space left on device"):
+        style.save(drawing, tmp_path, "weights")
+    assert [path.name for path in tmp_path.iterdir()] == ["weights.png"]
+    assert (tmp_path / "weights.png").read_bytes() == b"old"
+
+
+def test_nothing_heavy_before_drawing_and_never_pyplot() -> None:
+    code = (
+        "import sys, specbench.figures as f;"
+        "early = [m for m in ('matplotlib', 'pandas') if m in sys.modules];"
+        "[f.load_figure(name) for name in f.FIGURES];"
+        "print(early, 'matplotlib.pyplot' in sys.modules)"
+    )
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert answer.stdout.strip() == "[] False", answer.stderr
+
+
+def mixed(column: str, value: float) -> Results:
+    """Results in which one method has another setting than the rest."""
+    frame = summary_of()
+    frame.loc[frame["method"] == "sd", column] = value
+    return Made(summary=frame)
+
+
+def without(metric: str) -> Results:
+    frame = summary_of()
+    frame.loc[frame["metric"] == metric, "value"] = float("nan")
+    return Made(summary=frame)
+
+
+def empty(folder: Path) -> list[Path]:
+    return [training_of(folder / "head", steps=0)]
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "place"),
+    [
+        ("histogram", lambda _: made(), "choose from pareto"),
+        ("pareto", lambda _: Made(summary=summary_of().iloc[:0]), "a quality"),
+        ("pareto", lambda _: made(lengths=(3, 5)), "draft lengths (3, 5)"),
+        ("pareto", lambda _: mixed("temperature", 0.0), "temperatures (0, 1)"),
+        ("pareto", lambda _: made(methods=("autoregressive",)), "against acceptance"),
+        ("acceptance-time", lambda _: made(methods=("autoregressive",)), "drafts"),
+        ("weights", lambda _: made(methods=("autoregressive", "sd")), "no static ensemble"),
+        ("weights", lambda _: mixed("temperature", 0.0), "temperatures (0, 1)"),
+        ("accepted-length", lambda _: rounds_of({"autoregressive": [[0, 0]]}), "drafts"),
+        ("timeline", lambda _: without("verify_seconds"), "not timed"),
+        ("timeline", lambda _: made(lengths=tuple(range(1, 62)), methods=("sd",)), "61 settings"),
+        ("transfer", lambda _: made(methods=("sd", "static")), "compare no heads"),
+        ("transfer", lambda _: made(), "compare no heads"),  # the head names no task
+        ("transfer", lambda _: made(heads=HEADS, pairs=("mini", "llama")), "of one run"),
+        ("transfer", lambda _: made(heads=HEADS, lengths=(3, 5)), "of one draft length"),
+        ("training", lambda folder: [folder], "holds no training.csv"),
+        ("training", empty, "no step yet"),
+    ],
+)
+def test_refusals(name: str, source: Callable[[Path], Any], place: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as raised:
+        load_figure(name)(source(tmp_path))
+    assert place in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_an_empty_table_of_tokens_is_refused() -> None:
+    with pytest.raises(UsageError, match="no token"):
+        draw_learned(learned_of().iloc[:0])

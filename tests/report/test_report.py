@@ -1,0 +1,222 @@
+"""One file with everything in it, whatever the texts of a run contain."""
+
+import json
+import re
+import shlex
+import shutil
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from specbench.report import traces as report_traces
+from specbench.report.build import build
+from specbench.report.figures import figures
+from specbench.report.pages import TEMPLATES
+from specbench.report.tables import read_cells, summary_tables
+from specbench.table import Cell
+
+from .conftest import METHODS, TASKS, Ask
+
+EVIL = "</script><script>document.title='owned'</script><img src=x onerror=\"wrong.push(1)\">&amp;"
+
+
+class Elements(HTMLParser):
+    """The elements of a page with their attributes, and its text."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+    def count(self, tag: str) -> int:
+        return sum(name == tag for name, _ in self.found)
+
+    def told(self) -> list[str]:
+        return [attrs["data-tell"] or "" for _, attrs in self.found if "data-tell" in attrs]
+
+
+@pytest.fixture(scope="module")
+def page(finished: Path) -> str:
+    return build([finished]).html
+
+
+@pytest.fixture(scope="module")
+def cells(finished: Path) -> pd.DataFrame:
+    return read_cells([finished])[0]
+
+
+@pytest.fixture(scope="module")
+def evil(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The report of a run whose every text tries to get out of its place."""
+    from specbench.trace.trace import run_decoder
+
+    folder = tmp_path_factory.mktemp("evil") / "small"
+    shutil.copytree(finished, folder)
+    decode = run_decoder(folder)
+    ids = [i for c in EVIL for i in range(3, 300) if decode([i]) == c]
+    assert decode(ids) == EVIL
+    lines = []
+    for line in (folder / "samples.jsonl").read_text().splitlines():
+        record = json.loads(line)
+        record |= {"token_ids": ids, "sample_id": EVIL + record["sample_id"], "head": EVIL}
+        rounds = {"proposed": 0, "accepted": 0, "emitted": 1, "rejected": ids[0]}
+        rounds |= {"agreed": [], "expected": [], "weights": []}
+        record["per_round"] = {name: [value] * len(ids) for name, value in rounds.items()}
+        lines.append(json.dumps(record))
+    (folder / "samples.jsonl").write_text("\n".join(lines) + "\n")
+    examples = map(json.loads, (folder / "examples.jsonl").read_text().splitlines())
+    changed = [e | {"id": EVIL + e["id"], "prompt": EVIL, "reference": EVIL} for e in examples]
+    (folder / "examples.jsonl").write_text("".join(json.dumps(e) + "\n" for e in changed))
+    summary, quoted = (folder / "summary.csv").read_text(), EVIL.replace('"', '""')
+    (folder / "summary.csv").write_text(summary.replace("bundled", f'"{quoted}"'))
+    config = json.loads((folder / "config.json").read_text()) | {"notes": [EVIL]}
+    (folder / "config.json").write_text(json.dumps(config))
+    return build([folder]).html
+
+
+def test_texts_stay_texts(page: str, evil: str) -> None:
+    plain, attacked = Elements(page), Elements(evil)
+    assert attacked.count("script") == plain.count("script") == 1
+    assert attacked.count("img") == 0
+    assert attacked.text.count("document.title='owned'") > 3
+    # A head is named by its path's end.
+    assert any(f"diversed {EVIL.rpartition('/')[2]}; " in told for told in attacked.told())
+
+
+def test_texts_stay_texts_in_a_browser(ask: Ask, evil: str) -> None:
+    title, wrong, prompt, traced = ask(
+        evil,
+        """const text = document.querySelector(".trace .text").cloneNode(true);
+        text.querySelectorAll("del").forEach(rejected => rejected.remove());
+        return [document.title, wrong, document.querySelector("details .text").textContent,
+          text.textContent];""",
+    )
+    assert title == "specbench: small"
+    assert wrong == []
+    assert prompt == traced == EVIL
+
+
+def test_nothing_comes_from_elsewhere(page: str) -> None:
+    elements = Elements(page)
+    links = [(name, value) for _, attrs in elements.found for name, value in attrs.items()]
+    linked = [value for name, value in links if name in ("src", "href", "xlink:href")]
+    assert all(value and value.startswith(("#", "data:")) for value in linked)
+    assert not any(tag in ("iframe", "object", "embed", "base") for tag, _ in elements.found)
+    (policy,) = (a["content"] for _, a in elements.found if "http-equiv" in a)
+    assert policy and policy.startswith("default-src 'none'")
+
+
+def test_it_holds_what_a_reader_needs(finished: Path, page: str) -> None:
+    elements = Elements(page)
+    assert elements.count("article") == len(TASKS) * len(METHODS) * 5  # of the first prompts
+    assert elements.count("svg") == 3
+    assert f"{TASKS[0]} on mini, T = 1, 10 prompts" in elements.text
+    command = json.loads((finished / "environment.json").read_text())["command"]
+    assert f"\n{shlex.join(command)}\n" in elements.text.replace("\n\n", "\n")
+    assert f"specbench report {finished}" in elements.text
+    assert "packages, torch" in elements.text
+    assert build([finished]).html == page  # the same run gives the same page
+
+
+def test_points_tell_their_values(page: str, cells: pd.DataFrame) -> None:
+    told = Elements(page).told()
+    sd = cells[(cells["task"] == TASKS[0]) & (cells["method"] == "sd")].iloc[0]
+    own = [text for text in told if text.startswith(f"sd; accuracy {100 * sd['quality']:#.3g}")]
+    assert len(own) >= 5  # three costs, acceptance, time of a round
+    assert f"accepted / drafted (%) {100 * sd['draft_acceptance_rate']:#.3g} [" in own[0]
+    assert len(set(told)) == len(cells)
+
+
+def test_draft_lengths_and_batch_sizes_have_blocks_of_their_own(cells: pd.DataFrame) -> None:
+    here = cells[(cells["task"] == TASKS[0]) & cells["method"].isin(["autoregressive", "sd"])]
+    other = here[here["method"] == "sd"].assign(draft_length=7, label="other")
+    both = pd.concat([here, other], ignore_index=True)
+    blocks = list(figures(both))
+    assert [block.setting for block in blocks] == ["mini, T = 1, N = 5", "mini, T = 1, N = 7"]
+    for block, absent in zip(blocks, ("other;", "sd;"), strict=True):
+        assert not any(absent in svg for _, svg in block.figures)
+        assert all("autoregressive;" in svg for title, svg in block.figures if "round" in title)
+    (block,) = figures(here[here["method"] == "autoregressive"])
+    assert [title for title, _ in block.figures] == ["Quality vs. cost", "Time of a round"]
+
+
+def test_tables_leave_out_what_is_unknown_and_name_several_runs(cells: pd.DataFrame) -> None:
+    math, headline = summary_tables(cells, [])
+    assert math.title == "mini-math on mini, T = 1, 10 prompts"
+    assert [column.heading for column in math.columns[:3]] == ["method", "N", "accuracy"]
+    assert headline.columns[2].heading == "ROUGE-2"
+    row = cells.iloc[0]
+    alone = cells.iloc[:1].assign(seconds_per_sample=0.09)
+    alone = alone.assign(seconds_per_sample_low=0.0879, seconds_per_sample_high=0.1)
+    (table,) = summary_tables(alone, [])
+    found = dict(zip((c.heading for c in table.columns), table.rows[0], strict=True))
+    assert not any("accepted" in heading for heading in found)
+    assert found["time per sample\ns"] == Cell("0.0900", "0.0879 to 0.100")
+    ends = f"{100 * row['quality_low']:.1f} to {100 * row['quality_high']:.1f}"
+    assert found["accuracy"] == Cell(f"{100 * row['quality']:.1f}", ends)
+    both = pd.concat([cells.iloc[:1], cells.iloc[:1].assign(run_id="other")])
+    (table,) = summary_tables(both, [])
+    assert [row[1] for row in table.rows] == ["small", "other"]
+
+
+def test_traces_are_bounded(
+    finished: Path, cells: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(report_traces, "PROMPTS", 2)
+    whole = report_traces.collect_traces([finished], cells)
+    expected = [(task, sample) for sample in ("test-0", "test-1") for task in TASKS]
+    assert [(told.task, told.sample) for told in whole.prompts] == expected
+    assert whole.notes == []
+    size = sum(len(article) for told in whole.prompts[:2] for _, article in told.traces)
+    monkeypatch.setattr(report_traces, "LARGEST", size)
+    cut = report_traces.collect_traces([finished], cells)
+    assert cut.prompts == whole.prompts[:2]
+    assert "`specbench trace`" in cut.notes[0]
+
+
+def test_a_run_without_traces_or_end_is_reported_all_the_same(
+    finished: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "small"
+    shutil.copytree(finished, folder)
+    config = json.loads((folder / "config.json").read_text())
+    config["progress"]["state"] = "interrupted"
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "environment.json").unlink()
+    for name in ("examples.jsonl", "samples.jsonl"):
+        (folder / name).unlink()
+        report = build([folder])
+        assert "interrupted, 80 of 80" in report.notes[0]
+        assert name in report.notes[1]
+        elements = Elements(report.html)
+        assert all(note in elements.text for note in report.notes)
+        assert elements.count("article") == 0
+
+
+def test_texts_stand_out_against_either_paper() -> None:
+    light, dark = (TEMPLATES / "style.css").read_text().split("@media", 1)
+    for half in (light, dark):
+        found = re.findall(r"--(\w+): #([0-9a-f]{6})", half)
+        colours = {name: [int(c[at : at + 2], 16) / 255 for at in (0, 2, 4)] for name, c in found}
+
+        def luminance(name: str, colours: dict[str, list[float]] = colours) -> float:
+            linear = [
+                c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in colours[name]
+            ]
+            return sum(a * b for a, b in zip(linear, (0.2126, 0.7152, 0.0722), strict=True))
+
+        pairs = [
+            (i, p) for i in ("ink", "soft", "link", "good", "bad") for p in ("paper", "raised")
+        ]
+        for ink, paper in [*pairs, ("ink", "shade"), ("good", "shade"), ("bad", "shade")]:
+            darker, lighter = sorted((luminance(ink), luminance(paper)))
+            assert (lighter + 0.05) / (darker + 0.05) >= 4.5, (ink, paper)

@@ -1,0 +1,87 @@
+"""Bytes and front gaps of a run of the bundled pair."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specbench.decoding.loop import DecodeOptions, Request, decode
+from specbench.decoding.sampling import Sampling
+from specbench.errors import UsageError
+from specbench.experiment.folders import Run, read_run
+from specbench.experiment.measurements import measurements
+from specbench.experiment.prompts import encode_prompt
+from specbench.experiment.records import EXAMPLES, write_examples
+from specbench.heads.bind import bind
+from specbench.pairs.registry import get_pair
+from specbench.tasks.task import load_task
+from specbench.theory import front
+from specbench.theory.front import bytes_ratio, front_gaps
+from specbench.theory.table import BIAS, COLUMNS, GAP
+
+from .runs import CELL, write
+
+TASK = "mini-headline"
+CELLS: list[dict[str, Any]] = [
+    {"method": "static", "weight": 0.5},
+    {"method": "static", "weight": 1.0},
+    {"method": "speccascade", "rule": "token-v3", "alpha": 0.5},
+]
+
+
+@pytest.fixture
+def run(mini: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Two texts of each cell."""
+    monkeypatch.setattr(front, "load_pair", lambda *_: mini)
+    task = load_task(TASK)
+    examples = task.examples("test", 2, 0)
+    records = []
+    for example in examples:
+        ids = encode_prompt(mini.tokenizer, example, task.prompt_format).ids
+        for cell in CELLS:
+            parameters = {name: value for name, value in cell.items() if name != "method"}
+            rule, _ = bind(cell["method"], parameters, mini)
+            text = decode(mini, rule, Request(ids, example.id), DecodeOptions(Sampling(), 3, 12))
+            own = {"task": TASK, "draft_length": 3, "sample_id": example.id, "repeat": 0, **cell}
+            records.append({**CELL, **measurements(text), **own})
+    write(tmp_path, records)
+    write_examples(tmp_path, {TASK: examples})
+    change(tmp_path, tasks=[{"name": TASK, "prompt_format": task.prompt_format}])
+    return read_run(tmp_path)
+
+
+def change(folder: Path, **values: Any) -> None:
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+
+def test_front_gaps_of_texts(run: Run) -> None:
+    table = front_gaps(run, texts=2)
+    assert tuple(table.columns) == COLUMNS
+    assert set(table["n"]) == {2}
+    found = table.set_index(["metric", "method", "weight"]).sort_index()
+    gaps, biases = found.loc[GAP, "measured"], found.loc[BIAS, "measured"]
+    assert gaps["static"].tolist() == pytest.approx([0, 0], abs=1e-9)
+    assert found.loc[GAP, "predicted"]["static"].tolist() == [0, 0]
+    assert biases["static"][0.5] > 0.01
+    assert biases["static"][1.0] == pytest.approx(0, abs=1e-9)
+    assert gaps["speccascade"].item() > 1e-3
+    assert found.loc[GAP, "predicted"]["speccascade"].isna().all()
+    assert set(front_gaps(run, texts=1)["n"]) == {1}
+
+
+def test_a_changed_prompt_and_a_greedy_run_are_refused(run: Run) -> None:
+    path = run.folder / EXAMPLES
+    path.write_text(path.read_text().replace('"prompt": "', '"prompt": "More words. '))
+    with pytest.raises(UsageError, match="tokens now and had"):
+        front_gaps(run, texts=1)
+    change(run.folder, settings={"temperature": 0.0})
+    with pytest.raises(UsageError, match="is greedy"):
+        front_gaps(read_run(run.folder), texts=1)
+
+
+def test_bytes_of_the_bundled_pair(run: Run) -> None:
+    spec = get_pair("mini")
+    sizes = [(Path(m) / "model.safetensors").stat().st_size for m in (spec.draft, spec.target)]
+    assert bytes_ratio(run) == pytest.approx(sizes[0] / sizes[1], rel=0.05)

@@ -1,0 +1,121 @@
+"""Finding one sample among the records of a run, and the run's tokenizer."""
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specbench.errors import UsageError
+from specbench.experiment.records import TRACED, read_records
+from specbench.pairs.registry import get_pair
+from specbench.trace.trace import find_sample, run_decoder
+
+from .made import made
+
+TEXT = ("ab", "x", "c")
+STATICS = [made(TEXT, method="static", weight=w) | {"weight": w} for w in (0.4, 0.8)]
+MINI = get_pair("mini").target
+
+
+def written(folder: Path, *records: Any, torn: str = "") -> Path:
+    lines = "".join(json.dumps(record) + "\n" for record in records)
+    (folder / "samples.jsonl").write_text(lines + torn)
+    return folder
+
+
+def test_records_are_read_plain_or_packed(tmp_path: Path) -> None:
+    records = [made(TEXT), made(TEXT, sample_id="b")]
+    written(tmp_path, *records, torn='{"task": "su')
+    assert list(read_records(tmp_path)) == records
+    packed = gzip.compress((tmp_path / "samples.jsonl").read_bytes())
+    (tmp_path / "samples.jsonl").unlink()
+    (tmp_path / "samples.jsonl.gz").write_bytes(packed)
+    assert list(read_records(tmp_path)) == records
+    (tmp_path / "samples.jsonl.gz").write_bytes(packed[:-9])
+    with pytest.raises(UsageError, match="no whole gzip file"):
+        list(read_records(tmp_path))
+
+
+def test_a_line_that_is_no_sample_is_named(tmp_path: Path) -> None:
+    broken = made(TEXT)
+    del broken["per_round"]
+    with pytest.raises(UsageError, match=r"line 2, .*per_round"):
+        list(read_records(written(tmp_path, made(TEXT), broken), TRACED))
+    with pytest.raises(UsageError, match="nowhere"):
+        list(read_records(tmp_path / "nowhere"))
+
+
+LENGTHS = [made(TEXT, draft_length=n) for n in (3, 7)]
+REPEATS = [made(TEXT, repeat=r) for r in (0, 1)]
+TASKS = [made(TEXT), *STATICS, made(TEXT, task="code")]
+FAILED = made(TEXT, status="error", error="no memory")
+
+
+@pytest.mark.parametrize(
+    ("records", "asked", "name", "values"),
+    [
+        ([made(TEXT), made(TEXT, sample_id="b")], {}, "sd", {"sample_id": "a"}),
+        (TASKS, {"task": "sums", "method": "static w=0.8"}, "static w=0.8", {"weight": 0.8}),
+        (TASKS, {"task": "code"}, "sd", {"task": "code"}),
+        (LENGTHS, {"method": "sd N=7"}, "sd N=7", {"draft_length": 7}),
+        ([FAILED, made(TEXT)], {}, "sd", {"status": "ok"}),  # of several tries the last counts
+        (REPEATS, {}, "sd", {"repeat": 0}),
+        (REPEATS, {"repeat": 1}, "sd", {"repeat": 1}),
+    ],
+)
+def test_a_sample_is_found(records: Any, asked: Any, name: str, values: dict[str, Any]) -> None:
+    record, found = find_sample(records, "a", **asked)
+    assert found == name
+    assert record.items() >= values.items()
+
+
+@pytest.mark.parametrize(
+    ("records", "asked", "place"),
+    [
+        (TASKS, {}, "--task from `sums`, `code`"),
+        (TASKS, {"task": "sums"}, "from `sd`, `static w=0.4`, `static w=0.8`"),
+        (TASKS, {"task": "sums", "method": "static"}, "from `static w=0.4`, `static w=0.8`"),
+        (TASKS, {"task": "sum"}, "did you mean `sums`?"),
+        (TASKS, {"task": "sums", "method": "ds"}, "--method ds"),
+        (LENGTHS, {"method": "sd"}, "from `sd N=3`, `sd N=7`"),
+        ([made(TEXT), FAILED], {}, "no memory"),
+        (REPEATS, {"repeat": 2}, "choose from `0`, `1`"),
+        ([made(TEXT, sample_id="b")], {}, "no sample `a`"),
+    ],
+)
+def test_choices_are_named(records: Any, asked: Any, place: str) -> None:
+    with pytest.raises(UsageError) as error:
+        find_sample(records, "a", **asked)
+    assert place in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"pair": {"name": "mini", "target": "/another/place/specbench/pairs/mini/target"}},
+        {"pair": {"name": "mini+other", "target": "specbench/pairs/mini/target", "draft": "o"}},
+        {"pair": {"name": "mine", "target": MINI, "draft": "o", "target_revision": None}},
+        {
+            "pair": {"name": "llama", "target": "a/b", "draft": "c/d"},
+            "loading": {"load_format": "dummy", "device": "cpu"},
+        },
+    ],
+)
+def test_the_tokenizer_of_a_run_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, config: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert run_decoder(tmp_path)([900, 897]) == " Step one"
+
+
+def test_a_run_without_a_pair_is_refused(tmp_path: Path) -> None:
+    nowhere = {"pair": {"target": "./nowhere", "draft": "d"}}
+    for text in ("{}", "[]", "{", json.dumps(nowhere)):
+        (tmp_path / "config.json").write_text(text)
+        with pytest.raises(UsageError):
+            run_decoder(tmp_path)
+    with pytest.raises(UsageError, match="is no run"):
+        run_decoder(tmp_path / "nowhere")

@@ -19,7 +19,7 @@ run: $(VENV)/.run ## Measure all methods and a weight sweep on the bundled pair,
 	$(BIN)/specbench plot pareto
 	$(BIN)/specbench plot acceptance-time
 
-figures: $(VENV)/.run ## Draw the README's figures anew from the runs under results/
+figures: $(VENV)/.run ## Draw the figures of the pages again from the runs under results/
 	$(BIN)/specbench plot pareto results/reference
 	$(BIN)/specbench plot acceptance-time results/reference results/reference-compile --output results/reference/figures
 	$(BIN)/specbench plot pareto results/reference-dial

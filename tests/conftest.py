@@ -49,6 +49,7 @@ def process() -> Iterator[None]:
 def few_resamples(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only the tests of intervals need as many resamples as a user gets."""
     exact = {"test_intervals", "test_coverage", "test_pareto", "test_points", "test_main_table"}
+    exact |= {"test_pages"}
     if request.path.stem not in exact:
         monkeypatch.setattr(intervals, "RESAMPLES", 100)
 

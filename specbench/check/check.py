@@ -151,7 +151,7 @@ def _working_dtype(check: Check) -> str:
 
 def _prompts(check: Check, pair: LoadedPair) -> list[Prompted]:
     """Return every prompt with its task, the tasks in turns."""
-    prompts = Prompts(pair, check.plan.settings)
+    prompts = Prompts(check.plan, pair)
     columns = [
         [
             (task, Context(f"{task.task.name}/{example.id}", prompts.of(task, example).ids))

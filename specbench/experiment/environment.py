@@ -109,9 +109,8 @@ def _torch_state() -> Mapping[str, Any]:
             {"name": gpu.name, "memory_bytes": gpu.total_memory}
             for gpu in map(torch.cuda.get_device_properties, range(torch.cuda.device_count()))
         ]
-        state["driver"] = (
-            _output("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader") or UNKNOWN
-        )
+        driver = _output("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader")
+        state["driver"] = driver or UNKNOWN
         state["gpu_states"] = gpu_states()
     return state
 
@@ -126,14 +125,9 @@ def _version(package: str) -> str:
 def _output(*command: str) -> str | None:
     """Return what a command prints, or None where it fails or is not there."""
     try:
-        return subprocess.run(
-            command,
-            capture_output=True,
-            check=True,
-            text=True,
-            timeout=10,
-            stdin=subprocess.DEVNULL,
-        ).stdout.strip()
+        return subprocess.check_output(
+            command, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL, text=True, timeout=10
+        ).strip()
     except (OSError, subprocess.SubprocessError):
         return None
 

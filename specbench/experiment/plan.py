@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -41,22 +42,17 @@ class Cell:
 
     def describe(self) -> dict[str, Any]:
         """Return the cell in plain values, for ``config.json``."""
-        parameters = {
-            name: {"name": value.name, "path": shown_path(value.path), **facts(value)}
-            if isinstance(value, HeadFile)
-            else value
-            for name, value in self.parameters
-        }
-        return {"method": self.method, **parameters, "draft_length": self.draft_length}
+        values = dict(self.parameters)
+        if isinstance(head := values.get("head"), HeadFile):
+            values["head"] = {"name": head.name, "path": shown_path(head.path), **facts(head)}
+        return {"method": self.method, **values, "draft_length": self.draft_length}
 
     def columns(self) -> dict[str, Any]:
         """Return the cell in the columns of ``samples.csv``: a head by its name."""
-        values = {
-            name: value.name if isinstance(value, HeadFile) else value
-            for name, value in self.parameters
-        }
-        known = {name: values.get(name) for name in PARAMETERS}
-        return {"method": self.method, **known, "draft_length": self.draft_length}
+        values = dict.fromkeys(PARAMETERS) | dict(self.parameters)
+        if isinstance(head := values["head"], HeadFile):
+            values["head"] = head.name
+        return {"method": self.method, **values, "draft_length": self.draft_length}
 
 
 @dataclass(frozen=True)
@@ -67,6 +63,11 @@ class TaskPlan:
     examples: tuple[Example, ...]
     cells: tuple[Cell, ...]
     max_new_tokens: int
+
+    @property
+    def longest_draft(self) -> int:
+        """The largest draft length of its cells."""
+        return max((cell.draft_length for cell in self.cells), default=0)
 
     def describe(self) -> dict[str, Any]:
         """Return the work on this task in plain values, for ``config.json``."""
@@ -115,13 +116,12 @@ class Plan:
 
     @property
     def executes(self) -> bool:
-        """True where generated programs will be run."""
+        """Whether generated programs will be run."""
         return self.may_execute and any(is_executed(task.task) for task in self.tasks)
 
     def steps(self) -> Iterator[Step]:
         """Yield every decode in its order."""
-        for batch in self.batches():
-            yield from batch
+        return chain.from_iterable(self.batches())
 
     def batches(self) -> Iterator[list[Step]]:
         """Yield the steps in groups that are decoded side by side, each of one cell.
@@ -136,14 +136,11 @@ class Plan:
         for number, task in enumerate(self.tasks):
             for repeat in range(self.settings.repeats):
                 for start in range(0, len(task.examples), size):
-                    chosen = list(enumerate(task.examples))[start : start + size]
-                    turns = list(range(len(task.cells)))
-                    Random(f"{repeat}/{start}").shuffle(turns)
-                    for at in turns:
-                        yield [
-                            Step(task, example, task.cells[at], repeat, (number, repeat, place, at))
-                            for place, example in chosen
-                        ]
+                    examples = range(len(task.examples))[start : start + size]
+                    cells = list(range(len(task.cells)))
+                    Random(f"{repeat}/{start}").shuffle(cells)
+                    for cell in cells:
+                        yield [self.step((number, repeat, each, cell)) for each in examples]
 
     def step(self, place: SampleIndex) -> Step:
         """Return the step at a place."""
@@ -207,16 +204,9 @@ def build_plan(
 ) -> Plan:
     """Lay out a run: find the heads, choose the examples, check what can be checked.
 
-    Args:
-        pair: The models.
-        tasks: Where the examples come from.
-        variants: Methods with their parameters.
-        draft_lengths: Each variant that drafts runs with each of them.
-        settings: What all cells share.
-        loading: How the models are loaded.
-        limit: Examples per task; None takes ``DEFAULT_LIMIT`` of a task and all of a prompt file.
-        may_execute: See ``Plan``.
-        optional: Methods left out, with a note, on tasks for which the pair has no head.
+    Each variant that drafts runs with each draft length. Without a limit of examples it is
+    ``DEFAULT_LIMIT`` of a task and all of a prompt file. Optional methods are left out, with a
+    note, on tasks for which the pair has no head.
 
     Raises:
         UsageError: A number out of range, a missing head, or nothing left to run.

@@ -49,12 +49,12 @@ class _TimeLeft(TimeRemainingColumn):
 
 
 class Display:
-    """Shows the samples as they are finished, and the workers, if any; ``bars`` None does not."""
+    """Shows finished samples, and workers if there are any; without ``bars`` it shows nothing."""
 
     def __init__(self, total: int, bars: Progress | None = None) -> None:
-        self._total, self._bars = total, bars
+        self._total, self._bars = total, bars or Progress(disable=True)
         self._sums: dict[tuple[str, str], dict[str, float]] = defaultdict(
-            lambda: defaultdict(float)
+            lambda: dict.fromkeys(_SUMMED, 0.0)
         )
         self._failed = 0
         self._workers: dict[int, TaskID] = {}
@@ -63,14 +63,12 @@ class Display:
 
     def resumed(self, samples: int) -> None:
         """Count samples of earlier sessions, which say nothing of the pace."""
-        if self._bars and samples:
+        if samples:
             done = self._bars.tasks[self._whole].completed + samples
             self._bars.reset(self._whole, completed=int(done), total=self._total)
 
     def __call__(self, record: Mapping[str, Any]) -> None:
         """Count a finished sample."""
-        if not self._bars:
-            return
         task, label = record["task"], method_label(record)
         sums = self._sums[task, label]
         for name in _SUMMED:
@@ -83,19 +81,15 @@ class Display:
 
     def worker(self, number: int, state: str, device: str = "") -> None:
         """Show the state of a worker; its device where it is first known."""
-        if not self._bars:
-            return
         if number not in self._workers:
             self._workers[number] = self._add(f"worker {number}", device, worker=True)
-        known = self._workers[number]
-        self._bars.update(known, figures=state)
+        bar = self._workers[number]
+        self._bars.update(bar, figures=state)
         if device:
-            self._at[device] = known
-            self._bars.update(known, description=device)
+            self._at[device] = bar
+            self._bars.update(bar, description=device)
 
     def _add(self, left: str, description: str, *, worker: bool) -> TaskID:
-        if not self._bars:
-            return TaskID(0)
         return self._bars.add_task(
             description, total=self._total, left=left, figures="", worker=worker
         )
@@ -109,9 +103,6 @@ def progress_bar(total: int, shown: bool, console: Console | None = None) -> Ite
         The display, to be called with every finished sample's record.
     """
     console = console or Console(stderr=True)
-    if not (shown and console.is_terminal):
-        yield Display(total)
-        return
     columns = (
         TextColumn("{task.fields[left]}"),
         TextColumn("[bold]{task.description}"),
@@ -120,7 +111,8 @@ def progress_bar(total: int, shown: bool, console: Console | None = None) -> Ite
         TextColumn("{task.fields[figures]}"),
         _TimeLeft(),
     )
-    with Progress(*columns, console=console, transient=True) as bars:
+    hidden = not (shown and console.is_terminal)
+    with Progress(*columns, console=console, transient=True, disable=hidden) as bars:
         yield Display(total, bars)
 
 

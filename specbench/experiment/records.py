@@ -60,23 +60,12 @@ def to_line(values: Mapping[str, Any]) -> bytes:
     return json.dumps(values, ensure_ascii=False).encode() + b"\n"
 
 
-def append_record(folder: Path, record: Mapping[str, Any]) -> None:
-    """Add one sample and hand it to the operating system at once; for errors see ``Store``."""
-    path = folder / RECORDS
-    with clear_errors(path), path.open("ab") as file:
-        file.write(to_line(record))
-
-
 def cut_torn_line(folder: Path) -> None:
     """Cut a last line that a crash left without its end, so that the next one is whole."""
     path = folder / RECORDS
-    if not path.exists():
-        return
-    with clear_errors(path), path.open("rb+") as file:
-        content = file.read()
-        whole = content.rfind(b"\n") + 1
-        if whole < len(content):
-            file.truncate(whole)
+    if path.exists():
+        with clear_errors(path), path.open("rb+") as file:
+            file.truncate(file.read().rfind(b"\n") + 1)
 
 
 def record_files(folder: Path) -> list[Path]:
@@ -92,11 +81,7 @@ def record_files(folder: Path) -> list[Path]:
 
 
 def read_records(folder: Path, needed: Collection[str] = ()) -> Iterator[dict[str, Any]]:
-    """Yield the records as they were written.
-
-    Args:
-        folder: A run's folder.
-        needed: Names that every record of a decoded sample must have.
+    """Yield the records as they were written; every decoded sample's must have what is needed.
 
     Raises:
         UsageError: There are none, they cannot be read, or a line is no sample.

@@ -7,14 +7,13 @@ import os
 import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from specbench.analysis.frames import BLEU_TERMS, SAMPLES
 from specbench.errors import UsageError
 from specbench.example import Example
-from specbench.experiment.folders import CONFIG, ENVIRONMENT, as_json, read_run
+from specbench.experiment.folders import CONFIG, ENVIRONMENT, Run, as_json, read_run
 from specbench.experiment.measurements import score_text
 from specbench.experiment.records import (
     ERROR,
@@ -42,16 +41,17 @@ _NEEDED = {*SAMPLES, "text", "scores"} - {"quality_metric", "quality"}
 Record = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class FinishedRun:
-    """A run's folder with all that scoring needs."""
+class FinishedRun(NamedTuple):
+    """A run that can be scored; its configuration names the metrics that it is to have."""
 
-    folder: Path
-    metrics: Mapping[str, Sequence[str]]  # by task
+    run: Run
     samples: int  # recorded
-    examples: Mapping[str, Mapping[str, Example]] = field(repr=False)  # by task and id
-    config: dict[str, Any] = field(repr=False)  # what config.json is to be once it is scored
     notes: Sequence[str]  # further metrics left out on a task, and why
+
+    @property
+    def metrics(self) -> dict[str, list[str]]:
+        """The metrics of each task."""
+        return {name: task["metrics"] for name, task in self.run.tasks.items()}
 
 
 class Outcome(NamedTuple):
@@ -77,21 +77,20 @@ def open_run(folder: Path, further: Sequence[str] = ()) -> FinishedRun:
             f"{folder / CONFIG} is no configuration that this version of specbench writes: "
             "give the folder of another run"
         )
-    beside = dict.fromkeys(get_metric(name).name for name in further)
     notes = []
+    added = dict.fromkeys(get_metric(name).name for name in further)
     for name, task in run.tasks.items():
-        for metric in (metric for metric in beside if metric not in task["metrics"]):
+        for metric in (metric for metric in added if metric not in task["metrics"]):
             if reason := _unfit(metric, run.examples.get(name, {}).values()):
                 notes.append(f"`{metric}` is left out on {name}: {reason}")
             else:
                 task["metrics"].append(metric)
     samples = sum(1 for _ in read_lines(record_files(folder)[0]))
-    metrics = {name: task["metrics"] for name, task in run.tasks.items()}
-    return FinishedRun(folder, metrics, samples, run.examples, run.config, notes)
+    return FinishedRun(run, samples, notes)
 
 
 def score_run(
-    run: FinishedRun, may_execute: bool, report: Callable[[Record], None] = lambda record: None
+    found: FinishedRun, may_execute: bool, report: Callable[[Record], None] = lambda record: None
 ) -> Outcome:
     """Score every text of a run anew and replace its samples and tables.
 
@@ -102,11 +101,12 @@ def score_run(
         UsageError: A line of the samples is no sample of this run, or its run is still going on.
         SpecbenchError: The folder cannot be written.
     """
+    run, metrics = found.run, found.metrics
     with _staging(run.folder) as staging:
         latest: dict[tuple[Any, ...], Record] = {}  # of samples tried again the last counts
         with (staging / RECORDS).open("wb") as file:
             for record in read_records(run.folder, _NEEDED):
-                scored = _rescored(record, run, may_execute)
+                scored = _rescored(record, run, metrics, may_execute)
                 file.write(to_line(scored))
                 latest[names_of(scored)] = scored
                 report(scored)
@@ -114,18 +114,17 @@ def score_run(
         withheld = sum(_is_withheld(r, run) for r in latest.values())
         write_tables(staging)
         progress = {**run.config["progress"], "samples": len(latest), "failed": len(failed)}
-        config = as_json({**run.config, "progress": progress})
-        (staging / CONFIG).write_text(config, encoding="utf-8")
-        executed = any(METRICS[name].executes for names in run.metrics.values() for name in names)
-        environment = read_run(run.folder).environment
-        if may_execute and executed and environment:
-            text = as_json({**environment, "sandbox": list(layers())})
-            (staging / ENVIRONMENT).write_text(text, encoding="utf-8")
-        sources = record_files(run.folder)
-        if run.folder / PACKED in sources:
+        files = {CONFIG: {**run.config, "progress": progress}}
+        executed = any(METRICS[name].executes for names in metrics.values() for name in names)
+        if may_execute and executed and run.environment:
+            files[ENVIRONMENT] = {**run.environment, "sandbox": list(layers())}
+        for name, values in files.items():
+            (staging / name).write_text(as_json(values), encoding="utf-8")
+        sources = {path.name for path in record_files(run.folder)}
+        if PACKED in sources:
             packed = gzip.compress((staging / RECORDS).read_bytes(), mtime=0)
             (staging / PACKED).write_bytes(packed)
-        if run.folder / RECORDS not in sources:
+        if RECORDS not in sources:
             (staging / RECORDS).unlink()
         for name in _WRITTEN:
             if (staging / name).exists():
@@ -133,31 +132,32 @@ def score_run(
     return Outcome(len(latest), len(failed), withheld, next(iter(failed), ""))
 
 
-def _rescored(record: Record, run: FinishedRun, may_execute: bool) -> Record:
+def _rescored(
+    record: Record, run: Run, metrics: Mapping[str, Sequence[str]], may_execute: bool
+) -> Record:
     if record["status"] == ERROR:
         return record
-    task, name = record["task"], record["sample_id"]
+    task, sample = record["task"], record["sample_id"]
+    where = f"{run.folder} holds a sample of example {sample!r} of task {task!r}"
     try:
-        metrics, example = run.metrics[task], run.examples[task][name]
+        names, example = metrics[task], run.examples[task][sample]
     except (KeyError, TypeError) as error:
         raise UsageError(
-            f"{run.folder} holds a sample whose example {name!r} of task {task!r} is not in its "
-            f"{EXAMPLES}: give the folder of another run"
+            f"{where}, which is not in its {EXAMPLES}: give the folder of another run"
         ) from error
     if not isinstance(record["text"], str) or not isinstance(record["scores"], dict):
         raise UsageError(
-            f"{run.folder} holds a sample of example {name!r} of task {task!r} whose text or "
-            "scores are of the wrong type: give the folder of another run"
+            f"{where} whose text or scores are of the wrong type: give the folder of another run"
         )
-    fields = score_text(metrics, record["text"], example, may_execute=may_execute)
+    fields = score_text(names, record["text"], example, may_execute=may_execute)
     if not may_execute:
-        fields["scores"] |= {n: record["scores"].get(n) for n in metrics if METRICS[n].executes}
-        fields["quality"] = fields["scores"][metrics[0]] if metrics else None
+        fields["scores"] |= {n: record["scores"].get(n) for n in names if METRICS[n].executes}
+        fields["quality"] = fields["scores"][names[0]] if names else None
     kept = {name: value for name, value in record.items() if name not in _SCORED}
-    return {**kept, "quality_metric": metrics[0] if metrics else None, **fields}
+    return {**kept, "quality_metric": names[0] if names else None, **fields}
 
 
-def _is_withheld(record: Record, run: FinishedRun) -> bool:
+def _is_withheld(record: Record, run: Run) -> bool:
     """Whether a score is blank because the program was not run."""
     return record["status"] == OK and any(
         METRICS[name].executes

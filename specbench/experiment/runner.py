@@ -67,12 +67,12 @@ class Loader:
         wanted = (plan.pair, loading)
         if self._loaded and self._loaded[0] == wanted:
             pair = self._loaded[1]
-            Prompts(pair, settings).warn_of_long(plan)
+            Prompts(plan, pair).require_decodable()
             pair.forget()
         else:
             self._loaded = None  # before another one needs the memory
             self._check(plan.pair, loading, *largest(plan))
-            Prompts(self._read(plan.pair, loading), settings).warn_of_long(plan)
+            Prompts(plan, self._read(plan.pair, loading)).require_decodable()
             pair = self._load(plan.pair, loading)
             self._loaded = (wanted, pair)
         pair.engine = engine
@@ -82,14 +82,8 @@ class Loader:
 class SampleRunner:
     """Decodes and scores the samples of a plan with a loaded pair.
 
-    Args:
-        plan: The plan.
-        pair: The pair, see ``Loader``.
-        device: The device's name in the samples; by default PyTorch's.
-
     Attributes:
         models: What identifies the models and how they run, in plain values.
-        warm_ups: Seconds that the first decode of each cell took, which is not counted.
 
     Raises:
         SpecbenchError: A head cannot be loaded.
@@ -97,23 +91,22 @@ class SampleRunner:
 
     def __init__(self, plan: Plan, pair: LoadedPair, device: str | None = None) -> None:
         self._plan, self._pair = plan, pair
-        self._device = device or str(pair.target.device)
-        self._prompts = Prompts(pair, plan.settings)
+        self._device = device or str(pair.target.device)  # its name in the samples
+        self._prompts = Prompts(plan, pair)
+        self._warm_ups: dict[tuple[str, Cell], float] = {}  # seconds, which count for no sample
         heads: dict[Path, Head] = {}
         self._bound = {  # all of them now, so that none fails later
             cell: bind(cell.method, dict(cell.parameters), pair, heads)
             for task in plan.tasks
             for cell in task.cells
         }
-        dtype = str(pair.target.model.dtype).removeprefix("torch.")
         self.models = {
             "device": str(pair.target.device),
-            "dtype": dtype,
+            "dtype": str(pair.target.model.dtype).removeprefix("torch."),
             **fingerprints(pair),
             **pair.facts,
         }
-        self.warm_ups: dict[tuple[str, Cell], float] = {}
-        pair.reserve(self._prompts.longest(plan), plan.settings.batch_size)
+        pair.reserve(self._prompts.longest_text(), plan.settings.batch_size)
 
     @property
     def engine(self) -> str:
@@ -144,11 +137,11 @@ class SampleRunner:
             raise  # no sample's fault: the next one would fail alike
         except Exception as error:
             left = [step for step, _ in waiting.values()]
-            results = [(step, self._failed(step, error)) for step in left]
+            failed = [(step, self._failed(step, error)) for step in left]
             del error  # it holds what was on the device
             free_memory()
             if len(left) == 1:
-                yield from results
+                yield from failed
             else:  # one by one, so that none pays for another
                 for step in left:
                     yield from self.run([step])
@@ -168,7 +161,7 @@ class SampleRunner:
             "engine": self.engine,
             "models": self.models,
             "sandbox": list(layers()) if self._plan.may_execute else [],
-            "first_prompts": self._prompts.first(self._plan),
+            "first_prompts": self._prompts.first(),
         }
         if others := other_processes():
             log.warning(
@@ -182,7 +175,7 @@ class SampleRunner:
         """Return what is known of the environment only once all is decoded."""
         warm_ups = [
             {"task": task, **cell.describe(), "seconds": seconds}
-            for (task, cell), seconds in self.warm_ups.items()
+            for (task, cell), seconds in self._warm_ups.items()
         ]
         return {"engine": self.engine, "warm_ups": warm_ups, "gpus_at_the_end": gpu_states()}
 
@@ -195,18 +188,15 @@ class SampleRunner:
         step = ready[0][0]
         group = (step.plan.task.name, step.cell)
         first = ready[: self._plan.settings.batch_size]
-        if group in self.warm_ups:
-            if self._plan.may_execute and is_executed(step.plan.task):
-                for _ in self._decode(first, 2 * step.cell.draft_length + 2):
-                    pass
-        else:
+        if group not in self._warm_ups:
             began = time.perf_counter()
             _, control = self._bound[step.cell]
             static = self._pair.engine.static
             for each in (*warmup_lengths(control, step.cell.draft_length, static), None):
-                for _ in self._decode(first, WARM_UP_TOKENS, each):
-                    pass
-            self.warm_ups[group] = time.perf_counter() - began
+                list(self._decode(first, WARM_UP_TOKENS, each))
+            self._warm_ups[group] = time.perf_counter() - began
+        elif self._plan.may_execute and is_executed(step.plan.task):
+            list(self._decode(first, 2 * step.cell.draft_length + 2))
 
     def _decode(
         self,
@@ -233,8 +223,8 @@ class SampleRunner:
         """Where only a metric raises, the generation is kept with status ``unscored``."""
         task, may_execute = step.plan.task, self._plan.may_execute
         scores = score_text(task.metrics, generation.text, step.example, may_execute=may_execute)
-        cut = {"prompt_cut": prompt.cut}
-        return {**self._identity(step), **measurements(generation), **cut, **scores}
+        measured = {**measurements(generation), "prompt_cut": prompt.cut}
+        return {**self._identity(step), **measured, **scores}
 
     def _failed(self, step: Step, error: Exception) -> dict[str, Any]:
         return {**self._identity(step), "status": ERROR, "error": describe_error(error)}
@@ -253,12 +243,7 @@ def execute(
 ) -> None:
     """Decode every step of a plan that the store lacks, and record each as soon as it is there.
 
-    Args:
-        plan: What to decode.
-        store: Where the samples go.
-        display: Shows each record.
-        stop: Asked after each sample whether to stop there.
-        loader: Has the pair perhaps, from the plan before.
+    After each sample it asks whether to stop. The loader may have the pair from the plan before.
 
     Raises:
         SpecbenchError: The pair or a head cannot be loaded, or the disk cannot be written.
@@ -287,6 +272,6 @@ def largest(plan: Plan) -> tuple[int, int, int, int]:
     return (
         int(min(limit, longest)),
         max(task.max_new_tokens for task in plan.tasks),
-        max(cell.draft_length for task in plan.tasks for cell in task.cells),
+        max(task.longest_draft for task in plan.tasks),
         plan.settings.batch_size,
     )

@@ -14,7 +14,6 @@ from contextlib import nullcontext, suppress
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from filelock import FileLock, Timeout
@@ -37,13 +36,13 @@ from specbench.experiment.records import (
     EXAMPLES,
     OK,
     RECORDS,
-    append_record,
     cut_torn_line,
     names_of,
     read_records,
+    to_line,
 )
 from specbench.experiment.tables import write_tables
-from specbench.files import cannot_write, write_atomically
+from specbench.files import cannot_write, clear_errors, write_atomically
 from specbench.heads.registry import HeadFile
 from specbench.version import __version__
 
@@ -54,7 +53,7 @@ Key = Callable[[Step], str]
 
 
 class Store:
-    """A run's folder, open for writing, see ``open``; leaving the context writes the tables.
+    """A run's folder, open for writing; leaving the context writes the tables.
 
     The tables are written from the samples that exist, whether the run ended, failed or was
     interrupted; ``config.json`` says which. A run without any sample leaves no folder behind.
@@ -63,24 +62,37 @@ class Store:
         folder: The run's folder.
         run_id: The folder's name when the run began; a run in a renamed folder stays one run.
         resumed: Samples that were there when it was opened.
+
+    Raises:
+        UsageError: The folder holds something else, is in use, or cannot be written.
     """
 
-    def __init__(self, folder: Path, config: Mapping[str, Any], held: FileLock) -> None:
-        self.folder = folder
-        self.run_id = folder.name
-        self._config, self._lock = config, held
-        self._made = False  # whether the folder is this run's to remove
-        self._new = not (folder / CONFIG).exists()
+    def __init__(self, folder: Path, config: Mapping[str, Any]) -> None:
+        self.folder, self.run_id = folder, folder.name
+        self._config = config
         self._samples: dict[tuple[Any, ...], tuple[str, str]] = {}  # key and status by names
         self._finished: set[str] = set()  # keys
         self._key: Key | None = None
-        cut_torn_line(folder)
-        if (folder / RECORDS).exists():
-            for record in read_records(folder):
+        self._made = not folder.exists()  # whether the folder is this run's to remove
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            require_same_run(folder, config)
+            self._lock = lock(folder)
+        except OSError as error:
+            raise UsageError(cannot_write(folder, error)) from error
+        self._new = not (folder / CONFIG).exists()
+        try:
+            cut_torn_line(folder)
+            for record in read_records(folder) if (folder / RECORDS).exists() else ():
                 self.run_id = record["run_id"]
                 self._count(record)
+            self._write_config("running")
+        except SpecbenchError as error:
+            if self._made:
+                self._remove()
+            self._lock.release()
+            raise UsageError(str(error)) from error
         self.resumed = self.done
-        self._write_config("running")
 
     @classmethod
     def open(
@@ -88,44 +100,19 @@ class Store:
     ) -> Store:
         """Open the folder of a new run, or resume a run of the same plan.
 
-        Args:
-            output: The folder. Without it ``results/<UTC time>-<label>``, or the newest of these
-                that is unfinished and has the very same configuration.
-            label: Ends that name.
-            config: The plan's configuration, for ``config.json``.
-            fresh: Start anew; a run that is in ``output`` is moved aside first.
-
-        Raises:
-            UsageError: The folder holds something else, is in use, or cannot be written.
+        Without ``output`` it is ``results/<UTC time>-<label>``, or the newest of these that is
+        unfinished and has the very same configuration. A ``fresh`` run starts anew; a run that is
+        in ``output`` is moved aside first.
         """
         if output is not None:
             if fresh and (output / CONFIG).exists():
                 lock(output).release()  # refused where it is in use
                 output.rename(unused(output.with_name(f"{output.name}-before")))
-            return cls._open(output, config)
+            return cls(output, config)
         for folder in () if fresh else unfinished_twins(label, config):
             with suppress(UsageError):
-                return cls._open(folder, config)
-        return cls._open(new_folder(label), config)
-
-    @classmethod
-    def _open(cls, folder: Path, config: Mapping[str, Any]) -> Store:
-        made = not folder.exists()
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            require_same_run(folder, config)
-            held = lock(folder)
-        except OSError as error:
-            raise UsageError(cannot_write(folder, error)) from error
-        try:
-            store = cls(folder, config, held)
-        except SpecbenchError as error:
-            held.release()
-            if made:
-                _remove(folder, made)
-            raise UsageError(str(error)) from error
-        store._made = made
-        return store
+                return cls(folder, config)
+        return cls(new_folder(label), config)
 
     @property
     def done(self) -> int:
@@ -167,13 +154,15 @@ class Store:
         self.append(record)
         return record
 
-    def append(self, record: dict[str, Any]) -> None:
+    def append(self, record: Mapping[str, Any]) -> None:
         """Add one record and hand it to the operating system at once.
 
         Raises:
             SpecbenchError: It cannot be written, for instance because the disk is full.
         """
-        append_record(self.folder, record)
+        path = self.folder / RECORDS
+        with clear_errors(path), path.open("ab") as file:
+            file.write(to_line(record))
         self._count(record)
 
     def write_environment(self, environment: Mapping[str, Any]) -> None:
@@ -183,12 +172,10 @@ class Store:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
             if not self.done and self._new:
-                _remove(self.folder, self._made)
+                self._remove()
                 return
             state = "interrupted" if kind is KeyboardInterrupt else "failed"
             # The first problem is the one to report; a second one often follows from it.
@@ -198,7 +185,7 @@ class Store:
         finally:
             self._lock.release()
 
-    def _count(self, record: dict[str, Any]) -> None:
+    def _count(self, record: Mapping[str, Any]) -> None:
         # Of several tries of a sample the last counts, and one that failed may have been tried
         # again by other models.
         key, status, names = record["key"], record["status"], names_of(record)
@@ -211,6 +198,14 @@ class Store:
     def _write_config(self, state: str) -> None:
         progress = {"state": state, "samples": self.done, "failed": self.failed}
         write_atomically(self.folder / CONFIG, as_json({**self._config, "progress": progress}))
+
+    def _remove(self) -> None:
+        """Remove a run that recorded nothing, and its folder where the run made it."""
+        with suppress(OSError):
+            for name in (CONFIG, ENVIRONMENT, EXAMPLES, RECORDS, LOCK):
+                (self.folder / name).unlink(missing_ok=True)
+            if self._made:
+                self.folder.rmdir()
 
 
 def lock(folder: Path) -> FileLock:
@@ -233,12 +228,9 @@ def sample_keys(plan: Plan, models: Mapping[str, Any], engine: str) -> Key:
     """Return the function that hashes everything that decides a sample.
 
     Two samples have the same key if they come from the same prompt, models, method, settings,
-    engine and version of this package, and are scored alike.
-
-    Args:
-        plan: The plan.
-        models: What identifies the loaded models and their number format, see ``SampleRunner``.
-        engine: The engine at the start; the column tells which one decoded a sample after all.
+    engine and version of this package, and are scored alike. The models are what identifies them,
+    see ``SampleRunner``; the engine is the one at the start, as the column tells which one decoded
+    a sample after all.
     """
     falls_back = plan.settings.engine_fallback and engine == GRAPH
     shared = {
@@ -251,6 +243,9 @@ def sample_keys(plan: Plan, models: Mapping[str, Any], engine: str) -> Key:
 
     def key(step: Step) -> str:
         task = step.plan.task
+        parameters = dict(step.cell.parameters)
+        if isinstance(head := parameters.get("head"), HeadFile):
+            parameters["head"] = [head.name, _content(head.path)]
         facts = {
             **shared,
             "task": [task.name, task.version, list(task.metrics), list(task.stop)],
@@ -258,34 +253,21 @@ def sample_keys(plan: Plan, models: Mapping[str, Any], engine: str) -> Key:
             "max_new_tokens": step.plan.max_new_tokens,
             "example": asdict(step.example),
             "method": step.cell.method,
-            "parameters": {name: _plain(value) for name, value in step.cell.parameters},
+            "parameters": parameters,
             "draft_length": step.cell.draft_length,
             "repeat": step.repeat,
         }
-        text = json.dumps(facts, sort_keys=True, ensure_ascii=False)
-        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+        return _digest(json.dumps(facts, sort_keys=True, ensure_ascii=False).encode())
 
     return key
 
 
-def _plain(value: Any) -> Any:
-    """A parameter in plain values: a head by its name and content."""
-    return [value.name, _content(value.path)] if isinstance(value, HeadFile) else value
+def _digest(content: bytes) -> str:
+    return hashlib.blake2b(content, digest_size=16).hexdigest()
 
 
 @cache
 def _content(path: Path) -> str:
-    digest = hashlib.blake2b(digest_size=16)
-    for file in sorted(path.glob("head.*")) if path.is_dir() else [path]:
-        if file.is_file():
-            digest.update(file.name.encode() + b"\0" + file.read_bytes())
-    return digest.hexdigest()
-
-
-def _remove(folder: Path, made: bool) -> None:
-    """Remove a run that recorded nothing, and its folder where the run made it."""
-    with suppress(OSError):
-        for name in (CONFIG, ENVIRONMENT, EXAMPLES, RECORDS, LOCK):
-            (folder / name).unlink(missing_ok=True)
-        if made:
-            folder.rmdir()
+    """Identify a head by its files."""
+    files = sorted(path.glob("head.*")) if path.is_dir() else [path]
+    return _digest(b"".join(f.name.encode() + b"\0" + f.read_bytes() for f in files if f.is_file()))

@@ -8,7 +8,6 @@ from typing import Any
 
 from specbench.analysis.frames import PARAMETERS
 from specbench.example import Example
-from specbench.experiment.rescore import Outcome, open_run, score_run
 
 TASKS = {
     "sums": ("accuracy", "accuracy-flexible"),
@@ -28,20 +27,13 @@ TEXTS = {
     "words": ["a b c d e g", "b"],
     "free": ["hello\u2028ü"],
 }
-FILES = ("samples.jsonl", "samples.csv", "summary.csv", "summary.md", "config.json")
 Run = Callable[..., Path]
 
 
 def measured(task: str, sample: str, text: str) -> dict[str, Any]:
     return {
-        **{
-            "key": f"{task} {sample}",
-            "place": 0,
-            "run_id": "r",
-            "pair": "p",
-            "task": task,
-            "method": "sd",
-        },
+        **{"key": f"{task} {sample}", "place": 0, "run_id": "r"},
+        **{"pair": "p", "task": task, "method": "sd"},
         **dict.fromkeys(PARAMETERS),
         **{"temperature": 1.0, "draft_length": 5, "engine": "eager", "batch_size": 1, "seed": 0},
         **{"repeat": 0, "sample_id": sample, "device": "cpu", "prompt_tokens": 4},
@@ -66,7 +58,3 @@ def records(folder: Path) -> list[dict[str, Any]]:
 def rows(path: Path) -> list[dict[str, str]]:
     with path.open(newline="") as file:
         return list(csv.DictReader(file))
-
-
-def rescored(folder: Path, *further: str, may_execute: bool = True) -> Outcome:
-    return score_run(open_run(folder, further), may_execute, lambda record: None)

@@ -17,12 +17,9 @@ from specbench.experiment.environment import (
 )
 
 
-def git(folder: Path, *arguments: str) -> None:
-    identity = ["-c", "user.name=n", "-c", "user.email=e@example.org"]
-    subprocess.run(["git", "-C", str(folder), *identity, *arguments], check=True)
-
-
-def test_the_environment_is_plain_data_with_the_versions(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_is_plain_data_with_the_versions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import torch
 
     found = describe_environment()
@@ -30,14 +27,11 @@ def test_the_environment_is_plain_data_with_the_versions(monkeypatch: pytest.Mon
     assert found["packages"]["torch"] == torch.__version__
     assert found["torch"]["threads"] == torch.get_num_threads()
     assert found["command"][0] == "specbench"
-    monkeypatch.setenv("PATH", "")
-    assert describe_environment()["git"] == {"commit": UNKNOWN, "dirty": UNKNOWN}
-
-
-def test_the_cpu_is_named_as_the_system_names_it(tmp_path: Path) -> None:
     cpuinfo = tmp_path / "cpuinfo"
     cpuinfo.write_text("processor\t: 0\nmodel name\t: Some CPU @ 2 GHz\nmodel name\t: other\n")
     assert cpu_model(cpuinfo) == "Some CPU @ 2 GHz"
+    monkeypatch.setenv("PATH", "")
+    assert describe_environment()["git"] == {"commit": UNKNOWN, "dirty": UNKNOWN}
     assert cpu_model(tmp_path / "missing")
 
 
@@ -46,10 +40,15 @@ def test_git_state_is_that_of_the_code(tmp_path: Path) -> None:
     for folder in (package, tasks):
         folder.mkdir()
         (folder / "__init__.py").touch()
-    git(tmp_path, "init", "--quiet")
+
+    def git(*arguments: str) -> None:
+        identity = ["-c", "user.name=n", "-c", "user.email=e@example.org"]
+        subprocess.run(["git", "-C", str(tmp_path), *identity, *arguments], check=True)
+
+    git("init", "--quiet")
     assert git_state(package)["commit"] == UNKNOWN  # not tracked: some other project's repository
-    git(tmp_path, "add", ".")
-    git(tmp_path, "commit", "--quiet", "-m", "first")
+    git("add", ".")
+    git("commit", "--quiet", "-m", "first")
     state = git_state(package)
     assert len(state["commit"]) == 40
     assert state["dirty"] is False
@@ -72,17 +71,12 @@ def test_the_driver_tells_the_state_of_the_gpus_and_other_processes(
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     install("NVIDIA H200, 1980, 1980, 3201, 91.25, 700.00, 31, 0", f"{os.getpid()}, 900\n42, 512")
     (state,) = gpu_states()
-    assert state["name"] == "NVIDIA H200"
-    assert (state["sm_clock_mhz"], state["power_watts"], state["power_limit_watts"]) == (
-        1980,
-        91.25,
-        700,
-    )
+    known = ("name", "sm_clock_mhz", "power_watts", "power_limit_watts")
+    assert [state[name] for name in known] == ["NVIDIA H200", 1980, 91.25, 700]
     assert other_processes() == [{"pid": 42, "memory_mib": 512}]
     install("A, [N/A], 1, 1, [Not Supported], 1, 1, 1", "")
     assert (gpu_states()[0]["sm_clock_mhz"], gpu_states()[0]["power_watts"]) == (None, None)
-    for said in ("", "NVIDIA-SMI has failed because it could not communicate"):
-        install(said, said)
-        assert gpu_states() == other_processes() == []
+    install(failed := "NVIDIA-SMI has failed because it could not communicate", failed)
+    assert gpu_states() == other_processes() == []
     monkeypatch.setenv("PATH", "")
     assert gpu_states() == other_processes() == []

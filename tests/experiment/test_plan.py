@@ -32,20 +32,20 @@ def plan_of(names: list[str], tasks: list[Task] | None = None, **changes: Any) -
 
 
 def test_all_cells_take_their_turn_on_each_example_before_the_next() -> None:
-    plan = plan_of(
-        ["autoregressive", "sd"],
-        [make_task("a", 2), make_task("b", 1)],
-        settings=Settings(repeats=2),
-    )
-    order = [(s.plan.task.name, s.repeat, s.example.id, s.cell.method[0]) for s in plan.steps()]
+    tasks = [make_task("a", 2), make_task("b", 1)]
+    plan = plan_of(["autoregressive", "sd"], tasks, settings=Settings(repeats=2))
+
+    def steps() -> list[tuple[str, int, str, str]]:
+        found = plan.steps()
+        return [(s.plan.task.name, s.repeat, s.example.id, s.cell.method[0]) for s in found]
+
+    order = steps()
     pairs = [("a", 0, "a-0"), ("a", 0, "a-1"), ("a", 1, "a-0"), ("a", 1, "a-1")]
     pairs += [("b", 0, "b-0"), ("b", 1, "b-0")]
     assert sorted(order) == [(*pair, method) for pair in pairs for method in "as"]
     assert [step[:3] for step in order[::2]] == [step[:3] for step in order[1::2]] == pairs
     assert len(plan) == len(order)
-    assert order == [
-        (s.plan.task.name, s.repeat, s.example.id, s.cell.method[0]) for s in plan.steps()
-    ]
+    assert order == steps()
 
 
 def test_no_cell_is_always_measured_behind_the_same_one() -> None:
@@ -65,9 +65,8 @@ def test_every_drafting_method_runs_with_each_draft_length_and_autoregressive_on
 
 
 def test_draws_are_shared_by_cells_and_differ_between_examples_tasks_and_repeats() -> None:
-    plan = plan_of(
-        ["sd", "lossy"], [make_task("a", 2), make_task("b", 2)], settings=Settings(repeats=2)
-    )
+    tasks = [make_task("a", 2), make_task("b", 2)]
+    plan = plan_of(["sd", "lossy"], tasks, settings=Settings(repeats=2))
     keys: dict[str, set[str]] = {}
     for step in plan.steps():
         keys.setdefault(step.sample_key, set()).add(step.cell.method)
@@ -103,7 +102,7 @@ def test_without_a_head_diversed_is_left_out_with_a_note_or_refused() -> None:
         build_plan(PAIR, [make_task()], named, [5], Settings(), optional={"diversed"})
 
 
-def test_it_is_said_that_programs_are_not_run() -> None:
+def test_a_note_says_that_programs_are_not_run() -> None:
     code, other = replace(make_task("code"), metrics=("pass@1",)), make_task("other")
     (note,) = plan_of(["sd"], [code, other]).notes
     assert note.startswith("programs of code are not run")
@@ -118,13 +117,8 @@ def test_a_head_is_found_for_each_task(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         (tmp_path / name / "head.safetensors").touch()
         (tmp_path / name / "head.json").write_text(description)
-    plan = build_plan(
-        PAIR,
-        [make_task("a"), make_task("b")],
-        method_variants(["diversed"], {"head": [str(tmp_path)]}),
-        [5],
-        Settings(),
-    )
+    variants = method_variants(["diversed"], {"head": [str(tmp_path)]})
+    plan = build_plan(PAIR, [make_task("a"), make_task("b")], variants, [5], Settings())
     heads = [dict(task.cells[0].parameters)["head"] for task in plan.tasks]
     assert [head.path for head in heads] == [tmp_path / "a", tmp_path / "b"]
     # One name on all tasks, so that tables line up.
@@ -152,25 +146,15 @@ def test_methods_take_every_combination_of_the_values_they_know() -> None:
 
 
 def test_numbers_out_of_range_are_refused() -> None:
-    wrong: list[dict[str, Any]] = [
-        {"temperature": -0.1},
-        {"temperature": float("nan")},
-        {"temperature": float("inf")},
-        {"top_k": 0},
-        {"top_p": 0.0},
-        {"top_p": 1.01},
-        {"top_p": float("nan")},
-        {"seed": -1},
-        {"max_new_tokens": 0},
-        {"max_prompt_tokens": 0},
-        {"prompt_format": "chatty"},
-        {"engine": "steam"},
-        {"repeats": 0},
-    ]
-    for changes in wrong:
-        (name,) = changes
-        with pytest.raises(UsageError, match=f"--{name.replace('_', '-')}"):
-            Settings(**changes)
+    wrong: dict[str, list[Any]] = {
+        **{"temperature": [-0.1, float("nan"), float("inf")], "top_k": [0]},
+        **{"top_p": [0.0, 1.01, float("nan")], "seed": [-1], "repeats": [0]},
+        **{"max_new_tokens": [0], "prompt_format": ["chatty"], "engine": ["steam"]},
+    }
+    for name, values in wrong.items():
+        for value in values:
+            with pytest.raises(UsageError, match=f"--{name.replace('_', '-')}"):
+                Settings(**{name: value})
     with pytest.raises(UsageError, match="--limit"):
         plan_of(["sd"], limit=0)
     with pytest.raises(UsageError, match="--draft-length"):
@@ -186,15 +170,9 @@ def test_the_description_is_complete_and_names_no_path_of_this_machine(
     loading = Loading(dtype="float32", target_revision="abc")
     plan = build_plan(pair, [make_task()], variants, [4], Settings(), loading=loading)
     described = plan.describe()
-    assert described["pair"] == {
-        "name": "p",
-        "target": "models/t",
-        "draft": "org/d",
-        "target_revision": "abc",
-        "draft_revision": "v2",
-    }
+    revisions = {"target_revision": "abc", "draft_revision": "v2"}
+    assert described["pair"] == {"name": "p", "target": "models/t", "draft": "org/d", **revisions}
     assert described["loading"]["dtype"] == "float32"
-    assert described["tasks"][0]["cells"] == [
-        {"method": "static", "weight": 0.3, "draft_length": 4}
-    ]
+    cell = {"method": "static", "weight": 0.3, "draft_length": 4}
+    assert described["tasks"][0]["cells"] == [cell]
     assert shown_path("/elsewhere/x") == "/elsewhere/x"

@@ -5,7 +5,6 @@ import io
 import pytest
 from rich.console import Console
 
-from specbench.analysis.labels import method_label
 from specbench.experiment.progress import progress_bar
 from specbench.methods.registry import PARAMETERS
 
@@ -21,13 +20,6 @@ def record(**changes: object) -> dict[str, object]:
 def console(terminal: bool) -> tuple[Console, io.StringIO]:
     stream = io.StringIO()
     return Console(file=stream, force_terminal=terminal, width=160), stream
-
-
-def test_a_method_is_labelled_with_its_parameters() -> None:
-    weight = {"method": "static", "weight": 0.5, "alpha": float("nan")}
-    assert method_label(BLANK | weight) == "static w=0.5"
-    rule = {"method": "speccascade", "rule": "token-v3", "alpha": 0.25}
-    assert method_label(BLANK | rule) == "speccascade token-v3 α=0.25"
 
 
 def test_the_bar_shows_method_task_count_acceptance_and_speed() -> None:

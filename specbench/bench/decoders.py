@@ -70,7 +70,8 @@ def specbench_decoders(
         UsageError: The head does not fit the pair.
     """
     cell = system.cell
-    rule, control = bind(cell.method, dict(cell.parameters), pair)
+    bound = bind(cell.method, dict(cell.parameters), pair)
+    rule, control = bound.rule, bound.control
     if rule is not None and system.acceptance is not None:
         rule = forced(rule, system.acceptance)
 

@@ -12,10 +12,10 @@ from typing import Any
 from specbench.analysis.labels import method_label
 from specbench.check.controls import check_own_draft, check_time
 from specbench.check.draws import FALSE_ALARM
-from specbench.check.findings import LAW, WEAK, Finding
+from specbench.check.findings import WEAK, Finding
 from specbench.check.greedy import check_greedy
-from specbench.check.rounds import TESTS, check_rounds
-from specbench.check.texts import Context, Sampled, bind_rule, informative
+from specbench.check.rounds import LAW, TESTS, check_rounds, rounds_table
+from specbench.check.texts import Context, Sampled, informative
 from specbench.decoding.sampling import Sampling
 from specbench.engine.device import choose_device, free_memory
 from specbench.engine.loading import LoadedPair, choose_dtype
@@ -24,8 +24,10 @@ from specbench.errors import UsageError
 from specbench.experiment.plan import Cell, Plan, TaskPlan
 from specbench.experiment.prompts import Prompts
 from specbench.experiment.runner import Loader, largest
+from specbench.heads.bind import bind
 from specbench.methods.laws import LAWS
 from specbench.methods.registry import get_method
+from specbench.table import Column, Table
 from specbench.version import __version__
 
 EXACT = "float32"
@@ -91,6 +93,16 @@ def describe(check: Check, findings: Sequence[Finding], seconds: float) -> dict[
     }
 
 
+def tables(findings: Sequence[Finding]) -> Iterator[Table]:
+    """Yield a table of the sampled rounds and one of all other checks."""
+    rounds = [finding for finding in findings if finding.part == LAW]
+    if rounds:
+        yield rounds_table(rounds)
+    others = [f for f in findings if f.part != LAW]
+    columns = [Column(name, align="left") for name in ("check", "of", "verdict", "found")]
+    yield Table("Other checks", columns, [[f.name, f.subject, f.verdict, f.says] for f in others])
+
+
 def _check_methods(
     check: Check, pair: LoadedPair, prompts: Sequence[Prompted], strict: bool, say: Say
 ) -> Iterator[Finding]:
@@ -107,15 +119,15 @@ def _check_methods(
             says = "no closed form of this method is known here: its rounds are not compared"
             yield Finding(LAW, label, "closed form", WEAK, says)
             continue
-        rules = []
+        bound = []
         for context, cell in cases[: min(CONTEXTS, check.texts)]:
             if context.name not in extended:
                 extended[context.name] = informative(pair, context)
-            rule = bind_rule(cell.method, dict(cell.parameters), pair)
-            rules.append((extended[context.name], rule))
+            method = bind(cell.method, dict(cell.parameters), pair)
+            bound.append((extended[context.name], method))
         for sampling in SAMPLINGS:
             say(f"sampling {label} at T={sampling.temperature:g}")
-            yield from check_rounds(pair, label, rules, sampling, how)
+            yield from check_rounds(pair, label, bound, sampling, how)
 
 
 def _sampled(check: Check, alpha: float, exact: bool) -> Sampled:

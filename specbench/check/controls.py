@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from specbench.check.findings import FAILED, OK, REPORT, WEAK, Finding
-from specbench.check.texts import BoundRule, Context, Sampled, decode_one, sample
+from specbench.check.texts import Context, Sampled, decode_one, sample
 from specbench.decoding.records import RoundRecord
 from specbench.decoding.sampling import Sampling
 from specbench.engine.device import copy_bandwidth, now
 from specbench.engine.loading import LoadedPair
 from specbench.engine.memory import states_read, weights_read
 from specbench.engine.runner import Runner
-from specbench.methods.rules import sd
+from specbench.heads.bind import bind
 
 OWN_DRAFT, TIME = "own draft", "time"
 
@@ -84,10 +84,11 @@ def check_time(pair: LoadedPair, context: Context) -> Finding:
 
 def _rounds(pair: LoadedPair, contexts: Sequence[Context], how: Sampled) -> list[RoundRecord]:
     few = how._replace(texts=max(1, TEXTS // len(contexts)))
+    sd = bind("sd", {}, pair)
     return [
         record
         for context in contexts
-        for text in sample(pair, BoundRule("sd", sd), context, Sampling(), few)
+        for text in sample(pair, sd, context, Sampling(), few)
         for record in text.rounds
     ]
 

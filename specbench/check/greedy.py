@@ -45,13 +45,17 @@ def check_greedy(
 
     Without ``strict`` the findings are reports, as the numbers' format is coarse.
     """
-    alone = [_text(pair, None, context, draft_length) for context in contexts]
-    drafted = [_text(pair, sd, context, draft_length) for context in contexts]
+    alone, drafted = (
+        [_text(pair, rule, context, draft_length) for context in contexts] for rule in (None, sd)
+    )
+    found = {
+        PLAIN: _against_plain(pair, contexts, alone),
+        EQUAL: _against_alone(pair, contexts, alone, drafted),
+    }
     subject = f"T=0, {str(pair.target.dtype).removeprefix('torch.')}"
-    found = [_against_plain(pair, contexts, alone), _against_alone(pair, contexts, alone, drafted)]
     return [
         Finding(PART, subject, name, verdict if strict else REPORT, says, facts)
-        for name, (verdict, says, facts) in zip((PLAIN, EQUAL), found, strict=True)
+        for name, (verdict, says, facts) in found.items()
     ]
 
 
@@ -87,9 +91,9 @@ def divergence(
     }
 
 
-def _text(pair: LoadedPair, verify: Rule | None, context: Context, draft_length: int) -> list[int]:
+def _text(pair: LoadedPair, rule: Rule | None, context: Context, draft_length: int) -> list[int]:
     """Return a greedy text with its end."""
-    found = decode_one(pair, context, LIMIT, verify=verify, draft_length=draft_length)
+    found = decode_one(pair, context, LIMIT, rule=rule, draft_length=draft_length)
     return [*found.token_ids, *([END] if found.stopped_by == "eos" else [])]
 
 

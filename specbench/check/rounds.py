@@ -8,54 +8,54 @@ drafts must follow q, acceptance the rule, corrections the residual, bonus token
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from specbench.check.draws import Counts, Stream
-from specbench.check.findings import (
-    ACCEPTANCE,
-    BONUS,
-    COMPARED,
-    CORRECTIONS,
-    DRAFTS,
-    FAILED,
-    LAW,
-    NEXT,
-    OK,
-    PROBABILITIES,
-    REPORT,
-    TOKENS,
-    TOLERANCE,
-    WEAK,
-    WEIGHTS,
-    Finding,
-)
+from specbench.check.draws import Counts, Outcome, Stream
+from specbench.check.findings import FAILED, OK, REPORT, WEAK, Finding
 from specbench.check.passes import MAX_NUMBERS, plain_pass, processed
-from specbench.check.texts import (
-    CORRECTED,
-    OWN,
-    BoundRule,
-    Context,
-    Sampled,
-    Tokens,
-    sample,
-    tokens_of,
-)
+from specbench.check.texts import CORRECTED, OWN, Context, Sampled, Tokens, sample, tokens_of
 from specbench.decoding.sampling import Sampling
 from specbench.engine.loading import LoadedPair
+from specbench.heads.bind import BoundMethod
 from specbench.methods import Positions
 from specbench.methods.laws import JOINT, LAWS, Next, normalised, parameters_of
+from specbench.table import Column, Table, drop_empty
 
+LAW = "law"  # this part of the check
+NEXT, TOKENS, DRAFTS = "next token", "tokens", "drafts"
+ACCEPTANCE, CORRECTIONS, BONUS = "acceptance", "corrections", "bonus tokens"
+PROBABILITIES, WEIGHTS = "probabilities", "weights"
 STREAMS = (TOKENS, DRAFTS, ACCEPTANCE, CORRECTIONS, BONUS)
 TESTS = (NEXT, *STREAMS)
 
-# Of reported numbers, so many may be off by more than the tolerance: rounding may decide whether a
-# token is inside top-p or beyond a rule's threshold.
+COMPARED = {  # heading, and what it means where it fails
+    NEXT: ("next\ntoken", "the token after the prompt does not follow the method's law"),
+    TOKENS: ("tokens", "tokens along the text do not follow the method's law"),
+    DRAFTS: ("drafts", "drafted tokens are no draws from the q that verification is told"),
+    ACCEPTANCE: ("ac-\ncepted", "drafts are not accepted with the rule's probability"),
+    CORRECTIONS: ("cor-\nrected", "tokens that replace rejected drafts do not follow the residual"),
+    BONUS: ("bonus", "tokens after drafts that were all accepted do not follow p"),
+    PROBABILITIES: (
+        "proba-\nbilities",
+        "acceptance probabilities are not those of plain forward passes: look at positions, cache "
+        "slots and the processing of logits",
+    ),
+    WEIGHTS: ("weights", "weights are not the head's on the hidden states that predict the token"),
+}
+SMALLEST_SHARE = (
+    "Smallest share: of draws from a wrong law, detected with 99 % probability, in the least "
+    "sensitive row; of probabilities and weights, the tolerance."
+)
+
+TOLERANCE = 1e-3  # of reported probabilities and weights
+# So many of them may be off by more: rounding may decide whether a token is inside top-p or beyond
+# a rule's threshold.
 EXCEPTIONS = 0.01
 
 
@@ -66,111 +66,6 @@ class Laws(NamedTuple):
     kept: Tensor
     replaced: Tensor
     weight: Tensor | None
-
-
-def check_rounds(
-    pair: LoadedPair,
-    label: str,
-    rules: Sequence[tuple[Context, BoundRule]],
-    sampling: Sampling,
-    how: Sampled,
-) -> list[Finding]:
-    """Sample one method from several prompts, each with its rule, and compare."""
-    streams = {name: Stream(how.seed) for name in STREAMS}
-    first, errors = Counts(how.seed), {PROBABILITIES: Errors(), WEIGHTS: Errors()}
-    for context, rule in rules:
-        few = how._replace(texts=how.texts // len(rules))
-        found = tokens_of(sample(pair, rule, context, sampling, few))
-        # About ten tensors of the size of a part's laws are in memory at once.
-        numbers = 10 * found.tokens.shape[1] * pair.target.vocabulary
-        for rows in torch.arange(few.texts).split(max(1, MAX_NUMBERS // numbers)):
-            part = Tokens(*(column[rows].to(pair.target.device) for column in found))
-            laws = laws_at(pair, context, rule, sampling, part.tokens)
-            _compare(rule, part, laws, streams, errors)
-        # The first tokens of all texts of a prompt have one law.
-        seen = found.tokens[:, 0]
-        laws = laws_at(pair, context, rule, sampling, seen[:1, None])
-        law = laws.kept + laws.replaced
-        first.add(law[0], farther(law, laws.at)[0], seen)
-    subject = f"{label}, {describe(sampling)}"
-    return [
-        *_tested(subject, {NEXT: first, **streams}, how.alpha),
-        *_reported(subject, errors, how.exact),
-    ]
-
-
-def describe(sampling: Sampling) -> str:
-    """Return the processing of the logits in short."""
-    parts = [f"T={sampling.temperature:g}"]
-    parts += [f"top-k {sampling.top_k}"] if sampling.top_k is not None else []
-    parts += [f"top-p {sampling.top_p:g}"] if sampling.top_p is not None else []
-    return " ".join(parts)
-
-
-def laws_at(
-    pair: LoadedPair, context: Context, rule: BoundRule, sampling: Sampling, tokens: Tensor
-) -> Laws:
-    """Return the law at every token ``[K, T]`` of texts that follow a prompt, row after row."""
-    texts = [[*context.prompt, *text] for text in tokens.tolist()]
-    read = partial(plain_pass, texts=texts, last=tokens.shape[1], hidden=rule.head is not None)
-    target, draft = read(pair.target), read(pair.draft)
-    p_logits, q_logits = (found.logits.flatten(0, 1) for found in (target, draft))
-    p, q = (processed(logits, sampling) for logits in (p_logits, q_logits))
-    p1, q1 = (logits.double().softmax(-1) for logits in (p_logits, q_logits))
-    at = Next(p, q, p1, q1)
-    if rule.verify is None:
-        return Laws(at, torch.zeros_like(at.p), at.p, None)
-    weight = None
-    if rule.head is not None:
-        h_p, h_q = (found.hidden.flatten(0, 1) for found in (target, draft))
-        p, q, p1, q1 = (part.float() for part in at[:4])
-        weight = rule.head.weigh(Positions(p, q, p1, q1, h_p, h_q, greedy=False)).double()
-    split = LAWS[rule.method](at, **parameters_of(dict(rule.parameters), weight))
-    return Laws(at, *split, weight)
-
-
-def farther(law: Tensor, at: Next) -> Tensor:
-    """Return, row by row, whichever of p and q is farther from a law: the wrong law."""
-    to_p, to_q = ((law - other).abs().sum(-1, keepdim=True) for other in (at.p, at.q))
-    return torch.where(to_q >= to_p, at.q, at.p)
-
-
-def _compare(
-    rule: BoundRule,
-    found: Tokens,
-    laws: Laws,
-    streams: Mapping[str, Stream],
-    errors: Mapping[str, Errors],
-) -> None:
-    """Add some texts of one prompt to the draws and reported numbers."""
-    at, kept, replaced, weight = laws
-    flat = Tokens(*(column.flatten() for column in found))
-    own, judged = flat.kind == OWN, flat.kind != OWN
-    law = torch.where(own[:, None], at.p, kept + replaced)
-    streams[TOKENS].add(law, farther(law, at), flat.tokens)
-    if rule.verify is None:
-        return
-    streams[BONUS].add(at.p[own], at.q[own], flat.tokens[own])
-    joint = rule.method in JOINT
-    if joint:
-        judged &= flat.place == 0
-    streams[DRAFTS].add(at.q[judged], at.p[judged], flat.drafted[judged])
-    shape = found.kind.shape
-    expected = torch.where(judged, flat.expected, torch.nan)
-    errors[PROBABILITIES].add(expected.view(shape), kept.sum(-1).view(shape))
-    if joint:
-        return
-    corrected = flat.kind == CORRECTED
-    # A draft that q cannot draw has no acceptance probability; as a draft it was tested above.
-    ratio = torch.where(at.q > 0, kept / at.q, 1)[judged]
-    accept = ratio.gather(-1, flat.drafted[judged][:, None]).clamp(0, 1)
-    always = torch.tensor([1.0, 0.0], dtype=accept.dtype, device=accept.device)
-    decisions = torch.cat((accept, 1 - accept), 1)
-    streams[ACCEPTANCE].add(decisions, always.expand_as(decisions), corrected[judged].long())
-    residual = normalised(replaced[corrected])
-    streams[CORRECTIONS].add(residual, at.q[corrected], flat.tokens[corrected])
-    if weight is not None:
-        errors[WEIGHTS].add(found.weight, weight.view(shape))
 
 
 @dataclass
@@ -194,41 +89,164 @@ class Errors:
         self.largest = max(self.largest, float(error.max()) if error.numel() else 0.0)
 
 
-def _tested(
-    subject: str, streams: Mapping[str, Stream | Counts], alpha: float
-) -> Iterator[Finding]:
-    for name, stream in streams.items():
-        outcome = stream.outcome(alpha)
-        if outcome.draws == 0 and name not in (NEXT, TOKENS):
-            continue
-        verdict, says = OK, f"{outcome.draws:,} draws, p = {outcome.p_value:.2g}"
-        if outcome.p_value < alpha:
-            verdict, says = FAILED, f"{COMPARED[name][1]} ({says})"
-        elif outcome.control >= alpha:
-            says = f"a wrong law would pass as well ({says}, control {outcome.control:.2g})"
-            verdict = WEAK
-        yield Finding(LAW, subject, name, verdict, says, outcome._asdict() | {"alpha": alpha})
+def check_rounds(
+    pair: LoadedPair,
+    label: str,
+    methods: Sequence[tuple[Context, BoundMethod]],
+    sampling: Sampling,
+    how: Sampled,
+) -> list[Finding]:
+    """Sample one method from several prompts, bound for each of them, and compare."""
+    streams = {name: Stream(how.seed) for name in STREAMS}
+    first, errors = Counts(how.seed), {PROBABILITIES: Errors(), WEIGHTS: Errors()}
+    for context, method in methods:
+        few = how._replace(texts=how.texts // len(methods))
+        found = tokens_of(sample(pair, method, context, sampling, few))
+        # About ten tensors of the size of a part's laws are in memory at once.
+        numbers = 10 * found.tokens.shape[1] * pair.target.vocabulary
+        for rows in torch.arange(few.texts).split(max(1, MAX_NUMBERS // numbers)):
+            part = Tokens(*(column[rows].to(pair.target.device) for column in found))
+            laws = laws_at(pair, context, method, sampling, part.tokens)
+            _compare(method, part, laws, streams, errors)
+        # The first tokens of all texts of a prompt have one law.
+        seen = found.tokens[:, 0]
+        laws = laws_at(pair, context, method, sampling, seen[:1, None])
+        law = laws.kept + laws.replaced
+        first.add(law[0], farther(law, laws.at)[0], seen)
+    subject = f"{label}, {describe(sampling)}"
+    outcomes = {name: test.outcome(how.alpha) for name, test in {NEXT: first, **streams}.items()}
+    return [
+        *(
+            _tested(subject, name, outcome, how.alpha)
+            for name, outcome in outcomes.items()
+            if outcome.draws or name in (NEXT, TOKENS)
+        ),
+        *(_reported(subject, name, e, how.exact) for name, e in errors.items() if e.count),
+    ]
 
 
-def _reported(subject: str, errors: Mapping[str, Errors], exact: bool) -> Iterator[Finding]:
-    for name, found in errors.items():
-        if not found.count:
-            continue
-        says = f"{found.off:,} of {found.count:,} positions are off by more than {TOLERANCE:g}"
-        verdict, most = OK, EXCEPTIONS * found.count
-        if not exact:
-            verdict = REPORT
-        elif found.off > most:
-            verdict = FAILED
-            says = f"{COMPARED[name][1]} ({says}, at most by {found.largest:.2g})"
-        elif found.control <= most:
-            verdict = WEAK
-            says = f"the numbers of the positions before would pass as well ({says})"
-        facts = {
-            "positions": found.count,
-            "off": found.off,
-            "control": found.control,
-            "largest_error": found.largest,
-            "tolerance": TOLERANCE,
-        }
-        yield Finding(LAW, subject, name, verdict, says, facts)
+def describe(sampling: Sampling) -> str:
+    """Return the processing of the logits in short."""
+    parts = [f"T={sampling.temperature:g}"]
+    parts += [f"top-k {sampling.top_k}"] if sampling.top_k is not None else []
+    parts += [f"top-p {sampling.top_p:g}"] if sampling.top_p is not None else []
+    return " ".join(parts)
+
+
+def laws_at(
+    pair: LoadedPair, context: Context, method: BoundMethod, sampling: Sampling, tokens: Tensor
+) -> Laws:
+    """Return the law at every token ``[K, T]`` of texts that follow a prompt, row after row."""
+    texts = [[*context.prompt, *text] for text in tokens.tolist()]
+    read = partial(plain_pass, texts=texts, last=tokens.shape[1], hidden=method.head is not None)
+    target, draft = read(pair.target), read(pair.draft)
+    p_logits, q_logits = (found.logits.flatten(0, 1) for found in (target, draft))
+    p, q = (processed(logits, sampling) for logits in (p_logits, q_logits))
+    p1, q1 = (logits.double().softmax(-1) for logits in (p_logits, q_logits))
+    at = Next(p, q, p1, q1)
+    if method.rule is None:
+        return Laws(at, torch.zeros_like(at.p), at.p, None)
+    weight = None
+    if method.head is not None:
+        h_p, h_q = (found.hidden.flatten(0, 1) for found in (target, draft))
+        p, q, p1, q1 = (part.float() for part in at[:4])
+        weight = method.head.weigh(Positions(p, q, p1, q1, h_p, h_q, greedy=False)).double()
+    split = LAWS[method.method](at, **parameters_of(dict(method.parameters), weight))
+    return Laws(at, *split, weight)
+
+
+def farther(law: Tensor, at: Next) -> Tensor:
+    """Return, row by row, whichever of p and q is farther from a law: the wrong law."""
+    to_p, to_q = ((law - other).abs().sum(-1, keepdim=True) for other in (at.p, at.q))
+    return torch.where(to_q >= to_p, at.q, at.p)
+
+
+def _compare(
+    method: BoundMethod,
+    found: Tokens,
+    laws: Laws,
+    streams: Mapping[str, Stream],
+    errors: Mapping[str, Errors],
+) -> None:
+    """Add some texts of one prompt to the draws and reported numbers."""
+    at, kept, replaced, weight = laws
+    flat = Tokens(*(column.flatten() for column in found))
+    own, judged = flat.kind == OWN, flat.kind != OWN
+    law = torch.where(own[:, None], at.p, kept + replaced)
+    streams[TOKENS].add(law, farther(law, at), flat.tokens)
+    if method.rule is None:
+        return
+    streams[BONUS].add(at.p[own], at.q[own], flat.tokens[own])
+    joint = method.method in JOINT
+    if joint:
+        judged &= flat.place == 0
+    streams[DRAFTS].add(at.q[judged], at.p[judged], flat.drafted[judged])
+    shape = found.kind.shape
+    expected = torch.where(judged, flat.expected, torch.nan)
+    errors[PROBABILITIES].add(expected.view(shape), kept.sum(-1).view(shape))
+    if joint:
+        return
+    corrected = flat.kind == CORRECTED
+    # A draft that q cannot draw has no acceptance probability; as a draft it was tested above.
+    ratio = torch.where(at.q > 0, kept / at.q, 1)[judged]
+    accept = ratio.gather(-1, flat.drafted[judged][:, None]).clamp(0, 1)
+    always = torch.tensor([1.0, 0.0], dtype=accept.dtype, device=accept.device)
+    decisions = torch.cat((accept, 1 - accept), 1)
+    streams[ACCEPTANCE].add(decisions, always.expand_as(decisions), corrected[judged].long())
+    residual = normalised(replaced[corrected])
+    streams[CORRECTIONS].add(residual, at.q[corrected], flat.tokens[corrected])
+    if weight is not None:
+        errors[WEIGHTS].add(found.weight, weight.view(shape))
+
+
+def _tested(subject: str, name: str, outcome: Outcome, alpha: float) -> Finding:
+    verdict, says = OK, f"{outcome.draws:,} draws, p = {outcome.p_value:.2g}"
+    if outcome.p_value < alpha:
+        verdict, says = FAILED, f"{COMPARED[name][1]} ({says})"
+    elif outcome.control >= alpha:
+        verdict = WEAK
+        says = f"a wrong law would pass as well ({says}, control {outcome.control:.2g})"
+    return Finding(LAW, subject, name, verdict, says, outcome._asdict() | {"alpha": alpha})
+
+
+def _reported(subject: str, name: str, found: Errors, exact: bool) -> Finding:
+    says = f"{found.off:,} of {found.count:,} positions are off by more than {TOLERANCE:g}"
+    verdict, most = OK if exact else REPORT, EXCEPTIONS * found.count
+    if exact and found.off > most:
+        verdict = FAILED
+        says = f"{COMPARED[name][1]} ({says}, at most by {found.largest:.2g})"
+    elif exact and found.control <= most:
+        verdict = WEAK
+        says = f"the numbers of the positions before would pass as well ({says})"
+    facts: dict[str, Any] = {
+        "positions": found.count,
+        "off": found.off,
+        "control": found.control,
+        "largest_error": found.largest,
+        "tolerance": TOLERANCE,
+    }
+    return Finding(LAW, subject, name, verdict, says, facts)
+
+
+def rounds_table(findings: Sequence[Finding]) -> Table:
+    """Return the verdicts on sampled rounds, a row per method and sampling."""
+    verdicts: dict[str, dict[str, str]] = {}
+    for finding in findings:
+        verdicts.setdefault(finding.subject, {})[finding.name] = finding.verdict
+    rows = []
+    for subject, found in verdicts.items():
+        method, _, sampling = subject.rpartition(", T=")
+        rows.append([method, sampling.split()[0], *(found.get(name, "") for name in COMPARED)])
+    rows.append(["smallest share", "", *(_smallest_share(findings, name) for name in COMPARED)])
+    columns = [Column(name) for name in ("method", "T", *(head for head, _ in COMPARED.values()))]
+    title = "Sampled rounds against their exact laws"
+    return drop_empty(Table(title, columns, rows, notes=[SMALLEST_SHARE], stub=2))
+
+
+def _smallest_share(findings: Sequence[Finding], name: str) -> str:
+    """Return the smallest fault that every row would show; blank where some row shows none."""
+    facts = [finding.facts for finding in findings if finding.name == name]
+    if name in (PROBABILITIES, WEIGHTS):
+        return f"{TOLERANCE:g}" if facts else ""
+    shares = [known["share"] for known in facts]
+    return f"{max(shares):.0%}" if shares and None not in shares else ""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from math import nan
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,12 +15,8 @@ from specbench.decoding.loop import DecodeOptions, Request, decode, decode_all
 from specbench.decoding.records import Generation
 from specbench.decoding.sampling import Sampling
 from specbench.engine.loading import LoadedPair
-from specbench.heads.bind import bind
-from specbench.heads.files import load_head
-from specbench.heads.head import Head
-from specbench.heads.registry import HeadFile
+from specbench.heads.bind import BoundMethod
 from specbench.methods import Rule
-from specbench.methods.control import DraftControl
 
 ROUNDS = 2  # whole rounds that the texts have at least, so that caches are rewound and overwritten
 LEAD = 24  # tokens after a prompt among which rounds may begin
@@ -31,29 +27,6 @@ class Context(NamedTuple):
 
     name: str
     prompt: Sequence[int]
-
-
-@dataclass(frozen=True)
-class BoundRule:
-    """A method with its parameters and its head, as it decodes one prompt."""
-
-    method: str
-    verify: Rule | None  # the rule under test; None where nothing is drafted
-    parameters: Mapping[str, Any] = field(default_factory=dict)  # of its law, but for the head
-    head: Head | None = None
-    control: DraftControl | None = None  # of the number of drafts; None drafts N always
-
-
-def bind_rule(method: str, parameters: Mapping[str, Any], pair: LoadedPair) -> BoundRule:
-    """Bind a method's parameters, a head as its file."""
-    values = {
-        name: load_head(value.path, pair) if isinstance(value, HeadFile) else value
-        for name, value in parameters.items()
-    }
-    verify, control = bind(method, values, pair)
-    # A control of the number of drafts changes no law.
-    own = {} if control else {name: value for name, value in values.items() if name != "head"}
-    return BoundRule(method, verify, own, values.get("head"), control)
 
 
 class Sampled(NamedTuple):
@@ -72,13 +45,13 @@ def decode_one(
     context: Context,
     tokens: int,
     *,
-    verify: Rule | None = None,
+    rule: Rule | None = None,
     draft_length: int = 0,
     temperature: float = 0.0,
 ) -> Generation:
     """Decode a prompt once, by default greedily and by the target alone."""
     options = DecodeOptions(Sampling(temperature=temperature), draft_length, tokens)
-    return decode(pair, verify, Request(context.prompt, f"check/{context.name}"), options)
+    return decode(pair, rule, Request(context.prompt, f"check/{context.name}"), options)
 
 
 def informative(pair: LoadedPair, context: Context) -> Context:
@@ -98,7 +71,7 @@ def informative(pair: LoadedPair, context: Context) -> Context:
 
 
 def sample(
-    pair: LoadedPair, rule: BoundRule, context: Context, sampling: Sampling, how: Sampled
+    pair: LoadedPair, method: BoundMethod, context: Context, sampling: Sampling, how: Sampled
 ) -> list[Generation]:
     """Decode one prompt ``how.texts`` times, each with draws of its own.
 
@@ -112,9 +85,9 @@ def sample(
         ROUNDS * (how.draft_length + 1) + 1,
         seed=how.seed,
         batch_size=min(how.batch_size, how.texts),
-        control=rule.control,
+        control=method.control,
     )
-    decoded = decode_all(replace(pair, eos_ids=frozenset()), rule.verify, requests, options)
+    decoded = decode_all(replace(pair, eos_ids=frozenset()), method.rule, requests, options)
     return [generation for _, generation in sorted(decoded, key=lambda found: found[0])]
 
 

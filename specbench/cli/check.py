@@ -84,8 +84,8 @@ def check(
 
 
 def _carry_out(plan: Plan, settings: CheckSettings, output: Path | None, progress: bool) -> None:
-    from specbench.check.check import Check, describe, run_check
-    from specbench.check.findings import FAILED, WEAK, tables
+    from specbench.check.check import Check, describe, run_check, tables
+    from specbench.check.findings import FAILED, WEAK
     from specbench.experiment.folders import as_json, choose_folder
     from specbench.experiment.progress import quiet_libraries
     from specbench.files import clear_errors, write_atomically

@@ -190,7 +190,7 @@ class SampleRunner:
         first = ready[: self._plan.settings.batch_size]
         if group not in self._warm_ups:
             began = time.perf_counter()
-            _, control = self._bound[step.cell]
+            control = self._bound[step.cell].control
             static = self._pair.engine.static
             for each in (*warmup_lengths(control, step.cell.draft_length, static), None):
                 list(self._decode(first, WARM_UP_TOKENS, each))
@@ -206,7 +206,7 @@ class SampleRunner:
     ) -> Iterator[tuple[int, Generation]]:
         step, settings = ready[0][0], self._plan.settings
         limit = step.plan.max_new_tokens
-        rule, control = self._bound[step.cell]
+        method = self._bound[step.cell]
         options = DecodeOptions(
             settings.part(Sampling),
             step.cell.draft_length,
@@ -214,10 +214,10 @@ class SampleRunner:
             seed=settings.seed,
             stop=step.plan.task.stop,
             batch_size=settings.batch_size,
-            control=instead or control,
+            control=instead or method.control,
         )
         requests = [Request(prompt.ids, step.sample_key) for step, prompt in ready]
-        return decode_all(self._pair, rule, requests, options)
+        return decode_all(self._pair, method.rule, requests, options)
 
     def _scored(self, step: Step, prompt: Encoded, generation: Generation) -> dict[str, Any]:
         """Where only a metric raises, the generation is kept with status ``unscored``."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from specbench.engine.loading import LoadedPair
 from specbench.heads.files import load_head
@@ -15,32 +15,40 @@ from specbench.methods import Rule, get_method
 from specbench.methods.control import DraftControl
 
 
+class BoundMethod(NamedTuple):
+    """A method that is ready to decode with a pair."""
+
+    method: str
+    rule: Rule | None  # its parameters bound; None where nothing is drafted
+    control: DraftControl | None = None  # of the number of drafts; None drafts N always
+    parameters: Mapping[str, Any] = {}  # of its law, but for the head; a control changes no law
+    head: Head | None = None
+
+
 def bind(
     method: str,
     parameters: Mapping[str, Any],
     pair: LoadedPair,
     heads: dict[Path, Head] | None = None,
-) -> tuple[Rule | None, DraftControl | None]:
-    """Return a method's rule with its parameters bound, and the control where it has one.
+) -> BoundMethod:
+    """Bind a method's parameters; a head may be its file, which is loaded, or itself.
 
-    A head may be its file, which is loaded, or itself; calls may share ``heads``. The rule is None
-    where nothing is drafted; the control is None where N is drafted always.
+    Calls may share ``heads``, those loaded so far.
 
     Raises:
         UsageError: The head cannot be read or belongs to other models.
     """
     known = get_method(method)
-    heads = {} if heads is None else heads
-    values = {name: _weigher(value, pair, heads) for name, value in parameters.items()}
     rule = known.load()
+    values = {name: value for name, value in parameters.items() if name != "head"}
     if known.control is not None:
-        return rule, known.load_control()(**values)
-    return (rule and partial(rule, **values)), None
-
-
-def _weigher(value: Any, pair: LoadedPair, heads: dict[Path, Head]) -> Any:
-    if isinstance(value, HeadFile):
-        if value.path not in heads:
-            heads[value.path] = load_head(value.path, pair)
-        return heads[value.path].weigh
-    return value.weigh if isinstance(value, Head) else value
+        return BoundMethod(method, rule, known.load_control()(**values))
+    head = parameters.get("head")
+    if isinstance(head, HeadFile):
+        heads = {} if heads is None else heads
+        if head.path not in heads:
+            heads[head.path] = load_head(head.path, pair)
+        head = heads[head.path]
+    if rule is not None:
+        rule = partial(rule, **values, **({} if head is None else {"head": head.weigh}))
+    return BoundMethod(method, rule, None, values, head)

@@ -20,11 +20,8 @@ def mentored(at: Positions, x: Tensor, *, budget: float) -> Verdict:
     that p excludes, by top-k or top-p, is never accepted whatever the budget; so at temperature 0,
     where p is one-hot, it is `sd`.
 
-    Args:
-        at: the K positions.
-        x: [K] drafted tokens.
-        budget: D >= 0 in nats, at every position; 0 is `sd`. The tensors' rounding counts as much
-            as a budget of about 1e-6.
+    `budget` is D >= 0 in nats, at every position; 0 is `sd`. The tensors' rounding counts as
+    much as a budget of about 1e-6.
 
     Source: Tran-Thien 2023, "An optimal lossy variant of speculative decoding".
     """

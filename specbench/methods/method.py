@@ -15,18 +15,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Parameter:
-    """One parameter of a method."""
+    """One parameter of a method; bounds hold for numbers, choices for strings."""
 
     name: str  # keyword argument of the rule
     default: Any  # value when none is given
-    kind: type  # float or str
     help: str  # one line for the user
-    low: float | None = None  # smallest permitted number, None for no bound
-    high: float | None = None  # largest permitted number, None for no bound
-    low_excluded: bool = False  # true where `low` itself is not permitted
-    choices: tuple[str, ...] = ()  # permitted strings, empty for any
-    required: bool = False  # true where the user must give a value
+    kind: type = float  # or str
+    ge: float | None = None  # smallest permitted number
+    gt: float | None = None  # the same, not itself permitted
+    le: float | None = None  # largest permitted number
     grid: tuple[float, ...] = ()  # values that a sweep goes through by default
+    choices: tuple[str, ...] = ()  # permitted strings, empty for any
     # (name, value) of an earlier parameter, where this entry holds for that value only
     when: tuple[str, str] | None = None
     # the value at which the method emits the target's distribution, if there is one
@@ -37,10 +36,10 @@ class Parameter:
         """The permitted values in words, as in "a number from 0 to 1"."""
         if self.kind is not float:
             return f"one of {', '.join(self.choices)}" if self.choices else "a name or a path"
-        if self.low is None:
-            return "any finite number" if self.high is None else f"a number up to {self.high:g}"
-        low = f"{'above' if self.low_excluded else 'from'} {self.low:g}"
-        return f"a number {low}" if self.high is None else f"a number {low} to {self.high:g}"
+        bounds = {"from": self.ge, "above": self.gt}
+        low = [f"{word} {bound:g}" for word, bound in bounds.items() if bound is not None]
+        high = [] if self.le is None else [f"{'to' if low else 'up to'} {self.le:g}"]
+        return " ".join(["a number", *low, *high]) if low or high else "any finite number"
 
     def check(self, value: object) -> Any:
         """Return `value` as this parameter's kind.
@@ -60,11 +59,12 @@ class Parameter:
     def _permits(self, value: Any) -> bool:
         if self.kind is not float:
             return not self.choices or value in self.choices
-        if self.low_excluded and value == self.low:
-            return False
-        low = -math.inf if self.low is None else self.low
-        high = math.inf if self.high is None else self.high
-        return math.isfinite(value) and low <= value <= high
+        return (
+            math.isfinite(value)
+            and (self.ge is None or value >= self.ge)
+            and (self.gt is None or value > self.gt)
+            and (self.le is None or value <= self.le)
+        )
 
 
 @dataclass(frozen=True)
@@ -74,20 +74,17 @@ class Method:
     name: str  # what the user types
     summary: str  # one line for the user
     source: str  # the paper
-    rule: str | None  # "module:function" of the verification rule; None where nothing is drafted
+    # "module:function" of the verification rule, in this package; None where nothing is drafted
+    rule: str | None
     # what the rule takes besides the positions and the drafted tokens; of a method with a
     # control, what that takes
     parameters: tuple[Parameter, ...] = ()
-    # "module:class" of what decides how many tokens are drafted; None drafts N always
+    # likewise the class that decides how many tokens are drafted; None drafts N always
     control: str | None = None
     exact: bool = False  # true where it emits the target's distribution whatever its parameters
 
     def emits_target(self, parameters: Mapping[str, Any]) -> bool:
-        """Return whether the method emits the target's own distribution: it relaxes nothing.
-
-        Args:
-            parameters: values by parameter name.
-        """
+        """Tell whether the method emits the target's own distribution with these parameters."""
         return self.exact or any(
             p.exact is not None and parameters.get(p.name) == p.exact for p in self.parameters
         )
@@ -103,13 +100,10 @@ class Method:
         return control
 
     def resolve(self, given: Mapping[str, object]) -> dict[str, Any]:
-        """Return a value for every parameter: the given one, checked, or the default.
-
-        Args:
-            given: values by parameter name; None means not given.
+        """Return a value for every parameter: the given one, checked, or the default for None.
 
         Raises:
-            UsageError: a foreign parameter, a value not permitted, a required one missing.
+            UsageError: a foreign parameter, or a value not permitted.
         """
         values = {name: value for name, value in given.items() if value is not None}
         names = list(dict.fromkeys(parameter.name for parameter in self.parameters))
@@ -119,19 +113,13 @@ class Method:
                 raise UsageError(f"method '{self.name}' has no parameter '{name}': {takes}")
         resolved: dict[str, Any] = {}
         for parameter in self.parameters:
-            if parameter.when and resolved[parameter.when[0]] != parameter.when[1]:
-                continue
-            if parameter.name in values:
-                resolved[parameter.name] = parameter.check(values[parameter.name])
-            elif parameter.required:
-                raise UsageError(
-                    f"method '{self.name}' needs {parameter.name}: give {parameter.permitted}"
-                )
-            else:
-                resolved[parameter.name] = parameter.default
+            name = parameter.name
+            if not parameter.when or resolved[parameter.when[0]] == parameter.when[1]:
+                known = name in values
+                resolved[name] = parameter.check(values[name]) if known else parameter.default
         return resolved
 
 
 def _imported(place: str) -> Any:
     module, name = place.split(":")
-    return getattr(import_module(module), name)
+    return getattr(import_module(f"specbench.methods.{module}"), name)

@@ -1,5 +1,7 @@
 """The rules that take a few lines each; the others have modules of their own.
 
+A rule reads K positions and judges a drafted token `x` [K] at each of them.
+
 At temperature 0 `p` and `q` are one-hot, so a rule that mixes or compares probabilities reads
 `p1` and `q1` there. Mixing one-hots would be lossless for every weight above one half.
 """
@@ -28,10 +30,7 @@ def lossy(at: Positions, x: Tensor, *, lenience: float) -> Verdict:
 
     At temperature 0 accept x where p1(x) >= l max p1; the paper prints "<=" there, a misprint.
 
-    Args:
-        at: the K positions.
-        x: [K] drafted tokens.
-        lenience: l in (0, 1]; 1 is `sd`, smaller accepts more.
+    `lenience` is l in (0, 1]; 1 is `sd`, smaller accepts more.
 
     Source: Leviathan et al. 2023, arXiv:2211.17192, appendix A.5.
     """
@@ -49,11 +48,8 @@ def static(at: Positions, x: Tensor, *, weight: float | Tensor) -> Verdict:
 
     At temperature 0 the token emitted is argmax(w p1 + (1 - w) q1).
 
-    Args:
-        at: the K positions.
-        x: [K] drafted tokens.
-        weight: w in [0, 1] on the target, one number or one per position [K]; 1 is `sd`,
-            0 accepts every draft.
+    `weight` is w in [0, 1] on the target, one number or one per position [K]; 1 is `sd`, 0 accepts
+    every draft.
 
     Source: DIVERSED, arXiv:2604.07622, the static ensemble.
     """
@@ -72,11 +68,6 @@ def diversed(at: Positions, x: Tensor, *, head: Head) -> Verdict:
 
     The head sees what predicts x, never x itself, so that v is a true conditional distribution.
 
-    Args:
-        at: the K positions.
-        x: [K] drafted tokens.
-        head: maps the positions to the weight on the target [K].
-
     Source: DIVERSED, arXiv:2604.07622.
     """
     return static(at, x, weight=head(at))
@@ -90,12 +81,9 @@ def sharpened(
     The control for rules that lower the temperature or cut off the tail by the way: whatever
     quality they gain by that, this rule gains too. The bonus token comes from p, as for all rules.
 
-    Args:
-        at: the K positions.
-        x: [K] drafted tokens.
-        target_temperature: t in (0, 1]; the target is norm(p^(1/t)), so p at t times its
-            temperature.
-        target_min_p: m in [0, 1]; of that, tokens with less than m times its maximum are dropped.
+    `target_temperature` is t in (0, 1]: the target is norm(p^(1/t)), so p at t times its
+    temperature. `target_min_p` is m in [0, 1]: of that, tokens with less than m times its maximum
+    are dropped.
 
     Source: specbench; min-p is that of Nguyen et al. 2024, arXiv:2407.01082.
     """
@@ -120,13 +108,8 @@ def gated(at: Positions, x: Tensor, *, gate: float, weight: float | Tensor) -> V
     maximally, so rejection + bias is TV(p, q), as for `static`: s is the bias, TV(p, q) - s the
     rejection.
 
-    At temperature 0 the token emitted is the argmax of w p1 + (1 - w) q1 within A.
-
-    Args:
-        at: the K positions.
-        x: [K] drafted tokens.
-        gate: from 0, where A is everything and this is `static`; above 1 A is empty and this `sd`.
-        weight: w in [0, 1] on the target within A, one number or one per position [K].
+    At temperature 0 the token emitted is the argmax of w p1 + (1 - w) q1 within A. At `gate` 0, A
+    is everything and this is `static`; above 1, A is empty and this is `sd`.
 
     Source: specbench; after studies that find that lossy rules lose quality through tokens outside
         the target's plausible set.
@@ -142,14 +125,7 @@ def gated(at: Positions, x: Tensor, *, gate: float, weight: float | Tensor) -> V
 
 
 def gated_diversed(at: Positions, x: Tensor, *, gate: float, head: Head) -> Verdict:
-    """Verify as `diversed` within the target's plausible set, and as `sd` outside; see `gated`.
-
-    Args:
-        at: the K positions.
-        x: [K] drafted tokens.
-        gate: as for `gated`.
-        head: maps the positions to the weight on the target [K].
-    """
+    """Verify as `diversed` within the target's plausible set, and as `sd` outside; see `gated`."""
     return gated(at, x, gate=gate, weight=head(at))
 
 
@@ -161,11 +137,8 @@ def typical(at: Positions, x: Tensor, *, epsilon: float, delta: float) -> Verdic
     is no strict end. At temperature 0, p is one-hot and only its argmax passes: it is `sd` there,
     as in Medusa's own code, for any epsilon or delta below 1.
 
-    Args:
-        at: the K positions.
-        x: [K] drafted tokens.
-        epsilon: the threshold where the target is sure.
-        delta: the threshold in units of exp(-H), the share of each of exp(H) equal tokens.
+    `epsilon` is the threshold where the target is sure, `delta` that in units of exp(-H), the share
+    of each of exp(H) equal tokens.
 
     Source: Medusa, Cai et al. 2024, arXiv:2401.10774, section 2.3.1.
     """
@@ -182,10 +155,7 @@ def cactus(at: Positions, x: Tensor, *, divergence: float) -> Verdict:
     h of its own, so the residual norm((h - q)+) depends on x, and what is emitted is a mixture over
     x. At temperature 0, p is one-hot and g = p: it is `sd` there for every d.
 
-    Args:
-        at: the K positions.
-        x: [K] drafted tokens.
-        divergence: d >= 0, about the KL divergence of h from p; 0 is `sd`.
+    `divergence` is d >= 0, about the KL divergence of h from p; 0 is `sd`.
 
     Source: Hao and Mou 2026, arXiv:2604.04987.
     """

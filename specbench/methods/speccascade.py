@@ -21,11 +21,7 @@ from specbench.methods.verdict import Positions, Verdict, maximal_coupling
 def speccascade(at: Positions, x: Tensor, *, rule: str, alpha: float) -> Verdict:
     """Verify losslessly against the cascade pi of a deferral rule.
 
-    Args:
-        at: the K positions.
-        x: [K] drafted tokens.
-        rule: a key of `DEFERRAL_RULES`.
-        alpha: how readily the draft is trusted; more is more lenient. The range is the rule's.
+    `rule` is a key of `DEFERRAL_RULES`; more `alpha` trusts the draft more, in the rule's range.
     """
     deferred = at.q.masked_fill(DEFERRAL_RULES[rule](at, alpha), 0)
     share = deferred.sum(-1, keepdim=True) * at.p

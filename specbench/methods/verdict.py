@@ -61,11 +61,8 @@ def maximal_coupling(at: Positions, x: Tensor, v: Tensor, gain: Tensor | None = 
     where v(x) > 0 and refused where v(x) = 0. Where no residual mass is left, as for v = q, no
     rejection is possible (up to rounding) and the residual row is p.
 
-    Args:
-        at: the K positions.
-        x: [K] drafted tokens.
-        v: [K, V] what may be kept of each token; need not sum to 1 for a lossy coupling.
-        gain: [K, V] whose positive part is proportional to the residual; v - q by default.
+    `v` [K, V] is what may be kept of each token; for a lossy coupling it need not sum to 1. The
+    positive part of `gain` [K, V], by default v - q, is proportional to the residual.
     """
     mass = (v - at.q if gain is None else gain).clamp_min(0)
     drawn = pick(at.q, x).clamp_min(torch.finfo(v.dtype).tiny)

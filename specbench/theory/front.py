@@ -13,7 +13,7 @@ import torch
 from specbench.analysis.frames import CELL, PARAMETERS
 from specbench.analysis.intervals import bootstrap, cluster_sums
 from specbench.check.rounds import laws_at
-from specbench.check.texts import BoundRule, Context, bind_rule
+from specbench.check.texts import Context
 from specbench.decoding.sampling import Sampling
 from specbench.engine.loading import LoadedPair, load_pair
 from specbench.engine.memory import decoding_needs
@@ -21,6 +21,7 @@ from specbench.errors import UsageError
 from specbench.experiment.folders import Run
 from specbench.experiment.prompts import encode_prompt
 from specbench.experiment.records import TRACED
+from specbench.heads.bind import BoundMethod, bind
 from specbench.heads.registry import find_head
 from specbench.methods.laws import LAWS
 from specbench.theory.formulas import front_gap, total_variation
@@ -59,12 +60,12 @@ def front_gaps(run: Run, texts: int) -> pd.DataFrame:
         given = {name: cell[name] for name in PARAMETERS if cell[name] is not None}
         if "head" in given:
             given["head"] = find_head(run.pair, cell["task"], given["head"])
-        rule = bind_rule(cell["method"], given, pair)
+        method = bind(cell["method"], given, pair)
         kept = [each for each in records if not each["repeat"] and each["token_ids"]][:texts]
-        sums = np.array([_sums(run, pair, rule, record) for record in kept])
+        sums = np.array([_sums(run, pair, method, record) for record in kept])
         prompts, summed = cluster_sums(sums, [record["sample_id"] for record in kept])
         bias, gap, tokens = bootstrap(summed).T
-        zero = np.zeros_like(gap) if rule.method in ON_FRONT else np.full_like(gap, np.nan)
+        zero = np.zeros_like(gap) if method.method in ON_FRONT else np.full_like(gap, np.nan)
         for found in (
             PredictedMeasured(BIAS, np.full_like(bias, np.nan), bias / tokens),
             PredictedMeasured(GAP, zero, gap / tokens),
@@ -74,12 +75,14 @@ def front_gaps(run: Run, texts: int) -> pd.DataFrame:
 
 
 @torch.inference_mode()
-def _sums(run: Run, pair: LoadedPair, rule: BoundRule, record: Record) -> tuple[float, float, int]:
+def _sums(
+    run: Run, pair: LoadedPair, method: BoundMethod, record: Record
+) -> tuple[float, float, int]:
     """Return the sums of bias and front gap over the tokens of a text, and its tokens."""
     context = Context(record["sample_id"], _prompt(run, pair, record))
     settings, tokens = run.settings, torch.tensor([record["token_ids"]])
     sampling = settings.part(Sampling)
-    laws = laws_at(pair, context, rule, sampling, tokens)
+    laws = laws_at(pair, context, method, sampling, tokens)
     p, q, kept, replaced = (
         rows.cpu().numpy() for rows in (laws.at.p, laws.at.q, laws.kept, laws.replaced)
     )

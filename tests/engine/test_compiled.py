@@ -3,25 +3,44 @@
 import shutil
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import pytest
+import torch
+from torch._inductor import config as inductor
 
 from specbench.config import COMPILE
 from specbench.decoding.loop import Request
 from specbench.engine.engines import Engine
-from specbench.methods.mentored import mentored
+from specbench.engine.loading import LoadedPair
+from specbench.methods.rules import sd
 
 from ..decoding.helpers import run_all
-from .tiny import random_prompt, tiny_pair
+from ..decoding.test_rows import rules
+from .tiny import blurred, build, config, pair_of, random_prompt, tiny_pair
 
-pytestmark = pytest.mark.skipif(shutil.which("c++") is None, reason="needs a C++ compiler")
+REQUESTS = [Request(random_prompt(length), f"sample {length}") for length in (30, 3, 17)]
 
 
-def test_texts_are_those_of_the_eager_engine() -> None:
+def texts(pair: LoadedPair, rule: Any, n: int) -> list[list[int]]:
+    found = run_all(pair, rule, REQUESTS, draft_length=n, batch_size=2)
+    return [text.token_ids for text in found]
+
+
+@pytest.mark.skipif(shutil.which("c++") is None, reason="needs a C++ compiler")
+def test_generated_code_gives_the_texts_of_the_eager_engine() -> None:
+    """As few kernels as can be: compiling them takes a second each where none is cached."""
+    target = build(config("llama", num_hidden_layers=1))
+    pair = pair_of(target, blurred(target, noise=0.01))
+    with inductor.patch({"cpp.simdlen": 1}):
+        ours = texts(replace(pair, engine=Engine(COMPILE)), sd, 1)
+    assert ours == texts(pair, sd, 1)
+
+
+def test_every_rule_is_traced_as_one_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without code being generated of it, where a break of the graph would raise."""
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
     pair = tiny_pair("gemma3")
-    requests = [Request(random_prompt(length), f"sample {length}") for length in (30, 3, 17)]
-    eager, ours = (
-        run_all(each, partial(mentored, budget=0.1), requests, draft_length=2, batch_size=2)
-        for each in (pair, replace(pair, engine=Engine(COMPILE)))
-    )
-    assert [text.token_ids for text in ours] == [text.token_ids for text in eager]
+    traced = replace(pair, engine=Engine(COMPILE))
+    for name, rule in rules(pair).items():
+        assert texts(traced, rule, 2) == texts(pair, rule, 2), name

@@ -14,7 +14,7 @@ from specbench.engine.loading import LoadedPair, load_pair
 from specbench.engine.prompts import encode
 from specbench.engine.sources import build_model, load_config
 from specbench.errors import UsageError
-from specbench.heads.bind import bind
+from specbench.heads.bind import BoundMethod, bind
 from specbench.heads.head import Head
 from specbench.methods.registry import METHODS
 from specbench.methods.rules import sd
@@ -83,8 +83,7 @@ def prompt(pair: LoadedPair) -> list[int]:
     return encode(pair.tokenizer, "How many apples are left of the seven after lunch?").ids
 
 
-def bound(pair: LoadedPair, name: str, parameters: Mapping[str, Any]) -> Any:
-    """The rule of a method, and what controls its drafting."""
+def bound(pair: LoadedPair, name: str, parameters: Mapping[str, Any]) -> BoundMethod:
     if "head" in parameters:
         with torch.random.fork_rng():
             head = Head("linear", (pair.target.hidden_size, pair.draft.hidden_size))
@@ -97,8 +96,8 @@ def test_every_method_decodes(pair: LoadedPair, prompt: list[int]) -> None:
     assert pair.target.vocabulary == pair.target.config.vocab_size > 50 * len(pair.tokenizer)
     assert len(prompt) + 16 > WINDOW
     for name, method in METHODS.items():
-        rule, control = bound(pair, name, method.resolve({}))
-        output = run(pair, prompt, rule, draft_length=3, control=control)
+        found = bound(pair, name, method.resolve({}))
+        output = run(pair, prompt, found.rule, draft_length=3, control=found.control)
         # Random weights end nowhere: every answer has the length that was asked for.
         assert (output.stopped_by, output.output_tokens) == ("length", 16)
         assert len(pair.tokenizer) < max(output.token_ids) < pair.target.vocabulary

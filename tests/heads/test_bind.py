@@ -12,19 +12,21 @@ from specbench.methods.control import DraftControl
 
 
 def test_a_method_is_bound_to_its_parameters(mini: Any) -> None:
-    rule, control = bind("static", {"weight": 0.25}, mini)
-    assert isinstance(rule, partial)
-    assert (rule.keywords, control) == ({"weight": 0.25}, None)
-    rule, control = bind("sd-adaptive", {"cost": 0.25}, mini)
-    assert (rule, control) == (get_method("sd").load(), DraftControl(0.25))
-    assert bind("autoregressive", {}, mini) == (None, None)
+    bound = bind("static", {"weight": 0.25}, mini)
+    assert isinstance(bound.rule, partial) and bound.rule.keywords == {"weight": 0.25}
+    assert bound[2:] == (None, {"weight": 0.25}, None)
+    # A control changes no law.
+    adaptive = ("sd-adaptive", get_method("sd").load(), DraftControl(0.25), {}, None)
+    assert bind("sd-adaptive", {"cost": 0.25}, mini) == adaptive
+    assert bind("autoregressive", {}, mini).rule is None
 
 
 def test_a_head_is_loaded_once_and_called_as_a_function(mini: Any) -> None:
     heads: dict[Path, Head] = {}
     file = HeadFile(UNTRAINED, Path(UNTRAINED))
     for method in ("diversed", "gated-diversed"):
-        rule, _ = bind(method, {"head": file}, mini, heads)
-        assert isinstance(rule, partial)
-        assert rule.keywords["head"] == heads[Path(UNTRAINED)].weigh
+        bound = bind(method, {"head": file}, mini, heads)
+        assert isinstance(bound.rule, partial)
+        assert bound.head is heads[Path(UNTRAINED)]
+        assert bound.rule.keywords["head"] == bound.head.weigh
     assert len(heads) == 1

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from specbench.errors import UsageError
-from specbench.methods import METHODS, Method, Parameter, get_method
+from specbench.methods import METHODS, get_method
 from specbench.methods.registry import PAPER
 from specbench.methods.speccascade import DEFERRAL_RULES
 
@@ -72,14 +72,6 @@ def test_what_is_not_permitted_is_refused_in_one_sentence() -> None:
         with pytest.raises(UsageError) as error:
             get_method(name).resolve(given)
         assert said in str(error.value) and "\n" not in str(error.value)
-
-
-def test_a_required_parameter_must_be_given() -> None:
-    budget = Parameter("budget", None, float, "", low=0, required=True)
-    method = Method("capped", "", "-", rule=None, parameters=(budget,))
-    assert method.resolve({"budget": 2}) == {"budget": 2.0}
-    with pytest.raises(UsageError, match="'capped' needs budget: give a number from 0"):
-        method.resolve({})
 
 
 def test_an_unknown_method_suggests_the_nearest() -> None:

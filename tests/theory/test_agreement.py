@@ -25,13 +25,13 @@ METRICS = (ACCEPTANCE, LENGTH, TOKENS)
 def sampled(mini: Any, method: str, **given: Any) -> list[dict[str, Any]]:
     """Records of a method."""
     task = load_task("mini-headline")
-    rule, control = bind(method, get_method(method).resolve(given), mini)
+    bound = bind(method, get_method(method).resolve(given), mini)
     prompts = [
         Request(encode_prompt(mini.tokenizer, e, task.prompt_format).ids, f"theory/{e.id}")
         for e in task.examples("test", TEXTS, 0)
     ]
-    options = DecodeOptions(Sampling(), 5, 48, seed=3, batch_size=TEXTS, control=control)
-    decoded = decode_all(mini, rule, prompts, options)
+    options = DecodeOptions(Sampling(), 5, 48, seed=3, batch_size=TEXTS, control=bound.control)
+    decoded = decode_all(mini, bound.rule, prompts, options)
     name = {"method": method, "repeat": 0}
     return [
         {**CELL, **name, **measurements(generation), "sample_id": str(number)}

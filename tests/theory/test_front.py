@@ -41,7 +41,7 @@ def run(mini: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
         ids = encode_prompt(mini.tokenizer, example, task.prompt_format).ids
         for cell in CELLS:
             parameters = {name: value for name, value in cell.items() if name != "method"}
-            rule, _ = bind(cell["method"], parameters, mini)
+            rule = bind(cell["method"], parameters, mini).rule
             text = decode(mini, rule, Request(ids, example.id), DecodeOptions(Sampling(), 3, 12))
             own = {"task": TASK, "draft_length": 3, "sample_id": example.id, "repeat": 0, **cell}
             records.append({**CELL, **measurements(text), **own})

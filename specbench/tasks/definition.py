@@ -177,41 +177,35 @@ class Definition(Model):
                 raise ValueError(f"has `{name}`, which needs `example.{needed}`; add it")
         return metrics
 
-
-class RowTemplate(ExampleTable):
-    """All templates over a dataset's columns; ``shot`` is a few-shot example before a prompt."""
-
-    prompt: str
-    shot: str | None = None
-
     @property
     def columns(self) -> list[str]:
-        """Columns that every row must have."""
-        single = (self.prompt, self.shot, self.id, self.reference, self.passage)
-        texts = (*single, self.code_prefix, self.entry_point, *self.tests)
+        """Columns that every row of the dataset must have."""
+        part = self.example
+        single = (part.id, part.reference, part.passage, part.code_prefix, part.entry_point)
+        texts = (self.prompt.template, self.prompt.shot, *single, *part.tests)
         return columns_of("\n".join(filter(None, texts)))
 
-    def example(self, row: Row, name: str) -> Example:
+    def make_example(self, row: Row, name: str) -> Example:
         """Make the example of a row, called ``name`` where no column says otherwise.
 
         Raises:
             UsageError: A value is missing or of the wrong type, or the prompt is empty.
         """
 
-        def part(template: str | None) -> str:
-            return fill(template, row) if template else ""
+        def filled(template: str | None) -> str:
+            return fill(template or "", row)
 
-        prompt = fill(self.prompt, row)
+        prompt, part = filled(self.prompt.template), self.example
         if not prompt.strip():
             raise UsageError(f"{row.where}: the prompt is empty; fill it in or remove the row")
         return Example(
-            id=part(self.id) or name,
+            id=filled(part.id) or name,
             prompt=prompt,
-            reference=fill(self.reference, row) if self.reference else None,
-            tests=tuple(test for entry in self.tests for test in expand(entry, row) if test),
-            passage=part(self.passage),
-            code_prefix=part(self.code_prefix),
-            entry_point=part(self.entry_point),
+            reference=filled(part.reference) if part.reference else None,
+            tests=tuple(test for entry in part.tests for test in _expand(entry, row) if test),
+            passage=filled(part.passage),
+            code_prefix=filled(part.code_prefix),
+            entry_point=filled(part.entry_point),
         )
 
 
@@ -224,7 +218,7 @@ def fill(template: str, row: Row) -> str:
     return _PLACE.sub(value, template)
 
 
-def expand(template: str, row: Row) -> list[str]:
+def _expand(template: str, row: Row) -> list[str]:
     """Fill a template; one that is nothing but a list's column gives the list's entries."""
     place = _PLACE.fullmatch(template)
     if place is None or not place[2]:

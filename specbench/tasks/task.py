@@ -11,7 +11,7 @@ from specbench.config import DataOptions
 from specbench.errors import RunError, UsageError
 from specbench.example import CHAT, Example
 from specbench.tasks.dataset import Dataset
-from specbench.tasks.definition import PROMPT, Definition, RowTemplate
+from specbench.tasks.definition import PROMPT, Definition
 from specbench.validation import read_toml
 from specbench.words import listed, unknown
 
@@ -156,37 +156,15 @@ def load_task(name_or_path: str | Path, options: DataOptions = DataOptions()) ->
     """
     path = task_path(name_or_path)
     definition = read_toml(path, Definition, "task file")
-    return Task(
-        **definition.model_dump(exclude={"source", "prompt", "example"}),
-        prompt_format=definition.prompt.format,
-        source=_source(definition, options),
-        path=path,
-    )
-
-
-def _source(definition: Definition, options: DataOptions) -> Source:
-    source, prompt = definition.source, definition.prompt
-    if options.shots and prompt.shot is None:
+    if options.shots and definition.prompt.shot is None:
         raise UsageError(
             f"{definition.name} has no template for few-shot examples (`prompt.shot`): leave "
             "--shots out"
         )
-    if source.generator is not None:
-        return Generated(source.generator, prompt.template)
-    assert source.dataset is not None and source.test is not None  # checked in its table
-    return Dataset(
-        task=definition.name,
-        repository=source.dataset,
-        config=source.config,
-        revision=options.revision or source.revision,
-        test=source.test,
-        train=source.train,
-        template=RowTemplate(
-            prompt=prompt.template,
-            shot=prompt.shot,
-            **definition.example.model_dump(exclude_unset=True),
-        ),
-        shots=prompt.shots if options.shots is None else options.shots,
-        folder=options.folder,
-        offline=options.offline,
+    generator, template = definition.source.generator, definition.prompt.template
+    return Task(
+        **definition.model_dump(exclude={"source", "prompt", "example"}),
+        prompt_format=definition.prompt.format,
+        source=Generated(generator, template) if generator else Dataset(definition, options),
+        path=path,
     )

@@ -29,7 +29,7 @@ def test_no_test_prompt_occurs_in_training(name):
 @pytest.mark.parametrize("name", ["mini-math", "mini-code"])
 def test_answers_are_right_in_every_style(name, style):
     metric = load_task(name).metric
-    for index in range(20):
+    for index in range(8 if name == "mini-code" else 50):  # programs run in the sandbox
         example = generate(name, "train", index, style)
         assert score(metric, example.reference, example) == 1
 

@@ -84,10 +84,10 @@ def test_a_few_shot_example_begins_with_the_stop_string() -> None:
     for name in ("cnndm", "gsm8k", "mbpp", "wmt16", "xsum"):
         task = load_task(name)
         assert isinstance(task.source, Dataset)
-        template = task.source.template
-        assert template.shot is not None
-        assert template.reference is not None
-        question, answer, _ = f"\n\n{template.shot}".partition(template.reference)
+        definition = task.source.definition
+        shot, reference = definition.prompt.shot, definition.example.reference
+        assert shot and reference
+        question, answer, _ = f"\n\n{shot}".partition(reference)
         assert answer
         assert [string in question for string in task.stop] == [True]
 

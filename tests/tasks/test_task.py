@@ -50,12 +50,12 @@ def test_the_bundled_tasks_and_those_that_need_no_data() -> None:
 
 
 @pytest.mark.parametrize("name", default_task_names())
-@pytest.mark.parametrize("split", SPLITS)
-def test_bundled_references_score_full_marks(name: str, split: str) -> None:
+def test_bundled_references_score_full_marks(name: str) -> None:
     task = load_task(name)
     assert task.name == name
     assert task.metric
-    for example in task.examples(split, 3):
+    for split in SPLITS:
+        (example,) = task.examples(split, 1)
         assert example.reference
         assert score(task.metric, example.reference, example) == 1.0
 
@@ -84,9 +84,9 @@ def test_a_generator_without_limit_gives_the_usual_number(toy: Task) -> None:
 
 def test_impossible_requests(toy: Task) -> None:
     for split, limit, seed, message in (
-        ("validation", 1, 0, "unknown split `validation`; choose one of `train`, `test`"),
-        ("test", 0, 0, "limit must be at least 1, not 0"),
-        ("test", 1, -1, "seed must be at least 0, not -1"),
+        ("validation", 1, 0, "unknown split `validation`"),
+        ("test", 0, 0, "limit"),
+        ("test", 1, -1, "seed"),
     ):
         with pytest.raises(UsageError, match=message):
             toy.examples(split, limit, seed)
@@ -98,14 +98,10 @@ def test_shots_need_a_template(tmp_path: Path) -> None:
     assert load_task("mini-math", DataOptions(shots=0)).generator
 
 
-def test_unknown_tasks() -> None:
-    for name, message in (
-        ("mini-mth", r"unknown task `mini-mth`; did you mean `mini-math`\?"),
-        ("squad", "unknown task `squad`; choose one of `cnndm`, `gsm8k`"),
-        ("", "unknown task ``"),
-    ):
-        with pytest.raises(UsageError, match=message):
-            load_task(name)
+@pytest.mark.parametrize("name", ["mini-mth", "squad", ""])
+def test_unknown_tasks(name: str) -> None:
+    with pytest.raises(UsageError, match=f"unknown task `{name}`.*`(mini-math|gsm8k)`"):
+        load_task(name)
 
 
 def test_definitions_of_a_wheel_come_before_those_of_a_checkout(tmp_path: Path) -> None:

@@ -30,13 +30,13 @@ from specbench.experiment.plan import shown_path
 from specbench.files import cannot_write, clear_errors
 from specbench.tasks.task import Task
 from specbench.training.material import Material, read_material
+from specbench.training.objective import descend
 from specbench.training.pretrain import IGNORED, answer_batch
 from specbench.training.recipe import DraftRecipe
 from specbench.version import __version__
 
 DESCRIPTION = "finetune.json"
 HELD_OUT = 64
-MAX_GRADIENT = 1.0
 
 Report = Callable[[int, str], None]
 Batch = Callable[[Material], tuple[Tensor, Tensor]]
@@ -100,11 +100,7 @@ def finetune_draft(
 
 
 def _train(
-    model: PreTrainedModel,
-    batch: Batch,
-    material: Material,
-    recipe: DraftRecipe,
-    report: Report,
+    model: PreTrainedModel, batch: Batch, material: Material, recipe: DraftRecipe, report: Report
 ) -> None:
     optimizer = torch.optim.AdamW(model.parameters(), betas=(0.9, 0.98), weight_decay=0.01)
     model.train()
@@ -112,16 +108,7 @@ def _train(
         optimizer.param_groups[0]["lr"] = recipe.rate(step)
         chosen = material.taken(step * recipe.batch_size, recipe.batch_size)
         loss = _loss(model, *batch(chosen))
-        optimizer.zero_grad()
-        loss.backward()
-        gradient = torch.nn.utils.clip_grad_norm_(model.parameters(), MAX_GRADIENT)
-        for value in (loss, gradient):
-            if not value.isfinite():
-                raise RunError(
-                    f"the loss or its gradient is {value.item()} at step {step + 1}: start again "
-                    "with a lower --learning-rate; nothing was saved"
-                )
-        optimizer.step()
+        descend(loss, model, optimizer, step, "; nothing was saved")
         report(step + 1, f"loss {loss.item():.3f}")
     model.eval()
 

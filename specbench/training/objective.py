@@ -14,11 +14,15 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import Module
+from torch.optim import Optimizer
 
+from specbench.errors import RunError
 from specbench.heads.head import Head
 from specbench.training.rollouts import Rollouts
 
 CLIP = 0.2  # a token's probability under the head may move this far from the roll-out's
+MAX_GRADIENT = 1.0  # its norm
 DECAY = 0.9  # of the running mean
 SMALLEST_LIKELIHOOD = 1e-30
 SMALLEST_SPREAD = 1e-3  # of gains; below it there is nothing to tell texts apart by
@@ -92,6 +96,27 @@ def evaluate(head: Head, step: Step) -> Value:
     spread = advantage.std().clamp_min(SMALLEST_SPREAD)
     clipped = (ratio != permitted).float().mean()
     return Value(total / spread, clipped.item(), kl.item())
+
+
+def descend(
+    loss: Tensor, model: Module, optimizer: Optimizer, steps_done: int, advice: str
+) -> float:
+    """Take one step down a loss; return the norm of its gradient before that is clipped.
+
+    Raises:
+        RunError: Loss or gradient is no number; ``advice`` goes on from "a lower --learning-rate".
+    """
+    optimizer.zero_grad()
+    loss.backward()
+    gradient = torch.nn.utils.clip_grad_norm_(model.parameters(), MAX_GRADIENT)
+    for value in (loss, gradient):
+        if not value.isfinite():
+            raise RunError(
+                f"the loss or its gradient is {value.item()} at step {steps_done + 1}: start again "
+                f"with a lower --learning-rate{advice}"
+            )
+    optimizer.step()
+    return gradient.item()
 
 
 def text_mean(values: Tensor, rollouts: Rollouts) -> Tensor:

@@ -7,7 +7,6 @@ training killed between the two writes it again.
 
 from __future__ import annotations
 
-import csv
 import io
 import pickle
 import platform
@@ -15,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pandas as pd
 import torch
 
 from specbench.engine.loading import LoadedPair
@@ -94,7 +94,8 @@ def carry_out(training: Training, report: Callable[[Progress], None]) -> dict[st
     while state.step < recipe.steps:
         progress = train_step(pair, task, recipe, state, materials.train)
         state.history.append(progress._asdict())
-        write_atomically(folder / LOG, _csv(state.history))
+        log = pd.DataFrame(state.history).to_csv(index=False, lineterminator="\n")
+        write_atomically(folder / LOG, log)
         _save_checkpoint(training)
         report(progress)
     head = state.head.eval().requires_grad_(False)
@@ -189,11 +190,3 @@ def _describe(training: Training, scores: dict[str, Any]) -> dict[str, Any]:
             "python": platform.python_version(),
         },
     }
-
-
-def _csv(rows: list[dict[str, float]]) -> str:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, Progress._fields, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import time
 from concurrent.futures import ThreadPoolExecutor
+from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
@@ -20,17 +21,15 @@ import torch
 from torch import Tensor
 
 from specbench.engine.loading import LoadedPair
-from specbench.errors import RunError
 from specbench.example import Example
 from specbench.heads.head import Head
 from specbench.metrics import score
 from specbench.tasks.task import RESERVED_SEEDS, Task
 from specbench.training.material import Material
-from specbench.training.objective import Baseline, Step, evaluate, text_mean
+from specbench.training.objective import Baseline, Step, descend, evaluate, text_mean
 from specbench.training.recipe import HeadRecipe
 from specbench.training.rollouts import Rollouts, roll_out
 
-MAX_GRADIENT = 1.0
 # Seeds of the draws of held-out scores and of calibration; neither is a training's.
 HELD_OUT_SEED, CALIBRATION_SEED = RESERVED_SEEDS, 2 * RESERVED_SEEDS
 
@@ -54,7 +53,7 @@ class Progress(NamedTuple):
     acceptance_weight: float  # lambda
     kl: float  # nats per text from the untrained head's v, at the last epoch
     clipped: float  # share of tokens whose ratio was clipped, at the last epoch
-    gradient: float  # norm of the gradient at the last epoch, before it is cut to `MAX_GRADIENT`
+    gradient: float  # norm of the gradient at the last epoch, before it is cut
     learning_rate: float  # Adam's
     tokens: int
     rollout_seconds: float  # time to sample and score the texts
@@ -86,19 +85,16 @@ class State:
 
 def new_state(pair: LoadedPair, recipe: HeadRecipe) -> State:
     """Return the state before the first step."""
-    device = pair.target.device
     sizes = (pair.target.hidden_size, pair.draft.hidden_size)
-    start, head = (
-        Head(recipe.head_kind, sizes, recipe.initial_weight, recipe.seed).to(device)
-        for _ in range(2)
-    )
+    head = Head(recipe.head_kind, sizes, recipe.initial_weight, recipe.seed)
+    head = head.to(pair.target.device)
     return State(
-        start,
-        head,
-        torch.optim.Adam(head.parameters()),
-        torch.Generator(device).manual_seed(recipe.seed),
-        Baseline(recipe.baseline),
-        recipe.acceptance_weight,
+        start=deepcopy(head),
+        head=head,
+        optimizer=torch.optim.Adam(head.parameters()),
+        generator=_generator(pair, recipe.seed),
+        baseline=Baseline(recipe.baseline),
+        multiplier=recipe.acceptance_weight,
     )
 
 
@@ -134,12 +130,8 @@ def train_step(
     for _ in range(recipe.epochs_per_rollout):
         value = evaluate(head, step)
         loss = -value.objective
-        _require_finite(loss, state.step + 1)
-        state.optimizer.zero_grad()
-        loss.backward()
-        gradient = torch.nn.utils.clip_grad_norm_(head.parameters(), MAX_GRADIENT)
-        _require_finite(gradient, state.step + 1)
-        state.optimizer.step()
+        kept = " in another folder; the last checkpoint is untouched"
+        gradient = descend(loss, head, state.optimizer, state.step, kept)
     state.step += 1
     return Progress(
         step=state.step,
@@ -152,7 +144,7 @@ def train_step(
         acceptance_weight=price,
         kl=value.kl,
         clipped=value.clipped,
-        gradient=gradient.item(),
+        gradient=gradient,
         learning_rate=rate,
         tokens=len(rollouts.row),
         rollout_seconds=rolled_out - began,
@@ -229,11 +221,3 @@ def _sample(
 
 def _generator(pair: LoadedPair, seed: int) -> torch.Generator:
     return torch.Generator(pair.target.device).manual_seed(seed)
-
-
-def _require_finite(value: Tensor, step: int) -> None:
-    if not value.isfinite():
-        raise RunError(
-            f"the loss or its gradient is {value.item()} at step {step}: start again with a lower "
-            "--learning-rate in another folder; the last checkpoint is untouched"
-        )

@@ -5,7 +5,7 @@ import errno
 import io
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,7 +26,7 @@ from specbench.training.recipe import HeadRecipe
 from specbench.training.session import carry_out, prepare
 from specbench.training.verifier import Progress
 
-TASK = load_task("mini-headline")
+TASK = replace(load_task("mini-headline"), max_new_tokens=8)
 RECIPE = HeadRecipe(
     steps=2,
     prompts_per_step=2,
@@ -36,36 +36,31 @@ RECIPE = HeadRecipe(
     target_acceptance=0.85,
 )
 WRITES = 6  # log and checkpoint of two steps, weights, description
+Train = Callable[..., dict[str, Any]]
 
 
 class Killed(BaseException):
     """Stands for a signal that ends the process."""
 
 
-def train_into(
-    pair: LoadedPair,
-    task: Task,
-    recipe: HeadRecipe,
-    folder: Path,
-    report: Any,
-    resume: bool = False,
-) -> dict[str, Any]:
-    return carry_out(prepare(pair, task, recipe, folder, resume), report)
+@pytest.fixture(scope="module")
+def train(mini: LoadedPair) -> Iterator[Train]:
+    """Train into a folder; scores and calibration take few texts."""
 
+    def into(folder: Path, report: Any = lambda _: None, **changes: Any) -> dict[str, Any]:
+        asked = {"pair": mini, "task": TASK, "recipe": RECIPE, "folder": folder, **changes}
+        return carry_out(prepare(**asked), report)
 
-@pytest.fixture(autouse=True, scope="module")
-def few_examples() -> Iterator[None]:
-    """Score and calibrate on few texts."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(material, "HELD_OUT", 2)
         patch.setattr(material, "CALIBRATION", 2)
-        yield
+        yield into
 
 
 @pytest.fixture(scope="module")
-def unbroken(mini: LoadedPair, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def unbroken(train: Train, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("unbroken")
-    train_into(mini, TASK, RECIPE, folder, lambda _: None)
+    train(folder)
     return folder
 
 
@@ -82,10 +77,8 @@ def contents(folder: Path) -> dict[str, Any]:
     }
 
 
-def step_of_checkpoint(folder: Path) -> int:
-    step = torch.load(folder / CHECKPOINT, weights_only=True)["step"]
-    assert isinstance(step, int)
-    return step
+def step_of_checkpoint(folder: Path) -> Any:
+    return torch.load(folder / CHECKPOINT, weights_only=True)["step"]
 
 
 def test_a_finished_training_leaves_its_log_and_a_head(unbroken: Path) -> None:
@@ -100,11 +93,7 @@ def test_a_finished_training_leaves_its_log_and_a_head(unbroken: Path) -> None:
 
 @pytest.mark.parametrize("write", range(1, WRITES + 1))
 def test_whenever_it_is_killed_it_goes_on_as_if_nothing_had_happened(
-    mini: LoadedPair,
-    unbroken: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    write: int,
+    train: Train, unbroken: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: int
 ) -> None:
     done = 0
 
@@ -118,22 +107,18 @@ def test_whenever_it_is_killed_it_goes_on_as_if_nothing_had_happened(
     with monkeypatch.context() as patch:
         patch.setattr(files.os, "replace", replaced)
         with pytest.raises(Killed):
-            train_into(mini, TASK, RECIPE, tmp_path, lambda _: None)
+            train(tmp_path)
     assert not is_head(tmp_path)
     assert check_folder(tmp_path, resume=True)
     seen: list[Progress] = []
-    train_into(mini, TASK, RECIPE, tmp_path, seen.append, resume=True)
+    train(tmp_path, seen.append, resume=True)
     assert contents(tmp_path) == contents(unbroken)
     assert [progress.step for progress in seen] == [1, 2]
 
 
 @pytest.mark.parametrize("fault", ["disk", "loss"])
 def test_a_full_disk_or_a_loss_that_is_no_number_keeps_the_step_before(
-    mini: LoadedPair,
-    unbroken: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    fault: str,
+    train: Train, unbroken: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
     seen: list[Progress] = []
     write, honest = Path.write_bytes, verifier.reward
@@ -153,39 +138,15 @@ def test_a_full_disk_or_a_loss_that_is_no_number_keeps_the_step_before(
         else:
             patch.setattr(verifier, "reward", spoilt)
         with pytest.raises(RunError, match=r"No space left.*make room|is nan at step 2"):
-            train_into(mini, TASK, RECIPE, tmp_path, seen.append)
+            train(tmp_path, seen.append)
     assert step_of_checkpoint(tmp_path) == 1
     assert sorted(path.name for path in tmp_path.iterdir()) == [CHECKPOINT, LOG]
-    train_into(mini, TASK, RECIPE, tmp_path, seen.append, resume=True)
+    train(tmp_path, resume=True)
     assert contents(tmp_path) == contents(unbroken)
 
 
 def stop(progress: Progress) -> None:
     raise Killed
-
-
-def test_a_checkpoint_that_is_damaged_or_of_another_training_is_refused(
-    mini: LoadedPair, tmp_path: Path
-) -> None:
-    with pytest.raises(Killed):
-        train_into(mini, TASK, RECIPE, tmp_path, stop)
-    with pytest.raises(UsageError, match="go on with --resume"):
-        check_folder(tmp_path, resume=False)
-    changes: list[tuple[dict[str, Any], str]] = [
-        ({"recipe": RECIPE.updated(steps=3)}, "steps 2 instead of 3"),
-        ({"recipe": RECIPE.updated(seed=1, head_kind="mlp")}, "head_kind linear instead of mlp"),
-        ({"task": load_task("mini-news")}, "name mini-headline instead of mini-news"),
-        ({"task": replace(TASK, version="2")}, "version 1 instead of 2"),
-        ({"task": replace(TASK, prompt_format="plain")}, "prompt_format chat instead of plain"),
-    ]
-    for change, told in changes:
-        with pytest.raises(UsageError, match=told):
-            arguments = {"task": TASK, "recipe": RECIPE, **change}
-            train_into(mini, **arguments, folder=tmp_path, report=pytest.fail, resume=True)
-    assert step_of_checkpoint(tmp_path) == 1
-    (tmp_path / CHECKPOINT).write_bytes((tmp_path / CHECKPOINT).read_bytes()[:200])
-    with pytest.raises(UsageError, match=r"cannot read .*checkpoint\.pt"):
-        train_into(mini, TASK, RECIPE, tmp_path, pytest.fail, resume=True)
 
 
 def from_files(**train: Any) -> Task:
@@ -195,22 +156,37 @@ def from_files(**train: Any) -> Task:
     return replace(TASK, source=source)  # type: ignore[arg-type]
 
 
-def test_a_training_resumes_with_the_same_data_only(mini: LoadedPair, tmp_path: Path) -> None:
-    before = {"file": "here/train.jsonl", "sha256": "a1", "rows": 90}
+def test_a_checkpoint_that_is_damaged_or_of_another_training_is_refused(
+    train: Train, tmp_path: Path
+) -> None:
+    data = {"file": "here/train.jsonl", "sha256": "a1", "rows": 90}
     with pytest.raises(Killed):
-        train_into(mini, from_files(**before), RECIPE, tmp_path, stop)
-    for change, told in (
-        ({"sha256": "b2"}, "train's sha256 a1 instead of b2"),
-        ({"rows": 91}, "91"),
+        train(tmp_path, stop, task=from_files(**data))
+    with pytest.raises(UsageError, match="go on with --resume"):
+        check_folder(tmp_path, resume=False)
+    task = from_files(**data)
+    for changes, told in (
+        ({"recipe": RECIPE.updated(steps=3)}, "steps 2 instead of 3"),
+        ({"recipe": RECIPE.updated(seed=1, head_kind="mlp")}, "head_kind linear instead of mlp"),
+        ({"task": replace(task, name="other")}, "name mini-headline instead of other"),
+        ({"task": replace(task, version="2")}, "version 1 instead of 2"),
+        ({"task": replace(task, prompt_format="plain")}, "prompt_format chat instead of plain"),
+        ({"task": from_files(**data | {"sha256": "b2"})}, "train's sha256 a1 instead of b2"),
+        ({"task": from_files(**data | {"rows": 91})}, "rows 90 instead of 91"),
     ):
-        with pytest.raises(UsageError, match=rf"another data \(.*{told}"):
-            other = from_files(**before | change)
-            train_into(mini, other, RECIPE, tmp_path, pytest.fail, resume=True)
-    moved = from_files(**before | {"file": "there/train.jsonl"})
-    said = train_into(mini, moved, RECIPE, tmp_path, lambda _: None, resume=True)
-    assert said["data"]["splits"] == {"train": {**before, "file": "there/train.jsonl"}}
+        with pytest.raises(UsageError, match=told):
+            train(tmp_path, pytest.fail, resume=True, **{"task": task, **changes})
+    assert step_of_checkpoint(tmp_path) == 1
+    # The same data may lie elsewhere.
+    moved = data | {"file": "there/train.jsonl"}
+    checkpoint = (tmp_path / CHECKPOINT).read_bytes()
+    said = train(tmp_path, resume=True, task=from_files(**moved))
+    assert said["data"]["splits"] == {"train": moved}
     assert (said["prompt_format"], said["left_out"]) == ("chat", {"train": 0, "held-out": 0})
     assert json.loads((tmp_path / DESCRIPTION).read_text())["data"] == said["data"]
+    (tmp_path / CHECKPOINT).write_bytes(checkpoint[:200])
+    with pytest.raises(UsageError, match=r"cannot read .*checkpoint\.pt"):
+        train(tmp_path, pytest.fail, resume=True)
 
 
 @pytest.mark.parametrize("terminal", [True, False])
@@ -224,9 +200,7 @@ def test_a_bar_on_a_terminal_lines_elsewhere_and_nothing_where_it_is_not_wanted(
         for step in range(1, 26):
             draw(step, f"reward 0.{step:03}")
     lines = capsys.readouterr().err.splitlines()
-    if shown and not terminal:
-        assert lines == [f"mini-math: step {n}, reward 0.{n:03}" for n in (1, 10, 20, 25)]
-    else:
-        assert lines == []
-    assert ("reward 0.025" in stream.getvalue()) == ("25/25" in stream.getvalue())
-    assert ("25/25" in stream.getvalue()) == (shown and terminal)
+    expected = [f"mini-math: step {n}, reward 0.{n:03}" for n in (1, 10, 20, 25)]
+    assert lines == (expected if shown and not terminal else [])
+    for text in ("reward 0.025", "25/25"):
+        assert (text in stream.getvalue()) == (shown and terminal)

@@ -7,6 +7,7 @@ measured in separate runs, whose machine may have been loaded differently.
 
 from __future__ import annotations
 
+from itertools import cycle
 from typing import Any
 
 import matplotlib
@@ -45,10 +46,8 @@ def draw_time(results: Results) -> Drawing:
     table = table.assign(time=_normalised(table))
     pairs = style.distinct(table, "pair")
     # A single pair needs no colour, and methods keep their own.
-    colours: dict[str, str | None] = {
-        pair: style.PAIR_COLOURS[i % len(style.PAIR_COLOURS)] if len(pairs) > 1 else None
-        for i, pair in enumerate(pairs)
-    }
+    own = cycle(style.PAIR_COLOURS if len(pairs) > 1 else [None])
+    colours: dict[str, str | None] = dict(zip(pairs, own, strict=False))
     figure, grid, panels = style.task_panels(table, 2.0, ["engine", "batch_size"], sharey=True)
     for axes, rows in panels:
         for pair, colour in colours.items():
@@ -116,15 +115,9 @@ def draw_weights(results: Results) -> Drawing:
 
 
 def quadratic_band(x: Floats, y: Floats, at: Floats) -> tuple[Floats, Floats, Floats]:
-    """Fit a quadratic by least squares, with a 95 % band from a bootstrap of its residuals.
+    """Fit a quadratic to at least four points, with a 95 % band from a bootstrap of its residuals.
 
-    Args:
-        x: [points], at least four.
-        y: [points].
-        at: [m] where to evaluate.
-
-    Returns:
-        The fit and the lower and upper edge of its band, each [m].
+    Returns the fit and the lower and upper edge of its band ``at`` some x, each [len(at)].
     """
     design, wanted = np.vander(x, 3), np.vander(at, 3)
     solve = np.linalg.pinv(design)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from itertools import cycle, product
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -25,22 +25,13 @@ from specbench.metrics import METRICS
 from specbench.results import Results
 from specbench.training.folder import LOG
 
-
-class _Curve(NamedTuple):
-    """A column of ``training.csv`` as it is drawn."""
-
-    column: str
-    scale: float
-    title: str
-    label: str
-
-
-_CURVES = (
-    _Curve("reward", 100.0, "Reward", "Mean score (%)"),
-    _Curve("acceptance", 100.0, "Acceptance", "Mean 1 − w TV(p, q) (%)"),
-    _Curve("weight", 1.0, "Weight on the target", "Mean w"),
-    _Curve("loss", 1.0, "Loss", "Negative objective\n(in spreads of gain)"),
-)
+#: Columns of ``training.csv`` as they are drawn: scale, title, label.
+_CURVES = {
+    "reward": (100, "Reward", "Mean score (%)"),
+    "acceptance": (100, "Acceptance", "Mean 1 − w TV(p, q) (%)"),
+    "weight": (1, "Weight on the target", "Mean w"),
+    "loss": (1, "Loss", "Negative objective\n(in spreads of gain)"),
+}
 _STRICT = "strict_acceptance"  # at w = 1
 _SMOOTHED = 10  # lines are medians over this fraction of the steps
 _FAR = 0.05  # of the steps, at either end, may lie outside the panel
@@ -75,10 +66,7 @@ def draw_training(folders: Sequence[Path]) -> Drawing:
 
     Steps are noisy, since each has few texts; a line is a running median over a tenth of the steps.
     The loss jumps where all texts of a step gain alike, as it is in units of the spread of gains;
-    the axis does not follow it there.
-
-    Args:
-        folders: Folders of heads, finished or in training.
+    the axis does not follow it there. The folders are those of heads, finished or in training.
 
     Raises:
         UsageError: One holds no ``training.csv``, or one without a step.
@@ -88,15 +76,15 @@ def draw_training(folders: Sequence[Path]) -> Drawing:
     colours = [style.look(LEARNED).colour] if len(tables) == 1 else style.PAIR_COLOURS
     looks = dict(zip(tables, cycle(product(_DASHES, colours)), strict=False))
     floor: dict[str, Any] = {"color": GREY, "lw": scaled(0.9), "ls": (0, (1, 1))}
-    for curve, axes in zip(_CURVES, grid.flat, strict=True):
+    for (column, (_, title, label)), axes in zip(_CURVES.items(), grid.flat, strict=True):
         for name, (dashes, colour) in looks.items():
             own: dict[str, Any] = {"data": tables[name], "color": colour}
-            axes.plot("step", curve.column, lw=scaled(0.6), alpha=0.3, **own)
-            axes.plot("step", f"{curve.column}_smooth", dashes, lw=scaled(1.2), **own)
-            if curve.column == "acceptance":
+            axes.plot("step", column, lw=scaled(0.6), alpha=0.3, **own)
+            axes.plot("step", f"{column}_smooth", dashes, lw=scaled(1.2), **own)
+            if column == "acceptance":
                 axes.plot("step", f"{_STRICT}_smooth", data=tables[name], **floor)
-        axes.set_title(curve.title)
-        axes.set_ylabel(curve.label)
+        axes.set_title(title)
+        axes.set_ylabel(label)
         axes.locator_params(axis="x", integer=True)
     for axes in grid[-1]:
         axes.set_xlabel("Step")
@@ -115,7 +103,7 @@ def read_training(folder: Path) -> pd.DataFrame:
         UsageError: There is none, it is not readable, or it has no step or lacks a column.
     """
     path = folder / LOG
-    wanted = ["step", *(curve.column for curve in _CURVES), "disagreement"]
+    wanted = ["step", *_CURVES, "disagreement"]
     if not path.is_file():
         raise UsageError(f"{folder} holds no {LOG}: give the folder of a head that was trained")
     try:
@@ -138,7 +126,7 @@ def _named(folders: Sequence[Path]) -> dict[str, Path]:
 
 def _shown(table: pd.DataFrame) -> pd.DataFrame:
     """The step, and what is drawn against it: scaled columns, and their running medians."""
-    in_units = {curve.column: curve.scale * table[curve.column] for curve in _CURVES}
+    in_units = {column: scale * table[column] for column, (scale, *_) in _CURVES.items()}
     columns = pd.DataFrame(in_units | {_STRICT: 100 * (1 - table["disagreement"])})
     window = max(1, len(table) // _SMOOTHED)
     smooth = columns.rolling(window, center=True, min_periods=1).median().add_suffix("_smooth")
@@ -160,10 +148,7 @@ def draw_learned(table: pd.DataFrame) -> Drawing:
     Left, per kind, the distribution of w, its mean, and its mean weighted by how much the models
     disagree. Right, the tokens with the highest and the lowest mean weight. Boxes span the
     quartiles, whiskers the 5 % and 95 % quantiles; bars are 95 % intervals. The data is the whole
-    table.
-
-    Args:
-        table: As ``analysis.learned.tabulate`` returns.
+    table, which is one of ``analysis.learned.tabulate``.
 
     Raises:
         UsageError: It is empty.
@@ -269,9 +254,6 @@ def draw_transfer(results: Results) -> Drawing:
     After arXiv 2604.07622. The row without a head shows the task's own quality; the rows below show
     by how many points each head changes it, so that tasks with different metrics share one scale
     of colours. A frame marks the task that a head was trained for.
-
-    Args:
-        results: A run of ``specbench transfer``.
 
     Raises:
         UsageError: The runs compare no heads, or are several.

@@ -35,7 +35,7 @@ _REACH = 4.2  # points from a point to its label
 _MARGIN = 0.4  # points left free around a label
 # The sides of a point to try, best first.
 _SIDES = ((1, 1), (-1, -1), (-1, 1), (1, -1), (0, 1), (0, -1), (1, 0), (-1, 0))
-_COVERS_TEXT, _COVERS_MARK, _COVERS_LINE = 100.0, 20.0, 1.0
+_COVERED = 1e6  # what it costs to cover a marker or a text; a point of a line costs 1
 
 
 class _Cost(NamedTuple):
@@ -79,10 +79,9 @@ class _Panel(NamedTuple):
 
 
 class Label(NamedTuple):
-    """A text for the point (x, y), in data units."""
+    """A text for a point."""
 
-    x: float
-    y: float
+    point: tuple[float, float]  # in data units
     text: str
     colour: str = GREY
     reach: float | None = None  # points from the point to the label
@@ -94,10 +93,6 @@ def draw(results: Results, against: Sequence[str] = AGAINST) -> Drawing:
 
     Pairs, engines and batch sizes are drawn below one another. The front has a band where its
     points are those of one run whose samples are available.
-
-    Args:
-        results: Runs of one temperature and draft length.
-        against: The costs, from the top.
 
     Raises:
         UsageError: Nothing in it has a quality and a cost, or settings are mixed.
@@ -171,7 +166,7 @@ def _draw(panel: _Panel) -> None:
         axes.fill_between(front["x"], *ends, color=grey, alpha=0.18, linewidth=0, zorder=1)
     axes.set_ylabel(style.quality_label(str(cells["quality_metric"].iloc[0])))
     axes.set_xlabel(cost.label)
-    axes.margins(x=0.08, y=0.08)
+    axes.margins(x=0.08, y=0.14)
     axes.locator_params(axis="x", nbins=4, steps=[1, 2, 5, 10])
 
 
@@ -237,44 +232,52 @@ def _label_points(panel: _Panel) -> None:
     axes, cost, cells, front, targets = panel
     if len(cells) > _MOST_LABELLED:
         return
-    x, y = cost.scale * cells[cost.column], 100 * cells["quality"]
+    (x, *x_ends), (y, *y_ends) = style.values(cells, cost.expression), style.values(cells, _QUALITY)
     radius = [panel.size(method) / 2 for method in cells["method"]]
-    lines = [front[["x", "quality"]].to_numpy(), *_family_lines(panel)]
+    bars = [
+        *(np.column_stack([ends, [at, at]]) for *ends, at in zip(*x_ends, y, strict=True)),
+        *(np.column_stack([[at, at], ends]) for *ends, at in zip(*y_ends, x, strict=True)),
+    ]
+    lines = [front[["x", "quality"]].to_numpy(), *_family_lines(panel), *bars]
 
     weights = cells.loc[cells["method"] == "static", "weight"]
     middle = (weights.min() + weights.max()) / 2
     ends_first = (weights - middle).abs().sort_values(ascending=False, kind="stable").index
     red, reach = style.look(LEARNED).colour, 0.9 * panel.size(LEARNED)
+    at = dict(zip(cells.index, zip(x, y, strict=True), strict=True))
     labels = [
-        *(Label(x[at], y[at], t.lstrip("0"), red, reach) for at, t in targets["target"].items()),
-        *(Label(x[at], y[at], f"{weights[at]:g}") for at in ends_first),
+        *(Label(at[i], t.lstrip("0"), red, reach) for i, t in targets["target"].items()),
+        *(Label(at[i], f"{weights[i]:g}") for i in ends_first),
     ]
-    place(axes, labels, np.column_stack([x, y, radius]), np.vstack([_along(li) for li in lines]))
+    place(axes, labels, np.column_stack([x, y, radius]), lines)
 
 
-def place(axes: Axes, labels: Sequence[Label], marks: np.ndarray, lines: np.ndarray) -> None:
-    """Write each label on the side of its point where it covers least.
+def place(
+    axes: Axes, labels: Sequence[Label], marks: np.ndarray, lines: Sequence[np.ndarray]
+) -> None:
+    """Write each label beside its point, where it covers least, the most important one first.
 
     A label is left out that would cover a marker or another label everywhere, or leave the panel.
     (adjustText was tried: it keeps every label, over markers and outside the panel if need be.)
 
     Args:
         axes: A panel whose figure is laid out.
-        labels: What to write, the most important first.
+        labels: What to write.
         marks: [n, (x, y, radius)] markers in data units, their radius in points.
-        lines: [n, (x, y)] points along lines, in data units.
+        lines: Corners [n, (x, y)] of lines in data units.
     """
     pixels = axes.figure.dpi / 72
     centre, radius = axes.transData.transform(marks[:, :2]), marks[:, 2:] * pixels
-    mark_boxes = np.hstack([centre - radius, centre + radius])
-    line_boxes = np.tile(axes.transData.transform(lines), 2)
-    text_boxes = np.empty((0, 4))
-    frame = np.array(axes.bbox.extents)
+    along = np.vstack([_along(axes.transData.transform(line), pixels) for line in lines])
+    # What a label may cover: [n, (left, bottom, right, top)], and what covering it costs.
+    boxes = np.vstack([np.hstack([centre - radius, centre + radius]), np.tile(along, 2)])
+    costs = np.repeat([_COVERED, 1.0], [len(marks), len(along)])
+    frame = axes.bbox.extents
     margin = scaled(_MARGIN) * pixels * np.array([-1, -1, 1, 1])
     for label in labels:
         text = axes.annotate(
             label.text,
-            (label.x, label.y),
+            label.point,
             xytext=(0, 0),
             textcoords="offset points",
             fontsize=scaled(_FONT_POINTS),
@@ -292,30 +295,24 @@ def place(axes: Axes, labels: Sequence[Label], marks: np.ndarray, lines: np.ndar
             text.set(**spot)
             box = np.array(text.get_window_extent().extents) + margin
             outside = (box[:2] < frame[:2]).any() or (box[2:] > frame[2:]).any()
-            hidden = _overlaps(box, text_boxes) + outside
-            covered = _COVERS_MARK * _overlaps(box, mark_boxes)
-            crossed = _COVERS_LINE * _overlaps(box, line_boxes)
-            found.append((_COVERS_TEXT * hidden + covered + crossed, spot, box))
-        cost, spot, box = min(found, key=lambda side: side[0])
-        if cost < _COVERS_MARK:
+            apart = (boxes[:, :2] >= box[2:]) | (boxes[:, 2:] <= box[:2])
+            cost = costs[~apart.any(axis=1)].sum() + _COVERED * outside
+            found.append((cost, spot, box))
+        cost, spot, box = min(found, key=lambda candidate: candidate[0])
+        if cost < _COVERED:
             text.set(**spot)
-            text_boxes = np.vstack([text_boxes, box])
+            boxes, costs = np.vstack([boxes, box]), np.append(costs, _COVERED)
         else:
             text.remove()
 
 
-def _overlaps(box: np.ndarray, boxes: np.ndarray) -> int:
-    """How many of ``boxes`` [n, (left, bottom, right, top)] overlap ``box``."""
-    apart = (boxes[:, :2] >= box[2:]) | (boxes[:, 2:] <= box[:2])
-    return int((~apart.any(axis=1)).sum())
-
-
-def _along(line: np.ndarray) -> np.ndarray:
-    """Points [20 per corner but at most 300, (x, y)] along a line given by corners [n, (x, y)]."""
-    if not len(line):
-        return line
-    at = np.linspace(0, len(line) - 1, min(20 * len(line), 300))
-    return np.column_stack([np.interp(at, np.arange(len(line)), side) for side in line.T])
+def _along(corners: np.ndarray, step: float) -> np.ndarray:
+    """Points [n, (x, y)] along a line that may have no corners, or ends that are not known."""
+    if not len(corners) or np.isnan(corners).any():
+        return np.empty((0, 2))
+    reached = np.hypot(*np.diff(corners, axis=0, prepend=corners[:1]).T).cumsum()
+    at = np.arange(0, reached[-1] + step, step)
+    return np.column_stack([np.interp(at, reached, side) for side in corners.T])
 
 
 def _handles(methods: Sequence[str], family: bool) -> list[Line2D]:

@@ -20,6 +20,7 @@ from specbench.figures.style import Drawing, cell_names, data, scaled
 from specbench.results import Results
 
 SHARE, MEAN = "share", "mean"
+_MARK = ("mark", "accepted", "value", "value_low", "value_high")
 _MEAN_AT = 1.18  # of the panel's height, above it
 _TIMED = tuple(f"{part}_seconds" for part in style.PARTS if part != "other")
 _WHOLE, _PREFILL = "1000*round_seconds", "1000*prefill_seconds"
@@ -30,9 +31,6 @@ def draw_lengths(results: Results) -> Drawing:
     """Draw a histogram of the accepted drafts per round with its mean: a column per task.
 
     There is a row for each method and setting.
-
-    Args:
-        results: Runs of one temperature, with ``samples.jsonl``.
 
     Raises:
         UsageError: Nothing in them drafts, temperatures are mixed, there are too many settings, or
@@ -66,9 +64,6 @@ def draw_lengths(results: Results) -> Drawing:
     figure.supxlabel("Accepted drafts per round, with mean", fontsize=scaled(7.5))
     figure.supylabel("Share of rounds (%)", fontsize=scaled(7.5))
     return Drawing(figure, counted.drop(columns="name"))
-
-
-_MARK = ("mark", "accepted", "value", "value_low", "value_high")
 
 
 def histogram(rounds: pd.DataFrame) -> pd.DataFrame:

@@ -190,16 +190,9 @@ def settle(figure: Figure) -> None:
 
 
 def panels(rows: int, columns: int, height: float, **shared: Any) -> tuple[Figure, np.ndarray]:
-    """Make a figure of equal panels, as wide as a column or a page of a paper.
+    """Make a figure and its axes [rows, columns], as wide as a column or a page of a paper.
 
-    Args:
-        rows: Rows of panels.
-        columns: Columns of panels.
-        height: Inches per row, on paper.
-        **shared: As for ``Figure.subplots``.
-
-    Returns:
-        The figure and its axes [rows, columns].
+    ``height`` is in inches per row, on paper; ``shared`` is as for ``Figure.subplots``.
     """
     width = _WIDTHS.get(columns, 1.75 * columns) * _page.get().stretch
     size = (scaled(width), scaled(rows * height + 0.3))
@@ -217,8 +210,7 @@ def task_panels(
 ) -> tuple[Figure, np.ndarray, list[tuple[Axes, pd.DataFrame]]]:
     """Make a titled panel per task (columns) and setting (rows).
 
-    Returns:
-        The figure, its axes [settings, tasks], and each panel with its rows of the table.
+    Returns the figure, its axes [settings, tasks], and each panel with its rows of the table.
     """
     settings, tasks = blocks(table, names), distinct(table, "task")
     figure, grid = panels(len(settings), len(tasks), height, **shared)
@@ -233,8 +225,9 @@ def task_panels(
 def blocks(table: pd.DataFrame, names: Sequence[str] = SETTING) -> list[tuple[str, pd.DataFrame]]:
     """Split a table by setting; each is named by what differs, as in ``mini, compile, batch 8``."""
     differing = [name for name in names if table[name].nunique() > 1]
+    said = {"batch_size": "batch {}"}
     return [
-        (", ".join(_in_words(name, rows[name].iloc[0]) for name in differing), rows)
+        (", ".join(said.get(name, "{}").format(rows[name].iloc[0]) for name in differing), rows)
         for _, rows in table.groupby(list(names), sort=False)
     ]
 
@@ -270,30 +263,15 @@ def handle(method: str, **changes: Any) -> Line2D:
     return Line2D([], [], **(_marker(method) | entry | changes))
 
 
-def method_handles(methods: Sequence[str]) -> list[Line2D]:
-    """Return the entries of methods in a legend."""
-    return [handle(method) for method in ordered(methods)]
-
-
-def points(axes: Axes, table: pd.DataFrame, x: str, y: str, **properties: Any) -> Line2D:
+def points(axes: Axes, table: pd.DataFrame, x: str, y: str, **properties: Any) -> None:
     """Draw two columns of a table against each other, with their intervals.
 
     A cloud of more than ``MOST_BARS`` points has no error bars. In an SVG, the id of the markers'
-    group ends in the rows' labels.
-
-    Args:
-        axes: Where to draw.
-        table: One row per point.
-        x: Column, with an optional scale in front, as in ``100*quality``.
-        y: The same.
-        **properties: As for ``Axes.errorbar``.
-
-    Returns:
-        The line of markers.
+    group ends in the rows' labels. ``x`` and ``y`` may have a scale in front, as in
+    ``100*quality``; ``properties`` are as for ``Axes.errorbar``.
     """
-    (xs, x_errors), (ys, y_errors) = _with_errors(table, x), _with_errors(table, y)
-    if len(xs) > MOST_BARS:
-        x_errors = y_errors = None
+    (xs, *x_ends), (ys, *y_ends) = values(table, x), values(table, y)
+    x_errors, y_errors = _errors(xs, *x_ends), _errors(ys, *y_ends)
     bars: dict[str, Any] = {"elinewidth": scaled(0.7), "capsize": 0, "linestyle": "none"}
     given = bars | _white_rim() | properties
     drawn = axes.errorbar(xs, ys, yerr=y_errors, xerr=x_errors, **given)
@@ -301,7 +279,6 @@ def points(axes: Axes, table: pd.DataFrame, x: str, y: str, **properties: Any) -
         bar.set_alpha(0.45)
     number = sum(len(panel.containers) for panel in axes.figure.axes)
     drawn.lines[0].set_gid("-".join(map(str, ["points", number, *table.index])))
-    return drawn.lines[0]
 
 
 def method_points(
@@ -327,12 +304,9 @@ def values(table: pd.DataFrame, expression: str) -> tuple[np.ndarray, np.ndarray
 
 
 def data(table: pd.DataFrame, *more: str, **drawn: str) -> pd.DataFrame:
-    """Return the data behind a figure, a row per row of a table.
+    """Return the data behind a figure: the columns of ``CELL``, ``more``, and those ``drawn``.
 
-    Args:
-        table: A wide table with the columns of ``analysis.frames.CELL``.
-        *more: Further columns to keep.
-        **drawn: New name -> column, with an optional scale in front; its ends come with it.
+    ``drawn`` maps a new name to a column, with an optional scale in front; its ends come with it.
     """
     columns = {
         name + end: column
@@ -345,16 +319,11 @@ def data(table: pd.DataFrame, *more: str, **drawn: str) -> pd.DataFrame:
 def cell_names(cells: pd.DataFrame, between: str = " ") -> list[str]:
     """Name each cell: method, parameters, and N and the run where there are several.
 
-    Args:
-        cells: Rows with the columns of ``analysis.frames.CELL``.
-        between: What stands between the method and the rest.
-
     Raises:
         UsageError: There are more names than a page has rows for.
     """
-    rows = cells.to_dict("records")
-    several_lengths = len({row["draft_length"] for row in rows} - {0}) > 1
-    several_runs = len({row["run_id"] for row in rows}) > 1
+    rows, drafted = cells.to_dict("records"), cells.loc[cells["draft_length"] > 0, "draft_length"]
+    several_lengths, several_runs = drafted.nunique() > 1, cells["run_id"].nunique() > 1
     found = []
     for row, label in zip(rows, method_labels(rows), strict=True):
         rest = [
@@ -419,12 +388,9 @@ def save(drawing: Drawing, folder: Path, name: str) -> list[Path]:
 
 
 def rendered(figure: Figure, kind: str, salt: str = _FILES["svg.hashsalt"]) -> bytes:
-    """Return a settled figure as a file; ``savefig`` would draw it twice to lay it out.
+    """Return a settled figure as a ``png``, ``svg`` or ``pdf``; ``savefig`` would lay it out anew.
 
-    Args:
-        figure: The figure.
-        kind: ``png``, ``svg`` or ``pdf``.
-        salt: Sets the ids of an SVG apart from those of others on the same page.
+    ``salt`` sets the ids of an SVG apart from those of others on the same page.
     """
     file = BytesIO()
     canvas, undated = _CANVASES[kind]
@@ -433,10 +399,6 @@ def rendered(figure: Figure, kind: str, salt: str = _FILES["svg.hashsalt"]) -> b
         getattr(canvas(figure), f"print_{kind}")(file, metadata=undated)
     figure.set_dpi(dpi)  # vector canvases change it for good
     return file.getvalue()
-
-
-def _in_words(name: str, value: Any) -> str:
-    return f"batch {value}" if name == "batch_size" else str(value)
 
 
 def _marker(method: str) -> dict[str, Any]:
@@ -448,9 +410,9 @@ def _white_rim() -> dict[str, Any]:
     return {"markeredgecolor": "white", "markeredgewidth": scaled(0.5)}
 
 
-def _with_errors(table: pd.DataFrame, expression: str) -> tuple[np.ndarray, np.ndarray | None]:
-    """Values [n] and distances to the ends of their intervals [2, n]."""
-    value, low, high = values(table, expression)
-    if np.isnan(low).all():
-        return value, None
-    return value, np.clip(np.stack([value - low, high - value]), 0, None)
+def _errors(value: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray | None:
+    """Distances [2, n] of values from the ends of their intervals, where bars are drawn."""
+    if len(value) > MOST_BARS or np.isnan(low).all():
+        return None
+    distances: np.ndarray = np.stack([value - low, high - value])
+    return distances.clip(min=0)

@@ -29,9 +29,6 @@ def draw(results: Results) -> Drawing:
     it crosses the diagonal, the two agree. Accepted lengths have a second, hollow mark at what the
     i.i.d. formula predicts.
 
-    Args:
-        results: Runs of one temperature, with ``samples.jsonl``.
-
     Raises:
         UsageError: Nothing in them drafts, temperatures are mixed, or records are not available.
     """

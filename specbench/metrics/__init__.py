@@ -15,23 +15,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric by name; its code is imported when first used.
-
-    Attributes:
-        name: Name in task files.
-        function: Where the function is, as ``module:function``.
-        unit: What a score is called in tables and on axes.
-        needs: Attribute of an example that the metric compares with.
-        scale: Factor from a score in [0, 1] to the number shown to people.
-        executes: Scoring runs generated code.
-    """
+    """A metric by its name in task files; its code is imported when first used."""
 
     name: str
-    function: str
-    unit: str
-    needs: Literal["reference", "tests"]
-    scale: float = 100.0
-    executes: bool = False
+    function: str  # where it is, as `module:function`
+    unit: str  # what a score is called in tables and on axes
+    needs: Literal["reference", "tests"]  # what of an example the metric compares with
+    scale: float = 100.0  # from a score in [0, 1] to the number shown to people
+    executes: bool = False  # scoring runs generated code
 
     def load(self) -> Callable[[str, Example], float]:
         """Import and return the metric's function."""
@@ -77,12 +68,7 @@ def get_metric(name: str) -> Metric:
 
 
 def score(metric: str, text: str, example: Example) -> float:
-    """Score a generated text, in [0, 1].
-
-    Args:
-        metric: Key of ``METRICS``.
-        text: Generated text, without the end-of-sequence token.
-        example: The example that it answers.
+    """Score a generated text, without its end-of-sequence token, in [0, 1].
 
     Raises:
         UsageError: Unknown metric, or an example without what the metric compares with.

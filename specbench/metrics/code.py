@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable
 from functools import lru_cache
 from io import StringIO
 from typing import TYPE_CHECKING
@@ -75,18 +74,15 @@ def fenced(text: str, example: Example) -> str:
         blocks.append(text[opening.end() + 1 : closing.start() if closing else len(text)])
     if not blocks:
         return text
-    trees = [_parsed(block) or _parsed(example.code_prefix + block) for block in blocks]
-    defined = [_defined(tree) for tree in trees]
-    wishes: tuple[Iterable[object], ...] = (
-        (example.entry_point in names for names in defined),
-        defined,
-        (tree is not None and tree.body for tree in trees),
-    )
-    for wish in wishes:
-        for block, granted in zip(blocks, wish, strict=True):
-            if granted:
-                return block
-    return max(blocks, key=len)
+
+    def rank(block: str) -> tuple[bool, bool, bool]:
+        tree = _parsed(block) or _parsed(example.code_prefix + block)
+        defined = _defined(tree)
+        return example.entry_point in defined, bool(defined), bool(tree and tree.body)
+
+    ranks = [rank(block) for block in blocks]
+    best = max(ranks)
+    return blocks[ranks.index(best)] if any(best) else max(blocks, key=len)
 
 
 def helpers_of(example: Example) -> tuple[str, ...]:

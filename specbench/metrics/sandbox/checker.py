@@ -20,13 +20,9 @@ class BrokenTests(Exception):
 
 
 def passes(program: Program, text: str, imports: str, names: tuple[str, ...]) -> bool:
-    """Return whether a program runs to its end and no test fails.
+    """Return whether a program, which has not run yet, runs to its end and no test fails.
 
-    Args:
-        program: The program, which has not run yet.
-        text: The tests.
-        imports: The imports among them.
-        names: What they take from the program.
+    ``text``, ``imports`` and ``names`` are those of ``statements.Tests``.
 
     Raises:
         BrokenTests: A module that the tests import is not there.
@@ -48,27 +44,18 @@ def passes(program: Program, text: str, imports: str, names: tuple[str, ...]) ->
 
 
 class Program:
-    """The connection to the program's process; nothing that comes from there is trusted.
-
-    Attributes:
-        gone: Whether the process ended, was late or sent nonsense.
-    """
+    """The connection to the program's process; nothing that comes from there is trusted."""
 
     def __init__(self, requests: int, replies: int, deadline: float) -> None:
         self._requests, self._replies, self._deadline = requests, replies, deadline
         self._handles: dict[int, Handle] = {}
-        self.gone = False
+        self.gone = False  # whether the process ended, was late or sent nonsense
 
     def ask(self, kind: type, operation: str, *args: object, **named: object) -> Any:
         """Return the result of an operation there, see ``program.Objects.answer``.
 
-        Mutable containers among the arguments, and in them, are then as the program left them.
-
-        Args:
-            kind: Exact type that the result must have; ``object`` stands for any.
-            operation: Its name.
-            *args: Its arguments.
-            **named: Its arguments by name.
+        The result must be of exactly this kind, unless that is ``object``. Mutable containers among
+        the arguments, and in them, are then as the program left them.
 
         Raises:
             BaseException: What the operation raised there, as a builtin type.

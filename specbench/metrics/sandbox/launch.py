@@ -32,17 +32,11 @@ _BOOT += "import sandbox.supervisor as supervisor; del sys.path[0]; supervisor.m
 
 @dataclass(frozen=True)
 class Limits:
-    """What a program and its tests may use.
+    """What a program and, in a process of their own, its tests may use."""
 
-    Attributes:
-        cpu_seconds: Processor time of the program and, apart from it, of its tests.
-        wall_seconds: Time from the program's start to the end of its tests.
-        memory_bytes: Address space of each of the two processes.
-    """
-
-    cpu_seconds: int = 8  # MBPP has a reference solution (task 123) that takes 2 to 4
-    wall_seconds: float = 16.0
-    memory_bytes: int = 512 << 20
+    cpu_seconds: int = 8  # of each; MBPP has a reference solution (task 123) that takes 2 to 4
+    wall_seconds: float = 16.0  # from the program's start to the end of its tests
+    memory_bytes: int = 512 << 20  # address space of each
 
 
 def judge(
@@ -50,11 +44,8 @@ def judge(
 ) -> tuple[bool, tuple[str, ...]]:
     """Run a program and its tests in processes of their own.
 
-    Args:
-        program: Python source.
-        tests: Python statements; what they do not define themselves is the program's.
-        entry_point: Function that the program must define, where that is known.
-        limits: What they may use; the default is ``Limits()``.
+    What the tests, Python statements, do not define themselves is the program's. The entry point
+    is the function that the program must define, where that is known.
 
     Returns:
         Whether the program passed, and the names of the layers that held around it.

@@ -1,6 +1,10 @@
 """Layers of the Linux kernel around a process; each returns whether the kernel has it.
 
 All of them are one-way: what a process gives up here, neither it nor its children get back.
+
+The filter of system calls allows what computing needs. Refused are, since they are not named here:
+processes and threads, other programs, signals, sockets, changes of files and of what the process
+itself is. They fail with EPERM, Python's PermissionError.
 """
 
 import ctypes
@@ -29,6 +33,33 @@ _READ_FILE, _READ_FOLDER = 1 << 2, 1 << 3
 _FILE_RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15}
 _NEWEST_FILE_RIGHTS = 16
 _TCP, _SCOPES = 0b11, 0b11  # bind and connect; abstract sockets and signals
+
+# Calls with their numbers on x86-64 and on ARM64, "-" where there is no such call.
+_ALLOWED = """
+    read 0 63, write 1 64, close 3 57, stat 4 -, fstat 5 80, lstat 6 -, poll 7 -, lseek 8 62,
+    mmap 9 222, mprotect 10 226, munmap 11 215, brk 12 214, rt_sigaction 13 134,
+    rt_sigprocmask 14 135, rt_sigreturn 15 139, pread64 17 67, readv 19 65, writev 20 66,
+    access 21 -, select 23 -, sched_yield 24 124, mremap 25 216, madvise 28 233, dup 32 23,
+    nanosleep 35 101, getpid 39 172, exit 60 93, uname 63 160, getdents 78 -, getcwd 79 17,
+    readlink 89 -, gettimeofday 96 169, getrusage 98 165, sysinfo 99 179, times 100 153,
+    getuid 102 174, getgid 104 176, geteuid 107 175, getegid 108 177, getppid 110 173,
+    getsid 124 156, sigaltstack 131 132, gettid 186 178, time 201 -, futex 202 98,
+    sched_getaffinity 204 123, getdents64 217 61, restart_syscall 219 128, clock_gettime 228 113,
+    clock_getres 229 114, clock_nanosleep 230 115, exit_group 231 94, newfstatat 262 79,
+    readlinkat 267 78, faccessat 269 48, pselect6 270 72, ppoll 271 73, set_robust_list 273 99,
+    getrandom 318 278, membarrier 324 283, statx 332 291, rseq 334 293, faccessat2 439 439
+"""
+_SUPERVISING = "wait4 61 260, kill 62 129"  # what the supervisor may do besides
+# The calls that open a file: their numbers, and which argument says how.
+_OPENING: tuple[tuple[int | None, int | None, int], ...] = ((2, None, 1), (257, 56, 2))
+_ARCHITECTURES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
+_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+
+_LOAD, _EQUAL, _ANY_BIT, _RETURN = 0x20, 0x15, 0x45, 0x06  # opcodes of classic BPF
+_NUMBER_AT, _ARCHITECTURE_AT, _ARGUMENTS_AT = 0, 4, 16
+_ALLOW, _REFUSE, _KILL = 0x7FFF0000, 0x00050001, 0x80000000
+
+Instruction = tuple[int, int, int, int]  # opcode, jumps if true and if false, operand
 
 
 def _control(option: int, value: int, pointer: bytes | None = None) -> bool:
@@ -60,12 +91,10 @@ def own_namespaces() -> bool:
 
 
 def become_nobody(needed: str, guarded: bool) -> bool:
-    """Change from root to nobody, who has no rights.
+    """Change from root to nobody, who has no rights, and still read the folder ``needed``.
 
-    Args:
-        needed: Folder that must stay readable.
-        guarded: Whether Landlock limits what can be read. If so, and the folder lies in one that
-            only root may enter, the process keeps the right to read all files.
+    Where that lies in one that only root may enter, and Landlock guards what else can be read, the
+    process keeps the right to read all files.
 
     Raises:
         PermissionError: Nobody may read the folder, and nothing else would guard the other files.
@@ -98,11 +127,9 @@ def drop_capabilities(keep: int = 0) -> bool:
 
 
 def read_only(paths: list[str], silent: bool) -> bool:
-    """Let files be read in some places only, and changed in none (Landlock).
+    """Let files be read at these paths only, and changed nowhere (Landlock).
 
-    Args:
-        paths: Folders and files; those that do not exist are skipped.
-        silent: Also send no signals to other processes.
+    Paths that do not exist are skipped; ``silent`` also forbids signals to other processes.
     """
     if _LIBC is None:
         return False
@@ -134,9 +161,43 @@ def _allow_reading(rules: int, path: str) -> None:
     os.close(place)
 
 
-def filter_calls(instructions: list[tuple[int, int, int, int]]) -> bool:
-    """Let a filter decide about every call of the system (seccomp)."""
-    packed = b"".join(struct.pack("=HBBI", *instruction) for instruction in instructions)
+def instructions(supervising: bool) -> list[Instruction]:
+    """Return the filter of calls, in classic BPF; nothing where this machine's are not known."""
+    machine = os.uname().machine
+    if not _LINUX or machine not in _ARCHITECTURES or sys.maxsize < 2**32:
+        return []
+    architecture, column = _ARCHITECTURES[machine]
+    program: list[Instruction] = [
+        (_LOAD, 0, 0, _ARCHITECTURE_AT),
+        (_EQUAL, 1, 0, architecture),
+        (_RETURN, 0, 0, _KILL),
+        (_LOAD, 0, 0, _NUMBER_AT),
+    ]
+    for *numbers, argument in _OPENING:
+        opening = numbers[column]
+        if opening is not None:
+            program += [
+                (_EQUAL, 0, 4, opening),
+                (_LOAD, 0, 0, _ARGUMENTS_AT + 8 * argument),  # the lower half; flags lie there
+                (_ANY_BIT, 0, 1, _WRITING),
+                (_RETURN, 0, 0, _REFUSE),
+                (_RETURN, 0, 0, _ALLOW),
+            ]
+    calls = _ALLOWED.split(",") + (_SUPERVISING.split(",") if supervising else [])
+    for number in [call.split()[1 + column] for call in calls]:
+        if number != "-":
+            program += [(_EQUAL, 0, 1, int(number)), (_RETURN, 0, 0, _ALLOW)]
+    return [*program, (_RETURN, 0, 0, _REFUSE)]
+
+
+def filter_calls(supervising: bool) -> bool:
+    """Let the filter decide about every call of the system (seccomp).
+
+    Args:
+        supervising: Also allow the supervisor to kill and to wait for children.
+    """
+    found = instructions(supervising)
+    packed = b"".join(struct.pack("=HBBI", *instruction) for instruction in found)
     code = ctypes.create_string_buffer(packed, len(packed))
-    program = struct.pack("@HP", len(instructions), ctypes.addressof(code))
-    return _control(_PR_SET_SECCOMP, 2, program)
+    program = struct.pack("@HP", len(found), ctypes.addressof(code))
+    return bool(found) and _control(_PR_SET_SECCOMP, 2, program)

@@ -46,10 +46,7 @@ def refuse(event: str, args: tuple[object, ...]) -> None:
 def serve(source: str, requests: int, replies: int) -> None:
     """Answer requests about a program and its objects until there are no more.
 
-    Args:
-        source: Text of the program.
-        requests: File descriptor where requests come from.
-        replies: File descriptor for the answers, see ``Objects.answer``.
+    Requests come from one file descriptor, and answers go to the other; see ``Objects.answer``.
     """
     # A copy, so that a program that replaces builtins does not replace those used here.
     copied = type(sys)("builtins")
@@ -78,14 +75,10 @@ class Objects:
         self._numbers: dict[int, int] = {}
 
     def answer(self, request: bytes) -> bytes:
-        """Return the answer to a request.
+        """Return the answer to a request: a method here, an operator or a builtin, and arguments.
 
-        Args:
-            request: Name of a method here, an operator or a builtin function; its arguments.
-
-        Returns:
-            The exception that it raised or None, the result, and of those mutable containers in
-            the request that it changed the new contents, by their number.
+        It is the exception that was raised or None, the result, and of those mutable containers in
+        the request that changed the new contents, by their number.
         """
         shared: list[object] = []
         operation, args, named = decode(request, self._objects.__getitem__, shared)

@@ -17,22 +17,17 @@ _NO_PYTHON = (SyntaxError, ValueError, RecursionError, MemoryError)
 
 
 class Tests(NamedTuple):
-    """The tests of an example.
-
-    Attributes:
-        text: Python statements.
-        imports: Those that import modules without which the tests cannot run.
-        names: What the tests take from the program, and nothing else. Builtins are not among them,
-            or ``def abs(x): return 0`` would help against ``abs(f(x) - 3) < 1e-6``, except for one
-            that is the entry point; nor is a module of the standard library of which only
-            attributes are used, as in ``math.isclose``: the tests have their own.
-        shadowed: Where there are no such names, builtins in whose place the program may define one
-            function, as in ``assert sum(10, 15) == 6``.
-    """
+    """The tests of an example, Python statements, and what they need."""
 
     text: str
-    imports: str
+    imports: str  # those of its statements without which the tests cannot run
+    # What the tests take from the program, and nothing else. Builtins are not among them, or
+    # `def abs(x): return 0` would help against `abs(f(x) - 3) < 1e-6`, except for one that is the
+    # entry point; nor is a module of the standard library of which only attributes are used, as in
+    # `math.isclose`: the tests have their own.
     names: tuple[str, ...]
+    # Where there are no such names, builtins in whose place the program may define one function,
+    # as in `assert sum(10, 15) == 6`.
     shadowed: tuple[str, ...]
 
 
@@ -53,11 +48,7 @@ def read_python(program: str) -> tuple[ast.Module | None, int | None]:
 
 @lru_cache(maxsize=1024)
 def read_tests(tests: tuple[str, ...], entry_point: str = "") -> Tests:
-    """Return what tests need.
-
-    Args:
-        tests: Python statements.
-        entry_point: Function that they test, where that is known.
+    """Return what tests of an entry point, where that is known, need.
 
     Raises:
         UsageError: There is no statement.

@@ -14,7 +14,7 @@ import sys
 import time
 from os import _exit as leave  # before a program can replace it
 
-from . import linux, seccomp
+from . import linux
 from .checker import BrokenTests, Program, passes
 from .program import refuse, serve
 from .wire import decode, encode, receive, send
@@ -84,15 +84,7 @@ def _run(source: str, pipes: tuple[int, int], cpu: int, memory: int) -> None:
 
 
 def confine(cpu_seconds: int, memory_bytes: int, supervising: bool = False) -> list[str]:
-    """Put every layer around this process that the system offers, for good.
-
-    Args:
-        cpu_seconds: Processor time.
-        memory_bytes: Address space.
-        supervising: Still allow to kill and to wait for children.
-
-    Returns:
-        Names of the layers that hold.
+    """Put every layer around this process that the system offers; return those that hold.
 
     Raises:
         PermissionError: The program could read either no library or every file.
@@ -123,11 +115,10 @@ def confine(cpu_seconds: int, memory_bytes: int, supervising: bool = False) -> l
         linux.drop_capabilities()
     linux.hide()  # a change of user would undo it, and this
     linux.die_with_parent()
-    calls = seccomp.instructions(supervising)
     layers = {
         "limits": True,
         "user": nobody,
         "landlock": landlock,
-        "seccomp": bool(calls) and linux.filter_calls(calls),
+        "seccomp": linux.filter_calls(supervising),
     }
     return [name for name, holds in layers.items() if holds]

@@ -150,12 +150,9 @@ def no_object(_: object) -> Any:
 def encode(
     value: object, number_of: Callable[[Any], int] = no_object, shared: list[Any] | None = None
 ) -> bytes:
-    """Return a value as bytes.
+    """Return a value as bytes; an object is sent as the number that ``number_of`` gives it.
 
-    Args:
-        value: Plain data or an object.
-        number_of: Gives the number of an object.
-        shared: Mutable containers that the other side has; those of the value are added.
+    ``shared`` are mutable containers that the other side has; those of the value are added.
 
     Raises:
         ValueError: Nested too deeply, or too long.

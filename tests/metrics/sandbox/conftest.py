@@ -19,7 +19,7 @@ _WITHOUT = {
     "namespaces": "supervisor.linux.own_namespaces = lambda: False",
     "user": "supervisor.linux.become_nobody = lambda *args: False",
     "landlock": "supervisor.linux.read_only = lambda *args, **named: False",
-    "seccomp": "supervisor.linux.filter_calls = lambda instructions: False",
+    "seccomp": "supervisor.linux.filter_calls = lambda *args: False",
     # Not layers, but whether nobody may read Python's library.
     "private library": "supervisor.linux.os.access = lambda *args: False",
     "public library": "supervisor.linux.os.access = lambda *args: True",

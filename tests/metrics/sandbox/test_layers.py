@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from specbench.errors import RunError
-from specbench.metrics.sandbox import launch, seccomp
+from specbench.metrics.sandbox import launch
+from specbench.metrics.sandbox import linux as kernel
 from specbench.metrics.sandbox.launch import Limits, judge, layers, weakness
 
 KERNEL = {"namespaces", "user", "landlock", "seccomp"}
@@ -136,16 +137,16 @@ def test_a_program_of_another_machine_s_calls_has_no_filter(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def machine(name: str) -> None:
-        monkeypatch.setattr(seccomp.os, "uname", lambda: os.uname_result(("", "", "", "", name)))
+        monkeypatch.setattr(kernel.os, "uname", lambda: os.uname_result(("", "", "", "", name)))
 
     machine("riscv64")
-    assert seccomp.instructions(False) == []
+    assert kernel.instructions(False) == []
     machine("aarch64")
-    arm = seccomp.instructions(False)
+    arm = kernel.instructions(False)
     machine("x86_64")
-    assert arm != seccomp.instructions(False)
+    assert arm != kernel.instructions(False)
     # Both the supervisor's calls, each a comparison and what follows from it.
-    assert len(seccomp.instructions(True)) == len(seccomp.instructions(False)) + 4
+    assert len(kernel.instructions(True)) == len(kernel.instructions(False)) + 4
 
 
 def test_supervisor_killed_from_outside_takes_its_program_along(

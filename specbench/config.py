@@ -7,12 +7,22 @@ these models. Nothing here imports PyTorch.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
-from pydantic import AfterValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from specbench.validation import Model, quoted, refusal
+from specbench.words import none_of
 
 AUTO, DUMMY = "auto", "dummy"
 EAGER, COMPILE, GRAPH = ENGINES = ("eager", "compile", "graph")
@@ -31,7 +41,10 @@ def option(
     flags: tuple[str, ...] = (),
     metavar: str | None = None,
     shown: str | None = None,
-    **more: Any,
+    choices: Iterable[str] = (),
+    complete: Callable[[], Iterable[str]] | None = None,
+    panel: str | None = None,
+    **bounds: Any,
 ) -> Any:
     """Describe a field that is an option of the command line.
 
@@ -41,12 +54,16 @@ def option(
         flags: Names on the command line; by default the field's own.
         metavar: Stands for the value in the help.
         shown: Stands for the default in the help, where None has a meaning.
-        **more: Bounds, as pydantic's ``Field`` takes them; ``complete`` returns names for the
-            shell's completion; ``panel`` is that of the help.
+        choices: What it may be, or each of a list; named in the help.
+        complete: Returns names for the shell's completion; by default the choices.
+        panel: Of the help; by default that of the group.
+        **bounds: As pydantic's ``Field`` takes them.
     """
-    cli: Any = {"flags": flags, "metavar": metavar, "shown": shown}
-    cli |= {key: more.pop(key, None) for key in ("complete", "panel")}
-    return Field(default, description=help, json_schema_extra=cli, **more)
+    if choices:
+        help = f"One of {', '.join(choices)}. {help}".strip()
+    cli: Any = {"flags": flags, "metavar": metavar, "shown": shown, "panel": panel}
+    cli |= {"choices": tuple(choices), "complete": complete}
+    return Field(default, description=help, json_schema_extra=cli, **bounds)
 
 
 class Options(Model):
@@ -66,11 +83,25 @@ class Options(Model):
         except ValidationError as error:
             raise refusal(type(self), error, name=self._flag) from error
 
+    @field_validator("*")
+    @classmethod
+    def _known(cls, value: Any, info: ValidationInfo) -> Any:
+        choices = cls.about(str(info.field_name)).get("choices")
+        for name in value if isinstance(value, list) else [value]:
+            if choices and name is not None and name not in choices:
+                raise ValueError(none_of(name, choices))
+        return value
+
+    @classmethod
+    def about(cls, name: str) -> dict[str, Any]:
+        """Return what ``option`` was told of a field for the command line."""
+        extra: Any = cls.model_fields[name].json_schema_extra
+        return extra or {}
+
     @classmethod
     def flags(cls, name: str) -> tuple[str, ...]:
         """Return the names of a field on the command line, the long one first."""
-        extra: Any = cls.model_fields[name].json_schema_extra
-        return (extra or {}).get("flags") or (f"--{name.replace('_', '-')}",)
+        return cls.about(name).get("flags") or (f"--{name.replace('_', '-')}",)
 
     @classmethod
     def ordered_fields(cls) -> list[str]:
@@ -80,8 +111,7 @@ class Options(Model):
     @classmethod
     def panel_of(cls, name: str) -> str:
         """Return the panel of the help that a field is shown in."""
-        extra: Any = cls.model_fields[name].json_schema_extra or {}
-        return str(extra.get("panel") or cls._owner(name).panel)
+        return str(cls.about(name).get("panel") or cls._owner(name).panel)
 
     @classmethod
     def _owner(cls, name: str) -> Any:
@@ -315,48 +345,3 @@ class DataOptions(Options):
                 "--data-revision is of the hub, whose place --data takes: give one of the two"
             )
         return self
-
-
-class Workers(Options):
-    """How many workers there are, and where."""
-
-    panel = "Workers"
-
-    workers: int | None = option(
-        None,
-        "Share the work between N processes, one per GPU, or without GPUs one per core; needs "
-        "Ray, specbench's extra of that name.",
-        ge=1,
-        metavar="N",
-        shown="this process alone",
-    )
-    ray_address: str | None = option(
-        None,
-        "Ray's cluster to take workers from: auto, or HOST:PORT.",
-        metavar="ADDRESS",
-        shown="this machine",
-    )
-
-    @model_validator(mode="after")
-    def _address_of_workers(self) -> Workers:
-        if self.ray_address is not None and self.workers is None:
-            raise ValueError("--ray-address goes with --workers N: say how many")
-        return self
-
-
-class Results(Options):
-    """Where a run goes, and whether it runs at all."""
-
-    panel = "Results"
-
-    output: Path | None = option(
-        None,
-        "Output folder; resumes a run with the same settings.",
-        flags=("--output", "-o"),
-        shown="results/<time>-<command>-<pair>, or the newest unfinished of the same plan",
-    )
-    fresh: bool = option(False, "Start anew; a run in the folder is moved aside, never deleted.")
-    dry_run: bool = option(
-        False, "Print the plan: cells, samples, memory, and an estimated duration."
-    )
-    no_progress: bool = option(False, "Show no progress bar.")

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, StringConstraints, TypeAdapter, Vali
 from pydantic.types import Strict
 
 from specbench.errors import UsageError
-from specbench.words import listed, meant, shown
+from specbench.words import meant, none_of, shown
 
 Text = Annotated[str, StringConstraints(min_length=1)]
 """A string that is not empty."""
@@ -158,10 +158,7 @@ def _problem(kind: Any, error: Any) -> Problem:
         case "string_too_short" | "too_short":
             what = "is empty; fill it in"
         case "literal_error":
-            choices = re.findall(r"'([^']*)'", context["expected"])
-            what = f"must be one of {listed(choices)}, not {shown(repr(value))}"
-            near = meant(str(value), choices)
-            what += f"; {near}" if near.startswith("did") else ""
+            what = none_of(value, re.findall(r"'([^']*)'", context["expected"]))
         case "value_error" | "assertion_error":
             what = str(context["error"])
         case other:

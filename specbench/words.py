@@ -32,3 +32,11 @@ def meant(word: str, known: Iterable[str]) -> str:
     if not near:
         return f"choose one of {listed(names.values())}"
     return f"did you mean `{names[near[0]]}`?"
+
+
+def none_of(word: object, known: Iterable[str]) -> str:
+    """Say that a word must be one of some, and which of them was perhaps meant."""
+    names = list(known)
+    what = f"must be one of {listed(names)}, not {shown(repr(word))}"
+    near = meant(str(word), names)
+    return f"{what}; {near}" if near.startswith("did") else what

@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from contextlib import contextmanager
 from typing import Annotated
 
 from rich.console import Console
 
-from specbench.cli.generate import flag, grouped
-from specbench.cli.options import (
-    Methods,
-    Models,
-    NoProgress,
-    Output,
-    PromptFiles,
-    Rules,
-    choose_methods,
-)
-from specbench.cli.output import Interrupted, note, print_table
-from specbench.config import AUTO, DRAFT_LENGTH, Options, RunSettings, Settings, option
+from specbench.cli.generate import grouped
+from specbench.cli.options import Methods, Models, NewFolder, PromptFiles
+from specbench.cli.output import new_folder, note, print_table
+from specbench.config import DRAFT_LENGTH, Options, RunSettings, Settings, option
 from specbench.errors import RunError
-from specbench.experiment.plan import Plan, build_plan
-from specbench.experiment.variants import method_variants
+from specbench.experiment.plan import build_plan
 
 FILE = "check.json"
 MAX_NEW_TOKENS = 64  # that follow a prompt
@@ -46,13 +35,10 @@ class CheckSettings(Options):
 def check(
     data: PromptFiles,
     models: Models,
-    rules: Rules,
+    methods: Methods,
     settings: CheckSettings,
-    method: Methods = None,
-    engine: Annotated[str, flag(RunSettings, "engine")] = AUTO,
-    seed: Annotated[int, flag(RunSettings, "seed")] = 0,
-    output: Output = None,
-    no_progress: NoProgress = False,
+    run: Annotated[RunSettings, ("engine", "seed")],
+    to: NewFolder,
 ) -> None:
     """Check that a pair is decoded as the methods say; exit code 1 where it is not.
 
@@ -61,51 +47,38 @@ def check(
     is always accepted. Then in the format of runs: greedy again, as a report, and whether the speed
     is possible. Every test has a control that must fail; where it does not, the verdict is weak.
     """
-    chosen, optional = choose_methods(method)
     plan = build_plan(
         models.spec(),
         data.tasks(),
-        method_variants(chosen, rules.given()),
+        methods.variants(),
         [settings.draft_length],
         Settings(
-            seed=seed,
-            engine=engine,  # type: ignore[arg-type]
+            seed=run.seed,
+            engine=run.engine,
             batch_size=settings.batch_size,
             max_new_tokens=MAX_NEW_TOKENS,
         ),
         loading=models.loading(),
         limit=settings.limit,
         may_execute=True,  # nothing is scored, so nothing is run
-        optional=optional,
+        optional=methods.optional,
     )
-    for text in plan.notes:
-        note(text)
-    _carry_out(plan, settings, output, progress=not no_progress)
+    note(*plan.notes)
 
-
-def _carry_out(plan: Plan, settings: CheckSettings, output: Path | None, progress: bool) -> None:
     from specbench.check.check import Check, describe, run_check, tables
     from specbench.check.findings import FAILED, WEAK
-    from specbench.experiment.folders import as_json, choose_folder
+    from specbench.experiment.folders import as_json
     from specbench.experiment.progress import quiet_libraries
-    from specbench.files import clear_errors, write_atomically
+    from specbench.files import write_atomically
 
-    check = Check(plan, settings.draft_length, settings.samples)
-    folder = choose_folder(output, f"check-{plan.pair.name}")
-    quiet_libraries(downloads=progress and sys.stderr.isatty())
-    began = time.perf_counter()
-    try:
-        with clear_errors(folder):  # now, not when all has been compared
-            folder.mkdir(parents=True, exist_ok=True)
-        with _status(progress) as say:
-            findings = list(run_check(check, say))
-        found = describe(check, findings, time.perf_counter() - began)
+    task = Check(plan, settings.draft_length, settings.samples)
+    with new_folder(to.output, f"check-{plan.pair.name}") as folder:
+        quiet_libraries(downloads=not to.no_progress)
+        began = time.perf_counter()
+        with _status(not to.no_progress) as say:
+            findings = list(run_check(task, say))
+        found = describe(task, findings, time.perf_counter() - began)
         write_atomically(folder / FILE, as_json(found))
-    except KeyboardInterrupt as error:
-        raise Interrupted("interrupted: nothing was written") from error
-    finally:
-        with suppress(OSError):  # not empty where something was written
-            folder.rmdir()
     print_table(*tables(findings), styles={FAILED: "bold red", WEAK: "yellow"})
     if weak := sum(finding.verdict == WEAK for finding in findings):
         note(

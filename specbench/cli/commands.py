@@ -14,97 +14,110 @@ from typer.core import TyperCommand, TyperGroup
 
 
 class Listed(NamedTuple):
-    """What is known of a command before it is loaded.
+    """What is known of a command before it is loaded."""
 
-    Attributes:
-        purpose: The first line of its docstring.
-        example: A command line.
-        module: Where it is, if not in the module of its name.
-    """
-
-    purpose: str
-    example: str
-    module: str | None = None
+    module: str
+    purpose: str  # the first line of its docstring
+    example: str  # a command line
 
 
 #: Command ``a-b`` is the function ``a_b`` of its module, or the module's ``app`` of several.
 COMMANDS = {
     "run": Listed(
+        "run",
         "Measure methods on tasks: quality, acceptance and speed, interleaved in one run.",
         "run -m sd,static --weight 0.7 -t mini-math",
     ),
     "sweep-weights": Listed(
+        "run",
         "Measure the static ensemble at each weight, with the methods to compare it with.",
         "sweep-weights --draft-length 3,5,7",
-        "run",
     ),
     "sweep": Listed(
+        "run",
         "Measure methods at each value of a parameter, with the methods to compare them with.",
         "sweep --parameter budget --values 0.01,0.1",
-        "run",
     ),
     "train": Listed(
+        "train",
         "Train DIVERSED heads: for each task, a weight on the target at every token.",
         "train --task mini-math --target-acceptance 0.85",
     ),
     "finetune-draft": Listed(
+        "train",
         "Fine-tune a pair's draft on a task's training split, for `run --draft FOLDER`.",
         "finetune-draft --task mini-math",
     ),
     "transfer": Listed(
+        "run",
         "Measure every head on every task, with sd as the row without a head.",
         "transfer --limit 100",
-        "run",
     ),
     "suite": Listed(
+        "suite",
         "Carry out a file of runs: train the heads, then measure, each run in a folder of its own.",
         "suite paper --dry-run",
     ),
     "score": Listed(
+        "runs",
         "Score the texts of a finished run again; no model and no data are needed.",
         "score results/my-run --metric rouge1,rougeL",
     ),
     "bench": Listed(
+        "bench",
         "Time methods on engines: parts of a round, tokens/s, share of the bandwidth limit.",
         "bench --batch-size 1,8 --acceptance 0.6,0.8",
     ),
     "check": Listed(
+        "check",
         "Check that a pair is decoded as the methods say; exit code 1 where it is not.",
         "check --pair mini -m sd,diversed",
     ),
     "compare": Listed(
+        "tables",
         "Compare methods with SD, and with the static front at equal acceptance, time and quality.",
         "compare results/reference --at quality",
     ),
     "plot": Listed(
+        "plot",
         "Draw a figure of finished runs or of heads, as PNG, SVG and PDF, with its data as CSV.",
         "plot pareto results/reference",
     ),
     "theory": Listed(
+        "tables",
         "Print what theory predicts of finished runs beside what was measured, with differences.",
         "theory results/my-run --front-gap 20",
     ),
     "table": Listed(
+        "tables",
         "Print the paper's main table from finished runs: methods down, tasks across.",
         "table results/my-run --against paper",
     ),
     "summary": Listed(
+        "tables",
         "Put the tables of finished runs into one, with every figure and its 95 % interval.",
         "summary results/ --output all.parquet",
     ),
     "trace": Listed(
+        "runs",
         "Show one sample token by token: agreed, mismatched, rejected and corrected tokens.",
         "trace results/my-run --sample test-0 -m sd",
     ),
     "report": Listed(
+        "runs",
         "Make one HTML file of finished runs: table, figures, traces and how to run it again.",
         "report results/my-run --output report.html",
     ),
     "list": Listed(
+        "list",
         "List methods, pairs, tasks or columns of tables, with descriptions.",
         "list methods",
     ),
-    "pairs": Listed("Retrain a bundled pair from its recipe.", "pairs build mini --part heads"),
+    "pairs": Listed(
+        "pairs",
+        "Retrain a bundled pair from its recipe.",
+        "pairs build mini --part heads",
+    ),
 }
 
 
@@ -127,7 +140,7 @@ class Commands(TyperGroup):
 def load(name: str) -> Any:
     """Return a command with all its options."""
     plain = name.replace("-", "_")
-    known = vars(import_module(f"specbench.cli.{COMMANDS[name].module or plain}"))
+    known = vars(import_module(f"{__package__}.{COMMANDS[name].module}"))
     app = known.get("app")
     if app is None:
         app = typer.Typer(add_completion=False, rich_markup_mode="rich")

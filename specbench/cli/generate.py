@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import is_dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import NoneType
-from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_args, get_origin
 
 import typer
 
 from specbench.config import Options
 from specbench.errors import UsageError
-from specbench.words import unknown
 
 Number = TypeVar("Number", int, float)
 
@@ -21,22 +19,19 @@ Number = TypeVar("Number", int, float)
 def grouped(function: Callable[..., None]) -> Callable[..., None]:
     """Replace a command's parameters that are groups by an option for each of their fields.
 
-    A group is a model of options, a dataclass of groups, or ``Annotated[dict[str, Any], Model]``
-    for what the user typed of a model and nothing else. A field that the command has a parameter
-    of its own for is left out. Typer reads options from a signature, so the function returned has
-    a parameter per option.
+    A group is a model of options; ``Annotated[Model, names]`` is one of which only some fields are
+    options here, and ``Annotated[dict[str, Any], Model]`` takes what the user typed of a model and
+    nothing else. Of groups with the same field the first has the option. Typer reads options from
+    a signature, so the function returned has a parameter per option.
     """
     signature = inspect.signature(function, eval_str=True).parameters
-    parameters = [_parameter("context", typer.Context)]
-    groups: dict[str, Any] = {}
+    groups = {name: group for name, p in signature.items() if (group := _group(p.annotation))}
+    found = {"context": _parameter("context", typer.Context)}
     for name, parameter in signature.items():
-        if models := list(_models(parameter.annotation)):
-            groups[name] = parameter.annotation
-            only_typed = get_origin(parameter.annotation) is Annotated
-            options = [option for model in models for option in _options(model, only_typed)]
-            parameters += [option for option in options if option.name not in signature]
-        else:
-            parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+        own = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)]
+        for option in _options(groups[name]) if name in groups else own:
+            found.setdefault(option.name, option)
+    parameters = list(found.values())
 
     def command(context: typer.Context, **values: Any) -> None:
         typed = {
@@ -45,7 +40,7 @@ def grouped(function: Callable[..., None]) -> Callable[..., None]:
             if getattr(context.get_parameter_source(name), "name", "") != "DEFAULT"
         }
         own = {name: value for name, value in values.items() if name in signature}
-        function(**own, **{name: _gather(group, typed) for name, group in groups.items()})
+        function(**own, **{name: _made(group, typed) for name, group in groups.items()})
 
     command.__name__, command.__doc__ = function.__name__, function.__doc__
     command.__annotations__ = {p.name: p.annotation for p in parameters}
@@ -55,22 +50,22 @@ def grouped(function: Callable[..., None]) -> Callable[..., None]:
 
 def flag(group: type[Options], name: str, **changes: Any) -> Any:
     """Return a field of a group as an option, with some arguments of ``typer.Option`` changed."""
-    field = group.model_fields[name]
-    extra: Any = field.json_schema_extra or {}
+    field, about = group.model_fields[name], group.about(name)
     kind, default = _plain(field.annotation), field.default
-    choices = get_args(kind) if get_origin(kind) is Literal else ()
-    complete = extra.get("complete") or (choices and (lambda: choices))
-    shown: Any = extra.get("shown")
+    choices = about.get("choices") or (get_args(kind) if get_origin(kind) is Literal else ())
+    complete = about.get("complete") or (choices and (lambda: choices))
+    metavar = about.get("metavar") or (name.upper() if choices else None)
+    shown: Any = about.get("shown")
     if shown is None:
         shown = numbers(default) if isinstance(default, list) else default is not None
-    about: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "help": field.description,
-        "metavar": extra.get("metavar"),
+        "metavar": metavar,
         "show_default": shown,
         "autocompletion": completer(complete) if complete else None,
         "rich_help_panel": group.panel_of(name),
     }
-    return typer.Option(*group.flags(name), **(about | changes))
+    return typer.Option(*group.flags(name), **(arguments | changes))
 
 
 def completer(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
@@ -81,21 +76,6 @@ def completer(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
         return [before + comma + name for name in names() if name.startswith(last)]
 
     return complete
-
-
-def one_of(option: str, known: Iterable[str], help: str = "", **more: Any) -> Any:
-    """Return an option that takes one of some names; ``more`` is as for ``typer.Option``."""
-
-    def parse(name: str) -> str:
-        if name not in known:
-            raise UsageError(unknown(option, name, known))
-        return name
-
-    about: dict[str, Any] = {"metavar": option.removeprefix("--").upper(), **more}
-    text = f"One of {', '.join(known)}. {help}".strip()
-    return typer.Option(
-        option, help=text, parser=parse, autocompletion=completer(lambda: known), **about
-    )
 
 
 def split(option: str, values: Sequence[str]) -> list[str]:
@@ -122,40 +102,43 @@ def numbers(values: Iterable[float]) -> str:
     return ",".join(f"{value:g}" for value in values)
 
 
-def _models(group: Any) -> Iterator[type[Options]]:
-    """Yield the models that a group consists of; nothing for what is no group."""
-    if get_origin(group) is Annotated and isinstance(group.__metadata__[0], type):
-        yield group.__metadata__[0]
-    elif is_dataclass(group):
-        for hint in get_type_hints(group).values():
-            yield from _models(hint)
-    elif isinstance(group, type) and issubclass(group, Options):
-        yield group
+class _Group(NamedTuple):
+    model: type[Options]
+    names: Collection[str]
+    raw: bool = False  # a dictionary of what was typed, not the model
 
 
-def _gather(group: Any, typed: Mapping[str, Any]) -> Any:
+def _group(annotation: Any) -> _Group | None:
+    """Return the group that a parameter is; None for one that is an option or an argument."""
+    kind: Any = annotation
+    what: Any = None
+    if get_origin(annotation) is Annotated:
+        kind, what = annotation.__origin__, annotation.__metadata__[0]
+    if isinstance(what, type) and issubclass(what, Options):
+        return _Group(what, what.ordered_fields(), raw=True)
+    if isinstance(kind, type) and issubclass(kind, Options):
+        return _Group(kind, kind.ordered_fields() if what is None else what)
+    return None
+
+
+def _made(group: _Group, typed: Mapping[str, Any]) -> Any:
     """Return a group with the values that were typed."""
-    if is_dataclass(group):
-        hints = get_type_hints(group).items()
-        parts = {name: _gather(hint, typed) for name, hint in hints}
-        return group(**parts)  # type: ignore[operator]
-    (model,) = _models(group)
-    values = {n: _read(model, n, typed[n]) for n in model.model_fields if n in typed}
-    return values if group is not model else model(**values)
+    values = {n: _read(group.model, n, typed[n]) for n in group.names if n in typed}
+    return values if group.raw else group.model(**values)
 
 
-def _read(group: type[Options], name: str, value: Any) -> Any:
+def _read(model: type[Options], name: str, value: Any) -> Any:
     """Return a field's value as typed; comma lists become lists."""
-    item = _item(_plain(group.model_fields[name].annotation))
+    item = _item(_plain(model.model_fields[name].annotation))
     if item is None or item is Path:
         return value
-    option = group.flags(name)[0]
+    option = model.flags(name)[0]
     return split(option, value) if item is str else parse_numbers(option, ",".join(value), item)
 
 
-def _options(group: type[Options], only_typed: bool) -> Iterator[inspect.Parameter]:
-    for name in group.ordered_fields():
-        field = group.model_fields[name]
+def _options(group: _Group) -> Iterator[inspect.Parameter]:
+    for name in group.names:
+        field = group.model.model_fields[name]
         kind = _plain(field.annotation)
         item = _item(kind)
         if item is not None:  # typed as a comma list, often, or both
@@ -163,10 +146,10 @@ def _options(group: type[Options], only_typed: bool) -> Iterator[inspect.Paramet
         else:
             kind = str if get_origin(kind) is Literal else kind
             default = inspect.Parameter.empty if field.is_required() else field.default
-        changes = {"show_default": False} if only_typed else {}
-        default = None if only_typed else default
+        changes = {"show_default": False} if group.raw else {}
+        default = None if group.raw else default
         hint = kind if default is not None else kind | None
-        yield _parameter(name, Annotated[hint, flag(group, name, **changes)], default)
+        yield _parameter(name, Annotated[hint, flag(group.model, name, **changes)], default)
 
 
 def _parameter(name: str, hint: Any, default: Any = inspect.Parameter.empty) -> inspect.Parameter:

@@ -10,9 +10,9 @@ from typing import Annotated, Any
 import typer
 
 from specbench.analysis.columns import MEASURED, METRICS, dictionary
-from specbench.cli.generate import completer
-from specbench.cli.options import Json
+from specbench.cli.generate import completer, grouped
 from specbench.cli.output import print_json, print_table
+from specbench.config import Options, option
 from specbench.errors import UsageError
 from specbench.experiment.plan import shown_path
 from specbench.methods.method import Parameter
@@ -26,7 +26,6 @@ from specbench.validation import Problem, load_toml, problems, quoted
 
 Row = dict[str, Any]
 
-COLUMNS = "columns"
 # Columns that belong to a table only where there is something to put into them.
 _TITLES = {
     MEASURED: "samples, after the others: metrics beside that of quality",
@@ -34,6 +33,16 @@ _TITLES = {
 }
 
 
+class ListOptions(Options):
+    """What is listed, and how."""
+
+    mistakes: bool = option(
+        False, "Instead of a list of tasks: every mistake in their files.", flags=("--validate",)
+    )
+    as_json: bool = option(False, "Print JSON instead of a table.", flags=("--json",))
+
+
+@grouped
 def list_(
     what: Annotated[
         str,
@@ -43,6 +52,7 @@ def list_(
             autocompletion=completer(lambda: LISTS),
         ),
     ],
+    asked: ListOptions,
     files: Annotated[
         list[str] | None,
         typer.Argument(
@@ -51,34 +61,25 @@ def list_(
             show_default="the bundled tasks",
         ),
     ] = None,
-    validate: Annotated[
-        bool,
-        typer.Option(
-            "--validate", help="Instead of a list of tasks: every mistake in their files."
-        ),
-    ] = False,
-    json: Json = False,
 ) -> None:
     """List methods, pairs, tasks or columns of tables, with descriptions."""
     if what not in LISTS:
         raise UsageError(f"there is no list of {what!r}: choose one of {', '.join(LISTS)}")
-    if validate:
-        if what != "tasks":
-            raise UsageError(f"--validate looks at tasks, not at {what}: list tasks")
-        _validate(files or task_names(), json)
-        return
-    if files:
+    if asked.mistakes and what != "tasks":
+        raise UsageError(f"--validate looks at tasks, not at {what}: list tasks")
+    if files and not asked.mistakes:
         raise UsageError("files go with --validate: add it, or leave the files out")
-    rows = LISTS[what]()
-    if json:
-        print_json(rows)
-    elif what == COLUMNS:
-        _print_columns(rows)
+    if asked.mistakes:
+        _print_mistakes(files or task_names(), asked.as_json)
+    elif asked.as_json:
+        print_json(LISTS[what]())
     else:
-        print_table(_table(rows))
+        # A table for each group of tables that share columns.
+        for tables, group in groupby(LISTS[what](), lambda row: row.pop("tables", ("",))):
+            print_table(_table(list(group), _TITLES.get(tables[0], ", ".join(tables))))
 
 
-def _validate(files: Iterable[str], json: bool) -> None:
+def _print_mistakes(files: Iterable[str], as_json: bool) -> None:
     """Print what is wrong with task files; ends the command with code 2 where anything is."""
     found = {shown_path(path): _problems(path) for path in map(task_path, files)}
     rows = [
@@ -86,7 +87,7 @@ def _validate(files: Iterable[str], json: bool) -> None:
         for file, wrong in found.items()
         for problem in wrong
     ]
-    if json:
+    if as_json:
         print_json(rows)
     else:
         for file, wrong in found.items():
@@ -108,49 +109,42 @@ def _problems(path: Path) -> list[Problem]:
     return problems(Definition, values) + in_table
 
 
-def _picked(things: Iterable[object], *names: str, **changed: Callable[[Any], object]) -> list[Row]:
-    """Return rows of attributes, some of them changed."""
-    return [
-        {name: changed.get(name, lambda value: value)(getattr(thing, name)) for name in names}
-        for thing in things
-    ]
+def _picked(things: Iterable[object], *names: str) -> list[Row]:
+    """Return rows of attributes."""
+    return [{name: getattr(thing, name) for name in names} for thing in things]
 
 
-def _describe(parameter: Parameter) -> str:
+def _described(parameter: Parameter) -> str:
     """Name a parameter with its default, the rule it goes with, and what it may be."""
     default = "" if parameter.default is None else f"= {parameter.default}"
     rule = f"with {parameter.when[1]}" if parameter.when else ""
     return " ".join(filter(None, (parameter.name, default, rule, f"({parameter.permitted})")))
 
 
-def _print_columns(rows: list[Row]) -> None:
-    """Print a table for each group of tables that share columns."""
-    for tables, group in groupby(rows, lambda row: row["tables"]):
-        shown = [{key: value for key, value in row.items() if key != "tables"} for row in group]
-        print_table(_table(shown, _TITLES.get(tables[0], ", ".join(tables))))
+def _methods() -> list[Row]:
+    rows = _picked(METHODS.values(), "name", "summary", "parameters", "source")
+    return [row | {"parameters": [_described(p) for p in row["parameters"]]} for row in rows]
+
+
+def _pairs() -> list[Row]:
+    rows = _picked(pairs().values(), "name", "target", "draft", "description")
+    return [row | {role: shown_path(row[role]) for role in ("target", "draft")} for row in rows]
+
+
+def _tasks() -> list[Row]:
+    tasks = map(load_task, task_names())
+    return _picked(tasks, "name", "metrics", "max_new_tokens", "version", "description")
 
 
 LISTS: dict[str, Callable[[], list[Row]]] = {
-    "methods": lambda: _picked(
-        METHODS.values(),
-        *("name", "summary", "parameters", "source"),
-        parameters=lambda parameters: [_describe(parameter) for parameter in parameters],
-    ),
-    "pairs": lambda: _picked(
-        pairs().values(),
-        *("name", "target", "draft", "description"),
-        target=shown_path,
-        draft=shown_path,
-    ),
-    "tasks": lambda: _picked(
-        map(load_task, task_names()),
-        *("name", "metrics", "max_new_tokens", "version", "description"),
-    ),
-    COLUMNS: lambda: [column._asdict() for column in dictionary()],
+    "methods": _methods,
+    "pairs": _pairs,
+    "tasks": _tasks,
+    "columns": lambda: [column._asdict() for column in dictionary()],
 }
 
 
-def _table(rows: list[Row], title: str = "") -> Table:
+def _table(rows: list[Row], title: str) -> Table:
     columns = [
         Column(name.replace("_", " "), align="right" if name == "max_new_tokens" else "left")
         for name in rows[0]

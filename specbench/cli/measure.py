@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import signal
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from specbench.cli.options import Measurement
+from specbench.cli.options import Measurement, RunFolder, Workers
 from specbench.cli.output import Interrupted, note, print_table
-from specbench.config import DEFAULT_LIMIT, Loading, Results, Workers
+from specbench.config import DEFAULT_LIMIT, Loading
 from specbench.errors import RunError
 from specbench.experiment.plan import Plan
+from specbench.table import Column, Table
 
 if TYPE_CHECKING:
     from specbench.cluster.pool import Pool
     from specbench.experiment.runner import Loader
     from specbench.experiment.store import Store
+
+GIB = 2**30
 
 
 def measure(
@@ -34,23 +37,18 @@ def measure(
         RunError: Samples failed; everything else is on disk and in the table.
         Interrupted: The user stopped the run; the message says what was kept.
     """
-    say(plan, asked.sampling.limit)
-    if asked.results.dry_run:
-        from specbench.cli.forecast import print_forecast
-        from specbench.experiment.progress import quiet_libraries
-
-        quiet_libraries(downloads=not asked.results.no_progress and sys.stderr.isatty())
-        print_forecast(plan)
+    say(plan, asked.limit)
+    if asked.dry_run:
+        _print_forecast(plan, downloads=not asked.no_progress)
         return
-    with pool(asked.workers, plan.loading) as workers:
-        store = carry_out(plan, label, asked.results, workers)
+    with pool(asked, plan.loading) as workers:
+        store = carry_out(plan, label, asked, workers)
     _show(store, show)
 
 
 def say(plan: Plan, limit: int | None = None) -> None:
     """Tell what the user should know before a plan is carried out."""
-    for text in plan.notes:
-        note(text)
+    note(*plan.notes)
     if limit is not None and limit < DEFAULT_LIMIT:
         note(f"--limit {limit} is for testing: intervals over so few examples say little")
     if plan.executes and not plan.pair.bundled:
@@ -74,11 +72,7 @@ def pool(workers: Workers, loading: Loading) -> Iterator[Pool | None]:
 
 
 def carry_out(
-    plan: Plan,
-    label: str,
-    results: Results,
-    workers: Pool | None,
-    loader: Loader | None = None,
+    plan: Plan, label: str, to: RunFolder, workers: Pool | None, loader: Loader | None = None
 ) -> Store:
     """Carry out a plan, by workers or in this process, and return its closed store.
 
@@ -90,19 +84,19 @@ def carry_out(
     from specbench.experiment.progress import progress_bar, quiet_libraries
     from specbench.experiment.store import Store
 
-    shown = not results.no_progress
+    shown = not to.no_progress
     execute: Callable[..., None]
     if workers is None:
         from specbench.experiment import runner
 
-        quiet_libraries(downloads=shown and sys.stderr.isatty())
+        quiet_libraries(downloads=shown)
         execute = partial(runner.execute, loader=loader)
     else:
         from specbench.cluster import execute as cluster
 
         execute = partial(cluster.execute, pool=workers)
 
-    store = Store.open(results.output, f"{label}-{plan.pair.name}", plan.describe(), results.fresh)
+    store = Store.open(to.output, f"{label}-{plan.pair.name}", plan.describe(), to.fresh)
     if store.resumed:
         there = store.resumed - store.failed
         note(f"going on with {store.folder}: {there} of {len(plan)} samples are there")
@@ -121,7 +115,7 @@ def carry_out(
 
 @contextmanager
 def _first_interrupt() -> Iterator[Callable[[], bool]]:
-    """Take the first Ctrl-C as a wish to stop after the sample at hand, the second as always."""
+    """Take the first Ctrl-C as a request to stop after the sample at hand, the second as always."""
     asked = False
 
     def handler(number: int, frame: Any) -> None:
@@ -157,3 +151,38 @@ def _show(store: Store, show: Callable[[Path], None] | None) -> None:
             f"each is in {store.folder}/samples.jsonl with its status, and the same command tries "
             "them again"
         )
+
+
+def _print_forecast(plan: Plan, downloads: bool) -> None:
+    """Print a row per cell of a plan, then the memory and the time that it needs."""
+    from specbench.analysis.labels import method_labels
+    from specbench.experiment.forecast import forecast
+    from specbench.experiment.progress import quiet_libraries
+
+    quiet_libraries(downloads)
+    found = forecast(plan)
+    columns = [Column(heading) for heading in ("method", "N", "samples", "ms/token", "at most")]
+    for task in plan.tasks:
+        cells = [cell for cell in found.cells if cell.step.plan is task]
+        labels = method_labels([plan.identify(cell.step, found.engine) for cell in cells])
+        rows = [
+            (
+                label,
+                str(cell.step.cell.draft_length or ""),
+                str(cell.samples),
+                f"{1000 * cell.pace:.1f}",
+                _clock(cell.most),
+            )
+            for cell, label in zip(cells, labels, strict=True)
+        ]
+        print_table(Table(f"{task.task.name} on {plan.pair.name}", columns, rows))
+    free = "" if found.free is None else f" of {found.free / GIB:.1f} GiB free"
+    print(
+        f"{len(plan)} samples; {found.memory / GIB:.2f}{free}; engine {found.engine}; at most "
+        f"{_clock(sum(cell.most for cell in found.cells))} if no answer ends before its limit, "
+        "warm-up and scoring not counted"
+    )
+
+
+def _clock(seconds: float) -> str:
+    return str(timedelta(seconds=round(seconds)))

@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
-from pydantic import create_model
+from pydantic import create_model, model_validator
 
-from specbench.cli.generate import completer, flag, split
 from specbench.config import (
     DUMMY,
     Count,
     DataOptions,
     Loading,
     Options,
-    Results,
     RunSettings,
     Settings,
-    Workers,
     option,
 )
 from specbench.errors import UsageError
 from specbench.experiment.plan import Plan, build_plan
-from specbench.experiment.variants import ANCHORS, Variant
+from specbench.experiment.variants import ANCHORS, Variant, method_variants
 from specbench.heads.registry import expand_family
 from specbench.methods.registry import METHODS, PARAMETERS
 from specbench.methods.registry import PAPER as PAPER_METHODS
@@ -43,49 +41,20 @@ METHOD_GROUPS = {PAPER: PAPER_METHODS, ALL: tuple(METHODS)}
 DEFAULT_PAIR = "mini"
 REFERENCE_METRICS = [metric.name for metric in METRICS.values() if metric.needs == "reference"]
 DEFAULT_REFERENCE_METRIC = "rouge2"
-
-
-def _methods(purpose: str, default: str) -> Any:
-    return typer.Option(
-        "--method",
-        "-m",
-        metavar="NAME",
-        help=f"{purpose}; repeat or separate by commas: {', '.join(METHODS)}; paper for the first "
-        "six, or all.",
-        show_default=default,
-        autocompletion=completer(lambda: [*METHODS, *METHOD_GROUPS]),
-    )
-
-
-Methods = Annotated[list[str] | None, _methods("Methods to measure", PAPER)]
-OtherMethods = Annotated[
-    list[str] | None, _methods("Methods to measure besides the weights", ",".join(ANCHORS))
-]
-SweptMethods = Annotated[
-    list[str] | None,
-    _methods("Methods to measure; those that take what is swept are swept", ",".join(ANCHORS)),
-]
+NEWEST = "the newest under results/"
 
 Runs = Annotated[
     list[Path] | None,
     typer.Argument(
-        metavar="[RUN]...",
-        help="Folders of runs, or of many runs.",
-        show_default="the newest under results/",
+        metavar="[RUN]...", help="Folders of runs, or of many runs.", show_default=NEWEST
     ),
 ]
+FinishedRun = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run.")]
 
-Output = Annotated[
-    Path | None,
-    typer.Option(
-        "--output",
-        "-o",
-        help="Folder to write, new or empty.",
-        show_default="results/<time>-<command>-<pair>",
-    ),
-]
-NoProgress = Annotated[bool, flag(Results, "no_progress", rich_help_panel=None)]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+
+def output_option(help: str, shown: str, metavar: str | None = None) -> Any:
+    """Return the option that says where a command writes."""
+    return option(None, help, flags=("--output", "-o"), shown=shown, metavar=metavar)
 
 
 class CodeExecution(Options):
@@ -169,10 +138,10 @@ class Prompts(PromptFiles):
 
     metric: str | None = option(
         None,
-        f"How answers to --prompts are scored: {', '.join(REFERENCE_METRICS)}.",
+        "How answers to --prompts are scored.",
         metavar="NAME",
         shown=f"{DEFAULT_REFERENCE_METRIC} where there are references",
-        complete=lambda: REFERENCE_METRICS,
+        choices=REFERENCE_METRICS,
         panel="Options",
     )
 
@@ -185,16 +154,11 @@ class Prompts(PromptFiles):
 
     def _scored(self, task: Task) -> Task:
         scored = any(row.reference for row in task.examples("test", None))
-        if self.metric is None:
-            return replace(task, metrics=(DEFAULT_REFERENCE_METRIC,) if scored else ())
-        if self.metric not in REFERENCE_METRICS:
-            known = ", ".join(REFERENCE_METRICS)
-            raise UsageError(f"unknown --metric {self.metric!r}: give one of {known}")
-        if not scored:
+        if self.metric is not None and not scored:
             raise UsageError(
                 f"{task.path} has no `reference` column, which --metric {self.metric} needs"
             )
-        return replace(task, metrics=(self.metric,))
+        return replace(task, metrics=(self.metric or DEFAULT_REFERENCE_METRIC,) if scored else ())
 
 
 class Models(Loading):
@@ -220,53 +184,50 @@ class Models(Loading):
     )
 
     def spec(self) -> PairSpec:
-        """Return the pair the user means; refuse a revision of a model that has none."""
-        spec = choose_pair(self.pair, self.target, self.draft)
-        dummies = spec.architecture if self.load_format == DUMMY else ()
+        """Return the pair the user means: named, perhaps with another draft, or of two models."""
+        if self.target is None:
+            spec = get_pair(self.pair or DEFAULT_PAIR)
+            spec = spec if self.draft is None else with_draft(spec, self.draft)
+        elif self.pair is not None:
+            raise UsageError("--pair and --target name the target twice: give one of the two")
+        elif self.draft is None:
+            raise UsageError("--draft is missing: --target goes with a draft")
+        else:
+            spec = custom_pair(self.target, self.draft)
+        self._require_hub(spec)
+        return spec
+
+    def _require_hub(self, spec: PairSpec) -> None:
+        """Refuse the revision of a model that does not come from the hub."""
         for role in ROLES:
-            revision = getattr(self, f"{role}_revision")
-            if revision is not None and role in dummies:
+            if getattr(self, f"{role}_revision") is None:
+                continue
+            if self.load_format == DUMMY and role in spec.architecture:
                 raise UsageError(
                     f"--{role}-revision goes with a model that is read, not with --load-format "
                     f"{DUMMY}: leave one out"
                 )
-            require_hub(role, spec, revision)
-        return spec
+            if Path(model := getattr(spec, role)).exists():
+                raise UsageError(
+                    f"--{role}-revision goes with a model on the hub, and {model} is a folder "
+                    "here: leave it out"
+                )
 
     def loading(self) -> Loading:
         """Return how it is to be loaded."""
         return self.part(Loading)
 
 
-def choose_pair(name: str | None, target: str | None, draft: str | None) -> PairSpec:
-    """Return the pair of that name, perhaps with another draft, or one of two models."""
-    if target is None:
-        pair = get_pair(name or DEFAULT_PAIR)
-        return pair if draft is None else with_draft(pair, draft)
-    if name is not None:
-        raise UsageError("--pair and --target name the target twice: give one of the two")
-    if draft is None:
-        raise UsageError("--draft is missing: --target goes with a draft")
-    return custom_pair(target, draft)
-
-
-def require_hub(role: str, spec: PairSpec, revision: str | None) -> None:
-    """Refuse the revision of a model that is a folder here."""
-    model = spec.target if role == "target" else spec.draft
-    if revision is not None and Path(model).exists():
-        raise UsageError(
-            f"--{role}-revision goes with a model on the hub, and {model} is a folder here: leave "
-            "it out"
-        )
-
-
-def choose_methods(
-    typed: Sequence[str] | None, default: Iterable[str] = PAPER_METHODS
-) -> tuple[list[str], set[str]]:
-    """Return the methods to run, and those of them the user did not ask for by name."""
-    names = split("--method", typed or [])
-    chosen = _members(names, METHOD_GROUPS) if names else list(default)
-    return chosen, set(chosen) - set(names)
+def _methods(purpose: str, default: str) -> Any:
+    return option(
+        None,
+        f"{purpose}; repeat or separate by commas: {', '.join(METHODS)}; paper for the first "
+        "six, or all.",
+        flags=("--method", "-m"),
+        metavar="NAME",
+        shown=default,
+        complete=lambda: [*METHODS, *METHOD_GROUPS],
+    )
 
 
 def _parameter(name: str) -> tuple[Any, Any]:
@@ -294,39 +255,123 @@ _Parameters: Any = create_model(
 )
 
 
-class Rules(_Parameters):  # type: ignore[misc]
-    """Values of the methods' parameters, an option for each parameter in the registry."""
+class Methods(_Parameters):  # type: ignore[misc]
+    """Which methods, with an option for the values of each parameter in their registry."""
+
+    default: ClassVar[Iterable[str]] = PAPER_METHODS
+
+    method: list[str] | None = _methods("Methods to measure", PAPER)
+
+    @cached_property
+    def names(self) -> list[str]:
+        """The methods to run."""
+        return _members(self.method, METHOD_GROUPS) if self.method else list(self.default)
+
+    @cached_property
+    def optional(self) -> set[str]:
+        """Those of them that the user did not ask for by name."""
+        return set(self.names) - set(self.method or ())
 
     def given(self) -> dict[str, Any]:
         """Return the values by parameter, None where nothing was typed."""
-        values: dict[str, Any] = self.model_dump()
+        values: dict[str, Any] = self.model_dump(exclude={"method"})
         heads = values["head"]
         return values | {"head": heads and [one for each in heads for one in expand_family(each)]}
 
+    def variants(self) -> list[Variant]:
+        """Return each method with every combination of the values that it takes."""
+        return method_variants(self.names, self.given())
 
-@dataclass(frozen=True)
-class Measurement:
+
+class SweptMethods(Methods):
+    """The methods of a sweep."""
+
+    default = ANCHORS
+
+    method: list[str] | None = _methods(
+        "Methods to measure; those that take what is swept are swept", ",".join(ANCHORS)
+    )
+
+
+class OtherMethods(Methods):
+    """The methods beside a sweep of weights, which gives their weight."""
+
+    default = ANCHORS
+
+    method: list[str] | None = _methods("Methods to measure besides the weights", ",".join(ANCHORS))
+
+
+class Workers(Options):
+    """How many workers there are, and where."""
+
+    panel = "Workers"
+
+    workers: int | None = option(
+        None,
+        "Share the work between N processes, one per GPU, or without GPUs one per core; needs "
+        "Ray, specbench's extra of that name.",
+        ge=1,
+        metavar="N",
+        shown="this process alone",
+    )
+    ray_address: str | None = option(
+        None,
+        "Ray's cluster to take workers from: auto, or HOST:PORT.",
+        metavar="ADDRESS",
+        shown="this machine",
+    )
+
+    @model_validator(mode="after")
+    def _address_of_workers(self) -> Workers:
+        if self.ray_address is not None and self.workers is None:
+            raise ValueError("--ray-address goes with --workers N: say how many")
+        return self
+
+
+class Progress(Options):
+    """What is shown meanwhile."""
+
+    panel = "Results"
+
+    no_progress: bool = option(False, "Show no progress bar.")
+
+
+class NewFolder(Progress):
+    """Where results go that are written at once."""
+
+    output: Path | None = output_option(
+        "Folder to write, new or empty.", "results/<time>-<command>-<pair>"
+    )
+
+
+class RunFolder(Progress):
+    """Where a run goes, and whether it runs at all."""
+
+    output: Path | None = output_option(
+        "Output folder; resumes a run with the same settings.",
+        "results/<time>-<command>-<pair>, or the newest unfinished of the same plan",
+    )
+    fresh: bool = option(False, "Start anew; a run in the folder is moved aside, never deleted.")
+    dry_run: bool = option(
+        False, "Print the plan: cells, samples, memory, and an estimated duration."
+    )
+
+
+class Measurement(Prompts, Models, RunSettings, RunFolder, Workers, CodeExecution):
     """The options of every command that measures."""
-
-    data: Prompts
-    models: Models
-    sampling: RunSettings
-    results: Results
-    workers: Workers
-    code: CodeExecution
 
     def plan(self, variants: Iterable[Variant], optional: Iterable[str] = ()) -> Plan:
         """Lay out a run; ``optional`` methods are left out on tasks without a head."""
-        spec = self.models.spec()
+        spec = self.spec()
         return build_plan(
             spec,
-            self.data.tasks(),
+            self.tasks(),
             list(variants),
-            self.sampling.draft_length,
-            self.sampling.part(Settings),
-            loading=self.models.loading(),
-            limit=self.sampling.limit,
-            may_execute=self.code.allowed(spec),
+            self.draft_length,
+            self.part(Settings),
+            loading=self.loading(),
+            limit=self.limit,
+            may_execute=self.allowed(spec),
             optional=set(optional),
         )
 

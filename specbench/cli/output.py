@@ -1,11 +1,13 @@
-"""Where output goes: data to stdout, messages to stderr."""
+"""Where output goes: data to stdout, messages to stderr, files to a folder."""
 
 from __future__ import annotations
 
 import json
 import logging
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -14,10 +16,13 @@ from rich.text import Text
 from specbench.errors import SpecbenchError
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from specbench.table import Table
 
 INTERRUPTED = 130  # exit code
 PIPED_WIDTH = 140  # characters of a table that goes to a file or another program
+TEXT, MARKDOWN, LATEX, CSV = "text", "markdown", "latex", "csv"
 
 
 class Interrupted(SpecbenchError):
@@ -50,6 +55,18 @@ def print_table(*tables: Table, styles: Mapping[str, str] | None = None) -> None
     out.print(shown, end="", soft_wrap=True)
 
 
+def print_as(form: str, rows: pd.DataFrame, tables: Callable[[], Iterable[Table]]) -> None:
+    """Print rows as CSV, or the tables that are made of them in another format."""
+    from specbench.table import to_latex, to_markdown
+
+    if form == CSV:
+        print(rows.to_csv(index=False), end="")
+    elif form == TEXT:
+        print_table(*tables())
+    else:
+        print({MARKDOWN: to_markdown, LATEX: to_latex}[form](*tables()), end="")
+
+
 class _Notes(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         note(record.getMessage())
@@ -62,11 +79,37 @@ def show_warnings() -> None:
         log.addHandler(_Notes(logging.WARNING))
 
 
-def note(text: str) -> None:
-    """Tell the user something worth knowing that is no failure."""
-    print(f"note: {text}", file=sys.stderr)
+def note(*texts: str) -> None:
+    """Tell the user something worth knowing that is no failure, a line for each text."""
+    for text in texts:
+        print(f"note: {text}", file=sys.stderr)
 
 
 def print_json(rows: Sequence[Mapping[str, Any]]) -> None:
     """Print rows for another program to read."""
     print(json.dumps(rows, indent=2, ensure_ascii=False))
+
+
+@contextmanager
+def new_folder(output: Path | None, label: str) -> Iterator[Path]:
+    """Yield an empty folder, which does not stay where nothing is written into it.
+
+    Raises:
+        UsageError: The user's folder is not empty, or cannot be written.
+        Interrupted: The user stopped what is done meanwhile.
+    """
+    from specbench.experiment.folders import choose_folder
+    from specbench.files import clear_errors
+
+    folder = choose_folder(output, label)
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
+    try:
+        with clear_errors(folder):  # now, not when all has been measured
+            folder.mkdir(parents=True, exist_ok=True)
+        yield folder
+    except KeyboardInterrupt as error:
+        raise Interrupted("interrupted: nothing was written") from error
+    finally:
+        with suppress(OSError):  # not empty where something was written
+            for path in made:
+                path.rmdir()

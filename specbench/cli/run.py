@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-import typer
-
-from specbench.cli.generate import grouped, numbers, one_of, parse_numbers
+from specbench.cli.generate import grouped
 from specbench.cli.measure import measure
-from specbench.cli.options import (
-    Measurement,
-    Methods,
-    OtherMethods,
-    Rules,
-    SweptMethods,
-    choose_methods,
-)
+from specbench.cli.options import Measurement, Methods, OtherMethods, SweptMethods
 from specbench.cli.output import print_table
+from specbench.config import Options, option
 from specbench.errors import UsageError
 from specbench.experiment.variants import (
-    ANCHORS,
     NUMBERS,
     STATIC,
     method_variants,
@@ -30,120 +20,98 @@ from specbench.experiment.variants import (
     usual_values,
 )
 from specbench.heads.registry import HeadFile, describe_heads, find_heads
-from specbench.methods.registry import get_method
-
-WEIGHTS = numbers(get_method(STATIC).parameters[0].grid)
-
-
-def _weights(help: str, default: str | bool) -> typer.models.OptionInfo:
-    option: typer.models.OptionInfo = typer.Option(
-        "--weights", metavar="W[,W...]", help=help, show_default=default
-    )
-    return option
+from specbench.methods.registry import PARAMETERS, get_method
 
 
 @grouped
-def run(what: Measurement, rules: Rules, method: Methods = None) -> None:
+def run(what: Measurement, methods: Methods) -> None:
     """Measure methods on tasks: quality, acceptance and speed, interleaved in one run."""
-    methods, optional = choose_methods(method)
-    measure(what.plan(method_variants(methods, rules.given()), optional), "run", what)
+    measure(what.plan(methods.variants(), methods.optional), "run", what)
+
+
+class Sweep(Options):
+    """What a sweep goes through."""
+
+    parameter: str = option(..., "What to sweep.", choices=NUMBERS, metavar="NAME")
+    values: list[float] | None = option(
+        None, "Its values.", metavar="V[,V...]", shown="some over its range"
+    )
+    weights: list[float] | None = option(
+        None,
+        "Also static at these weights: the front that `compare` holds methods against.",
+        metavar="W[,W...]",
+        shown="no front",
+    )
 
 
 @grouped
-def sweep(
-    what: Measurement,
-    rules: Rules,
-    parameter: Annotated[
-        str,
-        one_of("--parameter", NUMBERS, "What to sweep.", metavar="NAME"),
-    ],
-    values: Annotated[
-        str | None,
-        typer.Option(
-            "--values",
-            metavar="V[,V...]",
-            help="Its values.",
-            show_default="some over its range",
-        ),
-    ] = None,
-    method: SweptMethods = None,
-    weights: Annotated[
-        str | None,
-        _weights(
-            "Also static at these weights: the front that `compare` holds methods against.",
-            "no front",
-        ),
-    ] = None,
-) -> None:
+def sweep(asked: Sweep, what: Measurement, methods: SweptMethods) -> None:
     """Measure methods at each value of a parameter, with the methods to compare them with.
 
     Swept are those of the methods chosen that take the parameter, or else all that do.
     """
-    methods, optional = choose_methods(method, default=ANCHORS)
-    swept = swept_methods(methods, parameter)
-    given = rules.given()
-    _refuse(parameter, given, "--values")
-    given[parameter] = (
-        usual_values(swept[0], parameter, given)
-        if values is None
-        else parse_numbers("--values", values, float)
-    )
-    front = [] if weights is None else parse_numbers("--weights", weights, float)
-    if front and STATIC in swept:
+    names, given, parameter = methods.names, methods.given(), asked.parameter
+    swept = swept_methods(names, parameter)
+    if given[parameter] is not None:
+        raise UsageError(f"--{parameter} is what the sweep goes through: give --values instead")
+    given[parameter] = asked.values or usual_values(swept[0], parameter, given)
+    if asked.weights and STATIC in swept:
         raise UsageError("--weights goes beside the sweep of another method: give --values instead")
-    beside = [name for name in methods if name not in swept and not (front and name == STATIC)]
+    beside = [n for n in names if n not in swept and not (asked.weights and n == STATIC)]
     variants = method_variants([*beside, *swept], given)
-    if front:
-        variants += method_variants([STATIC], {"weight": front})
-    measure(what.plan(variants, {*optional, *(set(swept) - set(methods))}), "sweep", what)
+    if asked.weights:
+        variants += method_variants([STATIC], {"weight": asked.weights})
+    measure(what.plan(variants, {*methods.optional, *(set(swept) - set(names))}), "sweep", what)
+
+
+class Weights(Options):
+    """What a sweep of weights goes through."""
+
+    weights: list[float] = option(
+        [*get_method(STATIC).parameters[0].grid],
+        "Weights on the target, from 0 to 1.",
+        metavar="W[,W...]",
+    )
 
 
 @grouped
 def sweep_weights(
+    asked: Weights,
     what: Measurement,
-    rules: Rules,
-    weights: Annotated[str, _weights("Weights on the target, from 0 to 1.", True)] = WEIGHTS,
-    method: OtherMethods = None,
+    methods: Annotated[OtherMethods, ["method", *(p for p in PARAMETERS if p != "weight")]],
 ) -> None:
     """Measure the static ensemble at each weight, with the methods to compare it with.
 
     All of them run interleaved, so that one run gives the front and the points above or below it.
     """
-    methods, optional = choose_methods(method, default=ANCHORS)
-    given = rules.given()
-    _refuse("weight", given, "--weights")
     # Static alone is swept: other methods that take a weight keep their own.
-    variants = method_variants([name for name in methods if name != STATIC], given)
-    variants += method_variants([STATIC], {"weight": parse_numbers("--weights", weights, float)})
-    measure(what.plan(variants, optional), "sweep-weights", what)
+    names = [name for name in methods.names if name != STATIC]
+    variants = method_variants(names, methods.given())
+    variants += method_variants([STATIC], {"weight": asked.weights})
+    measure(what.plan(variants, methods.optional), "sweep-weights", what)
 
 
-def _refuse(parameter: str, given: Mapping[str, Any], option: str) -> None:
-    if given[parameter] is not None:
-        raise UsageError(f"--{parameter} is what the sweep goes through: give {option} instead")
+class Heads(Options):
+    """Which heads are compared."""
+
+    head: Path | None = option(
+        None,
+        "Folder with a head folder per task, or bundled or results.",
+        shown="the pair's heads: bundled, else trained here",
+    )
 
 
 @grouped
-def transfer(
-    what: Measurement,
-    head: Annotated[
-        Path | None,
-        typer.Option(
-            "--head",
-            help="Folder with a head folder per task, or bundled or results.",
-            show_default="the pair's heads: bundled, else trained here",
-        ),
-    ] = None,
-) -> None:
+def transfer(asked: Heads, what: Measurement) -> None:
     """Measure every head on every task, with sd as the row without a head.
 
     The run's folder gets the matrix as transfer.csv, as transfer.md and as a figure.
     """
-    if len(what.sampling.draft_length) > 1:
+    if len(what.draft_length) > 1:
         raise UsageError("--draft-length takes one length here: a matrix is for one setting")
-    found = find_heads(what.models.spec(), None if head is None else str(head))
+    found = find_heads(what.spec(), None if asked.head is None else str(asked.head))
     # Tasks and their heads in one order, so that a head's own task is on the diagonal.
-    tasks = [task.name for task in what.data.tasks()]
+    tasks = [task.name for task in what.tasks()]
     heads = {name: found[name] for name in tasks if name in found} | found
     named = [HeadFile(trained_on, known.path) for trained_on, known in heads.items()]
     plan = what.plan(method_variants(["sd", "diversed"], {"head": named}))

@@ -9,11 +9,11 @@ from typing import Annotated
 
 import typer
 
-from specbench.cli.generate import flag, grouped
+from specbench.cli.generate import grouped
 from specbench.cli.measure import carry_out, pool, say
-from specbench.cli.options import CodeExecution
+from specbench.cli.options import CodeExecution, Progress, RunFolder, Workers, output_option
 from specbench.cli.output import Interrupted, note, print_table
-from specbench.config import DataOptions, Results, Workers, option
+from specbench.config import DataOptions, option
 from specbench.errors import RunError, SpecbenchError
 from specbench.suites.suite import (
     Job,
@@ -30,16 +30,14 @@ from specbench.table import Column, Table, number
 from specbench.tasks.dataset import go_offline
 
 
-class SuiteOptions(Workers):
+class SuiteOptions(Workers, CodeExecution, Progress):
     """Where a suite goes, and how much of it is carried out."""
 
     panel = "Options"
 
-    output: Path | None = option(
-        None,
+    output: Path | None = output_option(
         "Gets a folder per run, and what is trained; the same command resumes there.",
-        flags=("--output", "-o"),
-        shown="results/<name of the suite>",
+        "results/<name of the suite>",
     )
     shard: str | None = option(
         None,
@@ -48,18 +46,15 @@ class SuiteOptions(Workers):
         shown="all runs",
     )
     dry_run: bool = option(False, "Print the runs: cells, samples and hours, by arithmetic.")
-    no_progress: bool = option(False, "Show no progress bar.")
 
 
 @grouped
 def suite(
     asked: SuiteOptions,
-    code: CodeExecution,
+    data: Annotated[DataOptions, ("folder", "offline")],
     file: Annotated[
         str, typer.Argument(metavar="FILE", help="A TOML file, or one of specbench's: paper, mini.")
     ],
-    data: Annotated[Path | None, flag(DataOptions, "folder")] = None,
-    offline: Annotated[bool, flag(DataOptions, "offline")] = False,
 ) -> None:
     """Carry out a file of runs: train the heads, then measure, each run in a folder of its own.
 
@@ -67,22 +62,16 @@ def suite(
     those of several shards together.
     """
     known = read_suite(find_suite(file))
-    session = _Session(
-        known,
-        shard(known.units(), asked.shard),
-        asked.output or Path("results") / known.name,
-        DataOptions(folder=data, offline=offline),
-        code.allow_code_execution,
-        asked,
-    )
+    output = asked.output or Path("results") / known.name
+    session = _Session(known, shard(known.units(), asked.shard), output, data, asked)
     if asked.dry_run:
         session.show()
         return
-    if offline:
+    if data.offline:
         go_offline()
     session.train()
     failed = session.measure()
-    print(f"results: {session.output}")
+    print(f"results: {output}")
     if failed:
         raise RunError(
             f"{len(failed)} of {len(session.units)} runs are not whole, the first {failed[0]}; the "
@@ -98,7 +87,6 @@ class _Session:
     units: Sequence[Unit]
     output: Path
     data: DataOptions
-    may_execute: bool
     asked: SuiteOptions
 
     def untrained(self) -> list[Job]:
@@ -112,7 +100,9 @@ class _Session:
 
         def command(job: Job) -> list[str]:
             loading = self.suite.loading
-            return training_command(job, self.output, loading, self.data, self.may_execute)
+            return training_command(
+                job, self.output, loading, self.data, self.asked.allow_code_execution
+            )
 
         if not (jobs := self.untrained()):
             return
@@ -134,13 +124,15 @@ class _Session:
                 folder = self.output / unit.name
                 title = f"{index} of {len(self.units)}, {unit.name}"
                 try:
-                    plan = self.suite.plan(unit, self.output, self.data, self.may_execute)
+                    plan = self.suite.plan(
+                        unit, self.output, self.data, self.asked.allow_code_execution
+                    )
                     if is_done(folder, plan):
                         print(f"{title}: done before")
                         continue
                     say(plan)
-                    results = Results(output=folder, no_progress=self.asked.no_progress)
-                    store = carry_out(plan, "suite", results, workers, loader)
+                    to = RunFolder(output=folder, no_progress=self.asked.no_progress)
+                    store = carry_out(plan, "suite", to, workers, loader)
                 except Interrupted:
                     raise
                 except SpecbenchError as error:

@@ -1,34 +1,67 @@
-"""``specbench train``: train the head that DIVERSED verifies with."""
+"""``specbench train`` trains the head that DIVERSED verifies with, ``finetune-draft`` a draft."""
 
 from __future__ import annotations
 
 import shlex
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-import typer
-
-from specbench.cli.generate import flag, grouped, parse_numbers
-from specbench.cli.options import CodeExecution, Models, NoProgress, Tasks
+from specbench.cli.generate import grouped
+from specbench.cli.options import (
+    DEFAULT_PAIR,
+    CodeExecution,
+    Models,
+    Progress,
+    Tasks,
+    output_option,
+)
 from specbench.cli.output import Interrupted, note, print_table
-from specbench.config import Loading
+from specbench.config import Loading, Options, option
 from specbench.errors import UsageError
+from specbench.files import cannot_write
 from specbench.heads.registry import FAMILY, trained_heads
 from specbench.metrics import get_metric
 from specbench.pairs.registry import PairSpec
 from specbench.table import Column, Table
 from specbench.tasks.task import Task
-from specbench.training.recipe import HeadRecipe, head_recipe
+from specbench.training.recipe import DraftRecipe, HeadRecipe, head_recipe
 
 if TYPE_CHECKING:
-    from specbench.training.verifier import Progress
+    from specbench.training.verifier import Progress as Step
 
 NEAR = 0.02  # how close held-out acceptance should come to its target
+DRAFTS = Path("results/drafts")
+LINE_EVERY = 50  # steps of a draft, where there is no terminal
 
 
-class Job(NamedTuple):
+class HeadOptions(Options):
+    """How many heads are trained, where they go, and whether one is resumed."""
+
+    target_acceptance: list[float] | None = option(
+        None,
+        str(HeadRecipe.model_fields["target_acceptance"].description),
+        metavar="A[,A...]",
+        panel=HeadRecipe.panel,
+    )
+    output: Path | None = output_option(
+        "Gets a folder per task, and one level above it per target acceptance where there are "
+        "several.",
+        "results/heads/PAIR",
+    )
+    resume: bool = option(False, "Resume an interrupted training.")
+    log_to: Path | None = option(
+        None, "Write TensorBoard's event files too, into FOLDER/PAIR/TASK.", metavar="FOLDER"
+    )
+
+
+class DraftFolder(Options):
+    """Where drafts go."""
+
+    output: Path | None = output_option("Gets a folder per task.", "results/drafts/PAIR")
+
+
+class HeadJob(NamedTuple):
     """One head to train: for a task, by a recipe, into a folder."""
 
     task: Task
@@ -45,49 +78,23 @@ class Job(NamedTuple):
 def train(
     data: Tasks,
     models: Models,
+    asked: HeadOptions,
     recipe: Annotated[dict[str, Any], HeadRecipe],
     code: CodeExecution,
-    target_acceptance: Annotated[str | None, flag(HeadRecipe, "target_acceptance")] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            help="Gets a folder per task, and one level above it per target acceptance where there "
-            "are several.",
-            show_default="results/heads/PAIR",
-        ),
-    ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Resume an interrupted training.")
-    ] = False,
-    log_to: Annotated[
-        Path | None,
-        typer.Option(
-            "--log-to",
-            metavar="FOLDER",
-            help="Write TensorBoard's event files too, into FOLDER/PAIR/TASK.",
-            show_default=False,
-        ),
-    ] = None,
-    no_progress: NoProgress = False,
+    shown: Progress,
 ) -> None:
     """Train DIVERSED heads: for each task, a weight on the target at every token."""
     spec = models.spec()
-    root = output or trained_heads(spec.name)
-    logs = None if log_to is None else log_to / trained_heads(spec.name).name
-    targets: list[float | None] = [None]
-    if target_acceptance is not None:
-        targets = [*parse_numbers("--target-acceptance", target_acceptance, float)]
+    root = asked.output or trained_heads(spec.name)
+    logs = None if asked.log_to is None else asked.log_to / trained_heads(spec.name).name
+    targets: Sequence[float | None] = asked.target_acceptance or [None]
     recipes = [{**recipe, "target_acceptance": target} for target in targets]
     jobs = _jobs(spec, data.tasks(), recipes, root, logs)
     may_execute = code.allowed(spec)
-    waiting = [job for job in jobs if _waits(job, resume, may_execute)]
-    for job in jobs:
-        if job not in waiting:
-            note(f"{job.folder} is trained already")
+    waiting = [job for job in jobs if _waits(job, asked.resume, may_execute)]
+    note(*(f"{job.folder} is trained already" for job in jobs if job not in waiting))
     if waiting:
-        _train_all(spec, models.loading(), waiting, resume, not no_progress)
+        _train_all(spec, models.loading(), waiting, asked.resume, not shown.no_progress)
     _show(jobs, spec, root)
     head = str(jobs[0].folder if len(jobs) == 1 else root)
     command = ["specbench", "run", "--method", "sd,diversed", *models.retyped(), *data.retyped()]
@@ -101,9 +108,9 @@ def _jobs(
     recipes: Sequence[dict[str, Any]],
     root: Path,
     logs: Path | None,
-) -> list[Job]:
+) -> list[HeadJob]:
     """Lay out a head per target acceptance and task, each in a folder of its own."""
-    jobs: list[Job] = []
+    jobs: list[HeadJob] = []
     for typed in recipes:
         family = f"{FAMILY}{typed['target_acceptance']:g}" if len(recipes) > 1 else ""
         for task in tasks:
@@ -111,11 +118,11 @@ def _jobs(
             folder = root / family / task.name
             if any(folder == job.folder for job in jobs):
                 raise UsageError(f"two heads would go to {folder}: train one after the other")
-            jobs.append(Job(task, recipe, folder, logs and logs / family / task.name))
+            jobs.append(HeadJob(task, recipe, folder, logs and logs / family / task.name))
     return jobs
 
 
-def _waits(job: Job, resume: bool, may_execute: bool) -> bool:
+def _waits(job: HeadJob, resume: bool, may_execute: bool) -> bool:
     """Tell whether a job is still to be done; refuse what can be refused before models load."""
     from specbench.training.folder import check_folder, check_log
 
@@ -131,7 +138,7 @@ def _waits(job: Job, resume: bool, may_execute: bool) -> bool:
 
 
 def _train_all(
-    spec: PairSpec, loading: Loading, jobs: Sequence[Job], resume: bool, shown: bool
+    spec: PairSpec, loading: Loading, jobs: Sequence[HeadJob], resume: bool, shown: bool
 ) -> None:
     from specbench.engine.loading import load_pair
     from specbench.engine.memory import check_training_memory
@@ -139,7 +146,7 @@ def _train_all(
     from specbench.training.folder import progress_bar, tensorboard
     from specbench.training.session import carry_out, prepare
 
-    quiet_libraries(downloads=shown and sys.stderr.isatty())
+    quiet_libraries(downloads=shown)
     check_training_memory(spec, loading, *_sizes(jobs))
     pair = load_pair(spec, loading)
     # What cannot be trained is refused now, not hours later when its turn comes.
@@ -147,9 +154,8 @@ def _train_all(
     told: dict[str, None] = {}  # a family leaves out the same examples for every head
     for job, training in zip(jobs, trainings, strict=True):
         left_out, limit = training.materials.left_out(), job.recipe.max_prompt_tokens
-        told[describe_left_out(job.task.name, left_out, limit)] = None
-    for text in filter(None, told):
-        note(text)
+        told[_describe_left_out(job.task.name, left_out, limit)] = None
+    note(*filter(None, told))
     for job, training in zip(jobs, trainings, strict=True):
         title = f"{job} on {spec.name}, {job.recipe.head_kind} head"
         try:
@@ -158,7 +164,7 @@ def _train_all(
                 progress_bar(title, job.recipe.steps, shown) as draw,
             ):
 
-                def report(progress: Progress, write: Any = write, draw: Any = draw) -> None:
+                def report(progress: Step, write: Any = write, draw: Any = draw) -> None:
                     write(progress)
                     draw(progress.step, str(progress))
 
@@ -168,11 +174,10 @@ def _train_all(
                 f"interrupted: every finished step of {job.folder} is kept; resume with the same "
                 "command and --resume"
             ) from error
-        for text in _remarks(job, description):
-            note(text)
+        note(*_remarks(job, description))
 
 
-def describe_left_out(task: str, number: Mapping[str, int], limit: int) -> str:
+def _describe_left_out(task: str, number: Mapping[str, int], limit: int) -> str:
     """Say how many examples of each split are not used; nothing where all are."""
     if not any(number.values()):
         return ""
@@ -182,7 +187,7 @@ def describe_left_out(task: str, number: Mapping[str, int], limit: int) -> str:
     )
 
 
-def _sizes(jobs: Sequence[Job]) -> tuple[int, int, int]:
+def _sizes(jobs: Sequence[HeadJob]) -> tuple[int, int, int]:
     """Return what there must be memory for: prompt tokens, new tokens and texts at once."""
     from specbench.engine.memory import likely_tokens
     from specbench.training.rollouts import AT_ONCE
@@ -199,7 +204,7 @@ def _sizes(jobs: Sequence[Job]) -> tuple[int, int, int]:
     )
 
 
-def _remarks(job: Job, description: Mapping[str, Any]) -> Iterator[str]:
+def _remarks(job: HeadJob, description: Mapping[str, Any]) -> Iterator[str]:
     """Say what did not go as it should, and what may help."""
     if silent := description["steps_without_gradient"]:
         yield (
@@ -218,7 +223,7 @@ def _remarks(job: Job, description: Mapping[str, Any]) -> Iterator[str]:
         yield f"{job}: held-out acceptance is {reached:.3f}, target {target:g}: {why}"
 
 
-def _show(jobs: Sequence[Job], spec: PairSpec, root: Path) -> None:
+def _show(jobs: Sequence[HeadJob], spec: PairSpec, root: Path) -> None:
     """Print what was trained, with its scores."""
     from specbench.heads.files import read_description
 
@@ -241,3 +246,56 @@ def _show(jobs: Sequence[Job], spec: PairSpec, root: Path) -> None:
             stub=2,
         )
     )
+
+
+@grouped
+def finetune_draft(
+    data: Tasks,
+    models: Annotated[Models, ("pair", "draft", "draft_revision", "device")],
+    recipe: DraftRecipe,
+    to: DraftFolder,
+    shown: Progress,
+) -> None:
+    """Fine-tune a pair's draft on a task's training split, for `run --draft FOLDER`."""
+    spec, tasks = models.spec(), data.tasks()
+    revision = models.draft_revision or spec.draft_revision
+    root = to.output or DRAFTS / spec.name.replace("/", "-")
+    folders = [root / chosen.name for chosen in tasks]
+    for chosen, folder in zip(tasks, folders, strict=True):
+        chosen.examples("train", 1)
+        _require_empty(folder)
+
+    from specbench.experiment.progress import quiet_libraries
+    from specbench.training.finetune import finetune_draft as finetune
+    from specbench.training.folder import progress_bar
+
+    quiet_libraries(downloads=not shown.no_progress)
+    for chosen, folder in zip(tasks, folders, strict=True):
+        title = f"{spec.name} draft on {chosen.name}"
+        try:
+            with progress_bar(title, recipe.steps, not shown.no_progress, LINE_EVERY) as report:
+                said = finetune(spec.draft, chosen, recipe, folder, models.device, report, revision)
+        except KeyboardInterrupt as error:
+            raise Interrupted(f"interrupted: {folder} was not written") from error
+        limit = recipe.max_prompt_tokens
+        if left_out := _describe_left_out(chosen.name, said["left_out"], limit):
+            note(left_out)
+        loss = said["held_out_loss"]
+        print(
+            f"{folder}: held-out loss {loss['before']:.3f} before, {loss['after']:.3f} after "
+            f"(nats per token, n = {loss['n']})"
+        )
+    choices = ["--pair", models.pair or DEFAULT_PAIR, "--draft", str(folders[-1])]
+    choices += data.updated(task=None).retyped()
+    print("use it: specbench run --method sd --task", tasks[-1].name, shlex.join(choices))
+
+
+def _require_empty(folder: Path) -> None:
+    try:
+        taken = any(folder.iterdir())
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise UsageError(cannot_write(folder, error)) from error
+    if taken:
+        raise UsageError(f"{folder} is not empty: name another folder with --output")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -26,7 +27,7 @@ _SUMMED = ("accepted", "proposed", "output_tokens", "prefill_seconds", "decode_s
 
 
 def quiet_libraries(downloads: bool) -> None:
-    """Keep bars and retry messages of the models' libraries off the screen, but for downloads."""
+    """Keep bars and retry messages of the libraries off the screen, but for wanted downloads."""
     import transformers
     from huggingface_hub.utils.logging import set_verbosity_error
     from huggingface_hub.utils.tqdm import are_progress_bars_disabled, enable_progress_bars
@@ -35,7 +36,7 @@ def quiet_libraries(downloads: bool) -> None:
     set_verbosity_error()
     # Prompts that are too long are found before they are decoded.
     transformers.logging.set_verbosity_error()
-    wanted = downloads and not are_progress_bars_disabled()
+    wanted = downloads and sys.stderr.isatty() and not are_progress_bars_disabled()
     disable_progress_bar()  # both those of loading and those of downloads
     if wanted:
         enable_progress_bars()

@@ -8,8 +8,7 @@ import pytest
 
 import specbench
 from specbench.cli.commands import COMMANDS, load
-from specbench.cli.options import CodeExecution, Models, Prompts
-from specbench.config import Results, RunSettings, Workers
+from specbench.cli.options import Measurement
 
 Cli = Callable[..., Any]
 
@@ -70,14 +69,13 @@ def test_without_a_command_the_help_is_shown(cli: Cli) -> None:
 
 def test_measuring_commands_share_their_options(cli: Cli) -> None:
     shown = {name: cli(name, "-h").out for name in ("run", "sweep", "sweep-weights", "transfer")}
-    groups = (Prompts, Models, RunSettings, Results, Workers, CodeExecution)
-    shared = {flag for group in groups for n in group.model_fields for flag in group.flags(n)}
+    shared = {flag for name in Measurement.model_fields for flag in Measurement.flags(name)}
     assert {"--pair", "--temperature", "-n", "--workers", "--allow-code-execution"} <= shared
     for text in shown.values():
         assert all(f"{option} " in text for option in shared)
         assert "Example: specbench" in text
     assert "--weight " in shown["run"]
-    assert "--weights " in shown["sweep-weights"]
+    assert "--weights " in shown["sweep-weights"] and "--weight " not in shown["sweep-weights"]
 
 
 @pytest.mark.parametrize(

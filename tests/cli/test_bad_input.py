@@ -45,7 +45,7 @@ REFUSED = {
     "sweep --parameter budget --values x": "--values",
     "sweep --parameter budget --budget 0.1": "--budget",
     "sweep --parameter weight --weights 0,1": "--weights",
-    "sweep-weights --weight 1": "--weights",
+    "sweep-weights --weight 1": "No such option: --weight",
     "transfer --draft-length 3,5": "--draft-length",
     "transfer --head nowhere": "nowhere",
     "plot pareto": "results",

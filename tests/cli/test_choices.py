@@ -2,7 +2,7 @@
 
 import pytest
 
-from specbench.cli.options import choose_pair
+from specbench.cli.options import Models
 from specbench.errors import UsageError
 from specbench.pairs.registry import get_pair
 
@@ -10,12 +10,12 @@ MINE = "results/drafts/mini/mini-math"
 
 
 def test_a_pair_is_taken_by_name_with_another_draft_or_made_of_two_models() -> None:
-    assert choose_pair(None, None, None) == get_pair("mini")
+    assert Models().spec() == get_pair("mini")
     for name in ("mini", "llama"):
-        own, pair = get_pair(name), choose_pair(name, None, MINE)
+        own, pair = get_pair(name), Models(pair=name, draft=MINE).spec()
         assert (pair.name, pair.draft) == (f"{name}+mini-math", MINE)
         assert (pair.target, pair.dtype, pair.heads) == (own.target, own.dtype, None)
-    pair = choose_pair(None, "org/big", "org/small")
+    pair = Models(target="org/big", draft="org/small").spec()
     assert (pair.name, pair.target, pair.draft) == ("big+small", "org/big", "org/small")
 
 
@@ -30,4 +30,4 @@ def test_a_pair_is_taken_by_name_with_another_draft_or_made_of_two_models() -> N
 )
 def test_names_of_no_pair_are_refused(names: tuple[str | None, ...], place: str) -> None:
     with pytest.raises(UsageError, match=place):
-        choose_pair(*names)
+        Models(**dict(zip(("pair", "target", "draft"), names, strict=True))).spec()

@@ -110,7 +110,7 @@ def test_another_head_s_folder_is_not_written_to(cli: Cli, tmp_path: Path) -> No
         ("weights --device cpu", "--device belongs to --head"),
         ("weights --head nowhere", "there is no head at nowhere"),
         ("weights --head bundled --task mini-maths", "did you mean `mini-math`?"),
-        ("weights --head bundled --task mini-math --limit 0", "at least 1"),
+        ("weights --head bundled --task mini-math --limit 0", "--limit"),
         ("weights --head bundled --task mini-math --pair mimi", "did you mean `mini`?"),
         (
             "weights --head bundled --task mini-math --pair llama",

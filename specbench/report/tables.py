@@ -63,12 +63,7 @@ def read_cells(
 
 
 def summary_tables(cells: pd.DataFrame, further: Sequence[str]) -> list[Table]:
-    """Return the tables of all cells, in the order of tasks.
-
-    Args:
-        cells: All that the report shows.
-        further: Metrics beside quality.
-    """
+    """Return the tables of all cells, in the order of tasks, with metrics beside quality."""
     several = cells["run_id"].nunique() > 1
     return [
         _table(f"{task} on {setting}", rows, further, several)

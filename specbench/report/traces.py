@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,7 +21,9 @@ from specbench.trace.trace import Record, run_decoder, sample_names, trace
 PROMPTS = 5  # of each task
 LARGEST = 2_500_000  # characters of all of them together
 _NAMED = ("task", "method", "draft_length")
-_EXAMPLE = 6000  # of a prompt or a reference
+_EXAMPLE = 6000  # characters of a prompt or a reference
+
+Key = tuple[str, str]  # a task and a prompt
 
 
 class Told(NamedTuple):
@@ -44,18 +47,14 @@ class _Run(NamedTuple):
     name: str | None  # where there are several runs
     decode: Decode
     examples: Mapping[str, Mapping[str, Example]]
-    samples: Mapping[tuple[str, str], Sequence[Record]]  # by task and prompt
+    samples: Mapping[Key, Sequence[Record]]
 
 
 def collect_traces(folders: Sequence[Path], cells: pd.DataFrame) -> Traces:
-    """Return the traces of the first prompts of each task.
+    """Return the traces of the first prompts of each task, by the cells of ``tables.read_cells``.
 
     The first prompts of all tasks come before the second ones, so that tasks lose the same number
-    of prompts where there is too much.
-
-    Args:
-        folders: Folders of runs; one without traces is skipped with a note.
-        cells: What is shown of them; see ``tables.read_cells``.
+    of prompts where there is too much. A run without traces is skipped with a note.
     """
     runs, notes = [], []
     wanted = set(cells[list(_NAMED)].itertuples(index=False, name=None))
@@ -64,66 +63,55 @@ def collect_traces(folders: Sequence[Path], cells: pd.DataFrame) -> Traces:
             runs.append(_open(folder, folder.name if len(folders) > 1 else None, wanted))
         except UsageError as error:
             notes.append(f"no traces of {folder.name}: {error}")
-    told: dict[tuple[str, str], Told] = {}
+    told: dict[Key, Told] = {}
     length = 0
     for run, (task, sample) in _in_turn(runs):
+        records = run.samples[task, sample]
         try:
-            shown = list(_articles(run, run.samples[task, sample]))
+            articles = [
+                (name, trace_article(trace(record, name, run.decode), run.name))
+                for record, name in zip(records, sample_names(records), strict=True)
+            ]
         except (UsageError, Unreadable) as error:
             notes.append(f"no trace of {task}, {sample}: {error}")
             continue
-        length += sum(len(article) for _, article in shown)
+        length += sum(len(article) for _, article in articles)
         if length > LARGEST:
             notes.append("traces of later prompts are omitted: `specbench trace` shows them")
             break
-        found = told.setdefault((task, sample), _told(task, sample, run))
-        found.traces.extend(shown)
+        if (task, sample) not in told:
+            example = run.examples.get(task, {}).get(sample) or Example(sample, "")
+            texts = (_cut(text or "") for text in (example.prompt, example.reference))
+            told[task, sample] = Told(task, sample, *texts, [])
+        told[task, sample].traces.extend(articles)
     return Traces(list(told.values()), list(dict.fromkeys(notes)))
 
 
 def _open(folder: Path, name: str | None, wanted: Collection[tuple[Any, ...]]) -> _Run:
+    """Read a run and choose the records of the first prompts of each task, by every cell."""
     run = read_run(folder)
-    records = run.records(TRACED)
-    samples = _first(r for r in records if tuple(r.get(name) for name in _NAMED) in wanted)
+    samples: dict[Key, list[Record]] = {}
+    begun: dict[str, set[str]] = defaultdict(set)
+    for record in run.records(TRACED):
+        shown = tuple(record.get(name) for name in _NAMED) in wanted
+        if not shown or record["repeat"] or record.get("status") == ERROR:
+            continue
+        task, sample = record["task"], record["sample_id"]
+        if sample in begun[task] or len(begun[task]) < PROMPTS:
+            begun[task].add(sample)
+            samples.setdefault((task, sample), []).append(record)
     return _Run(name, run_decoder(folder), run.examples, samples)
 
 
-def _first(records: Iterable[Record]) -> dict[tuple[str, str], list[Record]]:
-    """The records of the first prompts of each task, by every cell."""
-    found: dict[tuple[str, str], list[Record]] = {}
-    begun: dict[str, set[str]] = {}
-    for record in records:
-        if record["repeat"] or record.get("status") == ERROR:
-            continue
-        task, sample = record["task"], record["sample_id"]
-        known = begun.setdefault(task, set())
-        if sample in known or len(known) < PROMPTS:
-            known.add(sample)
-            found.setdefault((task, sample), []).append(record)
-    return found
-
-
-def _in_turn(runs: Sequence[_Run]) -> Iterator[tuple[_Run, tuple[str, str]]]:
-    """Every run's prompts, the first ones of all tasks before the second ones."""
-    turns: list[tuple[int, _Run, tuple[str, str]]] = []
+def _in_turn(runs: Sequence[_Run]) -> Iterator[tuple[_Run, Key]]:
+    """Yield every run's prompts, the first ones of all tasks before the second ones."""
+    turns: list[tuple[int, _Run, Key]] = []
     for run in runs:
-        counts: dict[str, int] = {}
-        for task, sample in run.samples:
-            counts[task] = counts.get(task, 0) + 1
-            turns.append((counts[task], run, (task, sample)))
+        counts: Counter[str] = Counter()
+        for key in run.samples:
+            counts[key[0]] += 1
+            turns.append((counts[key[0]], run, key))
     yield from ((run, key) for _, run, key in sorted(turns, key=lambda turn: turn[0]))
-
-
-def _articles(run: _Run, records: Sequence[Record]) -> Iterator[tuple[str, Markup]]:
-    for record, name in zip(records, sample_names(records), strict=True):
-        yield name, trace_article(trace(record, name, run.decode), run.name)
-
-
-def _told(task: str, sample: str, run: _Run) -> Told:
-    example = run.examples.get(task, {}).get(sample)
-    if example is None:
-        return Told(task, sample, "", "", [])
-    return Told(task, sample, _cut(example.prompt), _cut(example.reference or ""), [])
 
 
 def _cut(text: str) -> str:

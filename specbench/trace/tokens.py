@@ -26,25 +26,19 @@ END = "⟨end⟩"
 
 _COUNTS = ("proposed", "accepted", "emitted", "rejected", "agreed", "expected", "weights")
 _BROKEN = "\N{REPLACEMENT CHARACTER}"
+_PICTURES = {code: 0x2400 + code for code in range(0x20) if chr(code) not in "\n\t"}
+_PICTURES |= dict.fromkeys(range(0x7F, 0xA0), ord("\N{SYMBOL FOR DELETE}"))
 _PRECEDENCE = (MISMATCH, CORRECTION, TARGET, AGREED)  # of tokens that share a character
 
 
 class Token(NamedTuple):
-    """A token that was drafted or emitted.
+    """A token that was drafted or emitted."""
 
-    Attributes:
-        id: Its id; None for the end token, which a record does not name.
-        kind: Its fate.
-        round: Its round, from 1.
-        expected: Probability that the draft at its position is accepted.
-        weight: Weight on the target there, for methods with one.
-    """
-
-    id: int | None
-    kind: str
-    round: int
-    expected: float | None = None
-    weight: float | None = None
+    id: int | None  # None for the end token, which a record does not name
+    kind: str  # its fate
+    round: int  # from 1
+    expected: float | None = None  # probability that the draft at its position is accepted
+    weight: float | None = None  # on the target there, for methods with one
 
 
 class Piece(NamedTuple):
@@ -63,9 +57,6 @@ class Unreadable(Exception):
 
 def tokens(record: Mapping[str, Any]) -> list[Token]:
     """Return the tokens of a sample in their order, a rejected one before its correction.
-
-    Args:
-        record: A line of ``samples.jsonl``.
 
     Raises:
         UsageError: Its run did not record the rejected tokens.
@@ -111,21 +102,18 @@ def pieces(tokens: Iterable[Token], decode: Decode) -> Iterator[Piece]:
 def visible(text: str, *, marked: bool = False, rejected: bool = False) -> str:
     """Return a text that is safe to show: control characters become pictures of themselves.
 
-    Args:
-        text: What a model wrote.
-        marked: Show line ends too, which otherwise could carry no mark.
-        rejected: Show line ends, but do not break the line.
+    Line ends of a marked text are shown too, which otherwise could carry no mark; those of a
+    rejected one do not break the line.
     """
-    shown = "".join(_picture(character) for character in text)
+    shown = text.translate(_PICTURES)
     if rejected:
         return shown.replace("\n", "↵")
     return shown.replace("\n", "↵\n") if marked else shown
 
 
 def _rounds(ids: Iterator[int | None], rounds: Iterator[tuple[Any, ...]]) -> Iterator[Token]:
-    for number, (_, accepted, emitted, rejected, agreed, expected, weights) in enumerate(
-        rounds, start=1
-    ):
+    for number, counts in enumerate(rounds, start=1):
+        _, accepted, emitted, rejected, agreed, expected, weights = counts
         for place, likeliest in zip(range(accepted), agreed, strict=True):
             kind = AGREED if likeliest else MISMATCH
             yield Token(next(ids), kind, number, _at(expected, place), _at(weights, place))
@@ -149,10 +137,3 @@ def _piece(shared: Sequence[Token], text: str) -> Piece:
     kinds = {token.kind for token in shared}
     kind = next((kind for kind in _PRECEDENCE if kind in kinds), REJECTED)
     return Piece(text, kind, *shared[-1][2:])
-
-
-def _picture(character: str) -> str:
-    code = ord(character)
-    if character in "\n\t" or 0x20 <= code < 0x7F or code >= 0xA0:
-        return character
-    return chr(0x2400 + code) if code < 0x20 else "\N{SYMBOL FOR DELETE}"

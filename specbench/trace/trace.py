@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,36 +27,20 @@ LEGEND = (
 
 
 class Trace(NamedTuple):
-    """One sample token by token.
-
-    Attributes:
-        task: Its task.
-        sample: Its id.
-        repeat: Which of its repeats.
-        method: Its method with its parameters.
-        draft_length: Tokens drafted per round.
-        facts: Its counts, a few words each.
-        pieces: Its text.
-        weighted: Whether pieces have a weight on the target.
-    """
+    """One sample token by token."""
 
     task: str
     sample: str
     repeat: int
-    method: str
+    method: str  # with its parameters
     draft_length: int
-    facts: tuple[str, ...]
+    facts: tuple[str, ...]  # its counts, a few words each
     pieces: tuple[Piece, ...]
-    weighted: bool
+    weighted: bool  # whether pieces have a weight on the target
 
 
 def trace(record: Record, name: str, decode: Decode) -> Trace:
-    """Return the trace of a sample.
-
-    Args:
-        record: Its record.
-        name: The name of its method.
-        decode: Turns token ids of its run into text.
+    """Return the trace of a sample; the name is its method's, see ``sample_names``.
 
     Raises:
         UsageError: Its run did not record the rejected tokens.
@@ -108,11 +92,11 @@ def run_decoder(folder: Path) -> Decode:
 
 def sample_names(records: Sequence[Record]) -> list[str]:
     """Return the methods of some records: label, and N where they differ in it."""
-    labels = method_labels(records)
-    several = len({record["draft_length"] for record in records} - {0}) > 1
+    lengths = [record["draft_length"] for record in records]
+    several = len({*lengths} - {0}) > 1
     return [
-        f"{label} N={record['draft_length']}" if several and record["draft_length"] else label
-        for label, record in zip(labels, records, strict=True)
+        f"{label} N={length}" if several and length else label
+        for label, length in zip(method_labels(records), lengths, strict=True)
     ]
 
 
@@ -124,14 +108,10 @@ def find_sample(
     method: str | None = None,
     repeat: int = 0,
 ) -> tuple[Record, str]:
-    """Return one sample's record and its method's name.
+    """Return one sample's record and its method's name in ``sample_names``.
 
-    Args:
-        records: One for each sample of a run.
-        sample: Its id.
-        task: Its task; optional where only one has the id.
-        method: Its method, or its name in ``sample_names``; optional where there is only one.
-        repeat: Which of its repeats, from 0.
+    Task and method are optional where only one has the sample; a method may be given by its name
+    in ``sample_names``.
 
     Raises:
         UsageError: There is none, or several; the message names the choices.
@@ -139,33 +119,26 @@ def find_sample(
     found = [record for record in records if record["sample_id"] == sample]
     if not found:
         raise UsageError(f"no sample `{shown(sample)}` in this run: see sample_id in samples.csv")
-    tasks = _only("--task", [r["task"] for r in found], lambda name: task in (None, name), task)
-    found = [r for r in found if r["task"] in tasks]
+    chosen = _only("--task", task, {r["task"]: {r["task"]} for r in found})
+    found = [r for r in found if r["task"] == chosen]
     known = listed(str(number) for number in sorted({r["repeat"] for r in found}))
     found = [r for r in found if r["repeat"] == repeat]
     if not found:
         raise UsageError(f"the sample has no repeat {repeat}: choose from {known}")
     named = dict(zip(sample_names(found), found, strict=True))
-    (name,) = _only(
-        "--method",
-        named,
-        lambda name: method in (None, name, named[name]["method"], name.split(" N=")[0]),
-        method,
-    )
+    names = {name: {name, r["method"], name.split(" N=")[0]} for name, r in named.items()}
+    name = _only("--method", method, names)
     if named[name].get("status") == ERROR:
         error = named[name].get("error")
         raise UsageError(f"the sample could not be decoded ({error}): run it again")
     return named[name], name
 
 
-def _only(
-    option: str, known: Iterable[str], fits: Callable[[str], bool], given: str | None
-) -> list[str]:
-    """The one name that fits, as a list; several or none are refused."""
-    known = list(dict.fromkeys(known))
-    fitting = [name for name in known if fits(name)]
+def _only(option: str, given: str | None, known: Mapping[str, set[str]]) -> str:
+    """Return the one name that what is given stands for; nothing stands for all of them."""
+    fitting = [name for name, meanings in known.items() if given is None or given in meanings]
     if not fitting:
-        raise UsageError(f"no such sample with {option} {given}; {meant(str(given), known)}")
+        raise UsageError(f"no such sample with {option} {given}; {meant(str(given), list(known))}")
     if len(fitting) > 1:
         raise UsageError(f"several samples match: choose with {option} from {listed(fitting)}")
-    return fitting
+    return fitting[0]

@@ -37,9 +37,9 @@ Ask = Callable[..., Any]
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of two tasks, ten prompts and four methods."""
     folder = tmp_path_factory.mktemp("runs") / "small"
-    line = f"run -m {','.join(METHODS)} --weight 0.4 -t {','.join(TASKS)} -n 10 --no-progress"
+    line = f"run -m {','.join(METHODS)} --weight 0.4 -t {','.join(TASKS)} -n 10 --max-new-tokens 24"
     with pytest.raises(SystemExit) as exit:
-        main([*line.split(), "--device", "cpu", "--output", str(folder)])
+        main([*line.split(), "--no-progress", "--device", "cpu", "--output", str(folder)])
     assert exit.value.code == 0
     return folder
 

@@ -24,7 +24,7 @@ def page(finished: Path) -> str:
     return build([finished]).html
 
 
-@pytest.mark.parametrize(("width", "dark"), [(1280, False), (390, True), (320, False)])
+@pytest.mark.parametrize(("width", "dark"), [(1280, False), (320, True)])
 def test_it_fits_and_nothing_is_wrong_or_fetched(
     ask: Ask, page: str, width: int, dark: bool
 ) -> None:

@@ -154,15 +154,14 @@ def test_tables_leave_out_what_is_unknown_and_name_several_runs(cells: pd.DataFr
     assert math.title == "mini-math on mini, T = 1, 10 prompts"
     assert [column.heading for column in math.columns[:3]] == ["method", "N", "accuracy"]
     assert headline.columns[2].heading == "ROUGE-2"
-    row = cells.iloc[0]
-    alone = cells.iloc[:1].assign(seconds_per_sample=0.09)
-    alone = alone.assign(seconds_per_sample_low=0.0879, seconds_per_sample_high=0.1)
+    alone = cells.iloc[:1].assign(quality=0.5, quality_low=0.25, quality_high=0.625)
+    alone = alone.assign(seconds_per_sample=0.09, seconds_per_sample_low=0.0879)
+    alone = alone.assign(seconds_per_sample_high=0.1)
     (table,) = summary_tables(alone, [])
     found = dict(zip((c.heading for c in table.columns), table.rows[0], strict=True))
     assert not any("accepted" in heading for heading in found)
     assert found["time per sample\ns"] == Cell("0.0900", "0.0879 to 0.100")
-    ends = f"{100 * row['quality_low']:.1f} to {100 * row['quality_high']:.1f}"
-    assert found["accuracy"] == Cell(f"{100 * row['quality']:.1f}", ends)
+    assert found["accuracy"] == Cell("50.0", "25.0 to 62.5")
     both = pd.concat([cells.iloc[:1], cells.iloc[:1].assign(run_id="other")])
     (table,) = summary_tables(both, [])
     assert [row[1] for row in table.rows] == ["small", "other"]

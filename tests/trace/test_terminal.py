@@ -2,6 +2,7 @@
 
 import io
 import re
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -17,14 +18,8 @@ ROUNDS: list[Round] = [("aB\n", "x", "c"), ("d$", "", "")]
 def seen(found: Trace, colours: str | None) -> str:
     out = io.StringIO()
     # A width that no line reaches, and no NO_COLOR of the one who runs the tests.
-    console = Console(
-        file=out,
-        width=200,
-        force_terminal=bool(colours),
-        color_system=colours,  # type: ignore[arg-type]
-        no_color=False,
-    )
-    show(found, console)
+    terminal: dict[str, Any] = {"force_terminal": bool(colours), "color_system": colours}
+    show(found, Console(file=out, width=200, no_color=False, **terminal))
     return out.getvalue()
 
 
@@ -34,19 +29,14 @@ def styles(text: str, output: str) -> set[str]:
     return set(codes.split(";"))
 
 
-def test_the_header_counts() -> None:
-    head, facts, *_ = seen(trace(made(*ROUNDS, end=True), "sd", decode), None).splitlines()
+def test_without_colours_there_are_marks() -> None:
+    found = trace(made(*ROUNDS, end=True), "sd", decode)
+    head, facts, legend, _, first, second = seen(found, None).splitlines()
     assert head == "sums, a: sd, N = 5"
     assert facts == (
         "6 tokens in 2 rounds; 5 of 10 drafts accepted (50.0%); 1 of them mismatches; "
         "accuracy 100.0"
     )
-
-
-def test_without_colours_there_are_marks() -> None:
-    *_, legend, _, first, second = seen(
-        trace(made(*ROUNDS, end=True), "sd", decode), None
-    ).splitlines()
     assert legend == "agreed  {~mismatch~}  [-rejected-]  {+correction+}"
     assert (first, second) == ("a{~B~}", "[-x-]{+c+}d⟨end⟩")
 

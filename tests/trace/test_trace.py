@@ -1,6 +1,5 @@
 """Finding one sample among the records of a run, and the run's tokenizer."""
 
-import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -8,7 +7,6 @@ from typing import Any
 import pytest
 
 from specbench.errors import UsageError
-from specbench.experiment.records import TRACED, read_records
 from specbench.pairs.registry import get_pair
 from specbench.trace.trace import find_sample, run_decoder
 
@@ -17,34 +15,6 @@ from .made import made
 TEXT = ("ab", "x", "c")
 STATICS = [made(TEXT, method="static", weight=w) | {"weight": w} for w in (0.4, 0.8)]
 MINI = get_pair("mini").target
-
-
-def written(folder: Path, *records: Any, torn: str = "") -> Path:
-    lines = "".join(json.dumps(record) + "\n" for record in records)
-    (folder / "samples.jsonl").write_text(lines + torn)
-    return folder
-
-
-def test_records_are_read_plain_or_packed(tmp_path: Path) -> None:
-    records = [made(TEXT), made(TEXT, sample_id="b")]
-    written(tmp_path, *records, torn='{"task": "su')
-    assert list(read_records(tmp_path)) == records
-    packed = gzip.compress((tmp_path / "samples.jsonl").read_bytes())
-    (tmp_path / "samples.jsonl").unlink()
-    (tmp_path / "samples.jsonl.gz").write_bytes(packed)
-    assert list(read_records(tmp_path)) == records
-    (tmp_path / "samples.jsonl.gz").write_bytes(packed[:-9])
-    with pytest.raises(UsageError, match="no whole gzip file"):
-        list(read_records(tmp_path))
-
-
-def test_a_line_that_is_no_sample_is_named(tmp_path: Path) -> None:
-    broken = made(TEXT)
-    del broken["per_round"]
-    with pytest.raises(UsageError, match=r"line 2, .*per_round"):
-        list(read_records(written(tmp_path, made(TEXT), broken), TRACED))
-    with pytest.raises(UsageError, match="nowhere"):
-        list(read_records(tmp_path / "nowhere"))
 
 
 LENGTHS = [made(TEXT, draft_length=n) for n in (3, 7)]
@@ -112,10 +82,10 @@ def test_the_tokenizer_of_a_run_is_found(
 
 
 def test_a_run_without_a_pair_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="is no run"):
+        run_decoder(tmp_path)
     nowhere = {"pair": {"target": "./nowhere", "draft": "d"}}
     for text in ("{}", "[]", "{", json.dumps(nowhere)):
         (tmp_path / "config.json").write_text(text)
         with pytest.raises(UsageError):
             run_decoder(tmp_path)
-    with pytest.raises(UsageError, match="is no run"):
-        run_decoder(tmp_path / "nowhere")

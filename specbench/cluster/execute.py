@@ -10,7 +10,6 @@ import logging
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
@@ -25,12 +24,8 @@ from specbench.experiment.store import Store
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class Row:
-    """Work for one worker."""
-
-    task: int  # number of the task; whoever has decoded some of it has warmed up for it
-    batches: deque[list[SampleIndex]]  # decoded side by side, each of one cell
+# Work for one worker: batches that are decoded side by side, each of one cell.
+Row = deque[list[SampleIndex]]
 
 
 def execute(
@@ -71,8 +66,8 @@ class _Execution:
         self._shared = pool.share(plan)
         self._asked: dict[Any, tuple[int, Row | None]] = {}  # None where a worker starts
         self._idle: set[int] = set()
-        self._waiting: dict[int, deque[Row]] | None = None  # rows by task
-        self._task_of: dict[int, int] = {}  # worker to the task it is warm for
+        self._waiting: dict[int, deque[Row]] | None = None  # rows by number of the task
+        self._task_of: dict[int, int] = {}  # worker to the task that it has warmed up for
         self._deaths: Counter[SampleIndex] = Counter()
         self._first: Mapping[str, Any] = {}
         self._devices: dict[int, str] = {}
@@ -100,10 +95,12 @@ class _Execution:
                 continue
             if row is None:
                 self._ready(number, found)
-                self._idle.add(number)
             else:
-                self._record(*found)
-                row.batches.popleft()
+                results, warnings = found
+                self._say(warnings)
+                for index, result in results:
+                    self._display(self._store.record(self._plan.step(index), result))
+                row.popleft()
                 self._give(number, row)
         for number in sorted(self._idle):
             if (task := self._choose(number)) is not None and self._waiting:
@@ -146,6 +143,7 @@ class _Execution:
         self._display.worker(number, "decoding", facts["device"])
         self._say(facts["warnings"])
         self._write()
+        self._idle.add(number)
 
     def _rows(self) -> dict[int, deque[Row]]:
         """What the store lacks of the plan."""
@@ -154,10 +152,8 @@ class _Execution:
         for batches in _by_row(self._plan.batches()):
             missing = [self._store.missing(batch) for batch in batches]
             self._display.resumed(sum(map(len, batches)) - sum(map(len, missing)))
-            left = deque([step.place for step in steps] for steps in missing if steps)
-            if left:
-                task = batches[0][0].place[0]
-                rows.setdefault(task, deque()).append(Row(task, left))
+            if left := deque([step.place for step in steps] for steps in missing if steps):
+                rows.setdefault(batches[0][0].place[0], deque()).append(left)
         return rows
 
     def _choose(self, worker: int) -> int | None:
@@ -170,16 +166,10 @@ class _Execution:
 
     def _give(self, number: int, row: Row) -> None:
         """Have a worker decode the next batch of a row; without any, it is idle."""
-        if row.batches:
-            asked = self._pool.ask(number, "measure", row.batches[0], again=False)
-            self._asked[asked] = (number, row)
+        if row:
+            self._asked[self._pool.ask(number, "measure", row[0], again=False)] = (number, row)
         else:
             self._idle.add(number)
-
-    def _record(self, results: list[tuple[SampleIndex, dict[str, Any]]], said: list[str]) -> None:
-        self._say(said)
-        for index, found in results:
-            self._display(self._store.record(self._plan.step(index), found))
 
     def _lost(self, number: int, row: Row | None, reason: str) -> None:
         """Give the work of a worker that died to others, behind all that waits.
@@ -197,20 +187,17 @@ class _Execution:
             self._display.worker(number, "lost")
             return
         self._say([f"worker {number} is lost, its work goes to others: {reason}"])
-        suspects = row.batches.popleft()
+        suspects = row.popleft()
         self._deaths.update(suspects)
-        again = [index for index in suspects if self._deaths[index] < MOST_TRIES]
-        for index in suspects:
-            if index not in again:
-                step = self._plan.step(index)
-                error = f"given up after {MOST_TRIES} workers died of it: {reason}"
-                known = self._plan.identify(step, self._first["engine"])
-                failed = {**known, "status": ERROR, "error": error}
-                self._display(self._store.record(step, failed))
-        if again:
-            row.batches.appendleft(again)
-        if row.batches and self._waiting is not None:
-            self._waiting.setdefault(row.task, deque()).append(row)
+        if again := [index for index in suspects if self._deaths[index] < MOST_TRIES]:
+            row.appendleft(again)
+        for index in sorted({*suspects} - {*again}):
+            step = self._plan.step(index)
+            error = f"given up after {MOST_TRIES} workers died of it: {reason}"
+            known = self._plan.identify(step, self._first["engine"])
+            self._display(self._store.record(step, {**known, "status": ERROR, "error": error}))
+        if row and self._waiting is not None:
+            self._waiting.setdefault(row[0][0][0], deque()).append(row)
         self._task_of.pop(number, None)
         self.start(number)
 

@@ -8,8 +8,8 @@ import re
 import subprocess
 import sys
 from collections.abc import Collection, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from specbench.cluster.worker import NotStartedError, Worker
@@ -34,16 +34,8 @@ class Pool:
     """Ray, and the workers that it runs; leaving the context lets go of both.
 
     Workers stay from plan to plan, with the pair that they have loaded. Ray restarts one that dies,
-    on another machine if need be.
-
-    Args:
-        workers: How many.
-        address: Of a cluster, ``auto`` or ``HOST:PORT``; None starts Ray on this machine.
-        loading: Says whether GPUs are to be used.
-        kind: The class of the workers.
-
-    Attributes:
-        size: How many workers.
+    on another machine if need be. An address is that of a cluster, ``auto`` or ``HOST:PORT``; None
+    starts Ray on this machine.
 
     Raises:
         UsageError: Ray is not installed or cannot be reached, or has less than it takes.
@@ -68,9 +60,7 @@ class Pool:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for number in list(self._actors):
             self.dismiss(number)
         self._ray.shutdown()
@@ -88,7 +78,8 @@ class Pool:
             A reference to the answer, for ``wait`` and ``answer``.
         """
         if number not in self._actors:
-            self._actors[number] = self._actor.remote(Path.cwd(), _variables(), self._gpus)
+            variables = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+            self._actors[number] = self._actor.remote(Path.cwd(), variables, self._gpus)
         method = getattr(self._actors[number], what)
         return (method if again else method.options(max_task_retries=0)).remote(*values)
 
@@ -134,12 +125,13 @@ class Pool:
         from ray.exceptions import RayError
 
         once = self._ray.remote(num_cpus=1, num_gpus=int(self._gpus), max_retries=0)(run_command)
-        waiting = list(enumerate(commands))
+        waiting = enumerate(commands)
         running: dict[Any, int] = {}
-        while waiting or running:
-            while waiting and len(running) < self.size:
-                number, arguments = waiting.pop(0)
+        while True:
+            for number, arguments in islice(waiting, self.size - len(running)):
                 running[once.remote(Path.cwd(), arguments)] = number
+            if not running:
+                return
             for reference in self.wait(running):
                 try:
                     code, said = self._ray.get(reference)
@@ -178,10 +170,6 @@ def uses_gpus(resources: dict[str, float], workers: int, loading: Loading) -> bo
             "takes one: give fewer workers, or a cluster with --ray-address"
         )
     return wanted
-
-
-def _variables() -> dict[str, str]:
-    return {name: os.environ[name] for name in PASSED_ON if name in os.environ}
 
 
 def _why(said: str) -> str:

@@ -29,10 +29,8 @@ class NotStartedError(Exception):
 class Worker:
     """Decodes samples on a device of its own; it keeps its pair from plan to plan.
 
-    Args:
-        folder: Where the command was given: paths of heads and models begin there.
-        variables: Of the environment, as that command has them.
-        gpu: Whether Ray gave this process a GPU; otherwise it keeps to one core.
+    The folder and the environment's variables are those of the command: paths of heads and models
+    begin there. Without a GPU given by Ray it keeps to one core.
     """
 
     def __init__(self, folder: Path, variables: Mapping[str, str], gpu: bool) -> None:
@@ -102,17 +100,16 @@ class Worker:
         if gpu:
             return f"{name} cuda:{os.environ['CUDA_VISIBLE_DEVICES']}"
         os.environ["OMP_NUM_THREADS"] = "1"
-        if not hasattr(os, "sched_setaffinity"):
-            return f"{name} cpu"
-        folder = Path(tempfile.gettempdir()) / f"specbench-cores-{os.getuid()}"
-        folder.mkdir(exist_ok=True)
-        for core in sorted(os.sched_getaffinity(0)):
-            # The system releases the lock when the process ends in any way.
-            with suppress(Timeout):
-                self._held = FileLock(folder / str(core))
-                self._held.acquire(blocking=False)
-                os.sched_setaffinity(0, {core})
-                return f"{name} cpu:{core}"
+        if hasattr(os, "sched_setaffinity"):
+            folder = Path(tempfile.gettempdir()) / f"specbench-cores-{os.getuid()}"
+            folder.mkdir(exist_ok=True)
+            for core in sorted(os.sched_getaffinity(0)):
+                # The system releases the lock when the process ends in any way.
+                with suppress(Timeout):
+                    self._held = FileLock(folder / str(core))
+                    self._held.acquire(blocking=False)
+                    os.sched_setaffinity(0, {core})
+                    return f"{name} cpu:{core}"
         return f"{name} cpu"
 
     def _told(self) -> list[str]:

@@ -86,23 +86,22 @@ def test_every_sample_is_found_once_and_a_row_on_one_device(
 
 
 def test_killed_workers_of_the_mini_pair_leave_what_one_process_finds(
-    pool: Pool, tmp_path: Path
+    pool: Pool, tmp_path: Path, mini: Any
 ) -> None:
     variants = method_variants(["autoregressive", "diversed"], {})
-    tasks = [load_task("mini-math")]
-    plan = build_plan(get_pair("mini"), tasks, variants, [5], Settings(), loading=CPU, limit=3)
+    settings, tasks = Settings(max_new_tokens=32), [load_task("mini-math")]
+    plan = build_plan(get_pair("mini"), tasks, variants, [5], settings, loading=CPU, limit=3)
     with Store.open(tmp_path / "one", "run", plan.describe()) as opened:
-        runner.execute(plan, opened)
+        runner.execute(plan, opened, loader=runner.Loader(lambda *_: mini))
     kills: list[int] = []
 
-    class Killer(runner.Display):
-        def __call__(self, record: Any) -> None:
-            if not kills:
-                kills.extend(islice(workers_of(os.getpid()), 1))
-                for worker in kills:
-                    os.kill(worker, signal.SIGKILL)
+    def kill_one() -> bool:
+        for worker in islice(workers_of(os.getpid()), 1 - len(kills)):
+            kills.append(worker)
+            os.kill(worker, signal.SIGKILL)
+        return False
 
-    run(plan, pool, tmp_path / "two", display=Killer(len(plan)))
+    run(plan, pool, tmp_path / "two", stop=kill_one)
     assert kills
     assert len(list(read_records(tmp_path / "two"))) == len(plan)
     names = ("key", "place", "text", "token_ids", "per_round", "scores", "status")

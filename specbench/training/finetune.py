@@ -29,9 +29,14 @@ from specbench.example import Example
 from specbench.experiment.plan import shown_path
 from specbench.files import cannot_write, clear_errors
 from specbench.tasks.task import Task
-from specbench.training.material import Material, read_material
+from specbench.training.material import (
+    IGNORED,
+    Material,
+    answer_batch,
+    described,
+    read_material,
+)
 from specbench.training.objective import descend
-from specbench.training.pretrain import IGNORED, answer_batch
 from specbench.training.recipe import DraftRecipe
 from specbench.version import __version__
 
@@ -71,7 +76,8 @@ def finetune_draft(
     model: Any = moved(load_weights(draft, config, dtype=torch.float32, revision=revision), place)
     runner = Runner(model, len(tokenizer))
     fingerprint, recipe = runner.fingerprint(), recipe.for_width(runner.hidden_size)
-    batch = partial(_batch, tokenizer, _end_token(model, tokenizer))
+    end = _end_token(model, tokenizer)
+    batch = partial(answer_batch, tokenizer, end=end, pad=end)
     limit = recipe.max_prompt_tokens
     known = read_material(tokenizer, task, examples, "train", limit)
     unseen = read_material(tokenizer, task, held_out, "held-out", limit)
@@ -83,11 +89,7 @@ def finetune_draft(
         description = {
             "base": shown_path(draft),
             "base_fingerprint": fingerprint,
-            "task": task.name,
-            "task_version": task.version,
-            "prompt_format": task.prompt_format,
-            "data": task.provenance(),
-            "left_out": {"train": known.left_out, "held-out": unseen.left_out},
+            **described(task, {"train": known.left_out, "held-out": unseen.left_out}),
             "recipe": recipe.model_dump(),
             "held_out_loss": {"n": len(unseen.examples), "before": before, "after": after},
             "seconds": round(time.perf_counter() - started, 1),
@@ -135,13 +137,6 @@ def _held_out_loss(model: PreTrainedModel, batch: Batch, material: Material, siz
         total += _loss(model, ids, labels).item() * number
         tokens += number
     return total / tokens
-
-
-def _batch(
-    tokenizer: PreTrainedTokenizerBase, end: int, material: Material
-) -> tuple[Tensor, Tensor]:
-    answers = [example.reference or "" for example in material.examples]
-    return answer_batch(tokenizer, material.prompts, answers, end, end)
 
 
 def _end_token(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> int:

@@ -6,8 +6,10 @@ Prompts that are too long are left out and counted.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import torch
+from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from specbench.engine.loading import LoadedPair
@@ -23,6 +25,7 @@ HELD_OUT = 256
 # Held-out examples that a bias is calibrated with, others than those of the scores; where a task
 # has few, some are both.
 CALIBRATION, CALIBRATION_SEED = 256, 1
+IGNORED = -100  # label of a token without loss
 
 
 class Material(NamedTuple):
@@ -107,3 +110,35 @@ def read_materials(pair: LoadedPair, task: Task, recipe: HeadRecipe) -> Material
         held_out=read("held-out", HELD_OUT, 0),
         calibration=read("held-out", CALIBRATION, CALIBRATION_SEED) if targeted else None,
     )
+
+
+def described(task: Task, left_out: dict[str, int]) -> dict[str, Any]:
+    """Return what the description of a head or a draft says of its data."""
+    return {
+        "task": task.name,
+        "task_version": task.version,
+        "prompt_format": task.prompt_format,
+        "data": task.provenance(),
+        "left_out": left_out,
+    }
+
+
+def answer_batch(
+    tokenizer: PreTrainedTokenizerBase, material: Material, end: int, pad: int
+) -> tuple[Tensor, Tensor]:
+    """Return token ids and next-token labels ``[B, T]``; prompts and padding carry no loss.
+
+    Answers, which are the references, end in the token ``end``. T is a multiple of 16: few shapes
+    for the matrix kernels.
+    """
+    rows, labels = [], []
+    for prompt, example in zip(material.prompts, material.examples, strict=True):
+        answer = [*tokenizer(example.reference or "", add_special_tokens=False)["input_ids"], end]
+        rows.append(prompt + answer[:-1])
+        labels.append([IGNORED] * (len(prompt) - 1) + answer)
+    length = -(-max(map(len, rows)) // 16) * 16
+    ids, wanted = (
+        torch.tensor([row + [value] * (length - len(row)) for row in table])
+        for table, value in ((rows, pad), (labels, IGNORED))
+    )
+    return ids, wanted

@@ -6,7 +6,7 @@ loss covers the answers only. Weight matrices learn with Muon, embeddings and no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,28 +15,23 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from torch import Tensor
 from torch.nn.functional import cross_entropy
-from transformers import (
-    LlamaConfig,
-    LlamaForCausalLM,
-    PreTrainedTokenizerBase,
-    PreTrainedTokenizerFast,
-)
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from specbench.config import Loading
-from specbench.engine.loading import LoadedPair, load_pair
+from specbench.engine.loading import load_pair
 from specbench.errors import UsageError
 from specbench.pairs.registry import ROLES, PairSpec
 from specbench.tasks.mini import MODULES, generate
 from specbench.tasks.mini.writer import Style
-from specbench.tasks.task import Task, load_task
+from specbench.tasks.task import load_task
 from specbench.training.folder import check_writable, progress_bar
+from specbench.training.material import IGNORED, Material, answer_batch
 from specbench.training.recipe import head_recipe
 from specbench.training.session import carry_out, prepare
 from specbench.validation import load_toml
 
 PAD, BOS, EOS = "<pad>", "<s>", "</s>"
 POSITIONS = 2048
-IGNORED = -100  # label of a token without loss
 WARMUP_STEPS = 100
 LINE_EVERY = 50  # steps, where there is no terminal
 
@@ -63,7 +58,13 @@ def build(recipe: Path, folder: Path, parts: Collection[str]) -> None:
     """
     tables = load_toml(recipe, "recipe")
     folder = folder.resolve()  # a relative path could pass for a model's id on the hub
-    _prepare(folder, parts)
+    # Refuse before an hour of training what could only fail after it.
+    check_writable(folder, "--output")
+    missing = [r for r in ROLES if r not in parts and not (folder / r / "config.json").exists()]
+    if "heads" in parts and missing:
+        raise UsageError(
+            f"{folder} has no {missing[0]}, which heads are trained on: add --part {missing[0]}"
+        )
     for role in ROLES:
         if role in parts:
             _build_model(tables, role, folder / role)
@@ -72,17 +73,10 @@ def build(recipe: Path, folder: Path, parts: Collection[str]) -> None:
         spec = PairSpec(recipe.parent.name, target, draft, training=tables.get("heads", {}))
         pair = load_pair(spec, Loading(device="cpu", dtype="float32"))
         for task in map(load_task, tables["examples"]):
-            _train_head(pair, spec, task, folder / "heads" / task.name)
-
-
-def _prepare(folder: Path, parts: Collection[str]) -> None:
-    """Refuse before an hour of training what could only fail after it."""
-    check_writable(folder, "--output")
-    missing = [r for r in ROLES if r not in parts and not (folder / r / "config.json").exists()]
-    if "heads" in parts and missing:
-        raise UsageError(
-            f"{folder} has no {missing[0]}, which heads are trained on: add --part {missing[0]}"
-        )
+            head = folder / "heads" / task.name
+            training = prepare(pair, task, head_recipe(spec, task, {}), head)
+            with progress_bar(f"head {task.name}", training.recipe.steps) as draw:
+                carry_out(training, lambda progress: draw(progress.step, str(progress)))
 
 
 def _build_model(tables: dict[str, Any], role: str, folder: Path) -> None:
@@ -95,12 +89,6 @@ def _build_model(tables: dict[str, Any], role: str, folder: Path) -> None:
     # Half the size on disk; quality was the same within its interval when this was measured.
     model.bfloat16().save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-
-
-def _train_head(pair: LoadedPair, spec: PairSpec, task: Task, folder: Path) -> None:
-    training = prepare(pair, task, head_recipe(spec, task, {}), folder)
-    with progress_bar(f"head {task.name}", training.recipe.steps) as draw:
-        carry_out(training, lambda progress: draw(progress.step, str(progress)))
 
 
 def build_tokenizer(vocabulary: int, examples: int) -> PreTrainedTokenizerFast:
@@ -214,28 +202,5 @@ def batch(
     """Return token ids and next-token labels ``[B, T]`` of generated examples."""
     examples = [generate(name, "train", index, style) for index in indices]
     prompts = [tokenizer(example.prompt)["input_ids"] for example in examples]
-    references = [example.reference or "" for example in examples]
     pad, end = tokenizer.pad_token_id, tokenizer.eos_token_id
-    return answer_batch(tokenizer, prompts, references, end, pad)
-
-
-def answer_batch(
-    tokenizer: PreTrainedTokenizerBase,
-    prompts: Sequence[list[int]],
-    answers: Sequence[str],
-    end: int,
-    pad: int,
-) -> tuple[Tensor, Tensor]:
-    """Return token ids and next-token labels ``[B, T]``; prompts and padding carry no loss."""
-    rows, labels = [], []
-    for prompt, text in zip(prompts, answers, strict=True):
-        answer = [*tokenizer(text, add_special_tokens=False)["input_ids"], end]
-        rows.append(prompt + answer[:-1])
-        labels.append([IGNORED] * (len(prompt) - 1) + answer)
-    return _padded(rows, pad), _padded(labels, IGNORED)
-
-
-def _padded(rows: list[list[int]], value: int) -> Tensor:
-    """Fill rows up to a common multiple of 16, ``[B, T]``: few shapes for the matrix kernels."""
-    length = -(-max(map(len, rows)) // 16) * 16
-    return torch.tensor([row + [value] * (length - len(row)) for row in rows])
+    return answer_batch(tokenizer, Material(examples, prompts), end, pad)

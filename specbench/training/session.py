@@ -23,7 +23,7 @@ from specbench.files import clear_errors, write_atomically
 from specbench.heads.files import fingerprints, save_head
 from specbench.tasks.task import Task
 from specbench.training.folder import CHECKPOINT, LOG
-from specbench.training.material import Materials, read_materials
+from specbench.training.material import Materials, described, read_materials
 from specbench.training.recipe import HeadRecipe
 from specbench.training.verifier import (
     Progress,
@@ -171,11 +171,7 @@ def _describe(training: Training, scores: dict[str, Any]) -> dict[str, Any]:
     seconds = sum(row["rollout_seconds"] + row["update_seconds"] for row in history)
     return {
         "pair": pair.name,
-        "task": task.name,
-        "task_version": task.version,
-        "prompt_format": task.prompt_format,
-        "data": task.provenance(),
-        "left_out": materials.left_out(),
+        **described(task, materials.left_out()),
         "kind": recipe.head_kind,
         "models": fingerprints(pair),
         "hidden_sizes": {"target": pair.target.hidden_size, "draft": pair.draft.hidden_size},

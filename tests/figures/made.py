@@ -16,34 +16,8 @@ from specbench.results import ROUNDS, Results
 
 CELL = {"run_id": "run-mini", "pair": "mini", "task": "mini-math", "temperature": 1.0}
 SETTING = {"engine": "eager", "batch_size": 1, "seed": 0, "repeat": 0}
+METHODS = ("autoregressive", "sd", "lossy", "speccascade", "static", "diversed")
 WEIGHTS = (0.0, 0.25, 0.5, 0.75, 1.0)
-
-
-def _cell(
-    method: str,
-    weight: float | None,
-    head: str | None,
-    length: int,
-    pair: str,
-    task: str,
-    engine: str,
-    batch_size: int,
-) -> dict[str, Any]:
-    return {
-        "engine": engine,
-        "batch_size": batch_size,
-        "run_id": f"run-{pair}",
-        "pair": pair,
-        "task": task,
-        "method": method,
-        "weight": weight,
-        "lenience": 0.5 if method == "lossy" else None,
-        "rule": "token-v3" if method == "speccascade" else None,
-        "alpha": 0.5 if method == "speccascade" else None,
-        "head": head,
-        "temperature": 1.0,
-        "draft_length": length,
-    }
 
 
 def _figures_of(
@@ -74,14 +48,7 @@ def summary_of(
     pairs: tuple[str, ...] = ("mini",),
     tasks: tuple[str, ...] = ("mini-math", "mini-news"),
     lengths: tuple[int, ...] = (5,),
-    methods: tuple[str, ...] = (
-        "autoregressive",
-        "sd",
-        "lossy",
-        "speccascade",
-        "static",
-        "diversed",
-    ),
+    methods: tuple[str, ...] = METHODS,
     half_width: float | None = 0.02,
     heads: tuple[str, ...] = ("bundled",),
     settings: tuple[tuple[str, int], ...] = (("eager", 1),),
@@ -98,8 +65,22 @@ def summary_of(
                     if value is not None and half_width is not None:
                         bounds = {"ci_low": value - half_width, "ci_high": value + half_width}
                     found = {"metric": metric, "value": value, "n": 100, **bounds}
-                    found["unit"] = unit if metric == "quality" else "fraction"
-                    cell = _cell(method, weight, head, length, pair, task, *setting)
+                    cell = {
+                        "engine": setting[0],
+                        "batch_size": setting[1],
+                        "run_id": f"run-{pair}",
+                        "pair": pair,
+                        "task": task,
+                        "method": method,
+                        "weight": weight,
+                        "lenience": 0.5 if method == "lossy" else None,
+                        "rule": "token-v3" if method == "speccascade" else None,
+                        "alpha": 0.5 if method == "speccascade" else None,
+                        "head": head,
+                        "temperature": 1.0,
+                        "draft_length": length,
+                        "unit": unit if metric == "quality" else "fraction",
+                    }
                     rows.append(cell | found)
     return typed(pd.DataFrame(rows, columns=list(SUMMARY)), SUMMARY, "the test")
 

@@ -22,8 +22,7 @@ from specbench.tasks.mini import GENERATORS
 from specbench.tasks.task import load_task
 from specbench.training import finetune
 from specbench.training.finetune import finetune_draft
-from specbench.training.material import Material, read_material
-from specbench.training.pretrain import IGNORED
+from specbench.training.material import IGNORED, Material, answer_batch, read_material
 from specbench.training.recipe import DraftRecipe
 
 from ..engine.tiny import build, config, tokenizer
@@ -124,8 +123,8 @@ def test_the_loss_is_that_of_the_answers_tokens(mini: LoadedPair) -> None:
             loss = model(torch.tensor([prompt + answer]), labels=labels).loss
         total, tokens = total + loss.item() * len(answer), tokens + len(answer)
 
-    def batch(chosen: Any) -> Any:
-        return finetune._batch(mini.tokenizer, end, chosen)
+    def batch(chosen: Material) -> Any:
+        return answer_batch(mini.tokenizer, chosen, end, end)
 
     for size in (5, 2):
         found = finetune._held_out_loss(model, batch, read(mini.tokenizer, examples), size)
@@ -134,7 +133,7 @@ def test_the_loss_is_that_of_the_answers_tokens(mini: LoadedPair) -> None:
 
 def test_a_chat_model_learns_its_own_template(chatty: PreTrainedTokenizerFast) -> None:
     examples = [Example("1", "hi", "yes"), Example("2", "b", "no")]
-    ids, labels = finetune._batch(chatty, 51, read(chatty, examples))
+    ids, labels = answer_batch(chatty, read(chatty, examples), 51, 51)
     assert ids.shape == labels.shape == (2, 16)
     learnt = [chatty.decode(row[row != IGNORED]) for row in labels]
     assert learnt == ["yesZ", "noZ"]

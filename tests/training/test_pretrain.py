@@ -12,7 +12,8 @@ from specbench.heads.files import load_head
 from specbench.pairs.registry import PARTS, PairSpec
 from specbench.tasks.mini import MODULES, generate
 from specbench.training import material
-from specbench.training.pretrain import IGNORED, batch, build, build_tokenizer
+from specbench.training.material import IGNORED
+from specbench.training.pretrain import batch, build, build_tokenizer
 
 RECIPE = """
 [tokenizer]

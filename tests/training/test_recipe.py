@@ -21,37 +21,34 @@ def test_the_user_overrides_the_pair_the_task_and_the_defaults() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "message"),
+    ("values", "key", "what"),
     [
-        ({"steps": 0}, "steps must be 1 or more, not 0"),
-        ({"rollouts": 1}, "rollouts must be 2 or more with the group baseline"),
-        ({"rollouts": 1, "prompts_per_step": 1, "baseline": "ema"}, "rollouts must be 2 or more"),
-        ({"learning_rate": 0.0}, "learning_rate must be above 0"),
-        ({"learning_rte": 1}, "learning_rte is unknown; did you mean `"),
-        ({"initial_weight": 0.0}, "initial_weight must be above 0"),
-        ({"seed": 1000}, "seed must be below 1000"),  # held-out examples have that seed
-        ({"acceptance_weight": 0.0, "target_acceptance": 0.9}, "above 0 with a target acceptance"),
-        ({"head_kind": "cubic"}, "head_kind must be one of `linear`, `mlp`, `features`"),
+        ({"steps": 0}, "steps", "1 or more"),
+        ({"rollouts": 1}, "rollouts", "2 or more with the group baseline"),
+        ({"rollouts": 1, "prompts_per_step": 1, "baseline": "ema"}, "rollouts", "2 or more"),
+        ({"learning_rate": 0.0}, "learning_rate", "above 0"),
+        ({"learning_rte": 1}, "learning_rte", "did you mean"),
+        ({"initial_weight": 0.0}, "initial_weight", "above 0"),
+        ({"seed": 1000}, "seed", "below 1000"),  # held-out examples have that seed
+        ({"acceptance_weight": 0.0, "target_acceptance": 0.9}, "acceptance_weight", "above 0"),
+        ({"head_kind": "cubic"}, "head_kind", "one of `linear`, `mlp`, `features`"),
     ],
 )
 def test_a_wrong_value_is_named_with_its_file_and_key_or_its_option(
-    values: dict[str, object], message: str
+    values: dict[str, object], key: str, what: str
 ) -> None:
-    def told(pair: object = PAIR, task: object = TASK, given: object = None) -> str:
-        with pytest.raises(UsageError) as caught:
-            head_recipe(pair, task, given or {})  # type: ignore[arg-type]
-        return str(caught.value).replace("`", "").replace("-", "_")
-
-    message = message.replace("`", "").replace("-", "_")
     plain = replace(TASK, training={})
-    in_task = told(task=replace(TASK, training=values))
-    assert in_task.startswith(f"{TASK.path}: training.".replace("-", "_")) and message in in_task
-    in_pair = told(pair=replace(PAIR, training=values), task=plain)
-    assert in_pair.startswith(f"{PAIR.file}: mini.training.".replace("-", "_"))
-    assert message in in_pair
-    if "learning_rte" not in values:
-        typed = told(task=plain, given=values)
-        assert typed.startswith("__") and message in typed
+    for start, pair, task, given in (
+        (f"{TASK.path}: `training.{key}`", PAIR, replace(TASK, training=values), {}),
+        (f"{PAIR.file}: `mini.training.{key}`", replace(PAIR, training=values), plain, {}),
+        (f"--{key.replace('_', '-')}", PAIR, plain, values),
+    ):
+        if given and key == "learning_rte":
+            continue  # there is no such option
+        with pytest.raises(UsageError) as caught:
+            head_recipe(pair, task, given)
+        assert str(caught.value).startswith(start)
+        assert what in str(caught.value)
 
 
 def test_the_learning_rate_warms_up_and_falls_to_zero() -> None:

@@ -144,6 +144,7 @@ def test_what_cannot_be_had(
         ({"nr": {"a": 1}}, "`nr` must be text, a number or a list, not dict"),
         ({"checks": [["x"]]}, "`checks` must be text, a number or a list, not list"),
         ({"checks": "['assert False']"}, "`checks` must be a list of texts; write it as JSON"),
+        ({"checks": '["assert False'}, "`checks` must be a list of texts; write it as JSON"),
         ({"gold": "\ud800"}, "`gold` has half a surrogate pair"),
     ],
 )

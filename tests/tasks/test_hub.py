@@ -4,7 +4,6 @@ import builtins
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -13,7 +12,7 @@ import pytest
 
 from specbench.config import DataOptions
 from specbench.errors import RunError, UsageError
-from specbench.tasks.task import load_task
+from specbench.tasks.task import Task, load_task
 
 from .files import QUIZ, WRITERS, quiz_row, quiz_rows
 
@@ -23,9 +22,9 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 class Table:
     """What the hub's library returns: columns, rows one by one, and files in a cache."""
 
-    def __init__(self, rows: list[dict[str, Any]], folder: str = COMMIT) -> None:
-        self.rows, self.column_names = rows, list(rows[0]) if rows else []
-        self.cache_files = [{"filename": f"cache/{folder}/quiz-test.arrow"}]
+    def __init__(self, rows: list[dict[str, Any]]) -> None:
+        self.rows, self.column_names = rows, list(rows[0])
+        self.cache_files = [{"filename": f"cache/{COMMIT}/quiz-test.arrow"}]
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -36,12 +35,14 @@ class Table:
 
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    """Put a fake in the place of the hub's library: ``answer`` is what it does."""
-    fake = SimpleNamespace(asked=[], answer=lambda: Table(quiz_rows(30)))
+    """Put a fake in the place of the hub's library: ``answer`` is what it returns or raises."""
+    fake = SimpleNamespace(asked=[], answer=Table(quiz_rows(30)))
 
     def load_dataset(*arguments: Any, **named: Any) -> Any:
         fake.asked.append((arguments, named, os.environ.get("HF_DATASETS_OFFLINE")))
-        return fake.answer()
+        if isinstance(fake.answer, BaseException):
+            raise fake.answer
+        return fake.answer
 
     module = ModuleType("datasets")
     module.load_dataset = load_dataset  # type: ignore[attr-defined]
@@ -51,14 +52,13 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     return fake
 
 
-@pytest.fixture
-def quiz_file(tmp_path: Path) -> Path:
-    (tmp_path / "quiz.toml").write_text(QUIZ)
-    return tmp_path / "quiz.toml"
+def quiz(folder: Path, **options: Any) -> Task:
+    (folder / "quiz.toml").write_text(QUIZ)
+    return load_task(folder / "quiz.toml", DataOptions(**options))
 
 
-def test_the_hub_is_asked_for_what_the_file_says(hub: SimpleNamespace, quiz_file: Path) -> None:
-    task = load_task(quiz_file)
+def test_the_hub_is_asked_for_what_the_file_says(hub: SimpleNamespace, tmp_path: Path) -> None:
+    task = quiz(tmp_path)
     assert hub.asked == []
     examples = task.examples("test", 3)
     task.examples("test", 5)
@@ -75,17 +75,17 @@ def test_the_hub_is_asked_for_what_the_file_says(hub: SimpleNamespace, quiz_file
 
 
 def test_the_users_revision_overrides_the_files_and_another_commit_is_refused(
-    hub: SimpleNamespace, quiz_file: Path
+    hub: SimpleNamespace, tmp_path: Path
 ) -> None:
-    load_task(quiz_file, DataOptions(revision="v2")).examples("train", 1)
+    quiz(tmp_path, revision="v2").examples("train", 1)
     assert hub.asked[0][1] == {"split": "train", "revision": "v2"}
-    load_task(quiz_file, DataOptions(revision=COMMIT)).examples("test", 1)
+    quiz(tmp_path, revision=COMMIT).examples("test", 1)
     with pytest.raises(RunError, match=f"the cache holds {COMMIT}, not {COMMIT[::-1]}"):
-        load_task(quiz_file, DataOptions(revision=COMMIT[::-1])).examples("test", 1)
+        quiz(tmp_path, revision=COMMIT[::-1]).examples("test", 1)
 
 
 def test_offline_is_set_before_the_library_is_imported(
-    hub: SimpleNamespace, quiz_file: Path, monkeypatch: pytest.MonkeyPatch
+    hub: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen, real = [], builtins.__import__
 
@@ -95,42 +95,38 @@ def test_offline_is_set_before_the_library_is_imported(
         return real(name, *rest)
 
     monkeypatch.setattr(builtins, "__import__", spy)
-    load_task(quiz_file, DataOptions(offline=True)).examples("test", 1)
+    quiz(tmp_path, offline=True).examples("test", 1)
     assert seen == [("1", "1")]
 
 
-@pytest.mark.parametrize("offline", [False, True])
-def test_a_hub_that_fails_is_one_line(hub: SimpleNamespace, quiz_file: Path, offline: bool) -> None:
-    def failing(error: type[BaseException]) -> Callable[[], Any]:
-        def fail() -> Any:
-            raise error("no way.\nReally")
-
-        return fail
-
-    kind, told = (UsageError, "not in the cache") if offline else (RunError, "cannot be loaded")
+@pytest.mark.parametrize(
+    ("offline", "kind", "told"),
+    [(True, UsageError, "not in the cache"), (False, RunError, "cannot be loaded")],
+)
+def test_a_hub_that_fails_is_one_line(
+    hub: SimpleNamespace, tmp_path: Path, offline: bool, kind: type[Exception], told: str
+) -> None:
     for error in (ConnectionError, ValueError):
-        hub.answer = failing(error)
+        hub.answer = error("no way.\nReally")
         with pytest.raises(kind, match=rf"^somebody/quiz \(test\) .*{told}.*\(no way\)") as caught:
-            load_task(quiz_file, DataOptions(offline=offline)).examples("test", 1)
-        assert "--data DIR" in str(caught.value)
+            quiz(tmp_path, offline=offline).examples("test", 1)
         assert "\n" not in str(caught.value)
-    hub.answer = failing(KeyboardInterrupt)  # which is the user's, not the hub's
+    hub.answer = KeyboardInterrupt()  # which is the user's, not the hub's
     with pytest.raises(KeyboardInterrupt):
-        load_task(quiz_file, DataOptions(offline=offline)).examples("test", 1)
+        quiz(tmp_path, offline=offline).examples("test", 1)
 
 
-def test_wrong_rows_on_the_hub(hub: SimpleNamespace, quiz_file: Path) -> None:
+def test_wrong_rows_on_the_hub(hub: SimpleNamespace, tmp_path: Path) -> None:
     empty = Table([quiz_row(0)])
     empty.rows = []
-    for table, message in (
+    for hub.answer, message in (
         (Table([{"question": "q"}]), r"somebody/quiz test: no `ask` column; .*: `question`"),
         (Table([{**quiz_row(0), "gold": None}]), r"quiz test: row 1: `gold` is empty"),
         (Table([{**quiz_row(0), "ask": "flat"}]), r"quiz test: row 1: no `ask\.de` column"),
         (empty, "quiz has no rows in test"),
     ):
-        hub.answer = lambda table=table: table
         with pytest.raises(UsageError, match=message):
-            load_task(quiz_file).examples("test", 1)
+            quiz(tmp_path).examples("test", 1)
 
 
 def test_the_hubs_real_library_gives_rows_the_same_way(tmp_path: Path) -> None:

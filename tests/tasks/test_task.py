@@ -1,8 +1,6 @@
 """Task files: the bundled ones, examples from a generator, and every way a file can be wrong."""
 
-import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -10,8 +8,11 @@ from specbench.config import DataOptions
 from specbench.errors import RunError, UsageError
 from specbench.example import Example
 from specbench.metrics import score
+from specbench.tasks import mini
 from specbench.tasks import task as task_module
+from specbench.tasks.definition import Definition
 from specbench.tasks.task import (
+    GENERATED_EXAMPLES,
     RESERVED_SEEDS,
     SEED_STRIDE,
     SPLITS,
@@ -21,19 +22,9 @@ from specbench.tasks.task import (
     load_task,
     task_names,
 )
+from specbench.validation import load_toml, problems
 
-from .files import TOY
-
-VALID = TOY.replace("mini-math", "toy")
-
-
-@pytest.fixture
-def toy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Task:
-    """Load a task whose generator numbers its prompts."""
-    stub = ModuleType("specbench.tasks.mini")
-    stub.GENERATORS = {"toy": lambda split, i: Example(f"{split}-{i}", f"{{{i}}}")}  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "specbench.tasks.mini", stub)
-    return load_task(written(tmp_path, VALID))
+from .files import QUIZ, TOY
 
 
 def written(folder: Path, text: str) -> Path:
@@ -42,11 +33,22 @@ def written(folder: Path, text: str) -> Path:
     return path
 
 
+@pytest.fixture
+def toy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Task:
+    """Load a task whose generator numbers its prompts."""
+
+    def numbered(split: str, index: int) -> Example:
+        return Example(f"{split}-{index}", f"{{{index}}}")
+
+    monkeypatch.setitem(mini.GENERATORS, "toy", numbered)
+    return load_task(written(tmp_path, TOY.replace("mini-math", "toy")))
+
+
 def test_the_bundled_tasks_and_those_that_need_no_data() -> None:
     generated = ["mini-code", "mini-headline", "mini-math", "mini-news"]
-    stored = ["cnndm", "gsm8k", "humaneval", "mbpp", "wmt16", "xsum"]
     assert default_task_names() == generated
-    assert task_names() == sorted(generated + stored)
+    assert set(generated) < set(task_names())
+    assert task_names() == sorted(task_names())
 
 
 @pytest.mark.parametrize("name", default_task_names())
@@ -62,37 +64,30 @@ def test_bundled_references_score_full_marks(name: str) -> None:
 
 def test_template_is_filled_without_touching_other_braces(toy: Task) -> None:
     assert [e.prompt for e in toy.examples("test", 2)] == ["Q: {0} {x}", "Q: {1} {x}"]
+    assert len(toy.examples("test", None)) == GENERATED_EXAMPLES
 
 
-def test_seeds_give_disjoint_examples_of_the_split(toy: Task) -> None:
+def test_seeds_and_held_out_examples_are_disjoint(toy: Task) -> None:
     ids = [[e.id for e in toy.examples("train", 5, seed)] for seed in (0, 1)]
     assert ids[0] == [f"train-{i}" for i in range(5)]
     assert not set(ids[0]) & set(ids[1])
-
-
-def test_held_out_examples_lie_where_no_training_seed_reaches(toy: Task) -> None:
+    # The range that bundled heads have always been scored on; no training seed reaches it.
     held_out = [e.id for e in toy.examples("held-out", 2)]
-    # The range that bundled heads have always been scored on.
     assert held_out == ["train-1000000000", "train-1000000001"]
     assert [e.id for e in toy.examples("held-out", 1, seed=1)] == ["train-2000000000"]
     assert RESERVED_SEEDS * SEED_STRIDE == 1_000_000_000
 
 
-def test_a_generator_without_limit_gives_the_usual_number(toy: Task) -> None:
-    assert len(toy.examples("test", None)) == task_module.GENERATED_EXAMPLES
+@pytest.mark.parametrize(
+    ("split", "limit", "seed", "what"),
+    [("validation", 1, 0, "`validation`"), ("test", 0, 0, "limit"), ("test", 1, -1, "seed")],
+)
+def test_impossible_requests(toy: Task, split: str, limit: int, seed: int, what: str) -> None:
+    with pytest.raises(UsageError, match=what):
+        toy.examples(split, limit, seed)
 
 
-def test_impossible_requests(toy: Task) -> None:
-    for split, limit, seed, message in (
-        ("validation", 1, 0, "unknown split `validation`"),
-        ("test", 0, 0, "limit"),
-        ("test", 1, -1, "seed"),
-    ):
-        with pytest.raises(UsageError, match=message):
-            toy.examples(split, limit, seed)
-
-
-def test_shots_need_a_template(tmp_path: Path) -> None:
+def test_shots_need_a_template() -> None:
     with pytest.raises(UsageError, match=r"^mini-math has no template for few-shot examples"):
         load_task("mini-math", DataOptions(shots=2))
     assert load_task("mini-math", DataOptions(shots=0)).generator
@@ -104,14 +99,71 @@ def test_unknown_tasks(name: str) -> None:
         load_task(name)
 
 
-def test_definitions_of_a_wheel_come_before_those_of_a_checkout(tmp_path: Path) -> None:
+def test_definitions_of_a_wheel_come_before_those_of_a_checkout(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     package = tmp_path / "specbench" / "tasks"
     assert definitions_folder(package) == tmp_path / "tasks"
     (package / "definitions").mkdir(parents=True)
     assert definitions_folder(package) == package / "definitions"
-
-
-def test_installation_without_task_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(task_module, "definitions_folder", lambda: tmp_path)
-    with pytest.raises(RunError, match=r"no task files in .*; install specbench again"):
+    with pytest.raises(RunError, match="no task files in"):
         task_names()
+
+
+WRONG = [
+    ('generator = "mini-math"', "", "`source` names neither a generator nor a dataset"),
+    ("generator =", "dataset = 'd'\ngenerator =", "`source` names a generator and also `dataset`"),
+    ('"mini-math"', '"mini-maths"', "unknown generator `mini-maths`; did you mean `mini-math`?"),
+    ("[prompt]", "[example]\nid = '{a}'\n[prompt]", "`example` goes with a dataset"),
+    ("[prompt]", "[prompt]\nshot = '{a}'", "`prompt` has a `shot`"),
+    ('"accuracy"', '"acuracy"', "`metrics` has an unknown metric `acuracy`"),
+    ('["accuracy"]', '["accuracy", "accuracy"]', "`metrics` names `accuracy` 2 times"),
+    ('name = "toy"', 'name = "../toy"', "`name` names files too"),
+    ("{prompt}", "{question}", "`prompt` must have `{prompt}` in `template`"),
+]
+WRONG_DATASET = [
+    ('test = "test"', "", "`source` lacks `test`"),
+    ('test = "test"', 'test = "test[:9]"', "`source.test` names files too"),
+    ('train = "train"', 'train = "test"', "`source` has the same split as `train` and `test`"),
+    ('template = "Q', 'template = "Q"\n#', "`prompt` names no column in `template`"),
+    ('shot = "Q', 'shot = "Q"\n#', "`prompt.shot` names no column"),
+    ('shot = "', 'shots = 1\n#"', "`prompt` has `shots` but no `shot`"),
+    ('id = "{kind}-{nr}"', 'id = "x"', "`example.id` names no column"),
+    ('passage = "{ask.de}"', 'passage = "Q: "', "`example.passage` names no column"),
+    ('passage = "{ask.de}"', 'passage = "{gold}"', "`example` has a `passage` that must be a part"),
+    ('"{setup}", "{checks}", "run({nr})"', '"setup", "run()"', "`example.tests` names no column"),
+    ('reference = "#### {gold}"', "", "`metrics` has `accuracy`, which needs `example.reference`"),
+    ('"{setup}", "{checks}", "run({nr})"', '"import re", "{checks}"', ""),
+    ('["accuracy"]', '["pass@1"]', ""),
+]
+
+
+@pytest.mark.parametrize(
+    ("text", "old", "new", "told"),
+    [
+        *((TOY, *row) for row in WRONG),
+        *((QUIZ, *row) for row in WRONG_DATASET),
+        (QUIZ.replace("shot =", "shots = 1\nshot ="), 'train = "train"', "", "`source.train`"),
+    ],
+)
+def test_wrong_task_files(text: str, old: str, new: str, told: str, tmp_path: Path) -> None:
+    assert old in text
+    path = written(tmp_path, text.replace(old, new, 1))
+    if not told:
+        load_task(path)
+        return
+    with pytest.raises(UsageError) as caught:
+        load_task(path)
+    assert str(caught.value).startswith(f"{path}: ")
+    assert told in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_every_problem_of_a_file_is_found(tmp_path: Path) -> None:
+    text = TOY.replace("licence", "license").replace("= 8", "= 0").replace("accuracy", "x")
+    path = written(tmp_path, text)
+    found = [problem.key for problem in problems(Definition, load_toml(path))]
+    assert sorted(found) == ["licence", "license", "max_new_tokens", "metrics"]
+    with pytest.raises(UsageError, match=r"did you mean `licence`\? \(and 3 more problems\)$"):
+        load_task(path)

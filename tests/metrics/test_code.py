@@ -1,8 +1,6 @@
 """pass@1: the program in a text, what counts as a pass, and what is no verdict on a program."""
 
 import ast
-import gzip
-import json
 import os
 import subprocess
 import time
@@ -13,12 +11,14 @@ from typing import Any
 
 import pytest
 
+from specbench.config import DataOptions
 from specbench.errors import RunError, UsageError
 from specbench.example import Example
 from specbench.metrics.code import fenced, helpers_of, pass_at_1, passes, program_of
 from specbench.metrics.passk import pass_at_k
 from specbench.metrics.sandbox import launch
 from specbench.metrics.sandbox.launch import Limits
+from specbench.tasks.task import load_task, task_path
 
 TESTS = ("assert double(2) == 4", "assert double('a') == 'aa'")
 RIGHT = "def double(x):\n    return x * 2\n"
@@ -87,18 +87,6 @@ def test_other_programs_fail() -> None:
         "\0",
     ):
         assert not passes(program, TESTS), program
-
-
-def test_patched_builtins_do_not_reach_the_asserts() -> None:
-    patch = (
-        "import builtins, os\nbuiltins.exec = lambda *args: None\n"
-        "builtins.compile = lambda *args, **kwargs: compile('', '', 'exec')\n"
-        "builtins.AssertionError = Warning\nos.write = os._exit = lambda *args: None\n"
-        "builtins.len = lambda x: 4\n"
-    )
-    tests = (*TESTS, "assert len([]) == 0")
-    assert passes(RIGHT + patch, tests)
-    assert not passes(WRONG + patch, tests)
 
 
 def test_an_idle_program_and_busy_tests_end_in_time(
@@ -295,40 +283,24 @@ ALL = os.environ.get("SPECBENCH_TEST_DATA", "")
 needs_all = pytest.mark.skipif(not ALL, reason="SPECBENCH_TEST_DATA is not set")
 
 
-def references(file: Path) -> Iterator[tuple[str, Example]]:
-    """Each solution of a data file and the example that it solves."""
-    with (gzip.open if file.suffix == ".gz" else open)(file, "rt") as lines:
-        for row in map(json.loads, lines):
-            if file.parent.name == "mbpp":
-                tests = (row["test_setup_code"], *row["test_list"], *row["challenge_test_list"])
-                yield row["code"], Example(str(row["task_id"]), row["text"], tests=tests)
-            else:
-                prompt, name = row["prompt"], row["entry_point"]
-                yield (
-                    row["canonical_solution"],
-                    Example(
-                        row["task_id"],
-                        prompt,
-                        tests=(row["test"], f"check({name})"),
-                        code_prefix=prompt,
-                        entry_point=name,
-                    ),
-                )
-
-
-def failing(file: Path) -> list[str]:
-    found = list(references(file))
+def examples(folder: Path, task: str) -> list[Example]:
+    found = load_task(task, DataOptions(folder=folder)).examples("test", None)
     assert found
-    return [example.id for solution, example in found if not pass_at_1(solution, example)]
+    return found
 
 
-@pytest.mark.parametrize("file", ["mbpp/train", "mbpp/test", "humaneval/test"])
-def test_a_handful_of_references_pass(file: str) -> None:
-    assert failing(HANDFUL / f"{file}.jsonl") == []
+def failing(found: list[Example]) -> list[str]:
+    return [example.id for example in found if not pass_at_1(example.reference or "", example)]
+
+
+@pytest.mark.parametrize("task", ["mbpp", "humaneval"])
+def test_a_handful_of_references_pass(task: str) -> None:
+    assert failing(examples(HANDFUL, task)) == []
 
 
 def test_a_chat_model_s_answer_passes_and_a_wrong_one_fails() -> None:
-    for solution, example in references(HANDFUL / "humaneval" / "test.jsonl"):
+    for example in examples(HANDFUL, "humaneval"):
+        solution = example.reference or ""
         whole = example.code_prefix + solution
         assert pass_at_1(f"Here it is:\n```python\n{whole}```\nDone.", example) == 1.0
         assert pass_at_1(solution + "\n\ndef next_one(x):\n    '''", example) == 1.0
@@ -337,19 +309,29 @@ def test_a_chat_model_s_answer_passes_and_a_wrong_one_fails() -> None:
 
 
 @needs_all
-@pytest.mark.parametrize(
-    "file",
-    ["mbpp/train.jsonl", "mbpp/validation.jsonl", "mbpp/test.jsonl", "humaneval/test.jsonl.gz"],
-)
-def test_all_references_pass(file: str) -> None:
-    assert failing(Path(ALL) / file) == []
+@pytest.mark.parametrize("split", ["train", "validation", "test"])
+def test_all_references_of_mbpp_pass_the_challenge_tests_too(split: str, tmp_path: Path) -> None:
+    text = task_path("mbpp").read_text()
+    for old, new in (
+        ('"{test_list}"]', '"{test_list}", "{challenge_test_list}"]'),
+        ('train = "train"\n', ""),
+        ('test = "test"', f'test = "{split}"'),
+    ):
+        assert old in text
+        text = text.replace(old, new)
+    (tmp_path / "mbpp.toml").write_text(text)
+    assert failing(examples(Path(ALL), str(tmp_path / "mbpp.toml"))) == []
+
+
+@needs_all
+def test_all_references_of_humaneval_pass() -> None:
+    assert failing(examples(Path(ALL), "humaneval")) == []
 
 
 @needs_all
 def test_no_reference_passes_the_tests_of_another() -> None:
-    found = list(references(Path(ALL) / "humaneval" / "test.jsonl.gz"))
-    for (_, example), (other, _) in pairwise(found[::5]):
-        assert not pass_at_1(other, example), example.id
+    for example, other in pairwise(examples(Path(ALL), "humaneval")[::5]):
+        assert not pass_at_1(other.reference or "", example), example.id
 
 
 @pytest.mark.parametrize("programs", [1, 2, 5, 7])

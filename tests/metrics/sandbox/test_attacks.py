@@ -46,7 +46,8 @@ FORGERIES = {
     "answer = sys.modules['sandbox.wire'].encode((None, {}, {}))\n"
     "os.write(4, (len(answer).to_bytes(4, 'big') + answer) * 100)",
     "patched builtins": "import builtins\nbuiltins.AssertionError = Warning\n"
-    "builtins.exec = builtins.compile = lambda *args, **named: None",
+    "builtins.exec = builtins.compile = lambda *args, **named: None\n"
+    "builtins.len = lambda x: 4\nimport os\nos.write = os._exit = lambda *args: None",
     "own builtins": "__builtins__['AssertionError'] = Warning\nAssertionError = Warning",
     "patched comparison": "import sys\nserver = sys.modules['sandbox.program']\n"
     "server.Objects.plain = server.perform = lambda *args: True",
@@ -185,6 +186,7 @@ def passing(passes: Callable[..., bool], programs: dict[str, str]) -> list[str]:
 
 def test_the_same_harness_passes_an_honest_program(passes: Callable[..., bool]) -> None:
     assert passes(RIGHT + "import os\nassert os.listdir() == []", *TESTS)
+    assert passes(RIGHT + FORGERIES["patched builtins"], *TESTS, "assert len([]) == 0")
     # The ways to forge a reply work as such.
     assert passes(FORGED_REPLY + "forge(None, {'x': 5}, {})", "assert x == 5")
 

@@ -14,14 +14,7 @@ from specbench.config import AUTO, Loading
 from specbench.engine.device import choose_device
 from specbench.engine.engines import Engine
 from specbench.engine.runner import Runner, context_length
-from specbench.engine.sources import (
-    commit,
-    load_config,
-    load_model,
-    load_tokenizer,
-    model_name,
-    wanted_revision,
-)
+from specbench.engine.sources import commit, load_config, load_model, load_tokenizer
 from specbench.errors import UsageError
 from specbench.pairs.registry import DTYPES, ROLES, PairSpec
 
@@ -62,7 +55,7 @@ class LoadedPair:
 
 
 class Reader(NamedTuple):
-    """What prompts are made and measured with; for the attributes see ``LoadedPair``."""
+    """What prompts are made and measured with; see ``LoadedPair``."""
 
     tokenizer: PreTrainedTokenizerBase
     context: int | None
@@ -114,7 +107,15 @@ def load_pair(spec: PairSpec, loading: Loading | None = None) -> LoadedPair:
     if place.type == "cpu" and target.hidden_size < ONE_THREAD_WIDTH and not chosen:
         torch.set_num_threads(1)
     ends = frozenset() if loading.dummy else end_tokens(models[0], tokenizers[0])
-    facts = _facts(spec, loading, rows)
+    # The commits found, whatever name the revisions were asked by.
+    facts = {
+        "load_format": loading.load_format,
+        "quantization": loading.quantization,
+        "device_map": loading.device_map,
+        "thinking": spec.thinking,
+        "shared_vocabulary": rows,
+        **{f"{role}_commit": commit(spec, role, loading) for role in ROLES},
+    }
     return LoadedPair(spec.name, target, draft, tokenizers[0], ends, spec.thinking, facts)
 
 
@@ -128,7 +129,10 @@ def shared_vocabulary(target: PreTrainedTokenizerBase, draft: PreTrainedTokenize
         UsageError: An id means two tokens, or a word of the language is known to one model only;
             the message names the first.
     """
-    ours, theirs = _by_id(target), _by_id(draft)
+    ours, theirs = (
+        {index: token for token, index in tokenizer.get_vocab().items()}
+        for tokenizer in (target, draft)
+    )
     size = min(max(ours), max(theirs)) + 1
     added = {*target.added_tokens_decoder, *draft.added_tokens_decoder}
     different = [
@@ -138,10 +142,13 @@ def shared_vocabulary(target: PreTrainedTokenizerBase, draft: PreTrainedTokenize
     ]
     if different:
         first = different[0]
+        own, other = (
+            repr(known[first]) if first in known else "nothing" for known in (ours, theirs)
+        )
         raise UsageError(
-            f"the models do not share a vocabulary: token {first} is {_shown(ours.get(first))} to "
-            f"the target and {_shown(theirs.get(first))} to the draft ({len(different)} ids "
-            "differ); choose a draft of the target's family"
+            f"the models do not share a vocabulary: token {first} is {own} to the target and "
+            f"{other} to the draft ({len(different)} ids differ); choose a draft of the target's "
+            "family"
         )
     return size
 
@@ -168,29 +175,3 @@ def choose_dtype(spec: PairSpec, loading: Loading, device: torch.device) -> torc
         raise UsageError(f"unknown dtype {name}: use auto, float32, bfloat16 or float16")
     dtype: torch.dtype = getattr(torch, name)
     return dtype
-
-
-def _facts(spec: PairSpec, loading: Loading, vocabulary: int) -> dict[str, Any]:
-    """How the pair was loaded: the commits found, whatever name the revisions were asked by."""
-    commits = {
-        f"{role}_commit": None
-        if loading.dummy
-        else commit(model_name(spec, role), wanted_revision(spec, role, loading))
-        for role in ROLES
-    }
-    return {
-        "load_format": loading.load_format,
-        "quantization": loading.quantization,
-        "device_map": loading.device_map,
-        "thinking": spec.thinking,
-        "shared_vocabulary": vocabulary,
-        **commits,
-    }
-
-
-def _by_id(tokenizer: PreTrainedTokenizerBase) -> dict[int, str]:
-    return {index: token for token, index in tokenizer.get_vocab().items()}
-
-
-def _shown(token: str | None) -> str:
-    return "nothing" if token is None else repr(token)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 import torch
@@ -51,14 +51,8 @@ def model_need(
 ) -> Need:
     """Estimate what a model needs to decode ``rows`` texts side by side, prompts one by one.
 
-    Args:
-        config: Of its decoder.
-        dtype: Number format of weights and cache.
-        prompt_tokens: Longest prompt.
-        new_tokens: Most new tokens.
-        draft_length: Drafted tokens per round, N.
-        rows: Texts side by side.
-        bits: Bits of a quantised weight; None where none is.
+    ``prompt_tokens`` are those of the longest prompt, ``new_tokens`` the most new ones;
+    ``draft_length`` is N, and ``bits`` those of a quantised weight, None where none is.
     """
     capacity = capacity_for(prompt_tokens + new_tokens + draft_length + 1)
     states = 4 * config.hidden_size + 3 * config.intermediate_size
@@ -82,8 +76,7 @@ def training_need(
 ) -> Need:
     """Estimate what a model needs while ``texts`` are sampled in lockstep to train a head.
 
-    The update itself sees neither cache nor vocabulary and takes next to nothing. For the other
-    arguments see ``model_need``.
+    The update itself sees neither cache nor vocabulary and takes next to nothing.
     """
     capacity = prompt_tokens + new_tokens
     layers, size = config.num_hidden_layers, dtype.itemsize
@@ -116,7 +109,7 @@ def check_memory(
 ) -> None:
     """Compare what a pair will need to decode with what is free; look at no weights.
 
-    For the sizes see ``model_need``; what is beyond the models' context is never read.
+    For the sizes see ``model_need``.
 
     Raises:
         UsageError: It will not fit, or the configuration of a model cannot be had.
@@ -133,34 +126,32 @@ def decoding_needs(
     draft_length: int,
     rows: int = 1,
 ) -> dict[str, Need]:
-    """Estimate what each model of a pair needs to decode; see ``check_memory``."""
-    dtype = choose_dtype(spec, loading, choose_device(loading.device))
-    models = _models(spec, loading)
-    contexts = [context_length(config) for config, _ in models.values()]
+    """Estimate what each model of a pair needs; what is beyond their context is never read."""
+    contexts = [context_length(load_config(spec, role, loading)) for role in ROLES]
     room = min(filter(None, contexts), default=math.inf) - new_tokens - draft_length - 1
-    sizes = (int(max(min(prompt_tokens, room), 0)), new_tokens, draft_length, rows)
-    return {role: model_need(c, dtype, *sizes, bits=bits) for role, (c, bits) in models.items()}
+    prompt = int(max(min(prompt_tokens, room), 0))
+    return _needs(spec, loading, model_need, prompt, new_tokens, draft_length, rows)
 
 
 def check_training_memory(
     spec: PairSpec, loading: Loading, prompt_tokens: int, new_tokens: int, texts: int
 ) -> None:
     """Compare what a pair will need to train a head with what is free; see ``check_memory``."""
-    dtype = choose_dtype(spec, loading, choose_device(loading.device))
-    sizes = (prompt_tokens, new_tokens, texts)
-    needs = {
-        role: training_need(config, dtype, *sizes, bits=bits)
-        for role, (config, bits) in _models(spec, loading).items()
-    }
+    needs = _needs(spec, loading, training_need, prompt_tokens, new_tokens, texts)
     # The models take turns, and each gives back what it worked with.
     _require(spec, loading, needs, max(need.work for need in needs.values()), "to train a head")
 
 
-def _models(spec: PairSpec, loading: Loading) -> dict[str, tuple[PretrainedConfig, float | None]]:
-    """Configuration of each model, and the bits of its weights."""
-    asked = {"target": loading.quantization}
-    configs = {role: load_config(spec, role, loading) for role in ROLES}
-    return {role: (config, _bits(config, asked.get(role))) for role, config in configs.items()}
+def _needs(
+    spec: PairSpec, loading: Loading, need: Callable[..., Need], *sizes: int
+) -> dict[str, Need]:
+    dtype = choose_dtype(spec, loading, choose_device(loading.device))
+    needs = {}
+    for role in ROLES:
+        config = load_config(spec, role, loading)
+        bits = _bits(config, loading.quantization if role == "target" else None)
+        needs[role] = need(config, dtype, *sizes, bits=bits)
+    return needs
 
 
 def _require(
@@ -174,17 +165,24 @@ def _require(
     """Refuse a pair that needs more than is free, where that is known."""
     device = choose_device(loading.device)
     free = available_memory(device, spread=loading.device_map is not None)
-    caches = sum(need.cache for need in needs.values())
-    total = sum(need.weights for need in needs.values()) + caches + work
-    if free is not None and total > free:
-        sizes = {role: need.weights for role, need in needs.items()}
-        sizes |= {"caches": caches, "the rest": work}
-        parts = ", ".join(f"{name} {size / GIB:.1f}" for name, size in sizes.items())
-        remedies = _remedies(choose_dtype(spec, loading, device), device, loading, rows)
-        raise UsageError(
-            f"{spec.name} needs {total / GIB:.1f} GiB {what} ({parts}) and {device} has "
-            f"{free / GIB:.1f} free: {remedies}"
-        )
+    parts = {role: need.weights for role, need in needs.items()}
+    parts |= {"caches": sum(need.cache for need in needs.values()), "the rest": work}
+    total = sum(parts.values())
+    if free is None or total <= free:
+        return
+    sizes = ", ".join(f"{name} {size / GIB:.1f}" for name, size in parts.items())
+    ways = ["a smaller --batch-size"] if rows > 1 else []
+    if choose_dtype(spec, loading, device).itemsize > 2:
+        ways.append("--dtype bfloat16")
+    if device.type == "cuda" and not loading.dummy:
+        if torch.cuda.device_count() > 1 and loading.device_map is None:
+            ways.append("--device-map auto")
+        if loading.quantization is None:
+            ways.append("--quantization 8bit")
+    raise UsageError(
+        f"{spec.name} needs {total / GIB:.1f} GiB {what} ({sizes}) and {device} has "
+        f"{free / GIB:.1f} free: choose {', '.join([*ways, 'a smaller pair'])} or shorter prompts"
+    )
 
 
 def _weights(config: PretrainedConfig, dtype: torch.dtype, bits: float | None) -> float:
@@ -230,16 +228,6 @@ def _bits(config: PretrainedConfig, asked: str | None) -> float | None:
     said = stored if isinstance(stored, dict) else stored.to_dict()
     four = said.get("load_in_4bit") or said.get("bits") == 4
     return BITS["4bit" if four else "8bit"]
-
-
-def _remedies(dtype: torch.dtype, device: torch.device, loading: Loading, rows: int) -> str:
-    ways = ["a smaller --batch-size"] if rows > 1 else []
-    ways += ["--dtype bfloat16"] if dtype.itemsize > 2 else []
-    if device.type == "cuda" and not loading.dummy:
-        several = torch.cuda.device_count() > 1
-        ways += ["--device-map auto"] if several and loading.device_map is None else []
-        ways += ["--quantization 8bit"] if loading.quantization is None else []
-    return f"choose {', '.join([*ways, 'a smaller pair'])} or shorter prompts"
 
 
 def weights_read(runner: Runner) -> int:

@@ -16,7 +16,7 @@ DATE = "26 Jul 2024"
 class Encoded(NamedTuple):
     """A prompt as a model reads it."""
 
-    ids: list[int]  # its tokens, the start token once where the model has one
+    ids: list[int]
     cut: int = 0  # how many tokens fewer they are than those of the whole prompt
 
 
@@ -29,16 +29,11 @@ def encode(
     limit: int | None = None,
     thinking: bool = False,
 ) -> Encoded:
-    """Tokenise a prompt.
+    """Tokenise a prompt, with the start token once where the model has one.
 
-    Args:
-        tokenizer: The target's.
-        prompt: The text.
-        passage: Its part that may be cut, from the end, where the prompt is too long.
-        prompt_format: ``chat`` makes it one user message by the tokenizer's template, if it has
-            one; ``plain`` takes the text as it is.
-        limit: Most tokens of the result; None for no limit.
-        thinking: Whether Qwen3's template lets the model think first; others ignore it.
+    ``chat`` makes it one user message by the tokenizer's template, if it has one; ``plain`` takes
+    the text as it is. Of a prompt beyond ``limit`` tokens the end of its ``passage`` is cut. With
+    ``thinking``, Qwen3's template lets the model think first; others ignore it.
 
     Raises:
         UsageError: The prompt is empty, or over the limit without its passage, or the format is
@@ -47,9 +42,25 @@ def encode(
     if prompt_format not in FORMATS:
         raise UsageError(f"unknown prompt format {prompt_format!r}: choose {' or '.join(FORMATS)}")
     chat = prompt_format == CHAT and tokenizer.chat_template is not None
+    bos = tokenizer.bos_token_id
 
     def tokens(text: str) -> list[int]:
-        return _chat_tokens(tokenizer, text, thinking) if chat else _plain_tokens(tokenizer, text)
+        ids: Any
+        if chat:
+            ids = tokenizer.apply_chat_template(
+                [{"role": "user", "content": text}],
+                add_generation_prompt=True,
+                return_dict=False,
+                enable_thinking=thinking,
+                date_string=DATE,
+            )
+        else:
+            ids = tokenizer(text)["input_ids"]
+        started: list[int] = list(ids)
+        # A text may bring its own start token before the tokenizer adds another.
+        while bos is not None and started[:2] == [bos, bos]:
+            del started[0]
+        return started
 
     whole = tokens(prompt)
     if not whole:
@@ -75,30 +86,6 @@ def encode(
         else:
             excess = middle
     return Encoded(ids, len(whole) - len(ids))
-
-
-def _chat_tokens(tokenizer: PreTrainedTokenizerBase, text: str, thinking: bool) -> list[int]:
-    """The template's own tokens, which include the start token where the model wants one."""
-    ids: Any = tokenizer.apply_chat_template(
-        [{"role": "user", "content": text}],
-        add_generation_prompt=True,
-        return_dict=False,
-        enable_thinking=thinking,
-        date_string=DATE,
-    )
-    return _started_once(tokenizer, list(ids))
-
-
-def _plain_tokens(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
-    return _started_once(tokenizer, list(tokenizer(text)["input_ids"]))
-
-
-def _started_once(tokenizer: PreTrainedTokenizerBase, ids: list[int]) -> list[int]:
-    """Drop all start tokens but one: a text may bring its own before the tokenizer adds another."""
-    bos = tokenizer.bos_token_id
-    while bos is not None and ids[:2] == [bos, bos]:
-        ids = ids[1:]
-    return ids
 
 
 def _too_long(tokens: int, limit: int, why: str) -> str:

@@ -83,9 +83,7 @@ def visible(at: Tensor, seen: int, window: int | None) -> Tensor:
 class Runner:
     """Runs a model over rows of text: read tokens at any positions, again where need be.
 
-    Args:
-        model: A Transformers causal language model in evaluation mode.
-        vocabulary: Size that logits are cut to: the tokens shared with the other model.
+    Logits are cut to ``vocabulary``, the tokens shared with the other model.
 
     Raises:
         UsageError: The model is not a plain stack of decoder layers, so that driving its layers
@@ -99,6 +97,7 @@ class Runner:
         self.vocabulary = vocabulary
         self.device = model.device  # of the embedding; what goes in and comes out is there
         self.dtype = model.dtype  # of hidden states and cache
+        self.hidden_size: int = self.config.hidden_size
         self.context = context_length(self.config)
         self.output = model.get_output_embeddings()
         self.softcap: float | None = getattr(self.config, "final_logit_softcapping", None)
@@ -114,11 +113,6 @@ class Runner:
     def devices(self) -> list[torch.device]:
         """Where each layer is; a device map may spread them."""
         return [next(layer.parameters()).device for layer in self.base.layers]
-
-    @property
-    def hidden_size(self) -> int:
-        """Width of the hidden states that :meth:`read` returns."""
-        return int(self.config.hidden_size)
 
     def fingerprint(self) -> str:
         """Hash of the signs of some weights, the same in every number format."""
@@ -165,13 +159,10 @@ class Runner:
 
     @torch.no_grad()
     def read(self, tokens: Tensor, at: Tensor, seen: int | None = None) -> Tensor:
-        """Read k tokens of every row.
+        """Read ``tokens`` at positions ``at``, both ``[B, k]``; what a slot held is overwritten.
 
-        Args:
-            tokens: ``[B, k]``.
-            at: ``[B, k]`` their positions; what a slot held is overwritten.
-            seen: No position is beyond so many, and the tokens of one row are the last of them.
-                None looks at the whole cache, whose size, unlike this number, never changes.
+        No position is beyond ``seen``, and the tokens of one row are the last before it. None looks
+        at the whole cache, whose size, unlike this number, never changes.
 
         Returns:
             Hidden states after the final norm ``[B, k, hidden]``.
@@ -207,13 +198,10 @@ class Runner:
     def through_layers(
         self, tokens: Tensor, cache: SlotCache, angles: Rotary, masks: Mapping[str, Tensor | None]
     ) -> Tensor:
-        """Read tokens ``[B, k]``; return hidden states after the final norm.
+        """Read tokens ``[B, k]`` into a cache; return hidden states after the final norm.
 
-        Args:
-            tokens: As many for every row.
-            cache: Gets their keys and values at the positions set.
-            angles: Cosines and sines of their positions, by kind of layer.
-            masks: What may be seen, ``[B or 1, 1, k, seen]``, by kind of layer; None for all.
+        By kind of layer, ``angles`` are those of the tokens' positions, and ``masks`` say what may
+        be seen, ``[B or 1, 1, k, seen]``; None for all.
         """
         if self.groups > 1 and tokens.shape[1] <= MOST_TOKENS:
             masks = {
@@ -270,12 +258,15 @@ class Runner:
                 layers = [*self.base.layers, self.base.norm]
                 with in_float32(self.base.embed_tokens, layers, self.output, CHECKED_LOGITS):
                     difference = self._difference()
+            if not difference < (QUANTISED_TOLERANCE if quantised else TOLERANCE):
+                raise ValueError(f"logits differ by {100 * difference:.2g}%")
         except torch.OutOfMemoryError:
             raise
         except Exception as error:
-            raise self._refusal(cause(error)) from error
-        if not difference < (QUANTISED_TOLERANCE if quantised else TOLERANCE):
-            raise self._refusal(f"logits differ by {100 * difference:.2g}%")
+            raise UsageError(
+                f"{self.config.model_type} models cannot be driven layer by layer "
+                f"({cause(error)}): choose a Llama, Qwen or Gemma type of model"
+            ) from error
         self.dtype, self.cache = stored, None
         self.reserve(1, CAPACITY_STEP)
 
@@ -303,12 +294,6 @@ class Runner:
         ]
         ours = self.logits(torch.cat(pieces, dim=1))[0]
         return float((own.to(self.device) - ours).norm() / own.norm())
-
-    def _refusal(self, reason: str) -> UsageError:
-        return UsageError(
-            f"{self.config.model_type} models cannot be driven layer by layer ({reason}): "
-            "choose a Llama, Qwen or Gemma type of model"
-        )
 
 
 @contextmanager

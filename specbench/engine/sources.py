@@ -53,7 +53,8 @@ def load_config(spec: PairSpec, role: str, loading: Loading) -> PretrainedConfig
     """Return the configuration of a model's decoder; a dummy's from the pair's entry."""
     if loading.dummy and role in spec.architecture:
         return _described_config(spec, role)
-    return decoder_config(model_name(spec, role), **_options(spec, role, loading))
+    name, options = _source(spec, role, loading)
+    return decoder_config(name, **options)
 
 
 def decoder_config(name: str, **options: Any) -> PretrainedConfig:
@@ -72,10 +73,9 @@ def decoder_config(name: str, **options: Any) -> PretrainedConfig:
 
 def load_tokenizer(spec: PairSpec, role: str, loading: Loading) -> PreTrainedTokenizerBase:
     """Return a model's tokenizer; a dummy's is that of a bundled pair."""
+    name, options = _source(spec, role, loading)
     if loading.dummy:
         name, options = get_pair(TOKENIZER_OF_DUMMIES).target, {}
-    else:
-        name, options = model_name(spec, role), _options(spec, role, loading)
     tokenizer: PreTrainedTokenizerBase = load_pretrained(AutoTokenizer, name, **options)
     return tokenizer
 
@@ -97,7 +97,7 @@ def load_model(
         with torch.random.fork_rng(), device:  # the same weights every time
             torch.manual_seed(ROLES.index(role))
             return build_model(config, dtype)
-    options = _options(spec, role, loading)
+    name, options = _source(spec, role, loading)
     quantised = getattr(config, "quantization_config", None) is not None
     if role == "target" and loading.quantization is not None:
         _require_package("bitsandbytes", f"--quantization {loading.quantization}")
@@ -108,17 +108,17 @@ def load_model(
         )
         quantised = True
     if loading.device_map or quantised:
-        _require_package(
-            "accelerate", "--device-map" if loading.device_map else "a quantised model"
-        )
+        what = "--device-map" if loading.device_map else "a quantised model"
+        _require_package("accelerate", what)
         options["device_map"] = loading.device_map or {"": device}
-    model = load_weights(model_name(spec, role), config=config, dtype=dtype, **options)
+    model: Any = load_weights(name, config=config, dtype=dtype, **options)
     if any(weights.is_meta for weights in model.parameters()):
         raise UsageError(
-            f"{model_name(spec, role)} does not fit on the devices of --device-map "
+            f"{name} does not fit on the devices of --device-map "
             f"{loading.device_map}: choose a smaller pair or --quantization 8bit"
         )
-    return model if "device_map" in options else moved(model, device)
+    placed: PreTrainedModel = model if "device_map" in options else model.to(device)
+    return placed
 
 
 def load_weights(name: str, config: PretrainedConfig, **options: Any) -> PreTrainedModel:
@@ -144,12 +144,6 @@ def load_weights(name: str, config: PretrainedConfig, **options: Any) -> PreTrai
     return loaded
 
 
-def moved(model: PreTrainedModel, device: torch.device) -> PreTrainedModel:
-    """Return the model on another device."""
-    there: PreTrainedModel = torch.nn.Module.to(model, device)
-    return there
-
-
 def build_model(config: PretrainedConfig, dtype: torch.dtype) -> PreTrainedModel:
     """Return a model of untrained weights on the default device."""
     try:
@@ -165,23 +159,12 @@ def build_model(config: PretrainedConfig, dtype: torch.dtype) -> PreTrainedModel
     return built
 
 
-def model_name(spec: PairSpec, role: str) -> str:
-    """Return the id or folder of the target or the draft."""
-    return spec.target if role == "target" else spec.draft
-
-
-def wanted_revision(spec: PairSpec, role: str, loading: Loading) -> str | None:
-    """Return the revision to load; the user's goes before the pair's."""
-    if role == "target":
-        return loading.target_revision or spec.target_revision
-    return loading.draft_revision or spec.draft_revision
-
-
-def commit(name: str, revision: str | None) -> str | None:
-    """Return the commit of a model that was loaded from the hub; None for a folder."""
-    if Path(name).exists() or not HUB_ID.fullmatch(name):
+def commit(spec: PairSpec, role: str, loading: Loading) -> str | None:
+    """Return the commit of a model that was loaded from the hub; None for any other."""
+    name, options = _source(spec, role, loading)
+    if loading.dummy or Path(name).exists() or not HUB_ID.fullmatch(name):
         return None
-    file = try_to_load_from_cache(name, "config.json", revision=revision)
+    file = try_to_load_from_cache(name, "config.json", revision=options.get("revision"))
     return Path(file).parent.name if isinstance(file, str) else None
 
 
@@ -209,11 +192,11 @@ def _errors_only() -> Iterator[None]:
         logging.set_verbosity(level)
 
 
-def _options(spec: PairSpec, role: str, loading: Loading) -> dict[str, Any]:
-    """Which version to take and what may be run."""
-    options: dict[str, Any] = {"trust_remote_code": loading.trust_remote_code}
-    wanted = wanted_revision(spec, role, loading)
-    return options if wanted is None else options | {"revision": wanted}
+def _source(spec: PairSpec, role: str, loading: Loading) -> tuple[str, dict[str, Any]]:
+    """Return the id or folder of a model, which version of it to take and what may be run."""
+    revision = getattr(loading, f"{role}_revision") or getattr(spec, f"{role}_revision")
+    options = {"trust_remote_code": loading.trust_remote_code}
+    return getattr(spec, role), options if revision is None else options | {"revision": revision}
 
 
 def _described_config(spec: PairSpec, role: str) -> PretrainedConfig:

@@ -23,7 +23,7 @@ from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from specbench.engine.device import choose_device
 from specbench.engine.loading import end_tokens
 from specbench.engine.runner import Runner
-from specbench.engine.sources import decoder_config, load_pretrained, load_weights, moved
+from specbench.engine.sources import decoder_config, load_pretrained, load_weights
 from specbench.errors import RunError, UsageError
 from specbench.example import Example
 from specbench.experiment.plan import shown_path
@@ -73,7 +73,8 @@ def finetune_draft(
     stored = config.dtype or torch.float32
     tokenizer = load_pretrained(AutoTokenizer, draft, revision=revision)
     # Small updates would be lost in a half format, so the weights are float32 while they learn.
-    model: Any = moved(load_weights(draft, config, dtype=torch.float32, revision=revision), place)
+    model: Any = load_weights(draft, config, dtype=torch.float32, revision=revision)
+    model.to(place)
     runner = Runner(model, len(tokenizer))
     fingerprint, recipe = runner.fingerprint(), recipe.for_width(runner.hidden_size)
     end = _end_token(model, tokenizer)

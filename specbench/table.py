@@ -6,16 +6,20 @@ table's cells are texts: ``number`` and ``with_interval`` make them.
 
 from __future__ import annotations
 
+import math
 import re
 import textwrap
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, groupby, zip_longest
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from rich.cells import cell_len
 
+Record = TypeVar("Record")
+
+_ENDS = ("", "_low", "_high")  # of the names of a value and of its interval
 GAP = "  "  # between columns
 MARKDOWN_WIDTH = 160  # a wider table has to be scrolled sideways
 LATEX_WIDTH = 110  # characters of footnote size across a page of two columns
@@ -52,6 +56,10 @@ class Column(NamedTuple):
     align: Literal["left", "right"] = "right"
 
 
+#: A column and what makes its cell of a record, which is what a row is about.
+Field = tuple[str | Column, Callable[[Record], str | Cell]]
+
+
 @dataclass(frozen=True)
 class Table:
     """A table.
@@ -70,6 +78,21 @@ class Table:
     notes: Sequence[str] = ()
     stub: int = 1
 
+    @classmethod
+    def of(
+        cls,
+        records: Iterable[Record],
+        fields: Iterable[Field[Record]],
+        title: str = "",
+        notes: Sequence[str] = (),
+        stub: int = 1,
+    ) -> Table:
+        """Make a table with a row for each record."""
+        named, cells = zip(*fields, strict=True)
+        columns = [Column(name) if isinstance(name, str) else name for name in named]
+        rows = [[cell(record) for cell in cells] for record in records]
+        return cls(title, columns, rows, notes, stub)
+
 
 def number(value: float | None, form: str) -> str:
     """Format a number: blank for None and NaN, and without a sign where it rounds to 0."""
@@ -79,13 +102,35 @@ def number(value: float | None, form: str) -> str:
     return text.lstrip("+-") if not text.strip("+-0.,%") else text
 
 
-def with_interval(
-    value: float | None, low: float | None, high: float | None, form: str, unit: str = ""
-) -> str:
+def with_interval(value: float, low: float, high: float, form: str, unit: str = "") -> str:
     """Format a number and behind it its interval, where it has one: ``1.2 [1.0, 1.4]``."""
     shown, *ends = (number(each, form) for each in (value, low, high))
     interval = f" [{', '.join(ends)}]" if all([shown, *ends]) else ""
     return f"{shown}{unit}{interval}" if shown else ""
+
+
+def number_of(name: str, form: str, scale: float = 1.0) -> Callable[[Mapping[Any, Any]], str]:
+    """Return what formats a number of a record; blank where it is not known."""
+    return lambda record: number(scale * record.get(name, math.nan), form)
+
+
+def interval_of(
+    name: str, form: str, scale: float = 1.0, unit: str = ""
+) -> Callable[[Mapping[Any, Any]], str]:
+    """Return what formats ``name`` of a record with its interval, ``name_low`` to ``name_high``."""
+
+    def show(record: Mapping[Any, Any]) -> str:
+        value, low, high = (scale * record.get(name + end, math.nan) for end in _ENDS)
+        return with_interval(value, low, high, form, unit)
+
+    return show
+
+
+def cell_at(
+    key: object, show: Callable[[Any], str | Cell]
+) -> Callable[[tuple[Any, Mapping[Any, Any]]], str | Cell]:
+    """Return what shows the value at a key, of a record that is a name with values by key."""
+    return lambda record: show(record[1][key]) if key in record[1] else ""
 
 
 def drop_empty(table: Table) -> Table:

@@ -29,6 +29,7 @@ from specbench.analysis.pareto import (
     front_quality,
     gap_between,
     hypervolume,
+    points_with_front,
 )
 from specbench.analysis.points import (
     GAINS,
@@ -102,6 +103,18 @@ class _Method(NamedTuple):
         """Each draft length alone and, where there are several, all of them to choose from."""
         return [*([n] for n in self.lengths), *([list(self.lengths)] * (len(self.lengths) > 1))]
 
+    def facts(self, lengths: list[int], chosen: int, reached: PointEstimates, point: int) -> Row:
+        """What a row says of the method, which is a point of what is reached."""
+        return {
+            "method": self.first.method,
+            "label": self.label,
+            "points": len(lengths),
+            "draft_length": chosen,
+            "quality": reached.quality[0, point],
+            "acceptance": reached.acceptance[0, point],
+            "seconds": reached.seconds[0, point],
+        }
+
 
 def compare(
     samples: pd.DataFrame, ats: Sequence[At] = ATS, methods: Sequence[str] | None = None
@@ -158,13 +171,12 @@ def _parts(
         for one in methods:
             yield from ((OWN, partial(_beside_sd, run, one, n)) for n in one.choices)
     relaxed = [one for one in methods if not one.first.emits_target]
+    has_control = any(setting.method == "sharpened" for setting in run)
     for gain in (at for at in GAINS if at in ats):
         for one in relaxed:
-            controlled = one.first.method != "sharpened" and any(
-                setting.method == "sharpened" for setting in run
-            )
-            for name in (FRONT, CONTROL)[: 1 + controlled]:
-                yield from ((gain, partial(_gap, run, one, n, gain, name)) for n in one.lengths)
+            controlled = has_control and one.first.method != "sharpened"
+            for front in (FRONT, CONTROL)[: 1 + controlled]:
+                yield from ((gain, partial(_gap, run, one, n, gain, front)) for n in one.lengths)
     if "quality" in ats:
         for one in relaxed:
             yield from (("quality", partial(_saving, run, one, n)) for n in one.choices)
@@ -178,168 +190,6 @@ def _parts(
                     if any(setting.method == name for setting in some):
                         yield "hypervolume", partial(_volume, some, name, length)
                 yield "hypervolume", partial(_volume, run, name, None)
-
-
-def _gap(run: list[Setting], method: _Method, length: int, gain: Gain, front: str) -> Iterator[Row]:
-    points = front_of(run, FRONTS[front])
-    if gain == "acceptance":
-        points = [point for point in points if point.draft_length == length]
-    gap = gap_between(method.lengths[length], points, gain)
-    facts = {
-        "method": method.first.method,
-        "label": method.label,
-        "points": 1,
-        "draft_length": length,
-        "quality": gap.quality,
-        "acceptance": gap.acceptance,
-        "seconds": gap.seconds,
-        "against": front,
-        "between": " to ".join(name or "none" for name in gap.between),
-        "step": gap.step,
-    }
-    yield {**facts, "reference": gap.front, **_figure(ABOVE, gap.above)}
-    yield {**facts, "reference": gap.front_measured, **_figure(ABOVE_MEASURED, gap.above_measured)}
-
-
-def _beside_sd(run: list[Setting], method: _Method, lengths: list[int]) -> Iterator[Row]:
-    """A method, at one draft length or at one chosen of several, beside plain SD."""
-    strict = [setting for setting in run if setting.method == "sd"]
-    if not strict:
-        raise UsageError(f"{run[0].cell['task']} was not run with sd; run it too.")
-    own = [method.lengths[length] for length in lengths]
-    sd = range(len(own), len(own) + len(strict))
-    reached, fastest = shared_points([*own, *strict], sd).estimates_with_fastest(
-        range(len(own)), sd
-    )
-    sd_length = [setting.draft_length for setting in strict]
-    seconds = reached.seconds[:, -2]
-    facts = _facts(method, lengths, fastest[0], reached)
-
-    def row(against: str, point: int, length: int, metric: str, found: Interval) -> Row:
-        return {
-            **facts,
-            "against": against,
-            "against_draft_length": length,
-            "against_quality": reached.quality[0, point],
-            "reference": reached.seconds[0, point],
-            **_figure(metric, found),
-        }
-
-    def times(point: int) -> Interval:
-        return estimate(reached.seconds[:, point] / seconds, reached.n)
-
-    same = sd_length.index(lengths[0]) if len(lengths) == 1 and lengths[0] in sd_length else None
-    if same is not None:
-        point = sd[same]
-        accepted, speed = reached.acceptance, reached.tokens_per_second
-        tokens = reached.output_tokens
-        all_strict = pd.concat([setting.samples for setting in strict])
-        for metric, found in (
-            (QUALITY_LESS, quality_difference(own[0].samples, all_strict)),
-            (ACCEPTANCE_LESS, estimate(accepted[:, -2] - accepted[:, point], reached.n)),
-            (TIMES, times(point)),
-            (TOKENS, estimate(speed[:, -2] / speed[:, point], reached.n)),
-            (LENGTH, estimate(tokens[:, -2] / tokens[:, point], reached.n)),
-        ):
-            yield row(SD, point, lengths[0], metric, found)
-    if len(strict) == 1:
-        return
-    chosen = sd_length[fastest[1] - sd.start]
-    yield row(SD_CHOSEN, -1, chosen, TIMES, times(-1))
-    if same is not None and chosen != lengths[0]:
-        gain = reached.seconds[:, sd[same]] - seconds
-        if estimate(gain, reached.n).low > 0:
-            saved = reached.seconds[:, sd[same]] - reached.seconds[:, -1]
-            share = ratio(np.stack([saved, gain], axis=-1))
-            yield row(SD_CHOSEN, -1, chosen, SHARE, estimate(share, reached.n))
-
-
-def _saving(run: list[Setting], method: _Method, lengths: list[int]) -> Iterator[Row]:
-    """How many times as fast as the static front of its own quality a method is."""
-    front = front_of(run)
-    strict = sum(setting.emits_target for setting in front)
-    if strict == len(front):
-        task = run[0].cell["task"]
-        raise UsageError(f"A front on {task} needs two static weights or more; sweep the weights.")
-    own = [method.lengths[length] for length in lengths]
-    points = range(len(own), len(own) + len(front))
-    together = shared_points([*own, *front], points[:strict])
-    reached, fastest = together.estimates_with_fastest(range(len(own)))
-    quality, seconds = reached.quality[:, points], reached.seconds
-    as_gain = Gains(quality, np.ones_like(quality))
-    level = -front_quality(as_gain, -seconds[:, points], reached.quality[:, -1])
-    yield {
-        **_facts(method, lengths, fastest[0], reached, -1),
-        "against": FRONT,
-        "against_quality": min(reached.quality[0, -1], quality[0].max()),
-        "reference": level[0],
-        **_figure(TIMES, estimate(level / seconds[:, -1], reached.n)),
-    }
-
-
-def _facts(
-    method: _Method, lengths: list[int], chosen: int, reached: PointEstimates, point: int = -2
-) -> Row:
-    """What a row says of its method, which is a point of what is reached."""
-    return {
-        "method": method.first.method,
-        "label": method.label,
-        "points": len(lengths),
-        "draft_length": lengths[chosen],
-        "quality": reached.quality[0, point],
-        "acceptance": reached.acceptance[0, point],
-        "seconds": reached.seconds[0, point],
-    }
-
-
-def _cautions(rows: pd.DataFrame) -> Iterator[str]:
-    """What to know of a comparison: coarse fronts, and whether a control was measured."""
-    coarse = rows[(rows["metric"] == ABOVE) & (rows["step"].abs() > COARSE)]
-    for (task, front, between), group in coarse.groupby(["task", "against", "between"], sort=False):
-        yield (
-            f"{task}, at equal {' and '.join(group['at'].unique())}: beside "
-            f"{', '.join(group['label'].unique())} the {front} is a line from {between}, "
-            f"{100 * group['step'].abs().max():.0f} points of quality apart: measure more weights "
-            "between them"
-        )
-    placed = rows[rows["metric"] == ABOVE]
-    if not placed.empty and CONTROL not in set(placed["against"]):
-        yield (
-            "no control for what a sharper target alone gains: measure it in the same run, with "
-            "`sweep --method sharpened --parameter target_temperature`"
-        )
-
-
-def _volume(run: list[Setting], name: str, length: int | None) -> Iterator[Row]:
-    """The volume of a method in acceptance at one draft length, or in speed-up over all."""
-    front = front_of(run)
-    strict, statics = sum(setting.emits_target for setting in front), len(front)
-    others = [s for s in run if s.method == name and name not in STATIC_FAMILY]
-    baseline = [setting for setting in run if setting.method == AUTOREGRESSIVE]
-    if length is None and not baseline:
-        raise UsageError(f"{run[0].cell['task']} was not run with autoregressive; run it too.")
-    last = baseline if length is None else []
-    reached = shared_points([*front, *others, *last], range(strict)).estimates()
-    within = {"sd": slice(0, strict), "static": slice(0, statics)}
-    own = within.get(name, slice(statics, statics + len(others)))
-    gain: Gain = "speedup" if length is None else "acceptance"
-    gains, nothing = reached.gains(gain), 1.0 if length is None else 0.0
-
-    def volume(points: slice) -> Floats:
-        return hypervolume(gains.of(points), reached.quality[:, points], (nothing, 0.0))
-
-    metric = f"quality_x_{gain}"
-    facts = {
-        "method": name,
-        "label": f"{name}, with sd" if name == "static" else name,
-        "points": own.stop - own.start,
-        "draft_length": length,
-    }
-    yield {**facts, **_figure(metric, estimate(volume(own), reached.n))}
-    if strict < statics and not all(setting.emits_target for setting in others):
-        static, both = volume(within["static"]), volume(slice(0, own.stop))
-        added = estimate(np.maximum(both - static, 0.0), reached.n)  # no less, but for rounding
-        yield {**facts, "against": FRONT, "reference": static[0], **_figure(metric, added)}
 
 
 def _methods(run: list[Setting], names: Sequence[str] | None) -> list[_Method]:
@@ -359,6 +209,135 @@ def _methods(run: list[Setting], names: Sequence[str] | None) -> list[_Method]:
     ]
 
 
+def _beside_sd(run: list[Setting], method: _Method, lengths: list[int]) -> Iterator[Row]:
+    """A method, at one draft length or at one chosen of several, beside plain SD."""
+    strict = [setting for setting in run if setting.method == "sd"]
+    if not strict:
+        raise UsageError(f"{run[0].cell['task']} was not run with sd; run it too.")
+    own = [method.lengths[length] for length in lengths]
+    sd = range(len(own), len(own) + len(strict))
+    points = shared_points([*own, *strict], sd)
+    reached, fastest = points.estimates_with_fastest(range(len(own)), sd)
+    seconds, speed, n = reached.seconds, reached.tokens_per_second, reached.n
+    mine, chosen = -2, -1  # the method's point, and that of sd at the length chosen
+    sd_length = [setting.draft_length for setting in strict]
+    chosen_length = sd_length[fastest[1] - sd.start]
+    facts = method.facts(lengths, lengths[fastest[0]], reached, mine)
+
+    def row(against: str, point: int, length: int, metric: str, found: Interval) -> Row:
+        return facts | {
+            "against": against,
+            "against_draft_length": length,
+            "against_quality": reached.quality[0, point],
+            "reference": seconds[0, point],
+            **_figure(metric, found),
+        }
+
+    same = None
+    if len(lengths) == 1 and lengths[0] in sd_length:
+        same = sd[sd_length.index(lengths[0])]
+        every_sd = pd.concat([setting.samples for setting in strict])
+        accepted, tokens = reached.acceptance, reached.output_tokens
+        for metric, found in (
+            (QUALITY_LESS, quality_difference(own[0].samples, every_sd)),
+            (ACCEPTANCE_LESS, estimate(accepted[:, mine] - accepted[:, same], n)),
+            (TIMES, estimate(seconds[:, same] / seconds[:, mine], n)),
+            (TOKENS, estimate(speed[:, mine] / speed[:, same], n)),
+            (LENGTH, estimate(tokens[:, mine] / tokens[:, same], n)),
+        ):
+            yield row(SD, same, lengths[0], metric, found)
+    if len(strict) > 1:
+        times = estimate(seconds[:, chosen] / seconds[:, mine], n)
+        yield row(SD_CHOSEN, chosen, chosen_length, TIMES, times)
+    if same is not None and chosen_length != lengths[0]:
+        gain, saved = (seconds[:, same] - seconds[:, point] for point in (mine, chosen))
+        if estimate(gain, n).low > 0:
+            share = estimate(ratio(np.stack([saved, gain], axis=-1)), n)
+            yield row(SD_CHOSEN, chosen, chosen_length, SHARE, share)
+
+
+def _gap(run: list[Setting], method: _Method, length: int, gain: Gain, front: str) -> Iterator[Row]:
+    points = front_of(run, FRONTS[front])
+    if gain == "acceptance":
+        points = [point for point in points if point.draft_length == length]
+    gap = gap_between(method.lengths[length], points, gain)
+    facts = method.facts([length], length, gap.reached, 0) | {
+        "against": front,
+        "between": " to ".join(name or "none" for name in gap.between),
+        "step": gap.step,
+    }
+    yield {**facts, "reference": gap.front, **_figure(ABOVE, gap.above)}
+    yield {**facts, "reference": gap.front_measured, **_figure(ABOVE_MEASURED, gap.above_measured)}
+
+
+def _saving(run: list[Setting], method: _Method, lengths: list[int]) -> Iterator[Row]:
+    """How many times as fast as the static front of its own quality a method is."""
+    own, front = [method.lengths[length] for length in lengths], front_of(run)
+    together = points_with_front(own, front)
+    reached, (fastest,) = together.estimates_with_fastest(range(len(own)))
+    points = slice(len(own), len(own) + len(front))
+    quality, seconds = reached.quality[:, points], reached.seconds
+    as_gain = Gains(quality, np.ones_like(quality))
+    level = -front_quality(as_gain, -seconds[:, points], reached.quality[:, -1])
+    yield {
+        **method.facts(lengths, lengths[fastest], reached, -1),
+        "against": FRONT,
+        "against_quality": min(reached.quality[0, -1], quality[0].max()),
+        "reference": level[0],
+        **_figure(TIMES, estimate(level / seconds[:, -1], reached.n)),
+    }
+
+
+def _volume(run: list[Setting], name: str, length: int | None) -> Iterator[Row]:
+    """The volume of a method in acceptance at one draft length, or in speed-up over all."""
+    gain: Gain = "speedup" if length is None else "acceptance"
+    nothing = 1.0 if length is None else 0.0
+    last = [setting for setting in run if setting.method == AUTOREGRESSIVE and length is None]
+    if length is None and not last:
+        raise UsageError(f"{run[0].cell['task']} was not run with autoregressive; run it too.")
+    front = front_of(run)
+    strict, statics = sum(setting.emits_target for setting in front), len(front)
+    others = [s for s in run if s.method == name and name not in STATIC_FAMILY]
+    reached = shared_points([*front, *others, *last], range(strict)).estimates()
+    within = {"sd": slice(0, strict), "static": slice(0, statics)}
+    own = within.get(name, slice(statics, statics + len(others)))
+
+    def volume(points: slice) -> Floats:
+        gains = reached.gains(gain).of(points)
+        return hypervolume(gains, reached.quality[:, points], (nothing, 0.0))
+
+    metric = f"quality_x_{gain}"
+    facts = {
+        "method": name,
+        "label": f"{name}, with sd" if name == "static" else name,
+        "points": own.stop - own.start,
+        "draft_length": length,
+    }
+    yield {**facts, **_figure(metric, estimate(volume(own), reached.n))}
+    if strict < statics and not all(setting.emits_target for setting in others):
+        static, both = volume(within["static"]), volume(slice(0, own.stop))
+        added = estimate(np.maximum(both - static, 0.0), reached.n)  # no less, but for rounding
+        yield {**facts, "against": FRONT, "reference": static[0], **_figure(metric, added)}
+
+
 def _figure(metric: str, found: Interval) -> Row:
     value, low, high, n = found
     return {"metric": metric, "value": value, "ci_low": low, "ci_high": high, "n": n}
+
+
+def _cautions(rows: pd.DataFrame) -> Iterator[str]:
+    """What to know of a comparison: coarse fronts, and whether a control was measured."""
+    placed = rows[rows["metric"] == ABOVE]
+    coarse = placed[placed["step"].abs() > COARSE]
+    for (task, front, between), group in coarse.groupby(["task", "against", "between"], sort=False):
+        yield (
+            f"{task}, at equal {' and '.join(group['at'].unique())}: beside "
+            f"{', '.join(group['label'].unique())} the {front} is a line from {between}, "
+            f"{100 * group['step'].abs().max():.0f} points of quality apart: measure more weights "
+            "between them"
+        )
+    if not placed.empty and CONTROL not in set(placed["against"]):
+        yield (
+            "no control for what a sharper target alone gains: measure it in the same run, with "
+            "`sweep --method sharpened --parameter target_temperature`"
+        )

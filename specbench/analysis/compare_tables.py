@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pandas as pd
 
 from specbench.analysis import compare as c
 from specbench.analysis.summary import shown_name, shown_scale
-from specbench.table import Column, Table, with_interval
+from specbench.table import Field, Table, interval_of, number_of
 
 CHOSEN = (
     "chosen: N is chosen on one half of the prompts and measured on the other, and the other way "
@@ -39,7 +40,11 @@ FEW = (
 #: interval held the truth in 76 % of simulated runs of 20 prompts.
 ENOUGH = 100
 
-_Figures = dict[str, Any]  # the rows of one setting, by metric
+
+#: A setting of a method: what its rows share, and of each metric the value under its name, its
+#: interval as ``<metric>_low`` and ``<metric>_high``, and ``<metric>_reference``.
+_Row = dict[str, Any]
+_Fields = list[Field[_Row]]
 
 
 def comparison_tables(rows: pd.DataFrame) -> list[Table]:
@@ -50,17 +55,11 @@ def comparison_tables(rows: pd.DataFrame) -> list[Table]:
     for (run, temperature, _, _, task), own in rows.groupby(keys, sort=False):
         where = f"{task} on {own['pair'].iloc[0]}, T = {temperature:g}" + f", {run}" * several
         tables = _Tables(task, own)
+        makers = {c.OWN: tables.beside_sd, "quality": tables.savings, "hypervolume": tables.volumes}
         for at, group in own.groupby("at", sort=False):
             counts = sorted({group["n"].min(), group["n"].max()})
             title = f"{where}, n = {' to '.join(map(str, counts))}"
-            if at == c.OWN:
-                found.append(tables.beside_sd(group, title))
-            elif at == "quality":
-                found.append(tables.savings(group, title))
-            elif at == "hypervolume":
-                found.append(tables.volumes(group, title))
-            else:
-                found.append(tables.above(group, title, at))
+            found.append(makers.get(str(at), tables.above)(group, title))
     return found
 
 
@@ -71,147 +70,127 @@ class _Tables:
         """Take the rows of the task, whatever is held equal in them."""
         metric = str(rows["quality_metric"].iloc[0])
         self.task, self.unit, self.scale = task, shown_name(metric), shown_scale(metric)
-        own = rows[(rows["at"] == c.OWN) & (rows["against"] == c.SD)]
-        settings = (figures for figures in _grouped(own) if c.QUALITY_LESS in figures)
-        self.from_sd = {_setting(figures[c.QUALITY_LESS]): figures for figures in settings}
+        self.quality: Field[_Row] = (self.unit, number_of("quality", ".1f", self.scale))
+        own = _settings(rows[(rows["at"] == c.OWN) & (rows["against"] == c.SD)])
+        self.from_sd = {(row["label"], row["draft_length"]): row for row in own}
 
     def beside_sd(self, group: pd.DataFrame, where: str) -> Table:
-        rows, notes = [], [SPEEDS, LESS]
-        for figures in _grouped(group, "against", "against_draft_length"):
-            row = next(iter(figures.values()))
-            length = f"{row.against_draft_length:.0f}"
-            chosen = length if row.against == c.SD else f"chosen ({length})"
-            name = [row.label, _length(row)]
-            rows.append(
-                [
-                    *name,
-                    f"{c.SD}, {'N = ' * (row.against == c.SD)}{chosen}",
-                    f"{self.scale * row.quality:.1f}",
-                    _shown(figures.get(c.QUALITY_LESS), "+.1f", self.scale),
-                    f"{row.acceptance:.1%}",
-                    _shown(figures.get(c.ACCEPTANCE_LESS), "+.1f", 100),
-                    _shown(figures.get(c.TOKENS), ".2f"),
-                    _shown(figures.get(c.TIMES), ".2f"),
-                ]
-            )
-            if share := figures.get(c.SHARE):
-                shown = _shown(share, ".0f", 100, " %")
-                rows.append([*name, "had by N alone", *[""] * 5, shown])
-            if (ratio := figures.get(c.LENGTH)) and not ratio.ci_low <= 1 <= ratio.ci_high:
-                notes.append(
-                    f"{row.label}, {self.task}: {_shown(ratio, '.2f')} times as many tokens a "
-                    "sample as sd, so tokens/s and s/sample differ."
-                )
-        if c.SD_CHOSEN in set(group["against"]):
-            notes += [CHOSEN, POOLED]
-        notes += [BY_N] * (c.SHARE in set(group["metric"]))
-        columns = _columns(
-            *("method", "N", "against", self.unit, "less sd's\n[95 %]"),
-            *("accepted /\ndrafted", "less sd's\n[95 %]"),
-            *("tokens/s\n/ sd's [95 %]", "sd's s/sample\n/ own [95 %]"),
-        )
+        share, times = interval_of(c.SHARE, ".0f", 100, " %"), interval_of(c.TIMES, ".2f")
+        fields: _Fields = [
+            *_NAMES,
+            ("against", _against),
+            self.quality,
+            ("less sd's\n[95 %]", interval_of(c.QUALITY_LESS, "+.1f", self.scale)),
+            _ACCEPTANCE,
+            ("less sd's\n[95 %]", interval_of(c.ACCEPTANCE_LESS, "+.1f", 100)),
+            ("tokens/s\n/ sd's [95 %]", interval_of(c.TOKENS, ".2f")),
+            ("sd's s/sample\n/ own [95 %]", lambda row: times(row) or share(row)),
+        ]
+        # What the choice of N alone brings has a row of its own, without what it repeats.
+        alone = group["metric"] == c.SHARE
+        group = group.assign(alone=alone)
+        group.loc[alone, ["quality", "acceptance"]] = float("nan")
+        settings = _settings(group, "against", "alone")
+        notes = [SPEEDS, LESS, *filter(None, map(self.length_note, settings))]
+        notes += [CHOSEN, POOLED] * (c.SD_CHOSEN in set(group["against"]))
+        notes += [BY_N] * bool(alone.any())
         title = f"Against sd, each at its own quality: {where}"
-        return Table(title, columns, rows, notes, stub=3)
+        return Table.of(settings, fields, title, notes, stub=3)
 
-    def above(self, group: pd.DataFrame, where: str, at: str) -> Table:
-        rows = []
-        for figures in _grouped(group, "against"):
-            row, measured = figures[c.ABOVE], figures[c.ABOVE_MEASURED]
-            price = f"{row.acceptance:.1%}" if at == "acceptance" else f"{row.seconds:.4f}"
-            rows.append(
-                [
-                    *(row.label, f"{row.draft_length:.0f}", row.against.partition(" ")[0], price),
-                    f"{self.scale * row.quality:.1f}",
-                    f"{self.scale * row.reference:.1f}",
-                    _shown(row, "+.1f", self.scale),
-                    f"{self.scale * measured.reference:.1f}",
-                    _shown(measured, "+.1f", self.scale),
-                    row.between,
-                    *self._less_than_sd(row),
-                ]
-            )
-        columns = _columns(
-            *("method", "N", "front"),
-            "accepted /\ndrafted" if at == "acceptance" else "s/sample",
-            *(self.unit, "front,\nrandomised", "above it\n[95 %]"),
-            *("front,\nmeasured", "above measured\n[95 %]", "between"),
-            *self._less_headings(),
-        )
+    def above(self, group: pd.DataFrame, where: str) -> Table:
+        at = group["at"].iloc[0]
+        fields: _Fields = [
+            *_NAMES,
+            ("front", lambda row: row["against"].partition(" ")[0]),
+            _ACCEPTANCE if at == "acceptance" else _SECONDS,
+            self.quality,
+            ("front,\nrandomised", number_of(f"{c.ABOVE}_reference", ".1f", self.scale)),
+            ("above it\n[95 %]", interval_of(c.ABOVE, "+.1f", self.scale)),
+            ("front,\nmeasured", number_of(f"{c.ABOVE_MEASURED}_reference", ".1f", self.scale)),
+            ("above measured\n[95 %]", interval_of(c.ABOVE_MEASURED, "+.1f", self.scale)),
+            ("between", lambda row: row["between"]),
+            *self.less_than_sd(),
+        ]
         fronts = set(group["against"])
         notes = [FRONT] * (c.FRONT in fronts) + [CONTROL] * (c.CONTROL in fronts) + [LESS]
-        return Table(f"At equal {at}: {where}", columns, rows, notes, stub=3)
+        settings, title = _settings(group, "against"), f"At equal {at}: {where}"
+        return Table.of(settings, fields, title, notes, stub=3)
 
     def savings(self, group: pd.DataFrame, where: str) -> Table:
-        rows = [
-            [
-                *(row.label, _length(row), f"{self.scale * row.quality:.1f}"),
-                *(f"{self.scale * row.against_quality:.1f}", f"{row.seconds:.4f}"),
-                *(_shown(row, ".2f"), *self._less_than_sd(row)),
-            ]
-            for row in group.itertuples(index=False)
+        fields: _Fields = [
+            *_NAMES,
+            self.quality,
+            ("front's,\nrandomised", number_of("against_quality", ".1f", self.scale)),
+            _SECONDS,
+            ("front's s/sample\n/ own [95 %]", interval_of(c.TIMES, ".2f")),
+            *self.less_than_sd(),
         ]
-        columns = _columns(
-            *("method", "N", self.unit, "front's,\nrandomised", "s/sample"),
-            *("front's s/sample\n/ own [95 %]", *self._less_headings()),
-        )
         chosen, few = bool((group["points"] > 1).any()), bool(group["n"].min() < ENOUGH)
         notes = [FRONT, *[CHOSEN] * chosen, *[FEW] * few, LESS]
-        return Table(f"At equal quality: {where}", columns, rows, notes, stub=2)
+        return Table.of(_settings(group), fields, f"At equal quality: {where}", notes, stub=2)
 
     def volumes(self, group: pd.DataFrame, where: str) -> Table:
-        group = group.fillna({"draft_length": 0})
-        added = {
-            (row.label, row.draft_length, row.metric): _shown(row, "+.3f")
-            for row in group[group["against"].notna()].itertuples(index=False)
-        }
-        rows = [
-            [
-                *(row.label, f"{row.draft_length:.0f}" if row.draft_length else "all"),
-                *(f"{row.points}", row.metric.rpartition("_")[2], _shown(row, ".3f")),
-                added.get((row.label, row.draft_length, row.metric), ""),
-            ]
-            for row in group[group["against"].isna()].itertuples(index=False)
+        length = number_of("draft_length", ".0f")
+        fields: _Fields = [
+            _NAMES[0],
+            ("N", lambda row: length(row) or "all"),
+            ("points", number_of("points", ".0f")),
+            (f"{self.unit} x", lambda row: row["gain"].rpartition("_")[2]),
+            ("area\n[95 %]", interval_of("area", ".3f")),
+            ("adds to static's\n[95 %]", interval_of("added", "+.3f")),
         ]
-        columns = _columns(
-            *("method", "N", "points", f"{self.unit} x", "area\n[95 %]", "adds to static's\n[95 %]")
-        )
-        return Table(f"Hypervolume: {where}", columns, rows, stub=2)
+        kind = group["against"].map(lambda against: "area" if pd.isna(against) else "added")
+        settings = _settings(group.assign(gain=group["metric"], metric=kind), "gain")
+        return Table.of(settings, fields, f"Hypervolume: {where}", stub=2)
 
-    def _less_than_sd(self, row: Any) -> tuple[str, str]:
-        """The differences of a row's setting from plain SD in quality and acceptance."""
-        figures = self.from_sd.get(_setting(row), {}) if row.points == 1 else {}
+    def less_than_sd(self) -> Iterator[Field[_Row]]:
+        """The differences from plain SD of a setting whose N was not chosen of several."""
+        for name, metric, scale in (
+            (self.unit, c.QUALITY_LESS, self.scale),
+            ("accepted / drafted", c.ACCEPTANCE_LESS, 100.0),
+        ):
+            cell = partial(self._beside_sd, interval_of(metric, "+.1f", scale))
+            yield f"{name}\nless sd's [95 %]", cell
+
+    def _beside_sd(self, show: Callable[[_Row], str], row: _Row) -> str:
+        known = self.from_sd.get((row["label"], row["draft_length"]), {})
+        return show(known) if row["points"] == 1 else ""
+
+    def length_note(self, row: _Row) -> str:
+        """What to know where a method's texts are not as long as sd's."""
+        if c.LENGTH not in row or row[f"{c.LENGTH}_low"] <= 1 <= row[f"{c.LENGTH}_high"]:
+            return ""
         return (
-            _shown(figures.get(c.QUALITY_LESS), "+.1f", self.scale),
-            _shown(figures.get(c.ACCEPTANCE_LESS), "+.1f", 100),
+            f"{row['label']}, {self.task}: {interval_of(c.LENGTH, '.2f')(row)} times as many "
+            "tokens a sample as sd, so tokens/s and s/sample differ."
         )
 
-    def _less_headings(self) -> tuple[str, str]:
-        return f"{self.unit}\nless sd's [95 %]", "accepted / drafted\nless sd's [95 %]"
+
+def _settings(rows: pd.DataFrame, *keys: str) -> list[_Row]:
+    """Gather the rows of each setting, where ``keys`` differ too."""
+    ends = {"": "value", "_low": "ci_low", "_high": "ci_high", "_reference": "reference"}
+    groups = rows.groupby(["label", "draft_length", "points", *keys], sort=False, dropna=False)
+    found = []
+    for _, group in groups:
+        records: list[Any] = group.to_dict("records")
+        figures = {row["metric"] + end: row[of] for row in records for end, of in ends.items()}
+        found.append(records[0] | figures)
+    return found
 
 
-def _columns(*headings: str) -> list[Column]:
-    return list(map(Column, headings))
-
-
-def _grouped(rows: pd.DataFrame, *keys: str) -> Iterator[_Figures]:
-    setting = ["label", "draft_length", "points", *keys]
-    for _, group in rows.groupby(setting, sort=False, dropna=False):
-        yield {row.metric: row for row in group.itertuples(index=False)}
-
-
-def _setting(row: Any) -> tuple[str, float]:
-    return row.label, row.draft_length
-
-
-def _length(row: Any) -> str:
+def _length(row: _Row) -> str:
     """The draft length of a method, or that chosen of several."""
-    length = f"{row.draft_length:.0f}"
-    return length if row.points == 1 else f"chosen ({length})"
+    length = f"{row['draft_length']:.0f}"
+    return length if row["points"] == 1 else f"chosen ({length})"
 
 
-def _shown(row: Any, form: str, scale: float = 1.0, unit: str = "") -> str:
-    """A figure with its interval, where it has them."""
-    if row is None:
-        return ""
-    value, low, high = (scale * number for number in (row.value, row.ci_low, row.ci_high))
-    return with_interval(value, low, high, form, unit)
+def _against(row: _Row) -> str:
+    if row["alone"]:
+        return "had by N alone"
+    length = f"{row['against_draft_length']:.0f}"
+    return f"sd, N = {length}" if row["against"] == c.SD else f"sd, chosen ({length})"
+
+
+_NAMES: _Fields = [("method", lambda row: row["label"]), ("N", _length)]
+_ACCEPTANCE: Field[_Row] = ("accepted /\ndrafted", number_of("acceptance", ".1%"))
+_SECONDS: Field[_Row] = ("s/sample", number_of("seconds", ".4f"))

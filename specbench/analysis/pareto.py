@@ -24,6 +24,7 @@ from specbench.analysis.points import (
     Gain,
     Gains,
     PointEstimates,
+    Points,
     Setting,
     settings_of,
     shared_points,
@@ -34,24 +35,17 @@ from specbench.methods.registry import AUTOREGRESSIVE
 STATIC_FAMILY = ("sd", "static")
 _POINTS = 101  # along a front that is drawn
 _STEPS = 32  # of an area under a front
-#: What one front cannot mix; acceptance depends on the draft length as well.
-_ONE = ("pair", "temperature", "engine", "batch_size", "quality_metric")
 #: Points on either side of a method whose qualities differ by more leave much to interpolation.
 COARSE = 0.05
 
 
 class Gap(NamedTuple):
-    """A method's quality minus the randomised static front's at the method's own gain.
-
-    Quality is 0 to 1 throughout.
-    """
+    """A method's quality minus the randomised static front's at the method's own gain."""
 
     above: Interval  # quality minus the front at the same gain, which lies on a chord
     above_measured: Interval  # quality minus the front at ``between[0]``, without interpolation
-    acceptance: float
-    seconds: float  # per sample
-    quality: float
-    front: float
+    reached: PointEstimates  # point 0 is the method
+    front: float  # quality, 0 to 1
     front_measured: float
     between: tuple[str | None, str | None]  # the front's points next in gain, below and above
     step: float  # the difference of their qualities; NaN where one is missing
@@ -148,59 +142,38 @@ def hypervolume(gains: Gains, quality: Floats, reference: tuple[float, float]) -
     return area
 
 
-def gap_above_front(
-    samples: pd.DataFrame,
-    *,
-    task: str,
-    method: str = "diversed",
-    gain: Gain = "acceptance",
-    family: Sequence[str] = STATIC_FAMILY,
-) -> Gap:
-    """How far a method lies above a randomised front, by default the static one, at its own gain.
-
-    Prompts are resampled jointly for the method and every static point, and the front is drawn
-    anew in each resample, so the interval includes the uncertainty of the front. A front takes the
-    best of noisy points and so lies a little too high, which makes the gap a cautious one. Between
-    the measured weights it is a chord, below which a front of more weights cannot lie but above
-    which it may; so the distance to the front at the static point of next lower gain stands beside
-    it, which needs no interpolation: no weight with more gain has a higher quality than that.
-
-    Args:
-        samples: Samples of one pair and temperature with the method in one setting and a front of
-            two points or more; of one draft length where the gain is acceptance. A speed-up
-            needs ``autoregressive`` too.
-        task: The task to look at.
-        method: The method to place.
-        gain: The axis along which the method is placed.
-        family: The methods whose settings make the front.
+def points_with_front(
+    first: list[Setting], front: list[Setting], last: Sequence[Setting] = ()
+) -> Points:
+    """Sum what settings reach: some, then the points of a front (``front_of``), then others.
 
     Raises:
-        UsageError: The samples do not determine one gap.
+        UsageError: The front has too few points, or no prompt has a quality in every setting.
     """
-    rows = samples[samples["task"] == task]
-    own = settings_of(rows[rows["method"] == method])
-    if not own:
-        raise UsageError(f"There are no samples of {method} on {task}; run it first.")
-    _one_front(rows[rows["method"].isin([*family, method])], task, gain)
-    if len(own) > 1:
-        raise UsageError(f"{method} was run in several settings on {task}; choose one.")
-    others = settings_of(rows[rows["method"] != method])
-    return gap_between(own[0], front_of(others, family), gain, _baseline(others))
+    strict = sum(point.emits_target for point in front)
+    if strict == len(front):
+        where = "".join(f" on {one.cell['task']}" for one in [*first, *front][:1])
+        raise UsageError(f"A front{where} needs two static weights or more; sweep the weights.")
+    return shared_points([*first, *front, *last], range(len(first), len(first) + strict))
 
 
-def gap_between(
-    own: Setting, front: list[Setting], gain: Gain, baseline: Setting | None = None
-) -> Gap:
-    """How far a setting lies above the front of others (``front_of``), see ``gap_above_front``.
+def gap_between(own: Setting, front: list[Setting], gain: Gain) -> Gap:
+    """How far a setting lies above the randomised front of others (``front_of``), at its own gain.
 
-    A speed-up needs the ``baseline``, autoregressive; acceptance a front of one draft length.
+    Prompts are resampled jointly for the method and every point of the front, and the front is
+    drawn anew in each resample, so the interval includes the uncertainty of the front. A front
+    takes the best of noisy points and so lies a little too high, which makes the gap a cautious
+    one. Between the measured weights it is a chord, below which a front of more weights cannot lie
+    but above which it may; so the distance to the front at its point of next lower gain stands
+    beside it, which needs no interpolation: no weight with more gain has a higher quality than
+    that. At equal acceptance the front is to be of the setting's draft length.
 
     Raises:
-        UsageError: The settings do not determine a front.
+        UsageError: As of ``points_with_front``.
     """
-    reached = _reached(own.cell["task"], [own], front, gain, baseline)
+    reached = points_with_front([own], front).estimates()
+    points = slice(1, None)
     quality, gains = reached.quality, reached.gains(gain)
-    points = slice(1, 1 + len(front))
     front_gains, at = gains.of(points), gains.value[:, 0]
     below, above = _next(front_gains.value[0], at[0])
     # Without a point of less gain the front has its highest quality there.
@@ -214,9 +187,7 @@ def gap_between(
     return Gap(
         above=estimate(quality[:, 0] - level, reached.n),
         above_measured=estimate(quality[:, 0] - level_measured, reached.n),
-        acceptance=float(reached.acceptance[0, 0]),
-        seconds=float(reached.seconds[0, 0]),
-        quality=float(quality[0, 0]),
+        reached=reached,
         front=float(level[0]),
         front_measured=float(level_measured[0]),
         between=(
@@ -235,24 +206,25 @@ def _next(gains: Floats, at: float) -> tuple[int | None, int | None]:
     return (below[-1] if below else None), (above[0] if above else None)
 
 
-def front_band(samples: pd.DataFrame, *, task: str, gain: Gain = "acceptance") -> pd.DataFrame:
+def front_band(samples: pd.DataFrame, gain: Gain = "acceptance") -> pd.DataFrame:
     """The randomised static front as a curve, with its pointwise 95 % band.
 
-    The front is drawn anew in each resample of the prompts that all its points have. Samples are as
-    for ``gap_above_front``.
+    The front is drawn anew in each resample of the prompts that all its points have. Samples are of
+    one task, pair, temperature, engine and batch size; a speed-up needs ``autoregressive``.
 
     Returns:
         By rising gain: ``gain`` (a fraction for acceptance, seconds per sample for time, a factor
         for the speed-up), and ``quality``, ``low`` and ``high``, 0 to 1.
 
     Raises:
-        UsageError: The samples do not determine one front.
+        UsageError: The samples do not determine a front.
     """
-    rows = samples[samples["task"] == task]
-    _one_front(rows[rows["method"].isin(STATIC_FAMILY)], task, gain)
-    settings = settings_of(rows)
+    settings = settings_of(samples)
     front = front_of(settings)
-    reached = _reached(task, [], front, gain, _baseline(settings))
+    baseline = [one for one in settings if one.method == AUTOREGRESSIVE and gain == "speedup"]
+    if gain == "speedup" and not baseline:
+        raise UsageError("A speed-up needs autoregressive; run it too.")
+    reached = points_with_front([], front, baseline).estimates()
     points = slice(len(front))
     gains, quality = reached.gains(gain).of(points), reached.quality[:, points]
     value = gains.value[0]
@@ -262,26 +234,3 @@ def front_band(samples: pd.DataFrame, *, task: str, gain: Gain = "acceptance") -
     band = pd.DataFrame(curve, columns=["quality", "low", "high"])
     band.insert(0, "gain", np.abs(grid))
     return band.sort_values("gain", ignore_index=True)
-
-
-def _reached(
-    task: str, first: list[Setting], front: list[Setting], gain: Gain, baseline: Setting | None
-) -> PointEstimates:
-    """What a method, the points of a front, and the baseline of a speed-up reach, in this order."""
-    if {point.point for point in front} <= {"sd", "w=1"}:
-        raise UsageError(f"A front on {task} needs two static weights or more; sweep the weights.")
-    if gain == "speedup" and baseline is None:
-        raise UsageError(f"A speed-up on {task} needs autoregressive; run it too.")
-    last = [baseline] if gain == "speedup" and baseline else []
-    strict = range(len(first), len(first) + sum(point.emits_target for point in front))
-    return shared_points([*first, *front, *last], strict).estimates()
-
-
-def _baseline(settings: Sequence[Setting]) -> Setting | None:
-    return next((setting for setting in settings if setting.method == AUTOREGRESSIVE), None)
-
-
-def _one_front(rows: pd.DataFrame, task: str, gain: Gain) -> None:
-    for name in (*_ONE, *(["draft_length"] if gain == "acceptance" else [])):
-        if rows[name].nunique() > 1:
-            raise UsageError(f"The samples on {task} hold several values of {name}; choose one.")

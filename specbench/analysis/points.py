@@ -82,22 +82,17 @@ def settings_of(samples: pd.DataFrame) -> list[Setting]:
 
 
 class Gains(NamedTuple):
-    """A gain of points as a ratio of means over samples, which is what mixtures of points need.
-
-    Attributes:
-        numerator: [..., points].
-        denominator: [..., points]; 0 where the gain is not defined.
-    """
+    """A gain of points [..., points] as a ratio of means over samples, for mixtures of points."""
 
     numerator: Floats
-    denominator: Floats
+    denominator: Floats  # 0 where the gain is not defined
 
     @property
     def value(self) -> Floats:
         """[..., points] the gain, NaN where it is not defined."""
         return ratio(np.stack([self.numerator, self.denominator], axis=-1))
 
-    def of(self, points: slice | Sequence[int]) -> Gains:
+    def of(self, points: slice) -> Gains:
         """Return the gains of some of the points."""
         return Gains(self.numerator[..., points], self.denominator[..., points])
 
@@ -106,15 +101,8 @@ class Gains(NamedTuple):
 class PointEstimates:
     """What points reach: row 0 on the data itself, the others in the bootstrap's resamples.
 
-    All but ``n`` are [1 + RESAMPLES, points], and means per sample.
-
-    Attributes:
-        n: Prompts that all points have.
-        quality: 0 to 1.
-        accepted: Accepted drafts.
-        proposed: Drafted tokens.
-        seconds: Prefill and decoding.
-        output_tokens: Tokens.
+    All but ``n``, the prompts that all points have, are [1 + RESAMPLES, points]: quality, 0 to 1,
+    and means per sample.
     """
 
     n: int
@@ -126,21 +114,21 @@ class PointEstimates:
 
     @property
     def acceptance(self) -> Floats:
-        """[1 + RESAMPLES, points] accepted over proposed drafts, NaN where none were proposed."""
-        return Gains(self.accepted, self.proposed).value
+        """Accepted over proposed drafts, NaN where none were proposed."""
+        return self.gains("acceptance").value
 
     @property
     def tokens_per_second(self) -> Floats:
-        """[1 + RESAMPLES, points] output tokens over seconds."""
+        """Output tokens over seconds."""
         return Gains(self.output_tokens, self.seconds).value
 
-    def gains(self, gain: Gain, baseline: int = -1) -> Gains:
-        """Gain of each point; a speed-up is over the tokens per second of the ``baseline``."""
+    def gains(self, gain: Gain) -> Gains:
+        """Gain of each point; a speed-up is over the tokens per second of the last one."""
         if gain == "acceptance":
             return Gains(self.accepted, self.proposed)
         if gain == "time":
             return Gains(-self.seconds, np.ones_like(self.seconds))
-        return Gains(self.output_tokens, self.seconds * self.tokens_per_second[:, [baseline]])
+        return Gains(self.output_tokens, self.seconds * self.tokens_per_second[:, [-1]])
 
 
 @dataclass(frozen=True)
@@ -200,18 +188,15 @@ def shared_points(settings: Sequence[Setting], one_law: Sequence[int] = ()) -> P
         UsageError: No prompt has a quality in every setting.
     """
     known = [setting.sums for setting in settings]
-    prompts, _, score = known[0]
-    if not all(np.array_equal(prompts, own) for own, _, _ in known):
-        prompts = reduce(np.intersect1d, (own for own, _, _ in known))
-        known = [(own, sums[np.searchsorted(own, prompts)], score) for own, sums, _ in known]
+    prompts = reduce(np.intersect1d, (own for own, _, _ in known))
     if not len(prompts):
         task = settings[0].cell["task"]
         raise UsageError(f"On {task} no prompt has a quality in every setting compared.")
-    sums = np.stack([sums for _, sums, _ in known], axis=1)
+    sums = np.stack([sums[np.searchsorted(own, prompts)] for own, sums, _ in known], axis=1)
     if one_law:
-        terms = sums[:, list(one_law), : -len(_SUMMED)]
-        sums[:, list(one_law), : -len(_SUMMED)] = terms.sum(axis=1, keepdims=True)
-    return Points(sums, score)
+        quality = sums[:, list(one_law), : -len(_SUMMED)]
+        sums[:, list(one_law), : -len(_SUMMED)] = quality.sum(axis=1, keepdims=True)
+    return Points(sums, known[0][-1])
 
 
 def _seconds(totals: Floats) -> Floats:

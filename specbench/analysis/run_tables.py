@@ -7,7 +7,7 @@ lies above it and above the next static point of less acceptance.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +16,12 @@ import pandas as pd
 from specbench.analysis.frames import PARAMETERS, read_summary
 from specbench.analysis.intervals import Interval
 from specbench.analysis.labels import method_labels
-from specbench.analysis.pareto import COARSE, Gap, gap_above_front
+from specbench.analysis.pareto import COARSE, Gap, front_of, gap_between
+from specbench.analysis.points import settings_of
 from specbench.analysis.summary import (
     ACCEPTANCE,
     QUALITY,
+    SPEEDUP,
     further_metrics,
     quality_difference,
     shown_name,
@@ -29,7 +31,19 @@ from specbench.analysis.summary import (
 from specbench.errors import UsageError
 from specbench.heads.registry import BUNDLED, RESULTS
 from specbench.metrics import METRICS
-from specbench.table import Cell, Column, Table, drop_empty, number, to_markdown, with_interval
+from specbench.table import (
+    Cell,
+    Column,
+    Field,
+    Table,
+    cell_at,
+    drop_empty,
+    interval_of,
+    number,
+    number_of,
+    to_markdown,
+    with_interval,
+)
 
 LEARNED = "diversed"
 STRICT = "sd"
@@ -40,7 +54,9 @@ TRANSFER = [
 ]
 
 _SETTING = ["pair", "temperature", "engine", "batch_size", "draft_length"]
-_Row = Mapping[Any, Any]
+_Row = Mapping[Any, Any]  # a cell of a run: columns of ``summary.wide``, and ``label``
+_Named = tuple[Any, Mapping[Any, Any]]  # a method or head, with what there is of it by task
+_NAME: Field[_Named] = ("method", lambda named: str(named[0]))
 
 
 def summary_page(samples: pd.DataFrame, summary: pd.DataFrame) -> str:
@@ -56,7 +72,7 @@ def summary_page(samples: pd.DataFrame, summary: pd.DataFrame) -> str:
         own = _within(cells, setting)
         tables = [_page_table(_within(samples, setting), own, setting)]
         further = _further_table(own, further_metrics(summary))
-        tables += [further] if further.columns[1:] else []
+        tables += [further] * bool(further.columns[1:])
         parts += [f"Engine {setting['engine']}.\n"] * several + [to_markdown(*tables)]
     return "\n".join(parts)
 
@@ -71,15 +87,40 @@ def run_tables(folder: Path) -> list[Table]:
         UsageError: The folder holds no readable summary.
     """
     summary = read_summary(folder)
-    cells, further = _labelled(summary), further_metrics(summary)
-    return [
-        table
-        for task, own in cells.groupby("task", sort=False)
-        for table in (
-            _cells_table(task, own.to_dict("records"), summary[summary["task"] == task]),
-            _lengths_table(task, own.to_dict("records"), further),
-        )
+    names: list[Field[_Row]] = [
+        ("method", lambda cell: cell["label"]),
+        ("N", lambda cell: str(cell["draft_length"] or "")),
     ]
+    found = []
+    for task, own in _labelled(summary).groupby("task", sort=False):
+        counts = summary[summary["task"] == task].groupby("metric")["n"].max()
+        n, scored = counts.max(), counts.get(QUALITY, counts.max())
+        partly = f", quality of {scored} of them" if scored < n else ""
+        title = f"{task} on {own['pair'].iloc[0]}, n = {n}{partly}"
+        notes = [NO_BASELINE] * bool(own[SPEEDUP].isna().all())
+        unit, scale = _metric(own["quality_metric"].iloc[0])
+        figures: list[Field[_Row]] = [
+            *names,
+            (f"{unit or QUALITY}\n[95 %]", interval_of(QUALITY, ".1f", scale)),
+            ("accepted /\ndrafted", number_of(ACCEPTANCE, ".1%")),
+            ("tokens /\nround", number_of("acceptance_length", ".2f")),
+            ("tokens/s", _speed),
+            ("tokens/s\n/ AR's", number_of(SPEEDUP, ".2f")),
+        ]
+        lengths: list[Field[_Row]] = [
+            *names,
+            *(
+                (f"{shown_name(name)} [95 %]", interval_of(name, ".1f", shown_scale(name)))
+                for name in further_metrics(summary)
+            ),
+            ("tokens", number_of("output_tokens", ".1f")),
+            ("rounds", number_of("rounds", ".1f")),
+            ("ended by limit", number_of("length_limit_rate", ".1%")),
+        ]
+        cells = own.to_dict("records")
+        found.append(drop_empty(Table.of(cells, figures, title, notes, stub=2)))
+        found.append(drop_empty(Table.of(cells, lengths, f"{task}: further metrics", stub=2)))
+    return found
 
 
 def transfer_data(summary: pd.DataFrame) -> pd.DataFrame:
@@ -105,33 +146,31 @@ def transfer_data(summary: pd.DataFrame) -> pd.DataFrame:
 
 def transfer_table(matrix: pd.DataFrame) -> Table:
     """Return the transfer matrix for reading: heads down, tasks across, quality over acceptance."""
-    tasks = list(matrix["task"].unique())
-    columns = [Column("trained on")]
-    for task in tasks:
-        own = matrix[matrix["task"] == task]
-        metric = METRICS.get(next(iter(own.loc[own["metric"] == QUALITY, "unit"]), ""))
-        name = f"{task}, {metric.unit}" if metric else task
-        columns.append(Column(f"{name} (n = {own['n'].max()})"))
-    rows = []
-    for head, of_head in matrix.groupby("trained_on", sort=False):
-        name = "no head (sd)" if head == STRICT else head
-        cells = [_transfer_cell(of_head[of_head["task"] == task]) for task in tasks]
-        best = [task == head for task in tasks]
-        rows.append([name, *(Cell(c, best=b) for c, b in zip(cells, best, strict=True))])
+    heads: dict[Any, _Row] = {
+        "no head (sd)" if head == STRICT else head: dict(list(rows.groupby("task")))
+        for head, rows in matrix.groupby("trained_on", sort=False)
+    }
+    fields: list[Field[_Named]] = [("trained on", _NAME[1])]
+    for task, own in matrix.groupby("task", sort=False):
+        unit, _ = _metric(next(iter(own.loc[own["metric"] == QUALITY, "unit"]), ""))
+        heading = f"{_heading(task, unit)} (n = {own['n'].max()})"
+        fields.append((heading, cell_at(task, _transfer_cell)))
     title = (
         f"Pair {matrix['pair'].iloc[0]}. Each field: quality, then accepted over drafted tokens, "
         "with their 95 % intervals; bold (or *) on the task that the head was trained for"
     )
-    return Table(title, columns, rows)
+    return Table.of(heads.items(), fields, title)
 
 
-def _transfer_cell(rows: pd.DataFrame) -> str:
-    lines = []
+def _transfer_cell(rows: pd.DataFrame) -> Cell:
+    """What there is of a head on a task."""
+    found, lines = {row.metric: row for row in rows.itertuples()}, []
     for metric, unit in ((QUALITY, ""), (ACCEPTANCE, " %")):
-        for row in rows[rows["metric"] == metric].itertuples():
-            value, low, high = (100 * each for each in (row.value, row.ci_low, row.ci_high))
+        if row := found.get(metric):
+            value, low, high = (100 * end for end in (row.value, row.ci_low, row.ci_high))
             lines.append(with_interval(value, low, high, ".1f", unit))
-    return "\n".join(filter(None, lines))
+    own = rows["trained_on"].iloc[0] == rows["task"].iloc[0]
+    return Cell("\n".join(filter(None, lines)), best=own)
 
 
 def _labelled(summary: pd.DataFrame) -> pd.DataFrame:
@@ -147,32 +186,58 @@ def _within(frame: pd.DataFrame, setting: _Row) -> pd.DataFrame:
     return frame[same]
 
 
-def _page_table(samples: pd.DataFrame, cells: pd.DataFrame, setting: _Row) -> Table:
-    tasks = list(cells["task"].unique())
-    named = zip(cells["task"], cells["quality_metric"], strict=True)
-    metrics = {task: METRICS.get(metric) for task, metric in named}
-    scales = {task: metric.scale if metric else 1.0 for task, metric in metrics.items()}
-    learned = cells[cells["method"] == LEARNED]
-    gaps = {
-        label: {row["task"]: _gap(samples, row["task"], row["head"]) for _, row in rows.iterrows()}
-        for label, rows in learned.groupby("label", sort=False)
+def _by_label(cells: pd.DataFrame) -> dict[str, dict[str, _Row]]:
+    """The cells of each method by task."""
+    return {
+        str(label): {cell["task"]: cell for cell in rows.to_dict("records")}
+        for label, rows in cells.groupby("label", sort=False)
     }
-    swept = all(any(known.get(task) for known in gaps.values()) for task in tasks)
-    rows: list[list[str | Cell]] = []
-    for label, of_label in cells.groupby("label", sort=False):
-        if not (swept and of_label["method"].iloc[0] == "static"):
-            known = {cell["task"]: cell for cell in of_label.to_dict("records")}
-            fields = [_field(samples, known.get(task), scales[task]) for task in tasks]
-            rows.append([label, *fields])
-    for label, found in gaps.items() if swept else ():
-        at = [(found.get(task), scales[task]) for task in tasks]
-        front = [f"{g.front * scale:.1f}\n{g.acceptance:.0%}" if g else "" for g, scale in at]
-        above = [Cell(_distance(g.above, scale) if g else "", best=True) for g, scale in at]
-        measured = [f"{_distance(g.above_measured, s)}\n{_named(g)}" if g else "" for g, s in at]
+
+
+def _metric(name: object) -> tuple[str, float]:
+    """What a task's metric of quality is called, and the factor to the number shown."""
+    metric = METRICS.get(str(name))
+    return (metric.unit, metric.scale) if metric else ("", 1.0)
+
+
+def _heading(task: object, unit: str) -> str:
+    return f"{task}, {unit}" if unit else f"{task}"
+
+
+def _page_table(samples: pd.DataFrame, cells: pd.DataFrame, setting: _Row) -> Table:
+    units = {row.task: _metric(row.quality_metric) for row in cells.itertuples()}
+    methods = _by_label(cells)
+    learned = cells.loc[cells["method"] == LEARNED, "label"].unique()
+    gaps = {
+        label: {task: _gap(samples, cell) for task, cell in methods[label].items()}
+        for label in learned
+    }
+    swept = all(any(known.get(task) for known in gaps.values()) for task in units)
+
+    def across(known: Mapping[str, Any], show: Callable[[Any, float], str]) -> list[str]:
+        """A text for each task, blank where there is nothing."""
+        found = ((known.get(task), scale) for task, (_, scale) in units.items())
+        return ["" if one is None else show(one, scale) for one, scale in found]
+
+    def field(cell: _Row, scale: float) -> str:
+        accepted, speedup = number(cell[ACCEPTANCE], ".0%"), number(cell[SPEEDUP], ".2f")
+        paid = ", ".join(filter(None, [accepted, speedup and f"{speedup}×"]))
+        quality = interval_of(QUALITY, ".1f", scale)(cell)
+        return "\n".join(filter(None, [quality, _less_than_sd(samples, cell, scale), paid]))
+
+    static = cells.loc[cells["method"] == "static", "label"].unique() if swept else ()
+    rows: list[list[str | Cell]] = [
+        [label, *across(known, field)] for label, known in methods.items() if label not in static
+    ]
+    for label, known in gaps.items() if swept else ():
+        above = across(known, lambda gap, scale: _distance(gap.above, scale))
         rows += [
-            [f"static front (randomised) at the acceptance of {label}", *front],
-            [Cell(f"{label} above the static front (randomised)", best=True), *above],
-            [f"{label} above its next measured point", *measured],
+            [f"static front (randomised) at the acceptance of {label}", *across(known, _front)],
+            [
+                Cell(text, best=True)
+                for text in (f"{label} above the static front (randomised)", *above)
+            ],
+            [f"{label} above its next measured point", *across(known, _above_measured)],
         ]
     title = (
         f"Pair {setting['pair']}, T = {setting['temperature']:g}, N = {setting['draft_length']}, "
@@ -180,18 +245,8 @@ def _page_table(samples: pd.DataFrame, cells: pd.DataFrame, setting: _Row) -> Ta
         "from sd, paired by prompt, accepted over drafted tokens, and tokens/s over those of "
         "autoregressive"
     )
-    headings = [f"{task}, {metric.unit}" if metric else task for task, metric in metrics.items()]
-    columns = [Column("method"), *(Column(heading, align="left") for heading in headings)]
-    return Table(title, columns, rows)
-
-
-def _field(samples: pd.DataFrame, cell: _Row | None, scale: float) -> str:
-    if cell is None:
-        return ""
-    accepted, speedup = number(cell[ACCEPTANCE], ".0%"), number(cell["speedup"], ".2f")
-    paid = ", ".join(filter(None, [accepted, speedup and f"{speedup}×"]))
-    less = _less_than_sd(samples, cell, scale)
-    return "\n".join(filter(None, [_figure(cell, QUALITY, scale), less, paid]))
+    columns = (Column(_heading(task, unit), align="left") for task, (unit, _) in units.items())
+    return Table(title, [Column("method"), *columns], rows)
 
 
 def _less_than_sd(samples: pd.DataFrame, cell: _Row, scale: float) -> str:
@@ -206,26 +261,31 @@ def _less_than_sd(samples: pd.DataFrame, cell: _Row, scale: float) -> str:
     return _distance(quality_difference(of_task[same], sd), scale)
 
 
-def _gap(samples: pd.DataFrame, task: str, head: str) -> Gap | None:
-    """The distance above the front with one head, where the run has both."""
-    one = samples[(samples["method"] != LEARNED) | (samples["head"] == head)]
+def _gap(samples: pd.DataFrame, cell: _Row) -> Gap | None:
+    """How far a head lies above the static front at its acceptance, where the run has one."""
+    settings = settings_of(samples[samples["task"] == cell["task"]])
+    own = [s for s in settings if s.method == LEARNED and s.cell["head"] == cell["head"]]
     try:
-        return gap_above_front(one, task=task, method=LEARNED)
+        return gap_between(own[0], front_of(settings), "acceptance")
     except UsageError:
         return None
+
+
+def _front(gap: Gap, scale: float) -> str:
+    return f"{gap.front * scale:.1f}\n{gap.reached.acceptance[0, 0]:.0%}"
+
+
+def _above_measured(gap: Gap, scale: float) -> str:
+    """Its static point of less acceptance, and a warning where the next is far below it."""
+    below, above = (name or "none" for name in gap.between)
+    coarse = f", coarse: {above} is {100 * abs(gap.step):.0f} points away"
+    return f"{_distance(gap.above_measured, scale)}\n{below}{coarse * (abs(gap.step) > COARSE)}"
 
 
 def _distance(found: Interval, scale: float) -> str:
     value, low, high = (scale * each for each in found[:3])
     interval = "" if pd.isna(low) else f" [{low:.1f}, {high:.1f}]"
     return f"{value:+.1f}{interval}"
-
-
-def _named(gap: Gap) -> str:
-    """The static point of less acceptance, and a warning where the next is far below it."""
-    below, above = (name or "none" for name in gap.between)
-    coarse = f", coarse: {above} is {100 * abs(gap.step):.0f} points away"
-    return below + coarse * (abs(gap.step) > COARSE)
 
 
 def _prompts(samples: pd.DataFrame) -> str:
@@ -236,70 +296,21 @@ def _prompts(samples: pd.DataFrame) -> str:
     return (f"{most} prompts" if fewest == most else f"{fewest} to {most} prompts") + partly
 
 
-def _further_table(cells: pd.DataFrame, metrics: list[str]) -> Table:
+def _further_table(cells: pd.DataFrame, metrics: Sequence[str]) -> Table:
     """The metrics beyond quality: a column for each that a task has."""
-    columns, shown = [Column("method")], [list(cells["label"].unique())]
-    for task, rows in cells.groupby("task", sort=False):
-        found = {cell["label"]: cell for cell in rows.to_dict("records")}
-        for name in metrics:
-            scale = shown_scale(name)
-            columns.append(Column(f"{task}, {shown_name(name)}", align="left"))
-            shown.append([_figure(found.get(label), name, scale) for label in shown[0]])
-    rows = list(zip(*shown, strict=True))
-    return drop_empty(Table("Further metrics, with their 95 % intervals", columns, rows))
-
-
-def _figure(cell: _Row | None, name: str, scale: float) -> str:
-    if cell is None:
-        return ""
-    value, low, high = (scale * cell[name + end] for end in ("", "_low", "_high"))
-    return with_interval(value, low, high, ".1f")
-
-
-def _cells_table(task: str, cells: list[dict[Any, Any]], summary: pd.DataFrame) -> Table:
-    counts = summary.groupby("metric")["n"].max()
-    n, scored = counts.max(), counts.get(QUALITY, counts.max())
-    partly = f", quality of {scored} of them" if scored < n else ""
-    metric = METRICS.get(cells[0]["quality_metric"])
-    headings = ["method", "N", f"{metric.unit if metric else QUALITY}\n[95 %]"]
-    headings += ["accepted /\ndrafted", "tokens /\nround", "tokens/s", "tokens/s\n/ AR's"]
-    rows = [
-        [
-            *_name(cell),
-            _figure(cell, QUALITY, metric.scale if metric else 1.0),
-            number(cell[ACCEPTANCE], ".1%"),
-            number(cell["acceptance_length"], ".2f"),
-            number(
-                cell["tokens_per_second"], ".3g" if cell["tokens_per_second"] < 99.95 else ".0f"
-            ),
-            number(cell["speedup"], ".2f"),
-        ]
-        for cell in cells
+    figures: list[Field[_Named]] = [
+        (
+            Column(f"{task}, {shown_name(name)}", align="left"),
+            cell_at(task, interval_of(name, ".1f", shown_scale(name))),
+        )
+        for task in cells["task"].unique()
+        for name in metrics
     ]
-    notes = [] if any(row[-1] for row in rows) else [NO_BASELINE]
-    title = f"{task} on {cells[0]['pair']}, n = {n}{partly}"
-    return drop_empty(Table(title, list(map(Column, headings)), rows, notes, stub=2))
+    title = "Further metrics, with their 95 % intervals"
+    return drop_empty(Table.of(_by_label(cells).items(), [_NAME, *figures], title))
 
 
-def _lengths_table(task: str, cells: list[dict[Any, Any]], metrics: list[str]) -> Table:
-    lengths = {
-        "output_tokens": ("tokens", ".1f"),
-        "rounds": ("rounds", ".1f"),
-        "length_limit_rate": ("ended by limit", ".1%"),
-    }
-    scores = [Column(f"{shown_name(name)} [95 %]") for name in metrics]
-    columns = [Column("method"), Column("N"), *scores]
-    columns += [Column(heading) for heading, _ in lengths.values()]
-    rows = [
-        [
-            *_name(cell),
-            *(_figure(cell, name, shown_scale(name)) for name in metrics),
-            *(number(cell[name], form) for name, (_, form) in lengths.items()),
-        ]
-        for cell in cells
-    ]
-    return drop_empty(Table(f"{task}: further metrics", columns, rows, stub=2))
-
-
-def _name(cell: _Row) -> list[str]:
-    return [cell["label"], str(cell["draft_length"] or "")]
+def _speed(cell: _Row) -> str:
+    """Tokens/s: slow, but not 0."""
+    speed = cell["tokens_per_second"]
+    return number(speed, ".3g" if speed < 99.95 else ".0f")

@@ -6,7 +6,7 @@ Two kinds of mean are kept apart: a *pooled* figure is a ratio of sums over all 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -38,47 +38,90 @@ from specbench.metrics.passk import BUDGETS, pass_at_k
 ACCEPTANCE, QUALITY, SPEEDUP, PASS = "draft_acceptance_rate", "quality", "speedup", "pass@1"
 #: What a cell shares with the ``autoregressive`` that its speed-up is over.
 BASELINE = ["run_id", "pair", "task", "temperature", "engine", "batch_size"]
-_TOKENS_OVER_TIME = ["output_tokens", "seconds"]
-_PREDICTED = ["output_tokens", "prefill_seconds", "decode_seconds", "foreseen_emitted"]
 _NOTHING = Interval(float("nan"), float("nan"), float("nan"), 0)
+
+#: The samples of a cell, and those of the ``autoregressive`` beside it, if any, to a figure.
+Figure = Callable[[pd.DataFrame, pd.DataFrame | None], Interval]
 
 
 class Metric(NamedTuple):
-    """A figure of a cell: the pooled ratio of two per-sample columns, or the mean of one."""
+    """A figure of a cell."""
 
     name: str
     unit: str
-    numerator: str
-    denominator: str | None = None  # None: mean over samples
+    figure: Figure
+
+
+def _mean(column: str) -> Figure:
+    return lambda cell, _: mean_interval(cell[column], cell["sample_id"])
+
+
+def _pooled(numerator: str, denominator: str) -> Figure:
+    return lambda cell, _: ratio_interval(cell[numerator], cell[denominator], cell["sample_id"])
+
+
+def _over_baseline(columns: list[str], statistic: Statistic) -> Figure:
+    """A statistic of sums of ``columns`` and of tokens and seconds of the baseline."""
+
+    def figure(cell: pd.DataFrame, baseline: pd.DataFrame | None) -> Interval:
+        if baseline is None or cell[columns].isna().any(axis=None):
+            return _NOTHING
+        base = baseline[["output_tokens", "seconds"]]
+        return paired_interval(
+            cell[columns], cell["sample_id"], base, baseline["sample_id"], statistic
+        )
+
+    return figure
+
+
+def _at_predicted_length(totals: Floats) -> Floats:
+    """The speed-up if the rounds had brought the tokens predicted, of totals [..., 6]."""
+    tokens, prefill, decode, predicted, *base = np.moveaxis(totals, -1, 0)
+    seconds = prefill + decode * ratio(np.stack([tokens, predicted], axis=-1))
+    return paired_ratio(np.stack([tokens, seconds, *base], axis=-1))
 
 
 # The predicted figures are what theory makes of the probabilities that the rule recorded, see
-# ``theory.tally``; each is to agree with the measured one that it is named after, and expected
+# ``theory.table``; each is to agree with the measured one that it is named after, and expected
 # acceptance with the conditional rate: both are over the positions judged.
 METRICS = (
-    Metric("quality", "", "quality"),  # its unit is the task's metric
-    Metric("draft_acceptance_rate", "fraction", "accepted", "proposed"),
-    Metric("draft_acceptance_rate_sample_mean", "fraction", "draft_acceptance_rate"),
-    Metric("acceptance_length", "tokens/round", "emitted", "rounds"),
-    Metric("acceptance_length_sample_mean", "tokens/round", "acceptance_length"),
-    Metric("conditional_acceptance_rate", "fraction", "accepted", "judged"),
-    Metric("expected_acceptance", "fraction", "expected", "judged"),
-    Metric("predicted_acceptance_length", "tokens/round", "foreseen_emitted", "rounds"),
-    Metric("mean_weight", "fraction", "weights", "judged"),
-    Metric("seconds_per_sample", "s", "seconds"),
-    Metric("tokens_per_second", "tokens/s", *_TOKENS_OVER_TIME),
-    Metric("tokens_per_second_sample_mean", "tokens/s", "tokens_per_second"),
-    Metric("speedup", "x", *_TOKENS_OVER_TIME),  # over autoregressive, paired by prompt
-    Metric("predicted_speedup", "x", "foreseen_emitted"),  # at the measured time of a round
-    Metric("prefill_seconds", "s", "prefill_seconds"),
-    Metric("round_seconds", "s/round", "decode_seconds", "rounds"),
-    Metric("draft_seconds", "s/round", "draft_seconds", "rounds"),
-    Metric("verify_seconds", "s/round", "verify_seconds", "rounds"),
-    Metric("accept_seconds", "s/round", "accept_seconds", "rounds"),
-    Metric("latency_seconds", "s", "latency_seconds"),
-    Metric("output_tokens", "tokens", "output_tokens"),
-    Metric("rounds", "rounds", "rounds"),
-    Metric("length_limit_rate", "fraction", "at_limit"),
+    # The unit of quality is the task's metric.
+    Metric(
+        QUALITY, "", lambda cell, _: score_interval(cell, QUALITY, cell["quality_metric"].iloc[0])
+    ),
+    Metric(ACCEPTANCE, "fraction", _pooled("accepted", "proposed")),
+    Metric("draft_acceptance_rate_sample_mean", "fraction", _mean("draft_acceptance_rate")),
+    Metric("acceptance_length", "tokens/round", _pooled("emitted", "rounds")),
+    Metric("acceptance_length_sample_mean", "tokens/round", _mean("acceptance_length")),
+    Metric("conditional_acceptance_rate", "fraction", _pooled("accepted", "judged")),
+    Metric("expected_acceptance", "fraction", _pooled("expected", "judged")),
+    Metric("predicted_acceptance_length", "tokens/round", _pooled("foreseen_emitted", "rounds")),
+    Metric("mean_weight", "fraction", _pooled("weights", "judged")),
+    Metric("seconds_per_sample", "s", _mean("seconds")),
+    Metric("tokens_per_second", "tokens/s", _pooled("output_tokens", "seconds")),
+    Metric("tokens_per_second_sample_mean", "tokens/s", _mean("tokens_per_second")),
+    Metric(SPEEDUP, "x", _over_baseline(["output_tokens", "seconds"], paired_ratio)),
+    Metric(  # at the measured time of a round
+        "predicted_speedup",
+        "x",
+        _over_baseline(
+            ["output_tokens", "prefill_seconds", "decode_seconds", "foreseen_emitted"],
+            _at_predicted_length,
+        ),
+    ),
+    Metric("prefill_seconds", "s", _mean("prefill_seconds")),
+    Metric("round_seconds", "s/round", _pooled("decode_seconds", "rounds")),
+    Metric("draft_seconds", "s/round", _pooled("draft_seconds", "rounds")),
+    Metric("verify_seconds", "s/round", _pooled("verify_seconds", "rounds")),
+    Metric("accept_seconds", "s/round", _pooled("accept_seconds", "rounds")),
+    Metric("latency_seconds", "s", _mean("latency_seconds")),
+    Metric("output_tokens", "tokens", _mean("output_tokens")),
+    Metric("rounds", "rounds", _mean("rounds")),
+    Metric(
+        "length_limit_rate",
+        "fraction",
+        lambda cell, _: proportion_interval(cell["stopped_by"] == "length", cell["sample_id"]),
+    ),
 )
 
 
@@ -97,14 +140,15 @@ def summarise(samples: pd.DataFrame) -> pd.DataFrame:
         raise UsageError("There are no samples to summarise; run at least one.")
     terms = _with_terms(samples)
     baselines = dict(list(terms[terms["method"] == AUTOREGRESSIVE].groupby(BASELINE)))
-    rows = [
-        (*cell, name, found.value, found.low, found.high, found.n, unit)
-        for cell, group in terms.groupby(list(CELL), sort=False, dropna=False)
-        for name, found, unit in (
-            *_measured(group, baselines.get(tuple(group[BASELINE].iloc[0]))),
-            *further_scores(group),
-        )
-    ]
+    rows: list[tuple[object, ...]] = []
+    for cell, group in terms.groupby(list(CELL), sort=False, dropna=False):
+        baseline = baselines.get(tuple(group[BASELINE].iloc[0]))
+        metric = group["quality_metric"].iloc[0]
+        figures = [(m.name, m.figure(group, baseline), m.unit or metric) for m in METRICS]
+        rows += [
+            (*cell, name, found.value, found.low, found.high, found.n, unit)
+            for name, found, unit in (*figures, *_further_scores(group))
+        ]
     return typed(pd.DataFrame(rows, columns=list(SUMMARY)), SUMMARY, "the summary")
 
 
@@ -144,51 +188,7 @@ def _with_terms(samples: pd.DataFrame) -> pd.DataFrame:
         expected=expected,
         foreseen_emitted=expected + emitted - samples["accepted"],
         weights=samples["mean_weight"] * samples["judged"],
-        at_limit=np.where(samples["stopped_by"] == "length", 1.0, 0.0),
     )
-
-
-def _measured(
-    group: pd.DataFrame, baseline: pd.DataFrame | None
-) -> Iterator[tuple[str, Interval, object]]:
-    """Every figure of one cell with its interval and unit."""
-    prompts = group["sample_id"]
-    for metric in METRICS:
-        unit: object = metric.unit
-        if metric.name == "quality":
-            unit = group["quality_metric"].iloc[0]
-            found = score_interval(group, metric.name, unit)
-        elif metric.name == SPEEDUP:
-            found = _over_baseline(group, _TOKENS_OVER_TIME, baseline, paired_ratio)
-        elif metric.name == "predicted_speedup":
-            found = _over_baseline(group, _PREDICTED, baseline, _at_predicted_length)
-        elif metric.name == "length_limit_rate":
-            found = proportion_interval(group[metric.numerator], prompts)
-        elif metric.denominator is None:
-            found = mean_interval(group[metric.numerator], prompts)
-        else:
-            found = ratio_interval(group[metric.numerator], group[metric.denominator], prompts)
-        yield metric.name, found, unit
-
-
-def _over_baseline(
-    group: pd.DataFrame, columns: list[str], baseline: pd.DataFrame | None, statistic: Statistic
-) -> Interval:
-    terms = group[columns]
-    if baseline is None or terms.isna().any(axis=None):
-        return _NOTHING
-    base = baseline[_TOKENS_OVER_TIME], baseline["sample_id"]
-    return paired_interval(terms, group["sample_id"], *base, statistic)
-
-
-def _at_predicted_length(totals: Floats) -> Floats:
-    """The speed-up if the rounds had brought the tokens predicted.
-
-    ``totals`` [..., 6] are those of ``_PREDICTED``, then tokens and seconds of the baseline.
-    """
-    tokens, prefill, decode, predicted, *base = np.moveaxis(totals, -1, 0)
-    seconds = prefill + decode * ratio(np.stack([tokens, predicted], axis=-1))
-    return paired_ratio(np.stack([tokens, seconds, *base], axis=-1))
 
 
 def score_interval(cell: pd.DataFrame, column: str, metric: object) -> Interval:
@@ -235,7 +235,7 @@ def _bleu_difference(totals: Floats) -> Floats:
     return difference
 
 
-def further_scores(cell: pd.DataFrame) -> Iterator[tuple[str, Interval, str]]:
+def _further_scores(cell: pd.DataFrame) -> Iterator[tuple[str, Interval, str]]:
     """Yield name, figure and unit of what a cell has beyond its quality."""
     for name, metric in TASK_METRICS.items():
         if name in cell and cell[name].notna().any():

@@ -189,7 +189,7 @@ def _front(cells: pd.DataFrame, cost: _Cost, samples: pd.DataFrame | None) -> pd
     """The static front in the panel's units: a curve with its band, or without samples a hull."""
     family = cells[cells["method"].isin(STATIC_FAMILY)]
     if samples is not None and static_weight(family).nunique() > 1:
-        band = front_band(samples, task=family["task"].iloc[0], gain=cost.gain)
+        band = front_band(samples, cost.gain)
         ends = {"low": "quality_low", "high": "quality_high", "gain": "x"}
         return band.rename(columns=ends) * [cost.scale, 100, 100, 100]
     value, quality = family[cost.column].to_numpy(), family["quality"].to_numpy()

@@ -3,7 +3,8 @@ import pandas as pd
 import pytest
 
 from specbench.analysis.compare import ATS, COMPARISON, CONTROL, FRONT, OWN, compare
-from specbench.analysis.pareto import gap_above_front
+from specbench.analysis.pareto import front_of, gap_between
+from specbench.analysis.points import settings_of
 from specbench.errors import UsageError
 
 # Seconds per sample by method and draft length; a static sample at w = 0 takes half of sd's.
@@ -75,14 +76,16 @@ def test_a_comparison_is_a_tidy_table(samples):
 
 @pytest.mark.parametrize("at", ["acceptance", "time"])
 def test_at_equal_gain_it_is_the_gap(samples, at):
-    gap = gap_above_front(samples, task="mini-code", method="lossy", gain=at)
+    settings = settings_of(samples[samples["task"] == "mini-code"])
+    (own,) = (setting for setting in settings if setting.method == "lossy")
+    gap = gap_between(own, front_of(settings), at)
     for metric, figure, level in (
         ("quality_above", gap.above, gap.front),
         ("quality_above_measured", gap.above_measured, gap.front_measured),
     ):
         found = rows(samples, at, task="mini-code", method="lossy", metric=metric).iloc[0]
         assert tuple(found[["value", "ci_low", "ci_high", "n"]]) == tuple(figure)
-        assert (found["reference"], found["acceptance"]) == (level, gap.acceptance)
+        assert (found["reference"], found["acceptance"]) == (level, gap.reached.acceptance[0, 0])
         assert found["between"] == " to ".join(gap.between)
 
 

@@ -64,8 +64,7 @@ def test_many_runs_are_read_as_if_one_by_one(tmp_path, make, monkeypatch):
             run = run.assign(rouge1=0.5)
         expected.append(run)
         write(tmp_path / f"{number}", run)
-    monkeypatch.setattr(frames, "_BATCH", 2)
-    monkeypatch.setattr(frames, "_read_csv", None)
+    monkeypatch.setattr(frames, "_read_text", None)
     found = read_samples(tmp_path)
     pd.testing.assert_frame_equal(found, pd.concat(expected, ignore_index=True), check_exact=True)
 

@@ -5,12 +5,13 @@ import pytest
 from specbench.analysis.intervals import mean_interval, percentiles, resample
 from specbench.analysis.pareto import (
     front_band,
+    front_of,
     front_quality,
-    gap_above_front,
+    gap_between,
     hull,
     hypervolume,
 )
-from specbench.analysis.points import Gains
+from specbench.analysis.points import Gains, settings_of
 from specbench.analysis.summary import summarise, wide
 from specbench.errors import UsageError
 from specbench.metrics.bleu import corpus_bleu
@@ -105,6 +106,13 @@ def test_hypervolume_is_the_area_under_the_hull(clouds, reference):
         assert area == pytest.approx(expected, abs=2e-3)
 
 
+def gap_of(frame, gain="acceptance"):
+    """The gap of the one setting of ``diversed`` above the static front."""
+    settings = settings_of(frame)
+    (own,) = (setting for setting in settings if setting.method == "diversed")
+    return gap_between(own, front_of(settings), gain)
+
+
 def coin(make, prompts=400):
     """``sd``, the draft alone, and a method that is one or the other at random for each prompt."""
     rng = np.random.default_rng(5)
@@ -127,14 +135,14 @@ def coin(make, prompts=400):
 def test_a_coin_between_two_weights_is_not_above_the_front(make):
     """It is a static ensemble itself; the points of the weights, joined, lie far below it."""
     frame = coin(make)
-    found = gap_above_front(frame, task="mini-math")
+    found = gap_of(frame)
     assert found.above.low < 0 < found.above.high
     assert abs(found.above.value) < 0.03
     acceptance = np.array([0.4, 0.5, 1.0])
     points = frame.groupby("weight", dropna=False)["quality"].mean()
     sd = frame.loc[frame["method"] == "sd", "quality"].mean()
-    joined = np.interp(found.acceptance, acceptance, [sd, points[0.5], points[0.0]])
-    assert found.quality - joined > 0.3
+    joined = np.interp(found.reached.acceptance[0, 0], acceptance, [sd, points[0.5], points[0.0]])
+    assert found.reached.quality[0, 0] - joined > 0.3
 
 
 def run(make, diversed_quality, diversed_accepted, prompts=10, spread=0.0, **shared):
@@ -164,10 +172,12 @@ def run(make, diversed_quality, diversed_accepted, prompts=10, spread=0.0, **sha
     [(0.7, 15, 0.1, 0.6), (0.5, 15, -0.1, 0.6), (0.9, 5, 0.1, 0.8)],
 )
 def test_gap_is_quality_above_the_front_at_equal_acceptance(make, quality, accepted, gap, level):
-    found = gap_above_front(run(make, quality, accepted), task="mini-math")
+    found = gap_of(run(make, quality, accepted))
     assert found.above.value == pytest.approx(gap)
     assert found.front == pytest.approx(level)
-    assert (found.acceptance, found.quality) == pytest.approx((accepted / 25, quality))
+    assert (found.reached.acceptance[0, 0], found.reached.quality[0, 0]) == pytest.approx(
+        (accepted / 25, quality)
+    )
     assert found.above.n == 10
 
 
@@ -185,7 +195,7 @@ def test_gap_names_its_neighbours_and_needs_no_interpolation_above_the_lower(
 ):
     frame = run(make, 0.7, accepted)
     middle = frame[frame["method"] == "static"].assign(weight=0.5, accepted=15, quality=0.55)
-    found = gap_above_front(pd.concat([frame, middle]), task="mini-math")
+    found = gap_of(pd.concat([frame, middle]))
     assert found.front_measured == pytest.approx(measured)
     assert found.above_measured[:3] == pytest.approx([0.7 - measured] * 3)
     assert found.between == between
@@ -195,7 +205,7 @@ def test_gap_names_its_neighbours_and_needs_no_interpolation_above_the_lower(
 def test_gap_uses_only_prompts_that_every_point_has(make):
     frame = run(make, 0.7, 15)
     lost = (frame["method"] == "static") & frame["sample_id"].isin(["p0", "p1"])
-    assert gap_above_front(frame[~lost], task="mini-math").above.n == 8
+    assert gap_of(frame[~lost]).above.n == 8
 
 
 SECONDS = {"sd": 1.0, "static": 0.5, "diversed": 0.625, "autoregressive": 2.0}
@@ -205,16 +215,17 @@ def timed(frame):
     return frame.assign(prefill_seconds=0.0, decode_seconds=frame["method"].map(SECONDS))
 
 
-def test_gap_at_equal_speedup_needs_its_baseline(make):
+def test_a_band_in_speedup_needs_its_baseline(make):
     frame = timed(run(make, 0.9, 15))
     with pytest.raises(UsageError, match="needs autoregressive"):
-        gap_above_front(frame, task="mini-math", gain="speedup")
+        front_band(frame, "speedup")
     baseline = frame[frame["method"] == "sd"].assign(
         method="autoregressive", draft_length=0, quality=0.95, accepted=np.nan
     )
-    frame = timed(pd.concat([frame, baseline]))
-    found = gap_above_front(frame, task="mini-math", gain="speedup")
-    assert found.front == pytest.approx(0.5)  # 3.2 times as fast is 0.625 s, of 0.5 to 1 s
+    band = front_band(timed(pd.concat([frame, baseline])), "speedup")
+    assert (band["gain"].min(), band["gain"].max()) == pytest.approx((2, 4))
+    # A mixture that is 3.2 times as fast takes 0.625 s, of 0.5 to 1 s.
+    assert np.interp(3.2, band["gain"], band["quality"]) == pytest.approx(0.5, abs=1e-3)
 
 
 def test_plain_sd_has_one_quality_whatever_its_draft_length(make):
@@ -222,7 +233,7 @@ def test_plain_sd_has_one_quality_whatever_its_draft_length(make):
     frame = timed(run(make, 0.9, 15))
     slow = frame[frame["method"] == "sd"].assign(draft_length=8, quality=0.6, decode_seconds=1.5)
     frame = pd.concat([frame, slow])
-    found = gap_above_front(frame, task="mini-math", gain="time")
+    found = gap_of(frame, "time")
     assert found.front == pytest.approx(0.4 + (0.7 - 0.4) / 4)
 
 
@@ -232,7 +243,7 @@ def test_gap_covers_the_truth_as_often_as_it_says(make):
     chance, gaps = frame["quality"].to_numpy(), []
     for _ in range(150):
         frame["quality"] = (rng.random(len(frame)) < chance).astype(float)
-        gaps.append(gap_above_front(frame, task="mini-math").above)
+        gaps.append(gap_of(frame).above)
     coverage = np.mean([gap.low <= 0.1 <= gap.high for gap in gaps])
     assert 0.90 <= coverage <= 0.99  # 95 % nominal; two standard errors are 4 points
 
@@ -241,7 +252,7 @@ def test_band_is_the_interval_of_the_front_at_each_gain(make):
     rng = np.random.default_rng(4)
     frame = run(make, 0.7, 15, prompts=30)
     frame["quality"] = np.clip(frame["quality"] + rng.normal(0, 0.1, len(frame)), 0, 1)
-    band = front_band(frame, task="mini-math")
+    band = front_band(frame)
     assert band["gain"].is_monotonic_increasing
     for gain, share in ((0.4, 0.0), (0.6, 0.5), (0.8, 1.0)):
         here = band.loc[(band["gain"] - gain).abs().idxmin()]
@@ -267,8 +278,8 @@ def test_gap_in_bleu_is_one_of_corpus_bleu(make):
     terms = [BLEU[row.method][int(row.sample_id[1:]) % 2] for row in frame.itertuples()]
     frame["bleu_terms"] = terms
     summary = wide(summarise(frame)).set_index("method")["quality"]
-    found = gap_above_front(frame, task="mini-math")
-    assert found.quality == summary["diversed"]
+    found = gap_of(frame)
+    assert found.reached.quality[0, 0] == summary["diversed"]
     assert found.front == pytest.approx((summary["sd"] + summary["static"]) / 2)
     sums = [[[int(n) for n in BLEU[m][i % 2].split()] for m in BLEU] for i in range(10)]
     sd, static, diversed = corpus_bleu(resample(np.array(sums, dtype=float))).T
@@ -276,19 +287,11 @@ def test_gap_in_bleu_is_one_of_corpus_bleu(make):
     assert found.above[1:3] == pytest.approx(percentiles(gaps))
 
 
-@pytest.mark.parametrize(
-    ("change", "complaint"),
-    [
-        (lambda frame: frame[frame["method"] != "diversed"], "no samples of diversed"),
-        (lambda frame: frame.assign(quality=np.nan), "no prompt has a quality"),
-        (lambda frame: pd.concat([frame, frame.assign(pair="b")]), "several values of pair"),
-        (lambda frame: pd.concat([frame, frame.assign(draft_length=7)]), "of draft_length"),
-        (
-            lambda frame: pd.concat([frame, frame[frame["method"] == "diversed"].assign(alpha=1)]),
-            "several settings",
-        ),
-    ],
-)
-def test_ambiguous_samples_are_refused(make, change, complaint):
-    with pytest.raises(UsageError, match=complaint):
-        gap_above_front(change(run(make, 0.7, 15)), task="mini-math")
+def test_what_has_no_front_is_refused(make):
+    frame = run(make, 0.7, 15)
+    for change, complaint in (
+        (frame[frame["method"] != "static"], "two static weights or more"),
+        (frame.assign(quality=np.nan), "no prompt has a quality"),
+    ):
+        with pytest.raises(UsageError, match=complaint):
+            gap_of(change)

@@ -3,7 +3,8 @@
 import pandas as pd
 import pytest
 
-from specbench.analysis.pareto import gap_above_front
+from specbench.analysis.pareto import front_of, gap_between
+from specbench.analysis.points import settings_of
 from specbench.analysis.run_tables import (
     TRANSFER,
     run_tables,
@@ -32,7 +33,9 @@ def test_a_sweep_becomes_the_front_and_the_distance_above_it(samples):
         rows["diversed above its next measured point"].split("|")[2:],
         strict=False,
     ):
-        gap = gap_above_front(samples, task=task)
+        settings = settings_of(samples[samples["task"] == task])
+        (own,) = (setting for setting in settings if setting.method == "diversed")
+        gap = gap_between(own, front_of(settings), "acceptance")
         value, low, high, _ = (100 * number for number in gap.above_measured)
         shown = f"{value:+.1f} [{low:.1f}, {high:.1f}]<br>{gap.between[0]}, coarse: "
         assert cell.strip().startswith(shown)

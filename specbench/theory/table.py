@@ -25,7 +25,7 @@ from specbench.errors import UsageError
 from specbench.experiment.folders import Run
 from specbench.experiment.records import TRACED
 from specbench.methods.registry import get_method
-from specbench.table import Column, Table, drop_empty, number, with_interval
+from specbench.table import Column, Field, Table, drop_empty, interval_of, number_of
 from specbench.theory.formulas import accepted_length, iid_accepted_length, memory_bound_speedup
 
 #: Metric -> unit. ``accepted_length`` is of blocks that no end cuts short; ``tokens_per_round`` is
@@ -132,30 +132,40 @@ def _terms(record: Record, size: int) -> list[float]:
     return [len(rounds["expected"]), judged, sum(rounds["emitted"]), *places.ravel()]
 
 
-class _Figure(NamedTuple):
-    """How the sides of a metric are shown under one heading."""
+def _figure(
+    heading: str,
+    metric: str,
+    form: str,
+    scale: float = 1.0,
+    sides: Sequence[str] = SIDES,
+    with_interval: str = DIFFERENCE,
+) -> Iterator[Field[Mapping[str, Any]]]:
+    """The sides of a metric under one heading; one of them has its interval."""
+    for side in sides:
+        name, sign = f"{metric} {side}", "+" if side == DIFFERENCE else ""
+        if side == with_interval:
+            yield Column(f"{side} [95 %]", heading), interval_of(name, sign + form, scale)
+        else:
+            yield Column(side, heading), number_of(name, form, scale)
 
-    heading: str
-    metric: str
-    form: str
-    scale: float = 1.0
-    sides: tuple[str, ...] = SIDES
-    with_intervals: tuple[str, ...] = (DIFFERENCE,)
 
-
-_SHOWN: dict[str, tuple[_Figure, ...]] = {
-    "Acceptance and accepted length": (
-        _Figure("accepted / judged %", ACCEPTANCE, ".1f", 100),
-        _Figure("length", LENGTH, ".2f"),
-        _Figure("length i.i.d.", IID, ".2f", 1, (PREDICTED,)),
-        _Figure("tokens/round", TOKENS, ".2f"),
-        _Figure("memory-bound speed-up", MEMORY_BOUND, ".2f", 1, (PREDICTED,)),
-    ),
-    "Off the front": (
-        _Figure("bias %", BIAS, ".2f", 100, (MEASURED,), (MEASURED,)),
-        _Figure("front gap %", GAP, ".2f", 100, (PREDICTED, MEASURED), (MEASURED,)),
-    ),
-}
+_NAMES: tuple[Field[Mapping[str, Any]], ...] = (
+    ("method", lambda cell: cell["label"]),
+    ("N", lambda cell: str(cell["draft_length"])),
+)
+_PREDICTIONS = (
+    *_NAMES,
+    *_figure("accepted / judged %", ACCEPTANCE, ".1f", 100),
+    *_figure("length", LENGTH, ".2f"),
+    *_figure("length i.i.d.", IID, ".2f", 1, (PREDICTED,)),
+    *_figure("tokens/round", TOKENS, ".2f"),
+    *_figure("memory-bound speed-up", MEMORY_BOUND, ".2f", 1, (PREDICTED,)),
+)
+_FRONT = (
+    *_NAMES,
+    *_figure("bias %", BIAS, ".2f", 100, (MEASURED,), MEASURED),
+    *_figure("front gap %", GAP, ".2f", 100, (PREDICTED, MEASURED), MEASURED),
+)
 _NOTES = (
     "accepted / judged: of the drafts judged, those up to a round's first rejection. A run's table "
     "counts the drafts behind it too.",
@@ -171,39 +181,20 @@ def shown(table: pd.DataFrame) -> Iterator[Table]:
     for (run, pair, task, temperature, *_), group in table.groupby(setting, sort=False):
         where = f"{task} on {pair}, T = {temperature:g}" + f", {run}" * several
         labelled = group.assign(label=method_labels(group.to_dict("records")))
-        for title, figures in _SHOWN.items():
-            rows = labelled[labelled["metric"].isin([figure.metric for figure in figures])]
+        off_front = labelled["metric"].isin([BIAS, GAP])
+        for title, rows, fields, notes in (
+            ("Acceptance and accepted length", labelled[~off_front], _PREDICTIONS, _NOTES),
+            ("Off the front", labelled[off_front], _FRONT, ()),
+        ):
             if len(rows):
-                notes = _NOTES if figures[0].metric == ACCEPTANCE else ()
-                yield _table(f"{title}: {where}", rows, figures, notes)
+                cells = _cells(rows)
+                yield drop_empty(Table.of(cells, fields, f"{title}: {where}", notes, stub=2))
 
 
-def _table(
-    title: str, rows: pd.DataFrame, figures: Sequence[_Figure], notes: Sequence[str]
-) -> Table:
-    columns = [
-        Column(side + " [95 %]" * (side in figure.with_intervals), figure.heading)
-        for figure in figures
-        for side in figure.sides
-    ]
-    cells = []
+def _cells(rows: pd.DataFrame) -> Iterator[dict[str, Any]]:
+    """Yield each cell with the sides of all its metrics, as in ``acceptance predicted_low``."""
+    sides = [f"{side}{end}" for side in SIDES for end in ("", "_low", "_high")]
     for (label, size), cell in rows.groupby(["label", "draft_length"], sort=False):
-        known: dict[Any, Any] = {row["metric"]: row for row in cell.to_dict("records")}
-        texts = [
-            _text(figure, side, known.get(figure.metric))
-            for figure in figures
-            for side in figure.sides
-        ]
-        cells.append([str(label), str(size), *texts])
-    stub = [Column("method"), Column("N")]
-    return drop_empty(Table(title, [*stub, *columns], cells, notes, stub=2))
-
-
-def _text(figure: _Figure, side: str, row: Mapping[str, float] | None) -> str:
-    if row is None:
-        return ""
-    value, low, high = (figure.scale * row[f"{side}{end}"] for end in ("", "_low", "_high"))
-    if side in figure.with_intervals:
-        sign = "+" if side == DIFFERENCE else ""
-        return with_interval(value, low, high, sign + figure.form)
-    return number(value, figure.form)
+        known = cell.set_index("metric")[sides].stack()
+        figures = {f"{metric} {side}": value for (metric, side), value in known.items()}
+        yield {"label": str(label), "draft_length": size, **figures}

@@ -11,6 +11,7 @@ of the difference decides.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -39,7 +40,7 @@ from specbench.analysis.summary import (
 from specbench.config import EAGER
 from specbench.methods.registry import AUTOREGRESSIVE, METHODS
 from specbench.metrics import METRICS
-from specbench.table import Cell, Column, Table, number
+from specbench.table import Cell, Column, Field, Table, cell_at, number
 
 FIGURES = (ACCEPTANCE, QUALITY, SPEEDUP)
 #: What stands in one table; the rest is down or across.
@@ -67,9 +68,11 @@ _EXPLAINED = {
     QUALITY: "Quality: times 100.",
     SPEEDUP: "tok/s / AR: tokens/s, with prefill, over autoregressive's, paired by prompt.",
 }
+_SHOWN = ["task", "figure", "metric", *_SCALED, "best", "published", "difference"]
 _HEADINGS = {ACCEPTANCE: "acc. /\ndrafted", SPEEDUP: "tok/s\n/ AR"}
 
 _Numbers = NDArray[np.intp]
+_Record = tuple[tuple[str, ...], dict[Any, Any]]  # names of a row, and by column what it shows
 
 
 def main_table(summary: pd.DataFrame, samples: pd.DataFrame) -> pd.DataFrame:
@@ -102,7 +105,8 @@ class Contest:
         """Sort samples, of columns ``NEEDED``, by cell."""
         cell = samples.groupby(list(CELL), sort=False, dropna=False).ngroup().to_numpy()
         order = np.argsort(cell, kind="stable")
-        self._samples = samples[[name for name in _SUMMED if name in samples]].iloc[order]
+        summed = samples[[name for name in _SUMMED if name in samples]].iloc[order]
+        self._samples = summed.assign(seconds=summed["prefill_seconds"] + summed["decode_seconds"])
         self._prompt = pd.factorize(samples["sample_id"])[0][order]
         self._starts = np.searchsorted(cell[order], np.arange(cell.max(initial=-1) + 2))
         known = samples[list(CELL)].iloc[order[self._starts[:-1]]]
@@ -127,9 +131,12 @@ class Contest:
         top = int(np.argmax(values))
         prompts = np.unique(self._prompt[self._rows(cells[top])])
         sums, statistic = self._sums(cells, prompts, figure, metric)
-        scores = figure == QUALITY and statistic is ratio
+        if figure == SPEEDUP:
+            base, _ = self._sums(self._baseline[cells], prompts, figure, metric)
+            sums, statistic = np.concatenate([sums, base], axis=2), paired_ratio
         # Sums of scores in [0, 1] are whole for every prompt where the scores are 0 or 1.
-        whole = np.all(np.isnan(sums[..., 0]) | (sums[..., 0] % 1 == 0), axis=0) & scores
+        whole = np.all(np.isnan(sums[..., 0]) | (sums[..., 0] % 1 == 0), axis=0)
+        whole &= figure == QUALITY and statistic is ratio
         present = ~np.isnan(sums).any(axis=2) & ~np.isnan(sums[:, [top]]).any(axis=2)
         kinds, kind = np.unique(np.vstack([present, whole]), axis=1, return_inverse=True)
         for at, (*shared, zero_or_one) in enumerate(kinds.T):
@@ -150,46 +157,27 @@ class Contest:
         self, cells: _Numbers, prompts: _Numbers, figure: str, metric: str
     ) -> tuple[Floats, Statistic]:
         """Sums per prompt, [prompts, k, terms], NaN where a cell has none, and their figure."""
-        if figure == SPEEDUP:
-            base, place = np.unique(self._baseline[cells], return_inverse=True)
-            own, others = (self._speeds(some, prompts) for some in (cells, base))
-            return np.concatenate([own, others[:, place.ravel()]], axis=2), paired_ratio
-        rows, field = self._samples_on(cells, prompts)
-        if figure == QUALITY:
-            known = rows["quality"].notna().to_numpy()
-            terms, statistic = score_terms(rows[known], "quality", metric)
-        else:
-            known = (rows["proposed"] > 0).to_numpy()
-            terms, statistic = rows[known][["accepted", "proposed"]].to_numpy(np.float64), ratio
-        return _summed(terms, field[known], len(prompts), len(cells)), statistic
-
-    def _speeds(self, cells: _Numbers, prompts: _Numbers) -> Floats:
-        """Tokens and seconds per prompt."""
-        rows, field = self._samples_on(cells, prompts)
-        seconds = rows["prefill_seconds"] + rows["decode_seconds"]
-        terms = np.column_stack([rows["output_tokens"], seconds])
-        return _summed(terms, field, len(prompts), len(cells))
-
-    def _samples_on(self, cells: _Numbers, prompts: _Numbers) -> tuple[pd.DataFrame, _Numbers]:
-        """Samples of cells on some prompts, and the field of a table [prompts, k] of each."""
         found = [self._rows(cell) for cell in cells]
         rows, column = np.concatenate(found), np.repeat(np.arange(len(cells)), [*map(len, found)])
-        places = np.full(self._prompt.max(initial=-1) + 1, -1)
-        places[prompts] = np.arange(len(prompts))
-        place = places[self._prompt[rows]]
+        place = pd.Index(prompts).get_indexer(pd.Index(self._prompt[rows]))
+        samples = self._samples.iloc[rows]
         kept = place >= 0
-        return self._samples.iloc[rows[kept]], (place * len(cells) + column)[kept]
+        statistic: Statistic = ratio
+        if figure == QUALITY:
+            kept &= samples["quality"].notna().to_numpy()
+            terms, statistic = score_terms(samples[kept], "quality", metric)
+        elif figure == ACCEPTANCE:
+            kept &= (samples["proposed"] > 0).to_numpy()
+            terms = samples.loc[kept, ["accepted", "proposed"]].to_numpy(np.float64)
+        else:
+            terms = samples.loc[kept, ["output_tokens", "seconds"]].to_numpy(np.float64)
+        field, fields = (place * len(cells) + column)[kept], len(prompts) * len(cells)
+        sums: Floats = np.stack([np.bincount(field, term, fields) for term in terms.T], axis=-1)
+        sums[np.bincount(field, minlength=fields) == 0] = np.nan
+        return sums.reshape(len(prompts), len(cells), -1), statistic
 
     def _rows(self, cell: int) -> _Numbers:
         return np.arange(self._starts[cell], self._starts[cell + 1])
-
-
-def _summed(terms: Floats, field: _Numbers, prompts: int, cells: int) -> Floats:
-    """Sum the terms of samples, [samples, terms], by their field: [prompts, cells, terms]."""
-    fields = prompts * cells
-    sums: Floats = np.stack([np.bincount(field, term, fields) for term in terms.T], axis=-1)
-    sums[np.bincount(field, minlength=fields) == 0] = np.nan
-    return sums.reshape(prompts, cells, -1)
 
 
 def _in_sections(rows: pd.DataFrame) -> pd.DataFrame:
@@ -205,13 +193,13 @@ def _in_sections(rows: pd.DataFrame) -> pd.DataFrame:
 def _in_order(rows: pd.DataFrame) -> pd.DataFrame:
     """Order rows by section, the registry's order of methods, parameters, and as they came."""
     rank = {name: place for place, name in enumerate(METHODS)}
-    parameters = ["weight", "lenience", "rule", "alpha"]
-    keys = rows[parameters].assign(
+    keys = ["weight", "lenience", "rule", "alpha"]
+    ranked = rows[keys].assign(
         section=rows.groupby(SECTION, sort=False).ngroup(),
         method=rows["method"].map(rank).fillna(len(rank)),
     )
-    order = keys.sort_values(["section", "method", *parameters], kind="stable")
-    return rows.loc[order.index].reset_index(drop=True)
+    order = ranked.sort_values(["section", "method", *keys], kind="stable").index
+    return rows.loc[order].reset_index(drop=True)
 
 
 def _labels(table: pd.DataFrame) -> pd.Series:
@@ -219,9 +207,8 @@ def _labels(table: pd.DataFrame) -> pd.Series:
     labels = pd.Series("", index=table.index)
     for _, rows in table.groupby(SECTION, sort=False):
         cell = rows.groupby(["task", *METHOD], sort=False, dropna=False).ngroup()
-        cells = rows.assign(cell=cell).drop_duplicates("cell")
-        known = dict(zip(cells["cell"], method_labels(cells.to_dict("records")), strict=True))
-        labels[rows.index] = cell.map(known)
+        cells = rows[~cell.duplicated()]  # ngroup counts in their order
+        labels[rows.index] = cell.map(dict(enumerate(method_labels(cells.to_dict("records")))))
     return labels
 
 
@@ -275,56 +262,52 @@ def _notes(table: pd.DataFrame, intervals: bool) -> list[str]:
 
 def _section(rows: pd.DataFrame, intervals: bool, notes: list[str]) -> Table:
     several = rows.duplicated(["label", "task", "figure", "metric"]).any()
-    stub = {"method": "label", "run": "run_id"} if several else {"method": "label"}
-    row = rows.groupby(list(stub.values()), sort=False).ngroup()
-    names = rows.assign(row=row).drop_duplicates("row")[list(stub.values())]
-    columns, shown = list(map(Column, stub)), [list(names[name]) for name in names]
+    stub = ["label", "run_id"] if several else ["label"]
+    known: dict[tuple[str, ...], dict[Any, Any]] = {}
+    for names, row in zip(
+        rows[stub].itertuples(index=False, name=None),
+        rows[[name for name in _SHOWN if name in rows]].itertuples(index=False),
+        strict=True,
+    ):
+        known.setdefault(names, {})[row.task, row.figure, row.metric] = row
+    fields: list[Field[_Record]] = [("method", lambda record: record[0][0])]
+    fields += [("run", lambda record: record[0][-1])] * bool(several)
     for task, of_task in rows.groupby("task", sort=False):
         for figure in FIGURES:
             found = of_task[of_task["figure"] == figure]
             for metric, cells in found.groupby("metric", sort=False):
-                for heading, numbers in _columns(cells, figure, metric, intervals):
-                    known = dict(zip(row[cells.index], numbers, strict=True))
-                    columns.append(Column(heading, task))
-                    shown.append([known.get(at, Cell()) for at in range(len(names))])
-    return Table(
-        _title(rows),
-        columns,
-        list(zip(*shown, strict=True)),
-        [*(remarks(rows) if "published" in rows else []), *notes],
-        stub=len(stub),
-    )
+                fields += _fields(cells, str(task), figure, str(metric), intervals)
+    said = [*(remarks(rows) if "published" in rows else []), *notes]
+    return Table.of(known.items(), fields, _title(rows), said, stub=len(stub))
 
 
-def _columns(
-    cells: pd.DataFrame, figure: str, metric: str, intervals: bool
-) -> Iterator[tuple[str, list[Cell]]]:
+def _fields(
+    cells: pd.DataFrame, task: str, figure: str, metric: str, intervals: bool
+) -> Iterator[Field[_Record]]:
     """Yield one column, or three with published numbers and differences; none without a value."""
     if not cells["value"].notna().any():
         return
-    digits = 2 if metric.startswith(_TWO_DECIMALS) else 1
+    form = "z.2f" if metric.startswith(_TWO_DECIMALS) else "z.1f"
     name = _HEADINGS.get(figure) or shown_name(metric).replace(" of 32 words", "-32") or QUALITY
-    known = zip(*(cells[end] for end in (*_SCALED, "best")), strict=True)
-    yield (
-        name,
-        [
-            Cell(
-                number(value, f"z.{digits}f"),
-                _brackets(low, high, f".{digits}f") if intervals else "",
-                best,
-            )
-            for value, low, high, best in known
-        ],
-    )
+    key = task, figure, metric
+
+    def cell(row: Any) -> Cell:
+        ends = number(row.ci_low, form), number(row.ci_high, form)
+        interval = f"[{', '.join(ends)}]" if intervals and all(ends) else ""
+        return Cell(number(row.value, form), interval, row.best)
+
+    yield Column(name, task), cell_at(key, cell)
     if "published" in cells and cells["published"].notna().any():
-        for heading, source, sign in ((PAPER, "published", ""), (DIFFERENCE, "difference", "+")):
-            shown = [Cell(number(value, f"{sign}z.{digits}f")) for value in cells[source]]
-            yield f"{name}\n{heading}", shown
-
-
-def _brackets(low: float, high: float, form: str) -> str:
-    ends = number(low, form), number(high, form)
-    return f"[{', '.join(ends)}]" if all(ends) else ""
+        published = f"{name}\n{PAPER}", f"{name}\n{DIFFERENCE}"
+        yield (
+            Column(published[0], task),
+            cell_at(key, lambda row: Cell(number(row.published, form))),
+        )
+        sign = f"+{form}"
+        yield (
+            Column(published[1], task),
+            cell_at(key, lambda row: Cell(number(row.difference, sign))),
+        )
 
 
 def _title(rows: pd.DataFrame) -> str:

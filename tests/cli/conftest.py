@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from specbench.analysis import intervals
 from specbench.cli.app import main
 
 
@@ -17,10 +18,11 @@ class Result(NamedTuple):
     err: str
 
 
+Cli = Callable[..., Result]
+
+
 @pytest.fixture
-def cli(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Callable[..., Result]:
+def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cli:
     """Run ``specbench`` with some arguments in an empty folder."""
     monkeypatch.chdir(tmp_path)
 
@@ -32,6 +34,19 @@ def cli(
         return Result(code, *capsys.readouterr())
 
     return run
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A run of the bundled pair: two tasks, four methods, two draft lengths, two prompts."""
+    folder = tmp_path_factory.mktemp("runs") / "small"
+    line = "run -m autoregressive,sd,static,diversed -t mini-math,mini-headline --weight 0.4 -n 2"
+    more = "--draft-length 2,3 --max-new-tokens 12 --device cpu --no-progress --output"
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as exit:
+        patch.setattr(intervals, "RESAMPLES", 50)
+        main([*line.split(), *more.split(), str(folder)])
+    assert exit.value.code == 0
+    return str(folder)
 
 
 @pytest.fixture

@@ -1,37 +1,42 @@
+"""Wrong requests of every command: exit code 2, one line that names the place, nothing lost."""
+
 import errno
 import os
-from collections.abc import Callable
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-Cli = Callable[..., Any]
+from specbench.heads.registry import WEIGHTS
+from specbench.pairs.registry import get_pair
+from specbench.training.folder import CHECKPOINT
 
-# What is typed, and the place or name that the one line of its refusal must hold.
+from .conftest import Cli
+
+# What is typed, and the place or name that the one line of its refusal must hold. RUN is a
+# finished run, p.txt a file of prompts, custom a head of a pair without a name; full, taken and
+# begun are folders that hold a file, a head and an unfinished training.
 REFUSED = {
     "lst": "Did you mean 'list'?",
     "run --methd sd": "--methd",
     "--loud run": "--loud",
-    "run -m sdd": "did you mean `sd`?",
-    "run -t mini-maths": "did you mean `mini-math`?",
-    "run --pair mimi": "did you mean `mini`?",
-    "run --rule token-v9": "token-v3",
-    "list thing": "methods, pairs, tasks",
-    "plot pie": "pareto",
-    "pairs build llama": "mini",
     "run --limit many": "--limit",
     "run --limit 0": "--limit",
     "run --draft-length 3,x": "--draft-length",
     "run --engine steam": "--engine",
     "run --temperature 1e-46": "--temperature",
     "run --method ,": "--method",
-    "run --weight half": "--weight",
+    "run -m sdd": "did you mean `sd`?",
+    "run -t mini-maths": "did you mean `mini-math`?",
+    "run --pair mimi": "did you mean `mini`?",
+    "run --rule token-v9": "token-v3",
     "run --weight 0.3,1.5": "weight",
     "run -m sd --weight 0.3": "--weight is a parameter of static",
     "run --head bundled,nope": "there is no head at nope",
     "run -m diversed --pair llama": "--head",
     "run --pair mini --target a/b --draft a/c": "--target",
+    "run --target a/b": "--draft is missing",
     "run --prompts no.csv": "no.csv",
     "run --prompts p.txt -t mini-math": "--prompts",
     "run --prompts p.txt --shots 2": "--shots",
@@ -41,6 +46,15 @@ REFUSED = {
     "run -t gsm8k --data d --data-revision v": "--data-revision",
     "run -t gsm8k,mbpp --data-revision v": "--data-revision",
     "run -t mini-math --data d": "--data",
+    "run --target-revision v1": "--target-revision",
+    "run --draft full --draft-revision v1": "--draft-revision",
+    "run --pair llama --load-format dummy --target-revision v1": "--load-format dummy",
+    "run --load-format dummy --device-map auto": "--device-map",
+    "run --ray-address auto": "--workers",
+    "run --workers 2 --device cuda:1": "device",
+    "run --output full": "full",
+    "run --output p.txt/r": "p.txt/r",
+    "sweep": "--parameter",
     "sweep --parameter budgets": "did you mean `budget`?",
     "sweep --parameter budget --values x": "--values",
     "sweep --parameter budget --budget 0.1": "--budget",
@@ -48,29 +62,108 @@ REFUSED = {
     "sweep-weights --weight 1": "No such option: --weight",
     "transfer --draft-length 3,5": "--draft-length",
     "transfer --head nowhere": "nowhere",
-    "plot pareto": "results",
+    "train --head-kind deep": "--head-kind",
+    "train --rollouts 1": "--rollouts",
+    "train --target-acceptance 0.8,1.5": "--target-acceptance",
+    "train -t mini-math,copy.toml": "two heads would go to results/heads/mini/mini-math",
+    "train -o taken": "taken/mini-news",
+    "train -o begun": "begun/mini-news",
+    "train -o p.txt/heads": "p.txt",
+    "finetune-draft --steps 0": "--steps",
+    "finetune-draft -t mini-news -o taken": "taken/mini-news is not empty",
+    "finetune-draft -o p.txt": "cannot write p.txt/mini-code",
+    "finetune-draft --draft-revision v1": "--draft-revision",
+    "bench --acceptance 0.5,1.5": "--acceptance",
+    "bench --engine eager,vllm": "--engine",
+    "bench --engine graph --device cpu": "needs one CUDA device",
+    "bench --prompt-tokens 2000": "exceed the context of 2048",
+    "bench --batch-size 10000000 --device cpu": "--batch-size",
+    "bench --device cuda:99": "cuda:99",
+    "bench -m sd -o full": "full is not an empty folder",
+    "check --samples 0": "--samples",
+    "check --prompts none.txt": "none.txt",
+    "check -m autoregressive -o full": "full is not an empty folder",
+    "plot pie": "pareto",
+    "plot pareto": "there is no run under results",
     "plot pareto empty": "summary.csv",
-    "run --output full": "full",
-    "run --output p.txt/r": "p.txt/r",
+    "plot accepted-length custom": "holds no samples.jsonl",
+    "plot pareto RUN -o figures": "--draft-length",
+    "plot pareto RUN --task mini-mat": "did you mean `mini-math`?",
+    "plot pareto --against tme": "did you mean `time`?",
+    "plot weights --against time": "--against goes with pareto only",
+    "plot pareto --head bundled": "--head goes with weights only",
+    "plot weights RUN --head bundled": "--head takes the place of runs",
+    "plot weights --head bundled -t mini-math -m sd": "--method",
+    "plot weights --limit 3": "--limit belongs to --head",
+    "plot weights --head nowhere": "there is no head at nowhere",
+    "plot weights --head bundled": "name one with --task",
+    "plot weights --head bundled --task all": "--task takes one task here",
+    "plot weights --head bundled -t mini-math --pair llama": "no bundled head for mini-math",
+    "plot weights --head custom": "--target",
+    "plot training": "results/heads",
+    "plot training taken -m sd": "--method",
+    "plot training --task mini-math": "--task belongs to --head",
+    "plot training empty": "empty holds no training.csv",
+    "table nowhere": "nowhere",
+    "table RUN --format html": "--format",
+    "table RUN -m sdd": "sdd",
+    "compare RUN -m lossy": "--method 'lossy' cannot be compared here: name one of diversed",
+    "compare RUN -m sd": "--method 'sd' is what methods are compared with",
+    "theory RUN --front-gap 0": "--front-gap",
+    "theory tables": "is a run without its samples.jsonl",
+    "summary RUN --task mini-new": "mini-new",
+    "summary RUN --frame runs -m sd": "--method",
+    "summary RUN --format parquet": "--output",
+    "summary RUN -o x.xyz": "x.xyz",
+    "report RUN -m ,": "--method",
+    "report RUN -o nowhere/r.html": "nowhere",
+    "score nowhere": "nowhere is no run",
+    "score RUN --metric beauty": "unknown metric `beauty`",
+    "trace RUN --sample test-0": "choose with --task from",
+    "trace RUN --sample test-0 -t mini-math": "choose with --method from",
+    "trace tables --sample test-0": "is a run without its samples.jsonl",
+    "suite nowhere": "nowhere",
+    "suite mini --shard 3/2": "--shard",
+    "list thing": "methods, pairs, tasks",
+    "list pairs --validate": "--validate looks at tasks",
+    "list tasks some.toml": "--validate",
+    "list tasks --validate mbp": "did you mean `mbpp`?",
+    "pairs build llama": "mini",
+    "pairs build mini --part hed": "hed",
 }
 
 
+@pytest.fixture
+def folders(tmp_path: Path, finished: str) -> None:
+    """Lay out what the requests name."""
+    (tmp_path / "p.txt").write_text("a prompt\n")
+    head = ("taken/mini-news/" + WEIGHTS, "taken/mini-news/head.json")
+    for name in (*head, f"begun/mini-news/{CHECKPOINT}", "empty/summary.csv", "full/notes.txt"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / "tables").mkdir()
+    shutil.copy(Path(finished) / "samples.csv", tmp_path / "tables")
+    shutil.copytree(get_pair("mini").heads / "mini-math", tmp_path / "custom")  # type: ignore[operator]
+    description = tmp_path / "custom" / "head.json"
+    description.write_text(description.read_text().replace('"pair": "mini"', '"pair": "a+b"'))
+    from specbench.tasks.task import load_task
+
+    shutil.copy(load_task("mini-math").path, tmp_path / "copy.toml")
+
+
+@pytest.mark.usefixtures("folders")
 @pytest.mark.parametrize(("line", "place"), REFUSED.items(), ids=REFUSED)
 def test_bad_input_is_refused_in_one_line(
-    cli: Cli, engine: Any, tmp_path: Path, line: str, place: str
+    cli: Cli, engine: Any, models: list[Any], tmp_path: Path, finished: str, line: str, place: str
 ) -> None:
-    (tmp_path / "p.txt").write_text("a prompt\n")
-    for name in ("empty/summary.csv", "full/notes.txt"):
-        (tmp_path / name).parent.mkdir()
-        (tmp_path / name).touch()
     before = sorted(tmp_path.rglob("*"))
-    result = cli(*line.split())
+    result = cli(*line.replace("RUN", finished).split())
     assert (result.code, result.out) == (2, "")
     (error,) = [text for text in result.err.splitlines() if not text.startswith("note: ")]
     assert error.startswith("error: ")
     assert place in error
     assert sorted(tmp_path.rglob("*")) == before
-    assert engine.calls == []
+    assert engine.calls == models == []
 
 
 def test_a_failure_nobody_foresaw_is_one_line_too(
@@ -80,25 +173,45 @@ def test_a_failure_nobody_foresaw_is_one_line_too(
         raise ZeroDivisionError("by nothing")
 
     from specbench.cli import list as module
+    from specbench.cli.app import main
 
     monkeypatch.setitem(module.LISTS, "methods", broken)
     result = cli("list", "methods")
     assert result.code == 1
     assert "ZeroDivisionError: by nothing" in result.err and result.err.count("\n") == 1
     with pytest.raises(ZeroDivisionError):
-        from specbench.cli.app import main
-
         main(["--debug", "list", "methods"])
 
 
+@pytest.mark.parametrize("line", ["run --output locked/r", "train"])
 def test_a_folder_without_write_permission_is_refused(
-    cli: Cli, engine: Any, monkeypatch: pytest.MonkeyPatch
+    cli: Cli, engine: Any, models: list[Any], monkeypatch: pytest.MonkeyPatch, line: str
 ) -> None:
     def denied(*_: Any, **__: Any) -> None:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
     monkeypatch.setattr(Path, "mkdir", denied)
-    result = cli("run", "--output", "locked/r")
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    result = cli(*line.split())
+    assert (result.code, result.err.count("error: ")) == (2, 1)
+    assert ("locked/r" if "locked" in line else "results/heads/mini/mini-code") in result.err
+    assert engine.calls == models == []
+
+
+@pytest.mark.parametrize(
+    ("module", "line", "extra"),
+    [
+        ("ray", "run -m sd -t mini-math -n 2 --workers 2", "'.[ray]'"),
+        ("tensorboard", "train -t mini-math --log-to logs", "'.[tensorboard]'"),
+    ],
+)
+def test_what_needs_an_extra_is_refused_with_the_way_to_get_it(
+    cli: Cli, models: list[Any], monkeypatch: pytest.MonkeyPatch, module: str, line: str, extra: str
+) -> None:
+    import sys
+
+    monkeypatch.setitem(sys.modules, module, None)
+    result = cli(*line.split())
     assert result.code == 2
-    assert "locked/r" in result.err
-    assert engine.calls == []
+    assert f"pip install {extra}" in result.err
+    assert models == [] and not list(Path().iterdir())

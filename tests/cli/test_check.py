@@ -17,6 +17,7 @@ from torch import Tensor
 
 from specbench.check import check as checking
 from specbench.check import controls, greedy
+from specbench.cli import check as command
 from specbench.decoding import round as rounds
 from specbench.decoding.sampling import Sampling
 from specbench.engine import runner
@@ -29,9 +30,8 @@ from specbench.heads.head import Head
 from specbench.methods import verdict
 
 from ..engine.tiny import blurred, build, config, pair_of
-from .conftest import Result
+from .conftest import Cli, Result
 
-Cli = Callable[..., Result]
 Patch = pytest.MonkeyPatch
 PROMPTS = ["a cat", "The dog 7 ran", "x", "four words stand here."]
 PLAIN, EQUAL = "autoregressive against plain passes", "sd against autoregressive"
@@ -63,6 +63,7 @@ def loaded(monkeypatch: Patch, tmp_path: Path) -> list[str]:
     monkeypatch.setattr(controls, "copy_bandwidth", lambda device, size: 1e12)
     monkeypatch.setattr(controls, "TOKENS", 16)
     monkeypatch.setattr(greedy, "LIMIT", 24)
+    monkeypatch.setattr(command, "MAX_NEW_TOKENS", 24)
     (tmp_path / "prompts.txt").write_text("\n".join(PROMPTS))
     head = Head("linear", (32, 32)).requires_grad_(False)
     noise = torch.randn(2, 64, generator=torch.Generator().manual_seed(0))
@@ -150,33 +151,6 @@ def test_without_power_a_verdict_is_weak(cli: Cli, monkeypatch: Patch) -> None:
     for name in ("drafts", "acceptance", "bonus tokens", "probabilities"):
         assert f"sd, T=1: {name}" in weak
     assert f"note: {len(weak)} of {len(findings)} comparisons are weak" in result.err
-
-
-REFUSED = {
-    "--samples 0": "--samples",
-    "--draft-length 0": "--draft-length",
-    "--batch-size 0": "--batch-size",
-    "--limit 0": "--limit",
-    "--engine fast": "--engine",
-    "--prompts none.txt": "none.txt",
-    "--prompts prompts.txt -t mini-math": "--prompts",
-    "-m sd --weight 0.5": "--weight",
-    "-m autoregressive -o full": "full is not an empty folder",
-}
-
-
-@pytest.mark.parametrize("line", REFUSED)
-def test_a_wrong_request_is_one_line_and_loads_nothing(
-    cli: Cli, loaded: list[str], line: str
-) -> None:
-    Path("full").mkdir()
-    Path("full/file").touch()
-    result = cli("check", *line.split())
-    assert result.code == 2
-    (error,) = [line for line in result.err.splitlines() if not line.startswith("note: ")]
-    assert REFUSED[line] in error
-    assert not Path("results").exists()
-    assert loaded == []
 
 
 def test_a_greedy_draft_against_a_soft_q(cli: Cli, monkeypatch: Patch) -> None:

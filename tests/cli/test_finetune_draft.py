@@ -1,12 +1,12 @@
 """``specbench finetune-draft``, from the command line to a draft that ``run`` takes."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-Cli = Callable[..., Any]
+from .conftest import Cli
+
 SHORT = ("--steps", "5", "--batch-size", "1")
 
 
@@ -30,32 +30,6 @@ def test_every_task_gets_a_draft_that_a_run_takes(cli: Cli, tmp_path: Path) -> N
     assert used.code == 0
     assert "mini-math on mini+mini-math" in used.out
     assert (tmp_path / "r" / "summary.csv").is_file()
-
-
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("--steps 0", "--steps must be 1 or more, not 0"),
-        ("--output full", "full/mini-math is not empty: name another folder with --output"),
-        ("--output file", "cannot write file/mini-code (Not a directory)"),
-        ("--draft nowhere", "no model folder nowhere: give a folder or a hub id"),
-        ("--device tpu", "no device tpu here: use --device cpu or auto"),
-    ],
-)
-def test_bad_input_is_refused_in_one_line(
-    cli: Cli, tmp_path: Path, line: str, message: str
-) -> None:
-    (tmp_path / "full" / "mini-math").mkdir(parents=True)
-    (tmp_path / "full" / "mini-math" / "notes.txt").touch()
-    (tmp_path / "file").touch()
-    before = sorted(tmp_path.rglob("*"))
-    result = cli("finetune-draft", *line.split())
-    assert result.code == 2
-    assert result.err.count("\n") == 1
-    assert result.err.startswith("error: ")
-    assert message in result.err
-    assert result.out == ""
-    assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_an_interruption_says_what_is_missing_and_keeps_what_is_done(

@@ -1,16 +1,12 @@
 """``specbench list``: every mistake of task files, and the meaning of every column."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
-
-import pytest
 
 from specbench.analysis.columns import dictionary
 from specbench.tasks.task import definitions_folder, task_names
 
-Cli = Callable[..., Any]
+from .conftest import Cli
 
 
 def test_the_bundled_tasks_are_valid(cli: Cli) -> None:
@@ -71,18 +67,3 @@ def test_columns_of_every_table_are_explained(cli: Cli) -> None:
     lines = printed.splitlines()
     assert lines[0] == "samples, summary, rounds"
     assert "samples, rounds" in lines and "runs" in lines
-
-
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("list pairs --validate", "--validate looks at tasks, not at pairs"),
-        ("list tasks some.toml", "files go with --validate"),
-        ("list tasks --validate mbp", "unknown task `mbp`; did you mean `mbpp`?"),
-    ],
-)
-def test_wrong_requests(cli: Cli, line: str, message: str) -> None:
-    result = cli(*line.split())
-    assert result.code == 2
-    assert message in result.err
-    assert result.out == ""

@@ -3,9 +3,8 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import pytest
 import typer
@@ -13,8 +12,7 @@ import typer
 from specbench.cli.generate import grouped
 from specbench.cli.options import Models, Tasks
 from specbench.config import Loading, Options, RunSettings, Settings, option
-
-Cli = Callable[..., Any]
+from specbench.pairs.registry import get_pair
 
 
 class Drawing(Options):
@@ -24,6 +22,7 @@ class Drawing(Options):
     shades: list[int] = option([3, 5], "Numbers.", flags=("--shades", "-s"))
     names: list[str] | None = option(None, "Words.", complete=lambda: ["red", "blue"])
     paper: Literal["a4", "a5"] = option("a4", "Its format.")
+    inks: list[str] | None = option(None, "Colours.", choices=("black", "blue"))
     frame: bool = option(False, "Draw a frame.")
 
 
@@ -50,10 +49,13 @@ def typed(*arguments: str) -> Sketch:
 
 def test_a_field_is_an_option_with_its_type_and_default() -> None:
     assert typed("--pencil", "2b").model_dump() == {
-        **{"size": 2.0, "shades": [3, 5], "names": None, "paper": "a4", "frame": False},
+        **{"size": 2.0, "shades": [3, 5], "names": None, "inks": None},
+        **{"paper": "a4", "frame": False},
         "pencil": "2b",
     }
-    line = "--pencil hb --size 3 -s 1,2 --shades 2,4 --names red,blue --paper a5 --frame"
+    line = (
+        "--pencil hb --size 3 -s 1,2 --shades 2,4 --names red,blue --paper a5 --inks blue --frame"
+    )
     sketch = typed(*line.split())
     assert (sketch.size, sketch.shades, sketch.names) == (3.0, [1, 2, 4], ["red", "blue"])
     assert (sketch.paper, sketch.frame) == ("a5", True)
@@ -68,6 +70,7 @@ def test_a_field_is_an_option_with_its_type_and_default() -> None:
         ("--shades 1,x", "--shades"),
         ("--names ,", "--names"),
         ("--paper a6", "--paper"),
+        ("--inks black,blu", "--inks .* did you mean `blue`"),
     ],
 )
 def test_values_that_a_field_refuses_name_the_option(line: str, place: str) -> None:
@@ -97,39 +100,23 @@ def test_options_beside_their_defaults_are_typed_again() -> None:
     assert models.updated(pair="mini").part(Loading).target_revision == "v1"
 
 
-@pytest.mark.parametrize(
-    ("line", "place"),
-    [
-        ("run --target-revision v1", "--target-revision"),
-        ("run --draft here --draft-revision v1", "--draft-revision"),
-        ("finetune-draft --draft-revision v1", "--draft-revision"),
-        ("run --pair llama --load-format dummy --target-revision v1", "--load-format dummy"),
-    ],
-)
-def test_a_revision_of_nothing_on_the_hub_is_refused(
-    cli: Cli, tmp_path: Path, line: str, place: str
-) -> None:
-    (tmp_path / "here").mkdir()
-    result = cli(*line.split())
-    assert result.code == 2
-    assert place in result.err
-    assert result.err.count("\n") == 1
-    assert [path.name for path in tmp_path.iterdir()] == ["here"]
+def test_a_pair_is_taken_by_name_with_another_draft_or_made_of_two_models() -> None:
+    mine = "results/drafts/mini/mini-math"
+    assert Models().spec() == get_pair("mini")
+    for name in ("mini", "llama"):
+        own, pair = get_pair(name), Models(pair=name, draft=mine).spec()
+        assert (pair.name, pair.draft) == (f"{name}+mini-math", mine)
+        assert (pair.target, pair.dtype, pair.heads) == (own.target, own.dtype, None)
+    pair = Models(target="org/big", draft="org/small").spec()
+    assert (pair.name, pair.target, pair.draft) == ("big+small", "org/big", "org/small")
 
 
-def test_offline_counts_for_models_too(tmp_path: Path) -> None:
+def test_offline_counts_for_models_too() -> None:
     """In a process of its own: the hub's library looks once, when it is imported."""
-    line = ["run", "--target", "nobody/big", "--draft", "nobody/small", "--method", "sd"]
-    environment = {**os.environ, "HF_HOME": str(tmp_path / "hub")}
-    environment.pop("HF_HUB_OFFLINE", None)
-    done = subprocess.run(
-        [sys.executable, "-m", "specbench", *line, "-t", "mini-math", "--offline"],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
+    program = (
+        "from specbench.cli.options import Tasks; Tasks(offline=True)\n"
+        "from huggingface_hub.constants import HF_HUB_OFFLINE\n"
+        "assert HF_HUB_OFFLINE"
     )
-    assert done.returncode == 2
-    (told,) = (text for text in done.stderr.splitlines() if text.startswith("error: "))
-    assert "nobody/big is not in the cache" in told
-    assert "run once without --offline" in told
+    environment = {name: value for name, value in os.environ.items() if name != "HF_HUB_OFFLINE"}
+    subprocess.run([sys.executable, "-c", program], env=environment, check=True)

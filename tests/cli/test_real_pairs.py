@@ -3,16 +3,14 @@
 import csv
 import json
 import tomllib
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from specbench.methods import METHODS
 from specbench.pairs.registry import PAIRS_FILE
 
-Cli = Callable[..., Any]
+from .conftest import Cli
 
 DATA = Path(__file__).parents[1] / "data"
 SMALL = {

@@ -1,6 +1,5 @@
 import csv
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -8,17 +7,14 @@ import pytest
 
 from specbench.analysis.run_tables import NO_BASELINE
 
-Cli = Callable[..., Any]
+from .conftest import Cli
+
 FAST = ("--limit", "2", "--output", "r")
 
 
 def rows(folder: Path) -> list[dict[str, str]]:
     with (folder / "samples.csv").open(newline="") as file:
         return list(csv.DictReader(file))
-
-
-def cells(folder: Path) -> set[tuple[str, str, str, str]]:
-    return {(r["task"], r["method"], r["weight"], r["draft_length"]) for r in rows(folder)}
 
 
 def test_a_run_prints_its_table_and_says_where_the_files_are(
@@ -30,6 +26,11 @@ def test_a_run_prints_its_table_and_says_where_the_files_are(
         assert text in result.out
     assert "--limit 2 is for testing" in result.err and result.err.count("\n") == 1
     assert len(rows(tmp_path / "r")) == 4
+    # Without autoregressive there is a word and no empty column.
+    shown = cli("run", "-m", "sd", "-t", "mini-math", "--limit", "2", "--output", "s")
+    table, word, _ = shown.out.partition(NO_BASELINE)
+    assert "AR's" not in table and word
+    assert "autoregressive" in cli("table", "s").err
 
 
 def test_without_a_flag_everything_bundled_runs(cli: Cli, engine: Any, tmp_path: Path) -> None:
@@ -45,13 +46,6 @@ def test_without_a_flag_everything_bundled_runs(cli: Cli, engine: Any, tmp_path:
         row["method"] for row in found
     }
     assert "is for testing" not in result.err
-
-
-def test_names_repeat_and_take_comma_lists(cli: Cli, engine: Any, tmp_path: Path) -> None:
-    for number, typed in enumerate((("-m", "sd", "-m", "lossy"), ("-m", " sd , lossy,sd "))):
-        line = ("run", *typed, "-t", "mini-math", "--limit", "1", "--output", f"r{number}")
-        assert cli(*line).code == 0
-        assert [row["method"] for row in rows(tmp_path / f"r{number}")] == ["sd", "lossy"]
 
 
 def test_a_missing_head_leaves_diversed_out_unless_it_was_asked_for(
@@ -116,19 +110,6 @@ def test_several_heads_take_turns_in_one_run(cli: Cli, engine: Any, tmp_path: Pa
     }
 
 
-def test_prompts_without_a_head_are_told_which_there_are(
-    cli: Cli, engine: Any, tmp_path: Path
-) -> None:
-    (tmp_path / "q.txt").write_text("Add 2 and 5.\n")
-    line = ("run", "-m", "sd,diversed", "--prompts", "q.txt", "--output", "r")
-    refused = cli(*line)
-    assert refused.code == 2
-    assert "specbench train" not in refused.err
-    assert "--head (mini-code, mini-headline, mini-math, mini-news)" in refused.err
-    assert cli(*line, "--head", "mini-math").code == 0
-    assert heads(tmp_path / "r") == [("q", "mini-math")]
-
-
 def test_an_untrained_head_decodes_as_static_does(cli: Cli, tmp_path: Path) -> None:
     command = ("run", "-m", "static,diversed", "--head", "untrained", "-t", "mini-math")
     assert cli(*command, "--weight", "0.5", "--max-new-tokens", "24", *FAST).code == 0
@@ -153,68 +134,6 @@ def test_without_a_compiler_the_compiling_engine_is_refused(
     assert result.err.splitlines()[-1].startswith("error: --engine compile needs a C++ compiler")
     assert engine.loaded is None
     assert not (tmp_path / "r").exists()
-
-
-@pytest.mark.parametrize(
-    ("content", "options", "metric", "quality"),
-    [
-        ('{"prompt": "a"}\n', (), "", [""]),
-        ('{"prompt": "a", "reference": "so #### 7"}\n', (), "rouge2", ["1.0"]),
-        ('{"prompt": "a", "reference": "#### 7"}\n', ("--metric", "accuracy"), "accuracy", ["1.0"]),
-        (
-            '{"prompt": "a", "reference": "#### 8"}\n{"prompt": "b"}\n',
-            ("--metric", "accuracy"),
-            "accuracy",
-            ["0.0", ""],
-        ),
-    ],
-)
-def test_prompts_of_the_user_take_the_place_of_tasks(
-    cli: Cli,
-    engine: Any,
-    tmp_path: Path,
-    content: str,
-    options: tuple[str, ...],
-    metric: str,
-    quality: list[str],
-) -> None:
-    (tmp_path / "questions.jsonl").write_text(content)
-    result = cli("run", "--prompts", "questions.jsonl", *options, "-m", "sd", "--output", "r")
-    assert result.code == 0
-    found = rows(tmp_path / "r")
-    assert [row["quality"] for row in found] == quality
-    assert {row["quality_metric"] for row in found} == {metric}
-    assert {row["task"] for row in found} == {"questions"}
-
-
-def test_prompts_without_reference_are_counted(cli: Cli, engine: Any, tmp_path: Path) -> None:
-    lines = ['{"prompt": "a", "reference": "#### 7"}', '{"prompt": "b"}', '{"prompt": "c"}']
-    (tmp_path / "questions.jsonl").write_text("\n".join(lines) + "\n")
-    (tmp_path / "b.txt").write_text("another\n")
-    line = "run --prompts questions.jsonl --prompts b.txt -m autoregressive,sd --output r"
-    result = cli(*line.split())
-    assert "2 of 3 prompts of questions have no reference" in result.err
-    assert "n = 3, quality of 1 of them" in result.out
-    assert {row["task"] for row in rows(tmp_path / "r")} == {"questions", "b"}
-
-
-def test_chat_prompts_need_a_template(cli: Cli, engine: Any, tmp_path: Path) -> None:
-    engine.tokenizer.chat_template = None
-    line = ("run", "-m", "sd", "-t", "mini-math", "--prompt-format", "chat", *FAST)
-    result = cli(*line)
-    assert result.code == 2
-    assert "no chat template: give --prompt-format plain" in result.err.splitlines()[-1]
-    assert not (tmp_path / "r").exists()
-    assert cli(*line[: -len(FAST) - 1], "plain", *FAST).code == 0
-
-
-def test_without_autoregressive_there_is_a_word_and_no_empty_column(
-    cli: Cli, engine: Any, tmp_path: Path
-) -> None:
-    shown = cli("run", "-m", "sd", "-t", "mini-math", *FAST)
-    table, word, _ = shown.out.partition(NO_BASELINE)
-    assert "AR's" not in table and word
-    assert "autoregressive" in cli("table", "r").err
 
 
 def test_samples_that_fail_make_the_run_fail_after_its_table(
@@ -242,3 +161,41 @@ def test_models_that_cannot_be_had_leave_nothing(cli: Cli, engine: Any, tmp_path
     assert result.code == 2
     assert result.err.splitlines()[-1].startswith("error: cannot load meta-llama/x")
     assert not (tmp_path / "r").exists()
+
+
+@pytest.mark.parametrize(
+    ("metric", "references", "quality"),
+    [
+        ("", [None], [""]),
+        ("rouge2", ["so #### 7"], ["1.0"]),
+        ("accuracy", ["#### 8", None], ["0.0", ""]),
+    ],
+)
+def test_prompts_of_the_user_take_the_place_of_tasks(
+    cli: Cli,
+    engine: Any,
+    tmp_path: Path,
+    metric: str,
+    references: list[str | None],
+    quality: list[str],
+) -> None:
+    lines = [{"prompt": f"{i}", "reference": each} for i, each in enumerate(references)]
+    known = [{name: value for name, value in line.items() if value} for line in lines]
+    (tmp_path / "mine.jsonl").write_text("".join(json.dumps(line) + "\n" for line in known))
+    options = ("--metric", metric) if metric == "accuracy" else ()
+    result = cli("run", "--prompts", "mine.jsonl", *options, "-m", "sd", "--output", "r")
+    assert result.code == 0
+    found = rows(tmp_path / "r")
+    assert [row["quality"] for row in found] == quality
+    assert {(row["task"], row["quality_metric"]) for row in found} == {("mine", metric)}
+    counted = "1 of 2 prompts of mine have no reference"
+    assert (counted in result.err) == (len(references) == 2)
+
+
+def test_chat_prompts_need_a_template(cli: Cli, engine: Any, tmp_path: Path) -> None:
+    line = ("run", "-m", "sd", "-t", "mini-math", "-n", "1", "-o", "r", "--prompt-format")
+    result = cli(*line, "chat")
+    assert result.code == 2
+    assert "no chat template: give --prompt-format plain" in result.err.splitlines()[-1]
+    assert not (tmp_path / "r").exists()
+    assert cli(*line, "plain").code == 0

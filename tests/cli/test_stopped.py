@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +15,8 @@ import pytest
 from specbench.cli.app import main
 
 from ..benchmarks.kill_and_resume import untimed
+from .conftest import Cli
 
-Cli = Callable[..., Any]
 RUN = ("run", "-m", "sd", "-t", "mini-math", "-n", "4", "--output", "r")
 
 

@@ -68,32 +68,3 @@ def test_a_run_that_fails_does_not_keep_the_others_from_theirs(
     assert "1 of 2 runs are not whole, the first a-mini-mini-math-T1-seed0: " in found.err
     assert "2 of 2, a-mini-mini-code-T1-seed0: 4 samples, 0 failed" in found.out
     assert cli("suite", file, "--output", "out", "--no-progress").code == 0
-
-
-@pytest.mark.parametrize(
-    ("line", "place"),
-    [
-        ("suite nowhere", "nowhere"),
-        ("suite mini --shard 3/2", "--shard"),
-        ("suite mini --ray-address auto", "--workers"),
-        ("run --workers 0", "--workers"),
-        ("run --workers 2 --device cuda:1", "device"),
-        ("run --workers 2 --device-map auto", "--workers"),
-    ],
-)
-def test_bad_suites_and_workers_are_refused(cli: Any, line: str, place: str) -> None:
-    found = cli(*line.split())
-    assert found.code == 2
-    assert place in found.err
-
-
-def test_without_ray_workers_are_refused_with_the_way_to_get_it(
-    cli: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import sys
-
-    monkeypatch.setitem(sys.modules, "ray", None)
-    found = cli("run", "-m", "sd", "-t", "mini-math", "-n", "2", "--workers", "2")
-    assert found.code == 2
-    assert "pip install '.[ray]'" in found.err
-    assert not Path("results").exists()

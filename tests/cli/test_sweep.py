@@ -2,15 +2,14 @@
 
 import csv
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-Cli = Callable[..., Any]
+from .conftest import Cli
+
 FAST = ("-t", "mini-math", "--limit", "2", "--no-progress", "--output", "r")
-MODELS = ("--target", "a/big", "--draft", "a/small")
 TRANSFER = ("transfer", "-t", "mini-headline,mini-math", "--limit", "2", "--output", "r")
 
 
@@ -99,17 +98,6 @@ def test_a_grid_is_measured_with_its_anchors(
     result = cli(*line.split(), *FAST)
     assert result.code == 0, result.err
     assert variants(tmp_path / "r", *columns) == expected
-
-
-def test_a_method_without_a_head_is_left_out_unless_it_is_named(
-    cli: Cli, engine: Any, tmp_path: Path
-) -> None:
-    line = ("sweep", "--parameter", "gate", "--values", "0.5", *MODELS)
-    result = cli(*line, "-m", "sd", *FAST)
-    assert result.code == 0
-    assert "gated-diversed is left out" in result.err
-    assert [row[0] for row in variants(tmp_path / "r")] == ["sd", "gated"]
-    assert cli(*line, "-m", "gated-diversed", *FAST[:-1], "other").code == 2
 
 
 @pytest.mark.parametrize(("rule", "first"), [((), "0.0"), (("--rule", "diff"), "-1.0")])

@@ -1,8 +1,6 @@
 """``specbench train`` with the bundled pair and tiny recipes: trained, stopped, killed, resumed."""
 
-import os
 import shlex
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,12 +14,12 @@ from specbench.cli.options import Tasks
 from specbench.errors import UsageError
 from specbench.heads.files import read_description
 from specbench.heads.registry import WEIGHTS, is_head
-from specbench.tasks.prompts import PromptList
 from specbench.tasks.task import load_task
 from specbench.training import session, verifier
 from specbench.training.folder import CHECKPOINT, LOG
 
-Cli = Callable[..., Any]
+from .conftest import Cli
+
 TINY = [
     "train",
     "-t",
@@ -53,60 +51,6 @@ def rewards(*steps: Any) -> Callable[..., torch.Tensor]:
 
 def logged_steps(folder: Path) -> list[str]:
     return [line.split(",")[0] for line in (folder / LOG).read_text().splitlines()[1:]]
-
-
-REFUSED = {
-    "an unknown kind": ("--head-kind deep", "--head-kind must be one of `linear`, `mlp`, `feat"),
-    "nothing to compare with": ("--rollouts 1", "--rollouts must be 2 or more with the group"),
-    "an acceptance above one": ("--target-acceptance 0.8,1.5", "must be below 1, not 1.5"),
-    "one task twice": ("-t mini-math,copy.toml", "two heads would go to results/heads/mini/mini-m"),
-    "a head that is there": ("-o taken", "taken/mini-news holds a head already"),
-    "a training that is there": ("-o begun", "begun/mini-news holds an unfinished training"),
-    "an output below a file": ("-o a.txt/heads", "cannot write a.txt/heads/mini-code (a.txt: is a"),
-    "a log below a file": ("--log-to a.txt", "name another folder with --log-to"),
-}
-
-
-@pytest.mark.parametrize(("line", "message"), REFUSED.values(), ids=REFUSED)
-def test_bad_input_is_refused_before_models_load(
-    cli: Cli, models: list[Any], tmp_path: Path, line: str, message: str
-) -> None:
-    (tmp_path / "copy.toml").write_text(load_task("mini-math").path.read_text())
-    names = ("a.txt", f"taken/mini-news/{WEIGHTS}", "taken/mini-news/head.json")
-    for name in (*names, f"begun/mini-news/{CHECKPOINT}"):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).touch()
-    if "--log-to" in line:
-        pytest.importorskip("tensorboard")
-    before = sorted(tmp_path.rglob("*"))
-    result = cli("train", *line.split())
-    assert result.code == 2
-    assert result.err.startswith("error: ") and result.err.count("\n") == 1
-    assert message in result.err
-    assert result.out == ""
-    assert sorted(tmp_path.rglob("*")) == before
-    assert models == []
-
-
-def test_what_cannot_be_trained_for_or_written_is_refused(
-    cli: Cli, models: list[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first, second = map(load_task, ("mini-math", "mini-news"))
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "access", lambda *_: False)
-        denied = cli("train")
-    assert "cannot write results/heads/mini/mini-code (.: no permission)" in denied.err
-    with monkeypatch.context() as patch:
-        patch.setitem(sys.modules, "tensorboard", None)
-        unlogged = cli(*TINY, "--log-to", "logs")
-    assert "pip install '.[tensorboard]'" in unlogged.err
-    listed = replace(second, source=PromptList(()))
-    monkeypatch.setattr(Tasks, "tasks", lambda _: [first, listed])
-    unsplit = cli("train")
-    assert "has no training split" in unsplit.err
-    for result in (denied, unlogged, unsplit):
-        assert (result.code, result.err.count("\n")) == (2, 1)
-    assert models == []
 
 
 def test_rewards_of_a_task_with_stop_strings_are_of_the_texts_before_them(

@@ -1,0 +1,177 @@
+"""``specbench score``, ``trace`` and ``report`` on finished runs."""
+
+import csv
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specbench.experiment import rescore
+from specbench.metrics.sandbox.launch import layers
+
+from .conftest import Cli
+
+TABLES = ("samples.csv", "summary.csv", "summary.md", "config.json", "samples.jsonl")
+
+
+@pytest.fixture
+def run(finished: str, tmp_path: Path) -> Path:
+    """A copy of the finished run, to be changed."""
+    return Path(shutil.copytree(finished, tmp_path / "r"))
+
+
+def rows(folder: Path) -> list[dict[str, str]]:
+    with (folder / "samples.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def records(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "samples.jsonl").read_text().splitlines()]
+
+
+def test_scoring_again_changes_nothing(cli: Cli, run: Path) -> None:
+    before = {name: (run / name).read_bytes() for name in TABLES[:-1]}, records(run)
+    shown = cli("score", "r")
+    assert (shown.code, shown.err) == (0, "")
+    for text in ("mini-math on mini", "accuracy  accepted /", "[95 %]", "results: r"):
+        assert text in shown.out
+    assert ({name: (run / name).read_bytes() for name in TABLES[:-1]}, records(run)) == before
+
+
+def test_further_metrics_are_measured_where_they_apply(cli: Cli, run: Path) -> None:
+    shown = cli("score", "r", "--metric", "rougeL, accuracy-flexible")
+    assert shown.code == 0
+    assert shown.err.startswith("note: `accuracy-flexible` is left out on mini-headline")
+    assert shown.err.count("\n") == 1
+    assert "mini-math: further metrics" in shown.out and "ROUGE-L" in shown.out
+    maths = [row for row in rows(run) if row["task"] == "mini-math"]
+    assert "" not in {row[name] for row in maths for name in ("rougeL", "accuracy-flexible")}
+    again = cli("score", "r")  # what could not be measured is not asked for again
+    assert (again.code, again.err) == (0, "")
+
+
+def test_programs_wait_for_leave(cli: Cli, engine: Any, tmp_path: Path) -> None:
+    models = ("--target", "a/big", "--draft", "a/small")
+    line = ("run", "-m", "sd", "-t", "mini-code", "--limit", "2", "--output", "r", *models)
+    assert cli(*line).code == 0
+    folder = tmp_path / "r"
+    assert {row["quality"] for row in rows(folder)} == {""}
+    waiting = cli("score", "r")
+    assert waiting.code == 0
+    assert "programs of 2 samples" in waiting.err and "--allow-code-execution" in waiting.err
+    before = json.loads((folder / "environment.json").read_text())
+    assert before["sandbox"] == []
+    allowed = cli("score", "r", "--allow-code-execution")
+    assert (allowed.code, allowed.err) == (0, "")
+    after = json.loads((folder / "environment.json").read_text())
+    assert after == before | {"sandbox": list(layers())} and layers()
+    assert {row["quality"] for row in rows(folder)} == {"0.0"}
+    # What was measured once does not get lost.
+    assert cli("score", "r").err == ""
+    assert {row["quality"] for row in rows(folder)} == {"0.0"}
+
+
+def test_an_interruption_leaves_the_files(
+    cli: Cli, run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = {name: (run / name).read_bytes() for name in TABLES}
+
+    def stop(*_: Any, **__: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(rescore, "score_text", stop)
+    stopped = cli("score", "r", "--metric", "rouge1")
+    assert (stopped.code, stopped.err.count("\n")) == (130, 1)
+    assert "score r again" in stopped.err
+    assert {name: (run / name).read_bytes() for name in TABLES} == before
+
+
+def test_scoring_loads_no_models(run: Path) -> None:
+    program = (
+        "import sys\n"
+        "from specbench.cli.app import main\n"
+        "try: main()\n"
+        "except SystemExit as end: assert end.code == 0\n"
+        "sys.exit(' '.join({'torch', 'transformers', 'datasets'} & set(sys.modules)) or 0)\n"
+    )
+    line = [sys.executable, "-c", program, "score", str(run)]
+    done = subprocess.run(line, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def sample(run: str, method: str) -> dict[str, Any]:
+    found = (r for r in records(Path(run)) if (r["task"], r["method"]) == ("mini-math", method))
+    return next(r for r in found if r["draft_length"] in (0, 3) and r["sample_id"] == "test-0")
+
+
+def line_of(run: str, method: str) -> tuple[str, ...]:
+    label = method if method == "autoregressive" else f"{method} N=3"
+    return ("trace", run, "--sample", "test-0", "-t", "mini-math", "-m", label)
+
+
+@pytest.mark.parametrize("method", ["autoregressive", "sd", "diversed"])
+def test_a_trace_is_the_text_of_its_sample(cli: Cli, finished: str, method: str) -> None:
+    shown = cli(*line_of(finished, method))
+    assert shown.code == 0, shown.err
+    head, body = shown.out.split("\n\n", 1)
+    made = sample(finished, method)
+    assert head.startswith(f"mini-math, test-0: {method}")
+    kept = re.sub(r"\[-.*?-\]", "", body).replace("↵", "")
+    assert re.sub(r"\{[~+]|[~+]\}", "", kept).replace("⟨end⟩", "") == made["text"] + "\n"
+    rejected = sum(token is not None for token in made["per_round"]["rejected"])
+    assert (body.count("[-"), body.count("{+")) == (rejected, rejected)
+    assert f"{made['output_tokens']} tokens in {made['rounds']} rounds" in head
+
+
+def test_a_trace_is_a_page_of_the_same_marks(cli: Cli, finished: str) -> None:
+    written = cli(*line_of(finished, "diversed"), "--html", "trace.html")
+    assert (written.code, written.out) == (0, "trace.html\n")
+    page = Path("trace.html").read_text()
+    rounds = sample(finished, "diversed")["per_round"]
+    mismatched = [agreed for of_round in rounds["agreed"] for agreed in of_round].count(False)
+    assert len(re.findall("<mark[ >]", page)) == mismatched + 1  # and the legend's
+    assert page.count("style=--w:") == sum(
+        len(w) + (t is not None) for w, t in zip(rounds["weights"], rounds["rejected"], strict=True)
+    )
+
+
+def test_a_damaged_record_is_refused(cli: Cli, run: Path) -> None:
+    made = sample("r", "sd")
+    made["token_ids"].append(5)
+    made["per_round"]["emitted"][0] += 7
+    (run / "samples.jsonl").write_text(json.dumps(made) + "\n")
+    refused = cli("trace", "r", "--sample", "test-0")
+    assert refused.code == 2
+    assert "do not add up to its tokens" in refused.err
+
+
+def test_the_newest_run_s_report_lies_in_its_folder(
+    cli: Cli, finished: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "results" / "mine"
+    shutil.copytree(finished, folder)
+    done = cli("report", "-t", "mini-math", "-m", "sd")
+    assert (done.code, done.out) == (0, "results/mine/report.html\n"), done.err
+    page = (folder / "report.html").read_text()
+    assert "mini-math on mini, T = 1" in page
+    assert "DIVERSED" not in page
+
+
+def test_a_report_of_several_runs_names_those_that_are_not_whole(cli: Cli, run: Path) -> None:
+    other = run.with_name("other")
+    shutil.copytree(run, other)
+    for name in ("samples.csv", "summary.csv", "samples.jsonl"):
+        text = (other / name).read_text()
+        (other / name).write_text(text.replace("small", "other"))
+    config = json.loads((other / "config.json").read_text())
+    config["progress"]["state"] = "interrupted"
+    (other / "config.json").write_text(json.dumps(config))
+    done = cli("report", "r", "other", "-m", "sd", "--output", "both.html")
+    assert (done.code, done.out) == (0, "both.html\n"), done.err
+    assert "note: other is incomplete: interrupted" in done.err
+    assert "<title>specbench: r, other</title>" in Path("both.html").read_text()

@@ -1,0 +1,211 @@
+"""``specbench table``, ``compare``, ``theory`` and ``summary``: formats, notes, parts of runs."""
+
+import io
+import json
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from specbench.analysis.compare import COMPARISON
+from specbench.analysis.frames import read_summary
+from specbench.cli import output
+from specbench.table import Cell, Column, Table
+
+from .conftest import Cli
+from .made import POINTS, write_run
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return write_run(tmp_path / "results" / "one")
+
+
+def printed(result: Any) -> pd.DataFrame:
+    assert result.code == 0, result.err
+    return pd.read_csv(io.StringIO(result.out))
+
+
+def drawn(result: Any) -> pd.DataFrame:
+    assert result.code == 0, result.err
+    return pd.read_csv(result.out.split()[-1])
+
+
+@pytest.mark.parametrize(
+    ("command", "read"),
+    [
+        ("table --format csv", printed),
+        ("summary", printed),
+        ("summary --frame samples", printed),
+        ("theory --format csv", printed),
+        ("compare --format csv --at time", printed),
+        ("plot acceptance-time -o figures", drawn),
+    ],
+)
+def test_every_command_reads_the_part_that_is_chosen(
+    cli: Cli, finished: str, command: str, read: Callable[[Any], pd.DataFrame]
+) -> None:
+    line = "-t mini-math -m diversed --draft-length 3"
+    rows = read(cli(*command.split(), finished, *line.split()))
+    assert set(rows["task"]) == {"mini-math"}
+    assert set(rows["method"]) == {"diversed"}
+    assert set(rows["draft_length"].dropna()) == {3}
+
+
+@pytest.mark.parametrize("command", ["table", "compare", "theory"])
+def test_all_formats_of_a_table_say_the_same(cli: Cli, finished: str, command: str) -> None:
+    texts = [cli(command, finished, "--format", name) for name in ("text", "markdown", "csv")]
+    assert [result.code for result in texts] == [0] * 3
+    text, markdown, csv = (result.out for result in texts)
+    rows = [line for line in markdown.splitlines() if line.startswith("| diversed |")]
+    assert rows
+    for row in rows:
+        cells = [cell.strip(" *") for cell in row.strip("|").split("|")]
+        assert all(word in text for cell in cells for word in cell.split())
+    assert max(map(len, text.splitlines())) <= output.PIPED_WIDTH
+    assert {"task", "method"} < set(pd.read_csv(io.StringIO(csv)))
+    assert "\x1b" not in text
+
+
+def test_a_terminal_gets_its_width_and_the_best_in_bold(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    screen = Terminal()
+    monkeypatch.setattr(output.sys, "stdout", screen)
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setenv("TERM", "xterm")
+    wide = Column("a heading so long that it takes more than a line of the terminal")
+    output.print_table(Table("title", [wide], [[Cell("72.6", best=True)]]))
+    assert "\x1b[1m72.6*\x1b[0m" in screen.getvalue()
+    plain = screen.getvalue().replace("\x1b[1m", "").replace("\x1b[0m", "")
+    assert max(map(len, plain.splitlines())) <= 70
+
+
+def test_the_newest_run_or_a_folder_of_runs_is_taken(cli: Cli, run: Path) -> None:
+    shown = cli("table")
+    assert shown.code == 0
+    assert shown.out.startswith("Pair mini, T = 1, N = 3, 30 prompts per task\n")
+    assert cli("table", "results").out == cli("table", "results/one").out == shown.out
+    write_run(run.with_name("two"))
+    assert list(printed(cli("summary", "results"))["run_id"].unique()) == ["one", "two"]
+    assert list(printed(cli("summary"))["run_id"].unique()) == ["two"]
+
+
+def test_what_a_reader_should_know_of_a_run(cli: Cli, run: Path) -> None:
+    config: dict[str, Any] = {
+        "samples_planned": 9,
+        "tasks": [],
+        "progress": {"state": "interrupted", "samples": 3},
+        "loading": {"load_format": "dummy"},
+    }
+    (run / "config.json").write_text(json.dumps(config))
+    assert cli("table").err.count("note: ") == 1
+    said = cli("table", "--against", "paper").err
+    assert "is not a whole run: interrupted, 3 of 9 samples" in said
+    assert "has random weights (--load-format dummy): not what the paper measured" in said
+
+
+@pytest.mark.parametrize("format", ["text", "csv"])
+def test_the_paper_stands_beside_ones_own_or_one_line_says_why_not(
+    cli: Cli, run: Path, format: str
+) -> None:
+    shown = cli("table", "--against", "paper", "--format", format)
+    said = shown.err if format == "csv" else shown.out
+    assert said.count("The paper has no numbers for this: its pairs are llama, qwen3, gemma3") == 1
+    assert (shown.err == "") == (format == "text")
+    for name in ("samples.csv", "summary.csv"):
+        text = (run / name).read_text()
+        (run / name).write_text(text.replace("mini-math", "gsm8k").replace("mini", "llama"))
+    assert printed(cli("table", "--against", "paper", "--format", "csv"))["published"].any()
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="needs pdflatex")
+def test_latex_compiles(cli: Cli, run: Path, tmp_path: Path) -> None:
+    table = cli("table", "--format", "latex", "--intervals", "--against", "paper").out
+    document = (
+        "\\documentclass[twocolumn]{article}\n\\usepackage{booktabs}\n"
+        f"\\begin{{document}}\n{table}\\end{{document}}\n"
+    )
+    (tmp_path / "table.tex").write_text(document, encoding="utf-8")
+    line = ("pdflatex", "-interaction=nonstopmode", "-halt-on-error", "table.tex")
+    done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-2000:]
+
+
+def test_the_newest_run_is_compared_in_every_way(cli: Cli, run: Path) -> None:
+    result = cli("compare")
+    assert result.code == 0
+    notes = result.err.splitlines()
+    assert sum("points of quality apart" in note for note in notes) == 2  # lines of two weights
+    assert sum("no control" in note for note in notes) == len(notes) - 2 == 1
+    titles = [line for line in result.out.splitlines() if " on mini, T = 1, n = 30" in line]
+    assert [title.strip().partition(":")[0] for title in titles] == [
+        "Against sd, each at its own quality",
+        "At equal acceptance",
+        "At equal time",
+        "At equal quality",
+        "Hypervolume",
+    ]
+    assert "…" not in result.out  # nothing is cut
+    table = printed(cli("compare", "--at", "quality", "--format", "csv"))
+    assert tuple(table.columns) == COMPARISON
+    assert set(table["at"]) == {"quality", "own quality"}
+
+
+def test_what_a_comparison_lacks_is_said_once(cli: Cli, tmp_path: Path) -> None:
+    points = [point for point in POINTS if point[0] in ("sd", "diversed") and point[2] == 5]
+    write_run(tmp_path / "bare", points)
+    result = cli("compare", "bare")
+    assert result.code == 0
+    notes = result.err.splitlines()
+    assert len(notes) == 3
+    assert sum("two static weights or more" in line for line in notes) == 1
+    assert sum("--draft-length 3,5,7" in line for line in notes) == 1
+    assert "Against sd, each at its own quality" in result.out
+    assert "At equal quality" not in result.out
+
+
+def test_without_its_pair_a_run_lacks_one_figure_of_theory(
+    cli: Cli, finished: str, tmp_path: Path
+) -> None:
+    assert "memory_bound_speedup" in cli("theory", finished, "--format", "csv").out
+    shutil.copytree(finished, tmp_path / "moved")
+    config = tmp_path / "moved" / "config.json"
+    config.write_text(config.read_text().replace("specbench/pairs/mini", "./nowhere"))
+    result = cli("theory", "moved", "--format", "csv")
+    assert result.code == 0
+    assert "the memory-bound speed-up is left out: " in result.err
+    assert "memory_bound_speedup" not in result.out
+    assert "tokens_per_round" in result.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "read"),
+    [
+        (["-o", "out.csv"], pd.read_csv),
+        (["-o", "out.parquet"], pd.read_parquet),
+        (["-o", "out.data", "--format", "parquet"], pd.read_parquet),
+    ],
+)
+def test_a_summary_has_the_format_asked_for(
+    cli: Cli, run: Path, arguments: list[str], read: Callable[[str], pd.DataFrame]
+) -> None:
+    result = cli("summary", *arguments)
+    assert (result.code, result.out) == (0, f"{arguments[1]}\n")
+    pd.testing.assert_frame_equal(read(arguments[1]), read_summary(run), check_dtype=False)
+
+
+@pytest.mark.parametrize(
+    ("frame", "rows", "column"),
+    [("cells", 14, "speedup_low"), ("samples", 28, "sample_id"), ("runs", 1, "commit")],
+)
+def test_other_frames(cli: Cli, finished: str, frame: str, rows: int, column: str) -> None:
+    found = printed(cli("summary", finished, "--frame", frame))
+    assert len(found) == rows
+    assert column in found

@@ -20,8 +20,7 @@ from specbench.analysis.frames import Selection, read_samples, read_summary, run
 from specbench.analysis.summary import wide
 from specbench.errors import UsageError
 from specbench.experiment.folders import CONFIG, read_run
-from specbench.experiment.records import PACKED, RECORDS, TRACED, latest_records
-from specbench.experiment.tables import TABLE
+from specbench.experiment.records import PACKED, RECORDS, TABLE, TRACED, latest_records
 
 RUNS, ROUNDS = schema(dictionary.RUNS), schema(dictionary.ROUNDS)
 

@@ -133,11 +133,11 @@ def _first_interrupt() -> Iterator[Callable[[], bool]]:
 
 def _show(store: Store, show: Callable[[Path], None] | None) -> None:
     from specbench.analysis.run_tables import run_tables
-    from specbench.experiment.records import cut_prompts, failures
-    from specbench.experiment.tables import TABLE
+    from specbench.experiment.records import OK, TABLE, latest_records
 
-    if cut := cut_prompts(store.folder):
-        note(f"{cut} prompts were cut at the end of their article: see --max-prompt-tokens")
+    records = latest_records(store.folder)
+    if cut := {(r["task"], r["sample_id"]) for r in records if r.get("prompt_cut")}:
+        note(f"{len(cut)} prompts were cut at the end of their article: see --max-prompt-tokens")
     if (store.folder / TABLE).is_file():
         if show:
             show(store.folder)
@@ -145,7 +145,7 @@ def _show(store: Store, show: Callable[[Path], None] | None) -> None:
             print_table(*run_tables(store.folder))
     print(f"results: {store.folder}")
     if store.failed:
-        first = next(failures(store.folder))
+        first = next(record["error"] for record in records if record["status"] != OK)
         raise RunError(
             f"{store.failed} of {store.done} samples failed, the first with: {first}; "
             f"each is in {store.folder}/samples.jsonl with its status, and the same command tries "

@@ -31,8 +31,8 @@ def score(run: FinishedRun, asked: ScoreOptions, code: CodeExecution, shown: Pro
     """Score the texts of a finished run again; no model and no data are needed."""
     from specbench.analysis.run_tables import run_tables
     from specbench.experiment.progress import progress_bar
+    from specbench.experiment.records import TABLE
     from specbench.experiment.rescore import open_run, score_run
-    from specbench.experiment.tables import TABLE
 
     found = open_run(run, asked.metric or [])
     note(*found.notes)

@@ -68,7 +68,7 @@ def table(asked: TableOptions, rows: Rows, runs: Runs = None) -> None:
     from specbench.analysis.run_tables import NO_BASELINE
     from specbench.analysis.summary import SPEEDUP
     from specbench.experiment.folders import read_run
-    from specbench.experiment.tables import SUMMARY
+    from specbench.experiment.records import SUMMARY
 
     folders = chosen_runs(runs, SUMMARY)
     for folder in folders:
@@ -105,7 +105,7 @@ def compare(asked: CompareOptions, rows: Rows, runs: Runs = None) -> None:
     from specbench.analysis.compare import ATS, compare
     from specbench.analysis.compare_tables import comparison_tables
     from specbench.analysis.frames import read_samples
-    from specbench.experiment.tables import TABLE
+    from specbench.experiment.records import TABLE
 
     folders = chosen_runs(runs, TABLE)
     # --method chooses which methods are placed; all are compared with sd and static.
@@ -215,7 +215,7 @@ def summary(asked: SummaryOptions, rows: Rows, runs: Runs = None) -> None:
         raise UsageError(f"{typed[0]} leaves no part of a run: leave it out with --frame {RUNS}")
 
     from specbench.experiment.folders import CONFIG
-    from specbench.experiment.tables import TABLE
+    from specbench.experiment.records import TABLE
     from specbench.results import Results
 
     folders = chosen_runs(runs, TABLE, CONFIG)

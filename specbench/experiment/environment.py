@@ -21,8 +21,10 @@ from specbench.masking import mask_tokens
 from specbench.version import __version__
 
 UNKNOWN = "unknown"
-PACKAGES = ("torch", "transformers", "tokenizers", "datasets", "numpy", "pandas")
-SCORERS = ("rouge-score", "sacrebleu")
+PACKAGES = (
+    *("torch", "transformers", "tokenizers", "datasets", "numpy", "pandas"),
+    *("rouge-score", "sacrebleu"),
+)
 # What changes speed or results without appearing on the command line.
 VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "HF_HUB_OFFLINE")
 # Names in the records, and the driver's names.
@@ -48,7 +50,7 @@ def describe_environment() -> dict[str, Any]:
         "git": git_state(Path(__file__).resolve().parents[1]),
         "python": platform.python_version(),
         "platform": platform.platform(),
-        "packages": {name: _version(name) for name in PACKAGES + SCORERS},
+        "packages": {name: _version(name) for name in PACKAGES},
         "cpu": {"model": cpu_model(), "logical_cores": os.cpu_count() or UNKNOWN},
         "variables": {name: os.environ[name] for name in VARIABLES if name in os.environ},
         "torch": _torch_state(),

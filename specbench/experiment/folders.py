@@ -12,11 +12,10 @@ from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
-from specbench.config import Loading, Options, Settings
+from specbench.config import Group, Loading, Settings
 from specbench.errors import UsageError
 from specbench.example import Example
-from specbench.experiment.records import RECORDS, latest_records, read_examples
-from specbench.experiment.tables import TABLE
+from specbench.experiment.records import RECORDS, TABLE, latest_records, read_examples
 from specbench.pairs.registry import PairSpec, custom_pair, pairs
 
 RESULTS = Path("results")
@@ -67,18 +66,18 @@ class Run:
     @property
     def loading(self) -> Loading:
         """How the models were loaded; the default where the run does not say."""
-        return Loading(**self._values("loading", Loading))
+        return self._options("loading", Loading)
 
     @property
     def settings(self) -> Settings:
         """What all cells shared."""
-        return Settings(**self._values("settings", Settings))
+        return self._options("settings", Settings)
 
-    def _values(self, name: str, kind: type[Options]) -> dict[str, Any]:
-        """The values that an options class of today takes; other versions wrote others."""
+    def _options(self, name: str, kind: type[Group]) -> Group:
+        """Return what today's options still take of the values that any version wrote."""
         known = self.config.get(name)
-        known = known if isinstance(known, dict) else {}
-        return {name: value for name, value in known.items() if name in kind.model_fields}
+        values = known if isinstance(known, dict) else {}
+        return kind(**{name: value for name, value in values.items() if name in kind.model_fields})
 
     @property
     def tasks(self) -> dict[str, dict[str, Any]]:
@@ -91,9 +90,8 @@ class Run:
     def progress(self) -> dict[str, Any]:
         """``state``, and how many ``samples`` are there and ``failed``; empty where unknown."""
         known = self.config.get("progress")
-        if not isinstance(known, dict) or not {"state", "samples"} <= known.keys():
-            return {}
-        return known if {"samples_planned", "tasks"} <= self.config.keys() else {}
+        whole = isinstance(known, dict) and {"state", "samples"} <= known.keys()
+        return known if whole and {"samples_planned", "tasks"} <= self.config.keys() else {}
 
     @cached_property
     def examples(self) -> dict[str, dict[str, Example]]:
@@ -144,20 +142,18 @@ def choose_folder(output: Path | None, label: str) -> Path:
 
 def unused(folder: Path) -> Path:
     """Return the folder, or the first of ``folder-2``, ``folder-3`` ... that does not exist."""
-    others = (folder.with_name(f"{folder.name}-{number}") for number in count(2))
-    return next(path for path in chain([folder], others) if not path.exists())
+    numbered = (folder.with_name(f"{folder.name}-{number}") for number in count(2))
+    return next(path for path in chain([folder], numbered) if not path.exists())
 
 
-def newest_run(root: Path = RESULTS) -> Path:
-    """Return the run under ``root`` whose table was written last.
-
-    Raises:
-        UsageError: There is none.
-    """
-    tables = sorted(root.glob(f"*/{TABLE}"), key=lambda path: path.stat().st_mtime)
+def newest_run() -> Path:
+    """Return the run under ``results/`` whose table was written last, or raise ``UsageError``."""
+    tables = list(RESULTS.glob(f"*/{TABLE}"))
     if not tables:
-        raise UsageError(f"there is no run under {root}: name a run's folder, or start with a run")
-    return tables[-1].parent
+        raise UsageError(
+            f"there is no run under {RESULTS}: name a run's folder, or start with a run"
+        )
+    return max(tables, key=lambda path: path.stat().st_mtime).parent
 
 
 def unfinished(folder: Path) -> str | None:

@@ -51,22 +51,17 @@ def score_text(
 ) -> dict[str, Any]:
     """Return what the scores of a text add to a sample's record.
 
-    Args:
-        metrics: Keys of ``METRICS``; the first one stands for quality.
-        text: Generated text.
-        example: The example that it answers.
-        may_execute: Whether metrics that run generated code may do so.
+    The first metric stands for quality; metrics that run generated code must be allowed to.
 
     Returns:
         ``quality``; ``scores`` by metric, None where the example lacks what the metric compares
         with, where the metric failed, or where it may not run code; ``status``, ``unscored`` where
         a metric failed, with its ``error``; and the terms of BLEU where that was measured.
     """
-    scores: dict[str, float | None] = {}
+    scores: dict[str, float | None] = dict.fromkeys(metrics)
     fields: dict[str, Any] = {}
     errors: list[str] = []
     for name in metrics:
-        scores[name] = None
         metric = get_metric(name)
         if not getattr(example, metric.needs) or (metric.executes and not may_execute):
             continue

@@ -69,6 +69,11 @@ class TaskPlan:
         """The largest draft length of its cells."""
         return max((cell.draft_length for cell in self.cells), default=0)
 
+    @property
+    def executed(self) -> bool:
+        """Whether scoring its answers means running them."""
+        return any(get_metric(name).executes for name in self.task.metrics)
+
     def describe(self) -> dict[str, Any]:
         """Return the work on this task in plain values, for ``config.json``."""
         return {
@@ -117,7 +122,7 @@ class Plan:
     @property
     def executes(self) -> bool:
         """Whether generated programs will be run."""
-        return self.may_execute and any(is_executed(task.task) for task in self.tasks)
+        return self.may_execute and any(task.executed for task in self.tasks)
 
     def steps(self) -> Iterator[Step]:
         """Yield every decode in its order."""
@@ -250,11 +255,6 @@ def _with_head(parameters: Mapping[str, Any], pair: PairSpec, task: Task) -> dic
     return {**parameters, "head": given}
 
 
-def is_executed(task: Task) -> bool:
-    """Tell whether scoring a task's answers means running them."""
-    return any(get_metric(name).executes for name in task.metrics)
-
-
 def _notes(
     pair: PairSpec,
     plans: Sequence[TaskPlan],
@@ -267,8 +267,8 @@ def _notes(
             f"{method} is left out on {', '.join(tasks)}: pair {pair.name} has no head there "
             "(train one with `specbench train`, or name one with --head)"
         )
-    values = [(p.task.name, v) for p in plans for cell in p.cells for _, v in cell.parameters]
-    if used := [(task, value) for task, value in values if isinstance(value, HeadFile)]:
+    heads = [(p.task.name, dict(c.parameters).get("head")) for p in plans for c in p.cells]
+    if used := [(task, head) for task, head in heads if isinstance(head, HeadFile)]:
         yield f"heads: {describe_heads(used)}"
     for plan in plans:
         missing = sum(not example.reference for example in plan.examples)
@@ -277,8 +277,7 @@ def _notes(
                 f"{missing} of {len(plan.examples)} prompts of {plan.task.name} have no "
                 "reference: its quality is that of the others"
             )
-    unrun = [plan.task.name for plan in plans if is_executed(plan.task) and not may_execute]
-    if unrun:
+    if unrun := [plan.task.name for plan in plans if plan.executed and not may_execute]:
         yield (
             f"programs of {', '.join(unrun)} are not run, as a model wrote them: add "
             "--allow-code-execution, or score the run later with `specbench score RUN "

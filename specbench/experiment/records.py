@@ -1,4 +1,4 @@
-"""Files of a run with one JSON object per line.
+"""The samples of a run: its files with one JSON object per line, and the tables made of them.
 
 ``samples.jsonl`` has the samples in the order in which they were finished. ``examples.jsonl`` has
 what their answers are compared with, so that a run can be scored again without models and data.
@@ -6,7 +6,9 @@ what their answers are compared with, so that a run can be scored again without 
 
 from __future__ import annotations
 
+import csv
 import gzip
+import io
 import json
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -16,15 +18,27 @@ from typing import Any, get_type_hints
 
 from pydantic import ValidationError, create_model
 
-from specbench.analysis.frames import PARAMETERS, lacks
+from specbench.analysis.frames import (
+    BLEU_TERMS,
+    MEASURED,
+    PARAMETERS,
+    SAMPLES,
+    lacks,
+    read_samples,
+)
+from specbench.analysis.run_tables import summary_page
+from specbench.analysis.summary import summarise
 from specbench.errors import UsageError
 from specbench.example import Example
-from specbench.files import clear_errors, write_atomically
+from specbench.files import clear_errors, digits, write_atomically
 from specbench.validation import Model, refusal
 
 RECORDS = "samples.jsonl"
 PACKED = f"{RECORDS}.gz"
 EXAMPLES = "examples.jsonl"
+TABLE = "samples.csv"
+SUMMARY = "summary.csv"
+DIGEST = "summary.md"
 
 # The status of a sample.
 OK = "ok"
@@ -112,14 +126,31 @@ def names_of(record: Mapping[str, Any]) -> tuple[Any, ...]:
     return tuple(record.get(name) for name in _NAMES)
 
 
-def failures(folder: Path) -> Iterator[str]:
-    """Yield the error of every sample that failed."""
-    return (record["error"] for record in latest_records(folder) if record["status"] != OK)
+def write_tables(folder: Path) -> None:
+    """Write the tables of a run from its ``samples.jsonl``; without a decoded sample, none."""
+    rows = [_row(record) for record in latest_records(folder) if record["status"] != ERROR]
+    if rows:
+        measured = [name for name in MEASURED if any(name in row for row in rows)]
+        text = io.StringIO()
+        writer = csv.DictWriter(
+            text, [*SAMPLES, *measured], extrasaction="ignore", lineterminator="\n"
+        )
+        writer.writeheader()
+        writer.writerows(rows)
+        write_atomically(folder / TABLE, text.getvalue())
+        samples = read_samples(folder)
+        summary = summarise(samples)
+        write_atomically(folder / SUMMARY, summary.to_csv(index=False, float_format=digits))
+        write_atomically(folder / DIGEST, summary_page(samples, summary))
 
 
-def cut_prompts(folder: Path) -> int:
-    """Return how many prompts of a run were cut to the limit."""
-    return len({(r["task"], r["sample_id"]) for r in read_records(folder) if r.get("prompt_cut")})
+def _row(record: Mapping[str, Any]) -> dict[str, Any]:
+    """A record as a row of ``samples.csv``: metrics beyond the primary one in their own columns."""
+    scores = record["scores"]
+    row = {**record, **{n: s for n, s in scores.items() if n != record["quality_metric"]}}
+    if BLEU_TERMS in record:
+        row[BLEU_TERMS] = " ".join(map(str, record[BLEU_TERMS]))
+    return row
 
 
 def write_examples(folder: Path, tasks: Mapping[str, Iterable[Example]]) -> None:

@@ -16,19 +16,22 @@ from specbench.example import Example
 from specbench.experiment.folders import CONFIG, ENVIRONMENT, Run, as_json, read_run
 from specbench.experiment.measurements import score_text
 from specbench.experiment.records import (
+    DIGEST,
     ERROR,
     EXAMPLES,
     OK,
     PACKED,
     RECORDS,
+    SUMMARY,
+    TABLE,
     names_of,
     read_lines,
     read_records,
     record_files,
     to_line,
+    write_tables,
 )
 from specbench.experiment.store import lock
-from specbench.experiment.tables import DIGEST, SUMMARY, TABLE, write_tables
 from specbench.files import clear_errors
 from specbench.metrics import METRICS, get_metric, score
 from specbench.metrics.sandbox.launch import layers

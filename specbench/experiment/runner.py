@@ -21,7 +21,7 @@ from specbench.engine.prompts import Encoded
 from specbench.errors import EngineError
 from specbench.experiment.environment import describe_environment, gpu_states, other_processes
 from specbench.experiment.measurements import describe_error, measurements, score_text
-from specbench.experiment.plan import Cell, Plan, Step, is_executed
+from specbench.experiment.plan import Cell, Plan, Step
 from specbench.experiment.progress import Display
 from specbench.experiment.prompts import Prompts
 from specbench.experiment.records import ERROR, write_examples
@@ -195,7 +195,7 @@ class SampleRunner:
             for each in (*warmup_lengths(control, step.cell.draft_length, static), None):
                 list(self._decode(first, WARM_UP_TOKENS, each))
             self._warm_ups[group] = time.perf_counter() - began
-        elif self._plan.may_execute and is_executed(step.plan.task):
+        elif self._plan.may_execute and step.plan.executed:
             list(self._decode(first, 2 * step.cell.draft_length + 2))
 
     def _decode(

@@ -40,8 +40,8 @@ from specbench.experiment.records import (
     names_of,
     read_records,
     to_line,
+    write_tables,
 )
-from specbench.experiment.tables import write_tables
 from specbench.files import cannot_write, clear_errors, write_atomically
 from specbench.heads.registry import HeadFile
 from specbench.version import __version__

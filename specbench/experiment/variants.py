@@ -22,9 +22,7 @@ Variant = tuple[str, dict[str, Any]]  # a method's name and its parameters
 def method_variants(names: Iterable[str], given: Mapping[str, Any]) -> list[Variant]:
     """Return each method with every combination of the values that it takes.
 
-    Args:
-        names: Methods.
-        given: A value or a list of values by parameter; None where the user gave none.
+    Given are a value or a list of values by parameter; None where the user gave none.
 
     Raises:
         UsageError: An unknown method, a value out of range, or a parameter that none of the
@@ -64,7 +62,7 @@ def usual_values(method: str, parameter: str, given: Mapping[str, Any]) -> Seque
 def _variants(method: Method, given: Mapping[str, Any]) -> list[Variant]:
     """Return one method with each combination of what it takes of the values given."""
     lists = {
-        name: list(dict.fromkeys(value if isinstance(value, list | tuple) else [value]))
+        name: dict.fromkeys(value if isinstance(value, list | tuple) else [value])
         for name, value in given.items()
         if value is not None and _takes(method, name)
     }

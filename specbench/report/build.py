@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from specbench.analysis.frames import Selection, run_folders
 from specbench.experiment.folders import Run, read_run, unfinished
-from specbench.experiment.tables import SUMMARY
+from specbench.experiment.records import SUMMARY
 from specbench.report.figures import figures
 from specbench.report.pages import render
 from specbench.report.tables import read_cells, summary_tables

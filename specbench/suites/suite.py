@@ -297,7 +297,7 @@ def is_done(folder: Path, plan: Plan) -> bool:
 def measured_paces(output: Path) -> dict[str, float]:
     """Return tokens per second of all samples in a suite's folder, by pair."""
     from specbench.analysis.frames import read_samples
-    from specbench.experiment.tables import TABLE
+    from specbench.experiment.records import TABLE
 
     if not any(output.glob(f"*/{TABLE}")):
         return {}

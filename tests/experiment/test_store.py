@@ -14,7 +14,6 @@ from specbench.analysis.frames import SAMPLES, read_summary
 from specbench.errors import RunError, UsageError
 from specbench.experiment import store as module
 from specbench.experiment.folders import LOCK, newest_run, unfinished
-from specbench.experiment.records import failures
 from specbench.experiment.store import Store, sample_keys
 from specbench.files import digits, write_atomically
 from specbench.heads.registry import HeadFile
@@ -101,7 +100,6 @@ def test_failed_samples_are_counted_and_in_no_table(tmp_path: Path) -> None:
         store.append(record("t-1", status="error", error="no"))
     assert [row["sample_id"] for row in table(store.folder / "samples.csv")] == ["t-0"]
     assert progress(store.folder)["failed"] == 2
-    assert list(failures(store.folder)) == ["no", "no"]
 
 
 def test_a_run_without_a_sample_removes_what_it_made(tmp_path: Path) -> None:
@@ -170,15 +168,19 @@ def test_a_full_disk_is_one_clear_error_and_no_half_file(
     assert not list(tmp_path.rglob(".*.partial"))
 
 
-def test_the_newest_run_is_the_one_finished_last(tmp_path: Path) -> None:
+def test_the_newest_run_is_the_one_finished_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match="there is no run under results"):
+        newest_run()
     for age, name in enumerate(["b", "c", "a"]):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "samples.csv").touch()
-        os.utime(tmp_path / name / "samples.csv", (1000 - age, 1000 - age))
-    (tmp_path / "unfinished").mkdir()
-    assert newest_run(tmp_path) == tmp_path / "b"
-    with pytest.raises(UsageError, match="there is no run under"):
-        newest_run(tmp_path / "a")
+        table = Path("results") / name / "samples.csv"
+        table.parent.mkdir(parents=True)
+        table.touch()
+        os.utime(table, (1000 - age, 1000 - age))
+    Path("results/unfinished").mkdir()
+    assert newest_run() == Path("results/b")
 
 
 # The key of a sample.

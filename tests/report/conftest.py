@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from specbench.cli.app import main
+from specbench.report.build import build
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome", "chromium-headless-shell")
 NAMED = "SPECBENCH_TEST_BROWSER"
@@ -37,11 +38,16 @@ Ask = Callable[..., Any]
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of two tasks, ten prompts and four methods."""
     folder = tmp_path_factory.mktemp("runs") / "small"
-    line = f"run -m {','.join(METHODS)} --weight 0.4 -t {','.join(TASKS)} -n 10 --max-new-tokens 24"
+    line = f"run -m {','.join(METHODS)} --weight 0.4 -t {','.join(TASKS)} -n 10 --max-new-tokens 16"
     with pytest.raises(SystemExit) as exit:
         main([*line.split(), "--no-progress", "--device", "cpu", "--output", str(folder)])
     assert exit.value.code == 0
     return folder
+
+
+@pytest.fixture(scope="session")
+def page(finished: Path) -> str:
+    return build([finished]).html
 
 
 @pytest.fixture

@@ -1,10 +1,6 @@
 """The report as a browser shows it."""
 
-from pathlib import Path
-
 import pytest
-
-from specbench.report.build import build
 
 from .conftest import METHODS, Ask
 
@@ -17,11 +13,6 @@ const choose = (name, value) => {
 };
 const press = (box, key) => box.dispatchEvent(new KeyboardEvent("keydown", { key }));
 """
-
-
-@pytest.fixture(scope="module")
-def page(finished: Path) -> str:
-    return build([finished]).html
 
 
 @pytest.mark.parametrize(("width", "dark"), [(1280, False), (320, True)])

@@ -5,6 +5,7 @@ import re
 import shlex
 import shutil
 from html.parser import HTMLParser
+from itertools import product
 from pathlib import Path
 
 import pandas as pd
@@ -42,11 +43,6 @@ class Elements(HTMLParser):
 
     def told(self) -> list[str]:
         return [attrs["data-tell"] or "" for _, attrs in self.found if "data-tell" in attrs]
-
-
-@pytest.fixture(scope="module")
-def page(finished: Path) -> str:
-    return build([finished]).html
 
 
 @pytest.fixture(scope="module")
@@ -183,8 +179,9 @@ def test_traces_are_bounded(
 
 
 def test_a_run_without_traces_or_end_is_reported_all_the_same(
-    finished: Path, tmp_path: Path
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("specbench.report.build.figures", lambda cells: [])  # they take long
     folder = tmp_path / "small"
     shutil.copytree(finished, folder)
     config = json.loads((folder / "config.json").read_text())
@@ -202,20 +199,14 @@ def test_a_run_without_traces_or_end_is_reported_all_the_same(
 
 
 def test_texts_stand_out_against_either_paper() -> None:
-    light, dark = (TEMPLATES / "style.css").read_text().split("@media", 1)
-    for half in (light, dark):
-        found = re.findall(r"--(\w+): #([0-9a-f]{6})", half)
-        colours = {name: [int(c[at : at + 2], 16) / 255 for at in (0, 2, 4)] for name, c in found}
+    def luminance(colour: str) -> float:
+        shares = [int(colour[at : at + 2], 16) / 255 for at in (0, 2, 4)]
+        linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in shares]
+        return sum(a * b for a, b in zip(linear, (0.2126, 0.7152, 0.0722), strict=True))
 
-        def luminance(name: str, colours: dict[str, list[float]] = colours) -> float:
-            linear = [
-                c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in colours[name]
-            ]
-            return sum(a * b for a, b in zip(linear, (0.2126, 0.7152, 0.0722), strict=True))
-
-        pairs = [
-            (i, p) for i in ("ink", "soft", "link", "good", "bad") for p in ("paper", "raised")
-        ]
+    for half in (TEMPLATES / "style.css").read_text().split("@media", 1):
+        colours = {n: luminance(c) for n, c in re.findall(r"--(\w+): #([0-9a-f]{6})", half)}
+        pairs = list(product(("ink", "soft", "link", "good", "bad"), ("paper", "raised")))
         for ink, paper in [*pairs, ("ink", "shade"), ("good", "shade"), ("bad", "shade")]:
-            darker, lighter = sorted((luminance(ink), luminance(paper)))
+            darker, lighter = sorted((colours[ink], colours[paper]))
             assert (lighter + 0.05) / (darker + 0.05) >= 4.5, (ink, paper)

@@ -6,8 +6,10 @@ where theirs do: a capture that was broken off cannot be ended.
 
 import gc
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -56,24 +58,13 @@ class Device:
     def set_stream(self, stream: Stream) -> None:
         self.current = stream
 
-    def stream(self, stream: Stream) -> "Entered":
-        return Entered(self, stream)
-
-    def graph(self) -> "Graph":
-        return Graph(self)
-
-
-class Entered:
-    """A stream that is current until it is left."""
-
-    def __init__(self, device: Device, stream: Stream) -> None:
-        self._device, self._stream = device, stream
-
-    def __enter__(self) -> None:
-        self._before, self._device.current = self._device.current, self._stream
-
-    def __exit__(self, *_: object) -> None:
-        self._device.current = self._before
+    @contextmanager
+    def stream(self, stream: Stream) -> Iterator[None]:
+        before, self.current = self.current, stream
+        try:
+            yield
+        finally:
+            self.current = before
 
 
 class Graph:
@@ -103,7 +94,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Device:
     fake = Device()
     parts: dict[str, Any] = {
         "Stream": Stream,
-        "CUDAGraph": fake.graph,
+        "CUDAGraph": partial(Graph, fake),
         "stream": fake.stream,
         "set_stream": fake.set_stream,
         "current_stream": lambda: fake.current,
@@ -130,26 +121,19 @@ def test_graphs_share_one_memory_and_one_stream_to_warm_up(device: Device) -> No
     kept = [capture(device.call) for _ in range(3)]
     assert len(kept) == 3 and len(set(device.pools)) == 1
     assert len(set(device.warm)) == 1 and device.default not in device.warm
-    Capture()(device.call)
-    assert len(set(device.pools)) == 2
 
 
-def test_memory_that_no_graph_lives_in_is_not_asked_for(device: Device) -> None:
-    """PyTorch may have given it back."""
+def test_memory_is_shared_only_with_a_graph_that_lives_and_did_not_fail(device: Device) -> None:
+    """PyTorch may have given back what no graph lives in."""
     capture = Capture()
     capture(device.call)
     gc.collect()
-    capture(device.call)
-    assert len(set(device.pools)) == 2
-
-
-def test_memory_of_a_failed_capture_is_left_alone(device: Device) -> None:
-    capture = Capture()
     kept = [capture(device.call)]
     with pytest.raises(CaptureError):
         capture(device.synchronising_call)
     kept.append(capture(device.call))
-    assert device.pools[0] is device.pools[1] is not device.pools[2]
+    first, second, failed, after = device.pools
+    assert first is not second is failed is not after
 
 
 # What graphs of one memory may do to each other.
@@ -251,24 +235,16 @@ def test_a_cache_is_let_go_before_a_larger_one_is_made(monkeypatch: pytest.Monke
     assert others == [0, 1, 1, 1, 1, 1]  # the other model's
 
 
-def test_a_new_cache_is_never_taken_for_the_old_one() -> None:
-    subject, recorded = fresh_pair().target, []
-    known = Graphs(lambda call: (recorded.append(1) or call(), lambda: None))
+def test_a_new_cache_is_never_taken_for_the_old_one_and_without_one_nothing_is_replayed() -> None:
+    subject, recorded, replayed = fresh_pair().target, [], []
+    known = Graphs(lambda call: (recorded.append(1) or call(), lambda: replayed.append(1)))
     for _ in range(20):  # some of them will lie where another lay
         subject.cache = None
         subject.reserve(1, 64)
         for _ in range(2):
             known.run(look, [subject])
     assert len(recorded) == 20 and len(known) == 1
-
-
-def test_without_a_cache_nothing_is_replayed() -> None:
-    subject = fresh_pair().target
-    replayed: list[int] = []
-    known = Graphs(lambda call: (call(), lambda: replayed.append(1)))
-    subject.reserve(1, 64)
-    known.run(look, [subject])
     subject.cache = None
     with pytest.raises(IndexError, match="reserve more"):
         known.run(look, [subject])
-    assert replayed == [1]
+    assert len(replayed) == 40

@@ -37,13 +37,13 @@ PUBLISHED = {
 }
 
 
-@pytest.mark.parametrize(("name", "role"), PUBLISHED)
-def test_the_architectures_are_those_of_the_published_models(name: str, role: str) -> None:
-    config = load_config(get_pair(name), role, DUMMY)
-    with torch.device("meta"):
-        model = build_model(config, torch.bfloat16)
-    assert sum(weights.numel() for weights in model.parameters()) == PUBLISHED[name, role]
-    assert {weights.dtype for weights in model.parameters()} == {torch.bfloat16}
+def test_the_architectures_are_those_of_the_published_models() -> None:
+    for (name, role), published in PUBLISHED.items():
+        config = load_config(get_pair(name), role, DUMMY)
+        with torch.device("meta"):
+            model = build_model(config, torch.bfloat16)
+        assert sum(weights.numel() for weights in model.parameters()) == published
+        assert {weights.dtype for weights in model.parameters()} == {torch.bfloat16}
 
 
 def shrunken(name: str) -> PairSpec:
@@ -95,30 +95,26 @@ def test_every_method_decodes(pair: LoadedPair, prompt: list[int]) -> None:
     # Draws are from the whole vocabulary, of which the tokenizer knows hardly any.
     assert pair.target.vocabulary == pair.target.config.vocab_size > 50 * len(pair.tokenizer)
     assert len(prompt) + 16 > WINDOW
-    for name, method in METHODS.items():
-        found = bound(pair, name, method.resolve({}))
-        output = run(pair, prompt, found.rule, draft_length=3, control=found.control)
+    # Rules know nothing of architectures: one pair tries them all.
+    for name in METHODS if pair.name == "llama" else ("sd",):
+        found = bound(pair, name, METHODS[name].resolve({}))
+        settings = {"draft_length": 3, "max_new_tokens": 8, "control": found.control}
+        output = run(pair, prompt, found.rule, **settings)
         # Random weights end nowhere: every answer has the length that was asked for.
-        assert (output.stopped_by, output.output_tokens) == ("length", 16)
+        assert (output.stopped_by, output.output_tokens) == ("length", 8)
         assert len(pair.tokenizer) < max(output.token_ids) < pair.target.vocabulary
 
 
 def test_lossless_text_is_the_targets_own(pair: LoadedPair, prompt: list[int]) -> None:
-    greedy = partial(run, pair, prompt, sampling=GREEDY, max_new_tokens=40)
+    greedy = partial(run, pair, prompt, sampling=GREEDY, max_new_tokens=16)
     drafted = greedy(sd)
     assert drafted.token_ids == greedy().token_ids
     assert any(r.accepted < r.proposed for r in drafted.rounds)
 
 
-def test_the_same_weights_every_time(pair: LoadedPair) -> None:
-    again = load_pair(shrunken(pair.name), DUMMY)
-    for role in ("target", "draft"):
-        assert getattr(again, role).fingerprint() == getattr(pair, role).fingerprint()
-    assert pair.target.fingerprint() != pair.draft.fingerprint()
-    assert pair.facts["load_format"] == "dummy"
-
-
-def test_the_hub_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_same_weights_every_time_without_the_hub(
+    pair: LoadedPair, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked: list[str] = []
     own = sources.load_pretrained
 
@@ -127,22 +123,24 @@ def test_the_hub_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
         return own(factory, name, **options)
 
     monkeypatch.setattr(sources, "load_pretrained", load_pretrained)
-    assert load_pair(shrunken("qwen3"), DUMMY).facts["shared_vocabulary"] == 151936
+    again = load_pair(shrunken(pair.name), DUMMY)
     assert set(asked) == {get_pair("mini").target}
+    for role in ("target", "draft"):
+        assert getattr(again, role).fingerprint() == getattr(pair, role).fingerprint()
+    assert pair.target.fingerprint() != pair.draft.fingerprint()
+    assert pair.facts["load_format"] == "dummy"
+    assert pair.facts["shared_vocabulary"] == pair.target.config.vocab_size
 
 
-@pytest.mark.parametrize(
-    ("values", "told"),
-    [
+def test_an_entry_that_describes_no_model_is_located() -> None:
+    for values, told in (
         ({"model_type": "lama"}, "lama"),
         ({"model_type": "clip"}, "CLIPConfig"),
         ({"model_type": "llama", "hidden_size": 30, "num_attention_heads": 4}, "multiple"),
         ({"model_type": "llama", "rope_scaling": {"rope_type": "odd"}}, "odd"),
-    ],
-)
-def test_an_entry_that_describes_no_model_is_located(values: dict[str, Any], told: str) -> None:
-    spec = replace(custom_pair("a/b", "a/c"), name="mine", architecture={"target": values})
-    with pytest.raises(UsageError, match=r"\[mine\.architecture\.target\] describes no model") as e:
-        load_pair(spec, DUMMY)
-    assert told in str(e.value) and "\n" not in str(e.value)
-    assert len(str(e.value)) < 400  # Transformers' own message names hundreds of types
+    ):
+        spec = replace(custom_pair("a/b", "a/c"), name="mine", architecture={"target": values})
+        with pytest.raises(UsageError, match=r"\[mine\.architecture\.target\] describes no") as e:
+            load_pair(spec, DUMMY)
+        assert told in str(e.value) and "\n" not in str(e.value)
+        assert len(str(e.value)) < 400  # Transformers' own message names hundreds of types

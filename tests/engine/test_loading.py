@@ -1,26 +1,36 @@
-"""Loading a pair from disk, and one sentence for each way in which that can fail."""
+"""Loading a pair from disk or the hub's cache, and one sentence for each way that can fail."""
 
 import json
+import shutil
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from huggingface_hub import constants
+from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
+from safetensors.torch import load, save
+from tokenizers import Tokenizer, models
+from transformers import AddedToken, AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
 
 from specbench.config import Loading
 from specbench.engine import sources
-from specbench.engine.loading import load_pair
+from specbench.engine.loading import load_pair, shared_vocabulary
 from specbench.errors import RunError, UsageError
 from specbench.methods.rules import sd
-from specbench.pairs.registry import PairSpec
+from specbench.pairs.registry import PairSpec, custom_pair
 
 from ..decoding.helpers import run
-from .tiny import VOCABULARY, random_prompt
+from .tiny import VOCABULARY, build, config, random_prompt
+
+CPU = Loading(device="cpu")
+HUB = custom_pair("org/big", "org/small")
 
 
 def test_a_pair_is_loaded_and_cut_to_its_shared_vocabulary(spec: PairSpec) -> None:
-    pair = load_pair(spec, Loading(device="cpu", dtype="float32"))
+    pair = load_pair(replace(spec, thinking=True), CPU)
     assert pair.name == "target+draft"
     assert pair.target.vocabulary == pair.draft.vocabulary == VOCABULARY
     assert pair.draft.output.weight.shape[0] == 72
@@ -28,81 +38,194 @@ def test_a_pair_is_loaded_and_cut_to_its_shared_vocabulary(spec: PairSpec) -> No
     assert pair.tokenizer.decode([0, 1, 62, 2]) == "ab c"
     assert not pair.target.model.training
     assert len(run(pair, random_prompt(5), sd, max_new_tokens=4).rounds) > 0
-
-
-HERE = str(Path(__file__).parent)  # holds no model
-REFUSED: list[tuple[dict[str, str], dict[str, str], str]] = [
-    ({}, {"device": "gpu"}, "no device gpu here: use"),
-    ({}, {"device": "cuda:99"}, "no device cuda:99 here: use"),
-    ({}, {"device": ""}, "no device  here: use"),
-    ({}, {"dtype": "float31"}, "unknown dtype float31: use"),
-    ({}, {"dtype": "Tensor"}, "unknown dtype Tensor: use"),
-    ({"target": "nothing"}, {}, "no model folder nothing: give a folder"),
-    ({"draft": "/no/thing"}, {}, "no model folder /no/thing: give a folder"),
-    ({"draft": "no/such/thing"}, {}, "no model folder no/such/thing: give a folder"),
-    ({"draft": HERE}, {}, "cannot load .*engine .*: give a folder with a model"),
-]
-
-
-@pytest.mark.parametrize(("models", "loading", "told"), REFUSED)
-def test_what_cannot_be_loaded_is_refused(
-    spec: PairSpec, models: dict[str, str], loading: dict[str, str], told: str
-) -> None:
-    with pytest.raises(UsageError, match=told):
-        load_pair(replace(spec, **models), Loading(**({"device": "cpu"} | loading)))
-
-
-def test_a_truncated_model_is_refused(spec: PairSpec) -> None:
-    weights = Path(spec.draft) / "model.safetensors"
-    weights.write_bytes(weights.read_bytes()[:1000])
-    with pytest.raises(UsageError, match=r"cannot load .*draft") as caught:
-        load_pair(spec, Loading(device="cpu", dtype="float32"))
-    assert "\n" not in str(caught.value)
-
-
-def test_the_pairs_number_format_holds_where_none_is_asked_for(spec: PairSpec) -> None:
-    own = replace(spec, dtype="float64")
-    assert load_pair(own, Loading(device="cpu")).target.dtype == torch.float64
-    assert load_pair(own, Loading(device="cpu", dtype="bfloat16")).draft.dtype == torch.bfloat16
-
-
-def test_missing_weights_are_refused_though_transformers_would_make_some_up(spec: PairSpec) -> None:
-    file = Path(spec.target) / "model.safetensors"
-    weights = load_file(file)
-    del weights["model.layers.1.mlp.up_proj.weight"]
-    save_file(weights, file, metadata={"format": "pt"})
-    with pytest.raises(UsageError, match=r"1 of its weights are missing, model\.layers\.1\.mlp"):
-        load_pair(spec, Loading(device="cpu"))
-
-
-def test_a_token_of_the_prompt_that_a_model_lacks_is_refused(spec: PairSpec) -> None:
-    pair = load_pair(spec, Loading(device="cpu"))
+    assert (pair.facts["load_format"], pair.facts["thinking"]) == ("auto", True)
+    assert pair.facts["shared_vocabulary"] == VOCABULARY
+    assert pair.facts["target_commit"] is None  # a folder has none
+    json.dumps(pair.facts)
     with pytest.raises(RunError, match=f"token {VOCABULARY}, which a model of {VOCABULARY} tokens"):
         run(pair, [1, VOCABULARY, 2], sd)
 
 
-def test_facts_say_how_a_pair_was_loaded(spec: PairSpec) -> None:
-    facts = load_pair(replace(spec, thinking=True), Loading(device="cpu")).facts
-    assert (facts["load_format"], facts["thinking"]) == ("auto", True)
-    assert facts["shared_vocabulary"] == VOCABULARY
-    assert facts["target_commit"] is None  # a folder has none
-    json.dumps(facts)
+def test_the_pairs_number_format_holds_where_none_is_asked_for(spec: PairSpec) -> None:
+    own = replace(spec, dtype="float64")
+    assert load_pair(own, CPU).target.dtype == torch.float64
+    assert load_pair(own, CPU.updated(dtype="bfloat16")).draft.dtype == torch.bfloat16
 
 
-# Packages that only some ways of loading need.
+HERE = str(Path(__file__).parent)  # holds no model
+REFUSED: list[tuple[dict[str, str], dict[str, Any], str]] = [
+    ({}, {"device": "gpu"}, "no device gpu"),
+    ({}, {"device": "cuda:99"}, "no device cuda:99"),
+    ({}, {"dtype": "Tensor"}, "unknown dtype Tensor"),
+    ({"target": "nothing"}, {}, "no model folder nothing"),
+    ({"draft": "no/such/thing"}, {}, "no model folder no/such/thing"),
+    ({"draft": HERE}, {}, "cannot load .*engine .*: give a folder with a model"),
+    ({}, {"quantization": "8bit"}, "--quantization 8bit needs the package bitsandbytes"),
+    ({}, {"device_map": "auto"}, "--device-map needs the package accelerate"),
+]
 
 
-@pytest.mark.parametrize(
-    ("loading", "package"),
-    [
-        (Loading(device="cpu", quantization="8bit"), "--quantization 8bit needs .* bitsandbytes"),
-        (Loading(device="cpu", quantization="4bit"), "--quantization 4bit needs .* bitsandbytes"),
-        (Loading(device="cpu", device_map="auto"), "--device-map needs the package accelerate"),
-    ],
-)
-def test_a_package_that_is_not_there_is_named(
-    spec: PairSpec, loading: Loading, package: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_cannot_be_loaded_is_refused(spec: PairSpec, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sources, "find_spec", lambda name: None)
-    with pytest.raises(UsageError, match=f"{package}, which is not here: install it"):
-        load_pair(spec, loading)
+    for changes, loading, told in REFUSED:
+        with pytest.raises(UsageError, match=told):
+            load_pair(replace(spec, **changes), Loading(**({"device": "cpu"} | loading)))
+
+
+def test_broken_models_are_refused(spec: PairSpec) -> None:
+    weights = Path(spec.target) / "model.safetensors"
+    whole = weights.read_bytes()
+    weights.write_bytes(whole[:1000])
+    with pytest.raises(UsageError, match=r"cannot load .*target") as caught:
+        load_pair(spec, CPU)
+    assert "\n" not in str(caught.value)
+    # Transformers would make up what is missing.
+    tensors = load(whole)
+    del tensors["model.layers.1.mlp.up_proj.weight"]
+    weights.write_bytes(save(tensors, metadata={"format": "pt"}))
+    with pytest.raises(UsageError, match=r"1 of its weights are missing, model\.layers\.1\.mlp"):
+        load_pair(spec, CPU)
+    file = Path(spec.target) / "config.json"
+    foreign = {"model_type": "own", "auto_map": {"AutoConfig": "own.OwnConfig"}}
+    file.write_text(json.dumps(json.loads(file.read_text()) | foreign))
+    with pytest.raises(UsageError, match=r"code of its own: read it, then give --trust-remote"):
+        load_pair(spec, CPU)
+
+
+# Models of the hub: revisions, licences, access tokens and foreign code.
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, Any]]]:
+    """Keep what is asked for and say that nothing is there."""
+    calls: list[tuple[str, dict[str, Any]]] = []
+
+    def from_pretrained(name: str, **options: Any) -> None:
+        calls.append((name, options))
+        raise OSError("nothing here")
+
+    monkeypatch.setattr(AutoConfig, "from_pretrained", from_pretrained)
+    return calls
+
+
+def test_revision_and_trust_are_passed_on_and_never_asked_about_on_the_terminal(
+    asked: list[tuple[str, dict[str, Any]]],
+) -> None:
+    for own, typed, expected in ((None, None, None), ("v1", None, "v1"), ("v1", "v2", "v2")):
+        spec = replace(HUB, target_revision=own, draft_revision="other")
+        for trust in (False, True):
+            with pytest.raises(UsageError, match="cannot load org/big"):
+                load_pair(spec, CPU.updated(target_revision=typed, trust_remote_code=trust))
+            name, options = asked.pop()
+            assert (name, options.get("revision")) == ("org/big", expected)
+            assert options["trust_remote_code"] is trust
+
+
+def test_a_pair_comes_from_the_hubs_cache_at_its_revision(
+    spec: PairSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two versions of the target lie in the cache; the newest has other weights."""
+    own = load_pair(spec, CPU).target.fingerprint()
+    newest = tmp_path / "newest"
+    shutil.copytree(spec.target, newest)
+    build(config("llama"), seed=9).save_pretrained(newest)
+    cached = {
+        "big": [("v1", "a" * 40, Path(spec.target)), ("main", "b" * 40, newest)],
+        "small": [("main", "c" * 40, Path(spec.draft))],
+    }
+    for name, versions in cached.items():
+        place = tmp_path / "hub" / f"models--org--{name}"
+        (place / "refs").mkdir(parents=True)
+        for revision, sha, folder in versions:
+            (place / "refs" / revision).write_text(sha)
+            shutil.copytree(folder, place / "snapshots" / sha)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    pair = load_pair(HUB, CPU.updated(target_revision="v1"))
+    assert pair.facts["target_commit"] == "a" * 40
+    assert pair.facts["draft_commit"] == "c" * 40
+    assert pair.target.fingerprint() == own
+    assert load_pair(HUB, CPU).target.fingerprint() != own
+
+
+def failing(error: Exception, cause: Exception | None = None) -> Callable[..., None]:
+    def from_pretrained(name: str, **options: Any) -> None:
+        raise error from cause
+
+    return from_pretrained
+
+
+def hub_error(kind: type[Exception]) -> Exception:
+    """As the hub's client raises it, without a response."""
+    return kind.__new__(kind)
+
+
+SECRET = "hf_AbCdEfGhIjKlMnOp"
+GATED = "org/big is gated: accept the licence on the model's page and set HF_TOKEN"
+FAILURES: list[tuple[Exception, Exception | None, str]] = [
+    (OSError("You are trying to access a gated repo.\nMake sure"), None, GATED),
+    (OSError("403 Client Error"), hub_error(GatedRepoError), GATED),
+    (OSError("no folder"), hub_error(RepositoryNotFoundError), "the hub has no org/big, or none"),
+    (OSError(f"as {SECRET}.\nmore"), None, "cannot load org/big from the hub (as hf_***)"),
+    (ImportError("needs autoawq"), None, "cannot load org/big (needs autoawq): install"),
+]
+
+
+def test_what_cannot_be_had_is_told_in_one_line_without_a_token(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+    for error, cause, told in FAILURES:
+        monkeypatch.setattr(AutoConfig, "from_pretrained", failing(error, cause))
+        with pytest.raises(UsageError) as caught:
+            load_pair(HUB, CPU)
+        assert str(caught.value).startswith(told)
+        assert "\n" not in str(caught.value) and SECRET not in str(caught.value)
+    monkeypatch.setenv("HF_TOKEN", "secret-of-no-known-form")
+    gated = OSError("gated repo, said to secret-of-no-known-form")
+    monkeypatch.setattr(AutoConfig, "from_pretrained", failing(gated))
+    with pytest.raises(UsageError, match="set HF_TOKEN to a token of that account") as caught:
+        load_pair(HUB, CPU)
+    assert "secret" not in str(caught.value)
+
+
+def test_running_out_of_memory_is_told_in_one_line(
+    spec: PairSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    error = torch.OutOfMemoryError("CUDA out of memory.\nTried to allocate 2 GiB")
+    monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", failing(error))
+    with pytest.raises(UsageError, match=r"target\+draft does not fit into the memory of cpu: "):
+        load_pair(spec, CPU)
+
+
+# Vocabularies are compared token by token, whatever their sizes.
+
+WORDS = ["a", "b", "c", "d", "e"]
+
+
+def words(tokens: Sequence[str], *added: str) -> PreTrainedTokenizerFast:
+    """A tokenizer of whole words, and marks added behind them."""
+    inner = Tokenizer(models.WordLevel({word: i for i, word in enumerate(tokens)}, unk_token="a"))
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=inner)
+    tokenizer.add_tokens([AddedToken(mark, special=True) for mark in added])
+    return tokenizer
+
+
+def test_marks_behind_the_others_last_token_are_left_out() -> None:
+    for marks, others, shared in (("x", "x", 6), ("xy", "x", 6), ("xy", "", 5), ("x", "", 5)):
+        longer, shorter = words(WORDS, *marks), words(WORDS, *others)
+        assert shared_vocabulary(longer, shorter) == shared_vocabulary(shorter, longer) == shared
+
+
+def test_the_first_difference_is_named() -> None:
+    for target, draft, told in (
+        (words(WORDS), words(list("acbde")), r"token 1 is 'b' .* and 'c' .*\(2 ids"),
+        (words(WORDS), words(list("abcdE")), r"token 4 is 'e' .* and 'E' .*\(1 ids differ\)"),
+        # A word of the language is no mark: the longer model would lose it.
+        (words(WORDS), words(WORDS[:3]), r"token 3 is 'd' .* and nothing .*\(2 ids"),
+        (words(WORDS[:3]), words(WORDS), r"token 3 is nothing .* and 'd' .*\(2 ids"),
+        (words(WORDS, "x"), words(WORDS, "y", "z"), "token 5 is 'x' .* and 'y'"),
+        (words(WORDS[:4], "x"), words(WORDS), "token 4 is 'x' .* and 'e'"),
+    ):
+        with pytest.raises(UsageError, match=told):
+            shared_vocabulary(target, draft)

@@ -67,13 +67,10 @@ def test_a_prompt_is_the_same_on_every_day(chat: PreTrainedTokenizerBase) -> Non
 
 
 @pytest.mark.parametrize("prompt_format", FORMATS)
-@pytest.mark.parametrize("text", ["How many?", "<s>How many?", "<s><s>How many?", ""])
-def test_one_start_token_never_two(
-    chat: PreTrainedTokenizerBase, text: str, prompt_format: str
-) -> None:
-    ids = encode(chat, text, prompt_format=prompt_format).ids
-    leading = next((i for i, token in enumerate(ids) if token != chat.bos_token_id), len(ids))
-    assert leading == 1
+def test_one_start_token_never_two(chat: PreTrainedTokenizerBase, prompt_format: str) -> None:
+    for text in ("How many?", "<s>How many?", "<s><s>How many?", ""):
+        ids = encode(chat, text, prompt_format=prompt_format).ids
+        assert ids[0] == chat.bos_token_id not in ids[1:2]
 
 
 # The limit.
@@ -83,7 +80,7 @@ def test_one_start_token_never_two(
 def test_only_the_end_of_the_passage_is_cut(
     chat: PreTrainedTokenizerBase, prompt_format: str
 ) -> None:
-    for seed in range(40):
+    for seed in range(20):
         cut_at_random(chat, prompt_format, random.Random(seed))
 
 

@@ -88,22 +88,18 @@ def test_another_order_of_heads_would_be_found_out() -> None:
         assert (found - expected).abs().max() > 0.1
 
 
-@pytest.mark.parametrize("mask", [None, visible(torch.arange(20, 26)[None], SEEN, None)])
-def test_any_other_mask_is_transformers_business(mask: Tensor | None) -> None:
-    inputs = (*states(1, 6), mask)
-    assert torch.equal(grouped_attention(layer(), *inputs)[0], own(*inputs))
-
-
-@pytest.mark.parametrize(
-    "option", [{"dropout": 0.5}, {"position_bias": torch.ones(1, 6, 6, SEEN)}, {"s_aux": 1.0}]
-)
-def test_what_is_more_than_a_scale_is_transformers_business(option: dict[str, Any]) -> None:
+def test_any_other_mask_and_what_is_more_than_a_scale_are_transformers_business() -> None:
     inputs, mask = states(1, 6), visible(torch.arange(20, 26)[None], SEEN, None)
-    torch.manual_seed(0)
-    expected = own(*inputs, mask, **option)
-    torch.manual_seed(0)
-    found = grouped_attention(layer(), *inputs, grouped_mask(mask, GROUPS), **option)[0]
-    assert torch.equal(found, expected)
+    for other in (None, mask):
+        found = grouped_attention(layer(), *inputs, other)[0]
+        assert torch.equal(found, own(*inputs, other))
+    options = ({"dropout": 0.5}, {"position_bias": torch.ones(1, 6, 6, SEEN)}, {"s_aux": 1.0})
+    for option in options:
+        torch.manual_seed(0)
+        expected = own(*inputs, mask, **option)
+        torch.manual_seed(0)
+        found = grouped_attention(layer(), *inputs, grouped_mask(mask, GROUPS), **option)[0]
+        assert torch.equal(found, expected)
 
 
 # In models.
@@ -153,11 +149,11 @@ def test_a_models_own_ways_remain_transformers_own(family: str) -> None:
     assert generate(pair, tokens, 12) == generate(before, tokens, 12)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("changes", [{"num_key_value_heads": 4}, {"num_key_value_heads": None}])
-def test_a_model_of_equal_heads_is_left_as_it_is(changes: dict[str, Any]) -> None:
-    model = build(LlamaConfig(**(SIZES | changes)))
-    assert group_heads(model) == 1
-    assert model.config._attn_implementation == SDPA
+def test_a_model_of_equal_heads_is_left_as_it_is() -> None:
+    for heads in (4, None):
+        model = build(LlamaConfig(**(SIZES | {"num_key_value_heads": heads})))
+        assert group_heads(model) == 1
+        assert model.config._attn_implementation == SDPA
 
 
 def test_layers_that_hand_nothing_on_but_the_mask_are_driven_too() -> None:

@@ -60,14 +60,13 @@ def test_texts_side_by_side_share_their_rounds() -> None:
     assert turn == Turn(12, 3, 5, 9, 9, 8, 1.0, 3.0, *(pytest.approx(n) for n in (0.3, 0.6, 0.9)))
 
 
-@pytest.mark.parametrize("texts", [1, 3])
-@pytest.mark.parametrize("system", [system_of("autoregressive", 0), system_of("sd", 3)])
-def test_every_text_has_as_many_tokens_as_asked_for(system: System, texts: int) -> None:
-    turn = decoder_of(system)([random_prompt(5)] * texts, 20, "key")
-    assert turn.output_tokens == 20 * texts
-    assert turn.rounds <= 20
-    parts = turn.draft_seconds + turn.verify_seconds + turn.accept_seconds
-    assert 0 < parts < turn.decode_seconds
+def test_every_text_has_as_many_tokens_as_asked_for() -> None:
+    for system, texts in ((system_of("autoregressive", 0), 1), (system_of("sd", 3), 3)):
+        turn = decoder_of(system)([random_prompt(5)] * texts, 20, "key")
+        assert turn.output_tokens == 20 * texts
+        assert turn.rounds <= 20
+        parts = turn.draft_seconds + turn.verify_seconds + turn.accept_seconds
+        assert 0 < parts < turn.decode_seconds
 
 
 def test_every_length_of_an_adaptive_round_is_met_in_the_warm_up(
@@ -145,7 +144,7 @@ def test_as_many_drafts_are_accepted_as_asked_for(
     if method == "static" and not hasattr(GenerationConfig(), ENSEMBLE):
         pytest.skip("this version of Transformers has no ensemble")
     system = system_of(method, 5, engine, rate, **parameters)
-    turn = decoded(system, tokens=200 if 0 < rate < 1 else 30)
+    turn = decoded(system, tokens=80 if 0 < rate < 1 else 30)
     spread = math.sqrt(rate * (1 - rate) / turn.judged)
     assert abs(turn.accepted / turn.judged - rate) <= 4 * spread
     assert turn.judged > 50

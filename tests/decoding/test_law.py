@@ -24,7 +24,7 @@ from specbench.methods.verdict import maximal_coupling
 from ..engine.tiny import build, config, pair_of, random_prompt
 from ..methods.test_block import greedy_block
 from .exact import LOWEST_P, Enumeration, Tokens, last_logits, p_value
-from .helpers import constantly, run, run_all
+from .helpers import constantly, run_all
 
 VOCABULARY = 6
 N = 2
@@ -76,14 +76,12 @@ def lookup_pair() -> LoadedPair:
 
 
 def sample(
-    pair: LoadedPair, rule: Rule | None, count: int, rows: int = 1, **settings: Any
+    pair: LoadedPair, rule: Rule | None, count: int = SAMPLES, **changes: Any
 ) -> list[Tokens]:
-    prompt = settings.pop("prompt", random_prompt(3, VOCABULARY))
-    if rows == 1:
-        output = partial(run, pair, prompt, rule, draft_length=N, seed=11, **settings)
-        return [tuple(output(sample_key=f"sample {i}").token_ids) for i in range(count)]
+    prompt = changes.pop("prompt", random_prompt(3, VOCABULARY))
     requests = [Request(prompt, f"sample {i}") for i in range(count)]
-    found = run_all(pair, rule, requests, draft_length=N, seed=11, batch_size=rows, **settings)
+    settings = {"draft_length": N, "max_new_tokens": LENGTH, "seed": 11, "batch_size": 64}
+    found = run_all(pair, rule, requests, **(settings | changes))
     return [tuple(generation.token_ids) for generation in found]
 
 
@@ -115,8 +113,7 @@ def test_samples_follow_the_closed_form(
 ) -> None:
     rule = METHODS[method].load()
     verify, n = (partial(rule, **parameters), N) if rule else (None, 0)
-    settings = {"sampling": Sampling(**processing), "max_new_tokens": LENGTH, "rows": 64}
-    samples = sample(lookup_pair(), verify, SAMPLES, **settings)
+    samples = sample(lookup_pair(), verify, sampling=Sampling(**processing))
     models = enumeration(**processing)
     law = models.law(partial(LAWS.get(method, laws.sd), **parameters), n, LENGTH)
     assert sum(law.values()) == pytest.approx(1)
@@ -125,11 +122,10 @@ def test_samples_follow_the_closed_form(
         assert p_value(samples, models.law(laws.sd, N, LENGTH)) < CERTAIN
 
 
-@pytest.mark.parametrize("rows", [1, 16])
-def test_samples_of_the_engine_follow_the_closed_form(rows: int) -> None:
+def test_samples_of_the_engine_follow_the_closed_form() -> None:
     """Gemma 3 with a prompt longer than its window, without the table of logits."""
     real, prompt = pair("gemma3"), random_prompt(12, VOCABULARY)
-    samples = sample(real, rules.sd, 600, rows, prompt=prompt, max_new_tokens=LENGTH)
+    samples = sample(real, rules.sd, 600, prompt=prompt)
     models = Enumeration(real.target.model, real.draft.model, prompt)
     assert p_value(samples, models.law(laws.sd, N, LENGTH)) > LOWEST_P
     assert p_value(samples, models.law(partial(laws.static, weight=0.0), N, LENGTH)) < CERTAIN
@@ -144,11 +140,7 @@ def replaced_by_p(at: Next) -> Split:
 
 
 def test_another_law_is_refused() -> None:
-    # Alone: side by side, as everywhere above, the texts are the same.
-    alone, beside = (
-        sample(lookup_pair(), rules.sd, SAMPLES, rows, max_new_tokens=LENGTH) for rows in (1, 64)
-    )
-    assert sorted(alone) == sorted(beside)
+    samples = sample(lookup_pair(), rules.sd)
     models = enumeration()
     right = models.law(laws.sd, N, LENGTH)
     wrong = {
@@ -158,8 +150,8 @@ def test_another_law_is_refused() -> None:
         "a weight of 0.8": models.law(partial(laws.static, weight=0.8), N, LENGTH),
         "temperature 0.8": enumeration(temperature=0.8).law(laws.sd, N, LENGTH),
     }
-    assert p_value(alone, right) > LOWEST_P
-    assert {name: p_value(alone, law) for name, law in wrong.items()} == {
+    assert p_value(samples, right) > LOWEST_P
+    assert {name: p_value(samples, law) for name, law in wrong.items()} == {
         name: pytest.approx(0, abs=CERTAIN) for name in wrong
     }
 
@@ -185,7 +177,6 @@ def unprocessed_q(at: Positions, x: Tensor) -> Verdict:
 def test_a_wrong_rule_is_refused(
     broken: Callable[..., Verdict], processing: dict[str, Any]
 ) -> None:
-    settings = {"sampling": Sampling(**processing), "max_new_tokens": LENGTH, "rows": 64}
-    samples = sample(lookup_pair(), broken, SAMPLES, **settings)
+    samples = sample(lookup_pair(), broken, sampling=Sampling(**processing))
     law = enumeration(**processing).law(laws.sd, N, LENGTH)
     assert p_value(samples, law) < CERTAIN

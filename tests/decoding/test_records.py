@@ -1,6 +1,7 @@
 """What a sample's record says: counts stop where the output stops."""
 
 from functools import partial
+from itertools import product
 
 import pytest
 import torch
@@ -26,8 +27,7 @@ RULES: dict[str, Rule | None] = {
 }
 
 
-@pytest.mark.parametrize("method", RULES)
-@pytest.mark.parametrize("limit", [1, 4, 16])
+@pytest.mark.parametrize(("method", "limit"), list(product(RULES, (1, 4, 16))))
 def test_counts_agree_with_each_other(method: str, limit: int) -> None:
     pair, n = tiny_pair("gemma3"), 4
     output = run(pair, PROMPT, RULES[method], draft_length=n, max_new_tokens=limit)
@@ -55,25 +55,18 @@ def test_a_target_that_drafts_for_itself_is_never_refused(family: str) -> None:
         assert all(x == pytest.approx(1, abs=1e-4) for r in output.rounds for x in r.expected)
 
 
-@pytest.mark.parametrize("position", range(6))
-def test_an_end_token_inside_an_accepted_block_ends_all_counts(position: int) -> None:
+def test_an_end_token_inside_an_accepted_block_ends_all_counts() -> None:
     pair = own_draft(tiny_pair("llama"))
     block = run(pair, PROMPT, sd, max_new_tokens=6).token_ids
     assert len(set(block)) == 6, "each token of this block must be able to be the first end token"
-    output = run(with_eos(pair, block[position]), PROMPT, sd, max_new_tokens=6)
-    (record,) = output.rounds
-    assert output.stopped_by == "eos"
-    assert output.token_ids == block[:position]
-    assert output.text == pair.tokenizer.decode(block[:position])
-    assert output.output_tokens == record.emitted == position + 1
-    assert record.accepted == record.proposed == min(position + 1, 5)
-    assert len(record.expected) == record.proposed
-
-
-def test_the_end_and_the_limit_at_once_count_as_the_end() -> None:
-    pair = own_draft(tiny_pair("llama"))
-    block = run(pair, PROMPT, sd, max_new_tokens=3).token_ids
-    assert run(with_eos(pair, block[2]), PROMPT, sd, max_new_tokens=3).stopped_by == "eos"
+    for position, end in enumerate(block):  # at the last, the end and the limit come at once
+        output = run(with_eos(pair, end), PROMPT, sd, max_new_tokens=6)
+        (record,) = output.rounds
+        assert (output.stopped_by, output.token_ids) == ("eos", block[:position])
+        assert output.text == pair.tokenizer.decode(block[:position])
+        assert output.output_tokens == record.emitted == position + 1
+        assert record.accepted == record.proposed == min(position + 1, 5)
+        assert len(record.expected) == record.proposed
 
 
 def test_refusing_everything_and_replacing_greedily_is_autoregressive() -> None:

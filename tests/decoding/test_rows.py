@@ -48,17 +48,17 @@ def rules(pair: LoadedPair) -> dict[str, Rule | None]:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_text_does_not_depend_on_its_neighbours(family: str, sampling: Sampling) -> None:
     pair = tiny_pair(family)
-    for rule in rules(pair).values():
+    settings: dict[str, Any] = {"sampling": sampling, "max_new_tokens": 12}
+    for name, rule in rules(pair).items():
         alone = [
-            said(run(pair, list(r.prompt), rule, sample_key=r.key, sampling=sampling))
-            for r in REQUESTS
+            said(run(pair, list(r.prompt), rule, sample_key=r.key, **settings)) for r in REQUESTS
         ]
         # Fewer rows than texts: rows are left and joined at different moments.
-        for size in (3, 20):
-            assert [said(g) for g in side_by_side(pair, rule, size, sampling=sampling)] == alone
+        for size in (3, 20) if name == "sd" else (3,):
+            assert [said(g) for g in side_by_side(pair, rule, size, **settings)] == alone, name
 
 
-@pytest.mark.parametrize("n", [1, 2, 7, 15])
+@pytest.mark.parametrize("n", [1, 7, 15])
 def test_texts_that_end_at_different_moments(n: int) -> None:
     plain = tiny_pair("llama")
     ends = {token for g in side_by_side(plain, sd, 3) for token in g.token_ids[4:5]}

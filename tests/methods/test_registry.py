@@ -85,7 +85,6 @@ def test_an_unknown_method_suggests_the_nearest() -> None:
 def test_listing_the_methods_does_not_import_torch() -> None:
     code = (
         "import sys; import specbench.methods.registry, specbench.methods as m; "
-        "m.get_method('static').resolve({}); assert 'torch' not in sys.modules; "
-        "m.Verdict; assert 'torch' in sys.modules"
+        "m.get_method('static').resolve({}); assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -168,7 +168,7 @@ def _train_all(
                     write(progress)
                     draw(progress.step, str(progress))
 
-                description = carry_out(training, report)
+                description = carry_out(training, job.folder, report)
         except KeyboardInterrupt as error:
             raise Interrupted(
                 f"interrupted: every finished step of {job.folder} is kept; resume with the same "

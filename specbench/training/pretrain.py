@@ -76,7 +76,7 @@ def build(recipe: Path, folder: Path, parts: Collection[str]) -> None:
             head = folder / "heads" / task.name
             training = prepare(pair, task, head_recipe(spec, task, {}), head)
             with progress_bar(f"head {task.name}", training.recipe.steps) as draw:
-                carry_out(training, lambda progress: draw(progress.step, str(progress)))
+                carry_out(training, head, lambda progress: draw(progress.step, str(progress)))
 
 
 def _build_model(tables: dict[str, Any], role: str, folder: Path) -> None:

@@ -13,7 +13,6 @@ import math
 import time
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -25,7 +24,7 @@ from specbench.example import Example
 from specbench.heads.head import Head
 from specbench.metrics import score
 from specbench.tasks.task import RESERVED_SEEDS, Task
-from specbench.training.material import Material
+from specbench.training.material import Material, Materials
 from specbench.training.objective import Baseline, Step, descend, evaluate, text_mean
 from specbench.training.recipe import HeadRecipe
 from specbench.training.rollouts import Rollouts, roll_out
@@ -66,90 +65,116 @@ class Progress(NamedTuple):
         )
 
 
-@dataclass
-class State:
-    """State of a training between two steps; ``start`` is the untrained head, which stays as it is.
+class Training:
+    """A training of a head, between two of its steps.
 
-    With a target acceptance, ``multiplier`` is the part of lambda that persists.
+    Attributes:
+        start: The untrained head, which stays as it is.
+        head: The head that learns.
+        multiplier: The part of lambda that persists; it changes with a target acceptance only.
+        history: What was reported of every step so far.
     """
 
-    start: Head
-    head: Head
-    optimizer: torch.optim.Adam
-    generator: torch.Generator
-    baseline: Baseline
-    multiplier: float
-    step: int = 0
-    history: list[dict[str, float]] = field(default_factory=list)
+    def __init__(
+        self, pair: LoadedPair, task: Task, recipe: HeadRecipe, materials: Materials
+    ) -> None:
+        self.pair, self.task, self.recipe, self.materials = pair, task, recipe, materials
+        sizes = (pair.target.hidden_size, pair.draft.hidden_size)
+        self.start = Head(recipe.head_kind, sizes, recipe.initial_weight, recipe.seed)
+        self.start = self.start.to(pair.target.device)
+        self.head = deepcopy(self.start)
+        self.optimizer = torch.optim.Adam(self.head.parameters())
+        self.generator = self._new_generator(recipe.seed)
+        self.baseline = Baseline(recipe.baseline)
+        self.multiplier = recipe.acceptance_weight
+        self.history: list[Progress] = []
 
+    def take_step(self) -> Progress:
+        """Roll out, score, and take the epochs of one step.
 
-def new_state(pair: LoadedPair, recipe: HeadRecipe) -> State:
-    """Return the state before the first step."""
-    sizes = (pair.target.hidden_size, pair.draft.hidden_size)
-    head = Head(recipe.head_kind, sizes, recipe.initial_weight, recipe.seed)
-    head = head.to(pair.target.device)
-    return State(
-        start=deepcopy(head),
-        head=head,
-        optimizer=torch.optim.Adam(head.parameters()),
-        generator=_generator(pair, recipe.seed),
-        baseline=Baseline(recipe.baseline),
-        multiplier=recipe.acceptance_weight,
-    )
+        The examples of all steps are taken in order, starting over after the last.
 
+        Raises:
+            RunError: The loss is no longer a number.
+        """
+        began, recipe, done = time.perf_counter(), self.recipe, len(self.history)
+        head, texts = self.head, recipe.rollouts
+        chosen = self.materials.train.taken(done * recipe.prompts_per_step, recipe.prompts_per_step)
+        rollouts = self._roll_out(chosen, self.generator, texts)
+        each = [example for example in chosen.examples for _ in range(texts)]
+        rewards = reward(rollouts, each, self.task).to(rollouts.tv.device)
+        rolled_out = time.perf_counter()
 
-def train_step(
-    pair: LoadedPair, task: Task, recipe: HeadRecipe, state: State, material: Material
-) -> Progress:
-    """Roll out, score, and take the epochs of one step; moves the state on.
+        with torch.no_grad():
+            old_weight, start_weight = head(rollouts.inputs), self.start(rollouts.inputs)
+        accepted = text_mean(1 - old_weight * rollouts.tv, rollouts)
+        price = self.multiplier
+        if recipe.target_acceptance is not None:
+            missing = recipe.target_acceptance - accepted.mean().item()
+            self.multiplier, price = update_multiplier(self.multiplier, missing)
+        gains = (rewards + price * accepted).view(-1, texts)
+        advantage, self.baseline = self.baseline.advantages(gains), self.baseline.after(gains)
+        step = Step(rollouts, old_weight, start_weight, advantage, price, recipe.kl_weight)
+        rate = self.optimizer.param_groups[0]["lr"] = recipe.rate(done)
+        for _ in range(recipe.epochs_per_rollout):
+            value = evaluate(head, step)
+            loss = -value.objective
+            kept = " in another folder; the last checkpoint is untouched"
+            gradient = descend(loss, head, self.optimizer, done, kept)
+        progress = Progress(
+            step=done + 1,
+            reward=rewards.mean().item(),
+            reward_spread=rewards.std(correction=0).item(),
+            acceptance=accepted.mean().item(),
+            weight=old_weight.mean().item(),
+            disagreement=text_mean(rollouts.tv, rollouts).mean().item(),
+            loss=loss.item(),
+            acceptance_weight=price,
+            kl=value.kl,
+            clipped=value.clipped,
+            gradient=gradient,
+            learning_rate=rate,
+            tokens=len(rollouts.row),
+            rollout_seconds=rolled_out - began,
+            update_seconds=time.perf_counter() - rolled_out,
+        )
+        self.history.append(progress)
+        return progress
 
-    ``material`` holds the examples of all steps, taken in order, starting over after the last.
+    @torch.no_grad()
+    def calibrate_bias(self) -> None:
+        """Shift the head's bias until mean acceptance over fresh roll-outs is the target.
 
-    Raises:
-        RunError: The loss is no longer a number.
-    """
-    began = time.perf_counter()
-    head, texts = state.head, recipe.rollouts
-    chosen = material.taken(state.step * recipe.prompts_per_step, recipe.prompts_per_step)
-    rollouts = _sample(pair, head, chosen, task, state.generator, texts)
-    each = [example for example in chosen.examples for _ in range(texts)]
-    rewards = reward(rollouts, each, task).to(rollouts.tv.device)
-    rolled_out = time.perf_counter()
+        Where no bias reaches it, the nearest that one does.
+        """
+        material, target = self.materials.calibration, self.recipe.target_acceptance
+        if material is None or target is None:
+            return
+        for _ in range(CALIBRATION_ROUNDS):
+            rollouts = self._roll_out(material, self._new_generator(CALIBRATION_SEED))
+            weight = self.head(rollouts.inputs).double()
+            self.head.summary.bias[1] += _shift(weight, rollouts, target)
 
-    with torch.no_grad():
-        old_weight, start_weight = head(rollouts.inputs), state.start(rollouts.inputs)
-    accepted = text_mean(1 - old_weight * rollouts.tv, rollouts)
-    price = state.multiplier
-    if recipe.target_acceptance is not None:
-        missing = recipe.target_acceptance - accepted.mean().item()
-        state.multiplier, price = update_multiplier(state.multiplier, missing)
-    gains = (rewards + price * accepted).view(-1, texts)
-    advantage, state.baseline = state.baseline.advantages(gains), state.baseline.after(gains)
-    step = Step(rollouts, old_weight, start_weight, advantage, price, recipe.kl_weight)
-    rate = state.optimizer.param_groups[0]["lr"] = recipe.rate(state.step)
-    for _ in range(recipe.epochs_per_rollout):
-        value = evaluate(head, step)
-        loss = -value.objective
-        kept = " in another folder; the last checkpoint is untouched"
-        gradient = descend(loss, head, state.optimizer, state.step, kept)
-    state.step += 1
-    return Progress(
-        step=state.step,
-        reward=rewards.mean().item(),
-        reward_spread=rewards.std(correction=0).item(),
-        acceptance=accepted.mean().item(),
-        weight=old_weight.mean().item(),
-        disagreement=text_mean(rollouts.tv, rollouts).mean().item(),
-        loss=loss.item(),
-        acceptance_weight=price,
-        kl=value.kl,
-        clipped=value.clipped,
-        gradient=gradient,
-        learning_rate=rate,
-        tokens=len(rollouts.row),
-        rollout_seconds=rolled_out - began,
-        update_seconds=time.perf_counter() - rolled_out,
-    )
+    def held_out_scores(self) -> dict[str, Any]:
+        """Return quality, acceptance and weight of one roll-out per held-out example."""
+        material = self.materials.held_out
+        rollouts = self._roll_out(material, self._new_generator(HELD_OUT_SEED))
+        weight = self.head(rollouts.inputs)
+        return {
+            "n": len(material.examples),
+            "quality": reward(rollouts, material.examples, self.task).mean().item(),
+            "acceptance": text_mean(1 - weight * rollouts.tv, rollouts).mean().item(),
+            "weight": weight.mean().item(),
+        }
+
+    def _roll_out(
+        self, material: Material, generator: torch.Generator, copies: int = 1
+    ) -> Rollouts:
+        limit, stop = self.task.max_new_tokens, self.task.stop
+        return roll_out(self.pair, self.head, material.prompts, limit, generator, copies, stop)
+
+    def _new_generator(self, seed: int) -> torch.Generator:
+        return torch.Generator(self.pair.target.device).manual_seed(seed)
 
 
 def reward(rollouts: Rollouts, examples: list[Example], task: Task) -> Tensor:
@@ -172,19 +197,6 @@ def update_multiplier(multiplier: float, missing: float) -> tuple[float, float]:
     return multiplier, multiplier * math.exp(PROPORTIONAL * missing)
 
 
-@torch.no_grad()
-def calibrate_bias(
-    pair: LoadedPair, task: Task, head: Head, target: float, material: Material
-) -> None:
-    """Shift a head's bias in place until mean acceptance over fresh roll-outs is the target.
-
-    Where no bias reaches it, the nearest that one does.
-    """
-    for _ in range(CALIBRATION_ROUNDS):
-        rollouts = _sample(pair, head, material, task, _generator(pair, CALIBRATION_SEED))
-        head.summary.bias[1] += _shift(head(rollouts.inputs).double(), rollouts, target)
-
-
 def _shift(weight: Tensor, rollouts: Rollouts, target: float) -> float:
     """Bisect for the addition to the target's score that gives the wanted acceptance."""
     logit = weight.logit(eps=1e-12)
@@ -194,30 +206,3 @@ def _shift(weight: Tensor, rollouts: Rollouts, target: float) -> float:
         accepted = text_mean(1 - (logit + middle).sigmoid() * rollouts.tv, rollouts).mean()
         low, high = (middle, high) if accepted > target else (low, middle)
     return (low + high) / 2
-
-
-def held_out_scores(pair: LoadedPair, task: Task, head: Head, material: Material) -> dict[str, Any]:
-    """Return quality, acceptance and weight of one roll-out per held-out example."""
-    rollouts = _sample(pair, head, material, task, _generator(pair, HELD_OUT_SEED))
-    weight = head(rollouts.inputs)
-    return {
-        "n": len(material.examples),
-        "quality": reward(rollouts, material.examples, task).mean().item(),
-        "acceptance": text_mean(1 - weight * rollouts.tv, rollouts).mean().item(),
-        "weight": weight.mean().item(),
-    }
-
-
-def _sample(
-    pair: LoadedPair,
-    head: Head,
-    material: Material,
-    task: Task,
-    generator: torch.Generator,
-    copies: int = 1,
-) -> Rollouts:
-    return roll_out(pair, head, material.prompts, task.max_new_tokens, generator, copies, task.stop)
-
-
-def _generator(pair: LoadedPair, seed: int) -> torch.Generator:
-    return torch.Generator(pair.target.device).manual_seed(seed)

@@ -15,7 +15,7 @@ from specbench.errors import UsageError
 from specbench.heads.files import read_description
 from specbench.heads.registry import WEIGHTS, is_head
 from specbench.tasks.task import load_task
-from specbench.training import session, verifier
+from specbench.training import verifier
 from specbench.training.folder import CHECKPOINT, LOG
 
 from .conftest import Cli
@@ -156,7 +156,7 @@ def test_a_family_has_a_head_per_target_and_leaves_out_what_is_too_long(
 def test_a_target_that_was_missed_is_told_with_both_numbers(
     cli: Cli, models: list[Any], monkeypatch: pytest.MonkeyPatch, target: str, why: str
 ) -> None:
-    monkeypatch.setattr(session, "calibrate_bias", lambda *_: None)
+    monkeypatch.setattr(verifier.Training, "calibrate_bias", lambda _: None)
     unmoved = ("--learning-rate", "1e-6", "--no-progress")
     result = cli(*TINY, "--target-acceptance", target, *unmoved)
     (told,) = result.err.splitlines()

@@ -49,7 +49,7 @@ def train(mini: LoadedPair) -> Iterator[Train]:
 
     def into(folder: Path, report: Any = lambda _: None, **changes: Any) -> dict[str, Any]:
         asked = {"pair": mini, "task": TASK, "recipe": RECIPE, "folder": folder, **changes}
-        return carry_out(prepare(**asked), report)
+        return carry_out(prepare(**asked), folder, report)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(material, "HELD_OUT", 2)

@@ -1,6 +1,7 @@
 """Training moves a head where it should, its multiplier follows, and its bias is calibrated."""
 
 import math
+from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
@@ -10,20 +11,11 @@ import torch
 from specbench.heads.head import Head
 from specbench.tasks.task import Task, load_task
 from specbench.training import verifier
-from specbench.training.material import Material, split_material
+from specbench.training.material import Material, Materials, split_material
 from specbench.training.objective import text_mean
 from specbench.training.recipe import HeadRecipe
 from specbench.training.rollouts import roll_out
-from specbench.training.verifier import (
-    INTEGRAL,
-    PROPORTIONAL,
-    Progress,
-    calibrate_bias,
-    held_out_scores,
-    new_state,
-    train_step,
-    update_multiplier,
-)
+from specbench.training.verifier import INTEGRAL, PROPORTIONAL, Training, update_multiplier
 
 RECIPE = HeadRecipe(
     steps=4,
@@ -37,18 +29,32 @@ RECIPE = HeadRecipe(
 CUT = replace(load_task("mini-headline"), max_new_tokens=12)  # which takes less time
 
 
-def trained(mini: Any, recipe: HeadRecipe, task: Task = CUT) -> tuple[Head, list[Progress]]:
-    """The head and the rows of its log."""
-    state, count = new_state(mini, recipe), recipe.steps * recipe.prompts_per_step
-    material = split_material(mini, task, "train", count, recipe.seed, 512)
-    rows = [train_step(mini, task, recipe, state, material) for _ in range(recipe.steps)]
-    return state.head, rows
+def prepared(mini: Any, recipe: HeadRecipe, task: Task = CUT, unseen: int = 1) -> Training:
+    """A training before its first step, with as many examples that it does not see."""
+
+    def read(split: str, count: int, seed: int) -> Material:
+        return split_material(mini, task, split, count, seed, 512)
+
+    count = recipe.steps * recipe.prompts_per_step
+    materials = Materials(
+        train=read("train", count, recipe.seed),
+        held_out=read("held-out", unseen, 0),
+        calibration=read("held-out", unseen, 1),
+    )
+    return Training(mini, task, recipe, materials)
+
+
+def trained(mini: Any, recipe: HeadRecipe) -> Training:
+    training = prepared(mini, recipe)
+    for _ in range(recipe.steps):
+        training.take_step()
+    return training
 
 
 def test_without_reward_training_reaches_for_acceptance(mini: Any, monkeypatch: Any) -> None:
     monkeypatch.setattr(verifier, "reward", lambda rollouts, *_: torch.zeros(len(rollouts.texts)))
     before = mini.target.fingerprint(), mini.draft.fingerprint()
-    _, rows = trained(mini, RECIPE)
+    rows = trained(mini, RECIPE).history
     assert [row.step for row in rows] == [1, 2, 3, 4]
     assert rows[0].weight == pytest.approx(0.5)
     assert rows[-1].weight < 0.4
@@ -63,7 +69,7 @@ def test_without_reward_training_reaches_for_acceptance(mini: Any, monkeypatch: 
 def test_the_same_recipe_gives_the_same_head(mini: Any, kind: str) -> None:
     recipe = RECIPE.updated(head_kind=kind, steps=2)
     one, same, other = (
-        trained(mini, each)[0].state_dict() for each in (recipe, recipe, recipe.updated(seed=1))
+        trained(mini, each).head.state_dict() for each in (recipe, recipe, recipe.updated(seed=1))
     )
     assert all(torch.equal(one[name], same[name]) for name in one)
     assert not all(torch.equal(one[name], other[name]) for name in one)
@@ -80,10 +86,11 @@ def test_a_small_head_trained_from_scratch_raises_reward_and_acceptance(mini: An
         acceptance_weight=1.0,
         initial_weight=0.9,
     )
-    task = load_task("mini-math")
-    unseen = split_material(mini, task, "held-out", 48, 0, 512)
-    before = held_out_scores(mini, task, new_state(mini, recipe).head, unseen)
-    after = held_out_scores(mini, task, trained(mini, recipe, task)[0], unseen)
+    training = prepared(mini, recipe, load_task("mini-math"), unseen=48)
+    before = training.held_out_scores()
+    for _ in range(recipe.steps):
+        training.take_step()
+    after = training.held_out_scores()
     # Four standard errors of a difference: 0.28 in accuracy, 0.025 in acceptance.
     assert after["quality"] > before["quality"] + 0.28
     assert after["acceptance"] > before["acceptance"] + 0.025
@@ -99,11 +106,15 @@ def test_lambda_follows_what_is_missing() -> None:
     assert 0 < price < multiplier == pytest.approx(1.0)
 
 
-def uneven_head(mini: Any) -> Head:
-    head = Head("linear", (mini.target.hidden_size, mini.draft.hidden_size)).requires_grad_(False)
+def uneven(mini: Any, target: float, texts: int) -> Training:
+    """A training for a target acceptance whose head trusts positions unevenly."""
+    recipe = RECIPE.updated(target_acceptance=target)
+    training = prepared(mini, recipe, unseen=texts)
+    training.head.requires_grad_(False)
     generator = torch.Generator().manual_seed(0)
-    head.summary.weight.copy_(torch.randn(head.summary.weight.shape, generator=generator) / 8)
-    return head
+    weight = training.head.summary.weight
+    weight.copy_(torch.randn(weight.shape, generator=generator) / 8)
+    return training
 
 
 def acceptance(mini: Any, head: Head, texts: int) -> float:
@@ -114,19 +125,19 @@ def acceptance(mini: Any, head: Head, texts: int) -> float:
     return text_mean(1 - head(rollouts.inputs) * rollouts.tv, rollouts).mean().item()
 
 
-def calibration(mini: Any, texts: int) -> Material:
-    return split_material(mini, CUT, "held-out", texts, 1, 512)
-
-
 def test_a_target_is_met_by_the_bias_alone_on_other_examples(mini: Any) -> None:
-    head, before = uneven_head(mini), uneven_head(mini)
+    training = uneven(mini, 0.86, 48)
+    head, before = training.head, deepcopy(training.head)
     assert abs(acceptance(mini, head, 48) - 0.86) > 0.03
-    calibrate_bias(mini, CUT, head, 0.86, calibration(mini, 48))
+    training.calibrate_bias()
     assert acceptance(mini, head, 48) == pytest.approx(0.86, abs=0.02)
     assert torch.equal(head.summary.weight, before.summary.weight)
     assert head.summary.bias[0] == before.summary.bias[0]
 
-    head = uneven_head(mini)  # a target that no weight meets gives the strictest head
-    calibrate_bias(mini, CUT, head, 0.3, calibration(mini, 8))
+
+def test_a_target_that_no_weight_meets_gives_the_strictest_head(mini: Any) -> None:
+    training = uneven(mini, 0.3, 8)
+    training.calibrate_bias()
     strict = Head("linear", (mini.target.hidden_size, mini.draft.hidden_size), 1 - 1e-6)
-    assert acceptance(mini, head, 8) == pytest.approx(acceptance(mini, strict, 8), abs=1e-3)
+    found, wanted = (acceptance(mini, head, 8) for head in (training.head, strict))
+    assert found == pytest.approx(wanted, abs=1e-3)

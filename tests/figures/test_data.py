@@ -54,19 +54,6 @@ def test_pareto_has_every_point_of_every_panel() -> None:
     np.testing.assert_allclose(np.sort(drawn, axis=0), np.sort(here[["x", "quality"]], axis=0))
 
 
-def test_pareto_front_of_points_that_lie_below_it() -> None:
-    frame = summary_of(tasks=("mini-math",))
-    quality = frame["metric"] == "quality"
-    frame.loc[(frame["weight"] == 0.5) & quality, "value"] = 0.05
-    frame.loc[(frame["weight"] == 0.75) & quality, "value"] = 0.79
-    data = pareto.draw(Made(summary=frame), ("acceptance",)).data
-    static = data[(data["method"] == "static") & (data["mark"] == "point")]
-    line = data.loc[data["mark"] == "front", ["x", "quality"]].to_numpy()
-    assert (static["quality"] <= np.interp(static["x"], *line.T) + 1e-9).all()
-    assert [70, 79] in np.round(line, 6).tolist()
-    assert 5 in np.round(static["quality"], 6).tolist()
-
-
 def test_pareto_costs_and_settings_have_panels_of_their_own() -> None:
     drawing = pareto.draw(made(tasks=("mini-math",)), ("speedup", "time"))
     labels = [axes.get_xlabel() for axes in drawing.figure.axes]

@@ -18,14 +18,11 @@ from specbench.bench.transformers_loops import MissingError, transformers_decode
 from specbench.config import EAGER
 from specbench.engine.device import choose_device, copy_bandwidth
 from specbench.engine.engines import Engine, choose_engine
-from specbench.engine.loading import LoadedPair, load_pair
+from specbench.engine.loading import LoadedPair, load_pair, shared_context
 from specbench.engine.memory import check_memory, read_per_round, weights_read
-from specbench.engine.runner import context_length
-from specbench.engine.sources import load_config
 from specbench.errors import RunError, require
 from specbench.experiment.environment import describe_environment
 from specbench.heads.files import fingerprints
-from specbench.pairs.registry import ROLES
 
 DEFAULT_PROMPT = 512
 WARM_UP_TOKENS = 16  # enough rounds that every part of one has been carried out
@@ -54,18 +51,17 @@ def prepare(bench: Bench) -> tuple[Bench, dict[str, LoadedPair]]:
     """
     loading = bench.loading
     device, spread = choose_device(loading.device), loading.device_map is not None
-
-    def resolved(system: System) -> System:
-        if system.engine == TRANSFORMERS:
-            return system
-        return replace(system, engine=choose_engine(system.engine, device, spread))
-
+    chosen = {TRANSFORMERS: TRANSFORMERS}
+    for name in (system.engine for system in bench.systems):
+        chosen[name] = chosen.get(name) or choose_engine(name, device, spread)
     settings = bench.settings.updated(prompt_tokens=_prompt_tokens(bench))
-    systems = tuple(dict.fromkeys(map(resolved, bench.systems)))
-    bench = replace(bench, systems=systems, settings=settings)
+    systems = [replace(system, engine=chosen[system.engine]) for system in bench.systems]
+    bench = replace(bench, systems=tuple(dict.fromkeys(systems)), settings=settings)
+    engines = {
+        name: Engine(EAGER if name == TRANSFORMERS else name)
+        for name in dict.fromkeys(system.engine for system in systems)
+    }
     sizes = (settings.new_tokens, bench.draft_length, max(settings.batch_size))
-    names = dict.fromkeys(system.engine for system in systems)
-    engines = {name: Engine(EAGER if name == TRANSFORMERS else name) for name in names}
     check_memory(bench.pair, loading, bench.prompt_tokens, *sizes)
     pair = replace(load_pair(bench.pair, loading), eos_ids=frozenset())
     return bench, {name: replace(pair, engine=engine) for name, engine in engines.items()}
@@ -162,8 +158,7 @@ def _warmed_up(
 
 def _prompt_tokens(bench: Bench) -> int:
     """Return the length of the prompts: as asked for, or the default where it fits."""
-    configs = [load_config(bench.pair, role, bench.loading) for role in ROLES]
-    context = min(filter(None, map(context_length, configs)), default=None)
+    context = shared_context(bench.pair, bench.loading)
     new, asked = bench.settings.new_tokens, bench.settings.prompt_tokens
     if context is None:
         return asked or DEFAULT_PROMPT

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
 from specbench.analysis.labels import method_label
 from specbench.config import (
@@ -38,24 +39,17 @@ TRANSFORMERS = "transformers"  # the engine of Transformers' own loops
 THEIR_NAMES = {AUTOREGRESSIVE: "generate", "sd": "assisted", "static": "assisted"}
 
 
-def _known_engine(name: str) -> str:
-    known = (AUTO, *ENGINES)
-    if name not in known:
-        raise ValueError(f"must be one of {', '.join(known)}, not {name!r}")
-    return name
-
-
 class BenchSettings(Options):
     """What is timed, on which prompts, and how often."""
 
     panel = "Sampling"
 
-    engine: list[Annotated[str, AfterValidator(_known_engine)]] = option(
+    engine: list[str] = option(
         [AUTO],
-        f"Each of several is timed: {', '.join(ENGINES)}. auto is graph on a GPU, else eager.",
+        "Each of several is timed; auto is graph on a GPU, else eager.",
         metavar="NAME[,NAME...]",
         shown=AUTO,
-        complete=lambda: (AUTO, *ENGINES),
+        choices=(AUTO, *ENGINES),
     )
     draft_length: list[Count] = option(
         [DRAFT_LENGTH], "Tokens drafted per round; each of several is timed.", metavar="N[,N...]"
@@ -101,11 +95,8 @@ class System:
 
     def columns(self) -> dict[str, Any]:
         """Return the system in the columns of ``bench.csv``."""
-        return {
-            "engine": self.engine,
-            **self.cell.columns(),
-            "forced_acceptance": self.acceptance,
-        }
+        forced = {"forced_acceptance": self.acceptance}
+        return {"engine": self.engine, **self.cell.columns(), **forced}
 
 
 @dataclass(frozen=True)
@@ -175,18 +166,12 @@ def build_bench(
         UsageError: A head is missing.
     """
     notes: list[str] = []
-    systems = []
-    rates: Sequence[float | None] = settings.acceptance or [None]
-    cells = [
-        (Cell(method, tuple(values.items()), length), rate)
-        for method, given in variants
-        for values in [_with_head(given, pair, loading, notes)]
-        for length, rate in (
-            [(0, None)]  # drafts nothing
-            if method == AUTOREGRESSIVE
-            else [(length, rate) for length in settings.draft_length for rate in rates]
-        )
-    ]
+    cells: list[tuple[Cell, float | None]] = []
+    drafting = list(product(settings.draft_length, settings.acceptance or [None]))
+    for method, given in variants:
+        parameters = tuple(_with_head(given, pair, loading, notes).items())
+        for length, rate in [(0, None)] if method == AUTOREGRESSIVE else drafting:
+            cells.append((Cell(method, parameters, length), rate))
     systems = [System(engine, *cell) for engine in settings.engine for cell in cells]
     if not settings.no_transformers:
         theirs = [System(TRANSFORMERS, *cell) for cell in cells if _theirs(cell[0])]

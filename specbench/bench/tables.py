@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -17,21 +17,16 @@ from specbench.table import Column, Table, drop_empty, number, with_interval
 SYSTEM = ("batch_size", "engine", "method", *PARAMETERS, "draft_length", "forced_acceptance")
 SHARED = ("pair", "device", "dtype", "temperature", "prompt_tokens", "new_tokens")
 
+PARTS = ("draft_step", "verify", "accept", "other", "round", "prefill")
+
 Row = dict[str, Any]
 
 
-class Ratio(NamedTuple):
-    """A kind of ratio: its name, and the columns of repeats whose ratio of sums is compared."""
-
-    name: str
-    terms: tuple[str, str]
-
-
-SPEED = ("output_tokens", "decode_seconds")
-OVER_AUTOREGRESSIVE = Ratio("tokens/s over autoregressive, same engine", SPEED)
-OVER_TRANSFORMERS = Ratio("tokens/s over Transformers, same method", SPEED)
-OVER_ONE = Ratio("tokens/s over batch 1", SPEED)
-ROUND_OVER_SD = Ratio("time of a round over that of sd", ("decode_seconds", "rounds"))
+SPEED = ["output_tokens", "decode_seconds"]
+OVER_AUTOREGRESSIVE = "tokens/s over autoregressive, same engine"
+OVER_TRANSFORMERS = "tokens/s over Transformers, same method"
+OVER_ONE = "tokens/s over batch 1"
+ROUND_OVER_SD = "time of a round over that of sd"
 
 
 def bench_table(measured: Measured) -> pd.DataFrame:
@@ -48,32 +43,29 @@ def ratio_table(measured: Measured) -> pd.DataFrame:
     found = []
     for kind, row, base in _compared(rows):
         own, other = (repeats[_key(each)] for each in (row, base))
-        interval = paired_ratio_interval(
-            own[[*kind.terms]], own["repeat"], other[[*kind.terms]], other["repeat"]
-        )
+        terms = ["decode_seconds", "rounds"] if kind == ROUND_OVER_SD else SPEED
+        interval = paired_ratio_interval(own[terms], own["repeat"], other[terms], other["repeat"])
         over = f"{base['engine']} {name_of(base)}, batch {base['batch_size']}"
         system = {name: row[name] for name in SYSTEM}
-        found.append({"ratio": kind.name, **system, "over": over, **interval._asdict()})
+        found.append({"ratio": kind, **system, "over": over, **interval._asdict()})
     return pd.DataFrame(found)
 
 
-def _compared(rows: Sequence[Row]) -> Iterator[tuple[Ratio, Row, Row]]:
+def _compared(rows: Sequence[Row]) -> Iterator[tuple[str, Row, Row]]:
     """Yield what is compared with what."""
     known = {_key(row): row for row in rows}
     blank: Row = dict.fromkeys(PARAMETERS)
     alone = {"method": AUTOREGRESSIVE, "draft_length": 0, "forced_acceptance": None}
-    kinds: list[tuple[Ratio, Row]] = [
-        (OVER_AUTOREGRESSIVE, blank | alone),
-        (OVER_TRANSFORMERS, {"engine": TRANSFORMERS}),
-        (ROUND_OVER_SD, blank | {"method": "sd"}),
-        (OVER_ONE, {"batch_size": 1}),
-    ]
-    for kind, changes in kinds:
+    kinds: dict[str, Row] = {
+        OVER_AUTOREGRESSIVE: blank | alone,
+        OVER_TRANSFORMERS: {"engine": TRANSFORMERS},
+        ROUND_OVER_SD: blank | {"method": "sd"},
+        OVER_ONE: {"batch_size": 1},
+    }
+    for kind, changes in kinds.items():
         for row in rows:
-            base = known.get(_key(row | changes))
-            if base is None or base is row:
-                continue
-            if kind is not ROUND_OVER_SD or row["method"] == "diversed":
+            base = known.get(_key(row | changes), row)
+            if base is not row and (kind != ROUND_OVER_SD or row["method"] == "diversed"):
                 yield kind, row, base
 
 
@@ -124,9 +116,6 @@ def _over(a: float, b: float) -> float:
     return float(a / b) if b else np.nan
 
 
-_PARTS = ("draft_step", "verify", "accept", "other", "round", "prefill")
-
-
 def describe(table: pd.DataFrame) -> str:
     """Say in one line what all systems share, and how to read their tables."""
     first = table.iloc[0]
@@ -174,7 +163,7 @@ def _system_cells(row: Mapping[Any, Any]) -> dict[str, str]:
         "accepted\n/ judged": number(row["position_acceptance"], ".3f"),
         "decode\ntokens/s [95 %]": with_interval(speed, low, high, _form(speed)),
         "tokens/\nround": number(row["acceptance_length"], ".2f"),
-        **{part.replace("_", "\n"): _short(1e3 * row[f"{part}_seconds"]) for part in _PARTS},
+        **{part.replace("_", "\n"): _short(1e3 * row[f"{part}_seconds"]) for part in PARTS},
         "GB/s": _short(row["bytes_per_second"] / 1e9),
         "of\nlimit": number(row["limit_share"], ".0%"),
         "warm-\nup": number(row["warm_up_seconds"], ".1f"),

@@ -64,9 +64,14 @@ class Reader(NamedTuple):
 
 def load_reader(spec: PairSpec, loading: Loading) -> Reader:
     """Load what is known of a pair without its weights."""
+    context = shared_context(spec, loading)
+    return Reader(load_tokenizer(spec, "target", loading), context, spec.thinking)
+
+
+def shared_context(spec: PairSpec, loading: Loading) -> int | None:
+    """Return what ``LoadedPair.context`` will be."""
     contexts = [context_length(load_config(spec, role, loading)) for role in ROLES]
-    tokenizer = load_tokenizer(spec, "target", loading)
-    return Reader(tokenizer, min(filter(None, contexts), default=None), spec.thinking)
+    return min(filter(None, contexts), default=None)
 
 
 def load_pair(spec: PairSpec, loading: Loading | None = None) -> LoadedPair:

@@ -12,8 +12,8 @@ from transformers import PretrainedConfig
 
 from specbench.config import Loading
 from specbench.engine.device import available_memory, choose_device
-from specbench.engine.loading import LoadedPair, choose_dtype
-from specbench.engine.runner import Runner, capacity_for, context_length
+from specbench.engine.loading import LoadedPair, choose_dtype, shared_context
+from specbench.engine.runner import Runner, capacity_for
 from specbench.engine.sources import build_model, load_config
 from specbench.errors import UsageError
 from specbench.pairs.registry import ROLES, PairSpec
@@ -127,8 +127,7 @@ def decoding_needs(
     rows: int = 1,
 ) -> dict[str, Need]:
     """Estimate what each model of a pair needs; what is beyond their context is never read."""
-    contexts = [context_length(load_config(spec, role, loading)) for role in ROLES]
-    room = min(filter(None, contexts), default=math.inf) - new_tokens - draft_length - 1
+    room = (shared_context(spec, loading) or math.inf) - new_tokens - draft_length - 1
     prompt = int(max(min(prompt_tokens, room), 0))
     return _needs(spec, loading, model_need, prompt, new_tokens, draft_length, rows)
 

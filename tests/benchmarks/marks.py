@@ -19,7 +19,6 @@ from specbench.bench.tables import (
     OVER_ONE,
     OVER_TRANSFORMERS,
     ROUND_OVER_SD,
-    Ratio,
 )
 from specbench.cli.output import print_table
 from specbench.table import Column, Table
@@ -60,9 +59,9 @@ class Results:
             self.table.query("method == @method and batch_size == 1")["limit_share"].mean()
         )
 
-    def ratio(self, kind: Ratio, method: str, rate: float | None = None, size: int = 1) -> float:
+    def ratio(self, kind: str, method: str, rate: float | None = None, size: int = 1) -> float:
         """A ratio of a method, at one forced acceptance or the mean over all."""
-        found = self.ratios[self.ratios["ratio"] == kind.name]
+        found = self.ratios[self.ratios["ratio"] == kind]
         found = found.query("method == @method and batch_size == @size")
         if rate is not None:
             found = found.query("forced_acceptance == @rate")

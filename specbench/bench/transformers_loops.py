@@ -61,10 +61,9 @@ def transformers_decoder(settings: BenchSettings, system: System, pair: LoadedPa
 def forced_in_transformers(rate: float | None, draws: Sequence[Sequence[float]]) -> Iterator[None]:
     """Force the acceptance of Transformers' assisted generation while the context lasts.
 
-    Args:
-        rate: Probability of accepting a drafted token; None forces nothing.
-        draws: Uniform numbers of every round, one per drafted token; those of specbench's own loop,
-            so that both accept the same numbers of drafts.
+    A drafted token is accepted at ``rate``; None forces nothing. ``draws`` are uniform numbers of
+    every round, one per drafted token: those of specbench's own loop, so that both accept the same
+    numbers of drafts.
 
     Raises:
         MissingError: This version decides elsewhere.

@@ -58,11 +58,7 @@ def decode_all(
 ) -> abc.Iterator[tuple[int, Generation]]:
     """Decode texts, several at a time.
 
-    Args:
-        pair: Loaded models and tokenizer.
-        rule: The verification rule, its parameters bound; None decodes autoregressively.
-        requests: What to decode.
-        options: How.
+    The parameters of ``rule`` are bound; None decodes autoregressively.
 
     Yields:
         Each request's number in their order and its generation, as soon as it has ended. Time spent
@@ -147,15 +143,10 @@ class Batch:
     def advance(
         self, chosen: StepOutput, times: StepTimes, started: float
     ) -> list[tuple[int, Generation]]:
-        """Take in what a round chose, and let the next texts join where one has ended.
+        """Take in what a round that was begun at ``started`` seconds chose.
 
-        Args:
-            chosen: Of the round.
-            times: Of its parts.
-            started: When it was begun, in seconds.
-
-        Returns:
-            The texts that have ended, by the numbers of their requests.
+        Where a text has ended, the next one joins. Returns those that have ended, by the numbers of
+        their requests.
         """
         # The one moment of a round at which the host waits for the device.
         reports = [read_report(row) for row in chosen.report.tolist()]

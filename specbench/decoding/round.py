@@ -76,12 +76,8 @@ def speculative_step(
 ) -> tuple[StepOutput, StepTimes]:
     """Draft up to N tokens of every text, verify them and add one more.
 
-    Args:
-        pair: The models, and the engine that carries out the parts.
-        rule: The verification rule, its parameters bound; None for N = 0.
-        state: Where the texts stand.
-        sampling: Processing of the logits.
-        control: Decides how many of the N tokens are drafted; None drafts all of them.
+    The parameters of ``rule`` are bound; it is None for N = 0. ``control`` decides how many of the
+    N tokens are drafted; None drafts all of them.
     """
     rows, draws = state.uniforms.shape
     assert state.last.shape == (rows, 2) and state.length.shape == state.active.shape == (rows,)

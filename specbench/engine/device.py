@@ -88,9 +88,7 @@ def copy_bandwidth(device: torch.device, size: int) -> float:
 def available_memory(device: torch.device, spread: bool = False) -> int | None:
     """Return the bytes that are free on a device; None where that cannot be found out.
 
-    Args:
-        device: Where the models are to be.
-        spread: Count all GPUs, as a device map may use them all.
+    With ``spread``, all GPUs count, as a device map may use them all.
     """
     if device.type != "cuda":
         return min([*_system_memory(), *_container_memory()], default=None)

@@ -85,12 +85,7 @@ class Engine:
 
 
 def choose_engine(name: str, device: torch.device, spread: bool = False) -> str:
-    """Return the engine that a name means on a device.
-
-    Args:
-        name: Key of ``specbench.config.ENGINES``.
-        device: Where the models run.
-        spread: Whether their layers are spread over several devices.
+    """Return the engine that a name means on a device, or with layers spread over several.
 
     Raises:
         UsageError: It does not work there.

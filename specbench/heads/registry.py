@@ -60,10 +60,8 @@ def find_head(
         return HeadFile(UNTRAINED, Path(UNTRAINED))
     places = _places(spec)
     if given not in (None, BUNDLED, RESULTS):
-        other = _known_heads(places).get(given)
-        if other is None or Path(given).exists():
-            return HeadFile(given, _given_head(Path(given), task))
-        return HeadFile(given, other.path)
+        other = None if Path(given).exists() else _known_heads(places).get(given)
+        return HeadFile(given, other.path if other else _given_head(Path(given), task))
     for name, folder in places.items():
         if given in (None, name) and is_head(folder / task):
             return HeadFile(name, folder / task)
@@ -73,11 +71,12 @@ def find_head(
             f"pair {spec.name} has no head for the prompts {task}: name one with --head"
             f"{f' ({known})' if known else ''}, or leave out diversed with --method"
         )
-    models = f" --pair {spec.name}" if spec.name in pairs() else ""
+    command = f"`specbench train --task {task}` and these models"
+    if spec.name in pairs():
+        command = f"`specbench train --pair {spec.name} --task {task}`"
     raise UsageError(
         f"pair {spec.name} has no {'head' if given is None else given + ' head'} for {task}: train "
-        f"one with `specbench train{models} --task {task}`{'' if models else ' and these models'}, "
-        "name one with --head, or leave out diversed"
+        f"one with {command}, name one with --head, or leave out diversed"
     )
 
 

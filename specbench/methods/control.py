@@ -70,12 +70,10 @@ class FixedLength(DraftControl):
 def warmup_lengths(
     control: DraftControl | None, draft_length: int, static: bool
 ) -> list[FixedLength]:
-    """Return a control for each number of drafts that a warm-up must meet.
+    """Return a control for each number of drafts, up to N, that a warm-up must meet.
 
-    Args:
-        control: The control to prepare for; None drafts all N tokens always.
-        draft_length: Most drafts of a round, N.
-        static: Whether the engine prepares each length when it first meets it.
+    There are some only for an engine with ``static`` shapes, which prepares each length when it
+    first meets it.
     """
     if control is None or not static:
         return []

@@ -1,7 +1,7 @@
 """Random pairs of distributions, and the law a rule emits on them, by enumeration."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,19 +16,6 @@ Mask = npt.NDArray[np.bool_]
 VOCABULARY = 7
 ROWS = 24
 HIDDEN_P, HIDDEN_Q = 3, 2
-
-
-class Case(NamedTuple):
-    """The fields of `Positions` as NumPy arrays, float64."""
-
-    p: Array  # [K, V]
-    q: Array
-    p1: Array
-    q1: Array
-    h_p: Array  # [K, hidden]
-    h_q: Array
-    greedy: bool
-
 
 Sampler = Callable[[np.random.Generator], tuple[Array, Array]]
 
@@ -97,55 +84,40 @@ PROCESSING: dict[str, Callable[[Array], Array]] = {
 KINDS = [*UNFILTERED, *PROCESSING, "temperature 0, zeros"]
 
 
-def make_case(kind: str) -> Case:
-    """K random positions of one of `KINDS`."""
+def make_case(kind: str) -> Positions:
+    """K random positions of one of `KINDS`, float64."""
     rng = np.random.default_rng(KINDS.index(kind))
     base, _, zeros = kind.partition(", ")
     process = PROCESSING.get(base, np.copy)
     p1, q1 = UNFILTERED["zeros in both" if zeros else base if base in UNFILTERED else "dense"](rng)
     h_p, h_q = rng.normal(size=(ROWS, HIDDEN_P)), rng.normal(size=(ROWS, HIDDEN_Q))
-    return Case(process(p1), process(q1), p1, q1, h_p, h_q, greedy=base == "temperature 0")
+    fields = map(torch.from_numpy, (process(p1), process(q1), p1, q1, h_p, h_q))
+    return Positions(*fields, greedy=base == "temperature 0")
 
 
-def stacked(greedy: bool) -> Case:
+def stacked(greedy: bool) -> Positions:
     """All positions of the kinds at temperature 0, or of those above it."""
-    cases = [case for case in map(make_case, KINDS) if case.greedy == greedy]
-    return Case(*map(np.concatenate, zip(*(case[:-1] for case in cases), strict=True)), greedy)
+    cases = [case[:6] for case in map(make_case, KINDS) if case.greedy == greedy]
+    return Positions(*map(torch.cat, zip(*cases, strict=True)), greedy)
 
 
-def kinds_at(wrong: npt.ArrayLike, greedy: bool) -> set[str]:
+def kinds_at(wrong: torch.Tensor, greedy: bool) -> set[str]:
     """Kinds of the positions of ``stacked`` at which something is wrong [K]."""
     kinds = [kind for kind in KINDS if make_case(kind).greedy == greedy]
-    return {kinds[k // ROWS] for k in np.flatnonzero(wrong)}
+    return {kinds[k // ROWS] for k in wrong.nonzero()[:, 0].tolist()}
 
 
-class LinearHead(NamedTuple):
-    """A head [2, hidden_q + hidden_p]: row 0 scores the draft, row 1 the target."""
-
-    scores: Array
-
-    def __str__(self) -> str:
-        return "linear head"
-
-    def __call__(self, at: Positions) -> torch.Tensor:
-        both = torch.cat([at.h_q, at.h_p], -1) @ torch.tensor(self.scores, dtype=at.p.dtype).T
-        return both.softmax(-1)[:, 1]
+SCORES = torch.from_numpy(np.random.default_rng(1).normal(size=(2, HIDDEN_Q + HIDDEN_P)))
 
 
-HEAD = LinearHead(np.random.default_rng(1).normal(size=(2, HIDDEN_Q + HIDDEN_P)))
-
-
-def positions(case: Case, dtype: torch.dtype = torch.float64) -> Positions:
-    """The case as the rules read it."""
-    tensors = (torch.tensor(field, dtype=dtype) for field in case[:-1])
-    p, q, p1, q1, h_p, h_q = tensors
-    return Positions(p, q, p1, q1, h_p, h_q, case.greedy)
+def linear_head(at: Positions) -> torch.Tensor:
+    """The second share of a softmax over the draft's score and the target's."""
+    return (torch.cat([at.h_q, at.h_p], -1) @ SCORES.to(at.p).T).softmax(-1)[:, 1]
 
 
 def transform(at: Positions, change: Callable[[torch.Tensor], torch.Tensor]) -> Positions:
     """The positions with `change` applied to every tensor."""
-    p, q, p1, q1, h_p, h_q = map(change, (at.p, at.q, at.p1, at.q1, at.h_p, at.h_q))
-    return at._replace(p=p, q=q, p1=p1, q1=q1, h_p=h_p, h_q=h_q)
+    return Positions(*map(change, at[:6]), *at[6:])
 
 
 def rule_of(method: str) -> Rule:

@@ -10,13 +10,12 @@ from specbench.methods.laws import JOINT, LAWS
 from specbench.methods.verdict import Positions, Rule, Verdict, maximal_coupling, normalise
 
 from .cases import (
-    HEAD,
     emitted,
     judge,
     kinds_at,
     law_of,
+    linear_head,
     make_case,
-    positions,
     rule_of,
     split,
     stacked,
@@ -45,7 +44,7 @@ ROWS: dict[str, list[dict[str, Any]]] = {
         *grid(rule=("token-v3",), alpha=(-2, -1e-12, 0, 0.5, 0.9, 1)),
     ],
     "static": grid(weight=(0.0, 0.1, 0.5, 0.7, 0.99, 1.0)),
-    "diversed": [{"head": HEAD}],
+    "diversed": [{"head": linear_head}],
     "block": [{}],  # of one draft
     "mentored": grid(budget=(0.0, 1e-3, 0.05, 0.5, 20.0)),
     "typical": grid(epsilon=(0.09, 0.3, 0.9, 0.0, 0.3), delta=(0.3, 0.9, 0.99, 0.3, 0.0)),
@@ -58,7 +57,7 @@ ROWS: dict[str, list[dict[str, Any]]] = {
         *grid(gate=(0.0, 0.05, 0.3, 0.8, 1.0, 1.2), weight=(0.5,)),
         *grid(gate=(0.0, 0.3), weight=(0.9,)),
     ],
-    "gated-diversed": [{"gate": 0.2, "head": HEAD}],
+    "gated-diversed": [{"gate": 0.2, "head": linear_head}],
 }
 SETTINGS = [
     pytest.param(method, parameters, id=" ".join([method, *map(str, parameters.values())]))
@@ -67,21 +66,19 @@ SETTINGS = [
 ]
 
 
-@pytest.mark.parametrize("greedy", [False, True])
 @pytest.mark.parametrize(("method", "parameters"), SETTINGS)
-def test_emitted_law_is_the_closed_form(
-    method: str, parameters: dict[str, Any], greedy: bool
-) -> None:
-    at = positions(stacked(greedy))
-    verdict = judge(rule_of(method), at, **parameters)
-    law, found = law_of(method, at, **parameters), split(at.q, verdict)
-    for told, enumerated in zip(law, found, strict=True):
-        assert not kinds_at(~((enumerated - told).abs().amax(-1) < TOLERANCE), greedy)
-    expected = found.kept.sum(-1, keepdim=True).expand_as(verdict.expected)
-    torch.testing.assert_close(verdict.expected, expected)
-    assert verdict.accept.min() >= 0 and verdict.accept.max() <= 1
-    assert verdict.residual.min() >= 0
-    torch.testing.assert_close(verdict.residual.sum(-1), torch.ones_like(verdict.accept))
+def test_emitted_law_is_the_closed_form(method: str, parameters: dict[str, Any]) -> None:
+    for greedy in (False, True):
+        at = stacked(greedy)
+        verdict = judge(rule_of(method), at, **parameters)
+        law, found = law_of(method, at, **parameters), split(at.q, verdict)
+        for told, enumerated in zip(law, found, strict=True):
+            assert not kinds_at(~((enumerated - told).abs().amax(-1) < TOLERANCE), greedy)
+        expected = found.kept.sum(-1, keepdim=True).expand_as(verdict.expected)
+        torch.testing.assert_close(verdict.expected, expected)
+        assert verdict.accept.min() >= 0 and verdict.accept.max() <= 1
+        assert verdict.residual.min() >= 0
+        torch.testing.assert_close(verdict.residual.sum(-1), torch.ones_like(verdict.accept))
 
 
 def test_every_method_that_drafts_has_a_law() -> None:
@@ -120,7 +117,7 @@ def undivided(at: Positions, x: torch.Tensor) -> Verdict:
     ],
 )
 def test_a_broken_rule_is_caught(broken: Rule, kind: str) -> None:
-    at = positions(make_case(kind))
+    at = make_case(kind)
     error = (emitted(at.q, judge(broken, at)) - at.p).abs().amax(-1)
     assert (error > 1000 * TOLERANCE).double().mean() > 0.8
 
@@ -183,14 +180,14 @@ def replaced(at: Positions) -> torch.Tensor:
 def test_another_rule_s_law_is_not_the_closed_form(
     broken: Rule, method: str, parameters: dict[str, Any]
 ) -> None:
-    at = positions(make_case("dense"))
+    at = make_case("dense")
     kept, replaced = law_of(method, at, **parameters)
     error = (emitted(at.q, judge(broken, at)) - kept - replaced).abs().amax(-1)
     assert (error > 1000 * TOLERANCE).double().mean() > 0.5
 
 
 def test_a_greedy_draft_verified_against_a_soft_q_is_caught() -> None:
-    at = positions(make_case("dense"))
+    at = make_case("dense")
     drawn_from = torch.zeros_like(at.q).scatter(-1, at.q.argmax(-1, keepdim=True), 1.0)
     verdict = judge(rule_of("sd"), at)
     error = (emitted(drawn_from, verdict) - at.p).abs().amax(-1)

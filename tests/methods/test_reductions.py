@@ -9,7 +9,7 @@ import torch
 from specbench.methods.speccascade import DEFERRAL_RULES
 from specbench.methods.verdict import Positions, Verdict
 
-from .cases import emitted, judge, make_case, positions, rule_of, stacked, transform
+from .cases import emitted, judge, make_case, rule_of, stacked, transform
 
 
 def tv(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -32,8 +32,8 @@ def tied() -> Positions:
 
 
 STACKS = {
-    "sampled": positions(stacked(greedy=False)),
-    "greedy": positions(stacked(greedy=True)),
+    "sampled": stacked(greedy=False),
+    "greedy": stacked(greedy=True),
     "tied": tied(),
 }
 
@@ -140,7 +140,7 @@ def test_rejection_and_bias_add_up_to_the_distance_on_the_front_and_to_more_abov
     for method, parameters in ON_FRONT:
         gap = front_gap(at, judge(rule_of(method), at, **parameters))
         torch.testing.assert_close(gap, torch.zeros_like(gap), rtol=0, atol=1e-7)
-    dense = positions(make_case("dense"))
+    dense = make_case("dense")
     for method, parameters in (
         ("speccascade", {"rule": "token-v3", "alpha": 0.5}),
         ("typical", {"epsilon": 0.09, "delta": 0.3}),
@@ -156,7 +156,7 @@ def divergence(p: torch.Tensor, pi: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("kind", ["dense", "zeros in p", "temperature 0.6", "temperature 2"])
 def test_mentored_spends_its_budget_and_no_more(kind: str) -> None:
-    at = positions(make_case(kind))
+    at = make_case(kind)
     all_of_it = divergence(at.p, emitted(at.q, judge(rule_of("mentored"), at, budget=1e9)))
     for budget in (0.01, 0.1, 0.4):
         spent = divergence(at.p, emitted(at.q, judge(rule_of("mentored"), at, budget=budget)))
@@ -171,7 +171,7 @@ def test_mentored_spends_its_budget_and_no_more(kind: str) -> None:
 def test_no_rule_of_the_same_divergence_rejects_less_than_mentored(
     method: str, parameters: dict[str, Any]
 ) -> None:
-    at = positions(make_case("dense"))
+    at = make_case("dense")
     other = judge(rule_of(method), at, **parameters)
     spent = divergence(at.p, emitted(at.q, other))
     kept = []

@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from specbench.methods.rules import static
 from specbench.methods.verdict import Positions, maximal_coupling, normalise
 
-from .cases import HEAD, emitted, judge, law_of, make_case, positions, rule_of, stacked, transform
+from .cases import emitted, judge, law_of, linear_head, make_case, rule_of, stacked, transform
 
 EVERY_RULE = [
     ("sd", {}),
@@ -22,22 +22,26 @@ EVERY_RULE = [
         for rule in ("chow", "diff", "opt", "token-v1", "token-v2", "token-v3")
     ),
     ("static", {"weight": 0.7}),
-    ("diversed", {"head": HEAD}),
+    ("diversed", {"head": linear_head}),
     ("block", {}),
     ("mentored", {"budget": 0.05}),
     ("typical", {"epsilon": 0.09, "delta": 0.3}),
     ("cactus", {"divergence": 0.1}),
     ("sharpened", {"target_temperature": 0.6, "target_min_p": 0.05}),
     ("gated", {"gate": 0.2, "weight": 0.7}),
-    ("gated-diversed", {"gate": 0.2, "head": HEAD}),
+    ("gated-diversed", {"gate": 0.2, "head": linear_head}),
 ]
+
+
+def rounded_to_float32(at: Positions) -> Positions:
+    return transform(at, lambda rows: rows.float())
 
 
 @pytest.mark.parametrize("greedy", [False, True])
 @pytest.mark.parametrize(("method", "parameters"), EVERY_RULE)
 def test_float32_agrees_with_float64(method: str, parameters: dict[str, Any], greedy: bool) -> None:
-    rule, case = rule_of(method), stacked(greedy)
-    double, single = positions(case), positions(case, torch.float32)
+    rule, double = rule_of(method), stacked(greedy)
+    single = rounded_to_float32(double)
     exact, rounded = judge(rule, double, **parameters), judge(rule, single, **parameters)
     assert rounded.accept.dtype == rounded.residual.dtype == torch.float32
     assert rounded.residual.isfinite().all() and rounded.accept.isfinite().all()
@@ -67,18 +71,18 @@ def test_a_wide_range_of_probabilities_stays_a_distribution(
         torch.testing.assert_close(verdict.residual.sum(-1), torch.ones(8), rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("weight", [1e-7, 1e-3, 0.5])
-def test_static_residual_keeps_its_digits_at_small_weights(weight: float) -> None:
-    case = make_case("dense")
-    double, single = positions(case), positions(case, torch.float32)
+def test_static_residual_keeps_its_digits_at_small_weights() -> None:
+    double = make_case("dense")
+    single = rounded_to_float32(double)
     exact = normalise((double.p - double.q).clamp_min(0), double.p)
-    x = torch.zeros(len(case.p), dtype=torch.long)
-    residual = static(single, x, weight=weight).residual.double()
-    torch.testing.assert_close(residual, exact, rtol=1e-4, atol=1e-6)
-    # Control: taken from v - q in float32, the smallest weight leaves rounding noise.
-    v = torch.lerp(single.q, single.p, weight)
-    noisy = (maximal_coupling(single, x, v).residual.double() - exact).abs().max()
-    assert (noisy > 1e-2) == (weight == 1e-7)
+    x = torch.zeros(len(double.p), dtype=torch.long)
+    for weight in (1e-7, 1e-3, 0.5):
+        residual = static(single, x, weight=weight).residual.double()
+        torch.testing.assert_close(residual, exact, rtol=1e-4, atol=1e-6)
+        # Control: taken from v - q in float32, the smallest weight leaves rounding noise.
+        v = torch.lerp(single.q, single.p, weight)
+        noisy = (maximal_coupling(single, x, v).residual.double() - exact).abs().max()
+        assert (noisy > 1e-2) == (weight == 1e-7)
 
 
 def test_a_token_the_draft_cannot_draw_is_accepted_only_where_v_allows_it() -> None:
@@ -95,7 +99,7 @@ def test_a_row_without_mass_becomes_the_fallback() -> None:
 
 
 def test_where_nothing_can_be_rejected_the_residual_is_p() -> None:
-    at = positions(make_case("dense"))
+    at = make_case("dense")
     verdict = maximal_coupling(at, at.q.argmax(-1), v=at.q)
     assert (verdict.accept == 1).all()
     torch.testing.assert_close(verdict.residual, at.p)
@@ -121,13 +125,7 @@ class CountOperations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self.count = 0
 
-    def __torch_dispatch__(
-        self,
-        func: torch._ops.OpOverload,
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self.count += not func.is_view
         return func(*args, **(kwargs or {}))
 
@@ -146,8 +144,8 @@ def test_a_rule_is_few_operations_and_never_waits_for_the_device(
     method: str, parameters: dict[str, Any], greedy: bool
 ) -> None:
     # Meta tensors hold no values: reading one back to the host, as .item() does, raises.
-    at = positions(make_case("dense"), torch.float32)._replace(greedy=greedy)
-    at = transform(at, lambda rows: rows.to("meta"))._replace(n=6)
+    at = rounded_to_float32(make_case("dense"))
+    at = transform(at, lambda rows: rows.to("meta"))._replace(greedy=greedy, n=6)
     x = torch.zeros(len(at.p), dtype=torch.long, device="meta")
     if "head" in parameters:
         parameters = {**parameters, "head": meta_head}

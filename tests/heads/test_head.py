@@ -25,14 +25,12 @@ def moved(head: Head) -> Head:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("weight", [0.5, 0.9])
-def test_an_untrained_head_gives_one_weight_everywhere(kind: str, weight: float) -> None:
-    head = Head(kind, SIZES, weight)
-    torch.testing.assert_close(head.weigh(positions()), torch.full((5,), weight))
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_seed_decides_the_hidden_layer_and_nothing_else_is_drawn(kind: str) -> None:
+def test_an_untrained_head_gives_one_weight_and_its_seed_decides_the_hidden_layer(
+    kind: str,
+) -> None:
+    for weight in (0.5, 0.9):
+        head = Head(kind, SIZES, weight)
+        torch.testing.assert_close(head.weigh(positions()), torch.full((5,), weight))
     state = torch.random.get_rng_state()
     one, same, other = (Head(kind, SIZES, seed=seed).state_dict() for seed in (1, 1, 2))
     assert torch.equal(torch.random.get_rng_state(), state)

@@ -16,7 +16,7 @@ from specbench.heads.registry import (
     find_head,
     find_heads,
 )
-from specbench.pairs.registry import PairSpec
+from specbench.pairs.registry import PairSpec, get_pair
 
 
 def make_head(folder: Path, **description: object) -> Path:
@@ -59,19 +59,19 @@ def test_bundled_comes_before_results_unless_one_is_asked_for(
     assert find_head(spec, "math", "bundled").path == bundled
 
 
-@pytest.mark.parametrize(
-    ("head", "message"),
-    [
-        (None, "train one with `specbench train --task news` and these models"),
-        ("missing", "there is no head at"),
-        ("empty", "holds no head for news"),
-    ],
-)
-def test_a_missing_head_is_refused(tmp_path: Path, head: str | None, message: str) -> None:
-    (tmp_path / "empty").mkdir()
+def test_a_missing_head_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "half").mkdir()
+    (tmp_path / "half" / "head.safetensors").touch()
     spec = PairSpec("p", "t", "d", heads=tmp_path / "heads")
-    with pytest.raises(UsageError, match=message):
-        find_head(spec, "news", None if head is None else str(tmp_path / head))
+    for head, message in (
+        (None, "train one with `specbench train --task news` and these models"),
+        (str(tmp_path / "missing"), "there is no head at"),
+        (str(tmp_path / "half"), r"holds no head for news.*head\.json"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            find_head(spec, "news", head)
+    with pytest.raises(UsageError, match="specbench train --pair mini --task news"):
+        find_head(get_pair("mini"), "news")
 
 
 def test_prompts_take_a_head_by_its_task_and_are_not_to_be_trained_for(tmp_path: Path) -> None:
@@ -85,12 +85,6 @@ def test_prompts_take_a_head_by_its_task_and_are_not_to_be_trained_for(tmp_path:
         assert "train" not in str(refused.value)
     with pytest.raises(UsageError, match="there is no head at news"):
         find_head(spec, "q", "news", trainable=False)
-
-
-def test_half_a_head_is_no_head(tmp_path: Path) -> None:
-    (tmp_path / "head.safetensors").touch()
-    with pytest.raises(UsageError, match=r"head\.json"):
-        find_head(PairSpec("p", "t", "d"), "news", str(tmp_path))
 
 
 def test_a_family_is_its_members_in_order(tmp_path: Path) -> None:
@@ -149,8 +143,8 @@ def test_it_is_said_which_head_serves_and_what_it_was_trained_for(tmp_path: Path
     ]
 
 
-@pytest.mark.parametrize("content", ["{", "[]", "3", '{"recipe": 1}'])
-def test_a_head_that_cannot_be_read_is_no_matter_for_a_note(tmp_path: Path, content: str) -> None:
+def test_a_head_that_cannot_be_read_is_no_matter_for_a_note(tmp_path: Path) -> None:
     folder = make_head(tmp_path / "h")
-    (folder / "head.json").write_text(content)
-    assert describe_heads([("news", HeadFile("h", folder))]) == "news h (of unknown kind)"
+    for content in ("{", "[]", "3", '{"recipe": 1}'):
+        (folder / "head.json").write_text(content)
+        assert describe_heads([("news", HeadFile("h", folder))]) == "news h (of unknown kind)"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 import pandas as pd
 
@@ -12,28 +12,34 @@ from specbench.analysis.frames import Selection, read_summary
 from specbench.analysis.labels import method_labels
 from specbench.analysis.summary import further_metrics, shown_name, shown_scale, wide
 from specbench.metrics import METRICS
-from specbench.table import Cell, Column, Table, drop_empty, number
+from specbench.table import Cell, Field, Table, drop_empty, number
 
 
-class _Metric(NamedTuple):
-    """A column of the tables; ``heading`` has the name and, below it, the unit."""
+def _measured(name: str, form: str, scale: float = 1.0) -> Callable[[Mapping[Any, Any]], Cell]:
+    """Return what shows a metric of a cell above its interval."""
 
-    name: str
-    heading: str
-    form: str
-    scale: float = 1.0
+    def show(cell: Mapping[Any, Any]) -> Cell:
+        value, low, high = (
+            number(scale * cell[name + end], form).rstrip(".") for end in ("", "_low", "_high")
+        )
+        return Cell(value, f"{low} to {high}" if value and low else "")
+
+    return show
 
 
 _METRICS = (
-    _Metric("draft_acceptance_rate", "accepted / drafted\n%, pooled", ".1f", 100),
-    _Metric("draft_acceptance_rate_sample_mean", "accepted / drafted\n%, sample mean", ".1f", 100),
-    _Metric("acceptance_length", "tokens per round\npooled", ".2f"),
-    _Metric("seconds_per_sample", "time per sample\ns", "#.3g"),
-    _Metric("tokens_per_second", "tokens/s", "#.4g"),
-    _Metric("speedup", "speedup\n× tokens/s", ".2f"),
-    _Metric("output_tokens", "output\ntokens", ".1f"),
-    _Metric("rounds", "rounds", ".1f"),
-    _Metric("length_limit_rate", "at length limit\n%", ".1f", 100),
+    ("accepted / drafted\n%, pooled", _measured("draft_acceptance_rate", ".1f", 100)),
+    (
+        "accepted / drafted\n%, sample mean",
+        _measured("draft_acceptance_rate_sample_mean", ".1f", 100),
+    ),
+    ("tokens per round\npooled", _measured("acceptance_length", ".2f")),
+    ("time per sample\ns", _measured("seconds_per_sample", "#.3g")),
+    ("tokens/s", _measured("tokens_per_second", "#.4g")),
+    ("speedup\n× tokens/s", _measured("speedup", ".2f")),
+    ("output\ntokens", _measured("output_tokens", ".1f")),
+    ("rounds", _measured("rounds", ".1f")),
+    ("at length limit\n%", _measured("length_limit_rate", ".1f", 100)),
 )
 
 
@@ -72,31 +78,16 @@ def summary_tables(cells: pd.DataFrame, further: Sequence[str]) -> list[Table]:
 
 
 def _table(title: str, cells: pd.DataFrame, further: Sequence[str], several: bool) -> Table:
-    quality = METRICS.get(cells["quality_metric"].iloc[0])
-    name, scale = (quality.unit, quality.scale) if quality else ("quality", 1.0)
-    columns = [
-        _Metric("quality", name, ".1f", scale),
-        *_METRICS,
-        *(_Metric(name, shown_name(name), ".1f", shown_scale(name)) for name in further),
-    ]
+    metric = METRICS.get(cells["quality_metric"].iloc[0])
+    quality, scale = (metric.unit, metric.scale) if metric else ("quality", 1.0)
     counts = sorted({cells["n"].min(), cells["n"].max()} - {0})
     prompts = f", {' to '.join(map(str, counts))} prompts" if counts else ""
-    rows = [
-        [
-            row["label"],
-            row["run_id"] if several else "",
-            str(row["draft_length"] or ""),
-            *(_cell(row, column) for column in columns),
-        ]
-        for _, row in cells.iterrows()
+    fields: list[Field[dict[Hashable, Any]]] = [
+        ("method", lambda cell: cell["label"]),
+        ("run", lambda cell: cell["run_id"] if several else ""),
+        ("N", lambda cell: str(cell["draft_length"] or "")),
+        (quality, _measured("quality", ".1f", scale)),
+        *_METRICS,
+        *((shown_name(name), _measured(name, ".1f", shown_scale(name))) for name in further),
     ]
-    headings = ["method", "run", "N", *(column.heading for column in columns)]
-    return drop_empty(Table(title + prompts, list(map(Column, headings)), rows))
-
-
-def _cell(row: pd.Series, column: _Metric) -> Cell:
-    value, low, high = (
-        number(column.scale * row[column.name + end], column.form).rstrip(".")
-        for end in ("", "_low", "_high")
-    )
-    return Cell(value, f"{low} to {high}" if value and low else "")
+    return drop_empty(Table.of(cells.to_dict("records"), fields, title + prompts))

@@ -90,8 +90,9 @@ class Run:
     def progress(self) -> dict[str, Any]:
         """``state``, and how many ``samples`` are there and ``failed``; empty where unknown."""
         known = self.config.get("progress")
-        whole = isinstance(known, dict) and {"state", "samples"} <= known.keys()
-        return known if whole and {"samples_planned", "tasks"} <= self.config.keys() else {}
+        if not isinstance(known, dict) or not {"state", "samples"} <= known.keys():
+            return {}
+        return known if {"samples_planned", "tasks"} <= self.config.keys() else {}
 
     @cached_property
     def examples(self) -> dict[str, dict[str, Example]]:

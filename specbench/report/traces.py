@@ -81,8 +81,8 @@ def collect_traces(folders: Sequence[Path], cells: pd.DataFrame) -> Traces:
             break
         if (task, sample) not in told:
             example = run.examples.get(task, {}).get(sample) or Example(sample, "")
-            texts = (_cut(text or "") for text in (example.prompt, example.reference))
-            told[task, sample] = Told(task, sample, *texts, [])
+            prompt, reference = _cut(example.prompt), _cut(example.reference or "")
+            told[task, sample] = Told(task, sample, prompt, reference, [])
         told[task, sample].traces.extend(articles)
     return Traces(list(told.values()), list(dict.fromkeys(notes)))
 

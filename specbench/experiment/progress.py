@@ -104,6 +104,9 @@ def progress_bar(total: int, shown: bool, console: Console | None = None) -> Ite
         The display, to be called with every finished sample's record.
     """
     console = console or Console(stderr=True)
+    if not (shown and console.is_terminal):
+        yield Display(total)
+        return
     columns = (
         TextColumn("{task.fields[left]}"),
         TextColumn("[bold]{task.description}"),
@@ -112,8 +115,7 @@ def progress_bar(total: int, shown: bool, console: Console | None = None) -> Ite
         TextColumn("{task.fields[figures]}"),
         _TimeLeft(),
     )
-    hidden = not (shown and console.is_terminal)
-    with Progress(*columns, console=console, transient=True, disable=hidden) as bars:
+    with Progress(*columns, console=console, transient=True) as bars:
         yield Display(total, bars)
 
 

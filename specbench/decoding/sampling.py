@@ -24,14 +24,10 @@ class Sampling(config.Sampling):
         return self.temperature == 0
 
     def distributions(self, logits: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the processed distribution and the plain softmax, both float32.
+        """Return the processed distributions and the plain softmax of logits ``[K, V]``.
 
-        Args:
-            logits: ``[K, V]``.
-
-        Returns:
-            ``(processed, plain)``, each ``[K, V]``: temperature, then top-k, then top-p; one-hot at
-            temperature 0. The same tensor twice where no processing is asked for.
+        Both are float32 ``[K, V]``. Processed by temperature, then top-k, then top-p; one-hot at
+        temperature 0. The same tensor twice where no processing is asked for.
         """
         plain = logits.softmax(-1)
         if self.greedy:
@@ -60,14 +56,10 @@ def _nucleus(distribution: Tensor, mass: float) -> Tensor:
 
 
 def draw(distribution: Tensor, uniform: Tensor) -> Tensor:
-    """Draw one token per row by inverting the cumulative distribution.
+    """Draw one token per row ``[B]`` by inverting the cumulative distribution ``[B, V]``.
 
-    Args:
-        distribution: ``[B, V]``, not necessarily normalised. A token without mass is never drawn.
-        uniform: ``[B]`` numbers in [0, 1), float64.
-
-    Returns:
-        The tokens ``[B]``.
+    It need not be normalised; a token without mass is never drawn. ``uniform`` ``[B]`` are numbers
+    in [0, 1), float64.
     """
     cumulative = distribution.cumsum(-1, dtype=torch.float64)
     wanted = uniform[:, None] * cumulative[:, -1:]
@@ -75,17 +67,10 @@ def draw(distribution: Tensor, uniform: Tensor) -> Tensor:
 
 
 def uniforms(seed: int, sample: str, rounds: int, draft_length: int) -> Tensor:
-    """Return every uniform number that decoding one sample may use.
+    """Return every uniform number that decoding one sample may use, ``[rounds, 2 N + 1]`` float64.
 
-    Args:
-        seed: Seed of the run.
-        sample: Identity of the sample (task, example, repeat).
-        rounds: Most rounds the sample can take.
-        draft_length: Drafted tokens per round, N.
-
-    Returns:
-        Float64 ``[rounds, 2 N + 1]``: per round N draws of drafts, N of acceptance and one of the
-        token that ends the round. Philox with the key (seed, hash of the sample).
+    Per round N draws of drafts, N of acceptance and one of the token that ends the round; of Philox
+    with the key (seed, hash of the sample's identity).
     """
     digest = hashlib.blake2b(sample.encode(), digest_size=8).digest()
     key = np.array([seed % 2**64, int.from_bytes(digest, "little")], dtype=np.uint64)

@@ -42,12 +42,7 @@ def group_heads(model: PreTrainedModel) -> int:
 
 
 def grouped_mask(mask: Tensor, groups: int) -> Tensor:
-    """Return the mask of query heads that are taken together, ``[B, 1, groups * k, seen]``.
-
-    Args:
-        mask: ``[B, 1, k, seen]`` of each of them.
-        groups: How many they are.
-    """
+    """Return the mask ``[B, 1, groups * k, seen]`` of heads with masks ``[B, 1, k, seen]``."""
     return mask.repeat(1, 1, groups, 1)
 
 
@@ -61,14 +56,9 @@ def grouped_attention(
 ) -> tuple[Tensor, None]:
     """Attend as Transformers' SDPA does; under a grouped mask without repeating keys.
 
-    Args:
-        module: The attention layer.
-        query: ``[B, heads, k, width]``.
-        key: ``[B, key heads, seen, width]``.
-        value: Alike.
-        attention_mask: As ``grouped_mask`` returns it; with any other the call is handed on.
-        options: What else the layer says. If that is more than ``PLAIN``, such as dropout, a soft
-            cap or sinks, the call is handed on as well.
+    Queries are ``[B, heads, k, width]``, keys and values ``[B, key heads, seen, width]``. With any
+    mask but that of ``grouped_mask``, or with more options than ``PLAIN``, such as dropout, a soft
+    cap or sinks, the call is handed on.
 
     Returns:
         ``[B, k, heads, width]``, and no weights.

@@ -16,14 +16,8 @@ class SlotCache(Cache):
 
     Nothing is ever removed: what a rejected draft left behind is overwritten, and until then no
     mask lets it be seen. Sliding-window layers get full-length buffers as well, because a wrapped
-    window could not be taken back; the attention mask does the window.
-
-    Args:
-        config: Text configuration of the model.
-        capacity: Slots of each of the ``rows``.
-        devices: Where the buffers of each layer live.
-        dtype: Their floating point type.
-        rows: Sequences held side by side.
+    window could not be taken back; the attention mask does the window. Each of the ``rows``, held
+    side by side, has ``capacity`` slots; ``devices`` are those of each layer's buffers.
     """
 
     def __init__(
@@ -46,13 +40,11 @@ class SlotCache(Cache):
         self.set_positions(torch.zeros(1, 0, dtype=torch.long), 0)
 
     def set_positions(self, at: Tensor | slice, seen: int, row: int | None = None) -> None:
-        """Set where the next states go.
+        """Set where the next states go: in one row, or with None in all.
 
-        Args:
-            at: ``[B, k]`` slots of k tokens of every row, ``[1, k]`` where rows share them, or a
-                slice where these are neighbours, which is quicker on a CPU.
-            seen: Slots that the layers get to see, from the first one.
-            row: The one row that is written and seen; None for all.
+        ``at`` are slots ``[B, k]`` of k tokens of every row, ``[1, k]`` where rows share them, or a
+        slice where these are neighbours, which is quicker on a CPU. The layers get to see the first
+        ``seen`` slots.
         """
         self._at, self._seen = at, seen
         self._row = None if row is None else slice(row, row + 1)

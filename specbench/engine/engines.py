@@ -21,18 +21,12 @@ class Engine:
     """Carries out functions of tensors, each made ready once where that is asked for.
 
     Code or a graph is made when new shapes are first met, which takes seconds; PyTorch keeps code
-    on disk.
-
-    Args:
-        name: Key of ``specbench.config.ENGINES``, not ``auto``.
-        fall_back: Told why, where a graph cannot be captured and the engine goes on eagerly from
-            there; None raises instead.
+    on disk. ``name``, of ``specbench.config.ENGINES`` but not ``auto``, is how it works now.
+    ``fall_back`` is told why, where a graph cannot be captured and the engine goes on eagerly from
+    there; None raises instead.
 
     Raises:
         UsageError: Code is to be made, and there is no compiler.
-
-    Attributes:
-        name: How it works now.
     """
 
     def __init__(self, name: str = EAGER, fall_back: Callable[[str], object] | None = None) -> None:

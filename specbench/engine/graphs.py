@@ -98,8 +98,7 @@ class Graphs:
     something to read. So calls may share memory as those of ``Capture`` do, provided that what a
     chain of calls returns is read or copied before the chain begins again.
 
-    Args:
-        record: Records a call; None records CUDA graphs, another serves tests without a GPU.
+    Calls are recorded as CUDA graphs; another ``record`` serves tests without a GPU.
     """
 
     def __init__(self, record: Record | None = None) -> None:
@@ -116,9 +115,7 @@ class Graphs:
     def run(self, function: Callable[..., Any], args: Sequence[Any]) -> Any:
         """Carry a function out; what it returns is valid until it is next carried out.
 
-        Args:
-            function: Waits for no device; calling it again with equal arguments does no harm.
-            args: Its arguments.
+        It waits for no device, and calling it again with equal arguments does no harm.
 
         Raises:
             CaptureError: It cannot be recorded.

@@ -80,12 +80,7 @@ def percentiles(values: Floats) -> tuple[float, float]:
 
 
 def interval(sums: Floats, statistic: Statistic) -> Interval:
-    """A statistic of totals with its bootstrap interval; NaN of no samples.
-
-    Args:
-        sums: [n, k] sums per cluster.
-        statistic: Maps totals [..., k] to values [...].
-    """
+    """A statistic of totals [..., k] of ``sums`` [n, k] per cluster; NaN of no samples."""
     if not len(sums):
         return Interval(float("nan"), float("nan"), float("nan"), 0)
     return estimate(statistic(bootstrap(sums)), len(sums))
@@ -105,9 +100,7 @@ def paired_ratio(totals: Floats) -> Floats:
 
 def ratio_interval(numerator: ArrayLike, denominator: ArrayLike, clusters: ArrayLike) -> Interval:
     """Sum over sum of samples; those that are blank or have a denominator of 0 are left out."""
-    terms = np.column_stack(
-        [np.asarray(numerator, dtype=np.float64), np.asarray(denominator, dtype=np.float64)]
-    )
+    terms = np.column_stack([numerator, denominator]).astype(np.float64)
     kept = ~np.isnan(terms).any(axis=1) & (terms[:, 1] > 0)
     _, sums = cluster_sums(terms[kept], np.asarray(clusters)[kept])
     return interval(sums, ratio)
@@ -115,8 +108,7 @@ def ratio_interval(numerator: ArrayLike, denominator: ArrayLike, clusters: Array
 
 def mean_interval(values: ArrayLike, clusters: ArrayLike) -> Interval:
     """Mean over samples; blank samples (NaN) left out."""
-    values = np.asarray(values, dtype=np.float64)
-    return ratio_interval(values, np.ones_like(values), clusters)
+    return ratio_interval(values, np.ones(np.shape(values)), clusters)
 
 
 def proportion_interval(values: ArrayLike, clusters: ArrayLike) -> Interval:
@@ -127,8 +119,7 @@ def proportion_interval(values: ArrayLike, clusters: ArrayLike) -> Interval:
     found between prompts. Where few prompts are mixed or fail, that variance is hardly known, so it
     is averaged with the one of repeats that always agree, as if one prompt more had shown that.
     """
-    known = _known(values, clusters)
-    labels, sums = cluster_sums(np.column_stack([known[0], np.ones(len(known[0]))]), known[1])
+    labels, sums = cluster_sums(*_counted(values, clusters))
     n, (total, count) = len(labels), sums.sum(axis=0)
     mean = total / count if n else float("nan")
     if n < FEWEST:
@@ -152,14 +143,10 @@ def paired_difference(
     Blank samples are left out. Where all values are 0 or 1 a prompt counts once, with the mean of
     its repeats, and the interval is that of ``score_limits``; otherwise it is the bootstrap's.
     """
-    (own, prompts), (base, base_prompts) = (
-        _known(values, clusters),
-        _known(base_values, base_clusters),
-    )
-    terms, base_terms = (np.column_stack([v, np.ones(len(v))]) for v in (own, base))
-    if not (is_binary(own) and is_binary(base)):
-        return paired_interval(terms, prompts, base_terms, base_prompts, _difference)
-    sums, base_sums = _paired_sums(terms, prompts, base_terms, base_prompts)
+    own, base = _counted(values, clusters), _counted(base_values, base_clusters)
+    if not all(is_binary(terms) for terms, _ in (own, base)):
+        return paired_interval(*own, *base, _difference)
+    sums, base_sums = _paired_sums(*own, *base)
     differences = ratio(sums) - ratio(base_sums)
     n, value = len(differences), float(differences.mean()) if len(differences) else float("nan")
     if n < FEWEST:
@@ -171,12 +158,10 @@ def paired_difference(
 def difference_limits(
     sums: Floats, base_sums: Floats, statistic: Statistic
 ) -> tuple[Floats, Floats]:
-    """Bootstrap limits [k] of paired differences of a statistic.
+    """Bootstrap limits [k] of the differences of a statistic between k sides and another.
 
-    Args:
-        sums: [n, k, terms] sums per prompt of each of k sides.
-        base_sums: [n, 1, terms] those of the side that they are compared with.
-        statistic: Maps totals [..., terms] to values [...], defined for all totals.
+    ``sums`` [n, k, terms] and ``base_sums`` [n, 1, terms] are per prompt; the statistic is defined
+    for all totals.
     """
     found = statistic(resample(sums)) - statistic(resample(base_sums))
     low, high = np.percentile(found, _ENDS, axis=0)
@@ -223,18 +208,11 @@ def is_binary(values: ArrayLike) -> bool:
     return bool(np.isin(values, (0, 1)).all())
 
 
-def _known(values: ArrayLike, clusters: ArrayLike) -> tuple[Floats, NDArray[Any]]:
-    """Values that are not blank, with their clusters."""
+def _counted(values: ArrayLike, clusters: ArrayLike) -> tuple[Floats, NDArray[Any]]:
+    """[known, 2] values that are not blank, each beside a 1, and their clusters."""
     numbers = np.asarray(values, dtype=np.float64)
     known = ~np.isnan(numbers)
-    return numbers[known], np.asarray(clusters)[known]
-
-
-def paired_ratio_interval(
-    terms: ArrayLike, clusters: ArrayLike, base_terms: ArrayLike, base_clusters: ArrayLike
-) -> Interval:
-    """Ratio of two pooled ratios, of terms [samples, 2], see ``paired_interval``."""
-    return paired_interval(terms, clusters, base_terms, base_clusters, paired_ratio)
+    return np.column_stack([numbers[known], np.ones(known.sum())]), np.asarray(clusters)[known]
 
 
 def paired_interval(
@@ -251,7 +229,7 @@ def paired_interval(
         clusters: [samples] prompt ids.
         base_terms: [base samples, m] what is summed on the other side.
         base_clusters: [base samples] its prompt ids.
-        statistic: Maps totals [..., k + m] to values [...].
+        statistic: Maps totals [..., k + m] of both sides to values [...].
     """
     return interval(np.hstack(_paired_sums(terms, clusters, base_terms, base_clusters)), statistic)
 

@@ -24,10 +24,10 @@ _METRICS = {("xsum", "rouge2"): "rouge2-32"}
 
 
 def published() -> pd.DataFrame:
-    """Return the published numbers as the file has them, one row per method, pair, task, setting.
+    """Return the published numbers, one row per method, pair, task and setting.
 
-    ``trained_on`` is the task of the head or of the fine-tuned draft; ``metric`` is the name of the
-    ``quality_metric`` here.
+    ``trained_on`` is the task of the head or of the fine-tuned draft; ``metric`` is our name of the
+    ``quality_metric``.
     """
     table = pd.read_csv(_FILE)
     pairs = zip(table["task"], table["quality_metric"], strict=True)
@@ -93,10 +93,10 @@ def _as_published(table: pd.DataFrame) -> pd.DataFrame:
     cells = zip(*(table[name] for name in ("pair", "task", "method", "head")), strict=True)
     named = [_named(pair, task, method, head, tasks) for pair, task, method, head in cells]
     columns = ["pair", "task", "method", "trained_on"]
-    rows = pd.DataFrame(named, columns=columns, dtype="str").set_index(table.index)
-    rows["temperature"] = table["temperature"]
-    rows["draft_length"] = _comparable_length(table)
-    return rows[_KEY]
+    rows = pd.DataFrame(named, columns=columns, index=table.index, dtype="str")
+    return rows.assign(temperature=table["temperature"], draft_length=_comparable_length(table))[
+        _KEY
+    ]
 
 
 def _named(

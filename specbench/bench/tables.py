@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from specbench.analysis.intervals import paired_ratio_interval, ratio_interval
+from specbench.analysis.intervals import paired_interval, paired_ratio, ratio_interval
 from specbench.bench.measure import Measured
 from specbench.bench.plan import TRANSFORMERS, name_of
 from specbench.methods.registry import AUTOREGRESSIVE, PARAMETERS
@@ -44,7 +44,8 @@ def ratio_table(measured: Measured) -> pd.DataFrame:
     for kind, row, base in _compared(rows):
         own, other = (repeats[_key(each)] for each in (row, base))
         terms = ["decode_seconds", "rounds"] if kind == ROUND_OVER_SD else SPEED
-        interval = paired_ratio_interval(own[terms], own["repeat"], other[terms], other["repeat"])
+        sides = own[terms], own["repeat"], other[terms], other["repeat"]
+        interval = paired_interval(*sides, paired_ratio)
         over = f"{base['engine']} {name_of(base)}, batch {base['batch_size']}"
         system = {name: row[name] for name in SYSTEM}
         found.append({"ratio": kind, **system, "over": over, **interval._asdict()})

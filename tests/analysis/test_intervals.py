@@ -9,7 +9,8 @@ from specbench.analysis.intervals import (
     bootstrap,
     mean_interval,
     paired_difference,
-    paired_ratio_interval,
+    paired_interval,
+    paired_ratio,
     percentiles,
     proportion_interval,
     ratio,
@@ -50,7 +51,7 @@ def test_pairing_cancels_what_prompts_have_in_common():
     slow = tokens * rng.uniform(0.5, 2.0, size=40)  # some prompts are slow for every method
     prompts = np.arange(40)
     fast, base = np.column_stack([tokens, slow / 2]), np.column_stack([tokens, slow])
-    paired = paired_ratio_interval(fast, prompts, base, prompts)
+    paired = paired_interval(fast, prompts, base, prompts, paired_ratio)
     assert paired[:3] == pytest.approx((2.0, 2.0, 2.0))
     alone = ratio_interval(tokens, slow / 2, prompts)
     assert alone.high / alone.low > 1.2
@@ -59,7 +60,9 @@ def test_pairing_cancels_what_prompts_have_in_common():
 def test_paired_ratio_uses_only_shared_prompts():
     mine = [[10.0, 1.0], [30.0, 1.0], [99.0, 1.0]]
     base = [[10.0, 2.0], [10.0, 2.0], [1.0, 50.0]]
-    found = paired_ratio_interval(mine, ["a", "b", "only mine"], base, ["b", "a", "only base"])
+    found = paired_interval(
+        *(mine, ["a", "b", "only mine"], base, ["b", "a", "only base"]), paired_ratio
+    )
     assert found.value == pytest.approx((40 / 2) / (20 / 4))
     assert found.n == 2
 

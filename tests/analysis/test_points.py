@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from specbench.analysis.intervals import RESAMPLES, estimate, paired_ratio_interval
+from specbench.analysis.intervals import RESAMPLES, estimate, paired_interval, paired_ratio
 from specbench.analysis.points import Setting, settings_of, shared_points
 from specbench.analysis.summary import summarise, wide
 
@@ -38,7 +38,7 @@ def test_points_are_resampled_together(samples):
         for one in (sd.samples, diversed.samples)
     ]
     prompts = [one.samples["sample_id"] for one in (sd, diversed)]
-    expected = paired_ratio_interval(terms[0], prompts[0], terms[1], prompts[1])
+    expected = paired_interval(terms[0], prompts[0], terms[1], prompts[1], paired_ratio)
     assert estimate(seconds[:, 0] / seconds[:, 1], 40) == pytest.approx(expected)
 
 

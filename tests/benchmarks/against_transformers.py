@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.progress import track
 from transformers import PreTrainedModel
 
-from specbench.analysis.intervals import paired_ratio_interval, ratio_interval
+from specbench.analysis.intervals import paired_interval, paired_ratio, ratio_interval
 from specbench.cli.output import print_table
 from specbench.config import COMPILE, Loading
 from specbench.decoding.loop import DecodeOptions, Request, decode
@@ -167,7 +167,7 @@ def report(terms: dict[str, np.ndarray], prompts: list[str], threads: int) -> No
     ]
     ratios = []
     for fast, slow, promised in RATIOS:
-        speedup = paired_ratio_interval(terms[fast], prompts, terms[slow], prompts)[:3]
+        speedup = paired_interval(terms[fast], prompts, terms[slow], prompts, paired_ratio)[:3]
         ratios.append([f"{fast} / {slow}", f"{promised}", with_interval(*speedup, ".2f")])
     measured = [Column("promised"), Column("measured [95 %], paired")]
     print_table(

@@ -86,10 +86,7 @@ def test_many_fronts_are_read_at_once_as_one_by_one(clouds):
     for gain, quality, level, here in zip(*clouds, at, found, strict=True):
         corners = hull(gain, quality)
         assert here == pytest.approx(np.interp(level, gain[corners], quality[corners]))
-
-
-def test_a_front_is_read_either_way():
-    gain, quality = array(0.4, 0.6, 0.8), array(0.9, 0.1, 0.3)
+    gain, quality = array(0.4, 0.6, 0.8), array(0.9, 0.1, 0.3)  # gain and quality change places
     there = front_quality(plain(gain), quality, 0.5)
     assert front_quality(plain(quality), gain, there) == pytest.approx(0.5)
 
@@ -167,39 +164,31 @@ def run(make, diversed_quality, diversed_accepted, prompts=10, spread=0.0, **sha
     )
 
 
-@pytest.mark.parametrize(
-    ("quality", "accepted", "gap", "level"),
-    [(0.7, 15, 0.1, 0.6), (0.5, 15, -0.1, 0.6), (0.9, 5, 0.1, 0.8)],
-)
-def test_gap_is_quality_above_the_front_at_equal_acceptance(make, quality, accepted, gap, level):
-    found = gap_of(run(make, quality, accepted))
-    assert found.above.value == pytest.approx(gap)
-    assert found.front == pytest.approx(level)
-    assert (found.reached.acceptance[0, 0], found.reached.quality[0, 0]) == pytest.approx(
-        (accepted / 25, quality)
-    )
-    assert found.above.n == 10
+def test_gap_is_quality_above_the_front_at_equal_acceptance(make):
+    for quality, accepted, gap, level in (
+        (0.7, 15, 0.1, 0.6), (0.5, 15, -0.1, 0.6), (0.9, 5, 0.1, 0.8)
+    ):  # fmt: skip
+        found = gap_of(run(make, quality, accepted))
+        assert found.above.value == pytest.approx(gap)
+        assert found.front == pytest.approx(level)
+        assert found.reached.acceptance[0, 0] == pytest.approx(accepted / 25)
+        assert (found.reached.quality[0, 0], found.above.n) == (pytest.approx(quality), 10)
 
 
-@pytest.mark.parametrize(
-    ("accepted", "measured", "between", "step"),
-    [
+def test_gap_names_its_neighbours_and_needs_no_interpolation_above_the_lower(make):
+    for accepted, measured, between, step in (
         (12, 0.8, ("sd", "w=0.5"), 0.25),
         (17, 0.6, ("w=0.5", "w=0.2"), 0.15),  # w=0.5 is below the chord, the front there is not
         (5, 0.8, (None, "sd"), np.nan),
         (25, 0.4, ("w=0.2", None), np.nan),
-    ],
-)
-def test_gap_names_its_neighbours_and_needs_no_interpolation_above_the_lower(
-    make, accepted, measured, between, step
-):
-    frame = run(make, 0.7, accepted)
-    middle = frame[frame["method"] == "static"].assign(weight=0.5, accepted=15, quality=0.55)
-    found = gap_of(pd.concat([frame, middle]))
-    assert found.front_measured == pytest.approx(measured)
-    assert found.above_measured[:3] == pytest.approx([0.7 - measured] * 3)
-    assert found.between == between
-    assert found.step == pytest.approx(step, nan_ok=True)
+    ):
+        frame = run(make, 0.7, accepted)
+        middle = frame[frame["method"] == "static"].assign(weight=0.5, accepted=15, quality=0.55)
+        found = gap_of(pd.concat([frame, middle]))
+        assert found.front_measured == pytest.approx(measured)
+        assert found.above_measured[:3] == pytest.approx([0.7 - measured] * 3)
+        assert found.between == between
+        assert found.step == pytest.approx(step, nan_ok=True)
 
 
 def test_gap_uses_only_prompts_that_every_point_has(make):

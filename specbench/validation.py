@@ -44,11 +44,6 @@ class Problem(NamedTuple):
     what: str
 
 
-def option(key: str) -> str:
-    """Return the option of the command line for a field, as ``--draft-length``."""
-    return f"--{key.replace('_', '-')}"
-
-
 def quoted(key: str) -> str:
     """Return a key of a file as messages show it."""
     return f"`{shown(key)}`"
@@ -59,7 +54,7 @@ def validated(
 ) -> T:
     """Return a model, or a container of models, made of plain values.
 
-    ``where`` is the file they are from; ``name`` writes a dotted key: ``quoted``, or ``option``.
+    ``where`` is the file they are from; ``name`` writes a dotted key.
 
     Raises:
         UsageError: One sentence with the first mistake: file, key, and what is allowed there; an

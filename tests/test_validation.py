@@ -6,7 +6,7 @@ import pytest
 from pydantic import Field, model_validator
 
 from specbench.errors import UsageError
-from specbench.validation import Model, Text, Texts, option, problems, read_toml, validated
+from specbench.validation import Model, Text, Texts, problems, read_toml, validated
 
 
 class Layer(Model):
@@ -79,14 +79,6 @@ def test_all_mistakes_are_found() -> None:
     found = problems(Document, {"name": "", "layer": {"size": 0}, "zzz": 1})
     assert [problem.key for problem in found] == ["zzz", "name", "layer.size"]
     assert problems(Document, {"name": "a"}) == []
-
-
-def test_options_are_called_as_they_are_typed() -> None:
-    class Options(Model):
-        draft_length: int = Field(5, ge=1)
-
-    with pytest.raises(UsageError, match=r"^--draft-length must be 1 or more, not 0$"):
-        validated(Options, {"draft_length": 0}, name=option)
 
 
 def test_a_file_is_read_or_refused_in_one_line(tmp_path: Path) -> None:

@@ -48,26 +48,6 @@ def grouped(function: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-def flag(group: type[Options], name: str, **changes: Any) -> Any:
-    """Return a field of a group as an option, with some arguments of ``typer.Option`` changed."""
-    field, about = group.model_fields[name], group.about(name)
-    kind, default = _plain(field.annotation), field.default
-    choices = about.get("choices") or (get_args(kind) if get_origin(kind) is Literal else ())
-    complete = about.get("complete") or (choices and (lambda: choices))
-    metavar = about.get("metavar") or (name.upper() if choices else None)
-    shown: Any = about.get("shown")
-    if shown is None:
-        shown = numbers(default) if isinstance(default, list) else default is not None
-    arguments: dict[str, Any] = {
-        "help": field.description,
-        "metavar": metavar,
-        "show_default": shown,
-        "autocompletion": completer(complete) if complete else None,
-        "rich_help_panel": group.panel_of(name),
-    }
-    return typer.Option(*group.flags(name), **(arguments | changes))
-
-
 def completer(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
     """Return a function that completes the last name of a comma list."""
 
@@ -95,11 +75,6 @@ def parse_numbers(option: str, text: str, kind: Callable[[str], Number]) -> list
     except ValueError as error:
         what = "whole numbers" if kind is int else "numbers"
         raise UsageError(f"{option} cannot be {text!r}: give {what} with commas between") from error
-
-
-def numbers(values: Iterable[float]) -> str:
-    """Write numbers as a comma list."""
-    return ",".join(f"{value:g}" for value in values)
 
 
 class _Group(NamedTuple):
@@ -139,17 +114,38 @@ def _read(model: type[Options], name: str, value: Any) -> Any:
 def _options(group: _Group) -> Iterator[inspect.Parameter]:
     for name in group.names:
         field = group.model.model_fields[name]
-        kind = _plain(field.annotation)
+        kind, default = _plain(field.annotation), field.default
+        flag = _flag(group.model, name, kind, None if group.raw else default)
         item = _item(kind)
         if item is not None:  # typed as a comma list, often, or both
             kind, default = list[Path] if item is Path else list[str], None
-        else:
-            kind = str if get_origin(kind) is Literal else kind
-            default = inspect.Parameter.empty if field.is_required() else field.default
-        changes = {"show_default": False} if group.raw else {}
-        default = None if group.raw else default
+        elif get_origin(kind) is Literal:
+            kind = str
+        if group.raw:
+            default = None
+        elif field.is_required():
+            default = inspect.Parameter.empty
         hint = kind if default is not None else kind | None
-        yield _parameter(name, Annotated[hint, flag(group.model, name, **changes)], default)
+        yield _parameter(name, Annotated[hint, flag], default)
+
+
+def _flag(group: type[Options], name: str, kind: Any, default: Any) -> Any:
+    """Return a field of a group as an option."""
+    about = group.about(name)
+    choices = about.get("choices") or (get_args(kind) if get_origin(kind) is Literal else ())
+    complete = about.get("complete") or (choices and (lambda: choices))
+    shown: Any = about.get("shown")
+    if shown is None:
+        listed = isinstance(default, list)
+        shown = ",".join(f"{value:g}" for value in default) if listed else default is not None
+    return typer.Option(
+        *group.flags(name),
+        help=group.model_fields[name].description,
+        metavar=about.get("metavar") or (name.upper() if choices else None),
+        show_default=shown,
+        autocompletion=completer(complete) if complete else None,
+        rich_help_panel=group.panel_of(name),
+    )
 
 
 def _parameter(name: str, hint: Any, default: Any = inspect.Parameter.empty) -> inspect.Parameter:

@@ -132,18 +132,12 @@ def _first_interrupt() -> Iterator[Callable[[], bool]]:
 
 
 def _show(store: Store, show: Callable[[Path], None] | None) -> None:
-    from specbench.analysis.run_tables import run_tables
-    from specbench.experiment.records import OK, TABLE, latest_records
+    from specbench.experiment.records import OK, latest_records
 
     records = latest_records(store.folder)
     if cut := {(r["task"], r["sample_id"]) for r in records if r.get("prompt_cut")}:
         note(f"{len(cut)} prompts were cut at the end of their article: see --max-prompt-tokens")
-    if (store.folder / TABLE).is_file():
-        if show:
-            show(store.folder)
-        else:
-            print_table(*run_tables(store.folder))
-    print(f"results: {store.folder}")
+    show_run(store.folder, show)
     if store.failed:
         first = next(record["error"] for record in records if record["status"] != OK)
         raise RunError(
@@ -151,6 +145,19 @@ def _show(store: Store, show: Callable[[Path], None] | None) -> None:
             f"each is in {store.folder}/samples.jsonl with its status, and the same command tries "
             "them again"
         )
+
+
+def show_run(folder: Path, show: Callable[[Path], None] | None = None) -> None:
+    """Print the tables of a run, where it has any, by ``show`` or as they are; and where it is."""
+    from specbench.analysis.run_tables import run_tables
+    from specbench.experiment.records import TABLE
+
+    if (folder / TABLE).is_file():
+        if show:
+            show(folder)
+        else:
+            print_table(*run_tables(folder))
+    print(f"results: {folder}")
 
 
 def _print_forecast(plan: Plan, downloads: bool) -> None:

@@ -293,14 +293,6 @@ class SweptMethods(Methods):
     )
 
 
-class OtherMethods(Methods):
-    """The methods beside a sweep of weights, which gives their weight."""
-
-    default = ANCHORS
-
-    method: list[str] | None = _methods("Methods to measure besides the weights", ",".join(ANCHORS))
-
-
 class Workers(Options):
     """How many workers there are, and where."""
 
@@ -376,11 +368,18 @@ class Measurement(Prompts, Models, RunSettings, RunFolder, Workers, CodeExecutio
         )
 
 
-class MethodRows(Options):
-    """Which methods and draft lengths of finished runs a command reads."""
+class Rows(Options):
+    """Which tasks, methods and draft lengths of finished runs a command reads."""
 
     panel = "Part of the runs"
 
+    task: list[str] | None = option(
+        None,
+        "Only these tasks of the runs.",
+        flags=("--task", "-t"),
+        metavar="NAME[,NAME...]",
+        shown=ALL,
+    )
     method: list[str] | None = option(
         None,
         "Only these methods of the runs.",
@@ -395,31 +394,14 @@ class MethodRows(Options):
         shown=ALL,
     )
 
-    def of_tasks(self, tasks: list[str] | None) -> Selection:
-        """Return these, of some tasks only."""
-        from specbench.analysis.frames import Selection
-
-        return Selection(_unless_all(tasks), _unless_all(self.method), self.draft_length)
-
-
-class Rows(MethodRows):
-    """Which tasks, methods and draft lengths of finished runs a command reads."""
-
-    task: list[str] | None = option(
-        None,
-        "Only these tasks of the runs.",
-        flags=("--task", "-t"),
-        metavar="NAME[,NAME...]",
-        shown=ALL,
-    )
-
     def selection(self) -> Selection:
         """Return what is to be read."""
-        return self.of_tasks(self.task)
+        from specbench.analysis.frames import Selection
 
-
-def _unless_all(names: list[str] | None) -> list[str] | None:
-    return None if names is None or ALL in names else names
+        tasks, methods = (
+            None if names is None or ALL in names else names for names in (self.task, self.method)
+        )
+        return Selection(tasks, methods, self.draft_length)
 
 
 def _members(names: Iterable[str], groups: Mapping[str, Iterable[str]]) -> list[str]:

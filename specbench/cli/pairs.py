@@ -7,7 +7,9 @@ from typing import Annotated
 
 import typer
 
-from specbench.cli.generate import completer
+from specbench.cli.generate import completer, grouped
+from specbench.cli.options import output_option
+from specbench.config import Options, option
 from specbench.errors import UsageError
 from specbench.pairs.registry import PAIRS_FILE, PARTS
 
@@ -26,7 +28,21 @@ def pairs() -> None:
     """Retrain a bundled pair from its recipe."""
 
 
+class BuildOptions(Options):
+    """What is built, and where it goes."""
+
+    part: list[str] | None = option(
+        None,
+        "Only this part; the folder must hold the others already.",
+        metavar="NAME",
+        shown="all",
+        choices=PARTS,
+    )
+    output: Path | None = output_option("Folder to write.", "results/pairs/NAME")
+
+
 @app.command(epilog="Example: [bold]specbench pairs build mini --part heads[/bold]")
+@grouped
 def build(
     name: Annotated[
         str,
@@ -36,29 +52,14 @@ def build(
             autocompletion=completer(buildable),
         ),
     ],
-    part: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--part",
-            metavar="NAME",
-            help=f"Only this part ({', '.join(PARTS)}); the folder must hold the others already.",
-            show_default="all",
-            autocompletion=completer(lambda: PARTS),
-        ),
-    ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", help="Folder to write.", show_default="results/pairs/NAME"),
-    ] = None,
+    asked: BuildOptions,
 ) -> None:
     """Train the models of a pair and their heads; about an hour for mini on two CPU cores."""
     if name not in buildable():
         raise UsageError(f"there is no recipe for {name!r}: choose one of {', '.join(buildable())}")
-    if unknown := set(part or ()) - set(PARTS):
-        raise UsageError(f"there is no part {min(unknown)!r}: choose from {', '.join(PARTS)}")
 
     from specbench.training.pretrain import build as build_pair
 
-    folder = output or Path("results/pairs") / name
-    build_pair(PAIRS_FILE.parent / name / RECIPE, folder, part or PARTS)
+    folder = asked.output or Path("results/pairs") / name
+    build_pair(PAIRS_FILE.parent / name / RECIPE, folder, asked.part or PARTS)
     print(folder)

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from specbench.cli.generate import completer, grouped
-from specbench.cli.options import DEFAULT_PAIR, NEWEST, MethodRows, Models, Tasks, output_option
+from specbench.cli.options import DEFAULT_PAIR, NEWEST, Models, Rows, Tasks, output_option
 from specbench.cli.output import note
+from specbench.cli.tables import note_unfinished
 from specbench.config import Options, option
 from specbench.errors import UsageError
 from specbench.figures import AGAINST, COSTS, FIGURES, HEADS, STYLES, load_figure
@@ -30,9 +31,7 @@ from specbench.pairs.registry import PairSpec, pairs
 from specbench.tasks.task import Task
 
 if TYPE_CHECKING:
-    from specbench.analysis.frames import Selection
     from specbench.figures.style import Drawing
-    from specbench.results import Results
 
 WITH_HEAD = "weights"  # the one figure that --head changes
 WITH_COSTS = "pareto"  # and the one that --against does
@@ -81,7 +80,7 @@ def plot(
     asked: PlotOptions,
     models: Models,
     data: Tasks,
-    rows: MethodRows,
+    rows: Annotated[Rows, ("method", "draft_length")],
     figure: Annotated[
         str,
         typer.Argument(
@@ -113,16 +112,18 @@ def plot(
             )
     else:
         from specbench.experiment.folders import newest_run
+        from specbench.results import Results
 
         folders, costs = runs or [newest_run()], asked.against or []
-        part = rows.of_tasks(data.task)
+        part = rows.updated(task=data.task).selection()
         if "speedup" in costs and part.methods is not None:  # its baseline is needed, too
             part = replace(part, methods=list(dict.fromkeys([*part.methods, AUTOREGRESSIVE])))
         # What is selected is named in the file, so that whole figures keep theirs.
         lengths = [f"N{length}" for length in part.draft_lengths or ()]
         name = "-".join([figure, *costs, *(part.tasks or ()), *(part.methods or ()), *lengths])
         folder = asked.output or folders[-1] / "figures"
-        draw = partial(draw, _finished(folders, part), **({"against": costs} if costs else {}))
+        note_unfinished(folders)
+        draw = partial(draw, Results(folders, part), **({"against": costs} if costs else {}))
 
     from specbench.figures.style import page, save
 
@@ -137,7 +138,7 @@ def _refuse_ignored(
     asked: PlotOptions,
     models: Models,
     data: Tasks,
-    rows: MethodRows,
+    rows: Rows,
     runs: Sequence[Path] | None,
 ) -> None:
     """Refuse options that a figure would not heed."""
@@ -168,17 +169,6 @@ def _newest_training() -> Path:
     if not logs:
         raise UsageError(f"there is no training under {TRAINED}: name a head's folder")
     return logs[-1].parent
-
-
-def _finished(folders: list[Path], selection: Selection) -> Results:
-    """Open runs, or a part of them, and note which are incomplete."""
-    from specbench.experiment.folders import unfinished
-    from specbench.results import Results
-
-    for folder in folders:
-        if state := unfinished(folder):
-            note(f"{folder} is incomplete: {state}")
-    return Results(folders, selection)
 
 
 def _learned(

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from specbench.cli.generate import grouped
 from specbench.cli.measure import measure
-from specbench.cli.options import Measurement, Methods, OtherMethods, SweptMethods
+from specbench.cli.options import Measurement, Methods, SweptMethods
 from specbench.cli.output import print_table
 from specbench.config import Options, option
 from specbench.errors import UsageError
@@ -78,7 +78,7 @@ class Weights(Options):
 def sweep_weights(
     asked: Weights,
     what: Measurement,
-    methods: Annotated[OtherMethods, ["method", *(p for p in PARAMETERS if p != "weight")]],
+    methods: Annotated[SweptMethods, ["method", *(p for p in PARAMETERS if p != "weight")]],
 ) -> None:
     """Measure the static ensemble at each weight, with the methods to compare it with.
 

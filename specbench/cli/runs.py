@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from specbench.cli.generate import grouped
+from specbench.cli.measure import show_run
 from specbench.cli.options import CodeExecution, FinishedRun, Progress, Rows, Runs, output_option
-from specbench.cli.output import Interrupted, console, note, print_table
+from specbench.cli.output import Interrupted, console, note
 from specbench.config import Options, option
 from specbench.errors import RunError, UsageError
 from specbench.metrics import METRICS
@@ -29,9 +30,7 @@ class ScoreOptions(Options):
 @grouped
 def score(run: FinishedRun, asked: ScoreOptions, code: CodeExecution, shown: Progress) -> None:
     """Score the texts of a finished run again; no model and no data are needed."""
-    from specbench.analysis.run_tables import run_tables
     from specbench.experiment.progress import progress_bar
-    from specbench.experiment.records import TABLE
     from specbench.experiment.rescore import open_run, score_run
 
     found = open_run(run, asked.metric or [])
@@ -46,9 +45,7 @@ def score(run: FinishedRun, asked: ScoreOptions, code: CodeExecution, shown: Pro
             f"the programs of {outcome.withheld} samples were not run and have no score: "
             "give --allow-code-execution to run them"
         )
-    if (run / TABLE).is_file():
-        print_table(*run_tables(run))
-    print(f"results: {run}")
+    show_run(run)
     if outcome.failed:
         raise RunError(
             f"{outcome.failed} of {outcome.samples} samples failed, the first with: "

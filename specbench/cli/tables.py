@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 from specbench.cli.generate import grouped
@@ -29,13 +29,20 @@ def chosen_runs(given: Sequence[Path] | None, *files: str) -> list[Path]:
         UsageError: There is none.
     """
     from specbench.analysis.frames import run_folders
-    from specbench.experiment.folders import newest_run, unfinished
+    from specbench.experiment.folders import newest_run
 
     folders = run_folders(given or [newest_run()], *files)
+    note_unfinished(folders)
+    return folders
+
+
+def note_unfinished(folders: Iterable[Path]) -> None:
+    """Say which runs are not whole."""
+    from specbench.experiment.folders import unfinished
+
     for folder in folders:
         if state := unfinished(folder):
             note(f"{folder} is not a whole run: {state}")
-    return folders
 
 
 class TableOptions(Options):

@@ -12,7 +12,7 @@ import typer
 from specbench.cli.generate import grouped
 from specbench.cli.options import Models, Tasks
 from specbench.config import Loading, Options, RunSettings, Settings, option
-from specbench.pairs.registry import get_pair
+from specbench.pairs.registry import custom_pair, get_pair, with_draft
 
 
 class Drawing(Options):
@@ -101,14 +101,9 @@ def test_options_beside_their_defaults_are_typed_again() -> None:
 
 
 def test_a_pair_is_taken_by_name_with_another_draft_or_made_of_two_models() -> None:
-    mine = "results/drafts/mini/mini-math"
     assert Models().spec() == get_pair("mini")
-    for name in ("mini", "llama"):
-        own, pair = get_pair(name), Models(pair=name, draft=mine).spec()
-        assert (pair.name, pair.draft) == (f"{name}+mini-math", mine)
-        assert (pair.target, pair.dtype, pair.heads) == (own.target, own.dtype, None)
-    pair = Models(target="org/big", draft="org/small").spec()
-    assert (pair.name, pair.target, pair.draft) == ("big+small", "org/big", "org/small")
+    assert Models(pair="llama", draft="a/b").spec() == with_draft(get_pair("llama"), "a/b")
+    assert Models(target="a/b", draft="a/c").spec() == custom_pair("a/b", "a/c")
 
 
 def test_offline_counts_for_models_too() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from specbench.heads.registry import WEIGHTS
 from specbench.pairs.registry import get_pair
+from specbench.tasks.task import load_task
 from specbench.training.folder import CHECKPOINT
 
 from .conftest import Cli
@@ -100,10 +101,13 @@ REFUSED = {
     "plot weights --head bundled --task all": "--task takes one task here",
     "plot weights --head bundled -t mini-math --pair llama": "no bundled head for mini-math",
     "plot weights --head custom": "--target",
+    "plot weights --head bundled --task mini-news": "mini-news holds another head",
     "plot training": "results/heads",
     "plot training taken -m sd": "--method",
     "plot training --task mini-math": "--task belongs to --head",
     "plot training empty": "empty holds no training.csv",
+    "plot training empty -o empty": "would overwrite",
+    "plot pareto RUN --draft-length 2 --method sd --against speedup --task all -o p.txt": "p.txt",
     "table nowhere": "nowhere",
     "table RUN --format html": "--format",
     "table RUN -m sdd": "sdd",
@@ -137,8 +141,9 @@ REFUSED = {
 def folders(tmp_path: Path, finished: str) -> None:
     """Lay out what the requests name."""
     (tmp_path / "p.txt").write_text("a prompt\n")
-    head = ("taken/mini-news/" + WEIGHTS, "taken/mini-news/head.json")
-    for name in (*head, f"begun/mini-news/{CHECKPOINT}", "empty/summary.csv", "full/notes.txt"):
+    places = ("taken/mini-news", "results/heads/mini/mini-news")
+    heads = [f"{place}/{file}" for place in places for file in (WEIGHTS, "head.json")]
+    for name in (*heads, f"begun/mini-news/{CHECKPOINT}", "empty/summary.csv", "full/notes.txt"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
     (tmp_path / "tables").mkdir()
@@ -146,8 +151,6 @@ def folders(tmp_path: Path, finished: str) -> None:
     shutil.copytree(get_pair("mini").heads / "mini-math", tmp_path / "custom")  # type: ignore[operator]
     description = tmp_path / "custom" / "head.json"
     description.write_text(description.read_text().replace('"pair": "mini"', '"pair": "a+b"'))
-    from specbench.tasks.task import load_task
-
     shutil.copy(load_task("mini-math").path, tmp_path / "copy.toml")
 
 

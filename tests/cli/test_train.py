@@ -21,17 +21,8 @@ from specbench.training.folder import CHECKPOINT, LOG
 from .conftest import Cli
 
 TINY = [
-    "train",
-    "-t",
-    "mini-headline",
-    "--steps",
-    "3",
-    "--prompts-per-step",
-    "2",
-    "--rollouts",
-    "2",
-    "--seed",
-    "5",
+    *("train", "-t", "mini-headline", "--steps", "3", "--prompts-per-step", "2"),
+    *("--rollouts", "2", "--seed", "5"),
 ]
 HEAD = Path("results/heads/mini/mini-headline")
 
@@ -146,27 +137,14 @@ def test_a_family_has_a_head_per_target_and_leaves_out_what_is_too_long(
     assert "mini-headline at acceptance 0.95 on mini" in result.err
     used = result.out.splitlines()[-1].removeprefix("use it: specbench ")
     assert used.endswith("--head family")
-    run = cli(*shlex.split(used), "--limit", "1", "--max-new-tokens", "4", "-o", "run")
-    assert run.code == 0
+    assert cli(*shlex.split(used), "--dry-run").code == 0
 
 
 @pytest.mark.parametrize(
     ("target", "why"), [("0.2", "strict verification accepts about 0."), ("0.99", "more --steps")]
 )
-def test_a_target_that_was_missed_is_told_with_both_numbers(
+def test_a_target_that_was_missed_and_silent_steps_are_told(
     cli: Cli, models: list[Any], monkeypatch: pytest.MonkeyPatch, target: str, why: str
-) -> None:
-    monkeypatch.setattr(verifier.Training, "calibrate_bias", lambda _: None)
-    unmoved = ("--learning-rate", "1e-6", "--no-progress")
-    result = cli(*TINY, "--target-acceptance", target, *unmoved)
-    (told,) = result.err.splitlines()
-    assert is_head(HEAD)  # a single target goes where run looks
-    assert "held-out acceptance is 0." in told
-    assert f"target {target}" in told and why in told
-
-
-def test_rewards_that_were_all_the_same_are_counted(
-    cli: Cli, models: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     flat, honest, calls = rewards(0.0, 0.0), verifier.reward, []
 
@@ -174,10 +152,15 @@ def test_rewards_that_were_all_the_same_are_counted(
         calls.append(1)
         return flat(*arguments) if len(calls) < 3 else honest(*arguments)
 
+    monkeypatch.setattr(verifier.Training, "calibrate_bias", lambda _: None)
     monkeypatch.setattr(verifier, "reward", reward)
-    result = cli(*TINY, "--no-progress")
-    (told,) = result.err.splitlines()
-    assert "the same for all roll-outs in 2 of 3 steps" in told
+    unmoved = ("--learning-rate", "1e-6", "--no-progress")
+    result = cli(*TINY, "--target-acceptance", target, *unmoved)
+    silent, missed = result.err.splitlines()
+    assert is_head(HEAD)  # a single target goes where run looks
+    assert "the same for all roll-outs in 2 of 3 steps" in silent
+    assert "held-out acceptance is 0." in missed
+    assert f"target {target}" in missed and why in missed
 
 
 def test_after_ctrl_c_it_resumes_unless_values_differ(

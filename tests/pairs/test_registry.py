@@ -40,23 +40,13 @@ PAIR = "[m]\ntarget = 'a/b'\ndraft = 'a/c'\n"
 DRAFT = f"{PAIR}[m.architecture.draft]\nmodel_type = 'llama'\n"
 
 
-def test_the_known_pairs() -> None:
-    assert list(pairs()) == ["mini", "llama", "qwen3", "gemma3"]
-    llama = get_pair("llama")
-    assert llama.target == "meta-llama/Llama-3.1-8B-Instruct"
-    assert llama.draft == "meta-llama/Llama-3.2-1B-Instruct"
-    assert llama.heads is None
-    for name in ("llama", "qwen3", "gemma3"):
-        assert not get_pair(name).thinking
-        assert list(get_pair(name).architecture) == ["target", "draft"]
-        assert not get_pair(name).bundled
-
-
-def test_the_bundled_pair_lies_beside_the_registry() -> None:
+def test_the_bundled_pair_lies_beside_the_registry_and_others_on_the_hub() -> None:
     mini, folder = get_pair("mini"), Path(module.__file__).parent / "mini"
     assert (Path(mini.target), Path(mini.draft)) == (folder / "target", folder / "draft")
-    assert mini.heads == folder / "heads"
-    assert mini.bundled
+    assert (mini.heads, mini.bundled) == (folder / "heads", True)
+    for pair in [pair for name, pair in pairs().items() if name != "mini"]:
+        assert list(pair.architecture) == ["target", "draft"]
+        assert (pair.heads, pair.thinking, pair.bundled) == (None, False, False)
 
 
 def test_a_pair_of_the_user_is_named_after_its_models() -> None:

@@ -60,6 +60,8 @@ def test_an_entry_is_a_run_for_each_pair_task_temperature_and_seed(suite_of: Any
     assert len(units) == 2 * 2 * 2
     assert len({unit.name for unit in units}) == 8
     assert units[0].name == "a-mini-mini-math-T0-seed0"
+    pairs = [u.pair for u in suite_of(ENTRY.replace('["mini"]', '["mini", "llama"]')).units()]
+    assert pairs == ["mini"] * 8 + ["llama"] * 8  # so that a pair is loaded once
     # Once for autoregressive, and two weights and a head with two lengths each.
     assert units[0].cells(0) == 1 + (2 + 1) * 2
     assert units[0].samples(0) == 7 * 4 * 2
@@ -85,16 +87,6 @@ def test_shards_share_all_runs_out_without_overlap(suite_of: Any) -> None:
     for text in ("0/2", "3/2", "1", "a/b", "1/0"):
         with pytest.raises(UsageError, match="--shard"):
             shard(units, text)
-
-
-def test_runs_of_a_pair_follow_one_another(suite_of: Any) -> None:
-    entries = [
-        f'[[entry]]\nname = "{name}"\npairs = ["mini", "llama"]\ntasks = ["mini-math"]\n'
-        'methods = ["sd"]\n'
-        for name in "ab"
-    ]
-    pairs = [unit.pair for unit in suite_of("".join(entries)).units()]
-    assert pairs == ["mini", "mini", "llama", "llama"]
 
 
 def test_heads_that_a_suite_trains_are_those_its_runs_take(suite_of: Any, tmp_path: Path) -> None:
@@ -168,11 +160,6 @@ def test_hours_are_samples_times_tokens_over_pace(suite_of: Any) -> None:
 def test_mistakes_in_a_file_are_told_with_their_place(suite_of: Any, text: str, place: str) -> None:
     with pytest.raises(UsageError, match=rf"my\.toml: .*{place}"):
         suite_of(text)
-
-
-def test_an_unknown_suite_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(UsageError, match="mini or paper"):
-        find_suite("papper")
 
 
 def test_the_papers_suite_has_every_number_that_the_paper_published() -> None:

@@ -114,9 +114,7 @@ COMMANDS = {
         "list methods",
     ),
     "pairs": Listed(
-        "pairs",
-        "Retrain a bundled pair from its recipe.",
-        "pairs build mini --part heads",
+        "pairs", "Retrain a bundled pair from its recipe.", "pairs build mini --part heads"
     ),
 }
 

@@ -26,10 +26,7 @@ GIB = 2**30
 
 
 def measure(
-    plan: Plan,
-    label: str,
-    asked: Measurement,
-    show: Callable[[Path], None] | None = None,
+    plan: Plan, label: str, asked: Measurement, show: Callable[[Path], None] | None = None
 ) -> None:
     """Carry out a plan and print its table by ``show``, or with ``--dry-run`` the plan.
 

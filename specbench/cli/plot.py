@@ -65,9 +65,7 @@ class PlotOptions(Options):
         choices=COSTS,
     )
     style: str = option(
-        STYLES[0],
-        "paper: as wide as a column or a page; screen: larger and wider.",
-        choices=STYLES,
+        STYLES[0], "paper: as wide as a column or a page; screen: larger and wider.", choices=STYLES
     )
     output: Path | None = output_option(
         "Folder for the figure as PNG, SVG and PDF, and for its data as CSV.",

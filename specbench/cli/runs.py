@@ -58,10 +58,7 @@ class TraceOptions(Options):
 
     sample: str = option(..., "The sample's id, as in samples.csv.", metavar="ID")
     task: str | None = option(
-        None,
-        "Its task, where several have such a sample.",
-        flags=("--task", "-t"),
-        metavar="NAME",
+        None, "Its task, where several have such a sample.", flags=("--task", "-t"), metavar="NAME"
     )
     method: str | None = option(
         None,

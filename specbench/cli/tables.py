@@ -49,9 +49,7 @@ class TableOptions(Options):
     """How the main table is shown."""
 
     format: str = option(
-        TEXT,
-        "A csv has a row per number, with its interval.",
-        choices=(TEXT, MARKDOWN, LATEX, CSV),
+        TEXT, "A csv has a row per number, with its interval.", choices=(TEXT, MARKDOWN, LATEX, CSV)
     )
     intervals: bool = option(False, "Show the 95 % interval of every number.")
     against: str | None = option(
@@ -195,10 +193,7 @@ class SummaryOptions(Options):
         choices=("summary", "cells", "samples", "rounds", RUNS),
     )
     format: str | None = option(
-        None,
-        "",
-        shown="what the output ends in; csv where it is printed",
-        choices=(CSV, PARQUET),
+        None, "", shown="what the output ends in; csv where it is printed", choices=(CSV, PARQUET)
     )
     output: Path | None = output_option("File to write.", "printed")
 

@@ -167,11 +167,7 @@ def test_a_greedy_draft_against_a_soft_q(cli: Cli, monkeypatch: Patch) -> None:
 
 
 @pytest.mark.parametrize("told", [False, True])
-def test_no_temperature_on_the_draft(
-    cli: Cli,
-    monkeypatch: Patch,
-    told: bool,
-) -> None:
+def test_no_temperature_on_the_draft(cli: Cli, monkeypatch: Patch, told: bool) -> None:
     """Where verification is told of it, the tokens of `sd` are right and only q is not."""
     right = rounds.draft_token
 

@@ -95,7 +95,7 @@ def test_options_beside_their_defaults_are_typed_again() -> None:
         "--trust-remote-code",
     ]
     assert tasks.retyped() == [
-        *("--task", "gsm8k", "--task", "my task.toml", "--data", "files", "--shots", "0"),
+        *("--task", "gsm8k", "--task", "my task.toml", "--data", "files", "--shots", "0")
     ]
     assert models.updated(pair="mini").part(Loading).target_revision == "v1"
 

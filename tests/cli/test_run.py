@@ -40,7 +40,7 @@ def test_without_a_flag_everything_bundled_runs(cli: Cli, engine: Any, tmp_path:
     assert folder.name.endswith("-run-mini")
     found = rows(folder)
     assert {row["task"] for row in found} == {
-        *("mini-math", "mini-news", "mini-headline", "mini-code"),
+        *("mini-math", "mini-news", "mini-headline", "mini-code")
     }
     assert {"autoregressive", "sd", "lossy", "speccascade", "static"} <= {
         row["method"] for row in found

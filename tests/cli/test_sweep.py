@@ -49,11 +49,7 @@ def variants(folder: Path, *names: str) -> list[tuple[str, ...]]:
                 *(("gated", w, "0.1") for w in ("0.3", "0.7")),
             ],
         ),
-        (
-            "sweep --parameter weight --values 0.3 -m static",
-            ("weight",),
-            [("static", "0.3")],
-        ),
+        ("sweep --parameter weight --values 0.3 -m static", ("weight",), [("static", "0.3")]),
         # Other parameters go to every method that takes them.
         (
             "sweep --parameter gate --values 0.5 --weight 0.2 -m static,lossy --head untrained",

@@ -31,11 +31,12 @@ def pairs() -> None:
 class BuildOptions(Options):
     """What is built, and where it goes."""
 
-    part: list[str] | None = option(
+    parts: list[str] | None = option(
         None,
         "Only this part; the folder must hold the others already.",
         metavar="NAME",
         shown="all",
+        flags=("--part",),
         choices=PARTS,
     )
     output: Path | None = output_option("Folder to write.", "results/pairs/NAME")
@@ -61,5 +62,5 @@ def build(
     from specbench.training.pretrain import build as build_pair
 
     folder = asked.output or Path("results/pairs") / name
-    build_pair(PAIRS_FILE.parent / name / RECIPE, folder, asked.part or PARTS)
+    build_pair(PAIRS_FILE.parent / name / RECIPE, folder, asked.parts or PARTS)
     print(folder)

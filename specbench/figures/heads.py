@@ -116,7 +116,7 @@ def read_training(folder: Path) -> pd.DataFrame:
 
 
 def _named(folders: Sequence[Path]) -> dict[str, Path]:
-    """Folders by what tells them apart; a single one by its last two names, pair and task."""
+    """Name folders by where their paths differ; a single one by its last two parts."""
     paths = list(dict.fromkeys(folder.resolve() for folder in folders))
     if len(paths) == 1:
         return {"/".join(paths[0].parts[-2:]): paths[0]}
@@ -188,7 +188,7 @@ def draw_learned(table: pd.DataFrame) -> Drawing:
 
 
 def _draw_kinds(axes: Axes, kinds: pd.DataFrame) -> None:
-    """A box per kind from its quantiles, with both means, the highest on top."""
+    """Draw a box per kind from its quantiles, with both means, the highest on top."""
     for place, (_, row) in enumerate(kinds.iterrows()):
         colour, _ = KIND_LOOKS[row["kind"]]
         line = {"color": colour, "linewidth": scaled(0.8)}
@@ -213,7 +213,7 @@ def _draw_kinds(axes: Axes, kinds: pd.DataFrame) -> None:
 
 
 def _draw_tokens(axes: Axes, tokens: pd.DataFrame) -> None:
-    """Both ends of the list of tokens, with their counts and how much the models disagree."""
+    """Draw the tokens with the highest and lowest weights, their counts and mean TV."""
     ranked = tokens.sort_values("mean_weight", ascending=False, kind="stable")
     highest, lowest = ranked[:SHOWN], ranked[SHOWN:][-SHOWN:]
     gap = _GAP if len(ranked) > 2 * SHOWN else 0.0
@@ -231,7 +231,7 @@ def _draw_tokens(axes: Axes, tokens: pd.DataFrame) -> None:
 
 
 def _draw_means(axes: Axes, rows: pd.DataFrame) -> None:
-    """The mean weights of rows at their ``place``, with their intervals."""
+    """Draw the mean weights of rows at their ``place``, with their intervals."""
     rows = rows.assign(w=rows["mean_weight"], w_low=rows["ci_low"], w_high=rows["ci_high"])
     for kind, group in rows.groupby("kind", sort=False):
         style.points(axes, group, "w", "place", **_mark(*KIND_LOOKS[str(kind)]), zorder=4)

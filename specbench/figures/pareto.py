@@ -39,7 +39,7 @@ _COVERED = 1e6  # what it costs to cover a marker or a text; a point of a line c
 
 
 class _Cost(NamedTuple):
-    """What quality is drawn against; ``sign`` turns it into a gain, more of which is better."""
+    """What quality is drawn against; ``sign`` turns it into a gain, of which more is better."""
 
     gain: Gain
     column: str

@@ -146,7 +146,7 @@ _CANVASES: dict[str, tuple[type, dict[str, Any]]] = {
 
 
 def scaled(size: float) -> float:
-    """Convert a size in points or inches on ``paper`` to one on the current page."""
+    """Scale a size in points or inches on ``paper`` to the current page."""
     return size * _page.get().scale
 
 
@@ -182,7 +182,7 @@ def paged(draw: Callable[Given, Drawing]) -> Callable[Given, Drawing]:
 
 
 def settle(figure: Figure) -> None:
-    """Lay out a figure for good, so that texts can be measured and all files agree."""
+    """Fix the layout of a figure, so that texts can be measured and all files agree."""
     engine = figure.get_layout_engine()
     if isinstance(engine, ConstrainedLayoutEngine):
         engine.execute(figure)

@@ -115,7 +115,7 @@ def _plain(text: str) -> str:
 
 
 def _result(text: str, marked: re.Match[str]) -> Decimal:
-    """Return what the line of a marked number states: that number, or what it is worked out to.
+    """Return the number that the line of a marked number states, or the result it computes.
 
     Of a calculation the last side of an ``=`` that is a number and no calculation itself.
     """

@@ -164,7 +164,7 @@ def _referenced(task: Task, split: str, count: int, seed: int) -> list[Example]:
 
 @contextmanager
 def _whole_folder(folder: Path) -> Iterator[Path]:
-    """Give a folder to fill, and move it to its place once it is whole."""
+    """Yield a temporary folder to fill, and rename it once it is complete."""
     unfinished = folder.with_name(f".{folder.name}.partial")
     new = [parent for parent in folder.parents if not parent.exists()]
     with clear_errors(folder):

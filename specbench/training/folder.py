@@ -28,7 +28,7 @@ _ADVICE = "choose another folder with --log-to"
 
 
 def check_folder(folder: Path, resume: bool) -> bool:
-    """Tell whether there is anything to train in a folder: not where a head is to be resumed.
+    """Return whether a folder still needs training: not if a finished head is resumed.
 
     Raises:
         UsageError: A new training would overwrite a head or checkpoint, or cannot write here.

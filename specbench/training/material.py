@@ -36,13 +36,13 @@ class Material(NamedTuple):
     left_out: int = 0
 
     def taken(self, first: int, count: int) -> Material:
-        """Return ``count`` examples from a place on, starting over after the last."""
+        """Return ``count`` examples from an index on, starting over after the last."""
         places = [(first + i) % len(self.examples) for i in range(count)]
         return Material([self.examples[i] for i in places], [self.prompts[i] for i in places])
 
 
 class Materials(NamedTuple):
-    """All that a training of a head reads."""
+    """All examples that the training of a head reads."""
 
     train: Material  # for its steps
     held_out: Material  # for its scores
@@ -95,7 +95,7 @@ def split_material(
 
 
 def read_materials(pair: LoadedPair, task: Task, recipe: HeadRecipe) -> Materials:
-    """Read all that a training of a head will need.
+    """Read all examples that the training of a head needs.
 
     Raises:
         UsageError: The task has no training split, or most prompts are too long.

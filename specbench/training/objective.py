@@ -29,7 +29,7 @@ SMALLEST_SPREAD = 1e-3  # of gains; below it there is nothing to tell texts apar
 
 
 class Baseline(NamedTuple):
-    """What gains are compared with: a key of ``recipe.BASELINES``, and the running mean so far."""
+    """The baseline of gains: a key of ``recipe.BASELINES``, and the running mean so far."""
 
     kind: str
     mean: float | None = None
@@ -101,7 +101,7 @@ def evaluate(head: Head, step: Step) -> Value:
 def descend(
     loss: Tensor, model: Module, optimizer: Optimizer, steps_done: int, advice: str
 ) -> float:
-    """Take one step down a loss; return the norm of its gradient before that is clipped.
+    """Take one optimizer step; return the norm of the gradient before clipping.
 
     Raises:
         RunError: Loss or gradient is no number; ``advice`` goes on from "a lower --learning-rate".

@@ -94,7 +94,7 @@ def _save_checkpoint(training: Training, path: Path) -> None:
 
 
 def _load_checkpoint(training: Training, path: Path) -> None:
-    """Put a training in the state of a checkpoint; refuse one of another training."""
+    """Restore a training from a checkpoint; refuse one of another training."""
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except (OSError, EOFError, RuntimeError, pickle.UnpicklingError) as error:

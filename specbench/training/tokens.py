@@ -21,7 +21,7 @@ AT_ONCE = 64  # prompts in memory
 def sample_tokens(
     pair: LoadedPair, head: Head, prompts: Sequence[list[int]], max_new_tokens: int, seed: int
 ) -> pd.DataFrame:
-    """Sample one text per prompt with a head, from the law that its training samples from.
+    """Sample one text per prompt with a head, from the same distribution as in its training.
 
     Returns:
         One row per token, in the order of the texts: ``text`` (its number), ``name`` (readable),
@@ -48,7 +48,7 @@ def sample_tokens(
 
 
 def spoken(tokenizer: PreTrainedTokenizerBase, token: int) -> str:
-    """Return a token as it reads after another one, whatever marks a space in the vocabulary."""
+    """Return a token as it reads after another one, with its space if it begins with one."""
     anchor = list(tokenizer("a", add_special_tokens=False)["input_ids"])
     alone, after = (str(tokenizer.decode(ids)) for ids in (anchor, [*anchor, token]))
     text = after.removeprefix(alone) if after.startswith(alone) else str(tokenizer.decode([token]))

@@ -40,7 +40,7 @@ HALVINGS = 40
 
 
 class Progress(NamedTuple):
-    """One row of ``training.csv``: a step, by the head that made its roll-outs."""
+    """One row of ``training.csv``: a step, measured with the head before its update."""
 
     step: int  # from 1
     reward: float  # mean score of the texts
@@ -66,7 +66,7 @@ class Progress(NamedTuple):
 
 
 class Training:
-    """A training of a head, between two of its steps.
+    """A head in training: its data, optimizer and progress.
 
     Attributes:
         start: The untrained head, which stays as it is.

@@ -20,7 +20,7 @@ class BrokenTests(Exception):
 
 
 def passes(program: Program, text: str, imports: str, names: tuple[str, ...]) -> bool:
-    """Return whether a program, which has not run yet, runs to its end and no test fails.
+    """Run a program and its tests; return whether it ends without error and no test fails.
 
     ``text``, ``imports`` and ``names`` are those of ``statements.Tests``.
 
@@ -92,7 +92,7 @@ class Program:
 
 
 def _exactly(kind: type, value: Any) -> Any:
-    """Return a value if it has exactly this type; ``isinstance`` would ask the object."""
+    """Return a value of exactly this type; ``isinstance`` could be fooled by the object."""
     if type(value) is not kind:
         raise TypeError(f"no {kind.__name__}")
     return value

@@ -89,7 +89,7 @@ def layers() -> tuple[str, ...]:
 
 
 def weakness() -> str | None:
-    """Return one sentence on what this system lets a program read, or nothing if it is limited."""
+    """Return one sentence on what a program can read here, or None if that is limited."""
     held = set(layers())
     if held & {"landlock", "user"}:
         return None
@@ -138,7 +138,7 @@ def _converse(
 
 
 def _fault(process: subprocess.Popen[bytes]) -> str:
-    """Return how a process ended that should not have, and the last line of what it said."""
+    """Return how a process ended unexpectedly, with the last line of its stderr."""
     assert process.stderr is not None
     try:
         status = f"exit status {process.wait(GRACE_SECONDS)}"
@@ -150,7 +150,7 @@ def _fault(process: subprocess.Popen[bytes]) -> str:
 
 
 def _remove(folder: str) -> None:
-    """Remove a folder, nearly always empty, otherwise with tools that cope with any depth."""
+    """Remove a folder; if it is not empty, with tools that work at any depth."""
     with suppress(OSError):
         os.rmdir(folder)
         return

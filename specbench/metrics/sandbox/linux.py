@@ -77,12 +77,12 @@ def die_with_parent() -> bool:
 
 
 def renounce_privileges() -> bool:
-    """Never again gain rights by starting a program; Landlock and seccomp require it."""
+    """Gain no rights by starting programs any more; Landlock and seccomp require it."""
     return _control(_PR_SET_NO_NEW_PRIVS, 1)
 
 
 def own_namespaces() -> bool:
-    """Give the next child a world without network and without any process but its own."""
+    """Put the next child into namespaces without network and without other processes."""
     if _LIBC is None:
         return False
     spaces = _NEW_PID | _NEW_NET | _NEW_IPC
@@ -91,9 +91,9 @@ def own_namespaces() -> bool:
 
 
 def become_nobody(needed: str, guarded: bool) -> bool:
-    """Change from root to nobody, who has no rights, and still read the folder ``needed``.
+    """Change from root to nobody, who has no rights, but keep the folder ``needed`` readable.
 
-    Where that lies in one that only root may enter, and Landlock guards what else can be read, the
+    If only root may enter that folder, and Landlock limits what else can be read (``guarded``), the
     process keeps the right to read all files.
 
     Raises:
@@ -119,7 +119,7 @@ def become_nobody(needed: str, guarded: bool) -> bool:
 
 
 def drop_capabilities(keep: int = 0) -> bool:
-    """Give up all of root's rights, or all but some."""
+    """Give up all of root's rights but those in the mask ``keep``."""
     if _LIBC is None:
         return False
     header = struct.pack("=Ii", _CAPABILITIES_VERSION, 0)
@@ -127,7 +127,7 @@ def drop_capabilities(keep: int = 0) -> bool:
 
 
 def read_only(paths: list[str], silent: bool) -> bool:
-    """Let files be read at these paths only, and changed nowhere (Landlock).
+    """Allow reading at these paths only, and writing nowhere (Landlock).
 
     Paths that do not exist are skipped; ``silent`` also forbids signals to other processes.
     """
@@ -162,7 +162,7 @@ def _allow_reading(rules: int, path: str) -> None:
 
 
 def instructions(supervising: bool) -> list[Instruction]:
-    """Return the filter of calls, in classic BPF; nothing where this machine's are not known."""
+    """Return the filter of system calls in classic BPF; empty on machines it does not know."""
     machine = os.uname().machine
     if not _LINUX or machine not in _ARCHITECTURES or sys.maxsize < 2**32:
         return []
@@ -191,7 +191,7 @@ def instructions(supervising: bool) -> list[Instruction]:
 
 
 def filter_calls(supervising: bool) -> bool:
-    """Let the filter decide about every call of the system (seccomp).
+    """Filter system calls (seccomp).
 
     Args:
         supervising: Also allow the supervisor to kill and to wait for children.

@@ -17,7 +17,7 @@ _NO_PYTHON = (SyntaxError, ValueError, RecursionError, MemoryError)
 
 
 class Tests(NamedTuple):
-    """The tests of an example, Python statements, and what they need."""
+    """The tests of an example as Python statements, and what they need."""
 
     text: str
     imports: str  # those of its statements without which the tests cannot run
@@ -48,7 +48,7 @@ def read_python(program: str) -> tuple[ast.Module | None, int | None]:
 
 @lru_cache(maxsize=1024)
 def read_tests(tests: tuple[str, ...], entry_point: str = "") -> Tests:
-    """Return what tests of an entry point, where that is known, need.
+    """Return what tests need, given the entry point if it is known.
 
     Raises:
         UsageError: There is no statement.

@@ -74,7 +74,7 @@ def _judge() -> None:
 
 
 def _run(source: str, pipes: tuple[int, int], cpu: int, memory: int) -> None:
-    """Be the program's process: nothing is left open but its two pipes."""
+    """Run the program in this process, with nothing open but its two pipes."""
     moved = [os.dup2(pipe, 250 + at) for at, pipe in enumerate(pipes)]
     requests, replies = os.dup2(moved[0], 3), os.dup2(moved[1], 4)
     os.closerange(5, 256)

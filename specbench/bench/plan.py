@@ -167,7 +167,8 @@ def build_bench(
     """
     notes: list[str] = []
     cells: list[tuple[Cell, float | None]] = []
-    drafting = list(product(settings.draft_length, settings.acceptance or [None]))
+    rates: Sequence[float | None] = settings.acceptance or [None]
+    drafting = list(product(settings.draft_length, rates))
     for method, given in variants:
         parameters = tuple(_with_head(given, pair, loading, notes).items())
         for length, rate in [(0, None)] if method == AUTOREGRESSIVE else drafting:

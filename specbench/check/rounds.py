@@ -114,7 +114,8 @@ def check_rounds(
         law = laws.kept + laws.replaced
         first.add(law[0], farther(law, laws.at)[0], seen)
     subject = f"{label}, {describe(sampling)}"
-    outcomes = {name: test.outcome(how.alpha) for name, test in {NEXT: first, **streams}.items()}
+    tests: dict[str, Counts | Stream] = {NEXT: first, **streams}
+    outcomes = {name: test.outcome(how.alpha) for name, test in tests.items()}
     return [
         *(
             _tested(subject, name, outcome, how.alpha)

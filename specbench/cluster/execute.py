@@ -71,7 +71,7 @@ class _Execution:
         self._deaths: Counter[SampleIndex] = Counter()
         self._first: Mapping[str, Any] = {}
         self._devices: dict[int, str] = {}
-        self._said: set[str] = set()
+        self._warned: set[str] = set()
 
     @property
     def unfinished(self) -> bool:
@@ -97,7 +97,7 @@ class _Execution:
                 self._ready(number, found)
             else:
                 results, warnings = found
-                self._say(warnings)
+                self._warn(warnings)
                 for index, result in results:
                     self._display(self._store.record(self._plan.step(index), result))
                 row.popleft()
@@ -141,7 +141,7 @@ class _Execution:
             self._waiting = self._rows()
         self._devices[number] = facts["device"]
         self._display.worker(number, "decoding", facts["device"])
-        self._say(facts["warnings"])
+        self._warn(facts["warnings"])
         self._write()
         self._idle.add(number)
 
@@ -186,7 +186,7 @@ class _Execution:
                 )
             self._display.worker(number, "lost")
             return
-        self._say([f"worker {number} is lost, its work goes to others: {reason}"])
+        self._warn([f"worker {number} is lost, its work goes to others: {reason}"])
         suspects = row.popleft()
         self._deaths.update(suspects)
         if again := [index for index in suspects if self._deaths[index] < MOST_TRIES]:
@@ -201,11 +201,11 @@ class _Execution:
         self._task_of.pop(number, None)
         self.start(number)
 
-    def _say(self, texts: Iterable[str]) -> None:
+    def _warn(self, texts: Iterable[str]) -> None:
         """Tell the user, each thing once."""
         for text in texts:
-            if text not in self._said:
-                self._said.add(text)
+            if text not in self._warned:
+                self._warned.add(text)
                 log.warning(text)
 
     def _write(self, **further: Any) -> None:

@@ -65,7 +65,7 @@ class Worker:
             "models": runner.models,
             "engine": runner.engine,
             "environment": runner.opening_facts(),
-            "warnings": self._told(),
+            "warnings": self._take_warnings(),
         }
 
     def measure(self, indices: Sequence[SampleIndex]) -> tuple[Results, list[str]]:
@@ -74,7 +74,7 @@ class Worker:
             raise NotStartedError
         plan, runner = self._work
         steps = [plan.step(index) for index in indices]
-        return [(step.place, found) for step, found in runner.run(steps)], self._told()
+        return [(step.place, found) for step, found in runner.run(steps)], self._take_warnings()
 
     def end(self) -> dict[str, Any]:
         """Return what is known only after all samples."""
@@ -112,7 +112,6 @@ class Worker:
                     return f"{name} cpu:{core}"
         return f"{name} cpu"
 
-    def _told(self) -> list[str]:
-        told = self._warnings.copy()
-        self._warnings.clear()
-        return told
+    def _take_warnings(self) -> list[str]:
+        taken, self._warnings = self._warnings, []
+        return taken

@@ -22,7 +22,7 @@ from specbench.table import with_interval
 
 _SVG, _LINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
 #: What a point tells beside its quality.
-_TOLD = (
+_TOOLTIP = (
     ("draft_acceptance_rate", "accepted / drafted", 100.0, "%"),
     ("seconds_per_sample", "time per sample", 1.0, "s"),
     ("speedup", "speedup", 1.0, "×"),
@@ -43,10 +43,10 @@ def figures(cells: pd.DataFrame) -> Iterator[Block]:
     for setting, here in cells.groupby("setting", sort=False):
         for n in sorted(set(here["draft_length"]) - {0}) or [0]:
             shown = here[here["draft_length"].isin([0, n])]
-            told = {at: _told(cell, cells) for at, cell in shown.iterrows()}
+            tooltips = {at: _tooltip(cell, cells) for at, cell in shown.iterrows()}
             name = f"{setting}, N = {n}" if n else str(setting)
             drawn = [
-                (title, _embedded(drawing, told, f"{name} {title}"))
+                (title, _embedded(drawing, tooltips, f"{name} {title}"))
                 for title, drawing in _drawings(shown)
             ]
             yield Block(name, drawn)
@@ -68,19 +68,19 @@ def _drawings(cells: pd.DataFrame) -> Iterator[tuple[str, Drawing]]:
                 continue
 
 
-def _told(cell: pd.Series, cells: pd.DataFrame) -> str:
+def _tooltip(cell: pd.Series, cells: pd.DataFrame) -> str:
     """What a cell's point tells: its method, its values with their intervals, its run."""
     metric = METRICS.get(cell["quality_metric"])
     name, scale = (metric.unit, metric.scale) if metric else ("quality", 1.0)
     found = []
-    for column, label, factor, unit in (("quality", name, scale, ""), *_TOLD):
+    for column, label, factor, unit in (("quality", name, scale, ""), *_TOOLTIP):
         value, low, high = (factor * cell[column + end] for end in ("", "_low", "_high"))
         found.append((f"{label}{unit and f' ({unit})'}", with_interval(value, low, high, "#.3g")))
     run = [cell["run_id"]] if cells["run_id"].nunique() > 1 else []
     return "; ".join([cell["label"], *(f"{k} {v}" for k, v in found if v), *run])
 
 
-def _embedded(drawing: Drawing, told: Mapping[Hashable, str], salt: str) -> Markup:
+def _embedded(drawing: Drawing, tooltips: Mapping[Hashable, str], salt: str) -> Markup:
     """A figure as an element of a page; its points have what they tell as ``data-tell``."""
     ElementTree.register_namespace("", _SVG)
     ElementTree.register_namespace("xlink", _LINK)
@@ -92,5 +92,5 @@ def _embedded(drawing: Drawing, told: Mapping[Hashable, str], salt: str) -> Mark
         if match := re.fullmatch(r"points-\d+-([\d-]+)", name):
             marks = group.findall(f".//{{{_SVG}}}g/{{{_SVG}}}use")
             for mark, at in zip(marks, match[1].split("-"), strict=False):
-                mark.set("data-tell", told[int(at)])
+                mark.set("data-tell", tooltips[int(at)])
     return Markup(ElementTree.tostring(svg, encoding="unicode"))

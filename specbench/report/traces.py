@@ -26,7 +26,7 @@ _EXAMPLE = 6000  # characters of a prompt or a reference
 Key = tuple[str, str]  # a task and a prompt
 
 
-class Told(NamedTuple):
+class PromptTraces(NamedTuple):
     """All traces of one prompt."""
 
     task: str
@@ -39,7 +39,7 @@ class Told(NamedTuple):
 class Traces(NamedTuple):
     """The traces by prompt, and notes on what is missing."""
 
-    prompts: list[Told]
+    prompts: list[PromptTraces]
     notes: list[str]
 
 
@@ -63,7 +63,7 @@ def collect_traces(folders: Sequence[Path], cells: pd.DataFrame) -> Traces:
             runs.append(_open(folder, folder.name if len(folders) > 1 else None, wanted))
         except UsageError as error:
             notes.append(f"no traces of {folder.name}: {error}")
-    told: dict[Key, Told] = {}
+    by_prompt: dict[Key, PromptTraces] = {}
     length = 0
     for run, (task, sample) in _in_turn(runs):
         records = run.samples[task, sample]
@@ -79,12 +79,12 @@ def collect_traces(folders: Sequence[Path], cells: pd.DataFrame) -> Traces:
         if length > LARGEST:
             notes.append("traces of later prompts are omitted: `specbench trace` shows them")
             break
-        if (task, sample) not in told:
+        if (task, sample) not in by_prompt:
             example = run.examples.get(task, {}).get(sample) or Example(sample, "")
             prompt, reference = _cut(example.prompt), _cut(example.reference or "")
-            told[task, sample] = Told(task, sample, prompt, reference, [])
-        told[task, sample].traces.extend(articles)
-    return Traces(list(told.values()), list(dict.fromkeys(notes)))
+            by_prompt[task, sample] = PromptTraces(task, sample, prompt, reference, [])
+        by_prompt[task, sample].traces.extend(articles)
+    return Traces(list(by_prompt.values()), list(dict.fromkeys(notes)))
 
 
 def _open(folder: Path, name: str | None, wanted: Collection[tuple[Any, ...]]) -> _Run:

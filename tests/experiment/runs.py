@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from specbench.analysis.frames import PARAMETERS
+from specbench.analysis.frames import PARAMETERS, SAMPLES
 from specbench.example import Example
 
 TASKS = {
@@ -31,18 +31,15 @@ Run = Callable[..., Path]
 
 
 def measured(task: str, sample: str, text: str) -> dict[str, Any]:
+    """A record without its scores."""
     return {
-        **{"key": f"{task} {sample}", "place": 0, "run_id": "r"},
-        **{"pair": "p", "task": task, "method": "sd"},
+        **{name: kind() for name, kind in SAMPLES.items()},
         **dict.fromkeys(PARAMETERS),
-        **{"temperature": 1.0, "draft_length": 5, "engine": "eager", "batch_size": 1, "seed": 0},
-        **{"repeat": 0, "sample_id": sample, "device": "cpu", "prompt_tokens": 4},
-        **{"output_tokens": 8, "rounds": 2, "proposed": 10, "accepted": 6, "judged": 8},
-        **{"draft_acceptance_rate": 0.6, "acceptance_length": 4.0, "expected_acceptance": 0.6},
-        **{"mean_weight": None, "prefill_seconds": 0.5, "decode_seconds": 1.5},
-        **{"draft_seconds": 0.5, "verify_seconds": 0.7, "accept_seconds": 0.1},
-        **{"latency_seconds": 2.0},
-        **{"tokens_per_second": 4.0, "stopped_by": "eos", "text": text, "token_ids": [1, 2]},
+        **{"key": f"{task} {sample}", "place": 0, "run_id": "r", "pair": "p", "task": task},
+        **{"method": "sd", "draft_length": 5, "engine": "eager", "sample_id": sample},
+        **{"device": "cpu", "output_tokens": 8, "rounds": 2, "proposed": 10, "accepted": 6},
+        **{"prefill_seconds": 0.5, "decode_seconds": 1.5, "latency_seconds": 2.0},
+        **{"stopped_by": "eos", "text": text, "token_ids": [1, 2]},
     }
 
 

@@ -1,6 +1,5 @@
 """A run's folder: what is on disk at any moment, and what names a sample."""
 
-import csv
 import json
 import os
 from collections.abc import Callable
@@ -19,7 +18,7 @@ from specbench.files import digits, write_atomically
 from specbench.heads.registry import HeadFile
 from specbench.tasks.prompts import PromptList
 
-from .runs import measured
+from .runs import measured, rows
 from .test_execute import ROWS, TASK, plan_of
 
 Full = Callable[..., Any]
@@ -34,11 +33,6 @@ def record(sample: str = "t-0", **changes: Any) -> dict[str, Any]:
 def names(folder: Path) -> list[str]:
     """The files of a run, its lock apart."""
     return sorted(path.name for path in folder.iterdir() if path.name != LOCK)
-
-
-def table(path: Path) -> list[dict[str, str]]:
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
 
 
 def progress(folder: Path) -> dict[str, Any]:
@@ -61,13 +55,12 @@ def test_a_finished_run_has_all_its_files(tmp_path: Path) -> None:
         *("config.json", "environment.json", "samples.csv", "samples.jsonl"),
         *("summary.csv", "summary.md"),
     ]
-    rows = table(folder / "samples.csv")
-    assert list(rows[0]) == list(SAMPLES)
-    assert [row["sample_id"] for row in rows] == ["t-0", "t-1"]
-    assert (rows[0]["weight"], float(rows[0]["quality"])) == ("", 1 / 3)
-    summary = table(folder / "summary.csv")
-    rates = [r for r in summary if r["metric"] == "draft_acceptance_rate"]
-    assert [float(row["value"]) for row in rates] == [0.4]
+    first, second = rows(folder / "samples.csv")
+    assert list(first) == list(SAMPLES)
+    assert (first["sample_id"], second["sample_id"]) == ("t-0", "t-1")
+    assert (first["weight"], float(first["quality"])) == ("", 1 / 3)
+    summary = {row["metric"]: row["value"] for row in rows(folder / "summary.csv")}
+    assert float(summary["draft_acceptance_rate"]) == 0.4
     again = read_summary(folder).to_csv(index=False, float_format=digits)
     assert again == (folder / "summary.csv").read_text()
     assert json.loads((folder / "config.json").read_text())["a"] == 1
@@ -86,8 +79,8 @@ def test_what_was_measured_before_the_end_is_kept(
         store.append(record())
         raise problem
     assert unfinished(store.folder) == f"{state}, 1 of 9 samples"
-    assert len(table(store.folder / "samples.csv")) == 1
-    assert table(store.folder / "summary.csv")
+    assert len(rows(store.folder / "samples.csv")) == 1
+    assert rows(store.folder / "summary.csv")
     assert progress(store.folder) == {"state": state, "samples": 1, "failed": 0}
 
 
@@ -98,7 +91,7 @@ def test_failed_samples_are_counted_and_in_no_table(tmp_path: Path) -> None:
     with Store.open(tmp_path / "s", "run", {}) as store:
         store.append(record("t-0", status="unscored", quality=None, error="no"))
         store.append(record("t-1", status="error", error="no"))
-    assert [row["sample_id"] for row in table(store.folder / "samples.csv")] == ["t-0"]
+    assert [row["sample_id"] for row in rows(store.folder / "samples.csv")] == ["t-0"]
     assert progress(store.folder)["failed"] == 2
 
 
@@ -153,7 +146,7 @@ def test_a_full_disk_is_one_clear_error_and_no_half_file(
         with monkeypatch.context() as patch:
             patch.setattr(Path, "open", full_disk)
             store.append(record("t-1"))
-    assert [row["sample_id"] for row in table(store.folder / "samples.csv")] == ["t-0"]
+    assert [row["sample_id"] for row in rows(store.folder / "samples.csv")] == ["t-0"]
     assert progress(store.folder)["state"] == "failed"
 
     write_atomically(tmp_path / "a.csv", "old")
@@ -175,7 +168,7 @@ def test_the_newest_run_is_the_one_finished_last(
     with pytest.raises(UsageError, match="there is no run under results"):
         newest_run()
     for age, name in enumerate(["b", "c", "a"]):
-        table = Path("results") / name / "samples.csv"
+        table = Path("results", name, "samples.csv")
         table.parent.mkdir(parents=True)
         table.touch()
         os.utime(table, (1000 - age, 1000 - age))

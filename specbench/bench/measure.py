@@ -22,7 +22,7 @@ from specbench.engine.loading import LoadedPair, load_pair, shared_context
 from specbench.engine.memory import check_memory, read_per_round, weights_read
 from specbench.errors import RunError, require
 from specbench.experiment.environment import describe_environment
-from specbench.heads.files import fingerprints
+from specbench.heads.files import describe_models
 
 DEFAULT_PROMPT = 512
 WARM_UP_TOKENS = 16  # enough rounds that every part of one has been carried out
@@ -83,7 +83,15 @@ def measure(
     """
     pair, *_ = pairs.values()
     bandwidth = copy_bandwidth(pair.target.device, weights_read(pair.target))
-    settings = bench.settings
+    settings, models = bench.settings, describe_models(pair)
+    shared = {
+        "pair": bench.pair.name,
+        "device": models["device"],
+        "dtype": models["dtype"],
+        "temperature": settings.temperature,
+        "prompt_tokens": bench.prompt_tokens,
+        "new_tokens": settings.new_tokens,
+    }
     rows: list[dict[str, Any]] = []
     systems: list[dict[str, Any]] = []
     for size in settings.batch_size:
@@ -97,7 +105,7 @@ def measure(
                     name = name_of(system.columns())
                     log.warning(f"{system.engine} {name} is left out: {error}")
                     continue
-                systems.append(known)
+                systems.append({"batch_size": size, **system.columns(), **shared, **known})
             for repeat, system in bench.turns(list(decoders)):
                 prompts = random_prompts(bench, pair, size, repeat)
                 turn = decoders[system](prompts, settings.new_tokens, str(repeat))
@@ -110,7 +118,7 @@ def measure(
                 "a smaller --batch-size, fewer systems or shorter prompts"
             ) from error
     environment = describe_environment() | {
-        "models": {**_placed(pair), **fingerprints(pair), **pair.facts},
+        "models": models,
         "copy_bandwidth": bandwidth,
         "bench": bench.describe(),
     }
@@ -134,7 +142,7 @@ def _decoders(bench: Bench, system: System, pair: LoadedPair) -> tuple[Decoder, 
 def _warmed_up(
     bench: Bench, pair: LoadedPair, system: System, size: int
 ) -> tuple[Decoder, dict[str, Any]]:
-    """Make code, graphs and kernels ready by short decodes; return the row of ``systems`` too."""
+    """Make code, graphs and kernels ready by short decodes; tell what that took."""
     settings = bench.settings
     began = time.perf_counter()
     decoder, rehearsals = _decoders(bench, system, pair)
@@ -144,13 +152,6 @@ def _warmed_up(
     # Half of the new tokens are there in the middle of the time.
     tokens = bench.prompt_tokens + settings.new_tokens / 2
     return decoder, {
-        "batch_size": size,
-        **system.columns(),
-        "pair": bench.pair.name,
-        **_placed(pair),
-        "temperature": settings.temperature,
-        "prompt_tokens": bench.prompt_tokens,
-        "new_tokens": settings.new_tokens,
         "warm_up_seconds": time.perf_counter() - began,
         "bytes_per_round": read_per_round(pair, system.cell.draft_length, size, tokens),
     }
@@ -169,9 +170,3 @@ def _prompt_tokens(bench: Bench) -> int:
         "--prompt-tokens or --new-tokens",
     )
     return length
-
-
-def _placed(pair: LoadedPair) -> dict[str, str]:
-    """Return where the models are, and in which format."""
-    dtype = str(pair.target.dtype).removeprefix("torch.")
-    return {"device": str(pair.target.device), "dtype": dtype}

@@ -27,7 +27,7 @@ from specbench.experiment.prompts import Prompts
 from specbench.experiment.records import ERROR, write_examples
 from specbench.experiment.store import Store
 from specbench.heads.bind import bind
-from specbench.heads.files import fingerprints
+from specbench.heads.files import describe_models
 from specbench.heads.head import Head
 from specbench.methods.control import DraftControl, warmup_lengths
 from specbench.metrics.sandbox.launch import layers
@@ -100,12 +100,7 @@ class SampleRunner:
             for task in plan.tasks
             for cell in task.cells
         }
-        self.models = {
-            "device": str(pair.target.device),
-            "dtype": str(pair.target.model.dtype).removeprefix("torch."),
-            **fingerprints(pair),
-            **pair.facts,
-        }
+        self.models = describe_models(pair)
         pair.reserve(self._prompts.longest_text(), plan.settings.batch_size)
 
     @property

@@ -90,6 +90,16 @@ def fingerprints(pair: LoadedPair) -> dict[str, str]:
     return {"target": pair.target.fingerprint(), "draft": pair.draft.fingerprint()}
 
 
+def describe_models(pair: LoadedPair) -> dict[str, Any]:
+    """Return what identifies a pair's models and how they run, in plain values."""
+    return {
+        "device": str(pair.target.device),
+        "dtype": str(pair.target.model.dtype).removeprefix("torch."),
+        **fingerprints(pair),
+        **pair.facts,
+    }
+
+
 def _described(folder: Path, pair: LoadedPair) -> tuple[str, dict[str, Tensor]]:
     """Kind and weights of a head of ours, which names the models it was trained for."""
     description = read_description(folder)

@@ -123,25 +123,21 @@ def compare(
 
     At ``own quality``, always included: the method beside plain SD of its draft length, with paired
     differences. Beside plain SD at a chosen draft length, ``share_of_gain`` is how much of the
-    seconds that the method saves over plain SD at its own length plain SD saves by the choice,
-    where the method certainly saves any. A method run with several draft lengths has a further row
-    at the fastest (``Points.estimates_with_fastest``).
+    seconds that the method certainly saves over plain SD at its own length plain SD saves by the
+    choice. A method run with several draft lengths has a further row at the fastest
+    (``Points.estimates_with_fastest``).
 
-    At equal acceptance and time: ``quality_above``, the method's quality minus a front's, and
-    ``quality_above_measured``, which takes the front at its next point of less gain and so needs no
-    interpolation. At equal quality: ``times_as_fast`` over the static front, as far as it reaches.
+    At equal acceptance and time: ``quality_above`` a front, and ``quality_above_measured`` at the
+    front's next point of less gain, without interpolation. At equal quality: ``times_as_fast`` as
+    the static front, as far as it reaches.
 
     Hypervolume: the area under the randomised front of a method's settings, in quality times
     acceptance above (0, 0) and, over all draft lengths, in quality times speed-up above a quality
     of 0 and the speed-up 1 of ``autoregressive``. ``static`` includes ``sd``. The area grows with
-    the number of settings, so ``points`` stands beside it, and a further row has what the method
-    adds to the area of the static family. Both take the best of noisy points, so they come out a
-    little large.
+    the number of settings, ``points``; a further row has what the method adds to the area of the
+    static family. Both take the best of noisy points, so they come out a little large.
 
-    Args:
-        samples: Samples of one run or several; each run is looked at by itself.
-        ats: Which of these.
-        methods: Those to place; by default all that draft and are not static.
+    Each run is looked at by itself. ``methods`` are by default all that draft and are not static.
 
     Raises:
         UsageError: The samples allow none of it.
@@ -156,8 +152,7 @@ def compare(
             except UsageError as error:
                 notes[str(error)] = None
     if not rows:
-        reason = next(iter(notes), "the runs hold none of these methods: name others")
-        raise UsageError(reason)
+        raise UsageError(next(iter(notes), "the runs hold none of these methods: name others"))
     found = pd.DataFrame(rows, columns=list(COMPARISON))
     return Compared(found, [*notes, *_cautions(found)])
 

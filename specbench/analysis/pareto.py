@@ -68,22 +68,22 @@ def hull(gain: Floats, quality: Floats) -> NDArray[np.intp]:
 
     Its first corner is the point of highest quality: whoever has it needs no less gain.
     """
+
+    def lies_below(a: np.intp, b: np.intp, c: np.intp) -> bool:
+        """True where b does not lie above the chord from a to c."""
+        rise, run = quality[[b, c]] - quality[a], gain[[b, c]] - gain[a]
+        return bool(rise[0] * run[1] <= rise[1] * run[0])
+
     defined = np.flatnonzero(~(np.isnan(gain) | np.isnan(quality)))
     corners: list[np.intp] = []
     for point in defined[np.lexsort((quality[defined], gain[defined]))]:
         while corners and quality[corners[-1]] <= quality[point]:
             corners.pop()
-        while len(corners) > 1 and not _turns_down(gain, quality, corners[-2], corners[-1], point):
+        while len(corners) > 1 and lies_below(corners[-2], corners[-1], point):
             corners.pop()
         if not corners or gain[corners[-1]] < gain[point]:
             corners.append(point)
     return np.array(corners, dtype=np.intp)
-
-
-def _turns_down(gain: Floats, quality: Floats, a: np.intp, b: np.intp, c: np.intp) -> bool:
-    """True where b lies above the chord from a to c."""
-    rise, run = quality[[b, c]] - quality[a], gain[[b, c]] - gain[a]
-    return bool(rise[0] * run[1] > rise[1] * run[0])
 
 
 def front_quality(gains: Gains, quality: Floats, at: ArrayLike) -> Floats:
@@ -96,10 +96,7 @@ def front_quality(gains: Gains, quality: Floats, at: ArrayLike) -> Floats:
     a distance there is a lower bound. Gain and quality may change places: then it is the largest
     gain of a mixture whose quality is no less than ``at``.
 
-    Args:
-        gains: [..., points] numerators a and denominators b.
-        quality: [..., points].
-        at: [...] the gain asked for.
+    ``gains`` and ``quality`` are [..., points], ``at`` is [...].
     """
     defined = (gains.denominator > 0) & ~np.isnan(quality)
     surplus = gains.numerator - np.asarray(at)[..., None] * gains.denominator
@@ -126,10 +123,8 @@ def front_quality(gains: Gains, quality: Floats, at: ArrayLike) -> Floats:
 def hypervolume(gains: Gains, quality: Floats, reference: tuple[float, float]) -> Floats:
     """Area [...] under the randomised front of points and above a reference point.
 
-    Args:
-        gains: [..., points].
-        quality: [..., points].
-        reference: Gain and quality that count as nothing; what is worse in either adds no area.
+    ``gains`` and ``quality`` are [..., points]; what is worse than the reference, a gain and a
+    quality, in either adds no area.
     """
     value = gains.value
     defined = ~(np.isnan(value) | np.isnan(quality))
@@ -175,13 +170,13 @@ def gap_between(own: Setting, front: list[Setting], gain: Gain) -> Gap:
     points = slice(1, None)
     quality, gains = reached.quality, reached.gains(gain)
     front_gains, at = gains.of(points), gains.value[:, 0]
-    below, above = _next(front_gains.value[0], at[0])
+    below, above = _neighbours(front_gains.value[0], at[0])
     # Without a point of less gain the front has its highest quality there.
     measured = np.full_like(at, -np.inf) if below is None else front_gains.value[:, below]
     level, level_measured = (
         front_quality(front_gains, quality[:, points], g) for g in (at, measured)
     )
-    step = float("nan")
+    step, names = float("nan"), [None if n is None else front[n].point for n in (below, above)]
     if below is not None and above is not None:
         step = float(quality[0, 1 + below] - quality[0, 1 + above])
     return Gap(
@@ -190,20 +185,17 @@ def gap_between(own: Setting, front: list[Setting], gain: Gain) -> Gap:
         reached=reached,
         front=float(level[0]),
         front_measured=float(level_measured[0]),
-        between=(
-            None if below is None else front[below].point,
-            None if above is None else front[above].point,
-        ),
+        between=(names[0], names[1]),
         step=step,
     )
 
 
-def _next(gains: Floats, at: float) -> tuple[int | None, int | None]:
+def _neighbours(gains: Floats, at: float) -> tuple[int | None, int | None]:
     """The points next to a gain: the largest below it, and the smallest that reaches it."""
-    order = [int(point) for point in np.argsort(gains) if not np.isnan(gains[point])]
-    below = [point for point in order if gains[point] < at]
+    order = [int(point) for point in np.argsort(gains)]
+    below = [point for point in order if gains[point] < at]  # NaN is neither
     above = [point for point in order if gains[point] >= at]
-    return (below[-1] if below else None), (above[0] if above else None)
+    return next(reversed(below), None), next(iter(above), None)
 
 
 def front_band(samples: pd.DataFrame, gain: Gain = "acceptance") -> pd.DataFrame:

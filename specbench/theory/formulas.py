@@ -22,13 +22,10 @@ def total_variation(p: ArrayLike, q: ArrayLike) -> Floats:
 def accepted_length(acceptance: ArrayLike) -> Floats:
     """Return the expected accepted length of a block: sum over k of a_1 a_2 ... a_k.
 
-    It is exact, however positions depend on each other, where a_k is the probability that the k-th
-    draft is accepted given that all before it were: the mean of sum_z q(z) a(z) over the contexts
-    in which a k-th draft is judged, not over all that the draft model would reach. Of
+    It is exact, however positions depend on each other, where a_k [..., N] is the probability that
+    the k-th draft is accepted given that all before it were: the mean of sum_z q(z) a(z) over the
+    contexts in which a k-th draft is judged, not over all that the draft model would reach. Of
     min(1, v(x_k) / q(x_k)) for one block drawn from q it is an unbiased estimate.
-
-    Args:
-        acceptance: [..., N] a_1 to a_N.
 
     Source: DIVERSED, arXiv:2604.07622, the step-dependent expression.
     """
@@ -48,10 +45,7 @@ def iid_accepted_length(acceptance: ArrayLike, n: int) -> Floats:
 def memory_bound_speedup(tokens: ArrayLike, n: int, bytes_ratio: float) -> Floats:
     """Return the speed-up where only reading the weights takes time: tau / (N c + 1).
 
-    Args:
-        tokens: [...] tau, tokens per round.
-        n: Drafts of a round, N.
-        bytes_ratio: c, bytes of the draft's parameters over those of the target's.
+    tau [...] are tokens per round, c the bytes of the draft's parameters over the target's.
 
     Source: the MBSU of Goel et al. 2024, arXiv:2403.00858.
     """
@@ -68,11 +62,7 @@ def front_gap(p: ArrayLike, q: ArrayLike, law: ArrayLike, acceptance: ArrayLike)
     ``sd``, ``lossy``, ``static`` and ``diversed`` lie on the front at any temperature above 0;
     rules with a threshold need not.
 
-    Args:
-        p: [..., V] target probabilities.
-        q: [..., V] draft probabilities.
-        law: [..., V] pi, what the rule emits.
-        acceptance: [...] a = sum_z q(z) a(z), the probability that it accepts.
+    ``law`` [..., V] is pi, what the rule emits; ``acceptance`` [...] is a = sum_z q(z) a(z).
 
     Source: DIVERSED, arXiv:2604.07622, the Pareto front of the static ensemble.
     """

@@ -18,9 +18,10 @@ def write(folder: Path, frame: pd.DataFrame) -> Path:
 def test_samples_survive_the_disk_with_their_types(tmp_path, samples):
     names = ["NA", "007", "null", "1e5", 'ü, "quoted"', "two\nlines"]
     samples = samples.assign(sample_id=np.resize(names, len(samples)), alpha=-np.inf)
-    found = read_samples(write(tmp_path / "run", samples.assign(note="x")))
-    pd.testing.assert_frame_equal(found, samples)
-    assert list(found) == list(SAMPLES)
+    measured = {"rouge1": 0.5, "accuracy-flexible": np.nan, "bleu_terms": "1 2"}
+    found = read_samples(write(tmp_path / "run", samples.assign(note="x", **measured)))
+    assert list(found) == [*SAMPLES, "accuracy-flexible", "rouge1", "bleu_terms"]
+    pd.testing.assert_frame_equal(found, samples.assign(**measured)[list(found)])
     assert (found["weight"].dtype, found["draft_length"].dtype) == ("float64", "int64")
 
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from specbench.analysis.intervals import RESAMPLES, estimate, paired_interval, paired_ratio
-from specbench.analysis.points import Setting, settings_of, shared_points
+from specbench.analysis.points import Setting, shared_points
 from specbench.analysis.summary import summarise, wide
 
 
@@ -40,19 +40,6 @@ def test_points_are_resampled_together(samples):
     prompts = [one.samples["sample_id"] for one in (sd, diversed)]
     expected = paired_interval(terms[0], prompts[0], terms[1], prompts[1], paired_ratio)
     assert estimate(seconds[:, 0] / seconds[:, 1], 40) == pytest.approx(expected)
-
-
-def test_points_of_one_law_share_their_quality(make):
-    rows = make(
-        *(
-            {"draft_length": n, "sample_id": f"p{i}", "quality": quality}
-            for n, quality in ((3, 0.9), (5, 0.7), (7, 0.1))
-            for i in range(4)
-        )
-    )
-    points = settings_of(rows)
-    reached = shared_points(points, one_law=[0, 1]).estimates()
-    assert reached.quality[0] == pytest.approx([0.8, 0.8, 0.1])
 
 
 def timed(make, seconds):

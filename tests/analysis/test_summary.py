@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from specbench.analysis.frames import CELL, SAMPLES, read_samples, read_summary
+from specbench.analysis.frames import CELL
 from specbench.analysis.summary import (
     METRICS,
     further_metrics,
@@ -235,18 +235,6 @@ def test_pass_at_k_needs_k_scored_repeats_of_every_prompt(make):
     samples.loc[samples["repeat"] > 0, "quality"] = np.nan
     for frame in (samples, samples.assign(quality=np.nan)):
         assert not any(name.startswith("pass@") for name in summarise(frame)["metric"])
-
-
-def test_measured_columns_survive_the_disk_in_one_order(tmp_path, make):
-    samples = bleu_samples(make).assign(
-        **{"rouge1": 4 * [0.5, np.nan, 1], "accuracy-flexible": 1.0}
-    )
-    samples.assign(note="x").to_csv(tmp_path / "samples.csv", index=False)
-    summarise(samples).to_csv(tmp_path / "summary.csv", index=False)
-    found = read_samples(tmp_path)
-    assert list(found) == [*SAMPLES, "accuracy-flexible", "rouge1", "bleu_terms"]
-    pd.testing.assert_frame_equal(found, samples[list(found)])
-    pd.testing.assert_frame_equal(read_summary(tmp_path), summarise(samples))
 
 
 def test_samples_without_bleu_are_left_out_and_unreadable_terms_are_one_error(make):

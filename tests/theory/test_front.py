@@ -18,7 +18,7 @@ from specbench.pairs.registry import get_pair
 from specbench.tasks.task import load_task
 from specbench.theory import front
 from specbench.theory.front import bytes_ratio, front_gaps
-from specbench.theory.table import BIAS, COLUMNS, GAP
+from specbench.theory.table import BIAS, COLUMNS, GAP, shown
 
 from .runs import CELL, write
 
@@ -69,6 +69,11 @@ def test_front_gaps_of_texts(run: Run) -> None:
     assert gaps["speccascade"].item() > 1e-3
     assert found.loc[GAP, "predicted"]["speccascade"].isna().all()
     assert set(front_gaps(run, texts=1)["n"]) == {1}
+    (table,) = shown(table)
+    assert [row[0] for row in table.rows] == [
+        *("static w=0.5", "static w=1", "speccascade token-v3 α=0.5")
+    ]
+    assert [column.group for column in table.columns[2:]] == ["bias %", *["front gap %"] * 2]
 
 
 def test_a_changed_prompt_and_a_greedy_run_are_refused(run: Run) -> None:

@@ -59,6 +59,10 @@ def test_figures_by_hand(tmp_path: Path) -> None:
     assert sides(table, TOKENS) == pytest.approx((tokens, 9 / 3))
     assert sides(table, MEMORY_BOUND)[0] == pytest.approx(tokens / 1.3)
     assert set(table["n"]) == {1}
+    samples = [record(ROUNDS, **OURS), record(ROUNDS, "b", engine="graph", **OURS)]
+    assert list(table_of(tmp_path, *samples)["engine"].unique()) == ["eager", "graph"]
+    with pytest.raises(UsageError, match="run a method that drafts"):
+        table_of(tmp_path, autoregressive("a", 3))
 
 
 def test_a_sample_made_again_counts_once_and_a_failed_one_not_at_all(tmp_path: Path) -> None:
@@ -69,11 +73,6 @@ def test_a_sample_made_again_counts_once_and_a_failed_one_not_at_all(tmp_path: P
     assert sides(table, ACCEPTANCE) == pytest.approx((5.1 / 8, 7 / 8))
 
 
-def test_conditions_are_kept_apart(tmp_path: Path) -> None:
-    samples = [record(ROUNDS, **OURS), record(ROUNDS, "b", engine="graph", **OURS)]
-    assert list(table_of(tmp_path, *samples)["engine"].unique()) == ["eager", "graph"]
-
-
 def test_rounds_of_any_length_have_no_formula_of_one(tmp_path: Path) -> None:
     rounds = [(2, (0.9, 0.8), 2, 1), (3, (0.9, 0.7, 0.6), 2, 1)]
     adaptive = record(rounds, method="sd-adaptive", cost=0.1, **OURS)
@@ -81,11 +80,6 @@ def test_rounds_of_any_length_have_no_formula_of_one(tmp_path: Path) -> None:
     assert set(table["metric"]) == {ACCEPTANCE, LENGTH, TOKENS}
     # Of two rounds that accepted two drafts one stopped there.
     assert row(table, LENGTH)["predicted"] == pytest.approx(accepted_length([0.9, 0.75, 0.3]))
-
-
-def test_nothing_to_predict(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="run a method that drafts"):
-        table_of(tmp_path, autoregressive("a", 3))
 
 
 def test_theory_agrees_with_a_simulation_and_the_iid_formula_does_not(tmp_path: Path) -> None:

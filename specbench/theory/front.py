@@ -47,9 +47,8 @@ def front_gaps(run: Run, texts: int) -> pd.DataFrame:
         UsageError: The run is greedy, or its models or examples cannot be had.
     """
     if not run.settings.temperature:
-        raise UsageError(
-            f"{run.folder} is greedy, and front gaps are of sampled texts: run above T=0"
-        )
+        what = "is greedy, and front gaps are of sampled texts"
+        raise UsageError(f"{run.folder} {what}: run above T=0")
     cells = cells_of(run.records(TRACED.union(CELL)))
     _ = run.examples  # a mistake in them is told before the models are loaded
     pair = load_pair(run.pair, run.loading)
@@ -65,10 +64,11 @@ def front_gaps(run: Run, texts: int) -> pd.DataFrame:
         sums = np.array([_sums(run, pair, method, record) for record in kept])
         prompts, summed = cluster_sums(sums, [record["sample_id"] for record in kept])
         bias, gap, tokens = bootstrap(summed).T
-        zero = np.zeros_like(gap) if method.method in ON_FRONT else np.full_like(gap, np.nan)
+        unknown = np.full_like(gap, np.nan)
+        on_front = np.zeros_like(gap) if method.method in ON_FRONT else unknown
         for found in (
-            PredictedMeasured(BIAS, np.full_like(bias, np.nan), bias / tokens),
-            PredictedMeasured(GAP, zero, gap / tokens),
+            PredictedMeasured(BIAS, unknown, bias / tokens),
+            PredictedMeasured(GAP, on_front, gap / tokens),
         ):
             rows.append(found.row(cell, len(prompts)))
     return pd.DataFrame(rows, columns=list(COLUMNS))
@@ -80,12 +80,10 @@ def _sums(
 ) -> tuple[float, float, int]:
     """Return the sums of bias and front gap over the tokens of a text, and its tokens."""
     context = Context(record["sample_id"], _prompt(run, pair, record))
-    settings, tokens = run.settings, torch.tensor([record["token_ids"]])
-    sampling = settings.part(Sampling)
-    laws = laws_at(pair, context, method, sampling, tokens)
-    p, q, kept, replaced = (
-        rows.cpu().numpy() for rows in (laws.at.p, laws.at.q, laws.kept, laws.replaced)
-    )
+    tokens = torch.tensor([record["token_ids"]])
+    laws = laws_at(pair, context, method, run.settings.part(Sampling), tokens)
+    found = laws.at.p, laws.at.q, laws.kept, laws.replaced
+    p, q, kept, replaced = (rows.cpu().numpy() for rows in found)
     law = kept + replaced
     gaps = front_gap(p, q, law, kept.sum(axis=-1))
     return float(total_variation(law, p).sum()), float(gaps.sum()), len(gaps)
@@ -106,8 +104,6 @@ def _prompt(run: Run, pair: LoadedPair, record: Record) -> list[int]:
         thinking=pair.thinking,
     ).ids
     if len(ids) != record["prompt_tokens"]:
-        raise UsageError(
-            f"the prompt of {record['sample_id']} has {len(ids)} tokens now and had "
-            f"{record['prompt_tokens']}: run again"
-        )
+        counts = f"{len(ids)} tokens now and had {record['prompt_tokens']}"
+        raise UsageError(f"the prompt of {record['sample_id']} has {counts}: run again")
     return ids

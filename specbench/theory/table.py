@@ -46,6 +46,7 @@ COLUMNS = (
     *("n", "unit"),
 )
 Record = Mapping[str, Any]
+Row = dict[str, Any]
 
 
 class PredictedMeasured(NamedTuple):
@@ -55,7 +56,7 @@ class PredictedMeasured(NamedTuple):
     predicted: Floats
     measured: Floats
 
-    def row(self, cell: Mapping[str, Any], n: int) -> dict[str, Any]:
+    def row(self, cell: Record, n: int) -> Row:
         """Return it for a cell of n prompts in the columns ``COLUMNS``."""
         sides = (self.predicted, self.measured, self.measured - self.predicted)
         ends = [end for side in sides for end in estimate(side, n)[:3]]
@@ -87,9 +88,7 @@ def cells_of(records: Sequence[Record]) -> list[tuple[dict[str, Any], list[Recor
     return [(dict(zip(CELL, cell, strict=True)), found) for cell, found in cells.items()]
 
 
-def _rows(
-    cell: Mapping[str, Any], records: Sequence[Record], bytes_ratio: float | None
-) -> Iterator[dict[str, Any]]:
+def _rows(cell: Record, records: Sequence[Record], bytes_ratio: float | None) -> Iterator[Row]:
     size = cell["draft_length"]
     terms = np.array([_terms(record, size) for record in records])
     prompts, sums = cluster_sums(terms, [record["sample_id"] for record in records])
@@ -123,8 +122,8 @@ def _terms(record: Record, size: int) -> list[float]:
     """
     rounds = record["per_round"]
     places = np.zeros((3, size))
-    each = zip(rounds["expected"], rounds["accepted"], rounds["emitted"], strict=True)
-    for expected, accepted, emitted in each:
+    names = ("expected", "accepted", "emitted")
+    for expected, accepted, emitted in zip(*(rounds[name] for name in names), strict=True):
         places[0, : accepted + (emitted > accepted)] += 1
         places[1, : len(expected)] += expected
         places[2, :accepted] += 1
@@ -139,7 +138,7 @@ def _figure(
     scale: float = 1.0,
     sides: Sequence[str] = SIDES,
     with_interval: str = DIFFERENCE,
-) -> Iterator[Field[Mapping[str, Any]]]:
+) -> Iterator[Field[Record]]:
     """The sides of a metric under one heading; one of them has its interval."""
     for side in sides:
         name, sign = f"{metric} {side}", "+" if side == DIFFERENCE else ""
@@ -149,7 +148,7 @@ def _figure(
             yield Column(side, heading), number_of(name, form, scale)
 
 
-_NAMES: tuple[Field[Mapping[str, Any]], ...] = (
+_NAMES: tuple[Field[Record], ...] = (
     ("method", lambda cell: cell["label"]),
     ("N", lambda cell: str(cell["draft_length"])),
 )

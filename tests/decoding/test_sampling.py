@@ -57,22 +57,18 @@ def test_without_processing_there_is_one_tensor() -> None:
 # Draws.
 
 
-@pytest.mark.parametrize("uniform", [0.0, 2**-53, 0.5, HIGHEST])
-@pytest.mark.parametrize(
-    "mass",
-    [
+def test_a_token_without_mass_is_never_drawn() -> None:
+    uniform = torch.tensor([0.0, 2**-53, 0.5, HIGHEST], dtype=torch.float64)
+    for mass in (
         [0.0, 1.0, 0.0],
         [0.0, 0.0, 0.5, 0.0, 0.5, 0.0],
         [0.0, 1e-38, 0.0],
         [0.0, 0.1, 0.1, 0.1, 0.7, 0.0, 0.0],  # does not sum to 1 in float32
         [0.0, 3.0, 0.0, 7.0, 0.0],
-    ],
-    ids=str,
-)
-def test_a_token_without_mass_is_never_drawn(mass: list[float], uniform: float) -> None:
-    token = draw(torch.tensor([mass]), torch.tensor([uniform], dtype=torch.float64))
-    assert token.shape == (1,)
-    assert mass[int(token)] > 0
+    ):
+        tokens = draw(torch.tensor([mass]).expand(4, -1), uniform)
+        assert tokens.shape == (4,)
+        assert all(mass[token] > 0 for token in tokens.tolist())
 
 
 def test_draws_split_the_unit_interval_by_mass() -> None:

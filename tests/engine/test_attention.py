@@ -22,18 +22,15 @@ from specbench.engine.attention import (
 from specbench.engine.loading import LoadedPair
 from specbench.engine.runner import Runner, visible
 from specbench.errors import UsageError
-from specbench.methods.rules import sd
 
-from ..decoding.helpers import GREEDY, generate, run
+from ..decoding.helpers import generate
 from .tiny import (
     FAMILIES,
     SIZES,
     VOCABULARY,
-    blurred,
     build,
     config,
     own_logits,
-    pair_of,
     random_prompt,
     read,
 )
@@ -103,17 +100,6 @@ def test_any_other_mask_and_what_is_more_than_a_scale_are_transformers_business(
 
 
 # In models.
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_greedy_decoding_equals_generate(family: str) -> None:
-    target = build(config(family, num_key_value_heads=1))
-    pair = pair_of(target, blurred(target, noise=0.01))
-    assert pair.target.groups == 4
-    for n in (1, 5):
-        prompt = random_prompt(20 + n)
-        found = run(pair, prompt, sd, sampling=GREEDY, draft_length=n, max_new_tokens=24)
-        assert found.token_ids == generate(pair, prompt, 24)
 
 
 @pytest.mark.parametrize("family", FAMILIES)

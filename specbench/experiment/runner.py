@@ -6,6 +6,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from specbench.decoding.records import Generation
 from specbench.decoding.sampling import Sampling
 from specbench.engine.device import choose_device, free_memory
 from specbench.engine.engines import Engine, choose_engine
-from specbench.engine.loading import LoadedPair, load_pair, load_reader
+from specbench.engine.loading import LoadedPair, Reader, load_pair, load_reader
 from specbench.engine.memory import check_memory, likely_tokens
 from specbench.engine.prompts import Encoded
 from specbench.errors import EngineError
@@ -40,18 +41,14 @@ WARM_UP_TOKENS = 16  # enough rounds that every part of one has been carried out
 log = logging.getLogger(__name__)
 
 
+@dataclass
 class Loader:
     """Loads the pairs of plans, by functions that tests replace, and keeps the last one."""
 
-    def __init__(
-        self,
-        load: Callable[[PairSpec, Loading], Any] | None = None,
-        read: Callable[[PairSpec, Loading], Any] | None = None,
-        check: Callable[..., None] | None = None,
-    ) -> None:
-        self._load, self._read = load or load_pair, read or load_reader
-        self._check = check or check_memory
-        self._loaded: tuple[tuple[PairSpec, Loading], LoadedPair] | None = None
+    load_pair: Callable[[PairSpec, Loading], LoadedPair] = load_pair
+    load_reader: Callable[[PairSpec, Loading], Reader] = load_reader
+    check_memory: Callable[..., None] = check_memory
+    _loaded: tuple[tuple[PairSpec, Loading], LoadedPair] | None = None
 
     def load(self, plan: Plan) -> LoadedPair:
         """Load a plan's pair with its engine, once it is known to fit.
@@ -71,9 +68,9 @@ class Loader:
             pair.forget()
         else:
             self._loaded = None  # before another one needs the memory
-            self._check(plan.pair, loading, *largest(plan))
-            Prompts(plan, self._read(plan.pair, loading)).require_decodable()
-            pair = self._load(plan.pair, loading)
+            self.check_memory(plan.pair, loading, *largest(plan))
+            Prompts(plan, self.load_reader(plan.pair, loading)).require_decodable()
+            pair = self.load_pair(plan.pair, loading)
             self._loaded = (wanted, pair)
         pair.engine = engine
         return pair

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -55,17 +55,14 @@ def say(plan: Plan, limit: int | None = None) -> None:
             note(weak)
 
 
-@contextmanager
-def pool(workers: Workers, loading: Loading) -> Iterator[Pool | None]:
-    """Keep workers while the context lasts; yield None where this process is alone."""
+def pool(workers: Workers, loading: Loading) -> AbstractContextManager[Pool | None]:
+    """Return workers that are kept while the context lasts; None where this process is alone."""
     if workers.workers is None:
-        yield None
-        return
+        return nullcontext()
 
     from specbench.cluster.pool import Pool
 
-    with Pool(workers.workers, workers.ray_address, loading) as found:
-        yield found
+    return Pool(workers.workers, workers.ray_address, loading)
 
 
 def carry_out(

@@ -10,8 +10,9 @@ import pytest
 import typer
 
 from specbench.cli.generate import grouped
-from specbench.cli.options import Models, Tasks
+from specbench.cli.options import Methods, Models, Tasks
 from specbench.config import Loading, Options, RunSettings, Settings, option
+from specbench.methods.registry import METHODS
 from specbench.pairs.registry import custom_pair, get_pair, with_draft
 
 
@@ -104,6 +105,15 @@ def test_a_pair_is_taken_by_name_with_another_draft_or_made_of_two_models() -> N
     assert Models().spec() == get_pair("mini")
     assert Models(pair="llama", draft="a/b").spec() == with_draft(get_pair("llama"), "a/b")
     assert Models(target="a/b", draft="a/c").spec() == custom_pair("a/b", "a/c")
+
+
+def test_all_is_every_method_and_paper_those_of_the_paper() -> None:
+    paper = ["autoregressive", "sd", "lossy", "speccascade", "static", "diversed"]
+    assert Methods().names == Methods(method=["paper"]).names == paper
+    assert Methods(method=["all"]).names == list(METHODS)
+    some = Methods(method=["sd", "paper"])
+    assert some.names[:2] == ["sd", "autoregressive"]
+    assert some.optional == {*paper} - {"sd"}  # only what is named must have its head
 
 
 def test_offline_counts_for_models_too() -> None:

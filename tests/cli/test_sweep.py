@@ -105,19 +105,6 @@ def test_values_are_the_parameter_s_own_where_none_are_given(
     assert (len(alphas), alphas[0]) == (11, first)
 
 
-def test_all_is_every_method_and_paper_those_of_the_paper(
-    cli: Cli, engine: Any, tmp_path: Path
-) -> None:
-    found = {}
-    for name in ("paper", "all"):
-        line = ("run", "-m", name, "-t", "mini-math", "--limit", "1", "--no-progress")
-        assert cli(*line, "--output", name).code == 0
-        found[name] = [method for (method,) in variants(tmp_path / name)]
-    paper = ["autoregressive", "sd", "lossy", "speccascade", "static", "diversed"]
-    assert found["paper"] == paper
-    assert found["all"][:6] == paper and len(found["all"]) == 14
-
-
 def matrix(folder: Path) -> dict[tuple[str, str, str], str]:
     with (folder / "transfer.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))

@@ -17,12 +17,12 @@ from specbench.decoding.loop import Request
 from specbench.decoding.sampling import Sampling
 from specbench.engine.loading import LoadedPair
 from specbench.engine.runner import Runner
-from specbench.methods import METHODS, Positions, Rule, Verdict, laws, rules
+from specbench.methods import METHODS, Rule, Verdict, laws, rules
 from specbench.methods.laws import LAWS, Next, Split, total
-from specbench.methods.verdict import maximal_coupling
 
 from ..engine.tiny import build, config, pair_of, random_prompt
 from ..methods.test_block import greedy_block
+from ..methods.test_laws import residual_p, unprocessed_q
 from .exact import LOWEST_P, Enumeration, Tokens, last_logits, p_value
 from .helpers import constantly, run_all
 
@@ -154,14 +154,6 @@ def test_another_law_is_refused() -> None:
     assert {name: p_value(samples, law) for name, law in wrong.items()} == {
         name: pytest.approx(0, abs=CERTAIN) for name in wrong
     }
-
-
-def residual_p(at: Positions, x: Tensor) -> Verdict:
-    return maximal_coupling(at, x, at.p)._replace(residual=at.p)
-
-
-def unprocessed_q(at: Positions, x: Tensor) -> Verdict:
-    return maximal_coupling(at._replace(q=at.q1), x, at.p)
 
 
 @pytest.mark.parametrize(

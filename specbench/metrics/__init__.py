@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Literal, cast
 
 from specbench.errors import UsageError
+from specbench.words import unknown
 
 if TYPE_CHECKING:
     from specbench.example import Example
@@ -62,8 +63,7 @@ def get_metric(name: str) -> Metric:
         UsageError: There is no such metric.
     """
     if name not in METRICS:
-        known = ", ".join(f"`{known}`" for known in METRICS)
-        raise UsageError(f"unknown metric `{name}`; choose one of {known}")
+        raise UsageError(unknown("metric", name, METRICS))
     return METRICS[name]
 
 

@@ -17,7 +17,7 @@ from pydantic import AfterValidator, Field, ValidationInfo, field_validator, mod
 from specbench.errors import UsageError
 from specbench.example import Example
 from specbench.metrics import get_metric
-from specbench.tasks.rows import Row, require_utf8, value_of
+from specbench.tasks.rows import Row, require_columns, require_utf8, value_of
 from specbench.validation import Model, Text, Texts
 from specbench.words import listed, shown, unknown
 
@@ -25,12 +25,12 @@ PROMPT = "{prompt}"  # where a generator's prompt goes in its template
 
 _NAME = r"([^\W\d]\w*(?:\.\w+)*)"
 _PLACE = re.compile(r"\{\{" + _NAME + r"\}\}|\{" + _NAME + r"\}")
-_FILE_NAME = re.compile(r"\w[\w.-]*")
+_FILE_NAME = re.compile(r"\w[\w.-]{,59}")  # with its suffixes no more than 255 bytes
 
 
 def _file_name(name: str) -> str:
     if not _FILE_NAME.fullmatch(name):
-        raise ValueError("names files too: keep to letters, digits, `_`, `-` and `.`")
+        raise ValueError("names files too: keep to 60 letters, digits, `_`, `-` and `.`")
     return name
 
 
@@ -231,12 +231,8 @@ def _expand(template: str, row: Row) -> list[str]:
 
 
 def _texts(name: str, row: Row) -> list[str]:
-    try:
-        value = value_of(row.columns, name)
-    except KeyError as error:
-        raise UsageError(
-            f"{row.where}: no `{name}` column; columns found: {listed(row.columns) or 'none'}"
-        ) from error
+    require_columns(row.columns, [name], row.where)
+    value = value_of(row.columns, name)
     entries = _list_in(value) if isinstance(value, str) else value
     return [
         _text(entry, name, row) for entry in (entries if isinstance(entries, list) else [value])

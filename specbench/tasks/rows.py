@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from specbench.errors import UsageError
-from specbench.words import listed
+from specbench.words import listed, shown
 
 GZIP = ".gz"
 
@@ -86,8 +86,8 @@ def require_columns(columns: Mapping[str, object], needed: Collection[str], wher
             value_of(columns, name)
         except KeyError as error:
             raise UsageError(
-                f"{where}: no `{name}` column; columns found: {listed(columns) or 'none'}; rename "
-                f"the right one to `{name}`"
+                f"{where}: no `{shown(name)}` column; columns found: {listed(columns) or 'none'}; "
+                f"rename the right one to `{shown(name)}`"
             ) from error
 
 

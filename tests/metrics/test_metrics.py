@@ -30,9 +30,10 @@ def test_each_metric_tells_right_from_wrong_and_needs_something_to_compare_with(
         score(metric, "text", Example("e7", "prompt"))
 
 
-def test_unknown_metric_lists_the_known_ones() -> None:
-    with pytest.raises(UsageError, match=r"`blue`.*`accuracy`.*`bleu`, `pass@1`"):
-        get_metric("blue")
+def test_an_unknown_metric_comes_with_the_nearest_or_all_known_ones() -> None:
+    for name, told in (("blue", "`bleu`"), ("quality", "`accuracy`.*`bleu`, `pass@1`")):
+        with pytest.raises(UsageError, match=f"`{name}`.*{told}"):
+            get_metric(name)
 
 
 def test_registry_and_task_files_need_no_heavy_imports() -> None:

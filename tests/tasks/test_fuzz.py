@@ -2,7 +2,6 @@
 
 import random
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,44 +12,26 @@ from specbench.tasks.task import load_task
 
 from .files import QUIZ, WRITERS, pack, quiz_folder, quiz_row, quiz_rows
 
-Mutate = Callable[[random.Random, bytes], bytes]
-ROUNDS = 40
 WORDS = [b'"', b"{", b"}", b"[", b"]", b"\n", b"\\", b"=", b",", b"\xff", b"\0", b"9" * 5000]
 WORDS += [b"null", b"true", b"[source]", b"{}", b"\\ud800", b"\\u0000", b"'''", b"-1", b"1e999"]
 
 
-def cut(rng: random.Random, content: bytes) -> bytes:
-    return content[: rng.randrange(len(content))]
-
-
-def flip(rng: random.Random, content: bytes) -> bytes:
-    changed = bytearray(content)
-    for _ in range(rng.randrange(1, 8)):
-        changed[rng.randrange(len(changed))] = rng.randrange(256)
-    return bytes(changed)
-
-
-def insert(rng: random.Random, content: bytes) -> bytes:
-    at = rng.randrange(len(content))
-    return content[:at] + rng.choice(WORDS) + content[at:]
-
-
-def drop_lines(rng: random.Random, content: bytes) -> bytes:
-    return b"".join(line for line in content.splitlines(True) if rng.random() < 0.8)
-
-
-def mix_words(rng: random.Random, content: bytes) -> bytes:
-    words = content.split(b'"')
-    one, other = rng.randrange(len(words)), rng.randrange(len(words))
-    words[one], words[other] = words[other], words[one]
-    return b'"'.join(words)
-
-
-def noise(rng: random.Random, content: bytes) -> bytes:
+def mutated(rng: random.Random, content: bytes) -> bytes:
+    at, words = rng.randrange(len(content)), content.split(b'"')
+    match rng.randrange(6):
+        case 0:
+            return content[:at]
+        case 1:
+            return content[:at] + rng.choice(WORDS) + content[at:]
+        case 2:
+            return content[:at] + rng.randbytes(rng.randrange(1, 8)) + content[at + 1 :]
+        case 3:
+            return b"".join(line for line in content.splitlines(True) if rng.random() < 0.8)
+        case 4:
+            one, other = rng.randrange(len(words)), rng.randrange(len(words))
+            words[one], words[other] = words[other], words[one]
+            return b'"'.join(words)
     return rng.randbytes(rng.randrange(200))
-
-
-MUTATIONS: list[Mutate] = [cut, flip, insert, drop_lines, mix_words, noise]
 
 
 def outcome(path: Path, data: Path) -> str:
@@ -62,20 +43,18 @@ def outcome(path: Path, data: Path) -> str:
     except UsageError as error:
         said = str(error)
         assert "\n" not in said and len(said) < 1000, said
-        assert "quiz" in said, said
+        assert "quiz" in said or str(data) in said, said
         return said
     return ""
 
 
-@pytest.mark.parametrize("mutate", MUTATIONS)
-def test_broken_task_files(mutate: Mutate, tmp_path: Path) -> None:
-    path, rng = quiz_folder(tmp_path), random.Random(mutate.__name__)
+def test_broken_task_files(tmp_path: Path) -> None:
+    path, rng, refused = quiz_folder(tmp_path), random.Random(0), 0
     assert not outcome(path, tmp_path / "data")
-    refused = 0
-    for _ in range(ROUNDS):
-        path.write_bytes(mutate(rng, QUIZ.encode()))
+    for _ in range(300):
+        path.write_bytes(mutated(rng, QUIZ.encode()))
         refused += bool(outcome(path, tmp_path / "data"))
-    assert refused > ROUNDS / 10
+    assert refused > 100
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -87,10 +66,10 @@ def test_broken_data_files(suffix: str, packed: bool, tmp_path: Path) -> None:
     WRITERS[suffix](quiz_rows(4), data)
     data = pack(data) if packed else data
     whole, refused = data.read_bytes(), 0
-    for round_ in range(ROUNDS):
-        data.write_bytes(MUTATIONS[round_ % len(MUTATIONS)](rng, whole))
+    for _ in range(50):
+        data.write_bytes(mutated(rng, whole))
         refused += bool(outcome(path, tmp_path / "data"))
-    assert refused > ROUNDS / 5
+    assert refused > 10
 
 
 LONG = "x" * 10_000_000

@@ -118,6 +118,11 @@ def test_every_split_loads_whole() -> None:
             assert example.reference
             assert bool(example.tests) == (task.metric == "pass@1")
             assert all(test.strip() for test in example.tests)
+    for name in ("gsm8k", "mbpp"):
+        test, train = (
+            {e.prompt for e in whole(name).examples(split, None)} for split in ("test", "train")
+        )
+        assert not test & train
 
 
 @needs_whole
@@ -136,11 +141,3 @@ def test_wmt16_asks_for_english() -> None:
     assert "German: Biker reagiert blitzschnell und verhindert Schlimmeres\n" in first.prompt
     assert first.prompt.endswith("English:")
     assert first.reference == "Biker reacts lightning fast and prevents worse."
-
-
-@needs_whole
-@pytest.mark.parametrize("name", ["gsm8k", "mbpp"])
-def test_training_and_test_share_no_prompt(name: str) -> None:
-    task = whole(name)
-    test, train = ({e.prompt for e in task.examples(split, None)} for split in ("test", "train"))
-    assert not test & train

@@ -6,7 +6,7 @@ Six faults of speculative decoding are planted in the loop: the check must exit 
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from math import log
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from specbench.engine import runner
 from specbench.engine.loading import LoadedPair
 from specbench.engine.runner import Runner
 from specbench.errors import UsageError
-from specbench.experiment import runner as running
+from specbench.experiment.runner import Loader
 from specbench.heads.files import fingerprints, save_head
 from specbench.heads.head import Head
 from specbench.methods import verdict
@@ -44,6 +44,12 @@ def pair(dtype: str = "float32") -> LoadedPair:
     return pair_of(target.to(getattr(torch, dtype)), draft.to(getattr(torch, dtype)))
 
 
+def load_by(monkeypatch: Patch, load_pair: Callable[..., LoadedPair]) -> None:
+    """Load pairs by a function, whatever memory there is."""
+    loader = partial(Loader, load_pair, check_memory=lambda *_: None)
+    monkeypatch.setattr(checking, "Loader", loader)
+
+
 @pytest.fixture(autouse=True)
 def loaded(monkeypatch: Patch, tmp_path: Path) -> list[str]:
     """Put the tiny pair in the place of the bundled one, with a head of strong opinions.
@@ -57,9 +63,8 @@ def loaded(monkeypatch: Patch, tmp_path: Path) -> list[str]:
         formats.append(loading.dtype)
         return pair(loading.dtype)
 
-    monkeypatch.setattr(running, "load_pair", load_pair)
-    for module in (running, checking):
-        monkeypatch.setattr(module, "check_memory", lambda *_: None)
+    load_by(monkeypatch, load_pair)
+    monkeypatch.setattr(checking, "check_memory", lambda *_: None)
     monkeypatch.setattr(controls, "copy_bandwidth", lambda device, size: 1e12)
     monkeypatch.setattr(controls, "TOKENS", 16)
     monkeypatch.setattr(greedy, "LIMIT", 24)
@@ -144,7 +149,7 @@ def test_times_that_cannot_be_true(cli: Cli, monkeypatch: Patch) -> None:
 def test_without_power_a_verdict_is_weak(cli: Cli, monkeypatch: Patch) -> None:
     """With the target itself as the draft, no draw can tell p from q."""
     own = replace(pair(), draft=Runner(pair().target.model, pair().target.vocabulary))
-    monkeypatch.setattr(running, "load_pair", lambda spec, loading: own)
+    load_by(monkeypatch, lambda spec, loading: own)
     result, findings = check(cli)
     assert result.code == 0, result.out
     weak = [f"{f['subject']}: {f['name']}" for f in findings if f["verdict"] == "weak"]

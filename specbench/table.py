@@ -113,9 +113,9 @@ def interval_of(
 
 def cell_at(
     key: object, show: Callable[[Any], str | Cell]
-) -> Callable[[tuple[Any, Mapping[Any, Any]]], str | Cell]:
+) -> Callable[[tuple[Any, Mapping[Any, Any]]], Cell]:
     """Return what shows the value at a key, of a record that is a name with values by key."""
-    return lambda record: show(record[1][key]) if key in record[1] else Cell()
+    return lambda record: _cell(show(record[1][key])) if key in record[1] else Cell()
 
 
 def drop_empty(table: Table) -> Table:

@@ -40,7 +40,7 @@ from specbench.analysis.summary import (
 from specbench.config import EAGER
 from specbench.methods.registry import AUTOREGRESSIVE, METHODS
 from specbench.metrics import METRICS
-from specbench.table import Cell, Column, Field, Table, cell_at, number
+from specbench.table import Cell, Column, Field, Table, cell_at, number, number_of
 
 FIGURES = (ACCEPTANCE, QUALITY, SPEEDUP)
 #: What stands in one table; the rest is down or across.
@@ -68,11 +68,21 @@ _EXPLAINED = {
     QUALITY: "Quality: times 100.",
     SPEEDUP: "tok/s / AR: tokens/s, with prefill, over autoregressive's, paired by prompt.",
 }
-_SHOWN = ["task", "figure", "metric", *_SCALED, "best", "published", "difference"]
+_SHOWN = [
+    "label",
+    "run_id",
+    "task",
+    "figure",
+    "metric",
+    *_SCALED,
+    "best",
+    "published",
+    "difference",
+]
 _HEADINGS = {ACCEPTANCE: "acc. /\ndrafted", SPEEDUP: "tok/s\n/ AR"}
 
 _Numbers = NDArray[np.intp]
-_Record = tuple[tuple[str, ...], dict[Any, Any]]  # names of a row, and by column what it shows
+_Record = tuple[Any, dict[Any, Any]]  # a method and run, and by column what they have
 
 
 def main_table(summary: pd.DataFrame, samples: pd.DataFrame) -> pd.DataFrame:
@@ -116,16 +126,11 @@ class Contest:
         self._baseline = found.fillna(-1).to_numpy(dtype=np.intp)
 
     def best(self, cells: _Numbers, values: Floats, figure: str, metric: str) -> NDArray[np.bool_]:
-        """Tell which cells have the highest value or one not to be told from the first of these.
+        """Tell which cells [k] have the highest of the values [k], or one not to be told from it.
 
-        That is where the paired 95 % interval of the difference to it includes 0; below ``FEWEST``
-        shared prompts there is none.
-
-        Args:
-            cells: [k] numbers of cells.
-            values: [k] the figure of each.
-            figure: ``ACCEPTANCE``, ``QUALITY`` or ``SPEEDUP``.
-            metric: What quality is measured by.
+        That is where the paired 95 % interval of the difference to the first that has it includes
+        0; below ``FEWEST`` shared prompts there is none. The values are those of a figure; quality
+        is measured by ``metric``.
         """
         marked = np.zeros(len(cells), dtype=np.bool_)
         top = int(np.argmax(values))
@@ -262,23 +267,19 @@ def _notes(table: pd.DataFrame, intervals: bool) -> list[str]:
 
 def _section(rows: pd.DataFrame, intervals: bool, notes: list[str]) -> Table:
     several = rows.duplicated(["label", "task", "figure", "metric"]).any()
-    stub = ["label", "run_id"] if several else ["label"]
-    known: dict[tuple[str, ...], dict[Any, Any]] = {}
-    for names, row in zip(
-        rows[stub].itertuples(index=False, name=None),
-        rows[[name for name in _SHOWN if name in rows]].itertuples(index=False),
-        strict=True,
-    ):
-        known.setdefault(names, {})[row.task, row.figure, row.metric] = row
     fields: list[Field[_Record]] = [("method", lambda record: record[0][0])]
-    fields += [("run", lambda record: record[0][-1])] * bool(several)
+    fields += [("run", lambda record: record[0][1])] * bool(several)
     for task, of_task in rows.groupby("task", sort=False):
         for figure in FIGURES:
             found = of_task[of_task["figure"] == figure]
             for metric, cells in found.groupby("metric", sort=False):
                 fields += _fields(cells, str(task), figure, str(metric), intervals)
+    records: dict[Any, dict[Any, Any]] = {}
+    for row in rows[[name for name in _SHOWN if name in rows]].to_dict("records"):
+        names = row["label"], row["run_id"] if several else ""
+        records.setdefault(names, {})[row["task"], row["figure"], row["metric"]] = row
     said = [*(remarks(rows) if "published" in rows else []), *notes]
-    return Table.of(known.items(), fields, _title(rows), said, stub=len(stub))
+    return Table.of(records.items(), fields, _title(rows), said, stub=1 + bool(several))
 
 
 def _fields(
@@ -291,37 +292,29 @@ def _fields(
     name = _HEADINGS.get(figure) or shown_name(metric).replace(" of 32 words", "-32") or QUALITY
     key = task, figure, metric
 
-    def cell(row: Any) -> Cell:
-        ends = number(row.ci_low, form), number(row.ci_high, form)
+    def cell(row: dict[str, Any]) -> Cell:
+        ends = [number(row[end], form) for end in ("ci_low", "ci_high")]
         interval = f"[{', '.join(ends)}]" if intervals and all(ends) else ""
-        return Cell(number(row.value, form), interval, row.best)
+        return Cell(number(row["value"], form), interval, row["best"])
 
     yield Column(name, task), cell_at(key, cell)
     if "published" in cells and cells["published"].notna().any():
-        published = f"{name}\n{PAPER}", f"{name}\n{DIFFERENCE}"
-        yield (
-            Column(published[0], task),
-            cell_at(key, lambda row: Cell(number(row.published, form))),
-        )
-        sign = f"+{form}"
-        yield (
-            Column(published[1], task),
-            cell_at(key, lambda row: Cell(number(row.difference, sign))),
-        )
+        for end, column, sign in ((PAPER, "published", ""), (DIFFERENCE, "difference", "+")):
+            yield Column(f"{name}\n{end}", task), cell_at(key, number_of(column, sign + form))
 
 
 def _title(rows: pd.DataFrame) -> str:
     pair, temperature, length, engine, batch = rows[SECTION].iloc[0]
     prompts = rows.groupby(["run_id", "task", "label"])["n"].max()
     fewest, most = prompts.min(), prompts.max()
-    said = [
+    counts = f"{most}" if fewest == most else f"{fewest} to {most}"
+    scored = rows[(rows["figure"] == QUALITY) & rows["value"].notna()]["n"].min()
+    said = (
         *(f"Pair {pair}", f"T = {temperature:g}"),
         f"N = {length}" if length else "nothing drafted",
-    ]
-    said += [] if engine == EAGER else [f"engine {engine}"]
-    said += [] if batch == 1 else [f"batches of {batch}"]
-    counts = f"{most}" if fewest == most else f"{fewest} to {most}"
-    said.append(f"{counts} prompt{'s' if most > 1 else ''} per task")
-    scored = rows[(rows["figure"] == QUALITY) & rows["value"].notna()]["n"]
-    said += [f"quality of {scored.min()} of them"] if scored.min() < fewest else []
-    return ", ".join(said)
+        "" if engine == EAGER else f"engine {engine}",
+        "" if batch == 1 else f"batches of {batch}",
+        f"{counts} prompt{'s' if most > 1 else ''} per task",
+        f"quality of {scored} of them" if scored < fewest else "",
+    )
+    return ", ".join(filter(None, said))

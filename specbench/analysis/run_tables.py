@@ -230,13 +230,14 @@ def _page_table(samples: pd.DataFrame, cells: pd.DataFrame, setting: _Row) -> Ta
         [label, *across(known, field)] for label, known in methods.items() if label not in static
     ]
     for label, known in gaps.items() if swept else ():
+        name = "static front (randomised)"
+        front = across(
+            known, lambda g, scale: f"{g.front * scale:.1f}\n{g.reached.acceptance[0, 0]:.0%}"
+        )
         above = across(known, lambda gap, scale: _distance(gap.above, scale))
         rows += [
-            [f"static front (randomised) at the acceptance of {label}", *across(known, _front)],
-            [
-                Cell(text, best=True)
-                for text in (f"{label} above the static front (randomised)", *above)
-            ],
+            [f"{name} at the acceptance of {label}", *front],
+            [Cell(text, best=True) for text in (f"{label} above the {name}", *above)],
             [f"{label} above its next measured point", *across(known, _above_measured)],
         ]
     title = (
@@ -269,10 +270,6 @@ def _gap(samples: pd.DataFrame, cell: _Row) -> Gap | None:
         return gap_between(own[0], front_of(settings), "acceptance")
     except UsageError:
         return None
-
-
-def _front(gap: Gap, scale: float) -> str:
-    return f"{gap.front * scale:.1f}\n{gap.reached.acceptance[0, 0]:.0%}"
 
 
 def _above_measured(gap: Gap, scale: float) -> str:

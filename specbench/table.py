@@ -256,7 +256,8 @@ def _text_lines(part: Table, width: int) -> Iterator[str]:
         return [piece for line in lines for piece in textwrap.wrap(line, widths[at]) or [""]]
 
     def padded(text: str, at: int) -> str:
-        blank = " " * (widths[at] - cell_len(text))  # some signs take two columns
+        length = len(text) if text.isascii() else cell_len(text)  # some signs take two columns
+        blank = " " * (widths[at] - length)
         return text + blank if _wraps(part, at) else blank + text
 
     def shown(row: Sequence[list[str]]) -> Iterator[str]:

@@ -168,8 +168,11 @@ def _read_fast(path: Path, needed: Collection[str], known: Mapping[str, type]) -
         null_values=[""],  # NA may be a name
         strings_can_be_null=True,
     )
-    in_values = arrow_csv.ParseOptions(newlines_in_values=True)
-    table = arrow_csv.read_csv(path, convert_options=options, parse_options=in_values)
+    table = arrow_csv.read_csv(
+        path,
+        convert_options=options,
+        parse_options=arrow_csv.ParseOptions(newlines_in_values=True),
+    )
     if not len(table) or not set(needed) <= set(names):
         raise ValueError(f"{path} has no rows or lacks columns")
     return table

@@ -58,6 +58,7 @@ _SUMMED = (
     *("quality", "accepted", "proposed", "output_tokens", "prefill_seconds", "decode_seconds"),
     BLEU_TERMS,  # where a BLEU was measured
 )
+_RATIOS = {ACCEPTANCE: ["accepted", "proposed"], SPEEDUP: ["output_tokens", "seconds"]}
 #: The columns of samples that decide what is best.
 NEEDED = (*CELL, "sample_id", *_SUMMED)
 _AT_ONCE = 256  # cells that are resampled at once
@@ -117,6 +118,11 @@ class Contest:
         order = np.argsort(cell, kind="stable")
         summed = samples[[name for name in _SUMMED if name in samples]].iloc[order]
         self._samples = summed.assign(seconds=summed["prefill_seconds"] + summed["decode_seconds"])
+        self._known = {
+            QUALITY: summed["quality"].notna().to_numpy(),
+            ACCEPTANCE: (summed["proposed"] > 0).to_numpy(),
+            SPEEDUP: np.ones(len(summed), dtype=np.bool_),
+        }
         self._prompt = pd.factorize(samples["sample_id"])[0][order]
         self._starts = np.searchsorted(cell[order], np.arange(cell.max(initial=-1) + 2))
         known = samples[list(CELL)].iloc[order[self._starts[:-1]]]
@@ -165,17 +171,13 @@ class Contest:
         found = [self._rows(cell) for cell in cells]
         rows, column = np.concatenate(found), np.repeat(np.arange(len(cells)), [*map(len, found)])
         place = pd.Index(prompts).get_indexer(pd.Index(self._prompt[rows]))
-        samples = self._samples.iloc[rows]
-        kept = place >= 0
+        kept = (place >= 0) & self._known[figure][rows]
+        samples = self._samples.iloc[rows[kept]]
         statistic: Statistic = ratio
         if figure == QUALITY:
-            kept &= samples["quality"].notna().to_numpy()
-            terms, statistic = score_terms(samples[kept], "quality", metric)
-        elif figure == ACCEPTANCE:
-            kept &= (samples["proposed"] > 0).to_numpy()
-            terms = samples.loc[kept, ["accepted", "proposed"]].to_numpy(np.float64)
+            terms, statistic = score_terms(samples, "quality", metric)
         else:
-            terms = samples.loc[kept, ["output_tokens", "seconds"]].to_numpy(np.float64)
+            terms = samples[_RATIOS[figure]].to_numpy(np.float64)
         field, fields = (place * len(cells) + column)[kept], len(prompts) * len(cells)
         sums: Floats = np.stack([np.bincount(field, term, fields) for term in terms.T], axis=-1)
         sums[np.bincount(field, minlength=fields) == 0] = np.nan
@@ -293,8 +295,8 @@ def _fields(
     key = task, figure, metric
 
     def cell(row: dict[str, Any]) -> Cell:
-        ends = [number(row[end], form) for end in ("ci_low", "ci_high")]
-        interval = f"[{', '.join(ends)}]" if intervals and all(ends) else ""
+        ends = [number(row[end], form) for end in ("ci_low", "ci_high") if intervals]
+        interval = f"[{', '.join(ends)}]" if ends and all(ends) else ""
         return Cell(number(row["value"], form), interval, row["best"])
 
     yield Column(name, task), cell_at(key, cell)

@@ -61,7 +61,11 @@ ROWS: dict[str, list[dict[str, Any]]] = {
     "gated-diversed": [{"gate": 0.2, "head": linear_head}],
 }
 SETTINGS = [
-    pytest.param(method, parameters, id=" ".join([method, *map(str, parameters.values())]))
+    pytest.param(
+        method,
+        parameters,
+        id=" ".join([method, *(getattr(v, "__name__", str(v)) for v in parameters.values())]),
+    )
     for method, settings in ROWS.items()
     for parameters in settings
 ]

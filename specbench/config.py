@@ -1,7 +1,7 @@
-"""Settings of runs: type, default, bounds and help of each stand once, in its field.
+"""Settings of runs; each field defines its type, default, bounds and help once.
 
-Options of the command line (``specbench.cli.options``), their checks and ``config.json`` come from
-these models. Nothing here imports PyTorch.
+Command-line options (``specbench.cli.options``), their validation and ``config.json`` are derived
+from these models. Nothing here imports PyTorch.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from specbench.words import none_of
 AUTO, DUMMY = "auto", "dummy"
 EAGER, COMPILE, GRAPH = ENGINES = ("eager", "compile", "graph")
 QUANTIZATIONS = ("8bit", "4bit")
-LOWEST_TEMPERATURE = 1e-5  # what it would sharpen below is rounding, and 1e-46 is 0 in float32
-DEFAULT_LIMIT = 20  # examples of a task; enough to see the effect, fast on two CPU cores
+LOWEST_TEMPERATURE = 1e-5  # lower ones only amplify rounding errors; 1e-46 is 0 in float32
+DEFAULT_LIMIT = 20  # examples per task; shows the effect, and is fast on two CPU cores
 DRAFT_LENGTH = 5
 
 Group = TypeVar("Group", bound="Options")
@@ -46,18 +46,18 @@ def option(
     panel: str | None = None,
     **bounds: Any,
 ) -> Any:
-    """Describe a field that is an option of the command line.
+    """Return a field that is a command-line option.
 
     Args:
-        default: Its default.
+        default: Default value.
         help: One sentence for the user.
-        flags: Names on the command line; by default the field's own.
-        metavar: Stands for the value in the help.
-        shown: Stands for the default in the help, where None has a meaning.
-        choices: What it may be, or each of a list; named in the help.
-        complete: Returns names for the shell's completion; by default the choices.
-        panel: Of the help; by default that of the group.
-        **bounds: As pydantic's ``Field`` takes them.
+        flags: Option names; by default derived from the field's name.
+        metavar: Placeholder for the value in the help.
+        shown: Replaces the default in the help, if None has a meaning.
+        choices: Allowed values, or allowed items of a list; listed in the help.
+        complete: Returns names for shell completion; by default the choices.
+        panel: Help panel; by default the group's panel.
+        **bounds: Bounds for pydantic's ``Field``.
     """
     if choices:
         help = f"One of {', '.join(choices)}. {help}".strip()
@@ -67,15 +67,16 @@ def option(
 
 
 class Options(Model):
-    """A group of options: values a user types, each with its default and bounds.
+    """A group of command-line options with defaults and bounds.
 
     Raises:
         UsageError: A value is not allowed; the message names the option.
     """
 
-    model_config = ConfigDict(defer_build=True)  # most are shown in a help and never made
+    # Most groups are only shown in help and never instantiated.
+    model_config = ConfigDict(defer_build=True)
 
-    panel: ClassVar[str] = "Options"  # of the help
+    panel: ClassVar[str] = "Options"  # help panel
 
     def __init__(self, **values: Any) -> None:
         try:
@@ -94,28 +95,28 @@ class Options(Model):
 
     @classmethod
     def about(cls, name: str) -> dict[str, Any]:
-        """Return what ``option`` was told of a field for the command line."""
+        """Return the command-line metadata of a field, as given to ``option``."""
         extra: Any = cls.model_fields[name].json_schema_extra
         return extra or {}
 
     @classmethod
     def flags(cls, name: str) -> tuple[str, ...]:
-        """Return the names of a field on the command line, the long one first."""
+        """Return the option names of a field, the long one first."""
         return cls.about(name).get("flags") or (f"--{name.replace('_', '-')}",)
 
     @classmethod
     def ordered_fields(cls) -> list[str]:
-        """Return the fields as the help lists them: a group's own before those it inherits."""
+        """Return the fields in help order: own fields before inherited ones."""
         return sorted(cls.model_fields, key=lambda name: cls.__mro__.index(cls._owner(name)))
 
     @classmethod
     def panel_of(cls, name: str) -> str:
-        """Return the panel of the help that a field is shown in."""
+        """Return the help panel of a field."""
         return str(cls.about(name).get("panel") or cls._owner(name).panel)
 
     @classmethod
     def _owner(cls, name: str) -> Any:
-        """Return the group that first has a field."""
+        """Return the group that defines a field."""
         bases = reversed(cls.__mro__)
         return next(each for each in bases if name in getattr(each, "model_fields", ()))
 
@@ -125,16 +126,16 @@ class Options(Model):
         return cls.flags(name)[0] if name in cls.model_fields else quoted(key)
 
     def part(self, group: type[Group]) -> Group:
-        """Return the options of a group that these contain."""
+        """Return the subset of options that belong to a group."""
         return group(**{name: getattr(self, name) for name in group.model_fields})
 
     def updated(self: Group, **values: Any) -> Group:
-        """Return the same options with some other values, and those as typed."""
+        """Return a copy with some values replaced; replaced values count as typed."""
         typed = {name: getattr(self, name) for name in self.model_fields_set}
         return type(self)(**(typed | values))
 
     def retyped(self) -> list[str]:
-        """Return those that are not at their defaults as parts of another command line."""
+        """Return the options that differ from their defaults as command-line arguments."""
         parts: list[str] = []
         for name in self.ordered_fields():
             flag, value = self.flags(name)[0], getattr(self, name)
@@ -157,7 +158,7 @@ Count = Annotated[int, Field(ge=1)]
 
 
 class Sampling(Options):
-    """How logits become the distribution that is sampled from."""
+    """How to turn logits into a sampling distribution."""
 
     panel = "Sampling"
 
@@ -165,7 +166,7 @@ class Sampling(Options):
     top_k: int | None = option(None, "Sample from the k likeliest tokens.", ge=1, shown="off")
     top_p: float | None = option(
         None,
-        "Sample from the likeliest tokens that together have this probability.",
+        "Sample from the likeliest tokens with this total probability.",
         gt=0,
         le=1,
         shown="off",
@@ -173,37 +174,41 @@ class Sampling(Options):
 
 
 class Settings(Sampling):
-    """What all cells of a run share."""
+    """Settings shared by all cells of a run."""
 
-    seed: int = option(0, "Decides the examples and every draw.", ge=0)
-    repeats: int = option(1, "Times each example is decoded, with fresh draws.", ge=1)
-    max_new_tokens: int | None = option(None, "Longest answer.", ge=1, shown="the task's own")
+    seed: int = option(0, "Random seed for choosing examples and for sampling.", ge=0)
+    repeats: int = option(
+        1, "Number of times to decode each example, with new random numbers.", ge=1
+    )
+    max_new_tokens: int | None = option(
+        None, "Maximum length of an answer.", ge=1, shown="the task's own"
+    )
     max_prompt_tokens: int | None = option(
         None,
-        "Longest prompt; a longer one is cut at the end of its article.",
+        "Maximum length of a prompt; in a longer one the end of the article is cut.",
         ge=1,
-        shown="what the models take",
+        shown="the models' context",
     )
     prompt_format: Literal["chat", "plain"] | None = option(
         None,
-        "chat applies the model's own template, plain gives the prompt as it is.",
+        "chat applies the model's chat template; plain uses the prompt unchanged.",
         metavar="FORMAT",
         shown="the task's own",
     )
     engine: Literal["auto", "eager", "compile", "graph"] = option(
         AUTO,
-        "eager runs a round as it is written; graph captures its parts in CUDA graphs; compile "
-        "generates code for it, which takes one to three minutes per method the first time, is "
-        "kept on disk, and then halves the time on a CPU. auto is graph on a GPU, else eager.",
+        "eager runs plain PyTorch; graph captures the parts of a round in CUDA graphs; compile "
+        "generates code, which takes one to three minutes per method the first time, is cached on "
+        "disk and halves the time on a CPU. auto means graph on a GPU, else eager.",
         metavar="NAME",
     )
     engine_fallback: bool = option(
-        False, "Where a graph cannot be captured, say so and go on eagerly instead of stopping."
+        False, "If a graph cannot be captured, warn and continue with eager instead of failing."
     )
     batch_size: int = option(
         1,
-        "Texts decoded side by side. Batching changes no draw, and a text only by rounding: rarely "
-        "in float32, at times in bfloat16. Time is split evenly.",
+        "Texts per batch. Batching does not change the random numbers; rounding may change a text, "
+        "rarely in float32, sometimes in bfloat16. Time is split evenly.",
         ge=1,
         metavar="B",
     )
@@ -231,22 +236,24 @@ def _describe_presets() -> str:
 
 
 class RunSettings(Settings):
-    """The settings of a measuring command; those of a preset hold where nothing was typed."""
+    """The settings of a measuring command; explicit options override the preset."""
 
     limit: int | None = option(
         None,
         "Examples per task.",
         ge=1,
         flags=("--limit", "-n"),
-        shown=f"{DEFAULT_LIMIT} of a task, all of a prompt file",
+        shown=f"{DEFAULT_LIMIT} per task, all of a prompt file",
     )
     preset: Literal["paper"] | None = option(
         None,
-        f"Settings under one name: {_describe_presets()}. Explicit options override it.",
+        f"Named settings: {_describe_presets()}. Explicit options override it.",
         metavar="NAME",
     )
     draft_length: list[Count] = option(
-        [DRAFT_LENGTH], "Tokens drafted per round; each of several is measured.", metavar="N[,N...]"
+        [DRAFT_LENGTH],
+        "Tokens drafted per round; several values are all measured.",
+        metavar="N[,N...]",
     )
 
     @model_validator(mode="before")
@@ -257,16 +264,16 @@ class RunSettings(Settings):
 
 
 class Loading(Options):
-    """How the models of a pair are loaded."""
+    """How to load the models of a pair."""
 
     panel = "Models"
 
-    device: str = option(AUTO, "cpu, cuda, cuda:1 ...; auto takes a GPU where there is one.")
-    dtype: str = option(AUTO, "float32, bfloat16 or float16; auto suits pair and device.")
+    device: str = option(AUTO, "cpu, cuda, cuda:1 ...; auto uses a GPU if there is one.")
+    dtype: str = option(AUTO, "float32, bfloat16 or float16; auto depends on pair and device.")
     load_format: Literal["auto", "dummy"] = option(
         AUTO,
-        "auto reads the weights; dummy makes random ones of the same shape, for timing without a "
-        "download.",
+        "auto loads the weights; dummy creates random weights of the same shape, for timing "
+        "without a download.",
         metavar="FORMAT",
     )
     device_map: str | None = option(
@@ -283,30 +290,29 @@ class Loading(Options):
     )
     target_revision: str | None = option(
         None,
-        "Branch, tag or commit of the target on the hub.",
+        "Branch, tag or commit of the target on the Hugging Face hub.",
         metavar="REVISION",
         shown="the pair's own",
     )
     draft_revision: str | None = option(
         None,
-        "Branch, tag or commit of the draft on the hub.",
+        "Branch, tag or commit of the draft on the Hugging Face hub.",
         metavar="REVISION",
         shown="the pair's own",
     )
-    trust_remote_code: bool = option(False, "Run Python code that comes with the models.")
+    trust_remote_code: bool = option(False, "Run Python code from the models' repositories.")
 
     @model_validator(mode="after")
     def _plain_dummies(self) -> Loading:
         if self.dummy and (self.device_map or self.quantization):
             raise ValueError(
-                "--load-format dummy makes plain weights on one device: leave out --device-map "
-                "and --quantization"
+                "--load-format dummy supports neither --device-map nor --quantization: omit them"
             )
         return self
 
     @property
     def dummy(self) -> bool:
-        """True where the weights are random."""
+        """Whether the weights are random."""
         return self.load_format == DUMMY
 
 
@@ -317,12 +323,14 @@ class DataOptions(Options):
 
     folder: Path | None = option(
         None,
-        "Take examples from FOLDER/TASK/SPLIT.jsonl (or .csv, .parquet; plain or .gz), not from "
+        "Read examples from FOLDER/TASK/SPLIT.jsonl (or .csv, .parquet; plain or .gz) instead of "
         "the hub.",
         flags=("--data",),
         metavar="FOLDER",
     )
-    offline: bool = option(False, "Use what earlier runs fetched from the hub, and no network.")
+    offline: bool = option(
+        False, "Use only files already downloaded from the hub; never access the network."
+    )
     revision: str | None = option(
         None,
         "Branch, tag or commit of the dataset on the hub.",
@@ -342,6 +350,6 @@ class DataOptions(Options):
     def _one_source(self) -> DataOptions:
         if self.folder is not None and self.revision is not None:
             raise ValueError(
-                "--data-revision is of the hub, whose place --data takes: give one of the two"
+                "--data-revision selects data on the hub, which --data replaces: give only one"
             )
         return self

@@ -1,8 +1,8 @@
-"""The errors a user may cause; each message is one sentence: what is wrong and what to do."""
+"""Errors shown to the user; each message is one sentence: what is wrong and what to do."""
 
 
 class SpecbenchError(Exception):
-    """Base of every error that the command line shows as one line, without a traceback."""
+    """Base of all errors that the command line prints as one line, without a traceback."""
 
 
 class UsageError(SpecbenchError):
@@ -10,11 +10,11 @@ class UsageError(SpecbenchError):
 
 
 class RunError(SpecbenchError):
-    """The request was right but carrying it out failed: exit code 1."""
+    """The request was valid but its execution failed: exit code 1."""
 
 
 class EngineError(RunError):
-    """The engine cannot work as asked, whatever it is given to decode."""
+    """The engine does not work with these settings, for any input."""
 
 
 def require(condition: bool, message: str) -> None:
@@ -24,5 +24,5 @@ def require(condition: bool, message: str) -> None:
 
 
 def require_at_least(low: int, option: str, value: int | None) -> None:
-    """Raise ``UsageError`` where a number is given and too low."""
+    """Raise ``UsageError`` if a given number is too low."""
     require(value is None or value >= low, f"{option} must be {low} or more, not {value}")

@@ -17,7 +17,7 @@ def write_atomically(path: Path, content: str | bytes) -> None:
     """Write a file whole or not at all.
 
     Raises:
-        SpecbenchError: It cannot be written, see ``clear_errors``; what was there is untouched.
+        SpecbenchError: It cannot be written, see ``clear_errors``; an existing file is unchanged.
     """
     temporary = path.with_name(f".{path.name}.partial")
     data = content.encode() if isinstance(content, str) else content
@@ -30,17 +30,17 @@ def write_atomically(path: Path, content: str | bytes) -> None:
 
 
 def digits(number: float) -> str:
-    """Return a number as tables on disk have it, with 12 digits, which re-reading preserves."""
+    """Format a number for tables on disk: 12 digits, unchanged by re-reading."""
     return f"{number:.12}"
 
 
 @contextmanager
 def clear_errors(path: Path, advice: str = OTHER_FOLDER) -> Iterator[None]:
-    """Turn an error of the operating system about a file into one sentence.
+    """Turn an ``OSError`` about a file into a one-sentence error.
 
     Args:
         path: The file or folder.
-        advice: What the user may do.
+        advice: What the user can do.
 
     Raises:
         RunError: The disk is full.
@@ -54,5 +54,5 @@ def clear_errors(path: Path, advice: str = OTHER_FOLDER) -> Iterator[None]:
 
 
 def cannot_write(path: Path, error: OSError, advice: str = OTHER_FOLDER) -> str:
-    """Say that a file or folder cannot be written, why, and what to do."""
-    return f"cannot write {path} ({error.strerror or error}): make room or {advice}"
+    """Return a message that a file cannot be written, why, and what to do."""
+    return f"cannot write {path} ({error.strerror or error}): free disk space or {advice}"

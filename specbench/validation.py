@@ -1,7 +1,7 @@
-"""Validated models of files and options: types, bounds and names stand once, in the model.
+"""Validated models of files and options; the model defines types, bounds and names once.
 
-Validators of a model or field raise ``ValueError`` with what follows the key in the sentence, as
-"must be a part of `template`"; those of a whole file or command raise a whole sentence.
+A validator of a model or field raises ``ValueError`` with the predicate for the key, such as "must
+be a part of `template`". A validator of a whole file or command raises a complete sentence.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from specbench.errors import UsageError
 from specbench.words import meant, none_of, shown
 
 Text = Annotated[str, StringConstraints(min_length=1)]
-"""A string that is not empty."""
+"""A non-empty string."""
 Texts = Annotated[tuple[Text, ...], Strict(False)]
-"""Strings that are not empty; a file gives them as a list."""
+"""Non-empty strings; a list in files."""
 
 T = TypeVar("T")
 Place = tuple[str | int, ...]
@@ -29,36 +29,36 @@ UNKNOWN_KEY = "extra_forbidden"  # pydantic's type of this error
 
 
 class Model(BaseModel):
-    """Values that cannot change, of exactly the declared types, and no others.
+    """An immutable model with strict types and no additional fields.
 
-    An integer serves as a float; ``true`` is no integer, and ``nan`` no number.
+    An integer is accepted as a float; ``true`` is not an integer, and ``nan`` is not a number.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
 class Problem(NamedTuple):
-    """A mistake: the dotted key it is at, empty for the whole, and what is wrong there."""
+    """A mistake: its dotted key (empty for the whole input) and what is wrong."""
 
     key: str
     what: str
 
 
 def quoted(key: str) -> str:
-    """Return a key of a file as messages show it."""
+    """Return a key as shown in messages."""
     return f"`{shown(key)}`"
 
 
 def validated(
     kind: type[T], values: object, where: str = "", name: Callable[[str], str] = quoted
 ) -> T:
-    """Return a model, or a container of models, made of plain values.
+    """Return a model, or a container of models, built from plain values.
 
-    ``where`` is the file they are from; ``name`` writes a dotted key.
+    ``where`` is the file of the values; ``name`` formats a dotted key.
 
     Raises:
-        UsageError: One sentence with the first mistake: file, key, and what is allowed there; an
-            unknown key or choice comes with the nearest known one.
+        UsageError: The first mistake in one sentence: file, key, and allowed values; for an unknown
+            key or choice it suggests the nearest known one.
     """
     try:
         return _made(kind, values)
@@ -69,7 +69,7 @@ def validated(
 def refusal(
     kind: Any, error: ValidationError, where: str = "", name: Callable[[str], str] = quoted
 ) -> UsageError:
-    """Return what ``validated`` raises for an error of pydantic's."""
+    """Convert a pydantic error to the error that ``validated`` raises."""
     first, *others = _problems(kind, error)
     place = f"{where}: " * bool(where) + f"{name(first.key)} " * bool(first.key)
     more = f" (and {len(others)} more problem{'s' * (len(others) > 1)})" if others else ""
@@ -77,7 +77,7 @@ def refusal(
 
 
 def problems(kind: type[Any], values: object) -> list[Problem]:
-    """Return every mistake in plain values that should make a model."""
+    """Return every mistake in the plain values of a model."""
     try:
         _made(kind, values)
     except ValidationError as error:
@@ -105,7 +105,7 @@ def read_toml(path: Path, kind: type[T], what: str = "file") -> T:
 def _made(kind: type[T], values: object) -> T:
     made: T
     if isinstance(kind, type) and issubclass(kind, BaseModel):
-        # Not through the model's own __init__, which may call its fields options.
+        # This bypasses the model's __init__, which may refer to fields as options.
         new = kind.__new__(kind)
         made = kind.__pydantic_validator__.validate_python(values, self_instance=new)
     else:
@@ -113,7 +113,7 @@ def _made(kind: type[T], values: object) -> T:
     return made
 
 
-# What must be, by the type of pydantic's error and its context.
+# Expected values by the type of the pydantic error, formatted with its context.
 _WANTED = {
     "string_type": "a string",
     "path_type": "a path",
@@ -136,7 +136,7 @@ _WANTED = {
 
 
 def _problems(kind: Any, error: ValidationError) -> list[Problem]:
-    # A mistyped key explains why another is missing, so it is told first.
+    # A mistyped key explains why another key is missing, so unknown keys come first.
     found = sorted(error.errors(include_url=False), key=lambda each: each["type"] != UNKNOWN_KEY)
     return [_problem(kind, each) for each in found]
 
@@ -163,23 +163,23 @@ def _problem(kind: Any, error: Any) -> Problem:
 
 
 def _dotted(place: Sequence[str | int]) -> str:
-    """Write a place as ``table.key`` or ``list[0]``."""
+    """Format a location as ``table.key`` or ``list[0]``."""
     text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in place)
     return text.removeprefix(".")
 
 
 def _keys(kind: Any, place: Place) -> Iterator[str]:
-    """Yield the keys that the table at a place may hold."""
+    """Yield the keys allowed in the table at a location."""
     for step in place:
         fields = [model.model_fields for model in _models(kind)]
-        # A name or number within a container of models leads to the same models.
+        # A key or index of a container of models leads to the same models.
         kind = next((known[str(step)].annotation for known in fields if step in known), kind)
     for model in _models(kind):
         yield from model.model_fields
 
 
 def _models(kind: Any) -> Iterator[type[BaseModel]]:
-    """Yield the models that a type names."""
+    """Yield the models mentioned in a type."""
     if isinstance(kind, type) and issubclass(kind, BaseModel):
         yield kind
     for inner in get_args(kind):

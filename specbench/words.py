@@ -1,32 +1,32 @@
-"""Words for messages: lists of names, and what a mistyped one probably meant."""
+"""Parts of messages: lists of names, and suggestions for mistyped names."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-LONGEST, MOST = 60, 30  # of a broken file, anything can be a name
+LONGEST, MOST = 60, 30  # characters and names shown; a broken file may contain anything
 
 
 def shown(text: str) -> str:
-    """Return a text on one line, its end left out where it is long."""
+    """Return a text on one line, truncated if it is long."""
     line = " ".join(text[: 2 * LONGEST].split())
     return line if len(line) <= LONGEST else f"{line[:LONGEST]}..."
 
 
 def listed(words: Iterable[str]) -> str:
-    """Write names as a list."""
+    """Format names as a list."""
     names = [f"`{shown(word)}`" for word in words]
     return ", ".join(names[:MOST] + ["..."] * (len(names) > MOST))
 
 
 def unknown(what: str, word: str, known: Iterable[str]) -> str:
-    """Say that a word is unknown and which known one was probably meant."""
+    """Return a message that a word is unknown, with a suggestion."""
     return f"unknown {what} `{shown(word)}`; {meant(word, known)}"
 
 
 def meant(word: str, known: Iterable[str]) -> str:
-    """Ask whether the nearest known word was meant, or name them all."""
+    """Suggest the nearest known word, or list them all."""
     names = {name.lower(): name for name in known}
     near = get_close_matches(word.lower(), names, n=1)
     if not near:
@@ -35,7 +35,7 @@ def meant(word: str, known: Iterable[str]) -> str:
 
 
 def none_of(word: object, known: Iterable[str]) -> str:
-    """Say that a word must be one of some, and which of them was perhaps meant."""
+    """Return a message that a word must be one of the known ones, with a suggestion."""
     names = list(known)
     what = f"must be one of {listed(names)}, not {shown(repr(word))}"
     near = meant(str(word), names)

@@ -1,6 +1,6 @@
-"""The ``specbench`` command, and how every failure becomes one line.
+"""The ``specbench`` command; it reports every failure in one line.
 
-Nothing heavy is imported here: ``--help``, ``list`` and a refused request must answer at once.
+Nothing heavy is imported here, so that ``--help``, ``list`` and usage errors return at once.
 """
 
 from __future__ import annotations
@@ -55,40 +55,40 @@ def specbench(
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Entry point of the ``specbench`` command: run it and exit.
 
-    Exit codes: 0 all went well, 1 the run failed, 2 the request was wrong, 130 interrupted.
+    Exit codes: 0 success, 1 the run failed, 2 usage error, 130 interrupted.
 
     Args:
-        arguments: The command line; that of the process by default.
+        arguments: The command line; by default that of the process.
     """
     try:
         code = _run(sys.argv[1:] if arguments is None else arguments)
-    except KeyboardInterrupt:  # one more, while another was dealt with
+    except KeyboardInterrupt:  # a second one, while the first was being handled
         code = INTERRUPTED
-    if arguments is None:  # nothing is left to stop, and Python would trace where it came
+    if arguments is None:  # a late Ctrl-C would only print a traceback
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     sys.exit(code)
 
 
 def _run(arguments: Sequence[str]) -> int:
-    """Run a command and return its exit code; of an error say one line."""
+    """Run a command and return its exit code; print an error as one line."""
     show_warnings()
     try:
         code: int = app(arguments, prog_name="specbench", standalone_mode=False) or 0
         if code == INTERRUPTED:
-            _say("interrupted")
+            _print_error("interrupted")
     except typer.TyperException as error:
-        # Without arguments the help has been printed by now and no message is left.
-        _say(error.format_message())
+        # Without arguments, typer has printed the help and the message is empty.
+        _print_error(error.format_message())
         code = error.exit_code
     except Exception as error:
         if DEBUG in arguments:
             raise
-        _say(_describe(error))
-        code = _code_of(error)
+        _print_error(_describe(error))
+        code = _exit_code(error)
     return code
 
 
-def _code_of(error: Exception) -> int:
+def _exit_code(error: Exception) -> int:
     if isinstance(error, Interrupted):
         return INTERRUPTED
     return 2 if isinstance(error, UsageError) else 1
@@ -97,10 +97,10 @@ def _code_of(error: Exception) -> int:
 def _describe(error: Exception) -> str:
     if isinstance(error, SpecbenchError):
         return str(error)
-    said = mask_tokens(f"{type(error).__name__}: {error}")
-    return f"{said} (where: specbench {DEBUG} ...)"
+    message = mask_tokens(f"{type(error).__name__}: {error}")
+    return f"{message} (for the traceback: specbench {DEBUG} ...)"
 
 
-def _say(message: str) -> None:
+def _print_error(message: str) -> None:
     if message:
         print("error:", " ".join(message.split()), file=sys.stderr)

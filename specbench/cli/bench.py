@@ -10,10 +10,10 @@ from specbench.cli.output import new_folder, note, print_table
 
 @grouped
 def bench(models: Models, methods: Methods, settings: BenchSettings, to: NewFolder) -> None:
-    """Time methods on engines: parts of a round, tokens/s, share of the bandwidth limit.
+    """Time methods on engines: time per round by part, tokens/s, share of the bandwidth limit.
 
-    No task and no metric: random prompts and answers of fixed length. All systems take turns, and
-    so do Transformers' own loops of the same methods.
+    The benchmark uses random prompts and answers of fixed length, and no task or metric. It
+    interleaves all systems, including Transformers' own implementations of the same methods.
     """
     plan = build_bench(models.spec(), methods.variants(), models.loading(), settings)
     note(*plan.notes)

@@ -1,4 +1,4 @@
-"""``specbench check``: is a pair decoded as the methods say?"""
+"""``specbench check``: verify that a pair is decoded correctly."""
 
 from __future__ import annotations
 
@@ -17,18 +17,16 @@ from specbench.errors import RunError
 from specbench.experiment.plan import build_plan
 
 FILE = "check.json"
-MAX_NEW_TOKENS = 64  # that follow a prompt
+MAX_NEW_TOKENS = 64  # per prompt
 
 
 class CheckSettings(Options):
-    """How much is decoded."""
+    """How much the check decodes."""
 
     limit: int = option(4, "Prompts per task.", ge=1, flags=("--limit", "-n"))
-    samples: int = option(
-        256, "Texts sampled of each method; more of them detect smaller faults.", ge=1
-    )
+    samples: int = option(256, "Texts sampled per method; more texts detect smaller faults.", ge=1)
     draft_length: int = option(DRAFT_LENGTH, "Tokens drafted per round.", ge=1)
-    batch_size: int = option(64, "Texts sampled side by side.", ge=1)
+    batch_size: int = option(64, "Texts sampled in one batch.", ge=1)
 
 
 @grouped
@@ -40,12 +38,13 @@ def check(
     run: Annotated[RunSettings, ("engine", "seed")],
     to: NewFolder,
 ) -> None:
-    """Check that a pair is decoded as the methods say; exit code 1 where it is not.
+    """Check that a pair is decoded correctly; the exit code is 1 if it is not.
 
-    In float32: greedy `sd` equals the target alone; sampled drafts, acceptance, corrections and
-    bonus tokens follow the exact laws that plain forward passes give; the target as its own draft
-    is always accepted. Then in the format of runs: greedy again, as a report, and whether the speed
-    is possible. Every test has a control that must fail; where it does not, the verdict is weak.
+    In float32: greedy `sd` must equal the target alone; drafts, acceptance, corrections and bonus
+    tokens must follow the exact distributions computed from plain forward passes; the target as its
+    own draft must always be accepted. Then, in the dtype of runs: greedy decoding again (reported
+    only), and whether the measured speed is possible. Every test has a negative control; if the
+    control passes, the verdict is weak.
     """
     plan = build_plan(
         models.spec(),
@@ -60,7 +59,7 @@ def check(
         ),
         loading=models.loading(),
         limit=settings.limit,
-        may_execute=True,  # nothing is scored, so nothing is run
+        may_execute=True,  # nothing is scored, so no generated code runs
         optional=methods.optional,
     )
     note(*plan.notes)
@@ -75,26 +74,26 @@ def check(
     with new_folder(to.output, f"check-{plan.pair.name}") as folder:
         quiet_libraries(downloads=not to.no_progress)
         began = time.perf_counter()
-        with _status(not to.no_progress) as say:
-            findings = list(run_check(task, say))
+        with _status(not to.no_progress) as show_step:
+            findings = list(run_check(task, show_step))
         found = describe(task, findings, time.perf_counter() - began)
         write_atomically(folder / FILE, as_json(found))
     print_table(*tables(findings), styles={FAILED: "bold red", WEAK: "yellow"})
     if weak := sum(finding.verdict == WEAK for finding in findings):
         note(
-            f"{weak} of {len(findings)} comparisons are weak: they would not have detected a "
-            "fault; more --samples may change that"
+            f"{weak} of {len(findings)} comparisons are weak: they could not have detected a "
+            "fault; try more --samples"
         )
     print(f"results: {folder / FILE}")
     if failed := [finding for finding in findings if finding.verdict == FAILED]:
         for finding in failed:
             print(f"{FAILED} {finding.subject}: {finding.name}: {finding.says}")
-        raise RunError(f"{len(failed)} of {len(findings)} comparisons failed: each is named above")
+        raise RunError(f"{len(failed)} of {len(findings)} comparisons failed: see above")
 
 
 @contextmanager
 def _status(shown: bool) -> Iterator[Callable[[str], None]]:
-    """Show the current step on stderr, where it is a terminal."""
+    """Show the current step on stderr if that is a terminal."""
     out = Console(stderr=True)
     if not (shown and out.is_terminal):
         yield lambda text: None

@@ -17,12 +17,12 @@ Number = TypeVar("Number", int, float)
 
 
 def grouped(function: Callable[..., None]) -> Callable[..., None]:
-    """Replace a command's parameters that are groups by an option for each of their fields.
+    """Replace each parameter that is a group of options by one option per field.
 
-    A group is a model of options; ``Annotated[Model, names]`` is one of which only some fields are
-    options here, and ``Annotated[dict[str, Any], Model]`` takes what the user typed of a model and
-    nothing else. Of groups with the same field the first has the option. Typer reads options from
-    a signature, so the function returned has a parameter per option.
+    A group is an ``Options`` model. ``Annotated[Model, names]`` exposes only the named fields.
+    ``Annotated[dict[str, Any], Model]`` receives a dictionary of the options that the user typed.
+    If several groups have the same field, the first one defines the option. Typer reads options
+    from a signature, so the returned function has one parameter per option.
     """
     signature = inspect.signature(function, eval_str=True).parameters
     groups = {name: group for name, p in signature.items() if (group := _group(p.annotation))}
@@ -49,7 +49,7 @@ def grouped(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def completer(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
-    """Return a function that completes the last name of a comma list."""
+    """Return a function that completes the last name of a comma-separated list."""
 
     def complete(incomplete: str) -> list[str]:
         before, comma, last = incomplete.rpartition(",")
@@ -59,7 +59,7 @@ def completer(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
 
 
 def split(option: str, values: Sequence[str]) -> list[str]:
-    """Return the names of comma lists, each once; refuse lists without a name."""
+    """Return the distinct names of comma-separated lists; refuse empty lists."""
     parts = [part.strip() for value in values for part in value.split(",")]
     names = list(dict.fromkeys(filter(None, parts)))
     # An unset variable in a script must not silently mean everything.
@@ -69,22 +69,22 @@ def split(option: str, values: Sequence[str]) -> list[str]:
 
 
 def parse_numbers(option: str, text: str, kind: Callable[[str], Number]) -> list[Number]:
-    """Return the numbers of a comma list, each once; refuse anything else."""
+    """Return the distinct numbers of a comma-separated list; refuse anything else."""
     try:
         return list(dict.fromkeys(kind(part) for part in split(option, [text])))
     except ValueError as error:
         what = "whole numbers" if kind is int else "numbers"
-        raise UsageError(f"{option} cannot be {text!r}: give {what} with commas between") from error
+        raise UsageError(f"{option} cannot be {text!r}: give {what} separated by commas") from error
 
 
 class _Group(NamedTuple):
     model: type[Options]
     names: Collection[str]
-    raw: bool = False  # a dictionary of what was typed, not the model
+    raw: bool = False  # pass a dictionary of the typed options instead of the model
 
 
 def _group(annotation: Any) -> _Group | None:
-    """Return the group that a parameter is; None for one that is an option or an argument."""
+    """Return a parameter's group of options, or None if it is a plain option or argument."""
     kind: Any = annotation
     what: Any = None
     if get_origin(annotation) is Annotated:
@@ -97,13 +97,13 @@ def _group(annotation: Any) -> _Group | None:
 
 
 def _made(group: _Group, typed: Mapping[str, Any]) -> Any:
-    """Return a group with the values that were typed."""
+    """Build a group from the typed values."""
     values = {n: _read(group.model, n, typed[n]) for n in group.names if n in typed}
     return values if group.raw else group.model(**values)
 
 
 def _read(model: type[Options], name: str, value: Any) -> Any:
-    """Return a field's value as typed; comma lists become lists."""
+    """Parse a field's typed value; comma-separated lists become lists."""
     item = _item(_plain(model.model_fields[name].annotation))
     if item is None or item is Path:
         return value
@@ -117,7 +117,7 @@ def _options(group: _Group) -> Iterator[inspect.Parameter]:
         kind, default = _plain(field.annotation), field.default
         flag = _flag(group.model, name, kind, None if group.raw else default)
         item = _item(kind)
-        if item is not None:  # typed as a comma list, often, or both
+        if item is not None:  # comma-separated, repeated, or both
             kind, default = list[Path] if item is Path else list[str], None
         elif get_origin(kind) is Literal:
             kind = str
@@ -130,7 +130,7 @@ def _options(group: _Group) -> Iterator[inspect.Parameter]:
 
 
 def _flag(group: type[Options], name: str, kind: Any, default: Any) -> Any:
-    """Return a field of a group as an option."""
+    """Return the typer option of a field."""
     about = group.about(name)
     choices = about.get("choices") or (get_args(kind) if get_origin(kind) is Literal else ())
     complete = about.get("complete") or (choices and (lambda: choices))
@@ -159,7 +159,7 @@ def _plain(hint: Any) -> Any:
 
 
 def _item(kind: Any) -> Any:
-    """Return the type of a list's items; None for any other type."""
+    """Return the item type of a list, or None for any other type."""
     if get_origin(kind) is not list:
         return None
     (item,) = get_args(kind)

@@ -1,4 +1,4 @@
-"""``specbench list``: what can be measured."""
+"""``specbench list``: list methods, pairs, tasks and table columns."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from specbench.validation import Problem, load_toml, problems, quoted
 
 Row = dict[str, Any]
 
-# Columns that belong to a table only where there is something to put into them.
+# Titles for columns that a table has only if it has values for them.
 _TITLES = {
-    MEASURED: "samples, after the others: metrics beside that of quality",
-    METRICS: "summary, what `metric` may be; cells, as columns with their <metric>_low and _high",
+    MEASURED: "samples, last columns: metrics other than the quality metric",
+    METRICS: "values of `metric` in summary; columns of cells, with <metric>_low and _high",
 }
 
 
 class ListOptions(Options):
-    """What is listed, and how."""
+    """How to list."""
 
     mistakes: bool = option(
-        False, "Instead of a list of tasks: every mistake in their files.", flags=("--validate",)
+        False, "List every mistake in task files instead of the tasks.", flags=("--validate",)
     )
     as_json: bool = option(False, "Print JSON instead of a table.", flags=("--json",))
 
@@ -57,7 +57,7 @@ def list_(
         list[str] | None,
         typer.Argument(
             metavar="FILE",
-            help="With --validate: tasks, or TOML files of tasks.",
+            help="With --validate: task names or TOML task files.",
             show_default="the bundled tasks",
         ),
     ] = None,
@@ -66,21 +66,21 @@ def list_(
     if what not in LISTS:
         raise UsageError(f"there is no list of {what!r}: choose one of {', '.join(LISTS)}")
     if asked.mistakes and what != "tasks":
-        raise UsageError(f"--validate looks at tasks, not at {what}: list tasks")
+        raise UsageError(f"--validate checks tasks, not {what}: use list tasks")
     if files and not asked.mistakes:
-        raise UsageError("files go with --validate: add it, or leave the files out")
+        raise UsageError("files need --validate: add it, or omit the files")
     if asked.mistakes:
         _print_mistakes(files or task_names(), asked.as_json)
     elif asked.as_json:
         print_json(LISTS[what]())
     else:
-        # A table for each group of tables that share columns.
+        # Tables with the same columns are listed together.
         for tables, group in groupby(LISTS[what](), lambda row: row.pop("tables", ("",))):
             print_table(_table(list(group), _TITLES.get(tables[0], ", ".join(tables))))
 
 
 def _print_mistakes(files: Iterable[str], as_json: bool) -> None:
-    """Print what is wrong with task files; ends the command with code 2 where anything is."""
+    """Print the mistakes in task files; exit with code 2 if there are any."""
     found = {shown_path(path): _problems(path) for path in map(task_path, files)}
     rows = [
         {"file": file, "key": problem.key, "problem": problem.what}
@@ -98,7 +98,7 @@ def _print_mistakes(files: Iterable[str], as_json: bool) -> None:
 
 
 def _problems(path: Path) -> list[Problem]:
-    """Every mistake in a task file; its recipe of a head is checked here, too."""
+    """Return every mistake in a task file, including its head recipe."""
     try:
         values = load_toml(path, "task file")
     except UsageError as error:
@@ -110,12 +110,12 @@ def _problems(path: Path) -> list[Problem]:
 
 
 def _picked(things: Iterable[object], *names: str) -> list[Row]:
-    """Return rows of attributes."""
+    """Return one row of attributes per object."""
     return [{name: getattr(thing, name) for name in names} for thing in things]
 
 
 def _described(parameter: Parameter) -> str:
-    """Name a parameter with its default, the rule it goes with, and what it may be."""
+    """Describe a parameter: name, default, the rule it applies to, permitted values."""
     default = "" if parameter.default is None else f"= {parameter.default}"
     rule = f"with {parameter.when[1]}" if parameter.when else ""
     return " ".join(filter(None, (parameter.name, default, rule, f"({parameter.permitted})")))

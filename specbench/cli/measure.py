@@ -1,4 +1,4 @@
-"""What every measuring command does with its plan: run it, show the table, say where files are."""
+"""What every measuring command does: run the plan, print the table and the results folder."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ GIB = 2**30
 def measure(
     plan: Plan, label: str, asked: Measurement, show: Callable[[Path], None] | None = None
 ) -> None:
-    """Carry out a plan and print its table by ``show``, or with ``--dry-run`` the plan.
+    """Execute a plan and print its table with ``show``; with ``--dry-run`` print the plan.
 
     Raises:
-        RunError: Samples failed; everything else is on disk and in the table.
+        RunError: Some samples failed; all others are on disk and in the table.
         Interrupted: The user stopped the run; the message says what was kept.
     """
     say(plan, asked.limit)
@@ -44,10 +44,10 @@ def measure(
 
 
 def say(plan: Plan, limit: int | None = None) -> None:
-    """Tell what the user should know before a plan is carried out."""
+    """Print notes on a plan before it is executed."""
     note(*plan.notes)
     if limit is not None and limit < DEFAULT_LIMIT:
-        note(f"--limit {limit} is for testing: intervals over so few examples say little")
+        note(f"--limit {limit} is for testing only: intervals over so few examples are unreliable")
     if plan.executes and not plan.pair.bundled:
         from specbench.metrics.sandbox.launch import weakness
 
@@ -56,7 +56,7 @@ def say(plan: Plan, limit: int | None = None) -> None:
 
 
 def pool(workers: Workers, loading: Loading) -> AbstractContextManager[Pool | None]:
-    """Return workers that are kept while the context lasts; None where this process is alone."""
+    """Return a context that holds the workers, or None without ``--workers``."""
     if workers.workers is None:
         return nullcontext()
 
@@ -68,13 +68,13 @@ def pool(workers: Workers, loading: Loading) -> AbstractContextManager[Pool | No
 def carry_out(
     plan: Plan, label: str, to: RunFolder, workers: Pool | None, loader: Loader | None = None
 ) -> Store:
-    """Carry out a plan, by workers or in this process, and return its closed store.
+    """Execute a plan, with workers or in this process, and return its closed store.
 
     Raises:
         SpecbenchError: The run failed.
         Interrupted: The user stopped it; the message says what was kept.
     """
-    # Everything that can be refused has been by now; only here do the models' libraries load.
+    # All usage errors have been raised by now; the heavy libraries are imported only here.
     from specbench.experiment.progress import progress_bar, quiet_libraries
     from specbench.experiment.store import Store
 
@@ -92,15 +92,15 @@ def carry_out(
 
     store = Store.open(to.output, f"{label}-{plan.pair.name}", plan.describe(), to.fresh)
     if store.resumed:
-        there = store.resumed - store.failed
-        note(f"going on with {store.folder}: {there} of {len(plan)} samples are there")
+        done = store.resumed - store.failed
+        note(f"resuming {store.folder}: {done} of {len(plan)} samples are done")
     try:
         with _first_interrupt() as stop, store, progress_bar(len(plan), shown) as display:
             execute(plan, store, display=display, stop=stop)
     except KeyboardInterrupt as error:
         kept = f"{store.done} of {len(plan)} samples are in {store.folder}"
         raise Interrupted(
-            f"interrupted: {kept}; the same command goes on from there"
+            f"interrupted: {kept}; run the same command to resume"
             if store.done
             else "interrupted: no sample was finished"
         ) from error
@@ -109,18 +109,18 @@ def carry_out(
 
 @contextmanager
 def _first_interrupt() -> Iterator[Callable[[], bool]]:
-    """Take the first Ctrl-C as a request to stop after the sample at hand, the second as always."""
-    asked = False
+    """Stop after the current sample on the first Ctrl-C, and at once on the second."""
+    requested = False
 
     def handler(number: int, frame: Any) -> None:
-        nonlocal asked
-        asked = True
+        nonlocal requested
+        requested = True
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        note("stopping after this sample; Ctrl-C again stops at once")
+        note("stopping after this sample; press Ctrl-C again to stop at once")
 
     before = signal.signal(signal.SIGINT, handler)
     try:
-        yield lambda: asked
+        yield lambda: requested
     finally:
         signal.signal(signal.SIGINT, before)
 
@@ -130,19 +130,21 @@ def _show(store: Store, show: Callable[[Path], None] | None) -> None:
 
     records = latest_records(store.folder)
     if cut := {(r["task"], r["sample_id"]) for r in records if r.get("prompt_cut")}:
-        note(f"{len(cut)} prompts were cut at the end of their article: see --max-prompt-tokens")
+        note(
+            f"{len(cut)} prompts were too long, so their articles were cut: see --max-prompt-tokens"
+        )
     show_run(store.folder, show)
     if store.failed:
         first = next(record["error"] for record in records if record["status"] != OK)
         raise RunError(
             f"{store.failed} of {store.done} samples failed, the first with: {first}; "
-            f"each is in {store.folder}/samples.jsonl with its status, and the same command tries "
-            "them again"
+            f"see their status in {store.folder}/samples.jsonl, and run the same command to retry "
+            "them"
         )
 
 
 def show_run(folder: Path, show: Callable[[Path], None] | None = None) -> None:
-    """Print the tables of a run, where it has any, by ``show`` or as they are; and where it is."""
+    """Print the tables of a run, if it has any, with ``show`` or as they are, and its folder."""
     from specbench.analysis.run_tables import run_tables
     from specbench.experiment.records import TABLE
 
@@ -155,7 +157,7 @@ def show_run(folder: Path, show: Callable[[Path], None] | None = None) -> None:
 
 
 def _print_forecast(plan: Plan, downloads: bool) -> None:
-    """Print a row per cell of a plan, then the memory and the time that it needs."""
+    """Print one row per cell of a plan, then the memory and time it needs."""
     from specbench.analysis.labels import method_labels
     from specbench.experiment.forecast import forecast
     from specbench.experiment.progress import quiet_libraries
@@ -180,8 +182,8 @@ def _print_forecast(plan: Plan, downloads: bool) -> None:
     free = "" if found.free is None else f" of {found.free / GIB:.1f} GiB free"
     print(
         f"{len(plan)} samples; {found.memory / GIB:.2f}{free}; engine {found.engine}; at most "
-        f"{_clock(sum(cell.most for cell in found.cells))} if no answer ends before its limit, "
-        "warm-up and scoring not counted"
+        f"{_clock(sum(cell.most for cell in found.cells))} if every answer reaches its limit, "
+        "without warm-up and scoring"
     )
 
 

@@ -1,4 +1,4 @@
-"""Where output goes: data to stdout, messages to stderr, files to a folder."""
+"""Output: data to stdout, messages to stderr, files to a folder."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from specbench.table import Table
 
 INTERRUPTED = 130  # exit code
-PIPED_WIDTH = 140  # characters of a table that goes to a file or another program
+PIPED_WIDTH = 140  # characters per line when stdout is not a terminal
 TEXT, MARKDOWN, LATEX, CSV = "text", "markdown", "latex", "csv"
 
 
@@ -30,16 +30,16 @@ class Interrupted(SpecbenchError):
 
 
 def console() -> Console:
-    """Return the console for data, wide enough that a piped table is not cut."""
+    """Return the console for data; a piped one is wide enough for most tables."""
     return Console(width=None if sys.stdout.isatty() else PIPED_WIDTH)
 
 
 def print_table(*tables: Table, styles: Mapping[str, str] | None = None) -> None:
-    """Print tables as wide as the terminal is, on a terminal with the best numbers in bold.
+    """Print tables at the width of the terminal; a terminal shows the best numbers in bold.
 
     Args:
-        tables: What to print; a note that several share is printed once.
-        styles: How rich is to show some words.
+        tables: What to print; a note that several tables share is printed once.
+        styles: Rich styles by word.
     """
     from specbench.table import to_text
 
@@ -56,7 +56,7 @@ def print_table(*tables: Table, styles: Mapping[str, str] | None = None) -> None
 
 
 def print_as(form: str, rows: pd.DataFrame, tables: Callable[[], Iterable[Table]]) -> None:
-    """Print rows as CSV, or the tables that are made of them in another format."""
+    """Print rows as CSV, or the tables built from them in another format."""
     from specbench.table import to_latex, to_markdown
 
     if form == CSV:
@@ -73,30 +73,30 @@ class _Notes(logging.Handler):
 
 
 def show_warnings() -> None:
-    """Print what specbench's packages log as notes."""
+    """Print warnings that specbench's packages log as notes."""
     log = logging.getLogger("specbench")
     if not any(isinstance(handler, _Notes) for handler in log.handlers):
         log.addHandler(_Notes(logging.WARNING))
 
 
 def note(*texts: str) -> None:
-    """Tell the user something worth knowing that is no failure, a line for each text."""
+    """Print notes to stderr, one line each."""
     for text in texts:
         print(f"note: {text}", file=sys.stderr)
 
 
 def print_json(rows: Sequence[Mapping[str, Any]]) -> None:
-    """Print rows for another program to read."""
+    """Print rows as JSON."""
     print(json.dumps(rows, indent=2, ensure_ascii=False))
 
 
 @contextmanager
 def new_folder(output: Path | None, label: str) -> Iterator[Path]:
-    """Yield an empty folder, which does not stay where nothing is written into it.
+    """Yield an empty folder, and remove it if nothing was written into it.
 
     Raises:
         UsageError: The user's folder is not empty, or cannot be written.
-        Interrupted: The user stopped what is done meanwhile.
+        Interrupted: The user pressed Ctrl-C in the context.
     """
     from specbench.experiment.folders import choose_folder
     from specbench.files import clear_errors
@@ -104,12 +104,12 @@ def new_folder(output: Path | None, label: str) -> Iterator[Path]:
     folder = choose_folder(output, label)
     made = [path for path in (folder, *folder.parents) if not path.exists()]
     try:
-        with clear_errors(folder):  # now, not when all has been measured
+        with clear_errors(folder):  # fail before measuring, not after
             folder.mkdir(parents=True, exist_ok=True)
         yield folder
     except KeyboardInterrupt as error:
         raise Interrupted("interrupted: nothing was written") from error
     finally:
-        with suppress(OSError):  # not empty where something was written
+        with suppress(OSError):  # folders with results are not empty and stay
             for path in made:
                 path.rmdir()

@@ -19,7 +19,7 @@ app = typer.Typer(no_args_is_help=True)
 
 
 def buildable() -> list[str]:
-    """Return the names of the pairs that come with a recipe."""
+    """Return the names of the pairs that have a recipe."""
     return sorted(path.parent.name for path in PAIRS_FILE.parent.glob(f"*/{RECIPE}"))
 
 
@@ -29,11 +29,11 @@ def pairs() -> None:
 
 
 class BuildOptions(Options):
-    """What is built, and where it goes."""
+    """Which parts to build, and where they go."""
 
     parts: list[str] | None = option(
         None,
-        "Only this part; the folder must hold the others already.",
+        "Build only this part; the folder must contain the other parts.",
         metavar="NAME",
         shown="all",
         flags=("--part",),
@@ -55,7 +55,7 @@ def build(
     ],
     asked: BuildOptions,
 ) -> None:
-    """Train the models of a pair and their heads; about an hour for mini on two CPU cores."""
+    """Train a pair's models and heads; mini takes about an hour on two CPU cores."""
     if name not in buildable():
         raise UsageError(f"there is no recipe for {name!r}: choose one of {', '.join(buildable())}")
 

@@ -1,4 +1,4 @@
-"""``specbench plot``: figures of finished runs, of how heads were trained and what they learned."""
+"""``specbench plot``: figures of finished runs, head training and learned weights."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ from specbench.tasks.task import Task
 if TYPE_CHECKING:
     from specbench.figures.style import Drawing
 
-WITH_HEAD = "weights"  # the one figure that --head changes
-WITH_COSTS = "pareto"  # and the one that --against does
-LEARNED = "weights-head"  # and this is then its name
+WITH_HEAD = "weights"  # the only figure that --head applies to
+WITH_COSTS = "pareto"  # the only figure that --against applies to
+LEARNED = "weights-head"  # file name of WITH_HEAD drawn with --head
 DEFAULT_TEXTS = 200
 
 
 class PlotOptions(Options):
-    """How a figure is drawn, and where it goes."""
+    """How to draw a figure, and where it goes."""
 
     head: str | None = option(
         None,
-        f"For {WITH_HEAD}, instead of runs: a head's folder or file. Samples texts with it and "
-        "draws its weights by kind of token and by token.",
+        f"For {WITH_HEAD}, instead of runs: a head's folder or file. Samples texts with the head "
+        "and draws its weights by token and by kind of token.",
         metavar="HEAD",
         panel="With --head",
     )
@@ -59,17 +59,17 @@ class PlotOptions(Options):
     )
     against: list[str] | None = option(
         None,
-        f"For {WITH_COSTS}: what quality is drawn against; repeat or separate by commas.",
+        f"For {WITH_COSTS}: the x-axis; repeat or separate by commas for several.",
         metavar="COST",
         shown=",".join(AGAINST),
         choices=COSTS,
     )
     style: str = option(
-        STYLES[0], "paper: as wide as a column or a page; screen: larger and wider.", choices=STYLES
+        STYLES[0], "paper fits a column or a page; screen is larger and wider.", choices=STYLES
     )
     output: Path | None = output_option(
-        "Folder for the figure as PNG, SVG and PDF, and for its data as CSV.",
-        "figures/ in the last folder; with --head the head's folder",
+        "Folder for the figure (PNG, SVG, PDF) and its data (CSV).",
+        "figures/ in the last run folder; with --head the head's folder",
     )
 
 
@@ -91,12 +91,12 @@ def plot(
         list[Path] | None,
         typer.Argument(
             metavar="[RUN]...",
-            help="Folders of runs (for training, of heads), drawn together.",
+            help="Run folders, drawn together (for the training figure: head folders).",
             show_default=NEWEST,
         ),
     ] = None,
 ) -> None:
-    """Draw a figure of finished runs or of heads, as PNG, SVG and PDF, with its data as CSV."""
+    """Draw a figure of finished runs or heads as PNG, SVG and PDF, with its data as CSV."""
     draw = load_figure(figure)
     _refuse_ignored(figure, asked, models, data, rows, runs)
     if asked.head is not None:
@@ -106,7 +106,7 @@ def plot(
         name, folder, draw = figure, asked.output or heads[-1] / "figures", partial(draw, heads)
         if folder.resolve() in {head.resolve() for head in heads}:
             raise UsageError(
-                f"the figure would overwrite what {folder} holds: choose another --output"
+                f"the figure would overwrite files in {folder}: choose another --output"
             )
     else:
         from specbench.experiment.folders import newest_run
@@ -114,9 +114,9 @@ def plot(
 
         folders, costs = runs or [newest_run()], asked.against or []
         part = rows.updated(task=data.task).selection()
-        if "speedup" in costs and part.methods is not None:  # its baseline is needed, too
+        if "speedup" in costs and part.methods is not None:  # the speedup needs its baseline
             part = replace(part, methods=list(dict.fromkeys([*part.methods, AUTOREGRESSIVE])))
-        # What is selected is named in the file, so that whole figures keep theirs.
+        # The filters are part of the file name, so that a filtered figure replaces no full one.
         lengths = [f"N{length}" for length in part.draft_lengths or ()]
         name = "-".join([figure, *costs, *(part.tasks or ()), *(part.methods or ()), *lengths])
         folder = asked.output or folders[-1] / "figures"
@@ -139,42 +139,42 @@ def _refuse_ignored(
     rows: Rows,
     runs: Sequence[Path] | None,
 ) -> None:
-    """Refuse options that a figure would not heed."""
+    """Refuse options that the figure would ignore."""
     of_heads = FIGURES[figure].source == HEADS
     if asked.against and figure != WITH_COSTS:
-        raise UsageError(f"--against goes with {WITH_COSTS} only: leave it out")
+        raise UsageError(f"--against applies only to {WITH_COSTS}: omit it")
     if asked.head is not None:
         if figure != WITH_HEAD:
-            raise UsageError(f"--head goes with {WITH_HEAD} only: leave it out or plot {WITH_HEAD}")
+            raise UsageError(f"--head applies only to {WITH_HEAD}: omit it or plot {WITH_HEAD}")
         if runs:
-            raise UsageError("--head takes the place of runs: give only one of them")
+            raise UsageError("--head replaces the runs: give only one of them")
         if typed := rows.retyped():
-            raise UsageError(f"{typed[0]} selects from runs, which --head replaces: leave it out")
+            raise UsageError(f"{typed[0]} filters runs, which --head replaces: omit it")
         return
     if of_heads and (typed := rows.retyped()):
-        raise UsageError(f"{typed[0]} selects from runs, and {figure} draws heads: leave it out")
+        raise UsageError(f"{typed[0]} filters runs, but {figure} draws heads: omit it")
     others = data if of_heads else data.updated(task=None)
     limit = [] if asked.limit is None else ["--limit"]
     if typed := [*models.retyped(), *others.retyped(), *limit]:
-        raise UsageError(f"{typed[0]} belongs to --head: name a head too, or leave it out")
+        raise UsageError(f"{typed[0]} needs --head: name a head too, or omit it")
 
 
 def _newest_training() -> Path:
-    """Return the head under ``results/heads/`` that was trained last."""
+    """Return the most recently trained head under ``results/heads/``."""
     from specbench.training.folder import LOG
 
     logs = sorted(TRAINED.rglob(LOG), key=lambda path: path.stat().st_mtime)
     if not logs:
-        raise UsageError(f"there is no training under {TRAINED}: name a head's folder")
+        raise UsageError(f"no trained head under {TRAINED}: name a head's folder")
     return logs[-1].parent
 
 
 def _learned(
     head: str, asked: PlotOptions, models: Models, data: Tasks
 ) -> tuple[Path, Callable[[], Drawing]]:
-    """Sample texts with a head; return where its figure goes, and what draws it.
+    """Sample texts with a head; return the folder of its figure and the function that draws it.
 
-    Where the user names no pair or task, the head's own are used.
+    If the user names no pair or task, the head's own are used.
 
     Raises:
         UsageError: There is no such head, pair or task, or they do not go together.
@@ -185,7 +185,7 @@ def _learned(
     path = find_head(spec, task.name, head).path
     folder = asked.output or _folder(path, spec, task.name)
     limit = asked.limit or DEFAULT_TEXTS
-    task.examples("held-out", limit)  # what cannot be had is told before models load
+    task.examples("held-out", limit)  # fail before the models load
 
     from specbench.analysis.learned import About, tabulate
     from specbench.engine.loading import load_pair
@@ -202,7 +202,7 @@ def _learned(
     weigher = load_head(path, loaded)
     material = split_material(loaded, task, "held-out", limit, 0, MAX_PROMPT_TOKENS)
     if material.left_out:
-        note(f"{material.left_out} prompts are left out: more than {MAX_PROMPT_TOKENS} tokens")
+        note(f"{material.left_out} prompts are skipped: longer than {MAX_PROMPT_TOKENS} tokens")
     tokens = sample_tokens(loaded, weigher, material.prompts, task.max_new_tokens, HELD_OUT_SEED)
     trained_on = _description(str(path)).get("task", "")
     table = tabulate(tokens, About(spec.name, task.name, trained_on, weigher.kind))
@@ -210,12 +210,12 @@ def _learned(
 
 
 def _description(head: str) -> dict[str, Any]:
-    """What a head says of itself; nothing where it is a word, the authors' file, or several."""
+    """Read a head's description; empty for a keyword, an authors' file or several heads."""
     path = Path(head)
     if head in (BUNDLED, RESULTS):
         return {}
     if not path.exists():
-        raise UsageError(f"there is no head at {head}: --head names a head's folder or file")
+        raise UsageError(f"there is no head at {head}: give --head a head's folder or file")
     folder = path.parent if path.is_file() else path
     if path.suffix == RELEASED or not is_head(folder):
         return {}
@@ -226,35 +226,35 @@ def _description(head: str) -> dict[str, Any]:
 
 
 def _pair(head: str, own: str | None, typed: Models) -> PairSpec:
-    """The pair the user names, else the head's own, else the default one."""
+    """Return the pair the user named, else the head's pair, else the default pair."""
     if typed.pair is not None or typed.target is not None:
         return typed.spec()
     name = own or DEFAULT_PAIR
     if name not in pairs():
         raise UsageError(
-            f"{head} is for {name}, which is no pair by name: give its models with --target "
-            "and --draft"
+            f"{head} was trained for {name}, which is not a known pair: give its models with "
+            "--target and --draft"
         )
     return typed.updated(pair=name).spec()
 
 
 def _task(head: str, own: str | None, typed: Tasks) -> Task:
-    """The task the user names, else the head's own."""
+    """Return the task the user named, else the head's task."""
     names = typed.task or ([] if own is None else [own])
     if not names:
         raise UsageError(f"{head} does not say which task it is for: name one with --task")
     found = typed.updated(task=names).tasks()
     if len(found) > 1:
-        raise UsageError("--task takes one task here: a figure is of one")
+        raise UsageError("--task takes only one task here: the figure shows one")
     return found[0]
 
 
 def _folder(head: Path, spec: PairSpec, task: str) -> Path:
-    """Where to write unless the user says: beside the head, but only below ``results/``."""
+    """Return the default output folder: the head's own folder if it is below ``results/``."""
     own = head.parent if head.suffix == RELEASED else head
     if own.resolve().is_relative_to(TRAINED.parent.resolve()):
         return own
     folder = trained_heads(spec.name) / task
     if is_head(folder):
-        raise UsageError(f"{folder} holds another head: name a folder with --output")
+        raise UsageError(f"{folder} contains another head: name a folder with --output")
     return folder

@@ -1,4 +1,4 @@
-"""``specbench run``, and the sweeps and ``transfer``, which are runs of a grid of variants."""
+"""``specbench run``, ``sweep``, ``sweep-weights`` and ``transfer``."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ def run(what: Measurement, methods: Methods) -> None:
 
 
 class Sweep(Options):
-    """What a sweep goes through."""
+    """What a sweep varies."""
 
-    parameter: str = option(..., "What to sweep.", choices=NUMBERS, metavar="NAME")
+    parameter: str = option(..., "Parameter to sweep.", choices=NUMBERS, metavar="NAME")
     values: list[float] | None = option(
-        None, "Its values.", metavar="V[,V...]", shown="some over its range"
+        None, "Values of the parameter.", metavar="V[,V...]", shown="a grid over its range"
     )
     weights: list[float] | None = option(
         None,
-        "Also static at these weights: the front that `compare` holds methods against.",
+        "Also measure static at these weights; `compare` uses them as the static front.",
         metavar="W[,W...]",
         shown="no front",
     )
@@ -46,26 +46,26 @@ class Sweep(Options):
 
 @grouped
 def sweep(asked: Sweep, what: Measurement, methods: SweptMethods) -> None:
-    """Measure methods at each value of a parameter, with the methods to compare them with.
+    """Measure methods at each value of a parameter, together with baseline methods.
 
-    Swept are those of the methods chosen that take the parameter, or else all that do.
+    The sweep covers the chosen methods that take the parameter, or all such methods if none does.
     """
     names, given, parameter = methods.names, methods.given(), asked.parameter
     swept = swept_methods(names, parameter)
     if given[parameter] is not None:
-        raise UsageError(f"--{parameter} is what the sweep goes through: give --values instead")
+        raise UsageError(f"--{parameter} is the swept parameter: give --values instead")
     given[parameter] = asked.values or usual_values(swept[0], parameter, given)
     if asked.weights and STATIC in swept:
-        raise UsageError("--weights goes beside the sweep of another method: give --values instead")
-    beside = [n for n in names if n not in swept and not (asked.weights and n == STATIC)]
-    variants = method_variants([*beside, *swept], given)
+        raise UsageError("--weights needs a sweep of another method: give --values instead")
+    baselines = [n for n in names if n not in swept and not (asked.weights and n == STATIC)]
+    variants = method_variants([*baselines, *swept], given)
     if asked.weights:
         variants += method_variants([STATIC], {"weight": asked.weights})
     measure(what.plan(variants, {*methods.optional, *(set(swept) - set(names))}), "sweep", what)
 
 
 class Weights(Options):
-    """What a sweep of weights goes through."""
+    """The weights of ``sweep-weights``."""
 
     weights: list[float] = option(
         [*get_method(STATIC).parameters[0].grid],
@@ -80,11 +80,12 @@ def sweep_weights(
     what: Measurement,
     methods: Annotated[SweptMethods, ["method", *(p for p in PARAMETERS if p != "weight")]],
 ) -> None:
-    """Measure the static ensemble at each weight, with the methods to compare it with.
+    """Measure the static ensemble at each weight, together with baseline methods.
 
-    All of them run interleaved, so that one run gives the front and the points above or below it.
+    All of them are interleaved in one run, which yields the static front and the other methods'
+    points.
     """
-    # Static alone is swept: other methods that take a weight keep their own.
+    # Only static is swept; other methods with a weight keep their own values.
     names = [name for name in methods.names if name != STATIC]
     variants = method_variants(names, methods.given())
     variants += method_variants([STATIC], {"weight": asked.weights})
@@ -92,37 +93,37 @@ def sweep_weights(
 
 
 class Heads(Options):
-    """Which heads are compared."""
+    """Which heads to compare."""
 
     head: Path | None = option(
         None,
-        "Folder with a head folder per task, or bundled or results.",
-        shown="the pair's heads: bundled, else trained here",
+        "Folder with one head folder per task, or bundled, or results.",
+        shown="the pair's bundled heads, else those under results/",
     )
 
 
 @grouped
 def transfer(asked: Heads, what: Measurement) -> None:
-    """Measure every head on every task, with sd as the row without a head.
+    """Measure every head on every task; sd is the baseline without a head.
 
-    The run's folder gets the matrix as transfer.csv, as transfer.md and as a figure.
+    The matrix is written to the run's folder as transfer.csv, transfer.md and a figure.
     """
     if len(what.draft_length) > 1:
-        raise UsageError("--draft-length takes one length here: a matrix is for one setting")
+        raise UsageError("--draft-length takes only one length here: the matrix shows one setting")
     found = find_heads(what.spec(), None if asked.head is None else str(asked.head))
-    # Tasks and their heads in one order, so that a head's own task is on the diagonal.
+    # Tasks and heads have the same order, so that matching ones are on the diagonal.
     tasks = [task.name for task in what.tasks()]
     heads = {name: found[name] for name in tasks if name in found} | found
     named = [HeadFile(trained_on, known.path) for trained_on, known in heads.items()]
     plan = what.plan(method_variants(["sd", "diversed"], {"head": named}))
-    # Every head serves every task, so it is enough to say once where each comes from.
+    # Every head is used on every task, so one note on their origin is enough.
     one = f"heads: {describe_heads(heads.items())}"
     plan = replace(plan, notes=(one, *(n for n in plan.notes if not n.startswith("heads: "))))
     measure(plan, "transfer", what, show=_show_matrix)
 
 
 def _show_matrix(folder: Path) -> None:
-    """Write the matrix beside the tables of a run, draw it and print it."""
+    """Write the matrix to the run's folder, draw it and print it."""
     from specbench.analysis.run_tables import transfer_data, transfer_table
     from specbench.figures.heads import draw_transfer
     from specbench.figures.style import save

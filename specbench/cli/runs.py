@@ -1,4 +1,4 @@
-"""What else is done with finished runs: ``specbench score``, ``trace`` and ``report``."""
+"""Commands on finished runs: ``specbench score``, ``trace`` and ``report``."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ PAGE = "report.html"
 
 
 class ScoreOptions(Options):
-    """What is measured."""
+    """Which metrics to measure."""
 
     metric: list[str] | None = option(
         None,
-        "Metrics to measure beside those of the run, where they apply; repeat or separate by "
-        f"commas: {', '.join(METRICS)}.",
+        "Metrics to add to those of the run, where they apply; repeat or separate by commas: "
+        f"{', '.join(METRICS)}.",
         metavar="NAME",
         complete=lambda: METRICS,
     )
@@ -29,7 +29,7 @@ class ScoreOptions(Options):
 
 @grouped
 def score(run: FinishedRun, asked: ScoreOptions, code: CodeExecution, shown: Progress) -> None:
-    """Score the texts of a finished run again; no model and no data are needed."""
+    """Score the texts of a finished run again, without models or data."""
     from specbench.experiment.progress import progress_bar
     from specbench.experiment.rescore import open_run, score_run
 
@@ -39,43 +39,43 @@ def score(run: FinishedRun, asked: ScoreOptions, code: CodeExecution, shown: Pro
         with progress_bar(found.samples, not shown.no_progress) as report:
             outcome = score_run(found, code.allow_code_execution, report)
     except KeyboardInterrupt as error:
-        raise Interrupted(f"interrupted: score {run} again to have it whole") from error
+        raise Interrupted(f"interrupted: score {run} again") from error
     if outcome.withheld:
         note(
-            f"the programs of {outcome.withheld} samples were not run and have no score: "
-            "give --allow-code-execution to run them"
+            f"the code of {outcome.withheld} samples was not executed, so they have no score: "
+            "add --allow-code-execution to execute it"
         )
     show_run(run)
     if outcome.failed:
         raise RunError(
             f"{outcome.failed} of {outcome.samples} samples failed, the first with: "
-            f"{outcome.first_error}; each is in {run}/samples.jsonl with its status"
+            f"{outcome.first_error}; see their status in {run}/samples.jsonl"
         )
 
 
 class TraceOptions(Options):
-    """Which sample, and where it is shown."""
+    """Which sample to show, and where."""
 
-    sample: str = option(..., "The sample's id, as in samples.csv.", metavar="ID")
+    sample: str = option(..., "Sample id, as in samples.csv.", metavar="ID")
     task: str | None = option(
-        None, "Its task, where several have such a sample.", flags=("--task", "-t"), metavar="NAME"
+        None, "Task, if several have a sample with this id.", flags=("--task", "-t"), metavar="NAME"
     )
     method: str | None = option(
         None,
-        "Its method, where there were several; with parameters as in tables, for instance "
-        "'static w=0.4'.",
+        "Method, if there are several; with parameters as in tables, for instance 'static w=0.4'.",
         flags=("--method", "-m"),
         metavar="NAME",
     )
-    repeat: int = option(0, "Which of its repeats, from 0.", metavar="K")
-    html: Path | None = option(None, "Write a page for a browser instead.", metavar="FILE")
+    repeat: int = option(0, "Repeat, from 0.", metavar="K")
+    html: Path | None = option(None, "Write an HTML page instead.", metavar="FILE")
 
 
 @grouped
 def trace(run: FinishedRun, asked: TraceOptions) -> None:
     """Show one sample token by token: agreed, mismatched, rejected and corrected tokens.
 
-    A shade is the weight on the target. Without colours: {~mismatch~} [-rejected-] {+correction+}.
+    Shading shows the weight on the target. Without colours, tokens are marked as {~mismatch~}
+    [-rejected-] {+correction+}.
     """
     from specbench.experiment.records import TRACED, latest_records
     from specbench.trace.tokens import Unreadable
@@ -92,7 +92,9 @@ def trace(run: FinishedRun, asked: TraceOptions) -> None:
     try:
         found = trace_of(record, name, run_decoder(run))
     except Unreadable as error:
-        raise UsageError(f"{run} holds this sample incompletely ({error}): run again") from error
+        raise UsageError(
+            f"the record of this sample in {run} is inconsistent ({error}): run again"
+        ) from error
     if asked.html is None:
         from specbench.trace.terminal import show
 
@@ -109,15 +111,15 @@ class ReportOptions(Options):
     """Where the page goes."""
 
     output: Path | None = output_option(
-        "The page.", f"{PAGE} in the last run's folder", metavar="FILE"
+        "File to write.", f"{PAGE} in the last run's folder", metavar="FILE"
     )
 
 
 @grouped
 def report(asked: ReportOptions, rows: Rows, runs: Runs = None) -> None:
-    """Make one HTML file of finished runs: table, figures, traces and how to run it again.
+    """Write one HTML file about finished runs: tables, figures, traces, commands.
 
-    It holds all that it shows and fetches nothing, so it can be sent or put on a web page as it is.
+    The file is self-contained and loads nothing from the network.
     """
     from specbench.experiment.folders import newest_run
     from specbench.files import write_atomically

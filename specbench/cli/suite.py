@@ -1,4 +1,4 @@
-"""``specbench suite``: many runs that are written down in one file."""
+"""``specbench suite``: execute the runs of a suite file."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ from specbench.tasks.dataset import go_offline
 
 
 class SuiteOptions(Workers, CodeExecution, Progress):
-    """Where a suite goes, and how much of it is carried out."""
+    """Where a suite goes, and how much of it to execute."""
 
     panel = "Options"
 
     output: Path | None = output_option(
-        "Gets a folder per run, and what is trained; the same command resumes there.",
+        "Folder for all runs, heads and drafts; the same command resumes there.",
         "results/<name of the suite>",
     )
     shard: str | None = option(
         None,
-        "Only the I-th of its runs and then every N-th; N such commands do them all.",
+        "Execute only every N-th run, starting with the I-th; N such commands execute all.",
         metavar="I/N",
         shown="all runs",
     )
-    dry_run: bool = option(False, "Print the runs: cells, samples and hours, by arithmetic.")
+    dry_run: bool = option(False, "Print the runs with cells, samples and estimated hours.")
 
 
 @grouped
@@ -53,13 +53,13 @@ def suite(
     asked: SuiteOptions,
     data: Annotated[DataOptions, ("folder", "offline")],
     file: Annotated[
-        str, typer.Argument(metavar="FILE", help="A TOML file, or one of specbench's: paper, mini.")
+        str, typer.Argument(metavar="FILE", help="A TOML file, or a bundled suite: paper, mini.")
     ],
 ) -> None:
-    """Carry out a file of runs: train the heads, then measure, each run in a folder of its own.
+    """Execute all runs of a suite file: train the heads, then measure, one folder per run.
 
-    Each is an ordinary run, so `summary`, `table` and `plot` take the folder of the suite, and
-    those of several shards together.
+    Every run is an ordinary one, so `summary`, `table` and `plot` accept the suite's folder, or the
+    folders of several shards.
     """
     known = read_suite(find_suite(file))
     output = asked.output or Path("results") / known.name
@@ -74,14 +74,14 @@ def suite(
     print(f"results: {output}")
     if failed:
         raise RunError(
-            f"{len(failed)} of {len(session.units)} runs are not whole, the first {failed[0]}; the "
-            "same command tries them again"
+            f"{len(failed)} of {len(session.units)} runs are incomplete, the first {failed[0]}: "
+            "run the same command to retry them"
         )
 
 
 @dataclass(frozen=True)
 class _Session:
-    """Runs of a suite and how they are carried out."""
+    """The runs of a suite to execute, and the options."""
 
     suite: Suite
     units: Sequence[Unit]
@@ -90,12 +90,12 @@ class _Session:
     asked: SuiteOptions
 
     def untrained(self) -> list[Job]:
-        """Return what must be trained before these runs."""
+        """Return the heads and drafts to train before these runs."""
         needed = dict.fromkeys(job for unit in self.units for job in self.suite.needs(unit))
         return [job for job in needed if not is_trained(job, self.output)]
 
     def train(self) -> None:
-        """Train what these runs need, before any of them loads a pair."""
+        """Train the heads and drafts that these runs need, before any run loads a pair."""
         from specbench.cluster.pool import run_here
 
         def command(job: Job) -> list[str]:
@@ -112,10 +112,10 @@ class _Session:
                 for job in train_all(jobs, self.output, command, run):
                     note(f"trained {job}: {job.folder(self.output)}")
         except KeyboardInterrupt as error:
-            raise Interrupted("interrupted: the same command goes on with the training") from error
+            raise Interrupted("interrupted: run the same command to resume training") from error
 
     def measure(self) -> list[str]:
-        """Carry out the runs; return what went wrong, which does not keep others from theirs."""
+        """Execute the runs; return one message per failed run, and continue after failures."""
         from specbench.experiment.runner import Loader
 
         failed, loader = [], Loader()
@@ -128,7 +128,7 @@ class _Session:
                         unit, self.output, self.data, self.asked.allow_code_execution
                     )
                     if is_done(folder, plan):
-                        print(f"{title}: done before")
+                        print(f"{title}: already done")
                         continue
                     say(plan)
                     to = RunFolder(output=folder, no_progress=self.asked.no_progress)
@@ -145,7 +145,7 @@ class _Session:
         return failed
 
     def show(self) -> None:
-        """Print the runs with what they may take."""
+        """Print the runs with their estimated cost."""
         suite, workers = self.suite, self.asked.workers or 1
         measured = measured_paces(self.output)
         paces = {**suite.assumed_tokens_per_second, **measured}
@@ -160,24 +160,24 @@ class _Session:
         samples = sum(unit.samples(heads) for unit, heads in counts)
         print(f"{len(self.units)} runs, {samples} samples, {_total(hours, workers)}")
         for pair in dict.fromkeys(unit.pair for unit in self.units):
-            how = "measured in this folder" if pair in measured else "assumed by the file"
+            how = "measured in this folder" if pair in measured else "assumed in the file"
             print(
-                f"{pair}: {paces[pair]:.3g} tokens/s of one worker, {how}"
+                f"{pair}: {paces[pair]:.3g} tokens/s per worker, {how}"
                 if pair in paces
-                else f"{pair}: its speed is unknown, and so are its hours, until its first run in "
-                "this folder; or give assumed_tokens_per_second in the file"
+                else f"{pair}: speed and hours are unknown until its first run in this folder; or "
+                "set assumed_tokens_per_second in the file"
             )
         if jobs := self.untrained():
             assumed = _total([job.training.hours for job in jobs], workers)
-            print(f"to train first: {len(jobs)} heads and drafts, {assumed}, assumed by the file")
+            print(f"to train first: {len(jobs)} heads and drafts, {assumed}, assumed in the file")
 
 
 def _total(hours: Sequence[float | None], workers: int) -> str:
-    """Hours of one worker, and of several that all have work all the time."""
+    """Describe the total hours for one worker, and for several if all are always busy."""
     known = [each for each in hours if each is not None]
     if not known:
-        return "hours not known"
+        return "hours unknown"
     total, missing = sum(known), len(hours) - len(known)
-    one = f"{total:.1f} hours of a worker at most"
-    several = "" if workers == 1 else f", {total / workers:.1f} with {workers}"
-    return one + several + f", without {missing} whose hours are not known" * bool(missing)
+    one = f"at most {total:.1f} worker hours"
+    several = "" if workers == 1 else f", {total / workers:.1f} hours with {workers} workers"
+    return one + several + f", excluding {missing} with unknown hours" * bool(missing)

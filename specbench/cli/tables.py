@@ -19,14 +19,15 @@ HELD_EQUAL = ("acceptance", "time", "quality", "hypervolume")
 
 
 def chosen_runs(given: Sequence[Path] | None, *files: str) -> list[Path]:
-    """Return the folders of the runs that are meant, and say which of them are not whole.
+    """Return the chosen run folders, and print a note for each incomplete run.
 
     Args:
-        given: Folders of runs or of many runs; without any, the newest run under ``results/``.
-        files: What makes a folder one of a run: any of these is in it.
+        given: Run folders, or folders that contain runs; by default the newest run under
+            ``results/``.
+        files: A folder that contains any of these files is a run.
 
     Raises:
-        UsageError: There is none.
+        UsageError: There is no run.
     """
     from specbench.analysis.frames import run_folders
     from specbench.experiment.folders import newest_run
@@ -37,35 +38,35 @@ def chosen_runs(given: Sequence[Path] | None, *files: str) -> list[Path]:
 
 
 def note_unfinished(folders: Iterable[Path]) -> None:
-    """Say which runs are not whole."""
+    """Print a note for each incomplete run."""
     from specbench.experiment.folders import unfinished
 
     for folder in folders:
         if state := unfinished(folder):
-            note(f"{folder} is not a whole run: {state}")
+            note(f"{folder} is incomplete: {state}")
 
 
 class TableOptions(Options):
-    """How the main table is shown."""
+    """How to show the main table."""
 
     format: str = option(
-        TEXT, "A csv has a row per number, with its interval.", choices=(TEXT, MARKDOWN, LATEX, CSV)
+        TEXT, "csv has one row per number, with its interval.", choices=(TEXT, MARKDOWN, LATEX, CSV)
     )
     intervals: bool = option(False, "Show the 95 % interval of every number.")
     against: str | None = option(
         None,
-        "Put the numbers that the paper published beside one's own, with the difference, where "
-        "pair, task, method, temperature and draft length are the same.",
+        "Add the paper's published numbers and the difference, where pair, task, method, "
+        "temperature and draft length match.",
         choices=("paper",),
     )
 
 
 @grouped
 def table(asked: TableOptions, rows: Rows, runs: Runs = None) -> None:
-    """Print the paper's main table from finished runs: methods down, tasks across.
+    """Print the paper's main table from finished runs: methods as rows, tasks as columns.
 
-    Acceptance, quality and speed-up, a table for each pair, temperature and draft length. Every
-    static weight and every head has a row of its own.
+    It shows acceptance, quality and speedup, in one table per pair, temperature and draft length.
+    Every static weight and every head has its own row.
     """
     from specbench.analysis.frames import read_samples, read_summary
     from specbench.analysis.main_table import NEEDED, main_table, typeset
@@ -78,13 +79,13 @@ def table(asked: TableOptions, rows: Rows, runs: Runs = None) -> None:
     folders = chosen_runs(runs, SUMMARY)
     for folder in folders:
         if asked.against and read_run(folder, required=False).loading.dummy:
-            note(f"{folder} has random weights (--load-format dummy): not what the paper measured")
-    # Samples of methods that are not shown may still be what a speed-up is over.
+            note(f"{folder} has random weights (--load-format dummy): not comparable to the paper")
+    # Methods that are not shown may still be the baseline of a speedup.
     summary = rows.selection().of(read_summary(*folders))
     shown = main_table(summary, read_samples(*folders, only=NEEDED))
     if asked.against:
         shown = beside_published(shown)
-        # The other formats say it below the table.
+        # The other formats print these remarks below the table.
         note(*(remarks(shown) if asked.format == CSV else ()))
     if not ((shown["figure"] == SPEEDUP) & shown["value"].notna()).any():
         note(NO_BASELINE)
@@ -92,11 +93,11 @@ def table(asked: TableOptions, rows: Rows, runs: Runs = None) -> None:
 
 
 class CompareOptions(Options):
-    """What is held equal."""
+    """What to hold equal in the comparison."""
 
     at: str | None = option(
         None,
-        f"What is held equal; {HELD_EQUAL[-1]} is the area under each method's front.",
+        f"Quantity to hold equal; {HELD_EQUAL[-1]} compares the areas under the methods' fronts.",
         metavar="WHAT",
         shown="all four",
         choices=HELD_EQUAL,
@@ -106,14 +107,14 @@ class CompareOptions(Options):
 
 @grouped
 def compare(asked: CompareOptions, rows: Rows, runs: Runs = None) -> None:
-    """Compare methods with SD, and with the static front at equal acceptance, time and quality."""
+    """Compare methods with SD and with the static front at equal acceptance, time and quality."""
     from specbench.analysis.compare import ATS, compare
     from specbench.analysis.compare_tables import comparison_tables
     from specbench.analysis.frames import read_samples
     from specbench.experiment.records import TABLE
 
     folders = chosen_runs(runs, TABLE)
-    # --method chooses which methods are placed; all are compared with sd and static.
+    # --method selects the methods to compare; sd and static remain as baselines.
     samples = rows.updated(method=None).selection().of(read_samples(*folders))
     methods = rows.selection().methods
     _check_methods(methods or (), set(samples.loc[samples["draft_length"] > 0, "method"]))
@@ -126,40 +127,42 @@ def compare(asked: CompareOptions, rows: Rows, runs: Runs = None) -> None:
 
 
 def _check_methods(names: Collection[str], drafting: set[str]) -> None:
-    """Refuse methods that the runs do not have, or that all others are compared with."""
+    """Refuse methods that are not in the runs or that are baselines."""
     baselines = drafting & {"sd", "static"}
     placed = sorted(drafting - baselines)
-    others = f"name one of {', '.join(placed)}" if placed else "these runs hold no other"
+    others = (
+        f"choose one of {', '.join(placed)}" if placed else "these runs contain no other method"
+    )
     for name in names:
         if name not in placed:
             is_baseline = name in baselines
-            why = "is what methods are compared with" if is_baseline else "cannot be compared here"
+            why = "is a baseline of the comparison" if is_baseline else "is not in these runs"
             raise UsageError(f"--method {name!r} {why}: {others}")
 
 
 class TheoryOptions(Options):
-    """What is predicted."""
+    """What to predict, and how to show it."""
 
     front_gap: int | None = option(
         None,
-        "Also load each run's models, read so many texts of each method and task, and measure how "
-        "far its rule lies off the front of rejection and bias.",
+        "Also load each run's models, run them on this many texts per method and task, and measure "
+        "each rule's distance from the optimal front of rejection and bias.",
         ge=1,
         metavar="TEXTS",
     )
     format: str = option(
         TEXT,
-        "A csv has a row per figure, with both intervals and that of the difference.",
+        "csv has one row per quantity, with intervals of both values and their difference.",
         choices=(TEXT, MARKDOWN, CSV),
     )
 
 
 @grouped
 def theory(asked: TheoryOptions, rows: Rows, runs: Runs = None) -> None:
-    """Print what theory predicts of finished runs beside what was measured, with differences.
+    """Print theoretical predictions for finished runs next to the measurements.
 
-    Acceptance, accepted lengths and tokens per round are predicted from the probabilities that the
-    rules recorded before any draft was drawn.
+    Acceptance, accepted lengths and tokens per round are predicted from the acceptance
+    probabilities that the rules recorded before any draft token was drawn.
     """
     import pandas as pd
 
@@ -176,7 +179,7 @@ def theory(asked: TheoryOptions, rows: Rows, runs: Runs = None) -> None:
         try:
             ratio = bytes_ratio(run)
         except SpecbenchError as error:
-            note(f"the memory-bound speed-up is left out: {error}")
+            note(f"the memory-bound speedup is omitted: {error}")
         tables.append(theory_table(run, ratio))
         if asked.front_gap is not None:
             tables.append(front_gaps(run, asked.front_gap))
@@ -185,36 +188,36 @@ def theory(asked: TheoryOptions, rows: Rows, runs: Runs = None) -> None:
 
 
 class SummaryOptions(Options):
-    """Which table is made of several, and where it goes."""
+    """Which table to merge, and where it goes."""
 
     frame: str = option(
         "summary",
-        "What has a row: a figure of a cell (summary), a cell (cells), a sample, a round or a run.",
+        "One row per metric of a cell (summary), cell (cells), sample, round or run.",
         choices=("summary", "cells", "samples", "rounds", RUNS),
     )
     format: str | None = option(
-        None, "", shown="what the output ends in; csv where it is printed", choices=(CSV, PARQUET)
+        None, "", shown="the suffix of --output, else csv", choices=(CSV, PARQUET)
     )
     output: Path | None = output_option("File to write.", "printed")
 
 
 @grouped
 def summary(asked: SummaryOptions, rows: Rows, runs: Runs = None) -> None:
-    """Put the tables of finished runs into one, with every figure and its 95 % interval.
+    """Merge the tables of finished runs into one, with 95 % intervals.
 
-    The tables are taken as the runs have written them. Their columns: specbench list columns.
+    The tables are used as the runs wrote them. `specbench list columns` describes their columns.
     """
     output = asked.output
     form = asked.format or (output.suffix.removeprefix(".").lower() if output else CSV)
     if form not in (CSV, PARQUET):
         raise UsageError(
-            f"--output {output} does not say which format: let it end in .{CSV} or .{PARQUET}, or "
+            f"the format of --output {output} is unknown: use the suffix .{CSV} or .{PARQUET}, or "
             "give --format"
         )
     if form == PARQUET and output is None:
-        raise UsageError("Parquet is not for reading: name a file for it with --output")
+        raise UsageError("Parquet cannot be printed: name a file with --output")
     if asked.frame == RUNS and (typed := rows.retyped()):
-        raise UsageError(f"{typed[0]} leaves no part of a run: leave it out with --frame {RUNS}")
+        raise UsageError(f"{typed[0]} cannot filter --frame {RUNS}: omit it")
 
     from specbench.experiment.folders import CONFIG
     from specbench.experiment.records import TABLE

@@ -1,4 +1,4 @@
-"""``specbench train`` trains the head that DIVERSED verifies with, ``finetune-draft`` a draft."""
+"""``specbench train`` trains DIVERSED heads, ``specbench finetune-draft`` a draft."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from specbench.training.recipe import DraftRecipe, HeadRecipe, head_recipe
 if TYPE_CHECKING:
     from specbench.training.verifier import Progress as Step
 
-NEAR = 0.02  # how close held-out acceptance should come to its target
+NEAR = 0.02  # tolerated difference between held-out acceptance and its target
 DRAFTS = Path("results/drafts")
-LINE_EVERY = 50  # steps of a draft, where there is no terminal
+LINE_EVERY = 50  # draft training steps per printed line without a terminal
 
 
 class HeadOptions(Options):
-    """How many heads are trained, where they go, and whether one is resumed."""
+    """How many heads to train, where they go, and whether to resume."""
 
     target_acceptance: list[float] | None = option(
         None,
@@ -45,29 +45,31 @@ class HeadOptions(Options):
         panel=HeadRecipe.panel,
     )
     output: Path | None = output_option(
-        "Gets a folder per task, and one level above it per target acceptance where there are "
-        "several.",
+        "Folder for the heads, one subfolder per task; several target acceptances have one "
+        "subfolder each above those.",
         "results/heads/PAIR",
     )
     resume: bool = option(False, "Resume an interrupted training.")
     log_to: Path | None = option(
-        None, "Write TensorBoard's event files too, into FOLDER/PAIR/TASK.", metavar="FOLDER"
+        None, "Also write TensorBoard event files to FOLDER/PAIR/TASK.", metavar="FOLDER"
     )
 
 
 class DraftFolder(Options):
     """Where drafts go."""
 
-    output: Path | None = output_option("Gets a folder per task.", "results/drafts/PAIR")
+    output: Path | None = output_option(
+        "Folder for the drafts, one subfolder per task.", "results/drafts/PAIR"
+    )
 
 
 class HeadJob(NamedTuple):
-    """One head to train: for a task, by a recipe, into a folder."""
+    """One head to train: its task, recipe and folder."""
 
     task: Task
     recipe: HeadRecipe
     folder: Path
-    log: Path | None  # for TensorBoard
+    log: Path | None  # TensorBoard folder
 
     def __str__(self) -> str:
         target = self.recipe.target_acceptance
@@ -83,7 +85,7 @@ def train(
     code: CodeExecution,
     shown: Progress,
 ) -> None:
-    """Train DIVERSED heads: for each task, a weight on the target at every token."""
+    """Train one DIVERSED head per task; it predicts the weight on the target at every token."""
     spec = models.spec()
     root = asked.output or trained_heads(spec.name)
     logs = None if asked.log_to is None else asked.log_to / trained_heads(spec.name).name
@@ -92,7 +94,7 @@ def train(
     jobs = _jobs(spec, data.tasks(), recipes, root, logs)
     may_execute = code.allowed(spec)
     waiting = [job for job in jobs if _waits(job, asked.resume, may_execute)]
-    note(*(f"{job.folder} is trained already" for job in jobs if job not in waiting))
+    note(*(f"{job.folder} is already trained" for job in jobs if job not in waiting))
     if waiting:
         _train_all(spec, models.loading(), waiting, asked.resume, not shown.no_progress)
     _show(jobs, spec, root)
@@ -109,7 +111,7 @@ def _jobs(
     root: Path,
     logs: Path | None,
 ) -> list[HeadJob]:
-    """Lay out a head per target acceptance and task, each in a folder of its own."""
+    """Return one job per target acceptance and task, each with its own folder."""
     jobs: list[HeadJob] = []
     for typed in recipes:
         family = f"{FAMILY}{typed['target_acceptance']:g}" if len(recipes) > 1 else ""
@@ -117,18 +119,18 @@ def _jobs(
             recipe = head_recipe(spec, task, typed)
             folder = root / family / task.name
             if any(folder == job.folder for job in jobs):
-                raise UsageError(f"two heads would go to {folder}: train one after the other")
+                raise UsageError(f"two heads would be written to {folder}: train them one by one")
             jobs.append(HeadJob(task, recipe, folder, logs and logs / family / task.name))
     return jobs
 
 
 def _waits(job: HeadJob, resume: bool, may_execute: bool) -> bool:
-    """Tell whether a job is still to be done; refuse what can be refused before models load."""
+    """Return whether a job is pending; raise usage errors before models load."""
     from specbench.training.folder import check_folder, check_log
 
     if not may_execute and any(get_metric(name).executes for name in job.task.metrics):
         raise UsageError(
-            f"the reward on {job.task.name} comes from running what the models write: add "
+            f"the reward on {job.task.name} requires executing generated code: add "
             "--allow-code-execution, or choose another task"
         )
     job.task.examples("train", 1)
@@ -149,9 +151,9 @@ def _train_all(
     quiet_libraries(downloads=shown)
     check_training_memory(spec, loading, *_sizes(jobs))
     pair = load_pair(spec, loading)
-    # What cannot be trained is refused now, not hours later when its turn comes.
+    # Prepare all trainings first, so that errors appear now and not hours later.
     trainings = [prepare(pair, job.task, job.recipe, job.folder, resume) for job in jobs]
-    told: dict[str, None] = {}  # a family leaves out the same examples for every head
+    told: dict[str, None] = {}  # distinct: all heads of a family skip the same examples
     for job, training in zip(jobs, trainings, strict=True):
         left_out, limit = training.materials.left_out(), job.recipe.max_prompt_tokens
         told[_describe_left_out(job.task.name, left_out, limit)] = None
@@ -171,24 +173,24 @@ def _train_all(
                 description = carry_out(training, job.folder, report)
         except KeyboardInterrupt as error:
             raise Interrupted(
-                f"interrupted: every finished step of {job.folder} is kept; resume with the same "
-                "command and --resume"
+                f"interrupted: {job.folder} contains every finished step; add --resume to the same "
+                "command to resume"
             ) from error
         note(*_remarks(job, description))
 
 
 def _describe_left_out(task: str, number: Mapping[str, int], limit: int) -> str:
-    """Say how many examples of each split are not used; nothing where all are."""
+    """Describe how many examples of each split are skipped; empty if none are."""
     if not any(number.values()):
         return ""
     return (
-        f"{task}: {number['train']} training and {number['held-out']} held-out examples are left "
-        f"out, longer than --max-prompt-tokens {limit} and without a passage that may be cut"
+        f"{task}: {number['train']} training and {number['held-out']} held-out examples are "
+        f"skipped: longer than --max-prompt-tokens {limit}, without a passage that can be cut"
     )
 
 
 def _sizes(jobs: Sequence[HeadJob]) -> tuple[int, int, int]:
-    """Return what there must be memory for: prompt tokens, new tokens and texts at once."""
+    """Return the sizes to reserve memory for: prompt tokens, new tokens, texts per batch."""
     from specbench.engine.memory import likely_tokens
     from specbench.training.rollouts import AT_ONCE
 
@@ -205,18 +207,18 @@ def _sizes(jobs: Sequence[HeadJob]) -> tuple[int, int, int]:
 
 
 def _remarks(job: HeadJob, description: Mapping[str, Any]) -> Iterator[str]:
-    """Say what did not go as it should, and what may help."""
+    """Yield warnings about the training, with advice."""
     if silent := description["steps_without_gradient"]:
         yield (
-            f"{job}: the reward was the same for all roll-outs in {silent} of {job.recipe.steps} "
-            "steps: no gradient came from it there; if that is most steps, give another "
-            "--initial-weight or more --rollouts"
+            f"{job}: all rollouts had the same reward in {silent} of {job.recipe.steps} steps, so "
+            "it gave no gradient there; if those are most steps, change --initial-weight or "
+            "increase --rollouts"
         )
     target, reached = job.recipe.target_acceptance, description["scores"]["acceptance"]
     if target is not None and abs(target - reached) > NEAR:
         strict = description["strict_acceptance"]
         why = (
-            f"strict verification accepts about {strict:.3f}, and no head accepts less"
+            f"strict verification already accepts about {strict:.3f}, the minimum for any head"
             if target < strict
             else "more --steps may help"
         )
@@ -224,7 +226,7 @@ def _remarks(job: HeadJob, description: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _show(jobs: Sequence[HeadJob], spec: PairSpec, root: Path) -> None:
-    """Print what was trained, with its scores."""
+    """Print the trained heads with their scores."""
     from specbench.heads.files import read_description
 
     rows = []
@@ -242,7 +244,7 @@ def _show(jobs: Sequence[HeadJob], spec: PairSpec, root: Path) -> None:
             f"Heads of {spec.name} in {root}, held-out scores",
             [Column(heading) for heading in headings],
             rows,
-            notes=["acceptance is per position: expected_acceptance of a run"],
+            notes=["acceptance is per position, like expected_acceptance of a run"],
             stub=2,
         )
     )
@@ -256,7 +258,7 @@ def finetune_draft(
     to: DraftFolder,
     shown: Progress,
 ) -> None:
-    """Fine-tune a pair's draft on a task's training split, for `run --draft FOLDER`."""
+    """Fine-tune the draft on a task's training split, for `run --draft FOLDER`."""
     spec, tasks = models.spec(), data.tasks()
     revision = models.draft_revision or spec.draft_revision
     root = to.output or DRAFTS / spec.name.replace("/", "-")
@@ -274,13 +276,15 @@ def finetune_draft(
         title = f"{spec.name} draft on {chosen.name}"
         try:
             with progress_bar(title, recipe.steps, not shown.no_progress, LINE_EVERY) as report:
-                said = finetune(spec.draft, chosen, recipe, folder, models.device, report, revision)
+                result = finetune(
+                    spec.draft, chosen, recipe, folder, models.device, report, revision
+                )
         except KeyboardInterrupt as error:
             raise Interrupted(f"interrupted: {folder} was not written") from error
         limit = recipe.max_prompt_tokens
-        if left_out := _describe_left_out(chosen.name, said["left_out"], limit):
+        if left_out := _describe_left_out(chosen.name, result["left_out"], limit):
             note(left_out)
-        loss = said["held_out_loss"]
+        loss = result["held_out_loss"]
         print(
             f"{folder}: held-out loss {loss['before']:.3f} before, {loss['after']:.3f} after "
             f"(nats per token, n = {loss['n']})"

@@ -48,7 +48,7 @@ def test_tables_figures_and_ratios_of_all_systems(cli: Cli) -> None:
     titles = [line for line in result.out.splitlines() if line.startswith("batch ")]
     assert titles == ["batch 1", "batch 2"]
     assert result.out.splitlines()[-1] == "results: out"
-    assert "takes no batch" in result.err
+    assert "supports only batch 1" in result.err
 
 
 def test_without_transformers_and_a_folder_of_its_own(cli: Cli) -> None:

@@ -288,4 +288,4 @@ def test_a_cache_that_is_off_by_one(
     failed, out = failures(cli)
     assert shown <= failed
     assert not failed & unharmed
-    assert "look at positions, cache slots" in out
+    assert "check positions, cache slots" in out

@@ -54,7 +54,7 @@ def test_a_missing_head_leaves_diversed_out_unless_it_was_asked_for(
     models = ("--target", "a/big", "--draft", "a/small")
     result = cli("run", *models, "-t", "mini-math", *FAST)
     assert result.code == 0
-    assert "note: diversed is left out on mini-math: pair big+small has no head" in result.err
+    assert "note: diversed is skipped on mini-math: pair big+small has no head" in result.err
     assert "diversed" not in {row["method"] for row in rows(tmp_path / "r")}
     assert cli("run", *models, "-m", "diversed", "-t", "mini-math").code == 2
 

@@ -46,7 +46,7 @@ def test_scoring_again_changes_nothing(cli: Cli, run: Path) -> None:
 def test_further_metrics_are_measured_where_they_apply(cli: Cli, run: Path) -> None:
     shown = cli("score", "r", "--metric", "rougeL, accuracy-flexible")
     assert shown.code == 0
-    assert shown.err.startswith("note: `accuracy-flexible` is left out on mini-headline")
+    assert shown.err.startswith("note: `accuracy-flexible` is skipped on mini-headline")
     assert shown.err.count("\n") == 1
     assert "mini-math: further metrics" in shown.out and "ROUGE-L" in shown.out
     maths = [row for row in rows(run) if row["task"] == "mini-math"]
@@ -63,7 +63,7 @@ def test_programs_wait_for_leave(cli: Cli, engine: Any, tmp_path: Path) -> None:
     assert {row["quality"] for row in rows(folder)} == {""}
     waiting = cli("score", "r")
     assert waiting.code == 0
-    assert "programs of 2 samples" in waiting.err and "--allow-code-execution" in waiting.err
+    assert "the code of 2 samples" in waiting.err and "--allow-code-execution" in waiting.err
     before = json.loads((folder / "environment.json").read_text())
     assert before["sandbox"] == []
     allowed = cli("score", "r", "--allow-code-execution")
@@ -147,7 +147,7 @@ def test_a_damaged_record_is_refused(cli: Cli, run: Path) -> None:
     (run / "samples.jsonl").write_text(json.dumps(made) + "\n")
     refused = cli("trace", "r", "--sample", "test-0")
     assert refused.code == 2
-    assert "do not add up to its tokens" in refused.err
+    assert "do not match its tokens" in refused.err
 
 
 def test_the_newest_run_s_report_lies_in_its_folder(

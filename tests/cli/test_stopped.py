@@ -99,7 +99,7 @@ def test_a_second_ctrl_c_stops_at_once_and_a_third_is_no_traceback(
         said.append(message)
         os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setattr(app, "_say", say)
+    monkeypatch.setattr(app, "_print_error", say)
     assert cli(*RUN).code == 130
     assert len(said) == 1 and "1 of 4 samples are in r" in said[0]
 

@@ -32,7 +32,7 @@ def test_a_dry_run_prints_runs_cells_samples_and_where_its_hours_come_from(
     assert found.code == 0
     assert "a-mini-mini-math-T1-seed0" in found.out
     assert "2 runs, 8 samples" in found.out and "with 4" in found.out
-    assert "mini: 100 tokens/s of one worker, assumed by the file" in found.out
+    assert "mini: 100 tokens/s per worker, assumed in the file" in found.out
     assert not Path("results").exists()
 
 
@@ -40,7 +40,7 @@ def test_hours_that_nobody_knows_are_said_to_be_unknown(cli: Any, file: str) -> 
     Path(file).write_text(SUITE.partition("[assumed")[0])
     found = cli("suite", file, "--dry-run")
     assert found.code == 0
-    assert "hours not known" in found.out and "assumed_tokens_per_second" in found.out
+    assert "hours unknown" in found.out and "assumed_tokens_per_second" in found.out
 
 
 def test_a_suite_is_measured_run_by_run_and_its_folder_read_as_one(
@@ -51,11 +51,11 @@ def test_a_suite_is_measured_run_by_run_and_its_folder_read_as_one(
     assert first.code == 0, first.err
     assert [path.name for path in Path("out").iterdir()] == ["a-mini-mini-code-T1-seed0"]
     both = cli("suite", file, "--output", "out", "--no-progress")
-    assert "2 of 2, a-mini-mini-code-T1-seed0: done before" in both.out
+    assert "2 of 2, a-mini-mini-code-T1-seed0: already done" in both.out
     assert len(read_samples("out")) == 8
     assert set(specbench.load("out").runs["state"]) == {"complete"}
     measured = cli("suite", file, "--output", "out", "--dry-run")
-    assert "tokens/s of one worker, measured in this folder" in measured.out
+    assert "tokens/s per worker, measured in this folder" in measured.out
 
 
 def test_a_run_that_fails_does_not_keep_the_others_from_theirs(
@@ -65,6 +65,6 @@ def test_a_run_that_fails_does_not_keep_the_others_from_theirs(
     engine.failing = {0: ValueError("broken")}
     found = cli("suite", file, "--output", "out", "--no-progress")
     assert found.code == 1
-    assert "1 of 2 runs are not whole, the first a-mini-mini-math-T1-seed0: " in found.err
+    assert "1 of 2 runs are incomplete, the first a-mini-mini-math-T1-seed0: " in found.err
     assert "2 of 2, a-mini-mini-code-T1-seed0: 4 samples, 0 failed" in found.out
     assert cli("suite", file, "--output", "out", "--no-progress").code == 0

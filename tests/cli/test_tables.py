@@ -107,8 +107,8 @@ def test_what_a_reader_should_know_of_a_run(cli: Cli, run: Path) -> None:
     (run / "config.json").write_text(json.dumps(config))
     assert cli("table").err.count("note: ") == 1
     said = cli("table", "--against", "paper").err
-    assert "is not a whole run: interrupted, 3 of 9 samples" in said
-    assert "has random weights (--load-format dummy): not what the paper measured" in said
+    assert "is incomplete: interrupted, 3 of 9 samples" in said
+    assert "has random weights (--load-format dummy): not comparable to the paper" in said
 
 
 @pytest.mark.parametrize("format", ["text", "csv"])
@@ -180,7 +180,7 @@ def test_without_its_pair_a_run_lacks_one_figure_of_theory(
     config.write_text(config.read_text().replace("specbench/pairs/mini", "./nowhere"))
     result = cli("theory", "moved", "--format", "csv")
     assert result.code == 0
-    assert "the memory-bound speed-up is left out: " in result.err
+    assert "the memory-bound speedup is omitted: " in result.err
     assert "memory_bound_speedup" not in result.out
     assert "tokens_per_round" in result.out
 

@@ -132,8 +132,8 @@ def test_a_family_has_a_head_per_target_and_leaves_out_what_is_too_long(
         described = read_description(Path("family") / name / "mini-headline")
         assert described["left_out"] == {"train": 1, "held-out": 2}
         assert described["scores"]["n"] == 3
-    (told,) = (line for line in result.err.splitlines() if "left out" in line)
-    assert told.startswith("note: mini-headline: 1 training and 2 held-out examples are left out")
+    (told,) = (line for line in result.err.splitlines() if "skipped" in line)
+    assert told.startswith("note: mini-headline: 1 training and 2 held-out examples are skipped")
     assert "mini-headline at acceptance 0.95 on mini" in result.err
     used = result.out.splitlines()[-1].removeprefix("use it: specbench ")
     assert used.endswith("--head family")
@@ -141,7 +141,8 @@ def test_a_family_has_a_head_per_target_and_leaves_out_what_is_too_long(
 
 
 @pytest.mark.parametrize(
-    ("target", "why"), [("0.2", "strict verification accepts about 0."), ("0.99", "more --steps")]
+    ("target", "why"),
+    [("0.2", "strict verification already accepts about 0."), ("0.99", "more --steps")],
 )
 def test_a_target_that_was_missed_and_silent_steps_are_told(
     cli: Cli, models: list[Any], monkeypatch: pytest.MonkeyPatch, target: str, why: str
@@ -158,7 +159,7 @@ def test_a_target_that_was_missed_and_silent_steps_are_told(
     result = cli(*TINY, "--target-acceptance", target, *unmoved)
     silent, missed = result.err.splitlines()
     assert is_head(HEAD)  # a single target goes where run looks
-    assert "the same for all roll-outs in 2 of 3 steps" in silent
+    assert "all rollouts had the same reward in 2 of 3 steps" in silent
     assert "held-out acceptance is 0." in missed
     assert f"target {target}" in missed and why in missed
 
@@ -170,7 +171,7 @@ def test_after_ctrl_c_it_resumes_unless_values_differ(
         patch.setattr(verifier, "reward", rewards(0.5, KeyboardInterrupt()))
         stopped = cli(*TINY)
     assert stopped.code == 130
-    assert f"every finished step of {HEAD} is kept" in stopped.err and "--resume" in stopped.err
+    assert f"{HEAD} contains every finished step" in stopped.err and "--resume" in stopped.err
     assert logged_steps(HEAD) == ["1"]
     # Other values are refused before any head is trained.
     both = [part if part != "mini-headline" else "mini-code,mini-headline" for part in TINY]
@@ -185,7 +186,7 @@ def test_after_ctrl_c_it_resumes_unless_values_differ(
     weights, loaded = (HEAD / WEIGHTS).read_bytes(), len(models)
     again = cli(*TINY, "--resume")
     assert again.code == 0
-    assert f"note: {HEAD} is trained already\n" in again.err
+    assert f"note: {HEAD} is already trained\n" in again.err
     assert "mini-headline" in again.out
     assert ((HEAD / WEIGHTS).read_bytes(), len(models)) == (weights, loaded)
 

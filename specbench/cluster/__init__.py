@@ -1,1 +1,1 @@
-"""One plan over several workers: who does what, and Ray."""
+"""Execute one plan with several Ray workers."""

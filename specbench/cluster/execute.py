@@ -1,7 +1,7 @@
-"""Carrying out a plan with several workers: they decode, and only this process writes.
+"""Execute a plan with several workers; the workers decode, and only this process writes files.
 
-Work is given out by rows: all cells of a task on the same examples. A row is decoded on one
-device without a break, so methods are compared on the same device at the same time.
+The unit of work is a row: all cells of a task on the same examples. One device decodes a whole row
+without interruption, so methods are compared on the same device at the same time.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ from specbench.experiment.store import Store
 
 log = logging.getLogger(__name__)
 
-
-# Work for one worker: batches that are decoded side by side, each of one cell.
+# Work for one worker: batches of one cell each.
 Row = deque[list[SampleIndex]]
 
 
@@ -36,11 +35,11 @@ def execute(
     *,
     stop: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Decode every step of a plan that the store lacks, as ``runner.execute`` does alone.
+    """Decode all pending steps of a plan; the counterpart of ``runner.execute`` for workers.
 
     Raises:
-        SpecbenchError: The pair or a head cannot be loaded, workers have different models, workers
-            die before they are ready, or the disk cannot be written.
+        SpecbenchError: The pair or a head cannot be loaded, workers have different models or die
+            before they are ready, or the disk cannot be written.
         KeyboardInterrupt: The run was stopped.
     """
     write_examples(store.folder, {t.task.name: t.examples for t in plan.tasks})
@@ -59,15 +58,15 @@ def execute(
 
 
 class _Execution:
-    """What each worker does, what waits, and what becomes of the work of a worker that dies."""
+    """Assigns pending rows to workers, and reassigns the row of a worker that dies."""
 
     def __init__(self, plan: Plan, store: Store, pool: Pool, display: Display) -> None:
         self._plan, self._store, self._pool, self._display = plan, store, pool, display
         self._shared = pool.share(plan)
-        self._asked: dict[Any, tuple[int, Row | None]] = {}  # None where a worker starts
+        self._asked: dict[Any, tuple[int, Row | None]] = {}  # None while a worker starts
         self._idle: set[int] = set()
-        self._waiting: dict[int, deque[Row]] | None = None  # rows by number of the task
-        self._task_of: dict[int, int] = {}  # worker to the task that it has warmed up for
+        self._waiting: dict[int, deque[Row]] | None = None  # rows by task index
+        self._task_of: dict[int, int] = {}  # the task that each worker is warmed up for
         self._deaths: Counter[SampleIndex] = Counter()
         self._first: Mapping[str, Any] = {}
         self._devices: dict[int, str] = {}
@@ -75,17 +74,17 @@ class _Execution:
 
     @property
     def unfinished(self) -> bool:
-        """Whether some sample waits or is being decoded."""
+        """Whether any sample is pending or being decoded."""
         busy = any(row for _, row in self._asked.values())
         return busy or self._waiting is None or any(self._waiting.values())
 
     def start(self, number: int) -> None:
-        """Have a worker load what the plan needs; Ray tries it again where it dies of that."""
+        """Make a worker load the pair; Ray retries if the worker dies."""
         self._asked[self._pool.ask(number, "start", self._shared)] = (number, None)
         self._display.worker(number, "loading")
 
     def proceed(self) -> None:
-        """Wait a moment for answers, and give work to whoever has none."""
+        """Wait briefly for results, and give work to idle workers."""
         for reference in self._pool.wait(self._asked):
             number, row = self._asked.pop(reference)
             try:
@@ -109,12 +108,12 @@ class _Execution:
                 self._give(number, self._waiting[task].popleft())
 
     def dismiss(self) -> None:
-        """End the workers that are at work."""
+        """Stop the busy workers."""
         for number, _ in self._asked.values():
             self._pool.dismiss(number)
 
     def close(self) -> None:
-        """Ask the workers for what is known only now."""
+        """Collect the workers' facts that are known only at the end."""
         asked = {number: self._pool.ask(number, "end", again=False) for number in self._idle}
         facts: dict[int, Mapping[str, Any]] = {}
         for number, reference in asked.items():
@@ -128,14 +127,14 @@ class _Execution:
         )
 
     def _ready(self, number: int, facts: Mapping[str, Any]) -> None:
-        """Take in a worker; refuse one that would measure something else than the first."""
+        """Register a worker; refuse one with other models or another engine than the first."""
         self._first = self._first or facts
         for name in ("models", "engine"):
             if facts[name] != self._first[name]:
                 raise RunError(
-                    f"worker {number} ({facts['device']}) has another {name} than the first: "
-                    f"{_differences(facts[name], self._first[name])}; give all machines the same "
-                    "models and versions"
+                    f"worker {number} ({facts['device']}) differs in its {name} from the first: "
+                    f"{_differences(facts[name], self._first[name])}; use the same models and "
+                    "versions on all machines"
                 )
         if self._waiting is None:
             self._waiting = self._rows()
@@ -146,7 +145,7 @@ class _Execution:
         self._idle.add(number)
 
     def _rows(self) -> dict[int, deque[Row]]:
-        """What the store lacks of the plan."""
+        """Return the pending rows of the plan by task index."""
         self._store.expect(self._plan, self._first["models"], self._first["engine"])
         rows: dict[int, deque[Row]] = {}
         for batches in _by_row(self._plan.batches()):
@@ -157,7 +156,7 @@ class _Execution:
         return rows
 
     def _choose(self, worker: int) -> int | None:
-        """Choose a task: the one the worker is warm for, else that with most rows per worker."""
+        """Choose a task: the one the worker is warm for, else the one with most rows per worker."""
         rows = {task: len(rows) for task, rows in (self._waiting or {}).items() if rows}
         if self._task_of.get(worker) in rows:
             return self._task_of[worker]
@@ -165,35 +164,35 @@ class _Execution:
         return max(rows, key=lambda task: rows[task] / (1 + others[task]), default=None)
 
     def _give(self, number: int, row: Row) -> None:
-        """Have a worker decode the next batch of a row; without any, it is idle."""
+        """Make a worker decode the next batch of a row; without a batch it becomes idle."""
         if row:
             self._asked[self._pool.ask(number, "measure", row[0], again=False)] = (number, row)
         else:
             self._idle.add(number)
 
     def _lost(self, number: int, row: Row | None, reason: str) -> None:
-        """Give the work of a worker that died to others, behind all that waits.
+        """Reassign the work of a worker that died, and restart the worker.
 
-        Samples that have seen three workers die are recorded as failed. All else waits behind the
-        other rows, so that machines taken away for a while do not strike the same samples again.
+        Samples during which ``MOST_TRIES`` workers died are recorded as failed. The rest of the row
+        is queued behind all other rows, so that a temporary outage does not hit the same samples
+        again.
         """
-        self._display.worker(number, "lost, starting again")
+        self._display.worker(number, "lost, restarting")
         if row is None:
             if not self._asked and not self._idle:
                 raise RunError(
-                    f"a worker died {MOST_TRIES} times before it was ready, the last time of: "
-                    f"{reason}"
+                    f"a worker died {MOST_TRIES} times before it was ready; last reason: {reason}"
                 )
             self._display.worker(number, "lost")
             return
-        self._warn([f"worker {number} is lost, its work goes to others: {reason}"])
+        self._warn([f"worker {number} is lost, other workers take over: {reason}"])
         suspects = row.popleft()
         self._deaths.update(suspects)
         if again := [index for index in suspects if self._deaths[index] < MOST_TRIES]:
             row.appendleft(again)
         for index in sorted({*suspects} - {*again}):
             step = self._plan.step(index)
-            error = f"given up after {MOST_TRIES} workers died of it: {reason}"
+            error = f"gave up after {MOST_TRIES} workers died while decoding it: {reason}"
             known = self._plan.identify(step, self._first["engine"])
             self._display(self._store.record(step, {**known, "status": ERROR, "error": error}))
         if row and self._waiting is not None:
@@ -202,7 +201,7 @@ class _Execution:
         self.start(number)
 
     def _warn(self, texts: Iterable[str]) -> None:
-        """Tell the user, each thing once."""
+        """Log each warning once."""
         for text in texts:
             if text not in self._warned:
                 self._warned.add(text)
@@ -215,7 +214,7 @@ class _Execution:
 
 
 def _by_row(batches: Iterable[list[Step]]) -> Iterable[list[list[Step]]]:
-    """Group the batches of all cells of a task for the same examples."""
+    """Group batches by row: all cells of a task on the same examples."""
     return (list(row) for _, row in groupby(batches, lambda batch: batch[0].place[:3]))
 
 

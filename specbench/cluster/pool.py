@@ -1,4 +1,4 @@
-"""Workers that Ray runs and restarts: one per GPU where there are any, else one per core."""
+"""Ray workers: one per GPU if there are any, else one per core."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ from specbench.errors import RunError, SpecbenchError, UsageError
 from specbench.masking import mask_tokens
 
 OBJECT_STORE = 128 * 2**20  # bytes; enough for samples
-MOST_TRIES = 3  # of what workers die of
-PATIENCE = 0.2  # seconds after which waiting for workers is interrupted for a moment
-LAST_WORDS = 2000  # characters of a command's stderr that are kept
-# Of the environment, these hold for workers on other machines too; a token is not passed on.
-PASSED_ON = ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE")
+MOST_TRIES = 3  # attempts at a task during which workers die
+POLL_SECONDS = 0.2  # maximum time of one wait for results
+STDERR_TAIL = 2000  # bytes of a command's stderr to keep
+# Environment variables for workers, also on other machines; tokens are not forwarded.
+FORWARDED = ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE")
 _DETAIL = re.compile(r"exit detail: (.*?)(?: Some common causes|$)", re.DOTALL)
 
 
 class WorkerLostError(Exception):
-    """A worker died or cannot be reached; the message says what is known of why."""
+    """A worker died or is unreachable; the message gives the known reason."""
 
 
 class Pool:
-    """Ray, and the workers that it runs; leaving the context lets go of both.
+    """A Ray connection and its workers; leaving the context shuts both down.
 
-    Workers stay from plan to plan, with the pair that they have loaded. Ray restarts one that dies,
-    on another machine if need be. An address is that of a cluster, ``auto`` or ``HOST:PORT``; None
-    starts Ray on this machine.
+    Workers keep their loaded pair across plans. Ray restarts a worker that dies, possibly on
+    another machine. ``address`` is that of a cluster (``auto`` or ``HOST:PORT``); None starts Ray
+    on this machine.
 
     Raises:
-        UsageError: Ray is not installed or cannot be reached, or has less than it takes.
+        UsageError: Ray is not installed, cannot be reached, or has too few GPUs or cores.
     """
 
     def __init__(
@@ -66,34 +66,34 @@ class Pool:
         self._ray.shutdown()
 
     def share(self, value: Any) -> Any:
-        """Put a value where all workers find it; return what stands for it in ``ask``."""
+        """Put a value into Ray's object store; return a reference for ``submit``."""
         return self._ray.put(value)
 
     def ask(self, number: int, what: str, *values: Any, again: bool = True) -> Any:
-        """Call a method of a worker, which is started where there is none.
+        """Call a method of a worker, and start the worker if necessary.
 
-        With ``again`` Ray repeats a call of which the worker dies, up to ``MOST_TRIES`` times.
+        With ``again``, Ray retries a call during which the worker dies, up to ``MOST_TRIES`` times.
 
         Returns:
-            A reference to the answer, for ``wait`` and ``answer``.
+            A reference to the result, for ``wait`` and ``result``.
         """
         if number not in self._actors:
-            variables = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+            variables = {name: os.environ[name] for name in FORWARDED if name in os.environ}
             self._actors[number] = self._actor.remote(Path.cwd(), variables, self._gpus)
         method = getattr(self._actors[number], what)
         return (method if again else method.options(max_task_retries=0)).remote(*values)
 
     def wait(self, references: Collection[Any]) -> list[Any]:
-        """Return those of some references that have an answer, after a moment perhaps none."""
-        ready: list[Any] = self._ray.wait(list(references), timeout=PATIENCE)[0]
+        """Return the references whose results are available, possibly none after a short wait."""
+        ready: list[Any] = self._ray.wait(list(references), timeout=POLL_SECONDS)[0]
         return ready
 
     def answer(self, reference: Any) -> Any:
-        """Return what a worker answered.
+        """Return the result of a call.
 
         Raises:
-            WorkerLostError: It died.
-            SpecbenchError: It raised this or another error.
+            WorkerLostError: The worker died.
+            SpecbenchError: The worker raised an error.
         """
         from ray.exceptions import RayError, RayTaskError
 
@@ -104,20 +104,20 @@ class Pool:
                 raise type(error.cause)(str(error.cause)) from None
             if isinstance(error.cause, NotStartedError):
                 raise WorkerLostError("its process died between two samples") from error
-            said = mask_tokens(f"{type(error.cause).__name__}: {error.cause}")
-            raise RunError(f"a worker failed: {said}") from error
+            message = mask_tokens(f"{type(error.cause).__name__}: {error.cause}")
+            raise RunError(f"a worker failed: {message}") from error
         except RayError as error:
             raise WorkerLostError(_why(str(error))) from error
 
     def dismiss(self, number: int) -> None:
-        """End a worker at once."""
+        """Kill a worker."""
         self._ray.kill(self._actors.pop(number))
 
     def run(self, commands: Sequence[list[str]]) -> Iterator[tuple[int, int, str]]:
-        """Run commands of specbench, each on a device of its own, as many at a time as workers.
+        """Run specbench commands, each on its own device, in parallel up to the number of workers.
 
         Yields:
-            Number, exit code and last words of each command, as it ends.
+            Index, exit code and last line on stderr of each command, as it ends.
 
         Raises:
             RunError: A machine was lost.
@@ -141,7 +141,7 @@ class Pool:
 
 
 def run_command(folder: Path, arguments: Sequence[str]) -> tuple[int, str]:
-    """Run ``specbench`` in a folder; return its exit code and its last line on stderr."""
+    """Run ``specbench`` in a folder; return its exit code and last line on stderr."""
     done = subprocess.run(
         [sys.executable, "-m", "specbench", *arguments],
         cwd=folder,
@@ -149,51 +149,51 @@ def run_command(folder: Path, arguments: Sequence[str]) -> tuple[int, str]:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
     )
-    said = done.stderr[-LAST_WORDS:].decode(errors="replace").strip()
+    said = done.stderr[-STDERR_TAIL:].decode(errors="replace").strip()
     return done.returncode, said.splitlines()[-1] if said else ""
 
 
 def run_here(commands: Sequence[list[str]]) -> Iterator[tuple[int, int, str]]:
-    """Run commands one after the other in this process's folder, as ``Pool.run`` does."""
+    """Run commands one by one in the working directory; see ``Pool.run``."""
     for number, arguments in enumerate(commands):
         yield number, *run_command(Path.cwd(), arguments)
 
 
 def uses_gpus(resources: dict[str, float], workers: int, loading: Loading) -> bool:
-    """Tell whether workers take GPUs; refuse more workers than there is to take."""
+    """Return whether workers use GPUs; refuse more workers than GPUs or cores."""
     gpus, cores = (int(resources.get(name, 0)) for name in ("GPU", "CPU"))
     wanted = loading.device == "cuda" or (loading.device == AUTO and gpus > 0)
     there, what = (gpus, "GPUs") if wanted else (cores, "cores")
     if workers > there:
         raise UsageError(
-            f"--workers {workers} is more than the {there} {what} that Ray has, and every worker "
-            "takes one: give fewer workers, or a cluster with --ray-address"
+            f"--workers {workers} exceeds the {there} {what} of Ray, and every worker needs one: "
+            "use fewer workers, or a cluster with --ray-address"
         )
     return wanted
 
 
 def _why(said: str) -> str:
-    """What Ray knows of the death of a process, in one line."""
+    """Return Ray's reason for the death of a process, in one line."""
     detail = _DETAIL.search(said)
     why = " ".join((detail[1] if detail else said).split())
-    return f"its process died, killed or out of memory perhaps: {why}"
+    return f"its process died, possibly killed or out of memory: {why}"
 
 
 def _require_no_device(loading: Loading) -> None:
-    """Refuse a choice of devices that is for one process."""
+    """Refuse device options that apply to a single process."""
     if loading.device not in (AUTO, "cpu", "cuda"):
         raise UsageError(
-            f"--workers gives every worker a device, and --device {loading.device} names one: "
-            "choose cpu or cuda, or leave it out"
+            f"--workers assigns devices to workers, but --device {loading.device} names one: use "
+            "cpu or cuda, or omit it"
         )
     if loading.device_map is not None:
-        raise UsageError("--device-map spreads one pair over all GPUs: leave out --workers")
+        raise UsageError("--device-map spreads one pair over all GPUs: omit --workers")
 
 
 def _connect(address: str | None) -> Any:
-    """Start Ray here, or join a cluster."""
+    """Start Ray on this machine, or join a cluster."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    # Ray gives its workers a lower priority, and their times would tell of who else is at work.
+    # Ray lowers the priority of its workers, which would make times depend on other processes.
     os.environ.setdefault("RAY_worker_niceness", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     try:
@@ -211,9 +211,9 @@ def _connect(address: str | None) -> Any:
             **({} if address else here),
         )
     except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
-        where = f"at --ray-address {address}" if address else "here"
+        where = f"at --ray-address {address}" if address else "on this machine"
         why = mask_tokens(str(error)).splitlines()[0]
         raise UsageError(
-            f"no Ray {where} ({why}): start it with `ray start --head`, or leave out --ray-address"
+            f"no Ray {where} ({why}): start it with `ray start --head`, or omit --ray-address"
         ) from error
     return ray

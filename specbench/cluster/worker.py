@@ -1,4 +1,4 @@
-"""A worker in its own process: it loads a pair, keeps it, and decodes the samples it is given."""
+"""A worker process: it loads a pair, keeps it, and decodes samples."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ Results = list[tuple[SampleIndex, dict[str, Any]]]
 
 
 class NotStartedError(Exception):
-    """The process is new: another one in its place was started, and died."""
+    """The worker was restarted and has not loaded a plan."""
 
 
 class Worker:
-    """Decodes samples on a device of its own; it keeps its pair from plan to plan.
+    """Decodes samples on its own device and keeps its pair across plans.
 
-    The folder and the environment's variables are those of the command: paths of heads and models
-    begin there. Without a GPU given by Ray it keeps to one core.
+    ``folder`` and ``variables`` are the working directory and environment variables of the command;
+    paths of heads and models are relative to the folder. Without a GPU the worker uses one core.
     """
 
     def __init__(self, folder: Path, variables: Mapping[str, str], gpu: bool) -> None:
         os.environ.update(variables)
         self._folder = folder
-        self._held: FileLock | None = None  # says that the core is taken
+        self._held: FileLock | None = None  # marks the core as taken
         self._device = self._take_device(gpu)
         self._loader: Loader | None = None
         self._work: tuple[Plan, SampleRunner] | None = None
@@ -46,16 +46,16 @@ class Worker:
         logging.getLogger("specbench").addHandler(handler)
 
     def start(self, plan: Plan) -> dict[str, Any]:
-        """Load what a plan needs; return the device, models, engine and environment.
+        """Load a plan's pair; return the device, models, engine and environment.
 
         Raises:
-            UsageError: The pair or a head cannot be had here, or the folder is not there.
+            UsageError: The pair or a head cannot be loaded, or the folder does not exist here.
         """
         try:
             os.chdir(self._folder)
         except OSError as error:
             raise UsageError(
-                f"{self._folder} is not there on {socket.gethostname()}: give the command in a "
+                f"{self._folder} does not exist on {socket.gethostname()}: run the command in a "
                 "folder that all machines share"
             ) from error
         runner = self._make_runner(plan)
@@ -69,7 +69,7 @@ class Worker:
         }
 
     def measure(self, indices: Sequence[SampleIndex]) -> tuple[Results, list[str]]:
-        """Decode samples of one cell; return each with the columns of its record, and warnings."""
+        """Decode samples of one cell; return their indices, records and warnings."""
         if self._work is None:
             raise NotStartedError
         plan, runner = self._work
@@ -77,7 +77,7 @@ class Worker:
         return [(step.place, found) for step, found in runner.run(steps)], self._take_warnings()
 
     def end(self) -> dict[str, Any]:
-        """Return what is known only after all samples."""
+        """Return the facts that are known only after all samples."""
         if self._work is None:
             raise NotStartedError
         return self._work[1].closing_facts()
@@ -88,13 +88,13 @@ class Worker:
 
         quiet_libraries(downloads=False)
         self._loader = self._loader or Loader()
-        self._work = None  # what it holds would be in the way of another pair
+        self._work = None  # free its memory before loading another pair
         return SampleRunner(plan, self._loader.load(plan), self._device)
 
     def _take_device(self, gpu: bool) -> str:
-        """Keep to a core that no other worker of this machine has; return the device's name.
+        """Bind to a core that no other worker on this machine uses; return the device's name.
 
-        It must come before anything loads PyTorch, which starts its threads then.
+        Call this before importing PyTorch, which starts its threads on import.
         """
         name = socket.gethostname()
         if gpu:
@@ -104,7 +104,7 @@ class Worker:
             folder = Path(tempfile.gettempdir()) / f"specbench-cores-{os.getuid()}"
             folder.mkdir(exist_ok=True)
             for core in sorted(os.sched_getaffinity(0)):
-                # The system releases the lock when the process ends in any way.
+                # The operating system releases the lock when the process ends.
                 with suppress(Timeout):
                     self._held = FileLock(folder / str(core))
                     self._held.acquire(blocking=False)

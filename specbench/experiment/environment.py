@@ -1,6 +1,6 @@
-"""Where a run took place: versions, hardware, threads, git state and command line.
+"""The environment of a run: versions, hardware, threads, git state and command line.
 
-What cannot be found out is recorded as "unknown"; describing a run never makes it fail.
+Values that cannot be determined are recorded as "unknown"; a run never fails because of them.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ PACKAGES = (
     *("torch", "transformers", "tokenizers", "datasets", "numpy", "pandas"),
     *("rouge-score", "sacrebleu"),
 )
-# What changes speed or results without appearing on the command line.
+# Variables that affect speed or results but are not on the command line.
 VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "HF_HUB_OFFLINE")
-# Names in the records, and the driver's names.
+# Names in the records and the corresponding names of nvidia-smi.
 _STATE = {
     "name": "name",
     "sm_clock_mhz": "clocks.sm",
@@ -42,7 +42,7 @@ _PROCESS = {"pid": "pid", "memory_mib": "used_memory"}
 
 
 def describe_environment() -> dict[str, Any]:
-    """Return what is worth knowing about this process and machine, ready for JSON."""
+    """Describe this process and machine in values for JSON."""
     return {
         "specbench": __version__,
         "started": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
@@ -58,12 +58,12 @@ def describe_environment() -> dict[str, Any]:
 
 
 def command_line() -> list[str]:
-    """Return the command as it was typed, without secrets."""
+    """Return the command as typed, with tokens masked."""
     return ["specbench", *map(mask_tokens, sys.argv[1:])]
 
 
 def cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
-    """Return the processor's name as the operating system knows it."""
+    """Return the processor's name as reported by the operating system."""
     try:
         for line in cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines():
             key, _, value = line.partition(":")
@@ -75,9 +75,9 @@ def cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
 
 
 def git_state(folder: Path) -> dict[str, Any]:
-    """Return the commit of the code in a folder and whether the code differs from it."""
+    """Return the commit of a source folder and whether there are uncommitted changes."""
     git = partial(_output, "git", "-C", str(folder))
-    if not git("ls-files", "__init__.py"):  # not tracked, though perhaps inside of a repository
+    if not git("ls-files", "__init__.py"):  # not tracked, even if it is inside a repository
         return {"commit": UNKNOWN, "dirty": UNKNOWN}
     changes = git("status", "--porcelain", "--", ".", "../tasks")
     return {
@@ -87,17 +87,17 @@ def git_state(folder: Path) -> dict[str, Any]:
 
 
 def gpu_states() -> list[dict[str, Any]]:
-    """Return each GPU's clocks, power, temperature and load; nothing where no driver says."""
+    """Return each GPU's clocks, power, temperature and load; empty without nvidia-smi."""
     return _query("--query-gpu", _STATE)
 
 
 def other_processes() -> list[dict[str, Any]]:
-    """Return the processes other than this one that compute on a GPU."""
+    """Return the other processes that use a GPU."""
     return [row for row in _query("--query-compute-apps", _PROCESS) if row["pid"] != os.getpid()]
 
 
 def _torch_state() -> Mapping[str, Any]:
-    """Threads and accelerators; torch is loaded by the time a run is described."""
+    """Return threads and accelerators; torch is already imported at this point."""
     import torch
 
     state: dict[str, Any] = {
@@ -125,7 +125,7 @@ def _version(package: str) -> str:
 
 
 def _output(*command: str) -> str | None:
-    """Return what a command prints, or None where it fails or is not there."""
+    """Return the output of a command, or None if it fails or does not exist."""
     try:
         return subprocess.check_output(
             command, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL, text=True, timeout=10
@@ -138,7 +138,7 @@ def _query(what: str, fields: dict[str, str]) -> list[dict[str, Any]]:
     command = ["nvidia-smi", f"{what}={','.join(fields.values())}", "--format=csv,noheader,nounits"]
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
     if visible and all(part.isdigit() or part.startswith("GPU-") for part in visible.split(",")):
-        command.append(f"--id={visible}")  # the others of the machine are others' business
+        command.append(f"--id={visible}")  # only the GPUs of this process
     rows = csv.reader((_output(*command) or "").splitlines(), skipinitialspace=True)
     return [
         dict(zip(fields, map(_value, row), strict=True)) for row in rows if len(row) == len(fields)
@@ -146,7 +146,7 @@ def _query(what: str, fields: dict[str, str]) -> list[dict[str, Any]]:
 
 
 def _value(text: str) -> Any:
-    """A number where it is one; None where the driver does not say."""
+    """Parse a value as a number if possible; None if the driver does not report it."""
     try:
         number = float(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""The folders of runs: choosing one, reading what a run left in it, and telling runs apart."""
+"""Run folders: choosing one, reading its files, and comparing a run with a plan."""
 
 from __future__ import annotations
 
@@ -24,29 +24,29 @@ ENVIRONMENT = "environment.json"
 LOCK = ".lock"
 
 COMPLETE = "complete"
-# What two plans of one run need not share: remarks on them, and how far they go.
+# Keys that may differ between a run and the plan that resumes it: remarks, and keys that may grow.
 _REMARKS = {"notes", "progress"}
 _GROWING = {*_REMARKS, "samples_planned", "examples", "cells", "tasks"}
 
 
 @dataclass(frozen=True)
 class Run:
-    """What a run left in its folder; each part is read when it is first asked for."""
+    """The files of a run, each read on first access."""
 
     folder: Path
     config: dict[str, Any]
 
     @cached_property
     def environment(self) -> dict[str, Any]:
-        """Where the run took place; empty where that is not known."""
+        """The content of ``environment.json``; empty if it is missing."""
         return _read_object(self.folder / ENVIRONMENT) or {}
 
     @cached_property
     def pair(self) -> PairSpec:
-        """The models; bundled ones are found where this specbench is installed.
+        """The pair; bundled models are located in this installation of specbench.
 
         Raises:
-            UsageError: The run does not name them.
+            UsageError: The run does not name its models.
         """
         known = self.config.get("pair")
         if not isinstance(known, dict) or not isinstance(known.get("target"), str):
@@ -65,30 +65,30 @@ class Run:
 
     @property
     def loading(self) -> Loading:
-        """How the models were loaded; the default where the run does not say."""
+        """How the models were loaded; the default if the run does not record it."""
         return self._options("loading", Loading)
 
     @property
     def settings(self) -> Settings:
-        """What all cells shared."""
+        """The settings shared by all cells."""
         return self._options("settings", Settings)
 
     def _options(self, name: str, kind: type[Group]) -> Group:
-        """Return what today's options still take of the values that any version wrote."""
+        """Return recorded options, ignoring those of other versions that no longer exist."""
         known = self.config.get(name)
         values = known if isinstance(known, dict) else {}
         return kind(**{name: value for name, value in values.items() if name in kind.model_fields})
 
     @property
     def tasks(self) -> dict[str, dict[str, Any]]:
-        """What ``config.json`` says of each task, by name."""
+        """The tasks in ``config.json``, by name."""
         known = self.config.get("tasks")
         whole = [t for t in known if isinstance(t, dict)] if isinstance(known, list) else []
         return {task["name"]: task for task in whole if isinstance(task.get("name"), str)}
 
     @property
     def progress(self) -> dict[str, Any]:
-        """``state``, and how many ``samples`` are there and ``failed``; empty where unknown."""
+        """``state`` and the numbers of ``samples`` and ``failed``; empty if unknown."""
         known = self.config.get("progress")
         if not isinstance(known, dict) or not {"state", "samples"} <= known.keys():
             return {}
@@ -108,24 +108,24 @@ def read_run(folder: Path, *, required: bool = True) -> Run:
     """Read a run's folder.
 
     Raises:
-        UsageError: It holds no readable ``config.json``, where that is required; otherwise the
-            configuration is empty there.
+        UsageError: It has no readable ``config.json`` although ``required``; without ``required``
+            the configuration is then empty.
     """
     path = folder / CONFIG
     config = _read_object(path)
     if config is None and required:
-        what = "is no configuration of a run" if path.is_file() else "is not there"
-        raise UsageError(f"{folder} is no run, {path} {what}: give the folder of a run")
+        what = "is not the configuration of a run" if path.is_file() else "does not exist"
+        raise UsageError(f"{folder} is not a run folder, {path} {what}: give the folder of a run")
     return Run(folder, config or {})
 
 
 def as_json(value: Mapping[str, Any]) -> str:
-    """Return the content of a run's JSON file."""
+    """Format values as the content of a JSON file."""
     return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
 
 
 def new_folder(label: str) -> Path:
-    """Return ``results/<UTC time>-<label>``, which does not exist yet."""
+    """Return an unused path ``results/<UTC time>-<label>``."""
     return unused(RESULTS / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{_portable(label)}")
 
 
@@ -133,11 +133,11 @@ def choose_folder(output: Path | None, label: str) -> Path:
     """Return the folder to write: the user's, or ``results/<time>-<label>``.
 
     Raises:
-        UsageError: It is a file, or not empty.
+        UsageError: It is a file or a non-empty folder.
     """
     folder = output or new_folder(label)
     if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
-        raise UsageError(f"{folder} is not an empty folder: name another one with --output")
+        raise UsageError(f"{folder} is not an empty folder: choose another one with --output")
     return folder
 
 
@@ -148,17 +148,17 @@ def unused(folder: Path) -> Path:
 
 
 def newest_run() -> Path:
-    """Return the run under ``results/`` whose table was written last, or raise ``UsageError``."""
+    """Return the run under ``results/`` with the newest table, or raise ``UsageError``."""
     tables = list(RESULTS.glob(f"*/{TABLE}"))
     if not tables:
         raise UsageError(
-            f"there is no run under {RESULTS}: name a run's folder, or start with a run"
+            f"there is no run under {RESULTS}: give a run folder, or start with `specbench run`"
         )
     return max(tables, key=lambda path: path.stat().st_mtime).parent
 
 
 def unfinished(folder: Path) -> str | None:
-    """Describe how an incomplete run ended; None for a complete one, or where nothing is known."""
+    """Describe the state of an incomplete run; None for a complete or unknown one."""
     run = read_run(folder, required=False)
     progress = run.progress
     if not progress or progress["state"] == COMPLETE:
@@ -168,75 +168,75 @@ def unfinished(folder: Path) -> str | None:
 
 
 def unfinished_twins(label: str, config: Mapping[str, Any]) -> Iterator[Path]:
-    """Yield the folders under ``results/`` of unfinished runs of the same plan, newest first."""
+    """Yield unfinished runs of the same plan under ``results/``, newest first."""
     for folder in sorted(RESULTS.glob(f"*-{_portable(label)}*"), reverse=True):
         if unfinished(folder) and same_plan(read_run(folder).config, config):
             yield folder
 
 
 def same_plan(known: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
-    """Tell whether the configuration of a run on disk is that of a plan."""
+    """Return whether the configuration of a run on disk matches that of a plan."""
     return not any(_differences(known, json.loads(as_json(config)), _REMARKS))
 
 
 def require_same_run(folder: Path, config: Mapping[str, Any]) -> None:
-    """Refuse a folder that holds anything but a run that a plan may resume.
+    """Check that a folder is empty or contains a run that the plan may resume.
 
-    A plan may have more examples, cells and tasks than the run; all else must be alike.
+    The plan may have more examples, cells and tasks than the run; everything else must be equal.
 
     Raises:
-        UsageError: The folder holds something else.
+        UsageError: The folder contains something else.
     """
     if not any(path.name != LOCK for path in folder.iterdir()):
         return
     run = read_run(folder, required=False)
     if not run.progress:
         raise UsageError(
-            f"{folder} is not empty and holds no run: name another folder with --output"
+            f"{folder} is not empty and contains no run: choose another folder with --output"
         )
     if (folder / TABLE).exists() and not (folder / RECORDS).exists():
         raise UsageError(
-            f"{folder} holds the tables of a run without its {RECORDS}: unpack that, or name "
+            f"{folder} contains the tables of a run without its {RECORDS}: unpack it, or choose "
             "another folder with --output"
         )
     wanted = json.loads(as_json(config))
     found = next(_differences(run.config, wanted, _GROWING), None) or _lost_work(run, wanted)
     if found is not None:
         raise UsageError(
-            f"{folder} holds another run ({found}): name another folder with --output, or move "
-            "that run aside with --fresh"
+            f"{folder} contains another run ({found}): choose another folder with --output, or "
+            "rename that run with --fresh"
         )
 
 
 def _differences(known: Any, wanted: Any, free: set[str], name: str = "") -> Iterator[str]:
-    """Say what differs between two configurations, apart from what is free to."""
+    """Yield the differences between two configurations, ignoring the keys in ``free``."""
     if isinstance(known, dict) and isinstance(wanted, dict):
         for key in [key for key in {**known, **wanted} if key not in free]:
             where = f"{name}.{key}" if name else key
             yield from _differences(known.get(key), wanted.get(key), free, where)
     elif known != wanted:
-        yield f"{name} is {json.dumps(known)} there and {json.dumps(wanted)} here"
+        yield f"{name} is {json.dumps(known)} there but {json.dumps(wanted)} here"
 
 
 def _lost_work(run: Run, config: Mapping[str, Any]) -> str | None:
-    """Say which part of a run a plan no longer has."""
+    """Describe work of a run that the plan lacks, or return None."""
     tasks = {task["name"]: task for task in config["tasks"]}
     for name, task in run.tasks.items():
         if name not in tasks:
-            return f"with the task {name}"
+            return f"it includes the task {name}"
         now = tasks[name]
         for found in _differences(task, now, _GROWING, name):
             return found
         if task["examples"] > now["examples"]:
-            return f"with {task['examples']} examples of {name}, and here are fewer"
+            return f"it has {task['examples']} examples of {name}, more than requested"
         for cell in task["cells"]:
             if cell not in now["cells"]:
-                return f"with {cell['method']} on {name} in a setting that is not here"
+                return f"it has {cell['method']} on {name} with settings that are not requested"
     return None
 
 
 def _read_object(path: Path) -> dict[str, Any] | None:
-    """The object that a JSON file holds; None where there is none."""
+    """Return the object in a JSON file, or None."""
     try:
         found = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError):
@@ -245,10 +245,10 @@ def _read_object(path: Path) -> dict[str, Any] | None:
 
 
 def _portable(label: str) -> str:
-    """A label as any file system takes it: a pair may be called ``pairs.toml:name``."""
+    """Make a label a valid file name: a pair may be called ``pairs.toml:name``."""
     return re.sub(r"[^\w.+-]+", "-", label)
 
 
 def _end(path: str) -> tuple[str, ...]:
-    """What names a bundled model wherever the package is installed."""
+    """Return the part of a model's path that does not depend on the installation."""
     return Path(path).parts[-3:]

@@ -1,4 +1,4 @@
-"""What a plan will take, from a short probe of each of its cells."""
+"""Estimate the time and memory of a plan from a short probe of each cell."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from specbench.experiment.runner import Loader, SampleRunner, largest
 
 
 class CellForecast(NamedTuple):
-    """What one cell will take on one task."""
+    """The estimated cost of one cell on one task."""
 
-    step: Step  # one of its steps
-    samples: int  # how many there will be
+    step: Step  # one step of the cell
+    samples: int  # planned
     pace: float  # seconds per token in the probe, prefill included
-    most: float  # seconds of all samples if every answer is as long as it may be
+    most: float  # seconds for all samples if every answer reaches its limit
 
 
 class Forecast(NamedTuple):
-    """What a plan will take."""
+    """The estimated cost of a plan."""
 
     cells: list[CellForecast]
     engine: str
-    memory: float  # bytes of both models, their caches and working memory, estimated
-    free: int | None  # bytes before anything was loaded; None where unknown
+    memory: float  # estimated bytes of both models, their caches and working memory
+    free: int | None  # free bytes before loading; None if unknown
 
 
 def forecast(plan: Plan) -> Forecast:
-    """Decode a few tokens with each cell and estimate what all samples will take.
+    """Decode a few tokens with each cell and estimate the cost of all samples.
 
     Raises:
         SpecbenchError: The pair does not fit or cannot be loaded, or a probe fails.

@@ -1,4 +1,4 @@
-"""What a generation and its scores add to a sample's record."""
+"""The columns of a sample's record that come from its generation and its scores."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PER_ROUND = ("proposed", "accepted", "emitted", "rejected", "agreed", "expected
 
 
 def measurements(generation: Generation) -> dict[str, Any]:
-    """Return what a generation adds to a record, None where a figure does not apply."""
+    """Return a generation's columns of the record; None where a quantity does not apply."""
     rounds = generation.rounds
     proposed = sum(r.proposed for r in rounds)
     accepted = sum(r.accepted for r in rounds)
@@ -49,14 +49,14 @@ def measurements(generation: Generation) -> dict[str, Any]:
 def score_text(
     metrics: Sequence[str], text: str, example: Example, *, may_execute: bool
 ) -> dict[str, Any]:
-    """Return what the scores of a text add to a sample's record.
+    """Return the columns of a sample's record that come from scoring its text.
 
-    The first metric stands for quality; metrics that run generated code must be allowed to.
+    The first metric is the quality. Metrics that execute generated code need ``may_execute``.
 
     Returns:
-        ``quality``; ``scores`` by metric, None where the example lacks what the metric compares
-        with, where the metric failed, or where it may not run code; ``status``, ``unscored`` where
-        a metric failed, with its ``error``; and the terms of BLEU where that was measured.
+        ``quality``; ``scores`` by metric (None if the example lacks the reference, the metric
+        failed, or code may not be executed); ``status``, which is ``unscored`` with an ``error`` if
+        a metric failed; and the terms of BLEU if it was measured.
     """
     scores: dict[str, float | None] = dict.fromkeys(metrics)
     fields: dict[str, Any] = {}
@@ -80,9 +80,11 @@ def score_text(
 
 
 def describe_error(error: Exception) -> str:
-    """Return what a record says of an error."""
-    said = str(error) if isinstance(error, SpecbenchError) else f"{type(error).__name__}: {error}"
-    return mask_tokens(said)
+    """Return the error message for a record."""
+    message = (
+        str(error) if isinstance(error, SpecbenchError) else f"{type(error).__name__}: {error}"
+    )
+    return mask_tokens(message)
 
 
 def _mean(values: Sequence[float]) -> float | None:
@@ -90,7 +92,7 @@ def _mean(values: Sequence[float]) -> float | None:
 
 
 def _plain(value: Any) -> Any:
-    """A count as it is, a round's flags and probabilities as a list of few digits."""
+    """Return a count unchanged, and a round's flags and probabilities as a rounded list."""
     if not isinstance(value, tuple):
         return value
     return [round(v, 4) if isinstance(v, float) else v for v in value]

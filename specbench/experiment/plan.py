@@ -1,8 +1,8 @@
 """The plan of a run: which cells are measured on which examples, and in which order.
 
-A cell is one row of the result: a method with its parameters and draft length. All cells of a
-task take their turn on each example before the next example begins, so that a machine that grows
-slower or faster during the run does so for every cell alike.
+A cell is one row of the results: a method with its parameters and draft length. The cells of a task
+are interleaved: all of them decode an example before the next example starts, so that changes in
+the machine's speed during the run affect all cells equally.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from specbench.tasks.prompts import PromptList
 from specbench.tasks.task import Task
 from specbench.version import __version__
 
-SampleIndex = tuple[int, int, int, int]  # numbers of task, repeat, example and cell
+SampleIndex = tuple[int, int, int, int]  # indices of task, repeat, example and cell
 
-GROUP = 4  # batches that are queued together
+GROUP = 4  # batches queued together
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Cell:
         return {"method": self.method, **values, "draft_length": self.draft_length}
 
     def columns(self) -> dict[str, Any]:
-        """Return the cell in the columns of ``samples.csv``: a head by its name."""
+        """Return the cell in the columns of ``samples.csv``; a head is given by its name."""
         values = dict.fromkeys(PARAMETERS) | dict(self.parameters)
         if isinstance(head := values["head"], HeadFile):
             values["head"] = head.name
@@ -57,7 +57,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class TaskPlan:
-    """The examples of one task and the cells that decode each of them."""
+    """The examples of one task and the cells that decode them."""
 
     task: Task
     examples: tuple[Example, ...]
@@ -66,16 +66,16 @@ class TaskPlan:
 
     @property
     def longest_draft(self) -> int:
-        """The largest draft length of its cells."""
+        """The largest draft length of the cells."""
         return max((cell.draft_length for cell in self.cells), default=0)
 
     @property
     def executed(self) -> bool:
-        """Whether scoring its answers means running them."""
+        """Whether scoring executes the answers."""
         return any(get_metric(name).executes for name in self.task.metrics)
 
     def describe(self) -> dict[str, Any]:
-        """Return the work on this task in plain values, for ``config.json``."""
+        """Return the task's plan in plain values, for ``config.json``."""
         return {
             "name": self.task.name,
             "version": self.task.version,
@@ -91,50 +91,50 @@ class TaskPlan:
 
 @dataclass(frozen=True)
 class Step:
-    """One decode: an example, by a cell, for the ``repeat``-th time from 0."""
+    """One decode: an example, a cell and the repeat, counted from 0."""
 
     plan: TaskPlan
     example: Example
     cell: Cell
     repeat: int
-    place: SampleIndex  # samples are sorted by it
+    place: SampleIndex  # sort key of the samples
 
     @property
     def sample_key(self) -> str:
-        """Names the stream of draws: alike for all cells, so that they can be compared by pairs."""
+        """The key of the random numbers; equal for all cells, so that comparisons are paired."""
         return f"{self.plan.task.name}/{self.example.id}/{self.repeat}"
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything a run does."""
+    """The plan of a run."""
 
     pair: PairSpec
     loading: Loading
     settings: Settings
     tasks: tuple[TaskPlan, ...]
-    may_execute: bool = False  # generated programs may be run to score them
-    notes: tuple[str, ...] = ()  # what was left out and why, and which heads are used
+    may_execute: bool = False  # generated code may be executed for scoring
+    notes: tuple[str, ...] = ()  # what is skipped and why, and which heads are used
 
     def __len__(self) -> int:
         return self.settings.repeats * sum(len(t.examples) * len(t.cells) for t in self.tasks)
 
     @property
     def executes(self) -> bool:
-        """Whether generated programs will be run."""
+        """Whether generated code will be executed."""
         return self.may_execute and any(task.executed for task in self.tasks)
 
     def steps(self) -> Iterator[Step]:
-        """Yield every decode in its order."""
+        """Yield all steps in order."""
         return chain.from_iterable(self.batches())
 
     def batches(self) -> Iterator[list[Step]]:
-        """Yield the steps in groups that are decoded side by side, each of one cell.
+        """Yield groups of steps that are decoded together, each from a single cell.
 
-        Their order is task, repeat, example, cell; the cells take their turns in an order that is
-        drawn anew for each example, so that none is always measured behind the same one. With a
-        batch size of 1 every step is a group of its own; else a group is several times the batch,
-        so that texts that end make room for others, and cells still take turns.
+        The order is task, repeat, example, cell. The order of cells is shuffled for each example,
+        so that no cell always follows the same other cell. With batch size 1 every step is its own
+        group. Larger batches use groups of several batches, so that a new text can replace a
+        finished one while cells are still interleaved.
         """
         size = self.settings.batch_size
         size *= GROUP if size > 1 else 1
@@ -148,13 +148,13 @@ class Plan:
                         yield [self.step((number, repeat, each, cell)) for each in examples]
 
     def step(self, place: SampleIndex) -> Step:
-        """Return the step at a place."""
+        """Return the step with an index."""
         number, repeat, example, cell = place
         task = self.tasks[number]
         return Step(task, task.examples[example], task.cells[cell], repeat, place)
 
     def identify(self, step: Step, engine: str) -> dict[str, Any]:
-        """Return what names a step's sample, in the columns of ``samples.csv``."""
+        """Return the columns of ``samples.csv`` that identify a step's sample."""
         return {
             "pair": self.pair.name,
             "task": step.plan.task.name,
@@ -188,7 +188,7 @@ class Plan:
 
 
 def shown_path(path: str | Path) -> str:
-    """Return a path below the working directory relative to it, and any other text as it is."""
+    """Return a path relative to the working directory if it is below it, else unchanged."""
     try:
         return str(Path(path).relative_to(Path.cwd()))
     except ValueError:
@@ -207,20 +207,20 @@ def build_plan(
     may_execute: bool = False,
     optional: Collection[str] = (),
 ) -> Plan:
-    """Lay out a run: find the heads, choose the examples, check what can be checked.
+    """Plan a run: find the heads, choose the examples and validate the options.
 
-    Each variant that drafts runs with each draft length. Without a limit of examples it is
-    ``DEFAULT_LIMIT`` of a task and all of a prompt file. Optional methods are left out, with a
-    note, on tasks for which the pair has no head.
+    Each variant that drafts is measured with each draft length. Without ``limit``, a task uses
+    ``DEFAULT_LIMIT`` examples and a prompt file all of its prompts. Optional methods are skipped,
+    with a note, on tasks for which the pair has no head.
 
     Raises:
-        UsageError: A number out of range, a missing head, or nothing left to run.
+        UsageError: A number is out of range, a head is missing, or there is nothing to run.
     """
     require_at_least(1, "--limit", limit)
     for length in draft_lengths:
         require_at_least(1, "--draft-length", length)
     for name, number in Counter(task.name for task in tasks).items():
-        require(number == 1, f"two tasks are called {name}: give one of them another `name`")
+        require(number == 1, f"two tasks are named {name}: change the `name` of one")
     plans = []
     headless: dict[str, list[str]] = {}
     for task in tasks:
@@ -261,11 +261,11 @@ def _notes(
     headless: Mapping[str, Sequence[str]],
     may_execute: bool,
 ) -> Iterator[str]:
-    """Say what is left out, which heads are used, and what cannot be scored; a sentence each."""
+    """Yield one sentence each on skipped methods, used heads and unscored answers."""
     for method, tasks in headless.items():
         yield (
-            f"{method} is left out on {', '.join(tasks)}: pair {pair.name} has no head there "
-            "(train one with `specbench train`, or name one with --head)"
+            f"{method} is skipped on {', '.join(tasks)}: pair {pair.name} has no head for it "
+            "(train one with `specbench train`, or give one with --head)"
         )
     heads = [(p.task.name, dict(c.parameters).get("head")) for p in plans for c in p.cells]
     if used := [(task, head) for task, head in heads if isinstance(head, HeadFile)]:
@@ -275,11 +275,11 @@ def _notes(
         if missing and any(get_metric(name).needs == "reference" for name in plan.task.metrics):
             yield (
                 f"{missing} of {len(plan.examples)} prompts of {plan.task.name} have no "
-                "reference: its quality is that of the others"
+                "reference and are not scored"
             )
     if unrun := [plan.task.name for plan in plans if plan.executed and not may_execute]:
         yield (
-            f"programs of {', '.join(unrun)} are not run, as a model wrote them: add "
+            f"code generated for {', '.join(unrun)} is not executed or scored: add "
             "--allow-code-execution, or score the run later with `specbench score RUN "
             "--allow-code-execution`"
         )

@@ -1,4 +1,4 @@
-"""The progress display on stderr: what runs now, how far it is, how well it goes."""
+"""The progress display on stderr: current cell, progress, acceptance and speed."""
 
 from __future__ import annotations
 
@@ -27,30 +27,30 @@ _SUMMED = ("accepted", "proposed", "output_tokens", "prefill_seconds", "decode_s
 
 
 def quiet_libraries(downloads: bool) -> None:
-    """Keep bars and retry messages of the libraries off the screen, but for wanted downloads."""
+    """Hide the libraries' progress bars and messages, except download bars if wanted."""
     import transformers
     from huggingface_hub.utils.logging import set_verbosity_error
     from huggingface_hub.utils.tqdm import are_progress_bars_disabled, enable_progress_bars
     from transformers.utils.logging import disable_progress_bar
 
     set_verbosity_error()
-    # Prompts that are too long are found before they are decoded.
+    # specbench itself checks for prompts that are too long.
     transformers.logging.set_verbosity_error()
     wanted = downloads and sys.stderr.isatty() and not are_progress_bars_disabled()
-    disable_progress_bar()  # both those of loading and those of downloads
+    disable_progress_bar()  # disables both loading and download bars
     if wanted:
         enable_progress_bars()
 
 
 class _TimeLeft(TimeRemainingColumn):
-    """The time left of the whole, which a single worker does not have."""
+    """The remaining time of the whole run; blank for workers."""
 
     def render(self, task: Task) -> Text:
         return Text() if task.fields["worker"] else super().render(task)
 
 
 class Display:
-    """Shows finished samples, and workers if there are any; without ``bars`` it shows nothing."""
+    """Shows finished samples and workers; without ``bars`` it shows nothing."""
 
     def __init__(self, total: int, bars: Progress | None = None) -> None:
         self._total, self._bars = total, bars or Progress(disable=True)
@@ -63,7 +63,7 @@ class Display:
         self._whole = self._add("", "loading the models", worker=False)
 
     def resumed(self, samples: int) -> None:
-        """Count samples of earlier sessions, which say nothing of the pace."""
+        """Count samples of earlier sessions without using them for the pace."""
         if samples:
             done = self._bars.tasks[self._whole].completed + samples
             self._bars.reset(self._whole, completed=int(done), total=self._total)
@@ -81,7 +81,7 @@ class Display:
             self._bars.update(worker, advance=1, figures=f"{task}, {label}")
 
     def worker(self, number: int, state: str, device: str = "") -> None:
-        """Show the state of a worker; its device where it is first known."""
+        """Show the state of a worker, and its device once it is known."""
         if number not in self._workers:
             self._workers[number] = self._add(f"worker {number}", device, worker=True)
         bar = self._workers[number]
@@ -98,10 +98,10 @@ class Display:
 
 @contextmanager
 def progress_bar(total: int, shown: bool, console: Console | None = None) -> Iterator[Display]:
-    """Show a bar on stderr while the context lasts, where that is a terminal.
+    """Show a progress bar within the context, if stderr is a terminal.
 
     Yields:
-        The display, to be called with every finished sample's record.
+        The display; call it with the record of every finished sample.
     """
     console = console or Console(stderr=True)
     if not (shown and console.is_terminal):
@@ -120,7 +120,7 @@ def progress_bar(total: int, shown: bool, console: Console | None = None) -> Ite
 
 
 def _figures(sums: Mapping[str, float]) -> Iterator[str]:
-    """Acceptance and speed so far of the cell with these sums."""
+    """Yield acceptance and speed of a cell so far."""
     if sums["proposed"]:
         yield f"acceptance {sums['accepted'] / sums['proposed']:.0%}"
     if seconds := sums["prefill_seconds"] + sums["decode_seconds"]:

@@ -24,7 +24,7 @@ def encode_prompt(
     *,
     thinking: bool = False,
 ) -> Encoded:
-    """Return an example's prompt as the models read it, see ``engine.prompts.encode``."""
+    """Encode an example's prompt, see ``engine.prompts.encode``."""
     return encode(
         tokenizer,
         example.prompt,
@@ -39,7 +39,7 @@ class Prompts:
     """The prompts of a plan's examples, each encoded once for all cells.
 
     Raises:
-        UsageError: Chat prompts are asked for of a tokenizer that has no template for them.
+        UsageError: The prompt format is chat, but the tokenizer has no chat template.
     """
 
     def __init__(self, plan: Plan, pair: LoadedPair | Reader) -> None:
@@ -66,7 +66,7 @@ class Prompts:
         return found
 
     def require_decodable(self) -> None:
-        """Warn of every task of which some examples cannot be decoded.
+        """Warn about every task with examples that cannot be decoded.
 
         Raises:
             UsageError: No example of the plan can be decoded.
@@ -85,7 +85,7 @@ class Prompts:
             log.warning(text)
 
     def longest_text(self) -> int:
-        """Return the tokens of the longest text that may come of the plan, drafts included."""
+        """Return the maximum length of a text in tokens, drafts included."""
         lengths = [
             len(encoded.ids) + task.max_new_tokens + task.longest_draft + 1
             for task in self._plan.tasks
@@ -95,14 +95,14 @@ class Prompts:
         return max(lengths, default=1)
 
     def first(self) -> dict[str, list[int] | None]:
-        """Return the ids of every task's first prompt, None where it cannot be decoded."""
+        """Return the token ids of each task's first prompt, None if it cannot be decoded."""
         firsts = {name: next(iter(encoded.values())) for name, encoded in self._encoded.items()}
         return {n: e.ids if isinstance(e, Encoded) else None for n, e in firsts.items()}
 
     def _encode(self, task: TaskPlan, example: Example) -> Encoded | SpecbenchError:
         settings, pair = self._plan.settings, self._pair
         limit = settings.max_prompt_tokens
-        if pair.context is not None and example.passage:  # cut it to what the models take
+        if pair.context is not None and example.passage:  # cut it to fit the context
             room = pair.context - task.max_new_tokens - task.longest_draft - 1
             limit = limit if room < 1 else min(room, limit or room)
         prompt_format = settings.prompt_format or task.task.prompt_format

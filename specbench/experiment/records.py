@@ -1,7 +1,7 @@
-"""The samples of a run: its files with one JSON object per line, and the tables made of them.
+"""The samples of a run: its JSON Lines files, and the tables derived from them.
 
-``samples.jsonl`` has the samples in the order in which they were finished. ``examples.jsonl`` has
-what their answers are compared with, so that a run can be scored again without models and data.
+``samples.jsonl`` contains the samples in the order in which they finished. ``examples.jsonl``
+contains the references, so that a run can be scored again without models and data.
 """
 
 from __future__ import annotations
@@ -45,37 +45,37 @@ OK = "ok"
 UNSCORED = "unscored"  # decoded, but its metric failed
 ERROR = "error"  # could not be decoded; in samples.jsonl, but in no table
 
-# These tell a sample from the others of its run, in the tables.
+# These columns identify a sample within its run.
 _NAMES = ("task", "method", *PARAMETERS, "temperature", "draft_length", "sample_id", "repeat")
 _ALWAYS = frozenset(("key", "place", "run_id", "status", "task", "sample_id"))
-# These are needed to follow a text token by token.
+# These columns are needed to trace a text token by token.
 TRACED = frozenset(("method", *PARAMETERS, "repeat", "draft_length", "token_ids", "per_round"))
 
 
 def read_lines(path: Path) -> Iterator[bytes]:
-    """Yield the lines of a file, plain or packed by gzip; skip a last one torn by a crash.
+    """Yield the lines of a file, plain or gzipped; skip an incomplete last line.
 
     Raises:
-        UsageError: The file cannot be read, or is half a gzip file.
+        UsageError: The file cannot be read, or its gzip data is incomplete.
     """
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             yield from (line for line in file if line.endswith(b"\n"))
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise UsageError(
-            f"{path} is no whole gzip file ({error}): unpack or copy it again"
+            f"{path} is not a complete gzip file ({error}): unpack or copy it again"
         ) from error
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}; check permissions") from error
 
 
 def to_line(values: Mapping[str, Any]) -> bytes:
-    """Return an object as a line of a file."""
+    """Return an object as a line of JSON."""
     return json.dumps(values, ensure_ascii=False).encode() + b"\n"
 
 
 def cut_torn_line(folder: Path) -> None:
-    """Cut a last line that a crash left without its end, so that the next one is whole."""
+    """Remove an incomplete last line left by a crash, so that the next line starts clean."""
     path = folder / RECORDS
     if path.exists():
         with clear_errors(path), path.open("rb+") as file:
@@ -83,7 +83,7 @@ def cut_torn_line(folder: Path) -> None:
 
 
 def record_files(folder: Path) -> list[Path]:
-    """Return the files with a run's records, ``samples.jsonl`` before the packed one.
+    """Return the files with a run's records, ``samples.jsonl`` before ``samples.jsonl.gz``.
 
     Raises:
         UsageError: There is none.
@@ -95,39 +95,39 @@ def record_files(folder: Path) -> list[Path]:
 
 
 def read_records(folder: Path, needed: Collection[str] = ()) -> Iterator[dict[str, Any]]:
-    """Yield the records as they were written; every decoded sample's must have what is needed.
+    """Yield the records in file order; decoded samples must have the ``needed`` columns.
 
     Raises:
-        UsageError: There are none, they cannot be read, or a line is no sample.
+        UsageError: There are none, they cannot be read, or a line is not a sample.
     """
     path = record_files(folder)[0]
     for number, line in enumerate(read_lines(path), start=1):
-        where = f"{path}, line {number}, is no sample"
+        where = f"{path}, line {number}, is not a sample"
         try:
             record = json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise UsageError(f"{where} (it is not a line of JSON): run again") from error
+            raise UsageError(f"{where} (it is not valid JSON): run again") from error
         if not isinstance(record, dict):
             raise UsageError(f"{where} (it is not an object): run again")
         wanted = _ALWAYS if record.get("status") == ERROR else _ALWAYS.union(needed)
         if missing := sorted(wanted - record.keys()):
-            raise UsageError(f"{where} (it has no {missing[0]}): run again")
+            raise UsageError(f"{where} (it lacks {missing[0]}): run again")
         yield record
 
 
 def latest_records(folder: Path, needed: Collection[str] = ()) -> list[dict[str, Any]]:
-    """Return one record per sample, the last of several tries, in the order of the plan."""
+    """Return one record per sample, the last attempt, in the order of the plan."""
     found = {names_of(record): record for record in read_records(folder, needed)}
     return sorted(found.values(), key=lambda record: record["place"])
 
 
 def names_of(record: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return what tells a sample from the others of its run, whatever its key."""
+    """Return the values that identify a sample within its run, independent of its key."""
     return tuple(record.get(name) for name in _NAMES)
 
 
 def write_tables(folder: Path) -> None:
-    """Write the tables of a run from its ``samples.jsonl``; without a decoded sample, none."""
+    """Write the tables of a run from its ``samples.jsonl``, if any sample was decoded."""
     rows = [_row(record) for record in latest_records(folder) if record["status"] != ERROR]
     if rows:
         measured = [name for name in MEASURED if any(name in row for row in rows)]
@@ -145,7 +145,7 @@ def write_tables(folder: Path) -> None:
 
 
 def _row(record: Mapping[str, Any]) -> dict[str, Any]:
-    """A record as a row of ``samples.csv``: metrics beyond the primary one in their own columns."""
+    """Return a row of ``samples.csv``; metrics other than quality have their own columns."""
     scores = record["scores"]
     row = {**record, **{n: s for n, s in scores.items() if n != record["quality_metric"]}}
     if BLEU_TERMS in record:
@@ -154,7 +154,7 @@ def _row(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def write_examples(folder: Path, tasks: Mapping[str, Iterable[Example]]) -> None:
-    """Write ``examples.jsonl`` with the examples of each task by its name."""
+    """Write ``examples.jsonl`` with the examples by task name."""
     lines = (
         to_line({"task": task, **asdict(example)})
         for task, examples in tasks.items()
@@ -164,16 +164,16 @@ def write_examples(folder: Path, tasks: Mapping[str, Iterable[Example]]) -> None
 
 
 def read_examples(folder: Path) -> dict[str, dict[str, Example]]:
-    """Return the examples of a run by the name of their task and their id.
+    """Return the examples of a run by task name and id.
 
     Raises:
-        UsageError: There is no such file, or a line of it is no example.
+        UsageError: The file does not exist, or a line is not an example.
     """
     path = folder / EXAMPLES
     if not path.exists():
         raise UsageError(
-            f"{folder} holds no {EXAMPLES}, so its texts have nothing to be compared with: "
-            "give the folder of a run of this version of specbench"
+            f"{folder} has no {EXAMPLES} with the references: give a run of this version of "
+            "specbench"
         )
     found: dict[str, dict[str, Example]] = {}
     for number, line in enumerate(read_lines(path), start=1):

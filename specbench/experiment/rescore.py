@@ -1,4 +1,4 @@
-"""Scoring a finished run anew from its stored texts, without its models and data."""
+"""Score a finished run again from its stored texts, without models and data."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from specbench.files import clear_errors
 from specbench.metrics import METRICS, get_metric, score
 from specbench.metrics.sandbox.launch import layers
 
-_STAGING = ".scoring"  # the new files lie here until all of them are whole
+_STAGING = ".scoring"  # holds the new files until all are complete
 _WRITTEN = (RECORDS, PACKED, TABLE, SUMMARY, DIGEST, CONFIG, ENVIRONMENT)  # in this order
 _SCORED = ("quality_metric", "quality", "scores", BLEU_TERMS, "status", "error")
 _NEEDED = {*SAMPLES, "text", "scores"} - {"quality_metric", "quality"}
@@ -45,11 +45,11 @@ Record = dict[str, Any]
 
 
 class FinishedRun(NamedTuple):
-    """A run that can be scored; its configuration names the metrics that it is to have."""
+    """A run that can be scored; its configuration contains the metrics to measure."""
 
     run: Run
     samples: int  # recorded
-    notes: Sequence[str]  # further metrics left out on a task, and why
+    notes: Sequence[str]  # added metrics that are skipped on a task, and why
 
     @property
     def metrics(self) -> dict[str, list[str]]:
@@ -58,34 +58,34 @@ class FinishedRun(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What came of scoring a run anew."""
+    """The outcome of scoring a run again."""
 
     samples: int
-    failed: int  # could not be decoded, or not be scored
-    withheld: int  # have programs that were not run, and no score from an earlier time
-    first_error: str  # of those that failed; empty where none did
+    failed: int  # could not be decoded or scored
+    withheld: int  # have code that was not executed, and no earlier score
+    first_error: str  # empty if none failed
 
 
 def open_run(folder: Path, further: Sequence[str] = ()) -> FinishedRun:
-    """Read what a run measured and on which examples.
+    """Read a run and its examples, and add metrics to those of each task.
 
-    Further metrics are measured beside those of each task, where its examples allow.
+    An added metric is skipped on tasks whose examples lack what it needs.
 
     Raises:
-        UsageError: The folder holds no run, or one without its examples, or a metric is unknown.
+        UsageError: The folder is not a run, it has no examples, or a metric is unknown.
     """
     run = read_run(folder)
     if not run.progress or not all(map(_names_metrics, run.tasks.values())):
         raise UsageError(
-            f"{folder / CONFIG} is no configuration that this version of specbench writes: "
-            "give the folder of another run"
+            f"{folder / CONFIG} was not written by a compatible version of specbench: give the "
+            "folder of another run"
         )
     notes = []
     added = dict.fromkeys(get_metric(name).name for name in further)
     for name, task in run.tasks.items():
         for metric in (metric for metric in added if metric not in task["metrics"]):
             if reason := _unfit(metric, run.examples.get(name, {}).values()):
-                notes.append(f"`{metric}` is left out on {name}: {reason}")
+                notes.append(f"`{metric}` is skipped on {name}: {reason}")
             else:
                 task["metrics"].append(metric)
     samples = sum(1 for _ in read_lines(record_files(folder)[0]))
@@ -95,18 +95,18 @@ def open_run(folder: Path, further: Sequence[str] = ()) -> FinishedRun:
 def score_run(
     found: FinishedRun, may_execute: bool, report: Callable[[Record], None] = lambda record: None
 ) -> Outcome:
-    """Score every text of a run anew and replace its samples and tables.
+    """Score every text of a run again and replace its samples and tables.
 
-    Nothing is replaced before all of it lies on disk, so an interruption loses nothing. Scores that
-    took running programs are kept where that is not allowed now.
+    Files are replaced only after all new ones are on disk, so an interruption loses nothing.
+    Without ``may_execute``, existing scores of metrics that execute code are kept.
 
     Raises:
-        UsageError: A line of the samples is no sample of this run, or its run is still going on.
+        UsageError: A line is not a sample of this run, or the run is still being written.
         SpecbenchError: The folder cannot be written.
     """
     run, metrics = found.run, found.metrics
     with _staging(run.folder) as staging:
-        latest: dict[tuple[Any, ...], Record] = {}  # of samples tried again the last counts
+        latest: dict[tuple[Any, ...], Record] = {}  # the last attempt of a sample counts
         with (staging / RECORDS).open("wb") as file:
             for record in read_records(run.folder, _NEEDED):
                 scored = _rescored(record, run, metrics, may_execute)
@@ -141,16 +141,16 @@ def _rescored(
     if record["status"] == ERROR:
         return record
     task, sample = record["task"], record["sample_id"]
-    where = f"{run.folder} holds a sample of example {sample!r} of task {task!r}"
+    where = f"{run.folder} contains a sample of example {sample!r} of task {task!r}"
     try:
         names, example = metrics[task], run.examples[task][sample]
     except (KeyError, TypeError) as error:
         raise UsageError(
-            f"{where}, which is not in its {EXAMPLES}: give the folder of another run"
+            f"{where}, which is missing from its {EXAMPLES}: give the folder of another run"
         ) from error
     if not isinstance(record["text"], str) or not isinstance(record["scores"], dict):
         raise UsageError(
-            f"{where} whose text or scores are of the wrong type: give the folder of another run"
+            f"{where} with text or scores of the wrong type: give the folder of another run"
         )
     fields = score_text(names, record["text"], example, may_execute=may_execute)
     if not may_execute:
@@ -161,7 +161,7 @@ def _rescored(
 
 
 def _is_withheld(record: Record, run: Run) -> bool:
-    """Whether a score is blank because the program was not run."""
+    """Return whether a score is missing because the code was not executed."""
     return record["status"] == OK and any(
         METRICS[name].executes
         and value is None
@@ -171,7 +171,7 @@ def _is_withheld(record: Record, run: Run) -> bool:
 
 
 def _unfit(name: str, examples: Collection[Example]) -> str | None:
-    """Return why a metric cannot score the examples of a task, whatever the texts; else None."""
+    """Return the reason why a metric cannot score a task's examples, or None."""
     metric = get_metric(name)
     usable = [example for example in examples if getattr(example, metric.needs)]
     if not usable:
@@ -191,12 +191,12 @@ def _names_metrics(task: Mapping[str, Any]) -> bool:
 
 @contextmanager
 def _staging(folder: Path) -> Iterator[Path]:
-    """Lock a run and give a folder for its new files, which is gone in the end."""
+    """Lock a run and yield a temporary folder for its new files."""
     staging = folder / _STAGING
     with clear_errors(folder, "score a copy of it elsewhere"):
         held = lock(folder)
         try:
-            shutil.rmtree(staging, ignore_errors=True)  # left by a scoring that was killed
+            shutil.rmtree(staging, ignore_errors=True)  # left by a killed process
             staging.mkdir()
             yield staging
         finally:

@@ -1,4 +1,4 @@
-"""Carrying out a plan: load the pair, then decode, score and record sample after sample."""
+"""Execute a plan: load the pair, then decode, score and record each sample."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ from specbench.methods.control import DraftControl, warmup_lengths
 from specbench.metrics.sandbox.launch import layers
 from specbench.pairs.registry import PairSpec
 
-SampleResult = tuple[Step, dict[str, Any]]  # what was decoded, and the columns of its record
+SampleResult = tuple[Step, dict[str, Any]]  # the step and the columns of its record
 
-WARM_UP_TOKENS = 16  # enough rounds that every part of one has been carried out
+WARM_UP_TOKENS = 16  # enough for every part of a round to run
 
 log = logging.getLogger(__name__)
 
 
 @dataclass
 class Loader:
-    """Loads the pairs of plans, by functions that tests replace, and keeps the last one."""
+    """Loads the pair of a plan and keeps the last one; tests replace the load functions."""
 
     load_pair: Callable[[PairSpec, Loading], LoadedPair] = load_pair
     load_reader: Callable[[PairSpec, Loading], Reader] = load_reader
@@ -51,11 +51,11 @@ class Loader:
     _loaded: tuple[tuple[PairSpec, Loading], LoadedPair] | None = None
 
     def load(self, plan: Plan) -> LoadedPair:
-        """Load a plan's pair with its engine, once it is known to fit.
+        """Check that a plan's pair fits in memory, and load it with its engine.
 
         Raises:
-            UsageError: It does not fit, cannot be had, no example can be decoded, or the engine
-                does not work here.
+            UsageError: The pair does not fit or cannot be loaded, no example can be decoded, or the
+                engine does not work on this device.
         """
         loading, settings = plan.loading, plan.settings
         spread = loading.device_map is not None
@@ -67,7 +67,7 @@ class Loader:
             Prompts(plan, pair).require_decodable()
             pair.forget()
         else:
-            self._loaded = None  # before another one needs the memory
+            self._loaded = None  # free its memory before loading another pair
             self.check_memory(plan.pair, loading, *largest(plan))
             Prompts(plan, self.load_reader(plan.pair, loading)).require_decodable()
             pair = self.load_pair(plan.pair, loading)
@@ -80,7 +80,7 @@ class SampleRunner:
     """Decodes and scores the samples of a plan with a loaded pair.
 
     Attributes:
-        models: What identifies the models and how they run, in plain values.
+        models: Plain values that identify the models and how they run.
 
     Raises:
         SpecbenchError: A head cannot be loaded.
@@ -88,11 +88,11 @@ class SampleRunner:
 
     def __init__(self, plan: Plan, pair: LoadedPair, device: str | None = None) -> None:
         self._plan, self._pair = plan, pair
-        self._device = device or str(pair.target.device)  # its name in the samples
+        self._device = device or str(pair.target.device)  # device name in the records
         self._prompts = Prompts(plan, pair)
-        self._warm_ups: dict[tuple[str, Cell], float] = {}  # seconds, which count for no sample
+        self._warm_ups: dict[tuple[str, Cell], float] = {}  # seconds, not part of any sample's time
         heads: dict[Path, Head] = {}
-        self._bound = {  # all of them now, so that none fails later
+        self._bound = {  # bind all cells now, so that errors appear early
             cell: bind(cell.method, dict(cell.parameters), pair, heads)
             for task in plan.tasks
             for cell in task.cells
@@ -102,15 +102,15 @@ class SampleRunner:
 
     @property
     def engine(self) -> str:
-        """The engine that works now."""
+        """The current engine, which a fallback may change."""
         return self._pair.engine.name
 
     def run(self, steps: Sequence[Step]) -> Iterator[SampleResult]:
-        """Decode steps of one cell side by side.
+        """Decode steps of one cell together.
 
         Yields:
-            Each step with the columns of its record, as soon as it is done. One that raises, for
-            want of memory perhaps, has the status ``error``.
+            Each step with the columns of its record, as soon as it is done. A step that raises, for
+            example for lack of memory, has the status ``error``.
         """
         ready: list[tuple[Step, Encoded]] = []
         for step in steps:
@@ -126,20 +126,20 @@ class SampleRunner:
                     step, prompt = waiting.pop(number)
                     yield step, self._scored(step, prompt, generation)
         except EngineError:
-            raise  # no sample's fault: the next one would fail alike
+            raise  # not caused by a sample: all others would fail too
         except Exception as error:
             left = [step for step, _ in waiting.values()]
             failed = [(step, self._failed(step, error)) for step in left]
-            del error  # it holds what was on the device
+            del error  # it references tensors on the device
             free_memory()
             if len(left) == 1:
                 yield from failed
-            else:  # one by one, so that none pays for another
+            else:  # retry one by one, so that only the failing sample is lost
                 for step in left:
                     yield from self.run([step])
 
     def pace(self, steps: Sequence[Step]) -> float:
-        """Return the seconds per token of a short decode of some steps of one cell."""
+        """Return the seconds per token of a short decode of one cell's steps."""
         ready = [(step, self._prompts.of(step.plan, step.example)) for step in steps]
         self._warm_up(ready)
         found = [generation for _, generation in self._decode(ready, WARM_UP_TOKENS)]
@@ -147,7 +147,7 @@ class SampleRunner:
         return seconds / sum(g.output_tokens for g in found)
 
     def opening_facts(self) -> dict[str, Any]:
-        """Return what ``environment.json`` says from the start."""
+        """Return the content of ``environment.json`` at the start of a run."""
         facts = {
             **describe_environment(),
             "engine": self.engine,
@@ -157,14 +157,14 @@ class SampleRunner:
         }
         if others := other_processes():
             log.warning(
-                "%d other processes compute on the GPUs: times will not be the method's",
+                "%d other processes use the GPUs: measured times will be unreliable",
                 len(others),
             )
             facts["other_gpu_processes"] = others
         return facts
 
     def closing_facts(self) -> dict[str, Any]:
-        """Return what is known of the environment only once all is decoded."""
+        """Return the facts about the environment that are known only after all samples."""
         warm_ups = [
             {"task": task, **cell.describe(), "seconds": seconds}
             for (task, cell), seconds in self._warm_ups.items()
@@ -172,10 +172,11 @@ class SampleRunner:
         return {"engine": self.engine, "warm_ups": warm_ups, "gpus_at_the_end": gpu_states()}
 
     def _warm_up(self, ready: Sequence[tuple[Step, Encoded]]) -> None:
-        """Make code, graphs and kernels ready by a short decode.
+        """Compile code, capture graphs and warm up kernels with a short decode.
 
-        Where programs are run between two samples, the processor's caches are warmed before each
-        of them: a program that has run before is not run again, and times would tell of that.
+        If generated code is executed between samples, every sample gets a short warm-up of the
+        processor's caches. Execution results are cached, so otherwise a sample's time would depend
+        on whether code ran before it.
         """
         step = ready[0][0]
         group = (step.plan.task.name, step.cell)
@@ -212,7 +213,7 @@ class SampleRunner:
         return decode_all(self._pair, method.rule, requests, options)
 
     def _scored(self, step: Step, prompt: Encoded, generation: Generation) -> dict[str, Any]:
-        """Where only a metric raises, the generation is kept with status ``unscored``."""
+        """Score a generation; if only a metric raises, keep it with status ``unscored``."""
         task, may_execute = step.plan.task, self._plan.may_execute
         scores = score_text(task.metrics, generation.text, step.example, may_execute=may_execute)
         measured = {**measurements(generation), "prompt_cut": prompt.cut}
@@ -233,9 +234,9 @@ def execute(
     stop: Callable[[], bool] = lambda: False,
     loader: Loader | None = None,
 ) -> None:
-    """Decode every step of a plan that the store lacks, and record each as soon as it is there.
+    """Decode all pending steps of a plan, and record each as soon as it is done.
 
-    After each sample it asks whether to stop. The loader may have the pair from the plan before.
+    ``stop`` is called after each sample. The loader may still have the pair of an earlier plan.
 
     Raises:
         SpecbenchError: The pair or a head cannot be loaded, or the disk cannot be written.
@@ -258,7 +259,7 @@ def execute(
 
 
 def largest(plan: Plan) -> tuple[int, int, int, int]:
-    """Return longest prompt (estimated), answer and draft of a plan in tokens, and its rows."""
+    """Return a plan's longest prompt (estimated), answer and draft in tokens, and batch size."""
     limit = plan.settings.max_prompt_tokens or math.inf
     longest = likely_tokens(e.prompt for task in plan.tasks for e in task.examples)
     return (

@@ -1,8 +1,8 @@
-"""A run's folder while the run goes on: its configuration, its environment and every sample.
+"""A run's folder during the run: its configuration, environment and samples.
 
-``samples.jsonl`` grows by one line per sample; everything else is written to a temporary file that
-then takes its place, so no table on disk is ever half a table. A run that was stopped in any way
-resumes where it was: whole lines of ``samples.jsonl`` stay.
+``samples.jsonl`` grows by one line per sample. All other files are replaced atomically, so tables
+on disk are always complete. A run that was stopped in any way can resume: the complete lines of
+``samples.jsonl`` are kept.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from specbench.files import cannot_write, clear_errors, write_atomically
 from specbench.heads.registry import HeadFile
 from specbench.version import __version__
 
-# Settings that are about the whole run and decide no single sample.
+# Settings of the whole run that do not affect any single sample.
 _ABOUT_THE_RUN = {"repeats", "engine", "engine_fallback"}
 
 Key = Callable[[Step], str]
@@ -55,25 +55,26 @@ Key = Callable[[Step], str]
 class Store:
     """A run's folder, open for writing; leaving the context writes the tables.
 
-    The tables are written from the samples that exist, whether the run ended, failed or was
-    interrupted; ``config.json`` says which. A run without any sample leaves no folder behind.
+    The tables contain all recorded samples, whether the run completed, failed or was interrupted;
+    ``config.json`` records that state. A run without any sample leaves no folder.
 
     Attributes:
         folder: The run's folder.
-        run_id: The folder's name when the run began; a run in a renamed folder stays one run.
-        resumed: Samples that were there when it was opened.
+        run_id: The folder's original name; renaming the folder does not change it.
+        resumed: Number of samples recorded before the store was opened.
 
     Raises:
-        UsageError: The folder holds something else, is in use, or cannot be written.
+        UsageError: The folder contains something else, is in use, or cannot be written.
     """
 
     def __init__(self, folder: Path, config: Mapping[str, Any]) -> None:
         self.folder, self.run_id = folder, folder.name
         self._config = config
-        self._samples: dict[tuple[Any, ...], tuple[str, str]] = {}  # key and status by names
+        # The key and status of each sample, by its identifying columns.
+        self._samples: dict[tuple[Any, ...], tuple[str, str]] = {}
         self._finished: set[str] = set()  # keys
         self._key: Key | None = None
-        self._made = not folder.exists()  # whether the folder is this run's to remove
+        self._made = not folder.exists()  # whether this store created the folder
         try:
             folder.mkdir(parents=True, exist_ok=True)
             require_same_run(folder, config)
@@ -100,13 +101,13 @@ class Store:
     ) -> Store:
         """Open the folder of a new run, or resume a run of the same plan.
 
-        Without ``output`` it is ``results/<UTC time>-<label>``, or the newest of these that is
-        unfinished and has the very same configuration. A ``fresh`` run starts anew; a run that is
-        in ``output`` is moved aside first.
+        Without ``output``, resume the newest unfinished run ``results/<UTC time>-<label>`` with the
+        same configuration, or start a new one. ``fresh`` always starts a new run and renames an
+        existing run in ``output`` first.
         """
         if output is not None:
             if fresh and (output / CONFIG).exists():
-                lock(output).release()  # refused where it is in use
+                lock(output).release()  # fails if it is in use
                 output.rename(unused(output.with_name(f"{output.name}-before")))
             return cls(output, config)
         for folder in () if fresh else unfinished_twins(label, config):
@@ -116,19 +117,20 @@ class Store:
 
     @property
     def done(self) -> int:
-        """Samples recorded so far, those of earlier sessions included."""
+        """Number of samples recorded so far, including earlier sessions."""
         return len(self._samples)
 
     @property
     def failed(self) -> int:
-        """Those of them that could not be decoded or scored."""
+        """Number of recorded samples that could not be decoded or scored."""
         return sum(status != OK for _, status in self._samples.values())
 
     def expect(self, plan: Plan, models: Mapping[str, Any], engine: str) -> None:
-        """Say which samples are to come, before ``missing`` and ``record``; see ``sample_keys``.
+        """Set the plan to execute, before ``missing`` and ``record``; see ``sample_keys``.
 
         Raises:
-            UsageError: A sample is there that other models, another head, device or version made.
+            UsageError: A recorded sample was made with other models, another head, device or
+                version.
         """
         self._key = sample_keys(plan, models, engine)
         for step in plan.steps() if self.resumed else ():
@@ -136,18 +138,18 @@ class Store:
             before, _ = self._samples.get(names_of(plan.identify(step, engine)), (key, ""))
             if before != key and before in self._finished:
                 raise UsageError(
-                    f"{self.folder} holds samples of {step.cell.method} on {step.plan.task.name} "
-                    "that other models, another head, engine or version made: name another "
-                    "folder with --output, or move that run aside with --fresh"
+                    f"{self.folder} contains samples of {step.cell.method} on "
+                    f"{step.plan.task.name} made with other models, another head, engine or "
+                    "version: choose another folder with --output, or rename that run with --fresh"
                 )
 
     def missing(self, steps: Iterable[Step]) -> list[Step]:
-        """Return the steps of which there is no sample, or one that failed."""
+        """Return the pending steps: those without a sample, or whose sample failed."""
         assert self._key is not None
         return [step for step in steps if self._key(step) not in self._finished]
 
     def record(self, step: Step, result: Mapping[str, Any]) -> dict[str, Any]:
-        """Add the result of a step, see ``append``; return its record."""
+        """Append the result of a step and return its record; see ``append``."""
         assert self._key is not None
         names = {"key": self._key(step), "place": step.place, "run_id": self.run_id}
         record = names | dict(result)
@@ -155,10 +157,10 @@ class Store:
         return record
 
     def append(self, record: Mapping[str, Any]) -> None:
-        """Add one record and hand it to the operating system at once.
+        """Append one record to ``samples.jsonl`` and flush it.
 
         Raises:
-            SpecbenchError: It cannot be written, for instance because the disk is full.
+            SpecbenchError: It cannot be written, for example because the disk is full.
         """
         path = self.folder / RECORDS
         with clear_errors(path), path.open("ab") as file:
@@ -178,7 +180,7 @@ class Store:
                 self._remove()
                 return
             state = "interrupted" if kind is KeyboardInterrupt else "failed"
-            # The first problem is the one to report; a second one often follows from it.
+            # Report the first error; a second one is often its consequence.
             with suppress(SpecbenchError) if kind else nullcontext():
                 write_tables(self.folder)
                 self._write_config(state if kind else COMPLETE)
@@ -186,8 +188,7 @@ class Store:
             self._lock.release()
 
     def _count(self, record: Mapping[str, Any]) -> None:
-        # Of several tries of a sample the last counts, and one that failed may have been tried
-        # again by other models.
+        # The last attempt of a sample counts. A failed one may have been retried with other models.
         key, status, names = record["key"], record["status"], names_of(record)
         before, _ = self._samples.get(names, (key, ""))
         self._finished.discard(before)
@@ -200,7 +201,7 @@ class Store:
         write_atomically(self.folder / CONFIG, as_json({**self._config, "progress": progress}))
 
     def _remove(self) -> None:
-        """Remove a run that recorded nothing, and its folder where the run made it."""
+        """Remove the files of a run without samples, and its folder if this store created it."""
         with suppress(OSError):
             for name in (CONFIG, ENVIRONMENT, EXAMPLES, RECORDS, LOCK):
                 (self.folder / name).unlink(missing_ok=True)
@@ -209,10 +210,10 @@ class Store:
 
 
 def lock(folder: Path) -> FileLock:
-    """Lock a folder for this process; the system unlocks it when the process ends in any way.
+    """Lock a folder for this process; the operating system releases the lock when it ends.
 
     Raises:
-        UsageError: Another process writes there.
+        UsageError: Another process holds the lock.
     """
     held = FileLock(folder / LOCK)
     try:
@@ -225,12 +226,11 @@ def lock(folder: Path) -> FileLock:
 
 
 def sample_keys(plan: Plan, models: Mapping[str, Any], engine: str) -> Key:
-    """Return the function that hashes everything that decides a sample.
+    """Return a function that hashes everything that determines a sample.
 
-    Two samples have the same key if they come from the same prompt, models, method, settings,
-    engine and version of this package, and are scored alike. The models are what identifies them,
-    see ``SampleRunner``; the engine is the one at the start, as the column tells which one decoded
-    a sample after all.
+    Two samples have the same key if they have the same prompt, models, method, settings, engine,
+    metrics and package version. ``models`` are the values from ``SampleRunner.models``. ``engine``
+    is the one at the start; the record's column names the engine that decoded the sample.
     """
     falls_back = plan.settings.engine_fallback and engine == GRAPH
     shared = {
@@ -268,6 +268,6 @@ def _digest(content: bytes) -> str:
 
 @cache
 def _content(path: Path) -> str:
-    """Identify a head by its files."""
+    """Return a digest of a head's files."""
     files = sorted(path.glob("head.*")) if path.is_dir() else [path]
     return _digest(b"".join(f.name.encode() + b"\0" + f.read_bytes() for f in files if f.is_file()))

@@ -1,4 +1,4 @@
-"""Which methods run with which parameters: each method with every combination of its values."""
+"""Combinations of methods and parameter values."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from specbench.methods.registry import AUTOREGRESSIVE, METHODS, PARAMETERS, get_
 from specbench.words import unknown
 
 STATIC = "static"
-ANCHORS = (AUTOREGRESSIVE, "sd", "diversed")  # what a sweep is compared with
+ANCHORS = (AUTOREGRESSIVE, "sd", "diversed")  # baselines of a sweep
 _ALL = [parameter for method in METHODS.values() for parameter in method.parameters]
 NUMBERS = tuple(dict.fromkeys(p.name for p in _ALL if p.kind is float))  # can be swept
 
@@ -20,13 +20,12 @@ Variant = tuple[str, dict[str, Any]]  # a method's name and its parameters
 
 
 def method_variants(names: Iterable[str], given: Mapping[str, Any]) -> list[Variant]:
-    """Return each method with every combination of the values that it takes.
+    """Return each method with every combination of its parameter values.
 
-    Given are a value or a list of values by parameter; None where the user gave none.
+    ``given`` maps a parameter to a value or a list of values, or to None if the user gave none.
 
     Raises:
-        UsageError: An unknown method, a value out of range, or a parameter that none of the
-            methods takes.
+        UsageError: A method is unknown, a value is out of range, or no method has the parameter.
     """
     methods = [get_method(name) for name in names]
     known = {name: value for name, value in given.items() if value is not None}
@@ -36,20 +35,20 @@ def method_variants(names: Iterable[str], given: Mapping[str, Any]) -> list[Vari
         if not any(_takes(method, name) for method in methods):
             owners = [method.name for method in METHODS.values() if _takes(method, name)]
             raise UsageError(
-                f"--{name} is a parameter of {' and '.join(owners)}, not of any method chosen: "
-                "add one with --method, or leave the parameter out"
+                f"--{name} is a parameter of {' and '.join(owners)}, not of the chosen methods: "
+                "add one with --method, or omit the parameter"
             )
     return [variant for method in methods for variant in _variants(method, known)]
 
 
 def swept_methods(names: Collection[str], parameter: str) -> list[str]:
-    """Return those of some methods that take a parameter, or else all methods that do."""
+    """Return the given methods that have a parameter; if there are none, all such methods."""
     takers = [method.name for method in METHODS.values() if _takes(method, parameter)]
     return [name for name in takers if name in names] or takers
 
 
 def usual_values(method: str, parameter: str, given: Mapping[str, Any]) -> Sequence[float]:
-    """Return the values that a sweep of a method's parameter goes through by default."""
+    """Return the default values for a sweep of a method's parameter."""
     known = get_method(method)
     _, resolved = _variants(known, given)[0]
     return next(
@@ -60,7 +59,7 @@ def usual_values(method: str, parameter: str, given: Mapping[str, Any]) -> Seque
 
 
 def _variants(method: Method, given: Mapping[str, Any]) -> list[Variant]:
-    """Return one method with each combination of what it takes of the values given."""
+    """Return one method with every combination of its parameter values."""
     lists = {
         name: dict.fromkeys(value if isinstance(value, list | tuple) else [value])
         for name, value in given.items()

@@ -1,1 +1,1 @@
-"""Suites: many runs written down in one file."""
+"""Suites: many runs described in one file."""

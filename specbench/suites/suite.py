@@ -1,6 +1,6 @@
-"""A suite: a file of trainings, and of entries that each stand for a grid of runs.
+"""A suite: a file of trainings and entries; each entry describes a grid of runs.
 
-Nothing here imports torch or reads data; a suite is known in full before anything is loaded.
+Nothing here imports torch or reads data, so a suite is validated before anything is loaded.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from specbench.pairs.registry import PairSpec, get_pair, with_draft
 from specbench.tasks.task import load_task
 from specbench.validation import Model, load_toml, validated
 
-HEADS, DRAFTS = "heads", "drafts"  # folders of what a suite trains, below its output
+HEADS, DRAFTS = "heads", "drafts"  # what a suite trains; also subfolders of its output
 EVERY, TUNED = "every", "fine-tuned"
 
 Names = Annotated[list[str], Field(min_length=1)]
 
 
 class Training(Model):
-    """Heads, or fine-tuned drafts, for every task and pair; a table ``[[train]]``.
+    """Heads or fine-tuned drafts to train for every pair and task; a table ``[[train]]``.
 
     Attributes:
         what: ``heads`` or ``drafts``.
-        options: Further options of ``specbench train`` or ``finetune-draft``, by name.
-        hours: Assumed duration of one of them, for ``--dry-run``.
+        options: More options of ``specbench train`` or ``finetune-draft``, by name.
+        hours: Assumed duration of one training, for ``--dry-run``.
     """
 
     pairs: Names
@@ -49,17 +49,18 @@ class Training(Model):
 
 
 class Entry(Model):
-    """A run for every pair, task, temperature and seed; a table ``[[entry]]``.
+    """One run per pair, task, temperature and seed; a table ``[[entry]]``.
 
     Attributes:
-        name: Begins the names of the runs' folders.
-        tasks: Names of tasks, or files of tasks.
-        parameters: Values of methods' parameters by name; a method is measured with every
-            combination of those that it takes.
-        heads: ``own`` takes the head of the task, ``every`` measures all heads of the pair that
-            the suite trains, one after the other.
-        drafts: ``own``, or ``fine-tuned`` for the draft that the suite trains on the task.
-        settings: Further settings that all cells share, as in ``Settings``.
+        name: Prefix of the runs' folder names.
+        tasks: Task names or task files.
+        parameters: Values of method parameters by name; each method is measured with every
+            combination of its parameters' values.
+        heads: ``own`` uses the head of the task, ``every`` measures all heads that the suite
+            trains for the pair.
+        drafts: ``own`` uses the pair's draft, ``fine-tuned`` the one that the suite trains on the
+            task.
+        settings: More settings shared by all cells, see ``Settings``.
     """
 
     name: str
@@ -83,7 +84,7 @@ class Entry(Model):
                 if name in self.settings:
                     raise UsageError(f"`settings`: give `{name}s` instead of `{name}`")
             if "head" in self.parameters:
-                raise UsageError("`parameters`: heads are those that the suite trains")
+                raise UsageError("`parameters`: omit `head`; a suite uses the heads that it trains")
             self.variants()
             self.run_settings(self.temperatures[0], self.seeds[0])
         except UsageError as error:
@@ -92,15 +93,15 @@ class Entry(Model):
 
     @property
     def needs_heads(self) -> bool:
-        """Whether any of the methods verifies with a head."""
+        """Whether any method uses a head."""
         return any(p.name == "head" for name in self.methods for p in METHODS[name].parameters)
 
     def run_settings(self, temperature: float, seed: int) -> Settings:
-        """Return what all cells of one of its runs share."""
+        """Return the settings shared by all cells of a run."""
         return Settings(**{**self.settings, "temperature": temperature, "seed": seed})
 
     def variants(self, heads: Sequence[Any] = ()) -> list[Variant]:
-        """Return the methods with their parameters, those that take a head with each head."""
+        """Return the methods with their parameters, and methods with a head once per head."""
         known = {"head": list(heads)} if heads and self.needs_heads else {}
         return method_variants(self.methods, {**self.parameters, **known})
 
@@ -114,13 +115,13 @@ class Job:
     task: str
 
     def folder(self, output: Path) -> Path:
-        """Return where it goes; a draft's folder bears its task's name, as in the paper's table."""
+        """Return the output folder, which is named after the task."""
         return output / self.training.what / self.pair / self.task
 
     def __str__(self) -> str:
         return f"the {self.training.what.removesuffix('s')} of {self.pair} on {self.task}"
 
-    # A training has lists, so a job is identified by where it goes.
+    # A training contains lists, which have no hash; the folder identifies the job.
     def __hash__(self) -> int:
         return hash(self.folder(Path()))
 
@@ -137,22 +138,22 @@ class Unit:
 
     @property
     def name(self) -> str:
-        """Names the run's folder."""
+        """The name of the run's folder."""
         task = Path(self.task).stem
         return f"{self.entry.name}-{self.pair}-{task}-T{self.temperature:g}-seed{self.seed}"
 
     def settings(self) -> Settings:
-        """Return what all cells of the run share."""
+        """Return the settings shared by all cells of the run."""
         return self.entry.run_settings(self.temperature, self.seed)
 
     def cells(self, heads: int) -> int:
-        """Return how many cells it has, where a pair has so many heads."""
+        """Return the number of cells, given the number of heads of the pair."""
         variants = self.entry.variants(range(heads) if self.entry.heads == EVERY else ())
         lengths = len(self.entry.draft_lengths)
         return sum(1 if method == AUTOREGRESSIVE else lengths for method, _ in variants)
 
     def samples(self, heads: int) -> int:
-        """Return how many samples it has at most; a data set may have fewer examples."""
+        """Return the maximum number of samples; a data set may have fewer examples."""
         return self.cells(heads) * self.entry.limit * self.settings().repeats
 
 
@@ -160,12 +161,12 @@ class Suite(Model):
     """A file of trainings and entries.
 
     Attributes:
-        name: The file's, without its suffix.
-        train: Done before whatever needs them.
-        entry: What is measured.
+        name: The file name without its suffix.
+        train: Trainings, executed before the runs that need them.
+        entry: Runs to measure.
         about: One line for the user.
-        loading: How pairs are loaded.
-        assumed_tokens_per_second: By pair, of one worker, for ``--dry-run``.
+        loading: How to load the pairs.
+        assumed_tokens_per_second: Per worker, by pair, for ``--dry-run``.
     """
 
     name: str
@@ -179,10 +180,10 @@ class Suite(Model):
     def _sound(self) -> Suite:
         for name, number in Counter(entry.name for entry in self.entry).items():
             if number > 1:
-                raise ValueError(f"two entries are called {name}: give one another name")
+                raise ValueError(f"two entries are named {name}: rename one")
         for folder, number in Counter(job.folder(Path()) for job in self.jobs()).items():
             if number > 1:
-                raise ValueError(f"{folder} would be trained twice: leave it out of one [[train]]")
+                raise ValueError(f"{folder} would be trained twice: remove it from one [[train]]")
         for unit in self.units():
             entry, needed = unit.entry, self.needs(unit)
             if entry.drafts == TUNED and not any(job.training.what == DRAFTS for job in needed):
@@ -195,11 +196,11 @@ class Suite(Model):
         return self
 
     def jobs(self) -> list[Job]:
-        """Return all there is to train."""
+        """Return all heads and drafts to train."""
         return [Job(t, *names) for t in self.train for names in product(t.pairs, t.tasks)]
 
     def units(self) -> list[Unit]:
-        """Return all runs, those of a pair together, so that it is loaded once."""
+        """Return all runs, grouped by pair so that each pair is loaded once."""
         units = [
             Unit(entry, *values)
             for entry in self.entry
@@ -209,7 +210,7 @@ class Suite(Model):
         return sorted(units, key=lambda unit: order.index(unit.pair))
 
     def needs(self, unit: Unit) -> list[Job]:
-        """Return what must be trained before a run."""
+        """Return the heads and drafts that a run needs."""
         entry = unit.entry
         found = []
         for job in self.jobs():
@@ -223,11 +224,11 @@ class Suite(Model):
         return found
 
     def heads(self, pair: str) -> int:
-        """Return how many heads are trained for a pair."""
+        """Return the number of heads trained for a pair."""
         return sum(job.training.what == HEADS and job.pair == pair for job in self.jobs())
 
     def most_hours(self, unit: Unit, paces: Mapping[str, float]) -> float | None:
-        """Return the hours of one worker if no answer ends early, None for an unknown pace.
+        """Return the worker hours if every answer reaches its limit, None for an unknown pace.
 
         Args:
             unit: The run.
@@ -239,7 +240,7 @@ class Suite(Model):
         return unit.samples(self.heads(unit.pair)) * limit / paces[unit.pair] / 3600
 
     def plan(self, unit: Unit, output: Path, data: DataOptions, may_execute: bool) -> Plan:
-        """Lay out one run of a suite that goes to ``output``; see ``build_plan``."""
+        """Plan one run of the suite; see ``build_plan``."""
         entry, spec = unit.entry, self._pair(unit, output)
         return build_plan(
             spec,
@@ -260,7 +261,7 @@ class Suite(Model):
         return with_draft(spec, str(job.folder(output)))
 
     def _heads(self, unit: Unit, output: Path) -> list[Any]:
-        """Return the heads that its methods verify with, as ``build_plan`` takes them."""
+        """Return the heads of a run, in the form that ``build_plan`` takes."""
         jobs = [job for job in self.needs(unit) if job.training.what == HEADS]
         if unit.entry.heads == EVERY:
             return [HeadFile(job.task, job.folder(output)) for job in jobs]
@@ -268,7 +269,7 @@ class Suite(Model):
 
 
 def find_suite(name: str) -> Path:
-    """Return the file of a suite: one that comes with specbench by its name, else a path."""
+    """Return the file of a suite, given the name of a bundled suite or a path."""
     known = {path.stem: path for path in sorted(Path(__file__).parent.glob("*.toml"))}
     path = known.get(name, Path(name))
     if not path.is_file():
@@ -277,25 +278,25 @@ def find_suite(name: str) -> Path:
 
 
 def read_suite(path: Path) -> Suite:
-    """Read a suite; a ``UsageError`` says what is wrong where."""
+    """Read a suite; raise ``UsageError`` for a mistake in the file."""
     values = load_toml(path, "suite")
     try:
         return validated(Suite, {"name": path.stem, **values}, str(path))
-    except UsageError as error:  # of its settings, which do not know the file
+    except UsageError as error:  # errors from Settings do not name the file
         if str(error).startswith(f"{path}: "):
             raise
         raise UsageError(f"{path}: {error}") from error
 
 
 def is_done(folder: Path, plan: Plan) -> bool:
-    """Tell whether a folder holds all samples of a plan, none of which failed."""
+    """Return whether a folder contains all samples of a plan without failures."""
     run = read_run(folder, required=False)
     whole = {"state": COMPLETE, "samples": len(plan), "failed": 0}
     return run.progress == whole and same_plan(run.config, plan.describe())
 
 
 def measured_paces(output: Path) -> dict[str, float]:
-    """Return tokens per second of all samples in a suite's folder, by pair."""
+    """Return the measured tokens per second in a suite's folder, by pair."""
     from specbench.analysis.frames import read_samples
     from specbench.experiment.records import TABLE
 
@@ -308,7 +309,7 @@ def measured_paces(output: Path) -> dict[str, float]:
 
 
 def shard(units: Sequence[Unit], text: str | None) -> list[Unit]:
-    """Return some runs: ``i/n`` is the i-th, counted from 1, and then every n-th; None is all."""
+    """Return every n-th run starting with the i-th (from 1) for ``i/n``; all runs for None."""
     if text is None:
         return list(units)
     match = re.fullmatch(r"(\d+)/(\d+)", text)

@@ -1,7 +1,7 @@
-"""Training what the runs of a suite need: each head or draft by a command of its own.
+"""Train the heads and drafts that a suite needs, each with a separate command.
 
-A command of its own gives its memory back, and a head is the same whoever trains it, so several
-workers train several at a time. Other shards of a suite in the same folder wait for it.
+A separate process frees its memory at exit. A head does not depend on the process that trains it,
+so workers can train several in parallel. Other shards of a suite in the same folder wait for locks.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from specbench.errors import RunError
 from specbench.heads.registry import is_head
 from specbench.suites.suite import HEADS, Job
 
-Outcome = tuple[int, int, str]  # number of the command, its exit code, what it said
+Outcome = tuple[int, int, str]  # index of the command, its exit code, its last line on stderr
 RunAll = Callable[[Sequence[list[str]]], Iterator[Outcome]]
 
 
 def train_all(
     jobs: Iterable[Job], output: Path, command: Callable[[Job], list[str]], run: RunAll
 ) -> Iterator[Job]:
-    """Train what is not trained yet; yield each job that is done.
+    """Train the pending jobs; yield each job when it is done.
 
     Args:
-        jobs: What is needed.
-        output: Where the suite goes.
-        command: Returns the arguments of the command that does a job.
-        run: Runs such commands, perhaps several at a time, and tells what became of each.
+        jobs: Heads and drafts that are needed.
+        output: The suite's output folder.
+        command: Returns the command-line arguments of a job.
+        run: Runs such commands, possibly in parallel, and yields their outcomes.
 
     Raises:
         RunError: A training failed, here or in another process.
@@ -46,21 +46,21 @@ def train_all(
                 locked.append(job)
             except Timeout:
                 elsewhere.append(job)
-        # Looked at again, now that nobody else can be at work on them.
+        # Check again: another process may have trained them before we took the locks.
         locked = [job for job in locked if not is_trained(job, output)]
         for number, code, said in run([command(job) for job in locked]):
             if code:
                 raise RunError(f"training {locked[number]} failed: {said.strip() or code}")
             yield locked[number]
     for job in elsewhere:
-        logging.getLogger(__name__).warning("waiting for another process that trains %s", job)
+        logging.getLogger(__name__).warning("waiting for another process to train %s", job)
         with _lock(job, output):
             if not is_trained(job, output):
-                raise RunError(f"another process has not finished training {job}: start again")
+                raise RunError(f"another process did not finish training {job}: run again")
 
 
 def is_trained(job: Job, output: Path) -> bool:
-    """Tell whether a head or a draft is there."""
+    """Return whether a head or draft is already trained."""
     folder = job.folder(output)
     return is_head(folder) if job.training.what == HEADS else (folder / "config.json").is_file()
 
@@ -68,7 +68,7 @@ def is_trained(job: Job, output: Path) -> bool:
 def training_command(
     job: Job, output: Path, loading: Loading, data: DataOptions, may_execute: bool
 ) -> list[str]:
-    """Return the arguments of the command that does a job."""
+    """Return the command-line arguments that train a job."""
     heads = job.training.what == HEADS
     parts = ["train" if heads else "finetune-draft", "--pair", job.pair, "--task", job.task]
     parts += ["--no-progress", "--output", str(job.folder(output).parent), *data.retyped()]

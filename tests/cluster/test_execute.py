@@ -119,9 +119,9 @@ def test_what_kills_three_workers_fails_and_all_else_is_found(
     records = run(plan, pool, tmp_path / "r")
     (failed,) = [record for record in records if record["status"] == "error"]
     assert failed["sample_id"] == "e-1"
-    assert "given up after 3 workers died of it: its process died" in failed["error"]
+    assert "gave up after 3 workers died while decoding it: its process died" in failed["error"]
     assert len(records) == len(plan)
-    assert "is lost, its work goes to others" in caplog.text
+    assert "is lost, other workers take over" in caplog.text
 
 
 def test_a_stopped_run_resumes(pool: Pool, tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_a_stopped_run_resumes(pool: Pool, tmp_path: Path) -> None:
     ("pair", "error", "said"),
     [
         (ABSENT, UsageError, "no such model"),
-        (UNLIKE, RunError, "has another models than the first"),
+        (UNLIKE, RunError, "differs in its models from the first"),
         (DEADLY, RunError, "died 3 times before it was ready"),
     ],
 )
@@ -167,8 +167,8 @@ def test_more_workers_than_devices_are_refused() -> None:
     assert uses_gpus({"CPU": 4, "GPU": 2}, 2, Loading())
     assert not uses_gpus({"CPU": 4, "GPU": 2}, 4, CPU)
     for resources, number, said in (
-        ({"CPU": 4.0}, 5, "more than the 4 cores"),
-        ({"CPU": 4.0, "GPU": 2.0}, 3, "more than the 2 GPUs"),
+        ({"CPU": 4.0}, 5, "exceeds the 4 cores"),
+        ({"CPU": 4.0, "GPU": 2.0}, 3, "exceeds the 2 GPUs"),
     ):
         with pytest.raises(UsageError, match=said):
             uses_gpus(resources, number, Loading())

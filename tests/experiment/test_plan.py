@@ -84,7 +84,7 @@ def test_tasks_and_user_decide_examples_and_lengths() -> None:
     assert not ids[0] & ids[1]
     assert plan_of(["sd"]).tasks[0].max_new_tokens == 16
     assert plan_of(["sd"], settings=Settings(max_new_tokens=9)).tasks[0].max_new_tokens == 9
-    with pytest.raises(UsageError, match="two tasks are called a: give one of them another `name`"):
+    with pytest.raises(UsageError, match="two tasks are named a: change the `name` of one"):
         plan_of(["sd"], [make_task("a"), make_task("b"), make_task("a", 2)])
 
 
@@ -92,7 +92,7 @@ def test_without_a_head_diversed_is_left_out_with_a_note_or_refused() -> None:
     plan = plan_of(["sd", "diversed"], [make_task("a"), make_task("b")], optional={"diversed"})
     assert {step.cell.method for step in plan.steps()} == {"sd"}
     assert len(plan.notes) == 1
-    assert "diversed is left out on a, b" in plan.notes[0]
+    assert "diversed is skipped on a, b" in plan.notes[0]
     with pytest.raises(UsageError, match="pair p has no head for t"):
         plan_of(["sd", "diversed"])
     with pytest.raises(UsageError, match="nothing to run"):
@@ -105,7 +105,7 @@ def test_without_a_head_diversed_is_left_out_with_a_note_or_refused() -> None:
 def test_a_note_says_that_programs_are_not_run() -> None:
     code, other = replace(make_task("code"), metrics=("pass@1",)), make_task("other")
     (note,) = plan_of(["sd"], [code, other]).notes
-    assert note.startswith("programs of code are not run")
+    assert note.startswith("code generated for code is not executed or scored")
     assert "--allow-code-execution" in note
     assert plan_of(["sd"], [code, other], may_execute=True).notes == ()
     assert plan_of(["sd"], [other]).notes == ()

@@ -45,7 +45,7 @@ def test_cut_anywhere_a_file_keeps_its_whole_lines_and_takes_the_next(
 @given(line=st.binary().filter(lambda line: b"\n" not in line))
 def test_foreign_bytes_are_one_located_error(tmp_path: Path, line: bytes) -> None:
     (tmp_path / "samples.jsonl").write_bytes(to_line(RECORD) + line + b"\n")
-    with pytest.raises(UsageError, match=r"samples\.jsonl, line 2, is no sample"):
+    with pytest.raises(UsageError, match=r"samples\.jsonl, line 2, is not a sample"):
         list(read_records(tmp_path))
     (tmp_path / "examples.jsonl").write_bytes(line + b"\n")
     with pytest.raises(UsageError, match=r"examples\.jsonl, line 1: "):

@@ -85,7 +85,7 @@ def test_a_metric_is_added_only_where_it_can_score(make_run: Run) -> None:
     folder = make_run()
     run = open_run(folder, ["accuracy", "pass@1", "accuracy"])
     assert run.metrics == {task: list(metrics) for task, metrics in TASKS.items()}
-    left_out = [note.partition(":")[0].replace(" is left out on", "") for note in run.notes]
+    left_out = [note.partition(":")[0].replace(" is skipped on", "") for note in run.notes]
     assert left_out == [
         *("`pass@1` sums", "`accuracy` code", "`accuracy` words"),
         *("`pass@1` words", "`accuracy` free", "`pass@1` free"),
@@ -223,12 +223,12 @@ def test_a_folder_that_cannot_be_scored_is_one_located_error(make_run: Run) -> N
         (named(["beauty"]), r"config\.json"),
         (named([["x"]]), r"config\.json"),
         (lambda folder: (folder / "samples.jsonl").write_text("[]\n"), "line 1, .*not an object"),
-        (lambda folder: first_record(folder, drop="text"), "line 1, .*it has no text"),
+        (lambda folder: first_record(folder, drop="text"), "line 1, .*it lacks text"),
         (lambda folder: first_record(folder, text=1), "example '1' of task 'sums' .* wrong type"),
         (lambda folder: first_record(folder, sample_id="8"), "example '8' of task 'sums'"),
         (lambda folder: first_record(folder, sample_id=[]), r"example \[\] of task 'sums'"),
         (lambda folder: first_record(folder, task="other"), "example '1' of task 'other'"),
-        (packed, r"samples\.jsonl\.gz is no whole gzip file"),
+        (packed, r"samples\.jsonl\.gz is not a complete gzip file"),
     ]
     for number, (spoil, place) in enumerate(wrong):
         folder = make_run(name=f"{number}-r")

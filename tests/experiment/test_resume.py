@@ -59,7 +59,7 @@ def test_a_torn_line_that_stayed_would_break_the_next(
     content = (folder / RECORDS).read_bytes()
     (folder / RECORDS).write_bytes(content[:-9])
     monkeypatch.setattr("specbench.experiment.store.cut_torn_line", lambda folder: None)
-    with pytest.raises(UsageError, match="it is not a line of JSON"):
+    with pytest.raises(UsageError, match="it is not valid JSON"):
         run(folder)
 
 
@@ -101,14 +101,16 @@ def test_a_plan_may_grow_and_not_shrink(engine: Any, tmp_path: Path) -> None:
     assert run(folder, methods=["autoregressive", "sd", "lossy"]) == 3
     assert {r["method"] for r in read_records(folder)} == {"autoregressive", "sd", "lossy"}
     assert len(list(read_records(folder))) == 9
-    with pytest.raises(UsageError, match="with autoregressive on t in a setting that is not here"):
+    with pytest.raises(
+        UsageError, match="autoregressive on t with settings that are not requested"
+    ):
         run(folder, methods=["sd", "lossy"])
     text = (folder / CONFIG).read_text()
     (folder / CONFIG).write_text(text.replace('"examples": 3', '"examples": 4'))
-    with pytest.raises(UsageError, match="with 4 examples of t, and here are fewer"):
+    with pytest.raises(UsageError, match="it has 4 examples of t, more than requested"):
         run(folder, methods=["autoregressive", "sd", "lossy"])
     (folder / CONFIG).write_text(text.replace('"name": "t"', '"name": "u"'))
-    with pytest.raises(UsageError, match="with the task u"):
+    with pytest.raises(UsageError, match="it includes the task u"):
         run(folder, methods=["autoregressive", "sd", "lossy"])
 
 
@@ -121,7 +123,7 @@ def test_another_run_is_refused_and_untouched(engine: Any, tmp_path: Path) -> No
         with pytest.raises(UsageError, match=rf"settings\.{name} is .*--output.*--fresh"):
             run(folder, **{name: value})
     engine.target.fingerprint = lambda: "t1"
-    with pytest.raises(UsageError, match=r"that other models, another head.*--fresh"):
+    with pytest.raises(UsageError, match=r"made with other models, another head.*--fresh"):
         run(folder)
     after = {path.name: path.read_bytes() for path in folder.iterdir()}
     assert after[RECORDS] == before[RECORDS]
@@ -129,7 +131,9 @@ def test_another_run_is_refused_and_untouched(engine: Any, tmp_path: Path) -> No
 
     (folder / RECORDS).rename(folder / "packed elsewhere")
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
-    with pytest.raises(UsageError, match=r"holds the tables of a run without its samples\.jsonl"):
+    with pytest.raises(
+        UsageError, match=r"contains the tables of a run without its samples\.jsonl"
+    ):
         run(folder)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 

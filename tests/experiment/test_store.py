@@ -124,7 +124,7 @@ def test_folders_are_named_by_time_and_label_and_never_shared(
 
 def test_what_is_no_folder_of_a_run_is_refused_and_untouched(tmp_path: Path) -> None:
     (tmp_path / "samples.csv").write_text("mine")
-    with pytest.raises(UsageError, match="is not empty and holds no run"):
+    with pytest.raises(UsageError, match="is not empty and contains no run"):
         Store.open(tmp_path, "run", {})
     assert (tmp_path / "samples.csv").read_text() == "mine"
     assert len(list(tmp_path.iterdir())) == 1

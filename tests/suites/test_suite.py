@@ -141,7 +141,7 @@ def test_hours_are_samples_times_tokens_over_pace(suite_of: Any) -> None:
         ("nothing", "not valid TOML"),
         ("x = 1" + ENTRY, "`x` is unknown"),
         ("about = 1" + ENTRY, "`about`"),
-        (ENTRY + ENTRY, "two entries are called a"),
+        (ENTRY + ENTRY, "two entries are named a"),
         (ENTRY.replace('"static"', '"statik"'), r"\(a\): .*static"),
         (ENTRY.replace("0.25, 0.5", "0.25, 1.5"), r"\(a\): weight"),
         (ENTRY.replace("weight =", "wait ="), r"\(a\): .*`wait`"),

@@ -1,1 +1,1 @@
-"""Timing systems without a task: what a round costs, and how near it is to what the device can."""
+"""Benchmarks without a task: the time of a round, compared with the device's bandwidth."""

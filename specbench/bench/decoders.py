@@ -1,4 +1,4 @@
-"""One turn of a system: a batch of prompts decoded by specbench's loop, and what that took."""
+"""Decode a batch of prompts with specbench's loop and time it."""
 
 from __future__ import annotations
 
@@ -18,42 +18,42 @@ from specbench.methods import Positions, Rule, Verdict
 from specbench.methods.control import DraftControl, warmup_lengths
 
 Prompts = Sequence[Sequence[int]]
-Decoder = Callable[[Prompts, int, str], "Turn"]
-"""``decoder(prompts, limit, key) -> turn``; the key names the draws."""
+Decoder = Callable[[Prompts, int, str], "Timing"]
+"""``decoder(prompts, limit, key) -> timing``; the key selects the random numbers."""
 
 
 @dataclass(frozen=True)
-class Turn:
-    """What a batch took."""
+class Timing:
+    """Counts and times of one batch."""
 
-    output_tokens: int  # new tokens of all texts that `decode_seconds` went into
-    rounds: int  # of the batch: of its longest text
-    text_rounds: int  # of all texts
-    proposed: int  # drafted tokens of all texts that were up for judgement
-    judged: int  # those up to the first rejection of a round
+    output_tokens: int  # new tokens of all texts, generated within `decode_seconds`
+    rounds: int  # of the batch, that is of its longest text
+    text_rounds: int  # sum over all texts
+    proposed: int  # drafted tokens of all texts
+    judged: int  # drafted tokens up to and including the first rejection of each round
     accepted: int
     prefill_seconds: float  # reading all prompts; Transformers' loops: until the first tokens
     decode_seconds: float  # all rounds; Transformers' loops: all but the first
-    draft_seconds: float = nan  # part of decoding; NaN where the parts are unknown
+    draft_seconds: float = nan  # part of decoding; NaN if the parts are unknown
     verify_seconds: float = nan
     accept_seconds: float = nan
 
 
 def request_key(key: str, number: int) -> str:
-    """Name the draws of one text of a turn."""
+    """Return the key of the random numbers of one text of a batch."""
     return f"{key}/{number}"
 
 
 def forced(rule: Rule, rate: float) -> Rule:
-    """Return the rule with every drafted token accepted at one rate, whatever the models say.
+    """Return a rule that accepts every drafted token with a fixed probability.
 
-    Only the decision is forced. The rule is computed all the same, so that a round costs what it
-    costs, and time can be drawn against acceptance for a pair that nobody trained.
+    The original rule is still computed, so the time of a round does not change. This gives time
+    as a function of acceptance even for an untrained pair.
     """
 
     def constant(at: Positions, x: Tensor) -> Verdict:
         verdict = rule(at, x)
-        # Computed from the rule's own number, which a compiler would otherwise leave out.
+        # Depends on the rule's result, so that a compiler cannot remove its computation.
         return verdict._replace(accept=verdict.accept.clamp(rate, rate))
 
     return constant
@@ -62,9 +62,9 @@ def forced(rule: Rule, rate: float) -> Rule:
 def specbench_decoders(
     settings: BenchSettings, system: System, pair: LoadedPair
 ) -> tuple[Decoder, list[Decoder]]:
-    """Return specbench's own loop with a system's rule, and loops that warm it up.
+    """Return a decoder with a system's rule, and decoders that warm it up.
 
-    The latter meet every length of a round, which the system's own first texts may not.
+    The warm-up decoders cover every draft length of the system's control.
 
     Raises:
         UsageError: The head does not fit the pair.
@@ -76,7 +76,7 @@ def specbench_decoders(
         rule = forced(rule, system.acceptance)
 
     def decoder(control: DraftControl | None) -> Decoder:
-        def decode(prompts: Prompts, limit: int, key: str) -> Turn:
+        def decode(prompts: Prompts, limit: int, key: str) -> Timing:
             options = DecodeOptions(
                 Sampling(temperature=settings.temperature),
                 cell.draft_length,
@@ -86,7 +86,7 @@ def specbench_decoders(
                 control=control,
             )
             requests = [Request(prompt, request_key(key, i)) for i, prompt in enumerate(prompts)]
-            return turn_of([text for _, text in decode_all(pair, rule, requests, options)])
+            return timing_of([text for _, text in decode_all(pair, rule, requests, options)])
 
         return decode
 
@@ -94,16 +94,16 @@ def specbench_decoders(
     return decoder(control), [decoder(each) for each in lengths]
 
 
-def turn_of(generations: Sequence[Generation]) -> Turn:
-    """Add up texts that were decoded side by side from their first round on."""
+def timing_of(generations: Sequence[Generation]) -> Timing:
+    """Sum the records of texts that were decoded in one batch."""
     rounds = [record for text in generations for record in text.rounds]
-    # Texts share the time of a round, so these add up to the time that passed.
+    # The time of a round is divided among its texts, so these sums equal the elapsed time.
     seconds = {
         name: sum(getattr(text, name) for text in generations)
-        for name in Turn.__dataclass_fields__
+        for name in Timing.__dataclass_fields__
         if name.endswith("_seconds")
     }
-    return Turn(
+    return Timing(
         output_tokens=sum(text.output_tokens for text in generations),
         rounds=max(len(text.rounds) for text in generations),
         text_rounds=len(rounds),

@@ -1,4 +1,4 @@
-"""Figures of a benchmark: what a round is made of, and time per token against acceptance."""
+"""Figures of a benchmark: time per round by part, and time per token vs. acceptance."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from specbench.bench.plan import name_of
 from specbench.figures import style
 from specbench.methods.registry import AUTOREGRESSIVE, PARAMETERS
 
-WHOLE = "round"  # of systems whose rounds are not divided
+WHOLE = "round"  # for systems whose rounds are not divided into parts
 _COLOURS = {**style.PARTS, WHOLE: "#DDDDDD"}
 _NAMES = {**{part: part.capitalize() for part in style.PARTS}, WHOLE: "Undivided"}
 _BAR_INCHES, _NUMBER_POINTS = 0.17, 5.8
@@ -23,7 +23,7 @@ _LIMIT: dict[str, Any] = {"color": "black", "ls": (0, (1.5, 1))}
 
 
 def save_figures(table: pd.DataFrame, folder: Path) -> None:
-    """Write the figures of a table as ``bench_table`` returns it.
+    """Write the figures of a table from ``bench_table``.
 
     Raises:
         SpecbenchError: They cannot be written.
@@ -35,9 +35,10 @@ def save_figures(table: pd.DataFrame, folder: Path) -> None:
 
 @style.paged
 def draw_rounds(table: pd.DataFrame) -> style.Drawing:
-    """Draw the milliseconds of a round, part on part: one bar per system, a panel per batch size.
+    """Draw the time of a round as stacked bars: one bar per system, one panel per batch size.
 
-    Forced acceptances share a bar, as they change what rounds achieve and not what they cost.
+    Systems that differ only in forced acceptance share a bar, as acceptance does not change the
+    time of a round.
     """
     bars = _bars(table)
     sizes = style.distinct(bars, "batch_size")
@@ -57,9 +58,9 @@ def draw_rounds(table: pd.DataFrame) -> style.Drawing:
 
 @style.paged
 def draw_curve(table: pd.DataFrame) -> style.Drawing:
-    """Draw the time per token against forced acceptance: a panel per engine, batch size and N."""
+    """Draw time per token vs. forced acceptance, one panel per engine, batch size and N."""
     columns = ["batch_size", "engine", "method", *PARAMETERS, "draft_length", "forced_acceptance"]
-    table = table[columns].assign(  # the ends of an interval of rates change places
+    table = table[columns].assign(  # the reciprocal swaps the ends of the interval
         time=1e3 / table["tokens_per_second"],
         time_low=1e3 / table["tokens_per_second_high"],
         time_high=1e3 / table["tokens_per_second_low"],
@@ -74,7 +75,7 @@ def draw_curve(table: pd.DataFrame) -> style.Drawing:
             _draw_times(axes, here[here["draft_length"].isin([0, length])])
             axes.set_title(f"{engine}, batch {size}, N = {length}")
         line[0].set_ylabel("Time per token (ms)")
-        line[0].set_ylim(bottom=0)  # once all that shares this axis is drawn
+        line[0].set_ylim(bottom=0)  # after all panels that share this axis are drawn
     for axes in grid[-1]:
         axes.set_xlabel("Forced acceptance per position")
     methods = style.ordered(style.distinct(table, "method"))
@@ -86,7 +87,7 @@ def draw_curve(table: pd.DataFrame) -> style.Drawing:
 
 
 def _bars(table: pd.DataFrame) -> pd.DataFrame:
-    """Return one row per bar in milliseconds, with means over forced acceptances."""
+    """Return one row per bar in milliseconds, averaged over forced acceptances."""
     labels = [
         f"{row['engine']} {name_of(row)}" + (f", N = {n}" if (n := row["draft_length"]) else "")
         for row in table.to_dict("records")

@@ -1,4 +1,4 @@
-"""Carrying out a benchmark: every system once in every repeat, all of them side by side."""
+"""Execute a benchmark: every repeat times every system once, interleaved."""
 
 from __future__ import annotations
 
@@ -25,29 +25,29 @@ from specbench.experiment.environment import describe_environment
 from specbench.heads.files import describe_models
 
 DEFAULT_PROMPT = 512
-WARM_UP_TOKENS = 16  # enough rounds that every part of one has been carried out
+WARM_UP_TOKENS = 16  # enough for every part of a round to run
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What a benchmark found."""
+    """The results of a benchmark."""
 
-    repeats: pd.DataFrame  # a row per system, batch size and repeat: a ``Turn`` and its system
-    systems: pd.DataFrame  # a row per system and batch size: its warm-up, what a round must read
-    bandwidth: float  # bytes per second that a copy on the device reads and writes together
+    repeats: pd.DataFrame  # one row per system, batch size and repeat
+    systems: pd.DataFrame  # one row per system and batch size: warm-up time, bytes per round
+    bandwidth: float  # bytes per second, read plus written, of a copy on the device
     environment: dict[str, Any]
 
 
 def prepare(bench: Bench) -> tuple[Bench, dict[str, LoadedPair]]:
-    """Check a benchmark against device, models and memory, and load the pair.
+    """Check that device, models and memory suit a benchmark, and load the pair.
 
-    Returns the benchmark with its engines and the prompts' length chosen, and by engine the same
-    models, without end tokens.
+    Returns the benchmark with resolved engines and prompt length, and for each engine the same
+    loaded models without end tokens.
 
     Raises:
-        UsageError: It cannot be carried out here.
+        UsageError: The benchmark cannot run on this machine.
     """
     loading = bench.loading
     device, spread = choose_device(loading.device), loading.device_map is not None
@@ -74,12 +74,13 @@ def measure(
 ) -> Measured:
     """Time every system.
 
-    Batch sizes come one after another, as caches and graphs are made for one of them; within one,
-    all systems take turns in every repeat. ``report`` is called with each row of ``repeats``.
+    Batch sizes run one after another, because caches and graphs have a fixed batch size. Within a
+    batch size, all systems are interleaved in every repeat. ``report`` is called with each row of
+    ``repeats``.
 
     Raises:
         UsageError: A head does not fit the pair.
-        RunError: The memory is not enough after all, or no graph can be captured.
+        RunError: The device runs out of memory, or a graph cannot be captured.
     """
     pair, *_ = pairs.values()
     bandwidth = copy_bandwidth(pair.target.device, weights_read(pair.target))
@@ -103,18 +104,18 @@ def measure(
                     decoders[system], known = _warmed_up(bench, pairs[system.engine], system, size)
                 except MissingError as error:
                     name = name_of(system.columns())
-                    log.warning(f"{system.engine} {name} is left out: {error}")
+                    log.warning(f"{system.engine} {name} is skipped: {error}")
                     continue
                 systems.append({"batch_size": size, **system.columns(), **shared, **known})
-            for repeat, system in bench.turns(list(decoders)):
+            for repeat, system in bench.interleaved(list(decoders)):
                 prompts = random_prompts(bench, pair, size, repeat)
-                turn = decoders[system](prompts, settings.new_tokens, str(repeat))
-                row = {"batch_size": size, **system.columns(), "repeat": repeat, **asdict(turn)}
+                timing = decoders[system](prompts, settings.new_tokens, str(repeat))
+                row = {"batch_size": size, **system.columns(), "repeat": repeat, **asdict(timing)}
                 rows.append(row)
                 report(row | {"task": f"{system.engine}, batch {size}"})
         except torch.OutOfMemoryError as error:
             raise RunError(
-                f"a batch of {size} does not fit into the memory of {pair.target.device}: choose "
+                f"a batch of {size} does not fit in the memory of {pair.target.device}: choose "
                 "a smaller --batch-size, fewer systems or shorter prompts"
             ) from error
     environment = describe_environment() | {
@@ -142,14 +143,14 @@ def _decoders(bench: Bench, system: System, pair: LoadedPair) -> tuple[Decoder, 
 def _warmed_up(
     bench: Bench, pair: LoadedPair, system: System, size: int
 ) -> tuple[Decoder, dict[str, Any]]:
-    """Make code, graphs and kernels ready by short decodes; tell what that took."""
+    """Compile code, capture graphs and warm up kernels; return the decoder and the warm-up time."""
     settings = bench.settings
     began = time.perf_counter()
     decoder, rehearsals = _decoders(bench, system, pair)
     prompts = random_prompts(bench, pair, size, settings.repeats)
     for each in (*rehearsals, decoder):
         each(prompts, min(settings.new_tokens, WARM_UP_TOKENS), "warm-up")
-    # Half of the new tokens are there in the middle of the time.
+    # On average, half of the new tokens are in the cache.
     tokens = bench.prompt_tokens + settings.new_tokens / 2
     return decoder, {
         "warm_up_seconds": time.perf_counter() - began,
@@ -158,7 +159,7 @@ def _warmed_up(
 
 
 def _prompt_tokens(bench: Bench) -> int:
-    """Return the length of the prompts: as asked for, or the default where it fits."""
+    """Return the prompt length: the requested one, or the default if it fits."""
     context = shared_context(bench.pair, bench.loading)
     new, asked = bench.settings.new_tokens, bench.settings.prompt_tokens
     if context is None:
@@ -166,7 +167,7 @@ def _prompt_tokens(bench: Bench) -> int:
     length = asked or min(DEFAULT_PROMPT, context - new)
     require(
         0 < length <= context - new,
-        f"{max(length, 1)} prompt tokens and {new} new ones exceed the context of {context}: lower "
+        f"{max(length, 1)} prompt and {new} new tokens exceed the context of {context}: lower "
         "--prompt-tokens or --new-tokens",
     )
     return length

@@ -1,8 +1,8 @@
-"""What a benchmark times: systems side by side, batch size by batch size.
+"""The plan of a benchmark: which systems are timed at which batch sizes.
 
-A benchmark shares cells, rules and engines with a run, but not its plan: its prompts are random
-tokens without text, task or metric, it has several engines and batch sizes, and what is measured
-is a batch, not a sample.
+A benchmark uses the cells, rules and engines of a run, but has its own plan: its prompts are random
+tokens without a task or metric, it has several engines and batch sizes, and it measures batches
+instead of samples.
 """
 
 from __future__ import annotations
@@ -35,62 +35,64 @@ from specbench.tasks.task import default_task_names
 from specbench.version import __version__
 
 TRANSFORMERS = "transformers"  # the engine of Transformers' own loops
-# What Transformers calls the methods that it has.
+# Transformers' names of the methods that it implements.
 THEIR_NAMES = {AUTOREGRESSIVE: "generate", "sd": "assisted", "static": "assisted"}
 
 
 class BenchSettings(Options):
-    """What is timed, on which prompts, and how often."""
+    """What to time, on which prompts, and how often."""
 
     panel = "Sampling"
 
     engine: list[str] = option(
         [AUTO],
-        "Each of several is timed; auto is graph on a GPU, else eager.",
+        "Several values are all timed; auto means graph on a GPU, else eager.",
         metavar="NAME[,NAME...]",
         shown=AUTO,
         choices=(AUTO, *ENGINES),
     )
     draft_length: list[Count] = option(
-        [DRAFT_LENGTH], "Tokens drafted per round; each of several is timed.", metavar="N[,N...]"
+        [DRAFT_LENGTH],
+        "Tokens drafted per round; several values are all timed.",
+        metavar="N[,N...]",
     )
     batch_size: list[Count] = option(
-        [1], "Texts decoded side by side; each of several is timed.", metavar="B[,B...]"
+        [1], "Texts per batch; several values are all timed.", metavar="B[,B...]"
     )
     acceptance: list[Annotated[float, Field(ge=0, le=1)]] = option(
         [],
-        "Accept every drafted token with this probability instead of the rule's, which is computed "
-        "all the same; each of several is timed.",
+        "Accept every drafted token with this probability instead of the rule's, which is still "
+        "computed; several values are all timed.",
         metavar="RATE[,RATE...]",
         shown="the rules' own, on random prompts",
     )
     temperature: Temperature = option(1.0, "0 is greedy.")
     prompt_tokens: int | None = option(
         None,
-        "Length of the prompts, which are random.",
+        "Length of the random prompts.",
         ge=1,
-        shown="512, or what the models take",
+        shown="512, or less if the context is shorter",
     )
-    new_tokens: int = option(128, "Length of the answers; no token ends one before.", ge=1)
-    # Fewer repeats have no intervals.
-    repeats: int = option(10, "Times each system is timed, on fresh prompts.", ge=1)
-    seed: int = option(0, "Decides the prompts and every draw.", ge=0)
+    new_tokens: int = option(128, "Length of the answers; end tokens are ignored.", ge=1)
+    # With fewer repeats there are no intervals.
+    repeats: int = option(10, "Number of times to time each system, with new prompts.", ge=1)
+    seed: int = option(0, "Random seed for prompts and sampling.", ge=0)
     no_transformers: bool = option(
-        False, "Leave out Transformers' own generate and assisted generation."
+        False, "Omit Transformers' own generate and assisted generation."
     )
 
 
 @dataclass(frozen=True)
 class System:
-    """A method on an engine, as it is timed."""
+    """A method on an engine."""
 
     engine: str  # a key of `ENGINES`, `auto`, or `transformers` for its own loops
     cell: Cell
-    acceptance: float | None = None  # forced on every drafted token; None leaves it to the rule
+    acceptance: float | None = None  # forced acceptance probability; None uses the rule's
 
     @property
     def takes_batches(self) -> bool:
-        """Whether it decodes several texts side by side; assisted generation does not."""
+        """Whether it supports batches; assisted generation does not."""
         return self.engine != TRANSFORMERS or self.cell.method == AUTOREGRESSIVE
 
     def columns(self) -> dict[str, Any]:
@@ -101,33 +103,33 @@ class System:
 
 @dataclass(frozen=True)
 class Bench:
-    """Everything a benchmark does."""
+    """The plan of a benchmark."""
 
     pair: PairSpec
     loading: Loading
     settings: BenchSettings
     systems: tuple[System, ...]
-    notes: tuple[str, ...] = ()  # what was left out and why, a sentence each
+    notes: tuple[str, ...] = ()  # what is skipped and why, one sentence each
 
     def __len__(self) -> int:
         return self.settings.repeats * sum(len(self.at(n)) for n in self.settings.batch_size)
 
     @property
     def prompt_tokens(self) -> int:
-        """Length of the prompts, once it is chosen."""
+        """Length of the prompts; 0 until ``prepare`` resolves it."""
         return self.settings.prompt_tokens or 0
 
     @property
     def draft_length(self) -> int:
-        """The most tokens that any system drafts per round."""
+        """The largest draft length of all systems."""
         return max(system.cell.draft_length for system in self.systems)
 
     def at(self, batch_size: int) -> list[System]:
-        """Return the systems that decode a batch of this size."""
+        """Return the systems that support a batch size."""
         return [system for system in self.systems if batch_size == 1 or system.takes_batches]
 
-    def turns(self, systems: Sequence[System]) -> Iterator[tuple[int, System]]:
-        """Yield every repeat's systems, in an order that begins with another one each time."""
+    def interleaved(self, systems: Sequence[System]) -> Iterator[tuple[int, System]]:
+        """Yield the systems of every repeat; each repeat starts with another system."""
         for repeat in range(self.settings.repeats):
             shift = repeat % len(systems)
             for system in (*systems[shift:], *systems[:shift]):
@@ -150,7 +152,7 @@ class Bench:
 
 
 def name_of(row: Mapping[str, Any]) -> str:
-    """Return the method of a row of ``bench.csv`` in a few characters, without its engine."""
+    """Return a short name for the method of a row of ``bench.csv``, without its engine."""
     label = method_label(row)
     if row["engine"] == TRANSFORMERS:
         return label.replace(row["method"], THEIR_NAMES[row["method"]], 1)
@@ -160,7 +162,7 @@ def name_of(row: Mapping[str, Any]) -> str:
 def build_bench(
     pair: PairSpec, variants: Iterable[Variant], loading: Loading, settings: BenchSettings
 ) -> Bench:
-    """Lay out a benchmark: every method with every engine, draft length and forced acceptance.
+    """Plan a benchmark: every method with every engine, draft length and forced acceptance.
 
     Raises:
         UsageError: A head is missing.
@@ -179,24 +181,24 @@ def build_bench(
         if settings.temperature == 0 and settings.acceptance:
             theirs = [system for system in theirs if system.acceptance is None]
             notes.append(
-                "Transformers' assisted generation is left out: its acceptance cannot be forced at "
+                "Transformers' assisted generation is skipped: its acceptance cannot be forced at "
                 "temperature 0"
             )
         elif max(settings.batch_size) > 1 and not all(each.takes_batches for each in theirs):
-            notes.append("Transformers' assisted generation takes no batch: it runs at batch 1")
+            notes.append("Transformers' assisted generation supports only batch 1")
         systems += theirs
     return Bench(pair, loading, settings, tuple(dict.fromkeys(systems)), tuple(notes))
 
 
 def _theirs(cell: Cell) -> bool:
-    """Return whether Transformers has a loop of the method."""
+    """Return whether Transformers implements the method."""
     return cell.method in THEIR_NAMES and dict(cell.parameters).get("weight") not in (0, 1)
 
 
 def _with_head(
     values: Mapping[str, Any], pair: PairSpec, loading: Loading, notes: list[str]
 ) -> dict[str, Any]:
-    """Replace a head's name by its file: by default one of the pair's, else the untrained one."""
+    """Replace a head's name by its file; the default is the pair's head, else an untrained one."""
     if "head" not in values:
         return dict(values)
     task, *_ = default_task_names()
@@ -207,5 +209,5 @@ def _with_head(
         except UsageError:
             pass
     if given is None:
-        notes.append(f"pair {pair.name} has no head that fits: diversed takes an untrained one")
+        notes.append(f"pair {pair.name} has no suitable head: diversed uses an untrained one")
     return {**values, "head": find_head(pair, task, given or UNTRAINED)}

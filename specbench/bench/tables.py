@@ -1,4 +1,4 @@
-"""From the repeats of systems to times, shares of the bandwidth limit, and ratios."""
+"""Tables of a benchmark: times, shares of the bandwidth limit, and ratios of systems."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ ROUND_OVER_SD = "time of a round over that of sd"
 
 
 def bench_table(measured: Measured) -> pd.DataFrame:
-    """Return a row per system and batch size; columns in seconds, bytes and tokens."""
+    """Return one row per system and batch size; columns in seconds, bytes and tokens."""
     repeats = _by_system(measured)
     rows: list[Any] = measured.systems.to_dict("records")
     return pd.DataFrame([_figures(row, repeats[_key(row)], measured.bandwidth) for row in rows])
 
 
 def ratio_table(measured: Measured) -> pd.DataFrame:
-    """Return the ratios between systems with their intervals, paired by repeat."""
+    """Return the ratios between systems with intervals, paired by repeat."""
     rows: list[Any] = measured.systems.to_dict("records")
     repeats = _by_system(measured)
     found = []
@@ -53,7 +53,7 @@ def ratio_table(measured: Measured) -> pd.DataFrame:
 
 
 def _compared(rows: Sequence[Row]) -> Iterator[tuple[str, Row, Row]]:
-    """Yield what is compared with what."""
+    """Yield the kind, numerator and denominator of each ratio."""
     known = {_key(row): row for row in rows}
     blank: Row = dict.fromkeys(PARAMETERS)
     alone = {"method": AUTOREGRESSIVE, "draft_length": 0, "forced_acceptance": None}
@@ -138,13 +138,13 @@ def shown(table: pd.DataFrame, ratios: pd.DataFrame) -> Iterator[Table]:
 
 
 def warnings(table: pd.DataFrame) -> Iterator[str]:
-    """Say which systems read faster than the device's memory can be read."""
+    """Yield a warning for each system that reads faster than the device's memory."""
     for row in table[table["limit_share"] > 1].to_dict("records"):
         yield (
             f"{row['engine']} {name_of(row)} at batch {row['batch_size']} reads "
-            f"{_short(row['bytes_per_second'] / 1e9)} GB/s and copies reach "
-            f"{_short(row['copy_bandwidth'] / 1e9)}: impossible unless weights stay in caches, so "
-            "its share of the limit says nothing"
+            f"{_short(row['bytes_per_second'] / 1e9)} GB/s, but copies reach only "
+            f"{_short(row['copy_bandwidth'] / 1e9)}: weights must stay in caches, so ignore its "
+            "share of the limit"
         )
 
 
@@ -183,7 +183,7 @@ def _ratio_cells(row: Mapping[Any, Any]) -> dict[str, str]:
 
 
 def _short(value: float) -> str:
-    """Format a number with about three digits; blank where there is none."""
+    """Format a number with about three digits; blank for NaN."""
     return number(value, _form(value))
 
 

@@ -1,4 +1,4 @@
-"""Transformers' own loops over the very same models: ``generate`` and assisted generation."""
+"""Transformers' own ``generate`` and assisted generation with the same models."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ from torch import Tensor
 from transformers import GenerationConfig, PreTrainedModel, StoppingCriteria, StoppingCriteriaList
 from transformers.generation import utils
 
-from specbench.bench.decoders import Decoder, Prompts, Turn, request_key
+from specbench.bench.decoders import Decoder, Prompts, Timing, request_key
 from specbench.bench.plan import BenchSettings, System
 from specbench.decoding.sampling import uniforms
 from specbench.engine.device import now
 from specbench.engine.loading import LoadedPair
 
 ENSEMBLE = "assistant_ensemble_weight"
-DECISION = "_speculative_sampling"  # the function of Transformers that accepts drafts
+DECISION = "_speculative_sampling"  # Transformers' function that accepts drafts
 
 
 class MissingError(Exception):
-    """This version of Transformers lacks what a system needs."""
+    """This version of Transformers lacks a feature that a system needs."""
 
 
 def transformers_decoder(settings: BenchSettings, system: System, pair: LoadedPair) -> Decoder:
-    """Return Transformers' loop of a system's method.
+    """Return a decoder that uses Transformers' implementation of a system's method.
 
     Raises:
-        MissingError: This version has no such loop.
+        MissingError: This version does not implement the method.
     """
     n = system.cell.draft_length
     target: Any = pair.target.model
     draft = pair.draft.model if n else None
     options = _options(settings, system)
 
-    def decode(prompts: Prompts, limit: int, key: str) -> Turn:
+    def decode(prompts: Prompts, limit: int, key: str) -> Timing:
         device = pair.target.device
         inputs = torch.tensor(prompts, device=device)
         lengths = _Lengths(device)
@@ -59,21 +59,21 @@ def transformers_decoder(settings: BenchSettings, system: System, pair: LoadedPa
 
 @contextmanager
 def forced_in_transformers(rate: float | None, draws: Sequence[Sequence[float]]) -> Iterator[None]:
-    """Force the acceptance of Transformers' assisted generation while the context lasts.
+    """Force the acceptance of Transformers' assisted generation within the context.
 
-    A drafted token is accepted at ``rate``; None forces nothing. ``draws`` are uniform numbers of
-    every round, one per drafted token: those of specbench's own loop, so that both accept the same
-    numbers of drafts.
+    Every drafted token is accepted with probability ``rate``; None forces nothing. ``draws`` are
+    one uniform number per round and drafted token. They equal those of specbench's loop, so that
+    both accept the same numbers of drafts.
 
     Raises:
-        MissingError: This version decides elsewhere.
+        MissingError: This version has no function to replace.
     """
     if rate is None:
         yield
         return
     decide: Callable[..., Any] | None = getattr(utils, DECISION, None)
     if decide is None:
-        raise MissingError(f"this version of Transformers has no {DECISION} to be replaced")
+        raise MissingError(f"this version of Transformers has no {DECISION}")
     remaining = iter(draws)
 
     def constant(ids: Tensor, logits: Tensor, drafted: int, *rest: Any, **options: Any) -> Any:
@@ -92,7 +92,7 @@ def forced_in_transformers(rate: float | None, draws: Sequence[Sequence[float]])
 
 
 class _Lengths(StoppingCriteria):
-    """Stops nothing; notes the length of the texts after every round, and the first round's end."""
+    """Records the text length after every round and the end of the first round; never stops."""
 
     def __init__(self, device: torch.device) -> None:
         self.lengths: list[int] = []
@@ -108,14 +108,14 @@ class _Lengths(StoppingCriteria):
 
 def _turn(
     seen: _Lengths, inputs: Tensor, limit: int, draft_length: int, began: float, ended: float
-) -> Turn:
-    """Count all rounds but the first, which cannot be told from reading the prompt."""
+) -> Timing:
+    """Count all rounds but the first, which cannot be separated from reading the prompt."""
     texts, end = len(inputs), inputs.shape[1] + limit
     steps = list(zip(seen.lengths, seen.lengths[1:], strict=False))
     proposed = [min(draft_length, end - before - 1) for before, _ in steps]
     accepted = [after - before - 1 for before, after in steps]
     rejected = sum(kept < drafts for kept, drafts in zip(accepted, proposed, strict=True))
-    return Turn(
+    return Timing(
         output_tokens=texts * (seen.lengths[-1] - seen.lengths[0]),
         rounds=len(steps),
         text_rounds=texts * len(steps),
@@ -141,10 +141,10 @@ def _options(settings: BenchSettings, system: System) -> dict[str, Any]:
 
 @contextmanager
 def _plain(target: Any, draft: PreTrainedModel | None, draft_length: int) -> Iterator[None]:
-    """Set the models' own settings aside: end tokens, temperatures, numbers of drafts."""
+    """Replace the models' own generation settings within the context."""
     models = [(target, GenerationConfig())]
     if draft is not None:
-        # Transformers reads these off the assistant, not off the arguments of generate.
+        # Transformers reads these from the assistant, not from the arguments of generate.
         settings = GenerationConfig(
             num_assistant_tokens=draft_length,
             num_assistant_tokens_schedule="constant",

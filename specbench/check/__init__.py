@@ -1,1 +1,1 @@
-"""Is a pair decoded as the methods say? By plain forward passes and closed forms."""
+"""Check that a pair is decoded correctly, by plain forward passes and closed forms."""

@@ -1,4 +1,4 @@
-"""Carrying out a check: all that needs exact numbers in float32, the rest as the user runs it."""
+"""Execute a check: exact comparisons in float32, everything else in the dtype of runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from specbench.check.draws import FALSE_ALARM
 from specbench.check.findings import WEAK, Finding
 from specbench.check.greedy import check_greedy
 from specbench.check.rounds import LAW, TESTS, check_rounds, rounds_table
-from specbench.check.texts import Context, Sampled, informative
+from specbench.check.texts import Context, SampleOptions, informative
 from specbench.decoding.sampling import Sampling
 from specbench.engine.device import choose_device, free_memory
 from specbench.engine.loading import LoadedPair, choose_dtype
@@ -31,54 +31,54 @@ from specbench.table import Column, Table
 from specbench.version import __version__
 
 EXACT = "float32"
-# Two ways to process logits, the second with everything that a loop may forget for one model.
+# The second uses every option, as a loop may forget to apply one of them to one of the models.
 SAMPLINGS = (Sampling(), Sampling(temperature=0.7, top_k=20, top_p=0.9))
-CONTEXTS = 4  # prompts that rounds are sampled from; the fewer, the more texts of each
-Say = Callable[[str], object]
+CONTEXTS = 4  # prompts to sample rounds from; fewer prompts get more texts each
+ShowStep = Callable[[str], object]
 log = logging.getLogger(__name__)
 Prompted = tuple[TaskPlan, Context]
 
 
 @dataclass(frozen=True)
 class Check:
-    """What is checked."""
+    """The plan of a check."""
 
     plan: Plan
     draft_length: int  # N
-    texts: int  # sampled of each method and sampling, from all prompts together
+    texts: int  # samples per method and sampling, over all prompts
 
 
-def run_check(check: Check, say: Say) -> Iterator[Finding]:
-    """Check a pair and yield one comparison after the other; ``say`` is told what is next.
+def run_check(check: Check, show_step: ShowStep) -> Iterator[Finding]:
+    """Check a pair and yield the findings; call ``show_step`` with the name of each step.
 
     Raises:
-        SpecbenchError: The pair or a head cannot be had or does not fit.
+        SpecbenchError: The pair or a head cannot be loaded or does not fit in memory.
     """
     working = _working_dtype(check)
     strict = _fits_exactly(check, working)
     dtype = EXACT if strict else working
-    say(f"loading the models in {dtype}")
+    show_step(f"loading the models in {dtype}")
     pair = _load(check, dtype)
     prompts = _prompts(check, pair)
     contexts = [context for _, context in prompts]
-    say("greedy decoding, sd against the target alone")
+    show_step("greedy decoding, sd against the target alone")
     yield from check_greedy(pair, contexts, check.draft_length, strict=strict)
-    yield from _check_methods(check, pair, prompts, strict, say)
-    say("the target as its own draft")
-    yield check_own_draft(pair, contexts, _sampled(check, FALSE_ALARM, strict))
+    yield from _check_methods(check, pair, prompts, strict, show_step)
+    show_step("the target as its own draft")
+    yield check_own_draft(pair, contexts, _sample_options(check, FALSE_ALARM, strict))
     if dtype != working:
         del pair
         free_memory()
-        say(f"loading the models in {working}")
+        show_step(f"loading the models in {working}")
         pair = _load(check, working)
-        say(f"greedy decoding in {working}")
+        show_step(f"greedy decoding in {working}")
         yield from check_greedy(pair, contexts, check.draft_length, strict=False)
-    say("timing")
+    show_step("timing")
     yield check_time(pair, contexts[0])
 
 
 def describe(check: Check, findings: Sequence[Finding], seconds: float) -> dict[str, Any]:
-    """Return everything in plain values, for a JSON file."""
+    """Return the check and its findings in plain values, for a JSON file."""
     return {
         "specbench": __version__,
         "check": {
@@ -94,7 +94,7 @@ def describe(check: Check, findings: Sequence[Finding], seconds: float) -> dict[
 
 
 def tables(findings: Sequence[Finding]) -> Iterator[Table]:
-    """Yield a table of the sampled rounds and one of all other checks."""
+    """Yield one table of the sampled rounds and one of all other checks."""
     rounds = [finding for finding in findings if finding.part == LAW]
     if rounds:
         yield rounds_table(rounds)
@@ -104,19 +104,19 @@ def tables(findings: Sequence[Finding]) -> Iterator[Table]:
 
 
 def _check_methods(
-    check: Check, pair: LoadedPair, prompts: Sequence[Prompted], strict: bool, say: Say
+    check: Check, pair: LoadedPair, prompts: Sequence[Prompted], strict: bool, show_step: ShowStep
 ) -> Iterator[Finding]:
     """Sample rounds of every method, each from a few prompts."""
     methods: dict[str, list[tuple[Context, Cell]]] = {}
     for task, context in prompts:
         for cell in task.cells:
             methods.setdefault(method_label(cell.columns()), []).append((context, cell))
-    how = _sampled(check, FALSE_ALARM / (len(TESTS) * len(methods) * len(SAMPLINGS)), strict)
+    how = _sample_options(check, FALSE_ALARM / (len(TESTS) * len(methods) * len(SAMPLINGS)), strict)
     extended: dict[str, Context] = {}
     for label, cases in methods.items():
         name = cases[0][1].method
         if get_method(name).rule is not None and name not in LAWS:
-            says = "no closed form of this method is known here: its rounds are not compared"
+            says = "this method has no closed form, so its rounds are not compared"
             yield Finding(LAW, label, "closed form", WEAK, says)
             continue
         bound = []
@@ -126,26 +126,26 @@ def _check_methods(
             method = bind(cell.method, dict(cell.parameters), pair)
             bound.append((extended[context.name], method))
         for sampling in SAMPLINGS:
-            say(f"sampling {label} at T={sampling.temperature:g}")
+            show_step(f"sampling {label} at T={sampling.temperature:g}")
             yield from check_rounds(pair, label, bound, sampling, how)
 
 
-def _sampled(check: Check, alpha: float, exact: bool) -> Sampled:
+def _sample_options(check: Check, alpha: float, exact: bool) -> SampleOptions:
     settings = check.plan.settings
     size = settings.batch_size
-    return Sampled(check.texts, check.draft_length, size, settings.seed, alpha, exact)
+    return SampleOptions(check.texts, check.draft_length, size, settings.seed, alpha, exact)
 
 
 def _fits_exactly(check: Check, working: str) -> bool:
-    """Return whether the pair fits in float32; it must fit as the user runs it."""
+    """Return whether the pair fits in memory in float32; it must fit in the dtype of runs."""
     sizes = largest(check.plan)
     check_memory(check.plan.pair, check.plan.loading.updated(dtype=working), *sizes)
     try:
         check_memory(check.plan.pair, check.plan.loading.updated(dtype=EXACT), *sizes)
     except UsageError as error:
         log.warning(
-            f"{error}. What would be compared in {EXACT} is compared in {working}: greedy texts "
-            "and probabilities only as a report"
+            f"{error}. The check uses {working} instead of {EXACT}, so greedy texts and "
+            "probabilities are only reported"
         )
         return False
     return True
@@ -162,13 +162,13 @@ def _working_dtype(check: Check) -> str:
 
 
 def _prompts(check: Check, pair: LoadedPair) -> list[Prompted]:
-    """Return every prompt with its task, the tasks in turns."""
+    """Return every prompt with its task, alternating between the tasks."""
     prompts = Prompts(check.plan, pair)
-    columns = [
+    by_task = [
         [
             (task, Context(f"{task.task.name}/{example.id}", prompts.of(task, example).ids))
             for example in task.examples
         ]
         for task in check.plan.tasks
     ]
-    return [each for row in zip_longest(*columns) for each in row if each is not None]
+    return [each for row in zip_longest(*by_task) for each in row if each is not None]

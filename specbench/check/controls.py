@@ -1,4 +1,4 @@
-"""Two checks beside rounds and greedy texts: the target as its own draft, and possible times."""
+"""Two further checks: the target as its own draft, and whether the measured speed is possible."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from specbench.check.findings import FAILED, OK, REPORT, WEAK, Finding
-from specbench.check.texts import Context, Sampled, decode_one, sample
+from specbench.check.texts import Context, SampleOptions, decode_one, sample
 from specbench.decoding.records import RoundRecord
 from specbench.decoding.sampling import Sampling
 from specbench.engine.device import copy_bandwidth, now
@@ -17,19 +17,19 @@ from specbench.heads.bind import bind
 
 OWN_DRAFT, TIME = "own draft", "time"
 
-MIN_ACCEPTANCE = 0.999  # mean acceptance probability; rounding in float32 takes far less
+MIN_ACCEPTANCE = 0.999  # mean acceptance probability; float32 rounding costs far less than 0.001
 TEXTS = 32
 
-TOKENS, WARM_UP, TURNS = 64, 16, 3
-# Copies write as well as read and a small model stays in caches: only far more is impossible.
+TOKENS, WARM_UP, REPEATS = 64, 16, 3
+# Decoding may exceed the copy bandwidth a little: copies also write, and caches hold small models.
 MAX_SHARE = 2.0
-MIN_ACCOUNTED = 0.8  # part of the elapsed time that the records must account for
+MIN_ACCOUNTED = 0.8  # minimum share of the elapsed time that the records account for
 
 
-def check_own_draft(pair: LoadedPair, contexts: Sequence[Context], how: Sampled) -> Finding:
-    """Decode with the target as its own draft: q is p, and every draft is accepted.
+def check_own_draft(pair: LoadedPair, contexts: Sequence[Context], how: SampleOptions) -> Finding:
+    """Decode with the target as its own draft: q equals p, so every draft must be accepted.
 
-    The control is the pair's own draft, which must be accepted less often.
+    The control is the pair's draft, which must be accepted less often.
     """
     own = replace(pair, draft=Runner(pair.target.model, pair.target.vocabulary))
     rounds, control = (_rounds(each, contexts, how) for each in (own, pair))
@@ -52,23 +52,23 @@ def check_own_draft(pair: LoadedPair, contexts: Sequence[Context], how: Sampled)
 
 
 def check_time(pair: LoadedPair, context: Context) -> Finding:
-    """Time the target alone and compare with the wall clock and the memory's bandwidth."""
+    """Time the target alone, and compare with the wall clock and the memory bandwidth."""
     endless = replace(pair, eos_ids=frozenset())
     device = pair.target.device
     decode_one(endless, context, WARM_UP, temperature=1.0)
     began = now(device)
-    texts = [decode_one(endless, context, TOKENS, temperature=1.0) for _ in range(TURNS)]
+    texts = [decode_one(endless, context, TOKENS, temperature=1.0) for _ in range(REPEATS)]
     elapsed = now(device) - began
     recorded = sum(text.prefill_seconds + text.decode_seconds for text in texts)
     accounted = recorded / elapsed
-    rate = TURNS * TOKENS / sum(text.decode_seconds for text in texts)
+    rate = REPEATS * TOKENS / sum(text.decode_seconds for text in texts)
     size = weights_read(pair.target)
     reads = size + states_read(pair.target, len(context.prompt) + TOKENS / 2)
     bandwidth = copy_bandwidth(device, size)
     share = rate * reads / bandwidth
     says = (
-        f"{rate:,.0f} tokens/s read {rate * reads / 1e9:,.1f} GB/s, {share:.0%} of what copies "
-        f"reach; the records account for {accounted:.0%} of the elapsed time"
+        f"{rate:,.0f} tokens/s read {rate * reads / 1e9:,.1f} GB/s, {share:.0%} of the copy "
+        f"bandwidth; the records account for {accounted:.0%} of the elapsed time"
     )
     possible = share <= MAX_SHARE and MIN_ACCOUNTED <= accounted <= 1.01
     facts = {
@@ -82,7 +82,7 @@ def check_time(pair: LoadedPair, context: Context) -> Finding:
     return Finding(TIME, subject, TIME, OK if possible else FAILED, says, facts)
 
 
-def _rounds(pair: LoadedPair, contexts: Sequence[Context], how: Sampled) -> list[RoundRecord]:
+def _rounds(pair: LoadedPair, contexts: Sequence[Context], how: SampleOptions) -> list[RoundRecord]:
     few = how._replace(texts=max(1, TEXTS // len(contexts)))
     sd = bind("sd", {}, pair)
     return [

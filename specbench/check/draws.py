@@ -1,8 +1,8 @@
-"""Tests of draws against their laws that do not flake, and the smallest fault that they detect.
+"""Tests of draws against their laws, and the smallest fault that each test detects.
 
-A draw from a discrete law is turned into a number that is uniform if and only if the draw has that
-law, so that draws in thousands of contexts are one sample of one distribution.
-All randomness is seeded: what passes keeps passing.
+A draw from a discrete law is converted to a number that is uniform if and only if the draw follows
+that law, so that draws in thousands of contexts form one sample from one distribution. All
+randomness is seeded, so results are reproducible.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from scipy.special import xlogy
 from scipy.stats import chi2, ncx2
 from torch import Tensor
 
-FALSE_ALARM = 1e-6  # probability in a whole check, shared evenly by its tests
+FALSE_ALARM = 1e-6  # probability for a whole check, divided evenly among its tests
 BINS, MIN_EXPECTED = 16, 10
 POWER = 0.99
 Floats = NDArray[np.float64]
 
 
 class Outcome(NamedTuple):
-    """Result of a test."""
+    """The result of a test."""
 
     draws: int
     p_value: float  # of the draws, under the law
-    control: float  # of as many draws from a wrong law, which must be refused
-    share: float | None  # smallest share of wrong draws that is detected; None where none is
+    control: float  # of equally many draws from a wrong law, which must be rejected
+    share: float | None  # smallest share of wrong draws that is detected; None if none is
 
 
 class Stream:
-    """Draws in many contexts, each with its law and a wrong law."""
+    """Tests draws in many contexts, each with its law and a wrong law."""
 
     def __init__(self, seed: int) -> None:
         self._random = np.random.default_rng(seed)
@@ -56,15 +56,15 @@ class Stream:
         if bins < 2:
             return Outcome(len(seen), 1.0, 1.0, None)
         counts = (np.histogram(part, bins, (0, 1))[0] for part in (seen, control))
-        ours, theirs = (deviance(count, len(seen) / bins) for count in counts)
-        return _outcome(len(seen), ours, theirs, bins - 1, alpha)
+        observed, wrong = (deviance(count, len(seen) / bins) for count in counts)
+        return _outcome(len(seen), observed, wrong, bins - 1, alpha)
 
     def _uniform(self, like: Tensor) -> Tensor:
         return torch.from_numpy(self._random.random((len(like), 1))).to(like.device)
 
 
 class Counts:
-    """Draws of one token in few contexts, counted: common tokens one by one, the rest in parts."""
+    """Tests draws of a token in few contexts by counts of common tokens and groups of rare ones."""
 
     def __init__(self, seed: int) -> None:
         self._random = np.random.default_rng(seed)
@@ -72,13 +72,13 @@ class Counts:
 
     def add(self, law: Tensor, wrong: Tensor, seen: Tensor) -> None:
         """Add draws ``[K]`` that all have one law ``[V]``, with a wrong law ``[V]``."""
-        ours, theirs = law.cpu().numpy(), wrong.cpu().numpy()
-        expected = ours * len(seen)
+        probabilities, wrong_ones = law.cpu().numpy(), wrong.cpu().numpy()
+        expected = probabilities * len(seen)
         cells = cells_of(expected)
         if (freedom := int(cells.max())) < 1:
             return
-        drawn = self._random.multinomial(len(seen), theirs / theirs.sum())
-        counted = np.bincount(seen.cpu().numpy(), minlength=len(ours))
+        drawn = self._random.multinomial(len(seen), wrong_ones / wrong_ones.sum())
+        counted = np.bincount(seen.cpu().numpy(), minlength=len(expected))
         found, control, mean = (np.bincount(cells, n) for n in (counted, drawn, expected))
         self._draws += len(seen)
         self._freedom += freedom
@@ -91,11 +91,12 @@ class Counts:
 
 
 def uniform(law: Tensor, wrong: Tensor, seen: Tensor, uniforms: Tensor) -> Tensor:
-    """Turn draws into numbers that are uniform in [0, 1] if they follow their laws.
+    """Convert draws to numbers that are uniform in [0, 1] if the draws follow their laws.
 
-    The number is the law's mass of all tokens ordered before the draw, and a random part of the
-    mass of the draw and its ties; a draw without mass gives 1. Tokens are ordered by wrong / law:
-    no order tells the two laws apart more surely. Laws are ``[K, V]``, draws and uniforms ``[K]``.
+    The number is the law's mass of all tokens ordered before the draw, plus a random part of the
+    mass of the draw and its ties; a draw without mass gives 1. Tokens are ordered by wrong / law,
+    the most powerful order for separating the two laws. Laws are ``[K, V]``, draws and uniforms
+    ``[K]``.
     """
     ratio = torch.where(law > 0, wrong / law, torch.inf)
     own = ratio.gather(-1, seen[:, None])
@@ -104,14 +105,14 @@ def uniform(law: Tensor, wrong: Tensor, seen: Tensor, uniforms: Tensor) -> Tenso
 
 
 def deviance(seen: ArrayLike, expected: ArrayLike) -> float:
-    """Return the likelihood-ratio chi-square G, whose far tail is right where Pearson's is not."""
+    """Return the likelihood-ratio chi-square G, whose far tail is more accurate than Pearson's."""
     return float(2 * xlogy(seen, np.asarray(seen) / expected).sum())
 
 
 def smallest_share(control: float, freedom: int, alpha: float) -> float | None:
-    """Return the smallest share of wrong draws that is refused with probability ``POWER``.
+    """Return the smallest share of wrong draws that is detected with probability ``POWER``.
 
-    The statistic of wrong draws alone, ``control``, grows with the square of their share.
+    ``control`` is the statistic if all draws are wrong; it grows with the square of their share.
     """
     if control <= freedom:
         return None
@@ -122,12 +123,12 @@ def smallest_share(control: float, freedom: int, alpha: float) -> float | None:
 
 
 def cells_of(expected: Floats) -> NDArray[np.int64]:
-    """Return a cell for every token, alone or with rarer ones; each is expected often enough."""
+    """Return the cell of every token; rare tokens share cells with a sufficient expected count."""
     order = np.argsort(-expected)
     ordered = expected[order]
     alone = int((ordered >= MIN_EXPECTED).sum())
     rest = ordered[alone:].sum()
-    # Each part of the rare tokens is expected at least MIN_EXPECTED times.
+    # Every cell of rare tokens has an expected count of at least MIN_EXPECTED.
     parts = int(rest // (2 * MIN_EXPECTED)) or int(rest >= MIN_EXPECTED)
     cells = np.arange(len(expected))
     if parts:
@@ -143,5 +144,5 @@ def cells_of(expected: Floats) -> NDArray[np.int64]:
 def _outcome(draws: int, seen: float, control: float, freedom: int, alpha: float) -> Outcome:
     if not freedom:
         return Outcome(draws, 1.0, 1.0, None)
-    p_value, refused = (float(chi2.sf(statistic, freedom)) for statistic in (seen, control))
-    return Outcome(draws, p_value, refused, smallest_share(control, freedom, alpha))
+    p_value, control_p = (float(chi2.sf(statistic, freedom)) for statistic in (seen, control))
+    return Outcome(draws, p_value, control_p, smallest_share(control, freedom, alpha))

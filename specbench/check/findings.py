@@ -1,4 +1,4 @@
-"""What a check finds: one finding for each comparison."""
+"""Findings of a check, one per comparison."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ OK, FAILED, WEAK, REPORT = "ok", "FAILED", "weak", "report"
 class Finding:
     """One comparison.
 
-    The verdict is ``ok``; ``FAILED``; ``weak`` where the negative control passed as well, so that a
-    fault would not have been detected; ``report`` where there is no verdict.
+    The verdict is ``ok``, ``FAILED``, ``weak`` (the negative control passed too, so a fault would
+    not have been detected) or ``report`` (reported without a verdict).
     """
 
-    part: str  # of the check
-    subject: str  # what was decoded, and how
-    name: str  # what of it was compared
+    part: str  # part of the check
+    subject: str  # method or model, and settings
+    name: str  # what was compared
     verdict: str
     says: str
     facts: dict[str, Any] = field(default_factory=dict)

@@ -18,23 +18,23 @@ from specbench.methods.rules import sd
 
 PART = "greedy"
 PLAIN, EQUAL = "autoregressive against plain passes", "sd against autoregressive"
-LIMIT = 64  # new tokens of a text
-# Logits closer than this are a tie in float32: rounding, which depends on how many tokens are read
-# at once, may decide between them, and no decoding is more right than the other.
+LIMIT = 64  # new tokens per text
+# Logits closer than this are a tie in float32. Rounding depends on the number of tokens per pass
+# and may favour either one, so both are correct.
 TIE = 1e-3
-END = -1  # stands for any end token
-NEVER = -1e9  # logit of an end where there are no end tokens
+END = -1  # represents any end token
+NEVER = -1e9  # logit of an end if there are no end tokens
 
 
 class Lag(NamedTuple):
-    """By how much each token of a text was not the target's first choice, in logits."""
+    """How far each token of a text is behind the model's first choice, in logits."""
 
-    behind: Tensor  # [T] the largest logit less that of the token
-    margin: Tensor  # [T] the largest logit less the second largest
+    behind: Tensor  # [T] the largest logit minus that of the token
+    margin: Tensor  # [T] the largest logit minus the second largest
 
     @property
     def wrong(self) -> Tensor:
-        """``[T]`` whether a token is not the first choice and no tie of it."""
+        """``[T]`` whether a token is behind the first choice by more than a tie."""
         return self.behind > TIE
 
 
@@ -43,7 +43,7 @@ def check_greedy(
 ) -> list[Finding]:
     """Decode prompts greedily, alone and speculatively, and compare.
 
-    Without ``strict`` the findings are reports, as the numbers' format is coarse.
+    Without ``strict`` the findings are only reports, because the dtype is too coarse.
     """
     alone, drafted = (
         [_text(pair, rule, context, draft_length) for context in contexts] for rule in (None, sd)
@@ -60,9 +60,9 @@ def check_greedy(
 
 
 def lag(runner: Runner, context: Context, text: Sequence[int], ends: frozenset[int]) -> Lag:
-    """Read a text as a whole and return how far its tokens are behind the model's first choices."""
+    """Return how far the tokens of a text are behind the model's first choices, by a plain pass."""
     known = [token for token in text if token != END]
-    # One more position than there are tokens: what follows the last one.
+    # One position more than there are tokens, to predict what follows the last one.
     logits = plain_pass(runner, [[*context.prompt, *known, 0]], last=len(known) + 1).logits[0]
     best = logits.topk(2, -1).values[: len(text)]
     ending = [token for token in ends if token < runner.vocabulary]
@@ -74,11 +74,11 @@ def lag(runner: Runner, context: Context, text: Sequence[int], ends: frozenset[i
 def divergence(
     pair: LoadedPair, context: Context, alone: list[int], drafted: list[int]
 ) -> dict[str, Any]:
-    """Describe where two texts diverge, by a plain pass up to there.
+    """Describe the first difference of two texts, by plain passes up to it.
 
-    It is a tie where both tokens are as good as the target's first choice.
+    It is a tie if the target's logits of both tokens equal its largest logit up to ``TIE``.
     """
-    texts = [*alone, END], [*drafted, END]  # one may be the other's beginning
+    texts = [*alone, END], [*drafted, END]  # one text may be a prefix of the other
     at = next(i for i, (one, other) in enumerate(zip(*texts, strict=False)) if one != other)
     both = [lag(pair.target, context, text[: at + 1], pair.eos_ids) for text in texts]
     behind = [float(each.behind[at]) for each in both]
@@ -92,7 +92,7 @@ def divergence(
 
 
 def _text(pair: LoadedPair, rule: Rule | None, context: Context, draft_length: int) -> list[int]:
-    """Return a greedy text with its end."""
+    """Return the tokens of a greedy text, with ``END`` if it ended."""
     found = decode_one(pair, context, LIMIT, rule=rule, draft_length=draft_length)
     return [*found.token_ids, *([END] if found.stopped_by == "eos" else [])]
 
@@ -114,13 +114,13 @@ def _against_plain(
     clear = sum(int((found.margin > TIE).sum()) for found in lags)
     facts = {"texts": len(texts), "tokens": tokens, "clear": clear, "wrong": wrong}
     if not wrong:
-        says = f"{tokens:,} tokens of {len(texts)} texts, each the first choice"
+        says = f"{tokens:,} tokens of {len(texts)} texts, all the target's first choice"
         return OK if clear else WEAK, says, facts
     first = wrong[0]
     says = (
-        f"{len(wrong)} of {len(texts)} texts hold a token that is not the target's first choice, "
-        f"first at token {first['position']} of {first['prompt']}, up to {first['behind']:.2g} "
-        "behind"
+        f"{len(wrong)} of {len(texts)} texts contain a token that is not the target's first "
+        f"choice, first at token {first['position']} of {first['prompt']}, up to "
+        f"{first['behind']:.2g} behind"
     )
     return FAILED, says, facts
 
@@ -132,7 +132,7 @@ def _against_alone(
     drafted: Sequence[list[int]],
 ) -> tuple[str, str, dict[str, Any]]:
     texts = list(zip(contexts, alone, drafted, strict=True))
-    # Where the draft's own choice differs, accepting it wrongly would have shown.
+    # Accepting a draft wrongly is visible only where the draft's first choice differs.
     unlike = sum(int(lag(pair.draft, c, one, pair.eos_ids).wrong.sum()) for c, one, _ in texts)
     found = [divergence(pair, *text) for text in texts if text[1] != text[2]]
     wrong = [each for each in found if not each["tie"]]
@@ -146,6 +146,6 @@ def _against_alone(
             f"top-1/top-2 margin there {first['margin']:.2g}" + (" (a tie)" if first["tie"] else "")
         )
     if not wrong and not unlike:
-        says += "; the draft never differs, so accepting everything would pass as well"
+        says += "; the draft never differs, so accepting every draft would also pass"
         return WEAK, says, facts
     return FAILED if wrong else OK, says, facts

@@ -1,7 +1,7 @@
-"""Logits of a text by Transformers' own forward pass: no cache, no engine, no batch of ours.
+"""Logits of a text by Transformers' own forward pass, without specbench's cache and engine.
 
-Nothing here shares code with the decoding loop, so that a fault in positions, masks, slots or the
-processing of logits shows as a difference.
+Nothing here shares code with the decoding loop, so that a fault in its positions, masks, cache
+slots or processing of logits shows as a difference.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from torch import Tensor
 from specbench.decoding.sampling import Sampling
 from specbench.engine.runner import Runner
 
-MAX_NUMBERS = 2**26  # of one tensor of logits; more texts are read part by part
+MAX_NUMBERS = 2**26  # maximum size of a tensor of logits; more texts are split into parts
 
 
 class Pass(NamedTuple):
-    """What a model makes of the last k tokens of B texts."""
+    """A model's outputs for the last k tokens of B texts."""
 
-    logits: Tensor  # [B, k, V] of each of these tokens, before it is read
-    hidden: Tensor  # [B, k, hidden] that they come from; empty unless asked for
+    logits: Tensor  # [B, k, V], which predict these tokens
+    hidden: Tensor  # [B, k, hidden], the states before the logits; empty unless requested
 
 
 @torch.inference_mode()
 def plain_pass(
     runner: Runner, texts: Sequence[Sequence[int]], last: int, hidden: bool = False
 ) -> Pass:
-    """Read B texts of one length as a whole, for their ``last`` k tokens."""
+    """Run B texts of equal length in one pass; return the outputs for their ``last`` k tokens."""
     model = cast(Any, runner.model)
     tokens = torch.tensor([list(text)[:-1] for text in texts], device=runner.device)
     part = max(1, MAX_NUMBERS // (last * runner.vocabulary + tokens.shape[1] * runner.hidden_size))

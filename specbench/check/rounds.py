@@ -1,9 +1,9 @@
-"""Sampled rounds of the real loop against the exact law of everything in them.
+"""Compare sampled rounds of the real loop with their exact laws.
 
 Many texts are sampled from each of a few real prompts. Two plain forward passes over each text give
-p and q wherever a token was drafted, judged or drawn; the closed forms of ``methods.laws`` give
-what follows from them. Each kind of draw is tested by itself, so that a failure names the part:
-drafts must follow q, acceptance the rule, corrections the residual, bonus tokens p.
+p and q at every position; the closed forms of ``methods.laws`` give the laws that follow from them.
+Each kind of draw is tested separately, so that a failure names the part: drafts must follow q,
+acceptance the rule, corrections the residual, and bonus tokens p.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch import Tensor
 from specbench.check.draws import Counts, Outcome, Stream
 from specbench.check.findings import FAILED, OK, REPORT, WEAK, Finding
 from specbench.check.passes import MAX_NUMBERS, plain_pass, processed
-from specbench.check.texts import CORRECTED, OWN, Context, Sampled, Tokens, sample, tokens_of
+from specbench.check.texts import CORRECTED, OWN, Context, SampleOptions, Tokens, sample, tokens_of
 from specbench.decoding.sampling import Sampling
 from specbench.engine.loading import LoadedPair
 from specbench.heads.bind import BoundMethod
@@ -27,40 +27,40 @@ from specbench.methods import Positions
 from specbench.methods.laws import JOINT, LAWS, Next, normalised, parameters_of
 from specbench.table import Column, Table, drop_empty
 
-LAW = "law"  # this part of the check
+LAW = "law"  # name of this part of the check
 NEXT, TOKENS, DRAFTS = "next token", "tokens", "drafts"
 ACCEPTANCE, CORRECTIONS, BONUS = "acceptance", "corrections", "bonus tokens"
 PROBABILITIES, WEIGHTS = "probabilities", "weights"
 STREAMS = (TOKENS, DRAFTS, ACCEPTANCE, CORRECTIONS, BONUS)
 TESTS = (NEXT, *STREAMS)
 
-COMPARED = {  # heading, and what it means where it fails
+COMPARED = {  # heading, and the meaning of a failure
     NEXT: ("next\ntoken", "the token after the prompt does not follow the method's law"),
     TOKENS: ("tokens", "tokens along the text do not follow the method's law"),
-    DRAFTS: ("drafts", "drafted tokens are no draws from the q that verification is told"),
+    DRAFTS: ("drafts", "drafted tokens do not follow the q that verification receives"),
     ACCEPTANCE: ("ac-\ncepted", "drafts are not accepted with the rule's probability"),
     CORRECTIONS: ("cor-\nrected", "tokens that replace rejected drafts do not follow the residual"),
     BONUS: ("bonus", "tokens after drafts that were all accepted do not follow p"),
     PROBABILITIES: (
         "proba-\nbilities",
-        "acceptance probabilities are not those of plain forward passes: look at positions, cache "
-        "slots and the processing of logits",
+        "acceptance probabilities differ from those of plain forward passes: check positions, "
+        "cache slots and the processing of logits",
     ),
-    WEIGHTS: ("weights", "weights are not the head's on the hidden states that predict the token"),
+    WEIGHTS: ("weights", "weights are not the head's for the hidden states that predict the token"),
 }
 SMALLEST_SHARE = (
-    "Smallest share: of draws from a wrong law, detected with 99 % probability, in the least "
-    "sensitive row; of probabilities and weights, the tolerance."
+    "Smallest share: of draws from a wrong law that is detected with 99 % probability, in the "
+    "least sensitive row; for probabilities and weights, the tolerance."
 )
 
-TOLERANCE = 1e-3  # of reported probabilities and weights
-# So many of them may be off by more: rounding may decide whether a token is inside top-p or beyond
-# a rule's threshold.
+TOLERANCE = 1e-3  # for reported probabilities and weights
+# This share may be off by more, because rounding may decide whether a token is inside top-p or
+# beyond a rule's threshold.
 EXCEPTIONS = 0.01
 
 
 class Laws(NamedTuple):
-    """What follows from p and q at K positions; see ``methods.laws``."""
+    """The laws at K positions, derived from p and q; see ``methods.laws``."""
 
     at: Next
     kept: Tensor
@@ -70,19 +70,19 @@ class Laws(NamedTuple):
 
 @dataclass
 class Errors:
-    """Numbers that the loop reported, compared with the right ones."""
+    """Errors of the numbers that the loop reported."""
 
     count: int = 0
     off: int = 0
     control: int = 0
     largest: float = 0.0
 
-    def add(self, reported: Tensor, right: Tensor) -> None:
-        """Add numbers ``[K, T]``; NaN was not reported."""
+    def add(self, reported: Tensor, correct: Tensor) -> None:
+        """Compare numbers ``[K, T]`` with the correct ones; NaN marks numbers not reported."""
         known = ~reported.isnan()
-        error = (reported - right).abs()[known]
-        # The control: each number against the right one of the position before.
-        moved = (reported - right.roll(1, -1)).abs()[known]
+        error = (reported - correct).abs()[known]
+        # The control: each number against the correct one of the previous position.
+        moved = (reported - correct.roll(1, -1)).abs()[known]
         self.count += int(known.sum())
         self.off += int((error > TOLERANCE).sum())
         self.control += int((moved > TOLERANCE).sum())
@@ -94,21 +94,21 @@ def check_rounds(
     label: str,
     methods: Sequence[tuple[Context, BoundMethod]],
     sampling: Sampling,
-    how: Sampled,
+    how: SampleOptions,
 ) -> list[Finding]:
-    """Sample one method from several prompts, bound for each of them, and compare."""
+    """Sample a method on several prompts, each with its bound method, and compare with the laws."""
     streams = {name: Stream(how.seed) for name in STREAMS}
     first, errors = Counts(how.seed), {PROBABILITIES: Errors(), WEIGHTS: Errors()}
     for context, method in methods:
         few = how._replace(texts=how.texts // len(methods))
         found = tokens_of(sample(pair, method, context, sampling, few))
-        # About ten tensors of the size of a part's laws are in memory at once.
+        # Memory holds about ten tensors of the size of a part's laws at once.
         numbers = 10 * found.tokens.shape[1] * pair.target.vocabulary
         for rows in torch.arange(few.texts).split(max(1, MAX_NUMBERS // numbers)):
             part = Tokens(*(column[rows].to(pair.target.device) for column in found))
             laws = laws_at(pair, context, method, sampling, part.tokens)
             _compare(method, part, laws, streams, errors)
-        # The first tokens of all texts of a prompt have one law.
+        # The first tokens of all texts of a prompt have the same law.
         seen = found.tokens[:, 0]
         laws = laws_at(pair, context, method, sampling, seen[:1, None])
         law = laws.kept + laws.replaced
@@ -127,7 +127,7 @@ def check_rounds(
 
 
 def describe(sampling: Sampling) -> str:
-    """Return the processing of the logits in short."""
+    """Return a short description of the sampling."""
     parts = [f"T={sampling.temperature:g}"]
     parts += [f"top-k {sampling.top_k}"] if sampling.top_k is not None else []
     parts += [f"top-p {sampling.top_p:g}"] if sampling.top_p is not None else []
@@ -137,10 +137,10 @@ def describe(sampling: Sampling) -> str:
 def laws_at(
     pair: LoadedPair, context: Context, method: BoundMethod, sampling: Sampling, tokens: Tensor
 ) -> Laws:
-    """Return the law at every token ``[K, T]`` of texts that follow a prompt, row after row."""
+    """Return the laws at all tokens ``[K, T]`` of a prompt's texts, flattened row by row."""
     texts = [[*context.prompt, *text] for text in tokens.tolist()]
-    read = partial(plain_pass, texts=texts, last=tokens.shape[1], hidden=method.head is not None)
-    target, draft = read(pair.target), read(pair.draft)
+    forward = partial(plain_pass, texts=texts, last=tokens.shape[1], hidden=method.head is not None)
+    target, draft = forward(pair.target), forward(pair.draft)
     p_logits, q_logits = (found.logits.flatten(0, 1) for found in (target, draft))
     p, q = (processed(logits, sampling) for logits in (p_logits, q_logits))
     p1, q1 = (logits.double().softmax(-1) for logits in (p_logits, q_logits))
@@ -157,7 +157,7 @@ def laws_at(
 
 
 def farther(law: Tensor, at: Next) -> Tensor:
-    """Return, row by row, whichever of p and q is farther from a law: the wrong law."""
+    """Return the wrong law: row by row, whichever of p and q is farther from the law."""
     to_p, to_q = ((law - other).abs().sum(-1, keepdim=True) for other in (at.p, at.q))
     return torch.where(to_q >= to_p, at.q, at.p)
 
@@ -169,7 +169,7 @@ def _compare(
     streams: Mapping[str, Stream],
     errors: Mapping[str, Errors],
 ) -> None:
-    """Add some texts of one prompt to the draws and reported numbers."""
+    """Add texts of one prompt to the streams of draws and to the errors."""
     at, kept, replaced, weight = laws
     flat = Tokens(*(column.flatten() for column in found))
     own, judged = flat.kind == OWN, flat.kind != OWN
@@ -188,7 +188,7 @@ def _compare(
     if joint:
         return
     corrected = flat.kind == CORRECTED
-    # A draft that q cannot draw has no acceptance probability; as a draft it was tested above.
+    # A draft with q = 0 has no acceptance probability; the test of drafts above covers it.
     ratio = torch.where(at.q > 0, kept / at.q, 1)[judged]
     accept = ratio.gather(-1, flat.drafted[judged][:, None]).clamp(0, 1)
     always = torch.tensor([1.0, 0.0], dtype=accept.dtype, device=accept.device)
@@ -206,7 +206,7 @@ def _tested(subject: str, name: str, outcome: Outcome, alpha: float) -> Finding:
         verdict, says = FAILED, f"{COMPARED[name][1]} ({says})"
     elif outcome.control >= alpha:
         verdict = WEAK
-        says = f"a wrong law would pass as well ({says}, control {outcome.control:.2g})"
+        says = f"a wrong law would also pass ({says}, control {outcome.control:.2g})"
     return Finding(LAW, subject, name, verdict, says, outcome._asdict() | {"alpha": alpha})
 
 
@@ -218,7 +218,7 @@ def _reported(subject: str, name: str, found: Errors, exact: bool) -> Finding:
         says = f"{COMPARED[name][1]} ({says}, at most by {found.largest:.2g})"
     elif exact and found.control <= most:
         verdict = WEAK
-        says = f"the numbers of the positions before would pass as well ({says})"
+        says = f"the numbers of the previous positions would also pass ({says})"
     facts: dict[str, Any] = {
         "positions": found.count,
         "off": found.off,
@@ -230,7 +230,7 @@ def _reported(subject: str, name: str, found: Errors, exact: bool) -> Finding:
 
 
 def rounds_table(findings: Sequence[Finding]) -> Table:
-    """Return the verdicts on sampled rounds, a row per method and sampling."""
+    """Return the verdicts on sampled rounds, one row per method and sampling."""
     verdicts: dict[str, dict[str, str]] = {}
     for finding in findings:
         verdicts.setdefault(finding.subject, {})[finding.name] = finding.verdict
@@ -245,7 +245,7 @@ def rounds_table(findings: Sequence[Finding]) -> Table:
 
 
 def _smallest_share(findings: Sequence[Finding], name: str) -> str:
-    """Return the smallest fault that every row would show; blank where some row shows none."""
+    """Return the smallest fault that every row detects; blank if some row detects none."""
     facts = [finding.facts for finding in findings if finding.name == name]
     if name in (PROBABILITIES, WEIGHTS):
         return f"{TOLERANCE:g}" if facts else ""

@@ -1,4 +1,4 @@
-"""Texts that a check samples with the real loop, and where each of their tokens came from."""
+"""Texts that a check samples with the real loop, and the origin of each token."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from specbench.engine.loading import LoadedPair
 from specbench.heads.bind import BoundMethod
 from specbench.methods import Rule
 
-ROUNDS = 2  # whole rounds that the texts have at least, so that caches are rewound and overwritten
-LEAD = 24  # tokens after a prompt among which rounds may begin
+ROUNDS = 2  # minimum number of complete rounds per text, so that caches are overwritten
+LEAD = 24  # maximum number of tokens between a prompt and the sampled rounds
 
 
 class Context(NamedTuple):
@@ -29,15 +29,15 @@ class Context(NamedTuple):
     prompt: Sequence[int]
 
 
-class Sampled(NamedTuple):
-    """How rounds are sampled and compared."""
+class SampleOptions(NamedTuple):
+    """How to sample and compare rounds."""
 
-    texts: int  # of each method, from all prompts together
+    texts: int  # per method, over all prompts
     draft_length: int  # N
     batch_size: int
-    seed: int  # decides all draws, those of the tests included
-    alpha: float  # probability of a false alarm of one test
-    exact: bool = True  # False where the format is too coarse for probabilities to be compared
+    seed: int  # for all random numbers, including those of the tests
+    alpha: float  # false alarm probability of one test
+    exact: bool = True  # False if the dtype is too coarse for comparing probabilities
 
 
 def decode_one(
@@ -49,15 +49,15 @@ def decode_one(
     draft_length: int = 0,
     temperature: float = 0.0,
 ) -> Generation:
-    """Decode a prompt once, by default greedily and by the target alone."""
+    """Decode a prompt once, by default greedily with the target alone."""
     options = DecodeOptions(Sampling(temperature=temperature), draft_length, tokens)
     return decode(pair, rule, Request(context.prompt, f"check/{context.name}"), options)
 
 
 def informative(pair: LoadedPair, context: Context) -> Context:
-    """Extend a prompt greedily to where the target is unsure and the draft differs.
+    """Extend a prompt greedily to a position where the target is unsure and the draft differs.
 
-    Right after a prompt the next token is often certain, and then no fault shows in it.
+    Directly after a prompt, the next token is often certain and would reveal no fault.
     """
     known = decode_one(pair, context, LEAD).token_ids
     text = [*context.prompt, *known, 0]
@@ -71,11 +71,11 @@ def informative(pair: LoadedPair, context: Context) -> Context:
 
 
 def sample(
-    pair: LoadedPair, method: BoundMethod, context: Context, sampling: Sampling, how: Sampled
+    pair: LoadedPair, method: BoundMethod, context: Context, sampling: Sampling, how: SampleOptions
 ) -> list[Generation]:
-    """Decode one prompt ``how.texts`` times, each with draws of its own.
+    """Decode one prompt ``how.texts`` times with different random numbers.
 
-    There are no end tokens: an end token is no part of its text, and a test of all other tokens
+    End tokens are disabled: texts do not contain their end token, so a test of the other tokens
     would be biased.
     """
     requests = [Request(context.prompt, f"check/{context.name}/{i}") for i in range(how.texts)]
@@ -92,23 +92,23 @@ def sample(
 
 
 ACCEPTED, CORRECTED, OWN = range(3)
-"""A token is an accepted draft, replaces a rejected one, or is the target's own: a bonus token, or
-any token where nothing is drafted."""
+"""A token is an accepted draft, the correction of a rejected one, or the target's own: a bonus
+token, or any token without drafting."""
 
 
 class Tokens(NamedTuple):
-    """The tokens of K texts of T tokens, ``[K, T]`` each."""
+    """The tokens of K texts of T tokens each; every field is ``[K, T]``."""
 
     tokens: Tensor
     kind: Tensor
-    drafted: Tensor  # what was judged at this position; 0 where nothing was
-    place: Tensor  # in its round, from 0
-    expected: Tensor  # acceptance probability as reported; NaN where nothing was judged
-    weight: Tensor  # weight on the target as reported, likewise
+    drafted: Tensor  # the drafted token at this position; 0 if there was none
+    place: Tensor  # position within the round, from 0
+    expected: Tensor  # reported acceptance probability; NaN without a drafted token
+    weight: Tensor  # reported weight on the target; NaN without a drafted token
 
 
 def tokens_of(generations: Sequence[Generation]) -> Tokens:
-    """Return the tokens of texts that all end at the same length limit."""
+    """Return the tokens of texts of equal length."""
     rows = [list(_tokens(generation)) for generation in generations]
     return Tokens(*(torch.tensor([[token[i] for token in row] for row in rows]) for i in range(6)))
 

@@ -9,7 +9,7 @@ import torch
 from transformers import GenerationConfig
 from transformers.generation import utils
 
-from specbench.bench.decoders import Decoder, Turn, forced, specbench_decoders, turn_of
+from specbench.bench.decoders import Decoder, Timing, forced, specbench_decoders, timing_of
 from specbench.bench.plan import TRANSFORMERS, System
 from specbench.bench.transformers_loops import (
     DECISION,
@@ -38,12 +38,14 @@ def decoder_of(system: System) -> Decoder:
     return specbench_decoders(settings, system, pair)[0]
 
 
-def decoded(system: System, tokens: int) -> Turn:
+def decoded(system: System, tokens: int) -> Timing:
     """Some texts one at a time, as assisted generation takes no more."""
     decode = decoder_of(system)
-    turns = [decode([random_prompt(5 + text)], tokens, str(text)) for text in range(TEXTS)]
-    values = [sum(getattr(turn, name) for turn in turns) for name in Turn.__dataclass_fields__]
-    return Turn(*values)
+    timings = [decode([random_prompt(5 + text)], tokens, str(text)) for text in range(TEXTS)]
+    values = [
+        sum(getattr(timing, name) for timing in timings) for name in Timing.__dataclass_fields__
+    ]
+    return Timing(*values)
 
 
 def text(*rounds: RoundRecord, seconds: float) -> Generation:
@@ -56,17 +58,19 @@ def text(*rounds: RoundRecord, seconds: float) -> Generation:
 
 def test_texts_side_by_side_share_their_rounds() -> None:
     whole, rejected, cut = RoundRecord(2, 2, 3), RoundRecord(2, 1, 2, 7), RoundRecord(1, 1, 1)
-    turn = turn_of([text(whole, rejected, cut, seconds=1.0), text(whole, whole, seconds=2.0)])
-    assert turn == Turn(12, 3, 5, 9, 9, 8, 1.0, 3.0, *(pytest.approx(n) for n in (0.3, 0.6, 0.9)))
+    timing = timing_of([text(whole, rejected, cut, seconds=1.0), text(whole, whole, seconds=2.0)])
+    assert timing == Timing(
+        12, 3, 5, 9, 9, 8, 1.0, 3.0, *(pytest.approx(n) for n in (0.3, 0.6, 0.9))
+    )
 
 
 def test_every_text_has_as_many_tokens_as_asked_for() -> None:
     for system, texts in ((system_of("autoregressive", 0), 1), (system_of("sd", 3), 3)):
-        turn = decoder_of(system)([random_prompt(5)] * texts, 20, "key")
-        assert turn.output_tokens == 20 * texts
-        assert turn.rounds <= 20
-        parts = turn.draft_seconds + turn.verify_seconds + turn.accept_seconds
-        assert 0 < parts < turn.decode_seconds
+        timing = decoder_of(system)([random_prompt(5)] * texts, 20, "key")
+        assert timing.output_tokens == 20 * texts
+        assert timing.rounds <= 20
+        parts = timing.draft_seconds + timing.verify_seconds + timing.accept_seconds
+        assert 0 < parts < timing.decode_seconds
 
 
 def test_every_length_of_an_adaptive_round_is_met_in_the_warm_up(
@@ -110,18 +114,18 @@ def test_transformers_decodes_all_tokens_though_the_model_has_end_tokens(
         model.generation_config = settings
     try:
         decode = transformers_decoder(bench_of(system).settings, system, pair)
-        turn = decode([random_prompt(5)] * texts, 20, "key")
+        timing = decode([random_prompt(5)] * texts, 20, "key")
         assert [model.generation_config for model in models] == own
     finally:
         for model, settings in zip(models, kept, strict=True):
             model.generation_config = settings
     # The first round is that of the prompt; where every draft is rejected, all give one token.
-    assert turn.output_tokens == 19 * texts
-    assert (turn.rounds, turn.text_rounds) == (19, 19 * texts)
+    assert timing.output_tokens == 19 * texts
+    assert (timing.rounds, timing.text_rounds) == (19, 19 * texts)
     # Two tokens before the end there is room for one draft, and before the last one for none.
-    assert turn.proposed == (16 * 3 + 2 + 1 + 0 if system.cell.draft_length else 0)
-    assert math.isnan(turn.verify_seconds)
-    assert turn.prefill_seconds > 0 < turn.decode_seconds
+    assert timing.proposed == (16 * 3 + 2 + 1 + 0 if system.cell.draft_length else 0)
+    assert math.isnan(timing.verify_seconds)
+    assert timing.prefill_seconds > 0 < timing.decode_seconds
 
 
 def test_only_the_acceptance_of_a_verdict_is_forced() -> None:
@@ -144,10 +148,10 @@ def test_as_many_drafts_are_accepted_as_asked_for(
     if method == "static" and not hasattr(GenerationConfig(), ENSEMBLE):
         pytest.skip("this version of Transformers has no ensemble")
     system = system_of(method, 5, engine, rate, **parameters)
-    turn = decoded(system, tokens=80 if 0 < rate < 1 else 30)
-    spread = math.sqrt(rate * (1 - rate) / turn.judged)
-    assert abs(turn.accepted / turn.judged - rate) <= 4 * spread
-    assert turn.judged > 50
+    timing = decoded(system, tokens=80 if 0 < rate < 1 else 30)
+    spread = math.sqrt(rate * (1 - rate) / timing.judged)
+    assert abs(timing.accepted / timing.judged - rate) <= 4 * spread
+    assert timing.judged > 50
 
 
 def test_assisted_generation_accepts_by_the_draws_of_our_own_loop() -> None:
@@ -159,8 +163,8 @@ def test_assisted_generation_accepts_by_the_draws_of_our_own_loop() -> None:
 def test_unforced_acceptance_is_the_models_own() -> None:
     """The tiny draft agrees with its target on nearly all tokens."""
     for engine in (EAGER, TRANSFORMERS):
-        turn = decoded(system_of("sd", 5, engine), 60)
-        assert 0.5 < turn.accepted / turn.judged < 1, engine
+        timing = decoded(system_of("sd", 5, engine), 60)
+        assert 0.5 < timing.accepted / timing.judged < 1, engine
 
 
 def test_transformers_is_left_as_it_was_and_its_absence_told(

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from specbench.bench import measure as measuring
-from specbench.bench.decoders import Turn
+from specbench.bench.decoders import Timing
 from specbench.bench.measure import measure, prepare
 from specbench.bench.plan import Bench, System
 from specbench.bench.transformers_loops import MissingError
@@ -18,7 +18,7 @@ from ..engine.tiny import tiny_pair
 from .benches import AUTOREGRESSIVE, SD, bench_of, system_of
 
 BENCH = bench_of(AUTOREGRESSIVE, SD, batch_size=[1, 3], new_tokens=40)
-TURN = Turn(8, 4, 4, 20, 10, 6, 0.5, 2.0, 1.0, 0.5, 0.25)
+TIMING = Timing(8, 4, 4, 20, 10, 6, 0.5, 2.0, 1.0, 0.5, 0.25)
 
 
 @pytest.fixture
@@ -27,9 +27,9 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     happened: list[Any] = []
 
     def decoders(bench: Bench, system: System, pair: LoadedPair) -> Any:
-        def decode(prompts: list[list[int]], limit: int, key: str) -> Turn:
+        def decode(prompts: list[list[int]], limit: int, key: str) -> Timing:
             happened.append((len(prompts), system, key, limit, tuple(map(tuple, prompts))))
-            return TURN
+            return TIMING
 
         return decode, []
 
@@ -86,7 +86,7 @@ def test_a_system_that_transformers_lacks_is_left_out_and_told(
     monkeypatch.setattr(measuring, "_decoders", lacking)
     measured = measure(BENCH, pairs, lambda row: None)
     assert set(measured.repeats["method"]) == set(measured.systems["method"]) == {"autoregressive"}
-    assert caplog.messages == 2 * ["eager sd is left out: decides elsewhere"]
+    assert caplog.messages == 2 * ["eager sd is skipped: decides elsewhere"]
 
 
 def test_memory_that_runs_out_is_one_line(

@@ -41,7 +41,7 @@ def test_transformers_has_some_methods_and_batches_of_one() -> None:
     assert [s for s in bench.at(4) if s.engine == TRANSFORMERS] == theirs[:1]
     assert bench.at(1) == list(bench.systems)
     assert len(bench) == bench.settings.repeats * (len(bench.at(1)) + len(bench.at(4)))
-    assert any("no batch" in text for text in bench.notes)
+    assert any("only batch 1" in text for text in bench.notes)
 
 
 def test_acceptance_that_cannot_be_forced_is_left_out_with_a_note() -> None:
@@ -65,9 +65,9 @@ def test_random_weights_and_pairs_without_heads_take_the_untrained_one() -> None
 def test_every_repeat_has_every_system_once_and_begins_with_another() -> None:
     third = system_of("sd", 3)
     systems = [AUTOREGRESSIVE, SD, third]
-    turns = list(bench_of(*systems, repeats=4).turns(systems))
-    orders = [[system for at, system in turns if at == repeat] for repeat in range(4)]
-    assert [repeat for repeat, _ in turns] == sorted(3 * [0, 1, 2, 3])
+    steps = list(bench_of(*systems, repeats=4).interleaved(systems))
+    orders = [[system for at, system in steps if at == repeat] for repeat in range(4)]
+    assert [repeat for repeat, _ in steps] == sorted(3 * [0, 1, 2, 3])
     assert orders == [systems, [SD, third, AUTOREGRESSIVE], [third, AUTOREGRESSIVE, SD], systems]
 
 

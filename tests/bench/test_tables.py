@@ -150,7 +150,7 @@ def test_systems_faster_than_memory_are_told() -> None:
     assert not list(warnings(table))
     table.loc[0, ["limit_share", "bytes_per_second"]] = [1.5, 1.5e9]
     (text,) = warnings(table)
-    assert "eager autoregressive at batch 1 reads 1.50 GB/s and copies reach 1.00" in text
+    assert "eager autoregressive at batch 1 reads 1.50 GB/s, but copies reach only 1.00" in text
 
 
 def test_there_is_a_table_per_batch_size_without_empty_columns() -> None:

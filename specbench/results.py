@@ -1,4 +1,4 @@
-"""Finished runs as tidy data frames, for notebooks; ``specbench.load`` makes them."""
+"""Finished runs as tidy data frames for notebooks; ``specbench.load`` returns them."""
 
 from __future__ import annotations
 
@@ -25,27 +25,28 @@ from specbench.experiment.records import PACKED, RECORDS, TABLE, TRACED, latest_
 RUNS, ROUNDS = schema(dictionary.RUNS), schema(dictionary.ROUNDS)
 
 _START = list(ROUNDS).index("round")
-_SAMPLE, _ROUND = list(ROUNDS)[:_START], list(ROUNDS)[_START:]  # which sample it is, and the rest
+# Columns that identify the sample, and all others.
+_SAMPLE, _ROUND = list(ROUNDS)[:_START], list(ROUNDS)[_START:]
 
 
 class Results:
-    """The tables of one or several runs, each read when it is first asked for.
+    """The tables of one or several runs, each read on first access.
 
-    ``specbench list columns`` says what their columns mean. Samples and rounds are joined by the
-    columns that they share up to ``sample_id``.
+    ``specbench list columns`` describes the columns. Samples and rounds can be joined by their
+    common columns up to ``sample_id``.
 
     Raises:
-        UsageError: A path is no folder. Of an attribute: no run in them has the table, it is not
-            readable, it has nothing of what is selected, or two folders hold the same run.
+        UsageError: A path is not a folder. On attribute access: no run has the table, it is
+            unreadable, nothing in it is selected, or two folders contain the same run.
     """
 
     def __init__(self, paths: Iterable[Path | str], selection: Selection | None = None) -> None:
-        """Take folders of runs, or folders that hold those; perhaps a part of them alone."""
+        """Take run folders, or folders that contain runs, and optionally a selection."""
         self._paths = [Path(path) for path in paths]
         self.selection = selection or Selection()
         for path in self._paths:
             if not path.is_dir():
-                raise UsageError(f"there is no folder {path}: give the folder of a run, or of runs")
+                raise UsageError(f"no folder {path}: give a run folder, or a folder with runs")
 
     def __repr__(self) -> str:
         where = ", ".join(map(str, self._paths))
@@ -53,35 +54,35 @@ class Results:
 
     @cached_property
     def runs(self) -> pd.DataFrame:
-        """A row per run: what it was asked, where it took place, how it ended."""
+        """One row per run: settings, environment and final state."""
         runs = pd.DataFrame([_run(folder) for folder in run_folders(self._paths, CONFIG)])
         return typed(runs, RUNS, CONFIG, may_be_blank(dictionary.RUNS))
 
     @cached_property
     def samples(self) -> pd.DataFrame:
-        """A row per sample."""
+        """One row per sample."""
         return self.selection.of(read_samples(*self._paths))
 
     @cached_property
     def rounds(self) -> pd.DataFrame:
-        """A row per round of every sample; there are dozens of a sample."""
+        """One row per round of every sample, dozens per sample."""
         folders = run_folders(self._paths, RECORDS, PACKED)
         rounds = pd.concat([_rounds(folder) for folder in folders], ignore_index=True)
         return self.selection.of(rounds)
 
     @cached_property
     def summary(self) -> pd.DataFrame:
-        """A row per cell and metric."""
+        """One row per cell and metric."""
         return self.selection.of(read_summary(*self._paths))
 
     @cached_property
     def cells(self) -> pd.DataFrame:
-        """The summary with a row per cell: a metric, its ``_low`` and its ``_high`` are columns."""
+        """The summary with one row per cell and three columns per metric: value, low and high."""
         return wide(self.summary)
 
 
 def _run(folder: Path) -> dict[str, Any]:
-    """What ``config.json`` and ``environment.json`` of a run say, None where they do not."""
+    """Return a run's values from ``config.json`` and ``environment.json``, None if missing."""
     run = read_run(folder, required=False)
     config, environment = run.config, run.environment
     models, torch = environment.get("models", {}), environment.get("torch", {})
@@ -111,7 +112,7 @@ def _run(folder: Path) -> dict[str, Any]:
 
 
 def _run_id(folder: Path) -> str:
-    """The run's name in its tables, which a folder keeps that is copied or called otherwise."""
+    """Return the run's name from its tables; it survives copying or renaming the folder."""
     try:
         with (folder / TABLE).open(encoding="utf-8", newline="") as file:
             return next(csv.DictReader(file))["run_id"]
@@ -120,7 +121,7 @@ def _run_id(folder: Path) -> str:
 
 
 def _rounds(folder: Path) -> pd.DataFrame:
-    """The rounds of a run's samples."""
+    """Return the rounds of a run's samples."""
     needed = TRACED.union(_SAMPLE)
     decoded = [record for record in latest_records(folder, needed) if "per_round" in record]
     named = [[record[name] for name in _SAMPLE] for record in decoded]
@@ -134,7 +135,7 @@ def _rounds(folder: Path) -> pd.DataFrame:
 
 
 def _columns(rounds: Mapping[str, Sequence[Any]]) -> dict[str, Sequence[Any]]:
-    """The columns of ``_ROUND`` of one sample; some runs did not record the last two."""
+    """Return the columns of ``_ROUND`` for one sample; older runs lack the last two."""
     count = len(rounds["proposed"])
     unknown = [None] * count
     return {

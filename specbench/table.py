@@ -1,7 +1,7 @@
-"""Tables for reading: one description, written as text, Markdown or LaTeX.
+"""Tables for reading, rendered as text, Markdown or LaTeX.
 
-The first columns of a table, its stub, name a row; a group may stand above several columns. A
-table's cells are texts: ``number`` and ``with_interval`` make them.
+The first columns of a table, its stub, name the rows. A group heading can span several columns.
+Cells are strings, formatted by ``number`` and ``with_interval``.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from rich.cells import cell_len
 
 Record = TypeVar("Record")
 
-_ENDS = ("", "_low", "_high")  # of the names of a value and of its interval
+_ENDS = ("", "_low", "_high")  # column suffixes of a value and its interval
 GAP = "  "  # between columns
-MARKDOWN_WIDTH = 160  # a wider table has to be scrolled sideways
-LATEX_WIDTH = 110  # characters of footnote size across a page of two columns
+MARKDOWN_WIDTH = 160  # wider tables need horizontal scrolling
+LATEX_WIDTH = 110  # characters in footnote size across a two-column page
 
 _LATEX = {
     **{sign: f"\\{sign}" for sign in "&%$#_{}"},
     **{"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"},
     **{"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", '"': "''"},
-    **{"[": "{[}", "*": "{*}"},  # at the start of a row the line break before it would read them
+    **{"[": "{[}", "*": "{*}"},  # the preceding line break would parse them as its arguments
     **{"α": r"$\alpha$", "×": r"$\times$", "─": "--", "\n": " "},
 }
 
 
 class Cell(NamedTuple):
-    """A text, perhaps of several lines; an interval to show below it; whether it is the best."""
+    """A text of one or more lines, an interval shown below it, and whether it is the best."""
 
     text: str = ""
     interval: str = ""
@@ -42,26 +42,26 @@ class Cell(NamedTuple):
 
 
 class Column(NamedTuple):
-    """A column; text that is aligned left wraps where a line is too short for it."""
+    """A column; left-aligned text wraps if the column is too narrow."""
 
-    heading: str  # perhaps in several lines
-    group: str = ""  # stands above all neighbours with the same group, which are never torn apart
+    heading: str  # may have several lines
+    group: str = ""  # heading shared by adjacent columns, which are never separated
     align: Literal["left", "right"] = "right"
 
 
-#: A column and what makes its cell of a record, which is what a row is about.
+#: A column, and a function that formats its cell from a record. Each row shows one record.
 Field = tuple[str | Column, Callable[[Record], str | Cell]]
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table: a text or a cell for every row and column."""
+    """A table with a string or ``Cell`` for every row and column."""
 
     title: str
     columns: Sequence[Column]
     rows: Sequence[Sequence[str | Cell]]
-    notes: Sequence[str] = ()  # what its figures are, a sentence each
-    stub: int = 1  # how many columns, from the left, name a row; they are always aligned left
+    notes: Sequence[str] = ()  # explanations of the numbers, one sentence each
+    stub: int = 1  # number of leftmost columns that name the row; always left-aligned
 
     @classmethod
     def of(
@@ -72,7 +72,7 @@ class Table:
         notes: Sequence[str] = (),
         stub: int = 1,
     ) -> Table:
-        """Make a table with a row for each record."""
+        """Build a table with one row per record."""
         named, cells = zip(*fields, strict=True)
         columns = [Column(name) if isinstance(name, str) else name for name in named]
         rows = [[cell(record) for cell in cells] for record in records]
@@ -80,7 +80,7 @@ class Table:
 
 
 def number(value: float | None, form: str) -> str:
-    """Format a number: blank for None and NaN, and without a sign where it rounds to 0."""
+    """Format a number: blank for None and NaN, without a sign if it rounds to 0."""
     if value is None or value != value:
         return ""
     text = f"{value:{form}}"
@@ -88,21 +88,21 @@ def number(value: float | None, form: str) -> str:
 
 
 def with_interval(value: float, low: float, high: float, form: str, unit: str = "") -> str:
-    """Format a number and behind it its interval, where it has one: ``1.2 [1.0, 1.4]``."""
+    """Format a number followed by its interval, if it has one: ``1.2 [1.0, 1.4]``."""
     shown, *ends = (number(each, form) for each in (value, low, high))
     interval = f" [{', '.join(ends)}]" if all([shown, *ends]) else ""
     return f"{shown}{unit}{interval}" if shown else ""
 
 
 def number_of(name: str, form: str, scale: float = 1.0) -> Callable[[Mapping[Any, Any]], str]:
-    """Return what formats a number of a record; blank where it is not known."""
+    """Return a function that formats a number of a record; blank if it is unknown."""
     return lambda record: number(scale * record.get(name, math.nan), form)
 
 
 def interval_of(
     name: str, form: str, scale: float = 1.0, unit: str = ""
 ) -> Callable[[Mapping[Any, Any]], str]:
-    """Return what formats ``name`` of a record with its interval, ``name_low`` to ``name_high``."""
+    """Return a function that formats ``name`` with its interval ``name_low`` to ``name_high``."""
 
     def show(record: Mapping[Any, Any]) -> str:
         value, low, high = (scale * record.get(name + end, math.nan) for end in _ENDS)
@@ -114,21 +114,21 @@ def interval_of(
 def cell_at(
     key: object, show: Callable[[Any], str | Cell]
 ) -> Callable[[tuple[Any, Mapping[Any, Any]]], Cell]:
-    """Return what shows the value at a key, of a record that is a name with values by key."""
+    """Return a function that shows the value at a key of a record ``(name, values by key)``."""
     return lambda record: _cell(show(record[1][key])) if key in record[1] else Cell()
 
 
 def drop_empty(table: Table) -> Table:
-    """Return a table without the columns that hold nothing; the stub stays."""
+    """Return a table without empty columns; the stub stays."""
     filled = {at for row in table.rows for at, cell in enumerate(row) if _cell(cell).text}
     return _part(table, [at for at in range(len(table.columns)) if at < table.stub or at in filled])
 
 
 def to_text(*tables: Table, width: int) -> str:
-    """Write tables as plain text; the best numbers have a star.
+    """Render tables as plain text; the best numbers have a star.
 
-    Columns that do not fit the width follow further down, beside the names of the rows again. A
-    note of several tables stands once, below the last of them.
+    Columns that do not fit the width continue further down, with the stub repeated. A note shared
+    by several tables appears once, below the last of them.
     """
 
     def body(table: Table) -> str:
@@ -139,7 +139,7 @@ def to_text(*tables: Table, width: int) -> str:
 
 
 def to_markdown(*tables: Table) -> str:
-    """Write tables as Markdown; the best numbers are bold. Notes as in ``to_text``."""
+    """Render tables as Markdown; the best numbers are bold. Notes are as in ``to_text``."""
 
     def body(table: Table) -> str:
         title = [f"{_plain(table.title)}."] if table.title else []
@@ -149,7 +149,7 @@ def to_markdown(*tables: Table) -> str:
 
 
 def to_latex(*tables: Table) -> str:
-    """Write tables as LaTeX, for a document with booktabs; titles and notes become captions."""
+    """Render tables as LaTeX with booktabs; titles and notes become captions."""
     return "\n\n".join([r"% needs \usepackage{booktabs}", *map(_latex_table, tables)]) + "\n"
 
 
@@ -162,9 +162,9 @@ def _has_groups(table: Table) -> bool:
 
 
 def _groups(table: Table) -> list[list[int]]:
-    """Return which columns beside the stub belong together."""
+    """Return the indices of the columns after the stub, by group."""
     places = range(table.stub, len(table.columns))
-    return [list(mine) for _, mine in groupby(places, lambda at: table.columns[at].group or at)]
+    return [list(group) for _, group in groupby(places, lambda at: table.columns[at].group or at)]
 
 
 def _joined(
@@ -179,7 +179,7 @@ def _joined(
 
 
 def _part(table: Table, places: Sequence[int]) -> Table:
-    """Return some columns of a table, without the rows that hold something in others only."""
+    """Return some columns of a table, without rows whose values are all in other columns."""
 
     def holds(row: Sequence[str | Cell], places: Sequence[int]) -> bool:
         return any(_cell(row[at]).text for at in places)
@@ -191,7 +191,7 @@ def _part(table: Table, places: Sequence[int]) -> Table:
 
 
 def _parts(table: Table, width: int) -> Iterator[Table]:
-    """Cut a table into parts that fit a width, each with the stub and at least one group."""
+    """Split a table into parts that fit a width, each with the stub and at least one group."""
     least, natural = _widths(table, [_lines(table, at) for at in range(len(table.columns))])
     needed = natural[: table.stub] + least[table.stub :]
     stub = list(range(table.stub))
@@ -205,7 +205,7 @@ def _parts(table: Table, width: int) -> Iterator[Table]:
 
 
 def _widths(table: Table, cells: Sequence[list[list[str]]]) -> tuple[list[int], list[int]]:
-    """How narrow columns may be, where text that is aligned left wraps, and how wide they are."""
+    """Return the minimum width of each column, with wrapping, and its natural width."""
     least, natural = [], []
     for at, column in enumerate(table.columns):
         lines = {*column.heading.split("\n"), *chain.from_iterable(cells[at])}
@@ -221,7 +221,7 @@ def _widths(table: Table, cells: Sequence[list[list[str]]]) -> tuple[list[int], 
 
 
 def _span(widths: Iterator[int] | Sequence[int]) -> int:
-    """The characters that columns of these widths take beside each other."""
+    """Return the total width of adjacent columns in characters."""
     known = list(widths)
     return sum(known) + len(GAP) * (len(known) - 1)
 
@@ -231,7 +231,7 @@ def _wraps(table: Table, at: int) -> bool:
 
 
 def _lines(table: Table, at: int) -> list[list[str]]:
-    """The lines of each cell of a column; a star, or room for it, where any cell is the best."""
+    """Return the lines of each cell of a column; if any cell is the best, add a star column."""
     cells = [_cell(row[at]) for row in table.rows]
     starred = any(cell.best for cell in cells)
     found = []
@@ -256,7 +256,8 @@ def _text_lines(part: Table, width: int) -> Iterator[str]:
         return [piece for line in lines for piece in textwrap.wrap(line, widths[at]) or [""]]
 
     def padded(text: str, at: int) -> str:
-        length = len(text) if text.isascii() else cell_len(text)  # some signs take two columns
+        # Some characters are two columns wide.
+        length = len(text) if text.isascii() else cell_len(text)
         blank = " " * (widths[at] - length)
         return text + blank if _wraps(part, at) else blank + text
 
@@ -292,7 +293,7 @@ def _markdown_cell(cell: Cell) -> str:
 
 
 def _plain(words: str) -> str:
-    """Text that Markdown shows as it is."""
+    """Escape text for Markdown."""
     return re.sub(r"([\\`*_|<]|(?<=\])\()", r"\\\1", words)
 
 
@@ -335,12 +336,12 @@ def _latex_number(cell: Cell) -> str:
 
 
 def _escaped(words: str) -> str:
-    """Text as every LaTeX sets it; a sign that it may not know appears by its code point."""
+    """Escape text for any LaTeX engine; uncommon characters become their code points."""
     return "".join(
         _LATEX.get(sign) or (sign if _is_common(sign) else f"U+{ord(sign):04X}") for sign in words
     )
 
 
 def _is_common(sign: str) -> bool:
-    """ASCII, and Latin letters with an accent."""
+    """Return whether a character is ASCII or an accented Latin letter."""
     return sign.isascii() or (sign < "\u0100" and unicodedata.decomposition(sign)[:2] == "00")

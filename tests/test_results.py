@@ -140,7 +140,7 @@ def test_a_run_keeps_its_name_where_its_folder_is_called_otherwise(tmp_path: Pat
 
 
 def test_what_is_not_there_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"there is no folder .*nowhere: give"):
+    with pytest.raises(UsageError, match=r"no folder .*nowhere: give"):
         specbench.load([REFERENCE, tmp_path / "nowhere"])
     with pytest.raises(UsageError, match=r"holds no samples\.jsonl"):
         _ = specbench.load(tmp_path).rounds

@@ -1,4 +1,4 @@
-"""The model pairs of ``pairs.toml``, of a user's own file, and pairs named by their models."""
+"""Model pairs from ``pairs.toml``, from a user's file, or given by their models."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from specbench.words import unknown
 DTYPES = ("auto", "float32", "bfloat16", "float16", "float64")
 ROLES = ("target", "draft")
 PAIRS_FILE = Path(__file__).with_name("pairs.toml")
-PARTS = (*ROLES, "heads")  # of a bundled pair, each a folder
+PARTS = (*ROLES, "heads")  # folders of a bundled pair
 
 _IN_A_FILE = re.compile(r"(?P<file>.+\.toml)(:(?P<name>.+))?")
 
@@ -27,7 +27,7 @@ Factor = Annotated[float | None, Field(gt=0)]
 
 
 class Architecture(Model):
-    """Values of Transformers' configurations, for decoders that are a plain stack of layers."""
+    """Values of a Transformers configuration, for decoders that are a plain stack of layers."""
 
     model_type: Text
     vocab_size: Size = None
@@ -62,7 +62,7 @@ class Architectures(Model):
 
 
 class PairTable(Model):
-    """A pair's table in a file; the keys are explained in ``pairs.toml``."""
+    """A pair's table in a file; ``pairs.toml`` explains the keys."""
 
     target: Text
     draft: Text
@@ -77,7 +77,7 @@ class PairTable(Model):
 
 
 def _pair_name(name: str) -> str:
-    if not re.fullmatch(r"\w[\w.+-]*", name):  # it also names folders
+    if not re.fullmatch(r"\w[\w.+-]*", name):  # the name is also a folder name
         raise ValueError("cannot name a pair: use letters, digits, '-', '_', '.', '+'")
     return name
 
@@ -99,14 +99,14 @@ class PairSpec:
     training: Mapping[str, Any] = field(default_factory=dict)
     target_revision: str | None = None  # branch, tag or commit; None is the newest
     draft_revision: str | None = None
-    thinking: bool = False  # before it answers, where the model can (Qwen3)
-    # Configuration values by role, to make random weights without the hub.
+    thinking: bool = False  # let the model think before answering, if it can (Qwen3)
+    # Configuration values by role, to create random weights without the hub.
     architecture: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    file: Path | None = None  # None for models named on the command line
+    file: Path | None = None  # None for models given on the command line
 
     @property
     def bundled(self) -> bool:
-        """True where both models come with specbench."""
+        """Whether both models are part of specbench."""
         return all(Path(m).is_relative_to(PAIRS_FILE.parent) for m in (self.target, self.draft))
 
 
@@ -117,15 +117,15 @@ def pairs() -> dict[str, PairSpec]:
 
 
 def read_pairs(path: Path) -> dict[str, PairSpec]:
-    """Return the pairs of a file by name, in their order; refuse one with a mistake."""
+    """Return the pairs of a file by name, in file order."""
     tables: dict[str, PairTable] = read_toml(path, PairTables, "pair file")
     if not tables:
-        raise UsageError(f"{path}: holds no pair; add a table with `target` and `draft`")
+        raise UsageError(f"{path}: contains no pair; add a table with `target` and `draft`")
     found = {}
     for name, table in tables.items():
         values = table.model_dump(exclude_unset=True)
         for key in PARTS:
-            # A hub id stays as it is.
+            # Hub ids stay unchanged.
             if values.get(key, "").startswith(("./", "../")):
                 values[key] = str(path.parent / values[key])
         if table.heads is not None:
@@ -135,7 +135,7 @@ def read_pairs(path: Path) -> dict[str, PairSpec]:
 
 
 def get_pair(name: str) -> PairSpec:
-    """Return a pair by its name, or from a file: ``pairs.toml``, ``folder/pairs.toml:name``."""
+    """Return a pair by name, or from a file: ``pairs.toml``, ``folder/pairs.toml:name``."""
     known, place, wanted = pairs(), "", name
     if match := _IN_A_FILE.fullmatch(name):
         path = Path(match["file"])
@@ -143,7 +143,7 @@ def get_pair(name: str) -> PairSpec:
         first = next(iter(known))
         if match["name"] is None and len(known) > 1:
             raise UsageError(
-                f"{place}holds several pairs ({', '.join(known)}); name one, as in {path}:{first}"
+                f"{place}contains several pairs ({', '.join(known)}): name one, as {path}:{first}"
             )
         wanted = match["name"] or first
     if wanted not in known:
@@ -152,13 +152,13 @@ def get_pair(name: str) -> PairSpec:
 
 
 def custom_pair(target: str, draft: str) -> PairSpec:
-    """Return a pair of two models named by the user, each a Hugging Face id or a folder."""
+    """Return a pair of two given models, each a Hugging Face id or a folder."""
     name = "+".join(model.rstrip("/").rsplit("/", 1)[-1] for model in (target, draft))
-    return PairSpec(name, target, draft, description="named on the command line")
+    return PairSpec(name, target, draft, description="given on the command line")
 
 
 def with_draft(pair: PairSpec, draft: str) -> PairSpec:
-    """Return a pair with another draft; no head fits it, and its name says so."""
+    """Return a pair with another draft and a name for it; the pair's heads do not fit it."""
     name = f"{pair.name}+{draft.rstrip('/').rsplit('/', 1)[-1]}"
     architecture = {role: values for role, values in pair.architecture.items() if role != "draft"}
     own: dict[str, Any] = {"draft_revision": None, "heads": None, "architecture": architecture}

@@ -1,1 +1,1 @@
-"""Pages for a browser, each a single file that fetches nothing."""
+"""Self-contained HTML pages."""

@@ -1,4 +1,4 @@
-"""From the folders of runs to one page."""
+"""Build one page from run folders."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ _OMITTED = {"command", "first_prompts", "warm_ups"}  # too long, or elsewhere on
 
 
 class Report(NamedTuple):
-    """A page, and what the user should know about it."""
+    """A page, and notes for the user."""
 
     html: str
     notes: list[str]
 
 
 def build(paths: Sequence[Path], selection: Selection = Selection()) -> Report:  # noqa: B008 (frozen)
-    """Return the report of some runs; the same runs give the same page.
+    """Return the report of runs; the same runs always give the same page.
 
     Args:
-        paths: Folders of runs, or folders that hold those.
-        selection: What of them is shown.
+        paths: Run folders, or folders that contain runs.
+        selection: Tasks, methods and draft lengths to show.
 
     Raises:
-        UsageError: A run has no readable summary, or nothing of what is selected.
+        UsageError: A run has no readable summary, or nothing in it is selected.
     """
     folders = run_folders(paths, SUMMARY)
     cells, further = read_cells(folders, selection)
@@ -62,7 +62,7 @@ def build(paths: Sequence[Path], selection: Selection = Selection()) -> Report: 
 
 
 def _environment(runs: Sequence[Run]) -> Table:
-    """What the files of the runs say about settings, software and hardware: a column per run."""
+    """Return settings, software and hardware of the runs, one column per run."""
     known = [
         dict(
             _flat(
@@ -78,7 +78,7 @@ def _environment(runs: Sequence[Run]) -> Table:
 
 
 def _flat(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
-    """Every value of nested objects by its path, without nulls."""
+    """Yield every value of nested objects with its path, without nulls."""
     if isinstance(value, Mapping):
         for key, inner in value.items():
             yield from _flat(inner, f"{name}, {key}" if name else str(key))

@@ -1,6 +1,6 @@
-"""The figures of a report: the SVGs that ``specbench plot`` draws, whose points tell their values.
+"""The figures of a report: SVGs as drawn by ``specbench plot``, with tooltips on points.
 
-There is a block for each setting and draft length; what drafts nothing belongs to each.
+There is one block per setting and draft length; autoregressive decoding is part of every block.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from specbench.results import Results
 from specbench.table import with_interval
 
 _SVG, _LINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
-#: What a point tells beside its quality.
+#: Tooltip values after the quality.
 _TOOLTIP = (
     ("draft_acceptance_rate", "accepted / drafted", 100.0, "%"),
     ("seconds_per_sample", "time per sample", 1.0, "s"),
@@ -32,7 +32,7 @@ _TOOLTIP = (
 
 
 class Block(NamedTuple):
-    """The figures of all tasks in one setting, each with its title."""
+    """The figures of all tasks in one setting, with titles."""
 
     setting: str
     figures: list[tuple[str, Markup]]
@@ -64,12 +64,12 @@ def _drawings(cells: pd.DataFrame) -> Iterator[tuple[str, Drawing]]:
         for title, draw in draws.items():
             try:
                 yield title, draw()
-            except UsageError:  # these cells lack what it shows
+            except UsageError:  # these cells lack the data for it
                 continue
 
 
 def _tooltip(cell: pd.Series, cells: pd.DataFrame) -> str:
-    """What a cell's point tells: its method, its values with their intervals, its run."""
+    """Return the tooltip of a cell's point: method, values with intervals, run."""
     metric = METRICS.get(cell["quality_metric"])
     name, scale = (metric.unit, metric.scale) if metric else ("quality", 1.0)
     found = []
@@ -81,7 +81,7 @@ def _tooltip(cell: pd.Series, cells: pd.DataFrame) -> str:
 
 
 def _embedded(drawing: Drawing, tooltips: Mapping[Hashable, str], salt: str) -> Markup:
-    """A figure as an element of a page; its points have what they tell as ``data-tell``."""
+    """Return a figure as an SVG element with its tooltips as ``data-tooltip``."""
     ElementTree.register_namespace("", _SVG)
     ElementTree.register_namespace("xlink", _LINK)
     svg = ElementTree.fromstring(style.rendered(drawing.figure, "svg", salt))
@@ -92,5 +92,5 @@ def _embedded(drawing: Drawing, tooltips: Mapping[Hashable, str], salt: str) -> 
         if match := re.fullmatch(r"points-\d+-([\d-]+)", name):
             marks = group.findall(f".//{{{_SVG}}}g/{{{_SVG}}}use")
             for mark, at in zip(marks, match[1].split("-"), strict=False):
-                mark.set("data-tell", tooltips[int(at)])
+                mark.set("data-tooltip", tooltips[int(at)])
     return Markup(ElementTree.tostring(svg, encoding="unicode"))

@@ -1,4 +1,4 @@
-"""Pages made from the templates beside this file, which escape all values."""
+"""Pages rendered from the templates in this folder; all values are escaped."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ TEMPLATES = Path(__file__).with_name("templates")
 
 
 def render(template: str, **values: Any) -> str:
-    """Return a page."""
+    """Render a template."""
     return _environment().get_template(template).render(values)
 
 
 def trace_page(trace: Trace) -> str:
-    """Return a page with one trace."""
+    """Render a page with one trace."""
     return render("trace.html", trace=trace, legend=LEGEND)
 
 
 def trace_article(trace: Trace, run: str | None = None) -> Markup:
-    """Return the part of a page that shows one trace; a run is named where it is given."""
+    """Render one trace as part of a page, with the name of its run if given."""
     macro: Any = _environment().get_template("macros.html").module
     return Markup(macro.article(trace, run, "h4"))
 
@@ -46,5 +46,5 @@ def _environment() -> Environment:
 
 
 def _asset(name: str) -> Markup:
-    """The style sheet or script, written into the page as it is."""
+    """Return a style sheet or script for embedding."""
     return Markup((TEMPLATES / name).read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""Cells of runs, and summary tables of them: a row per cell, a table per task and setting."""
+"""Cells of runs and their summary tables: one row per cell, one table per task and setting."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from specbench.table import Cell, Field, Table, drop_empty, number
 
 
 def _measured(name: str, form: str, scale: float = 1.0) -> Callable[[Mapping[Any, Any]], Cell]:
-    """Return what shows a metric of a cell above its interval."""
+    """Return a function that shows a cell's metric above its interval."""
 
     def show(cell: Mapping[Any, Any]) -> Cell:
         value, low, high = (
@@ -47,13 +47,13 @@ def read_cells(
     folders: Sequence[Path],
     selection: Selection = Selection(),  # noqa: B008 (frozen)
 ) -> tuple[pd.DataFrame, list[str]]:
-    """Return a row per selected cell of all runs, and the metrics that only some tasks have.
+    """Return one row per selected cell of all runs, and the metrics that only some tasks have.
 
-    The columns are those of ``analysis.summary.wide``, ``label``, the method's name, ``n``, the
-    number of prompts, and ``setting``, what is alike for all cells shown together.
+    The columns are those of ``analysis.summary.wide``, plus ``label`` (the method's name), ``n``
+    (the number of prompts) and ``setting`` (the settings shared by the cells of one table).
 
     Raises:
-        UsageError: A run has no readable summary, or nothing of what is selected.
+        UsageError: A run has no readable summary, or nothing in it is selected.
     """
     summary = selection.of(read_summary(*folders))
     cells = wide(summary)
@@ -69,7 +69,7 @@ def read_cells(
 
 
 def summary_tables(cells: pd.DataFrame, further: Sequence[str]) -> list[Table]:
-    """Return the tables of all cells, in the order of tasks, with metrics beside quality."""
+    """Return one table per task and setting; ``further`` are metrics other than quality."""
     several = cells["run_id"].nunique() > 1
     return [
         _table(f"{task} on {setting}", rows, further, several)

@@ -1,4 +1,4 @@
-"""The traces of a report: of the first prompts of each task, by every method, within bounds."""
+"""The traces of a report: the first prompts of each task by every method, up to a limit."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from specbench.report.pages import trace_article
 from specbench.trace.tokens import Decode, Unreadable
 from specbench.trace.trace import Record, run_decoder, sample_names, trace
 
-PROMPTS = 5  # of each task
-LARGEST = 2_500_000  # characters of all of them together
+PROMPTS = 5  # per task
+LARGEST = 2_500_000  # characters of all traces together
 _NAMED = ("task", "method", "draft_length")
 _EXAMPLE = 6000  # characters of a prompt or a reference
 
@@ -44,17 +44,17 @@ class Traces(NamedTuple):
 
 
 class _Run(NamedTuple):
-    name: str | None  # where there are several runs
+    name: str | None  # None if there is only one run
     decode: Decode
     examples: Mapping[str, Mapping[str, Example]]
     samples: Mapping[Key, Sequence[Record]]
 
 
 def collect_traces(folders: Sequence[Path], cells: pd.DataFrame) -> Traces:
-    """Return the traces of the first prompts of each task, by the cells of ``tables.read_cells``.
+    """Return the traces of the first prompts of each task for the cells of ``tables.read_cells``.
 
-    The first prompts of all tasks come before the second ones, so that tasks lose the same number
-    of prompts where there is too much. A run without traces is skipped with a note.
+    The first prompts of all tasks come before the second ones, so that the size limit omits the
+    same number of prompts for each task. A run without traces is skipped with a note.
     """
     runs, notes = [], []
     wanted = set(cells[list(_NAMED)].itertuples(index=False, name=None))
@@ -77,7 +77,7 @@ def collect_traces(folders: Sequence[Path], cells: pd.DataFrame) -> Traces:
             continue
         length += sum(len(article) for _, article in articles)
         if length > LARGEST:
-            notes.append("traces of later prompts are omitted: `specbench trace` shows them")
+            notes.append("traces of later prompts are omitted: use `specbench trace` to show them")
             break
         if (task, sample) not in by_prompt:
             example = run.examples.get(task, {}).get(sample) or Example(sample, "")
@@ -88,7 +88,7 @@ def collect_traces(folders: Sequence[Path], cells: pd.DataFrame) -> Traces:
 
 
 def _open(folder: Path, name: str | None, wanted: Collection[tuple[Any, ...]]) -> _Run:
-    """Read a run and choose the records of the first prompts of each task, by every cell."""
+    """Read a run and select the records of the first prompts of each task."""
     run = read_run(folder)
     samples: dict[Key, list[Record]] = {}
     begun: dict[str, set[str]] = defaultdict(set)
@@ -104,14 +104,14 @@ def _open(folder: Path, name: str | None, wanted: Collection[tuple[Any, ...]]) -
 
 
 def _in_turn(runs: Sequence[_Run]) -> Iterator[tuple[_Run, Key]]:
-    """Yield every run's prompts, the first ones of all tasks before the second ones."""
-    turns: list[tuple[int, _Run, Key]] = []
+    """Yield the prompts of all runs, the first ones of all tasks before the second ones."""
+    ranked: list[tuple[int, _Run, Key]] = []
     for run in runs:
         counts: Counter[str] = Counter()
         for key in run.samples:
             counts[key[0]] += 1
-            turns.append((counts[key[0]], run, key))
-    yield from ((run, key) for _, run, key in sorted(turns, key=lambda turn: turn[0]))
+            ranked.append((counts[key[0]], run, key))
+    yield from ((run, key) for _, run, key in sorted(ranked, key=lambda entry: entry[0]))
 
 
 def _cut(text: str) -> str:

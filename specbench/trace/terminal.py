@@ -1,4 +1,4 @@
-"""A trace in the terminal: in colours, or in marks where there are none."""
+"""A trace in the terminal, with colours or with text marks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _COLOURED = {
     REJECTED: Style(color="red", strike=True),
     CORRECTION: Style(bold=True),
 }
-# On a shade, which is light on any terminal.
+# Text colours on a shaded background, which is always light.
 _INKS = {MISMATCH: "#0b6628", REJECTED: "#a90f2b"}
 _INK = "#1a1a1a"
 _PALE, _DEEP = (240, 244, 250), (185, 212, 250)  # at w = 0 and w = 1
@@ -24,9 +24,9 @@ _STEPS = 5  # of the legend's scale
 
 
 def show(trace: Trace, console: Console) -> None:
-    """Print a trace: a header, a legend and the text.
+    """Print a trace: header, legend and text.
 
-    Where the console has no colours the text has marks as in wdiff, and no shades.
+    Without colours, the text has marks as in wdiff, and no shading.
     """
     coloured = console.color_system is not None and not console.no_color
     drawn = f", N = {trace.draft_length}" if trace.draft_length else ""
@@ -40,9 +40,9 @@ def show(trace: Trace, console: Console) -> None:
 
 
 def _legend(trace: Trace, coloured: bool) -> Text:
-    """One line with every mark; autoregressive needs none."""
+    """Return a one-line legend of the marks."""
     if not trace.draft_length:
-        return Text("every token is the target's own", "dim")
+        return Text("every token is drawn from the target", "dim")
     known = [_written(Piece(word, kind, 0, None, None), coloured) for kind, word, _ in LEGEND]
     line = Text("  ").join(known)
     if trace.weighted and coloured:

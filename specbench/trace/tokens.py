@@ -1,11 +1,11 @@
-"""From a sample's record to its tokens with their fates, and from tokens to pieces of text.
+"""Convert a sample's record to classified tokens, and tokens to pieces of text.
 
-The tokens of a round are those drafted and accepted and then, unless the text ended before, one
-from the target: the correction of a rejected draft, or the bonus token where all were accepted.
+A round consists of the accepted drafts and then, unless the text ends earlier, one token from the
+target: the correction of a rejected draft, or the bonus token if all drafts were accepted.
 
-A byte-level tokenizer may spread one character over several tokens, and some tokenizers write a
-token differently at the start of a text. So tokens are decoded together with those before them, and
-tokens that complete no character wait for the next one.
+A byte-level tokenizer may split a character into several tokens, and some tokenizers decode a token
+differently at the start of a text. Tokens are therefore decoded together with preceding ones, and
+tokens that form an incomplete character are merged with the next ones.
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ Decode = Callable[[Sequence[int]], str]
 AGREED = "agreed"  # drafted, accepted, and the target's likeliest token
 MISMATCH = "mismatch"  # drafted and accepted, but not the target's likeliest token
 REJECTED = "rejected"  # drafted, but not part of the text
-CORRECTION = "correction"  # from the target, in the place of a rejected one
-TARGET = "target"  # from the target, after a round without a rejection
+CORRECTION = "correction"  # replaces a rejected draft
+TARGET = "target"  # bonus token, or any token of a method without drafts
 END = "⟨end⟩"
 
 _COUNTS = ("proposed", "accepted", "emitted", "rejected", "agreed", "expected", "weights")
 _BROKEN = "\N{REPLACEMENT CHARACTER}"
 _PICTURES = {code: 0x2400 + code for code in range(0x20) if chr(code) not in "\n\t"}
 _PICTURES |= dict.fromkeys(range(0x7F, 0xA0), ord("\N{SYMBOL FOR DELETE}"))
-_PRECEDENCE = (MISMATCH, CORRECTION, TARGET, AGREED)  # of tokens that share a character
+_PRECEDENCE = (MISMATCH, CORRECTION, TARGET, AGREED)  # for tokens that share a character
 
 
 class Token(NamedTuple):
     """A token that was drafted or emitted."""
 
-    id: int | None  # None for the end token, which a record does not name
-    kind: str  # its fate
+    id: int | None  # None for the end token, which a record omits
+    kind: str  # AGREED, MISMATCH, REJECTED, CORRECTION or TARGET
     round: int  # from 1
     expected: float | None = None  # probability that the draft at its position is accepted
-    weight: float | None = None  # on the target there, for methods with one
+    weight: float | None = None  # weight on the target, for methods with one
 
 
 class Piece(NamedTuple):
-    """The text of a token, or of several that make a character; the rest is as in ``Token``."""
+    """The text of a token, or of several that form one character; other fields as in ``Token``."""
 
     text: str
     kind: str
@@ -52,15 +52,15 @@ class Piece(NamedTuple):
 
 
 class Unreadable(Exception):
-    """A record whose rounds do not make its text; the message says why."""
+    """The rounds of a record do not match its tokens."""
 
 
 def tokens(record: Mapping[str, Any]) -> list[Token]:
-    """Return the tokens of a sample in their order, a rejected one before its correction.
+    """Return the tokens of a sample in order; a rejected token precedes its correction.
 
     Raises:
-        UsageError: Its run did not record the rejected tokens.
-        Unreadable: Its rounds do not add up to its tokens.
+        UsageError: The run did not record rejected tokens.
+        Unreadable: The rounds do not match the tokens.
     """
     rounds = record["per_round"]
     if missing := [name for name in _COUNTS if name not in rounds]:
@@ -69,17 +69,17 @@ def tokens(record: Mapping[str, Any]) -> list[Token]:
     if sum(rounds["emitted"]) == len(ids) + 1:
         ids.append(None)
     if sum(rounds["emitted"]) != len(ids):
-        raise Unreadable("its rounds do not add up to its tokens")
+        raise Unreadable("its rounds do not match its tokens")
     try:
         return list(_rounds(iter(ids), zip(*(rounds[name] for name in _COUNTS), strict=True)))
-    except (ValueError, RuntimeError) as error:  # zip's, or of an iterator that ends too soon
-        raise Unreadable("the lists of its rounds do not fit together") from error
+    except (ValueError, RuntimeError) as error:  # from zip, or from an iterator that ends too early
+        raise Unreadable("its per-round lists have different lengths") from error
 
 
 def pieces(tokens: Iterable[Token], decode: Decode) -> Iterator[Piece]:
-    """Yield the text of each token; those that are not rejected add up to the whole text."""
+    """Yield the text of each token; the pieces that are not rejected form the whole text."""
     ids: list[int] = []
-    context = written = 0  # ids[context:written] came last, and affect how the next are written
+    context = written = 0  # ids[context:written] affect how the next tokens are decoded
     waiting: list[Token] = []
     for token in tokens:
         if token.id is None:
@@ -100,10 +100,10 @@ def pieces(tokens: Iterable[Token], decode: Decode) -> Iterator[Piece]:
 
 
 def visible(text: str, *, marked: bool = False, rejected: bool = False) -> str:
-    """Return a text that is safe to show: control characters become pictures of themselves.
+    """Return a text that is safe to display: control characters become visible symbols.
 
-    Line ends of a marked text are shown too, which otherwise could carry no mark; those of a
-    rejected one do not break the line.
+    A line end of a marked text gets a visible symbol to carry the mark. A line end of a rejected
+    text does not break the line.
     """
     shown = text.translate(_PICTURES)
     if rejected:
@@ -125,7 +125,7 @@ def _rounds(ids: Iterator[int | None], rounds: Iterator[tuple[Any, ...]]) -> Ite
 
 
 def _at(values: Sequence[float], place: int) -> float | None:
-    """The value at a place; None after the last, where nothing was judged."""
+    """Return the value at an index, or None after the last one."""
     return values[place] if place < len(values) else None
 
 

@@ -1,4 +1,4 @@
-"""A trace: one sample of a run, found among its records, as pieces of text and counts."""
+"""A trace: one sample of a run as pieces of text with counts."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from specbench.words import listed, meant, shown
 
 Record = Mapping[str, Any]
 
-#: What the marks mean, in the order of the legend.
+#: The meaning of the marks, in the order of the legend.
 LEGEND = (
-    ("agreed", "agreed", "drafted and accepted, the target's likeliest token; or the target's own"),
-    (MISMATCH, "mismatch", "drafted and accepted, not the target's likeliest token"),
-    (REJECTED, "rejected", "drafted, not accepted"),
-    ("correction", "correction", "the token drawn in its place"),
+    ("agreed", "agreed", "accepted, the target's likeliest token; or drawn from the target"),
+    (MISMATCH, "mismatch", "accepted, not the target's likeliest token"),
+    (REJECTED, "rejected", "drafted but not accepted"),
+    ("correction", "correction", "replaces the rejected token"),
 )
 
 
@@ -34,17 +34,17 @@ class Trace(NamedTuple):
     repeat: int
     method: str  # with its parameters
     draft_length: int
-    facts: tuple[str, ...]  # its counts, a few words each
+    facts: tuple[str, ...]  # counts, a few words each
     pieces: tuple[Piece, ...]
     weighted: bool  # whether pieces have a weight on the target
 
 
 def trace(record: Record, name: str, decode: Decode) -> Trace:
-    """Return the trace of a sample; the name is its method's, see ``sample_names``.
+    """Return the trace of a sample; ``name`` is its method's name from ``sample_names``.
 
     Raises:
-        UsageError: Its run did not record the rejected tokens.
-        Unreadable: Its rounds do not add up to its tokens.
+        UsageError: The run did not record rejected tokens.
+        Unreadable: The rounds do not match the tokens.
     """
     found = tokens(record)
     return Trace(
@@ -74,10 +74,10 @@ def _facts(record: Record, mismatches: int) -> Iterator[str]:
 
 
 def run_decoder(folder: Path) -> Decode:
-    """Return what turns token ids of a run into text, without loading its models.
+    """Return a function that decodes token ids of a run, without loading its models.
 
     Raises:
-        UsageError: The run does not name its models, or their tokenizer is not available.
+        UsageError: The run does not name its models, or the tokenizer is not available.
     """
     from specbench.engine.sources import load_tokenizer
 
@@ -91,7 +91,7 @@ def run_decoder(folder: Path) -> Decode:
 
 
 def sample_names(records: Sequence[Record]) -> list[str]:
-    """Return the methods of some records: label, and N where they differ in it."""
+    """Return the method names of records: label, and N if there are several draft lengths."""
     lengths = [record["draft_length"] for record in records]
     several = len({*lengths} - {0}) > 1
     return [
@@ -108,13 +108,13 @@ def find_sample(
     method: str | None = None,
     repeat: int = 0,
 ) -> tuple[Record, str]:
-    """Return one sample's record and its method's name in ``sample_names``.
+    """Return one sample's record and its method's name from ``sample_names``.
 
-    Task and method are optional where only one has the sample; a method may be given by its name
-    in ``sample_names``.
+    Task and method are optional if the sample is unique without them. The method may be a name from
+    ``sample_names``.
 
     Raises:
-        UsageError: There is none, or several; the message names the choices.
+        UsageError: No sample or several samples match; the message lists the choices.
     """
     found = [record for record in records if record["sample_id"] == sample]
     if not found:
@@ -130,12 +130,12 @@ def find_sample(
     name = _only("--method", method, names)
     if named[name].get("status") == ERROR:
         error = named[name].get("error")
-        raise UsageError(f"the sample could not be decoded ({error}): run it again")
+        raise UsageError(f"the sample could not be decoded ({error}): run again")
     return named[name], name
 
 
 def _only(option: str, given: str | None, known: Mapping[str, set[str]]) -> str:
-    """Return the one name that what is given stands for; nothing stands for all of them."""
+    """Return the only name that matches ``given``; None matches every name."""
     fitting = [name for name, meanings in known.items() if given is None or given in meanings]
     if not fitting:
         raise UsageError(f"no such sample with {option} {given}; {meant(str(given), list(known))}")

@@ -38,7 +38,7 @@ def test_points_tell_their_values_to_pointer_and_keys(ask: Ask, page: str) -> No
         HELPERS
         + """
         const box = every(".figure")[0], output = box.parentElement.querySelector("output");
-        const { x, y } = box.querySelector("[data-tell]").getBoundingClientRect();
+        const { x, y } = box.querySelector("[data-tooltip]").getBoundingClientRect();
         box.dispatchEvent(new PointerEvent("pointermove", { clientX: x + 3, clientY: y + 3 }));
         const hovered = output.textContent;
         box.dispatchEvent(new PointerEvent("pointerleave", { pointerType: "mouse" }));

@@ -42,7 +42,7 @@ class Elements(HTMLParser):
         return sum(name == tag for name, _ in self.found)
 
     def told(self) -> list[str]:
-        return [attrs["data-tell"] or "" for _, attrs in self.found if "data-tell" in attrs]
+        return [attrs["data-tooltip"] or "" for _, attrs in self.found if "data-tooltip" in attrs]
 
 
 @pytest.fixture(scope="module")

@@ -64,7 +64,7 @@ def test_autoregressive_needs_no_marks() -> None:
     record = made(("", "", "a"), ("", "", "b"), method="autoregressive", draft_length=0)
     output = seen(trace(record, "autoregressive", decode), None)
     assert "sums, a: autoregressive\n2 tokens in 2 rounds" in output
-    assert output.endswith("target's own\n\nab\n")
+    assert output.endswith("drawn from the target\n\nab\n")
 
 
 @pytest.mark.parametrize("colours", [None, "truecolor"])

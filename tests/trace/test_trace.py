@@ -82,7 +82,7 @@ def test_the_tokenizer_of_a_run_is_found(
 
 
 def test_a_run_without_a_pair_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="is no run"):
+    with pytest.raises(UsageError, match="is not a run"):
         run_decoder(tmp_path)
     nowhere = {"pair": {"target": "./nowhere", "draft": "d"}}
     for text in ("{}", "[]", "{", json.dumps(nowhere)):

@@ -1,7 +1,7 @@
 "use strict";
 const all = (selector, root = document) => [...root.querySelectorAll(selector)];
 
-// Tables sort by the column whose header is clicked; blanks come last.
+// Click a header to sort by its column; blanks come last.
 for (const table of all(".sorted table")) {
   const heads = [...table.tHead.rows[0].cells], body = table.tBodies[0];
   const value = (row, column) => row.cells[column].firstChild?.textContent ?? "";
@@ -22,11 +22,11 @@ for (const table of all(".sorted table")) {
   });
 }
 
-// Tokens of a text and points of a figure tell more when chosen by pointer, finger or arrow keys.
-const FATES = { MARK: "accepted, a mismatch", DEL: "drafted and rejected", INS: "correction by the target" };
+// Pointer, touch or arrow keys choose a token or a point of a figure and show its details.
+const FATES = { MARK: "accepted, a mismatch", DEL: "drafted and rejected", INS: "correction" };
 
-function tell(part) {
-  if (part.dataset.tell) return part.dataset.tell;
+function describe(part) {
+  if (part.dataset.tooltip) return part.dataset.tooltip;
   const weight = part.style.getPropertyValue("--w"), probability = part.dataset.a;
   return [
     `“${part.textContent}”`,
@@ -37,22 +37,22 @@ function tell(part) {
   ].filter(Boolean).join(" · ");
 }
 
-for (const box of all(".tells")) {
-  const parts = all("[data-tell], [data-r]", box), told = box.parentElement.querySelector("output");
+for (const box of all(".inspectable")) {
+  const parts = all("[data-tooltip], [data-r]", box), details = box.parentElement.querySelector("output");
   let chosen = null;
   const choose = part => {
     chosen?.classList.remove("chosen");
     chosen = part;
     chosen?.classList.add("chosen");
-    told.textContent = chosen ? tell(chosen) : "";
+    details.textContent = chosen ? describe(chosen) : "";
   };
-  const near = event => {  // a figure's points are small
-    const away = part => {
+  const near = event => {  // points of a figure are small, so choose the nearest one
+    const distance = part => {
       const { x, y, width, height } = part.getBoundingClientRect();
       return Math.hypot(event.clientX - x - width / 2, event.clientY - y - height / 2);
     };
-    const nearest = parts.reduce((best, part) => away(part) < away(best) ? part : best, parts[0]);
-    return nearest && away(nearest) < 24 ? nearest : null;
+    const nearest = parts.reduce((best, part) => distance(part) < distance(best) ? part : best, parts[0]);
+    return nearest && distance(nearest) < 24 ? nearest : null;
   };
   const point = event => choose(event.target.closest("[data-r]") ?? (box.matches(".figure") ? near(event) : null));
   box.addEventListener("pointermove", point);
@@ -66,8 +66,8 @@ for (const box of all(".tells")) {
   });
 }
 
-// A section shows one of its items: the first, next or previous one that fits what is chosen.
-function offer(select, values) {
+// A section shows one item at a time, among those that match the chosen filters.
+function setOptions(select, values) {
   const before = select.value, known = [...new Set(values)];
   select.replaceChildren(...known.map(value => new Option(value || "all", value)));
   if (known.includes(before)) select.value = before;
@@ -81,7 +81,7 @@ for (const form of all("form.choices")) {
   const show = () => {
     let fitting = items;
     for (const select of filters) {
-      offer(select, fitting.map(item => item.dataset[select.name]));
+      setOptions(select, fitting.map(item => item.dataset[select.name]));
       fitting = fitting.filter(item => item.dataset[select.name] === select.value);
     }
     at = Math.max(0, Math.min(fitting.length - 1, at));
@@ -90,7 +90,7 @@ for (const form of all("form.choices")) {
     shown.hidden = false;
     if (!next) return;
     const parts = all("[data-method]", shown);
-    offer(method, ["", ...parts.map(part => part.dataset.method)]);
+    setOptions(method, ["", ...parts.map(part => part.dataset.method)]);
     for (const part of parts) part.hidden = !["", part.dataset.method].includes(method.value);
     form.querySelector("output").textContent = `${at + 1} of ${fitting.length}`;
     back.disabled = at === 0;

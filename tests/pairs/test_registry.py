@@ -97,8 +97,8 @@ def test_every_key_is_read(file: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        (FULL, "holds several pairs (mine, other); name one"),
-        ("", "holds no pair"),
+        (FULL, "contains several pairs (mine, other): name one"),
+        ("", "contains no pair"),
         ("['a/b']\ntarget = 'a/b'\ndraft = 'a/c'", "cannot name a pair"),
         ("[m]\ntarget = 'a/b'", "`m.draft` is missing"),
         (f"{PAIR}targt = 'x'", "`m.targt` is unknown; did you mean `m.target`?"),

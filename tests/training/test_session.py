@@ -137,7 +137,7 @@ def test_a_full_disk_or_a_loss_that_is_no_number_keeps_the_step_before(
             patch.setattr(Path, "write_bytes", full)
         else:
             patch.setattr(verifier, "reward", spoilt)
-        with pytest.raises(RunError, match=r"No space left.*make room|is nan at step 2"):
+        with pytest.raises(RunError, match=r"No space left.*free disk space|is nan at step 2"):
             train(tmp_path, seen.append)
     assert step_of_checkpoint(tmp_path) == 1
     assert sorted(path.name for path in tmp_path.iterdir()) == [CHECKPOINT, LOG]

@@ -1,10 +1,10 @@
 # Everything is installed into .venv; nothing outside this folder is touched.
 VENV := .venv
 BIN := $(VENV)/bin
-# As a variable the pins also hold for what the package is built with.
+# As an environment variable, the constraints also apply to build dependencies.
 INSTALL := PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-# A command of that name may be a stub or lack venv, so each candidate is tried.
+# An interpreter may be a stub or lack venv, so each candidate is tested.
 CANDIDATES := $(PYTHON) python3.13 python3.12 python3.11 python3
 SUITABLE := import sys, ensurepip; sys.exit(sys.version_info < (3, 11))
 
@@ -19,7 +19,7 @@ run: $(VENV)/.run ## Measure all methods and a weight sweep on the bundled pair,
 	$(BIN)/specbench plot pareto
 	$(BIN)/specbench plot acceptance-time
 
-figures: $(VENV)/.run ## Draw the figures of the pages again from the runs under results/
+figures: $(VENV)/.run ## Redraw the figures of the pages from the runs under results/
 	$(BIN)/specbench plot pareto results/reference
 	$(BIN)/specbench plot acceptance-time results/reference results/reference-compile --output results/reference/figures
 	$(BIN)/specbench plot pareto results/reference-dial
@@ -30,7 +30,7 @@ test: $(VENV)/.test ## Run the tests, on up to four cores
 	@echo "running the tests; they take some minutes" >&2
 	$(BIN)/python -m pytest -n auto --maxprocesses 4 --durations 10
 
-test-gpu: $(VENV)/.test ## Run those that need a CUDA device
+test-gpu: $(VENV)/.test ## Run the tests that need a CUDA device
 	$(BIN)/python -m pytest -m gpu
 
 lint: $(VENV)/.test ## Check style and types

@@ -1,7 +1,7 @@
 """The data dictionary: every column of every table, read from ``columns.csv`` beside this module.
 
-It is the one place where a column's type is written down and whether it may be blank; the schemas
-of ``analysis.frames`` are made of it. Free of pandas, for the command line.
+It is the only place that defines a column's type and whether it may be blank; the schemas of
+``analysis.frames`` are built from it. It does not import pandas, which keeps the command line fast.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from pathlib import Path
 from typing import NamedTuple
 
 TYPES: dict[str, type] = {"text": str, "number": float, "integer": int}
-#: Whose columns there are: tables; what samples may have been measured by beside their quality; and
-#: the metrics of a summary, which are columns where it has a row per cell.
+#: Groups of columns: those of each table, the optional metric columns of samples (``measured``),
+#: and the metrics of a summary, which become columns in the wide table.
 TABLES = SAMPLES, MEASURED, SUMMARY, METRICS, ROUNDS, RUNS = (
     *("samples", "measured", "summary", "metrics", "rounds", "runs"),
 )
 
 
 class Column(NamedTuple):
-    """A column of one table or several.
+    """A column of one or more tables.
 
-    A ``number`` may be whole, and is a float where it may be blank; ``blank`` says where values are
-    blank, and nothing where none is.
+    Whole numbers that may be blank have the type ``number``, which is a float. ``blank`` says when
+    a value is blank; it is empty if no value can be.
     """
 
     tables: tuple[str, ...]
@@ -37,7 +37,7 @@ class Column(NamedTuple):
 
 @cache
 def dictionary() -> tuple[Column, ...]:
-    """Return the whole dictionary, each table's columns in their order."""
+    """Return all columns, those of each table in order."""
     path = Path(__file__).with_suffix(".csv")
     with path.open(encoding="utf-8", newline="") as file:
         _, *rows = csv.reader(file)
@@ -45,10 +45,10 @@ def dictionary() -> tuple[Column, ...]:
 
 
 def schema(table: str) -> dict[str, type]:
-    """Return the columns of a table in their order, each with the Python type of its values."""
+    """Return the columns of a table in order, with the Python types of their values."""
     return {column.name: TYPES[column.type] for column in dictionary() if table in column.tables}
 
 
 def may_be_blank(*tables: str) -> frozenset[str]:
-    """Return the names of the columns of some tables that may be blank."""
+    """Return the names of the columns of these tables that may be blank."""
     return frozenset(c.name for c in dictionary() if c.blank and not {*tables}.isdisjoint(c.tables))

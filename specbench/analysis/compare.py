@@ -1,13 +1,13 @@
-"""Methods against plain SD and against fronts: at equal acceptance, time and quality.
+"""Compare methods with plain SD and with fronts at equal acceptance, time and quality.
 
-A front is the randomised one of ``sd`` and the static ensemble or, as a control for rules that
-sharpen the target, of these and ``sharpened``. A method that emits the target's own distribution
-relaxes nothing and has no distance from a front: it is set beside ``sd`` alone.
+The main front is the randomised front of ``sd`` and the static ensemble. A second one also includes
+``sharpened``, as a control for rules that sharpen the target. A method that emits the target's own
+distribution relaxes nothing and has no distance from a front; it is compared with ``sd`` alone.
 
-Everything is paired by prompt and within one run, since times of two runs are not comparable to
-the per cent. What acceptance a weight buys depends on the draft length, so at equal acceptance a
-method meets the static points of its own draft length; at equal time or quality it meets those of
-every draft length in the run, since a user is free to choose one.
+All comparisons are paired by prompt and stay within one run, because times differ by a few per cent
+between runs. The acceptance of a weight depends on the draft length. At equal acceptance a method
+is therefore compared with the static points of its own draft length; at equal time or quality, with
+those of every draft length in the run, since a user can choose any of them.
 """
 
 from __future__ import annotations
@@ -44,32 +44,32 @@ from specbench.analysis.summary import quality_difference
 from specbench.errors import UsageError
 from specbench.methods.registry import AUTOREGRESSIVE
 
-#: What is held equal; the hypervolume sums up a front instead of reading it at one point.
+#: The quantity held equal; the hypervolume summarises a whole front instead.
 At = Literal["acceptance", "time", "quality", "hypervolume"]
 ATS: tuple[At, ...] = get_args(At)
-#: What stands in the place of ``quality`` where it is not equal: beside plain SD.
+#: Used instead of ``quality`` for comparisons with plain SD, in which quality is not held equal.
 OWN = "own quality"
 
 FRONT, SD, SD_CHOSEN = "static front (randomised)", "sd", "sd at chosen N"
 CONTROL = "sharpened front (randomised)"
 FRONTS = {FRONT: STATIC_FAMILY, CONTROL: (*STATIC_FAMILY, "sharpened")}
-#: Quality minus a front's at the same gain, and at its next point of less gain.
+#: Quality minus the front's at the same gain, and at the front's nearest point of lower gain.
 ABOVE, ABOVE_MEASURED = "quality_above", "quality_above_measured"
-#: Ratios: seconds per sample of the other over one's own; one's own tokens/s over the other's.
+#: Ratios: baseline seconds per sample / own; own tokens/s / baseline tokens/s.
 TIMES, TOKENS = "times_as_fast", "times_tokens_per_second"
-#: Own minus sd's, and output tokens per sample over sd's.
+#: Differences: own minus sd. Ratio: own output tokens per sample / sd's.
 QUALITY_LESS, ACCEPTANCE_LESS = "quality_difference", "acceptance_difference"
 LENGTH, SHARE = "length_ratio", "share_of_gain"
 
 _TASK = ["run_id", "pair", "temperature", "engine", "batch_size", "task", "quality_metric"]
 #: One row per figure: ``value`` with its interval over ``n`` prompts.
 #:
-#: ``points`` is how many settings a row chose from or joined; ``draft_length`` the one or the
-#: chosen one, blank for several. ``quality``, ``acceptance`` and ``seconds`` (per sample) are the
-#: method's. ``reference`` is what it is compared with: a quality, a volume, or seconds per sample
-#: at ``against_quality``, which for the front is the method's as far as the front reaches.
-#: ``between`` names the points of the front next in gain, below and above, and ``step`` is the
-#: difference of their qualities.
+#: ``points`` counts the settings that a row chose from or combined. ``draft_length`` is the
+#: method's, or the chosen one; blank if the row combines several. ``quality``, ``acceptance`` and
+#: ``seconds`` (per sample) belong to the method. ``reference`` is the baseline's value: a quality,
+#: a volume, or seconds per sample at ``against_quality``, which for the front is the method's
+#: quality, capped at the front's best. ``between`` names the front's points of next lower and next
+#: higher gain; ``step`` is the difference of their qualities.
 COMPARISON = (
     *(*_TASK, "at", "method", "label", "points", "draft_length"),
     *("quality", "acceptance", "seconds"),
@@ -82,7 +82,7 @@ Part = Callable[[], Iterator[Row]]
 
 
 class Compared(NamedTuple):
-    """A comparison, columns ``COMPARISON``, and what to know of it: what is missing or coarse."""
+    """A comparison with columns ``COMPARISON``, and notes on missing or coarse parts."""
 
     rows: pd.DataFrame
     notes: list[str]
@@ -100,11 +100,11 @@ class _Method(NamedTuple):
 
     @property
     def choices(self) -> list[list[int]]:
-        """Each draft length alone and, where there are several, all of them to choose from."""
+        """Return each draft length alone and, if there are several, all of them together."""
         return [*([n] for n in self.lengths), *([list(self.lengths)] * (len(self.lengths) > 1))]
 
     def facts(self, lengths: list[int], chosen: int, reached: PointEstimates, point: int) -> Row:
-        """What a row says of the method, which is a point of what is reached."""
+        """Return the columns that describe the method, taken from one point of ``reached``."""
         return {
             "method": self.first.method,
             "label": self.label,
@@ -119,28 +119,28 @@ class _Method(NamedTuple):
 def compare(
     samples: pd.DataFrame, ats: Sequence[At] = ATS, methods: Sequence[str] | None = None
 ) -> Compared:
-    """Place methods against the static front and against plain SD, with 95 % intervals.
+    """Compare methods with the static front and with plain SD, with 95 % intervals.
 
-    At ``own quality``, always included: the method beside plain SD of its draft length, with paired
-    differences. Beside plain SD at a chosen draft length, ``share_of_gain`` is how much of the
-    seconds that the method certainly saves over plain SD at its own length plain SD saves by the
-    choice. A method run with several draft lengths has a further row at the fastest
-    (``Points.estimates_with_fastest``).
+    Own quality (always included): paired differences between the method and plain SD at the same
+    draft length. Against plain SD at its fastest draft length, ``share_of_gain`` is the share of
+    the method's time saving that plain SD reaches by changing N alone; it is given only where the
+    saving is significant. A method run with several draft lengths has another row at its fastest
+    one (``Points.estimates_with_fastest``).
 
-    At equal acceptance and time: ``quality_above`` a front, and ``quality_above_measured`` at the
-    front's next point of less gain, without interpolation. At equal quality: ``times_as_fast`` as
-    the static front, as far as it reaches.
+    Equal acceptance and equal time: ``quality_above`` the front, and ``quality_above_measured`` at
+    the front's nearest point of lower gain, without interpolation. Equal quality:
+    ``times_as_fast`` as the static front, up to the front's best quality.
 
-    Hypervolume: the area under the randomised front of a method's settings, in quality times
-    acceptance above (0, 0) and, over all draft lengths, in quality times speed-up above a quality
-    of 0 and the speed-up 1 of ``autoregressive``. ``static`` includes ``sd``. The area grows with
-    the number of settings, ``points``; a further row has what the method adds to the area of the
-    static family. Both take the best of noisy points, so they come out a little large.
+    Hypervolume: the area under the randomised front of a method's settings. It is measured in
+    quality times acceptance above (0, 0) for each draft length, and in quality times speed-up above
+    a quality of 0 and a speed-up of 1 over all draft lengths. ``static`` includes ``sd``. The area
+    grows with the number of settings, ``points``; a second row gives the area that the method adds
+    to that of the static family. Both areas use the best of noisy points and are biased upwards.
 
-    Each run is looked at by itself. ``methods`` are by default all that draft and are not static.
+    Runs are compared separately. ``methods`` defaults to all non-static methods that draft.
 
     Raises:
-        UsageError: The samples allow none of it.
+        UsageError: No comparison is possible with these samples.
     """
     rows: list[Row] = []
     notes: dict[str, None] = {}
@@ -160,7 +160,7 @@ def compare(
 def _parts(
     run: list[Setting], ats: Sequence[At], names: Sequence[str] | None
 ) -> Iterator[tuple[str, Part]]:
-    """What is held equal, and a function that compares a method so, in the order of the tables."""
+    """Yield the quantity held equal and a function that makes its rows, in table order."""
     methods = _methods(run, names)
     if set(ats) != {"hypervolume"}:
         for one in methods:
@@ -188,7 +188,7 @@ def _parts(
 
 
 def _methods(run: list[Setting], names: Sequence[str] | None) -> list[_Method]:
-    """The settings of some methods, by default of those that draft and are not static."""
+    """Return the settings of these methods; by default all non-static methods that draft."""
     found: dict[tuple[Any, ...], dict[int, Setting]] = {}
     for setting in run:
         if setting.draft_length > 0:
@@ -205,7 +205,7 @@ def _methods(run: list[Setting], names: Sequence[str] | None) -> list[_Method]:
 
 
 def _beside_sd(run: list[Setting], method: _Method, lengths: list[int]) -> Iterator[Row]:
-    """A method, at one draft length or at one chosen of several, beside plain SD."""
+    """Compare a method, at one draft length or at its fastest of several, with plain SD."""
     strict = [setting for setting in run if setting.method == "sd"]
     if not strict:
         raise UsageError(f"{run[0].cell['task']} was not run with sd; run it too.")
@@ -266,7 +266,7 @@ def _gap(run: list[Setting], method: _Method, length: int, gain: Gain, front: st
 
 
 def _saving(run: list[Setting], method: _Method, lengths: list[int]) -> Iterator[Row]:
-    """How many times as fast as the static front of its own quality a method is."""
+    """Compare a method's speed with that of the static front at the method's quality."""
     own, front = [method.lengths[length] for length in lengths], front_of(run)
     together = points_with_front(own, front)
     reached, (fastest,) = together.estimates_with_fastest(range(len(own)))
@@ -284,7 +284,7 @@ def _saving(run: list[Setting], method: _Method, lengths: list[int]) -> Iterator
 
 
 def _volume(run: list[Setting], name: str, length: int | None) -> Iterator[Row]:
-    """The volume of a method in acceptance at one draft length, or in speed-up over all."""
+    """Return a method's hypervolume: acceptance at one draft length, or speed-up over all."""
     gain: Gain = "speedup" if length is None else "acceptance"
     nothing = 1.0 if length is None else 0.0
     last = [setting for setting in run if setting.method == AUTOREGRESSIVE and length is None]
@@ -311,7 +311,7 @@ def _volume(run: list[Setting], name: str, length: int | None) -> Iterator[Row]:
     yield {**facts, **_figure(metric, estimate(volume(own), reached.n))}
     if strict < statics and not all(setting.emits_target for setting in others):
         static, both = volume(within["static"]), volume(slice(0, own.stop))
-        added = estimate(np.maximum(both - static, 0.0), reached.n)  # no less, but for rounding
+        added = estimate(np.maximum(both - static, 0.0), reached.n)  # negative only by rounding
         yield {**facts, "against": FRONT, "reference": static[0], **_figure(metric, added)}
 
 
@@ -321,18 +321,18 @@ def _figure(metric: str, found: Interval) -> Row:
 
 
 def _cautions(rows: pd.DataFrame) -> Iterator[str]:
-    """What to know of a comparison: coarse fronts, and whether a control was measured."""
+    """Yield notes on coarse fronts and on a missing control."""
     placed = rows[rows["metric"] == ABOVE]
     coarse = placed[placed["step"].abs() > COARSE]
     for (task, front, between), group in coarse.groupby(["task", "against", "between"], sort=False):
         yield (
-            f"{task}, at equal {' and '.join(group['at'].unique())}: beside "
-            f"{', '.join(group['label'].unique())} the {front} is a line from {between}, "
+            f"{task}, at equal {' and '.join(group['at'].unique())}: at "
+            f"{', '.join(group['label'].unique())} the {front} is interpolated from {between}, "
             f"{100 * group['step'].abs().max():.0f} points of quality apart: measure more weights "
             "between them"
         )
     if not placed.empty and CONTROL not in set(placed["against"]):
         yield (
-            "no control for what a sharper target alone gains: measure it in the same run, with "
+            "the run has no control for sharpening the target: add one to the same run with "
             "`sweep --method sharpened --parameter target_temperature`"
         )

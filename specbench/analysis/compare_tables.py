@@ -1,4 +1,4 @@
-"""Tables for reading of a comparison: one for each task and each thing held equal."""
+"""Readable tables of a comparison: one per task and quantity held equal."""
 
 from __future__ import annotations
 
@@ -13,42 +13,41 @@ from specbench.analysis.summary import shown_name, shown_scale
 from specbench.table import Field, Table, interval_of, number_of
 
 CHOSEN = (
-    "chosen: N is chosen on one half of the prompts and measured on the other, and the other way "
-    "round; in brackets the choice on all of them."
+    "chosen: N is chosen on one half of the prompts and measured on the other, and vice versa; "
+    "the N chosen on all prompts is in brackets."
 )
-POOLED = "sd's quality is of all its draft lengths together, since they write the same law."
+POOLED = "sd's quality is pooled over its draft lengths, which emit the same distribution."
 BY_N = (
-    "had by N alone: of the time that the method saves over sd at its own N, the share that sd "
-    "saves by another N."
+    "by N alone: share of the method's time saving over sd at the same N that sd also reaches at "
+    "its best N."
 )
 LESS = "Differences from sd are paired by prompt, at the same N."
 FRONT = (
-    "static front (randomised): the best that static weights reach, one drawn at random for each "
-    "prompt. measured: at the next static point of less acceptance, or more time, without "
+    "static front (randomised): the best mixture of static weights, one drawn at random for each "
+    "prompt. measured: at the nearest static point of lower acceptance or longer time, without "
     "interpolation."
 )
-CONTROL = "sharpened: the same front with `sharpened` too, a control for what sharpening gains."
+CONTROL = "sharpened front: also includes `sharpened`, a control for sharpening the target."
 SPEEDS = (
-    "tokens/s: the method's over sd's; s/sample: sd's over the method's; both with prefill, so "
-    "above 1 is faster."
+    "tokens/s: method / sd; s/sample: sd / method; both include prefill, and above 1 is faster."
 )
 FEW = (
-    "Below 100 prompts the ratio at equal quality is too low where a sample's quality is 0 or 1: "
-    "at 20 prompts its interval holds the truth in 76 % of runs."
+    "Below 100 prompts the ratio at equal quality is biased downwards if sample scores are 0 or 1: "
+    "at 20 prompts its interval covers the truth in 76 % of runs."
 )
-#: Fewer prompts make ``times_as_fast`` at equal quality too low where quality is 0 or 1: its
-#: interval held the truth in 76 % of simulated runs of 20 prompts.
+#: With fewer prompts, ``times_as_fast`` at equal quality is biased downwards if sample scores are 0
+#: or 1: its interval covered the truth in 76 % of simulated runs of 20 prompts.
 ENOUGH = 100
 
 
-#: A setting of a method: what its rows share, and of each metric the value under its name, its
-#: interval as ``<metric>_low`` and ``<metric>_high``, and ``<metric>_reference``.
+#: One setting of a method: the columns its rows share and, for each metric, ``<metric>``,
+#: ``<metric>_low``, ``<metric>_high`` and ``<metric>_reference``.
 _Row = dict[str, Any]
 _Fields = list[Field[_Row]]
 
 
 def comparison_tables(rows: pd.DataFrame) -> list[Table]:
-    """Return the tables of a comparison, columns ``compare.COMPARISON``, in its order."""
+    """Return the tables of a comparison with columns ``compare.COMPARISON``, in its order."""
     several = rows["run_id"].nunique() > 1
     keys = ["run_id", "temperature", "engine", "batch_size", "task"]
     found = []
@@ -67,7 +66,7 @@ class _Tables:
     """The tables of one task of one run."""
 
     def __init__(self, task: str, rows: pd.DataFrame) -> None:
-        """Take the rows of the task, whatever is held equal in them."""
+        """Store all rows of the task."""
         metric = str(rows["quality_metric"].iloc[0])
         self.task, self.unit, self.scale = task, shown_name(metric), shown_scale(metric)
         self.quality: Field[_Row] = (self.unit, number_of("quality", ".1f", self.scale))
@@ -86,7 +85,7 @@ class _Tables:
             ("tokens/s\n/ sd's [95 %]", interval_of(c.TOKENS, ".2f")),
             ("sd's s/sample\n/ own [95 %]", lambda row: times(row) or share(row)),
         ]
-        # What the choice of N alone brings has a row of its own, without what it repeats.
+        # The gain from choosing N alone has its own row, without the repeated columns.
         alone = group["metric"] == c.SHARE
         group = group.assign(alone=alone)
         group.loc[alone, ["quality", "acceptance"]] = float("nan")
@@ -144,7 +143,7 @@ class _Tables:
         return Table.of(settings, fields, f"Hypervolume: {where}", stub=2)
 
     def less_than_sd(self) -> Iterator[Field[_Row]]:
-        """The differences from plain SD of a setting whose N was not chosen of several."""
+        """Yield the differences from plain SD, for settings at a fixed N."""
         for name, metric, scale in (
             (self.unit, c.QUALITY_LESS, self.scale),
             ("accepted / drafted", c.ACCEPTANCE_LESS, 100.0),
@@ -157,17 +156,17 @@ class _Tables:
         return show(known) if row["points"] == 1 else ""
 
     def length_note(self, row: _Row) -> str:
-        """What to know where a method's texts are not as long as sd's."""
+        """Return a note if the method's texts and sd's differ in length."""
         if c.LENGTH not in row or row[f"{c.LENGTH}_low"] <= 1 <= row[f"{c.LENGTH}_high"]:
             return ""
         return (
             f"{row['label']}, {self.task}: {interval_of(c.LENGTH, '.2f')(row)} times as many "
-            "tokens a sample as sd, so tokens/s and s/sample differ."
+            "tokens per sample as sd, so tokens/s and s/sample differ."
         )
 
 
 def _settings(rows: pd.DataFrame, *keys: str) -> list[_Row]:
-    """Gather the rows of each setting, where ``keys`` differ too."""
+    """Merge the rows of each setting; ``keys`` distinguish settings further."""
     ends = {"": "value", "_low": "ci_low", "_high": "ci_high", "_reference": "reference"}
     groups = rows.groupby(["label", "draft_length", "points", *keys], sort=False, dropna=False)
     found = []
@@ -179,14 +178,14 @@ def _settings(rows: pd.DataFrame, *keys: str) -> list[_Row]:
 
 
 def _length(row: _Row) -> str:
-    """The draft length of a method, or that chosen of several."""
+    """Return the draft length of a method, marked if chosen from several."""
     length = f"{row['draft_length']:.0f}"
     return length if row["points"] == 1 else f"chosen ({length})"
 
 
 def _against(row: _Row) -> str:
     if row["alone"]:
-        return "had by N alone"
+        return "by N alone"
     length = f"{row['against_draft_length']:.0f}"
     return f"sd, N = {length}" if row["against"] == c.SD else f"sd, chosen ({length})"
 

@@ -1,7 +1,7 @@
 """The tables of finished runs as typed data frames.
 
-The schemas are made from the data dictionary: column name to the Python type of its values, in the
-order of the columns on disk. Numbers that may be blank are floats, with NaN for blank. A table of
+The schemas come from the data dictionary: they map each column name to the Python type of its
+values, in the order on disk. Numbers that may be blank are floats, with NaN for blank. A table of
 samples may have columns of ``MEASURED`` after those of ``SAMPLES``.
 """
 
@@ -29,7 +29,7 @@ PARAMETERS = (
     *("budget", "epsilon", "delta", "divergence", "target_temperature", "target_min_p"),
     *("gate", "cost", "head"),
 )
-#: What makes two samples comparable enough to be averaged: all but the prompt, seed and repeat.
+#: The columns that define a cell; its samples differ only in prompt, seed and repeat.
 CELL = (
     *("run_id", "pair", "task", "method", *PARAMETERS, "temperature", "draft_length"),
     *("engine", "batch_size"),
@@ -37,20 +37,20 @@ CELL = (
 
 SAMPLES = schema(columns.SAMPLES)
 SUMMARY = schema(columns.SUMMARY)
-#: What may have been measured of samples beyond their quality: other metrics, by their names.
+#: Optional columns of samples: further metrics, under their names.
 MEASURED = schema(columns.MEASURED)
-#: The terms of corpus BLEU of a sample, ten whole numbers with spaces between.
+#: A sample's terms of corpus BLEU: ten integers separated by spaces.
 BLEU_TERMS = "bleu_terms"
 
-#: Columns that are blank where they do not apply to a method, a task or a sample.
+#: Columns that are blank if they do not apply to a method, task or sample.
 MAY_BE_BLANK = may_be_blank(columns.SAMPLES, columns.MEASURED, columns.SUMMARY)
 
 
 def read_samples(*paths: Path | str, only: Collection[str] | None = None) -> pd.DataFrame:
     """Read ``samples.csv`` of runs: one row per sample.
 
-    ``paths`` are folders of runs, or folders that hold those. Columns are ``SAMPLES``, then those
-    of ``MEASURED`` that any of the tables has; of these ``only`` some, which is faster.
+    ``paths`` are folders of runs, or folders that contain them. The columns are ``SAMPLES``, then
+    those of ``MEASURED`` that any table has. ``only`` selects columns, which is faster.
 
     Raises:
         UsageError: A folder or its table is missing, empty, incomplete or not readable, or two
@@ -64,17 +64,17 @@ def read_samples(*paths: Path | str, only: Collection[str] | None = None) -> pd.
 
 
 def read_summary(*paths: Path | str) -> pd.DataFrame:
-    """Read ``summary.csv`` of runs: one row per cell and metric; errors as of ``read_samples``."""
+    """Read ``summary.csv`` of runs: a row per cell and metric; raises as ``read_samples`` does."""
     return _read_runs(paths, "summary.csv", SUMMARY)
 
 
 def run_folders(paths: Sequence[Path | str], *names: str) -> list[Path]:
-    """Return the folders of the runs that have one of the files, each once, by their full paths.
+    """Return the absolute folders of the runs that have one of the files, without duplicates.
 
-    ``paths`` are folders of runs, or folders that hold those.
+    ``paths`` are folders of runs, or folders that contain them.
 
     Raises:
-        UsageError: There is no path at all, or no such file in one or right below it.
+        UsageError: ``paths`` is empty, or a path has no such file in it or one level below.
     """
     if not paths:
         raise UsageError("No run was given; name at least one folder under results/.")
@@ -93,7 +93,7 @@ def _runs_in(path: Path, names: Sequence[str]) -> Sequence[Path]:
 
 
 def lacks(folder: Path, name: str) -> str:
-    """Say that a file is not in a folder, which may be a run's all the same, and what to do."""
+    """Return the error message for a file that is missing from a folder."""
     if any((folder / known).exists() for known in ("samples.csv", "summary.csv", "config.json")):
         return f"{folder} is a run without its {name}: put that file there, or measure it again"
     return f"{folder} holds no {name}: give the folder of a finished run"
@@ -105,7 +105,7 @@ def typed(
     source: object,
     may_be_blank: Collection[str] = MAY_BE_BLANK,
 ) -> pd.DataFrame:
-    """Keep the columns of ``schema``, in its order, each converted from text to its type.
+    """Select the columns of ``schema``, in its order, and convert them from text to their types.
 
     Raises:
         UsageError: A column of ``source`` is missing, or a value is blank or of the wrong type.
@@ -136,7 +136,7 @@ def _read_runs(
         rows = [len(table) for table in tables]
         frame = pa.concat_tables(tables, promote_options="default").to_pandas()
         table = typed(frame, {n: kind for n, kind in known.items() if n in frame}, name)
-    except (UsageError, ValueError, OSError):  # slowly, to say what is wrong with which file
+    except (UsageError, ValueError, OSError):  # read again slowly to locate the error
         frames = []
         for file in files:
             frame = _read_text(file)
@@ -158,14 +158,14 @@ def _read_fast(path: Path, needed: Collection[str], known: Mapping[str, type]) -
     """Read the known columns of a table.
 
     Raises:
-        ValueError: The file needs a closer look.
+        ValueError: The file has an error, which the slow reader locates.
     """
     with path.open(encoding="utf-8", newline="") as file:
         names = next(csv.reader(file), [])
     options = arrow_csv.ConvertOptions(
         column_types={n: pa.string() if k is str else pa.float64() for n, k in known.items()},
         include_columns=[name for name in names if name in known],
-        null_values=[""],  # NA may be a name
+        null_values=[""],  # "NA" may be a name
         strings_can_be_null=True,
     )
     table = arrow_csv.read_csv(
@@ -180,7 +180,7 @@ def _read_fast(path: Path, needed: Collection[str], known: Mapping[str, type]) -
 
 def _read_text(path: Path) -> pd.DataFrame:
     try:
-        # Text first, so that a bad number gets a telling error.
+        # Read as text first, so that a bad number gets a clear error message.
         frame = pd.read_csv(path, dtype="str", keep_default_na=False, na_values=[""])
     except pd.errors.EmptyDataError:
         raise UsageError(f"{path} is empty; run again or give another folder.") from None
@@ -198,7 +198,7 @@ def _typed_column(column: pd.Series, kind: type, source: object, may_be_blank: b
     blank = column.isna()
 
     def require(good: pd.Series, complaint: str) -> None:
-        """Raise with the first row, counted from 1 below the header, at which ``good`` is false."""
+        """Raise for the first row that is not ``good``; rows count from 1 below the header."""
         if not good.all():
             row = int((~good).to_numpy().argmax())
             shown = "" if blank.iloc[row] else f" ({column.iloc[row]!r})"
@@ -219,9 +219,9 @@ def _typed_column(column: pd.Series, kind: type, source: object, may_be_blank: b
 
 @dataclass(frozen=True)
 class Selection:
-    """Which rows of the tables of runs are meant; None means all.
+    """A selection of rows of run tables; None selects all.
 
-    Methods stand for all their parameters; what drafts nothing goes with every draft length.
+    A method includes all its parameters. Methods that draft nothing match every draft length.
     """
 
     tasks: Sequence[str] | None = None
@@ -229,7 +229,7 @@ class Selection:
     draft_lengths: Sequence[int] | None = None
 
     def of(self, table: pd.DataFrame) -> pd.DataFrame:
-        """Return the rows of a table that are meant; refuse names and lengths that none has."""
+        """Return the selected rows of a table; raise for names and lengths it does not contain."""
         kept = table
         for column, wanted in self._chosen():
             known = [str(value) for value in table[column].dropna().unique() if value != 0]
@@ -246,7 +246,7 @@ class Selection:
         return kept if kept is table else kept.reset_index(drop=True)
 
     def __str__(self) -> str:
-        """Return it as it is typed."""
+        """Return the selection as command-line options."""
         return " ".join(
             f"--{column.replace('_', '-')} {','.join(map(str, wanted))}"
             for column, wanted in self._chosen()

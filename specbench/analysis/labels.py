@@ -1,4 +1,4 @@
-"""Methods in a few characters, for tables and progress bars."""
+"""Short labels of methods, for tables and progress bars."""
 
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import PurePath
@@ -21,14 +21,14 @@ _SIGNS = {
     "weight": "w=",
     "head": "",
 }
-_FOUND = {BUNDLED: "", RESULTS: ""}  # found by itself: a label need not say so
+_FOUND = {BUNDLED: "", RESULTS: ""}  # default sources are not shown in labels
 
 
 def method_label(cell: Mapping[str, Any], heads: Mapping[str, str] = _FOUND) -> str:
-    """Return a method with its parameters, as in ``static w=0.5``.
+    """Return a method with its parameters, such as ``static w=0.5``.
 
-    ``cell`` has the columns of ``samples.csv``, None or NaN for a blank; ``heads`` are names of
-    heads in short, any other is written out.
+    ``cell`` has the columns of ``samples.csv``, with None or NaN for blanks. ``heads`` maps heads
+    to short names; other heads are written in full.
     """
     values = [(sign, cell[name]) for name, sign in _SIGNS.items()]
     parts = [
@@ -40,7 +40,7 @@ def method_label(cell: Mapping[str, Any], heads: Mapping[str, str] = _FOUND) -> 
 
 
 def method_labels(cells: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the labels of a run's cells, with heads as short as tells them apart."""
+    """Return the labels of a run's cells, with the shortest unambiguous head names."""
     served = {(cell["task"], cell["head"]) for cell in cells if isinstance(cell["head"], str)}
     both = any((task, RESULTS) in served for task, head in served if head == BUNDLED)
     named = {head for _, head in served} - (set() if both else set(_FOUND))
@@ -49,7 +49,7 @@ def method_labels(cells: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _ending(name: str, names: Collection[str]) -> str:
-    """The end of a path, from as far back as no other of the names ends alike."""
+    """Return the shortest end of a path that no other name shares."""
     parts, others = PurePath(name).parts, [PurePath(n).parts for n in names if n != name]
     length = 1
     while length < len(parts) and any(parts[-length:] == other[-length:] for other in others):

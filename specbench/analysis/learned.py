@@ -1,8 +1,8 @@
-"""What a head has learned: the weight it gives, by kind of token and by token.
+"""What a head has learned: the mean weight on the target by token and by kind of token.
 
-A head never sees the token it is asked about: it sets w before the token is drawn. So the weight
-of a token is the one it was drawn with, and its mean tells where in a text the head insists on the
-target. Nothing here needs a model.
+A head sets w before the token is drawn and never sees the token. The weight of a token is therefore
+the w it was drawn with; its mean shows where the head relies on the target. This module needs no
+model.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ NUMBER, OPERATOR, PUNCTUATION = "number", "operator", "punctuation"
 CAPITALISED, LOWER_CASE, PIECE = "capitalised word", "lower-case word", "word piece"
 SPACE, END = "white space", "end of text"
 
-#: Levels of the table: a row for all tokens, one per kind, one per token and kind.
+#: Levels of the table: one row for all tokens, one per kind, one per token and kind.
 ALL, KIND, TOKEN = "all", "kind", "token"
 QUANTILES = {f"weight_q{percent:02}": percent / 100 for percent in (5, 25, 50, 75, 95)}
 FIGURES = (
@@ -32,7 +32,7 @@ _VISIBLE = str.maketrans({" ": "␣", "\n": "⏎", "\t": "⇥"})
 
 
 class About(NamedTuple):
-    """What a table is of; ``head_kind`` is a key of ``heads.registry.KINDS``."""
+    """The head that a table describes; ``head_kind`` is a key of ``heads.registry.KINDS``."""
 
     pair: str
     task: str
@@ -41,11 +41,11 @@ class About(NamedTuple):
 
 
 def tabulate(tokens: pd.DataFrame, about: About) -> pd.DataFrame:
-    """Summarise tokens: all, by kind, by token; each level by falling mean weight.
+    """Summarise tokens: all, by kind, by token; each level sorted by falling mean weight.
 
     ``tokens`` come from ``training.tokens.sample_tokens``. ``n`` counts occurrences and ``texts``
-    the texts they are in, over which the 95 % interval of the mean weight is. The effective weight
-    is weighed by total variation: where both models agree, w changes nothing.
+    the texts that contain them; the 95 % interval of the mean weight is over these texts. The
+    effective weight is a mean weighted by TV(p, q): where the models agree, w has no effect.
     """
     levels: list[tuple[str, Iterable[tuple[str, str, pd.DataFrame]]]] = [
         (ALL, [("all tokens", "", tokens)]),
@@ -63,7 +63,7 @@ def tabulate(tokens: pd.DataFrame, about: About) -> pd.DataFrame:
 
 
 def kind_of(text: str, before: str = "") -> str:
-    """The kind of a token, as it reads inside a text with its leading space, ``before`` it."""
+    """Return the kind of a token; ``text`` includes its leading space, ``before`` precedes it."""
     core = text.strip()
     if not core:
         return SPACE
@@ -77,13 +77,13 @@ def kind_of(text: str, before: str = "") -> str:
 
 
 def readable(text: str) -> str:
-    """Make white space visible and write what cannot be printed as an escape."""
+    """Make white space visible and escape characters that cannot be printed."""
     shown = text.translate(_VISIBLE)
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in shown)
 
 
 def _figures(group: pd.DataFrame) -> tuple[float, ...]:
-    """The figures of some tokens, from ``n`` on."""
+    """Return the columns of ``FIGURES`` from ``n`` on for a group of tokens."""
     weight, tv = group["weight"].to_numpy(), group["tv"].to_numpy()
     mean = mean_interval(weight, group["text"])
     quantiles = np.quantile(weight, list(QUANTILES.values())).tolist()

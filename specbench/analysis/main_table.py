@@ -1,11 +1,11 @@
-"""The main table of one's own runs, in the shape of the paper's: methods down, tasks across.
+"""The main table of a user's runs, laid out like the paper's: methods down, tasks across.
 
-``main_table`` keeps it long, one row per method, task and figure; ``typeset`` makes tables of it.
+``main_table`` returns it in long form, one row per method, task and figure; ``typeset`` formats it.
 
-What shares section, task and metric is compared: the highest value is marked as best, and what is
-not to be told from it. Overlapping intervals of two methods do not say that they cannot be told
-apart, since on the same prompts they differ by less than each is uncertain. So the paired interval
-of the difference decides.
+Values of the same section, task and metric are compared. The highest is marked as best, and so is
+every value that does not differ from it significantly. The test is the paired interval of the
+difference: the intervals of two methods may overlap although they differ significantly on the same
+prompts.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from specbench.metrics import METRICS
 from specbench.table import Cell, Column, Field, Table, cell_at, number, number_of
 
 FIGURES = (ACCEPTANCE, QUALITY, SPEEDUP)
-#: What stands in one table; the rest is down or across.
+#: The columns that identify one table; the others become its rows and columns.
 SECTION = ["pair", "temperature", "draft_length", "engine", "batch_size"]
 METHOD = ["method", *PARAMETERS]
 COLUMNS = [
@@ -56,18 +56,18 @@ _UNITS = {ACCEPTANCE: "%", QUALITY: "0 to 100", SPEEDUP: "x"}
 _SCALED = ["value", "ci_low", "ci_high"]
 _SUMMED = (
     *("quality", "accepted", "proposed", "output_tokens", "prefill_seconds", "decode_seconds"),
-    BLEU_TERMS,  # where a BLEU was measured
+    BLEU_TERMS,  # only if BLEU was measured
 )
 _RATIOS = {ACCEPTANCE: ["accepted", "proposed"], SPEEDUP: ["output_tokens", "seconds"]}
-#: The columns of samples that decide what is best.
+#: The columns of samples needed to mark the best values.
 NEEDED = (*CELL, "sample_id", *_SUMMED)
-_AT_ONCE = 256  # cells that are resampled at once
-_ROUNDING = 1e-9  # what equal figures may differ by
-_TWO_DECIMALS = ("rouge", "bleu", SPEEDUP)  # others have one, as shares of a few hundred prompts
+_AT_ONCE = 256  # cells resampled together
+_ROUNDING = 1e-9  # tolerance between equal figures
+_TWO_DECIMALS = ("rouge", "bleu", SPEEDUP)  # others have one decimal
 _EXPLAINED = {
-    ACCEPTANCE: "acc. / drafted: accepted over drafted tokens, in %.",
+    ACCEPTANCE: "acc. / drafted: accepted / drafted tokens, in %.",
     QUALITY: "Quality: times 100.",
-    SPEEDUP: "tok/s / AR: tokens/s, with prefill, over autoregressive's, paired by prompt.",
+    SPEEDUP: "tok/s / AR: tokens/s including prefill / that of autoregressive, paired by prompt.",
 }
 _SHOWN = [
     "label",
@@ -83,20 +83,20 @@ _SHOWN = [
 _HEADINGS = {ACCEPTANCE: "acc. /\ndrafted", SPEEDUP: "tok/s\n/ AR"}
 
 _Numbers = NDArray[np.intp]
-_Record = tuple[Any, dict[Any, Any]]  # a method and run, and by column what they have
+_Record = tuple[Any, dict[Any, Any]]  # (method, run) and their rows by column
 
 
 def main_table(summary: pd.DataFrame, samples: pd.DataFrame) -> pd.DataFrame:
-    """Return the table, columns ``COLUMNS``: a row per section, run, method, task and figure.
+    """Return the table with columns ``COLUMNS``: a row per section, run, method, task and figure.
 
-    Values are as shown to people: acceptance in per cent, quality times its metric's scale,
-    speed-up as a factor. ``metric`` is what the figure is measured by: of quality the task's
-    metric, otherwise the figure itself. Autoregressive drafts nothing, so it stands in the section
-    of every draft length of its pair, temperature, engine and batch size.
+    Values are scaled for display: acceptance in per cent, quality times its metric's scale,
+    speed-up as a factor. ``metric`` is the task's metric for quality and otherwise the figure
+    itself. Autoregressive drafts nothing, so it appears in the section of every draft length of its
+    pair, temperature, engine and batch size.
 
-    For the best quality all methods compete; for acceptance and speed-up those whose quality is
-    marked as best, for either can be had at any height for bad texts. ``samples`` are those of the
-    summary's runs, at least their columns ``NEEDED``.
+    All methods compete for the best quality. Only methods whose quality is marked as best compete
+    for acceptance and speed-up, since bad texts can reach any acceptance or speed-up. ``samples``
+    are those of the summary's runs, with at least the columns ``NEEDED``.
     """
     contest = Contest(samples)
     rows = summary[summary["metric"].isin(FIGURES)].rename(columns={"metric": "figure"})
@@ -110,10 +110,10 @@ def main_table(summary: pd.DataFrame, samples: pd.DataFrame) -> pd.DataFrame:
 
 
 class Contest:
-    """Samples of some runs, ready to compare their cells, which ``cells`` numbers."""
+    """Samples grouped by cell, for paired comparisons; ``cells`` numbers the cells."""
 
     def __init__(self, samples: pd.DataFrame) -> None:
-        """Sort samples, of columns ``NEEDED``, by cell."""
+        """Sort samples with columns ``NEEDED`` by cell."""
         cell = samples.groupby(list(CELL), sort=False, dropna=False).ngroup().to_numpy()
         order = np.argsort(cell, kind="stable")
         summed = samples[[name for name in _SUMMED if name in samples]].iloc[order]
@@ -132,11 +132,11 @@ class Contest:
         self._baseline = found.fillna(-1).to_numpy(dtype=np.intp)
 
     def best(self, cells: _Numbers, values: Floats, figure: str, metric: str) -> NDArray[np.bool_]:
-        """Tell which cells [k] have the highest of the values [k], or one not to be told from it.
+        """Return which cells [k] have the highest value [k] or do not differ from it significantly.
 
-        That is where the paired 95 % interval of the difference to the first that has it includes
-        0; below ``FEWEST`` shared prompts there is none. The values are those of a figure; quality
-        is measured by ``metric``.
+        A cell does not differ if the paired 95 % interval of its difference from the first cell
+        with the highest value includes 0. Cells that share fewer than ``FEWEST`` prompts with it
+        are not marked. The values are those of ``figure``; quality is measured by ``metric``.
         """
         marked = np.zeros(len(cells), dtype=np.bool_)
         top = int(np.argmax(values))
@@ -145,7 +145,7 @@ class Contest:
         if figure == SPEEDUP:
             base, _ = self._sums(self._baseline[cells], prompts, figure, metric)
             sums, statistic = np.concatenate([sums, base], axis=2), paired_ratio
-        # Sums of scores in [0, 1] are whole for every prompt where the scores are 0 or 1.
+        # Sums of scores are integers for every prompt if all scores are 0 or 1.
         whole = np.all(np.isnan(sums[..., 0]) | (sums[..., 0] % 1 == 0), axis=0)
         whole &= figure == QUALITY and statistic is ratio
         present = ~np.isnan(sums).any(axis=2) & ~np.isnan(sums[:, [top]]).any(axis=2)
@@ -167,7 +167,7 @@ class Contest:
     def _sums(
         self, cells: _Numbers, prompts: _Numbers, figure: str, metric: str
     ) -> tuple[Floats, Statistic]:
-        """Sums per prompt, [prompts, k, terms], NaN where a cell has none, and their figure."""
+        """Return sums per prompt [prompts, k, terms], NaN if missing, and their statistic."""
         found = [self._rows(cell) for cell in cells]
         rows, column = np.concatenate(found), np.repeat(np.arange(len(cells)), [*map(len, found)])
         place = pd.Index(prompts).get_indexer(pd.Index(self._prompt[rows]))
@@ -188,7 +188,7 @@ class Contest:
 
 
 def _in_sections(rows: pd.DataFrame) -> pd.DataFrame:
-    """Put what was not drafted into every section that it belongs to."""
+    """Copy rows of methods without drafts into every matching section."""
     drafted, alone = rows[rows["draft_length"] > 0], rows[rows["draft_length"] == 0]
     sections = drafted[SECTION].drop_duplicates()
     shared = [name for name in SECTION if name != "draft_length"]
@@ -198,7 +198,7 @@ def _in_sections(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _in_order(rows: pd.DataFrame) -> pd.DataFrame:
-    """Order rows by section, the registry's order of methods, parameters, and as they came."""
+    """Sort rows by section, method (in registry order) and parameters; the sort is stable."""
     rank = {name: place for place, name in enumerate(METHODS)}
     keys = ["weight", "lenience", "rule", "alpha"]
     ranked = rows[keys].assign(
@@ -210,17 +210,17 @@ def _in_order(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _labels(table: pd.DataFrame) -> pd.Series:
-    """Label methods, with heads as short as a section needs to tell them apart."""
+    """Label methods, with the shortest head names that are unambiguous in a section."""
     labels = pd.Series("", index=table.index)
     for _, rows in table.groupby(SECTION, sort=False):
         cell = rows.groupby(["task", *METHOD], sort=False, dropna=False).ngroup()
-        cells = rows[~cell.duplicated()]  # ngroup counts in their order
+        cells = rows[~cell.duplicated()]  # in the order of ngroup
         labels[rows.index] = cell.map(dict(enumerate(method_labels(cells.to_dict("records")))))
     return labels
 
 
 def _best(table: pd.DataFrame, contest: Contest) -> pd.Series:
-    """Tell which values are the best of their column, or not to be told from it."""
+    """Return which values are the best of their column or not significantly different."""
     is_quality = table["figure"] == QUALITY
     marked = _highest(table, is_quality, contest)
     cell = [table[name] for name in (*SECTION, "cell")]
@@ -228,7 +228,7 @@ def _best(table: pd.DataFrame, contest: Contest) -> pd.Series:
 
 
 def _highest(table: pd.DataFrame, competing: pd.Series, contest: Contest) -> pd.Series:
-    """Tell which values are the best of those that compete in their column, if several do."""
+    """Return which competing values are the best of their column; none if only one competes."""
     marked = pd.Series(False, table.index)
     column = [*SECTION, "task", "figure", "metric"]
     among = table.groupby(column)["value"].transform("count") > 1
@@ -240,7 +240,7 @@ def _highest(table: pd.DataFrame, competing: pd.Series, contest: Contest) -> pd.
 
 
 def typeset(table: pd.DataFrame, intervals: bool = False) -> list[Table]:
-    """Return a readable table of each section of a main table, perhaps with published numbers."""
+    """Return a readable table of each section of a main table, which may have published numbers."""
     notes = _notes(table, intervals)
     return [_section(rows, intervals, notes) for _, rows in table.groupby(SECTION, sort=False)]
 
@@ -251,17 +251,17 @@ def _notes(table: pd.DataFrame, intervals: bool) -> list[str]:
     if table["best"].any():
         names = {ACCEPTANCE: "acceptance", SPEEDUP: "tokens/s"}
         others = " and ".join(name for figure, name in names.items() if figure in known)
-        same = f"; of {others} the same, among methods of such quality" if others else ""
+        same = f"; likewise for {others}, among methods with the best quality" if others else ""
         notes.append(
-            "Best (* or bold): the highest quality, and any where the paired 95 % interval of the "
-            f"difference to it includes 0{same}."
+            "Best (* or bold): the highest quality, and every value whose paired 95 % interval of "
+            f"the difference from it includes 0{same}."
         )
     if intervals and table["ci_low"].notna().any():
         notes.append("Brackets: 95 % intervals over prompts.")
     if "published" in table and table["published"].notna().any():
         notes.append(
-            f"{PAPER}: {REFERENCE}, 100 prompts per task, without intervals; whatever its w, l and "
-            "deferral rule were, every setting of a method meets its one number. "
+            f"{PAPER}: {REFERENCE}, 100 prompts per task, without intervals. It does not state w, "
+            "l or the deferral rule, so all settings of a method are compared with one number. "
             f"{DIFFERENCE}: own minus {PAPER}."
         )
     return notes
@@ -287,7 +287,7 @@ def _section(rows: pd.DataFrame, intervals: bool, notes: list[str]) -> Table:
 def _fields(
     cells: pd.DataFrame, task: str, figure: str, metric: str, intervals: bool
 ) -> Iterator[Field[_Record]]:
-    """Yield one column, or three with published numbers and differences; none without a value."""
+    """Yield one column, plus two with published numbers and differences; none without values."""
     if not cells["value"].notna().any():
         return
     form = "z.2f" if metric.startswith(_TWO_DECIMALS) else "z.1f"

@@ -1,13 +1,12 @@
-"""The static front, and how far a method lies above it.
+"""The static front, and the distance of a method above it.
 
-A static ensemble buys acceptance with quality at one exchange rate per task, with ``sd`` as its
-lossless end (w = 1; arXiv 2604.07622). Drawing a weight at random for each prompt is a static
-ensemble too, so the front to beat is the *randomised* one: the upper concave hull of the measured
-weights. A mixture's quality and time are means over prompts and mix linearly; its acceptance is the
-accepted drafts of all prompts over the proposed ones, so these two are mixed and not their ratio.
-Corpus BLEU, which is no mean, is mixed as if it were one.
+A static ensemble trades quality for acceptance; ``sd`` is its lossless end (w = 1; arXiv
+2604.07622). Drawing a weight at random for each prompt is a static method too, so the front to beat
+is the *randomised* one: the upper concave hull of the measured weights. Quality and time of a
+mixture are means over prompts and mix linearly. Acceptance is a ratio of sums, so its numerator and
+denominator are mixed separately. Corpus BLEU is not a mean but is mixed as if it were.
 
-Every function of fronts takes leading axes, one front for each resample of a bootstrap.
+All functions of fronts accept leading axes: one front per bootstrap resample.
 """
 
 from __future__ import annotations
@@ -33,44 +32,44 @@ from specbench.errors import UsageError
 from specbench.methods.registry import AUTOREGRESSIVE
 
 STATIC_FAMILY = ("sd", "static")
-_POINTS = 101  # along a front that is drawn
-_STEPS = 32  # of an area under a front
-#: Points on either side of a method whose qualities differ by more leave much to interpolation.
+_POINTS = 101  # of a drawn front
+_STEPS = 32  # of the integration under a front
+#: A front is coarse at a method if the qualities of the neighbouring points differ by more.
 COARSE = 0.05
 
 
 class Gap(NamedTuple):
-    """A method's quality minus the randomised static front's at the method's own gain."""
+    """A method's quality minus that of the randomised static front at the method's gain."""
 
-    above: Interval  # quality minus the front at the same gain, which lies on a chord
-    above_measured: Interval  # quality minus the front at ``between[0]``, without interpolation
+    above: Interval  # quality minus the front at the same gain, interpolated on a chord
+    above_measured: Interval  # quality minus the front at ``between[0]``, not interpolated
     reached: PointEstimates  # point 0 is the method
     front: float  # quality, 0 to 1
     front_measured: float
-    between: tuple[str | None, str | None]  # the front's points next in gain, below and above
-    step: float  # the difference of their qualities; NaN where one is missing
+    between: tuple[str | None, str | None]  # the front's points of next lower and higher gain
+    step: float  # the difference of their qualities; NaN if one is missing
 
 
 def static_weight(frame: pd.DataFrame) -> pd.Series:
-    """The weight on the target of each row's method: 1 for ``sd``, NaN outside the family."""
+    """Return each row's weight on the target: 1 for ``sd``, NaN outside the static family."""
     weight = frame["weight"].where(frame["method"] == "static")
     return weight.mask(frame["method"] == "sd", 1.0)
 
 
 def front_of(settings: Sequence[Setting], family: Sequence[str] = STATIC_FAMILY) -> list[Setting]:
-    """Return the points of a front, those that emit the target's distribution first."""
+    """Return the points of a front, lossless ones first."""
     points = [setting for setting in settings if setting.method in family]
     return sorted(points, key=lambda point: point.emits_target, reverse=True)
 
 
 def hull(gain: Floats, quality: Floats) -> NDArray[np.intp]:
-    """Indices of the corners of the upper concave hull of points, by rising gain.
+    """Return the corners of the upper concave hull of points as indices, by rising gain.
 
-    Its first corner is the point of highest quality: whoever has it needs no less gain.
+    The first corner is the point of highest quality: points of less gain are dominated by it.
     """
 
     def lies_below(a: np.intp, b: np.intp, c: np.intp) -> bool:
-        """True where b does not lie above the chord from a to c."""
+        """Return whether b lies on or below the chord from a to c."""
         rise, run = quality[[b, c]] - quality[a], gain[[b, c]] - gain[a]
         return bool(rise[0] * run[1] <= rise[1] * run[0])
 
@@ -87,20 +86,20 @@ def hull(gain: Floats, quality: Floats) -> NDArray[np.intp]:
 
 
 def front_quality(gains: Gains, quality: Floats, at: ArrayLike) -> Floats:
-    """Highest quality [...] that a mixture of points has at a gain of no less than ``at``.
+    """Return the highest quality [...] of a mixture of points with a gain of at least ``at``.
 
-    A mixture that gives the share s_i of the prompts to point i has the gain sum s a / sum s b and
-    the quality sum s q. The best one is the solution of a linear program with two constraints, so
-    two points are enough: one whose gain suffices, and one of higher quality whose gain does not.
-    Beyond the largest gain of any point the quality is that point's, which flatters the front, so
-    a distance there is a lower bound. Gain and quality may change places: then it is the largest
-    gain of a mixture whose quality is no less than ``at``.
+    A mixture that assigns the fraction s_i of the prompts to point i has gain sum s a / sum s b and
+    quality sum s q. The best mixture solves a linear program with two constraints, so it uses at
+    most two points: one with sufficient gain, and one of higher quality with insufficient gain.
+    Beyond the largest gain of any point, that point's quality is used. This overestimates the
+    front, so a distance there is a lower bound. Gain and quality can be swapped: the result is then
+    the largest gain of a mixture with a quality of at least ``at``.
 
     ``gains`` and ``quality`` are [..., points], ``at`` is [...].
     """
     defined = (gains.denominator > 0) & ~np.isnan(quality)
     surplus = gains.numerator - np.asarray(at)[..., None] * gains.denominator
-    # Point after point in memory, along which all that follows runs.
+    # Points first, so that the loop below reads contiguous memory.
     own, level = (np.ascontiguousarray(np.moveaxis(v, -1, 0)) for v in (surplus, quality))
     known = np.moveaxis(defined, -1, 0)
     enough, short = known & (own >= 0), known & (own < 0)
@@ -108,7 +107,7 @@ def front_quality(gains: Gains, quality: Floats, at: ArrayLike) -> Floats:
     others = [point for point, row in enumerate(short) if row.any()]
     for point in [point for point, row in enumerate(enough) if others and row.any()]:
         with np.errstate(invalid="ignore", divide="ignore"):
-            share = own[point] / (own[point] - own[others])  # of the point whose gain is short
+            share = own[point] / (own[point] - own[others])  # of the point with too little gain
             mixed = level[point] + (level[others] - level[point]) * share
         mixed = np.where(enough[point] & short[others], mixed, -np.inf)
         best = np.maximum(best, mixed.max(axis=0, initial=-np.inf))
@@ -121,10 +120,10 @@ def front_quality(gains: Gains, quality: Floats, at: ArrayLike) -> Floats:
 
 
 def hypervolume(gains: Gains, quality: Floats, reference: tuple[float, float]) -> Floats:
-    """Area [...] under the randomised front of points and above a reference point.
+    """Return the area [...] under the randomised front of points and above a reference point.
 
-    ``gains`` and ``quality`` are [..., points]; what is worse than the reference, a gain and a
-    quality, in either adds no area.
+    ``gains`` and ``quality`` are [..., points]. ``reference`` is a gain and a quality; points worse
+    than it in either add no area.
     """
     value = gains.value
     defined = ~(np.isnan(value) | np.isnan(quality))
@@ -140,7 +139,7 @@ def hypervolume(gains: Gains, quality: Floats, reference: tuple[float, float]) -
 def points_with_front(
     first: list[Setting], front: list[Setting], last: Sequence[Setting] = ()
 ) -> Points:
-    """Sum what settings reach: some, then the points of a front (``front_of``), then others.
+    """Return the points of some settings, then of a front (``front_of``), then of other settings.
 
     Raises:
         UsageError: The front has too few points, or no prompt has a quality in every setting.
@@ -153,25 +152,25 @@ def points_with_front(
 
 
 def gap_between(own: Setting, front: list[Setting], gain: Gain) -> Gap:
-    """How far a setting lies above the randomised front of others (``front_of``), at its own gain.
+    """Return the distance of a setting above a randomised front (``front_of``) at its own gain.
 
-    Prompts are resampled jointly for the method and every point of the front, and the front is
-    drawn anew in each resample, so the interval includes the uncertainty of the front. A front
-    takes the best of noisy points and so lies a little too high, which makes the gap a cautious
-    one. Between the measured weights it is a chord, below which a front of more weights cannot lie
-    but above which it may; so the distance to the front at its point of next lower gain stands
-    beside it, which needs no interpolation: no weight with more gain has a higher quality than
-    that. At equal acceptance the front is to be of the setting's draft length.
+    Prompts are resampled jointly for the method and all points of the front, and the front is
+    recomputed in each resample, so the interval includes the uncertainty of the front. A front
+    takes the best of noisy points and is biased upwards, which makes the gap conservative. Between
+    measured weights the front is a chord; with more weights it could only be higher. The distance
+    at the front's point of next lower gain is therefore reported too. It needs no interpolation:
+    no weight with more gain has a higher quality than that point. At equal acceptance, the front
+    must have the setting's draft length.
 
     Raises:
-        UsageError: As of ``points_with_front``.
+        UsageError: See ``points_with_front``.
     """
     reached = points_with_front([own], front).estimates()
     points = slice(1, None)
     quality, gains = reached.quality, reached.gains(gain)
     front_gains, at = gains.of(points), gains.value[:, 0]
     below, above = _neighbours(front_gains.value[0], at[0])
-    # Without a point of less gain the front has its highest quality there.
+    # Without a point of lower gain, the front is at its highest quality there.
     measured = np.full_like(at, -np.inf) if below is None else front_gains.value[:, below]
     level, level_measured = (
         front_quality(front_gains, quality[:, points], g) for g in (at, measured)
@@ -191,7 +190,7 @@ def gap_between(own: Setting, front: list[Setting], gain: Gain) -> Gap:
 
 
 def _neighbours(gains: Floats, at: float) -> tuple[int | None, int | None]:
-    """The points next to a gain: the largest below it, and the smallest that reaches it."""
+    """Return the point of largest gain below ``at`` and that of smallest gain at or above it."""
     order = [int(point) for point in np.argsort(gains)]
     below = [point for point in order if gains[point] < at]  # NaN is neither
     above = [point for point in order if gains[point] >= at]
@@ -199,14 +198,15 @@ def _neighbours(gains: Floats, at: float) -> tuple[int | None, int | None]:
 
 
 def front_band(samples: pd.DataFrame, gain: Gain = "acceptance") -> pd.DataFrame:
-    """The randomised static front as a curve, with its pointwise 95 % band.
+    """Return the randomised static front as a curve with a pointwise 95 % band.
 
-    The front is drawn anew in each resample of the prompts that all its points have. Samples are of
-    one task, pair, temperature, engine and batch size; a speed-up needs ``autoregressive``.
+    The front is recomputed in each resample of the prompts that all its points share. The samples
+    must be of one task, pair, temperature, engine and batch size; a speed-up needs
+    ``autoregressive``.
 
     Returns:
-        By rising gain: ``gain`` (a fraction for acceptance, seconds per sample for time, a factor
-        for the speed-up), and ``quality``, ``low`` and ``high``, 0 to 1.
+        Columns ``gain`` (ascending; a fraction for acceptance, seconds per sample for time, a
+        factor for speed-up), ``quality``, ``low`` and ``high``, 0 to 1.
 
     Raises:
         UsageError: The samples do not determine a front.

@@ -1,7 +1,7 @@
-"""Points to compare: what settings reach on the prompts that all of them have, resampled jointly.
+"""Points to compare: settings of methods, evaluated on their shared prompts and resampled jointly.
 
-A point is a setting of a method on one task. All its figures come from sums per prompt, so one
-bootstrap over the shared prompts gives every figure of every point, and any comparison is paired.
+A point is a setting of a method on one task. All its figures are computed from sums per prompt, so
+one bootstrap over the shared prompts gives all figures of all points, and comparisons are paired.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from specbench.analysis.summary import score_terms
 from specbench.errors import UsageError
 from specbench.methods.registry import METHODS
 
-#: What quality is paid with, turned so that more is better. ``speedup`` is over autoregressive.
+#: What quality is traded for; more is better. ``speedup`` is relative to autoregressive.
 Gain = Literal["acceptance", "time", "speedup"]
 GAINS: tuple[Gain, ...] = get_args(Gain)
-#: What is summed per prompt beside the terms of quality.
+#: Summed per prompt, besides the terms of quality.
 _SUMMED = ("accepted", "proposed", "seconds", "output_tokens", "samples")
 
 
@@ -37,7 +37,7 @@ class Setting:
 
     @cached_property
     def cell(self) -> Mapping[Any, Any]:
-        """What all samples share: the columns of the first."""
+        """Columns that all samples share, from the first sample."""
         first: Mapping[Any, Any] = self.samples.iloc[0].to_dict()
         return first
 
@@ -48,26 +48,26 @@ class Setting:
 
     @property
     def draft_length(self) -> int:
-        """Tokens drafted in a round, 0 of autoregressive."""
+        """Tokens drafted per round; 0 for autoregressive."""
         return int(self.cell["draft_length"])
 
     @cached_property
     def emits_target(self) -> bool:
-        """True where it emits the target's own distribution."""
+        """Whether it emits the target's distribution exactly."""
         method = METHODS.get(self.method)
         return method is not None and method.emits_target(self.cell)
 
     @property
     def point(self) -> str:
-        """Its name among the points of a front, as in ``w=0.9`` or ``sd``."""
+        """Its name as a point of a front, such as ``w=0.9`` or ``sd``."""
         return method_label(self.cell).removeprefix(f"{self.method} ")
 
     @cached_property
     def sums(self) -> tuple[NDArray[Any], Floats, Statistic]:
-        """[n] the prompts with a quality, [n, terms] their sums, and the quality of totals."""
+        """Prompts with a quality [n], their sums [n, terms], and quality as a statistic."""
         scored = self.samples[self.samples["quality"].notna()]
         terms, score = score_terms(scored, "quality", self.cell["quality_metric"])
-        accepted = scored["accepted"].fillna(0)  # autoregressive proposes nothing
+        accepted = scored["accepted"].fillna(0)  # autoregressive drafts nothing
         seconds = scored["prefill_seconds"] + scored["decode_seconds"]
         others = [accepted, scored["proposed"], seconds, scored["output_tokens"]]
         columns = np.column_stack([terms, *others, np.ones(len(scored))])
@@ -75,21 +75,21 @@ class Setting:
 
 
 def settings_of(samples: pd.DataFrame) -> list[Setting]:
-    """Split the samples of one task into settings, in the order in which they were run."""
+    """Split the samples of one task into settings, in the order of the run."""
     named = [name for name in PARAMETERS if samples[name].notna().any()]
     groups = samples.groupby(["method", *named, "draft_length"], sort=False, dropna=False)
     return [Setting(rows) for _, rows in groups]
 
 
 class Gains(NamedTuple):
-    """A gain of points [..., points] as a ratio of means over samples, for mixtures of points."""
+    """Gains of points [..., points] as a numerator and a denominator, which mix linearly."""
 
     numerator: Floats
-    denominator: Floats  # 0 where the gain is not defined
+    denominator: Floats  # 0 where the gain is undefined
 
     @property
     def value(self) -> Floats:
-        """[..., points] the gain, NaN where it is not defined."""
+        """The gain [..., points], NaN where undefined."""
         return ratio(np.stack([self.numerator, self.denominator], axis=-1))
 
     def of(self, points: slice) -> Gains:
@@ -99,10 +99,10 @@ class Gains(NamedTuple):
 
 @dataclass(frozen=True)
 class PointEstimates:
-    """What points reach: row 0 on the data itself, the others in the bootstrap's resamples.
+    """Figures of points: row 0 for the data, the others for bootstrap resamples.
 
-    All but ``n``, the prompts that all points have, are [1 + RESAMPLES, points]: quality, 0 to 1,
-    and means per sample.
+    ``n`` is the number of shared prompts. The others are [1 + RESAMPLES, points]: quality from 0 to
+    1, and means per sample.
     """
 
     n: int
@@ -114,16 +114,16 @@ class PointEstimates:
 
     @property
     def acceptance(self) -> Floats:
-        """Accepted over proposed drafts, NaN where none were proposed."""
+        """Accepted / proposed drafts; NaN without drafts."""
         return self.gains("acceptance").value
 
     @property
     def tokens_per_second(self) -> Floats:
-        """Output tokens over seconds."""
+        """Output tokens / seconds."""
         return Gains(self.output_tokens, self.seconds).value
 
     def gains(self, gain: Gain) -> Gains:
-        """Gain of each point; a speed-up is over the tokens per second of the last one."""
+        """Return the gain of each point; the last point is the baseline of speed-ups."""
         if gain == "acceptance":
             return Gains(self.accepted, self.proposed)
         if gain == "time":
@@ -133,32 +133,32 @@ class PointEstimates:
 
 @dataclass(frozen=True)
 class Points:
-    """Sums of points over the prompts that all of them have.
+    """Sums of points over their shared prompts.
 
     Attributes:
-        sums: [prompts, points, terms] the terms of quality, then those of ``_SUMMED``.
-        score: The quality of totals of the first.
+        sums: [prompts, points, terms] terms of quality, then those of ``_SUMMED``.
+        score: Maps totals of the terms of quality to quality.
     """
 
     sums: Floats
     score: Statistic
 
     def estimates(self) -> PointEstimates:
-        """Return what the points reach."""
+        """Return the figures of the points."""
         return self._figures(bootstrap(self.sums))
 
     def estimates_with_fastest(self, *groups: Sequence[int]) -> tuple[PointEstimates, list[int]]:
-        """Return what the points reach, and after them the fastest point of each group.
+        """Return the figures of the points, then of the fastest point of each group.
 
-        The fastest of several is fast by luck too, and its time would flatter it: of four points
-        of one speed an interval of 95 % covered it in 3 of 4 cases. So the fastest is chosen on
-        one half of the prompts and measured on the other, the other way round too, and the two
-        are pooled, anew in each resample. That is no faster than what a user gets who chooses on
-        half as many prompts.
+        Reporting the time of the fastest of several points is biased by selection: with four
+        equally fast points, the 95 % interval covered the truth in 3 of 4 cases. The fastest point
+        is therefore chosen on one half of the prompts and measured on the other, and vice versa.
+        Both results are pooled, and every resample repeats the choice. The result is what a user
+        gets by choosing on half as many prompts.
 
         Returns:
-            What is reached, [1 + RESAMPLES, points + groups], and the fastest point of each group
-            on all prompts.
+            Figures [1 + RESAMPLES, points + groups], and the fastest point of each group on all
+            prompts.
         """
         half = np.arange(len(self.sums)) % 2
         apart = np.where(half[:, None] == [0, 1], 1.0, 0.0)[:, :, None, None]
@@ -181,8 +181,8 @@ def shared_points(settings: Sequence[Setting], one_law: Sequence[int] = ()) -> P
 
     Args:
         settings: The points.
-        one_law: Points that emit the same law, as plain SD does whatever its draft length: they
-            all get the quality of all their samples, lest the luckiest of them pass for better.
+        one_law: Points that emit the same distribution, such as plain SD at any draft length.
+            They share the quality of all their samples, so that none looks better by chance.
 
     Raises:
         UsageError: No prompt has a quality in every setting.
@@ -200,17 +200,18 @@ def shared_points(settings: Sequence[Setting], one_law: Sequence[int] = ()) -> P
 
 
 def _seconds(totals: Floats) -> Floats:
-    """Mean time of a sample, [...] of totals [..., terms]."""
+    """Return the mean time per sample [...] from totals [..., terms]."""
     return ratio(totals[..., [_SUMMED.index("seconds") - len(_SUMMED), -1]])
 
 
 def _chosen_crosswise(halves: Floats, group: NDArray[np.intp]) -> Floats:
-    """[rows, 1, terms] the group's fastest by either half as the other half measured it.
+    """Return the totals [rows, 1, terms] of the group's fastest point, chosen crosswise.
 
-    ``halves`` is [rows, 2, points, terms], the totals of each half of the prompts.
+    The point chosen on each half is measured on the other half; both are summed. ``halves`` is
+    [rows, 2, points, terms], the totals of each half of the prompts.
     """
     seconds = _seconds(halves[:, :, group])
-    # A half without prompts has no fastest point; any will do, since a choice by chance is fair.
+    # A half without prompts has no fastest point; an arbitrary choice is unbiased.
     best = group[np.argmin(np.where(np.isnan(seconds), np.inf, seconds), axis=-1)]
     rows = np.arange(len(halves))
     measured: Floats = halves[rows, 0, best[:, 1]] + halves[rows, 1, best[:, 0]]

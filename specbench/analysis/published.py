@@ -1,8 +1,8 @@
-"""The numbers that the paper published, beside one's own.
+"""Comparison with the numbers published in the paper.
 
-``paper_results.csv`` carries those of the tables of arXiv 2604.07622: ``table1`` is its main
-table, ``finetuned_draft`` the comparison with drafts fine-tuned on a task, and ``transfer`` that
-of heads on tasks they were not trained for.
+``paper_results.csv`` contains the tables of arXiv 2604.07622: ``table1`` is the main table,
+``finetuned_draft`` the comparison with drafts fine-tuned on a task, and ``transfer`` the evaluation
+of heads on tasks that they were not trained for.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ REFERENCE = "arXiv 2604.07622"
 
 _FILE = Path(__file__).with_name("paper_results.csv")
 _KEY = ["pair", "trained_on", "task", "method", "temperature", "draft_length"]
-# The paper scores XSum by the first 32 words of a text; its other metrics go by our names.
+# The paper scores the first 32 words of a text on XSum; its other metrics have our names.
 _METRICS = {("xsum", "rouge2"): "rouge2-32"}
 
 
 def published() -> pd.DataFrame:
     """Return the published numbers, one row per method, pair, task and setting.
 
-    ``trained_on`` is the task of the head or of the fine-tuned draft; ``metric`` is our name of the
+    ``trained_on`` is the training task of the head or draft; ``metric`` is our name for
     ``quality_metric``.
     """
     table = pd.read_csv(_FILE)
@@ -35,15 +35,15 @@ def published() -> pd.DataFrame:
 
 
 def beside_published(table: pd.DataFrame) -> pd.DataFrame:
-    """Add to a main table the paper's numbers where pair, task, method and setting are the same.
+    """Add the paper's numbers to a main table, matched by pair, task, method and setting.
 
-    The paper does not say its weight, lenience or deferral rule, so every setting of a method
-    meets its one number. A head or a fine-tuned draft meets that of the same training task. Quality
-    is compared only where it is measured by the same metric.
+    The paper does not state its weight, lenience or deferral rule, so all settings of a method are
+    compared with one number. A head or fine-tuned draft is compared with that of the same training
+    task. Quality is compared only if both use the same metric.
 
     Returns:
-        The table with ``published``, ``difference`` (one's own minus published), ``source`` (blank
-        where the paper has no such cell) and ``published_metric`` (of its quality).
+        The table with ``published``, ``difference`` (own minus published), ``source`` (blank if the
+        paper has no such cell) and ``published_metric`` (of its quality).
     """
     paper = published()
     paper["draft_length"] = _comparable_length(paper)
@@ -62,7 +62,7 @@ def beside_published(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def remarks(section: pd.DataFrame) -> list[str]:
-    """Say what of a section of ``beside_published`` could not be compared, a sentence each."""
+    """Return a sentence for each part of a section that could not be compared."""
     known = section[section["source"].notna()]
     if known.empty:
         paper = published()
@@ -72,7 +72,7 @@ def remarks(section: pd.DataFrame) -> list[str]:
             for name in ("temperature", "draft_length")
         )
         return [
-            f"The paper has no numbers for this: its pairs are {pairs}, its tasks {tasks}, "
+            f"The paper has no numbers for this setting: its pairs are {pairs}, its tasks {tasks}, "
             f"T = {temperatures}, N = {lengths}."
         ]
     missing = [task for task in section["task"].unique() if task not in set(known["task"])]
@@ -88,7 +88,7 @@ def remarks(section: pd.DataFrame) -> list[str]:
 
 
 def _as_published(table: pd.DataFrame) -> pd.DataFrame:
-    """Name each row as the paper would, columns ``_KEY``."""
+    """Return the columns ``_KEY`` of each row in the paper's names."""
     tasks = frozenset(published()["task"])
     cells = zip(*(table[name] for name in ("pair", "task", "method", "head")), strict=True)
     named = [_named(pair, task, method, head, tasks) for pair, task, method, head in cells]
@@ -102,7 +102,7 @@ def _as_published(table: pd.DataFrame) -> pd.DataFrame:
 def _named(
     pair: str, task: str, method: str, head: object, tasks: frozenset[str]
 ) -> tuple[str, str, str, str]:
-    """Return pair, task, method and training task of a row in the paper's words."""
+    """Return pair, task, method and training task of a row in the paper's names."""
     base, _, draft = pair.partition("+")  # as `run --draft` names a pair with another draft
     if method == AUTOREGRESSIVE:
         return base, task, method, task  # the draft does not matter
@@ -113,7 +113,7 @@ def _named(
 
 
 def _trained_on(head: object, task: str, tasks: frozenset[str]) -> str:
-    """The task in the name of a head's folder, else that it serves; none of an untrained head."""
+    """Return the training task from a head's folder name, else ``task``; none if untrained."""
     if not isinstance(head, str):
         return task
     parts = reversed(Path(head).parts)
@@ -121,5 +121,5 @@ def _trained_on(head: object, task: str, tasks: frozenset[str]) -> str:
 
 
 def _comparable_length(table: pd.DataFrame) -> pd.Series:
-    """The draft length, and 0 where nothing is drafted."""
+    """Return the draft length; 0 if nothing is drafted."""
     return table["draft_length"].mask(table["method"] == AUTOREGRESSIVE, 0)

@@ -1,8 +1,8 @@
-"""Tables of one run: its page ``summary.md``, what the terminal shows, and the transfer matrix.
+"""Tables of one run: the page ``summary.md``, the terminal's tables, and the transfer matrix.
 
-Rows are methods. On the page columns are tasks, and a sweep of static weights is shown as what it
-is for: the randomised static front at the acceptance that DIVERSED reached, and how far DIVERSED
-lies above it and above the next static point of less acceptance.
+Rows are methods. On the page, columns are tasks, and a sweep of static weights is condensed: the
+page shows the randomised static front at DIVERSED's acceptance, and the distance of DIVERSED above
+it and above the nearest static point of lower acceptance.
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ TRANSFER = [
 
 _SETTING = ["pair", "temperature", "engine", "batch_size", "draft_length"]
 _Row = Mapping[Any, Any]  # a cell of a run: columns of ``summary.wide``, and ``label``
-_Named = tuple[Any, Mapping[Any, Any]]  # a method or head, with what there is of it by task
+_Named = tuple[Any, Mapping[Any, Any]]  # a method or head, with its cells by task
 _NAME: Field[_Named] = ("method", lambda named: str(named[0]))
 
 
 def summary_page(samples: pd.DataFrame, summary: pd.DataFrame) -> str:
     """Return ``summary.md``: a table or two for each pair, temperature, engine, batch size and N.
 
-    The second has the metrics beyond the one that stands for quality, where a task has any.
+    The second has further quality metrics, if a task has any.
     """
     cells = _labelled(summary)
     settings = cells[cells["draft_length"] > 0][_SETTING].drop_duplicates()
@@ -78,10 +78,10 @@ def summary_page(samples: pd.DataFrame, summary: pd.DataFrame) -> str:
 
 
 def run_tables(folder: Path) -> list[Table]:
-    """Return two tables per task: a row per cell, in the order in which the cells ran.
+    """Return two tables per task, with a row per cell in the order of the run.
 
-    The second has the metrics beyond quality, and what else a lossy rule may change: the texts'
-    length, their rounds, and how many the limit on new tokens ended.
+    The second has further quality metrics and other effects of a lossy rule: output length, rounds,
+    and the fraction of texts that reached the limit on new tokens.
 
     Raises:
         UsageError: The folder holds no readable summary.
@@ -126,10 +126,10 @@ def run_tables(folder: Path) -> list[Table]:
 def transfer_data(summary: pd.DataFrame) -> pd.DataFrame:
     """Return the transfer matrix: one row per head, task and metric, columns ``TRANSFER``.
 
-    ``trained_on`` is the task a head was trained for; ``sd`` stands for no head.
+    ``trained_on`` is the training task of a head, or ``sd`` without a head.
 
     Raises:
-        UsageError: They compare no heads by the task they were trained for, or hold several runs or
+        UsageError: The runs do not compare heads by training task, or there are several runs or
             draft lengths.
     """
     rows = summary[summary["method"].isin([LEARNED, STRICT])]
@@ -145,7 +145,7 @@ def transfer_data(summary: pd.DataFrame) -> pd.DataFrame:
 
 
 def transfer_table(matrix: pd.DataFrame) -> Table:
-    """Return the transfer matrix for reading: heads down, tasks across, quality over acceptance."""
+    """Return the transfer matrix as a table: heads down, tasks across, quality over acceptance."""
     heads: dict[Any, _Row] = {
         "no head (sd)" if head == STRICT else head: dict(list(rows.groupby("task")))
         for head, rows in matrix.groupby("trained_on", sort=False)
@@ -163,7 +163,7 @@ def transfer_table(matrix: pd.DataFrame) -> Table:
 
 
 def _transfer_cell(rows: pd.DataFrame) -> Cell:
-    """What there is of a head on a task."""
+    """Return a head's cell for one task."""
     found, lines = {row.metric: row for row in rows.itertuples()}, []
     for metric, unit in ((QUALITY, ""), (ACCEPTANCE, " %")):
         if row := found.get(metric):
@@ -179,7 +179,7 @@ def _labelled(summary: pd.DataFrame) -> pd.DataFrame:
 
 
 def _within(frame: pd.DataFrame, setting: _Row) -> pd.DataFrame:
-    """Keep one setting's rows; autoregressive, which drafts nothing, belongs to each."""
+    """Select the rows of one setting, and those of autoregressive, which has no draft length."""
     same = frame["draft_length"].isin([0, setting["draft_length"]])
     for name in _SETTING[:-1]:
         same &= frame[name] == setting[name]
@@ -187,7 +187,7 @@ def _within(frame: pd.DataFrame, setting: _Row) -> pd.DataFrame:
 
 
 def _by_label(cells: pd.DataFrame) -> dict[str, dict[str, _Row]]:
-    """The cells of each method by task."""
+    """Return the cells of each method by task."""
     return {
         str(label): {cell["task"]: cell for cell in rows.to_dict("records")}
         for label, rows in cells.groupby("label", sort=False)
@@ -195,7 +195,7 @@ def _by_label(cells: pd.DataFrame) -> dict[str, dict[str, _Row]]:
 
 
 def _metric(name: object) -> tuple[str, float]:
-    """What a task's metric of quality is called, and the factor to the number shown."""
+    """Return the display name of a task's quality metric, and its scale."""
     metric = METRICS.get(str(name))
     return (metric.unit, metric.scale) if metric else ("", 1.0)
 
@@ -215,7 +215,7 @@ def _page_table(samples: pd.DataFrame, cells: pd.DataFrame, setting: _Row) -> Ta
     swept = all(any(known.get(task) for known in gaps.values()) for task in units)
 
     def across(known: Mapping[str, Any], show: Callable[[Any, float], str]) -> list[str]:
-        """A text for each task, blank where there is nothing."""
+        """Return a text for each task, blank if unknown."""
         found = ((known.get(task), scale) for task, (_, scale) in units.items())
         return ["" if one is None else show(one, scale) for one, scale in found]
 
@@ -251,7 +251,7 @@ def _page_table(samples: pd.DataFrame, cells: pd.DataFrame, setting: _Row) -> Ta
 
 
 def _less_than_sd(samples: pd.DataFrame, cell: _Row, scale: float) -> str:
-    """The paired difference in quality of a method that drafts from plain SD."""
+    """Return the paired difference in quality from plain SD, for a method that drafts."""
     of_task = samples[samples["task"] == cell["task"]]
     sd = of_task[of_task["method"] == STRICT]
     if cell["draft_length"] == 0 or cell["method"] == STRICT or sd["quality"].isna().all():
@@ -263,7 +263,7 @@ def _less_than_sd(samples: pd.DataFrame, cell: _Row, scale: float) -> str:
 
 
 def _gap(samples: pd.DataFrame, cell: _Row) -> Gap | None:
-    """How far a head lies above the static front at its acceptance, where the run has one."""
+    """Return the gap of a head to the static front at its acceptance, if the run has a front."""
     settings = settings_of(samples[samples["task"] == cell["task"]])
     own = [s for s in settings if s.method == LEARNED and s.cell["head"] == cell["head"]]
     try:
@@ -273,7 +273,7 @@ def _gap(samples: pd.DataFrame, cell: _Row) -> Gap | None:
 
 
 def _above_measured(gap: Gap, scale: float) -> str:
-    """Its static point of less acceptance, and a warning where the next is far below it."""
+    """Return the distance above the static point of lower acceptance, and whether it is coarse."""
     below, above = (name or "none" for name in gap.between)
     coarse = f", coarse: {above} is {100 * abs(gap.step):.0f} points away"
     return f"{_distance(gap.above_measured, scale)}\n{below}{coarse * (abs(gap.step) > COARSE)}"
@@ -294,7 +294,7 @@ def _prompts(samples: pd.DataFrame) -> str:
 
 
 def _further_table(cells: pd.DataFrame, metrics: Sequence[str]) -> Table:
-    """The metrics beyond quality: a column for each that a task has."""
+    """Return the table of further quality metrics: a column per task and metric."""
     figures: list[Field[_Named]] = [
         (
             Column(f"{task}, {shown_name(name)}", align="left"),
@@ -308,6 +308,6 @@ def _further_table(cells: pd.DataFrame, metrics: Sequence[str]) -> Table:
 
 
 def _speed(cell: _Row) -> str:
-    """Tokens/s: slow, but not 0."""
+    """Return tokens/s with enough digits that slow speeds do not show as 0."""
     speed = cell["tokens_per_second"]
     return number(speed, ".3g" if speed < 99.95 else ".0f")

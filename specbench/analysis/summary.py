@@ -1,7 +1,7 @@
-"""From samples to the tidy summary of a run, and from there to a table with one row per cell.
+"""Summarise samples as a tidy table (one row per cell and metric) or a wide one (one row per cell).
 
-Two kinds of mean are kept apart: a *pooled* figure is a ratio of sums over all samples of a cell
-(long outputs weigh more), a *sample mean* averages one figure per sample.
+There are two kinds of means: a *pooled* figure is a ratio of sums over all samples of a cell, in
+which long outputs weigh more; a *sample mean* averages one figure per sample.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from specbench.metrics.bleu import TERMS, corpus_bleu
 from specbench.metrics.passk import BUDGETS, pass_at_k
 
 ACCEPTANCE, QUALITY, SPEEDUP, PASS = "draft_acceptance_rate", "quality", "speedup", "pass@1"
-#: What a cell shares with the ``autoregressive`` that its speed-up is over.
+#: Columns that a cell shares with its baseline, ``autoregressive``.
 BASELINE = ["run_id", "pair", "task", "temperature", "engine", "batch_size"]
 _NOTHING = Interval(float("nan"), float("nan"), float("nan"), 0)
 
-#: The samples of a cell, and those of the ``autoregressive`` beside it, if any, to a figure.
+#: Maps the samples of a cell, and those of its baseline if any, to a figure.
 Figure = Callable[[pd.DataFrame, pd.DataFrame | None], Interval]
 
 
@@ -61,7 +61,7 @@ def _pooled(numerator: str, denominator: str) -> Figure:
 
 
 def _over_baseline(columns: list[str], statistic: Statistic) -> Figure:
-    """A statistic of sums of ``columns`` and of tokens and seconds of the baseline."""
+    """Return a figure of the sums of ``columns`` and of the baseline's tokens and seconds."""
 
     def figure(cell: pd.DataFrame, baseline: pd.DataFrame | None) -> Interval:
         if baseline is None or cell[columns].isna().any(axis=None):
@@ -75,15 +75,15 @@ def _over_baseline(columns: list[str], statistic: Statistic) -> Figure:
 
 
 def _at_predicted_length(totals: Floats) -> Floats:
-    """The speed-up if the rounds had brought the tokens predicted, of totals [..., 6]."""
+    """Return the speed-up if rounds had emitted the predicted tokens, from totals [..., 6]."""
     tokens, prefill, decode, predicted, *base = np.moveaxis(totals, -1, 0)
     seconds = prefill + decode * ratio(np.stack([tokens, predicted], axis=-1))
     return paired_ratio(np.stack([tokens, seconds, *base], axis=-1))
 
 
-# The predicted figures are what theory makes of the probabilities that the rule recorded, see
-# ``theory.table``; each is to agree with the measured one that it is named after, and expected
-# acceptance with the conditional rate: both are over the positions judged.
+# Predicted figures follow from the acceptance probabilities that the rule recorded (see
+# ``theory.table``). Each should agree with the measured figure of the same name, and
+# expected_acceptance with conditional_acceptance_rate: both are over the positions judged.
 METRICS = (
     # The unit of quality is the task's metric.
     Metric(
@@ -95,7 +95,7 @@ METRICS = (
     Metric("acceptance_length_sample_mean", "tokens/round", _mean("acceptance_length")),
     Metric("conditional_acceptance_rate", "fraction", _pooled("accepted", "judged")),
     Metric("expected_acceptance", "fraction", _pooled("expected", "judged")),
-    Metric("predicted_acceptance_length", "tokens/round", _pooled("foreseen_emitted", "rounds")),
+    Metric("predicted_acceptance_length", "tokens/round", _pooled("predicted_emitted", "rounds")),
     Metric("mean_weight", "fraction", _pooled("weights", "judged")),
     Metric("seconds_per_sample", "s", _mean("seconds")),
     Metric("tokens_per_second", "tokens/s", _pooled("output_tokens", "seconds")),
@@ -105,7 +105,7 @@ METRICS = (
         "predicted_speedup",
         "x",
         _over_baseline(
-            ["output_tokens", "prefill_seconds", "decode_seconds", "foreseen_emitted"],
+            ["output_tokens", "prefill_seconds", "decode_seconds", "predicted_emitted"],
             _at_predicted_length,
         ),
     ),
@@ -128,10 +128,9 @@ METRICS = (
 def summarise(samples: pd.DataFrame) -> pd.DataFrame:
     """Summarise samples: one row per cell and metric, columns ``frames.SUMMARY``.
 
-    After the figures that every cell has come the task's further metrics and, where there are
-    repeats enough, pass@k. A cell is everything that shares ``frames.CELL``; ``n`` counts its
-    prompts, over which the 95 % intervals are. A time is the whole time of a sample, prefill
-    included.
+    After the figures of every cell come the task's further metrics and, with enough repeats,
+    pass@k. A cell consists of the samples that share ``frames.CELL``; ``n`` counts its prompts,
+    over which the 95 % intervals are computed. Times include prefill.
 
     Raises:
         UsageError: There are no samples.
@@ -153,10 +152,10 @@ def summarise(samples: pd.DataFrame) -> pd.DataFrame:
 
 
 def wide(summary: pd.DataFrame) -> pd.DataFrame:
-    """One row per cell, for tables and figures.
+    """Return one row per cell, for tables and figures.
 
-    Columns are the cell's, ``quality_metric`` (the unit of quality), and for every metric its value
-    under its own name and its interval as ``<metric>_low`` and ``<metric>_high``.
+    Columns are the cell's, ``quality_metric`` (the unit of quality) and, for every metric,
+    ``<metric>``, ``<metric>_low`` and ``<metric>_high``.
     """
     cell = summary.groupby(list(CELL), sort=False, dropna=False).ngroup()
     table = summary.assign(cell=cell).drop_duplicates("cell").set_index("cell")[list(CELL)]
@@ -172,13 +171,13 @@ def wide(summary: pd.DataFrame) -> pd.DataFrame:
 
 
 def further_metrics(summary: pd.DataFrame) -> list[str]:
-    """Return the metrics of a summary that only some tasks have: those beyond quality, pass@k."""
+    """Return the metrics that only some tasks have: further quality metrics and pass@k."""
     known = {metric.name for metric in METRICS}
     return [name for name in summary["metric"].unique() if name not in known]
 
 
 def _with_terms(samples: pd.DataFrame) -> pd.DataFrame:
-    """Add, per sample, the sums that pooled figures are made of; prompts become numbers."""
+    """Add the terms of pooled figures to each sample, and number the prompts."""
     emitted = samples["acceptance_length"] * samples["rounds"]
     expected = samples["expected_acceptance"] * samples["judged"]
     return samples.assign(
@@ -186,20 +185,20 @@ def _with_terms(samples: pd.DataFrame) -> pd.DataFrame:
         seconds=samples["prefill_seconds"] + samples["decode_seconds"],
         emitted=emitted,
         expected=expected,
-        foreseen_emitted=expected + emitted - samples["accepted"],
+        predicted_emitted=expected + emitted - samples["accepted"],
         weights=samples["mean_weight"] * samples["judged"],
     )
 
 
 def score_interval(cell: pd.DataFrame, column: str, metric: object) -> Interval:
-    """Return the figure of one metric over the samples of a cell, with its 95 % interval.
+    """Return a quality metric of a cell with its 95 % interval.
 
-    It is the mean over samples, and corpus BLEU for BLEU; blank samples are left out. Where all
-    scores are 0 or 1, as those of accuracy and pass@1, it is a proportion. Scores are in
-    ``column``: ``quality``, or the metric's name.
+    The value is the mean over samples (corpus BLEU for BLEU); blank samples are ignored. Scores
+    that are all 0 or 1, as for accuracy and pass@1, are treated as a proportion. ``column`` holds
+    the scores: ``quality``, or the metric's name.
 
     Raises:
-        UsageError: The terms of a BLEU are missing or not readable; so in all that follows.
+        UsageError: The terms of BLEU are missing or unreadable; also raised by the functions below.
     """
     scored = cell[cell[column].notna()]
     if metric != BLEU and is_binary(scored[column]):
@@ -209,14 +208,14 @@ def score_interval(cell: pd.DataFrame, column: str, metric: object) -> Interval:
 
 
 def score_terms(scored: pd.DataFrame, column: str, metric: object) -> tuple[Floats, Statistic]:
-    """Return [samples, k] terms of a metric's figure, and the function of totals that it is."""
+    """Return the terms [samples, k] of a quality metric, and its statistic of their totals."""
     if metric == BLEU:
         return _bleu_terms(scored), corpus_bleu
     return np.column_stack([scored[column], np.ones(len(scored))]), ratio
 
 
 def quality_difference(own: pd.DataFrame, base: pd.DataFrame) -> Interval:
-    """The quality of one setting minus another's on a task, with its interval paired by prompt."""
+    """Return the quality of one setting minus another's on a task, paired by prompt."""
     own, base = (rows[rows["quality"].notna()] for rows in (own, base))
     ids, base_ids = own["sample_id"], base["sample_id"]
     if (own["quality_metric"] == BLEU).any():
@@ -230,7 +229,7 @@ def _bleu_difference(totals: Floats) -> Floats:
 
 
 def _further_scores(cell: pd.DataFrame) -> Iterator[tuple[str, Interval, str]]:
-    """Yield name, figure and unit of what a cell has beyond its quality."""
+    """Yield name, value and unit of a cell's further quality metrics."""
     for name, metric in TASK_METRICS.items():
         if name in cell and cell[name].notna().any():
             yield name, score_interval(cell, name, name), metric.unit
@@ -240,7 +239,7 @@ def _further_scores(cell: pd.DataFrame) -> Iterator[tuple[str, Interval, str]]:
 
 
 def _pass_at_more(passed: pd.Series, prompts: pd.Series) -> Iterator[tuple[str, Interval, str]]:
-    """pass@2, pass@5 ... up to that of as many scored repeats as every prompt has."""
+    """Yield pass@2, pass@5, ... up to the number of scored repeats that every prompt has."""
     tallies = passed.dropna().groupby(prompts).agg(["count", "sum"])
     fewest = int(tallies["count"].min()) if len(tallies) else 0
     for k in sorted({*BUDGETS, fewest}):
@@ -251,17 +250,17 @@ def _pass_at_more(passed: pd.Series, prompts: pd.Series) -> Iterator[tuple[str, 
 
 
 def shown_name(name: str) -> str:
-    """What a metric is called in tables; of pass@k, its name."""
+    """Return the name of a metric in tables."""
     return TASK_METRICS[name].unit if name in TASK_METRICS else name
 
 
 def shown_scale(name: str) -> float:
-    """The factor from a metric's score to the number shown; pass@k is shown as pass@1."""
+    """Return the factor from a score to the number shown; pass@k is scaled as pass@1."""
     return TASK_METRICS[name if name in TASK_METRICS else PASS].scale
 
 
 def _bleu_terms(scored: pd.DataFrame) -> Floats:
-    """[samples, TERMS] what corpus BLEU is made of."""
+    """Return the terms of corpus BLEU [samples, TERMS]."""
     if BLEU_TERMS not in scored:
         raise UsageError(f"the samples have a BLEU but no column {BLEU_TERMS}: score the run again")
     try:
@@ -269,5 +268,5 @@ def _bleu_terms(scored: pd.DataFrame) -> Floats:
         return np.asarray(terms, dtype=np.float64).reshape(len(scored), TERMS)
     except ValueError as error:
         raise UsageError(
-            f"{BLEU_TERMS} of a sample is not {TERMS} whole numbers: score the run again"
+            f"{BLEU_TERMS} of a sample is not {TERMS} integers: score the run again"
         ) from error

@@ -1,7 +1,8 @@
-"""Figures of results on disk.
+"""Figures of saved results.
 
-A figure is a function that returns a ``style.Drawing``, the figure and the data behind it, and one
-line in ``FIGURES``. It reads runs (``specbench.results.Results``) or the folders of trained heads.
+Each figure is a drawing function with an entry in ``FIGURES``. The function reads runs
+(``specbench.results.Results``) or folders of trained heads, and returns a ``style.Drawing``: the
+figure and its data.
 """
 
 from __future__ import annotations
@@ -15,22 +16,22 @@ from specbench.errors import UsageError
 if TYPE_CHECKING:
     from specbench.figures.style import Drawing
 
-RUNS, HEADS = "runs", "heads"  # what figures are drawn from
-#: Styles of page, the default first: a column or a page of a paper, or a screen.
+RUNS, HEADS = "runs", "heads"  # sources of figures
+#: Page styles, default first: a column or page of a paper, or a screen.
 STYLES = ("paper", "screen")
-#: What ``pareto`` can draw quality against, and what it does by default.
+#: The costs that ``pareto`` can draw quality against, and its defaults.
 COSTS = ("time", "acceptance", "speedup")
 AGAINST = COSTS[:2]
 
 
 class Registered(NamedTuple):
-    """Where the function of a figure is, and what it takes."""
+    """The location of a drawing function, and its source."""
 
     function: str
     source: str = RUNS
 
 
-#: Name on the command line and in file names -> the figure.
+#: Figures by their name on the command line and in file names.
 FIGURES = {
     "pareto": Registered("pareto:draw"),
     "acceptance-time": Registered("acceptance:draw_time"),

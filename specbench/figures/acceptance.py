@@ -1,8 +1,8 @@
 """Draft acceptance against total time, and against the weight of the static ensemble.
 
-After arXiv 2604.07622. Pairs differ in speed by orders of magnitude, so time is normalised per
+After arXiv 2604.07622. The speeds of pairs differ by orders of magnitude, so time is normalised per
 pair, task, engine and batch size: 0 is the fastest setting drawn, 1 the slowest. Engines are
-measured in separate runs, whose machine may have been loaded differently.
+normalised separately, because they are measured in separate runs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from specbench.results import Results
 
 Floats = NDArray[np.float64]
 
-_FEWEST_POINTS = 6  # three coefficients, and as many residuals to judge them by
+_FEWEST_POINTS = 6  # three coefficients and three degrees of freedom
 _RESAMPLES = 2000
 _ACCEPTANCE, _LABEL = "100*draft_acceptance_rate", "Accepted / drafted (%)"
 
@@ -34,18 +34,18 @@ _ACCEPTANCE, _LABEL = "100*draft_acceptance_rate", "Accepted / drafted (%)"
 def draw_time(results: Results) -> Drawing:
     """Draw acceptance against normalised time: one column per task, one colour per pair.
 
-    Each point is one method in one setting; a quadratic with its 95 % band is fitted to a pair's
-    points where there are enough of them. Engines and batch sizes are drawn below one another.
+    Each point is one method in one setting. If a pair has enough points, a quadratic with its 95 %
+    band is fitted to them. Engines and batch sizes have separate rows.
 
     Raises:
-        UsageError: Nothing in the runs drafts.
+        UsageError: No method of the runs drafts.
     """
     table = results.cells.dropna(subset=["draft_acceptance_rate", "seconds_per_sample"])
     if table.empty:
         raise UsageError("Nothing to draw: no method of these runs drafts; run sd or another one.")
     table = table.assign(time=_normalised(table))
     pairs = style.distinct(table, "pair")
-    # A single pair needs no colour, and methods keep their own.
+    # With a single pair, methods keep their own colours.
     own = cycle(style.PAIR_COLOURS if len(pairs) > 1 else [None])
     colours: dict[str, str | None] = dict(zip(pairs, own, strict=False))
     figure, grid, panels = style.task_panels(table, 2.0, ["engine", "batch_size"], sharey=True)
@@ -75,12 +75,12 @@ def draw_time(results: Results) -> Drawing:
 def draw_weights(results: Results) -> Drawing:
     """Draw the acceptance of the static ensemble against w: a panel per task, a curve per N.
 
-    Acceptance at a position is 1 - w TV(p, q), so the curves fall almost in a straight line, and
-    lower for longer drafts, whose later positions are reached less often. ``sd`` closes a curve at
-    w = 1. Pairs, engines and batch sizes are drawn below one another.
+    Acceptance at a position is 1 - w TV(p, q), so the curves fall almost linearly. Longer drafts
+    have lower curves, because their later positions are reached less often. ``sd`` is the point at
+    w = 1. Pairs, engines and batch sizes have separate rows.
 
     Raises:
-        UsageError: There is no static ensemble in the runs, or temperatures are mixed.
+        UsageError: The runs contain no static ensemble, or temperatures are mixed.
     """
     table = results.cells
     table = table.assign(w=static_weight(table)).dropna(subset=["w", "draft_acceptance_rate"])
@@ -101,7 +101,7 @@ def draw_weights(results: Results) -> Drawing:
     drawn = []
     for axes, rows in panels:
         for (_, length), found in rows.groupby(["run_id", "draft_length"], sort=False):
-            # sd and static at w = 1 are the same rule: one point.
+            # sd equals static at w = 1: keep one point.
             curve = found.sort_values("w").drop_duplicates("w")
             style.points(axes, curve, "w", _ACCEPTANCE, **curves[length])
             drawn.append(curve)
@@ -115,14 +115,14 @@ def draw_weights(results: Results) -> Drawing:
 
 
 def quadratic_band(x: Floats, y: Floats, at: Floats) -> tuple[Floats, Floats, Floats]:
-    """Fit a quadratic to at least four points, with a 95 % band from a bootstrap of its residuals.
+    """Fit a quadratic to at least four points, with a 95 % band from a residual bootstrap.
 
-    Returns the fit and the lower and upper edge of its band ``at`` some x, each [len(at)].
+    Returns the fit and the lower and upper edges of its band ``at`` some x, each [len(at)].
     """
     design, wanted = np.vander(x, 3), np.vander(at, 3)
     solve = np.linalg.pinv(design)
     fitted = design @ solve @ y
-    # Least squares shrinks residuals; this restores the variance of the noise.
+    # Correct for the degrees of freedom used by the fit.
     residuals = (y - fitted) * np.sqrt(len(x) / (len(x) - 3))
     drawn = np.random.default_rng(0).choice(residuals, size=(_RESAMPLES, len(x)))
     curves = (fitted + drawn) @ solve.T @ wanted.T
@@ -131,7 +131,7 @@ def quadratic_band(x: Floats, y: Floats, at: Floats) -> tuple[Floats, Floats, Fl
 
 
 def _normalised(table: pd.DataFrame) -> pd.Series:
-    """Seconds per sample mapped to 0 ... 1 within each pair, task, engine and batch size."""
+    """Return seconds per sample scaled to [0, 1] per pair, task, engine and batch size."""
     seconds = table.groupby(["pair", "task", "engine", "batch_size"])["seconds_per_sample"]
     fastest, slowest = seconds.transform("min"), seconds.transform("max")
     return (table["seconds_per_sample"] - fastest) / (slowest - fastest).replace(0, 1)
@@ -152,7 +152,7 @@ def _draw_pair(axes: Axes, cells: pd.DataFrame, colour: str | None) -> None:
 
 
 def _paint(method: str, pair_colour: str | None, rim: bool = True) -> dict[str, Any]:
-    """Colours of a method's marker and bars: the pair's, except that the star stays red."""
+    """Return the colours of a method's marker and bars: the pair's, but DIVERSED's star is red."""
     own = style.look(method).colour
     if pair_colour is None:
         return {"color": own}

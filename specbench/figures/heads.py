@@ -1,4 +1,4 @@
-"""Figures of trained heads: how training went, what a head learned, and where it transfers."""
+"""Figures of trained heads: training curves, learned weights, and transfer between tasks."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ from specbench.metrics import METRICS
 from specbench.results import Results
 from specbench.training.folder import LOG
 
-#: Columns of ``training.csv`` as they are drawn: scale, title, label.
+#: Columns of ``training.csv`` with their scale, title and label.
 _CURVES = {
     "reward": (100, "Reward", "Mean score (%)"),
     "acceptance": (100, "Acceptance", "Mean 1 − w TV(p, q) (%)"),
     "weight": (1, "Weight on the target", "Mean w"),
-    "loss": (1, "Loss", "Negative objective\n(in spreads of gain)"),
+    "loss": (1, "Loss", "Negative objective\n(std. of the advantage)"),
 }
 _STRICT = "strict_acceptance"  # at w = 1
-_SMOOTHED = 10  # lines are medians over this fraction of the steps
-_FAR = 0.05  # of the steps, at either end, may lie outside the panel
+_SMOOTHED = 10  # lines are running medians over 1/10 of the steps
+_FAR = 0.05  # fraction of values at either end that may lie outside the panel
 _DASHES = ("-", "--", ":")
 
-SHOWN = 12  # tokens at either end
-FEWEST = 10  # occurrences of what is shown
-_GAP = 0.8  # rows between the two ends
+SHOWN = 12  # tokens with the highest weights, and with the lowest
+FEWEST = 10  # occurrences required of a token that is shown
+_GAP = 0.8  # rows between the highest and the lowest
 _OFFSET = 0.14  # rows between the two means of a kind
 
-#: Colour and marker of a kind of token: Paul Tol's muted scheme.
+#: Colour (Paul Tol's muted scheme) and marker of each kind of token.
 KIND_LOOKS = {
     learned.NUMBER: ("#332288", "s"),
     learned.OPERATOR: ("#CC6677", "P"),
@@ -55,21 +55,22 @@ KIND_LOOKS = {
 }
 _BOX = dict(zip(learned.QUANTILES, ("whislo", "q1", "med", "q3", "whishi"), strict=True))
 
-_ROW = 0.27  # inches of a head in the transfer table
-_PAGE = 7.2  # inches; task names that do not fit on it side by side are rotated
-_LEAST_SPAN = 10.0  # points of quality with the strongest colour, at least
+_ROW = 0.27  # height of a head's row in the transfer table, in inches
+_PAGE = 7.2  # page width in inches; task names that do not fit are rotated
+_LEAST_SPAN = 10.0  # smallest change in quality that gets the strongest colour, in points
 
 
 @style.paged
 def draw_training(folders: Sequence[Path]) -> Drawing:
-    """Draw reward, acceptance, weight and loss against the step, a colour for each head.
+    """Draw reward, acceptance, weight and loss against the step, one colour per head.
 
-    Steps are noisy, since each has few texts; a line is a running median over a tenth of the steps.
-    The loss jumps where all texts of a step gain alike, as it is in units of the spread of gains;
-    the axis does not follow it there. The folders are those of heads, finished or in training.
+    Steps are noisy, since each has few texts; the lines are running medians over a tenth of the
+    steps. The loss is in units of the standard deviation of the returns, so it jumps at steps whose
+    texts have equal returns; the axis excludes these outliers. ``folders`` are those of heads,
+    finished or in training.
 
     Raises:
-        UsageError: One holds no ``training.csv``, or one without a step.
+        UsageError: A folder has no ``training.csv``, or the file has no step.
     """
     tables = {name: _shown(read_training(folder)) for name, folder in _named(folders).items()}
     figure, grid = style.panels(2, 2, height=1.75, sharex=True)
@@ -100,7 +101,7 @@ def read_training(folder: Path) -> pd.DataFrame:
     """Read ``training.csv`` of a head's folder: a row per step.
 
     Raises:
-        UsageError: There is none, it is not readable, or it has no step or lacks a column.
+        UsageError: The file is missing or unreadable, has no step, or lacks a column.
     """
     path = folder / LOG
     wanted = ["step", *_CURVES, "disagreement"]
@@ -116,7 +117,7 @@ def read_training(folder: Path) -> pd.DataFrame:
 
 
 def _named(folders: Sequence[Path]) -> dict[str, Path]:
-    """Name folders by where their paths differ; a single one by its last two parts."""
+    """Name folders by the parts in which their paths differ; a single one by its last two parts."""
     paths = list(dict.fromkeys(folder.resolve() for folder in folders))
     if len(paths) == 1:
         return {"/".join(paths[0].parts[-2:]): paths[0]}
@@ -125,7 +126,7 @@ def _named(folders: Sequence[Path]) -> dict[str, Path]:
 
 
 def _shown(table: pd.DataFrame) -> pd.DataFrame:
-    """The step, and what is drawn against it: scaled columns, and their running medians."""
+    """Return the step, the scaled columns, and their running medians."""
     in_units = {column: scale * table[column] for column, (scale, *_) in _CURVES.items()}
     columns = pd.DataFrame(in_units | {_STRICT: 100 * (1 - table["disagreement"])})
     window = max(1, len(table) // _SMOOTHED)
@@ -134,7 +135,7 @@ def _shown(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _limit(axes: Axes, values: pd.Series) -> None:
-    """Limit an axis to all values but the few that lie far outside."""
+    """Limit an axis to the values without outliers."""
     low, high = values.quantile([_FAR, 1 - _FAR])
     margin = 0.3 * (high - low) or 1.0
     inside = values[values.between(low - margin, high + margin)]
@@ -143,15 +144,15 @@ def _limit(axes: Axes, values: pd.Series) -> None:
 
 @style.paged
 def draw_learned(table: pd.DataFrame) -> Drawing:
-    """Draw the weights a head gives, by kind of token and by token.
+    """Draw a head's weight on the target by kind of token and by token.
 
-    Left, per kind, the distribution of w, its mean, and its mean weighted by how much the models
-    disagree. Right, the tokens with the highest and the lowest mean weight. Boxes span the
-    quartiles, whiskers the 5 % and 95 % quantiles; bars are 95 % intervals. The data is the whole
-    table, which is one of ``analysis.learned.tabulate``.
+    Left: per kind, the distribution of w, its mean, and its mean weighted by TV(p, q). Right: the
+    tokens with the highest and lowest mean weights. Boxes span the quartiles, whiskers the 5 % and
+    95 % quantiles; bars are 95 % intervals. ``table`` comes from ``analysis.learned.tabulate`` and
+    is saved as the figure's data.
 
     Raises:
-        UsageError: It is empty.
+        UsageError: The table is empty.
     """
     if table.empty:
         raise UsageError("Nothing to draw: no token was sampled; sample more texts with --limit.")
@@ -171,7 +172,7 @@ def draw_learned(table: pd.DataFrame) -> Drawing:
         axes.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0", "", "0.5", "", "1"])
         axes.grid(axis="y", visible=False)
         if not axes.get_yticks().size:
-            said = f"None occurs {FEWEST} times"
+            said = f"No token occurs {FEWEST} times"
             axes.text(0.5, 0.6, said, transform=axes.transAxes, ha="center")
     handles = [
         Line2D([], [], **_mark(GREY, "o"), label="mean w"),
@@ -188,7 +189,7 @@ def draw_learned(table: pd.DataFrame) -> Drawing:
 
 
 def _draw_kinds(axes: Axes, kinds: pd.DataFrame) -> None:
-    """Draw a box per kind from its quantiles, with both means, the highest on top."""
+    """Draw a box per kind from its quantiles, with both means; the highest mean is on top."""
     for place, (_, row) in enumerate(kinds.iterrows()):
         colour, _ = KIND_LOOKS[row["kind"]]
         line = {"color": colour, "linewidth": scaled(0.8)}
@@ -231,14 +232,14 @@ def _draw_tokens(axes: Axes, tokens: pd.DataFrame) -> None:
 
 
 def _draw_means(axes: Axes, rows: pd.DataFrame) -> None:
-    """Draw the mean weights of rows at their ``place``, with their intervals."""
+    """Draw the mean weights of rows at their ``place``, with intervals."""
     rows = rows.assign(w=rows["mean_weight"], w_low=rows["ci_low"], w_high=rows["ci_high"])
     for kind, group in rows.groupby("kind", sort=False):
         style.points(axes, group, "w", "place", **_mark(*KIND_LOOKS[str(kind)]), zorder=4)
 
 
 def _mark(colour: str, marker: str) -> dict[str, Any]:
-    size = scaled(6.0 if marker in "PX" else 4.5)  # a cross covers less than its square
+    size = scaled(6.0 if marker in "PX" else 4.5)  # crosses look smaller
     return {"color": colour, "marker": marker, "markersize": size, "linestyle": "none"}
 
 
@@ -251,12 +252,12 @@ def _hollow(colour: str) -> dict[str, Any]:
 def draw_transfer(results: Results) -> Drawing:
     """Draw the transfer table as two heat maps: heads down, tasks across.
 
-    After arXiv 2604.07622. The row without a head shows the task's own quality; the rows below show
-    by how many points each head changes it, so that tasks with different metrics share one scale
-    of colours. A frame marks the task that a head was trained for.
+    After arXiv 2604.07622. The first row shows the quality without a head. The rows below show the
+    change with each head in points, so that tasks with different metrics share one colour scale. A
+    frame marks the task that a head was trained for.
 
     Raises:
-        UsageError: The runs compare no heads, or are several.
+        UsageError: The runs do not compare heads, or there are several runs.
     """
     table = transfer_data(results.summary)
     heads, tasks = style.distinct(table, "trained_on"), style.distinct(table, "task")
@@ -279,7 +280,7 @@ def draw_transfer(results: Results) -> Drawing:
     left.set_ylabel("Head trained for")
 
     span = max(_LEAST_SPAN, change.abs().max(axis=None))
-    # Adding zero removes the minus sign of what rounds to zero.
+    # Adding zero turns -0.0 into 0.0.
     texts = (change.round(1) + 0.0).map("{:+.1f}".format).astype(object)
     texts.loc[STRICT] = strict.map("{:.1f}".format)
     _draw_fields(right, change, texts, "RdBu", CenteredNorm(halfrange=span))
@@ -296,7 +297,7 @@ def draw_transfer(results: Results) -> Drawing:
 def _draw_fields(
     axes: Axes, values: pd.DataFrame, texts: pd.DataFrame, colours: str, norm: Normalize
 ) -> None:
-    """Draw values [heads, tasks] as coloured fields with their texts."""
+    """Draw values [heads, tasks] as a heat map with texts."""
     image = axes.imshow(values, cmap=colours, norm=norm, aspect="auto")
     for (row, column), value in np.ndenumerate(values.to_numpy()):
         if np.isnan(value):

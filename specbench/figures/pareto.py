@@ -1,9 +1,9 @@
 """Quality vs. cost: seconds per sample, draft acceptance, or speedup.
 
-After arXiv 2604.07622, with intervals. The dashed line is the randomised static front, the best
-that mixtures of the static points reach, with its 95 % band. Heads of DIVERSED that were trained
-for several target acceptances are joined by a line and labelled with their targets; a target is a
-mean over positions, and the share of drafts accepted is lower.
+After arXiv 2604.07622, with intervals. The dashed line is the randomised static front, that is, the
+best mixtures of static points, with its 95 % band. DIVERSED heads trained for several target
+acceptances are joined by a line and labelled with their targets. A target is a mean over positions;
+the fraction of drafts accepted is lower.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from specbench.methods.registry import AUTOREGRESSIVE
 from specbench.results import Results
 
 _QUALITY = "100*quality"
-_MOST_LABELLED = 100  # points of a panel; a cloud has no room for labels
+_MOST_LABELLED = 100  # points of a panel; more leave no room for labels
 
 _FONT_POINTS = 5.8
-_REACH = 4.2  # points from a point to its label
-_MARGIN = 0.4  # points left free around a label
-# The sides of a point to try, best first.
+_REACH = 4.2  # distance of a label from its point, in points
+_MARGIN = 0.4  # free space around a label, in points
+# Positions of a label around its point, best first.
 _SIDES = ((1, 1), (-1, -1), (-1, 1), (1, -1), (0, 1), (0, -1), (1, 0), (-1, 0))
-_COVERED = 1e6  # what it costs to cover a marker or a text; a point of a line costs 1
+_COVERED = 1e6  # cost of covering a marker or a label; a point on a line costs 1
 
 
 class _Cost(NamedTuple):
-    """What quality is drawn against; ``sign`` turns it into a gain, of which more is better."""
+    """A cost to draw quality against; ``sign`` makes it a gain, of which more is better."""
 
     gain: Gain
     column: str
@@ -49,7 +49,7 @@ class _Cost(NamedTuple):
 
     @property
     def expression(self) -> str:
-        """The cost as ``style.points`` takes it."""
+        """The scaled column, for ``style.points``."""
         return f"{self.scale:g}*{self.column}"
 
 
@@ -64,49 +64,49 @@ _COSTS: dict[str, _Cost] = {
 
 
 class _Panel(NamedTuple):
-    """A panel: a row per point, and the front as ``x`` and ``quality`` by rising cost."""
+    """A panel: ``cells`` has a row per point, ``front`` the columns ``x`` and ``quality``."""
 
     axes: Axes
     cost: _Cost
     cells: pd.DataFrame
     front: pd.DataFrame
-    targets: pd.DataFrame  # family and target acceptance of the cells whose heads have them
+    targets: pd.DataFrame  # family and target acceptance of cells with such heads
 
     def size(self, method: str) -> float:
-        """Return the size of a method's markers, in points; those of a family are smaller."""
+        """Return the marker size of a method in points; markers of a family are smaller."""
         crowded = method == LEARNED and not self.targets.empty
         return style.look(method).size * (0.7 if crowded else 1)
 
 
 class Label(NamedTuple):
-    """A text for a point."""
+    """A label of a point."""
 
     point: tuple[float, float]  # in data units
     text: str
     colour: str = GREY
-    reach: float | None = None  # points from the point to the label
+    reach: float | None = None  # distance from the point, in points
 
 
 @style.paged
 def draw(results: Results, against: Sequence[str] = AGAINST) -> Drawing:
     """Draw quality vs. costs: one column per task, one row per cost.
 
-    Pairs, engines and batch sizes are drawn below one another. The front has a band where its
-    points are those of one run whose samples are available.
+    Pairs, engines and batch sizes have separate rows. The front has a band if its points come from
+    one run whose samples are available.
 
     Raises:
-        UsageError: Nothing in it has a quality and a cost, or settings are mixed.
+        UsageError: No cell has a quality and a cost, or settings are mixed.
     """
     table = results.cells.dropna(subset="quality")
     if table.empty:
-        raise UsageError("Nothing to draw: no task of these runs has a quality; run tasks that do.")
+        raise UsageError("Nothing to draw: no task of these runs has a quality; run one that does.")
     style.only(table, "temperature")
     style.only(table[table["draft_length"] > 0], "draft_length")
     costs = [_COSTS[gain] for gain in against]
     for cost in costs:
         if table[cost.column].isna().all():
             raise UsageError(
-                f"Nothing to draw against {cost.gain}: these runs do not have it; run "
+                f"Nothing to draw against {cost.gain}: these runs lack it; run "
                 f"{'autoregressive too' if cost.gain == 'speedup' else 'a method that drafts'}."
             )
 
@@ -121,21 +121,21 @@ def draw(results: Results, against: Sequence[str] = AGAINST) -> Drawing:
             panels += found
     methods = style.distinct(table, "method")
     style.legend(figure, _handles(methods, family=not _targets(table).empty))
-    style.settle(figure)  # labels are placed in the final layout
+    style.settle(figure)  # labels need the final layout
     for panel in panels:
         _label_points(panel)
     return Drawing(figure, pd.concat(map(_data, panels), ignore_index=True))
 
 
 def known_costs(cells: pd.DataFrame) -> list[str]:
-    """Return the costs that some cell has."""
+    """Return the costs that at least one cell has."""
     return [gain for gain, cost in _COSTS.items() if cells[cost.column].notna().any()]
 
 
 def _column(
     column: Sequence[Axes], costs: Sequence[_Cost], rows: pd.DataFrame, results: Results
 ) -> Iterator[_Panel]:
-    """Draw the panels of a task that have points; they share their axis of quality."""
+    """Draw the panels of a task that have points; they share the quality axis."""
     first, samples = None, _samples(rows, results)
     for axes, cost in zip(column, costs, strict=True):
         cells = rows.dropna(subset=cost.column)
@@ -171,14 +171,14 @@ def _draw(panel: _Panel) -> None:
 
 
 def _samples(rows: pd.DataFrame, results: Results) -> pd.DataFrame | None:
-    """The samples of the front and its baseline, where they are available and of one run."""
+    """Return the samples of the front and its baseline, if available and from one run."""
     family = rows[rows["method"].isin(STATIC_FAMILY)]
-    if family["run_id"].nunique() != 1:  # each run has a front of its own
+    if family["run_id"].nunique() != 1:  # fronts of different runs are not combined
         return None
     try:
         samples = results.samples
     except UsageError:
-        return None  # a summary can be drawn without its samples
+        return None  # draw the summary alone
     wanted = samples["method"].isin([*STATIC_FAMILY, AUTOREGRESSIVE])
     for name in ("run_id", "pair", "task", "engine", "batch_size"):
         wanted &= samples[name] == family[name].iloc[0]
@@ -186,7 +186,7 @@ def _samples(rows: pd.DataFrame, results: Results) -> pd.DataFrame | None:
 
 
 def _front(cells: pd.DataFrame, cost: _Cost, samples: pd.DataFrame | None) -> pd.DataFrame:
-    """The static front in the panel's units: a curve with its band, or without samples a hull."""
+    """Return the static front in the panel's units: with a band if samples are given."""
     family = cells[cells["method"].isin(STATIC_FAMILY)]
     if samples is not None and static_weight(family).nunique() > 1:
         band = front_band(samples, cost.gain)
@@ -199,7 +199,7 @@ def _front(cells: pd.DataFrame, cost: _Cost, samples: pd.DataFrame | None) -> pd
 
 
 def _data(panel: _Panel) -> pd.DataFrame:
-    """What a panel shows, points first; rows of the front repeat what the points share."""
+    """Return a panel's data: points, then the front, with the points' shared columns."""
     cost, cells = panel.cost, panel.cells
     points = data(cells, "quality_metric", x=cost.expression, quality=_QUALITY)
     shared = ["pair", "task", "engine", "batch_size", "quality_metric"]
@@ -211,13 +211,13 @@ def _data(panel: _Panel) -> pd.DataFrame:
 
 
 def _targets(cells: pd.DataFrame) -> pd.DataFrame:
-    """Family (its root) and target acceptance, as text, of the cells whose heads have them."""
+    """Return family (its root folder) and target acceptance, as text, of cells with such heads."""
     heads = cells.loc[cells["method"] == LEARNED, "head"].dropna()
     return heads.str.extract(rf"^(?P<family>.*){FAMILY}(?P<target>[\d.]+)$").dropna()
 
 
 def _family_lines(panel: _Panel) -> list[np.ndarray]:
-    """A line [points, (x, y)] for each family of heads, by rising acceptance."""
+    """Return a line [points, (x, y)] for each family of heads, by rising acceptance."""
     cells, targets, cost = panel.cells, panel.targets, panel.cost
     members = cells.loc[targets.index].sort_values("draft_acceptance_rate")
     return [
@@ -228,7 +228,7 @@ def _family_lines(panel: _Panel) -> list[np.ndarray]:
 
 
 def _label_points(panel: _Panel) -> None:
-    """Label static points with w, the ends of the sweep first, and a family with its targets."""
+    """Label families with their targets, and static points with w, ends of the sweep first."""
     axes, cost, cells, front, targets = panel
     if len(cells) > _MOST_LABELLED:
         return
@@ -255,21 +255,21 @@ def _label_points(panel: _Panel) -> None:
 def place(
     axes: Axes, labels: Sequence[Label], marks: np.ndarray, lines: Sequence[np.ndarray]
 ) -> None:
-    """Write each label beside its point, where it covers least, the most important one first.
+    """Place each label beside its point where it covers least; earlier labels have priority.
 
-    A label is left out that would cover a marker or another label everywhere, or leave the panel.
-    (adjustText was tried: it keeps every label, over markers and outside the panel if need be.)
+    A label is omitted if every position covers a marker or another label, or leaves the panel.
+    (adjustText was tried, but it keeps every label, even over markers or outside the panel.)
 
     Args:
-        axes: A panel whose figure is laid out.
-        labels: What to write.
-        marks: [n, (x, y, radius)] markers in data units, their radius in points.
+        axes: A panel of a figure with a fixed layout.
+        labels: Labels, most important first.
+        marks: [n, (x, y, radius)] markers in data units, with radii in points.
         lines: Corners [n, (x, y)] of lines in data units.
     """
     pixels = axes.figure.dpi / 72
     centre, radius = axes.transData.transform(marks[:, :2]), marks[:, 2:] * pixels
     along = np.vstack([_along(axes.transData.transform(line), pixels) for line in lines])
-    # What a label may cover: [n, (left, bottom, right, top)], and what covering it costs.
+    # Obstacles [n, (left, bottom, right, top)], and the cost of covering each.
     boxes = np.vstack([np.hstack([centre - radius, centre + radius]), np.tile(along, 2)])
     costs = np.repeat([_COVERED, 1.0], [len(marks), len(along)])
     frame = axes.bbox.extents
@@ -307,7 +307,7 @@ def place(
 
 
 def _along(corners: np.ndarray, step: float) -> np.ndarray:
-    """Points [n, (x, y)] along a line that may have no corners, or ends that are not known."""
+    """Return points [n, (x, y)] along a line; none if it is empty or contains NaN."""
     if not len(corners) or np.isnan(corners).any():
         return np.empty((0, 2))
     reached = np.hypot(*np.diff(corners, axis=0, prepend=corners[:1]).T).cumsum()

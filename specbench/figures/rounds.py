@@ -1,8 +1,8 @@
-"""Figures of rounds: how many drafts are accepted, and where the time goes.
+"""Figures of rounds: accepted drafts per round, and time per part of a round.
 
-Accepted lengths count every round, including the last one of a text, in which no draft after the
-text's end is judged. So their mean is that of the tables: all drafts accepted over all rounds.
-Intervals are 95 % bootstrap intervals over prompts.
+Accepted lengths include every round, even the last one of a text, in which drafts after the end are
+not judged. Their mean therefore equals that of the tables: accepted drafts / rounds. Intervals are
+95 % bootstrap intervals over prompts.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from specbench.results import Results
 
 SHARE, MEAN = "share", "mean"
 _MARK = ("mark", "accepted", "value", "value_low", "value_high")
-_MEAN_AT = 1.18  # of the panel's height, above it
+_MEAN_AT = 1.18  # height of the mean's marker, in panel heights
 _TIMED = tuple(f"{part}_seconds" for part in style.PARTS if part != "other")
 _WHOLE, _PREFILL = "1000*round_seconds", "1000*prefill_seconds"
 
@@ -33,8 +33,8 @@ def draw_lengths(results: Results) -> Drawing:
     There is a row for each method and setting.
 
     Raises:
-        UsageError: Nothing in them drafts, temperatures are mixed, there are too many settings, or
-            rounds are not available.
+        UsageError: No method drafts, temperatures are mixed, there are too many settings, or
+            records of rounds are missing.
     """
     rounds = results.rounds
     rounds = rounds[rounds["draft_length"] > 0]
@@ -67,10 +67,10 @@ def draw_lengths(results: Results) -> Drawing:
 
 
 def histogram(rounds: pd.DataFrame) -> pd.DataFrame:
-    """Return how often each number of drafts is accepted in a cell's rounds, and their mean.
+    """Return the distribution of accepted drafts per round of a cell, and its mean.
 
-    The columns are ``mark`` (``share``, or ``mean`` in the last row), ``accepted``, blank for the
-    mean, and ``value`` with its ends: percent of rounds, or drafts per round.
+    The columns are ``mark`` (``share``, or ``mean`` in the last row), ``accepted`` (blank for the
+    mean), and ``value`` with its interval: percent of rounds, or drafts per round.
     """
     possible = np.arange(rounds["draft_length"].iloc[0] + 1)
     counts = rounds.groupby(["sample_id", "accepted"]).size().unstack(fill_value=0)
@@ -116,8 +116,8 @@ def _draw_histogram(axes: Axes, marks: pd.DataFrame, method: str) -> None:
 def draw_timeline(results: Results) -> Drawing:
     """Draw the milliseconds of each part of a round, and of prefill: a row per task.
 
-    ``other`` is what no part accounts for: mostly the host between rounds. The interval is that of
-    the whole round. Pairs, engines and batch sizes are drawn below one another.
+    ``other`` is the rest of a round, mostly host time between rounds. The interval is that of the
+    whole round. Pairs, engines and batch sizes have separate rows.
 
     Raises:
         UsageError: The parts of rounds were not timed, or there are too many settings.

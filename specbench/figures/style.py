@@ -1,7 +1,7 @@
-"""What all figures share: the looks of methods, pages, panels, points, the data behind, and files.
+"""Shared by all figures: method styles, page styles, panels, points, data tables and files.
 
-Colours are from Paul Tol's qualitative schemes or near them, which keep apart under the common
-colour vision deficiencies; markers keep methods apart without any colour.
+Colours follow Paul Tol's qualitative schemes, which remain distinguishable under common colour
+vision deficiencies; markers distinguish methods without colour.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from specbench.errors import UsageError
 from specbench.figures import STYLES
 from specbench.files import clear_errors, write_atomically
 
-#: As matplotlib has it: a letter, or corners, 1 for a star, and the angle of a polygon.
+#: A matplotlib marker: a letter, or (corners, 1 for a star, angle).
 Marker = str | tuple[int, int, int]
 
 
 class Look(NamedTuple):
-    """How a method appears in every figure."""
+    """The style of a method in all figures."""
 
     label: str
     colour: str
     marker: Marker
     size: float  # of the marker, in points
-    layer: int = 4  # a higher layer covers a lower one
+    layer: int = 4  # higher layers cover lower ones
 
 
 LOOKS = {
@@ -63,10 +63,10 @@ LOOKS = {
     "gated": Look("Gated static", "#9090A8", "d", 5.5, layer=3),
     "gated-diversed": Look("Gated DIVERSED", "#7F1D0C", ">", 6.5),
 }
-# For methods without a look; filled, since the edge is white.
+# For methods without an entry in LOOKS; filled, since the edge is white.
 _OTHER_MARKERS: tuple[Marker, ...] = ("H", (4, 1, 0), (6, 1, 0), (7, 0, 0), (8, 1, 0))
 
-#: Told apart from every method's colour, and from each other in greyscale.
+#: Distinct from the colours of methods, and from each other in greyscale.
 PAIR_COLOURS = ("#332288", "#44AA99", "#AA4499", "#999933", "#882255", "#88CCEE")
 
 QUALITY_LABELS = {
@@ -75,28 +75,28 @@ QUALITY_LABELS = {
     "pass@1": "pass@1 (%)",
 }
 
-#: Colours of the parts of a round, in their order; ``other`` is the rest.
+#: Colours of the parts of a round, in order; ``other`` is the rest.
 PARTS = {"draft": "#4477AA", "verify": "#DDAA33", "accept": "#BB5566", "other": "#BBBBBB"}
 
 GREY = "#555555"
-MOST_BARS = 200  # error bars of more points would hide them
-MOST_ROWS = 60  # of a figure with a row per setting
+MOST_BARS = 200  # with more points, error bars are omitted
+MOST_ROWS = 60  # rows of a figure with a row per setting
 SETTING = ("pair", "engine", "batch_size")
-_WIDTHS = {1: 3.4, 2: 5.2, 3: 6.6}  # inches by number of columns; a text width is about 7
+_WIDTHS = {1: 3.4, 2: 5.2, 3: 6.6}  # inches by number of columns; a page's text width is about 7
 
 
 class Drawing(NamedTuple):
-    """A figure and its data: a row per mark, the ends of an interval as ``_low`` and ``_high``."""
+    """A figure and its data: a row per mark, with intervals in ``_low`` and ``_high`` columns."""
 
     figure: Figure
     data: pd.DataFrame
 
 
 class Page(NamedTuple):
-    """A style of page: all sizes are those of ``paper`` times ``scale``."""
+    """A page style: all sizes are those of ``paper`` times ``scale``."""
 
     scale: float
-    stretch: float  # of widths, beyond the scale
+    stretch: float  # additional factor of widths
     dpi: int
 
 
@@ -116,7 +116,7 @@ _PLAIN: dict[Any, Any] = {
     "legend.handlelength": 2.2,
     "legend.columnspacing": 1.4,
 }
-_TICK_POINTS, _PAD_INCHES, _LEGEND_ROW = 7.0, 0.042, 0.17  # the last in inches
+_TICK_POINTS, _PAD_INCHES, _LEGEND_ROW = 7.0, 0.042, 0.17  # points, inches, inches
 _POINTS: dict[Any, float] = {
     "font.size": 7.5,
     "axes.titlesize": 8.5,
@@ -134,10 +134,10 @@ Given = ParamSpec("Given")
 
 _FILES: dict[Any, Any] = {
     "svg.fonttype": "path",
-    "svg.hashsalt": "specbench",  # without it, element ids differ from file to file
+    "svg.hashsalt": "specbench",  # makes element ids reproducible
     "pdf.fonttype": 42,  # TrueType, as publishers require
 }
-#: The canvas of each kind of file, and the dates to omit so that equal figures give equal bytes.
+#: The canvas of each file type, and the date to omit so that files are reproducible.
 _CANVASES: dict[str, tuple[type, dict[str, Any]]] = {
     "png": (FigureCanvasAgg, {}),
     "svg": (FigureCanvasSVG, {"Date": None}),
@@ -146,12 +146,12 @@ _CANVASES: dict[str, tuple[type, dict[str, Any]]] = {
 
 
 def scaled(size: float) -> float:
-    """Scale a size in points or inches on ``paper`` to the current page."""
+    """Convert a size on ``paper``, in points or inches, to the current page style."""
     return size * _page.get().scale
 
 
 def look(method: str) -> Look:
-    """Return the look of a method; an unknown one gets a stable magenta one."""
+    """Return the style of a method; an unknown method gets a stable marker in magenta."""
     marker = _OTHER_MARKERS[crc32(method.encode()) % len(_OTHER_MARKERS)]
     known = LOOKS.get(method, Look(method, "#EE3377", marker, 7.0))
     return known._replace(size=scaled(known.size))
@@ -159,7 +159,7 @@ def look(method: str) -> Look:
 
 @contextmanager
 def page(style: str) -> Iterator[None]:
-    """Draw in one of ``STYLES`` inside the context; the default is ``paper``."""
+    """Use one of ``STYLES`` inside the context; the default is ``paper``."""
     before = _page.set(PAGES[style])
     try:
         yield
@@ -168,7 +168,7 @@ def page(style: str) -> Iterator[None]:
 
 
 def paged(draw: Callable[Given, Drawing]) -> Callable[Given, Drawing]:
-    """Apply the page's settings to a drawing function; matplotlib's own stay as they were."""
+    """Decorate a drawing function to use the page style, without changing matplotlib's settings."""
 
     @wraps(draw)
     def with_page(*arguments: Given.args, **named: Given.kwargs) -> Drawing:
@@ -182,7 +182,7 @@ def paged(draw: Callable[Given, Drawing]) -> Callable[Given, Drawing]:
 
 
 def settle(figure: Figure) -> None:
-    """Fix the layout of a figure, so that texts can be measured and all files agree."""
+    """Fix the layout of a figure, so that texts can be measured and all files are alike."""
     engine = figure.get_layout_engine()
     if isinstance(engine, ConstrainedLayoutEngine):
         engine.execute(figure)
@@ -190,17 +190,17 @@ def settle(figure: Figure) -> None:
 
 
 def panels(rows: int, columns: int, height: float, **shared: Any) -> tuple[Figure, np.ndarray]:
-    """Make a figure and its axes [rows, columns], as wide as a column or a page of a paper.
+    """Make a figure and its axes [rows, columns], as wide as a column or page of a paper.
 
-    ``height`` is in inches per row, on paper; ``shared`` is as for ``Figure.subplots``.
+    ``height`` is inches per row on ``paper``; ``shared`` is passed to ``Figure.subplots``.
     """
     width = _WIDTHS.get(columns, 1.75 * columns) * _page.get().stretch
     size = (scaled(width), scaled(rows * height + 0.3))
     pad = scaled(_PAD_INCHES)
     figure = Figure(figsize=size, layout=ConstrainedLayoutEngine(w_pad=pad, h_pad=pad))
-    FigureCanvasAgg(figure)  # lets texts be measured without pyplot and its global state
+    FigureCanvasAgg(figure)  # needed to measure texts without pyplot
     grid = figure.subplots(rows, columns, squeeze=False, **shared)
-    for axes in grid.flat:  # set here, since ticks are placed again when a figure is saved
+    for axes in grid.flat:  # per axes, since saving a figure creates its ticks again
         axes.tick_params(labelsize=scaled(_TICK_POINTS))
     return figure, grid
 
@@ -223,7 +223,7 @@ def task_panels(
 
 
 def blocks(table: pd.DataFrame, names: Sequence[str] = SETTING) -> list[tuple[str, pd.DataFrame]]:
-    """Split a table by setting; each is named by what differs, as in ``mini, compile, batch 8``."""
+    """Split a table by setting; names list what differs, such as ``mini, compile, batch 8``."""
     differing = [name for name in names if table[name].nunique() > 1]
     said = {"batch_size": "batch {}"}
     return [
@@ -233,7 +233,7 @@ def blocks(table: pd.DataFrame, names: Sequence[str] = SETTING) -> list[tuple[st
 
 
 def task_blocks(table: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
-    """Split a table by setting and task, each with its title."""
+    """Split a table by setting and task; return titles and rows."""
     return [
         (title(task, setting), rows[rows["task"] == task])
         for setting, rows in blocks(table)
@@ -242,12 +242,12 @@ def task_blocks(table: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
 
 
 def title(task: str, setting: str) -> str:
-    """Return the title of a task's panel in a setting, which may have no name."""
+    """Return the title of a task's panel in a setting, whose name may be empty."""
     return f"{task} ({setting})" if setting else task
 
 
 def legend(figure: Figure, handles: Sequence[Artist]) -> None:
-    """Put one legend above all panels, in as few rows as the figure's width allows."""
+    """Add one legend above all panels, with as few rows as fit the width."""
     for rows in range(1, len(handles) + 1):
         columns = -(-len(handles) // rows)
         drawn = figure.legend(handles=handles, loc="outside upper center", ncols=columns)
@@ -258,17 +258,17 @@ def legend(figure: Figure, handles: Sequence[Artist]) -> None:
 
 
 def handle(method: str, **changes: Any) -> Line2D:
-    """Return a method's entry in a legend."""
+    """Return a method's legend entry."""
     entry = {"label": look(method).label, "linestyle": "none"}
     return Line2D([], [], **(_marker(method) | entry | changes))
 
 
 def points(axes: Axes, table: pd.DataFrame, x: str, y: str, **properties: Any) -> None:
-    """Draw two columns of a table against each other, with their intervals.
+    """Plot column ``y`` against column ``x`` with intervals.
 
-    A cloud of more than ``MOST_BARS`` points has no error bars. In an SVG, the id of the markers'
-    group ends in the rows' labels. ``x`` and ``y`` may have a scale in front, as in
-    ``100*quality``; ``properties`` are as for ``Axes.errorbar``.
+    More than ``MOST_BARS`` points are drawn without error bars. In SVG files, the id of the
+    markers' group ends in the rows' labels. ``x`` and ``y`` may start with a scale, as in
+    ``100*quality``; ``properties`` are passed to ``Axes.errorbar``.
     """
     (xs, *x_ends), (ys, *y_ends) = values(table, x), values(table, y)
     x_errors, y_errors = _errors(xs, *x_ends), _errors(ys, *y_ends)
@@ -284,15 +284,15 @@ def points(axes: Axes, table: pd.DataFrame, x: str, y: str, **properties: Any) -
 def method_points(
     axes: Axes, table: pd.DataFrame, method: str, x: str, y: str, **changes: Any
 ) -> None:
-    """Draw ``points`` in a method's look, with changes."""
+    """Draw ``points`` in a method's style, with changes."""
     own = {"label": method, "zorder": look(method).layer}
     points(axes, table, x, y, **(_marker(method) | own | changes))
 
 
 def values(table: pd.DataFrame, expression: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return a column, with an optional scale in front: values, lower and upper ends.
+    """Return values, lower and upper ends, each [n], of a column with an optional scale.
 
-    Each is [n]; the ends are NaN where there is no interval.
+    The ends are NaN without an interval.
     """
     scale, _, name = expression.rpartition("*")
     blank = pd.Series(np.nan, index=table.index)
@@ -304,9 +304,9 @@ def values(table: pd.DataFrame, expression: str) -> tuple[np.ndarray, np.ndarray
 
 
 def data(table: pd.DataFrame, *more: str, **drawn: str) -> pd.DataFrame:
-    """Return the data behind a figure: the columns of ``CELL``, ``more``, and those ``drawn``.
+    """Return a figure's data table: the columns ``CELL``, ``more``, and those ``drawn``.
 
-    ``drawn`` maps a new name to a column, with an optional scale in front; its ends come with it.
+    ``drawn`` maps a new name to a column with an optional scale; its interval is included.
     """
     columns = {
         name + end: column
@@ -317,10 +317,10 @@ def data(table: pd.DataFrame, *more: str, **drawn: str) -> pd.DataFrame:
 
 
 def cell_names(cells: pd.DataFrame, between: str = " ") -> list[str]:
-    """Name each cell: method, parameters, and N and the run where there are several.
+    """Name each cell: method and parameters, and N and run if there are several.
 
     Raises:
-        UsageError: There are more names than a page has rows for.
+        UsageError: There are more than ``MOST_ROWS`` names.
     """
     rows, drafted = cells.to_dict("records"), cells.loc[cells["draft_length"] > 0, "draft_length"]
     several_lengths, several_runs = drafted.nunique() > 1, cells["run_id"].nunique() > 1
@@ -335,19 +335,19 @@ def cell_names(cells: pd.DataFrame, between: str = " ") -> list[str]:
         found.append(between.join(filter(None, parts)))
     if (count := len(set(found))) > MOST_ROWS:
         raise UsageError(
-            f"The runs hold {count} settings of methods; the figure has a row for each and room "
-            f"for {MOST_ROWS}: choose some by --method, --task or --draft-length."
+            f"The runs hold {count} settings of methods, more than the {MOST_ROWS} rows of this "
+            "figure: choose some by --method, --task or --draft-length."
         )
     return found
 
 
 def quality_label(metric: str) -> str:
-    """Return the label of an axis of quality, in percent."""
+    """Return the axis label of a quality metric, in percent."""
     return QUALITY_LABELS.get(metric, f"{metric} (×100)")
 
 
 def only(table: pd.DataFrame, name: str) -> None:
-    """Refuse a table in which a setting varies that a figure has no axis for.
+    """Require a single value of a setting that the figure cannot show.
 
     Raises:
         UsageError: The column ``name`` has several values.
@@ -360,19 +360,19 @@ def only(table: pd.DataFrame, name: str) -> None:
 
 
 def distinct(table: pd.DataFrame, name: str) -> list[Any]:
-    """Return the values of a column in the order in which they appear."""
+    """Return the distinct values of a column in order of appearance."""
     return list(table[name].unique())
 
 
 def ordered(methods: Sequence[str]) -> list[str]:
-    """Return methods in the order of legends: as in ``LOOKS``, then the rest."""
+    """Return methods in legend order: that of ``LOOKS``, then the rest."""
     return sorted(methods, key=lambda method: [*LOOKS, method].index(method))
 
 
 def save(drawing: Drawing, folder: Path, name: str) -> list[Path]:
-    """Write ``name`` as ``.png``, ``.svg``, ``.pdf`` and, the data, ``.csv`` into ``folder``.
+    """Write a figure as ``name.png``, ``.svg`` and ``.pdf``, and its data as ``name.csv``.
 
-    Each is written whole or not at all; the same drawing gives the same bytes.
+    Each file is written atomically; the same drawing gives the same bytes.
 
     Raises:
         SpecbenchError: The files cannot be written.
@@ -388,16 +388,17 @@ def save(drawing: Drawing, folder: Path, name: str) -> list[Path]:
 
 
 def rendered(figure: Figure, kind: str, salt: str = _FILES["svg.hashsalt"]) -> bytes:
-    """Return a settled figure as a ``png``, ``svg`` or ``pdf``; ``savefig`` would lay it out anew.
+    """Render a figure with a fixed layout as ``png``, ``svg`` or ``pdf``.
 
-    ``salt`` sets the ids of an SVG apart from those of others on the same page.
+    ``savefig`` is not used, since it would change the layout. ``salt`` makes the ids of an SVG
+    unique on a page with several.
     """
     file = BytesIO()
     canvas, undated = _CANVASES[kind]
     dpi = figure.dpi
     with matplotlib.rc_context(_FILES | {"svg.hashsalt": salt}):
         getattr(canvas(figure), f"print_{kind}")(file, metadata=undated)
-    figure.set_dpi(dpi)  # vector canvases change it for good
+    figure.set_dpi(dpi)  # vector canvases change it
     return file.getvalue()
 
 
@@ -411,7 +412,7 @@ def _white_rim() -> dict[str, Any]:
 
 
 def _errors(value: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray | None:
-    """Distances [2, n] of values from the ends of their intervals, where bars are drawn."""
+    """Return the lengths of error bars [2, n], or None if bars are omitted."""
     if len(value) > MOST_BARS or np.isnan(low).all():
         return None
     distances: np.ndarray = np.stack([value - low, high - value])

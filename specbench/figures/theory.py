@@ -1,4 +1,4 @@
-"""What theory predicts against what was measured: on the diagonal they agree."""
+"""Measured against predicted metrics: they agree on the diagonal."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from specbench.figures.style import GREY, Drawing, data, scaled
 from specbench.results import Results
 from specbench.theory.table import ACCEPTANCE, IID, LENGTH, theory_table
 
-#: The metrics drawn, each with its scale and the title of its column.
+#: The metrics drawn, with their scales and column titles.
 _COLUMNS = {ACCEPTANCE: (100, "Accepted / judged (%)"), LENGTH: (1, "Accepted length")}
-_MARGIN = 0.08  # of the range of the points
+_MARGIN = 0.08  # fraction of the points' range
 
 
 @style.paged
 def draw(results: Results) -> Drawing:
     """Draw measured against predicted metrics: one row per task, one column per metric.
 
-    A bar is the 95 % bootstrap interval, over prompts, of the difference from the prediction: where
-    it crosses the diagonal, the two agree. Accepted lengths have a second, hollow mark at what the
-    i.i.d. formula predicts.
+    A bar is the 95 % bootstrap interval over prompts of measured minus predicted; the two agree if
+    it crosses the diagonal. For accepted length, a hollow marker shows the prediction of the i.i.d.
+    formula.
 
     Raises:
-        UsageError: Nothing in them drafts, temperatures are mixed, or records are not available.
+        UsageError: No method drafts, temperatures are mixed, or records are missing.
     """
     folders = [Path(folder) for folder in results.runs["folder"]]
     table = pd.concat([theory_table(read_run(folder)) for folder in folders])
@@ -56,7 +56,7 @@ def draw(results: Results) -> Drawing:
 
 
 def _panel(axes: Axes, rows: pd.DataFrame, metric: str) -> None:
-    """Draw a metric, the i.i.d. formula's marks below it, and the diagonal."""
+    """Draw a metric, the predictions of the i.i.d. formula behind it, and the diagonal."""
     scale, _ = _COLUMNS[metric]
     shown = rows[rows["metric"].isin([metric, IID] if metric == LENGTH else [metric])]
     for (name, method), found in shown.groupby(["metric", "method"], sort=False):

@@ -243,7 +243,7 @@ def test_samples_without_bleu_are_left_out_and_unreadable_terms_are_one_error(ma
     quality = row(summarise(samples), "quality")
     assert (quality["value"], quality["n"]) == (1, 1)
     for terms in ("1 2 3", "a b c d e f g h i j", np.nan):
-        with pytest.raises(UsageError, match="bleu_terms of a sample is not 10 whole numbers"):
+        with pytest.raises(UsageError, match="bleu_terms of a sample is not 10 integers"):
             summarise(bleu_samples(make).assign(bleu_terms=[terms, *TERMS[1:]]))
     with pytest.raises(UsageError, match="no column bleu_terms"):
         summarise(bleu_samples(make).drop(columns="bleu_terms"))

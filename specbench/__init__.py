@@ -18,14 +18,14 @@ def load(paths: Path | str | Iterable[Path | str]) -> Results:
     """Read finished runs as tidy pandas data frames.
 
     Example:
-        ``specbench.load("results").samples`` has a row per sample of every run under ``results``;
-        beside ``samples`` there are ``runs``, ``rounds``, ``summary`` and ``cells``.
+        ``specbench.load("results").samples`` has a row per sample of every run under ``results``.
+        The other tables are ``runs``, ``rounds``, ``summary`` and ``cells``.
 
     Args:
         paths: The folder of a run, a folder of runs, or several of these.
 
     Raises:
-        UsageError: A path is no folder.
+        UsageError: A path is not a folder.
     """
     from specbench.results import Results
 

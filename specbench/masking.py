@@ -11,7 +11,7 @@ MASK = "hf_***"
 
 
 def mask_tokens(text: str) -> str:
-    """Replace everything that looks like an access token of the hub, or is one, by stars.
+    """Replace access tokens of the hub, and anything that looks like one, by stars.
 
     >>> mask_tokens("401 for hf_abcDEF123456")
     '401 for hf_***'

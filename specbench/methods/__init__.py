@@ -1,7 +1,6 @@
 """Verification rules: pure functions from (p, q, x, parameters) to acceptance and residual.
 
-The registry is imported at once; names that need torch are imported at first use, so that
-listing the methods stays fast.
+Names that need torch are imported on first use, so that listing the methods stays fast.
 """
 
 from importlib import import_module

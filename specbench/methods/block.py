@@ -1,4 +1,4 @@
-"""Block verification: the drafts of a round are judged together, which keeps more of them."""
+"""Block verification: judging the drafts of a round jointly accepts more of them."""
 
 import torch
 from torch import Tensor
@@ -7,28 +7,28 @@ from specbench.methods.verdict import Positions, Verdict, normalise, pick
 
 
 def block(at: Positions, x: Tensor) -> Verdict:
-    """Keep as long a part of the drafted block as p allows: emits p exactly, as `sd` does.
+    """Accept the longest part of the drafted block that p allows; emits p exactly, as `sd` does.
 
-    With P_0 = 1 and P_i = min(1, P_{i-1} p_i(x_i) / q_i(x_i)) the i-th draft may be the last one
-    kept with probability
+    Let P_0 = 1 and P_i = min(1, P_{i-1} p_i(x_i) / q_i(x_i)). The i-th draft passes with
+    probability
 
         h_i = S_i / (S_i + 1 - P_i),    S_i = sum_x (P_i p_{i+1}(x) - q_{i+1}(x))+,    h_N = P_N,
 
-    and the largest i that passes its own draw is. So i drafts or more are kept with probability
-    A_i = 1 - prod_{j >= i} (1 - h_j), which in the terms of a verdict is an acceptance of
-    A_i / A_{i-1} at the i-th position, given that those before it were accepted. The token in the
-    place of the first rejected one comes from norm((P_{i-1} p_i - q_i)+).
+    and the drafts up to the largest passing i are accepted. At least i drafts are accepted with
+    probability A_i = 1 - prod_{j >= i} (1 - h_j). A verdict states this as an acceptance
+    probability of A_i / A_{i-1} at the i-th position, given that all drafts before it were
+    accepted. The first rejected token is replaced by a draw from norm((P_{i-1} p_i - q_i)+).
 
-    `accept` depends on all drafts of the block, later ones too, so none of them may be left out of
-    the judgement. `expected` is the acceptance at a position before it and the later ones are
-    drawn, sum_x min(p_i(x), q_i(x) / P_{i-1}): never less than that of `sd`, and equal at the first
-    position. At temperature 0 it is `sd`.
+    `accept` depends on all drafts of the block, including later ones, so all of them must be
+    judged. `expected` is the acceptance probability before the draft and later ones are drawn,
+    sum_x min(p_i(x), q_i(x) / P_{i-1}): equal to that of `sd` at the first position, and never less
+    at later ones. At temperature 0 this is `sd`.
 
     Source: Sun et al. 2024, arXiv:2403.10444.
     """
     tiny = torch.finfo(at.p.dtype).tiny
     ratio = pick(at.p, x).log() - pick(at.q, x).clamp_min(tiny).log()
-    # A product that is cut off at 1 counts from where the running product was largest.
+    # A product clipped at 1 equals the running product relative to its largest value so far.
     total = ratio.view(-1, at.n).cumsum(-1)
     kept = (total - total.clamp_min(0).cummax(-1).values).exp()  # P_1 to P_N
     one = torch.ones_like(kept[:, :1])

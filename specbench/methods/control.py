@@ -1,4 +1,4 @@
-"""When to stop drafting: where another draft would cost more than it is likely to bring."""
+"""Draft controls: stop drafting where the expected gain of another draft is below its cost."""
 
 from __future__ import annotations
 
@@ -10,34 +10,35 @@ from torch import Tensor
 
 
 class DraftState(NamedTuple):
-    """What the drafts of B texts so far promise."""
+    """The state of drafting for B texts."""
 
-    proposed: Tensor  # [B] drafts that are to be judged
-    active: Tensor  # [B] whether another one is worth its cost
+    proposed: Tensor  # [B] drafts to be judged
+    active: Tensor  # [B] whether another draft is worth its cost
     kept: Tensor  # [B] probability that all drafts so far are accepted
-    tokens: Tensor  # [B] expected tokens of the round, its own last one included
+    tokens: Tensor  # [B] expected tokens of the round, including the target's own
 
 
 @dataclass(frozen=True)
 class DraftControl:
-    """Stop a text's drafting where its next draft lowers the expected tokens per time.
+    """Stop drafting a text where the next draft would lower the expected tokens per time.
 
-    The draft model's confidence, its largest probability, stands for the probability that a draft
-    is accepted. After i drafts a round is expected to bring E tokens in the time 1 + i c, in units
-    of a target pass; one more draft adds c to the time, and to the tokens the probability that all
-    of them are kept, its confidence taken to be the last one's. Drafting continues while
+    The draft model's confidence (its largest probability) estimates the acceptance probability of a
+    draft. After i drafts, a round is expected to emit E tokens in time 1 + i c, in units of a
+    target pass. One more draft adds c to the time. It adds to E the probability that all drafts are
+    accepted, with the last draft's confidence as the estimate for the next one. Drafting continues
+    while this increases the rate:
 
-        kept * confidence / c > E / (1 + i c),
+        kept * confidence / c > E / (1 + i c).
 
-    so while the rate still rises. Whether a draft is made depends on what was drawn before it and
-    never on its own draw, so the emitted law stays the rule's own: a round may be of any length
-    (Leviathan et al. 2023, arXiv:2211.17192).
+    Whether a token is drafted depends only on earlier draws, never on its own, so the emitted
+    distribution is that of the rule: rounds may have any length (Leviathan et al. 2023,
+    arXiv:2211.17192).
     """
 
-    cost: float  # c, the time of one draft step over that of the target's pass; above 0
+    cost: float  # c, time of a draft step / time of a target pass; above 0
 
     def begin(self, active: Tensor) -> DraftState:
-        """Return the state before the first draft, which every row ``[B]`` with a text gets."""
+        """Return the state before the first draft; every ``active`` row ``[B]`` gets one."""
         one = torch.ones(len(active), device=active.device)
         return DraftState(torch.zeros_like(active, dtype=torch.long), active, one, one)
 
@@ -57,12 +58,12 @@ class DraftControl:
 
 @dataclass(frozen=True)
 class FixedLength(DraftControl):
-    """Draft as many tokens in every round, so that an engine is ready for that number."""
+    """Draft a fixed number of tokens per round, to warm up an engine for that number."""
 
     drafts: int = 1
 
     def after(self, state: DraftState, q: Tensor, drafted: int) -> DraftState:
-        """Return the state after one more draft, see ``DraftControl``."""
+        """Return the state after one more draft; see ``DraftControl``."""
         found = super().after(state, q, drafted)
         return found._replace(active=state.active & (drafted < self.drafts))
 
@@ -70,10 +71,10 @@ class FixedLength(DraftControl):
 def warmup_lengths(
     control: DraftControl | None, draft_length: int, static: bool
 ) -> list[FixedLength]:
-    """Return a control for each number of drafts, up to N, that a warm-up must meet.
+    """Return a control for each number of drafts, up to N, that needs a warm-up.
 
-    There are some only for an engine with ``static`` shapes, which prepares each length when it
-    first meets it.
+    Only an engine with ``static`` shapes needs them: it compiles or captures each length on its
+    first use.
     """
     if control is None or not static:
         return []

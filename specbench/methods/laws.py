@@ -1,9 +1,9 @@
-"""What each method emits at a drafted position, in closed form and float64.
+"""The distribution that each method emits at a drafted position, in closed form and float64.
 
-Independent of the rules on purpose, as ``check`` and the tests hold rules and loop against it: no
-drafted token, no acceptance probability and no residual, but the mass of every token that is
-emitted as an accepted draft, `q(y) a(y)`, and of every token emitted in the place of a rejected
-one, `(1 - sum q a) r(y)`.
+The laws are written independently of the rules, because ``check`` and the tests compare rules and
+the decoding loop with them. A law has no drafted token, acceptance probability or residual. It
+gives the mass of every token emitted as an accepted draft, `q(y) a(y)`, and of every token emitted
+as a replacement, `(1 - sum q a) r(y)`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch import Tensor
 
 
 class Next(NamedTuple):
-    """What both models say of the next token at K positions, ``[K, V]`` each, float64."""
+    """Both models' distributions of the next token at K positions, ``[K, V]`` each, float64."""
 
     p: Tensor  # processed: temperature, top-k, top-p; one-hot at temperature 0
     q: Tensor
@@ -27,10 +27,10 @@ class Next(NamedTuple):
 
 
 class Split(NamedTuple):
-    """Mass of every token ``[K, V]``, by how it comes to be emitted; both together sum to 1."""
+    """The emitted mass of every token ``[K, V]``, in two parts that together sum to 1."""
 
-    kept: Tensor  # as an accepted draft
-    replaced: Tensor  # in the place of a rejected one
+    kept: Tensor  # emitted as an accepted draft
+    replaced: Tensor  # emitted in place of a rejected draft
 
 
 Law = Callable[..., Split]
@@ -38,7 +38,7 @@ Law = Callable[..., Split]
 
 
 def coupled(v: Tensor, q: Tensor) -> Split:
-    """Split a distribution v that drafts from q are verified against losslessly."""
+    """Split v for drafts from q that are verified losslessly against v."""
     return Split(torch.minimum(q, v), (v - q).clamp_min(0))
 
 
@@ -79,14 +79,14 @@ def gated(at: Next, gate: float, weight: float | Tensor) -> Split:
 
 
 def sharpened(at: Next, target_temperature: float, target_min_p: float) -> Split:
-    """Emit the target at a lower temperature, without the tokens far below its likeliest."""
+    """Emit the target at a lower temperature, without tokens far below its argmax."""
     logits = at.p.log() / target_temperature
     kept = logits >= top(logits) + (math.log(target_min_p) if target_min_p else -math.inf)
     return coupled(logits.masked_fill(~kept, -torch.inf).softmax(-1), at.q)
 
 
 def speccascade(at: Next, rule: str, alpha: float) -> Split:
-    """Emit q where the draft is trusted, topped up with p."""
+    """Emit q on the trusted set, and give the remaining mass to p."""
     trusted = torch.where(_TRUSTED[rule](at, alpha), at.q, 0)
     return coupled(trusted + (1 - total(trusted)) * at.p, at.q)
 
@@ -102,12 +102,12 @@ _TRUSTED: dict[str, Callable[[Next, float], Tensor]] = {
 
 
 def mentored(at: Next, budget: float) -> Split:
-    """Emit clip(q, p / b, p / a) at a divergence KL(p || pi) of the budget, or q if it allows."""
+    """Emit clip(q, p / b, p / a) with KL(p || pi) equal to the budget, or q if within budget."""
     if budget == 0:
         return sd(at)
     curve = _Curve(at.p, at.q)
     low, high = torch.full_like(at.p[:, :1], LEAST_LOG), torch.zeros_like(at.p[:, :1])
-    for _ in range(BISECTIONS):  # over log a: the divergence falls to 0 as a rises to 1
+    for _ in range(BISECTIONS):  # on log a: the divergence falls to 0 as a rises to 1
         middle = (low + high) / 2
         over = _divergence(at.p, _mentored(at, middle.exp(), curve)) > budget
         low, high = torch.where(over, middle, low), torch.where(over, high, middle)
@@ -115,7 +115,7 @@ def mentored(at: Next, budget: float) -> Split:
 
 
 def typical(at: Next, epsilon: float, delta: float) -> Split:
-    """Keep what is likely enough for the target, and replace all else by its likeliest token."""
+    """Keep tokens above the threshold on p, and replace all others by the target's argmax."""
     entropy = -total(torch.xlogy(at.p, at.p))
     kept = torch.where(at.p > (delta * (-entropy).exp()).clamp_max(epsilon), at.q, 0)
     return Split(kept, (1 - total(kept)) * likeliest(at.p))
@@ -124,15 +124,15 @@ def typical(at: Next, epsilon: float, delta: float) -> Split:
 def cactus(at: Next, divergence: float) -> Split:
     """Keep up to g of each token; the residual of a rejected x is norm((c_x p - q)+).
 
-    There c_x = (1 - g(x)) / (1 - p(x)), so the sum over all x is one over sorted thresholds.
+    Here c_x = (1 - g(x)) / (1 - p(x)). The sum over all x is computed on sorted thresholds.
     """
     g = (at.p + (2 * divergence * at.p * (1 - at.p)).clamp_min(0).sqrt()).clamp_max(1)
     kept = torch.minimum(at.q, g)
     c = (1 - g) / (1 - at.p).clamp_min(TINY)
     curve = _Curve(at.p, at.q)
-    whole = curve.gain(1 / c.clamp_min(TINY))  # of the residual of each x
+    whole = curve.gain(1 / c.clamp_min(TINY))  # mass of the residual of each x
     rejected = torch.where(at.q > kept, (at.q - kept) / whole.clamp_min(TINY), 0)
-    # A token y gains from the rejection of every x with c_x p(y) > q(y).
+    # A token y gains mass from the rejection of every x with c_x p(y) > q(y).
     order = c.argsort(-1, descending=True)
     needed = (at.q / at.p.clamp_min(TINY)).clamp_max(2)
     sorted_c = -c.gather(-1, order)
@@ -146,7 +146,7 @@ LAWS: dict[str, Law] = {
     "sd": sd,
     "lossy": lossy,
     "static": static,
-    "diversed": static,  # with the weights of its head
+    "diversed": static,  # with the head's weights
     "speccascade": speccascade,
     "sd-adaptive": sd,
     "block": sd,
@@ -157,18 +157,18 @@ LAWS: dict[str, Law] = {
     "gated": gated,
     "gated-diversed": gated,
 }
-"""By the name of the method; one that drafts and is not here cannot be checked."""
+"""Laws by method; a method that drafts and has no law cannot be checked."""
 
 JOINT = frozenset({"block"})
-"""Lossless methods that judge the drafts of a round together: past a round's first position only
-what is emitted has a law of its own."""
+"""Lossless methods that judge the drafts of a round jointly. After the first position of a round,
+only the emitted tokens have a closed-form law, not the accepted drafts."""
 
 BISECTIONS, LEAST_LOG = 45, -700.0  # float64 goes down to e^-708
 TINY = 1e-300
 
 
 class _Curve:
-    """``sum (p / b - q)+`` of rows p and q as a function of b, from sums over sorted ratios."""
+    """``sum (p / b - q)+`` of rows p and q as a function of b, using sorted ratios p / q."""
 
     def __init__(self, p: Tensor, q: Tensor) -> None:
         ratio = torch.where(q > 0, p / q, torch.inf)
@@ -182,7 +182,7 @@ class _Curve:
         return p / b - q
 
     def threshold(self, gain: Tensor) -> Tensor:
-        """Return where the sum is so much, ``[K, 1]``."""
+        """Return the b at which the sum equals ``gain``, ``[K, 1]``."""
         at_ratios = self._p[:, 1:] / self._ratio - self._q[:, 1:]
         at_ratios = torch.where(self._ratio.isinf(), 0, at_ratios)
         p, q = self._above(torch.searchsorted(-at_ratios, -gain))
@@ -204,7 +204,7 @@ def _divergence(p: Tensor, split: Split) -> Tensor:
 
 
 def _running(rows: Tensor) -> Tensor:
-    """Return sums from the start of every row, the empty one first, ``[K, 1 + V]``."""
+    """Return cumulative sums of every row, starting with 0, ``[K, 1 + V]``."""
     return torch.cat((torch.zeros_like(rows[:, :1]), rows.cumsum(-1)), -1)
 
 
@@ -219,7 +219,7 @@ def top(rows: Tensor) -> Tensor:
 
 
 def likeliest(rows: Tensor) -> Tensor:
-    """Return rows that are 1 where every row is largest and 0 elsewhere."""
+    """Return one-hot rows at the argmax of every row."""
     return torch.zeros_like(rows).scatter_(-1, rows.argmax(-1, keepdim=True), 1)
 
 
@@ -230,6 +230,6 @@ def normalised(rows: Tensor) -> Tensor:
 
 
 def parameters_of(values: dict[str, Any], weight: Tensor | None) -> dict[str, Any]:
-    """Return a method's parameters as its law takes them: the head's weights for the head."""
+    """Return the parameters of a method's law: a head is replaced by its weights."""
     known = {name: value for name, value in values.items() if name != "head"}
     return known if weight is None else {**known, "weight": weight[:, None]}

@@ -1,4 +1,4 @@
-"""Mentored decoding: as few rejections as a budget of divergence from the target allows."""
+"""Mentored decoding: the fewest rejections within a divergence budget."""
 
 from typing import NamedTuple
 
@@ -8,7 +8,7 @@ from torch import Tensor
 from specbench.methods.rules import sd
 from specbench.methods.verdict import Positions, Verdict, maximal_coupling
 
-_PARTS, _ROUNDS = 64, 4  # of the search: it ends within 64^-4 of the rejection, as float32 does
+_PARTS, _ROUNDS = 64, 4  # of the search; 64^-4 of the rejection is float32 precision
 _TINY = torch.finfo(torch.float64).tiny
 
 
@@ -16,39 +16,39 @@ def mentored(at: Positions, x: Tensor, *, budget: float) -> Verdict:
     """Emit clip(q, p/b, p/a), the distribution nearest to q with KL(p || pi) <= D.
 
     For 0 < a <= 1 <= b: accept with min(1, p / (a q)), else draw from norm((p/b - q)+), where
-    sum (q - p/a)+ = sum (p/b - q)+. No rule whose divergence is at most D rejects less. A token
-    that p excludes, by top-k or top-p, is never accepted whatever the budget; so at temperature 0,
-    where p is one-hot, it is `sd`.
+    sum (q - p/a)+ = sum (p/b - q)+. No rule with a divergence of at most D rejects less. Tokens
+    that top-k or top-p removes from p are never accepted, whatever the budget. At temperature 0,
+    where p is one-hot, this is `sd`.
 
-    `budget` is D >= 0 in nats, at every position; 0 is `sd`. The tensors' rounding counts as
-    much as a budget of about 1e-6.
+    `budget` is D >= 0 in nats, at every position; 0 is `sd`. Rounding of the tensors is equivalent
+    to a budget of about 1e-6.
 
     Source: Tran-Thien 2023, "An optimal lossy variant of speculative decoding".
     """
     if budget == 0 or at.greedy:
         return sd(at, x)
-    # In float64: p/q may be smaller than any number of float32, and so may a.
+    # In float64: p/q and a may underflow in float32.
     p, q = at.p.double(), at.q.double()
     low, high = _clip(p, q, budget)
     return maximal_coupling(at, x, (p / low).to(at.p), gain=(p / high - q).to(at.p))
 
 
 class _Row(NamedTuple):
-    """Tokens by rising p/q; sums [K, 1 + V] over the first of them, from none to all."""
+    """Cumulative sums [K, 1 + V] over tokens sorted by rising p/q, starting with 0."""
 
     p: Tensor  # sum of p
     q: Tensor  # sum of q
-    spent: Tensor  # sum of p log(p/q), but for tokens that q excludes
-    cut: Tensor  # [K, V] what is rejected, sum (q - p/a)+, where a is the ratio p/q of this token
-    raised: Tensor  # [K, V] minus what takes its place, sum (p/b - q)+, where b is
+    spent: Tensor  # sum of p log(p/q), without tokens that q excludes
+    cut: Tensor  # [K, V] rejected mass sum (q - p/a)+ if a is this token's p/q
+    raised: Tensor  # [K, V] minus the replacement mass sum (p/b - q)+ if b is this token's p/q
 
 
 def _clip(p: Tensor, q: Tensor, budget: float) -> tuple[Tensor, Tensor]:
     """Return a and b [K, 1] for rows p and q [K, V]; all in float64.
 
-    Both follow from the rejection, and the divergence falls as that rises from what p excludes to
-    TV(p, q): the smallest rejection within the budget is searched for in ever smaller parts, many
-    tries at once. Each try only looks up sums, which are made once.
+    The rejection determines both. The divergence falls as the rejection rises from the draft mass
+    that p excludes to TV(p, q). The smallest rejection within the budget is found by repeated
+    subdivision, with many candidates at once; each candidate only looks up precomputed sums.
     """
     row = _sorted(p, q)
     low = q.masked_fill(p > 0, 0).sum(-1, keepdim=True)
@@ -78,7 +78,7 @@ def _sorted(p: Tensor, q: Tensor) -> _Row:
 def _at(row: _Row, rejection: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return a, b and KL(p || pi), each [K, M], for rejections [K, M]."""
     below = torch.searchsorted(row.cut, rejection, right=True)  # tokens with p/q < a
-    above = torch.searchsorted(row.raised, -rejection)  # tokens but for those with p/q > b
+    above = torch.searchsorted(row.raised, -rejection)  # tokens with p/q <= b
     p, q, spent = (total.gather(-1, below) for total in (row.p, row.q, row.spent))
     rest_p = row.p[:, -1:] - row.p.gather(-1, above)
     rest_q = row.q[:, -1:] - row.q.gather(-1, above)

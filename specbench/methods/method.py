@@ -1,4 +1,4 @@
-"""What a method is: a rule with checked parameters. Nothing here imports torch."""
+"""Methods: verification rules with checked parameters. This module does not import torch."""
 
 import math
 from collections.abc import Mapping
@@ -15,25 +15,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Parameter:
-    """One parameter of a method; bounds hold for numbers, choices for strings."""
+    """One parameter of a method; numbers have bounds, strings have choices."""
 
     name: str  # keyword argument of the rule
-    default: Any  # value when none is given
-    help: str  # one line for the user
+    default: Any
+    help: str  # one line
     kind: type = float  # or str
-    ge: float | None = None  # smallest permitted number
-    gt: float | None = None  # the same, not itself permitted
-    le: float | None = None  # largest permitted number
-    grid: tuple[float, ...] = ()  # values that a sweep goes through by default
-    choices: tuple[str, ...] = ()  # permitted strings, empty for any
-    # (name, value) of an earlier parameter, where this entry holds for that value only
+    ge: float | None = None  # inclusive lower bound
+    gt: float | None = None  # exclusive lower bound
+    le: float | None = None  # inclusive upper bound
+    grid: tuple[float, ...] = ()  # default values of a sweep
+    choices: tuple[str, ...] = ()  # permitted strings; empty for any
+    # (name, value) of an earlier parameter if this entry applies to that value only
     when: tuple[str, str] | None = None
-    # the value at which the method emits the target's distribution, if there is one
+    # value at which the method emits the target's distribution, if any
     exact: float | None = None
 
     @property
     def permitted(self) -> str:
-        """The permitted values in words, as in "a number from 0 to 1"."""
+        """Description of the permitted values, such as "a number from 0 to 1"."""
         if self.kind is not float:
             return f"one of {', '.join(self.choices)}" if self.choices else "a name or a path"
         bounds = {"from": self.ge, "above": self.gt}
@@ -42,10 +42,10 @@ class Parameter:
         return " ".join(["a number", *low, *high]) if low or high else "any finite number"
 
     def check(self, value: object) -> Any:
-        """Return `value` as this parameter's kind.
+        """Convert `value` to the parameter's type.
 
         Raises:
-            UsageError: it is not of that kind or not permitted.
+            UsageError: The value has the wrong type or is not permitted.
         """
         try:
             converted = self.kind(value)
@@ -71,26 +71,25 @@ class Parameter:
 class Method:
     """A decoding method."""
 
-    name: str  # what the user types
-    summary: str  # one line for the user
-    source: str  # the paper
-    # "module:function" of the verification rule, in this package; None where nothing is drafted
+    name: str
+    summary: str  # one line
+    source: str  # paper
+    # "module:function" of the verification rule in this package; None without a draft
     rule: str | None
-    # what the rule takes besides the positions and the drafted tokens; of a method with a
-    # control, what that takes
+    # parameters of the rule, or of the control if the method has one
     parameters: tuple[Parameter, ...] = ()
-    # likewise the class that decides how many tokens are drafted; None drafts N always
+    # "module:class" of the draft control; None always drafts N tokens
     control: str | None = None
-    exact: bool = False  # true where it emits the target's distribution whatever its parameters
+    exact: bool = False  # whether it emits the target's distribution for all parameters
 
     def emits_target(self, parameters: Mapping[str, Any]) -> bool:
-        """Tell whether the method emits the target's own distribution with these parameters."""
+        """Return whether the method emits the target's distribution with these parameters."""
         return self.exact or any(
             p.exact is not None and parameters.get(p.name) == p.exact for p in self.parameters
         )
 
     def load(self) -> "Rule | None":
-        """Import and return the verification rule; None where nothing is drafted."""
+        """Import and return the verification rule; None without a draft."""
         return None if self.rule is None else _imported(self.rule)
 
     def load_control(self) -> "type[DraftControl]":
@@ -100,10 +99,10 @@ class Method:
         return control
 
     def resolve(self, given: Mapping[str, object]) -> dict[str, Any]:
-        """Return a value for every parameter: the given one, checked, or the default for None.
+        """Return checked values of all parameters; None stands for the default.
 
         Raises:
-            UsageError: a foreign parameter, or a value not permitted.
+            UsageError: A parameter is unknown or its value is not permitted.
         """
         values = {name: value for name, value in given.items() if value is not None}
         names = list(dict.fromkeys(parameter.name for parameter in self.parameters))

@@ -1,6 +1,6 @@
-"""The methods by name: what each is, where it comes from and which parameters it takes.
+"""Registry of methods, with their sources and parameters.
 
-A new method is one function and one entry here. Nothing in this module imports torch; a rule's
+A new method needs one function and one entry here. This module does not import torch; a rule's
 module is imported when the rule is loaded.
 """
 
@@ -12,8 +12,8 @@ _TENTHS = tuple(step / 10 for step in range(11))
 _BOTH_SIDES = tuple(step / 5 for step in range(-5, 6))
 _WIDE = (-2, -1, -0.5, 0, 0.5, 1, 2)
 
-# Default, bounds, grid and help of alpha, by deferral rule. The defaults lie well inside their
-# ranges, between strict and draft-only; none is tuned.
+# Default, bounds, grid and help of alpha for each deferral rule. The defaults lie between strict
+# and draft-only; they are not tuned.
 _ALPHA: dict[str, tuple[float, float | None, float | None, tuple[float, ...], str]] = {
     "token-v3": (0.5, None, 1, _TENTHS, "trust tokens with p >= (1 - alpha) max p; below 0 strict"),
     "token-v2": (0.2, -1, 1, _BOTH_SIDES, "trust tokens with p >= max p - alpha; -1 strict"),
@@ -61,15 +61,15 @@ _LENIENCE = Parameter(
 _COST = Parameter(
     "cost",
     0.1,
-    "time of a draft step over that of a target pass, see `specbench bench`; "
-    "--draft-length is the most that is drafted",
+    "time of a draft step / time of a target pass, see `specbench bench`; "
+    "--draft-length is the largest number of drafts",
     gt=0,
     grid=(0.02, 0.05, 0.1, 0.2, 0.4),
 )
 _BUDGET = Parameter(
     "budget",
     0.1,
-    "most KL divergence of what is emitted from p, in nats per token; 0 is sd",
+    "largest KL divergence of the emitted distribution from p, in nats per token; 0 is sd",
     ge=0,
     grid=(0, 0.01, 0.03, 0.1, 0.3, 1),
     exact=0,
@@ -115,7 +115,7 @@ _TARGET_MIN_P = Parameter(
     grid=(0.01, 0.03, 0.1, 0.3),
 )
 
-AUTOREGRESSIVE = "autoregressive"  # drafts nothing; speed-ups are over it
+AUTOREGRESSIVE = "autoregressive"  # no draft; the baseline of speed-ups
 
 METHODS: dict[str, Method] = {
     method.name: method
@@ -158,7 +158,7 @@ METHODS: dict[str, Method] = {
         ),
         Method(
             "sd-adaptive",
-            "sd that stops drafting where another draft would not pay; exact",
+            "sd that stops drafting where another draft would not pay off; exact",
             "arXiv:2211.17192, section 3.5",
             rule="rules:sd",
             control="control:DraftControl",
@@ -174,14 +174,14 @@ METHODS: dict[str, Method] = {
         ),
         Method(
             "mentored",
-            "the fewest rejections that a budget of divergence from the target allows",
+            "the fewest rejections within a budget of divergence from the target",
             "Tran-Thien 2023",
             rule="mentored:mentored",
             parameters=(_BUDGET,),
         ),
         Method(
             "typical",
-            "typical acceptance: keep what the target finds likely enough, else its likeliest",
+            "typical acceptance: accept drafts likely under the target, else emit its argmax",
             "arXiv:2401.10774",
             rule="rules:typical",
             parameters=(_EPSILON, _DELTA),
@@ -195,7 +195,7 @@ METHODS: dict[str, Method] = {
         ),
         Method(
             "sharpened",
-            "a control: sd whose target is sharpened, by a lower temperature or truncation",
+            "a control: sd with a target sharpened by a lower temperature or truncation",
             "this project",
             rule="rules:sharpened",
             parameters=(_TARGET_TEMPERATURE, _TARGET_MIN_P),
@@ -219,7 +219,7 @@ METHODS: dict[str, Method] = {
 """Every method by name, in the order tables and figures show them."""
 
 PAPER = tuple(METHODS)[:6]
-"""The methods of the DIVERSED paper, arXiv:2604.07622: what is measured by default."""
+"""The methods of the DIVERSED paper, arXiv:2604.07622; the default methods of a run."""
 
 PARAMETERS = tuple(dict.fromkeys(p.name for m in METHODS.values() for p in m.parameters))
 """The names of all parameters."""
@@ -229,7 +229,7 @@ def get_method(name: str) -> Method:
     """Return the method of that name.
 
     Raises:
-        UsageError: there is none; the message suggests the nearest name.
+        UsageError: There is no such method; the message suggests the nearest name.
     """
     if name in METHODS:
         return METHODS[name]

@@ -1,12 +1,12 @@
-"""Speculative cascades: a deferral rule says where the draft may speak for the target.
+"""Speculative cascades: a deferral rule decides where to trust the draft.
 
-A rule yields the set A of tokens for which the draft is trusted. The cascade's distribution is
+The rule defines the set A of tokens for which the draft is trusted. The cascade's distribution
 
     pi(v) = q(v) [v in A] + eta p(v),    eta = 1 - q(A),
 
-and is verified losslessly. The rules chow, diff and opt decide for a whole position: A is then
-everything (pi = q) or nothing (pi = p). Confidences are temperature-1 probabilities; pi, and the
-distance inside opt, use the processed ones.
+is verified losslessly. The rules chow, diff and opt decide for a whole position: A contains all
+tokens (pi = q) or none (pi = p). Confidences are temperature-1 probabilities; pi and the distance
+in opt use the processed distributions.
 
 Source: Narasimhan et al. 2024, arXiv:2405.19261.
 """
@@ -21,11 +21,11 @@ from specbench.methods.verdict import Positions, Verdict, maximal_coupling
 def speccascade(at: Positions, x: Tensor, *, rule: str, alpha: float) -> Verdict:
     """Verify losslessly against the cascade pi of a deferral rule.
 
-    `rule` is a key of `DEFERRAL_RULES`; more `alpha` trusts the draft more, in the rule's range.
+    `rule` is a key of `DEFERRAL_RULES`; a larger `alpha` trusts the draft more.
     """
     deferred = at.q.masked_fill(DEFERRAL_RULES[rule](at, alpha), 0)
     share = deferred.sum(-1, keepdim=True) * at.p
-    # pi - q is share - deferred: taken before q is added, it keeps its digits where eta is small.
+    # pi - q = share - deferred; computed without q, it stays precise where eta is small.
     return maximal_coupling(at, x, at.q - deferred + share, gain=share - deferred)
 
 
@@ -51,13 +51,13 @@ def _token_v2(at: Positions, alpha: float) -> Tensor:
 
 
 def _token_v3(at: Positions, alpha: float) -> Tensor:
-    # p1 >= (1 - alpha) max p1, written so that no negative alpha, however small, keeps the argmax.
+    # p1 >= (1 - alpha) max p1, written so that even a tiny negative alpha drops the argmax.
     top = _top(at.p1)
     return at.p1 - top >= -alpha * top
 
 
 def _top(rows: Tensor) -> Tensor:
-    """The largest probability of each row, [K, 1]."""
+    """Return the largest probability of each row, [K, 1]."""
     return rows.amax(-1, keepdim=True)
 
 

@@ -1,11 +1,11 @@
-"""What a verification rule reads and what it answers.
+"""The inputs and outputs of a verification rule.
 
 Glossary: `p` target distribution, `q` draft distribution, `x` drafted token (a draw from `q`),
 `v` the distribution to verify against. A rule that accepts `x` with probability `a(x)` and
-otherwise draws from the residual `r` emits, exactly, `q(y) a(y) + (1 - sum_z q(z) a(z)) r(y)`.
+otherwise draws from the residual `r` emits `q(y) a(y) + (1 - sum_z q(z) a(z)) r(y)`.
 
-Everything here is batched over one leading dimension of K positions and never waits for the
-device: rules run in every decoding round.
+All tensors have one leading dimension of K positions. Rules run in every decoding round, so they
+never wait for the device.
 """
 
 from collections.abc import Callable
@@ -16,26 +16,26 @@ from torch import Tensor
 
 
 class Positions(NamedTuple):
-    """What both models say at K drafted positions; floating point tensors of one dtype."""
+    """Both models' outputs at K drafted positions; floating-point tensors of one dtype."""
 
     # [K, V] target probabilities after temperature, top-k, top-p; one-hot at temperature 0
     p: Tensor
-    q: Tensor  # [K, V] draft probabilities, processed likewise: the very tensor `x` was drawn from
+    q: Tensor  # [K, V] draft probabilities, likewise: the very tensor that `x` was drawn from
     p1: Tensor  # [K, V] target softmax at temperature 1, unfiltered
     q1: Tensor  # [K, V] draft softmax at temperature 1, unfiltered
     h_p: Tensor  # [K, hidden_p] last hidden states of the target at the position that predicts `x`
     h_q: Tensor  # [K, hidden_q] last hidden states of the draft at the same position
     greedy: bool  # true at temperature 0
-    n: int = 1  # drafted tokens per round: each N positions in a row are the drafts of one text
+    n: int = 1  # drafted tokens per round: N consecutive positions are the drafts of one text
 
 
 class Verdict(NamedTuple):
-    """A rule's answer at K drafted positions."""
+    """A rule's decision at K drafted positions."""
 
     accept: Tensor  # [K] probability of accepting the drafted token
     residual: Tensor  # [K, V] distribution of the token that replaces a rejected one; rows sum to 1
     expected: Tensor  # [K] acceptance probability before `x` is drawn, sum_z q(z) a(z)
-    weight: Tensor | None = None  # [K] weight on the target, for the rules that have one
+    weight: Tensor | None = None  # [K] weight on the target, for rules that have one
 
 
 Rule = Callable[..., Verdict]
@@ -54,15 +54,15 @@ def normalise(mass: Tensor, fallback: Tensor) -> Tensor:
 
 
 def maximal_coupling(at: Positions, x: Tensor, v: Tensor, gain: Tensor | None = None) -> Verdict:
-    """Couple the draft's `q` with `v`: keep as much of `x ~ q` as `v` allows, then top up.
+    """Couple `q` maximally with `v`: accept with min(1, v/q), else draw from norm((v - q)+).
 
-    Accepts with min(1, v/q), else draws from norm((v - q)+): the maximal coupling of q and v
-    (Leviathan et al. 2023, arXiv:2211.17192, theorem 3.5). A token that q cannot draw is accepted
-    where v(x) > 0 and refused where v(x) = 0. Where no residual mass is left, as for v = q, no
-    rejection is possible (up to rounding) and the residual row is p.
+    This accepts as many draws `x ~ q` as possible (Leviathan et al. 2023, arXiv:2211.17192,
+    theorem 3.5). A token with q(x) = 0 is accepted if v(x) > 0 and rejected if v(x) = 0. If no
+    residual mass is left, as for v = q, no rejection is possible (up to rounding) and the residual
+    row is p.
 
-    `v` [K, V] is what may be kept of each token; for a lossy coupling it need not sum to 1. The
-    positive part of `gain` [K, V], by default v - q, is proportional to the residual.
+    `v` [K, V] is the largest mass to accept of each token; for a lossy coupling it need not sum to
+    1. The residual is proportional to the positive part of `gain` [K, V], by default v - q.
     """
     mass = (v - at.q if gain is None else gain).clamp_min(0)
     drawn = pick(at.q, x).clamp_min(torch.finfo(v.dtype).tiny)

@@ -1,1 +1,1 @@
-"""What theory says of a run, beside what was measured."""
+"""Theoretical predictions for a run, compared with measurements."""

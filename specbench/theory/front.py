@@ -1,7 +1,7 @@
-"""What only a run's models can tell: their bytes, and how far its rules lie off the front.
+"""Figures that need a run's models: their size in bytes, and the bias and front gap of its rules.
 
-Bias and front gap are measured on a rule's own texts: two plain forward passes over a text give p
-and q at every token of it, and the closed form of the rule's law gives the rest.
+Bias and front gap are measured on texts that the rule generated: one plain forward pass of each
+model gives p and q at every token, and the closed form of the rule's law gives the rest.
 """
 
 from __future__ import annotations
@@ -27,30 +27,30 @@ from specbench.methods.laws import LAWS
 from specbench.theory.formulas import front_gap, total_variation
 from specbench.theory.table import BIAS, COLUMNS, GAP, PredictedMeasured, Record, cells_of
 
-#: Methods that are on the front at any temperature above 0: their front gap is 0 in theory.
+#: Methods on the front at any temperature above 0; their predicted front gap is 0.
 ON_FRONT = frozenset({"sd", "block", "lossy", "static", "diversed", "mentored"})
 
 
 def bytes_ratio(run: Run) -> float:
-    """Return the bytes of the draft's parameters over those of the target's."""
+    """Return the bytes of the draft's parameters / those of the target's."""
     needs = decoding_needs(run.pair, run.loading, 1, 1, 1)
     return needs["draft"].weights / needs["target"].weights
 
 
 def front_gaps(run: Run, texts: int) -> pd.DataFrame:
-    """Measure each rule's bias TV(pi, p) and front gap at the tokens of some of its texts.
+    """Measure each rule's bias TV(pi, p) and front gap, as means over tokens of its texts.
 
-    Returns two rows for each cell in the columns ``theory.table.COLUMNS``, means over tokens.
-    Methods whose law has no closed form are left out.
+    Returns two rows per cell with columns ``theory.table.COLUMNS``. Methods without a closed form
+    of their law are skipped.
 
     Raises:
-        UsageError: The run is greedy, or its models or examples cannot be had.
+        UsageError: The run is greedy, or its models or examples are not available.
     """
     if not run.settings.temperature:
-        what = "is greedy, and front gaps are of sampled texts"
+        what = "is greedy, but front gaps need sampled texts"
         raise UsageError(f"{run.folder} {what}: run above T=0")
     cells = cells_of(run.records(TRACED.union(CELL)))
-    _ = run.examples  # a mistake in them is told before the models are loaded
+    _ = run.examples  # report errors in the examples before loading the models
     pair = load_pair(run.pair, run.loading)
     rows = []
     for cell, records in cells:
@@ -78,7 +78,7 @@ def front_gaps(run: Run, texts: int) -> pd.DataFrame:
 def _sums(
     run: Run, pair: LoadedPair, method: BoundMethod, record: Record
 ) -> tuple[float, float, int]:
-    """Return the sums of bias and front gap over the tokens of a text, and its tokens."""
+    """Return the sums of bias and front gap over a text's tokens, and their number."""
     context = Context(record["sample_id"], _prompt(run, pair, record))
     tokens = torch.tensor([record["token_ids"]])
     laws = laws_at(pair, context, method, run.settings.part(Sampling), tokens)
@@ -93,7 +93,7 @@ def _prompt(run: Run, pair: LoadedPair, record: Record) -> list[int]:
     """Return the tokens of a record's prompt.
 
     Raises:
-        UsageError: They are no longer as many as the record says.
+        UsageError: Their number differs from the record.
     """
     task, settings = record["task"], run.settings
     ids = encode_prompt(

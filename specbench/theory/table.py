@@ -1,11 +1,12 @@
 """Predicted and measured figures of a run's cells.
 
-Before a draft is drawn, a rule records the probability that it accepts there: sum_z q(z) a(z),
-which is 1 - w TV(p, q) for a static ensemble. A position is judged where all drafts before it were
-accepted and the text had not ended; both are settled before its own draft is drawn. So the sum of
-these probabilities over the judged positions, less the drafts accepted there, is a martingale: its
-mean is 0, for any rule, however positions depend on each other and wherever texts end. Easy
-contexts reach further into a block, but predictions and measurements share that selection.
+At every position, a rule records its acceptance probability before the draft is drawn:
+sum_z q(z) a(z), which is 1 - w TV(p, q) for a static ensemble. A position is judged if all drafts
+before it were accepted and the text had not ended; both are known before its draft is drawn. The
+sum of these probabilities over the judged positions minus the drafts accepted there is therefore a
+martingale. Its mean is 0 for any rule, whatever the dependence between positions and wherever texts
+end. Easy contexts reach later positions more often, but this selection is the same for predictions
+and measurements.
 
 Differences are paired: both sides come from the same resampled prompts.
 """
@@ -28,8 +29,8 @@ from specbench.methods.registry import get_method
 from specbench.table import Column, Field, Table, drop_empty, interval_of, number_of
 from specbench.theory.formulas import accepted_length, iid_accepted_length, memory_bound_speedup
 
-#: Metric -> unit. ``accepted_length`` is of blocks that no end cuts short; ``tokens_per_round`` is
-#: of all rounds.
+#: Metric -> unit. ``accepted_length`` is for rounds not cut short by the end of a text;
+#: ``tokens_per_round`` is for all rounds.
 UNITS = {
     (ACCEPTANCE := "acceptance"): "fraction",
     (LENGTH := "accepted_length"): "tokens/round",
@@ -50,14 +51,14 @@ Row = dict[str, Any]
 
 
 class PredictedMeasured(NamedTuple):
-    """Both sides of a metric, [1 + RESAMPLES] each; NaN where a side is unknown."""
+    """Predicted and measured values of a metric, [1 + RESAMPLES] each; NaN if unknown."""
 
     metric: str
     predicted: Floats
     measured: Floats
 
     def row(self, cell: Record, n: int) -> Row:
-        """Return it for a cell of n prompts in the columns ``COLUMNS``."""
+        """Return the row of a cell of n prompts, with columns ``COLUMNS``."""
         sides = (self.predicted, self.measured, self.measured - self.predicted)
         ends = [end for side in sides for end in estimate(side, n)[:3]]
         values = (*cell.values(), self.metric, *ends, n, UNITS[self.metric])
@@ -65,9 +66,9 @@ class PredictedMeasured(NamedTuple):
 
 
 def theory_table(run: Run, bytes_ratio: float | None = None) -> pd.DataFrame:
-    """Return predicted and measured figures of every cell that drafts, in columns ``COLUMNS``.
+    """Return predicted and measured figures of every cell that drafts, with columns ``COLUMNS``.
 
-    ``bytes_ratio`` is that of the draft's parameters over the target's, where known.
+    ``bytes_ratio`` is the size of the draft's parameters / the target's, if known.
 
     Raises:
         UsageError: There are no readable records, or nothing was drafted.
@@ -80,7 +81,7 @@ def theory_table(run: Run, bytes_ratio: float | None = None) -> pd.DataFrame:
 
 
 def cells_of(records: Sequence[Record]) -> list[tuple[dict[str, Any], list[Record]]]:
-    """Return the cells that draft with their decoded samples."""
+    """Return the cells that draft, with their decoded samples."""
     cells: dict[tuple[Any, ...], list[Record]] = {}
     for record in records:
         if record["draft_length"] and "per_round" in record:
@@ -95,11 +96,11 @@ def _rows(cell: Record, records: Sequence[Record], bytes_ratio: float | None) ->
     totals = bootstrap(sums)
     rounds, judged, emitted = totals[:, :3].T
     reached, expected, accepted = (totals[:, 3 + k * size :][:, :size] for k in range(3))
-    reached = np.maximum(reached, 1)  # where no round came so far, nothing is accepted
+    reached = np.maximum(reached, 1)  # positions that no round reached accept nothing
     every, kept = expected.sum(axis=1), accepted.sum(axis=1)
     unknown = np.full_like(rounds, np.nan)
     length = accepted_length(accepted / reached)
-    # The last round of a text may lack the target's own token: these are taken as they were.
+    # The last round of a text may lack the target's own token, so its measured count is used.
     tokens = (every + emitted - kept) / rounds
     found = [
         PredictedMeasured(ACCEPTANCE, every / judged, kept / judged),
@@ -115,10 +116,10 @@ def _rows(cell: Record, records: Sequence[Record], bytes_ratio: float | None) ->
 
 
 def _terms(record: Record, size: int) -> list[float]:
-    """Return what a sample adds: rounds, judged, emitted; then by place of the N in a block.
+    """Return a sample's terms: rounds, judged, emitted, then three values per position of a block.
 
-    By place: the rounds that reached it, as all drafts before were accepted and the text had not
-    ended; the sum of the probabilities judged there; the drafts accepted.
+    These are the rounds that reached the position (all drafts before it were accepted and the text
+    had not ended), the sum of acceptance probabilities judged there, and the drafts accepted there.
     """
     rounds = record["per_round"]
     places = np.zeros((3, size))
@@ -139,7 +140,7 @@ def _figure(
     sides: Sequence[str] = SIDES,
     with_interval: str = DIFFERENCE,
 ) -> Iterator[Field[Record]]:
-    """The sides of a metric under one heading; one of them has its interval."""
+    """Yield the sides of a metric under one heading; ``with_interval`` shows its interval."""
     for side in sides:
         name, sign = f"{metric} {side}", "+" if side == DIFFERENCE else ""
         if side == with_interval:
@@ -166,15 +167,15 @@ _FRONT = (
     *_figure("front gap %", GAP, ".2f", 100, (PREDICTED, MEASURED), MEASURED),
 )
 _NOTES = (
-    "accepted / judged: of the drafts judged, those up to a round's first rejection. A run's table "
-    "counts the drafts behind it too.",
-    "length: drafts accepted in a round that no end of the text cuts short. tokens/round: of all "
-    "rounds, with the target's own token.",
+    "accepted / judged: fraction of judged drafts accepted; drafts after a round's first rejection "
+    "are not judged, but a run's accepted / drafted includes them.",
+    "length: drafts accepted per round, for rounds not cut short by the end of the text. "
+    "tokens/round: over all rounds, including the target's own token.",
 )
 
 
 def shown(table: pd.DataFrame) -> Iterator[Table]:
-    """Yield tables for reading, of the rows of ``theory_table`` and ``front_gaps``."""
+    """Yield readable tables of the rows of ``theory_table`` and ``front_gaps``."""
     several = table["run_id"].nunique() > 1
     setting = ["run_id", "pair", "task", "temperature", "engine", "batch_size"]
     for (run, pair, task, temperature, *_), group in table.groupby(setting, sort=False):
@@ -191,7 +192,7 @@ def shown(table: pd.DataFrame) -> Iterator[Table]:
 
 
 def _cells(rows: pd.DataFrame) -> Iterator[dict[str, Any]]:
-    """Yield each cell with the sides of all its metrics, as in ``acceptance predicted_low``."""
+    """Yield each cell with all sides of its metrics, such as ``acceptance predicted_low``."""
     sides = [f"{side}{end}" for side in SIDES for end in ("", "_low", "_high")]
     for (label, size), cell in rows.groupby(["label", "draft_length"], sort=False):
         known = cell.set_index("metric")[sides].stack()

@@ -127,7 +127,7 @@ class FakeEngine:
     def check_memory(self, *_: Any) -> None:
         """There is always enough."""
 
-    def forget(self) -> None:
+    def drop_caches(self) -> None:
         """There is nothing to forget."""
 
     def load_head(self, folder: Path, pair: Any) -> Any:

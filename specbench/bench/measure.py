@@ -19,7 +19,7 @@ from specbench.config import EAGER
 from specbench.engine.device import choose_device, copy_bandwidth
 from specbench.engine.engines import Engine, choose_engine
 from specbench.engine.loading import LoadedPair, load_pair, shared_context
-from specbench.engine.memory import check_memory, read_per_round, weights_read
+from specbench.engine.memory import bytes_per_round, check_memory, weight_bytes
 from specbench.errors import RunError, require
 from specbench.experiment.environment import describe_environment
 from specbench.heads.files import describe_models
@@ -83,7 +83,7 @@ def measure(
         RunError: The device runs out of memory, or a graph cannot be captured.
     """
     pair, *_ = pairs.values()
-    bandwidth = copy_bandwidth(pair.target.device, weights_read(pair.target))
+    bandwidth = copy_bandwidth(pair.target.device, weight_bytes(pair.target))
     settings, models = bench.settings, describe_models(pair)
     shared = {
         "pair": bench.pair.name,
@@ -154,7 +154,7 @@ def _warmed_up(
     tokens = bench.prompt_tokens + settings.new_tokens / 2
     return decoder, {
         "warm_up_seconds": time.perf_counter() - began,
-        "bytes_per_round": read_per_round(pair, system.cell.draft_length, size, tokens),
+        "bytes_per_round": bytes_per_round(pair, system.cell.draft_length, size, tokens),
     }
 
 

@@ -11,7 +11,7 @@ from specbench.decoding.records import RoundRecord
 from specbench.decoding.sampling import Sampling
 from specbench.engine.device import copy_bandwidth, now
 from specbench.engine.loading import LoadedPair
-from specbench.engine.memory import states_read, weights_read
+from specbench.engine.memory import cache_bytes, weight_bytes
 from specbench.engine.runner import Runner
 from specbench.heads.bind import bind
 
@@ -62,8 +62,8 @@ def check_time(pair: LoadedPair, context: Context) -> Finding:
     recorded = sum(text.prefill_seconds + text.decode_seconds for text in texts)
     accounted = recorded / elapsed
     rate = REPEATS * TOKENS / sum(text.decode_seconds for text in texts)
-    size = weights_read(pair.target)
-    reads = size + states_read(pair.target, len(context.prompt) + TOKENS / 2)
+    size = weight_bytes(pair.target)
+    reads = size + cache_bytes(pair.target, len(context.prompt) + TOKENS / 2)
     bandwidth = copy_bandwidth(device, size)
     share = rate * reads / bandwidth
     says = (

@@ -191,12 +191,12 @@ def _describe_left_out(task: str, number: Mapping[str, int], limit: int) -> str:
 
 def _sizes(jobs: Sequence[HeadJob]) -> tuple[int, int, int]:
     """Return the sizes to reserve memory for: prompt tokens, new tokens, texts per batch."""
-    from specbench.engine.memory import likely_tokens
+    from specbench.engine.memory import estimate_tokens
     from specbench.training.rollouts import AT_ONCE
 
     def prompt_tokens(task: Task, recipe: HeadRecipe) -> int:
         examples = task.examples("train", recipe.steps * recipe.prompts_per_step, recipe.seed)
-        longest = likely_tokens(example.prompt for example in examples)
+        longest = estimate_tokens(example.prompt for example in examples)
         return min(longest, recipe.max_prompt_tokens)
 
     return (

@@ -1,1 +1,1 @@
-"""The decoding loop, the draws it makes and the record it leaves."""
+"""The decoding loop, its random draws and its records."""

@@ -1,9 +1,9 @@
-"""The decoding loop, for every method and any number of texts side by side.
+"""The decoding loop, for all methods and batches of texts.
 
-A text takes a row until it ends; then the next one takes that row. Its draws are its own and no row
-sees another, so its law depends neither on the other rows nor on when it joined. The text itself
-may: kernels round differently at other batch sizes, which hardly ever decides a token in float32
-and at times does in bfloat16.
+A text occupies a row of the batch until it ends; then the next text takes the row. Each text has
+its own random numbers and rows do not interact, so its distribution depends neither on the other
+rows nor on when it joined. The text itself may change, since kernels round differently at other
+batch sizes. This hardly ever changes a token in float32, and sometimes in bfloat16.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Request(NamedTuple):
     """A text to decode."""
 
     prompt: abc.Sequence[int]  # at least one token
-    key: str  # identity of the sample; with the seed it decides every draw
+    key: str  # identity of the sample; determines all draws together with the seed
 
 
 @dataclass(frozen=True)
@@ -36,11 +36,11 @@ class DecodeOptions:
     """How texts are decoded."""
 
     sampling: Sampling  # processing of the logits, the same for both models
-    draft_length: int  # drafted tokens per round, N; of no effect without a rule
-    max_new_tokens: int  # limit on each output, the end token included
+    draft_length: int  # drafted tokens per round, N; ignored without a rule
+    max_new_tokens: int  # limit on each output, including the end token
     seed: int = 0  # seed of the run
-    stop: abc.Sequence[str] = ()  # strings that end an output where they appear
-    batch_size: int = 1  # texts decoded side by side
+    stop: abc.Sequence[str] = ()  # strings that end an output
+    batch_size: int = 1  # texts decoded together
     # decides in each round how many of the N tokens are drafted; None drafts all
     control: DraftControl | None = None
 
@@ -56,13 +56,13 @@ def decode(
 def decode_all(
     pair: LoadedPair, rule: Rule | None, requests: abc.Sequence[Request], options: DecodeOptions
 ) -> abc.Iterator[tuple[int, Generation]]:
-    """Decode texts, several at a time.
+    """Decode texts in batches.
 
     The parameters of ``rule`` are bound; None decodes autoregressively.
 
     Yields:
-        Each request's number in their order and its generation, as soon as it has ended. Time spent
-        by the consumer is not counted.
+        The index and the generation of each request as soon as it ends. Time spent by the consumer
+        is not counted.
 
     Raises:
         RunError: A prompt and its output do not fit the models' context.
@@ -80,15 +80,15 @@ def decode_all(
 
 @dataclass
 class Sequence:
-    """A text on its way."""
+    """A text that is being decoded."""
 
-    number: int  # of the request that it answers
-    prompt_tokens: int  # length of its prompt
-    started: float  # when its prompt was begun, in seconds
-    prefill_seconds: float  # reading its prompt
+    number: int  # index of its request
+    prompt_tokens: int  # prompt length
+    started: float  # start of its prefill, in seconds
+    prefill_seconds: float
     decode_seconds: float = 0.0  # its share of the rounds so far
     output: list[int] = field(default_factory=list)  # tokens so far
-    rounds: list[RoundRecord] = field(default_factory=list)  # what it made of every round
+    rounds: list[RoundRecord] = field(default_factory=list)  # one record per round
     # timestamps of every round, and the number of texts that shared it
     times: list[tuple[StepTimes, int]] = field(default_factory=list)
 
@@ -97,9 +97,9 @@ class Sequence:
 
 
 class Batch:
-    """B rows on the device, each with a text or idle; a text that ends makes room for the next.
+    """B rows on the device, each with a text or idle; an ended text is replaced by the next.
 
-    An idle row is one token long and stays so, whatever a round writes into its slots.
+    An idle row keeps a length of one token; rounds may write to its slots without effect.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class Batch:
         options: DecodeOptions,
         draft_length: int,
     ) -> None:
-        """Prefill the first texts; for the arguments see ``decode_all``."""
+        """Prefill the first texts; see ``decode_all`` for the arguments."""
         self._pair, self._options, self._n = pair, options, draft_length
         self._runners = [pair.target, pair.draft] if draft_length else [pair.target]
         size, limit = options.batch_size, options.max_new_tokens
@@ -131,11 +131,11 @@ class Batch:
 
     @property
     def longest(self) -> int:
-        """Tokens of the longest text on its way; 0 where none is."""
+        """Length of the longest text in the batch, in tokens; 0 if all rows are idle."""
         return max((len(text) for text in self._texts if text), default=0)
 
     def state(self) -> State:
-        """Return where the texts stand before their next round."""
+        """Return the state of the texts before the next round."""
         kv_length = None if self._pair.engine.static else self.longest
         drawn = self._uniforms[self._row, self._round]
         return State(self._last, self._length, drawn, self._active, kv_length)
@@ -143,12 +143,12 @@ class Batch:
     def advance(
         self, chosen: StepOutput, times: StepTimes, started: float
     ) -> list[tuple[int, Generation]]:
-        """Take in what a round that was begun at ``started`` seconds chose.
+        """Apply the output of a round that started at ``started`` seconds.
 
-        Where a text has ended, the next one joins. Returns those that have ended, by the numbers of
-        their requests.
+        The next text joins in place of each text that ended. Returns the ended texts with the
+        indices of their requests.
         """
-        # The one moment of a round at which the host waits for the device.
+        # The only place in a round where the host waits for the device.
         reports = [read_report(row) for row in chosen.report.tolist()]
         self._last.copy_(chosen.last)
         self._length.copy_(chosen.length)
@@ -161,13 +161,13 @@ class Batch:
             text.decode_seconds += (finished - started) / len(texts)
             text.times.append((times, len(texts)))
             if reason is not None:
-                # Before another text joins, whose prompt is none of this one's time.
+                # Before the next text joins, so that its prefill is not counted here.
                 ended.append((text.number, self._generation(text, reason, finished)))
                 self._texts[row] = self._join(row)
         return ended
 
     def _join(self, row: int) -> Sequence | None:
-        """Read the prompt of the next text into a row; without one the row is idle."""
+        """Prefill the next text in a row; without one, make the row idle."""
         number, request = next(self._waiting, (0, None))
         self._active[row] = request is not None
         if request is None:
@@ -185,12 +185,12 @@ class Batch:
         return Sequence(number, tokens, started, now(self._last.device) - started)
 
     def _append(self, text: Sequence, report: Report) -> StopReason | None:
-        """Append a round's tokens up to where the output ends; return why it has ended."""
+        """Append a round's tokens up to the end of the output; return why it ended, if it did."""
         new_tokens = report.new_tokens[: report.accepted + 1]
         expected = len(text) + len(new_tokens)
-        # What the models have read is told by this number alone.
+        # The device tracks what the models have read by this number alone.
         assert report.length == expected, f"a text of {expected} tokens has {report.length}"
-        stops = self._stops(text.output + new_tokens)  # once a round: decoding takes its time
+        stops = self._stops(text.output + new_tokens)  # once per round, since detokenising is slow
         reason: StopReason | None = None
         kept = 0
         while reason is None and kept < len(new_tokens):
@@ -206,24 +206,24 @@ class Batch:
         return reason
 
     def _stops(self, output: list[int]) -> bool:
-        """Tell whether a stop string has appeared."""
+        """Return whether a stop string has appeared."""
         if not self._options.stop:
             return False
-        said = self._pair.tokenizer.decode(output)
-        return any(string in said for string in self._options.stop)
+        text = self._pair.tokenizer.decode(output)
+        return any(string in text for string in self._options.stop)
 
     def _generation(self, text: Sequence, reason: StopReason, finished: float) -> Generation:
         ids = text.output[:-1] if reason == "eos" else text.output
-        said = str(self._pair.tokenizer.decode(ids, skip_special_tokens=True))
+        decoded = str(self._pair.tokenizer.decode(ids, skip_special_tokens=True))
         for string in self._options.stop:
-            said = said.split(string, 1)[0]
+            decoded = decoded.split(string, 1)[0]
         draft, verify, accept = (
             sum(seconds_between(step[i], step[i + 1]) / sharing for step, sharing in text.times)
             for i in range(3)
         )
         return Generation(
             token_ids=ids,
-            text=said,
+            text=decoded,
             prompt_tokens=text.prompt_tokens,
             output_tokens=len(text.output),
             stopped_by=reason,

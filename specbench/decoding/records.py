@@ -1,4 +1,4 @@
-"""What decoding a sample leaves behind: raw counts, to be reduced later."""
+"""Records of decoded samples: raw counts, to be reduced later."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ StopReason = Literal["eos", "length", "stop"]
 class RoundRecord:
     """One round: drafts proposed, drafts accepted, tokens emitted.
 
-    Where the output ends inside the round, all counts stop there: drafts after the end were never
+    If the output ends inside the round, all counts stop there, since drafts after the end are not
     judged. ``proposed`` is then smaller than the draft length.
     """
 
-    proposed: int  # drafted tokens that were up for judgement
-    accepted: int  # those accepted before the first rejection
-    emitted: int  # tokens the round added to the output, the end token included
-    rejected: int | None = None  # the drafted token that was rejected, None where none was
-    # of each accepted token, whether it is the target's likeliest one
+    proposed: int  # drafted tokens proposed to the target
+    accepted: int  # drafted tokens accepted before the first rejection
+    emitted: int  # tokens added to the output, including the end token
+    rejected: int | None = None  # drafted token at the first rejection; None without one
+    # whether each accepted token is the target's argmax
     agreed: tuple[bool, ...] = ()
-    # acceptance probability, before drawing, of each position judged: the accepted ones and
+    # acceptance probability, before the draw, at each judged position: the accepted drafts and
     # the first rejected one
     expected: tuple[float, ...] = ()
-    # weight on the target at these positions, empty for rules without one
+    # weight on the target at these positions; empty for rules without one
     weights: tuple[float, ...] = ()
 
 
@@ -34,38 +34,38 @@ class RoundRecord:
 class Generation:
     """A decoded sample.
 
-    Texts decoded side by side share the time of a round evenly, so that the times of all texts add
-    up to the time that passed.
+    The time of a round is split evenly between the texts of a batch, so the times of all texts add
+    up to the elapsed time.
     """
 
     token_ids: list[int]  # output tokens without the end token
-    text: str  # the tokens decoded, cut before a stop string
-    prompt_tokens: int  # length of the prompt
-    output_tokens: int  # tokens emitted, the end token included
+    text: str  # the decoded tokens, cut before a stop string
+    prompt_tokens: int  # prompt length
+    output_tokens: int  # tokens emitted, including the end token
     stopped_by: StopReason  # end token, length limit or stop string
-    prefill_seconds: float  # reading the prompt, with both models
+    prefill_seconds: float  # with both models
     decode_seconds: float  # its share of all rounds
-    draft_seconds: float  # of that, drafting
-    verify_seconds: float  # of that, the target's passes over the drafts
-    accept_seconds: float  # of that, judging drafts and drawing tokens
-    latency_seconds: float  # from the start of its prefill to its end, other texts' time included
+    draft_seconds: float  # part of it: drafting
+    verify_seconds: float  # part of it: target passes over the drafts
+    accept_seconds: float  # part of it: acceptance tests and token draws
+    latency_seconds: float  # wall time from the start of prefill to the end of the text
     rounds: list[RoundRecord] = field(default_factory=list)  # one record per round
 
 
 class Report(NamedTuple):
-    """What the host hears of one text's round."""
+    """One text's round, as read from the device."""
 
-    length: int  # tokens of the text now, as the device counts them
+    length: int  # tokens of the text now, as counted on the device
     accepted: int
-    proposed: int  # drafts that were up for judgement; those after them are void
-    new_tokens: list[int]  # n + 1 of them; those after the accepted ones and one more are void
+    proposed: int  # drafts proposed to the target; later ones are void
+    new_tokens: list[int]  # [n + 1]; only the first accepted + 1 are valid
     drafted: list[int]  # [n]
-    agreed: list[bool]  # [n] whether a draft is the target's likeliest token
-    expected: list[float]  # [n] acceptance probability before drawing
+    agreed: list[bool]  # [n] whether a draft is the target's argmax
+    expected: list[float]  # [n] acceptance probability before the draw
     weights: list[float]  # [n] weight on the target; empty for rules without one
 
     def record(self, kept: int) -> RoundRecord:
-        """Count the round of a text that took in ``kept`` of its tokens before it ended."""
+        """Return the record of a round of which the text kept ``kept`` tokens before its end."""
         whole = kept == self.accepted + 1
         accepted = self.accepted if whole else kept
         judged = min(self.accepted + 1, self.proposed) if whole else kept
@@ -81,10 +81,10 @@ class Report(NamedTuple):
 
 
 def read_report(row: Sequence[float]) -> Report:
-    """Take apart one row of ``StepOutput.report``.
+    """Parse one row of ``StepOutput.report``.
 
-    Its numbers may be floats of 32 bits, which hold tokens and lengths up to 2^24 exactly. Weights
-    are NaN for rules without them.
+    The numbers may be float32, which represents tokens and lengths exactly up to 2^24. Weights are
+    NaN for rules without them.
     """
     n = (len(row) - 4) // 5
     length, accepted, proposed, *new_tokens = map(int, row[: 4 + n])

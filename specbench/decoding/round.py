@@ -1,9 +1,9 @@
-"""One round of any method, for several texts side by side.
+"""One speculative round of any method, for a batch of texts.
 
-A round drafts N tokens, reads them with the target in one pass, accepts drafts up to the first that
-the rule rejects, and adds one token: a draw from the residual of the rejected position, or from p
-after the last draft (the bonus token). With N = 0 it is one autoregressive step. The parts are
-functions of tensors that never wait for the device, so an engine may compile or capture them.
+A round drafts N tokens, runs the target over them in one pass, accepts drafts up to the first
+rejection, and adds one token: a draw from the residual at the rejected position, or from p after
+the last draft (the bonus token). With N = 0 it is one autoregressive step. The parts are functions
+of tensors that never wait for the device, so an engine can compile or capture them.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ from specbench.methods.control import DraftControl
 
 
 class State(NamedTuple):
-    """Where B texts stand: the target has read all tokens but the last, the draft all but two."""
+    """State of B texts: the target has read all tokens but the last, the draft all but two."""
 
-    last: Tensor  # [B, 2] the two newest tokens; of a text of one token, that one twice
+    last: Tensor  # [B, 2] the two newest tokens; the same token twice in a text of one token
     length: Tensor  # [B] tokens so far
     uniforms: Tensor  # [B, 2 N + 1] for this round: N drafts, N acceptances, the last token
     active: Tensor  # [B] whether the row has a text
-    kv_length: int | None  # tokens of the longest text; None attends to the whole caches
+    kv_length: int | None  # tokens of the longest text; None attends to the whole cache
 
 
 class Drafts(NamedTuple):
     """Up to N drafted tokens of B texts."""
 
     x: Tensor  # [B, n]
-    q: Tensor  # [B, n, V] processed: what they were drawn from
+    q: Tensor  # [B, n, V] processed; `x` is drawn from it
     q1: Tensor  # [B, n, V] softmax at temperature 1
     hidden: Tensor  # [B, n, hidden]
     proposed: Tensor | None = None  # [B] how many of them are judged; None for all
 
 
 class TargetOutput(NamedTuple):
-    """What the target says of the next n + 1 tokens of B texts."""
+    """The target's output for the next n + 1 tokens of B texts."""
 
     p: Tensor  # [B, n + 1, V] processed
     p1: Tensor  # [B, n + 1, V] softmax at temperature 1
@@ -51,11 +51,11 @@ class TargetOutput(NamedTuple):
 
 
 class StepOutput(NamedTuple):
-    """What a round chose for B texts."""
+    """The result of a round for B texts."""
 
     last: Tensor  # [B, 2] the two newest tokens
     length: Tensor  # [B] tokens of each text
-    report: Tensor  # [B, columns] what the host wants to know, see ``records.read_report``
+    report: Tensor  # [B, columns] the data for the host, see ``records.read_report``
 
 
 class StepTimes(NamedTuple):
@@ -112,32 +112,35 @@ def draft(model: Runner, state: State, sampling: Sampling) -> Drafts:
 def draft_adaptively(
     engine: Engine, model: Runner, state: State, sampling: Sampling, control: DraftControl
 ) -> Drafts:
-    """Draft until no text is worth another token, at most N; on a GPU the host waits for each."""
+    """Draft until the control stops all texts, or up to N tokens.
+
+    The host waits for a GPU after each token.
+    """
     drafts: list[Drafts] = []
-    promise = control.begin(state.active)
+    drafting = control.begin(state.active)
     for i in range(state.uniforms.shape[1] // 2):
         tokens = drafts[-1].x if drafts else state.last
         one = engine(draft_token)(model, state, tokens, i, sampling)
         drafts.append(Drafts(*(part.clone() for part in one[:4])))  # the engine reuses its memory
-        promise = control.after(promise, one.q[:, 0], i + 1)
-        if not promise.active.any():
+        drafting = control.after(drafting, one.q[:, 0], i + 1)
+        if not drafting.active.any():
             break
-    return joined(drafts)._replace(proposed=promise.proposed)
+    return joined(drafts)._replace(proposed=drafting.proposed)
 
 
 def draft_token(model: Runner, state: State, tokens: Tensor, i: int, sampling: Sampling) -> Drafts:
     """Read ``tokens`` ``[B, k]`` and draft the i-th token of the round, from 0."""
-    # After a round that kept all drafts, the last of them is unread; reading the last two tokens
-    # first is right after any round, and one shape for all of them.
+    # The draft has not read the last draft of a round that accepted all of them. Reading the last
+    # two tokens is correct after every round and keeps the shape fixed.
     at = state.length[:, None] + torch.arange(i - tokens.shape[1], i, device=tokens.device)
-    hidden = model.read(tokens, at.clamp_min(0), _kv_length(state, i))[:, -1:]
+    hidden = model.forward(tokens, at.clamp_min(0), _kv_length(state, i))[:, -1:]
     q, q1 = sampling.distributions(model.logits(hidden[:, 0]))
     x = draw(q, state.uniforms[:, i])
     return Drafts(x[:, None], q[:, None], q1[:, None], hidden)
 
 
 def joined(drafts: list[Drafts]) -> Drafts:
-    """Put drafts of the same texts one after the other."""
+    """Concatenate drafts of the same texts along the token dimension."""
     return Drafts(*(torch.cat(parts, 1) for parts in zip(*(d[:4] for d in drafts), strict=True)))
 
 
@@ -148,7 +151,7 @@ def target_forward(
     tokens = state.last[:, 1:] if x is None else torch.cat((state.last[:, 1:], x), 1)
     n = tokens.shape[1] - 1
     at = state.length[:, None] + torch.arange(-1, n, device=tokens.device)
-    hidden = model.read(tokens, at, _kv_length(state, n))
+    hidden = model.forward(tokens, at, _kv_length(state, n))
     return TargetOutput(*sampling.distributions(model.logits(hidden)), hidden)
 
 
@@ -164,7 +167,7 @@ def autoregressive_step(model: Runner, state: State, sampling: Sampling) -> Step
 def verify(
     rule: Rule, state: State, drafts: Drafts, output: TargetOutput, greedy: bool
 ) -> StepOutput:
-    """Accept drafts up to the first that the rule rejects, and draw one more token."""
+    """Accept drafts up to the first rejection, and draw one more token."""
     x, q, q1, h_q, proposed = drafts
     p, p1, h_p = output
     rows, n = x.shape

@@ -1,7 +1,7 @@
-"""From logits to processed distributions and from uniform numbers to tokens.
+"""Processing logits into distributions, and drawing tokens from uniform numbers.
 
-All randomness of a sample is one table of uniform numbers from a counter-based generator whose
-key is (seed, sample): a text depends neither on which other samples ran nor on their order.
+All random numbers of a sample come from a counter-based generator with the key (seed, sample), so a
+text depends neither on the other samples nor on their order.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from specbench import config
 
 
 class Sampling(config.Sampling):
-    """How logits become the distribution that is sampled from: the settings with their effect."""
+    """The sampling settings, with the processing of logits."""
 
     @property
     def greedy(self) -> bool:
-        """True at temperature 0."""
+        """Whether the temperature is 0."""
         return self.temperature == 0
 
     def distributions(self, logits: Tensor) -> tuple[Tensor, Tensor]:
         """Return the processed distributions and the plain softmax of logits ``[K, V]``.
 
-        Both are float32 ``[K, V]``. Processed by temperature, then top-k, then top-p; one-hot at
-        temperature 0. The same tensor twice where no processing is asked for.
+        Both are float32 ``[K, V]``. Processing applies temperature, then top-k, then top-p; at
+        temperature 0 the result is one-hot. Without processing, both are the same tensor.
         """
         plain = logits.softmax(-1)
         if self.greedy:
@@ -35,7 +35,7 @@ class Sampling(config.Sampling):
             return torch.zeros_like(plain).scatter_(-1, best, 1.0), plain
         if self.temperature == 1 and self.top_k is None and self.top_p is None:
             return plain, plain
-        # The shift changes no softmax and keeps a small temperature from overflowing.
+        # The shift does not change the softmax and avoids overflow at small temperatures.
         scaled = (logits - logits.amax(-1, keepdim=True)) / self.temperature
         if self.top_k is not None and self.top_k < logits.shape[-1]:
             kept = scaled.topk(self.top_k, -1)
@@ -58,8 +58,8 @@ def _nucleus(distribution: Tensor, mass: float) -> Tensor:
 def draw(distribution: Tensor, uniform: Tensor) -> Tensor:
     """Draw one token per row ``[B]`` by inverting the cumulative distribution ``[B, V]``.
 
-    It need not be normalised; a token without mass is never drawn. ``uniform`` ``[B]`` are numbers
-    in [0, 1), float64.
+    ``distribution`` need not be normalised; a token without mass is never drawn. ``uniform``
+    ``[B]`` holds float64 numbers in [0, 1).
     """
     cumulative = distribution.cumsum(-1, dtype=torch.float64)
     wanted = uniform[:, None] * cumulative[:, -1:]
@@ -67,10 +67,10 @@ def draw(distribution: Tensor, uniform: Tensor) -> Tensor:
 
 
 def uniforms(seed: int, sample: str, rounds: int, draft_length: int) -> Tensor:
-    """Return every uniform number that decoding one sample may use, ``[rounds, 2 N + 1]`` float64.
+    """Return all uniform numbers for decoding one sample, ``[rounds, 2 N + 1]`` float64.
 
-    Per round N draws of drafts, N of acceptance and one of the token that ends the round; of Philox
-    with the key (seed, hash of the sample's identity).
+    Each round uses N for drafts, N for acceptance and one for its last token. The generator is
+    Philox with the key (seed, hash of the sample's identity).
     """
     digest = hashlib.blake2b(sample.encode(), digest_size=8).digest()
     key = np.array([seed % 2**64, int.from_bytes(digest, "little")], dtype=np.uint64)

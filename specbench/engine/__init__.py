@@ -1,1 +1,1 @@
-"""Transformers models behind a small runner: load, read tokens at any positions."""
+"""Loading Transformers models and running them over token positions."""

@@ -1,9 +1,9 @@
 """Attention that reads each key head once for all query heads that share it.
 
-Transformers' SDPA does so for one token; for several under a mask it first writes the whole cache
-anew, once for each query head. Verification would pay for that in every layer and autoregressive
-decoding would not. Here the query heads of a key head are tokens of one head instead: the same
-products and sums, and no key is copied.
+Transformers' SDPA does so for a single token. For several tokens under a mask, it first copies the
+whole cache once per query head. Verification would pay for these copies in every layer, while
+autoregressive decoding would not. Here the query heads of a key head become tokens of one head: the
+products and sums are the same, and no key is copied.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from transformers.masking_utils import sdpa_mask
 
 SDPA = "sdpa"
 GROUPED = "grouped_sdpa"
-# Longer pieces are prompts: their products outweigh the copies, and their masks are large.
+# Longer inputs are prompts: their products outweigh the copies, and their masks are large.
 MOST_TOKENS = 32
-# Besides a scale, a layer may say what the mask says already and what nothing depends on.
+# Options other than a scale that the mask already covers or that have no effect.
 PLAIN = frozenset({"scaling", "is_causal", "position_ids", "sliding_window", "use_cache"})
 
 
 def group_heads(model: PreTrainedModel) -> int:
-    """Let a model's attention take a key head's query heads together under a grouped mask.
+    """Switch a model to grouped attention for calls with a grouped mask.
 
-    Its own forward pass makes no such mask and remains Transformers' own. A model in which every
-    query head has a key head, or that was loaded with another attention, is left as it is.
+    The model's own forward pass makes no such mask and stays unchanged. A model is left unchanged
+    if every query head has its own key head, or if it was loaded with another attention.
 
     Returns:
-        Query heads that can be taken together; 1 where it is left as it is.
+        Query heads per key head; 1 if the model is left unchanged.
     """
     config = model.config.get_text_config()
     heads: int = getattr(config, "num_attention_heads", 1)
@@ -42,7 +42,11 @@ def group_heads(model: PreTrainedModel) -> int:
 
 
 def grouped_mask(mask: Tensor, groups: int) -> Tensor:
-    """Return the mask ``[B, 1, groups * k, seen]`` of heads with masks ``[B, 1, k, seen]``."""
+    """Repeat a mask ``[B, 1, k, kv_length]`` for the query heads of a key head.
+
+    Returns:
+        Mask ``[B, 1, groups * k, kv_length]``.
+    """
     return mask.repeat(1, 1, groups, 1)
 
 
@@ -54,20 +58,20 @@ def grouped_attention(
     attention_mask: Tensor | None,
     **options: Any,
 ) -> tuple[Tensor, None]:
-    """Attend as Transformers' SDPA does; under a grouped mask without repeating keys.
+    """Compute attention as Transformers' SDPA does, without repeating keys under a grouped mask.
 
-    Queries are ``[B, heads, k, width]``, keys and values ``[B, key heads, seen, width]``. With any
-    mask but that of ``grouped_mask``, or with more options than ``PLAIN``, such as dropout, a soft
-    cap or sinks, the call is handed on.
+    Queries are ``[B, heads, k, width]``, keys and values ``[B, key heads, kv_length, width]``. The
+    call is passed on if the mask is not from ``grouped_mask``, or if options other than ``PLAIN``
+    are set, such as dropout, a soft cap or sinks.
 
     Returns:
-        ``[B, k, heads, width]``, and no weights.
+        Output ``[B, k, heads, width]``, and None for the attention weights.
     """
     rows, heads, k, width = query.shape
     groups = heads // key.shape[1]
     if attention_mask is None or groups == 1 or attention_mask.shape[2] != groups * k:
         return sdpa_attention_forward(module, query, key, value, attention_mask, **options)
-    if any(_asked(option) for name, option in options.items() if name not in PLAIN):
+    if any(_is_set(option) for name, option in options.items() if name not in PLAIN):
         own = attention_mask[:, :, :k]
         return sdpa_attention_forward(module, query, key, value, own, **options)
     together = query.reshape(rows, key.shape[1], groups * k, width)
@@ -76,7 +80,7 @@ def grouped_attention(
     return mixed.reshape(rows, heads, k, -1).transpose(1, 2).contiguous(), None
 
 
-def _asked(option: Any) -> bool:
+def _is_set(option: Any) -> bool:
     return isinstance(option, Tensor) or bool(option)
 
 

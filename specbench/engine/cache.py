@@ -1,4 +1,4 @@
-"""A key-value cache whose buffers are allocated once and written slot by slot."""
+"""A key-value cache with buffers that are allocated once and written by position."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from transformers.cache_utils import Cache
 
 
 class SlotCache(Cache):
-    """Keys and values of every layer in full-length buffers; the token at position i has slot i.
+    """Full-length buffers for the keys and values of every layer; position i is slot i.
 
-    Nothing is ever removed: what a rejected draft left behind is overwritten, and until then no
-    mask lets it be seen. Sliding-window layers get full-length buffers as well, because a wrapped
-    window could not be taken back; the attention mask does the window. Each of the ``rows``, held
-    side by side, has ``capacity`` slots; ``devices`` are those of each layer's buffers.
+    Nothing is ever removed: the states of a rejected draft are overwritten later, and masked until
+    then. Sliding-window layers get full-length buffers as well, because a ring buffer could not be
+    rolled back; the attention mask applies the window. Each of the ``rows`` of the batch has
+    ``capacity`` slots. ``devices`` holds the device of each layer.
     """
 
     def __init__(
@@ -39,27 +39,27 @@ class SlotCache(Cache):
         self.capacity = capacity
         self.set_positions(torch.zeros(1, 0, dtype=torch.long), 0)
 
-    def set_positions(self, at: Tensor | slice, seen: int, row: int | None = None) -> None:
-        """Set where the next states go: in one row, or with None in all.
+    def set_positions(self, at: Tensor | slice, kv_length: int, row: int | None = None) -> None:
+        """Set the slots that the next states are written to, in one row or, with None, in all.
 
-        ``at`` are slots ``[B, k]`` of k tokens of every row, ``[1, k]`` where rows share them, or a
-        slice where these are neighbours, which is quicker on a CPU. The layers get to see the first
-        ``seen`` slots.
+        ``at`` holds the slots ``[B, k]`` of k tokens per row, or ``[1, k]`` if rows share them. A
+        slice stands for contiguous slots and is faster on a CPU. The layers attend to the first
+        ``kv_length`` slots.
         """
-        self._at, self._seen = at, seen
+        self._at, self._kv_length = at, kv_length
         self._row = None if row is None else slice(row, row + 1)
 
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor]:
-        """Write states ``[B, heads, k, width]`` at the positions set; return what may be seen."""
+        """Write states ``[B, heads, k, width]``; return the keys and values to attend to."""
         keys, values, at = self.keys[layer_idx], self.values[layer_idx], self._at
         if self._row is not None:
             keys, values = keys[self._row], values[self._row]
         if isinstance(at, slice):
             keys[:, :, at] = key_states
             values[:, :, at] = value_states
-            return keys[:, :, : self._seen], values[:, :, : self._seen]
+            return keys[:, :, : self._kv_length], values[:, :, : self._kv_length]
         if at.device != keys.device:
             at = at.to(keys.device)
         if len(at) == 1:
@@ -70,17 +70,17 @@ class SlotCache(Cache):
             rows = torch.arange(len(at), device=at.device)[:, None]
             keys[rows, :, at] = key_states.transpose(1, 2)
             values[rows, :, at] = value_states.transpose(1, 2)
-        return keys[:, :, : self._seen], values[:, :, : self._seen]
+        return keys[:, :, : self._kv_length], values[:, :, : self._kv_length]
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
-        """Return the number of slots seen; layers that are driven one by one do not ask."""
-        return self._seen
+        """Return the number of slots attended to, the same for all layers."""
+        return self._kv_length
 
-    def select(self, rows: Tensor, seen: int) -> None:
-        """Keep these rows, in this order, with their first slots; one may be named repeatedly."""
+    def select(self, rows: Tensor, kv_length: int) -> None:
+        """Keep these rows, in this order, with their first slots; rows may repeat."""
         for buffers in (self.keys, self.values):
             for layer, buffer in enumerate(buffers):
                 chosen = buffer.new_zeros(len(rows), *buffer.shape[1:])
-                chosen[:, :, :seen] = buffer[rows.to(buffer.device), :, :seen]
+                chosen[:, :, :kv_length] = buffer[rows.to(buffer.device), :, :kv_length]
                 buffers[layer] = chosen
         self.rows = len(rows)

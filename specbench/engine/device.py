@@ -1,4 +1,4 @@
-"""The device: choosing it, its free memory, its clock and its bandwidth."""
+"""The device: its selection, free memory, timing and bandwidth."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from specbench.errors import UsageError
 
 CGROUP = Path("/sys/fs/cgroup")
 MEMINFO = Path("/proc/meminfo")
-MOST_COPIED = 2 * 2**30  # bytes of a buffer; a larger one is no slower to copy
-FREE_SHARE = 8  # a buffer takes no more than this part of the free memory
+MOST_COPIED = 2 * 2**30  # bytes of a buffer; larger buffers reach no higher bandwidth
+FREE_SHARE = 8  # a buffer takes at most 1/8 of the free memory
 WINDOWS, WINDOW_SECONDS = 5, 0.1
 
 Timestamp = float | torch.cuda.Event
@@ -25,7 +25,7 @@ def choose_device(name: str) -> torch.device:
     """Return the device of that name; ``auto`` is the first GPU, else the CPU.
 
     Raises:
-        UsageError: It is not there, or nothing can be decoded on it.
+        UsageError: The device does not exist or is not supported.
     """
     if name == AUTO:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -40,7 +40,7 @@ def choose_device(name: str) -> torch.device:
 
 
 def timestamp(device: torch.device) -> Timestamp:
-    """Return the present time of a device: seconds on a CPU, an event in the work of a GPU."""
+    """Return the current time of a device: seconds on a CPU, an event on a GPU."""
     if device.type != "cuda":
         return time.perf_counter()
     event = torch.cuda.Event(enable_timing=True)
@@ -49,7 +49,7 @@ def timestamp(device: torch.device) -> Timestamp:
 
 
 def seconds_between(begin: Timestamp, end: Timestamp) -> float:
-    """Return the seconds between two timestamps that one device has passed."""
+    """Return the seconds between two timestamps of one device."""
     if isinstance(begin, float) or isinstance(end, float):
         assert isinstance(begin, float) and isinstance(end, float)
         return end - begin
@@ -57,17 +57,17 @@ def seconds_between(begin: Timestamp, end: Timestamp) -> float:
 
 
 def now(device: torch.device) -> float:
-    """Return seconds on a clock that has waited for the device."""
+    """Synchronise with the device and return the time in seconds."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     return time.perf_counter()
 
 
 def copy_bandwidth(device: torch.device, size: int) -> float:
-    """Return the bytes per second that a copy of ``size`` bytes reads and writes together.
+    """Return the bandwidth of copying ``size`` bytes in bytes per second, reads plus writes.
 
-    The best of several windows: what the device can do, not what else it was doing. A large size is
-    limited.
+    The best of several windows is taken, to exclude interference from other work. Large sizes are
+    capped.
     """
     free = available_memory(device)
     size = min(size, MOST_COPIED, (free or FREE_SHARE * MOST_COPIED) // FREE_SHARE)
@@ -86,9 +86,9 @@ def copy_bandwidth(device: torch.device, size: int) -> float:
 
 
 def available_memory(device: torch.device, spread: bool = False) -> int | None:
-    """Return the bytes that are free on a device; None where that cannot be found out.
+    """Return the free memory of a device in bytes; None if unknown.
 
-    With ``spread``, all GPUs count, as a device map may use them all.
+    ``spread`` counts all GPUs, since a device map may use them all.
     """
     if device.type != "cuda":
         return min([*_system_memory(), *_container_memory()], default=None)
@@ -98,14 +98,14 @@ def available_memory(device: torch.device, spread: bool = False) -> int | None:
 
 
 def free_memory() -> None:
-    """Give back what a failed sample left behind."""
+    """Release the memory that a failed sample left allocated."""
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
 
 
 def _gpu_memory(device: torch.device | int) -> int:
-    """Free bytes of a GPU and those that this process holds without using them."""
+    """Free bytes of a GPU, including those reserved but unused by this process."""
     idle = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
     return torch.cuda.mem_get_info(device)[0] + idle
 
@@ -119,7 +119,7 @@ def _system_memory() -> Iterator[int]:
 
 
 def _container_memory() -> Iterator[int]:
-    """The limit of the control group, less what is used and cannot be given back."""
+    """The limit of the control group, less the memory that cannot be reclaimed."""
     try:
         limit, used = (
             int((CGROUP / name).read_text()) for name in ("memory.max", "memory.current")

@@ -1,4 +1,4 @@
-"""How the parts of a decoding round are carried out: as written, compiled, or as CUDA graphs."""
+"""Engines run the parts of a decoding round: eagerly, compiled, or as CUDA graphs."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from specbench.errors import EngineError, UsageError
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T", bound=tuple[Any, ...])
-# Every method, draft length, batch size and cache size has code of its own.
+# Each combination of method, draft length, batch size and cache size is compiled separately.
 MOST_SHAPES = 256
 
 
 class Engine:
-    """Carries out functions of tensors, each made ready once where that is asked for.
+    """Runs functions of tensors, eagerly or after compiling or capturing each of them once.
 
-    Code or a graph is made when new shapes are first met, which takes seconds; PyTorch keeps code
-    on disk. ``name``, of ``specbench.config.ENGINES`` but not ``auto``, is how it works now.
-    ``fall_back`` is told why, where a graph cannot be captured and the engine goes on eagerly from
-    there; None raises instead.
+    New shapes are compiled or captured when first met, which takes seconds; PyTorch caches compiled
+    code on disk. ``name`` is the engine in use, one of ``specbench.config.ENGINES`` except
+    ``auto``. If a graph cannot be captured, the engine passes the reason to ``fall_back`` and
+    switches to eager; without ``fall_back`` it raises.
 
     Raises:
-        UsageError: Code is to be made, and there is no compiler.
+        UsageError: The engine needs a compiler and there is none.
     """
 
     def __init__(self, name: str = EAGER, fall_back: Callable[[str], object] | None = None) -> None:
@@ -39,11 +39,11 @@ class Engine:
 
     @property
     def static(self) -> bool:
-        """True where shapes must not change from round to round: models look at whole caches."""
+        """Whether shapes must not change between rounds, so that models attend to whole caches."""
         return self.name != EAGER
 
     def __call__(self, function: F) -> F:
-        """Return a function to be called in the place of another."""
+        """Return the function to call in place of ``function``."""
         if self.name == EAGER:
             return function
         if function not in self._made:
@@ -52,7 +52,7 @@ class Engine:
         return made
 
     def place(self, values: T) -> T:
-        """Return a named tuple whose tensors lie where all functions may read them."""
+        """Return a named tuple with its tensors in memory that all functions can read."""
         return self._graphs.place(values) if self.name == GRAPH else values
 
     def _make(self, function: F) -> Callable[..., Any]:
@@ -67,22 +67,22 @@ class Engine:
             except CaptureError as error:
                 if self._fall_back is None:
                     raise EngineError(
-                        f"{error}: choose --engine {EAGER}, or let it go on so with "
+                        f"{error}: choose --engine {EAGER}, or switch to it automatically with "
                         "--engine-fallback"
                     ) from error
-                self._fall_back(f"{error}: going on with --engine {EAGER}")
+                self._fall_back(f"{error}: continuing with --engine {EAGER}")
                 self.name = EAGER
-                self._graphs = Graphs()  # and the memory of the old ones is free
+                self._graphs = Graphs()  # frees the memory of the old graphs
                 return function(*args)
 
         return replayed
 
 
 def choose_engine(name: str, device: torch.device, spread: bool = False) -> str:
-    """Return the engine that a name means on a device, or with layers spread over several.
+    """Return the engine for a device, or for layers spread over several devices.
 
     Raises:
-        UsageError: It does not work there.
+        UsageError: The engine does not work there.
     """
     possible = device.type == "cuda" and not spread
     if name == AUTO:
@@ -90,8 +90,7 @@ def choose_engine(name: str, device: torch.device, spread: bool = False) -> str:
     if name == GRAPH and not possible:
         where = "layers spread over devices" if spread else f"the device {device}"
         raise UsageError(
-            f"--engine {GRAPH} needs one CUDA device, and here is {where}: choose {EAGER} or "
-            f"{COMPILE}"
+            f"--engine {GRAPH} needs one CUDA device, not {where}: choose {EAGER} or {COMPILE}"
         )
     return name
 
@@ -103,6 +102,6 @@ def _require_compiler() -> None:
         cpp_builder.get_cpp_compiler()
     except (exc.InvalidCxxCompiler, RuntimeError) as error:
         raise UsageError(
-            f"--engine {COMPILE} needs a C++ compiler and finds none: install g++ or clang, name "
+            f"--engine {COMPILE} needs a C++ compiler: install g++ or clang, name "
             f"one in CXX, or choose --engine {EAGER}"
         ) from error

@@ -1,8 +1,8 @@
-"""CUDA graphs: a function of tensors is recorded once per kind of argument and then replayed.
+"""CUDA graphs: a function of tensors is captured once per signature and then replayed.
 
-A replay launches all of a function's kernels at once, so that a round costs what the device needs
-and not what Python needs. It always works on the same memory: arguments are copied to where they
-lay when the function was recorded, and what it returns is overwritten by the next replay.
+A replay launches all kernels of a function at once, so a round takes the device's time rather than
+Python's. It always uses the same memory: arguments are copied to their addresses at capture, and
+the next replay overwrites the outputs.
 """
 
 from __future__ import annotations
@@ -19,36 +19,36 @@ from specbench.engine.runner import Runner
 
 T = TypeVar("T", bound=tuple[Any, ...])
 
-# Kernels choose their algorithms and libraries their workspaces in the first calls.
+# The first calls select kernel algorithms and allocate library workspaces.
 WARM_UPS = 3
 
 
 class CaptureError(Exception):
-    """A function cannot be recorded."""
+    """A function cannot be captured."""
 
 
 class Recording(NamedTuple):
     """A recorded call."""
 
-    slots: Sequence[Tensor | None]  # where each argument lies; None for what is no tensor
-    outputs: Any  # what the function returned, in memory that every replay writes anew
-    replay: Callable[[], object]  # carries it out again
+    slots: Sequence[Tensor | None]  # memory of each argument; None for non-tensors
+    outputs: Any  # the function's outputs, in memory that every replay overwrites
+    replay: Callable[[], object]  # repeats the call
 
 
 Record = Callable[[Callable[[], Any]], tuple[Any, Callable[[], object]]]
-"""Records a call without arguments; returns its outputs and what replays it."""
+"""Records a call without arguments; returns its outputs and a function that replays it."""
 
 
 class Capture:
-    """Records calls in CUDA graphs.
+    """Records calls as CUDA graphs.
 
-    Its graphs share their memory, so that what lives only within one is there once for all of them.
-    Calling one may thus overwrite what a graph recorded after it returned, and nothing else: what a
-    graph returns is never given to a later one.
+    All graphs share one memory pool, so intermediate tensors are allocated once. Replaying a graph
+    may overwrite the outputs of graphs captured after it, but nothing else: memory of a graph's
+    outputs is never allocated to a later graph.
     """
 
     def __init__(self) -> None:
-        # A pool may be shared only as long as a graph lives in it.
+        # A pool can be shared only while a graph that uses it is alive.
         self._graphs: weakref.WeakSet[torch.cuda.CUDAGraph] = weakref.WeakSet()
         self._side: torch.cuda.Stream | None = None
 
@@ -56,17 +56,17 @@ class Capture:
         """Record a call.
 
         Raises:
-            CaptureError: Something in it cannot be recorded, or the memory is not enough.
+            CaptureError: An operation cannot be captured, or memory runs out.
         """
         try:
             return self._recorded(call)
         except RuntimeError as error:
-            self._graphs.clear()  # who knows in what state it left their memory
+            self._graphs.clear()  # the failed capture may have corrupted their memory
             reason = str(error).partition("\n")[0].rstrip(". ")
             raise CaptureError(f"a round cannot be captured in a CUDA graph ({reason})") from error
 
     def _recorded(self, call: Callable[[], Any]) -> tuple[Any, Callable[[], object]]:
-        # One for all warm-ups: libraries keep a workspace for every stream that they have met.
+        # One stream for all warm-ups, since libraries keep a workspace per stream.
         side = self._side = self._side or torch.cuda.Stream()
         current = torch.cuda.current_stream()
         side.wait_stream(current)
@@ -80,7 +80,7 @@ class Capture:
             with torch.cuda.graph(graph, pool=pool):
                 outputs = call()
         finally:
-            # Where a capture cannot be ended, PyTorch does not leave the stream it was made on.
+            # If a capture fails to end, PyTorch does not restore the current stream.
             torch.cuda.set_stream(current)
         self._graphs.add(graph)
         return outputs, graph.replay
@@ -89,16 +89,16 @@ class Capture:
 class Graphs:
     """Functions whose calls are recorded once and then replayed.
 
-    Their arguments are tensors, tuples of tensors, and values that can be hashed. One recording
-    serves all calls with tensors of the same shapes and types and otherwise equal values. What one
-    function returns may be handed to another: it stays where it is and is not copied. When a
-    runner's cache is replaced, all recordings are dropped, and their memory with them.
+    Arguments are tensors, tuples of tensors, and hashable values. A recording serves all calls with
+    tensors of the same shapes and dtypes and otherwise equal values. The outputs of one
+    function may be passed to another without a copy. When a runner's cache is replaced, all
+    recordings are dropped and their memory is freed.
 
-    A graph that reads what another returned is recorded after it, because only then is there
-    something to read. So calls may share memory as those of ``Capture`` do, provided that what a
-    chain of calls returns is read or copied before the chain begins again.
+    A graph that reads the outputs of another is recorded after it, since they must exist first.
+    Calls may therefore share memory as described in ``Capture``, provided that the outputs of a
+    chain of calls are read or copied before the chain starts again.
 
-    Calls are recorded as CUDA graphs; another ``record`` serves tests without a GPU.
+    Calls are recorded as CUDA graphs; tests without a GPU pass another ``record``.
     """
 
     def __init__(self, record: Record | None = None) -> None:
@@ -106,19 +106,19 @@ class Graphs:
         self._recordings: dict[tuple[Any, ...], Recording] = {}
         self._placed: dict[tuple[Any, ...], Any] = {}
         self._outputs: set[int] = set()
-        # Not held: a runner that grows lets go of its cache before it gets another.
+        # Weak references: a growing runner frees its cache before it allocates another.
         self._caches: dict[Runner, weakref.ref[SlotCache]] = {}
 
     def __len__(self) -> int:
         return len(self._recordings)
 
     def run(self, function: Callable[..., Any], args: Sequence[Any]) -> Any:
-        """Carry a function out; what it returns is valid until it is next carried out.
+        """Run a function; its outputs are valid until it runs again.
 
-        It waits for no device, and calling it again with equal arguments does no harm.
+        It never waits for the device and may be called again with equal arguments.
 
         Raises:
-            CaptureError: It cannot be recorded.
+            CaptureError: The function cannot be captured.
         """
         leaves = list(_leaves(args))
         self._drop_replaced()
@@ -135,7 +135,7 @@ class Graphs:
         return outputs
 
     def place(self, values: T) -> T:
-        """Copy a named tuple's tensors to where all functions read them without another copy."""
+        """Copy a named tuple's tensors to memory that all functions read without another copy."""
         self._drop_replaced()
         kind = (type(values), *map(self._kind, values))
         if kind not in self._placed:

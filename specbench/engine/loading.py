@@ -1,4 +1,4 @@
-"""Loading a pair: tokenizer, target and draft, checked to belong together."""
+"""Loading a pair: the tokenizer, the target and the draft, and checks that they match."""
 
 from __future__ import annotations
 
@@ -18,44 +18,44 @@ from specbench.engine.sources import commit, load_config, load_model, load_token
 from specbench.errors import UsageError
 from specbench.pairs.registry import DTYPES, ROLES, PairSpec
 
-# Below this hidden size a step is too short to share between threads: they would wait for each
-# other at every layer, and for any other program that holds one of their cores.
+# Below this hidden size a step is too short for several threads: they would wait for each other in
+# every layer, and for any other process on their cores.
 ONE_THREAD_WIDTH = 512
 
 
 @dataclass
 class LoadedPair:
-    """Two models over one vocabulary, ready to decode."""
+    """Two models with a shared vocabulary, ready to decode."""
 
     name: str
     target: Runner  # the model whose distribution is p
     draft: Runner  # the model whose distribution is q
     tokenizer: PreTrainedTokenizerBase  # the target's tokenizer
-    # tokens that end an output; none for random weights, which would end at random
+    # tokens that end an output; none for random weights, whose texts would end at random
     eos_ids: frozenset[int]
-    thinking: bool = False  # whether the chat template lets the models think before they answer
-    # what is worth recording of how it was loaded, in plain values
+    thinking: bool = False  # whether the chat template enables thinking before the answer
+    # plain values that describe how the pair was loaded, for the record of a run
     facts: Mapping[str, Any] = field(default_factory=dict)
-    engine: Engine = field(default_factory=Engine)  # how rounds are carried out
+    engine: Engine = field(default_factory=Engine)  # runs the rounds
 
     def reserve(self, tokens: int, rows: int = 1) -> None:
-        """Make room for rows of so many tokens at once, so that no later text has to wait."""
+        """Allocate both caches now, for ``rows`` rows of ``tokens`` tokens."""
         for runner in (self.target, self.draft):
             runner.reserve(rows, tokens)
 
-    def forget(self) -> None:
-        """Let go of the caches, so that the pair is as it was loaded."""
+    def drop_caches(self) -> None:
+        """Free both caches, which restores the pair to its state after loading."""
         for runner in (self.target, self.draft):
             runner.cache = None
 
     @property
     def context(self) -> int | None:
-        """Number of positions that both models were made for; None where neither says."""
+        """The smaller context length of the two models, in tokens; None if neither has one."""
         return min(filter(None, (self.target.context, self.draft.context)), default=None)
 
 
 class Reader(NamedTuple):
-    """What prompts are made and measured with; see ``LoadedPair``."""
+    """The part of a ``LoadedPair`` that encodes prompts and checks their length."""
 
     tokenizer: PreTrainedTokenizerBase
     context: int | None
@@ -63,29 +63,29 @@ class Reader(NamedTuple):
 
 
 def load_reader(spec: PairSpec, loading: Loading) -> Reader:
-    """Load what is known of a pair without its weights."""
+    """Load a pair's tokenizer and configurations without its weights."""
     context = shared_context(spec, loading)
     return Reader(load_tokenizer(spec, "target", loading), context, spec.thinking)
 
 
 def shared_context(spec: PairSpec, loading: Loading) -> int | None:
-    """Return what ``LoadedPair.context`` will be."""
+    """Return ``LoadedPair.context`` without loading the pair."""
     contexts = [context_length(load_config(spec, role, loading)) for role in ROLES]
     return min(filter(None, contexts), default=None)
 
 
 def load_pair(spec: PairSpec, loading: Loading | None = None) -> LoadedPair:
-    """Load both models of a pair; without ``loading`` as the device and the pair say.
+    """Load both models of a pair; by default as the pair and the device suggest.
 
     Raises:
-        UsageError: A model cannot be had, the device does not exist or the tokenizers differ.
+        UsageError: A model is not available, the device does not exist or the tokenizers differ.
     """
     loading = loading or Loading()
     place = choose_device(loading.device)
     if place.type == "cuda" and place.index is not None:
-        torch.cuda.set_device(place)  # where streams and graphs are made
+        torch.cuda.set_device(place)  # for streams and graphs
     dtype = choose_dtype(spec, loading, place)
-    # Small files first: what cannot be had is known before anything large is fetched.
+    # Small files first, so that a missing model is reported before large downloads.
     configs = [load_config(spec, role, loading) for role in ROLES]
     tokenizers = [load_tokenizer(spec, role, loading) for role in ROLES]
     vocabulary = shared_vocabulary(*tokenizers)
@@ -95,7 +95,7 @@ def load_pair(spec: PairSpec, loading: Loading | None = None) -> LoadedPair:
             for role, config in zip(ROLES, configs, strict=True)
         ]
         rows = min(model.get_output_embeddings().weight.shape[0] for model in models)
-        # A dummy's tokenizer is not its own, and its vocabulary takes its time all the same.
+        # A dummy borrows a tokenizer, but keeps the cost of its own vocabulary.
         rows = rows if loading.dummy else min(vocabulary, rows)
         target, draft = (Runner(model, rows) for model in models)
     except torch.OutOfMemoryError as error:
@@ -112,7 +112,7 @@ def load_pair(spec: PairSpec, loading: Loading | None = None) -> LoadedPair:
     if place.type == "cpu" and target.hidden_size < ONE_THREAD_WIDTH and not chosen:
         torch.set_num_threads(1)
     ends = frozenset() if loading.dummy else end_tokens(models[0], tokenizers[0])
-    # The commits found, whatever name the revisions were asked by.
+    # Resolved commits, whichever names the revisions have.
     facts = {
         "load_format": loading.load_format,
         "quantization": loading.quantization,
@@ -125,14 +125,14 @@ def load_pair(spec: PairSpec, loading: Loading | None = None) -> LoadedPair:
 
 
 def shared_vocabulary(target: PreTrainedTokenizerBase, draft: PreTrainedTokenizerBase) -> int:
-    """Return how many ids, from 0, mean the same token to both tokenizers.
+    """Return the number of ids, from 0, that mean the same token in both tokenizers.
 
-    Tokens are compared one by one. Added tokens beyond the last id of the other tokenizer are left
-    out: they are marks that only one of the two models knows.
+    Tokens are compared one by one. Added tokens beyond the last id of the other tokenizer are
+    ignored: they are special tokens that only one of the models has.
 
     Raises:
-        UsageError: An id means two tokens, or a word of the language is known to one model only;
-            the message names the first.
+        UsageError: An id means two tokens, or a regular token is known to one model only; the
+            message names the first.
     """
     ours, theirs = (
         {index: token for token, index in tokenizer.get_vocab().items()}
@@ -151,8 +151,8 @@ def shared_vocabulary(target: PreTrainedTokenizerBase, draft: PreTrainedTokenize
             repr(known[first]) if first in known else "nothing" for known in (ours, theirs)
         )
         raise UsageError(
-            f"the models do not share a vocabulary: token {first} is {own} to the target and "
-            f"{other} to the draft ({len(different)} ids differ); choose a draft of the target's "
+            f"the models do not share a vocabulary: token {first} is {own} in the target and "
+            f"{other} in the draft ({len(different)} ids differ); choose a draft of the target's "
             "family"
         )
     return size
@@ -168,10 +168,10 @@ def end_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> fr
 
 
 def choose_dtype(spec: PairSpec, loading: Loading, device: torch.device) -> torch.dtype:
-    """Return the number format the user asks for, else the pair's, else the device's.
+    """Return the dtype chosen by the user, else by the pair, else by the device.
 
     Raises:
-        UsageError: There is no such floating point type.
+        UsageError: The dtype is unknown.
     """
     name = spec.dtype if loading.dtype == AUTO else loading.dtype
     if name == AUTO:

@@ -1,7 +1,7 @@
-"""Many texts read in lockstep: what roll-outs are made with.
+"""Decoding many texts in lockstep, for roll-outs.
 
-Texts are padded on the left, so that the newest token of every row has the same position. Rotary
-attention looks at distances only, so the padding changes nothing but the mask.
+Texts are padded on the left, so that the newest tokens of all rows have the same position. Rotary
+attention depends on distances only, so the padding changes nothing but the mask.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from specbench.engine.runner import Runner, angles_at, require_context, visible
 
 
 class LockstepBatch:
-    """One model reading B prompts, and up to ``new_tokens`` after each, over one cache.
+    """One model and one cache for B prompts and up to ``new_tokens`` tokens after each.
 
     Raises:
-        RunError: They do not fit the model's context.
+        RunError: The tokens exceed the model's context.
     """
 
     def __init__(self, runner: Runner, prompts: Sequence[Sequence[int]], new_tokens: int) -> None:
@@ -30,29 +30,29 @@ class LockstepBatch:
         self.cache = SlotCache(
             runner.config, capacity, runner.devices, runner.dtype, rows=len(prompts)
         )
-        self.position = 0  # of the next token of every row
+        self.position = 0  # of the next token in all rows
         self.rotary, self.windows = runner.tables(capacity)
         padding = torch.tensor([width - len(prompt) for prompt in prompts], device=device)
         self.real = torch.arange(capacity, device=device) >= padding[:, None]
         self.prompts = torch.tensor([[0] * (width - len(p)) + list(p) for p in prompts]).to(device)
 
     def start(self) -> tuple[Tensor, Tensor]:
-        """Read the prompts; return as ``read`` does."""
-        return self.read(self.prompts)
+        """Run the prompts; see ``forward`` for the output."""
+        return self.forward(self.prompts)
 
     @torch.no_grad()
-    def read(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        """Read the next k tokens of every row ``[B, k]``.
+    def forward(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        """Run the next k tokens of every row ``[B, k]``.
 
         Returns:
-            Probabilities of the token after the last one ``[B, V]``, float32, and the hidden
-            states ``[B, hidden]`` that they come from.
+            Next-token probabilities ``[B, V]``, float32, and the final hidden states
+            ``[B, hidden]``, both after the last token.
         """
         start, end = self.position, self.position + tokens.shape[1]
         at = torch.arange(start, end, device=tokens.device)[None]
         real = self.real[:, None, None, :end]
         if start == 0:
-            # A padding token sees itself: one that saw nothing would become NaN.
+            # A padding token attends to itself, since an empty row of the mask gives NaN.
             real = real | torch.eye(end, dtype=torch.bool, device=real.device)
         masks = {kind: visible(at, end, window) & real for kind, window in self.windows.items()}
         self.cache.set_positions(at, end)
@@ -62,6 +62,6 @@ class LockstepBatch:
         return self.runner.logits(hidden).softmax(-1), hidden
 
     def select(self, rows: Tensor) -> None:
-        """Go on with these rows only, in this order; a row may be named more than once."""
+        """Keep these rows, in this order; rows may repeat."""
         self.cache.select(rows, self.position)
         self.real = self.real[rows]

@@ -1,4 +1,4 @@
-"""The memory a pair will need, compared with what is free, and the bytes that its rounds read."""
+"""The memory that a pair needs, compared with the free memory, and the bytes that rounds read."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from specbench.errors import UsageError
 from specbench.pairs.registry import ROLES, PairSpec
 
 GIB = 2**30
-BITS = {"8bit": 8, "4bit": 4.5}  # of a quantised weight, with its share of the scales
+BITS = {"8bit": 8, "4bit": 4.5}  # per quantised weight, including its share of the scales
 # Vocabulary-wide float32 rows held at once per drafted token: logits, p, q, the unprocessed
-# distributions, the residuals, and what sorting and cumulative sums take.
+# distributions, the residuals, and the buffers of sorting and cumulative sums.
 VOCABULARY_ROWS = 12
-# The same per text of a training: logits, p, q, their mixture, their difference, the draw.
+# The same per text in training: logits, p, q, their mixture, their difference, the draw.
 TEXT_ROWS = 8
 # Copies of the hidden states of all tokens of a batch of roll-outs: two batches are scored, and
-# joining them doubles them.
+# concatenation doubles them.
 KEPT = 4
-# Fewer than any tokenizer of these pairs needs on plain text, so that memory is not underrated.
+# Below the ratio of any tokenizer of these pairs on plain text, so memory is not underestimated.
 CHARACTERS_PER_TOKEN = 2.5
 
 
 class Need(NamedTuple):
-    """Bytes that one model needs."""
+    """Memory that one model needs, in bytes."""
 
     weights: float  # parameters and buffers
     cache: float  # keys and values of all positions
-    work: float  # masks, rotary tables, activations of reading the prompt, logits
+    work: float  # masks, rotary tables, activations of the prefill, logits
 
 
 def model_need(
@@ -49,10 +49,10 @@ def model_need(
     rows: int = 1,
     bits: float | None = None,
 ) -> Need:
-    """Estimate what a model needs to decode ``rows`` texts side by side, prompts one by one.
+    """Estimate the memory for decoding ``rows`` texts together, with prompts prefilled one by one.
 
-    ``prompt_tokens`` are those of the longest prompt, ``new_tokens`` the most new ones;
-    ``draft_length`` is N, and ``bits`` those of a quantised weight, None where none is.
+    ``prompt_tokens`` is the length of the longest prompt, ``new_tokens`` the limit on new tokens
+    and ``draft_length`` N. ``bits`` is the size of a quantised weight, None without quantisation.
     """
     capacity = capacity_for(prompt_tokens + new_tokens + draft_length + 1)
     states = 4 * config.hidden_size + 3 * config.intermediate_size
@@ -74,9 +74,9 @@ def training_need(
     texts: int,
     bits: float | None = None,
 ) -> Need:
-    """Estimate what a model needs while ``texts`` are sampled in lockstep to train a head.
+    """Estimate the memory for sampling ``texts`` in lockstep to train a head.
 
-    The update itself sees neither cache nor vocabulary and takes next to nothing.
+    The update itself uses neither cache nor vocabulary and takes little memory.
     """
     capacity = prompt_tokens + new_tokens
     layers, size = config.num_hidden_layers, dtype.itemsize
@@ -86,7 +86,7 @@ def training_need(
     reading = texts * prompt_tokens * (max(attention, mlp) * size + 2 * prompt_tokens)
     return Need(
         weights=_weights(config, dtype, bits),
-        # Where texts that have ended are dropped, one layer is there twice.
+        # While ended texts are dropped, one layer exists twice.
         cache=texts * _cache(config, dtype, capacity) * (layers + 1) / layers,
         work=_tables(config, dtype, capacity)
         + KEPT * texts * new_tokens * config.hidden_size * 4
@@ -94,8 +94,8 @@ def training_need(
     )
 
 
-def likely_tokens(prompts: Iterable[str]) -> int:
-    """Return about how many tokens the longest of some texts has, and rather too many."""
+def estimate_tokens(prompts: Iterable[str]) -> int:
+    """Return an upper estimate of the tokens in the longest prompt."""
     return int(max(map(len, prompts)) / CHARACTERS_PER_TOKEN)
 
 
@@ -107,12 +107,12 @@ def check_memory(
     draft_length: int,
     rows: int = 1,
 ) -> None:
-    """Compare what a pair will need to decode with what is free; look at no weights.
+    """Compare the memory that decoding needs with the free memory, before loading weights.
 
-    For the sizes see ``model_need``.
+    See ``model_need`` for the sizes.
 
     Raises:
-        UsageError: It will not fit, or the configuration of a model cannot be had.
+        UsageError: The pair does not fit, or a model's configuration is not available.
     """
     needs = decoding_needs(spec, loading, prompt_tokens, new_tokens, draft_length, rows)
     _require(spec, loading, needs, sum(need.work for need in needs.values()), "to decode", rows)
@@ -126,7 +126,7 @@ def decoding_needs(
     draft_length: int,
     rows: int = 1,
 ) -> dict[str, Need]:
-    """Estimate what each model of a pair needs; what is beyond their context is never read."""
+    """Estimate the memory of each model; prompts are cut to the context."""
     room = (shared_context(spec, loading) or math.inf) - new_tokens - draft_length - 1
     prompt = int(max(min(prompt_tokens, room), 0))
     return _needs(spec, loading, model_need, prompt, new_tokens, draft_length, rows)
@@ -135,9 +135,9 @@ def decoding_needs(
 def check_training_memory(
     spec: PairSpec, loading: Loading, prompt_tokens: int, new_tokens: int, texts: int
 ) -> None:
-    """Compare what a pair will need to train a head with what is free; see ``check_memory``."""
+    """Compare the memory that training a head needs with the free memory; see ``check_memory``."""
     needs = _needs(spec, loading, training_need, prompt_tokens, new_tokens, texts)
-    # The models take turns, and each gives back what it worked with.
+    # The models run one after the other, and each frees its working memory.
     _require(spec, loading, needs, max(need.work for need in needs.values()), "to train a head")
 
 
@@ -161,7 +161,7 @@ def _require(
     what: str,
     rows: int = 1,
 ) -> None:
-    """Refuse a pair that needs more than is free, where that is known."""
+    """Raise ``UsageError`` for a pair that needs more than the free memory, if that is known."""
     device = choose_device(loading.device)
     free = available_memory(device, spread=loading.device_map is not None)
     parts = {role: need.weights for role, need in needs.items()}
@@ -185,7 +185,7 @@ def _require(
 
 
 def _weights(config: PretrainedConfig, dtype: torch.dtype, bits: float | None) -> float:
-    """Bytes of parameters and buffers; quantised are the linear layers but the last."""
+    """Bytes of parameters and buffers; all linear layers but the last are quantised."""
     with torch.device("meta"):
         model = build_model(config, dtype)
     quantised: set[int] = set()
@@ -217,30 +217,30 @@ def _head_width(config: PretrainedConfig) -> int:
     return width or config.hidden_size // config.num_attention_heads
 
 
-def _bits(config: PretrainedConfig, asked: str | None) -> float | None:
-    """Bits of a weight: as asked for, or as the checkpoint says of itself."""
-    if asked is not None:
-        return BITS[asked]
+def _bits(config: PretrainedConfig, requested: str | None) -> float | None:
+    """Bits per weight: as requested, else as in the checkpoint's configuration."""
+    if requested is not None:
+        return BITS[requested]
     stored = getattr(config, "quantization_config", None)
     if stored is None:
         return None
-    said = stored if isinstance(stored, dict) else stored.to_dict()
-    four = said.get("load_in_4bit") or said.get("bits") == 4
+    settings = stored if isinstance(stored, dict) else stored.to_dict()
+    four = settings.get("load_in_4bit") or settings.get("bits") == 4
     return BITS["4bit" if four else "8bit"]
 
 
-def weights_read(runner: Runner) -> int:
-    """Return the bytes of the weights that one step reads: layers, last norm and output head.
+def weight_bytes(runner: Runner) -> int:
+    """Return the bytes of weights that one step reads: layers, last norm and output head.
 
-    The embedding table counts only where it is the output head as well: else a step reads a row.
+    The embedding table counts only if it is also the output head, since a step reads one row of it.
     """
     parts = (runner.base.layers, runner.base.norm, runner.output)
     weights = {id(w): w for part in parts for w in part.parameters()}
     return sum(w.numel() * w.element_size() for w in weights.values())
 
 
-def states_read(runner: Runner, tokens: float) -> float:
-    """Return the bytes of keys and values that a step of one text reads after so many tokens."""
+def cache_bytes(runner: Runner, tokens: float) -> float:
+    """Return the bytes of keys and values that a step reads for one text of so many tokens."""
     assert runner.cache is not None
     total = 0.0
     for keys, values, kind in zip(
@@ -252,7 +252,7 @@ def states_read(runner: Runner, tokens: float) -> float:
     return total
 
 
-def read_per_round(pair: LoadedPair, draft_length: int, texts: int, tokens: float) -> float:
-    """Return the bytes that a round must read: once with the target, N times with the draft."""
+def bytes_per_round(pair: LoadedPair, draft_length: int, texts: int, tokens: float) -> float:
+    """Return the bytes that a round reads: one target pass and N draft steps."""
     passes = [(pair.target, 1), (pair.draft, draft_length)]
-    return sum(n * (weights_read(m) + texts * states_read(m, tokens)) for m, n in passes)
+    return sum(n * (weight_bytes(m) + texts * cache_bytes(m, tokens)) for m, n in passes)

@@ -1,4 +1,4 @@
-"""From a prompt to token ids: chat template or plain text, one start token, cut to a limit."""
+"""Encoding prompts: chat template or plain text, one start token, and truncation to a limit."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from transformers import PreTrainedTokenizerBase
 from specbench.errors import UsageError
 from specbench.example import CHAT, FORMATS
 
-# Some templates write the day's date unless they are given one (Llama 3's own default is this).
+# Some templates insert today's date unless one is given (this is Llama 3's default).
 DATE = "26 Jul 2024"
 
 
 class Encoded(NamedTuple):
-    """A prompt as a model reads it."""
+    """An encoded prompt."""
 
     ids: list[int]
-    cut: int = 0  # how many tokens fewer they are than those of the whole prompt
+    cut: int = 0  # number of tokens cut from the whole prompt
 
 
 def encode(
@@ -29,14 +29,14 @@ def encode(
     limit: int | None = None,
     thinking: bool = False,
 ) -> Encoded:
-    """Tokenise a prompt, with the start token once where the model has one.
+    """Tokenise a prompt, with one start token if the model has one.
 
-    ``chat`` makes it one user message by the tokenizer's template, if it has one; ``plain`` takes
-    the text as it is. Of a prompt beyond ``limit`` tokens the end of its ``passage`` is cut. With
-    ``thinking``, Qwen3's template lets the model think first; others ignore it.
+    ``chat`` formats it as one user message with the tokenizer's template, if there is one;
+    ``plain`` takes the text as it is. If a prompt exceeds ``limit`` tokens, the end of its
+    ``passage`` is cut. ``thinking`` enables thinking in Qwen3's template; others ignore it.
 
     Raises:
-        UsageError: The prompt is empty, or over the limit without its passage, or the format is
+        UsageError: The prompt is empty or exceeds the limit without its passage, or the format is
             unknown.
     """
     if prompt_format not in FORMATS:
@@ -57,7 +57,7 @@ def encode(
         else:
             ids = tokenizer(text)["input_ids"]
         started: list[int] = list(ids)
-        # A text may bring its own start token before the tokenizer adds another.
+        # A text may begin with its own start token, before the tokenizer adds another.
         while bos is not None and started[:2] == [bos, bos]:
             del started[0]
         return started
@@ -67,16 +67,16 @@ def encode(
         raise UsageError("the prompt has no tokens: leave this example out")
     if limit is None or len(whole) <= limit:
         return Encoded(whole)
-    # The last occurrence: worked examples before the question may hold the same words.
+    # The last occurrence, since few-shot examples may contain the same words.
     start = prompt.rfind(passage) if passage else -1
     if start < 0:
-        raise UsageError(_too_long(len(whole), limit, "and no passage that may be cut"))
+        raise UsageError(_too_long(len(whole), limit, "and has no passage to cut"))
     before, after = prompt[:start], prompt[start + len(passage) :]
     ids = tokens(before + after)
     if len(ids) > limit:
         raise UsageError(_too_long(len(ids), limit, "even without its passage"))
-    # The most characters that fit. Tokens hardly ever grow fewer with more text; where they do,
-    # what is kept fits all the same.
+    # The most characters that fit. More text hardly ever gives fewer tokens; even then the result
+    # fits.
     kept, excess = 0, len(passage)
     while excess - kept > 1:
         middle = (kept + excess) // 2

@@ -1,8 +1,8 @@
-"""One causal language model, driven layer by layer over a cache of fixed size.
+"""One causal language model, run layer by layer over a cache of fixed size.
 
-The decoder layers are Transformers' own modules. Driving them directly, with rotary tables made
-once and one mask per kind of layer, leaves out what ``model.forward`` does anew at every step: on a
-CPU that is a tenth of the time of a deep model and nearly half of a one-layer draft's.
+The decoder layers are Transformers' own modules. Calling them directly, with rotary tables computed
+once and one mask per kind of layer, avoids the per-step overhead of ``model.forward``: on a CPU a
+tenth of the time of a deep model and nearly half of that of a one-layer draft.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ from specbench.errors import RunError, UsageError
 CAPACITY_STEP = 256
 Rotary = Mapping[str, tuple[Tensor, Tensor]]
 
-# Weights of each tensor that identify a model.
+# Weights of each tensor that enter a model's fingerprint.
 FINGERPRINT_WEIGHTS = 256
-# Relative error allowed between this runner and the model's own forward pass: in float32, and where
-# quantised weights keep it from being computed there.
+# Largest relative error between this runner and the model's own forward pass: in float32, and for
+# quantised weights, which cannot be computed in float32.
 TOLERANCE, QUANTISED_TOLERANCE = 1e-3, 0.1
 CHECKED_TOKENS = 6
-CHECKED_LOGITS = 4096  # whatever a model does after its last layer, it does to all of them alike
+CHECKED_LOGITS = 4096  # enough, as the output head treats all logits alike
 
 
 def capacity_for(positions: int) -> int:
-    """Return how many positions are allocated where so many are needed."""
+    """Return the number of positions to allocate if ``positions`` are needed."""
     return -(-positions // CAPACITY_STEP) * CAPACITY_STEP
 
 
 def context_length(config: PretrainedConfig) -> int | None:
-    """Return the number of positions a model was made for; None where its configuration is silent.
+    """Return a model's context length; None if its configuration does not give one.
 
-    A model with two rotary tables (`longrope`: Phi-3.5) has the length of its first one. A longer
-    text needs the other table from its first token on, and the cached keys have the wrong angles.
+    For a model with two rotary tables (`longrope`: Phi-3.5), this is the length of the first. A
+    longer text needs the other table from its first token on, so cached keys have the wrong angles.
     """
     positions: int | None = getattr(config, "max_position_embeddings", None)
     rotary = getattr(config, "rope_parameters", None) or {}
@@ -56,7 +56,7 @@ def context_length(config: PretrainedConfig) -> int | None:
 
 
 def require_context(context: int | None, prompt: int, new: int) -> None:
-    """Raise ``RunError`` where ``prompt`` and ``new`` tokens exceed what models were made for."""
+    """Raise ``RunError`` if ``prompt`` and ``new`` tokens exceed the context."""
     if context is not None and prompt + new > context:
         raise RunError(
             f"a prompt of {prompt} tokens and {new} new ones exceed the context of {context}: "
@@ -65,15 +65,15 @@ def require_context(context: int | None, prompt: int, new: int) -> None:
 
 
 def angles_at(tables: Rotary, at: Tensor | slice) -> Rotary:
-    """Return the cosines and sines ``[B, k, width]`` of positions ``[B, k]``, or of neighbours."""
+    """Return cosines and sines ``[B, k, width]`` of positions ``[B, k]`` or of a slice."""
     if isinstance(at, slice):
         return {kind: (cos[None, at], sin[None, at]) for kind, (cos, sin) in tables.items()}
     return {kind: (cos[at], sin[at]) for kind, (cos, sin) in tables.items()}
 
 
-def visible(at: Tensor, seen: int, window: int | None) -> Tensor:
-    """Return which of the first ``seen`` slots tokens at ``[B, k]`` see, ``[B, 1, k, seen]``."""
-    slots = torch.arange(seen, device=at.device)
+def visible(at: Tensor, kv_length: int, window: int | None) -> Tensor:
+    """Return the causal mask ``[B, 1, k, kv_length]`` of tokens at positions ``[B, k]``."""
+    slots = torch.arange(kv_length, device=at.device)
     mask = slots <= at[..., None]
     if window is not None:
         mask &= slots > at[..., None] - window
@@ -81,13 +81,13 @@ def visible(at: Tensor, seen: int, window: int | None) -> Tensor:
 
 
 class Runner:
-    """Runs a model over rows of text: read tokens at any positions, again where need be.
+    """Runs a model over rows of text: tokens at any positions, which later calls may overwrite.
 
-    Logits are cut to ``vocabulary``, the tokens shared with the other model.
+    Logits are cut to ``vocabulary``, the number of tokens shared with the other model.
 
     Raises:
-        UsageError: The model is not a plain stack of decoder layers, so that driving its layers
-            does not give what its own forward pass gives.
+        UsageError: The model is not a plain stack of decoder layers, so running its layers does not
+            reproduce its own forward pass.
     """
 
     def __init__(self, model: PreTrainedModel, vocabulary: int) -> None:
@@ -95,13 +95,13 @@ class Runner:
         self.base = model.get_decoder()
         self.config = model.config.get_text_config()
         self.vocabulary = vocabulary
-        self.device = model.device  # of the embedding; what goes in and comes out is there
+        self.device = model.device  # of the embedding, and of all inputs and outputs
         self.dtype = model.dtype  # of hidden states and cache
         self.hidden_size: int = self.config.hidden_size
         self.context = context_length(self.config)
         self.output = model.get_output_embeddings()
         self.softcap: float | None = getattr(self.config, "final_logit_softcapping", None)
-        # Where a configuration lists no layer types (Mistral, Phi), its window holds for all.
+        # Without a list of layer types (Mistral, Phi), the window applies to all layers.
         kind = "sliding_attention" if self._window() else "full_attention"
         layers = self.config.num_hidden_layers
         self.kinds = getattr(self.config, "layer_types", None) or [kind] * layers
@@ -111,24 +111,24 @@ class Runner:
 
     @property
     def devices(self) -> list[torch.device]:
-        """Where each layer is; a device map may spread them."""
+        """The device of each layer; a device map may spread them."""
         return [next(layer.parameters()).device for layer in self.base.layers]
 
     def fingerprint(self) -> str:
-        """Hash of the signs of some weights, the same in every number format."""
+        """Hash of the signs of some weights, the same for every dtype."""
         digest = hashlib.blake2b(digest_size=8)
         for weights in self.base.parameters():
             signs = weights.detach().flatten()[:FINGERPRINT_WEIGHTS].signbit()
             digest.update(signs.cpu().numpy().tobytes())
         return digest.hexdigest()
 
-    # A cache made in inference mode could be written in no other mode.
+    # A cache allocated in inference mode could not be written outside it.
     @torch.inference_mode(False)
     @torch.no_grad()
     def reserve(self, rows: int, capacity: int) -> int:
-        """Make room for so many sequences of ``capacity`` tokens or more; return for how many.
+        """Allocate at least ``rows`` x ``capacity`` tokens and return the capacity of a row.
 
-        What was read before is forgotten.
+        A new allocation clears the cache.
         """
         if self.cache is None or self.cache.rows != rows or self.cache.capacity < capacity:
             capacity = capacity_for(capacity)
@@ -139,30 +139,30 @@ class Runner:
 
     @torch.no_grad()
     def prefill(self, prompt: Tensor, row: int = 0) -> None:
-        """Read all of a prompt ``[T]``, T >= 1, but its last token into a row.
+        """Run all tokens of a prompt ``[T]``, T >= 1, except the last, into a row.
 
-        The last token stays unread, as the newest token always does between two rounds.
+        The last token remains for the first round, like the newest token between two rounds.
 
         Raises:
-            RunError: The model does not know a token of the prompt.
+            RunError: The prompt has a token that the model does not know.
         """
         known = self.base.embed_tokens.weight.shape[0]
         if (highest := int(prompt.max())) >= known:
             raise RunError(
-                f"the prompt has token {highest}, which a model of {known} tokens does not know: "
-                "choose a draft that has the target's marks, or a plain prompt"
+                f"the prompt has token {highest}, but a model knows only {known} tokens: choose a "
+                "draft with the target's special tokens, or --prompt-format plain"
             )
         read = len(prompt) - 1
         if read:
             at = torch.arange(read, device=self.device)[None]
-            self._read(prompt[None, :-1], at, read, row)
+            self._forward(prompt[None, :-1], at, read, row)
 
     @torch.no_grad()
-    def read(self, tokens: Tensor, at: Tensor, seen: int | None = None) -> Tensor:
-        """Read ``tokens`` at positions ``at``, both ``[B, k]``; what a slot held is overwritten.
+    def forward(self, tokens: Tensor, at: Tensor, kv_length: int | None = None) -> Tensor:
+        """Run ``tokens`` at positions ``at``, both ``[B, k]``; their slots are overwritten.
 
-        No position is beyond ``seen``, and the tokens of one row are the last before it. None looks
-        at the whole cache, whose size, unlike this number, never changes.
+        If ``kv_length`` is given, all positions are below it, and the tokens of a single row end
+        there. None attends to the whole cache, which keeps the shapes constant.
 
         Returns:
             Hidden states after the final norm ``[B, k, hidden]``.
@@ -170,9 +170,9 @@ class Runner:
         Raises:
             IndexError: A position is beyond the cache.
         """
-        if self.cache is None or (seen is not None and seen > self.cache.capacity):
-            raise IndexError(f"position {seen} is beyond the cache: reserve more")
-        return self._read(tokens, at, seen)
+        if self.cache is None or (kv_length is not None and kv_length > self.cache.capacity):
+            raise IndexError(f"position {kv_length} is beyond the cache: reserve more")
+        return self._forward(tokens, at, kv_length)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Return float32 logits ``[..., V]`` of hidden states ``[..., hidden]``."""
@@ -181,16 +181,18 @@ class Runner:
             logits = self.softcap * (logits / self.softcap).tanh()
         return logits
 
-    def _read(self, tokens: Tensor, at: Tensor, seen: int | None, row: int | None = None) -> Tensor:
+    def _forward(
+        self, tokens: Tensor, at: Tensor, kv_length: int | None, row: int | None = None
+    ) -> Tensor:
         assert self.cache is not None
-        slots = self.cache.capacity if seen is None else seen
+        slots = self.cache.capacity if kv_length is None else kv_length
         masks: dict[str, Tensor | None] = {}
         for kind, window in self.windows.items():
-            # One new token sees all it may see: only a window still needs a mask.
-            alone = tokens.numel() == 1 and window is None and seen is not None
+            # A single new token attends to all slots: only a window needs a mask.
+            alone = tokens.numel() == 1 and window is None and kv_length is not None
             masks[kind] = None if alone else visible(at, slots, window)
         k = tokens.shape[1]
-        last = seen is not None and len(tokens) == 1 and k <= seen
+        last = kv_length is not None and len(tokens) == 1 and k <= kv_length
         places = slice(slots - k, slots) if last else at
         self.cache.set_positions(places, slots, row)
         return self.through_layers(tokens, self.cache, angles_at(self.rotary, places), masks)
@@ -198,10 +200,10 @@ class Runner:
     def through_layers(
         self, tokens: Tensor, cache: SlotCache, angles: Rotary, masks: Mapping[str, Tensor | None]
     ) -> Tensor:
-        """Read tokens ``[B, k]`` into a cache; return hidden states after the final norm.
+        """Run tokens ``[B, k]`` into a cache; return hidden states after the final norm.
 
-        By kind of layer, ``angles`` are those of the tokens' positions, and ``masks`` say what may
-        be seen, ``[B or 1, 1, k, seen]``; None for all.
+        By kind of layer, ``angles`` are those of the tokens' positions, and ``masks`` are attention
+        masks ``[B or 1, 1, k, kv_length]``, or None to attend to all slots.
         """
         if self.groups > 1 and tokens.shape[1] <= MOST_TOKENS:
             masks = {
@@ -220,21 +222,21 @@ class Runner:
         return normed
 
     def tables(self, capacity: int) -> tuple[Rotary, dict[str, int | None]]:
-        """Return the rotary tables of a number of positions and the windows, by kind of layer.
+        """Return the rotary tables for ``capacity`` positions and the windows, by kind of layer.
 
         A table is a pair of cosines and sines ``[capacity, width]``; a window is the number of
-        tokens that a token sees, itself included, or None for all.
+        tokens attended to, including the token itself, or None for all.
         """
         index = torch.arange(capacity, device=self.device)
         if self.context is not None:
-            # Beyond it lie only drafts that are thrown away, and some tables depend on the length.
+            # Beyond it are only drafts that get discarded, and some tables depend on the length.
             index = index.clamp_max(self.context - 1)
         tables = {kind: self._angles(index, kind, self.dtype) for kind in set(self.kinds)}
         windows = {"full_attention": None, "sliding_attention": self._window()}
         return tables, {kind: windows[kind] for kind in set(self.kinds)}
 
     def _angles(self, index: Tensor, kind: str, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """Cosines and sines ``[T, width]`` of the positions of a text, for a kind of layer."""
+        """Cosines and sines ``[T, width]`` of positions ``index`` for a kind of layer."""
         like = torch.zeros(1, device=self.device, dtype=dtype)
         rotary = self.base.rotary_emb
         per_kind = "layer_type" in inspect.signature(rotary.forward).parameters
@@ -246,7 +248,7 @@ class Runner:
 
     @torch.no_grad()
     def _check(self) -> None:
-        """Compare with the model's own forward pass on a few tokens, in float32 if it can."""
+        """Compare with the model's own forward pass on a few tokens, in float32 if possible."""
         quantised = getattr(self.model, "is_quantized", False)
         stored = self.dtype
         try:
@@ -264,14 +266,14 @@ class Runner:
             raise
         except Exception as error:
             raise UsageError(
-                f"{self.config.model_type} models cannot be driven layer by layer "
+                f"{self.config.model_type} models cannot be run layer by layer "
                 f"({cause(error)}): choose a Llama, Qwen or Gemma type of model"
             ) from error
         self.dtype, self.cache = stored, None
         self.reserve(1, CAPACITY_STEP)
 
     def _require_one_table(self) -> None:
-        """Refuse a model whose angles at a position depend on the length of the text."""
+        """Raise ``ValueError`` if the angles at a position depend on the text length."""
         if self.context is None:
             return
         few = torch.arange(CHECKED_TOKENS, device=self.device)
@@ -283,13 +285,13 @@ class Runner:
                 raise ValueError("its rotary angles depend on the length of the text")
 
     def _difference(self) -> float:
-        """Relative error of the logits of a few tokens, read in pieces."""
+        """Relative error of the logits of a few tokens, run in several pieces."""
         index = torch.arange(CHECKED_TOKENS, device=self.device)[None]
         tokens = index % self.vocabulary
         self.reserve(1, CAPACITY_STEP)
         own = self.model(tokens, use_cache=False).logits[0, :, : self.vocabulary].float()
         pieces = [
-            self._read(tokens[:, at[0]], at, int(at[0, -1]) + 1)
+            self._forward(tokens[:, at[0]], at, int(at[0, -1]) + 1)
             for at in index.split([3, 1, CHECKED_TOKENS - 4], dim=1)
         ]
         ours = self.logits(torch.cat(pieces, dim=1))[0]
@@ -300,10 +302,10 @@ class Runner:
 def in_float32(
     embedding: nn.Module, layers: Iterable[nn.Module], output: nn.Module, rows: int
 ) -> Iterator[None]:
-    """Let a model compute in float32, and only the first ``rows`` logits, while the context lasts.
+    """Make a model compute in float32, and only the first ``rows`` logits, within the context.
 
-    The weights of a layer are float32 only while it runs, in memory that the next one uses again;
-    of the embedding only the output is. No layer may hold another one.
+    A layer's weights are float32 only while it runs, in memory that the next layer reuses; of the
+    embedding, only the output is converted. Layers must not be nested.
     """
     spare: dict[tuple[Any, ...], Tensor] = {}
     handles = [embedding.register_forward_hook(lambda module, inputs, given: given.float())]

@@ -1,6 +1,7 @@
-"""Configurations, tokenizers and weights, from the hub, a folder, or made at random.
+"""Configurations, tokenizers and weights, from the hub, a folder, or random initialisation.
 
-Where one cannot be had, all functions raise ``UsageError``: one sentence without access tokens.
+If one is not available, all functions raise ``UsageError`` with one sentence, without access
+tokens.
 """
 
 from __future__ import annotations
@@ -33,24 +34,23 @@ from specbench.errors import UsageError
 from specbench.masking import mask_tokens
 from specbench.pairs.registry import ROLES, PairSpec, get_pair
 
-# What Transformers raises where the values of a configuration do not go together.
+# Errors that Transformers raises for an inconsistent configuration.
 CONTRADICTIONS = (ValueError, TypeError, KeyError, AttributeError, StrictDataclassError)
 LONGEST = 200  # characters of a reason
 HUB_ID = re.compile(r"\w[\w.-]*/[\w.-]+")
-# Rotary positions and masks are made for this implementation.
+# Rotary positions and masks are built for this implementation.
 ATTENTION = "sdpa"
-# Where a checkpoint of texts and images keeps the weights of its text model, and where a text model
-# alone looks for them.
+# Names of a multimodal checkpoint's text weights, mapped to the names in a text model.
 TEXT_WEIGHTS = {
     r"^language_model\.model\.": "model.",
     r"^model\.language_model\.": "model.",
     r"^language_model\.lm_head\.": "lm_head.",
 }
-TOKENIZER_OF_DUMMIES = "mini"  # a pair that comes with the package
+TOKENIZER_OF_DUMMIES = "mini"  # a bundled pair
 
 
 def load_config(spec: PairSpec, role: str, loading: Loading) -> PretrainedConfig:
-    """Return the configuration of a model's decoder; a dummy's from the pair's entry."""
+    """Return the configuration of a model's decoder; for a dummy, from the pair's entry."""
     if loading.dummy and role in spec.architecture:
         return _described_config(spec, role)
     name, options = _source(spec, role, loading)
@@ -58,12 +58,12 @@ def load_config(spec: PairSpec, role: str, loading: Loading) -> PretrainedConfig
 
 
 def decoder_config(name: str, **options: Any) -> PretrainedConfig:
-    """Return a model's configuration; of a multimodal model, that of its text part."""
+    """Return a model's configuration; for a multimodal model, that of its text part."""
     config: PretrainedConfig = load_pretrained(AutoConfig, name, **options)
     text: PretrainedConfig = config.get_text_config()
     if text is config or type(text) not in MODEL_FOR_CAUSAL_LM_MAPPING:
         return config
-    # What the whole says counts for its part as well.
+    # Settings of the whole model apply to its text part.
     text.dtype = config.dtype or text.dtype
     text.tie_word_embeddings = getattr(config, "tie_word_embeddings", text.tie_word_embeddings)
     if (quantised := getattr(config, "quantization_config", None)) is not None:
@@ -72,7 +72,7 @@ def decoder_config(name: str, **options: Any) -> PretrainedConfig:
 
 
 def load_tokenizer(spec: PairSpec, role: str, loading: Loading) -> PreTrainedTokenizerBase:
-    """Return a model's tokenizer; a dummy's is that of a bundled pair."""
+    """Return a model's tokenizer; for a dummy, that of a bundled pair."""
     name, options = _source(spec, role, loading)
     if loading.dummy:
         name, options = get_pair(TOKENIZER_OF_DUMMIES).target, {}
@@ -88,10 +88,10 @@ def load_model(
     device: torch.device,
     dtype: torch.dtype,
 ) -> PreTrainedModel:
-    """Return the target or the draft in evaluation mode, on ``device`` or as a device map says.
+    """Return the target or the draft in evaluation mode, on ``device`` or by a device map.
 
     Raises:
-        UsageError: It cannot be had; weights are missing, or a package that it needs.
+        UsageError: The model is not available, or weights or a required package are missing.
     """
     if loading.dummy:
         with torch.random.fork_rng(), device:  # the same weights every time
@@ -122,7 +122,7 @@ def load_model(
 
 
 def load_weights(name: str, config: PretrainedConfig, **options: Any) -> PreTrainedModel:
-    """Return a model with its weights, in evaluation mode; refuse one that lacks some."""
+    """Return a model with its weights, in evaluation mode; missing weights are an error."""
     if config.get_text_config() is config:
         options["key_mapping"] = TEXT_WEIGHTS
     with _errors_only():
@@ -134,25 +134,25 @@ def load_weights(name: str, config: PretrainedConfig, **options: Any) -> PreTrai
             output_loading_info=True,
             **options,
         )
-    # Transformers fills them at random and goes on.
+    # Transformers would initialise them at random.
     if missing := sorted(found["missing_keys"]):
         raise UsageError(
             f"cannot load {name} ({len(missing)} of its weights are missing, {missing[0]} first): "
-            "give a whole model of a known architecture"
+            "give a complete model of a supported architecture"
         )
     loaded: PreTrainedModel = model.eval()
     return loaded
 
 
 def build_model(config: PretrainedConfig, dtype: torch.dtype) -> PreTrainedModel:
-    """Return a model of untrained weights on the default device."""
+    """Return a model with untrained weights on the default device."""
     try:
         model: Any = AutoModelForCausalLM.from_config(
             config, dtype=dtype, attn_implementation=ATTENTION
         )
     except CONTRADICTIONS as error:
         raise UsageError(
-            f"no {config.model_type} model can be made of its configuration ({cause(error)}): "
+            f"cannot build a {config.model_type} model from its configuration ({cause(error)}): "
             "choose another model or correct its config.json"
         ) from error
     built: PreTrainedModel = model.eval()
@@ -160,7 +160,7 @@ def build_model(config: PretrainedConfig, dtype: torch.dtype) -> PreTrainedModel
 
 
 def commit(spec: PairSpec, role: str, loading: Loading) -> str | None:
-    """Return the commit of a model that was loaded from the hub; None for any other."""
+    """Return the commit of a model loaded from the hub; None for other models."""
     name, options = _source(spec, role, loading)
     if loading.dummy or Path(name).exists() or not HUB_ID.fullmatch(name):
         return None
@@ -169,11 +169,11 @@ def commit(spec: PairSpec, role: str, loading: Loading) -> str | None:
 
 
 def load_pretrained(factory: Any, name: str, **options: object) -> Any:
-    """Call ``from_pretrained``; raise ``UsageError`` with one sentence where it fails."""
+    """Call ``from_pretrained``; raise ``UsageError`` with one sentence if it fails."""
     if not Path(name).exists() and not HUB_ID.fullmatch(name):
         raise UsageError(f"no model folder {name}: give a folder or a hub id like owner/name")
     try:
-        # Left out, Transformers would ask on the terminal whether to run a model's own code.
+        # Without this option, Transformers asks on the terminal whether to run a model's own code.
         return factory.from_pretrained(name, **{"trust_remote_code": False, **options})
     except torch.OutOfMemoryError:
         raise
@@ -183,7 +183,7 @@ def load_pretrained(factory: Any, name: str, **options: object) -> Any:
 
 @contextmanager
 def _errors_only() -> Iterator[None]:
-    """Keep the list of a multimodal checkpoint's other weights off the screen."""
+    """Suppress the warning that lists a multimodal checkpoint's unused weights."""
     level = logging.get_verbosity()
     logging.set_verbosity_error()
     try:
@@ -193,7 +193,7 @@ def _errors_only() -> Iterator[None]:
 
 
 def _source(spec: PairSpec, role: str, loading: Loading) -> tuple[str, dict[str, Any]]:
-    """Return the id or folder of a model, which version of it to take and what may be run."""
+    """Return a model's id or folder, and the options for its revision and its own code."""
     revision = getattr(loading, f"{role}_revision") or getattr(spec, f"{role}_revision")
     options = {"trust_remote_code": loading.trust_remote_code}
     return getattr(spec, role), options if revision is None else options | {"revision": revision}
@@ -208,7 +208,7 @@ def _described_config(spec: PairSpec, role: str) -> PretrainedConfig:
     except CONTRADICTIONS as error:
         file = "" if spec.file is None else f"{spec.file}: "
         raise UsageError(
-            f"{file}[{spec.name}.architecture.{role}] describes no model ({cause(error)}): give "
+            f"{file}[{spec.name}.architecture.{role}] is not a valid model ({cause(error)}): give "
             "the values of the model's own configuration"
         ) from error
     return config
@@ -216,24 +216,24 @@ def _described_config(spec: PairSpec, role: str) -> PretrainedConfig:
 
 def _require_package(package: str, what: str) -> None:
     if find_spec(package) is None:
-        raise UsageError(f"{what} needs the package {package}, which is not here: install it")
+        raise UsageError(f"{what} needs the package {package}, which is not installed: install it")
 
 
 def cause(error: BaseException) -> str:
-    """Return what a configuration contradicts, without the name of the check that found it."""
+    """Return the reason of a configuration error, without the name of the failed check."""
     return _first_line(error.__cause__ or error)
 
 
 def _failure(name: str, error: Exception) -> str:
-    """Say in one line why a model cannot be had and what to do."""
+    """Return one line on why a model is not available and what to do."""
     reason = _first_line(error)
     if "trust_remote_code" in str(error):
         return (
-            f"{name} comes with code of its own: read it, then give --trust-remote-code to run it, "
+            f"{name} has its own code: read it, then give --trust-remote-code to run it, "
             "or choose another model"
         )
     if isinstance(error, ImportError):
-        return f"cannot load {name} ({reason}): install the package that it needs"
+        return f"cannot load {name} ({reason}): install the required package"
     if Path(name).exists():
         return f"cannot load {name} ({reason}): give a folder with a model and its tokenizer"
     if constants.HF_HUB_OFFLINE:
@@ -246,7 +246,7 @@ def _failure(name: str, error: Exception) -> str:
     if any(isinstance(cause, GatedRepoError) for cause in causes) or "gated repo" in str(error):
         return f"{name} is gated: accept the licence on the model's page and set {token}"
     if any(isinstance(cause, RepositoryNotFoundError) for cause in causes):
-        return f"the hub has no {name}, or none for everyone: check the name, or set {token}"
+        return f"{name} does not exist on the hub or is private: check the name, or set {token}"
     return (
         f"cannot load {name} from the hub ({reason}): check the network and the revision, or give "
         "local folders with --target and --draft"
@@ -262,5 +262,5 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 def _first_line(error: BaseException) -> str:
     lines = str(error).strip().splitlines()
     first = lines[0].rstrip(".:") if lines else type(error).__name__
-    # Transformers names all model types that it knows, hundreds of them.
+    # Transformers lists all model types that it supports, hundreds of them.
     return first if len(first) <= LONGEST else f"{first[:LONGEST]}..."

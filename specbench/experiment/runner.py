@@ -17,7 +17,7 @@ from specbench.decoding.sampling import Sampling
 from specbench.engine.device import choose_device, free_memory
 from specbench.engine.engines import Engine, choose_engine
 from specbench.engine.loading import LoadedPair, Reader, load_pair, load_reader
-from specbench.engine.memory import check_memory, likely_tokens
+from specbench.engine.memory import check_memory, estimate_tokens
 from specbench.engine.prompts import Encoded
 from specbench.errors import EngineError
 from specbench.experiment.environment import describe_environment, gpu_states, other_processes
@@ -65,7 +65,7 @@ class Loader:
         if self._loaded and self._loaded[0] == wanted:
             pair = self._loaded[1]
             Prompts(plan, pair).require_decodable()
-            pair.forget()
+            pair.drop_caches()
         else:
             self._loaded = None  # free its memory before loading another pair
             self.check_memory(plan.pair, loading, *largest(plan))
@@ -261,7 +261,7 @@ def execute(
 def largest(plan: Plan) -> tuple[int, int, int, int]:
     """Return a plan's longest prompt (estimated), answer and draft in tokens, and batch size."""
     limit = plan.settings.max_prompt_tokens or math.inf
-    longest = likely_tokens(e.prompt for task in plan.tasks for e in task.examples)
+    longest = estimate_tokens(e.prompt for task in plan.tasks for e in task.examples)
     return (
         int(min(limit, longest)),
         max(task.max_new_tokens for task in plan.tasks),

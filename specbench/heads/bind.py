@@ -1,4 +1,4 @@
-"""Binding a method to a pair: its rule with parameters and head, and its draft control."""
+"""Binding a method to a pair: the rule with its parameters and head, or the draft control."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from specbench.methods.control import DraftControl
 
 
 class BoundMethod(NamedTuple):
-    """A method that is ready to decode with a pair."""
+    """A method with its parameters and head, ready to decode with a pair."""
 
     method: str
-    rule: Rule | None  # its parameters bound; None where nothing is drafted
-    control: DraftControl | None = None  # of the number of drafts; None drafts N always
-    parameters: Mapping[str, Any] = {}  # of its law, but for the head; a control changes no law
+    rule: Rule | None  # with bound parameters; None without a draft
+    control: DraftControl | None = None  # None always drafts N tokens
+    parameters: Mapping[str, Any] = {}  # of the law, without the head; a control has none
     head: Head | None = None
 
 
@@ -31,9 +31,9 @@ def bind(
     pair: LoadedPair,
     heads: dict[Path, Head] | None = None,
 ) -> BoundMethod:
-    """Bind a method's parameters; a head may be its file, which is loaded, or itself.
+    """Bind a method's parameters; the head may be given as a ``HeadFile`` or a ``Head``.
 
-    Calls may share ``heads``, those loaded so far.
+    ``heads`` caches loaded heads across calls.
 
     Raises:
         UsageError: The head cannot be read or belongs to other models.

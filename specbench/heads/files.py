@@ -1,9 +1,9 @@
-"""Heads on disk: written whole, and checked against the pair before they are used.
+"""Reading and writing heads; a head is checked against the pair before use.
 
 ``head.safetensors`` holds ``summary.weight`` ``[2, D]`` and ``summary.bias`` ``[2]`` in the layout
 of the authors' release (columns [draft ; target], row 0 the draft's score, row 1 the target's), and
-``hidden.weight`` and ``hidden.bias`` where there is a hidden layer. ``head.json`` says what it was
-trained on, and how.
+``hidden.weight`` and ``hidden.bias`` if there is a hidden layer. ``head.json`` describes its
+training.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from specbench.heads.registry import (
 
 
 def save_head(head: Head, folder: Path, description: dict[str, Any]) -> None:
-    """Write a head and what is known of it; the description lands last, so a head is whole.
+    """Write a head and its description; the description comes last and marks a complete head.
 
     Raises:
         SpecbenchError: The files cannot be written.
@@ -50,12 +50,12 @@ def save_head(head: Head, folder: Path, description: dict[str, Any]) -> None:
 
 
 def load_head(path: Path, pair: LoadedPair) -> Head:
-    """Read a head in a folder or the authors' file, or make the ``untrained`` one.
+    """Load a head from a folder or the authors' file, or create the ``untrained`` one.
 
-    The authors' file does not say which models it is for, so only its sizes are checked.
+    The authors' file does not name its models, so only its sizes are checked.
 
     Raises:
-        UsageError: It cannot be read, or does not fit the pair.
+        UsageError: The head cannot be read, or does not fit the pair.
     """
     sizes = (pair.target.hidden_size, pair.draft.hidden_size)
     if path == Path(UNTRAINED):
@@ -77,7 +77,7 @@ def load_head(path: Path, pair: LoadedPair) -> Head:
 
 
 def read_description(folder: Path) -> dict[str, Any]:
-    """Return what ``head.json`` says, or raise ``UsageError``."""
+    """Return the content of ``head.json``, or raise ``UsageError``."""
     try:
         description = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -86,12 +86,12 @@ def read_description(folder: Path) -> dict[str, Any]:
 
 
 def fingerprints(pair: LoadedPair) -> dict[str, str]:
-    """Identify the pair's models by their weights, whatever their names and number format."""
+    """Return hashes of the pair's weights, independent of model names and dtype."""
     return {"target": pair.target.fingerprint(), "draft": pair.draft.fingerprint()}
 
 
 def describe_models(pair: LoadedPair) -> dict[str, Any]:
-    """Return what identifies a pair's models and how they run, in plain values."""
+    """Return plain values that identify a pair's models and how they run."""
     return {
         "device": str(pair.target.device),
         "dtype": str(pair.target.model.dtype).removeprefix("torch."),
@@ -101,7 +101,7 @@ def describe_models(pair: LoadedPair) -> dict[str, Any]:
 
 
 def _described(folder: Path, pair: LoadedPair) -> tuple[str, dict[str, Tensor]]:
-    """Kind and weights of a head of ours, which names the models it was trained for."""
+    """Return kind and weights of a head trained by specbench, checked against the pair's models."""
     description = read_description(folder)
     try:
         weights = load((folder / WEIGHTS).read_bytes())
@@ -112,7 +112,7 @@ def _described(folder: Path, pair: LoadedPair) -> tuple[str, dict[str, Tensor]]:
         raise UsageError(
             f"the head in {folder} is of an unknown kind ({kind}): train one of {', '.join(KINDS)}"
         )
-    # What reads no hidden states may serve any pair.
+    # A head that reads no hidden states works with any pair.
     if kind != FEATURES and description.get("models") != fingerprints(pair):
         raise UsageError(
             f"the head in {folder} was trained for other weights than those of {pair.name} (it "
@@ -123,13 +123,13 @@ def _described(folder: Path, pair: LoadedPair) -> tuple[str, dict[str, Tensor]]:
 
 
 def _released(path: Path) -> dict[str, Tensor]:
-    try:  # running nothing that is in it
+    try:  # weights_only: run no code from the file
         weights = torch.load(path, map_location="cpu", weights_only=True)
     except (OSError, EOFError, RuntimeError, ValueError, pickle.UnpicklingError) as error:
         raise _unreadable(path, error) from error
     tensors = isinstance(weights, dict) and all(isinstance(w, Tensor) for w in weights.values())
     if not tensors:
-        raise UsageError(f"{path} holds no weights by name: give the authors' file or train a head")
+        raise UsageError(f"{path} holds no named weights: give the authors' file or train a head")
     return dict(weights)
 
 

@@ -1,7 +1,7 @@
-"""The verifier's head: a small network that weighs target against draft at every position.
+"""The verifier's head: a small network that predicts the weight on the target at each position.
 
-It reads only what is known before the drafted token: the hidden states, or the distributions, that
-predict it. So ``v = w p + (1 - w) q`` is a true conditional distribution.
+Its input is known before the drafted token: the hidden states or the distributions that predict it.
+Therefore ``v = w p + (1 - w) q`` is a valid conditional distribution.
 
 Source: DIVERSED, arXiv:2604.07622.
 """
@@ -19,16 +19,16 @@ from specbench.methods.verdict import Positions
 
 
 def hidden_states(at: Positions) -> Tensor:
-    """Return both hidden states side by side, ``[K, hidden_q + hidden_p]``, as the release does."""
+    """Return both hidden states ``[K, hidden_q + hidden_p]``, in the order of the release."""
     return torch.cat((at.h_q, at.h_p), -1)
 
 
 def features(at: Positions) -> Tensor:
-    """Return what the two distributions look like, ``[K, 10]``, whatever the models' widths.
+    """Return features of the two distributions ``[K, 10]``, independent of the models' widths.
 
-    Entropies, the two highest probabilities of each, the probability of either's favourite under
-    the other, total variation and agreement; of the unfiltered distributions at temperature 1, so
-    that a head sees the same in training and at every temperature.
+    They are the entropies, the two highest probabilities of each model, the probability of each
+    model's argmax under the other, total variation, and agreement of the argmax. They use the
+    unfiltered distributions at temperature 1, so a head's input does not depend on the temperature.
     """
     p, q = at.p1, at.q1
     top_p, top_q = p.topk(2), q.topk(2)
@@ -47,9 +47,9 @@ def features(at: Positions) -> Tensor:
 
 
 class Kind(NamedTuple):
-    """A kind of head: what it reads, ``[K, D]``, D by the models' widths, and its hidden units."""
+    """A kind of head: its input ``[K, D]``, D from the models' widths, and its hidden units."""
 
-    read: Callable[[Positions], Tensor]
+    inputs: Callable[[Positions], Tensor]
     width: Callable[[int, int], int]
     hidden: int = 0
 
@@ -62,10 +62,10 @@ KINDS = {
 
 
 class Head(nn.Module):
-    """Two scores per position, the draft's first, and a two-way softmax over them.
+    """A softmax over two scores per position, the draft's first.
 
-    An untrained head gives ``initial_weight`` to the target everywhere; ``seed`` draws the hidden
-    layer. ``sizes`` are the widths of the target's and the draft's hidden states.
+    An untrained head has weight ``initial_weight`` on the target everywhere; ``seed`` initialises
+    the hidden layer. ``sizes`` are the hidden sizes of target and draft.
     """
 
     def __init__(
@@ -73,7 +73,8 @@ class Head(nn.Module):
     ) -> None:
         super().__init__()
         self.kind = kind
-        self.read, width, hidden = KINDS[kind].read, KINDS[kind].width(*sizes), KINDS[kind].hidden
+        self.inputs, input_width, hidden = KINDS[kind]
+        width = input_width(*sizes)
         self.hidden: nn.Linear | None = None
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
@@ -85,7 +86,7 @@ class Head(nn.Module):
         self.summary.bias = nn.Parameter(share.log())
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Return the weight on the target ``[K]`` from what ``read`` gave, ``[K, D]``."""
+        """Return the weight on the target ``[K]`` from inputs ``[K, D]``; see ``inputs``."""
         inputs = inputs.to(self.summary.weight.dtype)
         if self.hidden is not None:
             inputs = nn.functional.silu(self.hidden(inputs))
@@ -95,5 +96,5 @@ class Head(nn.Module):
 
     def weigh(self, at: Positions) -> Tensor:
         """Return the weight on the target ``[K]`` at K positions."""
-        weight: Tensor = self(self.read(at))
+        weight: Tensor = self(self.inputs(at))
         return weight

@@ -1,7 +1,7 @@
-"""The kinds of head by name, and where the head for a pair and a task lies.
+"""Kinds of heads, and the search for the head of a pair and a task.
 
-A head is a folder with ``head.safetensors`` (its weights) and ``head.json`` (what it was trained
-on), or the single file that the authors of DIVERSED published. Nothing here imports torch.
+A head is a folder with ``head.safetensors`` (weights) and ``head.json`` (description), or the
+single file that the authors of DIVERSED published. This module does not import torch.
 """
 
 from __future__ import annotations
@@ -24,34 +24,34 @@ KINDS = {
 WEIGHTS = "head.safetensors"
 DESCRIPTION = "head.json"
 RELEASED = ".bin"  # suffix of the authors' file
-TRAINED = Path("results/heads")  # where `specbench train` writes, by pair and task
+TRAINED = Path("results/heads")  # output of `specbench train`, by pair and task
 
 BUNDLED, RESULTS = "bundled", "results"
-# Half the weight on either model: static w = 0.5 with the cost of a head, for any pair.
+# Equal weights on both models: static w = 0.5 with the cost of a head, for any pair.
 UNTRAINED = "untrained"
-FAMILY = "acceptance-"  # and a target acceptance: a folder of heads trained for it
+FAMILY = "acceptance-"  # prefix of folders of heads trained for a target acceptance
 
 
 class HeadFile(NamedTuple):
-    """A head on disk, or the untrained one, with the name that tables and users call it by."""
+    """A head on disk, or the untrained one, with its name in options and tables."""
 
     name: str
     path: Path
 
 
 def trained_heads(pair: str) -> Path:
-    """Return the folder below which ``specbench train`` puts the heads of a pair."""
+    """Return the folder in which ``specbench train`` saves the heads of a pair."""
     return TRAINED / pair.replace("/", "-")
 
 
 def find_head(
     spec: PairSpec, task: str, given: str | None = None, *, trainable: bool = True
 ) -> HeadFile:
-    """Return the head for a pair and a task: the given one, else bundled, else trained here.
+    """Return the head for a pair and a task: the given one, else bundled, else in ``results``.
 
-    ``given`` is a head's folder or one of its files, the authors' file, a folder with a head folder
-    per task, ``bundled`` or ``results`` to look only there, the name of a task for which one of
-    these has a head, or ``untrained``. For a file of prompts no head is ``trainable``.
+    ``given`` is a head's folder or one of its files, the authors' file, a folder with one head
+    folder per task, ``bundled`` or ``results`` to search only there, the name of a task that has a
+    head in one of them, or ``untrained``. ``trainable`` is False for a file of prompts.
 
     Raises:
         UsageError: There is no such head.
@@ -81,12 +81,13 @@ def find_head(
 
 
 def find_heads(spec: PairSpec, root: str | None = None) -> dict[str, HeadFile]:
-    """Return every head for a pair by its task, in alphabetical order, bundled ones first.
+    """Return all heads of a pair by task, in alphabetical order; bundled heads take precedence.
 
-    ``root`` is a folder with a head folder per task, or ``bundled`` or ``results``; None is both.
+    ``root`` is a folder with one head folder per task, ``bundled`` or ``results``; None searches
+    the last two.
 
     Raises:
-        UsageError: There is none.
+        UsageError: There is no head.
     """
     places = _places(spec)
     if root is not None:
@@ -101,26 +102,26 @@ def find_heads(spec: PairSpec, root: str | None = None) -> dict[str, HeadFile]:
 
 
 def expand_family(given: str) -> list[str]:
-    """Return the folders ``acceptance-A`` of a family, least first; else what was given."""
+    """Return the folders ``acceptance-A`` of a family in ascending order, else ``given``."""
     members = sorted(str(folder) for folder in Path(given).glob(f"{FAMILY}*") if folder.is_dir())
     return members or [given.rstrip("/") or given]
 
 
 def facts(head: HeadFile) -> dict[str, Any]:
-    """Return a head's kind, task and target acceptance, as far as its file names them."""
+    """Return a head's kind, task and target acceptance, if its file has them."""
     if head.path.suffix == RELEASED or head.name == UNTRAINED:
         return {"kind": LINEAR}
     try:
         known = json.loads((head.path / DESCRIPTION).read_text(encoding="utf-8"))
         target = known.get("recipe", {}).get("target_acceptance")
     except (OSError, ValueError, AttributeError):
-        return {}  # loading it will say what is wrong
+        return {}  # loading it will report the error
     found = {"kind": known.get("kind"), "task": known.get("task"), "target_acceptance": target}
     return {name: value for name, value in found.items() if value is not None}
 
 
 def describe_heads(used: Iterable[tuple[str, HeadFile]]) -> str:
-    """Say in one line which head serves which task, from pairs of a task and its head."""
+    """Return one line on which head is used for which task, from (task, head) pairs."""
     tasks: dict[str, list[str]] = {}
     for task, head in dict.fromkeys(used):
         where = str(head.path.parent) if head.name == RESULTS else head.name
@@ -129,18 +130,18 @@ def describe_heads(used: Iterable[tuple[str, HeadFile]]) -> str:
 
 
 def is_head(folder: Path) -> bool:
-    """Tell whether a folder holds a whole head."""
+    """Return whether a folder holds a complete head."""
     return (folder / WEIGHTS).is_file() and (folder / DESCRIPTION).is_file()
 
 
 def _places(spec: PairSpec) -> dict[str, Path]:
-    """Where heads are looked for, first to last."""
+    """Return the folders searched for heads, in order."""
     bundled = {} if spec.heads is None else {BUNDLED: spec.heads}
     return bundled | {RESULTS: trained_heads(spec.name)}
 
 
 def _known_heads(places: Mapping[str, Path]) -> dict[str, HeadFile]:
-    """The heads in some places by the task they were trained for; the first place counts."""
+    """Return the heads in these folders by training task; earlier folders take precedence."""
     found: dict[str, HeadFile] = {}
     for name, place in places.items():
         for folder in place.glob("*"):
@@ -150,13 +151,13 @@ def _known_heads(places: Mapping[str, Path]) -> dict[str, HeadFile]:
 
 
 def _brief(head: HeadFile, task: str) -> str:
-    """Kind, target acceptance, and the task where it is another one."""
+    """Return a head's kind, target acceptance, and its training task if it differs."""
     known = facts(head)
     parts = [known.get("kind", "of unknown kind")]
     if head.path.suffix == RELEASED:
         parts = ["the authors' file"]
     if "target_acceptance" in known:
-        # Of single positions; a run's share of drafts accepted is lower.
+        # Per position; a run's accepted / drafted is lower.
         parts.append(f"target acceptance {known['target_acceptance']:g} per position")
     if known.get("task", task) != task:
         parts.append(f"trained for {known['task']}")

@@ -1,1 +1,1 @@
-"""Training: the bundled models and the DIVERSED heads."""
+"""Training of bundled models, draft models and DIVERSED heads."""

@@ -1,6 +1,6 @@
 """Fine-tuning the draft on a task: the paper's baseline ``sd-finetuned-draft``.
 
-A plain supervised loop without the target; it writes an ordinary model folder.
+This is plain supervised training without the target. The result is an ordinary model folder.
 """
 
 from __future__ import annotations
@@ -56,15 +56,15 @@ def finetune_draft(
     report: Report,
     revision: str | None = None,
 ) -> dict[str, Any]:
-    """Fine-tune a draft and save it as a model folder, new or empty; return ``finetune.json``.
+    """Fine-tune a draft and save it to a new or empty model folder; return ``finetune.json``.
 
-    ``report`` is called after every step with its number and the loss in words. Losses are in nats
-    per token of the answers.
+    ``report`` gets the number of each finished step and its loss as text. Losses are in nats per
+    token of the answers.
 
     Raises:
-        UsageError: The model cannot be had or decoded with, the task has no training split or no
-            references, or most of its prompts are too long.
-        RunError: The loss is no longer a number, or the folder cannot be written.
+        UsageError: The model is not available or not supported, the task has no training split or
+            no references, or most of its prompts are too long.
+        RunError: The loss is not finite, or the folder cannot be written.
     """
     place = choose_device(device)
     examples = _referenced(task, "train", recipe.steps * recipe.batch_size, recipe.seed)
@@ -72,7 +72,7 @@ def finetune_draft(
     config = decoder_config(draft, revision=revision)
     stored = config.dtype or torch.float32
     tokenizer = load_pretrained(AutoTokenizer, draft, revision=revision)
-    # Small updates would be lost in a half format, so the weights are float32 while they learn.
+    # Half precision would lose small updates, so training uses float32.
     model: Any = load_weights(draft, config, dtype=torch.float32, revision=revision)
     model.to(place)
     runner = Runner(model, len(tokenizer))
@@ -117,7 +117,7 @@ def _train(
 
 
 def _loss(model: PreTrainedModel, ids: Tensor, labels: Tensor) -> Tensor:
-    """Mean loss over the answers' tokens; only these get logits, which take most of the memory."""
+    """Mean loss over the answers' tokens; only these need logits, which saves most memory."""
     device = model.device
     labels = labels.to(device)
     wanted = labels != IGNORED
@@ -141,7 +141,7 @@ def _held_out_loss(model: PreTrainedModel, batch: Batch, material: Material, siz
 
 
 def _end_token(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> int:
-    """Return the token that ends an answer; Gemma's chat template ends it with another than EOS."""
+    """Return the token that ends an answer; in Gemma's chat template it differs from EOS."""
     if tokenizer.chat_template is not None:
         known = end_tokens(model, tokenizer)
         turns = [{"role": role, "content": "."} for role in ("user", "assistant")]
@@ -157,14 +157,14 @@ def _referenced(task: Task, split: str, count: int, seed: int) -> list[Example]:
     examples = task.examples(split, count, seed)
     if not all(example.reference for example in examples):
         raise UsageError(
-            f"{task.name} has examples without a reference answer: choose a task of references"
+            f"{task.name} has examples without a reference answer: choose a task with references"
         )
     return examples
 
 
 @contextmanager
 def _whole_folder(folder: Path) -> Iterator[Path]:
-    """Yield a temporary folder to fill, and rename it once it is complete."""
+    """Yield a temporary folder, and rename it to ``folder`` once it is complete."""
     unfinished = folder.with_name(f".{folder.name}.partial")
     new = [parent for parent in folder.parents if not parent.exists()]
     with clear_errors(folder):
@@ -173,12 +173,12 @@ def _whole_folder(folder: Path) -> Iterator[Path]:
             unfinished.mkdir(parents=True)
             yield unfinished
             with suppress(FileNotFoundError):
-                folder.rmdir()  # an empty one may be there
+                folder.rmdir()  # it may exist, empty
             unfinished.rename(folder)
-        except SafetensorError as error:  # what it says of a full disk
+        except SafetensorError as error:  # raised for a full disk
             raise RunError(cannot_write(folder, OSError(str(error)))) from error
         finally:
             shutil.rmtree(unfinished, ignore_errors=True)
-            with suppress(OSError):  # they hold the folder, unless something went wrong
+            with suppress(OSError):  # only empty parents go, after a failure
                 for parent in new:
                     parent.rmdir()

@@ -1,4 +1,4 @@
-"""The files of a training's folder, and how its progress is shown; torch is not imported."""
+"""The files in a training folder and the display of progress, without importing torch."""
 
 from __future__ import annotations
 
@@ -23,37 +23,37 @@ if TYPE_CHECKING:
 
 CHECKPOINT = "checkpoint.pt"
 LOG = "training.csv"
-PACE = 1800.0  # seconds over which the remaining time is estimated; a step may take minutes
+PACE = 1800.0  # window in seconds for the estimate of the remaining time; a step may take minutes
 _ADVICE = "choose another folder with --log-to"
 
 
 def check_folder(folder: Path, resume: bool) -> bool:
-    """Return whether a folder still needs training: not if a finished head is resumed.
+    """Return whether training is needed: False if ``resume`` finds a finished head.
 
     Raises:
-        UsageError: A new training would overwrite a head or checkpoint, or cannot write here.
+        UsageError: Training would overwrite a head or checkpoint, or the folder is not writable.
     """
     check_writable(folder, "--output")
     if is_head(folder):
         if resume:
             return False
-        raise UsageError(f"{folder} holds a head already: name another folder with --output")
+        raise UsageError(f"{folder} already contains a head: choose another folder with --output")
     if (folder / CHECKPOINT).exists() and not resume:
         raise UsageError(
-            f"{folder} holds an unfinished training: go on with --resume, or name another folder "
+            f"{folder} contains an unfinished training: add --resume, or choose another folder "
             "with --output"
         )
     return True
 
 
 def check_writable(folder: Path, option: str) -> None:
-    """Refuse a folder, existing or not, that cannot be written; ``option`` names another one."""
+    """Raise ``UsageError`` if a folder, existing or not, is not writable; ``option`` sets it."""
     nearest = next(place for place in (folder, *folder.parents) if place.exists())
     if nearest.is_dir() and os.access(nearest, os.W_OK):
         return
     reason = "no permission" if nearest.is_dir() else "is a file"
     raise UsageError(
-        f"cannot write {folder} ({nearest}: {reason}): name another folder with {option}"
+        f"cannot write {folder} ({nearest}: {reason}): choose another folder with {option}"
     )
 
 
@@ -61,9 +61,9 @@ def check_writable(folder: Path, option: str) -> None:
 def progress_bar(
     title: str, steps: int, shown: bool = True, every: int = 10, console: Console | None = None
 ) -> Iterator[Callable[[int, str], None]]:
-    """Show the progress of a training on stderr; yields a function of steps done and their figures.
+    """Show the progress of a training on stderr; yields a function of the step and its figures.
 
-    Without a terminal it prints the first line, the last, and one in every ``every``.
+    Without a terminal it prints the first line, the last, and every ``every``-th.
     """
     console = console or Console(stderr=True)
 
@@ -90,7 +90,7 @@ def progress_bar(
 
 
 def check_log(folder: Path) -> None:
-    """Refuse a log that cannot be written, or tensorboard that is not installed."""
+    """Raise ``UsageError`` if the log is not writable or tensorboard is not installed."""
     if find_spec("tensorboard") is None:
         raise UsageError(
             "--log-to needs tensorboard: pip install '.[tensorboard]' in specbench's folder, or "
@@ -103,7 +103,7 @@ def check_log(folder: Path) -> None:
 def tensorboard(folder: Path | None) -> Iterator[Callable[[Progress], None]]:
     """Write one scalar per column of ``training.csv``; yields a function of a step's progress.
 
-    A training that resumes reports its earlier steps again, so the folder's old events are dropped.
+    A resumed training reports its earlier steps again, so old events in the folder are purged.
 
     Raises:
         SpecbenchError: The folder cannot be written.

@@ -1,6 +1,6 @@
-"""Examples for training, their prompts read as tokens before the first step.
+"""Training examples with prompts that are encoded before the first step.
 
-Prompts that are too long are left out and counted.
+Prompts that are too long are skipped and counted.
 """
 
 from __future__ import annotations
@@ -19,37 +19,37 @@ from specbench.experiment.prompts import encode_prompt
 from specbench.tasks.task import Task
 from specbench.training.recipe import HeadRecipe
 
-# Held-out examples that heads are scored with. Where a task has few distinct prompts (mini-code),
-# some of them occur in a training too.
+# Held-out examples for scoring heads. If a task has few distinct prompts (mini-code),
+# some also occur in training.
 HELD_OUT = 256
-# Held-out examples that a bias is calibrated with, others than those of the scores; where a task
-# has few, some are both.
+# Held-out examples for calibrating the bias. They differ from those for scores, unless the task has
+# too few.
 CALIBRATION, CALIBRATION_SEED = 256, 1
 IGNORED = -100  # label of a token without loss
 
 
 class Material(NamedTuple):
-    """Examples with the tokens of their prompts, and how many more were left out."""
+    """Examples with their encoded prompts, and the number of skipped examples."""
 
     examples: list[Example]
     prompts: list[list[int]]
     left_out: int = 0
 
     def taken(self, first: int, count: int) -> Material:
-        """Return ``count`` examples from an index on, starting over after the last."""
+        """Return ``count`` examples from index ``first`` on, cycling after the last."""
         places = [(first + i) % len(self.examples) for i in range(count)]
         return Material([self.examples[i] for i in places], [self.prompts[i] for i in places])
 
 
 class Materials(NamedTuple):
-    """All examples that the training of a head reads."""
+    """All examples for the training of a head."""
 
-    train: Material  # for its steps
-    held_out: Material  # for its scores
-    calibration: Material | None  # for its bias; None without a target acceptance
+    train: Material  # for the steps
+    held_out: Material  # for the scores
+    calibration: Material | None  # for the bias; None without a target acceptance
 
     def left_out(self) -> dict[str, int]:
-        """Return how many examples of each split were left out."""
+        """Return the number of skipped examples of each split."""
         unseen = [part for part in (self.held_out, self.calibration) if part is not None]
         return {"train": self.train.left_out, "held-out": sum(part.left_out for part in unseen)}
 
@@ -63,12 +63,12 @@ def read_material(
     *,
     thinking: bool = False,
 ) -> Material:
-    """Read every prompt as a run does, and leave out those that cannot be read.
+    """Encode every prompt as a run does, and skip those that fail.
 
-    Prompts over the limit are cut inside their passage, or left out where they have none.
+    Prompts over the limit are cut inside their passage; without a passage they are skipped.
 
     Raises:
-        UsageError: Most of them cannot be read: what is left would stand for another task.
+        UsageError: Most prompts fail, so the remaining ones would not represent the task.
     """
     kept: list[tuple[Example, list[int]]] = []
     problems: list[str] = []
@@ -89,13 +89,13 @@ def read_material(
 def split_material(
     pair: LoadedPair, task: Task, split: str, count: int, seed: int, limit: int
 ) -> Material:
-    """Read up to ``count`` examples of a task's split; see ``read_material``."""
+    """Encode up to ``count`` examples of a task's split; see ``read_material``."""
     examples = task.examples(split, count, seed)
     return read_material(pair.tokenizer, task, examples, split, limit, thinking=pair.thinking)
 
 
 def read_materials(pair: LoadedPair, task: Task, recipe: HeadRecipe) -> Materials:
-    """Read all examples that the training of a head needs.
+    """Encode all examples for the training of a head.
 
     Raises:
         UsageError: The task has no training split, or most prompts are too long.
@@ -113,7 +113,7 @@ def read_materials(pair: LoadedPair, task: Task, recipe: HeadRecipe) -> Material
 
 
 def described(task: Task, left_out: dict[str, int]) -> dict[str, Any]:
-    """Return what the description of a head or a draft says of its data."""
+    """Return the data section in the description of a head or a draft."""
     return {
         "task": task.name,
         "task_version": task.version,
@@ -126,10 +126,10 @@ def described(task: Task, left_out: dict[str, int]) -> dict[str, Any]:
 def answer_batch(
     tokenizer: PreTrainedTokenizerBase, material: Material, end: int, pad: int
 ) -> tuple[Tensor, Tensor]:
-    """Return token ids and next-token labels ``[B, T]``; prompts and padding carry no loss.
+    """Return token ids and next-token labels ``[B, T]``; prompts and padding have no loss.
 
-    Answers, which are the references, end in the token ``end``. T is a multiple of 16: few shapes
-    for the matrix kernels.
+    Answers are the references, followed by the token ``end``. T is a multiple of 16, which limits
+    the number of shapes for the matrix kernels.
     """
     rows, labels = [], []
     for prompt, example in zip(material.prompts, material.examples, strict=True):

@@ -1,11 +1,12 @@
-"""The objective of a DIVERSED head, from cached roll-outs.
+"""The objective of a DIVERSED head, computed from cached roll-outs.
 
-It is the paper's: reward of the whole text plus lambda times mean acceptance ``1 - w TV(p, q)``,
-over the head alone. Autograd sees, per token, what the head reads and three scalars; no tensor has
-the vocabulary's size, and one set of roll-outs serves several clipped-ratio epochs.
+As in the paper, it is the reward of the whole text plus lambda times the mean acceptance
+``1 - w TV(p, q)``, and only the head is trained. Per token, the computation needs the head's input
+and three scalars, so no tensor has the vocabulary's size. One set of roll-outs serves several
+epochs with clipped ratios.
 
-Source: DIVERSED, arXiv:2604.07622; the clipped ratio is PPO's, arXiv:1707.06347; normalising by the
-spread of the whole step is REINFORCE++'s, arXiv:2501.03262.
+Source: DIVERSED, arXiv:2604.07622. The clipped ratio is from PPO, arXiv:1707.06347. Normalisation
+by the standard deviation of the whole step is from REINFORCE++, arXiv:2501.03262.
 """
 
 from __future__ import annotations
@@ -21,74 +22,74 @@ from specbench.errors import RunError
 from specbench.heads.head import Head
 from specbench.training.rollouts import Rollouts
 
-CLIP = 0.2  # a token's probability under the head may move this far from the roll-out's
-MAX_GRADIENT = 1.0  # its norm
+CLIP = 0.2  # largest relative change of a token's probability under the head since the roll-out
+MAX_GRADIENT = 1.0  # largest norm of the gradient
 DECAY = 0.9  # of the running mean
 SMALLEST_LIKELIHOOD = 1e-30
-SMALLEST_SPREAD = 1e-3  # of gains; below it there is nothing to tell texts apart by
+SMALLEST_SPREAD = 1e-3  # of returns; texts with a smaller spread are equally good
 
 
 class Baseline(NamedTuple):
-    """The baseline of gains: a key of ``recipe.BASELINES``, and the running mean so far."""
+    """The baseline of returns: a key of ``recipe.BASELINES``, and the running mean so far."""
 
     kind: str
     mean: float | None = None
 
-    def advantages(self, gains: Tensor) -> Tensor:
-        """Return how far gains ``[prompts, rollouts]`` lie above the baseline, ``[B]``.
+    def advantages(self, returns: Tensor) -> Tensor:
+        """Return the returns ``[prompts, rollouts]`` minus the baseline, ``[B]``.
 
-        A mean over n texts contains each of them, so that the reward's gradient is 1 - 1/n of what
-        it would be beside an independent baseline; lambda is meant with that.
+        A mean over n texts includes the text itself, which scales the reward's gradient by 1 - 1/n
+        relative to an independent baseline. The values of lambda assume this scale.
         """
         if self.kind == "group":
-            return (gains - gains.mean(-1, keepdim=True)).flatten()
+            return (returns - returns.mean(-1, keepdim=True)).flatten()
         if self.kind == "ema" and self.mean is not None:
-            return (gains - self.mean).flatten()
-        return (gains - gains.mean()).flatten()
+            return (returns - self.mean).flatten()
+        return (returns - returns.mean()).flatten()
 
-    def after(self, gains: Tensor) -> Baseline:
-        """Return the baseline once a step's gains are known."""
-        mean = gains.mean().item()
+    def after(self, returns: Tensor) -> Baseline:
+        """Return the baseline updated by a step's returns."""
+        mean = returns.mean().item()
         previous = mean if self.mean is None else self.mean
         return self._replace(mean=DECAY * previous + (1 - DECAY) * mean)
 
 
 class Step(NamedTuple):
-    """What the epochs over one set of roll-outs share."""
+    """Data shared by the epochs over one set of roll-outs."""
 
-    rollouts: Rollouts  # B texts with M tokens, sampled with the head's state at the time
-    old_weight: Tensor  # `[M]` weights of that state
+    rollouts: Rollouts  # B texts with M tokens, sampled with the head at the start of the step
+    old_weight: Tensor  # `[M]` weights of that head
     start_weight: Tensor  # `[M]` weights of the untrained head
-    advantage: Tensor  # `[B]` gain of each text over its baseline
+    advantage: Tensor  # `[B]` return of each text minus its baseline
     acceptance_weight: float  # lambda
-    kl_weight: float = 0.0  # price of a nat of divergence from the untrained head's v
+    kl_weight: float = 0.0  # penalty per nat of divergence from the untrained head's v
 
 
 class Value(NamedTuple):
-    """The objective, to be maximised, and two figures of how far the head has moved."""
+    """The objective, to be maximised, and two measures of how far the head has moved."""
 
     objective: Tensor
-    clipped: float  # share of tokens whose ratio has left the permitted range
+    clipped: float  # fraction of tokens with a ratio outside the permitted range
     kl: float  # mean over texts of KL(v, v of the untrained head), estimated
 
 
 def evaluate(head: Head, step: Step) -> Value:
-    """Return the clipped surrogate of reward plus lambda times acceptance, minus the KL's price.
+    """Return the clipped surrogate of reward plus lambda times acceptance, minus the KL penalty.
 
-    Both terms are in units of the step's spread of gains, so that a learning rate means the same
-    for every metric.
+    The objective is divided by the standard deviation of the step's advantages, so that a learning
+    rate means the same for every metric.
     """
     rollouts, advantage = step.rollouts, step.advantage
     weight = head(rollouts.inputs)
     likelihood = torch.lerp(rollouts.q, rollouts.p, weight)
     ratio = likelihood / torch.lerp(rollouts.q, rollouts.p, step.old_weight)
-    gain = advantage[rollouts.row]
+    of_token = advantage[rollouts.row]
     permitted = ratio.clamp(1 - CLIP, 1 + CLIP)
     # A text's log-probability is a sum over its tokens, so this is a mean over texts of sums.
-    surrogate = torch.minimum(ratio * gain, permitted * gain).sum() / len(advantage)
+    surrogate = torch.minimum(ratio * of_token, permitted * of_token).sum() / len(advantage)
     acceptance = text_mean(1 - weight * rollouts.tv, rollouts).mean()
     # With r = v_start / v, E_v[r - 1 - log r] is the KL, and no term of the estimate is negative.
-    # As a loss it is GRPO's penalty. A token that has become impossible must not make it infinite.
+    # As a loss it is GRPO's penalty. The clamp keeps it finite for tokens that became impossible.
     started = torch.lerp(rollouts.q, rollouts.p, step.start_weight)
     log_r = (started / likelihood.clamp_min(SMALLEST_LIKELIHOOD)).log()
     kl = (log_r.exp() - 1 - log_r).sum() / len(advantage)
@@ -104,7 +105,8 @@ def descend(
     """Take one optimizer step; return the norm of the gradient before clipping.
 
     Raises:
-        RunError: Loss or gradient is no number; ``advice`` goes on from "a lower --learning-rate".
+        RunError: The loss or gradient is not finite; the message ends with ``advice``, which
+            follows "a lower --learning-rate".
     """
     optimizer.zero_grad()
     loss.backward()

@@ -1,7 +1,7 @@
 """Building the bundled pair: a tokenizer, two Llama models trained on the generated tasks, heads.
 
 The two models see the same facts in different styles (see ``specbench.tasks.mini.writer``). The
-loss covers the answers only. Weight matrices learn with Muon, embeddings and norms with AdamW.
+loss covers only the answers. Muon trains the weight matrices, AdamW the embeddings and norms.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from specbench.validation import load_toml
 PAD, BOS, EOS = "<pad>", "<s>", "</s>"
 POSITIONS = 2048
 WARMUP_STEPS = 100
-LINE_EVERY = 50  # steps, where there is no terminal
+LINE_EVERY = 50  # steps per line without a terminal
 
 
 @dataclass(frozen=True)
@@ -51,19 +51,19 @@ class ModelRecipe:
 
 
 def build(recipe: Path, folder: Path, parts: Collection[str]) -> None:
-    """Build parts of a pair; parts not named are taken from the folder as they are.
+    """Build parts of a pair; other parts are used from the folder unchanged.
 
     Raises:
-        UsageError: The folder cannot be written, or lacks a part that is not to be built.
+        UsageError: The folder is not writable, or lacks a part that is needed and not built.
     """
     tables = load_toml(recipe, "recipe")
-    folder = folder.resolve()  # a relative path could pass for a model's id on the hub
-    # Refuse before an hour of training what could only fail after it.
+    folder = folder.resolve()  # a relative path could be mistaken for a hub id
+    # Fail before an hour of training, not after it.
     check_writable(folder, "--output")
     missing = [r for r in ROLES if r not in parts and not (folder / r / "config.json").exists()]
     if "heads" in parts and missing:
         raise UsageError(
-            f"{folder} has no {missing[0]}, which heads are trained on: add --part {missing[0]}"
+            f"{folder} has no {missing[0]}, which heads need for training: add --part {missing[0]}"
         )
     for role in ROLES:
         if role in parts:
@@ -86,13 +86,13 @@ def _build_model(tables: dict[str, Any], role: str, folder: Path) -> None:
     title = f"{role}, {model.num_parameters():,} parameters"
     with progress_bar(title, recipe.steps, every=LINE_EVERY) as draw:
         train(model, tokenizer, recipe, tables["examples"], draw)
-    # Half the size on disk; quality was the same within its interval when this was measured.
+    # Half the size on disk; the measured quality was the same within its interval.
     model.bfloat16().save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 
 
 def build_tokenizer(vocabulary: int, examples: int) -> PreTrainedTokenizerFast:
-    """Learn a byte-level BPE tokenizer on examples of each task; every digit is a token."""
+    """Train a byte-level BPE tokenizer on examples of each task; every digit is a token."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
@@ -130,7 +130,7 @@ def _texts(examples: int) -> Iterator[str]:
 
 
 def build_model(recipe: ModelRecipe, tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
-    """Create an untrained Llama model of the recipe's shape."""
+    """Create an untrained Llama model with the recipe's shape."""
     torch.manual_seed(recipe.seed)
     config = LlamaConfig(
         vocab_size=len(tokenizer),
@@ -155,9 +155,10 @@ def train(
     examples: dict[str, int],
     report: Callable[[int, str], None],
 ) -> None:
-    """Train a model in place on freshly generated examples, none of them seen twice.
+    """Train a model in place on generated examples, each used once.
 
-    ``examples`` are those of each task in one step; ``report`` gets each step's number and losses.
+    ``examples`` is the number of examples of each task per step; ``report`` gets each step's number
+    and losses.
     """
     matrices = [p for n, p in model.named_parameters() if p.ndim == 2 and "embed" not in n]
     others = [p for n, p in model.named_parameters() if p.ndim < 2 or "embed" in n]

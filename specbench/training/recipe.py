@@ -1,4 +1,4 @@
-"""How heads and drafts are trained: defaults, bounds, and the learning rate; imports no torch."""
+"""Training recipes of heads and drafts: defaults, bounds and learning rates, without torch."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ BASELINES = {
     "ema": "a running mean over steps",
 }
 WARM_UP = 0.05  # share of the steps
-MAX_PROMPT_TOKENS = 512  # in training, as in the paper (arXiv:2604.07622)
-# Default learning rates of drafts narrower than this, and of the others.
+MAX_PROMPT_TOKENS = 512  # as in the paper (arXiv:2604.07622)
+# Default learning rates of drafts below this hidden size, and of others.
 SMALL_WIDTH, SMALL_RATE, LARGE_RATE = 512, 3e-3, 1e-5
 
 
 class HeadRecipe(Options):
-    """How a head is trained; ``specbench train`` has an option for each field."""
+    """The training of a head; ``specbench train`` has an option for each field."""
 
     panel = "Recipe (by default that of the pair and the task)"
 
@@ -40,7 +40,7 @@ class HeadRecipe(Options):
     prompts_per_step: int = option(16, "Prompts in a set.", ge=1)
     baseline: Literal["batch", "group", "ema"] = option(
         "group",
-        "What a text's gain is compared with: "
+        "What a text's return is compared with: "
         + "; ".join(f"{name}, {text}" for name, text in BASELINES.items())
         + ".",
         metavar="NAME",
@@ -50,22 +50,21 @@ class HeadRecipe(Options):
     epochs_per_rollout: int = option(4, "Passes over a set.", ge=1)
     # After a short warm-up and before a cosine to zero.
     learning_rate: float = option(0.01, "Adam's, at its peak.", gt=0)
-    # lambda is then a multiplier that starts at `acceptance_weight`.
+    # With a target, lambda is a multiplier that starts at `acceptance_weight`.
     target_acceptance: float | None = option(
         None,
-        "Adjust lambda until held-out acceptance per position (a run's expected_acceptance) is "
-        "this; several train a family of heads.",
+        "Adjust lambda to reach this held-out acceptance per position (a run's "
+        "expected_acceptance); several values train a family of heads.",
         metavar="A[,A...]",
         gt=0,
         lt=1,
     )
-    acceptance_weight: float = option(0.4, "lambda: what acceptance is worth in reward.", ge=0)
-    kl_weight: float = option(0.0, "Price of a nat away from the untrained head.", ge=0)
-    # The release starts at 0.5; where half-way texts earn next to nothing, a strict start lets
-    # rewards be seen.
+    acceptance_weight: float = option(0.4, "lambda: weight of acceptance relative to reward.", ge=0)
+    kl_weight: float = option(0.0, "Penalty per nat of KL from the untrained head.", ge=0)
+    # The release starts at 0.5. If texts at w = 0.5 earn almost no reward, a strict start helps.
     initial_weight: float = option(0.5, "w of the untrained head.", gt=0, lt=1)
     max_prompt_tokens: int = option(MAX_PROMPT_TOKENS, "Longest prompt; a longer one is cut.", ge=1)
-    seed: int = option(0, "Decides the examples and every draw.", ge=0, lt=RESERVED_SEEDS)
+    seed: int = option(0, "Seed of the examples and all draws.", ge=0, lt=RESERVED_SEEDS)
 
     @field_validator("rollouts")
     @classmethod
@@ -91,12 +90,12 @@ class HeadRecipe(Options):
 
 
 class DraftRecipe(Options):
-    """How a draft is fine-tuned; ``specbench finetune-draft`` has an option for each field."""
+    """The fine-tuning of a draft; ``specbench finetune-draft`` has an option for each field."""
 
     panel = "Recipe"
 
     steps: int = option(1000, "Batches.", ge=1)
-    # No example is seen twice where the task has enough of them.
+    # Each example is used once if the task has enough.
     batch_size: int = option(16, "Examples in a batch.", ge=1)
     # After a short warm-up and before a cosine to zero.
     learning_rate: float | None = option(
@@ -106,15 +105,15 @@ class DraftRecipe(Options):
         shown=f"{SMALL_RATE:g} for models narrower than {SMALL_WIDTH}, else {LARGE_RATE:g}",
     )
     max_prompt_tokens: int = option(MAX_PROMPT_TOKENS, "Longest prompt; a longer one is cut.", ge=1)
-    seed: int = option(0, "Decides the examples.", ge=0)
+    seed: int = option(0, "Seed of the examples.", ge=0)
 
     def for_width(self, width: int) -> DraftRecipe:
-        """Return the recipe with a learning rate, for a model of some hidden size."""
+        """Return the recipe with a learning rate for a model's hidden size."""
         default = SMALL_RATE if width < SMALL_WIDTH else LARGE_RATE
         return self.updated(learning_rate=self.learning_rate or default)
 
     def rate(self, step: int) -> float:
-        """Return the learning rate of a step counted from 0; the peak must be known."""
+        """Return the learning rate of a step counted from 0; ``learning_rate`` must be set."""
         assert self.learning_rate is not None
         return self.learning_rate * warm_up_cosine(step, self.steps)
 
@@ -137,6 +136,6 @@ def head_recipe(pair: PairSpec, task: Task, given: Mapping[str, Any]) -> HeadRec
 
 
 def warm_up_cosine(step: int, steps: int) -> float:
-    """Return the share of the peak rate at a step from 0: a linear rise, a cosine to zero."""
+    """Return the factor on the peak rate at a step from 0: linear warm-up, cosine to zero."""
     warm_up = max(1, round(WARM_UP * steps))
     return min(1.0, (step + 1) / warm_up) * (1 + math.cos(math.pi * step / steps)) / 2

@@ -1,8 +1,8 @@
-"""Roll-outs: texts sampled from the verification distribution v, many at a time.
+"""Roll-outs: many texts sampled together from the verification distribution v.
 
-Both models read the same tokens in lockstep and each token is drawn from ``v = w p + (1 - w) q``
-directly. That is the law of speculative decoding, bonus tokens apart, at a fraction of the time.
-Per token only what the loss needs is kept: what the head reads, and three scalars.
+Both models run the same tokens in lockstep, and each token is drawn directly from
+``v = w p + (1 - w) q``. Except for bonus tokens, this is the distribution of speculative decoding,
+at a fraction of the time. Per token, only the head's input and three scalars are kept for the loss.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from specbench.engine.lockstep import LockstepBatch
 from specbench.heads.head import Head
 from specbench.methods.verdict import Positions, pick
 
-AT_ONCE = 128  # texts in a batch, as memory allows for an 8B target
-COMPACT_BELOW = 0.8  # share of rows still active at which the finished ones are dropped
+AT_ONCE = 128  # texts in a batch; fits in memory with an 8B target
+COMPACT_BELOW = 0.8  # drop finished rows once the fraction of active ones is below this
 
 
 class Rollouts(NamedTuple):
-    """B sampled texts with M tokens in all, end tokens included."""
+    """B sampled texts with M tokens in total, including end tokens."""
 
     texts: list[str]  # B texts
-    row: Tensor  # `[M]` which text a token belongs to
+    row: Tensor  # `[M]` index of the token's text
     token: Tensor  # `[M]` the token
-    inputs: Tensor  # `[M, D]` what the head read before the token
+    inputs: Tensor  # `[M, D]` input of the head before the token
     p: Tensor  # `[M]` probability of the token under the target
     q: Tensor  # `[M]` probability of the token under the draft
-    tv: Tensor  # `[M]` total variation between the two distributions there
+    tv: Tensor  # `[M]` total variation between the distributions at the token
 
 
 def roll_out(
@@ -44,10 +44,10 @@ def roll_out(
     copies: int = 1,
     stop: Sequence[str] = (),
 ) -> Rollouts:
-    """Sample ``copies`` texts per prompt from v at temperature 1, those of one prompt in a row.
+    """Sample ``copies`` texts per prompt from v at temperature 1; copies of a prompt are adjacent.
 
-    A ``stop`` string ends a text: the token that completes it is the last, and the text is what
-    stands before the string.
+    A ``stop`` string ends a text: the token that completes it is the last, and the text is cut
+    before the string.
     """
     size = max(1, AT_ONCE // copies)
     parts = [
@@ -82,12 +82,12 @@ def _batch(
         model.select(rows)
     outputs = [(distribution[rows], hidden[rows]) for distribution, hidden in outputs]
 
-    text = torch.arange(len(rows), device=device)  # that a row of the batch belongs to
-    written: list[list[int]] = [[] for _ in range(len(rows))]  # kept for stop strings alone
+    text = torch.arange(len(rows), device=device)  # index of each row's text, -1 once it has ended
+    written: list[list[int]] = [[] for _ in range(len(rows))]  # used for stop strings only
     kept: list[tuple[Tensor, ...]] = []
     for remaining in reversed(range(max_new_tokens)):
         (p, h_p), (q, h_q) = outputs
-        inputs = head.read(Positions(p, q, p, q, h_p, h_q, greedy=False))
+        inputs = head.inputs(Positions(p, q, p, q, h_p, h_q, greedy=False))
         v = torch.lerp(q, p, head(inputs).unsqueeze(-1))
         token = torch.multinomial(v, 1, generator=generator).squeeze(-1)
         tv = (p - q).abs().sum(-1) / 2
@@ -105,7 +105,7 @@ def _batch(
             text, token = text[rows], token[rows]
             for model in models:
                 model.select(rows)
-        outputs = [model.read(token.unsqueeze(-1)) for model in models]
+        outputs = [model.forward(token.unsqueeze(-1)) for model in models]
 
     text, token, *rest = (torch.cat(parts) for parts in zip(*kept, strict=True))
     return Rollouts(_texts(pair, text, token, len(prompts) * copies, stop), text, token, *rest)
@@ -114,7 +114,7 @@ def _batch(
 def _stopped(
     pair: LoadedPair, written: list[list[int]], text: Tensor, token: Tensor, stop: Sequence[str]
 ) -> Tensor:
-    """Add a step's tokens ``[B]`` to their texts in place; return which now hold a stop string."""
+    """Append a step's tokens ``[B]`` to their texts; return which texts have a stop string."""
     found = []
     for number, new in zip(text.tolist(), token.tolist(), strict=True):
         so_far = ""
@@ -128,7 +128,7 @@ def _stopped(
 def _texts(
     pair: LoadedPair, row: Tensor, token: Tensor, count: int, stop: Sequence[str]
 ) -> list[str]:
-    """Decode every text without its end token, up to a stop string."""
+    """Decode every text without its end token, cut before a stop string."""
     written: list[list[int]] = [[] for _ in range(count)]
     for text, each in zip(row.tolist(), token.tolist(), strict=True):
         if each not in pair.eos_ids:

@@ -1,8 +1,8 @@
-"""A training and its folder: log, checkpoint, and in the end the head.
+"""Running a training: its log, its checkpoints and the finished head.
 
-While it lasts the folder holds ``training.csv`` (a row per step) and ``checkpoint.pt``; the head's
-two files replace the checkpoint when it is done. A row is written before its checkpoint, so that a
-training killed between the two writes it again.
+During training the folder contains ``training.csv`` (a row per step) and ``checkpoint.pt``; at the
+end the head's two files replace the checkpoint. A row is written before its checkpoint, so a
+training killed between the two repeats the step and its row.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from specbench.training.recipe import HeadRecipe
 from specbench.training.verifier import Progress, Training
 from specbench.version import __version__
 
-NO_SPREAD = 1e-6  # of rewards: equal but for rounding
+NO_SPREAD = 1e-6  # of rewards; smaller spreads are rounding errors
 
 
 def prepare(
     pair: LoadedPair, task: Task, recipe: HeadRecipe, folder: Path, resume: bool = False
 ) -> Training:
-    """Read all prompts, and refuse what cannot be trained; nothing is written.
+    """Encode all prompts and restore a checkpoint if ``resume`` is set; writes nothing.
 
     Raises:
-        UsageError: The checkpoint cannot be read or is of another training, the task has no
+        UsageError: The checkpoint cannot be read or is from another training, the task has no
             training split, or most of its prompts are too long.
     """
-    # First, as a dataset describes itself once it has been read.
+    # Before the checkpoint, since a dataset's provenance is known only once it has been read.
     training = Training(pair, task, recipe, read_materials(pair, task, recipe))
     if resume and (folder / CHECKPOINT).exists():
         _load_checkpoint(training, folder / CHECKPOINT)
@@ -52,11 +52,11 @@ def carry_out(
 ) -> dict[str, Any]:
     """Train a head, write it to its folder, and return its description in ``head.json``.
 
-    ``report`` gets every step once its checkpoint is on disk, and first those before a resume.
+    ``report`` gets every step after its checkpoint is written, and first those before a resume.
 
     Raises:
         RunError: The folder cannot be written or the loss is not finite; the last checkpoint
-            stays.
+            remains.
     """
     with clear_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -94,16 +94,16 @@ def _save_checkpoint(training: Training, path: Path) -> None:
 
 
 def _load_checkpoint(training: Training, path: Path) -> None:
-    """Restore a training from a checkpoint; refuse one of another training."""
+    """Restore a training from its checkpoint; raise ``UsageError`` for another training's."""
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except (OSError, EOFError, RuntimeError, pickle.UnpicklingError) as error:
-        raise UsageError(f"cannot read {path} ({error}): train anew in another folder") from error
+        raise UsageError(f"cannot read {path} ({error}): train again in another folder") from error
     for name, wanted in _identity(training).items():
         if (found := content.get(name)) != wanted:
             raise UsageError(
-                f"{path} is of a training with another {name} ({_difference(found, wanted)}): "
-                "give the same values again, or train in another folder"
+                f"{path} belongs to a training with another {name} ({_difference(found, wanted)}): "
+                "use the same values, or train in another folder"
             )
     training.head.load_state_dict(content["head"])
     training.optimizer.load_state_dict(content["optimizer"])
@@ -114,7 +114,7 @@ def _load_checkpoint(training: Training, path: Path) -> None:
 
 
 def _identity(training: Training) -> dict[str, dict[str, Any]]:
-    """Return what must be the same for a training to resume."""
+    """Return the values that must not change when a training resumes."""
     pair, task, target = training.pair, training.task, training.pair.target
     return {
         "models": dict(fingerprints(pair)),
@@ -126,7 +126,7 @@ def _identity(training: Training) -> dict[str, dict[str, Any]]:
 
 
 def _data(task: Task) -> dict[str, Any]:
-    """What the examples are, wherever their files lie, and how their prompts are read."""
+    """Identity of the examples, independent of file locations, and the prompt format."""
     known = {"prompt_format": task.prompt_format, **task.provenance()}
     for split, facts in known.pop("splits", {}).items():
         known |= {f"{split}'s {name}": value for name, value in facts.items()}
@@ -135,7 +135,7 @@ def _data(task: Task) -> dict[str, Any]:
 
 
 def _difference(found: Any, wanted: dict[str, Any]) -> str:
-    """Name the values that differ, as ``steps 60 instead of 90``."""
+    """List the values that differ, such as ``steps 60 instead of 90``."""
     found = found if isinstance(found, dict) else {}
     return ", ".join(
         f"{name} {found.get(name)} instead of {value}"

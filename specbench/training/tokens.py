@@ -1,4 +1,4 @@
-"""Tokens sampled with a head, each with the weight it was drawn with, its name and its kind."""
+"""Tokens sampled with a head, with their weights, names and kinds."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from specbench.engine.loading import LoadedPair
 from specbench.heads.head import Head
 from specbench.training.rollouts import roll_out
 
-AT_ONCE = 64  # prompts in memory
+AT_ONCE = 64  # prompts per batch
 
 
 @torch.no_grad()
 def sample_tokens(
     pair: LoadedPair, head: Head, prompts: Sequence[list[int]], max_new_tokens: int, seed: int
 ) -> pd.DataFrame:
-    """Sample one text per prompt with a head, from the same distribution as in its training.
+    """Sample one text per prompt with a head, from the distribution used in training.
 
     Returns:
         One row per token, in the order of the texts: ``text`` (its number), ``name`` (readable),
@@ -32,7 +32,7 @@ def sample_tokens(
     for first in range(0, len(prompts), AT_ONCE):
         chunk = prompts[first : first + AT_ONCE]
         rollouts = roll_out(pair, head, chunk, max_new_tokens, generator)
-        # Roll-outs come step by step; a stable sort puts the tokens of a text side by side.
+        # Roll-outs are ordered by step; a stable sort groups them by text.
         order = rollouts.row.argsort(stable=True)
         columns = (rollouts.row + first, rollouts.token, head(rollouts.inputs), rollouts.tv)
         parts.append([column[order].cpu() for column in columns])
@@ -48,11 +48,11 @@ def sample_tokens(
 
 
 def spoken(tokenizer: PreTrainedTokenizerBase, token: int) -> str:
-    """Return a token as it reads after another one, with its space if it begins with one."""
+    """Return the text of a token in mid-sentence, including a leading space."""
     anchor = list(tokenizer("a", add_special_tokens=False)["input_ids"])
     alone, after = (str(tokenizer.decode(ids)) for ids in (anchor, [*anchor, token]))
     text = after.removeprefix(alone) if after.startswith(alone) else str(tokenizer.decode([token]))
-    if not text or "\N{REPLACEMENT CHARACTER}" in text:  # a part of a character
+    if not text or "\N{REPLACEMENT CHARACTER}" in text:  # part of a character
         return str(tokenizer.convert_ids_to_tokens(token))
     return text
 
@@ -61,13 +61,13 @@ def _names_and_kinds(pair: LoadedPair, text: Tensor, token: Tensor) -> dict[str,
     """Columns ``name`` and ``kind`` of tokens ``[M]`` in the order of their texts."""
     ids = token.tolist()
     known = {i: spoken(pair.tokenizer, i) for i in set(ids)}
-    said = [known[i] for i in ids]
-    goes_on = [False, *(text[1:] == text[:-1]).tolist()]
-    before = [last if same else "" for last, same in zip(["", *said[:-1]], goes_on, strict=True)]
+    names = [known[i] for i in ids]
+    same_text = [False, *(text[1:] == text[:-1]).tolist()]
+    before = [last if same else "" for last, same in zip(["", *names[:-1]], same_text, strict=True)]
     return {
-        "name": [readable(now) for now in said],
+        "name": [readable(name) for name in names],
         "kind": [
-            END if i in pair.eos_ids else kind_of(now, last)
-            for i, now, last in zip(ids, said, before, strict=True)
+            END if i in pair.eos_ids else kind_of(name, last)
+            for i, name, last in zip(ids, names, before, strict=True)
         ],
     }

@@ -1,10 +1,10 @@
 """Training steps of a DIVERSED head: roll out, score, and update for a few epochs.
 
-With a target acceptance, a multiplier replaces lambda and follows what is missing during training.
-Then the bias is calibrated: one number, which makes every weight a little stricter or looser and
-keeps the order in which the head trusts positions. Gains that would do without it were tried on
-mini-math: where a target takes away what rewards need, they overshoot to texts that earn nothing,
-from where no reward leads back.
+With a target acceptance, a multiplier replaces lambda and is adjusted to the missing acceptance
+during training. Then the bias is calibrated: one number makes every weight stricter or looser and
+preserves the ranking of positions. Controller gains large enough to make calibration unnecessary
+were tried on mini-math. If the target acceptance costs reward, they overshoot to texts without any
+reward, and training cannot recover from there.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from specbench.training.objective import Baseline, Step, descend, evaluate, text
 from specbench.training.recipe import HeadRecipe
 from specbench.training.rollouts import Rollouts, roll_out
 
-# Seeds of the draws of held-out scores and of calibration; neither is a training's.
+# Seeds for held-out scores and calibration; training cannot use them.
 HELD_OUT_SEED, CALIBRATION_SEED = RESERVED_SEEDS, 2 * RESERVED_SEEDS
 
-# What missing acceptance adds to log lambda at once, and what it adds at every step.
+# Gains of the controller: missing acceptance -> log lambda.
 PROPORTIONAL, INTEGRAL = 5.0, 0.5
-CALIBRATION_ROUNDS = 3  # a shifted head writes other texts, so its acceptance is measured again
+CALIBRATION_ROUNDS = 3  # a shifted head generates other texts, so its acceptance is measured again
 LARGEST_SHIFT = 16.0
 HALVINGS = 40
 
@@ -44,15 +44,15 @@ class Progress(NamedTuple):
 
     step: int  # from 1
     reward: float  # mean score of the texts
-    reward_spread: float  # standard deviation of the scores; 0 teaches nothing
+    reward_spread: float  # standard deviation of the scores; 0 gives no gradient
     acceptance: float  # mean over texts of 1 - w TV(p, q)
     weight: float  # mean w over tokens
-    disagreement: float  # mean over texts of TV(p, q): what strict verification would reject
-    loss: float  # minus the objective at the last epoch, in units of the spread of gains
+    disagreement: float  # mean over texts of TV(p, q), the rejection rate of strict verification
+    loss: float  # minus the objective at the last epoch, in standard deviations of the advantage
     acceptance_weight: float  # lambda
     kl: float  # nats per text from the untrained head's v, at the last epoch
-    clipped: float  # share of tokens whose ratio was clipped, at the last epoch
-    gradient: float  # norm of the gradient at the last epoch, before it is cut
+    clipped: float  # fraction of tokens with a clipped ratio, at the last epoch
+    gradient: float  # norm of the gradient at the last epoch, before clipping
     learning_rate: float  # Adam's
     tokens: int
     rollout_seconds: float  # time to sample and score the texts
@@ -69,10 +69,10 @@ class Training:
     """A head in training: its data, optimizer and progress.
 
     Attributes:
-        start: The untrained head, which stays as it is.
-        head: The head that learns.
-        multiplier: The part of lambda that persists; it changes with a target acceptance only.
-        history: What was reported of every step so far.
+        start: The untrained head, which never changes.
+        head: The head in training.
+        multiplier: Lambda without its proportional part; changes only with a target acceptance.
+        history: The progress of every step so far.
     """
 
     def __init__(
@@ -90,12 +90,12 @@ class Training:
         self.history: list[Progress] = []
 
     def take_step(self) -> Progress:
-        """Roll out, score, and take the epochs of one step.
+        """Roll out, score, and run the epochs of one step.
 
-        The examples of all steps are taken in order, starting over after the last.
+        The steps use the examples in order, cycling after the last.
 
         Raises:
-            RunError: The loss is no longer a number.
+            RunError: The loss is not finite.
         """
         began, recipe, done = time.perf_counter(), self.recipe, len(self.history)
         head, texts = self.head, recipe.rollouts
@@ -112,8 +112,8 @@ class Training:
         if recipe.target_acceptance is not None:
             missing = recipe.target_acceptance - accepted.mean().item()
             self.multiplier, price = update_multiplier(self.multiplier, missing)
-        gains = (rewards + price * accepted).view(-1, texts)
-        advantage, self.baseline = self.baseline.advantages(gains), self.baseline.after(gains)
+        returns = (rewards + price * accepted).view(-1, texts)
+        advantage, self.baseline = self.baseline.advantages(returns), self.baseline.after(returns)
         step = Step(rollouts, old_weight, start_weight, advantage, price, recipe.kl_weight)
         rate = self.optimizer.param_groups[0]["lr"] = recipe.rate(done)
         for _ in range(recipe.epochs_per_rollout):
@@ -143,9 +143,9 @@ class Training:
 
     @torch.no_grad()
     def calibrate_bias(self) -> None:
-        """Shift the head's bias until mean acceptance over fresh roll-outs is the target.
+        """Shift the head's bias until mean acceptance over new roll-outs reaches the target.
 
-        Where no bias reaches it, the nearest that one does.
+        If no bias reaches it, the nearest acceptance is taken.
         """
         material, target = self.materials.calibration, self.recipe.target_acceptance
         if material is None or target is None:
@@ -156,7 +156,7 @@ class Training:
             self.head.summary.bias[1] += _shift(weight, rollouts, target)
 
     def held_out_scores(self) -> dict[str, Any]:
-        """Return quality, acceptance and weight of one roll-out per held-out example."""
+        """Return quality, acceptance and weight over one roll-out per held-out example."""
         material = self.materials.held_out
         rollouts = self._roll_out(material, self._new_generator(HELD_OUT_SEED))
         weight = self.head(rollouts.inputs)
@@ -180,7 +180,7 @@ class Training:
 def reward(rollouts: Rollouts, examples: list[Example], task: Task) -> Tensor:
     """Score every text by the task's metric: ``[B]`` in [0, 1]."""
     assert task.metric is not None
-    # Programs run in processes of their own, so threads are enough to run several at a time.
+    # Each program runs in its own process, so threads suffice for running several at once.
     with ThreadPoolExecutor() as pool:
         return torch.tensor(list(pool.map(partial(score, task.metric), rollouts.texts, examples)))
 
@@ -188,8 +188,8 @@ def reward(rollouts: Rollouts, examples: list[Example], task: Task) -> Tensor:
 def update_multiplier(multiplier: float, missing: float) -> tuple[float, float]:
     """Return the next multiplier, and the lambda of this step.
 
-    Proportional and integral control, of the logarithm: the right lambda may be 0.1 or 10, and the
-    integral part alone would swing. ``missing`` is target minus measured acceptance.
+    This is proportional-integral control of log lambda: the right lambda may be 0.1 or 10, and the
+    integral part alone would oscillate. ``missing`` is target minus measured acceptance.
 
     Source: after Stooke et al., PID Lagrangian methods, arXiv:2007.03964.
     """
@@ -198,7 +198,7 @@ def update_multiplier(multiplier: float, missing: float) -> tuple[float, float]:
 
 
 def _shift(weight: Tensor, rollouts: Rollouts, target: float) -> float:
-    """Bisect for the addition to the target's score that gives the wanted acceptance."""
+    """Find by bisection the shift of the target's score that gives the target acceptance."""
     logit = weight.logit(eps=1e-12)
     low, high = -LARGEST_SHIFT, LARGEST_SHIFT
     for _ in range(HALVINGS):

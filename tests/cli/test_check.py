@@ -244,15 +244,15 @@ def reads_one_slot_late(monkeypatch: Patch) -> None:
 
 
 def sees_one_slot_more(monkeypatch: Patch) -> None:
-    """A token sees the slot after its own, where a rejected draft may lie."""
-    right, read = runner.visible, Runner.read
+    """A token attends to the slot after its own, which may hold a rejected draft."""
+    right, forward = runner.visible, Runner.forward
 
     def further(*args: Any) -> Tensor:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(runner, "visible", lambda at, *others: right(at + 1, *others))
-            return read(*args)
+            return forward(*args)
 
-    monkeypatch.setattr(Runner, "read", further)
+    monkeypatch.setattr(Runner, "forward", further)
 
 
 def skips_the_last_accepted_draft(monkeypatch: Patch) -> None:

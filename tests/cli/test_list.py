@@ -58,7 +58,7 @@ def test_columns_of_every_table_are_explained(cli: Cli) -> None:
         "name": "draft_seconds",
         "type": "number",
         "unit": "s",
-        "meaning": "of that, drafting",
+        "meaning": "part of it spent on drafting",
         "blank": "not recorded",
         "example": "0.021",
     }

@@ -47,7 +47,7 @@ class Lookup:
     def prefill(self, prompt: Tensor, row: int = 0) -> None:
         self.tokens[row][: len(prompt)] = prompt.tolist()
 
-    def read(self, tokens: Tensor, at: Tensor, seen: int | None = None) -> Tensor:
+    def forward(self, tokens: Tensor, at: Tensor, kv_length: int | None = None) -> Tensor:
         """What stands for a hidden state is the very logits that would come from it."""
         said = []
         for row, (known, places) in enumerate(zip(tokens.tolist(), at.tolist(), strict=True)):

@@ -117,7 +117,7 @@ def test_only_a_prompt_repeats_keys(family: str, monkeypatch: pytest.MonkeyPatch
     for k in (1, 6, MOST_TOKENS):
         at = torch.tensor([[3], [9]]) + torch.arange(k)
         for seen in (None, int(at.max()) + 1):
-            subject.read(torch.tensor([tokens[:k], tokens[-k:]]), at, seen)
+            subject.forward(torch.tensor([tokens[:k], tokens[-k:]]), at, seen)
     assert not lengths
     subject.prefill(torch.tensor(tokens))
     assert set(lengths) == {len(tokens) - 1}

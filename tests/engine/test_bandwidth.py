@@ -5,7 +5,7 @@ import torch
 
 from specbench.engine import device
 from specbench.engine.device import copy_bandwidth
-from specbench.engine.memory import read_per_round, states_read, weights_read
+from specbench.engine.memory import bytes_per_round, cache_bytes, weight_bytes
 from specbench.engine.runner import Runner
 
 from .tiny import VOCABULARY, WINDOW, build, config, pair_of
@@ -21,30 +21,30 @@ STATES = 4 * 2 * 2 * 2 * 8  # two layers, keys and values, two heads of width 8
 @pytest.mark.parametrize("tied", [False, True])
 def test_the_embedding_table_counts_only_as_output_head(tied: bool) -> None:
     runner = Runner(build(config("llama", tie_word_embeddings=tied)), VOCABULARY)
-    assert weights_read(runner) == WEIGHTS
+    assert weight_bytes(runner) == WEIGHTS
     whole = sum(w.numel() for w in runner.model.parameters())
     assert 4 * whole == WEIGHTS + (0 if tied else 4 * HEAD)
 
 
 def test_half_the_bits_are_half_the_bytes() -> None:
     runner = Runner(build(config("llama"), dtype=torch.bfloat16), VOCABULARY)
-    assert weights_read(runner) == WEIGHTS / 2
-    assert states_read(runner, 10) == 10 * STATES / 2
+    assert weight_bytes(runner) == WEIGHTS / 2
+    assert cache_bytes(runner, 10) == 10 * STATES / 2
 
 
 def test_a_window_hides_what_is_beyond_it() -> None:
     runner = Runner(build(config("gemma3")), VOCABULARY)
-    assert states_read(runner, WINDOW) == WINDOW * STATES
-    assert states_read(runner, 3 * WINDOW) == (WINDOW + 3 * WINDOW) * STATES / 2
+    assert cache_bytes(runner, WINDOW) == WINDOW * STATES
+    assert cache_bytes(runner, 3 * WINDOW) == (WINDOW + 3 * WINDOW) * STATES / 2
 
 
 def test_a_round_reads_the_target_once_and_the_draft_for_every_token() -> None:
     target, draft = build(config("llama")), build(config("llama", num_hidden_layers=1))
     pair = pair_of(target, draft)
     of_draft = WEIGHTS - 2 * LAYERS
-    assert read_per_round(pair, 0, 1, 10) == WEIGHTS + 10 * STATES
+    assert bytes_per_round(pair, 0, 1, 10) == WEIGHTS + 10 * STATES
     expected = WEIGHTS + 4 * 10 * STATES + 3 * (of_draft + 4 * 10 * STATES / 2)
-    assert read_per_round(pair, 3, 4, 10) == expected
+    assert bytes_per_round(pair, 3, 4, 10) == expected
 
 
 def test_a_copy_reads_and_writes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -214,7 +214,7 @@ def test_a_memory_that_spares_nothing_would_be_found_out(monkeypatch: pytest.Mon
 
 def look(model: Runner) -> torch.Tensor:
     at = torch.tensor([[0]])
-    return model.read(at, at)
+    return model.forward(at, at)
 
 
 def test_a_cache_is_let_go_before_a_larger_one_is_made(monkeypatch: pytest.MonkeyPatch) -> None:

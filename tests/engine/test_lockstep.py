@@ -33,7 +33,7 @@ def test_every_row_is_read_as_if_it_were_alone(family: str) -> None:
                 torch.testing.assert_close(found[row], wanted, **TOLERANCE)
         fresh = torch.randint(VOCABULARY, (len(texts), 1), generator=generator)
         texts = [[*text, token] for text, token in zip(texts, fresh[:, 0].tolist(), strict=True)]
-        said = batch.read(fresh)
+        said = batch.forward(fresh)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -46,7 +46,7 @@ def test_rows_may_be_repeated_dropped_and_reordered(family: str) -> None:
         batch.select(torch.tensor(rows))
         texts = [texts[row] for row in rows]
         tokens = fresh[: len(rows)]
-        probabilities, _ = batch.read(tokens)
+        probabilities, _ = batch.forward(tokens)
         texts = [[*text, int(token)] for text, token in zip(texts, tokens, strict=True)]
         for row, text in enumerate(texts):
             torch.testing.assert_close(probabilities[row], alone(pair, text)[0], **TOLERANCE)

@@ -16,7 +16,7 @@ from specbench.engine.memory import (
     GIB,
     check_memory,
     check_training_memory,
-    likely_tokens,
+    estimate_tokens,
     model_need,
     training_need,
 )
@@ -160,7 +160,7 @@ def test_what_just_fits_is_let_through_and_no_prompt_is_longer_than_the_context(
 def test_a_prompt_s_tokens_are_rather_overrated(mini: LoadedPair) -> None:
     prompts = [example.prompt for example in load_task("mini-news").examples("test", 20)]
     longest = max(len(mini.tokenizer(prompt)["input_ids"]) for prompt in prompts)
-    assert longest <= likely_tokens(prompts) < 3 * longest
+    assert longest <= estimate_tokens(prompts) < 3 * longest
 
 
 def test_where_nothing_is_known_nothing_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -123,7 +123,7 @@ def test_other_architectures_are_refused_in_one_sentence() -> None:
     mixed, other = build(config("llama")), build(config("llama", num_key_value_heads=4))
     mixed.model.layers[1].self_attn = other.model.layers[1].self_attn
     for model in (gpt2, mixed):
-        with pytest.raises(UsageError, match=r"cannot be driven layer by layer.*: choose a") as e:
+        with pytest.raises(UsageError, match=r"cannot be run layer by layer.*: choose a") as e:
             Runner(model, VOCABULARY)
         assert model.config.model_type in str(e.value) and "\n" not in str(e.value)
 

@@ -111,7 +111,7 @@ def random_prompt(length: int, vocabulary: int = VOCABULARY) -> list[int]:
 def read(runner: Runner, tokens: Sequence[int], begin: int = 0) -> tuple[Tensor, Tensor]:
     """Logits and hidden states ``[k, ...]`` of tokens read at positions from ``begin`` on."""
     at = torch.arange(begin, begin + len(tokens))[None]
-    hidden = runner.read(torch.tensor([list(tokens)]), at, begin + len(tokens))[0]
+    hidden = runner.forward(torch.tensor([list(tokens)]), at, begin + len(tokens))[0]
     return runner.logits(hidden), hidden
 
 

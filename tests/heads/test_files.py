@@ -131,7 +131,7 @@ def test_a_file_for_other_sizes_or_without_weights_is_refused(tmp_path: Path) ->
         load_head(path, pair())
     for content in ([1, 2], {"summary.weight": "text"}):
         torch.save(content, path)
-        with pytest.raises(UsageError, match="holds no weights by name"):
+        with pytest.raises(UsageError, match="holds no named weights"):
             load_head(path, pair())
 
 

@@ -42,7 +42,7 @@ def fresh_read(mini, start: list[int], answer: list[int]) -> dict[str, torch.Ten
         tokens = torch.tensor([start + answer])
         runner.reserve(1, tokens.shape[1])
         at = torch.arange(tokens.shape[1])[None]
-        hidden = runner.read(tokens, at, tokens.shape[1])[0]
+        hidden = runner.forward(tokens, at, tokens.shape[1])[0]
         logits = runner.logits(hidden)
         told[name] = logits[len(start) - 1 : -1].softmax(-1)
         told[f"h_{name}"] = hidden[len(start) - 1 : -1]
@@ -67,7 +67,7 @@ def test_records_are_those_of_a_fresh_read(mini, prompts, monkeypatch, kind, at_
             spoken = wanted.gather(-1, answer.unsqueeze(-1)).squeeze(-1)
             torch.testing.assert_close(getattr(rollouts, name)[mine], spoken, **CLOSE)
         torch.testing.assert_close(rollouts.tv[mine], (p - q).abs().sum(-1) / 2, **CLOSE)
-        read = head.read(Positions(p, q, p, q, told["h_p"], told["h_q"], greedy=False))
+        read = head.inputs(Positions(p, q, p, q, told["h_p"], told["h_q"], greedy=False))
         torch.testing.assert_close(rollouts.inputs[mine], read, rtol=1e-3, atol=1e-3)
 
 

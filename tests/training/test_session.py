@@ -87,7 +87,7 @@ def test_a_finished_training_leaves_its_log_and_a_head(unbroken: Path) -> None:
     assert [row["step"] for row in left["rows"]] == ["1", "2"]
     assert tuple(left["rows"][0]) == Progress._fields
     assert not check_folder(unbroken, resume=True)
-    with pytest.raises(UsageError, match="holds a head already"):
+    with pytest.raises(UsageError, match="already contains a head"):
         check_folder(unbroken, resume=False)
 
 
@@ -162,7 +162,7 @@ def test_a_checkpoint_that_is_damaged_or_of_another_training_is_refused(
     data = {"file": "here/train.jsonl", "sha256": "a1", "rows": 90}
     with pytest.raises(Killed):
         train(tmp_path, stop, task=from_files(**data))
-    with pytest.raises(UsageError, match="go on with --resume"):
+    with pytest.raises(UsageError, match="add --resume"):
         check_folder(tmp_path, resume=False)
     task = from_files(**data)
     for changes, told in (

@@ -1,4 +1,4 @@
-"""Quality of one answer: a metric is a function ``(text, example) -> score in [0, 1]``."""
+"""Quality metrics: functions ``(text, example) -> score in [0, 1]``."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric by its name in task files; its code is imported when first used."""
+    """A metric and its name in task files; its code is imported on first use."""
 
     name: str
-    function: str  # where it is, as `module:function`
-    unit: str  # what a score is called in tables and on axes
-    needs: Literal["reference", "tests"]  # what of an example the metric compares with
-    scale: float = 100.0  # from a score in [0, 1] to the number shown to people
+    function: str  # `module:function`
+    unit: str  # name of the score in tables and on axes
+    needs: Literal["reference", "tests"]  # the field of an example that the metric uses
+    scale: float = 100.0  # factor from a score in [0, 1] to the displayed number
     executes: bool = False  # scoring runs generated code
 
     def load(self) -> Callable[[str, Example], float]:
@@ -31,7 +31,7 @@ class Metric:
         return cast("Callable[[str, Example], float]", getattr(import_module(module), function))
 
 
-BLEU = "bleu"  # over many samples not a mean: see ``metrics.bleu``
+BLEU = "bleu"  # not a mean over samples: see ``metrics.bleu``
 
 _ACCURACY = "specbench.metrics.accuracy:"
 _ROUGE = "specbench.metrics.rouge:"
@@ -46,7 +46,7 @@ METRICS: dict[str, Metric] = {
         Metric("rouge1", _ROUGE + "rouge1", "ROUGE-1", "reference"),
         Metric("rouge2", _ROUGE + "rouge2", "ROUGE-2", "reference"),
         Metric("rougeL", _ROUGE + "rougeL", "ROUGE-L", "reference"),
-        # Of the first 32 words of the text, as the paper scores XSum.
+        # The first 32 words of the text, as in the paper for XSum.
         Metric("rouge1-32", _ROUGE + "rouge1_32", "ROUGE-1 of 32 words", "reference"),
         Metric("rouge2-32", _ROUGE + "rouge2_32", "ROUGE-2 of 32 words", "reference"),
         Metric("rougeL-32", _ROUGE + "rougeL_32", "ROUGE-L of 32 words", "reference"),
@@ -71,11 +71,11 @@ def score(metric: str, text: str, example: Example) -> float:
     """Score a generated text, without its end-of-sequence token, in [0, 1].
 
     Raises:
-        UsageError: Unknown metric, or an example without what the metric compares with.
-        RunError: A program could not be run at all (pass@1).
+        UsageError: Unknown metric, or an example without the field that the metric needs.
+        RunError: A program could not be started (pass@1).
     """
     chosen = get_metric(metric)
     if not getattr(example, chosen.needs):
         what = f"the metric `{metric}` needs `{chosen.needs}`"
-        raise UsageError(f"{what}, which example `{example.id}` does not have; add it")
+        raise UsageError(f"{what}, which example `{example.id}` lacks; add it")
     return chosen.load()(text, example)

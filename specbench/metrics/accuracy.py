@@ -1,7 +1,7 @@
-"""Accuracy of worked answers by their final number, read strictly or flexibly.
+"""Accuracy by the final number of an answer, parsed strictly or flexibly.
 
-The references of GSM8K end in ``#### number``. ``accuracy`` asks the same of an answer;
-``accuracy-flexible`` takes the number that the answer gives in any of the usual ways.
+The references of GSM8K end in ``#### number``. ``accuracy`` requires this format of an answer;
+``accuracy-flexible`` accepts the final number in any common format.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
     from specbench.example import Example
 
 MARK = "####"
-# Optional sign and dollar in either order, then digits with commas and perhaps decimals. A full
-# stop that no digit follows ends the sentence and is no part of the number. Here and below a
-# possessive ``*+`` keeps a long run of blanks from taking quadratic time.
+# Optional sign and dollar in either order, then digits with commas and optional decimals. A full
+# stop without a following digit ends the sentence and is not part of the number. Here and below, a
+# possessive ``*+`` avoids quadratic time on long runs of blanks.
 _MARKED = re.compile(
     rf"{MARK}\s*+(?:([-+]?)\s*+\$?\s*+|\$\s*+([-+]))"
     r"((?:[0-9][0-9,]*)?\.[0-9]+|[0-9][0-9,]*)"
 )
-# An operator with the number to its right.
+# An operator and the number to its right.
 _OPERATION = re.compile(r"(?:[-+*/×·÷^]|\\(?:times|cdot|div)\b|(?<![A-Za-z])x)\s*+[$£€(]*+\.?[0-9]")
 
-_ANNOTATION = re.compile(r"<<[^<>]*>>")  # GSM8K's notes for a calculator
+_ANNOTATION = re.compile(r"<<[^<>]*>>")  # GSM8K's calculator annotations
 _BOXED = re.compile(r"\\boxed\s*\{((?:[^{}]|\{[^{}]*\})*)\}")
-# Of "Answer:" only where the number follows, for many a text works the answer out after it.
+# "Answer:" only if a number follows, since many texts continue with the calculation.
 _SAID = re.compile(
     r"\banswer(?:\s+is\b[\s:*_=]*|[*_]*\s*:[\s*_]*+(?=[-+$£€\\\s]*+\.?[0-9]))([^\n]*)",
     re.IGNORECASE,
@@ -37,8 +37,8 @@ _SENTENCE_END = re.compile(r"[.!?](?:\s|$)")
 _FRACTION = re.compile(r"\\[dt]?frac\s*\{\s*([0-9]+)\s*\}\s*\{\s*([0-9]+)\s*\}")
 _LATEX_COMMA = re.compile(r"(?<=[0-9])(?:\{,\}|,?\\[,!])(?=[0-9])")
 _MINUS = "\u2212"
-# A minus is a sign only where nothing stands before it that could be subtracted from; digits that
-# follow a letter are part of a name (x2, H2O); commas count where they part thousands.
+# A minus is a sign unless it follows something to subtract from. Digits after a letter belong to a
+# name (x2, H2O). Commas are accepted as thousands separators.
 _LOOSE = re.compile(
     r"(?P<sign>(?<![A-Za-z0-9)\]}%])-\\?[$£€]?)?"
     r"(?<![A-Za-z0-9])"
@@ -48,23 +48,23 @@ _LOOSE = re.compile(
 
 
 def final_number(text: str) -> Decimal | None:
-    """Return the number after the first ``####`` that has one, or None where there is none.
+    """Return the number after the first ``####`` that has one, or None.
 
-    The first, as in GSM8K's own evaluation and in lm-evaluation-harness's strict match: models
-    often continue after it with a question of their own.
+    GSM8K's own evaluation and lm-evaluation-harness's strict match also take the first: models
+    often continue with another question.
     """
     found = _MARKED.search(text)
     return None if found is None else _marked_value(found)
 
 
 def flexible_number(text: str) -> Decimal | None:
-    r"""Return the number that an answer gives, or None where there is no number at all.
+    r"""Return the final number of an answer, or None if it has no number.
 
-    The first of these that gives one: the strict ``#### number``, or where that begins a
-    calculation, as in ``#### 9 * 2 = 18``, the line's result; the last ``\boxed{...}``; the last
-    "the answer is ...", or "Answer:" with a number next, up to the end of its sentence, after the
-    ``=`` if there is one; the last number of the text. Currencies, percent signs and units are
-    passed over, and so are GSM8K's annotations ``<<3+4=7>>``.
+    These are tried in order: the strict ``#### number``, or if a calculation follows, as in
+    ``#### 9 * 2 = 18``, its result; the last ``\boxed{...}``; the last "the answer is ...", or
+    "Answer:" followed by a number, up to the end of its sentence and after the ``=`` if there is
+    one; the last number of the text. Currencies, percent signs, units and GSM8K's annotations
+    ``<<3+4=7>>`` are skipped.
     """
     if marked := _MARKED.search(text):
         return _result(text, marked)
@@ -80,19 +80,21 @@ def flexible_number(text: str) -> Decimal | None:
 
 
 def accuracy(text: str, example: Example) -> float:
-    """Return 1 where ``final_number`` of the text is that of the reference, else 0.
+    """Return 1 if ``final_number`` of the text equals that of the reference, else 0.
+
+    The reference may be a full solution or just the number.
 
     Raises:
-        UsageError: The reference, a worked answer or the number alone, has no number.
+        UsageError: The reference has no number.
     """
     expected = _expected(example)
     return float(final_number(text) == expected)
 
 
 def accuracy_flexible(text: str, example: Example) -> float:
-    """Return 1 where ``flexible_number`` of the text is that of the reference, else 0.
+    """Return 1 if ``flexible_number`` of the text equals the reference's number, else 0.
 
-    The reference is read strictly; see ``accuracy``.
+    The reference is parsed strictly; see ``accuracy``.
     """
     expected = _expected(example)
     return float(flexible_number(text) == expected)
@@ -109,15 +111,15 @@ def _expected(example: Example) -> Decimal:
 
 
 def _plain(text: str) -> str:
-    """Return a text without annotations and with minus signs, commas and fractions as typed."""
+    """Return a text without annotations, and with plain minus signs, commas and fractions."""
     text = _ANNOTATION.sub("", text).replace(_MINUS, "-")
     return _FRACTION.sub(r"\1/\2", _LATEX_COMMA.sub(",", text))
 
 
 def _result(text: str, marked: re.Match[str]) -> Decimal:
-    """Return the number that the line of a marked number states, or the result it computes.
+    """Return the marked number, or the result of the calculation in its line.
 
-    Of a calculation the last side of an ``=`` that is a number and no calculation itself.
+    The result is the last side of an ``=`` that is a number rather than a calculation.
     """
     rest = text[marked.end() :].partition("\n")[0]
     if _OPERATION.search(_plain(rest).partition("=")[0]):

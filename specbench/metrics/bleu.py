@@ -1,7 +1,7 @@
 """BLEU by sacrebleu with its defaults: tokenizer 13a, mixed case, exponential smoothing.
 
-A sample has a sentence BLEU. Corpus BLEU of many samples is not the mean of these but a function of
-counts summed over the samples, so each sample keeps its counts too.
+A sample has a sentence BLEU. Corpus BLEU is not the mean over samples but a function of summed
+counts, so each sample also stores its counts.
 """
 
 from __future__ import annotations
@@ -23,33 +23,33 @@ TERMS = 2 + 2 * ORDERS
 def sentence_bleu(text: str, example: Example) -> float:
     """Return the BLEU of one text, in [0, 1].
 
-    Orders of n-grams for which the text is too short are left out (``effective_order=True``, as
-    sacrebleu advises for sentences).
+    N-gram orders longer than the text are ignored (``effective_order=True``, as sacrebleu
+    recommends for sentences).
 
     Args:
         text: Generated translation; line breaks count as spaces.
-        example: Its reference is the right translation.
+        example: Example with a reference translation.
     """
-    return min(1.0, float(_sentence(text, example).score) / 100)  # rounding may end above
+    return min(1.0, float(_sentence(text, example).score) / 100)  # rounding may exceed 1
 
 
 def bleu_terms(text: str, example: Example) -> list[int]:
-    """Return the counts of one text from which corpus BLEU is computed.
+    """Return the counts of one text for corpus BLEU.
 
     Returns:
-        [10] tokens of the text and of the reference, n-grams of order 1 to 4 that the text shares
-        with the reference, n-grams of order 1 to 4 of the text.
+        [10] tokens of the text and of the reference, n-grams of order 1 to 4 shared with the
+        reference, n-grams of order 1 to 4 of the text.
     """
     found = _sentence(text, example)
     return [found.sys_len, found.ref_len, *found.counts, *found.totals]
 
 
 def corpus_bleu(totals: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return corpus BLEU, in [0, 1], of summed terms.
+    """Return corpus BLEU, in [0, 1], from summed terms.
 
-    The formula is sacrebleu's, for many corpora at once: the geometric mean of the n-gram
-    precisions, each order without a match counted as 1/2, 1/4, ... of one, times the penalty for
-    being shorter than the references.
+    The formula is sacrebleu's, vectorised over corpora: the geometric mean of the n-gram
+    precisions, with 1/2, 1/4, ... matches for successive orders without a match, times the brevity
+    penalty.
 
     Args:
         totals: [..., 10] sums of ``bleu_terms``.
@@ -65,7 +65,7 @@ def corpus_bleu(totals: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _sentence(text: str, example: Example) -> Any:
-    # sacrebleu works on lines: a text with line breaks is one segment all the same.
+    # sacrebleu works on lines, but a text with line breaks is one segment.
     hypothesis, reference = (" ".join(t.split()) for t in (text, example.reference or ""))
     return _scorer().sentence_score(hypothesis, [reference])
 

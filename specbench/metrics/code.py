@@ -1,7 +1,7 @@
-"""pass@1: whether the program in a generated text passes its tests, run in the sandbox.
+"""pass@1: whether the program in a generated text passes its tests in the sandbox.
 
-A text may be a chat model's answer with the code in fences, or continue a signature. See
-``specbench.metrics.sandbox`` for what guards against what.
+A text may be a chat model's answer with fenced code, or the continuation of a signature. See
+``specbench.metrics.sandbox`` for the protection against hostile programs.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from specbench.metrics.sandbox.statements import read_python
 if TYPE_CHECKING:
     from specbench.example import Example
 
-# A line that opens or closes a block of code in Markdown, and the language that it names.
+# A line that opens or closes a Markdown code block, with its language.
 _FENCE = re.compile(r"^[ \t]*```[ \t]*(?:([\w+-]+)[ \t]*)?\r?$", re.MULTILINE)
-_MOST_CUTS = 50  # each parses all that is left
+_MOST_CUTS = 50  # each parses the remaining text
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
 def pass_at_1(text: str, example: Example) -> float:
-    """Return 1 where the generated program passes the example's tests, else 0.
+    """Return 1 if the generated program passes the example's tests, else 0.
 
     Raises:
         UsageError: The system is not POSIX, or the example has no tests.
-        RunError: The process that runs programs could not be started, or the tests are broken.
+        RunError: The sandbox could not be started, or the tests are broken.
     """
     tests = (*helpers_of(example), *example.tests)
     return float(passes(program_of(text, example), tests, example.entry_point))
@@ -39,36 +39,36 @@ def pass_at_1(text: str, example: Example) -> float:
 def passes(
     program: str, tests: tuple[str, ...], entry_point: str = "", limits: Limits | None = None
 ) -> bool:
-    """Return whether a program passes its tests; equal ones run only once. See ``judge``."""
+    """Return whether a program passes its tests; results are cached. See ``judge``."""
     return judge(program, tests, entry_point, limits)[0]
 
 
 def program_of(text: str, example: Example) -> str:
-    """Return the program that a model's text stands for.
+    """Return the program in a model's text.
 
-    A text with fences is taken to be what is in them, see ``fenced``. It follows the example's
-    ``code_prefix``, unless it defines the entry point anew; then only the rest of the prefix, its
-    imports and helpers, goes before it. Where an entry point is known, a program that does not
-    parse is cut after the last line up to which it does, since a base model writes on after the
-    function (peers cut at stop strings); otherwise the text is kept as it is.
+    If the text has fences, the program is the fenced code, see ``fenced``. It follows the example's
+    ``code_prefix``. If it redefines the entry point, only the rest of the prefix, its imports and
+    helpers, comes first. If an entry point is known, a program that does not parse is cut after the
+    last line up to which it does, since base models keep writing after the function (other
+    implementations cut at stop strings). Otherwise the text is unchanged.
     """
     code = fenced(text, example)
     if not example.entry_point:
         return example.code_prefix + code
-    is_anew = example.entry_point in _defined(_cut("", code)[1])
+    is_redefined = example.entry_point in _defined(_cut("", code)[1])
     rest = _without(example.code_prefix, example.entry_point)
-    return _cut(rest and rest + "\n" if is_anew else example.code_prefix, code)[0]
+    return _cut(rest and rest + "\n" if is_redefined else example.code_prefix, code)[0]
 
 
 def fenced(text: str, example: Example) -> str:
-    """Return the block of code in a chat model's answer, or the text where there is none.
+    """Return the code block in a chat model's answer, or the text if it has none.
 
-    Of several it is the first that defines the entry point, else the first that defines anything,
-    else the first that parses, else the longest. The last may be left open, as at the token limit;
-    the first may have been opened by the prompt.
+    Among several blocks, it is the first that defines the entry point, else the first that defines
+    anything, else the first that parses, else the longest. The last block may be unclosed, as at
+    the token limit; the first may have been opened by the prompt.
     """
     fences = list(_FENCE.finditer(text))
-    # An odd number that begins with a bare one: perhaps the prompt opened the first block.
+    # An odd number of fences, the first without a language: the prompt may have opened a block.
     blocks = [text[: fences[0].start()]] if len(fences) % 2 and not fences[0][1] else []
     for opening, closing in zip(fences[::2], [*fences[1::2], None], strict=False):
         blocks.append(text[opening.end() + 1 : closing.start() if closing else len(text)])
@@ -86,16 +86,16 @@ def fenced(text: str, example: Example) -> str:
 
 
 def helpers_of(example: Example) -> tuple[str, ...]:
-    """Return what the tests need of the example's ``code_prefix``: helpers beside the entry point.
+    """Return the definitions in the example's ``code_prefix`` other than the entry point.
 
-    They go before the tests, so that a program cannot replace a helper that says what is right.
+    They precede the tests, so that a program cannot replace a helper that computes expected values.
     """
     rest = _without(example.code_prefix, example.entry_point)
     return (rest,) if _defined(_parsed(rest)) else ()
 
 
 def _cut(prefix: str, code: str) -> tuple[str, ast.Module | None]:
-    """Return the prefix and as many lines of the code as parse, all where none do; and the tree."""
+    """Return the prefix with as many lines of code as parse, or all if none do, and the tree."""
     lines = list(StringIO(prefix + code, newline=""))  # as Python counts them
     least = prefix.count("\n")
     kept = len(lines)
@@ -106,7 +106,7 @@ def _cut(prefix: str, code: str) -> tuple[str, ast.Module | None]:
         tree, line = read_python(program)
         if tree:
             return program, tree
-        # What is wrong in a line stays so with fewer lines after it.
+        # An error in a line remains when later lines are removed.
         kept = min(kept - 1, line - 1) if line else kept // 2
     return prefix + code, None
 
@@ -121,7 +121,7 @@ def _defined(tree: ast.Module | None) -> set[str]:
 
 
 def _without(prefix: str, name: str) -> str:
-    """Return a program without one of its functions; nothing where it does not parse."""
+    """Return a program without one of its functions; empty if it does not parse."""
     tree = _parsed(prefix)
     if tree is None:
         return ""

@@ -1,8 +1,8 @@
-"""ROUGE (Lin, 2004): overlap of words, word pairs and word order between summary and reference.
+"""ROUGE (Lin, 2004): overlap of unigrams, bigrams and longest common subsequence.
 
-All of them are the F1 of `rouge-score` with words lower-cased and stemmed by Porter
-(``use_stemmer=True``). ROUGE-L takes the whole text as one sequence of words. Only letters a to z
-and digits make words, so texts in other scripts score 0.
+Scores are the F1 of `rouge-score`, with lower-cased words and Porter stemming
+(``use_stemmer=True``). ROUGE-L treats the whole text as one sequence of words. Words consist of the
+letters a to z and digits only, so texts in other scripts score 0.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from rouge_score.rouge_scorer import RougeScorer
 if TYPE_CHECKING:
     from specbench.example import Example
 
-SHORT_SUMMARY = 32  # words of an XSum summary that the paper scores
+SHORT_SUMMARY = 32  # words of an XSum summary scored by the paper
 
 
 def _f1(kind: str, text: str, example: Example) -> float:
@@ -23,7 +23,7 @@ def _f1(kind: str, text: str, example: Example) -> float:
 
 
 def _f1_of_start(kind: str, text: str, example: Example) -> float:
-    """Score the first words of the generated text only; the reference stays whole."""
+    """Score only the first words of the generated text against the whole reference."""
     return _f1(kind, " ".join(text.split()[:SHORT_SUMMARY]), example)
 
 

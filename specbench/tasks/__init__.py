@@ -1,1 +1,1 @@
-"""Tasks: where prompts come from, how much may be generated, and how an answer is scored."""
+"""Tasks: the source of prompts, the limit on new tokens, and the scoring of answers."""

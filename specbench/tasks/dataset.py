@@ -1,4 +1,4 @@
-"""A dataset as a source of examples: from local files, the hub, or the hub's cache."""
+"""Examples from a dataset: in local files, on the hub, or in the hub's cache."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ HELD_OUT_SHARE = 10  # one training row in ten is held out
 
 class _Split(NamedTuple):
     rows: Sequence[Row]
-    facts: dict[str, Any]  # for `config.json`
+    facts: dict[str, Any]  # recorded in `config.json`
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """Examples of a dataset on the hub, or of local files; a split is read when first needed."""
+    """Examples of a dataset on the hub or in local files; splits are read on first use."""
 
     definition: Definition
     options: DataOptions
@@ -49,13 +49,13 @@ class Dataset:
     @property
     def shots(self) -> int:
         """Few-shot examples before a prompt."""
-        own, asked = self.definition.prompt.shots, self.options.shots
-        return own if asked is None else asked
+        default, requested = self.definition.prompt.shots, self.options.shots
+        return default if requested is None else requested
 
     def examples(self, split: str, limit: int | None, seed: int) -> list[Example]:
         """Return examples with their final prompts; see ``Task.examples``."""
         task, shots = self.definition, self._shots(seed)
-        test = task.source.test or ""  # checked in its table
+        test = task.source.test or ""  # present, see `SourceTable`
         rows = self._rows(test if split == "test" else self._training())
         order = _order(split, len(rows), shots)
         if not order:
@@ -67,19 +67,19 @@ class Dataset:
             random.Random(seed).shuffle(order)
         shot = task.prompt.shot or ""
         before = [fill(shot, self._rows(self._training())[index]) for index in shots]
-        # Of a held-out example too, the name says which row of the training split it is.
+        # Held-out examples are named after their row in the training split, too.
         name = "test" if split == "test" else "train"
         chosen = [task.make_example(rows[i], f"{name}-{i}") for i in order[:limit]]
         for example, times in Counter(example.id for example in chosen).items():
             if times > 1:
                 raise UsageError(
-                    f"{task.name} has two examples called `{example}`: let `example.id` name a "
-                    "column that differs in every row"
+                    f"{task.name} has two examples named `{example}`: set `example.id` to a column "
+                    "with unique values"
                 )
         return [replace(e, prompt="\n\n".join((*before, e.prompt))) for e in chosen]
 
     def provenance(self) -> dict[str, Any]:
-        """Return where the examples come from, in plain values; a split once it has been read."""
+        """Return plain values on the source of the examples, with the splits read so far."""
         return {
             "dataset": self.repository,
             "config": self.definition.source.config,
@@ -89,14 +89,14 @@ class Dataset:
         }
 
     def _shots(self, seed: int) -> list[int]:
-        """Rows of the training split before a seed's prompts; never held-out ones."""
+        """Rows of the training split, not held out, for a seed's few-shot examples."""
         if not self.shots:
             return []
         possible = _order("train", len(self._rows(self._training())))
         if len(possible) < self.shots:
             raise UsageError(
                 f"{self.definition.name} has {len(possible)} training examples for {self.shots} "
-                "shots: ask for fewer with --shots"
+                "shots: give fewer --shots"
             )
         return random.Random(f"shots/{seed}").sample(possible, self.shots)
 
@@ -104,7 +104,7 @@ class Dataset:
         if self.definition.source.train is None:
             raise UsageError(
                 f"{self.definition.name} has no training split, which training and --shots need: "
-                "choose a task that has one"
+                "choose a task with one"
             )
         return self.definition.source.train
 
@@ -130,22 +130,22 @@ class Dataset:
                 "there, or choose another folder with --data"
             )
         if len(found) > 1:
-            raise UsageError(f"{folder} holds both {found[0]} and {found[1]}: keep one of the two")
+            raise UsageError(f"{folder} contains {found[0]} and {found[1]}: keep one of them")
         file = read_rows(folder / found[0], SUFFIXES, "data file", task.columns)
         return _Split(file.rows, {"file": str(file.path), "sha256": file.sha256})
 
     def _from_hub(self, split: str) -> _Split:
         table = self._load_table(split)
-        # The cache's folder is called after the commit.
+        # The cache folder is named after the commit.
         files = table.cache_files
         name = Path(files[0]["filename"]).parent.name if files else ""
         commit = name if _is_commit(name) else None
-        # Where the hub does not answer, its library takes whatever commit it finds in its cache.
-        asked = self.revision or ""
-        if commit and len(asked) == GIT_HASH and asked != commit:
+        # If the hub does not answer, its library uses any commit in its cache.
+        revision = self.revision or ""
+        if commit and len(revision) == GIT_HASH and revision != commit:
             raise RunError(
-                f"{self.repository}: the cache holds {commit}, not {asked}: run once without "
-                "--offline, or name that one"
+                f"{self.repository}: the cache contains commit {commit}, not {revision}: run once "
+                "without --offline, or use the cached commit"
             )
         where, names = f"{self.repository} {split}", table.column_names
         outer = [n if n in names else n.partition(".")[0] for n in self.definition.columns]
@@ -173,12 +173,12 @@ class Dataset:
                 ) from error
             raise RunError(
                 f"{self.repository} ({split}) cannot be loaded from the hub ({first}): try "
-                f"--offline if it once was, {files}"
+                f"--offline if it has been loaded before, {files}"
             ) from error
 
 
 def _order(split: str, rows: int, left_out: Collection[int] = ()) -> list[int]:
-    """Return the rows of a split in order; a fixed tenth of the training rows is held out."""
+    """Return the row indices of a split; a fixed tenth of the training rows is held out."""
     if split == "test":
         return list(range(rows))
     share = max(1, rows // HELD_OUT_SHARE)
@@ -193,7 +193,7 @@ def _is_commit(name: str) -> bool:
 
 
 class HubRows(Sequence[Row]):
-    """Rows of a loaded dataset, read from its file when needed."""
+    """Rows of a loaded dataset, read from its file on access."""
 
     def __init__(self, table: Any, where: str) -> None:
         self.table, self.where = table, where
@@ -206,5 +206,5 @@ class HubRows(Sequence[Row]):
 
 
 def go_offline() -> None:
-    """Keep the hub's libraries off the network; call it before they are imported."""
+    """Disable network access of the hub's libraries; must run before they are imported."""
     os.environ.update(HF_HUB_OFFLINE="1", HF_DATASETS_OFFLINE="1")

@@ -1,7 +1,7 @@
-"""Models and templates of a task file; those of ``[training]`` are in ``training.recipe``.
+"""Schema and templates of a task file; ``training.recipe`` has the schema of ``[training]``.
 
-In a template ``{column}`` stands for a row's value, ``{translation.de}`` for an entry of a nested
-column, ``{{word}}`` for ``{word}``, and other braces for themselves. A list becomes lines.
+In a template, ``{column}`` is replaced by a row's value, ``{translation.de}`` by an entry of a
+nested column, and ``{{word}}`` by ``{word}``; other braces are literal. A list becomes lines.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from specbench.tasks.rows import Row, require_columns, require_utf8, value_of
 from specbench.validation import Model, Text, Texts
 from specbench.words import listed, shown, unknown
 
-PROMPT = "{prompt}"  # where a generator's prompt goes in its template
+PROMPT = "{prompt}"  # placeholder for the generator's prompt in its template
 
 _NAME = r"([^\W\d]\w*(?:\.\w+)*)"
 _PLACE = re.compile(r"\{\{" + _NAME + r"\}\}|\{" + _NAME + r"\}")
-_FILE_NAME = re.compile(r"\w[\w.-]{,59}")  # with its suffixes no more than 255 bytes
+_FILE_NAME = re.compile(r"\w[\w.-]{,59}")  # at most 255 bytes including suffixes
 
 
 def _file_name(name: str) -> str:
     if not _FILE_NAME.fullmatch(name):
-        raise ValueError("names files too: keep to 60 letters, digits, `_`, `-` and `.`")
+        raise ValueError("is used in file names: use at most 60 letters, digits, `_`, `-` and `.`")
     return name
 
 
@@ -38,19 +38,19 @@ FileName = Annotated[Text, AfterValidator(_file_name)]
 
 
 def columns_of(template: str) -> list[str]:
-    """Return the columns that a template names, each once."""
+    """Return the columns named in a template, without repeats."""
     return list(dict.fromkeys(found[2] for found in _PLACE.finditer(template) if found[2]))
 
 
 def _template(text: str) -> str:
-    # Without a column it would be the same for every row.
+    # Without a column, the text would be the same for every row.
     if not columns_of(text):
         raise ValueError("names no column; write one as `{column}`")
     return text
 
 
 def _templates(texts: Iterable[str]) -> tuple[str, ...]:
-    # One is enough: other statements of a test may be alike for all rows.
+    # One column is enough: other statements of a test may be the same for all rows.
     _template("\n".join(texts))
     return tuple(texts)
 
@@ -59,19 +59,19 @@ Template = Annotated[Text, AfterValidator(_template)]
 
 
 class ExampleTable(Model):
-    """Templates of an example's parts but its prompt; those that are None leave theirs empty."""
+    """Templates for the parts of an example other than its prompt; None leaves a part empty."""
 
-    id: Template | None = None  # name of an example; None counts the rows
-    reference: Template | None = None  # the right answer
-    # Statements of a test; a column that is a list gives its entries.
+    id: Template | None = None  # name of the example; None numbers the rows
+    reference: Template | None = None  # reference answer
+    # test statements; a column with a list provides one statement per entry
     tests: Annotated[Texts, AfterValidator(_templates)] = ()
-    passage: Template | None = None  # the part of the prompt that may be cut
+    passage: Template | None = None  # part of the prompt that may be cut
     code_prefix: Template | None = None  # program text before a generated continuation
     entry_point: Template | None = None  # function that a generated program must define
 
 
 class SourceTable(Model):
-    """Where examples come from: a generator, or splits of a dataset."""
+    """The source of examples: a generator, or splits of a dataset."""
 
     generator: Text | None = None
     dataset: Text | None = None
@@ -104,7 +104,7 @@ class SourceTable(Model):
 
 
 class PromptTable(Model):
-    """How a prompt is made, and the few-shot examples before it."""
+    """The template of a prompt, and of the few-shot examples before it."""
 
     template: Text
     format: Literal["chat", "plain"] = "chat"
@@ -119,7 +119,7 @@ class PromptTable(Model):
 
 
 class Definition(Model):
-    """A task file. Tables are checked against those above them in this order."""
+    """A task file. Each table is checked against the tables above it."""
 
     name: FileName
     version: Text
@@ -186,7 +186,7 @@ class Definition(Model):
         return columns_of("\n".join(filter(None, texts)))
 
     def make_example(self, row: Row, name: str) -> Example:
-        """Make the example of a row, called ``name`` where no column says otherwise.
+        """Return the example of a row; ``name`` is its id unless the task file has a template.
 
         Raises:
             UsageError: A value is missing or of the wrong type, or the prompt is empty.
@@ -210,7 +210,7 @@ class Definition(Model):
 
 
 def fill(template: str, row: Row) -> str:
-    """Put a row's values in their places; raises ``UsageError`` where one is missing or no text."""
+    """Fill in a row's values; raises ``UsageError`` if one is missing or not a text."""
 
     def value(place: re.Match[str]) -> str:
         return f"{{{place[1]}}}" if place[1] else "\n".join(_texts(place[2], row))
@@ -219,13 +219,13 @@ def fill(template: str, row: Row) -> str:
 
 
 def _expand(template: str, row: Row) -> list[str]:
-    """Fill a template; one that is nothing but a list's column gives the list's entries."""
+    """Fill a template; one that consists of a column with a list returns the list's entries."""
     place = _PLACE.fullmatch(template)
     if place is None or not place[2]:
         return [fill(template, row)]
     texts = _texts(place[2], row)
     if texts and texts[0].lstrip().startswith("["):
-        # As a Python statement, a list of tests does nothing and so would always pass.
+        # As a Python statement, a list of tests has no effect and would always pass.
         raise UsageError(f"{row.where}: `{place[2]}` must be a list of texts; write it as JSON")
     return texts
 
@@ -240,13 +240,13 @@ def _texts(name: str, row: Row) -> list[str]:
 
 
 def _list_in(text: str) -> object:
-    """Return the list of texts that a CSV file writes as JSON, else the text."""
+    """Return the list of texts if the text is one as JSON, as in CSV files, else the text."""
     try:
         value = json.loads(text) if text.startswith('["') else text
     except (ValueError, RecursionError):
         return text
-    whole = isinstance(value, list) and all(isinstance(entry, str) for entry in value)
-    return value if whole else text
+    is_texts = isinstance(value, list) and all(isinstance(entry, str) for entry in value)
+    return value if is_texts else text
 
 
 def _text(value: object, name: str, row: Row) -> str:
@@ -255,5 +255,5 @@ def _text(value: object, name: str, row: Row) -> str:
     if not isinstance(value, str | int | float):
         kind = type(value).__name__
         raise UsageError(f"{row.where}: `{name}` must be text, a number or a list, not {kind}")
-    # MBPP's code has the line ends of another system.
+    # MBPP's code has Windows line ends.
     return require_utf8(str(value).replace("\r\n", "\n"), name, row.where)

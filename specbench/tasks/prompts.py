@@ -1,4 +1,4 @@
-"""Prompt files of a user, used instead of a task: JSONL, CSV or plain text, gzipped or not."""
+"""Users' own prompt files in place of a task: JSONL, CSV or plain text, gzipped or not."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SUFFIXES = (".jsonl", ".csv", ".txt")
 
 @dataclass(frozen=True)
 class PromptList:
-    """Test examples in the order of their file, and what ``config.json`` says of the file."""
+    """Test examples in the order of their file, and the file's entry in ``config.json``."""
 
     rows: tuple[Example, ...] = field(repr=False)
     facts: Mapping[str, Any] = field(default_factory=dict)
@@ -28,21 +28,21 @@ class PromptList:
     def examples(self, split: str, limit: int | None, seed: int) -> list[Example]:
         """Return the first examples, or with a seed the first of a shuffled order."""
         if split != "test":
-            raise UsageError("a list of prompts has no training split: choose a task that has one")
+            raise UsageError("a list of prompts has no training split: choose a task with one")
         rows = list(self.rows)
         if seed:
             random.Random(seed).shuffle(rows)
         return rows[:limit]
 
     def provenance(self) -> dict[str, Any]:
-        """Return what the file is."""
+        """Return the file's path, digest and number of rows."""
         return dict(self.facts)
 
 
 def prompts_task(path: Path) -> Task:
-    """Read a prompt file as a task without metrics; its version begins the content's digest.
+    """Read a prompt file as a task without metrics; its version is a prefix of the file's digest.
 
-    ``.jsonl`` and ``.csv`` need a ``prompt`` column and may have a ``reference``; of ``.txt`` every
+    ``.jsonl`` and ``.csv`` need a ``prompt`` column and may have a ``reference``; in ``.txt`` every
     line is a prompt. Each may end in ``.gz``. Empty lines are skipped.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Rows of a file: JSONL, CSV, plain text or Parquet, gzipped or not, each with its place."""
+"""Rows of a JSONL, CSV, plain text or Parquet file, gzipped or not, with their locations."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ GZIP = ".gz"
 
 
 class Row(NamedTuple):
-    """One row of a dataset: its place for messages, as ``file:line``, and its values by column."""
+    """One row of a dataset: its location for messages (``file:line``), and values by column."""
 
     where: str
     columns: Mapping[str, object]
 
 
 class DataFile(NamedTuple):
-    """A file that was read, with the digest of its unpacked content."""
+    """The content of a file, with the digest of its uncompressed bytes."""
 
     path: Path
     sha256: str
@@ -37,10 +37,10 @@ class DataFile(NamedTuple):
 def read_rows(
     path: Path, suffixes: Collection[str], what: str, needed: Collection[str]
 ) -> DataFile:
-    """Read a file in the format that its suffix names, before a ``.gz``; empty lines are skipped.
+    """Read a file in the format of its suffix (before ``.gz``); empty lines are skipped.
 
-    In plain text every line is a row with the one column ``prompt``. Messages call the file
-    ``what``; every row must have the ``needed`` columns, of which a dotted one may be nested.
+    In plain text, every line is a row with the single column ``prompt``. Messages call the file
+    ``what``. Every row must have the ``needed`` columns; a dotted name may be a nested column.
 
     Raises:
         UsageError: Unreadable or empty file, unknown format, or a bad line, as ``file:line: ...``.
@@ -48,7 +48,7 @@ def read_rows(
     suffix = plain_name(path).suffix
     if suffix not in suffixes:
         known = f"{', '.join(list(suffixes)[:-1])} or {list(suffixes)[-1]}"
-        raise UsageError(f"{path}: a {what} ends in {known} (or one of them {GZIP})")
+        raise UsageError(f"{path}: a {what} must end in {known}, optionally with {GZIP}")
     try:
         content = path.read_bytes()
         if path.suffix == GZIP:
@@ -64,12 +64,12 @@ def read_rows(
 
 
 def plain_name(path: Path) -> Path:
-    """Return the path without the ``.gz`` at its end."""
+    """Return the path without a ``.gz`` suffix."""
     return path.with_suffix("") if path.suffix == GZIP else path
 
 
 def value_of(columns: Mapping[str, object], name: str) -> object:
-    """Return a column's value; ``translation.de`` is a column, or an entry of ``translation``."""
+    """Return a column's value; ``translation.de`` is a column or an entry of ``translation``."""
     if name in columns:
         return columns[name]
     outer, dot, inner = name.partition(".")
@@ -80,7 +80,7 @@ def value_of(columns: Mapping[str, object], name: str) -> object:
 
 
 def require_columns(columns: Mapping[str, object], needed: Collection[str], where: str) -> None:
-    """Refuse a row, or a header with any values, without one of the needed columns."""
+    """Raise ``UsageError`` if a row or a header lacks one of the needed columns."""
     for name in needed:
         try:
             value_of(columns, name)
@@ -92,11 +92,11 @@ def require_columns(columns: Mapping[str, object], needed: Collection[str], wher
 
 
 def require_utf8(text: str, name: str, where: str) -> str:
-    """Return a column's text, or refuse what no file could hold."""
+    """Return a column's text; raise ``UsageError`` if it cannot be encoded as UTF-8."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise UsageError(f"{where}: `{name}` has half a surrogate pair; mend its escape") from error
+        raise UsageError(f"{where}: `{name}` has half a surrogate pair; fix its escape") from error
     return text
 
 
@@ -109,7 +109,7 @@ def _text(content: bytes, path: Path) -> str:
 
 
 def _lines(content: bytes, path: Path) -> Iterator[tuple[str, str]]:
-    # Not splitlines: U+2028 and its like are ordinary characters inside a prompt.
+    # Not splitlines, since U+2028 and similar characters may occur inside a prompt.
     for number, line in enumerate(io.StringIO(_text(content, path), newline=None), 1):
         if line.strip():
             yield f"{path}:{number}", line.rstrip("\n")
@@ -125,10 +125,10 @@ def _jsonl(content: bytes, path: Path, needed: Collection[str]) -> Iterator[Row]
         try:
             columns = json.loads(line)
         except json.JSONDecodeError as error:
-            # Some of its messages end in "at" themselves.
+            # Some messages already end in "at".
             what = f"not valid JSON: {error.msg.removesuffix(' at')} at column {error.colno}"
             raise UsageError(f"{where}: {what}") from error
-        except ValueError as error:  # a whole number of thousands of digits
+        except ValueError as error:  # an integer of thousands of digits
             raise UsageError(f"{where}: not valid JSON: a number is too long") from error
         except RecursionError as error:
             raise UsageError(f"{where}: not valid JSON: nested too deeply") from error
@@ -150,10 +150,10 @@ def _csv(content: bytes, path: Path, needed: Collection[str]) -> Iterator[Row]:
 
 
 def _records(text: str, path: Path) -> Iterator[tuple[str, list[str]]]:
-    # The default refuses an article of 128 KiB; no field is longer than its file.
+    # The default limit is 128 KiB, less than some articles; no field is longer than its file.
     csv.field_size_limit(max(csv.field_size_limit(), len(text)))
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-    end = 0  # a quoted field may span several lines, so the line a record starts on is counted here
+    end = 0  # a quoted field may span several lines, so this tracks where each record starts
     try:
         for fields in reader:
             start, end = end + 1, reader.line_num
@@ -172,7 +172,9 @@ def _parquet(content: bytes, path: Path, needed: Collection[str]) -> Iterator[Ro
         rows = table.to_pylist()
     except (ArrowException, OSError, ValueError) as error:
         first = str(error).partition("\n")[0]
-        raise UsageError(f"{path}: not a whole Parquet file ({first}); write it again") from error
+        raise UsageError(
+            f"{path}: not a complete Parquet file ({first}); write it again"
+        ) from error
     for number, columns in enumerate(rows, 1):
         where = f"{path}: row {number}"
         require_columns(columns, needed, where)

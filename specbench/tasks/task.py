@@ -1,4 +1,4 @@
-"""A task is one declarative TOML file: source of examples, prompt, stop strings, limit, metrics."""
+"""Tasks, each a TOML file: source of examples, prompt, stop strings, token limit and metrics."""
 
 from __future__ import annotations
 
@@ -16,37 +16,37 @@ from specbench.validation import read_toml
 from specbench.words import listed, unknown
 
 SPLITS = ("train", "test", "held-out")
-# A generator never ends. Without a limit an evaluation takes as many examples as the paper's does.
+# A generator is endless; the default number of examples is that of the paper.
 GENERATED_EXAMPLES = 100
-# Distance between the indices of two seeds: different seeds never share a generated example.
+# Distance between the first indices of two seeds, so that seeds never share an example.
 SEED_STRIDE = 1_000_000
-# From here on, seeds of a generator's training split give its held-out one.
+# Seeds of a generator's training split from here on are used for its held-out split.
 RESERVED_SEEDS = 1_000
 
 
 class Source(Protocol):
-    """Where a task's examples come from."""
+    """The source of a task's examples."""
 
     @property
     def generator(self) -> str | None:
-        """Name of the generator, if it is one: examples then need no data and never end."""
+        """Name of the generator; its examples need no data and are endless. None for data."""
 
     def examples(self, split: str, limit: int | None, seed: int) -> list[Example]:
         """Return examples with their final prompts; see ``Task.examples``."""
 
     def provenance(self) -> dict[str, Any]:
-        """Return what the examples come from, in plain values."""
+        """Return plain values that identify the source."""
 
 
 @dataclass(frozen=True)
 class Generated:
-    """Examples of a generator, with a template around their prompts."""
+    """Examples from a generator, with a template around their prompts."""
 
     generator: str
     template: str = PROMPT
 
     def examples(self, split: str, limit: int | None, seed: int) -> list[Example]:
-        """Return the examples of a range of indices that belongs to split and seed alone."""
+        """Return the examples of an index range used by this split and seed only."""
         from specbench.tasks.mini import GENERATORS
 
         if split == "held-out":
@@ -54,7 +54,7 @@ class Generated:
         first = seed * SEED_STRIDE
         count = GENERATED_EXAMPLES if limit is None else limit
         made = (GENERATORS[self.generator](split, first + i) for i in range(count))
-        # Not str.format: a template may hold other braces, for instance those of JSON or code.
+        # Not str.format, since a template may contain other braces, such as in JSON or code.
         return [replace(e, prompt=self.template.replace(PROMPT, e.prompt)) for e in made]
 
     def provenance(self) -> dict[str, Any]:
@@ -64,45 +64,46 @@ class Generated:
 
 @dataclass(frozen=True)
 class Task:
-    """What to generate from and how to score it."""
+    """A set of prompts, with limits on generation and metrics."""
 
     name: str
-    version: str  # changes whenever scores before and after are not comparable
+    version: str  # changes if scores are no longer comparable
     description: str
-    # The one that stands for quality first; none measures speed and acceptance only.
+    # The first one measures quality; if empty, only speed and acceptance are measured.
     metrics: tuple[str, ...]
-    stop: tuple[str, ...]  # strings that end a generation when they appear
+    stop: tuple[str, ...]  # strings that end a generation
     max_new_tokens: int
     source: Source
     path: Path
     licence: str = ""
-    prompt_format: str = CHAT  # a user's message, where the model has a template; or `plain`
-    # What differs for this task from the usual recipe of a head.
+    prompt_format: str = CHAT  # `chat`, a user message if the model has a template, or `plain`
+    # Overrides of the default recipe of a head.
     training: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def metric(self) -> str | None:
-        """The metric that stands for quality; None where there is none."""
+        """The metric of quality; None without metrics."""
         return self.metrics[0] if self.metrics else None
 
     @property
     def generator(self) -> str | None:
-        """Name of the generator; None where the examples are those of a file or the hub."""
+        """Name of the generator; None for examples from a file or the hub."""
         return self.source.generator
 
     def examples(self, split: str, limit: int | None, seed: int = 0) -> list[Example]:
         """Return examples with their final prompts.
 
         Args:
-            split: ``train`` or ``test``, or ``held-out``: training examples that ``train`` never
-                gives. A prompt file has ``test`` only.
-            limit: None takes all rows of a file, or ``GENERATED_EXAMPLES`` of a generator.
-            seed: 0 takes the first; another gives a disjoint set from a generator and a shuffled
-                order from a file. It also chooses the few-shot examples, the same for all prompts.
+            split: ``train``, ``test`` or ``held-out`` (training examples excluded from
+                ``train``). A prompt file has only ``test``.
+            limit: None means all rows of a file, or ``GENERATED_EXAMPLES`` of a generator.
+            seed: 0 takes the first examples. Other seeds give a disjoint set from a generator and a
+                shuffled order from a file. The seed also determines the few-shot examples, which
+                are the same for all prompts.
 
         Raises:
             UsageError: Unknown or missing split, limit or seed out of range, or unusable data.
-            RunError: The hub's data set cannot be loaded.
+            RunError: The dataset cannot be loaded from the hub.
         """
         if split not in SPLITS:
             raise UsageError(f"unknown split `{split}`; choose one of {listed(SPLITS)}")
@@ -113,12 +114,12 @@ class Task:
         return self.source.examples(split, limit, seed)
 
     def provenance(self) -> dict[str, Any]:
-        """Return where the examples come from, for ``config.json``; files once they are read."""
+        """Return the source of the examples for ``config.json``, with the files read so far."""
         return self.source.provenance()
 
 
 def definitions_folder(package: Path = Path(__file__).parent) -> Path:
-    """Return the folder of the bundled task files: inside a wheel, or ``tasks/`` of a checkout."""
+    """Return the folder of the bundled task files: in a wheel, or ``tasks/`` in a checkout."""
     packaged = package / "definitions"
     return packaged if packaged.is_dir() else package.parents[1] / "tasks"
 
@@ -138,7 +139,7 @@ def default_task_names() -> list[str]:
 
 
 def task_path(name_or_path: str | Path) -> Path:
-    """Return the file of a bundled task by its name; a TOML file is its own."""
+    """Return the file of a bundled task; the path of a TOML file is returned unchanged."""
     path = Path(name_or_path)
     if path.suffix == ".toml":
         return path
@@ -149,17 +150,17 @@ def task_path(name_or_path: str | Path) -> Path:
 
 
 def load_task(name_or_path: str | Path, options: DataOptions = DataOptions()) -> Task:  # noqa: B008
-    """Load a bundled task by its name, or any task from a TOML file; reads no data yet.
+    """Load a bundled task by its name, or any task from a TOML file, without reading its data.
 
     Raises:
-        UsageError: Unknown name, unreadable or invalid file, or shots for a task without any.
+        UsageError: Unknown name, unreadable or invalid file, or shots for a task without a template
+            for them.
     """
     path = task_path(name_or_path)
     definition = read_toml(path, Definition, "task file")
     if options.shots and definition.prompt.shot is None:
         raise UsageError(
-            f"{definition.name} has no template for few-shot examples (`prompt.shot`): leave "
-            "--shots out"
+            f"{definition.name} has no template for few-shot examples (`prompt.shot`): omit --shots"
         )
     generator, template = definition.source.generator, definition.prompt.template
     return Task(

@@ -118,7 +118,7 @@ def test_a_task_file_s_own_shots_and_the_users_go_before(tmp_path: Path) -> None
         (1, 'train = "train"', "", "test", "quiz has no training split"),
         (0, 'train = "train"', 'train = "trian"', "train", "has no training split in"),
         (0, 'test = "test"', 'test = "dev"', "test", "put dev.jsonl"),
-        (0, "{kind}-{nr}", "{kind}", "test", "quiz has two examples called `test`"),
+        (0, "{kind}-{nr}", "{kind}", "test", "quiz has two examples named `test`"),
         (0, "{kind}-{nr}", "{king}", "test", "test.jsonl:1: no `king` column"),
         (0, "ask.de", "ask.fr", "test", "test.jsonl:1: no `ask.fr` column"),
         (0, "ask.de", "ask", "test", "test.jsonl:1: `ask` must be text"),
@@ -165,5 +165,5 @@ def test_line_ends_of_another_system_do_not_reach_a_prompt(tmp_path: Path) -> No
 def test_two_files_of_a_split_are_refused(quiz: Callable[..., Task], tmp_path: Path) -> None:
     pack(tmp_path / "data/quiz/test.jsonl")
     write_jsonl(quiz_rows(1), tmp_path / "data/quiz/test.jsonl")
-    with pytest.raises(UsageError, match=r"holds both test\.jsonl and test\.jsonl\.gz: keep one"):
+    with pytest.raises(UsageError, match=r"contains test\.jsonl and test\.jsonl\.gz: keep one"):
         quiz().examples("test", 1)

@@ -80,7 +80,7 @@ def test_the_users_revision_overrides_the_files_and_another_commit_is_refused(
     quiz(tmp_path, revision="v2").examples("train", 1)
     assert hub.asked[0][1] == {"split": "train", "revision": "v2"}
     quiz(tmp_path, revision=COMMIT).examples("test", 1)
-    with pytest.raises(RunError, match=f"the cache holds {COMMIT}, not {COMMIT[::-1]}"):
+    with pytest.raises(RunError, match=f"the cache contains commit {COMMIT}, not {COMMIT[::-1]}"):
         quiz(tmp_path, revision=COMMIT[::-1]).examples("test", 1)
 
 

@@ -111,7 +111,7 @@ def test_an_empty_or_missing_reference_is_none(name: str, content: bytes, tmp_pa
         ("a.csv", b"prompt,reference\n", "a.csv:1: no rows in this prompt file"),
         ("a.txt", b" \n", "a.txt:1: no rows in this prompt file"),
         ("a.txt", b"p\n\np\xff", "a.txt:3: not UTF-8 text"),
-        ("a.json", b'["p"]', "a.json: a prompt file ends in .jsonl, .csv or .txt"),
+        ("a.json", b'["p"]', "a.json: a prompt file must end in .jsonl, .csv or .txt"),
         ("a.txt.gz", b"p", "a.txt.gz: not a complete gzip file"),
     ],
 )

@@ -119,12 +119,12 @@ WRONG = [
     ("[prompt]", "[prompt]\nshot = '{a}'", "`prompt` has a `shot`"),
     ('"accuracy"', '"acuracy"', "`metrics` has an unknown metric `acuracy`"),
     ('["accuracy"]', '["accuracy", "accuracy"]', "`metrics` names `accuracy` 2 times"),
-    ('name = "toy"', 'name = "../toy"', "`name` names files too"),
+    ('name = "toy"', 'name = "../toy"', "`name` is used in file names"),
     ("{prompt}", "{question}", "`prompt` must have `{prompt}` in `template`"),
 ]
 WRONG_DATASET = [
     ('test = "test"', "", "`source` lacks `test`"),
-    ('test = "test"', 'test = "test[:9]"', "`source.test` names files too"),
+    ('test = "test"', 'test = "test[:9]"', "`source.test` is used in file names"),
     ('train = "train"', 'train = "test"', "`source` has the same split as `train` and `test`"),
     ('template = "Q', 'template = "Q"\n#', "`prompt` names no column in `template`"),
     ('shot = "Q', 'shot = "Q"\n#', "`prompt.shot` names no column"),

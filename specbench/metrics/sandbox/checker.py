@@ -1,4 +1,4 @@
-"""The checker: runs the tests, which call a program that is in another process."""
+"""The checker: runs the tests, which call a program in another process."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _PLAIN = {int, float, complex, str, bytes, list, tuple, set, frozenset, dict}
 
 
 class BrokenTests(Exception):
-    """No program can pass the tests."""
+    """The tests cannot pass for any program."""
 
 
 def passes(program: Program, text: str, imports: str, names: tuple[str, ...]) -> bool:
-    """Run a program and its tests; return whether it ends without error and no test fails.
+    """Run a program and its tests; return whether it runs without error and no test fails.
 
     ``text``, ``imports`` and ``names`` are those of ``statements.Tests``.
 
     Raises:
-        BrokenTests: A module that the tests import is not there.
+        BrokenTests: A module imported by the tests is missing.
     """
     space: dict[str, Any] = {"__builtins__": vars(builtins)}
     try:
@@ -33,33 +33,33 @@ def passes(program: Program, text: str, imports: str, names: tuple[str, ...]) ->
     except Exception as error:
         raise BrokenTests(f"{type(error).__name__}: {error}") from error
     try:
-        # Names as a tuple, which the program cannot change as it may a list.
+        # A tuple of names, since the program could change a list.
         found = program.ask(dict, "run", names)
-        # Compiled apart from the program, so that no open string or block can swallow them.
+        # Compiled separately, so that an unclosed string or block cannot swallow them.
         code = compile(text, "<tests>", "exec", dont_inherit=True)
         exec(code, space | {name: found[name] for name in names if name in found})
-    except BaseException:  # whatever it is, SystemExit included
+    except BaseException:  # including SystemExit
         return False
-    return not program.gone  # also where a test caught it
+    return not program.gone  # even if a test caught the exception
 
 
 class Program:
-    """The connection to the program's process; nothing that comes from there is trusted."""
+    """The connection to the program's process; nothing received from it is trusted."""
 
     def __init__(self, requests: int, replies: int, deadline: float) -> None:
         self._requests, self._replies, self._deadline = requests, replies, deadline
         self._handles: dict[int, Handle] = {}
-        self.gone = False  # whether the process ended, was late or sent nonsense
+        self.gone = False  # whether the process ended, was late or sent invalid data
 
     def ask(self, kind: type, operation: str, *args: object, **named: object) -> Any:
-        """Return the result of an operation there, see ``program.Objects.answer``.
+        """Return the result of an operation in that process, see ``program.Objects.answer``.
 
-        The result must be of exactly this kind, unless that is ``object``. Mutable containers among
-        the arguments, and in them, are then as the program left them.
+        The type of the result must be exactly ``kind``, unless that is ``object``. Mutable
+        containers in the arguments are updated to the program's changes.
 
         Raises:
-            BaseException: What the operation raised there, as a builtin type.
-            Gone: No answer.
+            BaseException: The operation's exception, as a builtin type.
+            Gone: There is no valid answer.
         """
         shared: list[Any] = []
         request = encode((operation, args, named), self._number, shared)
@@ -72,19 +72,19 @@ class Program:
                     refill(shared[at], items)
                 if error is None:
                     return result if kind is object else _exactly(kind, result)
-            except Exception as nonsense:
-                raise Gone("nothing that can be") from nonsense
+            except Exception as invalid:
+                raise Gone("an invalid answer") from invalid
         except Gone:
             self.gone = True
             raise
         if type(error) is StopIteration and operation != "next":
-            # As from a generator: it would silently end the ``map`` of a test.
+            # As in a generator; otherwise it would silently end a ``map`` in a test.
             raise RuntimeError("the program raised StopIteration") from error
         raise error
 
     def _number(self, value: object) -> int:
         if type(value) is not Handle:
-            raise TypeError(f"tests cannot hand a {type(value).__name__} to a program")
+            raise TypeError(f"tests cannot pass a {type(value).__name__} to a program")
         return value._handle_number
 
     def _handle(self, number: int) -> Handle:
@@ -92,18 +92,18 @@ class Program:
 
 
 def _exactly(kind: type, value: Any) -> Any:
-    """Return a value of exactly this type; ``isinstance`` could be fooled by the object."""
+    """Return a value of exactly this type; an object could deceive ``isinstance``."""
     if type(value) is not kind:
         raise TypeError(f"no {kind.__name__}")
     return value
 
 
 class Handle:
-    """Stands for an object of the program that is not plain data: a function, an instance, ...
+    """A proxy for an object of the program that is not plain data: a function, an instance, ...
 
-    The program's process does what a test does with it, except comparisons and arithmetic with
-    plain data, which would tell the program what it is expected to return. An object of a subclass
-    of a plain type takes part in these here, as its content; any other one equals no plain data.
+    Operations on it run in the program's process, except comparisons and arithmetic with plain
+    data, which would reveal expected values to the program. For these, an object of a subclass of a
+    plain type is replaced by its content here; other objects equal no plain data.
     """
 
     __slots__ = ("_handle_number", "_handle_program")
@@ -118,13 +118,13 @@ class Handle:
         return self.__getattr__("__enter__")()
 
     def __exit__(self: Any, kind: type | None, *raised: object) -> None:
-        # Whatever it returns: a program may not swallow what a test raises.
+        # The result is ignored: a program may not suppress a test's exceptions.
         self.__getattr__("__exit__")(*((Exception, Exception(), None) if kind else (None,) * 3))
 
     def __contains__(self: Any, item: object) -> bool:
         for content in _contents(self):
             return item in content
-        return any(own is item or own == item for own in self)  # here, not there
+        return any(own is item or own == item for own in self)  # in this process
 
     def __instancecheck__(self, instance: object) -> bool:
         return type(instance) is Handle and self._handle_program.ask(
@@ -133,14 +133,14 @@ class Handle:
 
     @property  # type: ignore[misc]
     def __class__(self: Any) -> Any:
-        """The plain type that it derives from, for ``isinstance``, else its own class."""
+        """The plain base type, for ``isinstance``, else the object's own class."""
         for content in _contents(self):
             return type(content)
         return self.__getattr__("__class__")
 
 
 def _contents(value: Handle) -> list[Any]:
-    """Return a copy of an object of a subclass of a plain type as that type, or nothing."""
+    """Return the plain copy of an object of a subclass of a plain type, in a list, or []."""
     contents = value._handle_program.ask(tuple, "plain", value)
     return [content for content in contents[:1] if type(content) in _PLAIN]
 
@@ -160,12 +160,12 @@ def _computed(operation: str, reflected: bool = False) -> Callable[..., object]:
             return perform(operation, *((*others, content) if reflected else (content, *others)))
         if others:
             return NotImplemented
-        raise TypeError("an object of the program that is no number")
+        raise TypeError("an object of the program that is not a number")
 
     return compute
 
 
-# What the program is asked to do, and the type that the result must have.
+# Operations in the program's process, and the required type of the result.
 for _name, _kind in {
     **dict.fromkeys(("call", "getattr", "setattr", "delattr"), object),
     **dict.fromkeys(("getitem", "setitem", "delitem", "next"), object),

@@ -1,4 +1,4 @@
-"""The caller's side of the sandbox: start a supervisor, send it the work, read its verdict."""
+"""The caller's side of the sandbox: start a supervisor, send the program, read the verdict."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from specbench.errors import RunError, UsageError
 from specbench.metrics.sandbox.statements import broken, names_of, read_tests
 from specbench.metrics.sandbox.wire import Gone, decode, encode, receive, send
 
-STARTUP_SECONDS = 30.0  # a loaded machine may start Python slowly, which is not the program's fault
-GRACE_SECONDS = 2.0  # for a supervisor to end a late program by itself
+STARTUP_SECONDS = 30.0  # generous, since Python may start slowly on a loaded machine
+GRACE_SECONDS = 2.0  # for the supervisor to end a late program itself
 _TOKEN_BYTES = 16
 
-# Without these a Python that was installed with its own shared libraries may not start.
+# A Python installed with its own shared libraries may need these to start.
 _LIBRARY_PATHS = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
-# -I: no environment, no user folders; -S: no installed packages, and a start-up of milliseconds.
+# -I: no environment, no user folders; -S: no installed packages, and a fast start.
 _COMMAND = [sys.executable, "-I", "-S", *(["-B"] * sys.dont_write_bytecode), "-X", "utf8", "-c"]
 _BOOT = f"import sys; sys.path.insert(0, {str(Path(__file__).parents[1])!r}); "
 _BOOT += "import sandbox.supervisor as supervisor; del sys.path[0]; supervisor.main()"
@@ -32,9 +32,9 @@ _BOOT += "import sandbox.supervisor as supervisor; del sys.path[0]; supervisor.m
 
 @dataclass(frozen=True)
 class Limits:
-    """What a program and, in a process of their own, its tests may use."""
+    """Resource limits of a program and, separately, of the process with its tests."""
 
-    cpu_seconds: int = 8  # of each; MBPP has a reference solution (task 123) that takes 2 to 4
+    cpu_seconds: int = 8  # of each; a reference solution in MBPP (task 123) takes 2 to 4
     wall_seconds: float = 16.0  # from the program's start to the end of its tests
     memory_bytes: int = 512 << 20  # address space of each
 
@@ -42,20 +42,20 @@ class Limits:
 def judge(
     program: str, tests: tuple[str, ...], entry_point: str = "", limits: Limits | None = None
 ) -> tuple[bool, tuple[str, ...]]:
-    """Run a program and its tests in processes of their own.
+    """Run a program and its tests in separate processes.
 
-    What the tests, Python statements, do not define themselves is the program's. The entry point
-    is the function that the program must define, where that is known.
+    The tests are Python statements; names that they do not define come from the program. The entry
+    point, if known, is the function that the program must define.
 
     Returns:
-        Whether the program passed, and the names of the layers that held around it.
+        Whether the program passed, and the names of the layers in force.
 
     Raises:
         UsageError: The system is not POSIX, or there are no tests.
-        RunError: No process could be started, or the tests are broken whatever the program is.
+        RunError: No process could be started, or the tests are broken for any program.
     """
     if os.name != "posix":
-        raise UsageError("pass@1 needs Linux or macOS; choose tasks with another metric")
+        raise UsageError("pass@1 needs Linux or macOS: choose tasks with another metric")
     limits = limits or Limits()
     needs = read_tests(tests, entry_point)
     token = secrets.token_bytes(_TOKEN_BYTES)
@@ -63,17 +63,17 @@ def judge(
         start = encode((program, limits.cpu_seconds, limits.memory_bytes, limits.wall_seconds))
         order = encode((token, needs.text, needs.imports, names_of(needs, program)))
     except ValueError as error:
-        raise RunError(f"this program or its tests are too long to be run: {error}") from error
+        raise RunError(f"this program or its tests are too long to run: {error}") from error
     folder = None
     try:
         folder = mkdtemp(prefix="specbench-")
-        os.chmod(folder, 0o755)  # for a supervisor that changes to another user
+        os.chmod(folder, 0o755)  # for a supervisor that changes its user
         with _start(folder) as process:
             try:
                 return _converse(process, start, order, token, limits.wall_seconds)
             finally:
-                # Before it is waited for, so that the group's id cannot have been given away.
-                with suppress(ProcessLookupError, PermissionError):  # nothing but a zombie
+                # Before waiting for the process, so that the group's id cannot be reused.
+                with suppress(ProcessLookupError, PermissionError):  # only a zombie is left
                     os.killpg(process.pid, signal.SIGKILL)
     except OSError as error:
         raise RunError(f"cannot start a process for generated code: {error}") from error
@@ -84,19 +84,19 @@ def judge(
 
 @cache
 def layers() -> tuple[str, ...]:
-    """Return the names of the layers that this system puts around a program; see ``judge``."""
+    """Return the names of the layers available on this system; see ``judge``."""
     return judge("", ("pass",))[1]
 
 
 def weakness() -> str | None:
-    """Return one sentence on what a program can read here, or None if that is limited."""
+    """Return one sentence on what a program can read here, or None if reading is limited."""
     held = set(layers())
     if held & {"landlock", "user"}:
         return None
     what = "every file that you may read"
     if sys.platform == "linux" and "namespaces" not in held:
         what += " and, through /proc, the memory and environment of your processes"
-    return f"this system lets the sandbox limit no reading: a program in it can read {what}"
+    return f"the sandbox cannot limit reading on this system: a program in it can read {what}"
 
 
 def _start(folder: str) -> subprocess.Popen[bytes]:
@@ -138,7 +138,7 @@ def _converse(
 
 
 def _fault(process: subprocess.Popen[bytes]) -> str:
-    """Return how a process ended unexpectedly, with the last line of its stderr."""
+    """Return the exit status of a failed process, with the last line of its stderr."""
     assert process.stderr is not None
     try:
         status = f"exit status {process.wait(GRACE_SECONDS)}"
@@ -150,7 +150,7 @@ def _fault(process: subprocess.Popen[bytes]) -> str:
 
 
 def _remove(folder: str) -> None:
-    """Remove a folder; if it is not empty, with tools that work at any depth."""
+    """Remove a folder; if it is not empty, use tools that work at any depth."""
     with suppress(OSError):
         os.rmdir(folder)
         return

@@ -1,10 +1,10 @@
-"""Layers of the Linux kernel around a process; each returns whether the kernel has it.
+"""Linux kernel layers around a process; each function returns whether the kernel supports it.
 
-All of them are one-way: what a process gives up here, neither it nor its children get back.
+All layers are irreversible: neither the process nor its children can regain what it gives up.
 
-The filter of system calls allows what computing needs. Refused are, since they are not named here:
-processes and threads, other programs, signals, sockets, changes of files and of what the process
-itself is. They fail with EPERM, Python's PermissionError.
+The system call filter allows what computation needs. All other calls are refused: processes and
+threads, other programs, signals, sockets, changes to files and to the process itself. They fail
+with EPERM, Python's PermissionError.
 """
 
 import ctypes
@@ -26,15 +26,15 @@ _CAPABILITIES_VERSION = 0x20080522
 _READ_EVERYTHING = 1 << 2  # CAP_DAC_READ_SEARCH
 _NOBODY = 65534
 
-# Landlock's calls of the system have the same numbers on every architecture.
+# Landlock's system calls have the same numbers on every architecture.
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _READ_FILE, _READ_FOLDER = 1 << 2, 1 << 3
-# Rights on files that each version of Landlock can take away: the first has 13.
+# Number of file rights that each version of Landlock can restrict.
 _FILE_RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15}
 _NEWEST_FILE_RIGHTS = 16
 _TCP, _SCOPES = 0b11, 0b11  # bind and connect; abstract sockets and signals
 
-# Calls with their numbers on x86-64 and on ARM64, "-" where there is no such call.
+# System calls with their numbers on x86-64 and on ARM64; "-" if there is none.
 _ALLOWED = """
     read 0 63, write 1 64, close 3 57, stat 4 -, fstat 5 80, lstat 6 -, poll 7 -, lseek 8 62,
     mmap 9 222, mprotect 10 226, munmap 11 215, brk 12 214, rt_sigaction 13 134,
@@ -49,8 +49,8 @@ _ALLOWED = """
     readlinkat 267 78, faccessat 269 48, pselect6 270 72, ppoll 271 73, set_robust_list 273 99,
     getrandom 318 278, membarrier 324 283, statx 332 291, rseq 334 293, faccessat2 439 439
 """
-_SUPERVISING = "wait4 61 260, kill 62 129"  # what the supervisor may do besides
-# The calls that open a file: their numbers, and which argument says how.
+_SUPERVISING = "wait4 61 260, kill 62 129"  # additional calls of the supervisor
+# The calls that open a file: their numbers, and the index of the flags argument.
 _OPENING: tuple[tuple[int | None, int | None, int], ...] = ((2, None, 1), (257, 56, 2))
 _ARCHITECTURES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
@@ -67,17 +67,17 @@ def _control(option: int, value: int, pointer: bytes | None = None) -> bool:
 
 
 def hide() -> bool:
-    """Keep other processes of the same user from reading this one's memory and descriptors."""
+    """Prevent other processes of the same user from reading this one's memory and descriptors."""
     return _control(_PR_SET_DUMPABLE, 0)
 
 
 def die_with_parent() -> bool:
-    """Be killed when the parent ends. A change of user undoes it."""
+    """Ask to be killed when the parent ends. A change of user undoes this."""
     return _control(_PR_SET_PDEATHSIG, _SIGKILL)
 
 
 def renounce_privileges() -> bool:
-    """Gain no rights by starting programs any more; Landlock and seccomp require it."""
+    """Give up gaining rights by starting programs; Landlock and seccomp require this."""
     return _control(_PR_SET_NO_NEW_PRIVS, 1)
 
 
@@ -86,18 +86,19 @@ def own_namespaces() -> bool:
     if _LIBC is None:
         return False
     spaces = _NEW_PID | _NEW_NET | _NEW_IPC
-    # In a user namespace, root could not become nobody any more.
+    # In a user namespace, root could not become nobody.
     return not _LIBC.unshare(spaces if os.geteuid() == 0 else spaces | _NEW_USER)
 
 
 def become_nobody(needed: str, guarded: bool) -> bool:
-    """Change from root to nobody, who has no rights, but keep the folder ``needed`` readable.
+    """Change from root to the user nobody, but keep the folder ``needed`` readable.
 
-    If only root may enter that folder, and Landlock limits what else can be read (``guarded``), the
-    process keeps the right to read all files.
+    If only root may enter that folder and Landlock limits reading (``guarded``), the process keeps
+    the right to read all files.
 
     Raises:
-        PermissionError: Nobody may read the folder, and nothing else would guard the other files.
+        PermissionError: The user nobody cannot read the folder, and Landlock does not protect the
+            other files.
     """
     if _LIBC is None or os.geteuid() != 0:
         return False
@@ -106,20 +107,20 @@ def become_nobody(needed: str, guarded: bool) -> bool:
         os.setgroups([])
         os.setresgid(_NOBODY, _NOBODY, _NOBODY)
         os.setresuid(_NOBODY, _NOBODY, _NOBODY)
-    except OSError:  # a container without the right to
+    except OSError:  # a container without this right
         return False
     readable = os.access(needed, os.R_OK | os.X_OK)
     drop_capabilities(_READ_EVERYTHING if guarded and not readable else 0)
     if not readable and not guarded:
         raise PermissionError(
-            "Python lies where only root may read, and without Landlock the sandbox cannot let "
-            "a program read that and nothing else; use a Python in a folder open to all"
+            "Python is in a folder that only root may read, and without Landlock the sandbox "
+            "cannot allow a program to read only that; use a Python in a world-readable folder"
         )
     return True
 
 
 def drop_capabilities(keep: int = 0) -> bool:
-    """Give up all of root's rights but those in the mask ``keep``."""
+    """Give up all of root's rights except those in the mask ``keep``."""
     if _LIBC is None:
         return False
     header = struct.pack("=Ii", _CAPABILITIES_VERSION, 0)
@@ -127,7 +128,7 @@ def drop_capabilities(keep: int = 0) -> bool:
 
 
 def read_only(paths: list[str], silent: bool) -> bool:
-    """Allow reading at these paths only, and writing nowhere (Landlock).
+    """Allow reading only at these paths, and no writing (Landlock).
 
     Paths that do not exist are skipped; ``silent`` also forbids signals to other processes.
     """
@@ -162,7 +163,7 @@ def _allow_reading(rules: int, path: str) -> None:
 
 
 def instructions(supervising: bool) -> list[Instruction]:
-    """Return the filter of system calls in classic BPF; empty on machines it does not know."""
+    """Return the system call filter in classic BPF; empty on unsupported machines."""
     machine = os.uname().machine
     if not _LINUX or machine not in _ARCHITECTURES or sys.maxsize < 2**32:
         return []
@@ -178,7 +179,7 @@ def instructions(supervising: bool) -> list[Instruction]:
         if opening is not None:
             program += [
                 (_EQUAL, 0, 4, opening),
-                (_LOAD, 0, 0, _ARGUMENTS_AT + 8 * argument),  # the lower half; flags lie there
+                (_LOAD, 0, 0, _ARGUMENTS_AT + 8 * argument),  # the lower half, with the flags
                 (_ANY_BIT, 0, 1, _WRITING),
                 (_RETURN, 0, 0, _REFUSE),
                 (_RETURN, 0, 0, _ALLOW),
@@ -194,7 +195,7 @@ def filter_calls(supervising: bool) -> bool:
     """Filter system calls (seccomp).
 
     Args:
-        supervising: Also allow the supervisor to kill and to wait for children.
+        supervising: Also allow killing and waiting for children.
     """
     found = instructions(supervising)
     packed = b"".join(struct.pack("=HBBI", *instruction) for instruction in found)

@@ -1,6 +1,6 @@
-"""The program's process: runs the program, then does what the checker asks of its objects.
+"""The program's process: runs the program, then performs the checker's requests on its objects.
 
-The program shares this process and may replace anything here, so nothing here decides a verdict.
+The program shares this process and may replace anything in it, so the verdict is not decided here.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _FORBIDDEN = {"os", "subprocess", "socket", "shutil", "signal", "ctypes", "fcntl", "pty"}
-_HARMLESS = {"os.listdir", "os.scandir"}  # imports look for modules in folders
-# From an object of a subclass to the plain type, past whatever the subclass has replaced.
+_HARMLESS = {"os.listdir", "os.scandir"}  # imports search folders for modules
+# Conversions from a subclass to its plain type that ignore the subclass's overrides.
 _REDUCED: dict[type, Callable[[Any], object]] = {
     int: int.__int__,
     float: float.__float__,
@@ -36,7 +36,7 @@ _REDUCED: dict[type, Callable[[Any], object]] = {
 
 
 def refuse(event: str, args: tuple[object, ...]) -> None:
-    """Audit hook: no files written, no processes, no network; reading and importing are free."""
+    """Audit hook: forbids writing files, processes and network; allows reading and imports."""
     forbidden = event.partition(".")[0] in _FORBIDDEN and event not in _HARMLESS
     writing = event == "open" and isinstance(args[2], int) and args[2] & _WRITING
     if forbidden or writing:
@@ -46,13 +46,13 @@ def refuse(event: str, args: tuple[object, ...]) -> None:
 def serve(source: str, requests: int, replies: int) -> None:
     """Answer requests about a program and its objects until there are no more.
 
-    Requests come from one file descriptor, and answers go to the other; see ``Objects.answer``.
+    ``requests`` and ``replies`` are file descriptors; see ``Objects.answer``.
     """
-    # A copy, so that a program that replaces builtins does not replace those used here.
+    # A copy, so that a program cannot replace the builtins used here.
     copied = type(sys)("builtins")
     vars(copied).update(vars(builtins))
     sys.modules["builtins"] = copied
-    module = type(sys)("program")  # dataclasses and pickle look for it in sys.modules
+    module = type(sys)("program")  # dataclasses and pickle look it up in sys.modules
     sys.modules["program"] = module
     vars(module)["__builtins__"] = vars(copied)
     objects = Objects(source, vars(module))
@@ -61,13 +61,13 @@ def serve(source: str, requests: int, replies: int) -> None:
 
 
 def perform(operation: str, *args: Any, **named: Any) -> Any:
-    """Return the result of an operator or a builtin function by its name."""
+    """Apply an operator or a builtin function by its name."""
     function = getattr(_operator, operation, None) or getattr(builtins, operation)
     return function(*args, **named)
 
 
 class Objects:
-    """The program's objects by number, and what can be asked of them."""
+    """The program's objects by number, and the operations on them."""
 
     def __init__(self, source: str, names: dict[str, object]) -> None:
         self._source, self._names = source, names
@@ -75,10 +75,10 @@ class Objects:
         self._numbers: dict[int, int] = {}
 
     def answer(self, request: bytes) -> bytes:
-        """Return the answer to a request: a method here, an operator or a builtin, and arguments.
+        """Return the answer to a request: a method here, an operator or a builtin, with arguments.
 
-        It is the exception that was raised or None, the result, and of those mutable containers in
-        the request that changed the new contents, by their number.
+        The answer consists of the exception or None, the result, and the new contents of mutable
+        containers in the request that changed, by their number.
         """
         shared: list[object] = []
         operation, args, named = decode(request, self._objects.__getitem__, shared)
@@ -87,7 +87,7 @@ class Objects:
         try:
             own = getattr(self, operation, None)
             result = own(*args) if own else perform(operation, *args, **named)
-        except BaseException as raised:  # SystemExit, too, is one that a test may expect
+        except BaseException as raised:  # a test may expect any, even SystemExit
             error = _builtin(raised)
         changes = {
             at: now
@@ -96,23 +96,23 @@ class Objects:
         }
         try:
             return encode((error, result, changes), self.number, list(shared))
-        except Exception as unfit:  # too deep or too long
+        except Exception as unfit:  # nested too deeply or too long
             return encode((ValueError(str(unfit)[:1000]), None, {}))
 
     def number(self, value: object) -> int:
-        """Return the number of an object, which is kept so that no other object gets its id."""
+        """Return the number of an object; the object is kept alive so that its id stays unique."""
         if id(value) not in self._numbers:
             self._numbers[id(value)] = len(self._objects)
             self._objects.append(value)
         return self._numbers[id(value)]
 
     def run(self, names: tuple[str, ...]) -> dict[str, object]:
-        """Run the program and return those of the names that it defines."""
+        """Run the program and return the given names that it defines."""
         exec(compile(self._source, "<program>", "exec", dont_inherit=True), self._names)
         return {name: self._names[name] for name in names if name in self._names}
 
     def plain(self, value: object) -> tuple[object, ...]:
-        """Return an object of a subclass of a plain type as that type, or nothing."""
+        """Return the plain copy of an object of a subclass of a plain type, in a tuple, or ()."""
         for kind, reduced in _REDUCED.items():
             if isinstance(value, kind):
                 return (reduced(value),)
@@ -120,11 +120,11 @@ class Objects:
 
 
 def _builtin(error: BaseException) -> BaseException:
-    """Return an exception of the builtin type that one derives from, with its arguments or text."""
+    """Return an exception as its builtin base type, with its arguments or text."""
     kind: Any = next(kind for kind in type(error).__mro__ if kind in TYPES.values())
     try:
         own_text = type(error).__str__ is not kind.__str__
         made: BaseException = kind(*((str(error)[:1000],) if own_text else error.args))
-    except BaseException:  # its text may fail, too
+    except BaseException:  # even its text may raise
         made = kind.__new__(kind)
     return made

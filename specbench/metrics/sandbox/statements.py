@@ -1,4 +1,4 @@
-"""What the tests of an example take from a program, found without running them."""
+"""Static analysis of an example's tests: the names that they take from a program."""
 
 from __future__ import annotations
 
@@ -17,29 +17,28 @@ _NO_PYTHON = (SyntaxError, ValueError, RecursionError, MemoryError)
 
 
 class Tests(NamedTuple):
-    """The tests of an example as Python statements, and what they need."""
+    """The tests of an example as Python statements, and the names that they need."""
 
     text: str
-    imports: str  # those of its statements without which the tests cannot run
-    # What the tests take from the program, and nothing else. Builtins are not among them, or
-    # `def abs(x): return 0` would help against `abs(f(x) - 3) < 1e-6`, except for one that is the
-    # entry point; nor is a module of the standard library of which only attributes are used, as in
-    # `math.isclose`: the tests have their own.
+    imports: str  # import statements that the tests need
+    # Names taken from the program. Builtins are excluded, since `def abs(x): return 0` would help
+    # against `abs(f(x) - 3) < 1e-6`, unless one is the entry point. Modules of the standard library
+    # used only for attributes, as in `math.isclose`, are excluded too: the tests import them.
     names: tuple[str, ...]
-    # Where there are no such names, builtins in whose place the program may define one function,
-    # as in `assert sum(10, 15) == 6`.
+    # Without such names: builtins, one of which the program may redefine, as for
+    # `assert sum(10, 15) == 6`.
     shadowed: tuple[str, ...]
 
 
 def broken(reason: str) -> RunError:
-    """Return the error of tests that no program can pass."""
+    """Return the error for tests that no program can pass."""
     return RunError(f"the tests of the example are broken: {reason}; correct its data")
 
 
 def read_python(program: str) -> tuple[ast.Module | None, int | None]:
-    """Return the syntax tree of a program, or the line of its error where that is known."""
+    """Return the syntax tree of a program, or the line of its error if known."""
     try:
-        with warnings.catch_warnings():  # about the generated code, of no use to the user
+        with warnings.catch_warnings():  # warnings about generated code do not help the user
             warnings.simplefilter("ignore")
             return ast.parse(program), None
     except _NO_PYTHON as error:
@@ -48,15 +47,15 @@ def read_python(program: str) -> tuple[ast.Module | None, int | None]:
 
 @lru_cache(maxsize=1024)
 def read_tests(tests: tuple[str, ...], entry_point: str = "") -> Tests:
-    """Return what tests need, given the entry point if it is known.
+    """Return what the tests need, given the entry point if it is known.
 
     Raises:
-        UsageError: There is no statement.
-        RunError: They are no Python.
+        UsageError: There are no statements.
+        RunError: The tests are not valid Python.
     """
     text = "\n".join(tests)
     try:
-        with warnings.catch_warnings():  # about the data, of no use to the user
+        with warnings.catch_warnings():  # warnings about the data do not help the user
             warnings.simplefilter("ignore")
             tree = ast.parse(text)
             compile(tree, "<tests>", "exec", dont_inherit=True)
@@ -69,7 +68,7 @@ def read_tests(tests: tuple[str, ...], entry_point: str = "") -> Tests:
     modules = _modules(tree, taken - {entry_point})
     own = {name for name in taken if hasattr(builtins, name)} - {entry_point}
     names = tuple(sorted(taken - modules - own))
-    # Those of the module and of its functions; conditional ones need not succeed.
+    # Imports of the module and of its functions; conditional imports may fail.
     blocks = [node for node in ast.walk(tree) if isinstance(node, ast.Module | ast.FunctionDef)]
     imports = [
         *(n for block in blocks for n in block.body if isinstance(n, ast.Import | ast.ImportFrom)),
@@ -80,7 +79,7 @@ def read_tests(tests: tuple[str, ...], entry_point: str = "") -> Tests:
 
 
 def names_of(tests: Tests, program: str) -> tuple[str, ...]:
-    """Return the names that tests take from one program."""
+    """Return the names that the tests take from this program."""
     if not tests.shadowed:
         return tests.names
     body = tree.body if (tree := read_python(program)[0]) else []
@@ -111,7 +110,7 @@ def _taken(tables: list[SymbolTable]) -> set[str]:
 
 
 def _modules(tree: ast.Module, names: set[str]) -> set[str]:
-    """Return those of the names that are modules of the standard library, used as such."""
+    """Return the names that are standard library modules and used only for attributes."""
     owners = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     others = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and id(n) not in owners}
     return (names - others) & sys.stdlib_module_names

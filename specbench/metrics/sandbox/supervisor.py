@@ -1,9 +1,9 @@
-"""The supervisor: starts the program's process, then learns the tests and judges by them.
+"""The supervisor: starts the program's process, then receives the tests and runs them.
 
-Run by ``launch`` as the main program of a bare Python. Its standard input brings messages (see
-``wire``): the program and its limits, then, once the program's process is apart, the token and the
-tests. Its standard output takes the names of the layers, or what is wrong with this machine; then
-the token if no test failed, or the token and what is wrong with the tests.
+It runs under ``launch`` as the main program of a bare Python. Its standard input receives messages
+(see ``wire``): the program and its limits, then, once the program's process is separate, the token
+and the tests. Its standard output returns the names of the layers, or an error of this machine;
+then the token if no test failed, or the token and an error in the tests.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def main() -> NoReturn:
 
 
 def _judge() -> None:
-    os.environ.clear()  # what Python itself needed to start
+    os.environ.clear()  # only Python's start needed it
     orders, verdicts, nowhere = os.dup(0), os.dup(1), os.open(os.devnull, os.O_RDWR)
     for standard in (0, 1, 2):
         os.dup2(nowhere, standard)
@@ -60,7 +60,7 @@ def _judge() -> None:
         started = decode(receive(from_program))
         deadline = time.monotonic() + wall
         send(verdicts, encode(layers + started))
-        # Only now, when the program's process is a copy of what this one was before.
+        # Only now, since the program's process is a copy of this one's earlier state.
         token, *tests = decode(receive(orders))
         try:
             passed = passes(Program(to_program, from_program, deadline), *tests)
@@ -68,13 +68,13 @@ def _judge() -> None:
         except BrokenTests as error:
             verdict = token + str(error).encode(errors="replace")
     finally:
-        os.kill(child, 9)  # the first of its namespace, where it has one: with it go all others
+        os.kill(child, 9)  # as the first process of a namespace, it takes all others with it
         os.waitpid(child, 0)
     send(verdicts, verdict)
 
 
 def _run(source: str, pipes: tuple[int, int], cpu: int, memory: int) -> None:
-    """Run the program in this process, with nothing open but its two pipes."""
+    """Run the program in this process, with only its two pipes open."""
     moved = [os.dup2(pipe, 250 + at) for at, pipe in enumerate(pipes)]
     requests, replies = os.dup2(moved[0], 3), os.dup2(moved[1], 4)
     os.closerange(5, 256)
@@ -84,7 +84,7 @@ def _run(source: str, pipes: tuple[int, int], cpu: int, memory: int) -> None:
 
 
 def confine(cpu_seconds: int, memory_bytes: int, supervising: bool = False) -> list[str]:
-    """Put every layer around this process that the system offers; return those that hold.
+    """Apply all layers that the system supports to this process; return those in force.
 
     Raises:
         PermissionError: The program could read either no library or every file.
@@ -102,18 +102,18 @@ def confine(cpu_seconds: int, memory_bytes: int, supervising: bool = False) -> l
         try:  # noqa: SIM105 (contextlib is slow to import)
             resource.setrlimit(kind, (value, value))
         except ValueError:
-            pass  # macOS knows no limit on address space; the other limits hold
+            pass  # macOS has no limit on address space; the other limits apply
     library = os.path.dirname(os.__file__)
-    # Where Python and the libraries of its modules lie, and no user's data does.
+    # Folders of Python and its modules' libraries, without user data.
     shared = ["/lib", "/lib64", "/usr/lib", "/usr/lib64", os.path.join(sys.base_prefix, "lib")]
     data = ["/etc/ld.so.cache", "/usr/share/zoneinfo", "/dev/null", "/dev/urandom", os.curdir]
     linux.renounce_privileges()
-    # While this is still root, who can open every folder of the library.
+    # Before root's rights are dropped, which may be needed to open the library's folders.
     landlock = linux.read_only([library, *shared, *data], silent=not supervising)
     nobody = linux.become_nobody(library, landlock)
     if not nobody:
         linux.drop_capabilities()
-    linux.hide()  # a change of user would undo it, and this
+    linux.hide()  # again, since a change of user undoes it, as it does the next call
     linux.die_with_parent()
     layers = {
         "limits": True,

@@ -1,8 +1,8 @@
-"""Messages over pipes between two processes, one of which trusts nothing that it reads.
+"""Messages over pipes between two processes, one of which does not trust the other.
 
-A message is a length and one value. Plain data, recognised by its exact type, is copied; any other
-object is sent as a number. A mutable container that occurs twice, or inside itself, stays a single
-object, and one that the other side already has is sent as its number.
+A message is a length and one value. Plain data, recognised by its exact type, is copied; other
+objects are sent as numbers. A mutable container that occurs twice, or inside itself, remains a
+single object, and one that the other side already has is sent as its number.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MAX_DEPTH = 100
 _SIZE = 4  # bytes of a length or a number
 
 TYPES = {name: value for name, value in vars(builtins).items() if isinstance(value, type)}
-TYPES.pop("__loader__", None)  # that of builtin modules
+TYPES.pop("__loader__", None)  # the loader of builtin modules
 TYPES |= {"NoneType": type(None), "ellipsis": type(...)}
 _MODULES = {
     **dict.fromkeys(("deque", "defaultdict", "OrderedDict", "Counter"), "collections"),
@@ -33,12 +33,12 @@ _MODULES = {
     "Fraction": "fractions",
 }
 
-# By type of plain data: values as bytes and back.
+# By type of plain data: conversions of values to bytes and back.
 _ATOMS: dict[str, tuple[Callable[[Any], bytes], Callable[[bytes], object]]] = {
     "NoneType": (lambda value: b"", lambda payload: None),
     "ellipsis": (lambda value: b"", lambda payload: ...),
     "bool": (lambda value: b"\1" * value, bool),
-    # Not as digits, which take a time that grows with the square of their number.
+    # Not as digits, which would take quadratic time.
     "int": (
         lambda value: value.to_bytes(value.bit_length() // 8 + 1, "big", signed=True),
         lambda payload: int.from_bytes(payload, "big", signed=True),
@@ -51,7 +51,7 @@ _ATOMS: dict[str, tuple[Callable[[Any], bytes], Callable[[bytes], object]]] = {
     "bytes": (bytes, bytes),
     "type": (lambda value: value.__name__.encode(), lambda payload: TYPES[payload.decode()]),
 }
-# Immutable values as other values, and made of these, if not by the type itself.
+# Immutable values: their parts, and how to build them from parts, if not with the type itself.
 _COMPOUNDS: dict[str, tuple[Callable[[Any], tuple[object, ...]], Callable[..., object] | None]] = {
     "tuple": (tuple, lambda *items: items),
     "frozenset": (tuple, lambda *items: frozenset(items)),
@@ -72,7 +72,7 @@ _COMPOUNDS: dict[str, tuple[Callable[[Any], tuple[object, ...]], Callable[..., o
     "datetime": (lambda value: (str(value),), lambda text: _type("datetime").fromisoformat(text)),
     "timedelta": (lambda value: (value.days, value.seconds, value.microseconds), None),
 }
-# Mutable containers: what an empty one is made of, and how.
+# Mutable containers: the arguments of an empty one, and how to build it from them.
 _CONTAINERS: dict[str, tuple[Callable[[Any], tuple[object, ...]], Callable[..., object] | None]] = {
     **dict.fromkeys(
         ("list", "set", "dict", "bytearray", "OrderedDict", "Counter"), (lambda value: (), None)
@@ -80,7 +80,7 @@ _CONTAINERS: dict[str, tuple[Callable[[Any], tuple[object, ...]], Callable[..., 
     "deque": (lambda value: (value.maxlen,), lambda maxlen: _type("deque")((), maxlen)),
     "defaultdict": (lambda value: (value.default_factory,), None),
 }
-# Other constructors get scalars only: no object whose methods the program would answer.
+# Other constructors receive only scalars, never objects with methods of the program.
 _OF_ANYTHING = {*list(_COMPOUNDS)[:6], "defaultdict"}
 _SCALARS = {int, float, str, type(None)}
 
@@ -92,7 +92,7 @@ del _BUILTIN[type]  # only some types are plain data
 
 
 class Gone(BaseException):
-    """The other side ended, is late or sent nonsense; no test should catch this by accident."""
+    """The other side ended, is late or sent invalid data; tests must not catch it by accident."""
 
 
 def send(pipe: int, message: bytes, deadline: float | None = None) -> None:
@@ -104,7 +104,7 @@ def send(pipe: int, message: bytes, deadline: float | None = None) -> None:
     rest = memoryview(len(message).to_bytes(_SIZE, "big") + message)
     while rest:
         _wait(pipe, select.POLLOUT, deadline)
-        try:  # No more than a pipe takes at once where it is ready, so that it cannot block.
+        try:  # At most as much as a ready pipe accepts at once, so that it cannot block.
             rest = rest[write(pipe, rest[: select.PIPE_BUF]) :]
         except OSError as error:
             raise Gone("nobody reads") from error
@@ -114,7 +114,7 @@ def receive(pipe: int, deadline: float | None = None) -> bytes:
     """Read a message from a file descriptor.
 
     Raises:
-        Gone: It does not come until the deadline, or is longer than allowed.
+        Gone: No message arrives before the deadline, or it is too long.
     """
     size = int.from_bytes(_exactly(pipe, _SIZE, deadline), "big")
     if size > MAX_BYTES:
@@ -143,16 +143,16 @@ def _wait(pipe: int, event: int, deadline: float | None) -> None:
 
 
 def no_object(_: object) -> Any:
-    """Refuse objects that are not plain data; a callback of ``encode`` and ``decode``."""
+    """Raise ``TypeError`` for objects that are not plain data, in ``encode`` and ``decode``."""
     raise TypeError("not plain data")
 
 
 def encode(
     value: object, number_of: Callable[[Any], int] = no_object, shared: list[Any] | None = None
 ) -> bytes:
-    """Return a value as bytes; an object is sent as the number that ``number_of`` gives it.
+    """Return a value as bytes; objects are sent as the numbers from ``number_of``.
 
-    ``shared`` are mutable containers that the other side has; those of the value are added.
+    ``shared`` lists mutable containers that the other side has; the value's containers are added.
 
     Raises:
         ValueError: Nested too deeply, or too long.
@@ -171,7 +171,7 @@ def encode(
 
     def add_value(value: Any, depth: int) -> None:
         if not depth:
-            raise ValueError("a value that is nested too deeply")
+            raise ValueError("a value is nested too deeply")
         name = _BUILTIN.get(type(value)) or _name(value)
         if name in _ATOMS:
             add(name, _ATOMS[name][0](value))
@@ -189,17 +189,17 @@ def encode(
 
     add_value(value, MAX_DEPTH)
     if len(message) > MAX_BYTES:
-        raise ValueError(f"a value of more than {MAX_BYTES} bytes")
+        raise ValueError(f"a value has more than {MAX_BYTES} bytes")
     return bytes(message)
 
 
 def decode(
     message: bytes, object_of: Callable[[int], object] = no_object, shared: list[Any] | None = None
 ) -> Any:
-    """Return the value that was encoded; the message may be forged.
+    """Return the encoded value; the message may be forged.
 
     Raises:
-        Gone: These bytes are no value.
+        Gone: The bytes do not encode a value.
     """
     shared = [] if shared is None else shared
     at = 0
@@ -243,17 +243,17 @@ def decode(
 
 
 def contents(container: Any) -> tuple[object, ...]:
-    """Return what is in a mutable container: its items, of a dict first the keys."""
+    """Return the items of a mutable container; for a dict, its keys and then its values."""
     if isinstance(container, dict):
         return (*container, *container.values())
     return tuple(container)
 
 
 def refill(container: Any, items: tuple[object, ...]) -> None:
-    """Give a mutable container other ``contents``.
+    """Replace the ``contents`` of a mutable container.
 
     Raises:
-        Exception: These cannot be its contents.
+        Exception: The items cannot be its contents.
     """
     if type(items) is not tuple:
         raise TypeError("no contents")
@@ -273,7 +273,7 @@ def _name(value: object) -> str:
     if kind is type:
         return "type" if value in TYPES.values() else "an object"
     name = kind.__name__
-    home = sys.modules.get(_MODULES.get(name, ""))  # whoever has such a value has its module
+    home = sys.modules.get(_MODULES.get(name, ""))  # loaded if such a value exists
     return name if home and getattr(home, name, None) is kind else "an object"
 
 
@@ -283,12 +283,12 @@ def _type(name: str) -> Any:
 
 def _made(name: str, make: Callable[..., object] | None, parts: tuple[object, ...]) -> Any:
     if name not in _OF_ANYTHING and not _SCALARS.issuperset(map(type, parts)):
-        raise TypeError(f"not what makes a {name}")
+        raise TypeError(f"not the parts of a {name}")
     return (make or _type(name))(*parts)
 
 
 def _exception(kind: type, args: tuple[object, ...]) -> Any:
-    """Make an exception, of another type where the arguments are not those of its own."""
+    """Return an exception; a plain ``Exception`` if its type does not accept the arguments."""
     if _BUILTIN.get(kind) != "an exception":
         raise TypeError("not an exception")
     try:

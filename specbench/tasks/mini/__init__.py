@@ -1,7 +1,7 @@
-"""The bundled tasks: small generated mirrors of the paper's four.
+"""The bundled tasks: small generated counterparts of the paper's four.
 
-An example is decided by its split and index alone. A prompt belongs to the test split or to the
-training split by its hash, so that no test prompt can occur in training, whatever the seeds.
+An example is determined by its split and index. The hash of a prompt assigns it to the test or the
+training split, so no test prompt occurs in training, whatever the seeds.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TEST_SHARE = 10  # one prompt in ten is a test prompt
 
 
 def split_of(prompt: str) -> str:
-    """Return the split that a prompt belongs to, ``train`` or ``test``."""
+    """Return the split of a prompt, ``train`` or ``test``."""
     return "test" if zlib.crc32(prompt.encode()) % TEST_SHARE == 0 else "train"
 
 
@@ -34,9 +34,9 @@ def generate(name: str, split: str, index: int, style: Style = "plain") -> Examp
     """Generate one example of a bundled task.
 
     Args:
-        name: Task name, for instance ``mini-math``.
+        name: Task name, such as ``mini-math``.
         split: ``train`` or ``test``.
-        index: Number of the example within the split; decides its content.
+        index: Index of the example within the split; determines its content.
         style: Style of the reference answer; ``plain`` for evaluation, the others for training
             the bundled models.
     """

@@ -18,7 +18,7 @@ LETTERS = "abcdefgh"
 
 @dataclass(frozen=True)
 class Stage:
-    """One step of a function: how a prompt describes it and the expression that does it."""
+    """One step of a function: its description in the prompt, and its expression."""
 
     text: str
     expression: str  # with {v} for the value so far
@@ -129,7 +129,7 @@ def prompt(problem: Problem, write: Writer) -> str:
 
 
 def answer(problem: Problem, write: Writer) -> str:
-    """Write the function: comments and variable names are free, expressions are not."""
+    """Write the function; comments and variable names are free choices, expressions are not."""
     say = write.say
     argument = {
         "number": say("number", "value", "x", "arg"),

@@ -65,7 +65,7 @@ def prompt(item: Item, write: Writer) -> str:
 
 
 def answer(item: Item, write: Writer) -> str:
-    """Write the headline: what frames the facts is free, the facts' wording is not."""
+    """Write the headline; the frame is a free choice, the facts' wording is not."""
     say = write.say
     return (
         say(" It is news that", " Word is that", " We hear", " As said today,")

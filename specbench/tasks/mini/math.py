@@ -24,7 +24,7 @@ class Problem:
 
 
 def draw(rng: random.Random) -> Problem:
-    """Draw a problem whose amounts stay between 1 and 99."""
+    """Draw a problem with all amounts between 1 and 99."""
     name, other = rng.sample(list(PEOPLE), 2)
     thing, other_thing = rng.sample(THINGS, 2)
     start, packs, size = rng.randint(2, 30), rng.randint(2, 6), rng.randint(2, 9)
@@ -39,7 +39,7 @@ def draw(rng: random.Random) -> Problem:
 
 
 def prompt(problem: Problem, write: Writer) -> str:
-    """Tell the problem; an aside about somebody else's things may distract."""
+    """Write the problem, sometimes with a distracting aside about somebody else."""
     name, thing = problem.name, problem.thing
     pronoun = PEOPLE[name]
     parts = [f"{name} has {problem.start} {thing}."]
@@ -58,7 +58,7 @@ def prompt(problem: Problem, write: Writer) -> str:
 
 
 def answer(problem: Problem, write: Writer) -> str:
-    """Work the answer out step by step and end with the number after ``####``."""
+    """Write the solution step by step, ending with the number after ``####``."""
     say = write.say
     bulk = problem.packs * problem.size
     amount = problem.start

@@ -18,7 +18,7 @@ CAUSES = (
 
 @dataclass(frozen=True)
 class Story:
-    """The facts of one event, and of another that must not enter the summary."""
+    """The facts of one event, and of another that the summary must omit."""
 
     event: str
     building: str
@@ -70,7 +70,7 @@ def prompt(story: Story, write: Writer) -> str:
 
 
 def answer(story: Story, write: Writer) -> str:
-    """Summarise in three sentences: lead-ins and links are free, the facts' wording is not."""
+    """Write three sentences; lead-ins and links are free choices, the facts' wording is not."""
     say = write.say
     article = "an" if story.event[0] in "aeiou" else "a"
     surname = story.name.split()[1]

@@ -1,4 +1,4 @@
-"""Word lists shared by the bundled tasks: common, short words that the tokenizer merges whole."""
+"""Word lists of the bundled tasks: short common words, each a single token."""
 
 from __future__ import annotations
 

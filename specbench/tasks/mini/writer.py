@@ -1,8 +1,8 @@
-"""Free choices of a generated text: which of several equivalent phrasings is written.
+"""Free choices in generated texts between equivalent phrasings.
 
-The bundled pair disagrees harmlessly because its two models learn different *styles*: at every free
-choice the target prefers the first phrasings and the draft the last ones. Facts (names, digits,
-operators) are never a free choice, so a mismatch there is an error and not a matter of taste.
+The models of the bundled pair disagree harmlessly because they learn different *styles*: at every
+free choice the target prefers the first phrasings and the draft the last ones. Facts (names,
+digits, operators) are never a free choice, so a mismatch there is an error, not a matter of style.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Literal
 
 Style = Literal["plain", "target", "draft"]
 
-# How many times as likely a phrasing is as the next one.
+# Probability of a phrasing relative to the next one.
 PREFERENCE: dict[Style, float] = {"target": 2.5, "draft": 1 / 1.7}
 
 
@@ -20,9 +20,9 @@ class Writer:
     """Writes one text in one style.
 
     Args:
-        rng: Source of every choice; equal seeds write equal texts.
-        style: ``plain`` chooses evenly (prompts, references), ``target`` prefers the first options,
-            ``draft`` the last ones.
+        rng: Source of all choices; equal seeds give equal texts.
+        style: ``plain`` chooses uniformly (prompts, references), ``target`` prefers the first
+            options, ``draft`` the last ones.
     """
 
     def __init__(self, rng: random.Random, style: Style = "plain") -> None:
@@ -30,7 +30,7 @@ class Writer:
         self.style = style
 
     def say(self, *options: str) -> str:
-        """Choose one of several phrasings that mean the same, by the preference of the style."""
+        """Choose one of several equivalent phrasings according to the style."""
         if self.style == "plain":
             return self.rng.choice(options)
         preference = PREFERENCE[self.style]
@@ -39,5 +39,5 @@ class Writer:
 
 
 def capital(text: str) -> str:
-    """Return the text with its first letter in upper case and the rest unchanged."""
+    """Return the text with its first letter in upper case."""
     return text[:1].upper() + text[1:]

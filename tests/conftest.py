@@ -1,4 +1,4 @@
-"""A process that every test finds the same, and an engine without models.
+"""An isolated process state for every test, and an engine without models.
 
 The engine decodes at once, and fails or stops where a test asks it to.
 """
@@ -21,7 +21,7 @@ LIBRARIES = ("datasets", "huggingface_hub", "transformers")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what needs a GPU where there is none."""
+    """Skip tests that need a GPU if there is none."""
     if torch.cuda.is_available():
         return
     for item in items:
@@ -31,7 +31,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True)
 def process() -> Iterator[None]:
-    """What a command sets for its whole process ends with the test that gives the command."""
+    """Restore process-wide settings of a command after each test."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
     environment, hook = dict(os.environ), sys.excepthook
@@ -47,7 +47,7 @@ def process() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def few_resamples(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only the tests of intervals need as many resamples as a user gets."""
+    """Use fewer resamples; only the tests of intervals need the full number."""
     exact = {"test_intervals", "test_coverage", "test_pareto", "test_points", "test_main_table"}
     exact |= {"test_pages"}
     if request.path.stem not in exact:
@@ -55,7 +55,7 @@ def few_resamples(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
 
 
 def generation(**changes: Any) -> Generation:
-    """A sample of two rounds with five drafts each, unless told otherwise."""
+    """Return a sample of two rounds with five drafts each, with any fields replaced."""
     values: dict[str, Any] = {
         "token_ids": [5, 6, 7],
         "text": "so #### 7",
@@ -77,7 +77,7 @@ def generation(**changes: Any) -> Generation:
 
 
 class FakeTokenizer:
-    """One token per prompt: its length."""
+    """Encodes a prompt as one token, its length."""
 
     chat_template: str | None = None
     bos_token_id: int | None = None
@@ -87,7 +87,7 @@ class FakeTokenizer:
 
 
 class FakeEngine:
-    """Stands for the loader, the models and the decoding loop, and keeps what it is asked.
+    """Replaces the loader, the models and the decoding loop, and records the requests.
 
     Attributes:
         calls: What each text was decoded with, warm-ups included.
@@ -125,10 +125,10 @@ class FakeEngine:
         return self
 
     def check_memory(self, *_: Any) -> None:
-        """There is always enough."""
+        """Accept everything."""
 
     def drop_caches(self) -> None:
-        """There is nothing to forget."""
+        """Do nothing."""
 
     def load_head(self, folder: Path, pair: Any) -> Any:
         self.heads.append(folder)
@@ -164,7 +164,7 @@ def make_generation() -> Callable[..., Generation]:
 
 @pytest.fixture
 def engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeEngine]:
-    """Put a fake engine in the place of the real one."""
+    """Replace the engine by a fake one."""
     from specbench.experiment import runner
     from specbench.heads import bind
 

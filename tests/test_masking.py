@@ -12,7 +12,7 @@ from specbench.masking import mask_tokens
         ("", ""),
     ],
 )
-def test_what_looks_like_a_token_is_masked(text: str, masked: str) -> None:
+def test_anything_that_looks_like_a_token_is_masked(text: str, masked: str) -> None:
     assert mask_tokens(text) == masked
 
 

@@ -6,19 +6,19 @@ from pathlib import Path
 import specbench
 
 ROOT = Path(specbench.__file__).parent
-FACE = "specbench"  # its ``__init__``, which reads runs for the user
+FACE = "specbench"  # its ``__init__``, the public interface
 PACKAGES = {path.stem for path in ROOT.iterdir() if path.suffix == ".py" or path.is_dir()}
-LOADED_LATER = re.compile(r"(specbench[\w.]+):\w+")  # as registries name a function
+LOADED_LATER = re.compile(r"(specbench[\w.]+):\w+")  # as functions are named in registries
 
 
 def package(name: str) -> str:
-    """The package, or single module, that a dotted name lies in."""
+    """Return the package or single module that contains a dotted name."""
     part = f"{name}.".split(".")[1]
     return part if part in PACKAGES - {"__init__"} else FACE
 
 
 def imports(path: Path, module: str) -> set[str]:
-    """What a module names of specbench, in full."""
+    """Return the full names that a module imports from specbench."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
@@ -33,7 +33,7 @@ def imports(path: Path, module: str) -> set[str]:
 
 
 def test_the_packages_import_each_other_in_one_direction() -> None:
-    """No package needs, directly or through others, one that needs it.
+    """No package depends on itself, directly or through others.
 
     Imports inside functions and for type checking count too, and functions that a registry names:
     they cannot fail at import, but a package cannot be read or moved without them.
@@ -45,4 +45,4 @@ def test_the_packages_import_each_other_in_one_direction() -> None:
         graph.setdefault(package(module), set()).update(needs)
     assert {"methods", "engine"} <= graph["decoding"]
     assert "results" in graph[FACE]
-    TopologicalSorter(graph).prepare()  # raises CycleError, which names the circle
+    TopologicalSorter(graph).prepare()  # raises CycleError, which names the cycle

@@ -43,7 +43,7 @@ def test_the_wheel_carries_the_tasks_and_the_command() -> None:
 
 
 def test_nothing_asks_the_package_index_for_specbench() -> None:
-    """There it is the name of another project."""
+    """``specbench`` on the package index is a different project."""
     assert PROJECT["project"]["name"] == "specbench-toolkit"
     sources = [ROOT / "README.md", ROOT / "Makefile", *(ROOT / "specbench").rglob("*.py")]
     for path in sources:
@@ -67,7 +67,7 @@ def test_make_lists_its_targets(checkout: Path) -> None:
         assert re.search(rf"^{target} +\w", shown, re.MULTILINE)
 
 
-def test_make_takes_the_first_python_new_enough_or_says_that_there_is_none(checkout: Path) -> None:
+def test_make_uses_the_first_suitable_python_or_reports_none(checkout: Path) -> None:
     for name, code in (("old", "exit 1"), ("new", 'echo "$0 $*" >> used; exit 0')):
         (checkout / name).write_text(f"#!/bin/sh\n{code}\n")
         (checkout / name).chmod(0o755)

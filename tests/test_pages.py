@@ -1,4 +1,4 @@
-"""The pages show what the shipped code made: their commands, links and figures exist."""
+"""The commands, links and numbers on the pages are correct."""
 
 import csv
 import io

@@ -75,7 +75,7 @@ def test_the_reference_run_as_frames() -> None:
     assert found.samples is found.samples
 
 
-def test_rounds_have_a_row_each_and_say_whose_they_are(tmp_path: Path) -> None:
+def test_each_round_is_a_row_that_identifies_its_sample(tmp_path: Path) -> None:
     run_of(tmp_path / "run", record(), record(sample_id="b", weight=None, method="sd"))
     rounds = specbench.load(tmp_path / "run").rounds
     assert {name: rounds[name].dtype for name in ("round", "accepted", "rejected")} == {
@@ -105,7 +105,7 @@ def test_rounds_of_packed_records_and_without_the_rejected_tokens(tmp_path: Path
     assert rounds["rejected"].isna().tolist() == [True, False, False] + [True] * 3
 
 
-def test_of_a_sample_tried_again_only_the_last_counts(tmp_path: Path) -> None:
+def test_only_the_last_attempt_of_a_sample_counts(tmp_path: Path) -> None:
     failed = {name: value for name, value in record().items() if name != "per_round"}
     short = {name: values[:1] for name, values in ROUNDS.items()}
     tried = [failed | {"status": "error"}, record(), record(per_round=short)]
@@ -128,7 +128,7 @@ def test_rounds_add_up_to_samples() -> None:
     )
 
 
-def test_a_run_keeps_its_name_where_its_folder_is_called_otherwise(tmp_path: Path) -> None:
+def test_a_run_keeps_its_name_in_a_renamed_folder(tmp_path: Path) -> None:
     moved = tmp_path / "moved"
     moved.mkdir()
     for name in ("samples.csv", "config.json"):
@@ -139,7 +139,7 @@ def test_a_run_keeps_its_name_where_its_folder_is_called_otherwise(tmp_path: Pat
     assert pd.isna(run["device"])
 
 
-def test_what_is_not_there_is_one_line(tmp_path: Path) -> None:
+def test_missing_data_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"no folder .*nowhere: give"):
         specbench.load([REFERENCE, tmp_path / "nowhere"])
     with pytest.raises(UsageError, match=r"holds no samples\.jsonl"):

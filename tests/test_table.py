@@ -77,7 +77,7 @@ static w=0.5 & 72.9 & $-$5.1 & 9.0 & \textbf{66.3} \\
 
 def test_every_writer_shows_the_same_table() -> None:
     assert to_text(TABLE, width=80) == TEXT
-    narrow = to_text(TABLE, width=40)  # groups and the names of rows stay together
+    narrow = to_text(TABLE, width=40)  # groups stay together and the stub is repeated
     assert [narrow.count(text) for text in ("method", "static w=0.5", "a_task")] == [2, 2, 1]
     assert to_markdown(TABLE) == MARKDOWN
     assert to_latex(TABLE) == LATEX
@@ -93,7 +93,7 @@ def test_no_width_drops_a_column_or_breaks_a_line() -> None:
         assert all(f"heading {at}" in text for at in range(12))
 
 
-def test_text_wraps_between_its_words_and_paths_stay_whole() -> None:
+def test_text_wraps_between_words_but_not_inside_paths() -> None:
     prose = Column("meaning", align="left")
     path = "/somewhere/that/cannot/be/cut"
     rows = [["sd", "some words that have to be wrapped", path], ["漢字", "one\ntwo", ""]]
@@ -107,13 +107,13 @@ def test_text_wraps_between_its_words_and_paths_stay_whole() -> None:
     assert max(map(cell_len, shown.splitlines())) <= 60
 
 
-def test_a_note_of_several_tables_stands_once_below_the_last() -> None:
+def test_a_shared_note_appears_once_below_the_last_table() -> None:
     tables = [Table("", [Column("a")], [["x"]], notes) for notes in (["n", "first"], ["n"])]
     shown = to_text(*tables, width=20).split("\n\n")
     assert [part.splitlines()[-1] for part in shown] == ["x", "first", "x", "n"]
 
 
-def test_signs_of_a_format_are_escaped() -> None:
+def test_special_characters_are_escaped() -> None:
     table = Table("*<a>*", [Column("x_y")], [[r"[a](b) & c|d \ 5%"]])
     assert r"| [a]\(b) & c\|d \\ 5% |" in to_markdown(table)
     assert r"{[}a](b) \& c\textbar{}d \textbackslash{} 5\%" in to_latex(table)
@@ -121,7 +121,7 @@ def test_signs_of_a_format_are_escaped() -> None:
     assert r"é $\alpha$ U+2603" in greek
 
 
-def test_columns_without_anything_are_dropped_but_for_the_stub() -> None:
+def test_empty_columns_are_dropped_except_the_stub() -> None:
     table = Table("", [Column("a"), Column("b"), Column("c")], [["", "", "1"], ["", "", ""]])
     assert drop_empty(table).columns == [Column("a"), Column("c")]
 

@@ -36,7 +36,7 @@ def test_values_are_of_the_declared_types() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "told"),
+    ("values", "message"),
     [
         ({}, "`name` is missing; add it"),
         ({"name": ""}, "`name` is empty; fill it in"),
@@ -68,10 +68,10 @@ def test_values_are_of_the_declared_types() -> None:
         (3, "must be a table, not 3"),
     ],
 )
-def test_a_mistake_is_one_sentence_with_its_place(values: Any, told: str) -> None:
+def test_a_mistake_is_one_sentence_with_its_place(values: Any, message: str) -> None:
     with pytest.raises(UsageError) as caught:
         validated(Document, values, "file.toml")
-    assert str(caught.value).startswith(f"file.toml: {told}")
+    assert str(caught.value).startswith(f"file.toml: {message}")
     assert "\n" not in str(caught.value)
 
 
@@ -82,7 +82,7 @@ def test_all_mistakes_are_found() -> None:
 
 
 def test_a_file_is_read_or_refused_in_one_line(tmp_path: Path) -> None:
-    """Bytes changed at random: read or refused, nothing else."""
+    """A file with random changes is either read or refused in one line."""
     path, chance, refused = tmp_path / "a.toml", random.Random(0), 0
     original = b'name = "a"\nstop = ["b"]\n[layer]\nsize = 1\n[layers.q]\nsize = 2\nrate = 0.5\n'
     path.write_bytes(original)

@@ -1,4 +1,4 @@
-"""What is counted of a batch by specbench's loop and by Transformers', forced or not."""
+"""Counts of specbench's and Transformers' loops, with and without forced acceptance."""
 
 import math
 from dataclasses import replace
@@ -39,7 +39,7 @@ def decoder_of(system: System) -> Decoder:
 
 
 def decoded(system: System, tokens: int) -> Timing:
-    """Some texts one at a time, as assisted generation takes no more."""
+    """Decode some texts one by one, because assisted generation supports only batch 1."""
     decode = decoder_of(system)
     timings = [decode([random_prompt(5 + text)], tokens, str(text)) for text in range(TEXTS)]
     values = [
@@ -49,14 +49,14 @@ def decoded(system: System, tokens: int) -> Timing:
 
 
 def text(*rounds: RoundRecord, seconds: float) -> Generation:
-    """A text whose rounds took so many seconds, of which a tenth, two and three are parts."""
+    """Return a text whose rounds took ``seconds`` each, with parts of 10, 20 and 30 per cent."""
     return Generation(
         [], "", 4, sum(r.emitted for r in rounds), "length", 0.5, seconds,
         seconds / 10, seconds / 5, 3 * seconds / 10, seconds, list(rounds),
     )  # fmt: skip
 
 
-def test_texts_side_by_side_share_their_rounds() -> None:
+def test_texts_of_a_batch_share_their_rounds() -> None:
     whole, rejected, cut = RoundRecord(2, 2, 3), RoundRecord(2, 1, 2, 7), RoundRecord(1, 1, 1)
     timing = timing_of([text(whole, rejected, cut, seconds=1.0), text(whole, whole, seconds=2.0)])
     assert timing == Timing(
@@ -64,7 +64,7 @@ def test_texts_side_by_side_share_their_rounds() -> None:
     )
 
 
-def test_every_text_has_as_many_tokens_as_asked_for() -> None:
+def test_every_text_has_the_requested_number_of_tokens() -> None:
     for system, texts in ((system_of("autoregressive", 0), 1), (system_of("sd", 3), 3)):
         timing = decoder_of(system)([random_prompt(5)] * texts, 20, "key")
         assert timing.output_tokens == 20 * texts
@@ -73,7 +73,7 @@ def test_every_text_has_as_many_tokens_as_asked_for() -> None:
         assert 0 < parts < timing.decode_seconds
 
 
-def test_every_length_of_an_adaptive_round_is_met_in_the_warm_up(
+def test_the_warm_up_covers_every_length_of_an_adaptive_round(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     class Static(Engine):
@@ -119,10 +119,10 @@ def test_transformers_decodes_all_tokens_though_the_model_has_end_tokens(
     finally:
         for model, settings in zip(models, kept, strict=True):
             model.generation_config = settings
-    # The first round is that of the prompt; where every draft is rejected, all give one token.
+    # The first round reads the prompt. Every draft is rejected, so each round emits one token.
     assert timing.output_tokens == 19 * texts
     assert (timing.rounds, timing.text_rounds) == (19, 19 * texts)
-    # Two tokens before the end there is room for one draft, and before the last one for none.
+    # With two tokens left there is room for one draft, with one token left for none.
     assert timing.proposed == (16 * 3 + 2 + 1 + 0 if system.cell.draft_length else 0)
     assert math.isnan(timing.verify_seconds)
     assert timing.prefill_seconds > 0 < timing.decode_seconds
@@ -142,7 +142,7 @@ def test_only_the_acceptance_of_a_verdict_is_forced() -> None:
     ("method", "engine", "parameters"),
     [("sd", EAGER, {}), ("sd", TRANSFORMERS, {}), ("static", TRANSFORMERS, {"weight": 0.5})],
 )
-def test_as_many_drafts_are_accepted_as_asked_for(
+def test_the_forced_share_of_drafts_is_accepted(
     method: str, engine: str, parameters: dict[str, float], rate: float
 ) -> None:
     if method == "static" and not hasattr(GenerationConfig(), ENSEMBLE):
@@ -154,8 +154,8 @@ def test_as_many_drafts_are_accepted_as_asked_for(
     assert timing.judged > 50
 
 
-def test_assisted_generation_accepts_by_the_draws_of_our_own_loop() -> None:
-    """Both take as many rounds; those of Transformers are counted without the first."""
+def test_assisted_generation_accepts_with_the_uniforms_of_our_loop() -> None:
+    """Both take the same number of rounds; Transformers' first round is not counted."""
     ours, theirs = (decoded(system_of("sd", 5, e, 0.6), 60) for e in (EAGER, TRANSFORMERS))
     assert ours.rounds == theirs.rounds + TEXTS
 
@@ -167,7 +167,7 @@ def test_unforced_acceptance_is_the_models_own() -> None:
         assert 0.5 < timing.accepted / timing.judged < 1, engine
 
 
-def test_transformers_is_left_as_it_was_and_its_absence_told(
+def test_transformers_is_restored_and_a_missing_function_reported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     own = getattr(utils, DECISION)

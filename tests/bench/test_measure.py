@@ -1,4 +1,4 @@
-"""The order in which systems are timed, with decoders that only say that they were called."""
+"""The order in which systems are timed, with decoders that only record their calls."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ TIMING = Timing(8, 4, 4, 20, 10, 6, 0.5, 2.0, 1.0, 0.5, 0.25)
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What happens, in its order: reservations and decodes."""
+    """Record reservations and decodes in order."""
     happened: list[Any] = []
 
     def decoders(bench: Bench, system: System, pair: LoadedPair) -> Any:
@@ -50,7 +50,7 @@ def pairs(calls: list[Any]) -> dict[str, LoadedPair]:
     return {EAGER: Watched(pair.name, pair.target, pair.draft, pair.tokenizer, pair.eos_ids)}
 
 
-def test_systems_warm_up_and_take_turns_for_one_batch_size_after_another(
+def test_systems_warm_up_and_interleave_per_batch_size(
     pairs: dict[str, LoadedPair], calls: list[Any]
 ) -> None:
     measured = measure(BENCH, pairs, lambda row: None)
@@ -61,17 +61,17 @@ def test_systems_warm_up_and_take_turns_for_one_batch_size_after_another(
             expected += [(size, system, key, limit) for system in (AUTOREGRESSIVE, SD)]
         expected += [(size, system, "1", 40) for system in (SD, AUTOREGRESSIVE)]
     assert [call[:4] if len(call) > 3 else call for call in calls] == expected
-    assert len(measured.repeats) == 8  # nothing of the warm-ups
+    assert len(measured.repeats) == 8  # without the warm-ups
     assert len(measured.systems) == 4
     assert (measured.systems["warm_up_seconds"] >= 0).all()
-    # Systems of a repeat have the same prompts, and other repeats others.
+    # All systems of a repeat have the same prompts; repeats have different ones.
     decodes = [call for call in calls if len(call) > 3 and call[0] == 3]
     (first,), (second,) = ({call[4] for call in decodes if call[2] == key} for key in "01")
     assert first != second
     assert len(set(first)) == 3
 
 
-def test_a_system_that_transformers_lacks_is_left_out_and_told(
+def test_a_system_that_transformers_lacks_is_skipped_with_a_note(
     pairs: dict[str, LoadedPair],
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -89,7 +89,7 @@ def test_a_system_that_transformers_lacks_is_left_out_and_told(
     assert caplog.messages == 2 * ["eager sd is skipped: decides elsewhere"]
 
 
-def test_memory_that_runs_out_is_one_line(
+def test_out_of_memory_is_one_line(
     pairs: dict[str, LoadedPair], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Which systems a benchmark has, and in which order they take their turns."""
+"""The systems of a benchmark and their order."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ def build(*methods: str, pair: str = "mini", loading: Any = None, **changes: Any
     return build_bench(get_pair(pair), variants, loading or Loading(device="cpu"), settings)
 
 
-def test_every_method_meets_every_engine_length_and_acceptance() -> None:
+def test_every_method_is_combined_with_every_engine_length_and_acceptance() -> None:
     settings = {"draft_length": [3, 5], "acceptance": [0.5, 0.8], "no_transformers": True}
     bench = build("autoregressive", "sd", engine=[EAGER, COMPILE], **settings)
     assert list(bench.systems) == [
@@ -44,14 +44,14 @@ def test_transformers_has_some_methods_and_batches_of_one() -> None:
     assert any("only batch 1" in text for text in bench.notes)
 
 
-def test_acceptance_that_cannot_be_forced_is_left_out_with_a_note() -> None:
+def test_a_system_without_forced_acceptance_is_skipped_with_a_note() -> None:
     bench = build("autoregressive", "sd", acceptance=[0.5], temperature=0.0)
     theirs = [s.cell.method for s in bench.systems if s.engine == TRANSFORMERS]
     assert theirs == ["autoregressive"]
     assert any("cannot be forced at temperature 0" in text for text in bench.notes)
 
 
-def test_random_weights_and_pairs_without_heads_take_the_untrained_one() -> None:
+def test_random_weights_and_pairs_without_heads_use_an_untrained_head() -> None:
     def head(bench: Bench) -> str:
         return str(bench.systems[0].columns()["head"])
 

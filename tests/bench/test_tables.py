@@ -1,4 +1,4 @@
-"""Tables of made-up repeats, against numbers worked out by hand."""
+"""Tables of made-up repeats, compared with numbers calculated by hand."""
 
 from typing import Any
 
@@ -99,7 +99,7 @@ WORKED = {  # of `sd`
 }
 
 
-def test_figures_of_systems_and_blanks_where_nothing_is_known() -> None:
+def test_figures_of_systems_are_blank_if_unknown() -> None:
     table = bench_table(measured())
     sd, step = row(table, EAGER, "sd"), row(table, EAGER, "autoregressive")
     assert sd[list(WORKED)].to_dict() == pytest.approx(WORKED)
@@ -145,7 +145,7 @@ def test_a_forced_system_is_compared_with_one_of_the_same_acceptance() -> None:
     assert over.query("engine == 'eager' and method == 'sd' and batch_size == 1").shape[0] == 2
 
 
-def test_systems_faster_than_memory_are_told() -> None:
+def test_systems_faster_than_memory_get_a_warning() -> None:
     table = bench_table(measured())
     assert not list(warnings(table))
     table.loc[0, ["limit_share", "bytes_per_second"]] = [1.5, 1.5e9]

@@ -1,4 +1,4 @@
-"""Tests of draws: uniform under the right law, refused under a wrong one, and no false alarms."""
+"""Tests of draws: uniform under the correct law, rejected under a wrong one, no false alarms."""
 
 import math
 
@@ -22,7 +22,7 @@ K, V = 3000, 12
 
 
 def laws(seed: int, size: int = K) -> tuple[Tensor, Tensor, Tensor]:
-    """Laws, wrong laws and a draw from each of the former."""
+    """Return laws, wrong laws and one draw from each law."""
     generator = torch.Generator().manual_seed(seed)
     law, wrong = torch.rand(2, size, V, generator=generator, dtype=torch.float64) ** 3
     law, wrong = (rows / rows.sum(-1, keepdim=True) for rows in (law, wrong))
@@ -33,7 +33,7 @@ def test_draws_of_a_law_are_uniform_by_it() -> None:
     law, wrong, seen = laws(0)
     uniforms = torch.rand(K, generator=torch.Generator().manual_seed(9), dtype=torch.float64)
     numbers = uniform(law, wrong, seen, uniforms).sort().values
-    # Kolmogorov and Smirnov: beyond 1.63 / sqrt(n) once in a hundred samples.
+    # Kolmogorov-Smirnov: the 1 % critical value is 1.63 / sqrt(n).
     grid = (torch.arange(K) + 0.5) / K
     assert float((numbers - grid).abs().max()) < 1.63 / math.sqrt(K)
 
@@ -49,7 +49,7 @@ def test_a_stream_passes_its_law_and_refuses_a_wrong_one() -> None:
     p_values = []
     for given, other in ((law, wrong), (wrong, law)):
         stream = Stream(seed=0)
-        for rows in torch.arange(K).split(700):  # in parts of any size
+        for rows in torch.arange(K).split(700):  # in parts of different sizes
             stream.add(given[rows], other[rows], seen[rows])
         outcome = stream.outcome(ALPHA)
         assert outcome.draws == K
@@ -89,7 +89,7 @@ def test_the_smallest_share_is_detected_and_a_third_of_it_is_not() -> None:
 
     assert refused(1.2 * share) >= 18
     assert refused(share / 3) <= 2
-    assert smallest_share(10.0, 15, ALPHA) is None  # the control is not even unusual
+    assert smallest_share(10.0, 15, ALPHA) is None  # the control has no excess
 
 
 @pytest.mark.parametrize("right", [True, False])
@@ -114,7 +114,7 @@ def test_a_certain_token_tests_nothing() -> None:
 
 
 def test_cells_of_rare_tokens_are_filled() -> None:
-    """Of a law without common tokens, and of one with a few."""
+    """For laws without common tokens, and with a few."""
     flat = np.full(1000, 0.2)
     steep = 400 * 0.5 ** np.arange(1, 40)
     for expected in (flat, steep, np.r_[steep, flat]):

@@ -1,4 +1,4 @@
-"""Greedy comparison: a tie is no fault, a wrong token is one, and no power is told."""
+"""Greedy comparison: a tie passes, a wrong token fails, and a test without power is weak."""
 
 from dataclasses import replace
 from typing import Any
@@ -28,7 +28,7 @@ CONTEXTS = [Context(f"task/{n}", random_prompt(n)) for n in (5, 9)]
 
 
 def twins(text: list[int]) -> tuple[LoadedPair, int, int]:
-    """A pair whose target has two equally good tokens after a text, and these."""
+    """Return a pair whose target has two equally good tokens after a text, and these tokens."""
     model: Any = build(config("llama"))
     best = int(own_logits(model, text)[-1].argmax())
     other = (best + 1) % VOCABULARY
@@ -42,7 +42,7 @@ def verdicts(pair: LoadedPair, strict: bool = True) -> list[str]:
     return [finding.verdict for finding in check_greedy(pair, CONTEXTS, 3, strict=strict)]
 
 
-def test_what_is_right_passes() -> None:
+def test_correct_decoding_passes() -> None:
     assert verdicts(tiny_pair("llama")) == [OK, OK]
     assert verdicts(tiny_pair("llama"), strict=False) == [REPORT, REPORT]
 
@@ -72,7 +72,7 @@ def test_a_text_that_ends_early_diverges_at_its_end() -> None:
     assert (without["position"], without["tie"]) == (2, False)
 
 
-def test_a_fault_fails_with_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_fails_with_its_position(monkeypatch: pytest.MonkeyPatch) -> None:
     text = greedy._text
 
     def wrong(pair: LoadedPair, verify: Any, context: Context, draft_length: int) -> list[int]:
@@ -86,7 +86,7 @@ def test_a_fault_fails_with_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "first divergence at token 6 of task/5, top-1/top-2 margin there" in equal.says
 
 
-def test_lag_counts_from_the_first_choice() -> None:
+def test_lag_is_measured_from_the_first_choice() -> None:
     pair = tiny_pair("llama")
     text = greedy._text(pair, None, CONTEXTS[1], 3)[:5]
     found = lag(pair.target, CONTEXTS[1], [*text[:4], (text[4] + 1) % VOCABULARY], frozenset())

@@ -1,4 +1,4 @@
-"""Plain passes and their processing against the engine's, where both are right."""
+"""Plain passes and their processing, compared with the engine's."""
 
 import pytest
 import torch
@@ -19,9 +19,7 @@ SAMPLINGS = [
 
 
 @pytest.mark.parametrize("family", ["llama", "gemma3"])
-def test_plain_passes_say_what_the_engine_says(
-    family: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_plain_passes_match_the_engine(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
     target = tiny_pair(family).target
     texts = [random_prompt(14), random_prompt(15)[:14]]
     monkeypatch.setattr(passes, "MAX_NUMBERS", 1)  # one text at a time
@@ -34,7 +32,7 @@ def test_plain_passes_say_what_the_engine_says(
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS, ids=str)
-def test_logits_are_processed_alike(sampling: Sampling) -> None:
+def test_logits_are_processed_like_the_engines(sampling: Sampling) -> None:
     logits = 3 * torch.randn(50, 30, generator=torch.Generator().manual_seed(0))
     ours, theirs = processed(logits, sampling), sampling.distributions(logits)[0]
     torch.testing.assert_close(ours.float(), theirs, atol=1e-6, rtol=1e-5)

@@ -1,4 +1,4 @@
-"""Where every token of a sampled text came from, by the records of its rounds."""
+"""The origin of every token of a sampled text, from the records of its rounds."""
 
 from collections.abc import Callable
 from math import nan
@@ -9,13 +9,13 @@ from specbench.check.texts import ACCEPTED, CORRECTED, OWN, tokens_of
 from specbench.decoding.records import Generation, RoundRecord
 
 ROUNDS = [
-    RoundRecord(3, 1, 2, 9, (True,), (0.9, 0.8), (0.5, 0.4)),  # one kept, 9 refused
-    RoundRecord(2, 2, 3, None, (True, True), (0.7, 0.6), (0.3, 0.2)),  # all kept, a bonus token
+    RoundRecord(3, 1, 2, 9, (True,), (0.9, 0.8), (0.5, 0.4)),  # one accepted, 9 rejected
+    RoundRecord(2, 2, 3, None, (True, True), (0.7, 0.6), (0.3, 0.2)),  # all accepted, a bonus
     RoundRecord(1, 1, 1, None, (False,), (0.5,), (0.1,)),  # cut by the limit
 ]
 
 
-def test_where_every_token_comes_from(make_generation: Callable[..., Generation]) -> None:
+def test_the_origin_of_every_token(make_generation: Callable[..., Generation]) -> None:
     text = make_generation(token_ids=[1, 2, 3, 4, 5, 6], rounds=ROUNDS)
     found = tokens_of([text, text])
     assert found.tokens.tolist() == [[1, 2, 3, 4, 5, 6]] * 2

@@ -1,4 +1,4 @@
-"""A runner of command lines: in this process, with the exit code and both streams."""
+"""Run command lines in this process, and return the exit code and both streams."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +11,7 @@ from specbench.cli.app import main
 
 
 class Result(NamedTuple):
-    """What a command line did."""
+    """The result of a command line."""
 
     code: int
     out: str
@@ -38,7 +38,7 @@ def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A run of the bundled pair: two tasks, four methods, two draft lengths, two prompts."""
+    """A run of the bundled pair with two tasks, four methods, two draft lengths and two prompts."""
     folder = tmp_path_factory.mktemp("runs") / "small"
     line = "run -m autoregressive,sd,static,diversed -t mini-math,mini-headline --weight 0.4 -n 2"
     more = "--draft-length 2,3 --max-new-tokens 12 --device cpu --no-progress --output"
@@ -51,7 +51,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture
 def models(monkeypatch: pytest.MonkeyPatch, mini: Any) -> list[tuple[str, str, str]]:
-    """Give the loaded pair, score and calibrate on few texts, and keep what is loaded."""
+    """Provide the loaded pair, score and calibrate on few texts, and record what is loaded."""
     from specbench.engine import loading
     from specbench.training import material
 

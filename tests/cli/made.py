@@ -1,4 +1,4 @@
-"""A run made up from points: its tables, with 30 prompts of each method."""
+"""The tables of a made-up run with 30 prompts per method."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,7 +9,7 @@ import pandas as pd
 from specbench.analysis.frames import SAMPLES, typed
 from specbench.analysis.summary import summarise
 
-# Method, weight, draft length, quality, accepted of 25, seconds.
+# Method, weight, draft length, quality, accepted out of 25, seconds.
 Point = tuple[str, float | None, int, float, int | None, float]
 POINTS: list[Point] = [
     ("autoregressive", None, 0, 0.8, None, 1.6),

@@ -1,4 +1,4 @@
-"""The command itself: what help imports and shows, completion, and how options are shared."""
+"""The command itself: the imports and content of help, completion, and shared options."""
 
 import os
 import subprocess
@@ -16,7 +16,7 @@ HEAVY = {"torch", "transformers", "pandas", "numpy", "matplotlib", "datasets"}
 
 
 def imported(*lines: str) -> set[str]:
-    """The modules that some command lines import, in a process of their own."""
+    """Return the modules that command lines import in a new process."""
     program = (
         "import sys\n"
         "from specbench.cli.app import main\n"
@@ -35,7 +35,7 @@ def test_light_commands_import_nothing_heavy() -> None:
 
 
 def test_help_of_all_loads_no_command() -> None:
-    # What is imported decides the time of the help; benchmarks measure it.
+    # Imports dominate the time of the help.
     loaded = imported("--help")
     assert not loaded & {*HEAVY, "pydantic", "jinja2"}
     assert {name for name in loaded if name.startswith("specbench.")} <= {
@@ -44,7 +44,7 @@ def test_help_of_all_loads_no_command() -> None:
     }
 
 
-def test_the_line_of_a_command_is_the_first_of_its_own_help() -> None:
+def test_the_summary_of_a_command_starts_its_help() -> None:
     for name, listed in COMMANDS.items():
         own = (load(name).help or "").partition("\n\n")[0].replace("\n", " ")
         assert own == listed.purpose

@@ -1,4 +1,4 @@
-"""Wrong requests of every command: exit code 2, one line that names the place, nothing lost."""
+"""Usage errors of every command: exit code 2, one line that names the place, no file changed."""
 
 import errno
 import os
@@ -15,9 +15,9 @@ from specbench.training.folder import CHECKPOINT
 
 from .conftest import Cli
 
-# What is typed, and the place or name that the one line of its refusal must hold. RUN is a
-# finished run, p.txt a file of prompts, custom a head of a pair without a name; full, taken and
-# begun are folders that hold a file, a head and an unfinished training.
+# Command lines, each with text that its error message must contain. RUN is a finished run, p.txt a
+# prompt file, custom a head of a pair without a name; full, taken and begun are folders with a
+# file, a head and an unfinished training.
 REFUSED = {
     "lst": "Did you mean 'list'?",
     "run --methd sd": "--methd",
@@ -139,7 +139,7 @@ REFUSED = {
 
 @pytest.fixture
 def folders(tmp_path: Path, finished: str) -> None:
-    """Lay out what the requests name."""
+    """Create the files and folders that the command lines name."""
     (tmp_path / "p.txt").write_text("a prompt\n")
     places = ("taken/mini-news", "results/heads/mini/mini-news")
     heads = [f"{place}/{file}" for place in places for file in (WEIGHTS, "head.json")]
@@ -169,9 +169,7 @@ def test_bad_input_is_refused_in_one_line(
     assert engine.calls == models == []
 
 
-def test_a_failure_nobody_foresaw_is_one_line_too(
-    cli: Cli, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unexpected_failure_is_one_line(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken() -> None:
         raise ZeroDivisionError("by nothing")
 
@@ -208,7 +206,7 @@ def test_a_folder_without_write_permission_is_refused(
         ("tensorboard", "train -t mini-math --log-to logs", "'.[tensorboard]'"),
     ],
 )
-def test_what_needs_an_extra_is_refused_with_the_way_to_get_it(
+def test_a_missing_extra_is_refused_with_its_install_command(
     cli: Cli, models: list[Any], monkeypatch: pytest.MonkeyPatch, module: str, line: str, extra: str
 ) -> None:
     import sys

@@ -1,4 +1,4 @@
-"""``specbench bench``, with the bundled pair and with requests that it refuses."""
+"""``specbench bench`` with the bundled pair, and its usage errors."""
 
 import json
 from pathlib import Path
@@ -20,7 +20,7 @@ FIGURES = [f"{name}.{kind}" for name in ("rounds", "time-per-token") for kind in
 
 @pytest.fixture(autouse=True)
 def loaded(monkeypatch: pytest.MonkeyPatch, mini: Any) -> None:
-    """Load no pair twice, and copy nothing large."""
+    """Use the loaded pair and a fixed bandwidth."""
     monkeypatch.setattr(measure, "load_pair", lambda spec, loading: mini)
     monkeypatch.setattr(measure, "copy_bandwidth", lambda device, size: 1e10)
 
@@ -51,7 +51,7 @@ def test_tables_figures_and_ratios_of_all_systems(cli: Cli) -> None:
     assert "supports only batch 1" in result.err
 
 
-def test_without_transformers_and_a_folder_of_its_own(cli: Cli) -> None:
+def test_bench_without_transformers_in_its_default_folder(cli: Cli) -> None:
     result = cli("bench", *SMALL, "-m", "sd", "--no-transformers")
     assert result.code == 0, result.err
     (folder,) = Path("results").iterdir()

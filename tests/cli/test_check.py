@@ -1,4 +1,4 @@
-"""``specbench check``: what it prints and writes, what it refuses, and planted faults.
+"""``specbench check``: output, files, verdicts and planted faults.
 
 Six faults of speculative decoding are planted in the loop: the check must exit 1 and name each.
 """
@@ -45,14 +45,14 @@ def pair(dtype: str = "float32") -> LoadedPair:
 
 
 def load_by(monkeypatch: Patch, load_pair: Callable[..., LoadedPair]) -> None:
-    """Load pairs by a function, whatever memory there is."""
+    """Load pairs with a function, without checking memory."""
     loader = partial(Loader, load_pair, check_memory=lambda *_: None)
     monkeypatch.setattr(checking, "Loader", loader)
 
 
 @pytest.fixture(autouse=True)
 def loaded(monkeypatch: Patch, tmp_path: Path) -> list[str]:
-    """Put the tiny pair in the place of the bundled one, with a head of strong opinions.
+    """Replace the bundled pair by the tiny one, with a head whose weights vary strongly.
 
     Returns:
         The formats in which the pair is loaded.
@@ -79,7 +79,7 @@ def loaded(monkeypatch: Patch, tmp_path: Path) -> list[str]:
 
 
 def check(cli: Cli, method: str = "sd", *more: str) -> tuple[Result, list[dict[str, Any]]]:
-    """Run a small check; return what it said and its findings."""
+    """Run a small check; return its output and findings."""
     head = ("--head", "head") if method == "diversed" else ()
     result = cli(
         "check", "-m", method, "--prompts", "prompts.txt", *head, "--samples", "160",
@@ -87,12 +87,12 @@ def check(cli: Cli, method: str = "sd", *more: str) -> tuple[Result, list[dict[s
     )  # fmt: skip
     path = Path("out/check.json")
     found: list[dict[str, Any]] = json.loads(path.read_text())["findings"]
-    path.unlink()  # so that the folder serves again
+    path.unlink()  # so that the next check can use the folder
     return result, found
 
 
 def failures(cli: Cli, method: str = "sd") -> tuple[set[str], str]:
-    """Run a small check; return the names of what failed, each of which is printed, and stdout."""
+    """Run a small check; return the names of the failed comparisons, all printed, and stdout."""
     result, found = check(cli, method)
     names = {finding["name"] for finding in found if finding["verdict"] == "FAILED"}
     lines = [line for line in result.out.splitlines() if line.startswith("FAILED ")]
@@ -102,7 +102,7 @@ def failures(cli: Cli, method: str = "sd") -> tuple[set[str], str]:
 
 
 @pytest.mark.parametrize("method", ["sd", "diversed"])
-def test_nothing_is_found_where_nothing_is_wrong(cli: Cli, method: str) -> None:
+def test_a_correct_pair_passes(cli: Cli, method: str) -> None:
     result, found = check(cli, method)
     assert result.code == 0
     assert {finding["verdict"] for finding in found} == {"ok"}, result.out
@@ -141,13 +141,13 @@ def test_a_pair_too_large_for_float32(cli: Cli, loaded: list[str], monkeypatch: 
     assert verdicts["drafts"] == "ok"
 
 
-def test_times_that_cannot_be_true(cli: Cli, monkeypatch: Patch) -> None:
+def test_impossible_times_fail(cli: Cli, monkeypatch: Patch) -> None:
     monkeypatch.setattr(controls, "copy_bandwidth", lambda device, size: 1e3)
     assert failures(cli, "autoregressive")[0] == {"time"}
 
 
 def test_without_power_a_verdict_is_weak(cli: Cli, monkeypatch: Patch) -> None:
-    """With the target itself as the draft, no draw can tell p from q."""
+    """With the target as its own draft, p equals q, so no test has power."""
     own = replace(pair(), draft=Runner(pair().target.model, pair().target.vocabulary))
     load_by(monkeypatch, lambda spec, loading: own)
     result, findings = check(cli)
@@ -171,26 +171,28 @@ def test_a_greedy_draft_against_a_soft_q(cli: Cli, monkeypatch: Patch) -> None:
     assert not failed & {"acceptance", "corrections", "bonus tokens", "probabilities", EQUAL}
 
 
-@pytest.mark.parametrize("told", [False, True])
-def test_no_temperature_on_the_draft(cli: Cli, monkeypatch: Patch, told: bool) -> None:
-    """Where verification is told of it, the tokens of `sd` are right and only q is not."""
+@pytest.mark.parametrize("consistent", [False, True])
+def test_no_temperature_on_the_draft(cli: Cli, monkeypatch: Patch, consistent: bool) -> None:
+    """If verification gets the wrong q too, the tokens of `sd` are right and only q is wrong."""
     right = rounds.draft_token
 
     def untempered(*args: Any) -> rounds.Drafts:
         drafts = right(*args[:-1], Sampling())
-        return drafts if told else drafts._replace(q=args[-1].distributions(drafts.q1.log())[0])
+        if consistent:
+            return drafts
+        return drafts._replace(q=args[-1].distributions(drafts.q1.log())[0])
 
     monkeypatch.setattr(rounds, "draft_token", untempered)
     failed, out = failures(cli)
     assert "drafts" in failed
-    assert ("probabilities" in failed) == told
+    assert ("probabilities" in failed) == consistent
     assert not failed & {"bonus tokens", PLAIN, EQUAL}
     assert "FAILED sd, T=1:" not in out
     assert "FAILED sd, T=0.7 top-k 20 top-p 0.9: drafts: " in out
 
 
 def test_a_residual_that_is_not_renormalised(cli: Cli, monkeypatch: Patch) -> None:
-    """It shows where the draw takes it for a distribution: what lacks goes to the last token."""
+    """It shows if the draw expects a distribution: the missing mass goes to the last token."""
 
     def trusting(distribution: Tensor, uniform: Tensor) -> Tensor:
         cumulative = distribution.cumsum(-1, dtype=torch.float64)
@@ -233,7 +235,7 @@ def test_a_bonus_token_from_q(cli: Cli, monkeypatch: Patch) -> None:
 
 
 def reads_one_slot_late(monkeypatch: Patch) -> None:
-    """The target's tokens go one slot too far, and one that was never written is seen."""
+    """Write the target's tokens one slot too far, so that it sees a slot that was never written."""
     right = rounds.target_forward
 
     def late(target: Any, state: Any, *args: Any) -> rounds.TargetOutput:
@@ -244,7 +246,7 @@ def reads_one_slot_late(monkeypatch: Patch) -> None:
 
 
 def sees_one_slot_more(monkeypatch: Patch) -> None:
-    """A token attends to the slot after its own, which may hold a rejected draft."""
+    """Let a token see the slot after its own, which may contain a rejected draft."""
     right, forward = runner.visible, Runner.forward
 
     def further(*args: Any) -> Tensor:
@@ -256,7 +258,7 @@ def sees_one_slot_more(monkeypatch: Patch) -> None:
 
 
 def skips_the_last_accepted_draft(monkeypatch: Patch) -> None:
-    """After a round that kept all drafts, the draft model never reads the last of them."""
+    """After a round without rejection, let the draft model skip the last draft."""
     right = rounds.draft_token
 
     def skipping(draft: Any, state: Any, tokens: Tensor, *args: Any) -> rounds.Drafts:

@@ -1,4 +1,4 @@
-"""``specbench finetune-draft``, from the command line to a draft that ``run`` takes."""
+"""``specbench finetune-draft``, from the command line to a draft that ``run`` can use."""
 
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from .conftest import Cli
 SHORT = ("--steps", "5", "--batch-size", "1")
 
 
-def test_every_task_gets_a_draft_that_a_run_takes(cli: Cli, tmp_path: Path) -> None:
+def test_every_task_gets_a_draft_that_a_run_can_use(cli: Cli, tmp_path: Path) -> None:
     result = cli("finetune-draft", "-t", "mini-headline,mini-math", *SHORT)
     assert result.code == 0
     folder = "results/drafts/mini/mini-headline"
@@ -32,7 +32,7 @@ def test_every_task_gets_a_draft_that_a_run_takes(cli: Cli, tmp_path: Path) -> N
     assert (tmp_path / "r" / "summary.csv").is_file()
 
 
-def test_an_interruption_says_what_is_missing_and_keeps_what_is_done(
+def test_an_interruption_keeps_finished_samples_and_names_missing_ones(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from specbench.training import finetune

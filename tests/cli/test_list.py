@@ -1,4 +1,4 @@
-"""``specbench list``: every mistake of task files, and the meaning of every column."""
+"""``specbench list``: mistakes in task files, and descriptions of columns."""
 
 import json
 from pathlib import Path
@@ -16,7 +16,7 @@ def test_the_bundled_tasks_are_valid(cli: Cli) -> None:
     assert all(line.endswith(".toml: ok") for line in result.out.splitlines())
 
 
-def test_every_mistake_is_told_with_its_file_and_key(cli: Cli, tmp_path: Path) -> None:
+def test_every_mistake_names_its_file_and_key(cli: Cli, tmp_path: Path) -> None:
     text = (definitions_folder() / "gsm8k.toml").read_text()
     (tmp_path / "good.toml").write_text(text)
     broken = text.replace("licence", "license").replace("= 128", "= 0")

@@ -1,4 +1,4 @@
-"""Options come from the fields of models; those that would be ignored are refused."""
+"""Options generated from the fields of models; options that would be ignored are refused."""
 
 import os
 import subprocess
@@ -17,7 +17,7 @@ from specbench.pairs.registry import custom_pair, get_pair, with_draft
 
 
 class Drawing(Options):
-    """Options that exist in this test only."""
+    """Options for this test."""
 
     size: float = option(2.0, "How large.", gt=0)
     shades: list[int] = option([3, 5], "Numbers.", flags=("--shades", "-s"))
@@ -28,13 +28,13 @@ class Drawing(Options):
 
 
 class Sketch(Drawing):
-    """More options, shown first."""
+    """More options, which the help lists first."""
 
     pencil: str = option(..., "What with.", shown="none")
 
 
 def typed(*arguments: str) -> Sketch:
-    """What a command gets of its command line."""
+    """The parameters that a command receives."""
     got: list[Sketch] = []
 
     @grouped
@@ -74,7 +74,7 @@ def test_a_field_is_an_option_with_its_type_and_default() -> None:
         ("--inks black,blu", "--inks .* did you mean `blue`"),
     ],
 )
-def test_values_that_a_field_refuses_name_the_option(line: str, place: str) -> None:
+def test_invalid_values_name_the_option(line: str, place: str) -> None:
     with pytest.raises(Exception, match=place):
         typed("--pencil", "hb", *line.split())
 
@@ -87,7 +87,7 @@ def test_explicit_options_override_a_preset_even_at_their_defaults() -> None:
     assert set(preset.part(Settings).model_dump()) == set(Settings.model_fields)
 
 
-def test_options_beside_their_defaults_are_typed_again() -> None:
+def test_options_that_differ_from_defaults_become_arguments() -> None:
     assert Models().retyped() == Tasks().retyped() == []
     models = Models(pair="llama", target_revision="v1", dtype="bfloat16", trust_remote_code=True)
     tasks = Tasks(task=["gsm8k", "my task.toml"], folder=Path("files"), shots=0)
@@ -101,7 +101,7 @@ def test_options_beside_their_defaults_are_typed_again() -> None:
     assert models.updated(pair="mini").part(Loading).target_revision == "v1"
 
 
-def test_a_pair_is_taken_by_name_with_another_draft_or_made_of_two_models() -> None:
+def test_a_pair_is_named_given_another_draft_or_made_of_two_models() -> None:
     assert Models().spec() == get_pair("mini")
     assert Models(pair="llama", draft="a/b").spec() == with_draft(get_pair("llama"), "a/b")
     assert Models(target="a/b", draft="a/c").spec() == custom_pair("a/b", "a/c")
@@ -113,11 +113,11 @@ def test_all_is_every_method_and_paper_those_of_the_paper() -> None:
     assert Methods(method=["all"]).names == list(METHODS)
     some = Methods(method=["sd", "paper"])
     assert some.names[:2] == ["sd", "autoregressive"]
-    assert some.optional == {*paper} - {"sd"}  # only what is named must have its head
+    assert some.optional == {*paper} - {"sd"}  # only methods named explicitly need a head
 
 
-def test_offline_counts_for_models_too() -> None:
-    """In a process of its own: the hub's library looks once, when it is imported."""
+def test_offline_applies_to_models_too() -> None:
+    """This needs a new process, because the hub's library reads the variable on import."""
     program = (
         "from specbench.cli.options import Tasks; Tasks(offline=True)\n"
         "from huggingface_hub.constants import HF_HUB_OFFLINE\n"

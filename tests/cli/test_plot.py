@@ -1,4 +1,4 @@
-"""``specbench plot``: the figures of heads with the bundled pair, and those of made-up runs."""
+"""``specbench plot``: figures of heads of the bundled pair, and of made-up runs."""
 
 import os
 import shutil
@@ -21,7 +21,7 @@ FILES = [f"weights-head.{kind}" for kind in ("png", "svg", "pdf", "csv")]
 TABLE = "weights-head.csv"
 
 
-def test_a_head_says_its_pair_and_task_and_gets_table_and_figure(
+def test_a_head_names_its_pair_and_task_and_gets_table_and_figure(
     cli: Cli, models: list[Any]
 ) -> None:
     result = cli("plot", "weights", "--head", str(HEAD), "-n", "4")
@@ -77,7 +77,7 @@ def run(tmp_path: Path) -> Path:
     return write_run(tmp_path / "results" / "mine", [*points, ("static", 0.5, 3, 0.5, 15, 0.5)])
 
 
-def test_figures_go_beside_the_run_with_their_data(cli: Cli, run: Path) -> None:
+def test_figures_go_into_the_run_folder_with_their_data(cli: Cli, run: Path) -> None:
     result = cli("plot", "pareto")
     assert result.code == 0, result.err
     names = [f"pareto.{kind}" for kind in ("png", "svg", "pdf", "csv")]
@@ -96,7 +96,7 @@ def test_figures_go_beside_the_run_with_their_data(cli: Cli, run: Path) -> None:
         ("--task all -m sd,static", "-sd-static", "method", {"sd", "static"}),
     ],
 )
-def test_what_is_chosen_is_named_in_the_file(
+def test_filters_are_part_of_the_file_name(
     cli: Cli, run: Path, line: str, name: str, column: str, values: set[str]
 ) -> None:
     for file in ("samples.csv", "summary.csv"):
@@ -110,7 +110,7 @@ def test_what_is_chosen_is_named_in_the_file(
     assert column == "against" or values == found
 
 
-def test_the_training_that_went_on_last_is_drawn(cli: Cli, tmp_path: Path) -> None:
+def test_the_newest_training_is_drawn(cli: Cli, tmp_path: Path) -> None:
     columns = "step,reward,acceptance,weight,disagreement,loss\n"
     for number, name in enumerate(("new", "old")):
         folder = tmp_path / "results/heads/mini" / name

@@ -1,4 +1,4 @@
-"""The paper's pairs, their architectures shrunk to a few small layers, from the command line."""
+"""The paper's pairs from the command line, with architectures reduced to a few small layers."""
 
 import csv
 import json
@@ -27,7 +27,7 @@ SMALL = {
 
 
 def shrunk(name: str, folder: Path) -> Path:
-    """Write a pair file with the pair's own architectures, but for their sizes."""
+    """Write a pair file with the pair's architectures in small sizes."""
     pair = tomllib.loads(PAIRS_FILE.read_text())[name]
     lines = [f"[{name}]", f'target = "{pair["target"]}"', f'draft = "{pair["draft"]}"']
     for role, values in pair["architecture"].items():

@@ -17,16 +17,14 @@ def rows(folder: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def test_a_run_prints_its_table_and_says_where_the_files_are(
-    cli: Cli, engine: Any, tmp_path: Path
-) -> None:
+def test_a_run_prints_its_table_and_folder(cli: Cli, engine: Any, tmp_path: Path) -> None:
     result = cli("run", "-m", "autoregressive,sd", "-t", "mini-math", *FAST)
     assert result.code == 0
     for text in ("mini-math on mini, n = 2", "60.0%", "4.00", "1.00", "results: r"):
         assert text in result.out
     assert "--limit 2 is for testing" in result.err and result.err.count("\n") == 1
     assert len(rows(tmp_path / "r")) == 4
-    # Without autoregressive there is a word and no empty column.
+    # Without autoregressive there is a note instead of an empty column.
     shown = cli("run", "-m", "sd", "-t", "mini-math", "--limit", "2", "--output", "s")
     table, word, _ = shown.out.partition(NO_BASELINE)
     assert "AR's" not in table and word
@@ -48,7 +46,7 @@ def test_without_a_flag_everything_bundled_runs(cli: Cli, engine: Any, tmp_path:
     assert "is for testing" not in result.err
 
 
-def test_a_missing_head_leaves_diversed_out_unless_it_was_asked_for(
+def test_diversed_is_skipped_without_a_head_unless_requested(
     cli: Cli, engine: Any, tmp_path: Path
 ) -> None:
     models = ("--target", "a/big", "--draft", "a/small")
@@ -60,7 +58,7 @@ def test_a_missing_head_leaves_diversed_out_unless_it_was_asked_for(
 
 
 def make_head(folder: Path, task: str, **recipe: float) -> None:
-    """Head files as far as they are read before a model loads."""
+    """Write the parts of head files that are read before a model loads."""
     folder.mkdir(parents=True)
     (folder / "head.safetensors").touch()
     about = {"kind": "linear", "task": task, "recipe": recipe}
@@ -71,7 +69,7 @@ def heads(folder: Path) -> list[tuple[str, str]]:
     return [(r["task"], r["head"]) for r in rows(folder) if r["method"] == "diversed"]
 
 
-def test_a_head_is_found_by_itself_and_named_in_one_line(
+def test_the_default_head_is_found_and_named_in_one_line(
     cli: Cli, engine: Any, tmp_path: Path
 ) -> None:
     pair = ("--target", "a/big", "--draft", "a/small")
@@ -88,7 +86,7 @@ def test_a_head_is_found_by_itself_and_named_in_one_line(
     assert heads(tmp_path / "s") == [("mini-math", "h"), ("mini-news", "h")]
 
 
-def test_several_heads_take_turns_in_one_run(cli: Cli, engine: Any, tmp_path: Path) -> None:
+def test_several_heads_are_interleaved_in_one_run(cli: Cli, engine: Any, tmp_path: Path) -> None:
     for wish in (0.7, 0.9):
         make_head(tmp_path / f"f/acceptance-{wish}/mini-math", "mini-math", target_acceptance=wish)
     line = ("sweep-weights", "--weights", "0,1", "-t", "mini-math", *FAST)
@@ -150,7 +148,7 @@ def test_samples_that_fail_make_the_run_fail_after_its_table(
     assert not list((tmp_path / "s").glob("*.csv"))
 
 
-def test_models_that_cannot_be_had_leave_nothing(cli: Cli, engine: Any, tmp_path: Path) -> None:
+def test_unavailable_models_leave_no_folder(cli: Cli, engine: Any, tmp_path: Path) -> None:
     from specbench.errors import UsageError
 
     def absent(*_: Any) -> None:
@@ -171,7 +169,7 @@ def test_models_that_cannot_be_had_leave_nothing(cli: Cli, engine: Any, tmp_path
         ("accuracy", ["#### 8", None], ["0.0", ""]),
     ],
 )
-def test_prompts_of_the_user_take_the_place_of_tasks(
+def test_prompt_files_replace_tasks(
     cli: Cli,
     engine: Any,
     tmp_path: Path,

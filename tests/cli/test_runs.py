@@ -21,7 +21,7 @@ TABLES = ("samples.csv", "summary.csv", "summary.md", "config.json", "samples.js
 
 @pytest.fixture
 def run(finished: str, tmp_path: Path) -> Path:
-    """A copy of the finished run, to be changed."""
+    """A copy of the finished run that a test may change."""
     return Path(shutil.copytree(finished, tmp_path / "r"))
 
 
@@ -43,7 +43,7 @@ def test_scoring_again_changes_nothing(cli: Cli, run: Path) -> None:
     assert ({name: (run / name).read_bytes() for name in TABLES[:-1]}, records(run)) == before
 
 
-def test_further_metrics_are_measured_where_they_apply(cli: Cli, run: Path) -> None:
+def test_added_metrics_are_measured_where_they_apply(cli: Cli, run: Path) -> None:
     shown = cli("score", "r", "--metric", "rougeL, accuracy-flexible")
     assert shown.code == 0
     assert shown.err.startswith("note: `accuracy-flexible` is skipped on mini-headline")
@@ -51,11 +51,11 @@ def test_further_metrics_are_measured_where_they_apply(cli: Cli, run: Path) -> N
     assert "mini-math: further metrics" in shown.out and "ROUGE-L" in shown.out
     maths = [row for row in rows(run) if row["task"] == "mini-math"]
     assert "" not in {row[name] for row in maths for name in ("rougeL", "accuracy-flexible")}
-    again = cli("score", "r")  # what could not be measured is not asked for again
+    again = cli("score", "r")  # the skipped metric is not added
     assert (again.code, again.err) == (0, "")
 
 
-def test_programs_wait_for_leave(cli: Cli, engine: Any, tmp_path: Path) -> None:
+def test_code_is_scored_after_permission(cli: Cli, engine: Any, tmp_path: Path) -> None:
     models = ("--target", "a/big", "--draft", "a/small")
     line = ("run", "-m", "sd", "-t", "mini-code", "--limit", "2", "--output", "r", *models)
     assert cli(*line).code == 0
@@ -71,7 +71,7 @@ def test_programs_wait_for_leave(cli: Cli, engine: Any, tmp_path: Path) -> None:
     after = json.loads((folder / "environment.json").read_text())
     assert after == before | {"sandbox": list(layers())} and layers()
     assert {row["quality"] for row in rows(folder)} == {"0.0"}
-    # What was measured once does not get lost.
+    # Existing scores are kept.
     assert cli("score", "r").err == ""
     assert {row["quality"] for row in rows(folder)} == {"0.0"}
 
@@ -128,13 +128,13 @@ def test_a_trace_is_the_text_of_its_sample(cli: Cli, finished: str, method: str)
     assert f"{made['output_tokens']} tokens in {made['rounds']} rounds" in head
 
 
-def test_a_trace_is_a_page_of_the_same_marks(cli: Cli, finished: str) -> None:
+def test_a_trace_is_a_page_with_the_same_marks(cli: Cli, finished: str) -> None:
     written = cli(*line_of(finished, "diversed"), "--html", "trace.html")
     assert (written.code, written.out) == (0, "trace.html\n")
     page = Path("trace.html").read_text()
     rounds = sample(finished, "diversed")["per_round"]
     mismatched = [agreed for of_round in rounds["agreed"] for agreed in of_round].count(False)
-    assert len(re.findall("<mark[ >]", page)) == mismatched + 1  # and the legend's
+    assert len(re.findall("<mark[ >]", page)) == mismatched + 1  # one more in the legend
     assert page.count("style=--w:") == sum(
         len(w) + (t is not None) for w, t in zip(rounds["weights"], rounds["rejected"], strict=True)
     )
@@ -150,7 +150,7 @@ def test_a_damaged_record_is_refused(cli: Cli, run: Path) -> None:
     assert "do not match its tokens" in refused.err
 
 
-def test_the_newest_run_s_report_lies_in_its_folder(
+def test_the_report_of_the_newest_run_is_in_its_folder(
     cli: Cli, finished: str, tmp_path: Path
 ) -> None:
     folder = tmp_path / "results" / "mine"
@@ -162,7 +162,7 @@ def test_the_newest_run_s_report_lies_in_its_folder(
     assert "DIVERSED" not in page
 
 
-def test_a_report_of_several_runs_names_those_that_are_not_whole(cli: Cli, run: Path) -> None:
+def test_a_report_of_several_runs_names_incomplete_ones(cli: Cli, run: Path) -> None:
     other = run.with_name("other")
     shutil.copytree(run, other)
     for name in ("samples.csv", "summary.csv", "samples.jsonl"):

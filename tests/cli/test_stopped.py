@@ -1,4 +1,4 @@
-"""A run that is killed or interrupted: what it says, what is left, and how it is resumed."""
+"""Killed and interrupted runs: messages, remaining files, and resuming."""
 
 import os
 import random
@@ -21,7 +21,7 @@ RUN = ("run", "-m", "sd", "-t", "mini-math", "-n", "4", "--output", "r")
 
 
 def started(*arguments: str) -> int:
-    """Run a command in a fork of this process, with its fake engine; return the child's id."""
+    """Run a command in a fork of this process, with its fake engine; return the process id."""
     child = os.fork()
     if child == 0:
         try:
@@ -37,8 +37,8 @@ def ended(child: int) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def test_killed_at_any_moment_a_run_ends_as_if_undisturbed(cli: Cli, engine: Any) -> None:
-    """The short form of ``tests/benchmarks/kill_and_resume.py``, with a fake engine."""
+def test_a_run_killed_at_any_moment_resumes_to_the_same_result(cli: Cli, engine: Any) -> None:
+    """A short form of ``tests/benchmarks/kill_and_resume.py`` with a fake engine."""
     plan = ("run", "-m", "sd,diversed", "-t", "mini-math", "-n", "8", "--no-progress", "-o")
     assert cli(*plan, "undisturbed/run").code == 0
     engine.on_call = lambda number: time.sleep(0.01)
@@ -58,7 +58,7 @@ def test_killed_at_any_moment_a_run_ends_as_if_undisturbed(cli: Cli, engine: Any
 
 
 def press(engine: Any, at: int, times: int = 1) -> None:
-    """Let the user press Ctrl-C while a text is decoded."""
+    """Simulate Ctrl-C while a text is being decoded."""
 
     def on_call(number: int) -> None:
         for _ in range(times if number == at else 0):
@@ -87,7 +87,7 @@ def test_ctrl_c_finishes_the_sample_and_the_same_command_resumes(
     assert samples(tmp_path) == 4
 
 
-def test_a_second_ctrl_c_stops_at_once_and_a_third_is_no_traceback(
+def test_a_second_ctrl_c_stops_at_once_and_a_third_prints_no_traceback(
     cli: Cli, engine: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from specbench.cli import app

@@ -36,7 +36,7 @@ def test_a_dry_run_prints_runs_cells_samples_and_where_its_hours_come_from(
     assert not Path("results").exists()
 
 
-def test_hours_that_nobody_knows_are_said_to_be_unknown(cli: Any, file: str) -> None:
+def test_unknown_hours_are_reported_as_unknown(cli: Any, file: str) -> None:
     Path(file).write_text(SUITE.partition("[assumed")[0])
     found = cli("suite", file, "--dry-run")
     assert found.code == 0
@@ -58,9 +58,7 @@ def test_a_suite_is_measured_run_by_run_and_its_folder_read_as_one(
     assert "tokens/s per worker, measured in this folder" in measured.out
 
 
-def test_a_run_that_fails_does_not_keep_the_others_from_theirs(
-    cli: Any, engine: Any, file: str
-) -> None:
+def test_a_failed_run_does_not_stop_the_others(cli: Any, engine: Any, file: str) -> None:
     engine.forget = lambda: None
     engine.failing = {0: ValueError("broken")}
     found = cli("suite", file, "--output", "out", "--no-progress")

@@ -1,4 +1,4 @@
-"""Runs of a grid: sweeps of any parameter, weights, and the matrix of heads and tasks."""
+"""Sweeps of parameters and weights, and ``specbench transfer``."""
 
 import csv
 import json
@@ -14,7 +14,7 @@ TRANSFER = ("transfer", "-t", "mini-headline,mini-math", "--limit", "2", "--outp
 
 
 def variants(folder: Path, *names: str) -> list[tuple[str, ...]]:
-    """Method and some parameters of every cell, in the order of the table, numbers as such."""
+    """Return the method and some parameters of every cell in table order, numbers as floats."""
     with (folder / "samples.csv").open() as file:
         rows = [(row["method"], *(row[name] for name in names)) for row in csv.DictReader(file)]
     return list(dict.fromkeys(rows))
@@ -39,7 +39,7 @@ def variants(folder: Path, *names: str) -> list[tuple[str, ...]]:
             ("divergence", "weight"),
             [("sd", "", ""), ("cactus", "1.0", ""), ("static", "", "0.2"), ("static", "", "0.6")],
         ),
-        # All that take a parameter are swept, unless some are named.
+        # All methods with the parameter are swept, unless some are named.
         (
             "sweep --parameter weight --values 0.3,0.7 -m sd",
             ("weight", "gate"),
@@ -50,7 +50,7 @@ def variants(folder: Path, *names: str) -> list[tuple[str, ...]]:
             ],
         ),
         ("sweep --parameter weight --values 0.3 -m static", ("weight",), [("static", "0.3")]),
-        # Other parameters go to every method that takes them.
+        # Other parameters apply to every method that has them.
         (
             "sweep --parameter gate --values 0.5 --weight 0.2 -m static,lossy --head untrained",
             ("gate", "weight", "head"),
@@ -75,7 +75,7 @@ def variants(folder: Path, *names: str) -> list[tuple[str, ...]]:
             ("weight",),
             [("gated", "0.5"), ("sd", ""), ("static", "0.0"), ("static", "1.0")],
         ),
-        # A run combines the values of several parameters by itself.
+        # `run` combines the values of several parameters.
         (
             "run -m static,lossy --weight 0.2,0.8 --lenience 0.3",
             ("weight", "lenience"),
@@ -97,7 +97,7 @@ def test_a_grid_is_measured_with_its_anchors(
 
 
 @pytest.mark.parametrize(("rule", "first"), [((), "0.0"), (("--rule", "diff"), "-1.0")])
-def test_values_are_the_parameter_s_own_where_none_are_given(
+def test_default_values_come_from_the_parameter(
     cli: Cli, engine: Any, tmp_path: Path, rule: tuple[str, ...], first: str
 ) -> None:
     assert cli("sweep", "--parameter", "alpha", *rule, "-m", "speccascade", *FAST).code == 0
@@ -113,7 +113,7 @@ def matrix(folder: Path) -> dict[tuple[str, str, str], str]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder with heads for two tasks, one of which is not measured, and one that is no head."""
+    """A folder with heads for two tasks, one of which is not measured, and an unrelated folder."""
     for name in ("mini-math", "elsewhere"):
         (tmp_path / "h" / name).mkdir(parents=True)
         (tmp_path / "h" / name / "head.safetensors").touch()
@@ -144,9 +144,9 @@ def test_every_head_serves_every_task(cli: Cli, engine: Any, tmp_path: Path, fol
 def test_a_pair_s_own_heads_are_compared_by_default(cli: Cli, engine: Any, tmp_path: Path) -> None:
     engine.failing = {5: ValueError("broken")}
     result = cli(*TRANSFER)
-    assert result.code == 1  # a sample failed: the matrix is that of the rest
+    assert result.code == 1  # a sample failed; the matrix contains the others
     heads = list(dict.fromkeys(head for head, _, _ in matrix(tmp_path / "r")))
-    # Rows in the order of the tasks, so that a head's own task is on the diagonal.
+    # Rows are in task order, so that a head's own task is on the diagonal.
     assert heads == ["sd", "mini-headline", "mini-math", "mini-code", "mini-news"]
     cli("run", "-m", "sd,diversed", "-t", "mini-math", "--limit", "2", "--output", "other")
     assert cli("plot", "transfer", "other").code == 2

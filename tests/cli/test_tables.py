@@ -1,4 +1,4 @@
-"""``specbench table``, ``compare``, ``theory`` and ``summary``: formats, notes, parts of runs."""
+"""``specbench table``, ``compare``, ``theory`` and ``summary``: formats, notes, filters."""
 
 import io
 import json
@@ -46,7 +46,7 @@ def drawn(result: Any) -> pd.DataFrame:
         ("plot acceptance-time -o figures", drawn),
     ],
 )
-def test_every_command_reads_the_part_that_is_chosen(
+def test_every_command_applies_the_filters(
     cli: Cli, finished: str, command: str, read: Callable[[Any], pd.DataFrame]
 ) -> None:
     line = "-t mini-math -m diversed --draft-length 3"
@@ -57,7 +57,9 @@ def test_every_command_reads_the_part_that_is_chosen(
 
 
 @pytest.mark.parametrize("command", ["table", "compare", "theory"])
-def test_all_formats_of_a_table_say_the_same(cli: Cli, finished: str, command: str) -> None:
+def test_all_formats_of_a_table_have_the_same_content(
+    cli: Cli, finished: str, command: str
+) -> None:
     texts = [cli(command, finished, "--format", name) for name in ("text", "markdown", "csv")]
     assert [result.code for result in texts] == [0] * 3
     text, markdown, csv = (result.out for result in texts)
@@ -97,7 +99,7 @@ def test_the_newest_run_or_a_folder_of_runs_is_taken(cli: Cli, run: Path) -> Non
     assert list(printed(cli("summary"))["run_id"].unique()) == ["two"]
 
 
-def test_what_a_reader_should_know_of_a_run(cli: Cli, run: Path) -> None:
+def test_notes_on_runs(cli: Cli, run: Path) -> None:
     config: dict[str, Any] = {
         "samples_planned": 9,
         "tasks": [],
@@ -112,7 +114,7 @@ def test_what_a_reader_should_know_of_a_run(cli: Cli, run: Path) -> None:
 
 
 @pytest.mark.parametrize("format", ["text", "csv"])
-def test_the_paper_stands_beside_ones_own_or_one_line_says_why_not(
+def test_published_numbers_are_shown_or_their_absence_explained(
     cli: Cli, run: Path, format: str
 ) -> None:
     shown = cli("table", "--against", "paper", "--format", format)
@@ -143,7 +145,7 @@ def test_the_newest_run_is_compared_in_every_way(cli: Cli, run: Path) -> None:
     result = cli("compare")
     assert result.code == 0
     notes = result.err.splitlines()
-    assert sum("points of quality apart" in note for note in notes) == 2  # lines of two weights
+    assert sum("points of quality apart" in note for note in notes) == 2  # between two weights
     assert sum("no control" in note for note in notes) == len(notes) - 2 == 1
     titles = [line for line in result.out.splitlines() if " on mini, T = 1, n = 30" in line]
     assert [title.strip().partition(":")[0] for title in titles] == [
@@ -153,13 +155,13 @@ def test_the_newest_run_is_compared_in_every_way(cli: Cli, run: Path) -> None:
         "At equal quality",
         "Hypervolume",
     ]
-    assert "…" not in result.out  # nothing is cut
+    assert "…" not in result.out  # no cell is truncated
     table = printed(cli("compare", "--at", "quality", "--format", "csv"))
     assert tuple(table.columns) == COMPARISON
     assert set(table["at"]) == {"quality", "own quality"}
 
 
-def test_what_a_comparison_lacks_is_said_once(cli: Cli, tmp_path: Path) -> None:
+def test_what_a_comparison_lacks_is_noted_once(cli: Cli, tmp_path: Path) -> None:
     points = [point for point in POINTS if point[0] in ("sd", "diversed") and point[2] == 5]
     write_run(tmp_path / "bare", points)
     result = cli("compare", "bare")
@@ -194,7 +196,7 @@ def test_without_its_pair_a_run_lacks_one_figure_of_theory(
         (["-o", "out.data", "--format", "parquet"], pd.read_parquet),
     ],
 )
-def test_a_summary_has_the_format_asked_for(
+def test_a_summary_has_the_requested_format(
     cli: Cli, run: Path, arguments: list[str], read: Callable[[str], pd.DataFrame]
 ) -> None:
     result = cli("summary", *arguments)

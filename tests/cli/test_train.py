@@ -1,4 +1,4 @@
-"""``specbench train`` with the bundled pair and tiny recipes: trained, stopped, killed, resumed."""
+"""``specbench train`` with the bundled pair and tiny recipes: train, stop, kill, resume."""
 
 import shlex
 from collections.abc import Callable, Iterator
@@ -28,7 +28,7 @@ HEAD = Path("results/heads/mini/mini-headline")
 
 
 def rewards(*steps: Any) -> Callable[..., torch.Tensor]:
-    """Stand for ``verifier.reward``: per step the reward of all texts, or what is raised."""
+    """Replace ``verifier.reward``: for each step the reward of all texts, or an error to raise."""
     left: Iterator[Any] = iter(steps)
 
     def reward(rollouts: Any, *_: Any) -> torch.Tensor:
@@ -44,7 +44,7 @@ def logged_steps(folder: Path) -> list[str]:
     return [line.split(",")[0] for line in (folder / LOG).read_text().splitlines()[1:]]
 
 
-def test_rewards_of_a_task_with_stop_strings_are_of_the_texts_before_them(
+def test_rewards_score_the_text_before_a_stop_string(
     cli: Cli, models: list[Any], monkeypatch: pytest.MonkeyPatch, mini: Any
 ) -> None:
     task = load_task("mini-headline")
@@ -69,7 +69,7 @@ def test_a_head_is_trained_shown_and_used(cli: Cli, models: list[Any]) -> None:
     assert is_head(HEAD)
     assert logged_steps(HEAD) == ["1", "2", "3"]
     assert not (HEAD / CHECKPOINT).exists()
-    recipe = read_description(HEAD)["recipe"]  # the user's values override those of the task
+    recipe = read_description(HEAD)["recipe"]  # the user's values override the task's
     assert (recipe["acceptance_weight"], recipe["steps"], recipe["seed"]) == (3, 3, 5)
     (row,) = (line for line in result.out.splitlines() if line.strip().startswith("mini-headline"))
     assert "mlp" in row and "ROUGE-2" in row
@@ -107,7 +107,7 @@ def test_memory_is_compared_before_models_load(
 
 
 def long_ones(monkeypatch: pytest.MonkeyPatch, which: Callable[[int], bool]) -> None:
-    """Let some of the task's prompts be longer than any limit."""
+    """Make some of the task's prompts longer than any limit."""
     task = load_task("mini-headline")
     honest = task.source
 
@@ -121,7 +121,7 @@ def long_ones(monkeypatch: pytest.MonkeyPatch, which: Callable[[int], bool]) -> 
     monkeypatch.setattr(Tasks, "tasks", lambda _: [replace(task, source=source)])
 
 
-def test_a_family_has_a_head_per_target_and_leaves_out_what_is_too_long(
+def test_a_family_has_one_head_per_target_and_skips_long_prompts(
     cli: Cli, models: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
@@ -132,8 +132,8 @@ def test_a_family_has_a_head_per_target_and_leaves_out_what_is_too_long(
         described = read_description(Path("family") / name / "mini-headline")
         assert described["left_out"] == {"train": 1, "held-out": 2}
         assert described["scores"]["n"] == 3
-    (told,) = (line for line in result.err.splitlines() if "skipped" in line)
-    assert told.startswith("note: mini-headline: 1 training and 2 held-out examples are skipped")
+    (skipped,) = (line for line in result.err.splitlines() if "skipped" in line)
+    assert skipped.startswith("note: mini-headline: 1 training and 2 held-out examples are skipped")
     assert "mini-headline at acceptance 0.95 on mini" in result.err
     used = result.out.splitlines()[-1].removeprefix("use it: specbench ")
     assert used.endswith("--head family")
@@ -144,7 +144,7 @@ def test_a_family_has_a_head_per_target_and_leaves_out_what_is_too_long(
     ("target", "why"),
     [("0.2", "strict verification already accepts about 0."), ("0.99", "more --steps")],
 )
-def test_a_target_that_was_missed_and_silent_steps_are_told(
+def test_missed_targets_and_steps_without_gradient_are_noted(
     cli: Cli, models: list[Any], monkeypatch: pytest.MonkeyPatch, target: str, why: str
 ) -> None:
     flat, honest, calls = rewards(0.0, 0.0), verifier.reward, []
@@ -158,7 +158,7 @@ def test_a_target_that_was_missed_and_silent_steps_are_told(
     unmoved = ("--learning-rate", "1e-6", "--no-progress")
     result = cli(*TINY, "--target-acceptance", target, *unmoved)
     silent, missed = result.err.splitlines()
-    assert is_head(HEAD)  # a single target goes where run looks
+    assert is_head(HEAD)  # a single head is stored where `run` finds it
     assert "all rollouts had the same reward in 2 of 3 steps" in silent
     assert "held-out acceptance is 0." in missed
     assert f"target {target}" in missed and why in missed
@@ -173,7 +173,7 @@ def test_after_ctrl_c_it_resumes_unless_values_differ(
     assert stopped.code == 130
     assert f"{HEAD} contains every finished step" in stopped.err and "--resume" in stopped.err
     assert logged_steps(HEAD) == ["1"]
-    # Other values are refused before any head is trained.
+    # Different values are refused before any training.
     both = [part if part != "mini-headline" else "mini-code,mini-headline" for part in TINY]
     other = cli(*both, "--kl-weight", "0.5", "--resume")
     assert (other.code, other.err.count("\n")) == (2, 1)
@@ -182,7 +182,7 @@ def test_after_ctrl_c_it_resumes_unless_values_differ(
     assert cli(*TINY, "--resume").code == 0
     assert is_head(HEAD)
     assert logged_steps(HEAD) == ["1", "2", "3"]
-    # A finished head is passed over.
+    # A finished head is skipped.
     weights, loaded = (HEAD / WEIGHTS).read_bytes(), len(models)
     again = cli(*TINY, "--resume")
     assert again.code == 0

@@ -1,4 +1,4 @@
-"""Plans by workers that Ray runs; skipped where Ray is not installed."""
+"""Plans executed by Ray workers; skipped if Ray is not installed."""
 
 import json
 import os
@@ -42,7 +42,7 @@ def pool() -> Iterator[Pool]:
 
 @pytest.fixture(autouse=True)
 def no_tables(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
-    """The samples of workers without models have no times to make tables of."""
+    """Write no tables, because workers without models record no times."""
     if "mini" not in request.node.name:
         monkeypatch.setattr(store, "write_tables", lambda folder: None)
 
@@ -81,11 +81,11 @@ def test_every_sample_is_found_once_and_a_row_on_one_device(
     assert all(len(names) == 1 for names in devices.values())
     environment = json.loads((tmp_path / "r" / "environment.json").read_text())
     workers = [worker["device"] for worker in environment["workers"]]
-    assert 1 <= len(workers) == len(set(workers)) <= 2  # each on a core of its own
+    assert 1 <= len(workers) == len(set(workers)) <= 2  # each on its own core
     assert environment["warm_ups"][0]["seconds"] == 1.0
 
 
-def test_killed_workers_of_the_mini_pair_leave_what_one_process_finds(
+def test_killed_workers_of_the_mini_pair_match_one_process(
     pool: Pool, tmp_path: Path, mini: Any
 ) -> None:
     variants = method_variants(["autoregressive", "diversed"], {})
@@ -112,7 +112,7 @@ def test_killed_workers_of_the_mini_pair_leave_what_one_process_finds(
     assert one == two
 
 
-def test_what_kills_three_workers_fails_and_all_else_is_found(
+def test_a_sample_that_kills_three_workers_fails_and_the_others_finish(
     pool: Pool, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     plan = plan_of("a", POISON, f"{ONCE}{tmp_path / 'mark'}", "b", names="t", only="sd")
@@ -148,14 +148,14 @@ def test_a_stopped_run_resumes(pool: Pool, tmp_path: Path) -> None:
         (DEADLY, RunError, "died 3 times before it was ready"),
     ],
 )
-def test_workers_that_cannot_be_made_ready_end_the_run(
+def test_workers_that_cannot_start_end_the_run(
     pool: Pool, tmp_path: Path, pair: str, error: type[Exception], said: str
 ) -> None:
     with pytest.raises(error, match=said):
         run(plan_of(*[SLOW] * 40, pair=pair), pool, tmp_path / "r")
 
 
-def test_commands_run_side_by_side_and_tell_how_they_ended(pool: Pool) -> None:
+def test_commands_run_in_parallel_and_return_their_outcome(pool: Pool) -> None:
     for number in list(pool._actors):
         pool.dismiss(number)
     ended = sorted(pool.run([["--version"], ["run", "--workers", "0"]]))

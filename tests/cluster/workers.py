@@ -1,4 +1,4 @@
-"""Workers that decode without models, and die or differ where a plan asks for it."""
+"""Workers that decode without models, and die or differ if a prompt or pair tells them to."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from specbench.cluster import worker
 from specbench.errors import UsageError
 from specbench.experiment.plan import Plan, Step
 
-POISON, ONCE, SLOW = "poison", "once:", "slow"  # what a prompt may begin with
+POISON, ONCE, SLOW = "poison", "once:", "slow"  # prefixes of prompts
 ABSENT, DEADLY, UNLIKE = "absent", "deadly", "unlike"  # names of pairs
 
 
 class Runner:
-    """Finds the same of every sample."""
+    """Returns the same record for every sample."""
 
     engine = "eager"
 
@@ -47,7 +47,7 @@ class Runner:
 
 
 class Worker(worker.Worker):
-    """A worker of a bundled pair, and of any other one that does not exist."""
+    """A worker with a bundled pair, or with a made-up pair that changes its behaviour."""
 
     def _make_runner(self, plan: Plan) -> Any:
         if plan.pair.bundled:

@@ -1,4 +1,4 @@
-"""A finished run's folder, and a disk that is full."""
+"""A finished run and a full disk."""
 
 import errno
 import shutil
@@ -18,7 +18,7 @@ from .runs import EXAMPLES, TASKS, TEXTS, Run, measured
 
 @pytest.fixture
 def full_disk() -> Callable[..., Any]:
-    """Stands for whatever writes."""
+    """Replaces any function that writes."""
 
     def full(*_: Any, **__: Any) -> Any:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -28,7 +28,7 @@ def full_disk() -> Callable[..., Any]:
 
 @pytest.fixture(scope="session")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Callable[[bool], Path]:
-    """Write a run's folder as a run does, its programs run or not, once for all tests."""
+    """Write a finished run, with or without executed code, once for all tests."""
 
     @cache
     def write(may_execute: bool) -> Path:

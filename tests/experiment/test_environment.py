@@ -1,4 +1,4 @@
-"""What is known of the machine and the code, with a stand-in for the driver's tool."""
+"""Descriptions of the machine and the code, with a replacement for nvidia-smi."""
 
 import json
 import os
@@ -46,7 +46,8 @@ def test_git_state_is_that_of_the_code(tmp_path: Path) -> None:
         subprocess.run(["git", "-C", str(tmp_path), *identity, *arguments], check=True)
 
     git("init", "--quiet")
-    assert git_state(package)["commit"] == UNKNOWN  # not tracked: some other project's repository
+    # The package is not tracked, so this is another project's repository.
+    assert git_state(package)["commit"] == UNKNOWN
     git("add", ".")
     git("commit", "--quiet", "-m", "first")
     state = git_state(package)
@@ -58,7 +59,7 @@ def test_git_state_is_that_of_the_code(tmp_path: Path) -> None:
     assert git_state(package)["dirty"] is True
 
 
-def test_the_driver_tells_the_state_of_the_gpus_and_other_processes(
+def test_the_driver_reports_gpus_and_other_processes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def install(gpus: str, processes: str) -> None:

@@ -1,4 +1,4 @@
-"""Carrying out a plan with an engine that decodes at once."""
+"""Execute plans with a fake engine."""
 
 import json
 from dataclasses import replace
@@ -47,7 +47,7 @@ def listed(*examples: Example, **changes: Any) -> Task:
 
 
 class ByCharacter:
-    """A token per character, and no template."""
+    """One token per character, without a chat template."""
 
     chat_template = None
     bos_token_id = None
@@ -64,7 +64,7 @@ def test_every_sample_is_decoded_scored_and_recorded(engine: Any, tmp_path: Path
     ]
     assert {r["run_id"] for r in found} == {"r"}
     assert {r["status"] for r in found} == {"ok"}
-    # The text ends in "#### 7": right, wrong, and nothing to compare with.
+    # The text ends in "#### 7": correct, wrong, and without a reference.
     assert [r["quality"] for r in found[::2]] == [1.0, 0.0, None]
     assert {r["quality_metric"] for r in found} == {"accuracy"}
     assert engine.loaded == ("p", "auto", "float32")
@@ -75,7 +75,7 @@ def test_every_sample_is_decoded_scored_and_recorded(engine: Any, tmp_path: Path
     assert environment["first_prompts"] == {"t": [len(ROWS[0].prompt)]}
 
 
-def test_the_loop_gets_what_the_plan_says(engine: Any, tmp_path: Path) -> None:
+def test_the_loop_receives_the_settings_of_the_plan(engine: Any, tmp_path: Path) -> None:
     plan = plan_of(
         ["static"], temperature=0.5, top_k=4, top_p=0.9, seed=3, batch_size=2, engine="compile"
     )
@@ -98,9 +98,7 @@ def test_the_first_decode_of_each_method_is_a_warm_up(engine: Any, tmp_path: Pat
     assert [call["draft_length"] for call in engine.calls][:5] == [0, 0, 5, 5, 0]
 
 
-def test_where_programs_run_between_samples_each_is_made_ready_again(
-    engine: Any, tmp_path: Path
-) -> None:
+def test_each_sample_is_warmed_up_if_code_runs_between_samples(engine: Any, tmp_path: Path) -> None:
     rows = tuple(replace(row, tests=("assert True",)) for row in ROWS)
     plan = plan_of(["autoregressive", "sd"], listed(*rows, metrics=("pass@1",)))
     unrun = records(plan, tmp_path / "unrun")
@@ -108,7 +106,7 @@ def test_where_programs_run_between_samples_each_is_made_ready_again(
     calls = len(engine.calls)
     assert calls == len(unrun) + 2  # only the warm-up of each method
     found = records(replace(plan, may_execute=True), tmp_path / "r")
-    assert {r["quality"] for r in found} == {0.0}  # "so #### 7" is no program
+    assert {r["quality"] for r in found} == {0.0}  # "so #### 7" is not valid code
     limits = [call["max_new_tokens"] for call in engine.calls[calls:]]
     assert len(limits) == 2 * len(found)
     assert limits[:4] == [16, 16, 16, 16]  # first the warm-up of each method
@@ -131,7 +129,7 @@ def test_heads_are_loaded_once_and_before_anything_runs(engine: Any, tmp_path: P
     assert used == {("sd", None), ("diversed", str(heads[0])), ("diversed", str(heads[1]))}
 
 
-def test_a_sample_that_fails_is_recorded_and_the_run_goes_on(
+def test_a_failed_sample_is_recorded_and_the_run_continues(
     engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     freed: list[int] = []
@@ -146,7 +144,7 @@ def test_a_sample_that_fails_is_recorded_and_the_run_goes_on(
     assert freed == [2, 4]
 
 
-def test_in_a_batch_only_the_text_at_fault_fails(
+def test_in_a_batch_only_the_failing_text_fails(
     engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def decode_all(pair: Any, rule: Any, requests: Any, options: Any) -> Any:
@@ -162,7 +160,7 @@ def test_in_a_batch_only_the_text_at_fault_fails(
 
 
 @pytest.mark.parametrize("problem", [KeyboardInterrupt(), EngineError("cannot be captured")])
-def test_what_is_no_sample_s_fault_ends_the_run_at_once(
+def test_an_error_not_caused_by_a_sample_ends_the_run(
     engine: Any, tmp_path: Path, problem: BaseException
 ) -> None:
     engine.failing = {2: problem}
@@ -178,7 +176,7 @@ def test_measurements_follow_their_definitions(make_generation: Any) -> None:
     assert (found["proposed"], found["accepted"]) == (10, 6)
     assert found["draft_acceptance_rate"] == pytest.approx(0.6)
     assert found["acceptance_length"] == pytest.approx((6 + 2) / 2)
-    # Means over the seven positions judged, not over rounds.
+    # Means over the seven judged positions, not over rounds.
     assert found["expected_acceptance"] == pytest.approx(4.6 / 7)
     assert found["mean_weight"] == pytest.approx((5 * 0.5 + 2 * 0.25) / 7)
     assert found["tokens_per_second"] == pytest.approx(8 / (0.5 + 1.5))
@@ -190,10 +188,8 @@ def test_measurements_follow_their_definitions(make_generation: Any) -> None:
     assert all(alone[name] is None for name in (*blank, "expected_acceptance", "mean_weight"))
 
 
-def test_a_long_prompt_is_cut_inside_its_passage_to_what_user_and_models_take(
-    engine: Any, tmp_path: Path
-) -> None:
-    """The models take 40 positions, less 16 new tokens, 5 drafted ones and the bonus token."""
+def test_a_long_prompt_is_cut_inside_its_passage(engine: Any, tmp_path: Path) -> None:
+    """The context of 40 minus 16 new tokens, 5 drafted tokens and the bonus token."""
     engine.tokenizer, engine.context = ByCharacter(), 40
     article = Example("t-0", "Sum up: a long article. End.", passage="a long article.")
     stubborn = Example("t-1", "a question as long as that, without a passage")
@@ -209,7 +205,7 @@ def test_a_long_prompt_is_cut_inside_its_passage_to_what_user_and_models_take(
         records(plan_of(["sd"], task, max_prompt_tokens=12), tmp_path / "12")
 
 
-def test_whatever_does_not_fit_is_told_before_weights_are_loaded(
+def test_prompts_that_do_not_fit_are_reported_before_loading(
     engine: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     engine.tokenizer, engine.context = ByCharacter(), 40
@@ -229,4 +225,5 @@ def test_whatever_does_not_fit_is_told_before_weights_are_loaded(
     del engine.check_memory
     records(plan_of(["sd"], task), tmp_path / "r")
     assert "1 of 2 examples of t" in caplog.text and "exceed the context of 40" in caplog.text
-    assert engine.reserved == (len("short") + 16 + 5 + 1, 1)  # no room for what does not fit
+    # Nothing is reserved for prompts that do not fit.
+    assert engine.reserved == (len("short") + 16 + 5 + 1, 1)

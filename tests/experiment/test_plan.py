@@ -31,7 +31,7 @@ def plan_of(names: list[str], tasks: list[Task] | None = None, **changes: Any) -
     )
 
 
-def test_all_cells_take_their_turn_on_each_example_before_the_next() -> None:
+def test_all_cells_decode_an_example_before_the_next() -> None:
     tasks = [make_task("a", 2), make_task("b", 1)]
     plan = plan_of(["autoregressive", "sd"], tasks, settings=Settings(repeats=2))
 
@@ -48,7 +48,7 @@ def test_all_cells_take_their_turn_on_each_example_before_the_next() -> None:
     assert order == steps()
 
 
-def test_no_cell_is_always_measured_behind_the_same_one() -> None:
+def test_no_cell_always_follows_the_same_one() -> None:
     plan = plan_of(["autoregressive", "sd", "lossy"], [make_task("a", 300)])
     methods = [step.cell.method for step in plan.steps()]
     first = Counter(methods[::3])
@@ -88,7 +88,7 @@ def test_tasks_and_user_decide_examples_and_lengths() -> None:
         plan_of(["sd"], [make_task("a"), make_task("b"), make_task("a", 2)])
 
 
-def test_without_a_head_diversed_is_left_out_with_a_note_or_refused() -> None:
+def test_without_a_head_diversed_is_skipped_with_a_note_or_refused() -> None:
     plan = plan_of(["sd", "diversed"], [make_task("a"), make_task("b")], optional={"diversed"})
     assert {step.cell.method for step in plan.steps()} == {"sd"}
     assert len(plan.notes) == 1
@@ -97,12 +97,12 @@ def test_without_a_head_diversed_is_left_out_with_a_note_or_refused() -> None:
         plan_of(["sd", "diversed"])
     with pytest.raises(UsageError, match="nothing to run"):
         plan_of(["diversed"], optional={"diversed"})
-    named = method_variants(["diversed"], {"head": ["missing"]})  # one that is named is needed
+    named = method_variants(["diversed"], {"head": ["missing"]})  # a named head must exist
     with pytest.raises(UsageError, match="there is no head at"):
         build_plan(PAIR, [make_task()], named, [5], Settings(), optional={"diversed"})
 
 
-def test_a_note_says_that_programs_are_not_run() -> None:
+def test_a_note_warns_that_code_is_not_executed() -> None:
     code, other = replace(make_task("code"), metrics=("pass@1",)), make_task("other")
     (note,) = plan_of(["sd"], [code, other]).notes
     assert note.startswith("code generated for code is not executed or scored")
@@ -121,7 +121,7 @@ def test_a_head_is_found_for_each_task(tmp_path: Path) -> None:
     plan = build_plan(PAIR, [make_task("a"), make_task("b")], variants, [5], Settings())
     heads = [dict(task.cells[0].parameters)["head"] for task in plan.tasks]
     assert [head.path for head in heads] == [tmp_path / "a", tmp_path / "b"]
-    # One name on all tasks, so that tables line up.
+    # The same name on all tasks, so that rows match.
     assert {head.name for head in heads} == {str(tmp_path)}
     assert plan.notes == (f"heads: a {tmp_path} (linear, trained for math); b {tmp_path} (mlp)",)
     described = plan.describe()["tasks"][0]["cells"][0]["head"]
@@ -129,7 +129,7 @@ def test_a_head_is_found_for_each_task(tmp_path: Path) -> None:
     assert described == {"name": str(tmp_path), "path": path, "kind": "linear", "task": "math"}
 
 
-def test_methods_take_every_combination_of_the_values_they_know() -> None:
+def test_methods_run_with_every_combination_of_their_values() -> None:
     variants = method_variants(["sd", "diversed"], {"head": ["x", "y"], "weight": None})
     assert variants == [("sd", {}), ("diversed", {"head": "x"}), ("diversed", {"head": "y"})]
     mixed = dict(method_variants(["sd", "lossy", "static"], {"weight": 0.25, "lenience": None}))

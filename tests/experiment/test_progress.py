@@ -1,4 +1,4 @@
-"""The progress display, as a terminal gets it."""
+"""The progress display in a terminal."""
 
 import io
 
@@ -49,9 +49,7 @@ def test_every_worker_has_a_line() -> None:
 
 
 @pytest.mark.parametrize(("terminal", "shown"), [(False, True), (True, False)])
-def test_nothing_is_drawn_without_a_terminal_or_where_it_is_not_wanted(
-    terminal: bool, shown: bool
-) -> None:
+def test_no_progress_without_a_terminal_or_on_request(terminal: bool, shown: bool) -> None:
     bar, stream = console(terminal)
     with progress_bar(1, shown=shown, console=bar) as display:
         display.worker(0, "loading")

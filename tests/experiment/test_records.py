@@ -1,4 +1,4 @@
-"""Files of one JSON object per line: what survives a crash, and what is refused."""
+"""JSON Lines files: recovery after a crash, and errors."""
 
 import json
 import os
@@ -26,7 +26,7 @@ RECORD = {"key": "k", "place": 0, "run_id": "r", "status": "ok", "task": "t", "s
 
 @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 @given(texts=st.lists(st.text(), min_size=1, max_size=4), cut=st.floats(0, 1))
-def test_cut_anywhere_a_file_keeps_its_whole_lines_and_takes_the_next(
+def test_a_file_cut_anywhere_keeps_its_complete_lines_and_can_grow(
     tmp_path: Path, texts: list[str], cut: float
 ) -> None:
     path = tmp_path / "samples.jsonl"
@@ -67,7 +67,7 @@ def test_every_field_of_an_example_survives_the_disk(
     }
 
 
-def test_a_line_that_is_no_example_is_located(tmp_path: Path) -> None:
+def test_an_invalid_example_is_located(tmp_path: Path) -> None:
     path = tmp_path / "examples.jsonl"
     with pytest.raises(UsageError, match=path.name):
         read_examples(tmp_path)

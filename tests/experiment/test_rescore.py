@@ -1,4 +1,4 @@
-"""A finished run scored anew: what changes, what stays, and what is refused."""
+"""Scoring a finished run again: changes, kept scores, and errors."""
 
 import gzip
 import json
@@ -49,13 +49,13 @@ def test_the_same_metrics_give_the_same_folder(make_run: Run) -> None:
     assert header.endswith(",stopped_by,accuracy-flexible,rouge1,bleu_terms")
 
 
-def test_wrong_scores_are_put_right(make_run: Run) -> None:
+def test_wrong_scores_are_corrected(make_run: Run) -> None:
     folder = make_run()
     before = contents(folder)
     first_record(folder, quality=0.25, scores={}, status="unscored", error="once")
     for name in ("samples.csv", "summary.csv", "summary.md"):
         (folder / name).write_text("old")
-    (folder / ".scoring").mkdir()  # what a scoring that was killed left
+    (folder / ".scoring").mkdir()  # left by a killed process
     (folder / ".scoring" / "samples.jsonl").write_text("half")
     assert rescored(folder) == WHOLE
     assert not (folder / ".scoring").exists()
@@ -66,7 +66,7 @@ def test_wrong_scores_are_put_right(make_run: Run) -> None:
     assert config["notes"] == ["kept"]
 
 
-def test_metrics_may_be_added_and_stay(make_run: Run) -> None:
+def test_added_metrics_persist(make_run: Run) -> None:
     folder = make_run()
     quality = [row["quality"] for row in rows(folder / "samples.csv")]
     rescored(folder, "rougeL", "rouge1")
@@ -97,7 +97,7 @@ def test_a_metric_is_added_only_where_it_can_score(make_run: Run) -> None:
         open_run(folder, ["beauty"])
 
 
-def test_looking_whether_a_metric_fits_runs_no_program(
+def test_checking_whether_a_metric_applies_executes_no_code(
     make_run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: Any) -> Any:
@@ -109,7 +109,7 @@ def test_looking_whether_a_metric_fits_runs_no_program(
     assert open_run(folder, ["pass@1"]).metrics["code"] == ["pass@1"]
 
 
-def test_programs_are_not_run_without_leave_and_their_scores_are_kept(make_run: Run) -> None:
+def test_without_permission_code_is_not_executed_and_scores_are_kept(make_run: Run) -> None:
     def scores(folder: Path) -> list[Any]:
         return [(r["quality"], r["scores"]) for r in records(folder) if r["task"] == "code"]
 
@@ -141,7 +141,7 @@ def test_compressed_samples_are_scored_and_stay_compressed(make_run: Run, plain:
     assert (environment["python"], environment["sandbox"] != []) == ("3", True)
 
 
-def test_an_accident_leaves_everything_as_it_was(make_run: Run, full_disk: Any) -> None:
+def test_a_crash_leaves_all_files_unchanged(make_run: Run, full_disk: Any) -> None:
     def stop(*_: Any, **__: Any) -> Any:
         raise KeyboardInterrupt
 
@@ -159,7 +159,7 @@ def test_an_accident_leaves_everything_as_it_was(make_run: Run, full_disk: Any) 
         assert contents(folder) == before
 
 
-def test_an_interruption_between_two_files_is_mended_by_scoring_again(
+def test_scoring_again_repairs_an_interruption_between_two_files(
     make_run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, other = make_run(), make_run(name="s")
@@ -182,7 +182,7 @@ def test_an_interruption_between_two_files_is_mended_by_scoring_again(
     assert rows(folder / "summary.csv") == rows(other / "summary.csv")
 
 
-def test_a_run_that_is_still_going_on_is_not_disturbed(make_run: Run) -> None:
+def test_a_running_run_cannot_be_scored(make_run: Run) -> None:
     folder = make_run()
     held = lock(folder)
     before, run = contents(folder), open_run(folder)
@@ -193,7 +193,7 @@ def test_a_run_that_is_still_going_on_is_not_disturbed(make_run: Run) -> None:
     assert score_run(run, True).samples == 7
 
 
-def test_a_sample_that_was_tried_again_counts_once(make_run: Run) -> None:
+def test_a_retried_sample_counts_once(make_run: Run) -> None:
     folder = make_run()
     *_, failed = records(folder)
     with (folder / "samples.jsonl").open("a") as file:

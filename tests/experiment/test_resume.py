@@ -1,4 +1,4 @@
-"""A run that was stopped goes on where it was, and nothing else is taken for it."""
+"""Stopped runs resume, and different runs are refused."""
 
 import json
 import shutil
@@ -23,7 +23,7 @@ METHODS = ["autoregressive", "sd"]
 
 
 def run(folder: Path, *, methods: list[str] = METHODS, fresh: bool = False, **settings: Any) -> int:
-    """Carry out a plan into a folder; return how many samples were there before."""
+    """Execute a plan; return the number of samples recorded before."""
     plan = plan_of(methods, **settings)
     with Store.open(folder, "run", plan.describe(), fresh) as store:
         execute(plan, store)
@@ -34,8 +34,8 @@ def tables(folder: Path) -> list[str]:
     return [(folder / name).read_text() for name in TABLES]
 
 
-def test_cut_anywhere_it_ends_as_if_undisturbed(engine: Any, tmp_path: Path) -> None:
-    """Whatever of the file had reached the disk: nothing whole is lost, nothing doubled."""
+def test_a_run_cut_anywhere_resumes_to_the_same_result(engine: Any, tmp_path: Path) -> None:
+    """However much of the file reached the disk, no complete sample is lost or duplicated."""
     whole = tmp_path / "whole" / "r"
     run(whole)
     content = (whole / RECORDS).read_bytes()
@@ -63,7 +63,7 @@ def test_a_torn_line_that_stayed_would_break_the_next(
         run(folder)
 
 
-def test_failed_samples_are_tried_again_and_count_once(engine: Any, tmp_path: Path) -> None:
+def test_failed_samples_are_retried_and_count_once(engine: Any, tmp_path: Path) -> None:
     engine.failing = {1: ValueError("no"), 5: ValueError("no")}
     folder = tmp_path / "r"
     run(folder)
@@ -138,7 +138,7 @@ def test_another_run_is_refused_and_untouched(engine: Any, tmp_path: Path) -> No
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
-def test_fresh_moves_a_run_aside(engine: Any, tmp_path: Path) -> None:
+def test_fresh_renames_an_existing_run(engine: Any, tmp_path: Path) -> None:
     folder = tmp_path / "r"
     run(folder)
     before = tables(folder)
@@ -149,7 +149,7 @@ def test_fresh_moves_a_run_aside(engine: Any, tmp_path: Path) -> None:
     assert (tmp_path / "r-before-2").is_dir()
 
 
-def test_without_a_folder_the_newest_unfinished_run_of_the_same_plan_goes_on(
+def test_without_a_folder_the_newest_unfinished_run_of_the_plan_resumes(
     engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -165,13 +165,13 @@ def test_without_a_folder_the_newest_unfinished_run_of_the_same_plan_goes_on(
     assert begin(3, seed=5).folder != stopped.folder
     gone_on = begin(None)
     assert (gone_on.folder, gone_on.resumed, gone_on.done) == (stopped.folder, 2, 6)
-    assert begin(None).folder != stopped.folder  # a complete one is measured anew
+    assert begin(None).folder != stopped.folder  # a complete run is not resumed
     plan = plan_of(METHODS, seed=5)
     with Store.open(None, "run-p", plan.describe(), fresh=True) as fresh:
         assert fresh.resumed == 0
 
 
-# Opens a run and stays there.
+# Opens a run and waits.
 HOLD = """
 import json, pathlib, sys
 from specbench.experiment.store import Store

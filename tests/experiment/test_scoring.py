@@ -1,4 +1,4 @@
-"""What the scores of one text add to its record."""
+"""The columns of a record that come from scoring."""
 
 from typing import Any
 
@@ -42,7 +42,7 @@ def test_the_first_metric_stands_for_quality_and_what_cannot_be_compared_is_blan
     assert found == {**blank, "scores": {"accuracy": None, "pass@1": None}}
 
 
-def test_programs_run_only_where_they_may(failing: dict[str, Exception]) -> None:
+def test_code_is_executed_only_with_permission(failing: dict[str, Exception]) -> None:
     names = ("pass@1", "rouge1")
     allowed = score_text(names, PROGRAM, EXAMPLE, may_execute=True)
     assert (allowed["quality"], allowed["scores"]["pass@1"]) == (1.0, 1.0)

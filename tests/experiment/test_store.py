@@ -1,4 +1,4 @@
-"""A run's folder: what is on disk at any moment, and what names a sample."""
+"""The folder of a run: its files at any moment, and the keys of samples."""
 
 import json
 import os
@@ -31,7 +31,7 @@ def record(sample: str = "t-0", **changes: Any) -> dict[str, Any]:
 
 
 def names(folder: Path) -> list[str]:
-    """The files of a run, its lock apart."""
+    """Return the files of a run except its lock."""
     return sorted(path.name for path in folder.iterdir() if path.name != LOCK)
 
 
@@ -71,7 +71,7 @@ def test_a_finished_run_has_all_its_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("problem", "state"), [(KeyboardInterrupt(), "interrupted"), (RunError("x"), "failed")]
 )
-def test_what_was_measured_before_the_end_is_kept(
+def test_samples_before_an_error_are_kept(
     tmp_path: Path, problem: BaseException, state: str
 ) -> None:
     store = Store.open(tmp_path / "r", "run", CONFIG)
@@ -84,7 +84,7 @@ def test_what_was_measured_before_the_end_is_kept(
     assert progress(store.folder) == {"state": state, "samples": 1, "failed": 0}
 
 
-def test_failed_samples_are_counted_and_in_no_table(tmp_path: Path) -> None:
+def test_failed_samples_are_counted_but_not_in_tables(tmp_path: Path) -> None:
     with Store.open(tmp_path / "r", "run", {}) as store:
         store.append(record("t-1", status="error", error="no"))
     assert not list(store.folder.glob("*.csv"))
@@ -95,7 +95,7 @@ def test_failed_samples_are_counted_and_in_no_table(tmp_path: Path) -> None:
     assert progress(store.folder)["failed"] == 2
 
 
-def test_a_run_without_a_sample_removes_what_it_made(tmp_path: Path) -> None:
+def test_a_run_without_samples_removes_its_folder(tmp_path: Path) -> None:
     store = Store.open(tmp_path / "r", "run", {})
     with pytest.raises(UsageError), store:
         store.write_environment({})
@@ -114,7 +114,7 @@ def test_folders_are_named_by_time_and_label_and_never_shared(
     assert len({store.folder for store in stores}) == 3
     for store in stores:
         assert store.folder.parent == Path("results")
-        assert "-run-pairs.toml-mine" in store.folder.name  # as any file system takes it
+        assert "-run-pairs.toml-mine" in store.folder.name  # valid on any file system
     with pytest.raises(KeyboardInterrupt), stores[-1]:
         stores[-1].append(record())
         raise KeyboardInterrupt
@@ -122,7 +122,7 @@ def test_folders_are_named_by_time_and_label_and_never_shared(
         assert (again.folder, again.resumed) == (stores[-1].folder, 1)
 
 
-def test_what_is_no_folder_of_a_run_is_refused_and_untouched(tmp_path: Path) -> None:
+def test_a_folder_without_a_run_is_refused_and_untouched(tmp_path: Path) -> None:
     (tmp_path / "samples.csv").write_text("mine")
     with pytest.raises(UsageError, match="is not empty and contains no run"):
         Store.open(tmp_path, "run", {})
@@ -186,8 +186,10 @@ def key(task: Any = TASK, models: Any = MODELS, engine: str = "eager", **setting
     return sample_keys(plan, models, engine)(next(plan.steps()))
 
 
-def test_a_sample_s_key_is_one_for_all_that_decides_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Neither the number of repeats decides a sample nor what an engine that cannot fail falls to.
+def test_a_samples_key_covers_all_that_determines_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Neither the number of repeats nor an unused engine fallback affects a sample.
     assert key() == key(repeats=3) == key(engine_fallback=True)
     other_prompt = PromptList((replace(ROWS[0], prompt="two"),))
     other_reference = PromptList((replace(ROWS[0], reference="#### 9"),))

@@ -1,4 +1,4 @@
-"""A real run of the bundled pair, and a browser where there is one."""
+"""A real run of the bundled pair, and a browser if one is installed."""
 
 import json
 import os
@@ -20,15 +20,15 @@ NAMED = "SPECBENCH_TEST_BROWSER"
 TASKS = ("mini-math", "mini-headline")
 METHODS = ("autoregressive", "sd", "static", "diversed")
 
-# Before the page's own scripts: whatever goes wrong in them is kept.
+# Inserted before the page's own scripts, to record their errors.
 _WATCH = "<script>window.wrong = []; addEventListener('error', e => wrong.push(e.message))</script>"
-_TELL = """<script>
+_RECORD_ERRORS = """<script>
 addEventListener("load", () => setTimeout(
   () => parent.postMessage(JSON.stringify((() => { %s })()), "*"), 50));
 </script>"""
-# A window is never narrower than 500 pixels, but a frame in it is as narrow as it is told.
-_FRAME = """<!doctype html><meta name="color-scheme" content="light dark"><pre id="told"></pre>
-<script>addEventListener("message", e => told.textContent = e.data)</script>
+# A window is at least 500 pixels wide, but a frame in it can be narrower.
+_FRAME = """<!doctype html><meta name="color-scheme" content="light dark"><pre id="result"></pre>
+<script>addEventListener("message", e => result.textContent = e.data)</script>
 <iframe src="page.html" width="%d" height="900" style="border: 0"></iframe>"""
 
 Ask = Callable[..., Any]
@@ -58,14 +58,14 @@ def ask(tmp_path: Path) -> Ask:
         pytest.skip(f"needs a browser: put Chromium on the PATH or name one in {NAMED}")
 
     def asked(page: str, script: str, width: int = 1280, dark: bool = False) -> Any:
-        watched = page.replace("<head>", f"<head>{_WATCH}", 1) + _TELL % script
+        watched = page.replace("<head>", f"<head>{_WATCH}", 1) + _RECORD_ERRORS % script
         (tmp_path / "page.html").write_text(watched, "utf-8")
         (tmp_path / "frame.html").write_text(_FRAME % width, "utf-8")
         done = subprocess.run(
             [
                 browser,
                 *("--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"),
-                "--disable-dev-shm-usage",  # a container's is small
+                "--disable-dev-shm-usage",  # small in containers
                 f"--user-data-dir={tmp_path / 'profile'}",
                 f"--blink-settings=preferredColorScheme={0 if dark else 1}",
                 "--window-size=1400,1000",
@@ -77,8 +77,8 @@ def ask(tmp_path: Path) -> Ask:
             text=True,
             timeout=60,
         )
-        told = re.search(r'<pre id="told">(.+?)</pre>', done.stdout, re.DOTALL)
-        assert told, done.stderr
-        return json.loads(unescape(told[1]))
+        found = re.search(r'<pre id="result">(.+?)</pre>', done.stdout, re.DOTALL)
+        assert found, done.stderr
+        return json.loads(unescape(found[1]))
 
     return asked

@@ -1,4 +1,4 @@
-"""The report as a browser shows it."""
+"""The report in a browser."""
 
 import pytest
 
@@ -16,7 +16,7 @@ const press = (box, key) => box.dispatchEvent(new KeyboardEvent("keydown", { key
 
 
 @pytest.mark.parametrize(("width", "dark"), [(1280, False), (320, True)])
-def test_it_fits_and_nothing_is_wrong_or_fetched(
+def test_the_page_fits_without_errors_or_requests(
     ask: Ask, page: str, width: int, dark: bool
 ) -> None:
     found = ask(
@@ -32,7 +32,7 @@ def test_it_fits_and_nothing_is_wrong_or_fetched(
     assert found == {"wrong": [], "fetched": 0, "dark": dark, "width": width, "wide": 0}
 
 
-def test_points_tell_their_values_to_pointer_and_keys(ask: Ask, page: str) -> None:
+def test_points_show_their_values_to_pointer_and_keys(ask: Ask, page: str) -> None:
     hovered, left, focused = ask(
         page,
         HELPERS
@@ -63,11 +63,11 @@ def test_tables_sort(ask: Ask, page: str) -> None:
         return [order(), sort(), sort()];""",
     )
     assert as_run == ["autoregressive", "sd", "static w=0.4", "diversed"]
-    assert down[-1] == up[-1] == "autoregressive"  # it drafts nothing
+    assert down[-1] == up[-1] == "autoregressive"  # no value, so it comes last
     assert down[:-1] == up[:-1][::-1]
 
 
-def test_traces_are_paged_and_tell_of_tokens(ask: Ask, page: str) -> None:
+def test_traces_are_paged_and_show_token_details(ask: Ask, page: str) -> None:
     seen, token = ask(
         page,
         HELPERS

@@ -1,4 +1,4 @@
-"""One file with everything in it, whatever the texts of a run contain."""
+"""The report is one self-contained file, whatever the texts of a run contain."""
 
 import json
 import re
@@ -41,7 +41,7 @@ class Elements(HTMLParser):
     def count(self, tag: str) -> int:
         return sum(name == tag for name, _ in self.found)
 
-    def told(self) -> list[str]:
+    def tooltips(self) -> list[str]:
         return [attrs["data-tooltip"] or "" for _, attrs in self.found if "data-tooltip" in attrs]
 
 
@@ -52,7 +52,7 @@ def cells(finished: Path) -> pd.DataFrame:
 
 @pytest.fixture(scope="module")
 def evil(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The report of a run whose every text tries to get out of its place."""
+    """The report of a run in which every text is an injection attempt."""
     from specbench.trace.trace import run_decoder
 
     folder = tmp_path_factory.mktemp("evil") / "small"
@@ -79,16 +79,16 @@ def evil(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
     return build([folder]).html
 
 
-def test_texts_stay_texts(page: str, evil: str) -> None:
+def test_injected_markup_stays_text(page: str, evil: str) -> None:
     plain, attacked = Elements(page), Elements(evil)
     assert attacked.count("script") == plain.count("script") == 1
     assert attacked.count("img") == 0
     assert attacked.text.count("document.title='owned'") > 3
-    # A head is named by its path's end.
-    assert any(f"diversed {EVIL.rpartition('/')[2]}; " in told for told in attacked.told())
+    # A head is named by the last part of its path.
+    assert any(f"diversed {EVIL.rpartition('/')[2]}; " in text for text in attacked.tooltips())
 
 
-def test_texts_stay_texts_in_a_browser(ask: Ask, evil: str) -> None:
+def test_injected_markup_stays_text_in_a_browser(ask: Ask, evil: str) -> None:
     title, wrong, prompt, traced = ask(
         evil,
         """const text = document.querySelector(".trace .text").cloneNode(true);
@@ -101,7 +101,7 @@ def test_texts_stay_texts_in_a_browser(ask: Ask, evil: str) -> None:
     assert prompt == traced == EVIL
 
 
-def test_nothing_comes_from_elsewhere(page: str) -> None:
+def test_the_page_loads_nothing_external(page: str) -> None:
     elements = Elements(page)
     links = [(name, value) for _, attrs in elements.found for name, value in attrs.items()]
     linked = [value for name, value in links if name in ("src", "href", "xlink:href")]
@@ -111,7 +111,7 @@ def test_nothing_comes_from_elsewhere(page: str) -> None:
     assert policy and policy.startswith("default-src 'none'")
 
 
-def test_it_holds_what_a_reader_needs(finished: Path, page: str) -> None:
+def test_the_report_contains_what_a_reader_needs(finished: Path, page: str) -> None:
     elements = Elements(page)
     assert elements.count("article") == len(TASKS) * len(METHODS) * 5  # of the first prompts
     assert elements.count("svg") == 3
@@ -120,19 +120,19 @@ def test_it_holds_what_a_reader_needs(finished: Path, page: str) -> None:
     assert f"\n{shlex.join(command)}\n" in elements.text.replace("\n\n", "\n")
     assert f"specbench report {finished}" in elements.text
     assert "packages, torch" in elements.text
-    assert build([finished]).html == page  # the same run gives the same page
+    assert build([finished]).html == page  # deterministic
 
 
-def test_points_tell_their_values(page: str, cells: pd.DataFrame) -> None:
-    told = Elements(page).told()
+def test_points_have_tooltips_with_their_values(page: str, cells: pd.DataFrame) -> None:
+    tooltips = Elements(page).tooltips()
     sd = cells[(cells["task"] == TASKS[0]) & (cells["method"] == "sd")].iloc[0]
-    own = [text for text in told if text.startswith(f"sd; accuracy {100 * sd['quality']:#.3g}")]
+    own = [text for text in tooltips if text.startswith(f"sd; accuracy {100 * sd['quality']:#.3g}")]
     assert len(own) >= 5  # three costs, acceptance, time of a round
     assert f"accepted / drafted (%) {100 * sd['draft_acceptance_rate']:#.3g} [" in own[0]
-    assert len(set(told)) == len(cells)
+    assert len(set(tooltips)) == len(cells)
 
 
-def test_draft_lengths_and_batch_sizes_have_blocks_of_their_own(cells: pd.DataFrame) -> None:
+def test_draft_lengths_and_batch_sizes_have_their_own_blocks(cells: pd.DataFrame) -> None:
     here = cells[(cells["task"] == TASKS[0]) & cells["method"].isin(["autoregressive", "sd"])]
     other = here[here["method"] == "sd"].assign(draft_length=7, label="other")
     both = pd.concat([here, other], ignore_index=True)
@@ -145,7 +145,7 @@ def test_draft_lengths_and_batch_sizes_have_blocks_of_their_own(cells: pd.DataFr
     assert [title for title, _ in block.figures] == ["Quality vs. cost", "Time of a round"]
 
 
-def test_tables_leave_out_what_is_unknown_and_name_several_runs(cells: pd.DataFrame) -> None:
+def test_tables_omit_unknown_columns_and_name_several_runs(cells: pd.DataFrame) -> None:
     math, headline = summary_tables(cells, [])
     assert math.title == "mini-math on mini, T = 1, 10 prompts"
     assert [column.heading for column in math.columns[:3]] == ["method", "N", "accuracy"]
@@ -169,19 +169,19 @@ def test_traces_are_bounded(
     monkeypatch.setattr(report_traces, "PROMPTS", 2)
     whole = report_traces.collect_traces([finished], cells)
     expected = [(task, sample) for sample in ("test-0", "test-1") for task in TASKS]
-    assert [(told.task, told.sample) for told in whole.prompts] == expected
+    assert [(each.task, each.sample) for each in whole.prompts] == expected
     assert whole.notes == []
-    size = sum(len(article) for told in whole.prompts[:2] for _, article in told.traces)
+    size = sum(len(article) for each in whole.prompts[:2] for _, article in each.traces)
     monkeypatch.setattr(report_traces, "LARGEST", size)
     cut = report_traces.collect_traces([finished], cells)
     assert cut.prompts == whole.prompts[:2]
     assert "`specbench trace`" in cut.notes[0]
 
 
-def test_a_run_without_traces_or_end_is_reported_all_the_same(
+def test_a_run_without_traces_or_end_is_still_reported(
     finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("specbench.report.build.figures", lambda cells: [])  # they take long
+    monkeypatch.setattr("specbench.report.build.figures", lambda cells: [])  # figures are slow
     folder = tmp_path / "small"
     shutil.copytree(finished, folder)
     config = json.loads((folder / "config.json").read_text())
@@ -198,7 +198,7 @@ def test_a_run_without_traces_or_end_is_reported_all_the_same(
         assert elements.count("article") == 0
 
 
-def test_texts_stand_out_against_either_paper() -> None:
+def test_text_has_contrast_on_light_and_dark_backgrounds() -> None:
     def luminance(colour: str) -> float:
         shares = [int(colour[at : at + 2], 16) / 255 for at in (0, 2, 4)]
         linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in shares]

@@ -62,7 +62,7 @@ def test_an_entry_is_a_run_for_each_pair_task_temperature_and_seed(suite_of: Any
     assert units[0].name == "a-mini-mini-math-T0-seed0"
     pairs = [u.pair for u in suite_of(ENTRY.replace('["mini"]', '["mini", "llama"]')).units()]
     assert pairs == ["mini"] * 8 + ["llama"] * 8  # so that a pair is loaded once
-    # Once for autoregressive, and two weights and a head with two lengths each.
+    # One cell for autoregressive, and two weights and a head at two draft lengths each.
     assert units[0].cells(0) == 1 + (2 + 1) * 2
     assert units[0].samples(0) == 7 * 4 * 2
 
@@ -75,10 +75,10 @@ def test_the_plan_of_a_run_is_what_the_suite_counts(suite_of: Any, tmp_path: Pat
         assert (len(task.cells), len(plan)) == (unit.cells(0), unit.samples(0))
         assert (plan.settings.temperature, plan.settings.seed) == (unit.temperature, unit.seed)
         assert {cell.draft_length for cell in task.cells} == {0, 3, 5}
-        assert plan.may_execute  # the pair is specbench's own
+        assert plan.may_execute  # the pair is bundled
 
 
-def test_shards_share_all_runs_out_without_overlap(suite_of: Any) -> None:
+def test_shards_partition_the_runs(suite_of: Any) -> None:
     units = suite_of(ENTRY).units()
     parts = [shard(units, f"{i}/3") for i in (1, 2, 3)]
     assert sorted(unit.name for part in parts for unit in part) == sorted(u.name for u in units)
@@ -89,7 +89,7 @@ def test_shards_share_all_runs_out_without_overlap(suite_of: Any) -> None:
             shard(units, text)
 
 
-def test_heads_that_a_suite_trains_are_those_its_runs_take(suite_of: Any, tmp_path: Path) -> None:
+def test_runs_of_a_suite_use_the_heads_it_trains(suite_of: Any, tmp_path: Path) -> None:
     suite = suite_of(TRAIN + ENTRY)
     unit = suite.units()[0]
     (job,) = suite.needs(unit)
@@ -104,9 +104,7 @@ def test_heads_that_a_suite_trains_are_those_its_runs_take(suite_of: Any, tmp_pa
     assert heads == {HeadFile(str(tmp_path / "heads/mini"), tmp_path / "heads/mini/mini-math")}
 
 
-def test_every_head_of_a_pair_is_measured_where_that_is_wanted(
-    suite_of: Any, tmp_path: Path
-) -> None:
+def test_every_head_of_a_pair_is_measured_on_request(suite_of: Any, tmp_path: Path) -> None:
     suite = suite_of(TRAIN + ENTRY + 'heads = "every"')
     unit = suite.units()[0]
     jobs = suite.needs(unit)
@@ -119,7 +117,7 @@ def test_every_head_of_a_pair_is_measured_where_that_is_wanted(
     assert heads[::2] == ["mini-math", "mini-code"]
 
 
-def test_a_fine_tuned_draft_takes_the_place_of_the_pairs_own(suite_of: Any, tmp_path: Path) -> None:
+def test_a_fine_tuned_draft_replaces_the_pairs_draft(suite_of: Any, tmp_path: Path) -> None:
     suite = suite_of(TUNED)
     (unit,) = suite.units()
     (job,) = suite.needs(unit)
@@ -157,7 +155,7 @@ def test_hours_are_samples_times_tokens_over_pace(suite_of: Any) -> None:
         ('[loading]\ndtyp = "x"' + ENTRY, "did you mean `dtype`"),
     ],
 )
-def test_mistakes_in_a_file_are_told_with_their_place(suite_of: Any, text: str, place: str) -> None:
+def test_mistakes_in_a_file_are_located(suite_of: Any, text: str, place: str) -> None:
     with pytest.raises(UsageError, match=rf"my\.toml: .*{place}"):
         suite_of(text)
 
@@ -196,7 +194,7 @@ def test_training_is_a_command_with_the_options_of_the_file(suite_of: Any, tmp_p
     assert found[0] == "finetune-draft" and "--allow-code-execution" not in found
 
 
-def test_each_head_is_trained_once_and_a_failure_is_told(suite_of: Any, tmp_path: Path) -> None:
+def test_each_head_is_trained_once_and_a_failure_is_reported(suite_of: Any, tmp_path: Path) -> None:
     jobs = suite_of(TRAIN + ENTRY).jobs()
     _make_head(jobs[0].folder(tmp_path))
     asked: list[list[str]] = []
@@ -213,7 +211,7 @@ def test_each_head_is_trained_once_and_a_failure_is_told(suite_of: Any, tmp_path
         list(train_all(jobs, tmp_path, lambda job: [], lambda _: iter([(0, 2, "error: no")])))
 
 
-def test_only_a_whole_run_of_the_plan_is_done(suite_of: Any, tmp_path: Path) -> None:
+def test_only_a_complete_run_of_the_plan_is_done(suite_of: Any, tmp_path: Path) -> None:
     suite = suite_of(ENTRY)
     plan = suite.plan(suite.units()[0], tmp_path, DataOptions(), False)
     assert not is_done(tmp_path / "r", plan)

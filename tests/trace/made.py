@@ -1,4 +1,4 @@
-"""Records of samples whose tokens are bytes, so that their text can be told in advance."""
+"""Records of samples whose tokens are bytes, so that their text is known."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,7 +13,7 @@ def decode(ids: Sequence[int]) -> str:
 
 
 def made(*rounds: Round, end: bool = False, weight: float | None = None, **changes: Any) -> Any:
-    """A record of rounds of (accepted text, rejected byte or "", token of the target or "").
+    """Return a record of rounds: (accepted text, rejected byte or "", token of the target or "").
 
     Of an accepted text, capital letters are mismatches. The acceptance probability at a place is
     0.9, then 0.8 and so on; the weight grows by 0.1.

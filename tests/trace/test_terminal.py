@@ -1,4 +1,4 @@
-"""Traces in the terminal, with colours and without."""
+"""Traces in the terminal, with and without colours."""
 
 import io
 import re
@@ -17,19 +17,19 @@ ROUNDS: list[Round] = [("aB\n", "x", "c"), ("d$", "", "")]
 
 def seen(found: Trace, colours: str | None) -> str:
     out = io.StringIO()
-    # A width that no line reaches, and no NO_COLOR of the one who runs the tests.
+    # A width larger than any line, and without NO_COLOR from the environment.
     terminal: dict[str, Any] = {"force_terminal": bool(colours), "color_system": colours}
     show(found, Console(file=out, width=200, no_color=False, **terminal))
     return out.getvalue()
 
 
 def styles(text: str, output: str) -> set[str]:
-    """The codes by which a text is styled."""
+    """Return the ANSI codes that style a text."""
     (codes,) = re.findall(rf"\x1b\[([\d;]+)m{re.escape(text)}\x1b", output)
     return set(codes.split(";"))
 
 
-def test_without_colours_there_are_marks() -> None:
+def test_without_colours_marks_are_printed() -> None:
     found = trace(made(*ROUNDS, end=True), "sd", decode)
     head, facts, legend, _, first, second = seen(found, None).splitlines()
     assert head == "sums, a: sd, N = 5"
@@ -55,7 +55,7 @@ def test_a_weight_is_a_shade() -> None:
     assert "mean w 0.00" in legend
     paler, deeper = (int(re.findall(rf"48;2;(\d+);\d+;\d+m{letter}", body)[0]) for letter in "ab")
     assert paler > deeper
-    # The rejected draft and what takes its place were judged by the same weight.
+    # The rejected draft and its correction have the same weight.
     assert len(set(re.findall(r"48;2;(\d+);\d+;\d+m[xc]", body))) == 1
     assert "48;2" not in seen(trace(made(("ab", "x", "c")), "sd", decode), "truecolor")
 
@@ -68,7 +68,7 @@ def test_autoregressive_needs_no_marks() -> None:
 
 
 @pytest.mark.parametrize("colours", [None, "truecolor"])
-def test_a_text_cannot_steer_the_terminal(colours: str | None) -> None:
+def test_a_text_cannot_control_the_terminal(colours: str | None) -> None:
     output = seen(trace(made(("\x1b]0;owned\x07", "\x1b", "c")), "sd", decode), colours)
     assert "\x1b]" not in output
     assert "␛" in output

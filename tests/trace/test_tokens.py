@@ -1,4 +1,4 @@
-"""The fate of each token, from the counts of its rounds, and the pieces of text they make."""
+"""The kind of each token, from the records of rounds, and the pieces of text."""
 
 import random
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ def test_a_round_is_its_accepted_drafts_and_one_token_of_the_target() -> None:
         *((letter, AGREED, 2) for letter in "defgh"),
         ("i", TARGET, 2),
     ]
-    # A correction stands at the place that the rejected draft was judged at; a bonus at none.
+    # A correction has the position of the rejected draft; a bonus token has no judged position.
     assert [t.weight for t in found[:4]] == pytest.approx([0.3, 0.4, 0.5, 0.5])
     assert [t.expected for t in found[:4]] == pytest.approx([0.9, 0.8, 0.7, 0.7])
     assert (found[-1].expected, found[-1].weight) == (None, None)
@@ -47,11 +47,11 @@ def test_the_end_token_has_no_id() -> None:
     assert [piece.text for piece in pieces(by_the_draft, decode)] == ["a", "b", END]
 
 
-def test_autoregressive_tokens_are_the_target_s() -> None:
+def test_autoregressive_tokens_are_target_tokens() -> None:
     assert {t.kind for t in tokens(made(("", "", "a"), ("", "", "b")))} == {TARGET}
 
 
-def test_rounds_that_make_no_text_are_refused() -> None:
+def test_rounds_that_do_not_match_the_text_are_refused() -> None:
     for name in ("rejected", "agreed"):
         record = made(("ab", "x", "c"))
         del record["per_round"][name]
@@ -76,7 +76,7 @@ def test_tokens_that_share_a_character_are_one_piece() -> None:
         Token(euro[2], CORRECTION, 2, weight=0.3),
     ]
     found = list(pieces(marked, decode))
-    # What was rejected within a character stands before it, with what there was of it.
+    # A token rejected within a character comes before it, with the character's first bytes.
     assert [(p.text, p.kind) for p in found] == [
         ("a", AGREED),
         ("\ufffdx", REJECTED),
@@ -111,7 +111,7 @@ def test_a_tokenizer_that_drops_the_first_space() -> None:
     assert [piece.text for piece in found] == ["the", " cat", " sat", "s"]
 
 
-def test_text_that_would_steer_a_terminal_is_shown_instead() -> None:
+def test_control_characters_are_shown_as_symbols() -> None:
     assert visible("a\x1b[31m\x07\x9b\tb\n") == "a␛[31m␇␡\tb\n"
     assert visible("a\nb", marked=True) == "a↵\nb"
     assert visible("a\nb", rejected=True) == "a↵b"

@@ -30,7 +30,7 @@ FAILED = made(TEXT, status="error", error="no memory")
         (TASKS, {"task": "sums", "method": "static w=0.8"}, "static w=0.8", {"weight": 0.8}),
         (TASKS, {"task": "code"}, "sd", {"task": "code"}),
         (LENGTHS, {"method": "sd N=7"}, "sd N=7", {"draft_length": 7}),
-        ([FAILED, made(TEXT)], {}, "sd", {"status": "ok"}),  # of several tries the last counts
+        ([FAILED, made(TEXT)], {}, "sd", {"status": "ok"}),  # the last attempt counts
         (REPEATS, {}, "sd", {"repeat": 0}),
         (REPEATS, {"repeat": 1}, "sd", {"repeat": 1}),
     ],

@@ -109,7 +109,7 @@ def _by_system(measured: Measured) -> dict[tuple[Hashable, ...], pd.DataFrame]:
 
 
 def _key(row: Row) -> tuple[Hashable, ...]:
-    """Return what tells systems apart, with every blank alike."""
+    """Return the values that identify a system; all blanks become None."""
     return tuple(None if pd.isna(row[name]) else row[name] for name in SYSTEM)
 
 

@@ -153,11 +153,11 @@ def _train_all(
     pair = load_pair(spec, loading)
     # Prepare all trainings first, so that errors appear now and not hours later.
     trainings = [prepare(pair, job.task, job.recipe, job.folder, resume) for job in jobs]
-    told: dict[str, None] = {}  # distinct: all heads of a family skip the same examples
+    notes: dict[str, None] = {}  # distinct: all heads of a family skip the same examples
     for job, training in zip(jobs, trainings, strict=True):
         left_out, limit = training.materials.left_out(), job.recipe.max_prompt_tokens
-        told[_describe_left_out(job.task.name, left_out, limit)] = None
-    note(*filter(None, told))
+        notes[_describe_left_out(job.task.name, left_out, limit)] = None
+    note(*filter(None, notes))
     for job, training in zip(jobs, trainings, strict=True):
         title = f"{job} on {spec.name}, {job.recipe.head_kind} head"
         try:

@@ -134,10 +134,10 @@ class Pool:
                 return
             for reference in self.wait(running):
                 try:
-                    code, said = self._ray.get(reference)
+                    code, message = self._ray.get(reference)
                 except RayError as error:
                     raise RunError(f"a command was lost: {_why(str(error))}") from error
-                yield running.pop(reference), code, said
+                yield running.pop(reference), code, message
 
 
 def run_command(folder: Path, arguments: Sequence[str]) -> tuple[int, str]:
@@ -149,8 +149,8 @@ def run_command(folder: Path, arguments: Sequence[str]) -> tuple[int, str]:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
     )
-    said = done.stderr[-STDERR_TAIL:].decode(errors="replace").strip()
-    return done.returncode, said.splitlines()[-1] if said else ""
+    message = done.stderr[-STDERR_TAIL:].decode(errors="replace").strip()
+    return done.returncode, message.splitlines()[-1] if message else ""
 
 
 def run_here(commands: Sequence[list[str]]) -> Iterator[tuple[int, int, str]]:
@@ -163,19 +163,19 @@ def uses_gpus(resources: dict[str, float], workers: int, loading: Loading) -> bo
     """Return whether workers use GPUs; refuse more workers than GPUs or cores."""
     gpus, cores = (int(resources.get(name, 0)) for name in ("GPU", "CPU"))
     wanted = loading.device == "cuda" or (loading.device == AUTO and gpus > 0)
-    there, what = (gpus, "GPUs") if wanted else (cores, "cores")
-    if workers > there:
+    available, unit = (gpus, "GPUs") if wanted else (cores, "cores")
+    if workers > available:
         raise UsageError(
-            f"--workers {workers} exceeds the {there} {what} of Ray, and every worker needs one: "
-            "use fewer workers, or a cluster with --ray-address"
+            f"--workers {workers} exceeds the {available} {unit} of Ray, and every worker needs "
+            "one: use fewer workers, or a cluster with --ray-address"
         )
     return wanted
 
 
-def _why(said: str) -> str:
+def _why(message: str) -> str:
     """Return Ray's reason for the death of a process, in one line."""
-    detail = _DETAIL.search(said)
-    why = " ".join((detail[1] if detail else said).split())
+    detail = _DETAIL.search(message)
+    why = " ".join((detail[1] if detail else message).split())
     return f"its process died, possibly killed or out of memory: {why}"
 
 

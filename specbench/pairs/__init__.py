@@ -1,1 +1,1 @@
-"""Model pairs: which target and draft belong together, and how the bundled one is made."""
+"""Model pairs of a target and a draft, including the bundled pair."""

@@ -48,9 +48,9 @@ def train_all(
                 elsewhere.append(job)
         # Check again: another process may have trained them before we took the locks.
         locked = [job for job in locked if not is_trained(job, output)]
-        for number, code, said in run([command(job) for job in locked]):
+        for number, code, message in run([command(job) for job in locked]):
             if code:
-                raise RunError(f"training {locked[number]} failed: {said.strip() or code}")
+                raise RunError(f"training {locked[number]} failed: {message.strip() or code}")
             yield locked[number]
     for job in elsewhere:
         logging.getLogger(__name__).warning("waiting for another process to train %s", job)

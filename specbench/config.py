@@ -60,7 +60,7 @@ def option(
         **bounds: Bounds for pydantic's ``Field``.
     """
     if choices:
-        help = f"One of {', '.join(choices)}. {help}".strip()
+        help = f"{help} One of {', '.join(choices)}.".strip()
     cli: Any = {"flags": flags, "metavar": metavar, "shown": shown, "panel": panel}
     cli |= {"choices": tuple(choices), "complete": complete}
     return Field(default, description=help, json_schema_extra=cli, **bounds)

@@ -1,12 +1,12 @@
-"""Time specbench's loop against Transformers' own on the bundled pair.
+"""Compare the speed of specbench's loop with Transformers' own on the bundled pair.
 
     python tests/benchmarks/against_transformers.py [--rounds N] [--prompts N] [--threads T]
 
-Six systems decode the same prompts of the bundled tasks at temperature 1, with N = 5 where there
-is a draft, in float32 on the CPU: specbench's ``autoregressive`` and ``sd`` by either engine,
-Transformers' ``generate`` and its assisted generation with a constant number of drafts and no
-confidence threshold. Every prompt goes through all of them before the next one, in rotating order,
-so that a drift of the machine falls on all alike. Compiling is done before the clock starts.
+Six systems decode the same prompts of the bundled tasks at temperature 1 and N = 5, in float32 on
+the CPU: specbench's ``autoregressive`` and ``sd`` with two engines, Transformers' ``generate``, and
+its assisted generation with a constant number of drafts and no confidence threshold. All systems
+decode a prompt before the next one starts, in rotating order, so that changes in machine speed
+affect them equally. Compilation is not timed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ DRAFT_LENGTH = 5
 AUTOREGRESSIVE, SD = "autoregressive, eager", "sd, eager"
 FAST_AUTOREGRESSIVE, FAST_SD = "autoregressive, compile", "sd, compile"
 GENERATE, ASSISTED = "transformers generate", "transformers assisted"
-# (faster, slower, the least ratio of tokens per second that the project promises)
+# (faster system, slower system, target for the ratio of tokens per second)
 RATIOS = [
     (AUTOREGRESSIVE, GENERATE, 1.4),
     (SD, ASSISTED, 1.6),
@@ -61,7 +61,7 @@ class Prompt(NamedTuple):
 
 
 System = Callable[[Prompt, int], int]
-"""Decodes a prompt with a seed; returns the number of new tokens, the end token included."""
+"""Decodes a prompt with a seed; returns the number of new tokens, including the end token."""
 
 
 def main() -> None:
@@ -73,10 +73,10 @@ def main() -> None:
     options = parser.parse_args()
     transformers.logging.set_verbosity_error()
     pair = load_pair(get_pair("mini"), Loading(device="cpu", dtype="float32"))
-    torch.set_num_threads(options.threads)  # loading a small pair chooses one thread
+    torch.set_num_threads(options.threads)  # loading a small pair sets one thread
     fast = replace(pair, engine=Engine(COMPILE))
     draft = pair.draft.model
-    # Transformers reads these off the assistant, not off the arguments of generate.
+    # Transformers reads these from the assistant, not from the arguments of generate.
     draft.generation_config.num_assistant_tokens = DRAFT_LENGTH
     draft.generation_config.num_assistant_tokens_schedule = "constant"
     draft.generation_config.assistant_confidence_threshold = 0
@@ -97,7 +97,7 @@ def main() -> None:
 
 
 def with_specbench(pair: LoadedPair, *, drafting: bool) -> System:
-    """specbench's loop with plain speculative decoding, or without a draft."""
+    """Return specbench's loop with plain speculative decoding, or without a draft."""
 
     def system(prompt: Prompt, seed: int) -> int:
         options = DecodeOptions(Sampling(), DRAFT_LENGTH, prompt.limit, seed=seed)
@@ -108,7 +108,7 @@ def with_specbench(pair: LoadedPair, *, drafting: bool) -> System:
 
 
 def with_transformers(pair: LoadedPair, assistant: PreTrainedModel | None) -> System:
-    """Transformers' loop over the same target, with an assistant or without."""
+    """Return Transformers' loop with the same target, with or without an assistant."""
 
     model: Any = pair.target.model
 
@@ -135,7 +135,7 @@ def with_transformers(pair: LoadedPair, assistant: PreTrainedModel | None) -> Sy
 def measure(
     systems: dict[str, System], prompts: list[Prompt], rounds: int
 ) -> tuple[dict[str, np.ndarray], list[str]]:
-    """Time every system on every prompt, interleaved; a first decode of each is not counted.
+    """Time every system on every prompt, interleaved; each system's first decode is not counted.
 
     Returns:
         New tokens and seconds ``[samples, 2]`` by system, and each sample's prompt.
@@ -144,14 +144,14 @@ def measure(
         system(max(prompts, key=lambda prompt: len(prompt.tokens) + prompt.limit), 0)
     terms: dict[str, list[tuple[float, float]]] = {name: [] for name in systems}
     names = list(systems)
-    turns = [(seed, prompt) for seed in range(rounds) for prompt in prompts]
-    for number, (seed, prompt) in enumerate(track(turns, console=Console(stderr=True))):
+    steps = [(seed, prompt) for seed in range(rounds) for prompt in prompts]
+    for number, (seed, prompt) in enumerate(track(steps, console=Console(stderr=True))):
         shift = number % len(names)
         for name in names[shift:] + names[:shift]:
             started = time.perf_counter()
             tokens = systems[name](prompt, seed)
             terms[name].append((tokens, time.perf_counter() - started))
-    return {name: np.array(found) for name, found in terms.items()}, [p.name for _, p in turns]
+    return {name: np.array(found) for name, found in terms.items()}, [p.name for _, p in steps]
 
 
 def report(terms: dict[str, np.ndarray], prompts: list[str], threads: int) -> None:

@@ -1,9 +1,9 @@
-"""What scheduling costs: many samples of a simulated second each over many simulated workers.
+"""Measure the scheduling overhead for many samples of one simulated second each.
 
     python -m tests.benchmarks.cluster_overhead [--samples 10000] [--workers 64] [--seconds 1]
 
-Workers are Ray's, which wait instead of decoding; all else is what a run uses. The overhead is the
-time per sample beyond that which the workers need for it, from the moment that all are at work.
+Ray workers wait instead of decoding; everything else is as in a run. The overhead is the time per
+sample beyond the waiting time, measured from the moment when all workers are busy.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ RECORD: dict[str, Any] = {
 
 
 class Runner:
-    """Waits as long as the prompt of a sample says."""
+    """Waits for the time that a sample's prompt specifies."""
 
     def __init__(self) -> None:
         self.models = {"target": "t0"}
@@ -44,22 +44,22 @@ class Runner:
     engine = "eager"
 
     def run(self, steps: Sequence[Step]) -> Iterator[tuple[Step, dict[str, Any]]]:
-        """Find what a sample of a run amounts to."""
+        """Wait, and return a minimal record."""
         for step in steps:
             time.sleep(float(step.example.prompt))
             yield step, {"task": step.plan.task.name, "sample_id": step.example.id, **RECORD}
 
     def opening_facts(self) -> dict[str, Any]:
-        """There is nothing to say."""
+        """Return no facts."""
         return {}
 
     def closing_facts(self) -> dict[str, Any]:
-        """There is nothing to say."""
+        """Return the facts that a run requires."""
         return {"engine": self.engine, "warm_ups": [], "gpus_at_the_end": []}
 
 
 class Worker(worker.Worker):
-    """A worker without models that keeps to no core."""
+    """A worker without models that is not bound to a core."""
 
     def _take_device(self, gpu: bool) -> str:
         return "simulated"
@@ -69,7 +69,7 @@ class Worker(worker.Worker):
 
 
 class Clock(Display):
-    """Notes when the last worker began to work, and the samples found since then."""
+    """Records when the last worker started to work, and counts the samples since then."""
 
     def __init__(self, total: int, workers: int) -> None:
         super().__init__(total)
@@ -77,19 +77,19 @@ class Clock(Display):
         self.samples, self.began, self.ended = 0, 0.0, 0.0
 
     def worker(self, number: int, state: str, device: str = "") -> None:
-        """Note a worker that begins."""
+        """Record that a worker started."""
         self._missing -= state == "decoding"
         if not self._missing and not self.began:
             self.began = time.perf_counter()
 
     def __call__(self, record: Any) -> None:
-        """Note the time."""
+        """Record the time of a sample."""
         self.ended = time.perf_counter()
         self.samples += bool(self.began)
 
 
 def main() -> None:
-    """Carry out a plan of samples that only wait, and print the overhead."""
+    """Execute a plan of samples that only wait, and print the overhead."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--samples", type=int, default=10_000)
     parser.add_argument("--workers", type=int, default=64)
@@ -102,8 +102,8 @@ def main() -> None:
     ]
     variants = method_variants(["sd"], {})
     plan = build_plan(PairSpec("p", "t", "d"), tasks, variants, [5], Settings())
-    pool.uses_gpus = lambda *_: False  # more workers than cores: what waits needs none
-    store.write_tables = lambda folder: None  # there is nothing to make tables of
+    pool.uses_gpus = lambda *_: False  # allow more workers than cores, because they only wait
+    store.write_tables = lambda folder: None  # the records have no measurements
     with tempfile.TemporaryDirectory() as folder:
         clock = Clock(len(plan), options.workers)
         with (

@@ -1,13 +1,14 @@
-"""Time one update of a head at an 8B/1B pair's sizes against the plain formulation.
+"""Compare one update of a head at an 8B/1B pair's sizes with the plain formulation.
 
     python tests/benchmarks/head_update.py [--texts B] [--tokens T] [--repeats R] [--device cpu]
 
 Random data at the sizes of Llama 3.1 8B with Llama 3.2 1B: hidden states of 4,096 and 2,048, a
-vocabulary of 128,256. Ours sees, per token, the hidden states and three scalars; the plain
-formulation, as in the authors' release, takes ``[B, T, V]`` logits of both models through softmax,
-mixture and logarithm under autograd. Both do one forward, one backward and one step of Adam. Each
-runs in processes of its own, in turns; memory is a process's peak, inputs included, above what it
-held before. Making the three scalars, once per set of roll-outs, is timed on its own.
+vocabulary of 128,256. Our update uses, per token, the hidden states and three scalars. The plain
+formulation, as in the authors' release, differentiates through softmax, mixture and logarithm of
+the ``[B, T, V]`` logits of both models. Both do one forward pass, one backward pass and one step of
+Adam. Each runs in separate processes, interleaved. Memory is the peak of a process, including
+inputs, minus its memory before. Computing the three scalars, once per set of rollouts, is timed
+separately.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from specbench.training.rollouts import Rollouts
 
 HIDDEN_P, HIDDEN_Q, VOCABULARY = 4096, 2048, 128_256
 OURS, PLAIN, SCALARS = "three scalars", "plain logits", "making the scalars (once)"
-FASTER, SMALLER = 10, 10  # what the project promises
+FASTER, SMALLER = 10, 10  # targets of the project
 ACCEPTANCE_WEIGHT = 0.4
 
 
@@ -63,13 +64,13 @@ def in_a_process(system: str, options: argparse.Namespace) -> list[float]:
 
 
 def measure(system: str, options: argparse.Namespace, sender: Connection) -> None:
-    """Make the inputs, run the system twice, send the second run's seconds and the peak's bytes."""
+    """Create the inputs, run the system twice, and send the second run's time and peak memory."""
     device = torch.device(options.device)
     before = peak(device)
     torch.manual_seed(0)
     shape = (options.texts, options.tokens)
     work = WORK[system](shape, device)
-    for _ in range(2):  # the first run makes kernels and gradients ready
+    for _ in range(2):  # the first run is a warm-up
         synchronize(device)
         began = time.perf_counter()
         work()
@@ -92,7 +93,7 @@ def ours(shape: tuple[int, int], device: torch.device) -> Callable[[], None]:
 
 
 def plain(shape: tuple[int, int], device: torch.device) -> Callable[[], None]:
-    """The update over whole distributions."""
+    """The update through complete distributions."""
     inputs = torch.randn(*shape, HIDDEN_Q + HIDDEN_P, device=device)
     logits_p, logits_q = logits(shape, device)
     tokens = torch.randint(VOCABULARY, (*shape, 1), device=device)
@@ -111,7 +112,7 @@ def plain(shape: tuple[int, int], device: torch.device) -> Callable[[], None]:
 
 
 def scalars(shape: tuple[int, int], device: torch.device) -> Callable[[], None]:
-    """What a roll-out adds to sampling, token by token as it goes: p(x), q(x) and TV."""
+    """The extra work of a rollout for each token: p(x), q(x) and TV."""
     logits_p, logits_q = logits(shape, device)
     tokens = torch.randint(VOCABULARY, (*shape, 1), device=device)
 
@@ -129,7 +130,7 @@ WORK = {OURS: ours, PLAIN: plain, SCALARS: scalars}
 
 
 def trainer(device: torch.device) -> tuple[Head, Callable[[Tensor], None]]:
-    """A head, and a function that takes one step up an objective."""
+    """Return a head, and a function that takes one gradient step on an objective."""
     head = Head("linear", (HIDDEN_P, HIDDEN_Q)).to(device)
     optimizer = torch.optim.Adam(head.parameters())
 
@@ -142,13 +143,13 @@ def trainer(device: torch.device) -> tuple[Head, Callable[[Tensor], None]]:
 
 
 def logits(shape: tuple[int, int], device: torch.device) -> tuple[Tensor, Tensor]:
-    """Random logits of both models."""
+    """Return random logits of both models."""
     size = (*shape, VOCABULARY)
     return torch.randn(size, device=device), torch.randn(size, device=device)
 
 
 def peak(device: torch.device) -> int:
-    """Most bytes held at any time so far, on the device or, on a CPU, by the process."""
+    """Return the peak memory in bytes, of the device or, on a CPU, of the process."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

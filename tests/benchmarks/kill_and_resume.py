@@ -1,11 +1,11 @@
-"""Kill a run, or its workers, at random moments and compare its tables with an undisturbed run.
+"""Kill a run or its workers at random, and compare its tables with an uninterrupted run.
 
     python tests/benchmarks/kill_and_resume.py [--times 50] [--seed 0] [--workers]
 
-Without ``--workers`` the run is killed with SIGKILL and the same command is given again, until it
-has survived so many kills. With it, a run of two workers goes on while one or the other is killed
-as it decodes, when random numbers of samples are there (needs Ray and Linux). Timings aside, the
-tables must be equal: no sample lost, none twice.
+Without ``--workers`` the run is killed with SIGKILL and the same command resumes it, ``--times``
+times. With ``--workers``, two workers execute the run, and one of them is killed while it decodes,
+after random numbers of samples (needs Ray and Linux). Apart from timings the tables must be equal:
+no sample is lost or duplicated.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ AT_WORK = (b"ray::Worker.measure",)
 
 
 def main() -> None:
-    """Kill as often as asked, then compare."""
+    """Kill the run or its workers, then compare."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--times", type=int, default=50)
     parser.add_argument("--seed", type=int, default=0)
@@ -53,7 +53,7 @@ def main() -> None:
 
 
 def kill_runs(undisturbed: Path, killed: Path, times: int, took: float) -> None:
-    """Kill and resume a run; one that ends first is compared and begun again."""
+    """Kill and resume a run; if it completes, compare its tables and start a new run."""
     kills = 0
     while True:
         command = [*MAIN, *PLAN, "-o", str(killed)]
@@ -73,7 +73,7 @@ def kill_runs(undisturbed: Path, killed: Path, times: int, took: float) -> None:
 
 
 def kill_workers(output: Path, times: int) -> None:
-    """Run the plan with two workers and kill one at so many random counts of samples."""
+    """Run the plan with two workers, and kill one of them at random numbers of samples."""
     command = [*MAIN, *PLAN, "-o", str(output), "--workers", "2"]
     run = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     moments = sorted(random.sample(range(1, SAMPLES - 20), times))
@@ -92,7 +92,7 @@ def kill_workers(output: Path, times: int) -> None:
 
 
 def workers_of(driver: int) -> Iterator[int]:
-    """Yield the processes below the driver that decode right now."""
+    """Yield the child processes of the driver that are decoding."""
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             decodes = (folder / "cmdline").read_bytes().startswith(AT_WORK)
@@ -103,7 +103,7 @@ def workers_of(driver: int) -> Iterator[int]:
 
 
 def ancestors(process: int) -> Iterator[int]:
-    """Yield the parents of a process."""
+    """Yield the ancestors of a process."""
     while process > 1:
         stat = Path(f"/proc/{process}/stat").read_text()
         process = int(stat.rpartition(")")[2].split()[1])
@@ -111,7 +111,7 @@ def ancestors(process: int) -> Iterator[int]:
 
 
 def compare(expected: Path, found: Path) -> None:
-    """Compare the tables of two runs, timings and devices aside."""
+    """Compare the tables of two runs, except timings and devices."""
     for name in ("samples.csv", "summary.csv"):
         one, other = (untimed(pd.read_csv(folder / name)) for folder in (expected, found))
         pd.testing.assert_frame_equal(one, other)
@@ -120,7 +120,7 @@ def compare(expected: Path, found: Path) -> None:
 
 
 def untimed(table: pd.DataFrame) -> pd.DataFrame:
-    """Drop what is measured with a clock, and where."""
+    """Drop the columns of timings and devices."""
     if "metric" in table:
         table = table[~table["metric"].str.contains("second|speedup")].reset_index(drop=True)
     return table[[name for name in table if "second" not in name and name != "device"]]

@@ -1,11 +1,11 @@
-"""Time what reads a results folder of 2,000 runs with a million samples.
+"""Time the commands that read 2,000 runs with a million samples.
 
     python tests/benchmarks/many_runs.py [--runs R] [--prompts P] [--folder DIR] [COMMAND ...]
 
-Copies of the tasks of ``results/reference``, with noise on their figures, are written to a folder:
-a temporary one, or the one that is named, which is kept and used again. Each command runs in a
-process of its own, on two cores at most; memory is its peak. A COMMAND is one line, by default
-``summary``, ``table`` and ``plot pareto``; the folder of runs and where the output goes are added.
+The runs are copies of the tasks of ``results/reference`` with noise on their numbers. They are
+written to a temporary folder, or to ``--folder``, which is kept and reused. Each command runs in a
+separate process on at most two cores; memory is its peak. A COMMAND is one line, by default
+``summary``, ``table`` and ``plot pareto``; the folder of runs and an output folder are appended.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from specbench.cli.output import print_table
 from specbench.table import Column, Table
 
 COMMANDS = ("summary --output {out}/summary.csv", "table", "plot pareto --output {out}")
-SECONDS, GIBIBYTES = 10, 2  # what the project promises
+SECONDS, GIBIBYTES = 10, 2  # targets of the project
 REFERENCE = Path("results/reference")
 
 
@@ -37,9 +37,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=int, default=2000)
     parser.add_argument(
-        "--prompts", type=int, default=45, help="of each run; eleven samples of each"
+        "--prompts", type=int, default=45, help="prompts per run, with eleven samples each"
     )
-    parser.add_argument("--folder", type=Path, help="where the runs are or go, and stay")
+    parser.add_argument("--folder", type=Path, help="folder of the runs, kept and reused")
     parser.add_argument("commands", nargs="*", default=list(COMMANDS), metavar="COMMAND")
     options = parser.parse_args()
     os.environ.setdefault("OMP_NUM_THREADS", "2")
@@ -53,7 +53,7 @@ def main() -> None:
 
 
 def write_runs(folder: Path, runs: int, prompts: int) -> None:
-    """Write runs of one task each that differ in their id and, by a little, in every figure."""
+    """Write runs of one task each, with different ids and slightly different numbers."""
     rng = np.random.default_rng(0)
     known = json.loads((REFERENCE / "config.json").read_text())
     patterns = []
@@ -80,7 +80,7 @@ def write_runs(folder: Path, runs: int, prompts: int) -> None:
 
 
 def timed(line: str, folder: Path, out: Path) -> tuple[float, float, int]:
-    """Run a command on the folder: seconds, peak GiB and exit code."""
+    """Run a command on the folder; return seconds, peak GiB and exit code."""
     words = [word.format(out=out) for word in shlex.split(line)]
     command = [sys.executable, "-m", "specbench", *words, str(folder)]
     started = time.perf_counter()
@@ -97,7 +97,7 @@ def timed(line: str, folder: Path, out: Path) -> tuple[float, float, int]:
 
 
 def show(measured: list[tuple[str, float, float, int]], folder: Path) -> None:
-    """Print a row per command, and whether it is within what is promised."""
+    """Print one row per command, and whether it meets the targets."""
     rows = []
     for line, seconds, peak, code in measured:
         within = seconds < SECONDS and peak < GIBIBYTES

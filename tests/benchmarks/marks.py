@@ -1,8 +1,8 @@
-"""Compare a benchmark's results with the targets that the project promises.
+"""Compare the results of a benchmark with the targets of the project.
 
     python tests/benchmarks/marks.py RESULTS [--engine NAME]
 
-RESULTS is the folder of ``specbench bench``; targets that it does not measure are left blank.
+RESULTS is a folder of ``specbench bench``; targets that it did not measure are blank.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ON_CPU = {"eager": (1.4, 1.6), "compile": (1.8, 2.4)}
 
 
 class Target(NamedTuple):
-    """A number that is to be at least, or at most, another."""
+    """A number with its lower or upper target."""
 
     text: str
     promised: float
@@ -36,7 +36,7 @@ class Target(NamedTuple):
     at_most: bool = False
 
     def row(self, engine: str) -> list[str]:
-        """Return it as a row of the table."""
+        """Return the row of the table."""
         bound = f"{'at most' if self.at_most else 'at least'} {self.promised:g}"
         if self.measured != self.measured:
             return [engine, self.text, bound, "", ""]
@@ -46,7 +46,7 @@ class Target(NamedTuple):
 
 
 class Results:
-    """A benchmark's tables, of one engine, at N = 5 where anything is drafted."""
+    """The tables of a benchmark for one engine, at N = 5."""
 
     def __init__(self, folder: Path, engine: str) -> None:
         wanted = "engine == @engine and draft_length in [0, 5]"
@@ -54,13 +54,13 @@ class Results:
         self.ratios = pd.read_csv(folder / "ratios.csv").query(wanted)
 
     def share(self, method: str) -> float:
-        """The share of the bandwidth limit at batch 1, the mean over forced acceptances."""
+        """Return the share of the bandwidth limit at batch 1, averaged over forced acceptances."""
         return float(
             self.table.query("method == @method and batch_size == 1")["limit_share"].mean()
         )
 
     def ratio(self, kind: str, method: str, rate: float | None = None, size: int = 1) -> float:
-        """A ratio of a method, at one forced acceptance or the mean over all."""
+        """Return a ratio of a method, at one forced acceptance or averaged over all."""
         found = self.ratios[self.ratios["ratio"] == kind]
         found = found.query("method == @method and batch_size == @size")
         if rate is not None:
@@ -69,7 +69,7 @@ class Results:
 
 
 def on_gpu(results: Results) -> Iterator[Target]:
-    """The targets of a GPU: N = 5, batch 1 where nothing else is said."""
+    """Yield the targets for a GPU: N = 5, batch 1 unless stated otherwise."""
     yield Target("autoregressive: share of the copy bandwidth", 0.8, results.share(AUTOREGRESSIVE))
     yield Target("sd: a round over its bandwidth limit", 1.4, 1 / results.share(SD), True)
     over_sd = results.ratio(ROUND_OVER_SD, DIVERSED)
@@ -84,17 +84,17 @@ def on_gpu(results: Results) -> Iterator[Target]:
 
 
 def on_cpu(results: Results, engine: str) -> Iterator[Target]:
-    """The targets of a CPU: N = 5, batch 1."""
+    """Yield the targets for a CPU: N = 5, batch 1."""
     for method, promised in zip((AUTOREGRESSIVE, SD), ON_CPU[engine], strict=True):
         measured = results.ratio(OVER_TRANSFORMERS, method)
         yield Target(f"{method}: tokens/s over Transformers' own", promised, measured)
 
 
 def main() -> None:
-    """Print each target, what was measured, and whether it is met."""
+    """Print each target, the measurement, and whether it is met."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("results", type=Path, help="folder of specbench bench")
-    parser.add_argument("--engine", help="graph on a GPU, else each that was timed")
+    parser.add_argument("--engine", help="default: graph on a GPU, else every timed engine")
     options = parser.parse_args()
     table = pd.read_csv(options.results / "bench.csv")
     gpu = table["device"].str.startswith("cuda").any()

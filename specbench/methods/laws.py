@@ -142,6 +142,29 @@ def cactus(at: Next, divergence: float) -> Split:
     return Split(kept, (1 - total(kept)) * normalised(gained.clamp_min(0)))
 
 
+def match(at: Next) -> Split:
+    """Emit p: x where the target draws it too, else what the target draws."""
+    return Split(at.p * at.q, at.p * (1 - at.q))
+
+
+def threshold(at: Next, single: float, accumulated: float) -> Split:
+    """Keep q where p >= single and q p / accumulated elsewhere; replace x by p without x."""
+    share = torch.where(at.p >= single, 1, (at.p / accumulated).clamp_max(1))
+    rejected = at.q * (1 - share) / (1 - at.p).clamp_min(TINY)
+    return Split(at.q * share, at.p * (total(rejected) - rejected))
+
+
+def relaxed(
+    at: Next, form: str, keep: float, replacement: str, margin: float = 0, ratio: float = 1
+) -> Split:
+    """Keep q where p1 is close to its top, among the k likeliest; replace by p or its argmax."""
+    least = top(at.p1) - margin if form == "margin" else ratio * top(at.p1)
+    ascending = at.p1.sort(-1).values
+    larger = at.p1.shape[-1] - torch.searchsorted(ascending, at.p1.contiguous(), right=True)
+    kept = torch.where((at.p1 >= least) & (larger < keep), at.q, 0)
+    return Split(kept, (1 - total(kept)) * (likeliest(at.p) if replacement == "argmax" else at.p))
+
+
 LAWS: dict[str, Law] = {
     "sd": sd,
     "lossy": lossy,
@@ -156,6 +179,9 @@ LAWS: dict[str, Law] = {
     "sharpened": sharpened,
     "gated": gated,
     "gated-diversed": gated,
+    "match": match,
+    "threshold": threshold,
+    "relaxed": relaxed,
 }
 """Laws by method; a method that drafts and has no law cannot be checked."""
 

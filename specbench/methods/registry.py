@@ -115,6 +115,58 @@ _TARGET_MIN_P = Parameter(
     grid=(0.01, 0.03, 0.1, 0.3),
 )
 
+_SINGLE = Parameter(
+    "single",
+    0.5,
+    "always accept where p is at least this",
+    gt=0,
+    le=1,
+    grid=(0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1),
+)
+_ACCUMULATED = Parameter(
+    "accumulated",
+    1.0,
+    "elsewhere accept with p over this; 1 is match, smaller accepts more",
+    gt=0,
+    le=1,
+    grid=(0.05, 0.1, 0.2, 0.5, 1),
+)
+_FORM = Parameter(
+    "form",
+    "margin",
+    "what close means: p >= max p - margin, or p >= ratio max p",
+    str,
+    choices=("margin", "ratio"),
+)
+_MARGIN = Parameter(
+    "margin",
+    0.3,
+    "p may be this much below max p",
+    ge=0,
+    le=1,
+    grid=(0, 0.1, 0.2, 0.3, 0.6, 1),
+    when=("form", "margin"),
+)
+_RATIO = Parameter(
+    "ratio",
+    0.3,
+    "p must be at least this share of max p",
+    ge=0,
+    le=1,
+    grid=(0, 0.01, 0.03, 0.1, 0.3, 1),
+    when=("form", "ratio"),
+)
+_KEEP = Parameter(
+    "keep", 10.0, "k: only the k likeliest tokens are kept", ge=1, grid=(1, 2, 3, 5, 10)
+)
+_REPLACEMENT = Parameter(
+    "replacement",
+    "argmax",
+    "of a rejected token: the target's likeliest, or a draw from p",
+    str,
+    choices=("argmax", "draw"),
+)
+
 AUTOREGRESSIVE = "autoregressive"  # no draft; the baseline of speed-ups
 
 METHODS: dict[str, Method] = {
@@ -199,6 +251,27 @@ METHODS: dict[str, Method] = {
             "this project",
             rule="rules:sharpened",
             parameters=(_TARGET_TEMPERATURE, _TARGET_MIN_P),
+        ),
+        Method(
+            "match",
+            "accept a draft that a draw from the target repeats: exact, accepts less than sd",
+            "default of several serving engines",
+            rule="serving:match",
+            exact=True,
+        ),
+        Method(
+            "threshold",
+            "match that keeps tokens the target finds likely: SGLang's acceptance thresholds",
+            "SGLang",
+            rule="serving:threshold",
+            parameters=(_SINGLE, _ACCUMULATED),
+        ),
+        Method(
+            "relaxed",
+            "keep a draft among the target's k likeliest whose p is close to the likeliest's",
+            "TensorRT-LLM",
+            rule="serving:relaxed",
+            parameters=(_FORM, _MARGIN, _RATIO, _KEEP, _REPLACEMENT),
         ),
         Method(
             "gated",

@@ -68,6 +68,38 @@ WORKED: list[tuple[str, dict[str, Any], str, str, str, str]] = [
     # p (1 - 1/3) / (1 - 1/6) - q = 4/5 p - q = (2/5 - 1/6, 4/15 - 1/6) = (7/30, 3/30).
     ("cactus", {"divergence": 0.1}, P, "1/6 1/6 2/3", "1/6 1/6 1/3", "7/30 1/10 0"),
     # p^2 is as (1, 4/9, 1/9), of which 1/9 < 1/5 is dropped: the target is (9/13, 4/13, 0).
+    # p q = (1/12, 1/9, 1/12) is kept; 1 - 5/18 goes by p (1 - q).
+    ("match", {}, P, Q, "1/12 1/9 1/12", "5/12 2/9 1/12"),
+    # Only p = 1/2 is always kept: q a = (1/6, 1/9, 1/12). The second, rejected with 2/9, becomes
+    # (3/4, 0, 1/4); the third, rejected with 5/12, becomes (3/5, 2/5, 0).
+    (
+        "threshold",
+        {"single": 0.5, "accumulated": 1.0},
+        *(P, Q, "1/6 1/9 1/12", "5/12 1/6 1/18"),
+    ),
+    # a = min(1, 2 p) = (1, 2/3, 1/3): the second is rejected with 1/9, the third with 1/3.
+    (
+        "threshold",
+        {"single": 1.0, "accumulated": 0.5},
+        *(P, Q, "1/6 2/9 1/6", "17/60 2/15 1/36"),
+    ),
+    # p >= 1/2 - 1/5 keeps the first two; the third becomes the likeliest, or a draw from p.
+    (
+        "relaxed",
+        {"form": "margin", "keep": 9.0, "margin": 0.2, "replacement": "argmax"},
+        *(P, Q, "1/6 1/3 0", "1/2 0 0"),
+    ),
+    (
+        "relaxed",
+        {"form": "ratio", "keep": 9.0, "ratio": 0.6, "replacement": "draw"},
+        *(P, Q, "1/6 1/3 0", "1/4 1/6 1/12"),
+    ),
+    # All are close, but only the likeliest is one of the k = 1.
+    (
+        "relaxed",
+        {"form": "ratio", "keep": 1.0, "ratio": 0.0, "replacement": "argmax"},
+        *(P, Q, "1/6 0 0", "5/6 0 0"),
+    ),
     (
         "sharpened",
         {"target_temperature": 0.5, "target_min_p": 0.2},

@@ -59,6 +59,12 @@ ROWS: dict[str, list[dict[str, Any]]] = {
         *grid(gate=(0.0, 0.3), weight=(0.9,)),
     ],
     "gated-diversed": [{"gate": 0.2, "head": linear_head}],
+    "match": [{}],
+    "threshold": grid(single=(1.0, 0.3, 1.0, 0.5), accumulated=(1.0, 1.0, 0.4, 1e-3)),
+    "relaxed": [
+        *grid(form=("margin",), keep=(2.0, 9.0), margin=(0.1, 0.6), replacement=("argmax", "draw")),
+        *grid(form=("ratio",), keep=(9.0, 1.0), ratio=(0.3, 0.0), replacement=("draw", "argmax")),
+    ],
 }
 SETTINGS = [
     pytest.param(

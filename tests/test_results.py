@@ -15,13 +15,13 @@ import pytest
 import specbench
 from specbench.analysis import columns
 from specbench.analysis.columns import schema
-from specbench.analysis.frames import PARAMETERS
 from specbench.errors import UsageError
+from specbench.methods.parameters import PARAMETER_COLUMNS
 
 REFERENCE = Path(__file__).parents[1] / "results" / "reference"
 CELL = {
     **{"run_id": "run", "pair": "mini", "task": "mini-math", "method": "static"},
-    **dict.fromkeys(PARAMETERS),
+    **dict.fromkeys(PARAMETER_COLUMNS),
     **{"key": "k", "place": 0, "weight": 0.5, "temperature": 1.0, "draft_length": 3},
     **{"engine": "eager", "batch_size": 1, "seed": 0, "repeat": 0},
 }

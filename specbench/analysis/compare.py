@@ -19,7 +19,6 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 import pandas as pd
 
-from specbench.analysis.frames import PARAMETERS
 from specbench.analysis.intervals import Floats, Interval, estimate, ratio
 from specbench.analysis.labels import method_labels
 from specbench.analysis.pareto import (
@@ -42,6 +41,7 @@ from specbench.analysis.points import (
 )
 from specbench.analysis.summary import quality_difference
 from specbench.errors import UsageError
+from specbench.methods.parameters import PARAMETER_COLUMNS
 from specbench.methods.registry import AUTOREGRESSIVE
 
 #: The quantity held equal; the hypervolume summarises a whole front instead.
@@ -192,7 +192,7 @@ def _methods(run: list[Setting], names: Sequence[str] | None) -> list[_Method]:
     found: dict[tuple[Any, ...], dict[int, Setting]] = {}
     for setting in run:
         if setting.draft_length > 0:
-            values = (setting.cell[name] for name in PARAMETERS)
+            values = (setting.cell[name] for name in PARAMETER_COLUMNS)
             key = (setting.method, *(None if pd.isna(value) else value for value in values))
             found.setdefault(key, {})[setting.draft_length] = setting
     labels = method_labels([next(iter(lengths.values())).cell for lengths in found.values()])

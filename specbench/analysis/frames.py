@@ -22,16 +22,12 @@ import pyarrow.csv as arrow_csv
 from specbench.analysis import columns
 from specbench.analysis.columns import may_be_blank, schema
 from specbench.errors import UsageError
+from specbench.methods.parameters import METHOD_COLUMNS
 from specbench.words import meant
 
-PARAMETERS = (
-    *("weight", "lenience", "rule", "alpha"),
-    *("budget", "epsilon", "delta", "divergence", "target_temperature", "target_min_p"),
-    *("gate", "cost", "head"),
-)
 #: The columns that define a cell; its samples differ only in prompt, seed and repeat.
 CELL = (
-    *("run_id", "pair", "task", "method", *PARAMETERS, "temperature", "draft_length"),
+    *("run_id", "pair", "task", *METHOD_COLUMNS, "temperature", "draft_length"),
     *("engine", "batch_size"),
 )
 

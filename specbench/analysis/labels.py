@@ -5,22 +5,10 @@ from pathlib import PurePath
 from typing import Any
 
 from specbench.heads.registry import BUNDLED, RESULTS
+from specbench.methods.parameters import from_columns
+from specbench.methods.registry import METHODS
 
-_SIGNS = {
-    "lenience": "l=",
-    "rule": "",
-    "alpha": "α=",
-    "budget": "D=",
-    "epsilon": "ε=",
-    "delta": "δ=",
-    "divergence": "d=",
-    "target_temperature": "t=",
-    "target_min_p": "m=",
-    "gate": "g=",
-    "cost": "c=",
-    "weight": "w=",
-    "head": "",
-}
+_SIGNS = {p.name: p.sign for method in METHODS.values() for p in method.parameters}
 _FOUND = {BUNDLED: "", RESULTS: ""}  # default sources are not shown in labels
 
 
@@ -30,11 +18,13 @@ def method_label(cell: Mapping[str, Any], heads: Mapping[str, str] = _FOUND) -> 
     ``cell`` has the columns of ``samples.csv``, with None or NaN for blanks. ``heads`` maps heads
     to short names; other heads are written in full.
     """
-    values = [(sign, cell[name]) for name, sign in _SIGNS.items()]
+    method = METHODS.get(cell["method"])
+    order = () if method is None else (parameter.name for parameter in method.parameters)
+    values = from_columns(cell)
     parts = [
-        f"{sign}{value:g}" if isinstance(value, float) else f"{sign}{heads.get(value, value)}"
-        for sign, value in values
-        if value is not None and value == value
+        _part(name, heads.get(values[name], values[name]))
+        for name in dict.fromkeys((*order, *values))
+        if name in values
     ]
     return " ".join(filter(None, [cell["method"], *parts]))
 
@@ -46,6 +36,12 @@ def method_labels(cells: Sequence[Mapping[str, Any]]) -> list[str]:
     named = {head for _, head in served} - (set() if both else set(_FOUND))
     short = {name: _ending(name, named) for name in named}
     return [method_label(cell, _FOUND | short) for cell in cells]
+
+
+def _part(name: str, value: Any) -> str:
+    text = f"{value:g}" if isinstance(value, float) else f"{value}"
+    sign = _SIGNS.get(name)
+    return f"{name}={text}" if sign is None else f"{sign}{text}"
 
 
 def _ending(name: str, names: Collection[str]) -> str:

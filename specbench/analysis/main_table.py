@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from specbench.analysis.frames import BLEU_TERMS, CELL, PARAMETERS
+from specbench.analysis.frames import BLEU_TERMS, CELL
 from specbench.analysis.intervals import (
     FEWEST,
     Floats,
@@ -38,6 +38,7 @@ from specbench.analysis.summary import (
     shown_name,
 )
 from specbench.config import EAGER
+from specbench.methods.parameters import METHOD_COLUMNS
 from specbench.methods.registry import AUTOREGRESSIVE, METHODS
 from specbench.metrics import METRICS
 from specbench.table import Cell, Column, Field, Table, cell_at, number, number_of
@@ -45,7 +46,7 @@ from specbench.table import Cell, Column, Field, Table, cell_at, number, number_
 FIGURES = (ACCEPTANCE, QUALITY, SPEEDUP)
 #: The columns that identify one table; the others become its rows and columns.
 SECTION = ["pair", "temperature", "draft_length", "engine", "batch_size"]
-METHOD = ["method", *PARAMETERS]
+METHOD = [*METHOD_COLUMNS]
 COLUMNS = [
     *(*SECTION, "run_id", *METHOD, "label", "task"),
     *("figure", "metric", "unit", "value", "ci_low", "ci_high", "n", "best"),

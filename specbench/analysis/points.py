@@ -15,11 +15,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from specbench.analysis.frames import PARAMETERS
 from specbench.analysis.intervals import Floats, Statistic, bootstrap, cluster_sums, ratio
 from specbench.analysis.labels import method_label
 from specbench.analysis.summary import score_terms
 from specbench.errors import UsageError
+from specbench.methods.parameters import PARAMETER_COLUMNS, from_columns
 from specbench.methods.registry import METHODS
 
 #: What quality is traded for; more is better. ``speedup`` is relative to autoregressive.
@@ -55,7 +55,7 @@ class Setting:
     def emits_target(self) -> bool:
         """Whether it emits the target's distribution exactly."""
         method = METHODS.get(self.method)
-        return method is not None and method.emits_target(self.cell)
+        return method is not None and method.emits_target(from_columns(self.cell))
 
     @property
     def point(self) -> str:
@@ -76,7 +76,7 @@ class Setting:
 
 def settings_of(samples: pd.DataFrame) -> list[Setting]:
     """Split the samples of one task into settings, in the order of the run."""
-    named = [name for name in PARAMETERS if samples[name].notna().any()]
+    named = [name for name in PARAMETER_COLUMNS if samples[name].notna().any()]
     groups = samples.groupby(["method", *named, "draft_length"], sort=False, dropna=False)
     return [Setting(rows) for _, rows in groups]
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pandas as pd
 
-from specbench.analysis.frames import PARAMETERS, read_summary
+from specbench.analysis.frames import read_summary
 from specbench.analysis.intervals import Interval
 from specbench.analysis.labels import method_labels
 from specbench.analysis.pareto import COARSE, Gap, front_of, gap_between
@@ -30,6 +30,7 @@ from specbench.analysis.summary import (
 )
 from specbench.errors import UsageError
 from specbench.heads.registry import BUNDLED, RESULTS
+from specbench.methods.parameters import PARAMETER_COLUMNS
 from specbench.metrics import METRICS
 from specbench.table import (
     Cell,
@@ -257,7 +258,7 @@ def _less_than_sd(samples: pd.DataFrame, cell: _Row, scale: float) -> str:
     if cell["draft_length"] == 0 or cell["method"] == STRICT or sd["quality"].isna().all():
         return ""
     same = of_task["method"] == cell["method"]
-    for name in PARAMETERS:
+    for name in PARAMETER_COLUMNS:
         same &= of_task[name].isna() if pd.isna(cell[name]) else of_task[name] == cell[name]
     return _distance(quality_difference(of_task[same], sd), scale)
 

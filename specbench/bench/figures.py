@@ -13,7 +13,8 @@ from matplotlib.patches import Patch
 
 from specbench.bench.plan import name_of
 from specbench.figures import style
-from specbench.methods.registry import AUTOREGRESSIVE, PARAMETERS
+from specbench.methods.parameters import METHOD_COLUMNS
+from specbench.methods.registry import AUTOREGRESSIVE
 
 WHOLE = "round"  # for systems whose rounds are not divided into parts
 _COLOURS = {**style.PARTS, WHOLE: "#DDDDDD"}
@@ -59,7 +60,13 @@ def draw_rounds(table: pd.DataFrame) -> style.Drawing:
 @style.paged
 def draw_curve(table: pd.DataFrame) -> style.Drawing:
     """Draw time per token vs. forced acceptance, one panel per engine, batch size and N."""
-    columns = ["batch_size", "engine", "method", *PARAMETERS, "draft_length", "forced_acceptance"]
+    columns = [
+        "batch_size",
+        "engine",
+        *METHOD_COLUMNS,
+        "draft_length",
+        "forced_acceptance",
+    ]
     table = table[columns].assign(  # the reciprocal swaps the ends of the interval
         time=1e3 / table["tokens_per_second"],
         time_low=1e3 / table["tokens_per_second_high"],
@@ -126,5 +133,5 @@ def _draw_times(axes: Axes, times: pd.DataFrame) -> None:
         axes.axhline(time, color=style.look(AUTOREGRESSIVE).colour, lw=style.scaled(1))
     drafted = times[times["forced_acceptance"].notna()].sort_values("forced_acceptance")
     line = {"linestyle": "-", "linewidth": style.scaled(0.9)}
-    for (method, *_), rows in drafted.groupby(["method", *PARAMETERS], dropna=False, sort=False):
+    for (method, *_), rows in drafted.groupby([*METHOD_COLUMNS], dropna=False, sort=False):
         style.method_points(axes, rows, str(method), "forced_acceptance", "time", **line)

@@ -11,10 +11,11 @@ import pandas as pd
 from specbench.analysis.intervals import paired_interval, paired_ratio, ratio_interval
 from specbench.bench.measure import Measured
 from specbench.bench.plan import TRANSFORMERS, name_of
-from specbench.methods.registry import AUTOREGRESSIVE, PARAMETERS
+from specbench.methods.parameters import METHOD_COLUMNS, PARAMETER_COLUMNS
+from specbench.methods.registry import AUTOREGRESSIVE
 from specbench.table import Column, Table, drop_empty, number, with_interval
 
-SYSTEM = ("batch_size", "engine", "method", *PARAMETERS, "draft_length", "forced_acceptance")
+SYSTEM = ("batch_size", "engine", *METHOD_COLUMNS, "draft_length", "forced_acceptance")
 SHARED = ("pair", "device", "dtype", "temperature", "prompt_tokens", "new_tokens")
 
 PARTS = ("draft_step", "verify", "accept", "other", "round", "prefill")
@@ -55,7 +56,7 @@ def ratio_table(measured: Measured) -> pd.DataFrame:
 def _compared(rows: Sequence[Row]) -> Iterator[tuple[str, Row, Row]]:
     """Yield the kind, numerator and denominator of each ratio."""
     known = {_key(row): row for row in rows}
-    blank: Row = dict.fromkeys(PARAMETERS)
+    blank: Row = dict.fromkeys(PARAMETER_COLUMNS)
     alone = {"method": AUTOREGRESSIVE, "draft_length": 0, "forced_acceptance": None}
     kinds: dict[str, Row] = {
         OVER_AUTOREGRESSIVE: blank | alone,

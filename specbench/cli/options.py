@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -25,7 +25,8 @@ from specbench.errors import UsageError
 from specbench.experiment.plan import Plan, build_plan
 from specbench.experiment.variants import ANCHORS, Variant, method_variants
 from specbench.heads.registry import expand_family
-from specbench.methods.registry import METHODS, PARAMETERS
+from specbench.methods.parameters import PARAMETERS
+from specbench.methods.registry import METHODS
 from specbench.methods.registry import PAPER as PAPER_METHODS
 from specbench.metrics import METRICS
 from specbench.pairs.registry import ROLES, PairSpec, custom_pair, get_pair, pairs, with_draft
@@ -260,6 +261,14 @@ class Methods(_Parameters):  # type: ignore[misc]
 
     method: list[str] | None = _methods("Methods to measure", PAPER)
 
+    set_values: list[str] | None = option(
+        None,
+        "Value of any parameter of a method, such as keep=3; several values are all measured.",
+        flags=("--set",),
+        metavar="NAME=VALUE[,...]",
+        panel="Parameters of methods",
+    )
+
     @cached_property
     def names(self) -> list[str]:
         """The methods to run."""
@@ -272,13 +281,26 @@ class Methods(_Parameters):  # type: ignore[misc]
 
     def given(self) -> dict[str, Any]:
         """Return the given values by parameter, None if none was given."""
-        values: dict[str, Any] = self.model_dump(exclude={"method"})
+        values: dict[str, Any] = self.model_dump(exclude={"method", "set_values"})
+        for name, value in _assignments(self.set_values or []):
+            values[name] = [*(values.get(name) or []), value]
         heads = values["head"]
         return values | {"head": heads and [path for head in heads for path in expand_family(head)]}
 
     def variants(self) -> list[Variant]:
         """Return each method with every combination of its parameter values."""
         return method_variants(self.names, self.given())
+
+
+def _assignments(texts: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yield names and values of texts ``NAME=VALUE``; a text without a name repeats the last."""
+    name = ""
+    for text in texts:
+        before, _, value = text.rpartition("=")
+        name = before.strip() or name
+        if not (name and value.strip()):
+            raise UsageError(f"--set cannot be '{text}': give NAME=VALUE, such as keep=3")
+        yield name, value.strip()
 
 
 class SweptMethods(Methods):

@@ -20,7 +20,8 @@ from specbench.experiment.variants import (
     usual_values,
 )
 from specbench.heads.registry import HeadFile, describe_heads, find_heads
-from specbench.methods.registry import PARAMETERS, get_method
+from specbench.methods.parameters import PARAMETERS
+from specbench.methods.registry import get_method
 
 
 @grouped

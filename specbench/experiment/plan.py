@@ -20,7 +20,8 @@ from specbench.errors import UsageError, require, require_at_least
 from specbench.example import Example
 from specbench.experiment.variants import Variant
 from specbench.heads.registry import HeadFile, describe_heads, facts, find_head
-from specbench.methods.registry import AUTOREGRESSIVE, PARAMETERS
+from specbench.methods.parameters import to_columns
+from specbench.methods.registry import AUTOREGRESSIVE
 from specbench.metrics import get_metric
 from specbench.pairs.registry import PairSpec
 from specbench.tasks.prompts import PromptList
@@ -49,10 +50,10 @@ class Cell:
 
     def columns(self) -> dict[str, Any]:
         """Return the cell in the columns of ``samples.csv``; a head is given by its name."""
-        values = dict.fromkeys(PARAMETERS) | dict(self.parameters)
-        if isinstance(head := values["head"], HeadFile):
+        values = dict(self.parameters)
+        if isinstance(head := values.get("head"), HeadFile):
             values["head"] = head.name
-        return {"method": self.method, **values, "draft_length": self.draft_length}
+        return {"method": self.method, **to_columns(values), "draft_length": self.draft_length}
 
 
 @dataclass(frozen=True)

@@ -18,19 +18,13 @@ from typing import Any, get_type_hints
 
 from pydantic import ValidationError, create_model
 
-from specbench.analysis.frames import (
-    BLEU_TERMS,
-    MEASURED,
-    PARAMETERS,
-    SAMPLES,
-    lacks,
-    read_samples,
-)
+from specbench.analysis.frames import BLEU_TERMS, MEASURED, SAMPLES, lacks, read_samples
 from specbench.analysis.run_tables import summary_page
 from specbench.analysis.summary import summarise
 from specbench.errors import UsageError
 from specbench.example import Example
 from specbench.files import clear_errors, digits, write_atomically
+from specbench.methods.parameters import METHOD_COLUMNS
 from specbench.validation import Model, refusal
 
 RECORDS = "samples.jsonl"
@@ -46,10 +40,17 @@ UNSCORED = "unscored"  # decoded, but its metric failed
 ERROR = "error"  # could not be decoded; in samples.jsonl, but in no table
 
 # These columns identify a sample within its run.
-_NAMES = ("task", "method", *PARAMETERS, "temperature", "draft_length", "sample_id", "repeat")
+_NAMES = (
+    "task",
+    *METHOD_COLUMNS,
+    "temperature",
+    "draft_length",
+    "sample_id",
+    "repeat",
+)
 _ALWAYS = frozenset(("key", "place", "run_id", "status", "task", "sample_id"))
 # These columns are needed to trace a text token by token.
-TRACED = frozenset(("method", *PARAMETERS, "repeat", "draft_length", "token_ids", "per_round"))
+TRACED = frozenset((*METHOD_COLUMNS, "repeat", "draft_length", "token_ids", "per_round"))
 
 
 def read_lines(path: Path) -> Iterator[bytes]:

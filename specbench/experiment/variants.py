@@ -8,7 +8,7 @@ from typing import Any
 
 from specbench.errors import UsageError
 from specbench.methods.method import Method
-from specbench.methods.registry import AUTOREGRESSIVE, METHODS, PARAMETERS, get_method
+from specbench.methods.registry import AUTOREGRESSIVE, METHODS, get_method
 from specbench.words import unknown
 
 STATIC = "static"
@@ -29,15 +29,17 @@ def method_variants(names: Iterable[str], given: Mapping[str, Any]) -> list[Vari
     """
     methods = [get_method(name) for name in names]
     known = {name: value for name, value in given.items() if value is not None}
+    taken = [parameter.name for method in methods for parameter in method.parameters]
     for name in known:
-        if name not in PARAMETERS:
-            raise UsageError(unknown("parameter", name, PARAMETERS))
-        if not any(_takes(method, name) for method in methods):
-            owners = [method.name for method in METHODS.values() if _takes(method, name)]
-            raise UsageError(
-                f"--{name} is a parameter of {' and '.join(owners)}, not of the chosen methods: "
-                "add one with --method, or omit the parameter"
-            )
+        if name in taken:
+            continue
+        owners = [method.name for method in METHODS.values() if _takes(method, name)]
+        if not owners:
+            raise UsageError(unknown("parameter", name, dict.fromkeys(taken)))
+        raise UsageError(
+            f"{name} is a parameter of {' and '.join(owners)}, not of the chosen methods: "
+            "add one with --method, or omit the parameter"
+        )
     return [variant for method in methods for variant in _variants(method, known)]
 
 

@@ -30,6 +30,7 @@ class Parameter:
     when: tuple[str, str] | None = None
     # value at which the method emits the target's distribution, if any
     exact: float | None = None
+    sign: str | None = None  # written before the value in labels; None writes "name="
 
     @property
     def permitted(self) -> str:

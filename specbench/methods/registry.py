@@ -24,9 +24,11 @@ _ALPHA: dict[str, tuple[float, float | None, float | None, tuple[float, ...], st
 }
 _DEFERRAL = "deferral rule: where the draft is trusted"
 _SPECCASCADE = (
-    Parameter("rule", "token-v3", _DEFERRAL, str, choices=tuple(sorted(_ALPHA))),
+    Parameter("rule", "token-v3", _DEFERRAL, str, choices=tuple(sorted(_ALPHA)), sign=""),
     *(
-        Parameter("alpha", default, help, ge=low, le=high, grid=grid, when=("rule", rule))
+        Parameter(
+            "alpha", default, help, ge=low, le=high, grid=grid, when=("rule", rule), sign="α="
+        )
         for rule, (default, low, high, grid, help) in _ALPHA.items()
     ),
 )
@@ -39,6 +41,7 @@ _WEIGHT = Parameter(
     le=1,
     grid=_TENTHS,
     exact=1,
+    sign="w=",
 )
 _HEAD = Parameter(
     "head",
@@ -47,6 +50,7 @@ _HEAD = Parameter(
     "them, or bundled, results or untrained (w = 0.5 everywhere); repeat or separate by commas; by "
     "default bundled, else results/heads/<pair>",
     str,
+    sign="",
 )
 _GATE = Parameter(
     "gate",
@@ -54,9 +58,17 @@ _GATE = Parameter(
     "the target's plausible set: tokens with p >= gate max p; 0 is every token, above 1 is sd",
     ge=0,
     grid=(0, 0.003, 0.01, 0.03, 0.1, 0.3, 1),
+    sign="g=",
 )
 _LENIENCE = Parameter(
-    "lenience", 0.5, "l; 1 is sd, smaller accepts more", gt=0, le=1, grid=_TENTHS[1:], exact=1
+    "lenience",
+    0.5,
+    "l; 1 is sd, smaller accepts more",
+    gt=0,
+    le=1,
+    grid=_TENTHS[1:],
+    exact=1,
+    sign="l=",
 )
 _COST = Parameter(
     "cost",
@@ -65,6 +77,7 @@ _COST = Parameter(
     "--draft-length is the largest number of drafts",
     gt=0,
     grid=(0.02, 0.05, 0.1, 0.2, 0.4),
+    sign="c=",
 )
 _BUDGET = Parameter(
     "budget",
@@ -73,6 +86,7 @@ _BUDGET = Parameter(
     ge=0,
     grid=(0, 0.01, 0.03, 0.1, 0.3, 1),
     exact=0,
+    sign="D=",
 )
 _EPSILON = Parameter(
     "epsilon",
@@ -81,6 +95,7 @@ _EPSILON = Parameter(
     ge=0,
     le=1,
     grid=(0.001, 0.003, 0.01, 0.03, 0.09, 0.3),
+    sign="ε=",
 )
 _DELTA = Parameter(
     "delta",
@@ -89,6 +104,7 @@ _DELTA = Parameter(
     ge=0,
     le=1,
     grid=(0.003, 0.01, 0.03, 0.1, 0.3, 1),
+    sign="δ=",
 )
 _DIVERGENCE = Parameter(
     "divergence",
@@ -97,6 +113,7 @@ _DIVERGENCE = Parameter(
     ge=0,
     grid=(0, 0.001, 0.01, 0.1, 0.3, 1),
     exact=0,
+    sign="d=",
 )
 _TARGET_TEMPERATURE = Parameter(
     "target_temperature",
@@ -105,6 +122,7 @@ _TARGET_TEMPERATURE = Parameter(
     gt=0,
     le=1,
     grid=(0.2, 0.4, 0.6, 0.8),
+    sign="t=",
 )
 _TARGET_MIN_P = Parameter(
     "target_min_p",
@@ -113,6 +131,7 @@ _TARGET_MIN_P = Parameter(
     ge=0,
     le=1,
     grid=(0.01, 0.03, 0.1, 0.3),
+    sign="m=",
 )
 
 _SINGLE = Parameter(
@@ -122,6 +141,7 @@ _SINGLE = Parameter(
     gt=0,
     le=1,
     grid=(0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1),
+    sign="s=",
 )
 _ACCUMULATED = Parameter(
     "accumulated",
@@ -130,6 +150,7 @@ _ACCUMULATED = Parameter(
     gt=0,
     le=1,
     grid=(0.05, 0.1, 0.2, 0.5, 1),
+    sign="a=",
 )
 _FORM = Parameter(
     "form",
@@ -137,6 +158,7 @@ _FORM = Parameter(
     "what close means: p >= max p - margin, or p >= ratio max p",
     str,
     choices=("margin", "ratio"),
+    sign="",
 )
 _MARGIN = Parameter(
     "margin",
@@ -146,6 +168,7 @@ _MARGIN = Parameter(
     le=1,
     grid=(0, 0.1, 0.2, 0.3, 0.6, 1),
     when=("form", "margin"),
+    sign="",
 )
 _RATIO = Parameter(
     "ratio",
@@ -155,9 +178,10 @@ _RATIO = Parameter(
     le=1,
     grid=(0, 0.01, 0.03, 0.1, 0.3, 1),
     when=("form", "ratio"),
+    sign="",
 )
 _KEEP = Parameter(
-    "keep", 10.0, "k: only the k likeliest tokens are kept", ge=1, grid=(1, 2, 3, 5, 10)
+    "keep", 10.0, "k: only the k likeliest tokens are kept", ge=1, grid=(1, 2, 3, 5, 10), sign="k="
 )
 _REPLACEMENT = Parameter(
     "replacement",
@@ -165,6 +189,7 @@ _REPLACEMENT = Parameter(
     "of a rejected token: the target's likeliest, or a draw from p",
     str,
     choices=("argmax", "draw"),
+    sign="",
 )
 
 AUTOREGRESSIVE = "autoregressive"  # no draft; the baseline of speed-ups
@@ -293,9 +318,6 @@ METHODS: dict[str, Method] = {
 
 PAPER = tuple(METHODS)[:6]
 """The methods of the DIVERSED paper, arXiv:2604.07622; the default methods of a run."""
-
-PARAMETERS = tuple(dict.fromkeys(p.name for m in METHODS.values() for p in m.parameters))
-"""The names of all parameters."""
 
 
 def get_method(name: str) -> Method:

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from specbench.analysis.frames import CELL, PARAMETERS
+from specbench.analysis.frames import CELL
 from specbench.analysis.intervals import bootstrap, cluster_sums
 from specbench.check.rounds import laws_at
 from specbench.check.texts import Context
@@ -24,6 +24,7 @@ from specbench.experiment.records import TRACED
 from specbench.heads.bind import BoundMethod, bind
 from specbench.heads.registry import find_head
 from specbench.methods.laws import LAWS
+from specbench.methods.parameters import from_columns
 from specbench.theory.formulas import front_gap, total_variation
 from specbench.theory.table import BIAS, COLUMNS, GAP, PredictedMeasured, Record, cells_of
 
@@ -56,7 +57,7 @@ def front_gaps(run: Run, texts: int) -> pd.DataFrame:
     for cell, records in cells:
         if cell["method"] not in LAWS:
             continue
-        given = {name: cell[name] for name in PARAMETERS if cell[name] is not None}
+        given = from_columns(cell)
         if "head" in given:
             given["head"] = find_head(run.pair, cell["task"], given["head"])
         method = bind(cell["method"], given, pair)

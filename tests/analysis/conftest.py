@@ -7,14 +7,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from specbench.analysis.frames import PARAMETERS, SAMPLES, typed
+from specbench.analysis.frames import SAMPLES, typed
+from specbench.methods.parameters import PARAMETER_COLUMNS
 
 _DEFAULTS: dict[str, Any] = {
     "run_id": "run",
     "pair": "mini",
     "task": "mini-math",
     "method": "sd",
-    **dict.fromkeys(PARAMETERS),
+    **dict.fromkeys(PARAMETER_COLUMNS),
     "temperature": 1.0,
     "draft_length": 5,
     "engine": "eager",

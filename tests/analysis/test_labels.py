@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from specbench.analysis.frames import PARAMETERS
 from specbench.analysis.labels import method_label, method_labels
+from specbench.methods.parameters import PARAMETER_COLUMNS
 
-BLANK = dict.fromkeys(PARAMETERS)
+BLANK = dict.fromkeys(PARAMETER_COLUMNS)
 
 
 def cells(*heads: str, task: str = "math") -> list[dict[str, Any]]:

@@ -33,7 +33,7 @@ REFUSED = {
     "run --pair mimi": "did you mean `mini`?",
     "run --rule token-v9": "token-v3",
     "run --weight 0.3,1.5": "weight",
-    "run -m sd --weight 0.3": "--weight is a parameter of static",
+    "run -m sd --weight 0.3": "weight is a parameter of static",
     "run --head bundled,nope": "there is no head at nope",
     "run -m diversed --pair llama": "--head",
     "run --pair mini --target a/b --draft a/c": "--target",

@@ -12,6 +12,7 @@ import typer
 from specbench.cli.generate import grouped
 from specbench.cli.options import Methods, Models, Tasks
 from specbench.config import Loading, Options, RunSettings, Settings, option
+from specbench.errors import UsageError
 from specbench.methods.registry import METHODS
 from specbench.pairs.registry import custom_pair, get_pair, with_draft
 
@@ -125,3 +126,14 @@ def test_offline_applies_to_models_too() -> None:
     )
     environment = {name: value for name, value in os.environ.items() if name != "HF_HUB_OFFLINE"}
     subprocess.run([sys.executable, "-c", program], env=environment, check=True)
+
+
+def test_any_parameter_of_a_method_can_be_set_by_name() -> None:
+    asked = Methods(method=["relaxed", "static"], set_values=["margin=0.1", "0.2", "weight=0.3"])
+    assert [(name, p.get("margin"), p.get("weight")) for name, p in asked.variants()] == [
+        *(("relaxed", 0.1, None), ("relaxed", 0.2, None)),
+        ("static", None, 0.3),
+    ]
+    for text in ("0.3", "margin=", "=3"):
+        with pytest.raises(UsageError, match="--set cannot be"):
+            Methods(method=["relaxed"], set_values=[text]).variants()

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from specbench.analysis.frames import PARAMETERS, SAMPLES
+from specbench.analysis.frames import SAMPLES
 from specbench.example import Example
+from specbench.methods.parameters import PARAMETER_COLUMNS
 
 TASKS = {
     "sums": ("accuracy", "accuracy-flexible"),
@@ -34,7 +35,7 @@ def measured(task: str, sample: str, text: str) -> dict[str, Any]:
     """A record without its scores."""
     return {
         **{name: kind() for name, kind in SAMPLES.items()},
-        **dict.fromkeys(PARAMETERS),
+        **dict.fromkeys(PARAMETER_COLUMNS),
         **{"key": f"{task} {sample}", "place": 0, "run_id": "r", "pair": "p", "task": task},
         **{"method": "sd", "draft_length": 5, "engine": "eager", "sample_id": sample},
         **{"device": "cpu", "output_tokens": 8, "rounds": 2, "proposed": 10, "accepted": 6},

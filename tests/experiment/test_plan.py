@@ -139,7 +139,7 @@ def test_methods_run_with_every_combination_of_their_values() -> None:
     given = {"rule": ["chow", "diff"], "alpha": [0.1, 0.2]}
     combined = [tuple(p.values()) for _, p in method_variants(["speccascade"], given)]
     assert combined == [("chow", 0.1), ("chow", 0.2), ("diff", 0.1), ("diff", 0.2)]
-    with pytest.raises(UsageError, match="--weight is a parameter of static"):
+    with pytest.raises(UsageError, match="weight is a parameter of static"):
         method_variants(["sd", "lossy"], {"weight": 0.25})
     with pytest.raises(UsageError, match=r"cannot be 1\.5"):
         method_variants(["sd", "static"], {"weight": [0.5, 1.5]})

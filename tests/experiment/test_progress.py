@@ -6,9 +6,9 @@ import pytest
 from rich.console import Console
 
 from specbench.experiment.progress import progress_bar
-from specbench.methods.registry import PARAMETERS
+from specbench.methods.parameters import PARAMETER_COLUMNS
 
-BLANK = dict.fromkeys(PARAMETERS)
+BLANK = dict.fromkeys(PARAMETER_COLUMNS)
 
 
 def record(**changes: object) -> dict[str, object]:

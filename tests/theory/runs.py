@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from specbench.analysis.frames import PARAMETERS
+from specbench.methods.parameters import PARAMETER_COLUMNS
 
 #: Drafts proposed, expected acceptance where judged, accepted, and the target's own tokens: 1, or 0
 #: where the text ended with an accepted draft.
 Round = tuple[int, Sequence[float], int, int]
 CELL: dict[str, Any] = {
     **{"run_id": "run", "pair": "mini", "task": "mini-math", "method": "sd"},
-    **dict.fromkeys(PARAMETERS),
+    **dict.fromkeys(PARAMETER_COLUMNS),
     **{"key": "k", "place": 0, "status": "ok", "temperature": 1.0, "draft_length": 5},
     **{"engine": "eager", "batch_size": 1},
 }

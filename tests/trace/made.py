@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from specbench.analysis.frames import PARAMETERS
+from specbench.methods.parameters import PARAMETER_COLUMNS
 
 Round = tuple[str, str, str]
 
@@ -39,7 +39,7 @@ def made(*rounds: Round, end: bool = False, weight: float | None = None, **chang
         ids.pop()
     record = {
         **{"task": "sums", "sample_id": "a", "repeat": 0, "method": "sd", "draft_length": 5},
-        **dict.fromkeys(PARAMETERS),
+        **dict.fromkeys(PARAMETER_COLUMNS),
         **{"key": "k", "place": 0, "run_id": "r", "pair": "p", "temperature": 1.0},
         **{"engine": "eager", "batch_size": 1},
         **{"token_ids": ids, "per_round": counts, "status": "ok", "mean_weight": weight},

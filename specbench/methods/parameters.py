@@ -1,0 +1,56 @@
+"""A method's parameters in the columns of tables.
+
+The parameters with an option of their own have a column of their own; all others share the column
+``settings``, as in ``margin=0.3 keep=10``. Nothing here imports torch.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from specbench.errors import require
+
+PARAMETERS = (
+    *("weight", "lenience", "rule", "alpha"),
+    *("budget", "epsilon", "delta", "divergence", "target_temperature", "target_min_p"),
+    *("gate", "cost", "head"),
+)
+"""The parameters with an option and a column of their own; ``--set`` gives any other."""
+
+SETTINGS = "settings"
+PARAMETER_COLUMNS = (*PARAMETERS, SETTINGS)
+METHOD_COLUMNS = ("method", *PARAMETER_COLUMNS)
+
+
+def to_columns(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a value for each of ``PARAMETER_COLUMNS``, None for a blank.
+
+    Raises:
+        UsageError: A text in ``settings`` contains a space or an equals sign.
+    """
+    columns: dict[str, Any] = {name: parameters.get(name) for name in PARAMETERS}
+    others = {name: value for name, value in parameters.items() if name not in columns}
+    for name, value in others.items():
+        plain = not isinstance(value, str) or not set(value) & set(" =")
+        require(plain, f"{name} cannot be '{value}': leave out spaces and equals signs")
+    texts = [f"{name}={_text(value)}" for name, value in others.items()]
+    return columns | {SETTINGS: " ".join(texts) or None}
+
+
+def from_columns(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters of a row of a table by name, without blanks (None or NaN)."""
+    known = {name: row[name] for name in PARAMETER_COLUMNS if row[name] == row[name]}
+    settings = known.pop(SETTINGS, None) or ""
+    pairs = (part.split("=", 1) for part in settings.split())
+    others = {name: _value(text) for name, text in pairs}
+    return {name: value for name, value in known.items() if value is not None} | others
+
+
+def _text(value: Any) -> str:
+    return f"{value:.12g}" if isinstance(value, float) else str(value)
+
+
+def _value(text: str) -> Any:
+    try:
+        return float(text)
+    except ValueError:
+        return text

@@ -79,5 +79,10 @@ def test_the_driver_reports_gpus_and_other_processes(
     assert (gpu_states()[0]["sm_clock_mhz"], gpu_states()[0]["power_watts"]) == (None, None)
     install(failed := "NVIDIA-SMI has failed because it could not communicate", failed)
     assert gpu_states() == other_processes() == []
+    (tmp_path / "nvidia-smi").write_text('#!/bin/sh\necho "$*" >"$(dirname "$0")/called"\n')
+    for visible, restricted in {"1,3": True, "": False, "MIG-7": False}.items():
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+        gpu_states()
+        assert (f"--id={visible}" in (tmp_path / "called").read_text()) is restricted
     monkeypatch.setenv("PATH", "")
     assert gpu_states() == other_processes() == []

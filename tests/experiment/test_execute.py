@@ -56,7 +56,13 @@ class ByCharacter:
         return {"input_ids": [ord(c) for c in text]}
 
 
-def test_every_sample_is_decoded_scored_and_recorded(engine: Any, tmp_path: Path) -> None:
+def test_every_sample_is_decoded_scored_and_recorded(
+    engine: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(runner, "other_processes", lambda: [{"pid": 42, "memory_mib": 512}])
     records(plan_of(["autoregressive", "sd"]), tmp_path / "r")
     found = latest_records(tmp_path / "r")
     assert [(r["sample_id"], r["method"]) for r in found] == [
@@ -73,6 +79,8 @@ def test_every_sample_is_decoded_scored_and_recorded(engine: Any, tmp_path: Path
     assert list(read_examples(tmp_path / "r")["t"].values()) == list(ROWS)
     environment = json.loads((tmp_path / "r" / "environment.json").read_text())
     assert environment["first_prompts"] == {"t": [len(ROWS[0].prompt)]}
+    assert environment["other_gpu_processes"] == [{"pid": 42, "memory_mib": 512}]
+    assert "1 other processes use the GPUs" in caplog.text
 
 
 def test_the_loop_receives_the_settings_of_the_plan(engine: Any, tmp_path: Path) -> None:

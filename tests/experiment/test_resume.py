@@ -112,6 +112,11 @@ def test_a_plan_may_grow_and_not_shrink(engine: Any, tmp_path: Path) -> None:
     (folder / CONFIG).write_text(text.replace('"name": "t"', '"name": "u"'))
     with pytest.raises(UsageError, match="it includes the task u"):
         run(folder, methods=["autoregressive", "sd", "lossy"])
+    config = json.loads(text)
+    config["tasks"][0]["stop"] = ["other"]
+    (folder / CONFIG).write_text(json.dumps(config))
+    with pytest.raises(UsageError, match=r't\.stop is \["other"\] there'):
+        run(folder, methods=["autoregressive", "sd", "lossy"])
 
 
 def test_another_run_is_refused_and_untouched(engine: Any, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Synthetic samples: tables by hand, and a plausible run of every method with a weight sweep."""
+"""Synthetic samples: tables by hand, and a plausible run of all methods with a weight sweep."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -88,15 +88,15 @@ def _plausible_sample(
 
 @pytest.fixture(scope="session")
 def make() -> Make:
-    """Samples by hand: each row a dict of what differs from an ordinary ``sd`` sample."""
+    """Samples by hand: each row is a dict of the differences from an ordinary ``sd`` sample."""
     return _make
 
 
 @pytest.fixture(scope="session")
 def samples() -> pd.DataFrame:
-    """All methods and a sweep on 40 prompts of two tasks; ``diversed`` lies above the front."""
+    """All methods and a sweep on 40 prompts of two tasks; ``diversed`` is above the front."""
     rng = np.random.default_rng(1)
-    # name, weight on the target, share of the draft's errors let through
+    # name, weight on the target, fraction of the draft's errors accepted
     methods: Sequence[tuple[str, float, float]] = (
         ("autoregressive", 1.0, 0.0),
         ("sd", 1.0, 0.0),

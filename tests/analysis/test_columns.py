@@ -1,4 +1,4 @@
-"""The data dictionary says the same as the code, of every column and of nothing else."""
+"""The data dictionary matches the code: every column, and no others."""
 
 import csv
 from pathlib import Path
@@ -24,7 +24,7 @@ def test_every_entry_is_whole() -> None:
         assert column.meaning.strip(". ") == column.meaning != "", column
         kind = TYPES[column.type]
         assert str(kind(column.example)) != "", column
-        # A blank cannot be held by a column of integers.
+        # An integer column cannot hold a blank.
         assert kind is not int or not column.blank, column
 
 

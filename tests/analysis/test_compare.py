@@ -7,7 +7,7 @@ from specbench.analysis.pareto import front_of, gap_between
 from specbench.analysis.points import settings_of
 from specbench.errors import UsageError
 
-# Seconds per sample by method and draft length; a static sample at w = 0 takes half of sd's.
+# Seconds per sample by method and draft length; static at w = 0 takes half of sd's time.
 SECONDS = {
     ("sd", 3): 0.8,
     ("sd", 5): 1.0,
@@ -24,7 +24,7 @@ WEIGHT = {"static": 0.0}
 
 @pytest.fixture
 def frame(make):
-    """Every prompt alike, so that all truths are known and all intervals have no width."""
+    """All prompts are equal, so all true values are known and all intervals have no width."""
     return make(
         *(
             {
@@ -110,7 +110,7 @@ def test_at_equal_quality_by_hand(frame):
     assert list(found["at"]) == [OWN, OWN, "quality"]
     assert list(found["against_draft_length"])[:2] == [5, 3]
     assert list(found["against_quality"]) == pytest.approx([0.8, 0.8, 0.7])
-    found = times(frame, points=2).set_index("against")  # a row at a chosen draft length
+    found = times(frame, points=2).set_index("against")  # one row, at the chosen draft length
     assert list(found.index) == ["sd at chosen N", FRONT]
     assert set(found["draft_length"]) == {5}
     assert found.loc["sd at chosen N", "value"] == pytest.approx(1.6)
@@ -123,15 +123,15 @@ def test_differences_from_sd(frame):
     expected = {
         "quality_difference": -0.1,
         "acceptance_difference": 0.8 - 0.4,
-        "times_as_fast": 2.0,  # per sample, whatever it writes
-        "times_tokens_per_second": 3.0,  # half as much again in half the time
+        "times_as_fast": 2.0,  # per sample, whatever its length
+        "times_tokens_per_second": 3.0,  # 1.5 times the tokens in half the time
         "length_ratio": 1.5,
     }
     assert found.to_dict() == pytest.approx(expected)
 
 
 def test_a_method_that_relaxes_nothing_has_no_distance(frame):
-    """It drafts less and so accepts more of what it drafts, at the quality of ``sd``."""
+    """It drafts less, so it accepts a larger fraction of its drafts, at the quality of ``sd``."""
     adaptive = frame[frame["method"] == "sd"].assign(method="sd-adaptive", cost=0.1, accepted=20)
     strict = frame[frame["method"] == "sd"].assign(method="lossy", lenience=1.0)
     found = compare(pd.concat([frame, adaptive, strict])).rows
@@ -144,7 +144,7 @@ def test_a_method_that_relaxes_nothing_has_no_distance(frame):
 
 
 def test_a_sharpened_target_is_a_second_front(frame):
-    """What a lower temperature gains is no gain of the rule."""
+    """The gain of a lower temperature is not a gain of the rule."""
     control = frame[frame["method"] == "sd"].assign(
         method="sharpened", target_temperature=0.5, target_min_p=0.0, quality=0.9, accepted=15
     )
@@ -158,11 +158,11 @@ def test_a_sharpened_target_is_a_second_front(frame):
 
 def test_share_of_the_gain_that_is_had_by_the_draft_length_alone(frame):
     found = rows(frame, "quality", metric="share_of_gain").set_index("draft_length")
-    # At N = 5: sd saves 0.2 s by N = 3, diversed 0.5 s. At N = 3, which is the one chosen, sd has
-    # nothing to save by the choice.
+    # At N = 5, sd saves 0.2 s by choosing N = 3, diversed 0.5 s. At N = 3, the chosen one, sd
+    # saves nothing by the choice.
     assert list(found.index) == [5]
     assert found.loc[5, ["value", "ci_low", "ci_high"]].to_list() == pytest.approx([0.4] * 3)
-    # There is none of a gain that is not certain.
+    # Without a significant gain there is no share.
     slow = (frame["method"] == "diversed") & (frame["draft_length"] == 5)
     noise = np.random.default_rng(0).normal(1.0, 0.05, size=10)
     frame.loc[slow, ["prefill_seconds", "decode_seconds"]] = np.outer(noise, [0.1, 0.9])
@@ -186,7 +186,7 @@ def test_hypervolumes_by_hand(frame):
 def test_volume_in_speedup_joins_all_draft_lengths(frame):
     found = rows(frame, "hypervolume", metric="quality_x_speedup", method="static").iloc[0]
     # sd is 2 and 1.6 times as fast as autoregressive, static 4 and 3.2 times. Mixtures of the
-    # fastest two have 0.2 + 0.6 (4 / s - 1) at a speed-up of s, as their seconds mix.
+    # fastest two have 0.2 + 0.6 (4 / s - 1) at a speed-up of s, since their times mix.
     assert found["value"] == pytest.approx((2 - 1) * 0.8 - 0.8 + 2.4 * np.log(2), abs=1e-3)
     assert (found["points"], found["draft_length"]) == (4, pytest.approx(np.nan, nan_ok=True))
 

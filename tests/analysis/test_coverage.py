@@ -1,7 +1,7 @@
-"""Intervals of proportions and of their paired differences hold the truth 95 times of 100.
+"""Intervals of proportions and of their paired differences cover the truth in 95 % of cases.
 
-That is to be within 92 and 98 %. What comes out is whole counts, so with few of them expected no
-interval can be that exact; where that is so is said at the place.
+The tests require 92 to 98 %. Counts are integers, so no interval can be that exact if the expected
+counts are small; comments mark these cases.
 """
 
 from math import comb
@@ -23,12 +23,12 @@ SIZES = (20, 100, 500)
 
 
 def chances(n, truth):
-    """[n + 1] how likely each count of right answers is."""
+    """Probability of each count of right answers, [n + 1]."""
     return np.array([comb(n, k) * truth**k * (1 - truth) ** (n - k) for k in range(n + 1)])
 
 
 def exact_coverage(find, n, truths):
-    """[truths] how often the interval of ``n`` prompts, one sample each, holds each truth."""
+    """Coverage of each truth by the interval of ``n`` prompts with one sample each, [truths]."""
     likely = np.array([chances(n, truth) for truth in truths])
     held = np.zeros_like(likely)
     for k in np.flatnonzero(likely.max(axis=0) > 1e-6):
@@ -41,7 +41,7 @@ def exact_coverage(find, n, truths):
 def test_a_proportion_is_covered(n):
     coverage = dict(zip(TRUTHS, exact_coverage(proportion_interval, n, TRUTHS), strict=True))
     if n == 20:
-        # At .994 either 20 right answers are covered or 19 too: 88.7 or 99.4 %, nothing between.
+        # At .994, covering 20 right answers or also 19 gives 88.7 or 99.4 %, and nothing between.
         assert coverage.pop(0.994) == pytest.approx(0.994**20, abs=1e-6)
         around = exact_coverage(proportion_interval, n, np.linspace(0.988, 1, 101))
         assert 0.92 < around.mean() < 0.98
@@ -54,7 +54,7 @@ def test_the_bootstrap_does_not_cover_proportions_near_one():
 
 
 def drawn_prompts(rng, truth, alike, shape):
-    """Chances of a right answer by prompt; ``alike`` is the correlation of its repeats."""
+    """Probabilities of a right answer by prompt; ``alike`` is the correlation of repeats."""
     if alike in (0, 1):
         return np.full(shape, truth) if alike == 0 else (rng.random(shape) < truth).astype(float)
     mass = 1 / alike - 1
@@ -75,7 +75,7 @@ def test_a_proportion_with_repeats_is_covered(n, alike):
 
 
 def pairs(rng, n, first, second, correlation, draws=2500):
-    """[2, n, draws] right answers of two methods, and how many prompts they are to part on."""
+    """Right answers of two methods, [2, n, draws], and the expected number of differing prompts."""
     both = first * second + correlation * np.sqrt(first * (1 - first) * second * (1 - second))
     if both > min(first, second):
         return None
@@ -101,13 +101,13 @@ def test_a_paired_difference_of_proportions_is_covered(n, correlation):
             coverage = np.mean((low <= first - second) & (high >= first - second))
             tried += 1
             assert coverage > 0.92, (first, second)
-            # Fewer are nearly always none or one, and of these every truth near 0 is likely.
+            # With fewer, there are nearly always none or one, which fits every truth near 0.
             assert coverage < 0.98 or parted < 3, (first, second)
     assert tried >= 6
 
 
 def test_the_bootstrap_does_not_cover_paired_differences_near_one():
-    """A method that is right on 98.6 % and one that is on 95.6, of 20 prompts."""
+    """Two methods that are right on 98.6 and 95.6 % of 20 prompts."""
     rng = np.random.default_rng(2)
     (mine, theirs), _ = pairs(rng, 20, 0.986, 0.956, 0, draws=300)
     covered = 0
@@ -122,7 +122,7 @@ def test_the_bootstrap_does_not_cover_paired_differences_near_one():
 @pytest.mark.parametrize("alike", [0, 0.3, 0.7])
 @pytest.mark.parametrize("shared", [True, False])
 def test_a_paired_difference_with_repeats_is_covered(n, alike, shared):
-    """Five repeats, prompts as hard for both methods or not, and one right less often by .03."""
+    """Five repeats, prompts equally hard for both methods or not, one right less often by .03."""
     rng = np.random.default_rng(3)
     for truth in TRUTHS:
         chance = drawn_prompts(rng, truth, alike, (n, 1500))

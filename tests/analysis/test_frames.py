@@ -34,7 +34,7 @@ def test_what_stands_at_the_end_of_a_table_does_not_matter(tmp_path, make):
 
 
 def test_a_folder_of_runs_stands_for_the_runs_in_it(tmp_path, make, monkeypatch):
-    """Read fast, as they hold no mistake, though some lack a metric that others have."""
+    """Fast path: no errors, although some files lack a metric that others have."""
     expected = []
     for name in ("b", "a", "c"):
         run = make({"run_id": name, "weight": 0.1}, {"run_id": name, "accepted": None})

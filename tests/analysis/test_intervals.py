@@ -72,12 +72,12 @@ def test_undefined_ratios_are_silent_nan():
         warnings.simplefilter("error")
         assert np.isnan(ratio(np.array([1.0, 0.0])))
         low, high = percentiles(ratio(np.array([[1.0, 0.0], [1.0, 2.0], [3.0, 2.0]])))
-    assert 0.5 < low < high < 1.5  # of the values that there are
+    assert 0.5 < low < high < 1.5  # over the values that exist
     assert np.isnan(percentiles(np.array([np.nan]))).all()
 
 
 def test_few_prompts_have_a_value_and_no_interval():
-    """Also with repeats: what counts is prompts."""
+    """With repeats, too: the prompts count."""
     for n in (1, FEWEST - 1, FEWEST):
         for values in ((0.0, 1.0), (0.5, 3.5)):
             samples, prompts = np.tile(values, n), np.repeat(np.arange(n), 2)

@@ -1,4 +1,4 @@
-"""Methods in a few characters: short, and told apart within a run."""
+"""Short labels of methods, unique within a run."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ def test_heads_are_named_as_shortly_as_tells_them_apart() -> None:
         ("bundled results", "diversed bundled, diversed results"),
         ("bundled out/a", "diversed, diversed a"),
         ("results/h/x-0.7 results/h/x-0.8", "diversed x-0.7, diversed x-0.8"),
-        # Alike at the end, so more of the path is needed, for these two only.
+        # The ends are equal, so these two need more of the path.
         ("x/a/math x/b/math x/c", "diversed a/math, diversed b/math, diversed c"),
         ("math x/math", "diversed math, diversed x/math"),
         ("/heads/mlp", "diversed mlp"),

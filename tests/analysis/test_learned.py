@@ -1,4 +1,4 @@
-"""What a head has learned: kinds of token, their names, and the table."""
+"""What a head has learned: kinds of tokens, their names, and the table."""
 
 import numpy as np
 import pandas as pd
@@ -15,7 +15,7 @@ from specbench.tasks.task import load_task
 from specbench.training import tokens
 from specbench.training.material import split_material
 from specbench.training.rollouts import roll_out
-from specbench.training.tokens import sample_tokens, spoken
+from specbench.training.tokens import sample_tokens, token_text
 
 ABOUT = About("mini", "mini-math", "mini-news", "linear")
 
@@ -49,7 +49,7 @@ VOCABULARY = ["[UNK]", "a", "▁a", "▁the", "the", "##the", "ing", "##ing"]
 
 
 def test_tokens_read_as_inside_a_text() -> None:
-    """Whether a tokenizer marks spaces, as SentencePiece does, or pieces, as WordPiece does."""
+    """Whether a tokenizer marks spaces, like SentencePiece, or pieces, like WordPiece."""
     vocabulary = {token: i for i, token in enumerate(VOCABULARY)}
     marks_spaces = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
     marks_spaces.pre_tokenizer = pre_tokenizers.Metaspace()
@@ -64,7 +64,7 @@ def test_tokens_read_as_inside_a_text() -> None:
         (marks_pieces, "##ing", "ing"),
     ):
         made = PreTrainedTokenizerFast(tokenizer_object=tokenizer)
-        assert spoken(made, VOCABULARY.index(token)) == text
+        assert token_text(made, VOCABULARY.index(token)) == text
 
 
 def test_names_in_order_are_the_texts(mini: LoadedPair, prompts: list[list[int]]) -> None:
@@ -82,7 +82,7 @@ def test_names_in_order_are_the_texts(mini: LoadedPair, prompts: list[list[int]]
 
 def test_weights_are_those_of_the_positions(mini: LoadedPair, prompts: list[list[int]]) -> None:
     head = Head("features", (mini.target.hidden_size, mini.draft.hidden_size), 0.5)
-    # Any head that reads the total variation alone will do: its column is the ninth.
+    # Any head that reads only the total variation will do: it is the ninth feature.
     head.hidden, head.summary = None, torch.nn.Linear(10, 2)
     for parameter in head.summary.parameters():
         parameter.data.zero_()

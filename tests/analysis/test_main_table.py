@@ -1,4 +1,4 @@
-"""The main table: its figures, what is marked as best, and how it is laid out."""
+"""The main table: its figures, the marked best values, and its layout."""
 
 import numpy as np
 import pandas as pd
@@ -35,7 +35,7 @@ def tiny(make):
 
 
 def grid(tables):
-    """The rows of some tables by method: a text for each heading that has one."""
+    """The rows of some tables by method: a text per heading, where there is one."""
     found = {}
     for table in tables:
         headings = [f"{c.group} {c.heading}".replace("\n", " ").strip() for c in table.columns]
@@ -64,12 +64,12 @@ def test_numbers_are_as_shown_to_people(tiny):
 def test_acceptance_is_best_where_quality_holds(tiny):
     table = table_of(tiny)
     assert best(table, "quality") == set(table["label"]) - BAD
-    assert best(table, "draft_acceptance_rate") == {"diversed"}  # and not what accepts everything
-    assert best(table, "speedup") == set(table["label"]) - BAD  # all take as long
+    assert best(table, "draft_acceptance_rate") == {"diversed"}  # not the accept-all rule
+    assert best(table, "speedup") == set(table["label"]) - BAD  # all take the same time
 
 
 def answered(make, n, **settings):
-    """Samples of two rules and more, on ``n`` prompts: by rule what differs on the i-th prompt."""
+    """Samples of two or more rules on ``n`` prompts: for each rule, what differs on prompt i."""
     rows = [
         {"method": "lossy", "rule": rule, "sample_id": f"{i}", **changes(i)}
         for rule, changes in settings.items()
@@ -93,7 +93,7 @@ def test_quality_is_starred_by_the_paired_difference_not_by_overlap(make):
 
 
 def test_acceptance_and_speed_are_starred_by_the_paired_difference_too(make):
-    """Prompts differ by much, methods on the same prompt always by a little."""
+    """Prompts differ a lot; methods on the same prompt always differ a little."""
     samples = answered(
         make,
         40,
@@ -119,7 +119,7 @@ def test_nothing_is_starred_below_ten_shared_prompts(make):
 
 @pytest.mark.parametrize("metric", ["accuracy", "rouge2", "bleu"])
 def test_stars_are_those_of_the_paired_differences(make, metric):
-    """With repeats, blanks and prompts that only some have, against one pair at a time."""
+    """With repeats, blanks and prompts that only some methods have, against pairwise intervals."""
     rng = np.random.default_rng(3)
     rows = []
     for method, chance in (("sd", 0.9), ("lossy", 0.85), ("cactus", 0.7), ("block", 0.5)):

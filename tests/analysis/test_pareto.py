@@ -24,7 +24,7 @@ def array(*values):
 def test_hull_has_only_corners():
     for gain, quality, expected in (
         (array(0.2, 0.5, 0.9), array(0.9, 0.6, 0.1), [0, 1, 2]),
-        (array(0.9, 0.5, 0.2), array(0.1, 0.6, 0.9), [2, 1, 0]),  # by rising gain
+        (array(0.9, 0.5, 0.2), array(0.1, 0.6, 0.9), [2, 1, 0]),  # by increasing gain
         (array(0.2, 0.5, 0.9), array(0.9, 0.5, 0.3), [0, 2]),  # below the chord
         (array(0.2, 0.5, 0.8), array(0.9, 0.6, 0.3), [0, 2]),  # on the chord
         (array(0.2, 0.5, 0.9), array(0.5, 0.6, 0.7), [2]),  # the last one dominates all
@@ -38,7 +38,7 @@ def test_hull_has_only_corners():
 
 
 def best_mixture(gains, quality, at):
-    """The front by brute force: every mixture of two points in steps of a thousandth."""
+    """The front by brute force: every mixture of two points in steps of 0.001."""
     best = -np.inf
     shares = np.linspace(0, 1, 1001)
     for i in range(len(quality)):
@@ -59,7 +59,7 @@ def test_front_is_the_best_mixture_of_counts():
         at = rng.uniform(gains.value.min(), gains.value.max())
         found = float(front_quality(gains, quality, at))
         assert found == pytest.approx(best_mixture(gains, quality, at), abs=2e-3)
-        # Three points or more are no better than the best two.
+        # Mixtures of three or more points are no better than those of the best two.
         shares = rng.dirichlet(np.full(5, 0.3), size=2000)
         enough = shares @ gains.numerator >= at * (shares @ gains.denominator)
         assert (shares @ quality)[enough].max(initial=0) <= found + 1e-9
@@ -72,7 +72,7 @@ def plain(gain):
 
 @pytest.fixture
 def clouds():
-    """200 clouds of 7 points on a coarse grid, so that many are equal, some undefined."""
+    """200 clouds of 7 points on a coarse grid, so many are equal and some undefined."""
     rng = np.random.default_rng(0)
     gain, quality = rng.integers(0, 6, size=(2, 200, 7)) / 5
     gain[rng.random(gain.shape) < 0.1] = np.nan
@@ -86,7 +86,7 @@ def test_many_fronts_are_read_at_once_as_one_by_one(clouds):
     for gain, quality, level, here in zip(*clouds, at, found, strict=True):
         corners = hull(gain, quality)
         assert here == pytest.approx(np.interp(level, gain[corners], quality[corners]))
-    gain, quality = array(0.4, 0.6, 0.8), array(0.9, 0.1, 0.3)  # gain and quality change places
+    gain, quality = array(0.4, 0.6, 0.8), array(0.9, 0.1, 0.3)  # gain and quality swapped
     there = front_quality(plain(gain), quality, 0.5)
     assert front_quality(plain(quality), gain, there) == pytest.approx(0.5)
 
@@ -104,14 +104,14 @@ def test_hypervolume_is_the_area_under_the_hull(clouds, reference):
 
 
 def gap_of(frame, gain="acceptance"):
-    """The gap of the one setting of ``diversed`` above the static front."""
+    """The gap of the single setting of ``diversed`` above the static front."""
     settings = settings_of(frame)
     (own,) = (setting for setting in settings if setting.method == "diversed")
     return gap_between(own, front_of(settings), gain)
 
 
 def coin(make, prompts=400):
-    """``sd``, the draft alone, and a method that is one or the other at random for each prompt."""
+    """``sd``, the draft alone, and a method that picks one of them at random for each prompt."""
     rng = np.random.default_rng(5)
     rows = []
     for _ in range(prompts):
@@ -130,7 +130,7 @@ def coin(make, prompts=400):
 
 
 def test_a_coin_between_two_weights_is_not_above_the_front(make):
-    """It is a static ensemble itself; the points of the weights, joined, lie far below it."""
+    """It is a static ensemble itself; the line between the weights' points is far below it."""
     frame = coin(make)
     found = gap_of(frame)
     assert found.above.low < 0 < found.above.high
@@ -143,7 +143,7 @@ def test_a_coin_between_two_weights_is_not_above_the_front(make):
 
 
 def run(make, diversed_quality, diversed_accepted, prompts=10, spread=0.0, **shared):
-    """A front from (acceptance 0.4, quality 0.8) to (0.8, 0.4) and a method to place."""
+    """A front from (acceptance 0.4, quality 0.8) to (0.8, 0.4), and a method to compare."""
     points = [
         ({"method": "sd"}, 0.8, 10),
         ({"method": "static", "weight": 0.2}, 0.4, 20),
@@ -213,12 +213,12 @@ def test_a_band_in_speedup_needs_its_baseline(make):
     )
     band = front_band(timed(pd.concat([frame, baseline])), "speedup")
     assert (band["gain"].min(), band["gain"].max()) == pytest.approx((2, 4))
-    # A mixture that is 3.2 times as fast takes 0.625 s, of 0.5 to 1 s.
+    # A mixture that is 3.2 times as fast takes 0.625 s, between 0.5 and 1 s.
     assert np.interp(3.2, band["gain"], band["quality"]) == pytest.approx(0.5, abs=1e-3)
 
 
 def test_plain_sd_has_one_quality_whatever_its_draft_length(make):
-    """The luckier of two draft lengths must not lift the front."""
+    """The luckier of two draft lengths must not raise the front."""
     frame = timed(run(make, 0.9, 15))
     slow = frame[frame["method"] == "sd"].assign(draft_length=8, quality=0.6, decode_seconds=1.5)
     frame = pd.concat([frame, slow])
@@ -254,7 +254,7 @@ def test_band_is_the_interval_of_the_front_at_each_gain(make):
         assert tuple(here[["quality", "low", "high"]]) == pytest.approx(found[:3])
 
 
-# By method: lengths, shared n-grams and n-grams of the texts on two prompts, as in samples.csv.
+# By method: lengths, shared n-grams and n-grams of texts on two prompts, as in samples.csv.
 BLEU = {
     "sd": ["6 6 6 5 4 3 6 5 4 3", "4 6 2 1 0 0 4 3 2 1"],
     "static": ["9 5 4 1 0 0 9 8 7 6", "5 5 4 2 1 0 5 4 3 2"],

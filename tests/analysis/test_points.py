@@ -43,7 +43,7 @@ def test_points_are_resampled_together(samples):
 
 
 def timed(make, seconds):
-    """A point for each column of [prompts, points] seconds."""
+    """One point per column of [prompts, points] seconds."""
     return [
         Setting(
             make(
@@ -58,7 +58,7 @@ def timed(make, seconds):
 
 
 def test_the_fastest_is_chosen_on_one_half_and_measured_on_the_other(make):
-    # By the first half (even prompts) the first point is faster, by the other half the second.
+    # On the first half (even prompts) the first point is faster, on the other half the second.
     seconds = np.array([[1.0, 3.0], [7.0, 2.0], [1.0, 3.0], [7.0, 2.0]])
     reached, fastest = shared_points(timed(make, seconds)).estimates_with_fastest([0, 1])
     assert fastest == [1]  # 2.5 against 4.0 on all prompts
@@ -66,7 +66,7 @@ def test_the_fastest_is_chosen_on_one_half_and_measured_on_the_other(make):
 
 
 def test_the_fastest_of_equals_is_covered_and_by_the_naive_minimum_is_not(make):
-    """Four points of one true speed, and a fifth that takes four fifths of their time."""
+    """Four points of equal true speed, and a fifth that takes 4/5 of their time."""
     rng = np.random.default_rng(1)
     template = shared_points(timed(make, np.ones((40, 5))))
     honest, naive = [], []

@@ -1,4 +1,4 @@
-"""The published numbers, and which of one's own they stand beside."""
+"""The published numbers, and the measurements that they are compared with."""
 
 import pandas as pd
 import pytest
@@ -17,7 +17,7 @@ CELL = {
 
 
 def own(*cells):
-    """The main tables of cells with 70 % accepted and a quality of 0.5, each by figure."""
+    """Main tables of cells with 70 % accepted and a quality of 0.5, by figure."""
     rows = []
     for number, changes in enumerate(cells):
         cell = CELL | {"run_id": f"{number}"} | changes
@@ -54,7 +54,7 @@ def test_the_difference_is_of_the_numbers_as_shown():
     assert (rate["published"], quality["published"]) == (72.61, 67)
     assert rate["difference"] == pytest.approx(70 - 72.61)
     assert quality["difference"] == pytest.approx(50 - 67)
-    assert pd.isna(found.loc["speedup", "published"])  # the paper's table has none
+    assert pd.isna(found.loc["speedup", "published"])  # the paper's table has no such value
     assert remarks(found.reset_index()) == []
     assert [other.loc["quality", "published"] for other in others] == [67, 67]
 
@@ -65,7 +65,7 @@ def test_what_stands_beside_what():
         ({"pair": "qwen3", "temperature": 0.1}, 90.26),
         ({"method": "sd", "head": None}, 44.60),
         ({"method": "static", "head": None, "weight": 0.9}, 69.49),
-        # A head of another task, by its name or its folder, is the paper's transfer.
+        # A head of another task, by name or folder, is the paper's transfer setting.
         ({"task": "cnndm", "head": "gsm8k"}, 51.07),
         ({"task": "cnndm", "head": "results/heads/llama/gsm8k/head.json"}, 51.07),
         ({"task": "cnndm", "head": "results/heads/llama/acceptance-0.9"}, 69.96),

@@ -1,4 +1,4 @@
-"""The tables of a run: its page, what a terminal shows, and the transfer matrix."""
+"""The tables of a run: the report page, the terminal and the transfer matrix."""
 
 import numpy as np
 import pandas as pd
@@ -58,7 +58,7 @@ def test_every_method_has_its_paired_difference_from_sd(samples, rows):
 
 
 def _with_heads(samples, *heads, tasks=("mini-math", "mini-code")):
-    """The samples with diversed once for each head, on some tasks."""
+    """The samples, with diversed once per head, on some tasks."""
     learned = samples["method"] == "diversed"
     copies = [samples[learned & samples["task"].isin(tasks)].assign(head=head) for head in heads]
     return pd.concat([samples[~learned], *copies], ignore_index=True)
@@ -96,14 +96,14 @@ def test_metrics_beyond_quality_have_a_table_of_their_own(samples):
     ]
     rows = {line.split(" | ")[0].strip("| "): line for line in lines[4:]}
     assert list(rows)[:2] == ["autoregressive", "sd"]
-    assert "static w=0.4" in rows  # these metrics have no front, so the points speak
+    assert "static w=0.4" in rows  # these metrics have no front, so the points are shown
     value, first, second = rows["diversed"].strip("| ").split(" | ")[1:]
     quality = _rows(samples)["diversed"].split("|")[2].strip().split("<br>")[0]
     assert (value, first, second) == (quality, "25.0 [25.0, 25.0]", "25.0 [25.0, 25.0]")
 
 
 def test_draft_lengths_and_engines_have_tables_of_their_own(make):
-    """An engine that falls back in mid-run leaves samples of two."""
+    """An engine that falls back during a run leaves samples of two engines."""
     samples = make({"draft_length": 3}, {"draft_length": 7}, {"draft_length": 7, "engine": "graph"})
     text = summary_page(samples, summarise(samples))
     assert [text.count(f"N = {n},") for n in (3, 5, 7)] == [1, 0, 2]
@@ -118,7 +118,7 @@ def test_a_terminal_shows_two_tables_of_each_task(samples, tmp_path):
     assert len(tables) == 2 * samples["task"].nunique()
     assert figures.title == "mini-math on mini, n = 40"
     assert [row[0].split()[0] for row in figures.rows[:3]] == ["autoregressive", "sd", "lossy"]
-    assert figures.rows[1][5:] == ["0.312", "2.03"]  # slow, but not 0; times autoregressive's
+    assert figures.rows[1][5:] == ["0.312", "2.03"]  # slow, but not 0; relative to autoregressive
     assert [column.heading for column in further.columns] == [
         *("method", "N", "ROUGE-1 [95 %]", "tokens", "rounds", "ended by limit")
     ]
@@ -128,7 +128,7 @@ def test_a_terminal_shows_two_tables_of_each_task(samples, tmp_path):
     assert (len(alone.columns), len(alone.notes)) == (len(figures.columns) - 1, 1)
 
 
-# Quality and drafts accepted of 25 by the head and the task it serves; the run measured math first.
+# Quality and accepted drafts (of 25) by head and task; the run measured math first.
 CELLS = {
     ("sd", "math"): (0.99, 10),
     ("sd", "news"): (0.5, 15),
@@ -184,7 +184,7 @@ def test_markdown_has_intervals_units_and_marks_the_diagonal(summary):
     )
     assert maths.startswith("| math | **90.0 [90.0, 90.0]<br>80.0 % [80.0, 80.0]** | 25.0 ")
     assert news.endswith("| **50.0 [50.0, 50.0]<br>80.0 % [80.0, 80.0]** |")
-    # What was not measured is blank.
+    # Values that were not measured are blank.
     missing = (summary["head"] == "math") & (summary["task"] == "news")
     unscored = (summary["metric"] == "quality") & (summary["task"] == "news")
     page = to_markdown(transfer_table(transfer_data(summary[~missing & ~unscored])))

@@ -78,7 +78,7 @@ def test_every_metric_by_hand(make):
         "tokens_per_second": 40 / 3,
         "tokens_per_second_sample_mean": 12.5,
         "speedup": (40 / 3) / (20 / 5),
-        # 40 tokens by 34 / 12 a round, of 2 / 12 s each, after 1 s of prefill.
+        # 40 tokens at 34 / 12 per round, of 2 / 12 s each, after 1 s of prefill.
         "predicted_speedup": 40 / (1 + 40 / 34 * 2) / (20 / 5),
         "prefill_seconds": 0.5,
         "round_seconds": 2 / 12,
@@ -134,7 +134,7 @@ def test_wide_has_a_row_per_cell_with_values_and_intervals(samples):
     assert set(table["quality_metric"]) == {"accuracy"}
 
 
-# Text and reference lengths, shared n-grams of orders 1 to 4, n-grams of the text.
+# Lengths of text and reference, shared n-grams of orders 1 to 4, n-grams of the text.
 TERMS = 4 * ["6 6 6 5 4 3 6 5 4 3", "4 6 2 1 0 0 4 3 2 1", "9 5 4 1 0 0 9 8 7 6"]
 
 
@@ -155,7 +155,7 @@ def test_another_metric_has_a_row_with_its_mean_and_interval(make):
     assert (rouge["unit"], quality["unit"]) == ("ROUGE-1", "accuracy")
     value, low, high, n = row(summary, "accuracy-flexible")[figures]
     assert (value, high, n) == (1, 1, 15)
-    assert low == pytest.approx(15 / (15 + 1.96**2), abs=1e-4)  # Wilson's
+    assert low == pytest.approx(15 / (15 + 1.96**2), abs=1e-4)  # Wilson interval
     assert list(summary["metric"])[len(METRICS) :] == ["accuracy-flexible", "rouge1"]
 
 

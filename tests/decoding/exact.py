@@ -1,7 +1,7 @@
 """The exact law of a decoded sample's first tokens, by enumeration, and a test against it.
 
-Independent of the implementation: the closed form of what a rule keeps and what it replaces, and
-the loop's two facts (a rejection ends the round, the bonus token comes from p).
+It is independent of the implementation: it uses the closed form of a rule's accepted and replaced
+mass, and two facts about the loop (a rejection ends the round, the bonus token comes from p).
 """
 
 from collections import Counter, defaultdict
@@ -53,13 +53,13 @@ class Enumeration(NamedTuple):
         return normalised(mass)
 
     def law(self, rule: Callable[[Next], Split], n: int, length: int, bonus: str = "p") -> Law:
-        """The law of the first tokens.
+        """Return the law of the first tokens.
 
         Args:
             rule: A closed form of ``methods.laws``, its parameters bound; unused for n = 0.
             n: Drafted tokens per round.
             length: Tokens to enumerate.
-            bonus: Where the token after n accepted drafts comes from, p or (wrongly) q.
+            bonus: Source of the token after n accepted drafts, p or (wrongly) q.
         """
         states: dict[tuple[Tokens, int], float] = {
             ((), 0): 1.0
@@ -85,7 +85,7 @@ class Enumeration(NamedTuple):
 
 @cache
 def last_logits(model: PreTrainedModel, tokens: Tokens) -> Tensor:
-    """Logits of the next token; the same few prefixes are asked for thousands of times."""
+    """Logits of the next token; the same few prefixes occur thousands of times."""
     return own_logits(model, tokens)[-1]
 
 
@@ -99,7 +99,7 @@ def normalised(mass: Array) -> Array:
 
 
 def p_value(samples: Sequence[Tokens], law: Mapping[Tokens, float]) -> float:
-    """Pearson's chi-square test; outcomes expected less than five times are put together."""
+    """Pearson's chi-square test; outcomes expected less than five times are pooled."""
     counts = Counter(samples)
     expected = {tokens: mass * len(samples) for tokens, mass in law.items()}
     often = [tokens for tokens, number in expected.items() if number >= 5]
@@ -108,7 +108,7 @@ def p_value(samples: Sequence[Tokens], law: Mapping[Tokens, float]) -> float:
     cells: list[tuple[float, float]] = [(counts[tokens], expected[tokens]) for tokens in often]
     if rest > 0.5:
         cells.append((rest_seen, rest))
-    elif rest_seen > 0:  # something was drawn that cannot be
+    elif rest_seen > 0:  # an impossible outcome was drawn
         return 0.0
     statistic = sum((seen - number) ** 2 / number for seen, number in cells)
     half = torch.tensor([(len(cells) - 1) / 2, statistic / 2], dtype=torch.float64)

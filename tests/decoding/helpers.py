@@ -1,4 +1,4 @@
-"""Decoding with everything given that a test does not care about."""
+"""Decoding with defaults for everything that a test does not specify."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -25,26 +25,26 @@ def run(
     sample_key: str = "sample",
     **changes: Any,
 ) -> Generation:
-    """Decode 16 tokens at temperature 1 with N = 5, unless told otherwise."""
+    """Decode 16 tokens at temperature 1 with N = 5 by default."""
     return decode(pair, rule, Request(prompt, sample_key), replace(OPTIONS, **changes))
 
 
 def run_all(
     pair: LoadedPair, rule: Rule | None, requests: list[Request], **changes: Any
 ) -> list[Generation]:
-    """Decode texts as ``run`` does, in the order of the requests."""
+    """Decode texts like ``run``, in the order of the requests."""
     found = dict(decode_all(pair, rule, requests, replace(OPTIONS, **changes)))
     return [found[number] for number in range(len(requests))]
 
 
 def said(generation: Generation) -> tuple[Any, ...]:
-    """All but the times."""
+    """All fields except the times."""
     counts = [(r.proposed, r.accepted, r.emitted) for r in generation.rounds]
     return generation.token_ids, generation.text, generation.stopped_by, counts
 
 
 def generate(pair: LoadedPair, prompt: list[int], limit: int) -> list[int]:
-    """What Transformers' own greedy loop emits, the end token included."""
+    """The output of Transformers' own greedy loop, including the end token."""
     model = cast(Any, pair.target.model)
     inputs = torch.tensor([prompt], device=model.device)
     output = model.generate(
@@ -65,12 +65,12 @@ def with_eos(pair: LoadedPair, *eos: int) -> LoadedPair:
 
 
 def own_draft(pair: LoadedPair) -> LoadedPair:
-    """The pair's target as its own draft, with a cache of its own."""
+    """The pair's target as its own draft, with a separate cache."""
     return replace(pair, draft=type(pair.target)(pair.target.model, pair.target.vocabulary))
 
 
 def constantly(accept: float) -> Callable[[Positions, torch.Tensor], Verdict]:
-    """A rule that accepts every draft with one probability and replaces by p."""
+    """A rule that accepts every draft with one probability and replaces it by a draw from p."""
 
     def verify(at: Positions, x: torch.Tensor) -> Verdict:
         chance = at.p.new_full(x.shape, accept)

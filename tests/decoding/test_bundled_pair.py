@@ -9,7 +9,7 @@ from specbench.tasks.task import default_task_names, load_task
 
 from .helpers import GREEDY, generate, run
 
-LIMIT = 128  # every answer ends before it
+LIMIT = 128  # every answer ends earlier
 
 
 def test_greedy_texts_are_those_of_generate(mini: LoadedPair) -> None:

@@ -1,4 +1,4 @@
-"""Rounds that stop drafting early: as lossless, as independent of the batch, and shorter."""
+"""Rounds that stop drafting early: lossless, independent of the batch, and shorter."""
 
 from functools import partial
 from typing import Any
@@ -32,7 +32,7 @@ def test_drafting_stops_where_it_does_not_pay() -> None:
 
 
 def test_the_rule_by_hand() -> None:
-    """Confidences .9, .8, .5 at a cost of .2: the third draft is the last one made."""
+    """Confidences .9, .8, .5 at a cost of .2: the third draft is the last."""
     control = DraftControl(0.2)
     state = control.begin(torch.tensor([True]))
     active = []
@@ -88,7 +88,7 @@ def test_the_law_is_the_targets() -> None:
 def test_a_stop_that_depends_on_the_draft_itself_bends_the_law(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A negative control: a token that is not judged because of what it is."""
+    """A negative control: whether a token is judged depends on the token."""
     draft_adaptively = round.draft_adaptively
 
     def choosy(*arguments: Any) -> round.Drafts:

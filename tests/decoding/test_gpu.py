@@ -1,4 +1,4 @@
-"""The same loop on a CUDA device; skipped where there is none (``make test-gpu``)."""
+"""The same loop on a CUDA device; skipped without one (``make test-gpu``)."""
 
 from dataclasses import replace
 from functools import partial
@@ -77,7 +77,7 @@ def test_a_graph_serves_any_draft_length_and_batch(pair: LoadedPair, n: int, row
 
 
 def test_draws_are_those_of_the_eager_engine(pair: LoadedPair) -> None:
-    """At temperature 1 a text may part where two tokens lie within rounding; most do not."""
+    """At temperature 1 texts may diverge where rounding decides between two tokens; most do not."""
     eager, graph = (texts(pair, name, sd, sampling=Sampling()) for name in (EAGER, GRAPH))
     assert sum(one == other for one, other in zip(eager, graph, strict=True)) >= 4
 
@@ -100,7 +100,7 @@ def test_logits_of_a_replayed_pass_are_those_of_an_eager_one(pair: LoadedPair) -
 
 
 def test_graphs_of_many_cells_in_turns_say_what_the_eager_engine_says(pair: LoadedPair) -> None:
-    """They share their memory, and each is replayed after others have been recorded."""
+    """Graphs share memory, and each is replayed after others have been captured."""
     pair.reserve(512)
     fast = Engine(GRAPH)
     names = ("sd", "static", "block", "mentored", "autoregressive")
@@ -128,12 +128,12 @@ def test_graphs_of_many_rules_take_no_more_memory(pair: LoadedPair) -> None:
         run(fast, prompt, partial(static, weight=weight / 10), draft_length=15)
         torch.cuda.empty_cache()
         held.append(torch.cuda.memory_reserved())
-    assert held[-1] - held[1] < 4 * 2**20  # a memory of its own is 2 MiB at the least
+    assert held[-1] - held[1] < 4 * 2**20  # a separate pool takes at least 2 MiB
 
 
 def test_after_a_failed_capture_it_goes_on_as_if_nothing_had_been(pair: LoadedPair) -> None:
     def waiting(at: Positions, x: torch.Tensor) -> Verdict:
-        assert x[0].item() >= 0  # waits for the device, which no capture may
+        assert x[0].item() >= 0  # waits for the device, which a capture must not
         return sd(at, x)
 
     prompt, told = list(prompts(pair)[0].prompt), []

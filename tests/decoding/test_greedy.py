@@ -1,4 +1,4 @@
-"""In float32 and at temperature 0 the target decides every token, whoever drafts."""
+"""In float32 and at temperature 0 the target decides every token, whatever the draft."""
 
 import pytest
 
@@ -15,7 +15,7 @@ DRAFT_LENGTHS = (0, 1, 3, 5, 8)
 
 
 def end_token(tokens: list[int]) -> int:
-    """The token that first occurs last: an end that lies well inside the output."""
+    """The token that first occurs last: an end token well inside the output."""
     return max(set(tokens), key=tokens.index)
 
 
@@ -34,7 +34,7 @@ def test_texts_and_their_ends_are_those_of_generate(family: str) -> None:
         ending = with_eos(pair, end)
         assert generate(ending, prompt, LIMIT) == expected[: expected.index(end) + 1]
         for n in DRAFT_LENGTHS:
-            limit = LIMIT - index  # the limit cuts blocks at different places
+            limit = LIMIT - index  # the limit cuts blocks at different positions
             settings = {"sampling": GREEDY, "draft_length": n, "max_new_tokens": limit}
             output = run(pair, prompt, sd, **settings)
             assert (output.token_ids, output.stopped_by) == (expected[:limit], "length")

@@ -1,7 +1,7 @@
-"""What the loop samples has the law that the rule's closed form says, by chi-square.
+"""The loop's samples follow the law in the rule's closed form, by chi-square.
 
-Seeds are fixed, so a test that passes keeps passing; the wrong laws and wrong rules at the end show
-that the same number of samples finds a fault.
+Seeds are fixed, so results are reproducible; the wrong laws and wrong rules at the end show that
+this number of samples detects a fault.
 """
 
 from collections.abc import Callable
@@ -34,7 +34,7 @@ CERTAIN = 1e-6
 
 
 class Lookup:
-    """Stands for a runner: every prefix is read once, however many samples begin with it."""
+    """A stand-in for a runner: every prefix is run once, for all samples that begin with it."""
 
     def __init__(self, model: Any) -> None:
         self.model, self.vocabulary, self.device = model, VOCABULARY, torch.device("cpu")
@@ -48,7 +48,7 @@ class Lookup:
         self.tokens[row][: len(prompt)] = prompt.tolist()
 
     def forward(self, tokens: Tensor, at: Tensor, kv_length: int | None = None) -> Tensor:
-        """What stands for a hidden state is the very logits that would come from it."""
+        """In place of hidden states, it returns the logits computed from them."""
         said = []
         for row, (known, places) in enumerate(zip(tokens.tolist(), at.tolist(), strict=True)):
             for token, place in zip(known, places, strict=True):

@@ -1,4 +1,4 @@
-"""What a sample's record says: counts stop where the output stops."""
+"""Sample records: counts stop where the output stops."""
 
 from functools import partial
 from itertools import product
@@ -59,7 +59,7 @@ def test_an_end_token_inside_an_accepted_block_ends_all_counts() -> None:
     pair = own_draft(tiny_pair("llama"))
     block = run(pair, PROMPT, sd, max_new_tokens=6).token_ids
     assert len(set(block)) == 6, "each token of this block must be able to be the first end token"
-    for position, end in enumerate(block):  # at the last, the end and the limit come at once
+    for position, end in enumerate(block):  # the last one is also the limit
         output = run(with_eos(pair, end), PROMPT, sd, max_new_tokens=6)
         (record,) = output.rounds
         assert (output.stopped_by, output.token_ids) == ("eos", block[:position])
@@ -89,7 +89,7 @@ def test_accepting_everything_emits_the_draft_and_a_bonus_token() -> None:
 def test_a_stop_string_ends_the_output_and_is_cut_off(verify: Rule | None) -> None:
     pair = own_draft(tiny_pair("llama"))
     whole = run(pair, PROMPT, verify).text
-    stop = whole[6:9]  # three tokens, and not at the end of a block
+    stop = whole[6:9]  # three tokens, not at the end of a block
     output = run(pair, PROMPT, verify, stop=["not there", stop])
     assert output.stopped_by == "stop"
     assert output.text == whole[:6]
@@ -99,7 +99,7 @@ def test_a_stop_string_ends_the_output_and_is_cut_off(verify: Rule | None) -> No
 
 @pytest.mark.parametrize("verify", [None, sd], ids=["autoregressive", "sd"])
 def test_requests_of_any_length_follow_each_other(verify: Rule | None) -> None:
-    """The second request outgrows the cache; the third is shorter than what the cache holds."""
+    """The second request exceeds the cache; the third is shorter than the cache."""
     shared = tiny_pair("gemma3")
     for length, limit in ((1, 8), (250, 12), (3, 8), (255, 1)):
         fresh = pair_of(shared.target.model, shared.draft.model)
@@ -117,7 +117,7 @@ def test_a_request_beyond_the_context_is_refused():
 
 
 def test_the_weight_of_a_token_does_not_see_the_token() -> None:
-    """Weights up to and including a rejected position are functions of the tokens before it."""
+    """Weights up to and including a rejected position depend only on the tokens before it."""
     generator = torch.Generator().manual_seed(0)
     head = Head("linear", (32, 32)).requires_grad_(False)
     head.summary.weight.copy_(torch.randn(2, 64, generator=generator) / 8)

@@ -1,7 +1,7 @@
 """The sampled loop against a naive one: whole forward passes, NumPy, no cache, no tensors.
 
-Every model call reads the whole sequence anew, so a fault in caching, reading again, the
-handling of the bonus token or a wrapped window shows as a different token.
+Every model call processes the whole sequence, so an error in caching, rereading, the bonus token or
+a wrapped window shows up as a different token.
 """
 
 import numpy as np
@@ -34,7 +34,7 @@ def pick(distribution: Array, uniform: float) -> int:
 
 
 def naive_round(pair: LoadedPair, tokens: list[int], chance: Array) -> list[int]:
-    """One round's new tokens."""
+    """New tokens of one round."""
     n = len(chance) // 2
     drafts: list[int] = []
     qs: list[Array] = []

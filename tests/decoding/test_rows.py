@@ -1,4 +1,4 @@
-"""Texts decoded side by side are the texts decoded alone."""
+"""Texts decoded together equal texts decoded alone."""
 
 from dataclasses import replace
 from functools import partial
@@ -53,7 +53,7 @@ def test_a_text_does_not_depend_on_its_neighbours(family: str, sampling: Samplin
         alone = [
             said(run(pair, list(r.prompt), rule, sample_key=r.key, **settings)) for r in REQUESTS
         ]
-        # Fewer rows than texts: rows are left and joined at different moments.
+        # Fewer rows than texts, so texts leave and join at different times.
         for size in (3, 20) if name == "sd" else (3,):
             assert [said(g) for g in side_by_side(pair, rule, size, **settings)] == alone, name
 
@@ -83,7 +83,7 @@ def test_what_joins_a_row_is_no_part_of_another_texts_latency(
 
     monkeypatch.setattr(pair.target, "prefill", prefill)
     found = side_by_side(pair, None, 2, max_new_tokens=4)
-    # Two begin, and what joins them waits for nobody but the one that joins beside it.
+    # Two texts start; a text that joins waits only for the one that joins with it.
     assert [g.latency_seconds for g in found] == [2.0, 1.0, 2.0, 1.0, 2.0, 1.0, 1.0]
 
 

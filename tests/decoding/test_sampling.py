@@ -1,4 +1,4 @@
-"""Processing of logits by hand, and draws that depend on the seed and the sample alone."""
+"""Processing of logits by hand, and draws that depend only on the seed and the sample."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ import torch
 
 from specbench.decoding.sampling import Sampling, draw, uniforms
 
-HIGHEST = 1 - 2**-53  # the largest number a uniform draw can give
+HIGHEST = 1 - 2**-53  # the largest value of a uniform draw
 
 
 def logits(*probabilities: float) -> torch.Tensor:
@@ -25,7 +25,7 @@ def logits(*probabilities: float) -> torch.Tensor:
         (Sampling(top_p=0.5), [1, 0, 0, 0]),
         (Sampling(top_p=0.51), [2 / 3, 1 / 3, 0, 0]),
         (Sampling(top_p=1.0), [0.5, 0.25, 0.125, 0.125]),
-        # top-p counts the mass that is left after the temperature and top-k: 0.8, 0.2.
+        # top-p counts the mass that remains after temperature and top-k: 0.8, 0.2.
         (Sampling(temperature=0.5, top_k=2, top_p=0.8), [1, 0, 0, 0]),
         (Sampling(temperature=0.5, top_k=2, top_p=0.81), [0.8, 0.2, 0, 0]),
         (Sampling(temperature=0), [1, 0, 0, 0]),

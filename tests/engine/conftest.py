@@ -1,4 +1,4 @@
-"""A pair on disk, small enough to be written for every test."""
+"""A pair on disk, small enough to write for every test."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from .tiny import blurred, build, config, tokenizer
 
 @pytest.fixture
 def spec(tmp_path: Path) -> PairSpec:
-    """A target and a draft whose embedding has eight rows more than there are tokens."""
+    """A target, and a draft whose embedding has eight rows more than there are tokens."""
     target = build(config("llama", eos_token_id=5))
     target.generation_config.eos_token_id = [5, 7]
     draft = blurred(build(config("llama")), noise=0.01)

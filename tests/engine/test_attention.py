@@ -1,4 +1,4 @@
-"""Query heads that share a key head are taken together, and nothing but the time is another."""
+"""Grouping query heads that share a key head changes nothing but the time."""
 
 from itertools import product
 from types import SimpleNamespace
@@ -40,7 +40,7 @@ ROUNDING = {torch.float32: 1e-6, torch.bfloat16: 1e-2}
 
 
 def states(rows: int, k: int, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor, Tensor]:
-    """Queries, keys and values, which lie in memory as a layer leaves them."""
+    """Queries, keys and values with the memory layout of a layer."""
     draw = torch.Generator().manual_seed(k)
     heads = KEY_HEADS * GROUPS
     shapes = [(rows, k, heads, WIDTH), *[(rows, SEEN, KEY_HEADS, WIDTH)] * 2]
@@ -55,7 +55,7 @@ def layer() -> Any:
 
 
 def own(*arguments: Any, **options: Any) -> Tensor:
-    """What Transformers makes of it."""
+    """The output of Transformers."""
     return sdpa_attention.sdpa_attention_forward(layer(), *arguments, **options)[0]
 
 
@@ -74,7 +74,7 @@ def test_it_is_what_repeated_keys_give(dtype: torch.dtype) -> None:
 
 
 def test_another_order_of_heads_would_be_found_out() -> None:
-    """A negative control: heads that share a key head lie side by side, not one apart."""
+    """A negative control: heads that share a key head are adjacent, not interleaved."""
     query, key, value = states(1, 6)
     mask = visible(torch.arange(20, 26)[None], SEEN, None)
     expected = own(query, key, value, mask)
@@ -154,7 +154,7 @@ def test_layers_that_hand_nothing_on_but_the_mask_are_driven_too() -> None:
 def test_a_model_whose_heads_were_grouped_wrongly_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A negative control: the comparison with a model's own forward pass sees it."""
+    """A negative control: the comparison with a model's own forward pass detects it."""
     monkeypatch.setattr(runner, "grouped_mask", lambda mask, n: mask.repeat_interleave(n, 2))
     with pytest.raises(UsageError, match="logits differ by"):
         Runner(build(config("llama")), VOCABULARY)

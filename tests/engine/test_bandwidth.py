@@ -1,4 +1,4 @@
-"""The bytes of a round against counts by hand, and a bandwidth that is one."""
+"""The bytes of a round against counts by hand, and a measured bandwidth."""
 
 import pytest
 import torch
@@ -10,7 +10,7 @@ from specbench.engine.runner import Runner
 
 from .tiny import VOCABULARY, WINDOW, build, config, pair_of
 
-# Of tiny.py: hidden 32, intermediate 64, 4 heads of width 8, 2 of keys and values.
+# From tiny.py: hidden 32, intermediate 64, 4 heads of width 8, 2 for keys and values.
 ATTENTION = 32 * (4 + 2 + 2 + 4) * 8
 LAYERS = 2 * (ATTENTION + 3 * 32 * 64 + 2 * 32)
 HEAD = 32 * VOCABULARY
@@ -48,7 +48,7 @@ def test_a_round_reads_the_target_once_and_the_draft_for_every_token() -> None:
 
 
 def test_a_copy_reads_and_writes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a clock that counts copies: every byte takes a millisecond."""
+    """With a clock that counts copies: every byte takes a millisecond."""
     copied: list[int] = []
 
     def copy(self: torch.Tensor, source: torch.Tensor) -> torch.Tensor:

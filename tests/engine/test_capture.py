@@ -1,7 +1,7 @@
-"""How calls are captured in CUDA graphs, with a stand-in for the device; and what they may share.
+"""Capturing calls in CUDA graphs, with a stand-in for the device, and sharing memory.
 
-The stand-in for PyTorch's streams and graphs computes nothing but keeps their order, and it fails
-where theirs do: a capture that was broken off cannot be ended.
+The stand-in for PyTorch's streams and graphs only records their order, and it fails where they do:
+an aborted capture cannot be ended.
 """
 
 import gc
@@ -36,12 +36,12 @@ class Stream:
 
 
 class Device:
-    """Streams, one of them current, and graphs in pools of memory."""
+    """Streams, one of them current, and graphs in memory pools."""
 
     def __init__(self) -> None:
         self.default = self.current = Stream()
-        self.warm: list[Stream] = []  # where calls were carried out before they were captured
-        self.pools: list[Any] = []  # of each capture
+        self.warm: list[Stream] = []  # streams of the warm-up calls
+        self.pools: list[Any] = []  # the pool of each capture
         self.capturing = self.broken = False
 
     def call(self) -> str:
@@ -124,7 +124,7 @@ def test_graphs_share_one_memory_and_one_stream_to_warm_up(device: Device) -> No
 
 
 def test_memory_is_shared_only_with_a_graph_that_lives_and_did_not_fail(device: Device) -> None:
-    """PyTorch may have given back what no graph lives in."""
+    """PyTorch may free a pool without live graphs."""
     capture = Capture()
     capture(device.call)
     gc.collect()
@@ -136,17 +136,16 @@ def test_memory_is_shared_only_with_a_graph_that_lives_and_did_not_fail(device: 
     assert first is not second is failed is not after
 
 
-# What graphs of one memory may do to each other.
+# Possible effects of graphs that share memory.
 
 
 class Shared:
     """Records calls that share memory in the worst way that a shared pool allows.
 
-    What lives only within a call may lie where calls recorded after it return what they do.
+    Intermediate tensors of a call may overlap the outputs of calls recorded after it.
 
     Args:
-        spares: Whether what a call recorded before this one returned is left as it is, as it is in
-            a pool.
+        spares: Whether outputs of calls recorded earlier are left intact, as in a pool.
     """
 
     def __init__(self, spares: bool = True) -> None:
@@ -170,7 +169,7 @@ class Shared:
 
 
 def cells(pair: LoadedPair, control: DraftControl | None = None) -> list[list[Any]]:
-    """Texts of several rules and lengths in turns, which come round again, and of a batch."""
+    """Texts of several rules and lengths, alternating and repeated, and a batch."""
     chosen = rules(pair)
     plan = [(chosen[name], n, 1) for n in (3, 1) for name in ("sd", "static", "mentored", "block")]
     plan += [(None, 0, 1)]
@@ -201,7 +200,7 @@ def test_graphs_in_one_memory_say_what_the_eager_engine_says(
 
 
 def test_a_memory_that_spares_nothing_would_be_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A negative control: what drafting returned is still to be read when the target has run."""
+    """A negative control: the target's pass must not overwrite the drafts."""
     pair = tiny_pair("llama")
     pair.reserve(64)
     fast = replace(pair, engine=shared_engine(monkeypatch, Shared(spares=False)))
@@ -209,7 +208,7 @@ def test_a_memory_that_spares_nothing_would_be_found_out(monkeypatch: pytest.Mon
         assert cells(fast) == cells(replace(pair, engine=Engine()))
 
 
-# Caches that are replaced.
+# Replaced caches.
 
 
 def look(model: Runner) -> torch.Tensor:
@@ -238,7 +237,7 @@ def test_a_cache_is_let_go_before_a_larger_one_is_made(monkeypatch: pytest.Monke
 def test_a_new_cache_is_never_taken_for_the_old_one_and_without_one_nothing_is_replayed() -> None:
     subject, recorded, replayed = fresh_pair().target, [], []
     known = Graphs(lambda call: (recorded.append(1) or call(), lambda: replayed.append(1)))
-    for _ in range(20):  # some of them will lie where another lay
+    for _ in range(20):  # some will reuse the address of another
         subject.cache = None
         subject.reserve(1, 64)
         for _ in range(2):

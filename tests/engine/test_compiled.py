@@ -1,4 +1,4 @@
-"""Compiled rounds say what eager ones say."""
+"""Compiled rounds give the same results as eager ones."""
 
 import shutil
 from dataclasses import replace
@@ -29,7 +29,7 @@ def texts(pair: LoadedPair, rule: Any, n: int) -> list[list[int]]:
 
 @pytest.mark.skipif(shutil.which("c++") is None, reason="needs a C++ compiler")
 def test_generated_code_gives_the_texts_of_the_eager_engine() -> None:
-    """As few kernels as can be: compiling them takes a second each where none is cached."""
+    """As few kernels as possible, since compiling one takes a second without a cache."""
     target = build(config("llama", num_hidden_layers=1))
     pair = pair_of(target, blurred(target, noise=0.01))
     with inductor.patch({"cpp.simdlen": 1}):
@@ -38,7 +38,7 @@ def test_generated_code_gives_the_texts_of_the_eager_engine() -> None:
 
 
 def test_every_rule_is_traced_as_one_graph(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without code being generated of it, where a break of the graph would raise."""
+    """Trace without generating code; a graph break raises."""
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
     pair = tiny_pair("gemma3")
     traced = replace(pair, engine=Engine(COMPILE))

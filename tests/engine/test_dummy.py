@@ -1,4 +1,4 @@
-"""Random weights of the real architectures: the right size in full, and decodable when shrunken."""
+"""Random weights of the real architectures: full size, and decodable when shrunk."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -25,8 +25,8 @@ from ..decoding.helpers import GREEDY, run
 DUMMY = Loading(device="cpu", load_format="dummy")
 PAIRS = ("llama", "qwen3", "gemma3")
 WINDOW = 16
-# Parameters of the published models; Gemma's are those of its text model alone, with the 64 rows
-# of embedding by which its checkpoints are longer than its vocabulary.
+# Parameters of the published models; Gemma's are those of its text model, with the 64 rows
+# of embedding that its checkpoints have beyond the vocabulary.
 PUBLISHED = {
     ("llama", "target"): 8_030_261_248,
     ("llama", "draft"): 1_235_814_400,
@@ -47,7 +47,7 @@ def test_the_architectures_are_those_of_the_published_models() -> None:
 
 
 def shrunken(name: str) -> PairSpec:
-    """The pair with two narrow layers a model; vocabularies and kinds of layer as they are."""
+    """The pair with two narrow layers per model; vocabularies and layer types are unchanged."""
 
     def shrink(values: Mapping[str, Any], width: int) -> dict[str, Any]:
         sizes = {
@@ -92,15 +92,15 @@ def bound(pair: LoadedPair, name: str, parameters: Mapping[str, Any]) -> BoundMe
 
 
 def test_every_method_decodes(pair: LoadedPair, prompt: list[int]) -> None:
-    # Draws are from the whole vocabulary, of which the tokenizer knows hardly any.
+    # Draws cover the whole vocabulary, of which the tokenizer knows only a small part.
     assert pair.target.vocabulary == pair.target.config.vocab_size > 50 * len(pair.tokenizer)
     assert len(prompt) + 16 > WINDOW
-    # Rules know nothing of architectures: one pair tries them all.
+    # Rules are independent of the architecture, so one pair is enough for all rules.
     for name in METHODS if pair.name == "llama" else ("sd",):
         found = bound(pair, name, METHODS[name].resolve({}))
         settings = {"draft_length": 3, "max_new_tokens": 8, "control": found.control}
         output = run(pair, prompt, found.rule, **settings)
-        # Random weights end nowhere: every answer has the length that was asked for.
+        # Random weights have no end tokens: every answer has the requested length.
         assert (output.stopped_by, output.output_tokens) == ("length", 8)
         assert len(pair.tokenizer) < max(output.token_ids) < pair.target.vocabulary
 
@@ -143,4 +143,4 @@ def test_an_entry_that_describes_no_model_is_located() -> None:
         with pytest.raises(UsageError, match=r"\[mine\.architecture\.target\] is not a valid") as e:
             load_pair(spec, DUMMY)
         assert told in str(e.value) and "\n" not in str(e.value)
-        assert len(str(e.value)) < 400  # Transformers' own message names hundreds of types
+        assert len(str(e.value)) < 400  # Transformers' own message lists hundreds of types

@@ -1,4 +1,4 @@
-"""Gemma 3: the text model of a multimodal checkpoint, and windows that survive a rejection."""
+"""Gemma 3: the text model of a multimodal checkpoint, and windows after a rejection."""
 
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ VISION = {
 
 @pytest.fixture
 def whole(tmp_path: Path) -> Gemma3ForConditionalGeneration:
-    """A model of texts and images, saved in ``tmp_path / "whole"`` as those on the hub are."""
+    """A multimodal model, saved in ``tmp_path / "whole"`` in the format of the hub."""
     text = config("gemma3", tie_word_embeddings=True).to_dict()
     settings: Any = Gemma3Config(text_config=text, vision_config=VISION, mm_tokens_per_image=4)
     with torch.random.fork_rng():
@@ -46,11 +46,11 @@ def whole(tmp_path: Path) -> Gemma3ForConditionalGeneration:
 
 
 def rename(folder: Path, old: str, new: str) -> None:
-    """Give the weights in a folder other names."""
+    """Rename the weights in a folder."""
     file = folder / "model.safetensors"
     found = load_bytes(file.read_bytes())
     weights = {name.replace(old, new): value for name, value in found.items()}
-    file.unlink()  # it may be mapped into memory
+    file.unlink()  # it may be memory-mapped
     save_file(weights, file, metadata={"format": "pt"})
 
 
@@ -71,13 +71,13 @@ def test_of_a_multimodal_checkpoint_the_text_model_is_loaded(
         assert own == sum(weights.numel() for weights in text)
         assert own < sum(weights.numel() for weights in whole.parameters())
         torch.testing.assert_close(own_logits(model, TOKENS), own_logits(whole, TOKENS))
-    # Weights under unknown names are not made up.
+    # Weights under unknown names are an error.
     rename(tmp_path / "whole", "model.language_model.", "speech_model.")
     with pytest.raises(UsageError, match=r"of its weights are missing, lm_head|model\.embed"):
         load(tmp_path / "whole")
 
 
-# Windows. The prompts are longer, so that the window has moved on when drafts are rejected.
+# Windows. Prompts are longer than the window, so it has moved on when drafts are rejected.
 
 PROMPTS = [random_prompt(length) for length in (WINDOW + 1, 2 * WINDOW + 3, 3 * WINDOW)]
 LIMIT = 24
@@ -91,7 +91,7 @@ def texts(pair: LoadedPair, verify: Any = None) -> list[list[int]]:
 
 
 def fresh() -> LoadedPair:
-    """The tiny pair with runners, and so caches, of its own."""
+    """The tiny pair with its own runners and caches."""
     pair = tiny_pair("gemma3")
     runners = [Runner(r.model, r.vocabulary) for r in (pair.target, pair.draft)]
     return LoadedPair("fresh", *runners, pair.tokenizer, pair.eos_ids)
@@ -110,7 +110,7 @@ def test_drafting_changes_nothing_where_the_window_has_moved_on() -> None:
 
 
 def test_a_cache_of_the_windows_size_would_be_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A negative control: a wrapped window has lost what a rejection brings back into it."""
+    """A negative control: a ring buffer has lost the slots that a rejection brings back."""
     whole_cache = SlotCache.update
     highest: dict[int, int] = {}
 

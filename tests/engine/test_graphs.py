@@ -1,7 +1,7 @@
-"""Recorded rounds: what a graph engine does, with a recorder that needs no GPU.
+"""The graph engine, with a recorder that needs no GPU.
 
-The stand-in for a CUDA graph keeps a call's memory just as a graph does: it reads its arguments
-where they lay when it was recorded, and writes what it returns over what it returned before.
+The stand-in for a CUDA graph uses memory like a graph: it reads its arguments at the addresses of
+the recording, and overwrites its previous outputs.
 """
 
 from collections.abc import Callable
@@ -31,7 +31,7 @@ recorded: list[str] = []
 
 
 def record(call: Callable[[], Any]) -> tuple[Any, Callable[[], object]]:
-    """Stand in for ``graphs.Capture``."""
+    """A stand-in for ``graphs.Capture``."""
     recorded.append("call")
     outputs = call()
 
@@ -50,7 +50,7 @@ def _no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def fresh_pair(family: str = "llama") -> LoadedPair:
-    """A tiny pair with an engine of its own and no caches yet."""
+    """A tiny pair with its own engine and no caches yet."""
     pair = replace(tiny_pair(family), engine=Engine())
     pair.target.cache = pair.draft.cache = None
     return pair
@@ -91,7 +91,7 @@ def test_one_recording_serves_all_rounds_and_methods_share_what_they_can() -> No
     pair.reserve(64)
     for _ in range(2):
         run(pair, random_prompt(9), sd, draft_length=3)
-    assert len(recorded) == 3  # drafting, the target's pass, judging
+    assert len(recorded) == 3  # drafting, the target's pass, verification
     run(pair, random_prompt(4), partial(static, weight=0.5), draft_length=3)
     assert len(recorded) == 4
     run(pair, random_prompt(4), sd, draft_length=4)

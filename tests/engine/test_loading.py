@@ -1,4 +1,4 @@
-"""Loading a pair from disk or the hub's cache, and one sentence for each way that can fail."""
+"""Loading a pair from disk or the hub's cache, and one sentence for each failure."""
 
 import json
 import shutil
@@ -52,7 +52,7 @@ def test_the_pairs_number_format_holds_where_none_is_asked_for(spec: PairSpec) -
     assert load_pair(own, CPU.updated(dtype="bfloat16")).draft.dtype == torch.bfloat16
 
 
-HERE = str(Path(__file__).parent)  # holds no model
+HERE = str(Path(__file__).parent)  # contains no model
 REFUSED: list[tuple[dict[str, str], dict[str, Any], str]] = [
     ({}, {"device": "gpu"}, "no device gpu"),
     ({}, {"device": "cuda:99"}, "no device cuda:99"),
@@ -79,7 +79,7 @@ def test_broken_models_are_refused(spec: PairSpec) -> None:
     with pytest.raises(UsageError, match=r"cannot load .*target") as caught:
         load_pair(spec, CPU)
     assert "\n" not in str(caught.value)
-    # Transformers would make up what is missing.
+    # Transformers would initialise missing weights.
     tensors = load(whole)
     del tensors["model.layers.1.mlp.up_proj.weight"]
     weights.write_bytes(save(tensors, metadata={"format": "pt"}))
@@ -92,12 +92,12 @@ def test_broken_models_are_refused(spec: PairSpec) -> None:
         load_pair(spec, CPU)
 
 
-# Models of the hub: revisions, licences, access tokens and foreign code.
+# Models on the hub: revisions, licences, access tokens and foreign code.
 
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, Any]]]:
-    """Keep what is asked for and say that nothing is there."""
+    """Record the requests and report that nothing exists."""
     calls: list[tuple[str, dict[str, Any]]] = []
 
     def from_pretrained(name: str, **options: Any) -> None:
@@ -124,7 +124,7 @@ def test_revision_and_trust_are_passed_on_and_never_asked_about_on_the_terminal(
 def test_a_pair_comes_from_the_hubs_cache_at_its_revision(
     spec: PairSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two versions of the target lie in the cache; the newest has other weights."""
+    """Two versions of the target are in the cache; the newest has other weights."""
     own = load_pair(spec, CPU).target.fingerprint()
     newest = tmp_path / "newest"
     shutil.copytree(spec.target, newest)
@@ -156,7 +156,7 @@ def failing(error: Exception, cause: Exception | None = None) -> Callable[..., N
 
 
 def hub_error(kind: type[Exception]) -> Exception:
-    """As the hub's client raises it, without a response."""
+    """An error as raised by the hub's client, without a response."""
     return kind.__new__(kind)
 
 
@@ -208,7 +208,7 @@ WORDS = ["a", "b", "c", "d", "e"]
 
 
 def words(tokens: Sequence[str], *added: str) -> PreTrainedTokenizerFast:
-    """A tokenizer of whole words, and marks added behind them."""
+    """A word-level tokenizer with special tokens after the words."""
     inner = Tokenizer(models.WordLevel({word: i for i, word in enumerate(tokens)}, unk_token="a"))
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=inner)
     tokenizer.add_tokens([AddedToken(mark, special=True) for mark in added])
@@ -225,7 +225,7 @@ def test_the_first_difference_is_named() -> None:
     for target, draft, told in (
         (words(WORDS), words(list("acbde")), r"token 1 is 'b' .* and 'c' .*\(2 ids"),
         (words(WORDS), words(list("abcdE")), r"token 4 is 'e' .* and 'E' .*\(1 ids differ\)"),
-        # A word of the language is no mark: the longer model would lose it.
+        # A regular token is not special: the longer model would lose it.
         (words(WORDS), words(WORDS[:3]), r"token 3 is 'd' .* and nothing .*\(2 ids"),
         (words(WORDS[:3]), words(WORDS), r"token 3 is nothing .* and 'd' .*\(2 ids"),
         (words(WORDS, "x"), words(WORDS, "y", "z"), "token 5 is 'x' .* and 'y'"),

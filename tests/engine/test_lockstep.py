@@ -1,4 +1,4 @@
-"""Texts read in lockstep say what each says when it is read alone."""
+"""Texts read in lockstep give the same outputs as texts read alone."""
 
 import pytest
 import torch
@@ -8,13 +8,13 @@ from specbench.engine.lockstep import LockstepBatch
 
 from .tiny import FAMILIES, VOCABULARY, WINDOW, random_prompt, read, tiny_pair
 
-LENGTHS = (3, WINDOW + 5, 7)  # beyond the window of the model that has one
+LENGTHS = (3, WINDOW + 5, 7)  # beyond the window of models with one
 NEW = 6
 TOLERANCE = {"rtol": 1e-4, "atol": 1e-5}
 
 
 def alone(pair: LoadedPair, tokens: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
-    """What the target says after a text, without any batch."""
+    """The target's output after a text, without a batch."""
     pair.target.reserve(1, len(tokens))
     logits, hidden = read(pair.target, tokens)
     return logits[-1].softmax(-1), hidden[-1]

@@ -1,4 +1,4 @@
-"""Memory is estimated without weights, and refused in one line where it is not there."""
+"""Memory is estimated without weights, and a shortage is reported in one line."""
 
 from collections.abc import Callable, Iterator
 from itertools import accumulate
@@ -62,7 +62,7 @@ def test_the_estimate_is_what_a_loaded_model_takes(
     assert need.weights == pytest.approx(held(iter([*model.parameters(), *model.buffers()])), 0.02)
     assert need.cache == cached(runner)
     tables = held(table for pair in runner.rotary.values() for table in pair)
-    masks = len(set(runner.kinds)) * SIZE[0] ** 2  # of reading the prompt
+    masks = len(set(runner.kinds)) * SIZE[0] ** 2  # during prefill
     assert tables + masks < need.work < 3 * (tables + masks) + GIB / 100
 
 
@@ -88,7 +88,7 @@ def test_a_quantised_checkpoint_says_so_itself() -> None:
 
 
 def peak(work: Callable[[], object]) -> int:
-    """Most bytes of tensors that a piece of work held at a time."""
+    """Peak memory of a function's tensors, in bytes."""
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
         work()
     events = [e for e in profiled.profiler.kineto_results.events() if e.name() == "[memory]"]
@@ -96,7 +96,7 @@ def peak(work: Callable[[], object]) -> int:
     return max(accumulate(sizes))
 
 
-# Where the prompts decide, and where the vocabulary does.
+# Cases dominated by the prompts and by the vocabulary.
 @pytest.mark.parametrize(
     ("prompt", "new", "texts", "words"), [(256, 4, 32, 99), (16, 16, 64, 9999)]
 )
@@ -134,7 +134,7 @@ def test_a_refusal_says_how_much_is_missing_and_what_to_do(monkeypatch: pytest.M
 def test_a_training_that_just_fits_is_let_through(monkeypatch: pytest.MonkeyPatch) -> None:
     configs = [load_config(MINI, role, CPU) for role in ("target", "draft")]
     needs = [training_need(one, torch.float32, 512, 64, 128) for one in configs]
-    # The models take turns with what they work with.
+    # The models run one after the other and free their working memory.
     size = sum(n.weights + n.cache for n in needs) + max(n.work for n in needs)
     with_free(monkeypatch, size)
     check_training_memory(MINI, CPU, 512, 64, 128)

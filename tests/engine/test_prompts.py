@@ -1,4 +1,4 @@
-"""Prompts as the models read them: one start token, the right template, never over the limit."""
+"""Encoding prompts: one start token, the right template, never over the limit."""
 
 import random
 from copy import deepcopy
@@ -14,7 +14,7 @@ from specbench.example import FORMATS
 
 from .tiny import tokenizer
 
-# As Llama's and Gemma's, the template writes the start token itself; as Qwen3's, it can think.
+# Like Llama's and Gemma's, the template writes the start token; like Qwen3's, it can think.
 TEMPLATE = (
     "{{ bos_token }}{% for message in messages %}<{{ message.role }}>{{ message.content }}"
     "{% endfor %}{% if add_generation_prompt %}<assistant>"

@@ -1,4 +1,4 @@
-"""A runner gives what the model's own forward pass gives, in whatever pieces it reads."""
+"""A runner reproduces the model's own forward pass, however the tokens are split."""
 
 from collections.abc import Callable
 from itertools import accumulate
@@ -44,7 +44,7 @@ def runner(settings: PreTrainedConfig) -> Runner:
 
 
 def in_pieces(runner: Runner, tokens: list[int], *pieces: int) -> torch.Tensor:
-    """Logits of a text that is read piece by piece."""
+    """Logits of a text that is run piece by piece."""
     runner.reserve(1, len(tokens))
     starts = accumulate(pieces, initial=0)
     parts = zip(torch.tensor(tokens).split(list(pieces)), starts, strict=False)
@@ -52,7 +52,7 @@ def in_pieces(runner: Runner, tokens: list[int], *pieces: int) -> torch.Tensor:
 
 
 WINDOWED = {
-    # Every layer has the window, though the configuration lists no layer types.
+    # Every layer has the window, although the configuration has no layer types.
     "mistral": MistralConfig(**SIZES, sliding_window=WINDOW),
     "qwen3 with a window": Qwen3Config(
         **SIZES, sliding_window=WINDOW, use_sliding_window=True, max_window_layers=1
@@ -119,7 +119,7 @@ def test_logits_are_cut_to_the_shared_vocabulary() -> None:
 
 def test_other_architectures_are_refused_in_one_sentence() -> None:
     gpt2 = build(GPT2Config(vocab_size=VOCABULARY, n_embd=32, n_layer=2, n_head=4))
-    # Key heads that differ from layer to layer raise ``RuntimeError`` in the cache.
+    # Key heads that differ between layers raise ``RuntimeError`` in the cache.
     mixed, other = build(config("llama")), build(config("llama", num_key_value_heads=4))
     mixed.model.layers[1].self_attn = other.model.layers[1].self_attn
     for model in (gpt2, mixed):
@@ -138,7 +138,7 @@ SCALED: dict[str, Callable[[float], PreTrainedConfig]] = {
 @pytest.mark.parametrize("kind", SCALED)
 def test_a_scale_outside_the_layers_is_refused_in_every_number_format(kind: str) -> None:
     for dtype in (torch.float32, torch.bfloat16):
-        Runner(build(SCALED[kind](1.0), dtype=dtype), VOCABULARY)  # a control: nothing to refuse
+        Runner(build(SCALED[kind](1.0), dtype=dtype), VOCABULARY)  # a control: this one is accepted
         with pytest.raises(UsageError, match=r"logits differ by .*: choose a"):
             Runner(build(SCALED[kind](1.01), dtype=dtype), VOCABULARY)
 
@@ -195,7 +195,7 @@ def test_a_text_up_to_the_first_tables_length_is_decoded_as_by_transformers(kind
     pair = pair_of(target, blurred(target, noise=0.01))
     prompt = TOKENS[:20]
     expected = generate(pair, prompt, ORIGINAL - 20)
-    for capacity in (ORIGINAL, 4 * CAPACITY_STEP):  # as another text of the run may need
+    for capacity in (ORIGINAL, 4 * CAPACITY_STEP):  # as needed by another text of the run
         pair.reserve(capacity)
         for verify in (None, sd):
             decoded = run(pair, prompt, verify, sampling=GREEDY, max_new_tokens=ORIGINAL - 20)

@@ -26,7 +26,7 @@ CHARACTERS = string.ascii_letters + string.digits + " ."
 VOCABULARY = len(CHARACTERS)
 WINDOW = 8
 
-# Large weights make the largest logit stand out, so that rounding cannot decide an argmax.
+# Large weights separate the largest logit, so that rounding cannot change an argmax.
 SIZES: dict[str, Any] = {
     "vocab_size": VOCABULARY,
     "hidden_size": 32,
@@ -60,7 +60,7 @@ FAMILIES = ("llama", "qwen3", "gemma3")
 def build(
     settings: PreTrainedConfig, seed: int = 0, dtype: torch.dtype = torch.float32
 ) -> PreTrainedModel:
-    """A random model; its weights depend on the configuration and the seed alone."""
+    """A random model; its weights depend only on the configuration and the seed."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         model: Any = AutoModelForCausalLM.from_config(settings, attn_implementation="sdpa")
@@ -69,7 +69,7 @@ def build(
 
 
 def blurred(model: PreTrainedModel, noise: float, seed: int = 1) -> PreTrainedModel:
-    """The model with noise on its weights: a draft that is right most of the time."""
+    """The model with noise on its weights: a draft that is usually right."""
     generator = torch.Generator().manual_seed(seed)
     draft = deepcopy(model)
     with torch.no_grad():
@@ -81,7 +81,7 @@ def blurred(model: PreTrainedModel, noise: float, seed: int = 1) -> PreTrainedMo
 
 @cache
 def tokenizer() -> PreTrainedTokenizerFast:
-    """One token for each of the characters."""
+    """One token per character."""
     inner = Tokenizer(models.WordLevel({c: i for i, c in enumerate(CHARACTERS)}, unk_token="."))
     inner.pre_tokenizer = pre_tokenizers.Split("", "isolated")
     inner.decoder = decoders.Fuse()
@@ -96,20 +96,20 @@ def pair_of(target: PreTrainedModel, draft: PreTrainedModel) -> LoadedPair:
 
 @cache
 def tiny_pair(family: str) -> LoadedPair:
-    """A target and a draft that agrees with it on many tokens."""
+    """A target, and a draft that agrees with it on many tokens."""
     target = build(config(family))
     return pair_of(target, blurred(target, noise=0.01))
 
 
 def random_prompt(length: int, vocabulary: int = VOCABULARY) -> list[int]:
-    """Tokens that depend on the length alone."""
+    """Tokens that depend only on the length."""
     generator = torch.Generator().manual_seed(length)
     return torch.randint(vocabulary, (length,), generator=generator).tolist()
 
 
 @torch.inference_mode()
 def read(runner: Runner, tokens: Sequence[int], begin: int = 0) -> tuple[Tensor, Tensor]:
-    """Logits and hidden states ``[k, ...]`` of tokens read at positions from ``begin`` on."""
+    """Logits and hidden states ``[k, ...]`` of tokens at positions from ``begin`` on."""
     at = torch.arange(begin, begin + len(tokens))[None]
     hidden = runner.forward(torch.tensor([list(tokens)]), at, begin + len(tokens))[0]
     return runner.logits(hidden), hidden

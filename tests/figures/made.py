@@ -1,4 +1,4 @@
-"""Results whose tables are made up, so that their figures are known: no noise, round numbers."""
+"""Synthetic results with known figures: no noise, round numbers."""
 
 from itertools import product
 from pathlib import Path
@@ -25,7 +25,7 @@ def _figures_of(
 ) -> dict[str, float | None]:
     """Quality, acceptance and time: static ones fall in w, diversed breaks the trade-off.
 
-    Of several heads each accepts a little more than the one before, and loses quality for it.
+    Each of several heads accepts slightly more than the one before, at the cost of quality.
     """
     strictness = {"sd": 1.0, "autoregressive": 1.0, "lossy": 0.6, "speccascade": 0.45}
     strict = strictness.get(method, 0.3 - 0.1 * head) if weight is None else weight
@@ -86,7 +86,7 @@ def summary_of(
 
 
 class Made(Results):
-    """Results of the tables given, without samples."""
+    """Results from the given tables, without samples."""
 
     def __init__(self, **tables: pd.DataFrame) -> None:
         super().__init__([])
@@ -98,19 +98,19 @@ class Made(Results):
 
 
 def made(**settings: Any) -> Results:
-    """Results of a summary, see ``summary_of``."""
+    """Results from a summary, see ``summary_of``."""
     return Made(summary=summary_of(**settings))
 
 
 def from_samples(samples: pd.DataFrame) -> Results:
-    """Results of samples, with their summary."""
+    """Results from samples, with their summary."""
     found = Results([])
     found.__dict__.update(samples=samples, summary=summarise(samples))
     return found
 
 
 def sample(method: str, number: int, **changes: Any) -> dict[str, Any]:
-    """One sample of 100 tokens in 40 rounds, 60 of 200 drafts accepted, 8 ms a round."""
+    """One sample of 100 tokens in 40 rounds, with 60 of 200 drafts accepted, 8 ms per round."""
     drafted = method != "autoregressive"
     rounds = 40 if drafted else 100
     return {
@@ -141,7 +141,7 @@ def sample(method: str, number: int, **changes: Any) -> dict[str, Any]:
 
 
 def samples_of(rows: list[dict[str, Any]]) -> pd.DataFrame:
-    """Samples as they are read."""
+    """Samples in the form in which they are read."""
     return typed(pd.DataFrame(rows).reindex(columns=list(SAMPLES)), SAMPLES, "the test")
 
 
@@ -149,8 +149,8 @@ def rounds_of(accepted: dict[str, list[list[int]]], **changes: Any) -> Results:
     """Results of rounds only.
 
     Args:
-        accepted: For each method the drafts accepted in each round of each of its samples.
-        **changes: Columns that are otherwise than usual.
+        accepted: Accepted drafts by method, sample and round.
+        **changes: Columns that differ from the default.
     """
     rows = [
         {
@@ -174,7 +174,7 @@ def rounds_of(accepted: dict[str, list[list[int]]], **changes: Any) -> Results:
 
 
 def training_of(folder: Path, steps: int = 40, **changes: Any) -> Path:
-    """The folder of a head whose curves of training are straight lines."""
+    """The folder of a head whose training curves are straight lines."""
     folder.mkdir(parents=True)
     step = np.arange(1, steps + 1)
     table = {
@@ -190,7 +190,7 @@ def training_of(folder: Path, steps: int = 40, **changes: Any) -> Path:
 
 
 def learned_of(words: int = 40, occurrences: int = 10, trained_on: str = "") -> pd.DataFrame:
-    """Tokens t00, t01 ... whose weight falls evenly from 1 to 0, in every kind in turn."""
+    """Tokens t00, t01, ... with weights falling linearly from 1 to 0, in alternating kinds."""
     kinds = list(KIND_LOOKS)
     rows = [
         (text, f"t{i:02}", kinds[i % len(kinds)], 1 - i / max(words - 1, 1), 0.1 + i / 100)

@@ -1,4 +1,4 @@
-"""The data behind each figure, and what is computed for it."""
+"""The data behind each figure, and the computations for it."""
 
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ def titles(drawing: style.Drawing) -> list[str]:
 
 
 def drawn_points(axes: Any) -> np.ndarray:
-    """[n, (x, y)] all markers of a panel."""
+    """All markers of a panel, [n, (x, y)]."""
     found = [c.lines[0].get_xydata() for c in axes.containers if isinstance(c, ErrorbarContainer)]
     return np.vstack(found)
 
@@ -44,11 +44,11 @@ def test_pareto_has_every_point_of_every_panel() -> None:
     sd = points[(points["method"] == "sd") & (points["against"] == "acceptance")].iloc[0]
     shown = [name + end for name in ("x", "quality") for end in ("", "_low", "_high")]
     assert sd[shown].tolist() == pytest.approx([60, 58, 62, 80, 78, 82])
-    # The front ends in sd and in the draft alone.
+    # The front ends at sd and at the draft alone.
     front = data[(data["mark"] == "front") & (data["against"] == "acceptance")]
     corners = front.loc[front["task"] == "mini-news", ["x", "quality"]].to_numpy()
     np.testing.assert_allclose(corners[[0, -1]], [[60, 80], [100, 30]])
-    # What is drawn is what the data says.
+    # The figure shows the values of the data.
     here = points[(points["against"] == "time") & (points["task"] == "mini-math")]
     drawn = drawn_points(drawing.figure.axes[0])
     np.testing.assert_allclose(np.sort(drawn, axis=0), np.sort(here[["x", "quality"]], axis=0))
@@ -59,7 +59,7 @@ def test_pareto_costs_and_settings_have_panels_of_their_own() -> None:
     labels = [axes.get_xlabel() for axes in drawing.figure.axes]
     assert labels == ["Speedup over autoregressive (×)", "Time per sample (s)"]
     front = drawing.data.query("mark == 'front' and against == 'speedup'")
-    np.testing.assert_allclose(front["x"].iloc[[0, -1]], [0.2 / 0.11, 4])  # rising: it is a gain
+    np.testing.assert_allclose(front["x"].iloc[[0, -1]], [0.2 / 0.11, 4])  # increasing
     settings = (("eager", 1), ("graph", 8))
     drawing = pareto.draw(made(tasks=("mini-math",), settings=settings))
     assert titles(drawing) == ["mini-math (eager, batch 1)", "", "mini-math (graph, batch 8)", ""]
@@ -131,7 +131,7 @@ def test_acceptance_time_is_normalised_per_pair_task_and_engine() -> None:
     for axes in drawing.figure.axes:
         points = drawn_points(axes)
         assert (points[:, 0].min(), points[:, 0].max()) == pytest.approx((0, 1))
-        # Both pairs have the same shape, so every point of one lies on one of the other.
+        # Both pairs have the same shape, so each point of one is at a point of the other.
         _, counts = np.unique(points.round(9), axis=0, return_counts=True)
         assert not (counts % 2).any()
         fits = [li.get_ydata() for li in axes.get_lines() if len(li.get_xdata()) == 101]
@@ -176,7 +176,7 @@ def test_weights_has_a_curve_per_draft_length_that_sd_closes() -> None:
         assert width.round(9).eq(4).all()
 
 
-# Of five rounds one gets nothing accepted, two get one draft, two get all three.
+# Of five rounds, one accepts no draft, two accept one, two accept all three.
 SD = [[0, 1], [1, 3, 3]]
 
 
@@ -217,7 +217,7 @@ def test_timeline_stacks_the_parts_of_a_round() -> None:
     shown = ["round_ms", *(f"{part}_ms" for part in style.PARTS), "prefill_ms"]
     np.testing.assert_allclose(drawing.data[shown], [[8, 3, 2, 1, 2, 20]] * 2)
     frame = summary_of(methods=("sd",))
-    frame.loc[frame["metric"] == "round_seconds", "value"] = 0.005  # less than its parts
+    frame.loc[frame["metric"] == "round_seconds", "value"] = 0.005  # less than the sum of its parts
     assert rounds.draw_timeline(Made(summary=frame)).data["other_ms"].tolist() == [0, 0]
 
 
@@ -225,7 +225,7 @@ def test_theory_has_the_interval_of_the_difference(tmp_path: Path) -> None:
     run = write_simulated(tmp_path / "run", lengths=(2, 5), prompts=40)
     other = write_simulated(tmp_path / "other", prompts=4, task="mini-news", run_id="other")
     data = theory.draw(Results([run, other], Selection(["mini-math"]))).data
-    assert len(data) == 2 * 3  # two draft lengths, and the i.i.d. formula beside accepted lengths
+    assert len(data) == 2 * 3  # two draft lengths, and the i.i.d. formula next to accepted lengths
     formula = data["metric"] == "accepted_length_iid"
     assert (data["measured_low"] <= data["measured"]).all()
     within = (data["measured_low"] <= data["predicted"]) & (

@@ -1,4 +1,4 @@
-"""Every figure drawn and saved; looks, pages and refusals."""
+"""Every figure is drawn and saved; appearance, pages and errors."""
 
 import subprocess
 import sys
@@ -29,7 +29,7 @@ SETTINGS = (("eager", 1), ("graph", 8))
 
 @pytest.fixture(autouse=True)
 def coarse(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pictures of few pixels, which are drawn faster."""
+    """Low-resolution pictures, which are faster to draw."""
     for name, page in style.PAGES.items():
         monkeypatch.setitem(style.PAGES, name, page._replace(dpi=50))
     style._page.set(style.PAGES["paper"])
@@ -121,7 +121,7 @@ def test_nothing_heavy_before_drawing_and_never_pyplot() -> None:
 
 
 def changed(metric: str | None = None, column: str = "value", value: Any = float("nan")) -> Results:
-    """Results with another value in the rows of a metric, or without one in those of sd."""
+    """Results with another value in the rows of a metric, or without this metric for sd."""
     frame = summary_of()
     frame.loc[frame["metric"] == metric if metric else frame["method"] == "sd", column] = value
     return Made(summary=frame)
@@ -142,7 +142,7 @@ def changed(metric: str | None = None, column: str = "value", value: Any = float
         ("timeline", lambda _: changed("verify_seconds"), "not timed"),
         ("timeline", lambda _: made(lengths=tuple(range(1, 62)), methods=("sd",)), "61 settings"),
         ("transfer", lambda _: made(methods=("sd", "static")), "compare no heads"),
-        ("transfer", lambda _: made(), "compare no heads"),  # the head names no task
+        ("transfer", lambda _: made(), "compare no heads"),  # the head has no task
         ("transfer", lambda _: made(heads=HEADS, pairs=("mini", "llama")), "of one run"),
         ("transfer", lambda _: made(heads=HEADS, lengths=(3, 5)), "of one draft length"),
         ("training", lambda folder: [folder], "holds no training.csv"),

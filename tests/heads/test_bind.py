@@ -1,4 +1,4 @@
-"""One binding of a method serves runs, checks and benchmarks."""
+"""The same binding of a method serves runs, checks and benchmarks."""
 
 from functools import partial
 from pathlib import Path
@@ -15,7 +15,7 @@ def test_a_method_is_bound_to_its_parameters(mini: Any) -> None:
     bound = bind("static", {"weight": 0.25}, mini)
     assert isinstance(bound.rule, partial) and bound.rule.keywords == {"weight": 0.25}
     assert bound[2:] == (None, {"weight": 0.25}, None)
-    # A control changes no law.
+    # A control does not change the law.
     adaptive = ("sd-adaptive", get_method("sd").load(), DraftControl(0.25), {}, None)
     assert bind("sd-adaptive", {"cost": 0.25}, mini) == adaptive
     assert bind("autoregressive", {}, mini).rule is None

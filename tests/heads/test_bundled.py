@@ -1,4 +1,4 @@
-"""The heads that are shipped follow the shipped recipes, for the models that are shipped."""
+"""The bundled heads follow the bundled recipes, for the bundled models."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Heads: the layer, its files, and the pair they belong to."""
+"""Heads: the layer, its files, and their pair."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What a head reads, and how it becomes a weight."""
+"""The input of a head, and its weight."""
 
 import pytest
 import torch
@@ -56,7 +56,7 @@ def test_hidden_states_may_be_in_another_number_format() -> None:
 def test_features_by_hand() -> None:
     p, q = torch.tensor([[0.5, 0.25, 0.25]]), torch.tensor([[0.0, 1.0, 0.0]])
     nothing = torch.zeros(1, 1)
-    found = features(Positions(q, p, p, q, nothing, nothing, greedy=True))  # p1, q1 are what counts
+    found = features(Positions(q, p, p, q, nothing, nothing, greedy=True))  # only p1 and q1 matter
     entropy = 1.5 * torch.log(torch.tensor(2.0)).item()
     by_hand = [entropy, 0.0, 0.5, 0.25, 1.0, 0.0, 0.25, 0.0, 0.75, 0.0]
     torch.testing.assert_close(found, torch.tensor([by_hand]))

@@ -1,4 +1,4 @@
-"""Where the head for a pair and a task is found, and what is said of it."""
+"""The search for the head of a pair and a task, and its description."""
 
 import json
 from pathlib import Path
@@ -37,7 +37,7 @@ def test_heads_are_found_wherever_they_may_be(tmp_path: Path) -> None:
     for given, folder in [
         (alone, alone),
         (alone / "head.safetensors", alone),
-        (tmp_path / "heads", bundled),  # the folder of the task comes before the folder itself
+        (tmp_path / "heads", bundled),  # the task's folder takes precedence over the folder itself
         (bundled / "head.json", bundled),
     ]:
         assert find_head(spec, "math", str(given)) == HeadFile(str(given), folder)

@@ -1,4 +1,4 @@
-"""Random pairs of distributions, and the law a rule emits on them, by enumeration."""
+"""Random pairs of distributions, and the law of a rule on them, by enumeration."""
 
 from collections.abc import Callable
 from typing import Any
@@ -102,7 +102,7 @@ def stacked(greedy: bool) -> Positions:
 
 
 def kinds_at(wrong: torch.Tensor, greedy: bool) -> set[str]:
-    """Kinds of the positions of ``stacked`` at which something is wrong [K]."""
+    """Kinds of the positions of ``stacked`` where a condition fails [K]."""
     kinds = [kind for kind in KINDS if make_case(kind).greedy == greedy]
     return {kinds[k // ROWS] for k in wrong.nonzero()[:, 0].tolist()}
 
@@ -111,7 +111,7 @@ SCORES = torch.from_numpy(np.random.default_rng(1).normal(size=(2, HIDDEN_Q + HI
 
 
 def linear_head(at: Positions) -> torch.Tensor:
-    """The second share of a softmax over the draft's score and the target's."""
+    """The second component of a softmax over the scores of draft and target."""
     return (torch.cat([at.h_q, at.h_p], -1) @ SCORES.to(at.p).T).softmax(-1)[:, 1]
 
 
@@ -128,7 +128,7 @@ def rule_of(method: str) -> Rule:
 
 
 def law_of(method: str, at: Positions, **parameters: Any) -> Split:
-    """The closed form of a method, at the weights of its head where it has one."""
+    """The closed form of a method, with the weights of its head if it has one."""
     weight = parameters["head"](at).double() if "head" in parameters else None
     p, q, p1, q1 = (rows.double() for rows in at[:4])
     return LAWS[method](Next(p, q, p1, q1, at.greedy), **parameters_of(parameters, weight))
@@ -149,12 +149,12 @@ def judge(rule: Rule, at: Positions, /, **parameters: Any) -> Verdict:
 
 
 def split(q: torch.Tensor, verdict: Verdict) -> Split:
-    """Mass [K, V] kept, q(y) a(y), and replaced, sum_x q(x) (1 - a(x)) r_x(y), when x ~ q."""
+    """Mass [K, V] kept, q(y) a(y), and replaced, sum_x q(x) (1 - a(x)) r_x(y), for x ~ q."""
     replaced = (q * (1 - verdict.accept)).unsqueeze(-1) * verdict.residual
     return Split(q * verdict.accept, replaced.sum(1))
 
 
 def emitted(q: torch.Tensor, verdict: Verdict) -> torch.Tensor:
-    """pi [K, V] when x is drawn from q."""
+    """pi [K, V] for x drawn from q."""
     kept, replaced = split(q, verdict)
     return kept + replaced

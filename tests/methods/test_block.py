@@ -1,4 +1,4 @@
-"""Block verification on whole blocks, by enumeration of every draft that can be drawn."""
+"""Block verification on whole blocks, by enumeration of all possible drafts."""
 
 from collections import defaultdict
 from itertools import product
@@ -21,7 +21,7 @@ KINDS = ["dense", "zeros", "equal", "one-hot", "far"]
 
 
 class Models(NamedTuple):
-    """What target and draft say after every text of up to N tokens."""
+    """Target and draft distributions after every text of up to N tokens."""
 
     p: Says
     q: Says
@@ -35,7 +35,7 @@ class Models(NamedTuple):
         return float(np.prod([says[text[:i]][y] for i, y in enumerate(text)]))
 
     def positions(self, dtype: torch.dtype = torch.float64) -> tuple[Positions, torch.Tensor]:
-        """All blocks side by side, as a round of as many texts."""
+        """All blocks together, as one round of a batch."""
         drafts = self.drafts()
         before = [draft[:i] for draft in drafts for i in range(self.n)]
         p, q = (
@@ -93,7 +93,7 @@ def error(models: Models, rule: Rule, dtype: torch.dtype = torch.float64) -> flo
 
 
 def kept(models: Models, rule: Rule) -> Array:
-    """The probability [N] that so many drafts or more are accepted."""
+    """The probability [N] that at least that many drafts are accepted."""
     at, x = models.positions()
     accept = rule(at, x).accept.view(-1, models.n).cumprod(-1).numpy()
     chances = [models.chance(models.q, draft) for draft in models.drafts()]
@@ -123,7 +123,7 @@ def test_a_block_keeps_no_fewer_drafts_than_sd(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["dense", "zeros", "far"])
 def test_so_many_drafts_are_kept_as_the_paper_proves(kind: str) -> None:
-    """P(i or more are kept | x_1..x_i) = P_i, whatever the later drafts."""
+    """P(at least i are kept | x_1..x_i) = P_i, whatever the later drafts."""
     pair = models(kind, 3)
     expected = np.zeros(pair.n)
     for draft in pair.drafts():
@@ -157,19 +157,19 @@ def test_expected_is_the_acceptance_before_this_and_later_drafts_are_drawn(kind:
 
 
 def unscaled(at: Positions, x: torch.Tensor) -> Verdict:
-    """The residual of sd, without the factor of what the block has used up of p."""
+    """The residual of sd, without the factor for the mass of p already used by the block."""
     return block(at, x)._replace(residual=normalise((at.p - at.q).clamp_min(0), at.p))
 
 
 def greedy_block(at: Positions, x: torch.Tensor) -> Verdict:
-    """Every draft is judged by the product so far, which forgets the later ones."""
+    """Every draft is judged by the product so far, ignoring the later ones."""
     scaled = block(at, x)
     ratio = at.p.gather(-1, x[:, None]) / at.q.gather(-1, x[:, None]).clamp_min(1e-300)
     return scaled._replace(accept=ratio.view(-1, at.n).cumprod(-1).clamp_max(1).view(-1))
 
 
 def neighbours(at: Positions, x: torch.Tensor) -> Verdict:
-    """Blocks of the wrong length: the drafts of several texts are taken for one's."""
+    """Wrong block length: the drafts of several texts are treated as one text's."""
     return block(at._replace(n=at.n * SIZE), x)
 
 

@@ -1,4 +1,4 @@
-"""Values worked by hand: a mistake that a rule and its law share would not show otherwise."""
+"""Values computed by hand, to find mistakes that a rule and its law share."""
 
 from fractions import Fraction
 from math import log
@@ -18,19 +18,19 @@ def rows(fractions: str) -> torch.Tensor:
 
 
 def half(at: Positions) -> torch.Tensor:
-    """A head that always says w = 1/2."""
+    """A head with w = 1/2 everywhere."""
     return at.p.new_full((len(at.p),), 0.5)
 
 
 P, Q = "1/2 1/3 1/6", "1/6 1/3 1/2"
 TOP, LOW = "3/4 1/4 0", "1/2 1/4 1/4"  # TV = 1/4
-HEAD_P, HEAD_Q = "1/2 1/4 1/8 1/8", "1/4 1/2 0 1/4"
+GATED_P, GATED_Q = "1/2 1/4 1/8 1/8", "1/4 1/2 0 1/4"
 # A method with its parameters, p, q, and the mass of each token, kept and replaced.
 WORKED: list[tuple[str, dict[str, Any], str, str, str, str]] = [
     # min(p, q); 1 - 2/3 is replaced by (p - q)+ = (1/3, 0, 0).
     ("sd", {}, P, Q, "1/6 1/3 1/6", "1/3 0 0"),
     ("sd-adaptive", {}, P, Q, "1/6 1/3 1/6", "1/3 0 0"),
-    ("block", {}, P, Q, "1/6 1/3 1/6", "1/3 0 0"),  # of one draft
+    ("block", {}, P, Q, "1/6 1/3 1/6", "1/3 0 0"),  # with one draft
     # min(q, 2p), 2p = (1, 2/3, 1/3): 5/6 is kept.
     ("lossy", {"lenience": 0.5}, P, Q, "1/6 1/3 1/3", "1/6 0 0"),
     # v = 1/4 p + 3/4 q = (1/8 + 1/8, 1/3, 1/24 + 3/8) = (1/4, 1/3, 5/12).
@@ -62,8 +62,8 @@ WORKED: list[tuple[str, dict[str, Any], str, str, str, str]] = [
     # pi = (2/3, 1/3) = (p / (3/4), p / (3/2)), KL = 1/2 log(3/4) + 1/2 log(3/2) = 1/2 log(9/8).
     ("mentored", {"budget": log(9 / 8) / 2}, "1/2 1/2", "3/4 1/4", "2/3 1/4", "0 1/12"),
     # H = (1/2 + 2/4 + 3/8 + 3/8) log 2, exp(-H) = 2^(-7/4) = 0.297, half of it is 0.149.
-    ("typical", {"epsilon": 0.3, "delta": 0.5}, HEAD_P, HEAD_Q, "1/4 1/2 0 0", "1/4 0 0 0"),
-    ("typical", {"epsilon": 0.1, "delta": 0.5}, HEAD_P, HEAD_Q, HEAD_Q, "0 0 0 0"),
+    ("typical", {"epsilon": 0.3, "delta": 0.5}, GATED_P, GATED_Q, "1/4 1/2 0 0", "1/4 0 0 0"),
+    ("typical", {"epsilon": 0.1, "delta": 0.5}, GATED_P, GATED_Q, GATED_Q, "0 0 0 0"),
     # g = 1/6 + sqrt(2/10 1/6 5/6) = 1/3 at the last, which lacks 2/3 - 1/3; its residual is
     # p (1 - 1/3) / (1 - 1/6) - q = 4/5 p - q = (2/5 - 1/6, 4/15 - 1/6) = (7/30, 3/30).
     ("cactus", {"divergence": 0.1}, P, "1/6 1/6 2/3", "1/6 1/6 1/3", "7/30 1/10 0"),
@@ -105,13 +105,14 @@ WORKED: list[tuple[str, dict[str, Any], str, str, str, str]] = [
         {"target_temperature": 0.5, "target_min_p": 0.2},
         *(P, Q, "1/6 4/13 0", "41/78 0 0"),
     ),
-    # The head is p1 >= 1/4: v = (3/8, 3/8) there, p elsewhere; 1/4 goes to (p - q)+ = (2, 0, 1)/8.
-    ("gated", {"gate": 0.5, "weight": 0.5}, HEAD_P, HEAD_Q, "1/4 3/8 0 1/8", "1/6 0 1/12 0"),
+    # The plausible set is p1 >= 1/4: v = (3/8, 3/8) there, p elsewhere. The rejected 1/4 is drawn
+    # from (p - q)+ = (2, 0, 1)/8.
+    ("gated", {"gate": 0.5, "weight": 0.5}, GATED_P, GATED_Q, "1/4 3/8 0 1/8", "1/6 0 1/12 0"),
     (
         "gated-diversed",
         {"gate": 0.5, "head": half},
-        HEAD_P,
-        HEAD_Q,
+        GATED_P,
+        GATED_Q,
         "1/4 3/8 0 1/8",
         "1/6 0 1/12 0",
     ),
@@ -125,8 +126,8 @@ SECOND: list[tuple[str, dict[str, Any], bool]] = [
     ("static", {"weight": 0.7}, False),  # v1 = (17/40, 23/60, 23/120)
     ("speccascade", {"rule": "token-v3", "alpha": 0.5}, True),  # 1/3 > 1/4
     ("speccascade", {"rule": "token-v3", "alpha": 0.25}, False),  # 1/3 < 3/8
-    ("gated", {"gate": 0.5, "weight": 0.5}, True),  # the head is p1 >= 1/4, v1 as above
-    ("gated", {"gate": 0.8, "weight": 0.0}, False),  # the head is p1 >= 2/5
+    ("gated", {"gate": 0.5, "weight": 0.5}, True),  # the plausible set is p1 >= 1/4, v1 as above
+    ("gated", {"gate": 0.8, "weight": 0.0}, False),  # the plausible set is p1 >= 2/5
 ]
 
 

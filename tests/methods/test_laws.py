@@ -1,4 +1,4 @@
-"""Every rule emits, exactly, the distribution its closed form says."""
+"""Every rule emits exactly the distribution of its closed form."""
 
 from functools import partial
 from typing import Any
@@ -26,13 +26,13 @@ TOLERANCE = 1e-6
 
 
 def grid(**values: tuple[Any, ...]) -> list[dict[str, Any]]:
-    """Settings side by side, the i-th of every parameter together; one value holds for all."""
+    """Several settings together: the i-th value of every parameter; a single value serves all."""
     most = max(map(len, values.values()))
     columns = (value if len(value) == most else value * most for value in values.values())
     return [dict(zip(values, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
-# The settings at which a rule and its law are compared: a new method is one new row.
+# The settings at which a rule and its law are compared; a new method adds one row.
 ROWS: dict[str, list[dict[str, Any]]] = {
     "sd": [{}],
     "lossy": grid(lenience=(1e-6, 0.1, 0.5, 0.9, 1.0)),
@@ -46,7 +46,7 @@ ROWS: dict[str, list[dict[str, Any]]] = {
     ],
     "static": grid(weight=(0.0, 0.1, 0.5, 0.7, 0.99, 1.0)),
     "diversed": [{"head": linear_head}],
-    "block": [{}],  # of one draft
+    "block": [{}],  # with one draft
     "mentored": grid(budget=(0.0, 1e-3, 0.05, 0.5, 20.0)),
     "typical": grid(epsilon=(0.09, 0.3, 0.9, 0.0, 0.3), delta=(0.3, 0.9, 0.99, 0.3, 0.0)),
     "cactus": grid(divergence=(0.0, 1e-3, 0.1, 1.0, 9.0)),
@@ -98,21 +98,21 @@ def test_every_method_that_drafts_has_a_law() -> None:
     assert set(ROWS) == {name for name in drafting if not METHODS[name].control}
 
 
-# Negative controls: mistakes the field has made, which the law test above must not miss.
+# Negative controls: known mistakes from the literature, which the law test must detect.
 
 
 def unprocessed_q(at: Positions, x: torch.Tensor) -> Verdict:
-    """The draft is sampled from the processed q but verified against the raw one."""
+    """The draft is sampled from the processed q but verified against the unprocessed one."""
     return maximal_coupling(at._replace(q=at.q1), x, at.p)
 
 
 def residual_p(at: Positions, x: torch.Tensor) -> Verdict:
-    """A rejected token is replaced by a draw from p, not from norm((p - q)+)."""
+    """A rejected token is replaced by a draw from p instead of norm((p - q)+)."""
     return maximal_coupling(at, x, at.p)._replace(residual=at.p)
 
 
 def undivided(at: Positions, x: torch.Tensor) -> Verdict:
-    """A token is accepted with p, not with p / q."""
+    """A token is accepted with p instead of p / q."""
     return maximal_coupling(at, x, at.p * at.q, gain=at.p - at.q)
 
 
@@ -134,19 +134,19 @@ def test_a_broken_rule_is_caught(broken: Rule, kind: str) -> None:
 
 
 def as_sd(at: Positions, x: torch.Tensor, method: str, **parameters: Any) -> Verdict:
-    """A rule that accepts as it should and replaces a rejected token as `sd` does."""
+    """A rule with correct acceptance that replaces a rejected token as `sd` does."""
     gain = (at.p - at.q).clamp_min(0)
     verdict = rule_of(method)(at, x, **parameters)
     return verdict._replace(residual=normalise(gain, at.p))
 
 
 def unbounded(at: Positions, x: torch.Tensor) -> Verdict:
-    """As if the budget held for the divergence the other way round, KL(pi || p)."""
+    """The budget applied to the reverse divergence, KL(pi || p)."""
     return rule_of("mentored")(at._replace(p=at.q, q=at.p), x, budget=0.1)
 
 
 def typical_draw(at: Positions, x: torch.Tensor) -> Verdict:
-    """A rejected token is replaced by a draw from p, not by its argmax."""
+    """A rejected token is replaced by a draw from p instead of its argmax."""
     return rule_of("typical")(at, x, epsilon=0.3, delta=0.9)._replace(residual=at.p)
 
 
@@ -156,7 +156,7 @@ def gated_static(at: Positions, x: torch.Tensor) -> Verdict:
 
 
 def gated_topped_up(at: Positions, x: torch.Tensor) -> Verdict:
-    """The residual is taken from a v that does not sum to 1."""
+    """The residual is computed from a v that does not sum to 1."""
     kept = rule_of("gated")(at, x, gate=0.3, weight=0.5)
     head = at.p1 >= 0.3 * at.p1.amax(-1, keepdim=True)
     v = torch.where(head, (at.p + at.q) / 2, at.p)

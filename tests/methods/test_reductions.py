@@ -1,4 +1,4 @@
-"""Where methods coincide, and where they lie on the front between rejection and bias."""
+"""Special cases in which methods coincide, and the front between rejection and bias."""
 
 from itertools import pairwise
 from typing import Any
@@ -23,7 +23,7 @@ def assert_same(at: Positions, one: Verdict, other: Verdict) -> None:
 
 
 def tied() -> Positions:
-    """Temperature 0 with two likeliest tokens in p1 and in q1; the models pick different ones."""
+    """Temperature 0 with ties for the argmax of p1 and of q1; the models pick different tokens."""
     p1 = torch.tensor([[0.4, 0.4, 0.2], [0.4, 0.4, 0.2], [0.1, 0.45, 0.45]])
     q1 = torch.tensor([[0.4, 0.4, 0.2], [0.4, 0.4, 0.2], [0.3, 0.35, 0.35]])
     p = torch.tensor([[1.0, 0, 0], [0, 1.0, 0], [0, 0, 1.0]])
@@ -54,7 +54,7 @@ STRICT: list[tuple[str, dict[str, Any]]] = [
     ("speccascade", {"rule": "token-v1", "alpha": -1.0}),
     ("speccascade", {"rule": "token-v2", "alpha": -1.0}),
     ("speccascade", {"rule": "token-v3", "alpha": -1e-12}),
-    ("block", {}),  # of one draft
+    ("block", {}),  # with one draft
     ("mentored", {"budget": 0.0}),
     ("cactus", {"divergence": 0.0}),
     ("sharpened", {"target_temperature": 1.0, "target_min_p": 0.0}),
@@ -82,7 +82,7 @@ LENIENT: list[tuple[str, dict[str, Any]]] = [
 
 @pytest.mark.parametrize("stack", STACKS)
 def test_the_strict_end_is_sd(stack: str) -> None:
-    """At temperature 0 so is any rule that reads the processed p alone."""
+    """At temperature 0, this holds for any rule that reads only the processed p."""
     at = STACKS[stack]
     strict = judge(rule_of("sd"), at)
     for method, parameters in [*STRICT, *(OF_P_ALONE if at.greedy else [])]:

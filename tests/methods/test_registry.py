@@ -1,4 +1,4 @@
-"""Names, defaults, ranges and what is refused."""
+"""Names, defaults, ranges and errors."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""What the decoding loop relies on: float32, degenerate rows, no waiting for the device."""
+"""Requirements of the decoding loop: float32, degenerate rows, no waiting for the device."""
 
 from itertools import product
 from typing import Any
@@ -45,7 +45,7 @@ def test_float32_agrees_with_float64(method: str, parameters: dict[str, Any], gr
     exact, rounded = judge(rule, double, **parameters), judge(rule, single, **parameters)
     assert rounded.accept.dtype == rounded.residual.dtype == torch.float32
     assert rounded.residual.isfinite().all() and rounded.accept.isfinite().all()
-    # Accepting less and drawing it from the residual may trade places in the last digits.
+    # Mass may move between acceptance and residual in the last digits.
     laws = emitted(double.q, exact), emitted(single.q, rounded).double()
     torch.testing.assert_close(laws[1], laws[0], rtol=0, atol=1e-6)
     torch.testing.assert_close(rounded.expected.double(), exact.expected, rtol=0, atol=1e-6)
@@ -79,7 +79,7 @@ def test_static_residual_keeps_its_digits_at_small_weights() -> None:
     for weight in (1e-7, 1e-3, 0.5):
         residual = static(single, x, weight=weight).residual.double()
         torch.testing.assert_close(residual, exact, rtol=1e-4, atol=1e-6)
-        # Control: taken from v - q in float32, the smallest weight leaves rounding noise.
+        # Control: computed as v - q in float32, the smallest weight leaves rounding noise.
         v = torch.lerp(single.q, single.p, weight)
         noisy = (maximal_coupling(single, x, v).residual.double() - exact).abs().max()
         assert (noisy > 1e-2) == (weight == 1e-7)
@@ -115,11 +115,11 @@ def test_mentored_keeps_its_law_where_the_target_all_but_excludes_a_token(rare: 
         verdict = judge(rule_of("mentored"), at, budget=budget)
         np.testing.assert_allclose(emitted(q, verdict), kept + replaced, rtol=0, atol=1e-6)
         assert float(verdict.expected[0, 0]) == pytest.approx(float(kept.sum()), abs=1e-6)
-        assert kept.sum() > 1 - 0.63 + 0.01  # which excluding the token would give
+        assert kept.sum() > 1 - 0.63 + 0.01  # the result of excluding the token
 
 
 class CountOperations(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts what reaches the device; views cost nothing there."""
+    """Counts operations on the device; views are free there."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -143,7 +143,7 @@ def meta_head(at: Positions) -> torch.Tensor:
 def test_a_rule_is_few_operations_and_never_waits_for_the_device(
     method: str, parameters: dict[str, Any], greedy: bool
 ) -> None:
-    # Meta tensors hold no values: reading one back to the host, as .item() does, raises.
+    # Meta tensors have no values: copying one to the host, as .item() does, raises.
     at = rounded_to_float32(make_case("dense"))
     at = transform(at, lambda rows: rows.to("meta"))._replace(greedy=greedy, n=6)
     x = torch.zeros(len(at.p), dtype=torch.long, device="meta")

@@ -1,4 +1,4 @@
-"""The number that an answer ends in, in all the forms that models write it."""
+"""The final number of an answer, in all formats that models use."""
 
 import json
 import os
@@ -108,7 +108,7 @@ def test_numbers_are_compared_by_value(text: str, reference: str, expected: floa
         ("answer:\n\\$-5 of 20.", "-5"),
         ("Answer: 3 + 4 = 7 of 20", "7"),
         ("Answer: 5\n\nQuestion 2\n\nAnswer: 6 of 9", "6"),
-        ("Answer: He had 3. He found 4 more, so 7", "7"),  # the working, not the number
+        ("Answer: He had 3. He found 4 more, so 7", "7"),  # a step, not the final number
         ("Answers: 3 and 4", "4"),
         (r"so \boxed{18}, in 3 steps", "18"),
         (r"\boxed{\$1{,}800}", "1800"),
@@ -162,7 +162,7 @@ def test_gold_answers_of_gsm8k_are_right_and_those_of_others_wrong(split: str, r
         assert all(metric(e.reference or "", e) == 1 for e in examples)
         swapped = sum(metric(other, e) for other, e in zip(gold[1:], examples, strict=False))
         assert swapped / rows < 0.05
-    # In the forms that models give the answer, and with the mark lost altogether.
+    # In the formats of model answers, and without any marker.
     forms = ("So the answer is ${} in 1 day.", r"Thus \boxed{{\text{{{} eggs}}}} for 2.")
     for form in forms:
         for example in examples:
@@ -182,7 +182,7 @@ def test_reference_without_a_number_is_the_users_error(metric: Callable[..., flo
 
 
 def test_reading_takes_linear_time() -> None:
-    """Twenty thousand blanks after "answer:" took 7.8 s; they take a millisecond."""
+    """Twenty thousand blanks after "answer:" once took 7.8 s; they take a millisecond."""
     for before in ("####", "answer:", "answer", r"\boxed", r"\frac{", "", "<<"):
         for filler in (" ", "*", "#### ", "1,111", "answer: ", "\\boxed{", "9 * "):
             text = before + filler * (20_000 // len(filler)) + "x"

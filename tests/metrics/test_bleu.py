@@ -32,7 +32,7 @@ TEXTS = [
 
 
 def expected(references: list[str], texts: list[str]) -> float:
-    """What sacrebleu says, in [0, 1], with each text on a line of its own."""
+    """Corpus BLEU by sacrebleu, in [0, 1], with each text on its own line."""
     lines, right = ([" ".join(t.split()) for t in each] for each in (texts, references))
     return sacrebleu.corpus_bleu(lines, [right]).score / 100
 

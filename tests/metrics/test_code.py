@@ -1,4 +1,4 @@
-"""pass@1: the program in a text, what counts as a pass, and what is no verdict on a program."""
+"""pass@1: extracting programs, passing, and errors that are not the program's fault."""
 
 import ast
 import os
@@ -79,8 +79,8 @@ def test_other_programs_fail() -> None:
         "def double(x)\n    return x * 2",
         " " + RIGHT,
         RIGHT + "input()",
-        RIGHT + "import pytest",  # installed, but the program sees the standard library only
-        # Asserts are compiled on their own: neither text nor block can swallow them.
+        RIGHT + "import pytest",  # installed, but programs have only the standard library
+        # Asserts are compiled separately, so that no open string or block can swallow them.
         WRONG + "rest = '''",
         WRONG + "if False:\\",
         "\udc00",
@@ -257,7 +257,7 @@ def test_absurd_and_long_texts_do_not_harm_the_caller() -> None:
     ):
         start = time.process_time()
         program_of(text, CONTINUED)
-        assert time.process_time() - start < 3  # much longer where each line is parsed anew
+        assert time.process_time() - start < 3  # much longer if each line is parsed anew
 
 
 @pytest.mark.parametrize(
@@ -276,7 +276,7 @@ def test_the_longest_beginning_that_parses_is_kept(rest: str, kept: str) -> None
     assert program_of(BODY + rest, CONTINUED) == PREFIX + BODY + kept
 
 
-# Every reference solution passes its tests, and none passes without it.
+# Every reference solution passes its tests, and no test passes without it.
 
 HANDFUL = Path(__file__).parents[1] / "data"
 ALL = os.environ.get("SPECBENCH_TEST_DATA", "")

@@ -1,4 +1,4 @@
-"""Scoring by name, and what each metric demands of an example."""
+"""Scoring by name, and the requirements of each metric."""
 
 import subprocess
 import sys

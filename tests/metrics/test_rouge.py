@@ -17,10 +17,10 @@ ROUGES = ("rouge1", "rouge2", "rougeL")
     [
         # 3 shared bigrams (the cat, on the, the mat): 3 of 4 and 3 of 5.
         ("rouge2", "the cat on the mat", "the cat sat on the mat", 2 * 3 / (4 + 5)),
-        # A bigram counts as often as it is in both: a b twice, b a once; 3 of 5 and 3 of 3.
+        # A bigram counts with its smaller frequency: a b twice, b a once; 3 of 5 and 3 of 3.
         ("rouge2", "a b a b a b", "a b a b", 2 * 3 / (5 + 3)),
         ("rouge2", "The CAT, sat!", "the cat sat", 1.0),
-        ("rouge2", "dogs running home", "dog runs home", 1.0),  # the same stems
+        ("rouge2", "dogs running home", "dog runs home", 1.0),  # equal stems
         ("rouge2", "the cat", "cat the", 0.0),
         ("rouge2", "cat", "cat", 0.0),
         ("rouge2", "", "the cat", 0.0),
@@ -46,7 +46,7 @@ def test_only_the_first_32_words_of_the_text_count(metric: str) -> None:
     assert score(metric, longer, example) < 1
     assert score(f"{metric}-32", start, example) == score(metric, start, example) == 1
     assert score(f"{metric}-32", " ".join(words[8:]), example) < 1
-    # Punctuation is no word to rouge-score but belongs to one here.
+    # Punctuation is not a word in rouge-score but counts as one here.
     assert score(f"{metric}-32", "- " * 8 + start, example) < 1
     # The reference is never cut.
     assert score(f"{metric}-32", longer, Example("e", "prompt", longer)) < 1

@@ -101,7 +101,7 @@ WRITERS = {".jsonl": write_jsonl, ".csv": write_csv, ".parquet": write_parquet}
 
 
 def pack(path: Path) -> Path:
-    """Put a gzipped file in the place of a plain one."""
+    """Replace a plain file by a gzipped one."""
     packed = path.with_name(f"{path.name}.gz")
     packed.write_bytes(gzip.compress(path.read_bytes()))
     path.unlink()

@@ -1,4 +1,4 @@
-"""Data sets: local files of every format, splits that never mix, worked examples."""
+"""Datasets: local files of every format, disjoint splits, few-shot examples."""
 
 from collections.abc import Callable
 from hashlib import sha256
@@ -48,7 +48,7 @@ def test_rows_without_a_name_are_counted(tmp_path: Path) -> None:
     path.write_text(QUIZ.replace('id = "{kind}-{nr}"\n', ""))
     task = load_task(path, DataOptions(folder=tmp_path / "data"))
     assert [e.id for e in task.examples("test", 2)] == ["test-0", "test-1"]
-    # A name says which row it is, whatever the split and the order.
+    # A name identifies the row, whatever the split and the order.
     for split in ("train", "held-out"):
         for example in task.examples(split, None, seed=4):
             assert example.passage == f"Wie viel, train {example.id.removeprefix('train-')}?"
@@ -93,7 +93,7 @@ def test_shots_are_alike_for_all_prompts_and_come_from_training(
         assert shots.count("Q: Wie viel, train ") == shots.count(" A: ") == 3
         assert shots.endswith("\n\n")
         assert not any(passage in shots for passage in held_out)
-        # No example of the training split stands among its own worked ones.
+        # No training example is among its own few-shot examples.
         train = task.examples("train", None, seed)
         assert len(train) == 18 - 3
         assert not any(f"{e.passage} A:" in e.prompt for e in train)

@@ -1,4 +1,4 @@
-"""Broken task files and data files end in one located line, never in a traceback."""
+"""Broken task files and data files give one line with a location, never a traceback."""
 
 import random
 import re
@@ -35,7 +35,7 @@ def mutated(rng: random.Random, content: bytes) -> bytes:
 
 
 def outcome(path: Path, data: Path) -> str:
-    """What is said of the files, which must be one line that names one of them; "": all well."""
+    """The error message, one line that names one of the files; "" without an error."""
     try:
         task = load_task(path, DataOptions(folder=data, shots=1))
         for split in ("test", "train", "held-out"):

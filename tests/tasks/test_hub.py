@@ -1,4 +1,4 @@
-"""Data sets of the hub, with a fake in the place of its library, and once with the real one."""
+"""Datasets on the hub, with a fake library, and once with the real one."""
 
 import builtins
 import os
@@ -20,7 +20,7 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
 class Table:
-    """What the hub's library returns: columns, rows one by one, and files in a cache."""
+    """The return value of the hub's library: columns, rows, and files in a cache."""
 
     def __init__(self, rows: list[dict[str, Any]]) -> None:
         self.rows, self.column_names = rows, list(rows[0])
@@ -35,7 +35,7 @@ class Table:
 
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    """Put a fake in the place of the hub's library: ``answer`` is what it returns or raises."""
+    """A fake for the hub's library: ``answer`` is what it returns or raises."""
     fake = SimpleNamespace(asked=[], answer=Table(quiz_rows(30)))
 
     def load_dataset(*arguments: Any, **named: Any) -> Any:
@@ -48,7 +48,7 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     module.load_dataset = load_dataset  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "datasets", module)
     for name in ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE"):
-        monkeypatch.setenv(name, "")  # so that what the code sets is undone
+        monkeypatch.setenv(name, "")  # so that changes by the code are undone
     return fake
 
 
@@ -111,7 +111,7 @@ def test_a_hub_that_fails_is_one_line(
         with pytest.raises(kind, match=rf"^somebody/quiz \(test\) .*{told}.*\(no way\)") as caught:
             quiz(tmp_path, offline=offline).examples("test", 1)
         assert "\n" not in str(caught.value)
-    hub.answer = KeyboardInterrupt()  # which is the user's, not the hub's
+    hub.answer = KeyboardInterrupt()  # from the user, not the hub
     with pytest.raises(KeyboardInterrupt):
         quiz(tmp_path, offline=offline).examples("test", 1)
 
@@ -130,7 +130,7 @@ def test_wrong_rows_on_the_hub(hub: SimpleNamespace, tmp_path: Path) -> None:
 
 
 def test_the_hubs_real_library_gives_rows_the_same_way(tmp_path: Path) -> None:
-    """A folder of Parquet files loads as a repository of them does, without a network."""
+    """A folder of Parquet files loads like a repository of them, without a network."""
     repository = tmp_path / "somebody/quiz"
     repository.mkdir(parents=True)
     for split in ("train", "test"):

@@ -1,4 +1,4 @@
-"""The bundled tasks: facts are right in every style, and the splits cannot overlap."""
+"""The bundled tasks: correct facts in every style, and disjoint splits."""
 
 from collections import Counter
 

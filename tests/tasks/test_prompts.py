@@ -1,4 +1,4 @@
-"""Prompt files: the same prompts in every format, and the place of every mistake."""
+"""Prompt files: the same prompts in every format, and the location of every error."""
 
 import csv
 import gzip
@@ -12,7 +12,7 @@ from specbench.errors import UsageError
 from specbench.example import Example
 from specbench.tasks.prompts import MAX_NEW_TOKENS, prompts_task
 
-# Rows with what trips readers up: commas, quotes, non-ASCII, a line separator that is no new line.
+# Rows with difficult content: commas, quotes, non-ASCII, a separator that is not a line break.
 ROWS = [
     {"prompt": 'Add 2, then say "five".', "reference": "#### 5"},
     {"prompt": "Müller\u2028zählt bis 7", "reference": "#### 7"},
@@ -85,7 +85,7 @@ def test_version_follows_the_content_and_not_the_packing(tmp_path: Path) -> None
     [
         ("a.jsonl", b'{"prompt": "p", "reference": ""}'),
         ("b.jsonl", b'{"prompt": "p", "reference": null}'),
-        ("c.csv", b"prompt,reference\np"),  # fields left out at the end of a line
+        ("c.csv", b"prompt,reference\np"),  # fields missing at the end of a line
     ],
 )
 def test_an_empty_or_missing_reference_is_none(name: str, content: bytes, tmp_path: Path) -> None:

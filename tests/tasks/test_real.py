@@ -1,6 +1,6 @@
-"""The six tasks on rows of their real data: a handful that is kept here, and whole files.
+"""The six tasks on rows of their real data: a few stored here, and whole files.
 
-Whole files are read from the folder that SPECBENCH_TEST_DATA names, laid out as for --data.
+Whole files are read from the folder in SPECBENCH_TEST_DATA, with the layout for --data.
 """
 
 import os
@@ -43,7 +43,7 @@ def test_gsm8k_with_worked_examples() -> None:
     assert shot.prompt.endswith(f"\n\n{plain.prompt}")
     worked = shot.prompt.removesuffix(plain.prompt)
     assert worked.count("Question: ") == worked.count("\n\nAnswer: ") == 2
-    assert worked.count("\n#### ") == 2  # answers as the strict extractor wants them
+    assert worked.count("\n#### ") == 2  # as the strict metric requires
     assert (shot.id, shot.reference) == (plain.id, plain.reference)
 
 

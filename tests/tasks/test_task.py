@@ -1,4 +1,4 @@
-"""Task files: the bundled ones, examples from a generator, and every way a file can be wrong."""
+"""Task files: the bundled ones, generated examples, and every possible error in a file."""
 
 from pathlib import Path
 
@@ -35,7 +35,7 @@ def written(folder: Path, text: str) -> Path:
 
 @pytest.fixture
 def toy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Task:
-    """Load a task whose generator numbers its prompts."""
+    """Load a task with a generator that numbers its prompts."""
 
     def numbered(split: str, index: int) -> Example:
         return Example(f"{split}-{index}", f"{{{index}}}")
@@ -71,7 +71,7 @@ def test_seeds_and_held_out_examples_are_disjoint(toy: Task) -> None:
     ids = [[e.id for e in toy.examples("train", 5, seed)] for seed in (0, 1)]
     assert ids[0] == [f"train-{i}" for i in range(5)]
     assert not set(ids[0]) & set(ids[1])
-    # The range that bundled heads have always been scored on; no training seed reaches it.
+    # The range that has always been used to score bundled heads; training seeds cannot reach it.
     held_out = [e.id for e in toy.examples("held-out", 2)]
     assert held_out == ["train-1000000000", "train-1000000001"]
     assert [e.id for e in toy.examples("held-out", 1, seed=1)] == ["train-2000000000"]

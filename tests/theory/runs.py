@@ -1,4 +1,4 @@
-"""Runs made up by a simulation whose law is known."""
+"""Simulated runs with a known law."""
 
 import json
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ import numpy as np
 from specbench.methods.parameters import PARAMETER_COLUMNS
 
 #: Drafts proposed, expected acceptance where judged, accepted, and the target's own tokens: 1, or 0
-#: where the text ended with an accepted draft.
+#: if the text ended with an accepted draft.
 Round = tuple[int, Sequence[float], int, int]
 CELL: dict[str, Any] = {
     **{"run_id": "run", "pair": "mini", "task": "mini-math", "method": "sd"},
@@ -18,11 +18,11 @@ CELL: dict[str, Any] = {
     **{"key": "k", "place": 0, "status": "ok", "temperature": 1.0, "draft_length": 5},
     **{"engine": "eager", "batch_size": 1},
 }
-ACCEPTANCE = (0.6, 0.75, 0.85, 0.85, 0.85, 0.85, 0.85, 0.85)  # by place
+ACCEPTANCE = (0.6, 0.75, 0.85, 0.85, 0.85, 0.85, 0.85, 0.85)  # by position
 
 
 def record(rounds: Sequence[Round], sample: str = "a", **changes: Any) -> dict[str, Any]:
-    """A sample of these rounds."""
+    """A sample with these rounds."""
     counts = {
         "proposed": [r[0] for r in rounds],
         "accepted": [r[2] for r in rounds],
@@ -46,7 +46,7 @@ def autoregressive(sample: str, tokens: int, **changes: Any) -> dict[str, Any]:
 def simulated(
     rng: np.random.Generator, acceptance: Sequence[float], n: int, tokens: int
 ) -> list[Round]:
-    """Rounds of a text: hard and easy contexts round the acceptance of each place."""
+    """Rounds of a text: hard and easy contexts around the acceptance of each position."""
     rounds: list[Round] = []
     left = tokens
     while left:
@@ -82,7 +82,7 @@ def write(folder: Path, records: Sequence[dict[str, Any]]) -> Path:
 def write_simulated(
     folder: Path, lengths: Sequence[int] = (5,), prompts: int = 60, **changes: Any
 ) -> Path:
-    """A run of autoregressive and of sd whose acceptance grows within a block."""
+    """A run of autoregressive and of sd with acceptance that grows within a block."""
     rng = np.random.default_rng(0)
     records = []
     for i in range(prompts):

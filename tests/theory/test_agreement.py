@@ -1,4 +1,4 @@
-"""On the bundled pair, what rules expect adds up to what the loop accepts."""
+"""On the bundled pair, expected acceptance of the rules adds up to the measured acceptance."""
 
 from pathlib import Path
 from typing import Any
@@ -40,7 +40,7 @@ def sampled(mini: Any, method: str, **given: Any) -> list[dict[str, Any]]:
 
 
 def far_off(folder: Path, records: list[dict[str, Any]]) -> list[str]:
-    """The metrics whose difference is more than four standard errors from 0."""
+    """The metrics with a difference of more than four standard errors from 0."""
     table = theory_table(read_run(write(folder, records)))
     found: pd.DataFrame = table[table["metric"].isin(METRICS)]
     assert len(found) == len(METRICS)
@@ -58,6 +58,6 @@ def test_a_wrong_weight_is_detected(mini: Any, tmp_path: Path) -> None:
     assert far_off(tmp_path / "right", records) == []
     for record in records:
         rounds = record["per_round"]
-        # 1 - TV(p, q) where it should be 1 - w TV(p, q)
+        # 1 - TV(p, q) instead of 1 - w TV(p, q)
         rounds["expected"] = [[1 - (1 - e) / WEIGHT for e in r] for r in rounds["expected"]]
     assert far_off(tmp_path / "wrong", records) == list(METRICS)

@@ -1,4 +1,4 @@
-"""The closed forms against enumeration, each beside a formula that is nearly right."""
+"""The closed forms against enumeration, each with a slightly wrong formula as a control."""
 
 from collections.abc import Callable, Iterator
 from itertools import product
@@ -32,10 +32,10 @@ class Block(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """One way in which a round may go."""
+    """One possible course of a round."""
 
     chance: float
-    drafts: Prefix  # those judged
+    drafts: Prefix  # the judged ones
     accepted: int
 
 
@@ -44,7 +44,7 @@ def block(seed: int, weight: float) -> Block:
     found = Block({}, {}, {})
     for prefix in (x for n in range(N) for x in product(range(TOKENS), repeat=n)):
         p, other = rng.dirichlet(np.ones(TOKENS), 2)
-        ease = rng.random()  # some contexts are much harder than others, as in texts
+        ease = rng.random()  # some contexts are much harder than others, as in real texts
         q = ease * p + (1 - ease) * other
         found.p[prefix], found.q[prefix] = p, q
         found.accept[prefix] = np.minimum(1, (weight * p + (1 - weight) * q) / q)
@@ -52,7 +52,7 @@ def block(seed: int, weight: float) -> Block:
 
 
 def rounds(models: Block, prefix: Prefix = (), chance: float = 1.0) -> Iterator[Outcome]:
-    """Every way in which a round may go on."""
+    """All possible courses of a round."""
     if len(prefix) == N:
         yield Outcome(chance, prefix, N)
         return
@@ -86,7 +86,7 @@ def test_accepted_length_is_exact_for_dependent_positions(models: Block, weight:
             judged[place] += outcome.chance
             expected[place] += outcome.chance * models.expected(outcome.drafts[:place])
     assert accepted_length(expected / judged) == pytest.approx(exact_length(models))
-    # What is expected where judged adds up to what is accepted; without rejections it does not.
+    # Expectations where judged add up to the accepted drafts; without rejections they do not.
     assert expected.sum() == pytest.approx(exact_length(models))
     kept = sum(
         o.chance * sum(models.expected(o.drafts[:place]) for place in range(o.accepted))
@@ -119,9 +119,9 @@ def test_the_iid_formula_is_exact_for_equal_positions_only() -> None:
 
 
 def test_memory_bound_speedup_by_the_clock() -> None:
-    # 10 rounds of 4 drafts at 0.25 s and a pass of 1 s bring 30 tokens, at 1 s each before.
+    # 10 rounds with 4 drafts of 0.25 s and a pass of 1 s give 30 tokens, which took 1 s each.
     assert memory_bound_speedup(3, 4, 0.25) == pytest.approx(30 / (10 * (4 * 0.25 + 1)))
-    assert memory_bound_speedup(1, 0, 0.25) == 1  # nothing drafted, nothing gained
+    assert memory_bound_speedup(1, 0, 0.25) == 1  # without drafts there is no gain
 
 
 def positive(rows: Floats) -> Floats:
@@ -144,7 +144,7 @@ def test_the_front_gap_is_0_on_the_front_and_above_it_elsewhere(seed: int) -> No
     ]
     for rule, value in product(on_front, (0.2, 0.7, 1.0)):
         assert gap(rule(value), positive(p - q)) == pytest.approx(0, abs=1e-12)
-    # Lossless in vain: all is rejected. And bias that buys nothing: accepted as by sd.
+    # Useless lossless rule: all is rejected. Useless bias: accepts no more than sd.
     assert gap(np.zeros(5), p) == pytest.approx(1 - total_variation(p, q))
     assert gap(np.minimum(1, p / q), other) > 1e-3
     for _ in range(20):

@@ -1,4 +1,4 @@
-"""Predicted and measured agree where the law is known, and wrong predictions do not."""
+"""Predictions match measurements under a known law, and wrong predictions do not."""
 
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from specbench.theory.table import (
 from .runs import ACCEPTANCE as BY_PLACE
 from .runs import autoregressive, record, write, write_simulated
 
-# Rejected at the third place; all three kept; ended inside by its second accepted draft.
+# Rejected at the third position; all three accepted; ended by its second accepted draft.
 ROUNDS = [(3, (0.9, 0.8, 0.5), 2, 1), (3, (0.9, 0.7, 0.6), 3, 1), (2, (0.4, 0.3), 2, 0)]
 OURS: dict[str, Any] = {"draft_length": 3}
 
@@ -51,7 +51,7 @@ def test_figures_by_hand(tmp_path: Path) -> None:
     assert tuple(table.columns) == COLUMNS
     tokens = (5.1 + 2) / 3
     assert sides(table, ACCEPTANCE) == pytest.approx((5.1 / 8, 7 / 8))
-    # The text ended before the third place of its third round: two rounds came so far.
+    # The text ended before the third position of its third round: two rounds reached it.
     chances = [2.2 / 3, 1.8 / 3, 1.1 / 2]
     assert sides(table, LENGTH) == pytest.approx((accepted_length(chances), 1 + 1 + 1 / 2))
     pooled = 7 / 8
@@ -78,7 +78,7 @@ def test_rounds_of_any_length_have_no_formula_of_one(tmp_path: Path) -> None:
     adaptive = record(rounds, method="sd-adaptive", cost=0.1, **OURS)
     table = table_of(tmp_path, adaptive, bytes_ratio=0.1)
     assert set(table["metric"]) == {ACCEPTANCE, LENGTH, TOKENS}
-    # Of two rounds that accepted two drafts one stopped there.
+    # Of two rounds that accepted two drafts, one stopped there.
     assert row(table, LENGTH)["predicted"] == pytest.approx(accepted_length([0.9, 0.75, 0.3]))
 
 
@@ -90,6 +90,6 @@ def test_theory_agrees_with_a_simulation_and_the_iid_formula_does_not(tmp_path: 
         exact = accepted_length(BY_PLACE[:n])
         assert row(table, LENGTH, n)["predicted"] == pytest.approx(exact, rel=0.01)
         assert row(table, LENGTH, n)["measured"] == pytest.approx(exact, rel=0.05)
-    # Acceptance grows within a block: where few places are tried, the mean of all is too high.
+    # Acceptance grows within a block: the mean is too high if few positions are tried.
     assert not agrees(row(table, IID, 2))
     assert row(table, IID, 2)["difference"] < 0

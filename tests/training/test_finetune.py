@@ -1,4 +1,4 @@
-"""Fine-tuning a draft: what carries loss, what is saved, and that nothing half-done stays."""
+"""Fine-tuning a draft: which tokens have loss, what is saved, and cleanup after failures."""
 
 import json
 from collections.abc import Callable
@@ -52,7 +52,7 @@ def read(tokenizer: Any, examples: list[Example]) -> Material:
 
 @pytest.fixture
 def chatty() -> PreTrainedTokenizerFast:
-    """The tiny tokenizer as that of a chat model, whose end token is not what ends its answers."""
+    """The tiny tokenizer as a chat model's, whose answers end in another token than EOS."""
     mine = deepcopy(tokenizer())
     mine.chat_template, mine.eos_token = TEMPLATE, "Y"
     return mine
@@ -60,7 +60,7 @@ def chatty() -> PreTrainedTokenizerFast:
 
 def test_what_is_saved_is_a_better_draft_in_an_ordinary_folder(tmp_path: Path) -> None:
     folder, losses = tmp_path / "drafts" / "news", []
-    stale = tmp_path / "drafts" / ".news.partial"  # of a process that was killed
+    stale = tmp_path / "drafts" / ".news.partial"  # from a killed process
     stale.mkdir(parents=True)
     (stale / "junk").touch()
     folder.mkdir()
@@ -111,7 +111,7 @@ def test_examples_are_fresh_and_held_out_ones_are_unseen_training_examples(
 
 
 def test_the_loss_is_that_of_the_answers_tokens(mini: LoadedPair) -> None:
-    """Against the loss of Transformers, one example at a time, without padding."""
+    """Compared with the loss of Transformers, one example at a time, without padding."""
     model, examples = mini.draft.model, TASK.examples("train", 5)
     end = mini.tokenizer.eos_token_id
     total, tokens = 0.0, 0

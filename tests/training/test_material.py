@@ -1,4 +1,4 @@
-"""What a training reads is known before its first step, and what is too long is left out."""
+"""Training data is encoded before the first step, and long prompts are skipped."""
 
 from types import SimpleNamespace
 from typing import Any

@@ -1,4 +1,4 @@
-"""The objective: its gradient is that of the plain formulation over whole distributions."""
+"""The objective has the same gradient as the plain formulation over whole distributions."""
 
 from collections.abc import Callable
 from typing import Any
@@ -33,7 +33,7 @@ class Toy:
         self.start = Head("linear", (HIDDEN_P, HIDDEN_Q), 0.6).double()
 
     def step(self, acceptance_weight: float = 0.7, kl_weight: float = 0.0) -> Step:
-        """What our objective sees: a few scalars per token."""
+        """The input of our objective: a few scalars per token."""
         p, q = self.logits_p.softmax(-1), self.logits_q.softmax(-1)
         inputs = torch.cat((self.hidden_q, self.hidden_p), -1).flatten(0, 1)
         sampled = self.tokens.unsqueeze(-1)
@@ -61,7 +61,7 @@ class Toy:
     ) -> Tensor:
         """The authors' formulation: logits of both models under autograd, no clipping.
 
-        Their release has -1 for the sign of the acceptance term, and mixes ``logits``.
+        Their release has the sign -1 for the acceptance term, and mixes ``logits``.
         """
         both = torch.cat((self.hidden_q, self.hidden_p), -1)
         shares = self.head.summary(both).softmax(-1)  # [B, T, (draft, target)]
@@ -99,7 +99,7 @@ def test_the_kl_weight_holds_a_head_at_its_start() -> None:
     free, held = (
         toy.gradient(lambda k=k: evaluate(toy.head, toy.step(0.0, k)).objective) for k in (0.0, 3.0)
     )
-    # What the price adds is minus the KL's own gradient, found by a difference quotient.
+    # The penalty adds minus the KL's own gradient, computed by a difference quotient.
     added, epsilon = (held - free) * toy.advantage.std() / 3.0, 1e-6
     flat = torch.nn.utils.parameters_to_vector(toy.head.parameters()).detach()
     direction = torch.randn(flat.shape, generator=torch.Generator().manual_seed(0)).double()
@@ -128,7 +128,7 @@ def test_a_clipped_token_no_longer_pulls() -> None:
     found = toy.gradient(lambda: evaluate(toy.head, far).objective)
     share = evaluate(toy.head, far).clipped
     assert share == pytest.approx(((ratio - 1).abs() > CLIP).double().mean().item())
-    # By hand: only the free tokens, each with its ratio.
+    # By hand: only unclipped tokens, each with its ratio.
     free = torch.where(held, 0.0, gain)
 
     def by_hand() -> Tensor:
@@ -155,7 +155,7 @@ GAINS = torch.tensor([[1.0, 3.0], [5.0, 7.0]])
         (Baseline("batch"), [-3, -1, 1, 3]),
         (Baseline("batch", mean=100.0), [-3, -1, 1, 3]),
         (Baseline("group"), [-1, 1, -1, 1]),
-        (Baseline("ema"), [-3, -1, 1, 3]),  # at the first step there is no past
+        (Baseline("ema"), [-3, -1, 1, 3]),  # the first step has no history
         (Baseline("ema", mean=2.0), [-1, 1, 3, 5]),
     ],
 )

@@ -1,4 +1,4 @@
-"""Pretraining: what carries loss, and a whole build at a toy's size."""
+"""Pretraining: which tokens have loss, and a complete build at toy size."""
 
 from pathlib import Path
 

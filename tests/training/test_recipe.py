@@ -1,4 +1,4 @@
-"""Recipes: who has the last word, and what is refused."""
+"""Recipes: precedence and errors."""
 
 from dataclasses import replace
 
@@ -29,7 +29,7 @@ def test_the_user_overrides_the_pair_the_task_and_the_defaults() -> None:
         ({"learning_rate": 0.0}, "learning_rate", "above 0"),
         ({"learning_rte": 1}, "learning_rte", "did you mean"),
         ({"initial_weight": 0.0}, "initial_weight", "above 0"),
-        ({"seed": 1000}, "seed", "below 1000"),  # held-out examples have that seed
+        ({"seed": 1000}, "seed", "below 1000"),  # the seed of held-out examples
         ({"acceptance_weight": 0.0, "target_acceptance": 0.9}, "acceptance_weight", "above 0"),
         ({"head_kind": "cubic"}, "head_kind", "one of `linear`, `mlp`, `features`"),
     ],

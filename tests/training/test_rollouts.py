@@ -1,4 +1,4 @@
-"""Roll-outs record what the models say of the very tokens that were sampled."""
+"""Roll-outs record the models' outputs for exactly the sampled tokens."""
 
 import pytest
 import torch
@@ -36,7 +36,7 @@ def rolled(mini, prompts: list[list[int]], kind: str = "linear") -> Rollouts:
 
 
 def fresh_read(mini, start: list[int], answer: list[int]) -> dict[str, torch.Tensor]:
-    """What both models say before each token of an answer, read at one go."""
+    """Outputs of both models before each token of an answer, in one pass."""
     told = {}
     for name, runner in (("p", mini.target), ("q", mini.draft)):
         tokens = torch.tensor([start + answer])
@@ -56,7 +56,7 @@ def test_records_are_those_of_a_fresh_read(mini, prompts, monkeypatch, kind, at_
     rollouts = rolled(mini, prompts, kind)
     assert len(rollouts.texts) == len(TASKS) * COPIES
     lengths = rollouts.row.bincount(minlength=len(TASKS) * COPIES)
-    assert lengths.min() < 0.8 * lengths.max()  # so that finished rows were dropped on the way
+    assert lengths.min() < 0.8 * lengths.max()  # so finished rows were dropped
     head = Head(kind, (mini.target.hidden_size, mini.draft.hidden_size))
     for text in range(len(TASKS) * COPIES):
         mine = rollouts.row == text
@@ -82,7 +82,7 @@ def test_texts_are_the_tokens_up_to_the_end(mini, prompts):
 
 
 def test_the_same_draws_give_the_same_rollouts_and_copies_differ(mini, prompts):
-    """Also with a stop string that no text contains."""
+    """Also with a stop string that does not occur."""
     generator = torch.Generator().manual_seed(0)
     one = rolled(mini, prompts)
     again = roll_out(mini, linear(mini, 0.7), prompts, 64, generator, COPIES, ("\nQuestion:",))
@@ -92,7 +92,7 @@ def test_the_same_draws_give_the_same_rollouts_and_copies_differ(mini, prompts):
 
 
 def test_tokens_are_drawn_from_the_mixture(mini):
-    """First tokens of many copies follow v = w p + (1 - w) q, and neither p nor q."""
+    """The first tokens of many copies follow v = w p + (1 - w) q, and neither p nor q."""
     copies, weight = 4000, 0.5
     prompt = mini.tokenizer("Question: Tom has 5")["input_ids"]
     generator = torch.Generator().manual_seed(1)
@@ -102,7 +102,7 @@ def test_tokens_are_drawn_from_the_mixture(mini):
     p, q = (told[name][0].double()[: len(counts)] for name in "pq")
 
     def statistic(expected: torch.Tensor) -> float:
-        """Chi-square per degree of freedom, rare tokens pooled."""
+        """Chi-square per degree of freedom, with rare tokens pooled."""
         often = expected * copies >= 5
         pooled = torch.cat((expected[often], expected[~often].sum()[None])) * copies
         found = torch.cat((counts[often], counts[~often].sum()[None]))
@@ -131,7 +131,7 @@ def test_a_stop_string_ends_a_text_with_the_token_that_completes_it(mini, prompt
 
 @pytest.mark.parametrize("decoded_first", [True, False])
 def test_a_pair_decodes_and_rolls_out_in_any_order(mini, prompts, decoded_first):
-    """Whoever made a cache: one that decoding grew is read where roll-outs are compared."""
+    """Roll-outs work with a cache that decoding has grown."""
     runners = [Runner(r.model, r.vocabulary) for r in (mini.target, mini.draft)]
     pair = LoadedPair("fresh", *runners, mini.tokenizer, mini.eos_ids)
     long = prompts[0] * (1 + CAPACITY_STEP // len(prompts[0]))

@@ -1,4 +1,4 @@
-"""A training that is killed, or that runs into trouble, loses nothing that was done."""
+"""A training that is killed or fails loses no finished steps."""
 
 import csv
 import errno
@@ -40,12 +40,12 @@ Train = Callable[..., dict[str, Any]]
 
 
 class Killed(BaseException):
-    """Stands for a signal that ends the process."""
+    """A stand-in for a signal that ends the process."""
 
 
 @pytest.fixture(scope="module")
 def train(mini: LoadedPair) -> Iterator[Train]:
-    """Train into a folder; scores and calibration take few texts."""
+    """Train into a folder, with few texts for scores and calibration."""
 
     def into(folder: Path, report: Any = lambda _: None, **changes: Any) -> dict[str, Any]:
         asked = {"pair": mini, "task": TASK, "recipe": RECIPE, "folder": folder, **changes}
@@ -65,7 +65,7 @@ def unbroken(train: Train, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def contents(folder: Path) -> dict[str, Any]:
-    """All that a training leaves behind, apart from how long it took."""
+    """All files that a training leaves, without their times."""
     description = json.loads((folder / DESCRIPTION).read_text())
     rows = list(csv.DictReader((folder / LOG).read_text().splitlines()))
     timed = ("rollout_seconds", "update_seconds")
@@ -150,7 +150,7 @@ def stop(progress: Progress) -> None:
 
 
 def from_files(**train: Any) -> Task:
-    """The task as if its training split had been read from somewhere."""
+    """The task with a provenance, as if its training split had been read."""
     facts = {"dataset": "somebody/quiz", "revision": None, "shots": 4, "splits": {"train": train}}
     source = SimpleNamespace(examples=TASK.source.examples, provenance=lambda: dict(facts))
     return replace(TASK, source=source)  # type: ignore[arg-type]
@@ -177,7 +177,7 @@ def test_a_checkpoint_that_is_damaged_or_of_another_training_is_refused(
         with pytest.raises(UsageError, match=told):
             train(tmp_path, pytest.fail, resume=True, **{"task": task, **changes})
     assert step_of_checkpoint(tmp_path) == 1
-    # The same data may lie elsewhere.
+    # The same data in another folder.
     moved = data | {"file": "there/train.jsonl"}
     checkpoint = (tmp_path / CHECKPOINT).read_bytes()
     said = train(tmp_path, resume=True, task=from_files(**moved))

@@ -1,4 +1,4 @@
-"""Training moves a head where it should, its multiplier follows, and its bias is calibrated."""
+"""Training improves a head, adjusts its multiplier, and calibrates its bias."""
 
 import math
 from copy import deepcopy
@@ -26,11 +26,11 @@ RECIPE = HeadRecipe(
     acceptance_weight=5.0,
     initial_weight=0.5,
 )
-CUT = replace(load_task("mini-headline"), max_new_tokens=12)  # which takes less time
+CUT = replace(load_task("mini-headline"), max_new_tokens=12)  # to save time
 
 
 def prepared(mini: Any, recipe: HeadRecipe, task: Task = CUT, unseen: int = 1) -> Training:
-    """A training before its first step, with as many examples that it does not see."""
+    """A training before its first step, with as many held-out examples."""
 
     def read(split: str, count: int, seed: int) -> Material:
         return split_material(mini, task, split, count, seed, 512)
@@ -60,7 +60,7 @@ def test_without_reward_training_reaches_for_acceptance(mini: Any, monkeypatch: 
     assert rows[-1].weight < 0.4
     assert rows[-1].acceptance > rows[0].acceptance
     assert all(row.reward_spread == 0 for row in rows)
-    # The models stay as they are.
+    # The models do not change.
     assert (mini.target.fingerprint(), mini.draft.fingerprint()) == before
     assert all(weights.grad is None for weights in mini.target.model.parameters())
 
@@ -76,7 +76,7 @@ def test_the_same_recipe_gives_the_same_head(mini: Any, kind: str) -> None:
 
 
 def test_a_small_head_trained_from_scratch_raises_reward_and_acceptance(mini: Any) -> None:
-    """Against the head it started from, the static ensemble with w = 0.9, on held-out examples."""
+    """Compared with its start, the static ensemble with w = 0.9, on held-out examples."""
     recipe = RECIPE.updated(
         steps=4,
         prompts_per_step=10,
@@ -100,7 +100,7 @@ def test_a_small_head_trained_from_scratch_raises_reward_and_acceptance(mini: An
 def test_lambda_follows_what_is_missing() -> None:
     multiplier, price = update_multiplier(1.0, 0.1)
     assert math.log(price) == pytest.approx(0.1 * (INTEGRAL + PROPORTIONAL))
-    # What was missing is remembered; what is too much lowers the price at once.
+    # Missing acceptance accumulates; excess lowers the price at once.
     multiplier, price = update_multiplier(multiplier, 0.0)
     assert math.log(price) == pytest.approx(0.1 * INTEGRAL)
     multiplier, price = update_multiplier(multiplier, -0.1)
@@ -108,7 +108,7 @@ def test_lambda_follows_what_is_missing() -> None:
 
 
 def uneven(mini: Any, target: float, texts: int) -> Training:
-    """A training for a target acceptance whose head trusts positions unevenly."""
+    """A training for a target acceptance, with a head that trusts positions unevenly."""
     recipe = RECIPE.updated(target_acceptance=target)
     training = prepared(mini, recipe, unseen=texts)
     training.head.requires_grad_(False)
@@ -119,7 +119,7 @@ def uneven(mini: Any, target: float, texts: int) -> Training:
 
 
 def acceptance(mini: Any, head: Head, texts: int) -> float:
-    """On examples that the bias was not calibrated with."""
+    """On examples that were not used for calibration."""
     prompts = split_material(mini, CUT, "train", texts, 7, 512).prompts
     generator = torch.Generator().manual_seed(7)
     rollouts = roll_out(mini, head, prompts, CUT.max_new_tokens, generator)

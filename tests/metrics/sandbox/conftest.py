@@ -1,4 +1,4 @@
-"""Running hostile programs: with short limits, and with chosen layers taken away."""
+"""Running hostile programs: with short limits, and with chosen layers removed."""
 
 import os
 import time
@@ -13,14 +13,14 @@ from specbench.metrics.sandbox.launch import Limits, judge
 
 SHORT = Limits(cpu_seconds=1, wall_seconds=1.5)
 
-# How the supervisor is made to do without a layer; the audit hook is one that all must spare.
+# Code that removes a layer from the supervisor; every layer must hold without the audit hook.
 _WITHOUT = {
     "hook": "supervisor.refuse = lambda *args: None",
     "namespaces": "supervisor.linux.own_namespaces = lambda: False",
     "user": "supervisor.linux.become_nobody = lambda *args: False",
     "landlock": "supervisor.linux.read_only = lambda *args, **named: False",
     "seccomp": "supervisor.linux.filter_calls = lambda *args: False",
-    # Not layers, but whether nobody may read Python's library.
+    # Not a layer: whether the user nobody may read Python's library.
     "private library": "supervisor.linux.os.access = lambda *args: False",
     "public library": "supervisor.linux.os.access = lambda *args: True",
 }
@@ -28,7 +28,7 @@ _WITHOUT = {
 
 @pytest.fixture
 def without(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Take layers away by their names; those named must exist."""
+    """Remove layers by their names, which must exist."""
 
     def take(*layers: str) -> None:
         patches = "; ".join([*(_WITHOUT[layer] for layer in layers), "supervisor.main()"])
@@ -39,18 +39,18 @@ def without(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 @pytest.fixture
 def passes() -> Callable[..., bool]:
-    """Run a program under short limits and tell whether it passed."""
+    """Run a program under short limits and return whether it passed."""
     return lambda program, *tests, entry_point="": judge(program, tests, entry_point, SHORT)[0]
 
 
 @pytest.fixture
 def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[str]:
-    """A word in the command line of each process of the sandbox; at the end none is left."""
+    """A word in the command line of each sandbox process; at the end none may be left."""
     word = f"marker-{os.getpid()}-{tmp_path.name}"
     monkeypatch.setattr(launch, "_BOOT", f"{launch._BOOT}  # {word}")
     assert not running(word)
     yield word
-    for _ in range(100):  # the kernel may need a moment for those that it has killed
+    for _ in range(100):  # the kernel may need a moment for killed processes
         if not running(word):
             break
         time.sleep(0.02)

@@ -1,4 +1,4 @@
-"""Programs that want to pass without being right, or to harm: none does either."""
+"""Programs that try to pass without being right, or to do harm: none succeeds."""
 
 import os
 import socket
@@ -18,11 +18,11 @@ from specbench.metrics.sandbox import launch
 RIGHT = "def double(x):\n    return x * 2\n"
 WRONG = "def double(x):\n    return x\n"
 TESTS = ("assert double(2) == 4", "assert double('a') == 'aa'")
-SECONDS = 90  # a program has 1.5 s or less, and four run at a time; but machines may be loaded
+SECONDS = 90  # a program takes at most 1.5 s, and four run at a time; but machines may be loaded
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="needs layers of the Linux kernel")
 
-# Lets the next reply be any value; then all are as before.
+# Makes the next reply an arbitrary value, once.
 FORGED_REPLY = (
     "import sys\nserver, wire = sys.modules['sandbox.program'], sys.modules['sandbox.wire']\n"
     "def forge(*reply, encode=server.encode):\n"
@@ -152,7 +152,7 @@ def nothing_is_left(
 
 @pytest.fixture
 def places(tmp_path: Path, alone: str) -> Iterator[dict[str, object]]:
-    """What attacks aim at; at the end it is as it was."""
+    """The targets of attacks; at the end they must be unchanged."""
     tmp_path.chmod(0o777)
     for folder in tmp_path.parents[:2]:
         folder.chmod(0o755)
@@ -178,7 +178,7 @@ def places(tmp_path: Path, alone: str) -> Iterator[dict[str, object]]:
 
 
 def passing(passes: Callable[..., bool], programs: dict[str, str]) -> list[str]:
-    """The names of those programs that pass; several run at a time, since many only wait."""
+    """The names of the programs that pass; several run at a time, since many only wait."""
     with ThreadPoolExecutor(4) as pool:
         passed = pool.map(lambda program: passes(program, *TESTS), programs.values())
         return [name for name, one in zip(programs, passed, strict=True) if one]
@@ -187,7 +187,7 @@ def passing(passes: Callable[..., bool], programs: dict[str, str]) -> list[str]:
 def test_the_same_harness_passes_an_honest_program(passes: Callable[..., bool]) -> None:
     assert passes(RIGHT + "import os\nassert os.listdir() == []", *TESTS)
     assert passes(RIGHT + FORGERIES["patched builtins"], *TESTS, "assert len([]) == 0")
-    # The ways to forge a reply work as such.
+    # The methods of forging a reply work as such.
     assert passes(FORGED_REPLY + "forge(None, {'x': 5}, {})", "assert x == 5")
 
 
@@ -260,7 +260,7 @@ def test_environment_descriptors_and_folder_are_the_program_s_own(
 def test_a_program_runs_in_a_session_of_its_own(
     passes: Callable[..., bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Asked from outside: within a namespace, or in a container, a session's number may be 0.
+    # Asked from outside: in a namespace or a container, a session's number may be 0.
     sessions = []
 
     def converse(process: subprocess.Popen[bytes], *rest: Any) -> Any:

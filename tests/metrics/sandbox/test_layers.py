@@ -1,4 +1,4 @@
-"""Every layer of the sandbox holds by itself, with all others that it could lean on taken away."""
+"""Every layer of the sandbox works alone, with all other layers removed."""
 
 import os
 import re
@@ -20,7 +20,7 @@ KERNEL = {"namespaces", "user", "landlock", "seccomp"}
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="layers of the Linux kernel")
 
-# What each layer refuses by itself.
+# Operations that each layer refuses by itself.
 REFUSED = {
     "namespaces": [
         "import socket; socket.create_connection(('127.0.0.1', {port}), 1)",
@@ -61,7 +61,7 @@ REFUSED = {
 
 
 def attempts(deeds: list[str]) -> str:
-    """A program that notes which of some deeds are refused."""
+    """A program that records which operations are refused."""
     attempt = "try:\n    {}\nexcept (OSError, RuntimeError):\n    refused.append({!r})\n"
     return "refused = []\n" + "".join(attempt.format(deed, deed) for deed in deeds)
 
@@ -75,7 +75,7 @@ def places(tmp_path: Path) -> Iterator[dict[str, object]]:
     for file, mode in ((public, 0o666), (secret, 0o600)):
         file.write_text("text")
         file.chmod(mode)
-    # Not this process: as the first of a container it would have the program's own number.
+    # Not this process: as the first in a container it would have the program's own number.
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
         yield {"public": str(public), "secret": str(secret), "process": other.pid, "port": 9}
         other.kill()
@@ -87,7 +87,7 @@ def test_a_layer_refuses_by_itself(
 ) -> None:
     if layer not in layers():
         pytest.skip(f"this machine has no {layer}")
-    # Wherever Python lies; nothing of its library is needed here.
+    # Wherever Python is; nothing of its library is needed here.
     without("hook", "public library", *KERNEL - {layer})
     deeds = [deed.format(**places) for deed in REFUSED[layer]]
     passed, held = judge(attempts(deeds), (f"assert refused == {deeds!r}",), limits=Limits(2, 9.0))
@@ -145,7 +145,7 @@ def test_a_program_of_another_machine_s_calls_has_no_filter(
     arm = kernel.instructions(False)
     machine("x86_64")
     assert arm != kernel.instructions(False)
-    # Both the supervisor's calls, each a comparison and what follows from it.
+    # Both calls of the supervisor, each a comparison and its result.
     assert len(kernel.instructions(True)) == len(kernel.instructions(False)) + 4
 
 
@@ -191,7 +191,7 @@ def test_a_system_that_limits_no_reading_is_weak(monkeypatch: pytest.MonkeyPatch
         assert re.search(says, found) and bool(found) == bool(says)
 
 
-@pytest.mark.parametrize("depth", [1, 2100])  # whose path is longer than the system allows
+@pytest.mark.parametrize("depth", [1, 2100])  # the path exceeds the system's limit
 def test_what_a_program_leaves_in_its_folder_is_removed_and_the_verdict_kept(
     depth: int,
     without: Callable[..., None],

@@ -1,4 +1,4 @@
-"""What tests see of a program in another process: as in Python, and nothing that it could forge."""
+"""Tests see a program in another process as in plain Python, and it cannot forge results."""
 
 import re
 from collections.abc import Callable
@@ -14,7 +14,7 @@ IMPORTS = (
     "from decimal import Decimal\nfrom fractions import Fraction\nimport math, sys\n"
 )
 
-# Plain data that a program returns, and what a test may say about it.
+# Plain data returned by a program, and valid assertions about it.
 VALUES = [
     ("range(1, 9, 2)", "v == range(1, 9, 2) and list(v) == [1, 3, 5, 7] and 3 in v"),
     ("bytearray(b'a')", "v == b'a' and type(v) is bytearray"),
@@ -42,7 +42,7 @@ VALUES = [
     ("[math.nan, math.inf]", "math.isnan(v[0]) and v[1] == math.inf"),
 ]  # fmt: skip
 
-# Lists and the like that tests hand over stay one and the same; ``f`` is what the program defines.
+# Containers passed by tests keep their identity; ``f`` is defined by the program.
 ARGUMENTS = [
     ("def f(a): a.sort(); return a", "x = [2, 1]\nassert f(x) is x and x == [1, 2]"),
     ("def f(a): return [a, (a,)]", "x = []\ny = f(x)\nassert y[0] is x and y[1][0] is x"),
@@ -165,7 +165,7 @@ RAISED = [
     ("odd.unknown", "AttributeError", "'unknown' in str(e)"),
 ]
 
-# Each of these would let a program answer what it is asked to compute, or swallow a failure.
+# Each of these would let a program compute its own expected value, or hide a failure.
 WRONG = [
     ("class A:\n    def __sub__(self, other): return 0\na = A()", "assert abs(a - 3) < 1"),
     ("class A:\n    def __lt__(self, other): return True\na = A()", "assert a < 3"),
@@ -191,7 +191,7 @@ WRONG = [
         (f"import os\ndef a(): {deed}", "try:\n    a()\nexcept BaseException:\n    pass")
         for deed in ("os._exit(0)", "os.close(4)", "os.write(4, bytes(9))", "os.write(4, b'~' * 9)")
     ),
-    # What it reaches of the checker's code and modules are its own copies.
+    # It reaches only its own copies of the checker's code and modules.
     ("import sys\ndef f(x):\n    frame = sys._getframe()\n    while frame:\n"
      "        frame.f_globals['abs'] = frame.f_builtins['abs'] = lambda x: 0\n"
      "        frame = frame.f_back\n    return 0", "assert abs(f(2) - 4) < 1e-6"),
@@ -303,7 +303,7 @@ def test_builtins_and_modules_are_the_tests_own(passes: Passes) -> None:
     ]:
         assert passes(f"{own}def f(): return {right}", f"assert {test}")
         assert not passes(f"{own}def f(): return 0", f"assert {test}")
-    # A function may have a builtin's name where it is what is tested.
+    # A tested function may have a builtin's name.
     test = "total = sum(10, 15)\nassert abs(total - 25) < 1"
     right = "def sum(a, b): return a + b\n"
     assert read_tests((test,)).shadowed == ("abs", "sum")

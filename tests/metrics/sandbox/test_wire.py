@@ -1,4 +1,4 @@
-"""The messages: every plain value comes back as it is, and no bytes whatever do harm."""
+"""Messages: every plain value survives a round trip, and no bytes can do harm."""
 
 import math
 import os
@@ -11,7 +11,7 @@ import pytest
 from specbench.metrics.sandbox import wire
 from specbench.metrics.sandbox.wire import Gone, decode, encode, receive, send
 
-# Its text tells all types; sets have one member each, so that they have one order.
+# Lists all types in its text; sets have one member each, so that their order is fixed.
 VALUE = [
     (None, ..., True, 0, -(1 << 299), 1 << 64, 5e-324, math.inf, -0.0, complex(0, -1.5)),
     ["", "a\0\udc00\U0010ffff", b"", bytes(range(256)), int, ValueError, object, type(None)],
@@ -36,7 +36,7 @@ def test_other_types_and_subclasses_cross_as_numbers() -> None:
     assert decode(message, str) == ["0", "1", "2", "3"]
     with pytest.raises(TypeError):
         encode(objects)
-    # Not even by the name of a plain type.
+    # Not even under the name of a plain type.
     impostors = [type(name, (), {})() for name in ("list", "Decimal", "NoneType", "an object")]
     assert decode(encode(impostors, impostors.index), str) == ["0", "1", "2", "3"]
 
@@ -47,7 +47,7 @@ def test_containers_stay_one_and_the_same() -> None:
     row.append(row)
     copy = decode(encode(value))
     assert copy[0][0] == 1 and copy[0][1] is copy[0] is copy[1][0] is copy[1][1][2]
-    # What both sides have already crosses as a number.
+    # Containers known to both sides are sent as numbers.
     shared, theirs = [row], [[3]]
     message = encode(row, shared=shared)
     assert decode(message, shared=theirs) is theirs[0] and len(message) < 10
@@ -85,7 +85,7 @@ def test_damaged_and_random_bytes_are_refused_or_are_values() -> None:
         except Gone:
             refused += 1
         else:
-            encode(value)  # a value that could have been sent
+            encode(value)  # a value that can be sent
     assert refused > 1000
 
 
@@ -98,7 +98,7 @@ def atom(name: str, payload: bytes) -> bytes:
 
 
 def made(name: str, *parts: object) -> bytes:
-    """An immutable value of any parts; an object is that number 5."""
+    """An immutable value with any parts; an object is represented by the number 5."""
     return wire._TAGS[name] + size(len(parts)) + b"".join(encode(p, lambda _: 5) for p in parts)
 
 

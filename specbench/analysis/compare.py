@@ -164,7 +164,7 @@ def _parts(
     methods = _methods(run, names)
     if set(ats) != {"hypervolume"}:
         for one in methods:
-            yield from ((OWN, partial(_beside_sd, run, one, n)) for n in one.choices)
+            yield from ((OWN, partial(_versus_sd, run, one, n)) for n in one.choices)
     relaxed = [one for one in methods if not one.first.emits_target]
     has_control = any(setting.method == "sharpened" for setting in run)
     for gain in (at for at in GAINS if at in ats):
@@ -204,7 +204,7 @@ def _methods(run: list[Setting], names: Sequence[str] | None) -> list[_Method]:
     ]
 
 
-def _beside_sd(run: list[Setting], method: _Method, lengths: list[int]) -> Iterator[Row]:
+def _versus_sd(run: list[Setting], method: _Method, lengths: list[int]) -> Iterator[Row]:
     """Compare a method, at one draft length or at its fastest of several, with plain SD."""
     strict = [setting for setting in run if setting.method == "sd"]
     if not strict:
@@ -214,10 +214,10 @@ def _beside_sd(run: list[Setting], method: _Method, lengths: list[int]) -> Itera
     points = shared_points([*own, *strict], sd)
     reached, fastest = points.estimates_with_fastest(range(len(own)), sd)
     seconds, speed, n = reached.seconds, reached.tokens_per_second, reached.n
-    mine, chosen = -2, -1  # the method's point, and that of sd at the length chosen
+    this, chosen = -2, -1  # the method's point, and that of sd at the length chosen
     sd_length = [setting.draft_length for setting in strict]
     chosen_length = sd_length[fastest[1] - sd.start]
-    facts = method.facts(lengths, lengths[fastest[0]], reached, mine)
+    facts = method.facts(lengths, lengths[fastest[0]], reached, this)
 
     def row(against: str, point: int, length: int, metric: str, found: Interval) -> Row:
         return facts | {
@@ -235,17 +235,17 @@ def _beside_sd(run: list[Setting], method: _Method, lengths: list[int]) -> Itera
         accepted, tokens = reached.acceptance, reached.output_tokens
         for metric, found in (
             (QUALITY_LESS, quality_difference(own[0].samples, every_sd)),
-            (ACCEPTANCE_LESS, estimate(accepted[:, mine] - accepted[:, same], n)),
-            (TIMES, estimate(seconds[:, same] / seconds[:, mine], n)),
-            (TOKENS, estimate(speed[:, mine] / speed[:, same], n)),
-            (LENGTH, estimate(tokens[:, mine] / tokens[:, same], n)),
+            (ACCEPTANCE_LESS, estimate(accepted[:, this] - accepted[:, same], n)),
+            (TIMES, estimate(seconds[:, same] / seconds[:, this], n)),
+            (TOKENS, estimate(speed[:, this] / speed[:, same], n)),
+            (LENGTH, estimate(tokens[:, this] / tokens[:, same], n)),
         ):
             yield row(SD, same, lengths[0], metric, found)
     if len(strict) > 1:
-        times = estimate(seconds[:, chosen] / seconds[:, mine], n)
+        times = estimate(seconds[:, chosen] / seconds[:, this], n)
         yield row(SD_CHOSEN, chosen, chosen_length, TIMES, times)
     if same is not None and chosen_length != lengths[0]:
-        gain, saved = (seconds[:, same] - seconds[:, point] for point in (mine, chosen))
+        gain, saved = (seconds[:, same] - seconds[:, point] for point in (this, chosen))
         if estimate(gain, n).low > 0:
             share = estimate(ratio(np.stack([saved, gain], axis=-1)), n)
             yield row(SD_CHOSEN, chosen, chosen_length, SHARE, share)

@@ -148,10 +148,10 @@ class _Tables:
             (self.unit, c.QUALITY_LESS, self.scale),
             ("accepted / drafted", c.ACCEPTANCE_LESS, 100.0),
         ):
-            cell = partial(self._beside_sd, interval_of(metric, "+.1f", scale))
+            cell = partial(self._versus_sd, interval_of(metric, "+.1f", scale))
             yield f"{name}\nless sd's [95 %]", cell
 
-    def _beside_sd(self, show: Callable[[_Row], str], row: _Row) -> str:
+    def _versus_sd(self, show: Callable[[_Row], str], row: _Row) -> str:
         known = self.from_sd.get((row["label"], row["draft_length"]), {})
         return show(known) if row["points"] == 1 else ""
 

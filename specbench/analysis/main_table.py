@@ -247,11 +247,11 @@ def typeset(table: pd.DataFrame, intervals: bool = False) -> list[Table]:
 
 
 def _notes(table: pd.DataFrame, intervals: bool) -> list[str]:
-    known = set(table.loc[table["value"].notna(), "figure"])
-    notes = [said for figure, said in _EXPLAINED.items() if figure in known]
+    shown = set(table.loc[table["value"].notna(), "figure"])
+    notes = [text for figure, text in _EXPLAINED.items() if figure in shown]
     if table["best"].any():
         names = {ACCEPTANCE: "acceptance", SPEEDUP: "tokens/s"}
-        others = " and ".join(name for figure, name in names.items() if figure in known)
+        others = " and ".join(name for figure, name in names.items() if figure in shown)
         same = f"; likewise for {others}, among methods with the best quality" if others else ""
         notes.append(
             "Best (* or bold): the highest quality, and every value whose paired 95 % interval of "
@@ -281,8 +281,8 @@ def _section(rows: pd.DataFrame, intervals: bool, notes: list[str]) -> Table:
     for row in rows[[name for name in _SHOWN if name in rows]].to_dict("records"):
         names = row["label"], row["run_id"] if several else ""
         records.setdefault(names, {})[row["task"], row["figure"], row["metric"]] = row
-    said = [*(remarks(rows) if "published" in rows else []), *notes]
-    return Table.of(records.items(), fields, _title(rows), said, stub=1 + bool(several))
+    notes = [*(remarks(rows) if "published" in rows else []), *notes]
+    return Table.of(records.items(), fields, _title(rows), notes, stub=1 + bool(several))
 
 
 def _fields(
@@ -312,7 +312,7 @@ def _title(rows: pd.DataFrame) -> str:
     fewest, most = prompts.min(), prompts.max()
     counts = f"{most}" if fewest == most else f"{fewest} to {most}"
     scored = rows[(rows["figure"] == QUALITY) & rows["value"].notna()]["n"].min()
-    said = (
+    parts = (
         *(f"Pair {pair}", f"T = {temperature:g}"),
         f"N = {length}" if length else "nothing drafted",
         "" if engine == EAGER else f"engine {engine}",
@@ -320,4 +320,4 @@ def _title(rows: pd.DataFrame) -> str:
         f"{counts} prompt{'s' if most > 1 else ''} per task",
         f"quality of {scored} of them" if scored < fewest else "",
     )
-    return ", ".join(filter(None, said))
+    return ", ".join(filter(None, parts))

@@ -187,16 +187,16 @@ def shared_points(settings: Sequence[Setting], one_law: Sequence[int] = ()) -> P
     Raises:
         UsageError: No prompt has a quality in every setting.
     """
-    known = [setting.sums for setting in settings]
-    prompts = reduce(np.intersect1d, (own for own, _, _ in known))
+    parts = [setting.sums for setting in settings]
+    prompts = reduce(np.intersect1d, (own for own, _, _ in parts))
     if not len(prompts):
         task = settings[0].cell["task"]
         raise UsageError(f"On {task} no prompt has a quality in every setting compared.")
-    sums = np.stack([sums[np.searchsorted(own, prompts)] for own, sums, _ in known], axis=1)
+    sums = np.stack([sums[np.searchsorted(own, prompts)] for own, sums, _ in parts], axis=1)
     if one_law:
         quality = sums[:, list(one_law), : -len(_SUMMED)]
         sums[:, list(one_law), : -len(_SUMMED)] = quality.sum(axis=1, keepdims=True)
-    return Points(sums, known[0][-1])
+    return Points(sums, parts[0][-1])
 
 
 def _seconds(totals: Floats) -> Floats:

@@ -63,8 +63,8 @@ def beside_published(table: pd.DataFrame) -> pd.DataFrame:
 
 def remarks(section: pd.DataFrame) -> list[str]:
     """Return a sentence for each part of a section that could not be compared."""
-    known = section[section["source"].notna()]
-    if known.empty:
+    rows = section[section["source"].notna()]
+    if rows.empty:
         paper = published()
         pairs, tasks = (", ".join(paper[name].unique()) for name in ("pair", "task"))
         temperatures, lengths = (
@@ -75,11 +75,11 @@ def remarks(section: pd.DataFrame) -> list[str]:
             f"The paper has no numbers for this setting: its pairs are {pairs}, its tasks {tasks}, "
             f"T = {temperatures}, N = {lengths}."
         ]
-    missing = [task for task in section["task"].unique() if task not in set(known["task"])]
-    said = [f"The paper has no numbers here for {', '.join(missing)}."] if missing else []
-    other = known[(known["figure"] == QUALITY) & (known["metric"] != known["published_metric"])]
+    missing = [task for task in section["task"].unique() if task not in set(rows["task"])]
+    notes = [f"The paper has no numbers here for {', '.join(missing)}."] if missing else []
+    other = rows[(rows["figure"] == QUALITY) & (rows["metric"] != rows["published_metric"])]
     other = other[other["value"].notna()].drop_duplicates(["task", "metric"])
-    return said + [
+    return notes + [
         f"Quality on {task} is not compared: {own} here, {paper} in the paper."
         for task, own, paper in zip(
             other["task"], other["metric"], other["published_metric"], strict=True

@@ -213,11 +213,11 @@ def _page_table(samples: pd.DataFrame, cells: pd.DataFrame, setting: _Row) -> Ta
         label: {task: _gap(samples, cell) for task, cell in methods[label].items()}
         for label in learned
     }
-    swept = all(any(known.get(task) for known in gaps.values()) for task in units)
+    swept = all(any(by_task.get(task) for by_task in gaps.values()) for task in units)
 
-    def across(known: Mapping[str, Any], show: Callable[[Any, float], str]) -> list[str]:
+    def across(by_task: Mapping[str, Any], show: Callable[[Any, float], str]) -> list[str]:
         """Return a text for each task, blank if unknown."""
-        found = ((known.get(task), scale) for task, (_, scale) in units.items())
+        found = ((by_task.get(task), scale) for task, (_, scale) in units.items())
         return ["" if one is None else show(one, scale) for one, scale in found]
 
     def field(cell: _Row, scale: float) -> str:
@@ -228,18 +228,20 @@ def _page_table(samples: pd.DataFrame, cells: pd.DataFrame, setting: _Row) -> Ta
 
     static = cells.loc[cells["method"] == "static", "label"].unique() if swept else ()
     rows: list[list[str | Cell]] = [
-        [label, *across(known, field)] for label, known in methods.items() if label not in static
+        [label, *across(by_task, field)]
+        for label, by_task in methods.items()
+        if label not in static
     ]
-    for label, known in gaps.items() if swept else ():
+    for label, by_task in gaps.items() if swept else ():
         name = "static front (randomised)"
         front = across(
-            known, lambda g, scale: f"{g.front * scale:.1f}\n{g.reached.acceptance[0, 0]:.0%}"
+            by_task, lambda g, scale: f"{g.front * scale:.1f}\n{g.reached.acceptance[0, 0]:.0%}"
         )
-        above = across(known, lambda gap, scale: _distance(gap.above, scale))
+        above = across(by_task, lambda gap, scale: _distance(gap.above, scale))
         rows += [
             [f"{name} at the acceptance of {label}", *front],
             [Cell(text, best=True) for text in (f"{label} above the {name}", *above)],
-            [f"{label} above its next measured point", *across(known, _above_measured)],
+            [f"{label} above its next measured point", *across(by_task, _above_measured)],
         ]
     title = (
         f"Pair {setting['pair']}, T = {setting['temperature']:g}, N = {setting['draft_length']}, "

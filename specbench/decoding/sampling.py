@@ -62,8 +62,8 @@ def draw(distribution: Tensor, uniform: Tensor) -> Tensor:
     ``[B]`` holds float64 numbers in [0, 1).
     """
     cumulative = distribution.cumsum(-1, dtype=torch.float64)
-    wanted = uniform[:, None] * cumulative[:, -1:]
-    return torch.searchsorted(cumulative, wanted, right=True)[:, 0]
+    threshold = uniform[:, None] * cumulative[:, -1:]
+    return torch.searchsorted(cumulative, threshold, right=True)[:, 0]
 
 
 def uniforms(seed: int, sample: str, rounds: int, draft_length: int) -> Tensor:

@@ -74,9 +74,9 @@ def grouped_attention(
     if any(_is_set(option) for name, option in options.items() if name not in PLAIN):
         own = attention_mask[:, :, :k]
         return sdpa_attention_forward(module, query, key, value, own, **options)
-    together = query.reshape(rows, key.shape[1], groups * k, width)
+    grouped = query.reshape(rows, key.shape[1], groups * k, width)
     scale = options.get("scaling")
-    mixed = scaled_dot_product_attention(together, key, value, attention_mask, scale=scale)
+    mixed = scaled_dot_product_attention(grouped, key, value, attention_mask, scale=scale)
     return mixed.reshape(rows, heads, k, -1).transpose(1, 2).contiguous(), None
 
 

@@ -310,8 +310,8 @@ def in_float32(
     spare: dict[tuple[Any, ...], Tensor] = {}
     handles = [embedding.register_forward_hook(lambda module, inputs, given: given.float())]
     for layer in layers:
-        handles += _widened(layer, None, spare)
-    handles += _widened(output, rows, spare)
+        handles += _widening_hooks(layer, None, spare)
+    handles += _widening_hooks(output, rows, spare)
     try:
         yield
     finally:
@@ -319,7 +319,7 @@ def in_float32(
             handle.remove()
 
 
-def _widened(
+def _widening_hooks(
     module: nn.Module, rows: int | None, spare: dict[tuple[Any, ...], Tensor]
 ) -> list[RemovableHandle]:
     stored: list[tuple[Tensor, Tensor]] = []

@@ -119,15 +119,15 @@ def quadratic_band(x: Floats, y: Floats, at: Floats) -> tuple[Floats, Floats, Fl
 
     Returns the fit and the lower and upper edges of its band ``at`` some x, each [len(at)].
     """
-    design, wanted = np.vander(x, 3), np.vander(at, 3)
+    design, at_grid = np.vander(x, 3), np.vander(at, 3)
     solve = np.linalg.pinv(design)
     fitted = design @ solve @ y
     # Correct for the degrees of freedom used by the fit.
     residuals = (y - fitted) * np.sqrt(len(x) / (len(x) - 3))
     drawn = np.random.default_rng(0).choice(residuals, size=(_RESAMPLES, len(x)))
-    curves = (fitted + drawn) @ solve.T @ wanted.T
+    curves = (fitted + drawn) @ solve.T @ at_grid.T
     low, high = np.percentile(curves, [2.5, 97.5], axis=0)
-    return wanted @ solve @ y, low, high
+    return at_grid @ solve @ y, low, high
 
 
 def _normalised(table: pd.DataFrame) -> pd.Series:

@@ -104,11 +104,11 @@ def read_training(folder: Path) -> pd.DataFrame:
         UsageError: The file is missing or unreadable, has no step, or lacks a column.
     """
     path = folder / LOG
-    wanted = ["step", *_CURVES, "disagreement"]
+    columns = ["step", *_CURVES, "disagreement"]
     if not path.is_file():
         raise UsageError(f"{folder} holds no {LOG}: give the folder of a head that was trained")
     try:
-        table = pd.read_csv(path, usecols=wanted, dtype="float64")
+        table = pd.read_csv(path, usecols=columns, dtype="float64")
     except (ValueError, OSError) as error:
         raise UsageError(f"{path} cannot be read ({error}): train the head again") from error
     if table.empty:
@@ -172,8 +172,8 @@ def draw_learned(table: pd.DataFrame) -> Drawing:
         axes.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0", "", "0.5", "", "1"])
         axes.grid(axis="y", visible=False)
         if not axes.get_yticks().size:
-            said = f"No token occurs {FEWEST} times"
-            axes.text(0.5, 0.6, said, transform=axes.transAxes, ha="center")
+            message = f"No token occurs {FEWEST} times"
+            axes.text(0.5, 0.6, message, transform=axes.transAxes, ha="center")
     handles = [
         Line2D([], [], **_mark(GREY, "o"), label="mean w"),
         Line2D([], [], **_hollow(GREY), label="mean w weighted by TV(p, q)"),
@@ -225,10 +225,10 @@ def _draw_tokens(axes: Axes, tokens: pd.DataFrame) -> None:
     axes.set_ylim(max([SHOWN, *places]) + 0.6, -0.6)
     tv = [f"{share:.2f}".removeprefix("0") for share in shown["mean_tv"]]
     small: dict[str, Any] = {"ha": "right", "va": "center", "fontsize": scaled(6), "color": GREY}
-    beside = axes.get_yaxis_transform()
+    transform = axes.get_yaxis_transform()
     for x, column in ((1.16, ["n", *shown["n"].map("{:,}".format)]), (1.3, ["TV", *tv])):
         for place, cell in zip([-1.0, *places], column, strict=True):
-            axes.text(x, place, cell, transform=beside, **small)
+            axes.text(x, place, cell, transform=transform, **small)
 
 
 def _draw_means(axes: Axes, rows: pd.DataFrame) -> None:
@@ -288,9 +288,9 @@ def draw_transfer(results: Results) -> Drawing:
     right.set_yticks([])
     units = table[table["metric"] == QUALITY].set_index("task")["unit"]
     below = {task: f"\n{METRICS[unit].unit}" for task, unit in units.items() if unit in METRICS}
-    turn = {"rotation": 35, "ha": "right", "rotation_mode": "anchor"} if rotated else {}
-    left.set_xticks(range(len(tasks)), tasks, **turn)
-    right.set_xticks(range(len(tasks)), [t + below.get(t, "") for t in tasks], **turn)
+    rotation = {"rotation": 35, "ha": "right", "rotation_mode": "anchor"} if rotated else {}
+    left.set_xticks(range(len(tasks)), tasks, **rotation)
+    right.set_xticks(range(len(tasks)), [t + below.get(t, "") for t in tasks], **rotation)
     return Drawing(figure, table[table["metric"].isin([ACCEPTANCE, QUALITY])])
 
 

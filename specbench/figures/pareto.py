@@ -179,10 +179,10 @@ def _samples(rows: pd.DataFrame, results: Results) -> pd.DataFrame | None:
         samples = results.samples
     except UsageError:
         return None  # draw the summary alone
-    wanted = samples["method"].isin([*STATIC_FAMILY, AUTOREGRESSIVE])
+    kept = samples["method"].isin([*STATIC_FAMILY, AUTOREGRESSIVE])
     for name in ("run_id", "pair", "task", "engine", "batch_size"):
-        wanted &= samples[name] == family[name].iloc[0]
-    return samples[wanted]
+        kept &= samples[name] == family[name].iloc[0]
+    return samples[kept]
 
 
 def _front(cells: pd.DataFrame, cost: _Cost, samples: pd.DataFrame | None) -> pd.DataFrame:

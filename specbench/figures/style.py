@@ -156,8 +156,8 @@ def scaled(size: float) -> float:
 def look(method: str) -> Look:
     """Return the style of a method; an unknown method gets a stable marker in magenta."""
     marker = _OTHER_MARKERS[crc32(method.encode()) % len(_OTHER_MARKERS)]
-    known = LOOKS.get(method, Look(method, "#EE3377", marker, 7.0))
-    return known._replace(size=scaled(known.size))
+    found = LOOKS.get(method, Look(method, "#EE3377", marker, 7.0))
+    return found._replace(size=scaled(found.size))
 
 
 @contextmanager
@@ -228,9 +228,9 @@ def task_panels(
 def blocks(table: pd.DataFrame, names: Sequence[str] = SETTING) -> list[tuple[str, pd.DataFrame]]:
     """Split a table by setting; names list what differs, such as ``mini, compile, batch 8``."""
     differing = [name for name in names if table[name].nunique() > 1]
-    said = {"batch_size": "batch {}"}
+    formats = {"batch_size": "batch {}"}
     return [
-        (", ".join(said.get(name, "{}").format(rows[name].iloc[0]) for name in differing), rows)
+        (", ".join(formats.get(name, "{}").format(rows[name].iloc[0]) for name in differing), rows)
         for _, rows in table.groupby(list(names), sort=False)
     ]
 

@@ -38,11 +38,11 @@ def bind(
     Raises:
         UsageError: The head cannot be read or belongs to other models.
     """
-    known = get_method(method)
-    rule = known.load()
+    definition = get_method(method)
+    rule = definition.load()
     values = {name: value for name, value in parameters.items() if name != "head"}
-    if known.control is not None:
-        return BoundMethod(method, rule, known.load_control()(**values))
+    if definition.control is not None:
+        return BoundMethod(method, rule, definition.load_control()(**values))
     head = parameters.get("head")
     if isinstance(head, HeadFile):
         heads = {} if heads is None else heads

@@ -29,7 +29,7 @@ _OPERATION = re.compile(r"(?:[-+*/×·÷^]|\\(?:times|cdot|div)\b|(?<![A-Za-z])x
 _ANNOTATION = re.compile(r"<<[^<>]*>>")  # GSM8K's calculator annotations
 _BOXED = re.compile(r"\\boxed\s*\{((?:[^{}]|\{[^{}]*\})*)\}")
 # "Answer:" only if a number follows, since many texts continue with the calculation.
-_SAID = re.compile(
+_STATED = re.compile(
     r"\banswer(?:\s+is\b[\s:*_=]*|[*_]*\s*:[\s*_]*+(?=[-+$£€\\\s]*+\.?[0-9]))([^\n]*)",
     re.IGNORECASE,
 )
@@ -69,9 +69,9 @@ def flexible_number(text: str) -> Decimal | None:
     if marked := _MARKED.search(text):
         return _result(text, marked)
     plain = _plain(text)
-    for said in (_BOXED.findall(plain), _SAID.findall(plain)):
-        if said:
-            sentence = _SENTENCE_END.split(said[-1], maxsplit=1)[0]
+    for matches in (_BOXED.findall(plain), _STATED.findall(plain)):
+        if matches:
+            sentence = _SENTENCE_END.split(matches[-1], maxsplit=1)[0]
             found = _LOOSE.search(sentence.rpartition("=")[2])
             if found:
                 return _value(found)

@@ -195,6 +195,6 @@ def _cells(rows: pd.DataFrame) -> Iterator[dict[str, Any]]:
     """Yield each cell with all sides of its metrics, such as ``acceptance predicted_low``."""
     sides = [f"{side}{end}" for side in SIDES for end in ("", "_low", "_high")]
     for (label, size), cell in rows.groupby(["label", "draft_length"], sort=False):
-        known = cell.set_index("metric")[sides].stack()
-        figures = {f"{metric} {side}": value for (metric, side), value in known.items()}
+        values = cell.set_index("metric")[sides].stack()
+        figures = {f"{metric} {side}": value for (metric, side), value in values.items()}
         yield {"label": str(label), "draft_length": size, **figures}

@@ -33,7 +33,7 @@ from specbench.training.material import (
     IGNORED,
     Material,
     answer_batch,
-    described,
+    describe_data,
     read_material,
 )
 from specbench.training.objective import descend
@@ -82,7 +82,7 @@ def finetune_draft(
     limit = recipe.max_prompt_tokens
     known = read_material(tokenizer, task, examples, "train", limit)
     unseen = read_material(tokenizer, task, held_out, "held-out", limit)
-    with _whole_folder(folder) as unfinished:
+    with _atomic_folder(folder) as unfinished:
         started = time.perf_counter()
         before = _held_out_loss(model, batch, unseen, recipe.batch_size)
         _train(model, batch, known, recipe, report)
@@ -90,7 +90,7 @@ def finetune_draft(
         description = {
             "base": shown_path(draft),
             "base_fingerprint": fingerprint,
-            **described(task, {"train": known.left_out, "held-out": unseen.left_out}),
+            **describe_data(task, {"train": known.left_out, "held-out": unseen.left_out}),
             "recipe": recipe.model_dump(),
             "held_out_loss": {"n": len(unseen.examples), "before": before, "after": after},
             "seconds": round(time.perf_counter() - started, 1),
@@ -120,11 +120,11 @@ def _loss(model: PreTrainedModel, ids: Tensor, labels: Tensor) -> Tensor:
     """Mean loss over the answers' tokens; only these need logits, which saves most memory."""
     device = model.device
     labels = labels.to(device)
-    wanted = labels != IGNORED
+    in_answer = labels != IGNORED
     with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
         hidden = model.get_decoder()(input_ids=ids.to(device), use_cache=False).last_hidden_state
-        logits = model.get_output_embeddings()(hidden[wanted])
-    return cross_entropy(logits.float(), labels[wanted])
+        logits = model.get_output_embeddings()(hidden[in_answer])
+    return cross_entropy(logits.float(), labels[in_answer])
 
 
 @torch.no_grad()
@@ -163,7 +163,7 @@ def _referenced(task: Task, split: str, count: int, seed: int) -> list[Example]:
 
 
 @contextmanager
-def _whole_folder(folder: Path) -> Iterator[Path]:
+def _atomic_folder(folder: Path) -> Iterator[Path]:
     """Yield a temporary folder, and rename it to ``folder`` once it is complete."""
     unfinished = folder.with_name(f".{folder.name}.partial")
     new = [parent for parent in folder.parents if not parent.exists()]

@@ -112,7 +112,7 @@ def read_materials(pair: LoadedPair, task: Task, recipe: HeadRecipe) -> Material
     )
 
 
-def described(task: Task, left_out: dict[str, int]) -> dict[str, Any]:
+def describe_data(task: Task, left_out: dict[str, int]) -> dict[str, Any]:
     """Return the data section in the description of a head or a draft."""
     return {
         "task": task.name,
@@ -137,8 +137,8 @@ def answer_batch(
         rows.append(prompt + answer[:-1])
         labels.append([IGNORED] * (len(prompt) - 1) + answer)
     length = -(-max(map(len, rows)) // 16) * 16
-    ids, wanted = (
+    ids, targets = (
         torch.tensor([row + [value] * (length - len(row)) for row in table])
         for table, value in ((rows, pad), (labels, IGNORED))
     )
-    return ids, wanted
+    return ids, targets

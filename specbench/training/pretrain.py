@@ -192,8 +192,8 @@ def train(
             optimizer.step()
             schedule.step()
             optimizer.zero_grad()
-        told = ", ".join(f"{name} {loss:.3f}" for name, loss in losses.items())
-        report(step + 1, f"loss {told}")
+        shown = ", ".join(f"{name} {loss:.3f}" for name, loss in losses.items())
+        report(step + 1, f"loss {shown}")
     model.eval()
 
 

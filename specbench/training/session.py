@@ -23,7 +23,7 @@ from specbench.files import clear_errors, write_atomically
 from specbench.heads.files import fingerprints, save_head
 from specbench.tasks.task import Task
 from specbench.training.folder import CHECKPOINT, LOG
-from specbench.training.material import described, read_materials
+from specbench.training.material import describe_data, read_materials
 from specbench.training.recipe import HeadRecipe
 from specbench.training.verifier import Progress, Training
 from specbench.version import __version__
@@ -99,10 +99,10 @@ def _load_checkpoint(training: Training, path: Path) -> None:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except (OSError, EOFError, RuntimeError, pickle.UnpicklingError) as error:
         raise UsageError(f"cannot read {path} ({error}): train again in another folder") from error
-    for name, wanted in _identity(training).items():
-        if (found := content.get(name)) != wanted:
+    for name, expected in _identity(training).items():
+        if (found := content.get(name)) != expected:
             raise UsageError(
-                f"{path} belongs to a training with another {name} ({_difference(found, wanted)}): "
+                f"{path} is from a training with another {name} ({_difference(found, expected)}): "
                 "use the same values, or train in another folder"
             )
     training.head.load_state_dict(content["head"])
@@ -134,12 +134,12 @@ def _data(task: Task) -> dict[str, Any]:
     return {name: v for name, v in known.items() if name.rpartition(" ")[2] not in moving}
 
 
-def _difference(found: Any, wanted: dict[str, Any]) -> str:
+def _difference(found: Any, expected: dict[str, Any]) -> str:
     """List the values that differ, such as ``steps 60 instead of 90``."""
     found = found if isinstance(found, dict) else {}
     return ", ".join(
         f"{name} {found.get(name)} instead of {value}"
-        for name, value in wanted.items()
+        for name, value in expected.items()
         if found.get(name) != value
     )
 
@@ -149,7 +149,7 @@ def _describe(training: Training) -> dict[str, Any]:
     seconds = sum(progress.rollout_seconds + progress.update_seconds for progress in history)
     return {
         "pair": pair.name,
-        **described(training.task, training.materials.left_out()),
+        **describe_data(training.task, training.materials.left_out()),
         "kind": training.recipe.head_kind,
         "models": fingerprints(pair),
         "hidden_sizes": {"target": pair.target.hidden_size, "draft": pair.draft.hidden_size},

@@ -47,7 +47,7 @@ def sample_tokens(
     )
 
 
-def spoken(tokenizer: PreTrainedTokenizerBase, token: int) -> str:
+def token_text(tokenizer: PreTrainedTokenizerBase, token: int) -> str:
     """Return the text of a token in mid-sentence, including a leading space."""
     anchor = list(tokenizer("a", add_special_tokens=False)["input_ids"])
     alone, after = (str(tokenizer.decode(ids)) for ids in (anchor, [*anchor, token]))
@@ -60,7 +60,7 @@ def spoken(tokenizer: PreTrainedTokenizerBase, token: int) -> str:
 def _names_and_kinds(pair: LoadedPair, text: Tensor, token: Tensor) -> dict[str, list[str]]:
     """Columns ``name`` and ``kind`` of tokens ``[M]`` in the order of their texts."""
     ids = token.tolist()
-    known = {i: spoken(pair.tokenizer, i) for i in set(ids)}
+    known = {i: token_text(pair.tokenizer, i) for i in set(ids)}
     names = [known[i] for i in ids]
     same_text = [False, *(text[1:] == text[:-1]).tolist()]
     before = [last if same else "" for last, same in zip(["", *names[:-1]], same_text, strict=True)]

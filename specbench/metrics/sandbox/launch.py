@@ -90,11 +90,11 @@ def layers() -> tuple[str, ...]:
 
 def weakness() -> str | None:
     """Return one sentence on what a program can read here, or None if reading is limited."""
-    held = set(layers())
-    if held & {"landlock", "user"}:
+    active = set(layers())
+    if active & {"landlock", "user"}:
         return None
     what = "every file that you may read"
-    if sys.platform == "linux" and "namespaces" not in held:
+    if sys.platform == "linux" and "namespaces" not in active:
         what += " and, through /proc, the memory and environment of your processes"
     return f"the sandbox cannot limit reading on this system: a program in it can read {what}"
 
@@ -120,21 +120,21 @@ def _converse(
     try:
         deadline = time.monotonic() + STARTUP_SECONDS
         send(orders, start, deadline)
-        held = decode(receive(verdicts, deadline))
+        active = decode(receive(verdicts, deadline))
     except Gone as error:
         message = f"the Python process for generated code does not start ({_fault(process)})"
         raise RunError(f"{message}; run it again") from error
-    if isinstance(held, str):
-        raise RunError(held)
+    if isinstance(active, str):
+        raise RunError(active)
     try:
         deadline = time.monotonic() + wall_seconds + GRACE_SECONDS
         send(orders, order, deadline)
         verdict = receive(verdicts, deadline)
     except Gone:
-        return False, tuple(held)
+        return False, tuple(active)
     if verdict.startswith(token) and verdict != token:
         raise broken(verdict[_TOKEN_BYTES:].decode(errors="replace"))
-    return verdict == token, tuple(held)
+    return verdict == token, tuple(active)
 
 
 def _fault(process: subprocess.Popen[bytes]) -> str:

@@ -48,7 +48,7 @@ from specbench.table import (
 
 LEARNED = "diversed"
 STRICT = "sd"
-NO_BASELINE = "No tokens/s over those of autoregressive, which these runs do not have."
+NO_BASELINE = "No tokens/s relative to autoregressive, which these runs lack."
 TRANSFER = [
     *("run_id", "pair", "trained_on", "task"),
     *("metric", "value", "ci_low", "ci_high", "n", "unit"),
@@ -140,7 +140,7 @@ def transfer_data(summary: pd.DataFrame) -> pd.DataFrame:
         raise UsageError("these runs compare no heads: start with `specbench transfer`")
     for name, what in (("run_id", "run"), ("draft_length", "draft length")):
         if rows[name].nunique() > 1:
-            raise UsageError(f"a transfer table is of one {what}: give one at a time")
+            raise UsageError(f"a transfer table needs a single {what}: choose one")
     trained_on = rows["head"].where(rows["method"] == LEARNED, STRICT)
     return rows.assign(trained_on=trained_on)[TRANSFER].reset_index(drop=True)
 

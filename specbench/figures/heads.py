@@ -65,9 +65,9 @@ def draw_training(folders: Sequence[Path]) -> Drawing:
     """Draw reward, acceptance, weight and loss against the step, one colour per head.
 
     Steps are noisy, since each has few texts; the lines are running medians over a tenth of the
-    steps. The loss is in units of the standard deviation of the returns, so it jumps at steps whose
-    texts have equal returns; the axis excludes these outliers. ``folders`` are those of heads,
-    finished or in training.
+    steps. The loss is in standard deviations of the advantages, so it jumps at steps whose texts
+    have equal returns; the axis excludes these outliers. ``folders`` contain heads, finished or in
+    training.
 
     Raises:
         UsageError: A folder has no ``training.csv``, or the file has no step.

@@ -1,1 +1,1 @@
-"""DIVERSED heads: what weighs target against draft, its files on disk, and where they lie."""
+"""DIVERSED heads: networks for the weight on the target, their files, and their registry."""

@@ -28,7 +28,7 @@ SMALL_WIDTH, SMALL_RATE, LARGE_RATE = 512, 3e-3, 1e-5
 class HeadRecipe(Options):
     """The training of a head; ``specbench train`` has an option for each field."""
 
-    panel = "Recipe (by default that of the pair and the task)"
+    panel = "Recipe (defaults depend on the pair and the task)"
 
     head_kind: Literal["linear", "mlp", "features"] = option(
         LINEAR,
@@ -36,8 +36,8 @@ class HeadRecipe(Options):
         metavar="KIND",
         complete=lambda: KINDS,
     )
-    steps: int = option(60, "Sets of roll-outs.", ge=1)
-    prompts_per_step: int = option(16, "Prompts in a set.", ge=1)
+    steps: int = option(60, "Steps, each with a set of roll-outs.", ge=1)
+    prompts_per_step: int = option(16, "Prompts per step.", ge=1)
     baseline: Literal["batch", "group", "ema"] = option(
         "group",
         "What a text's return is compared with: "
@@ -47,9 +47,9 @@ class HeadRecipe(Options):
         complete=lambda: BASELINES,
     )
     rollouts: int = option(8, "Texts per prompt.", ge=1)
-    epochs_per_rollout: int = option(4, "Passes over a set.", ge=1)
+    epochs_per_rollout: int = option(4, "Passes over each set.", ge=1)
     # After a short warm-up and before a cosine to zero.
-    learning_rate: float = option(0.01, "Adam's, at its peak.", gt=0)
+    learning_rate: float = option(0.01, "Peak learning rate of Adam.", gt=0)
     # With a target, lambda is a multiplier that starts at `acceptance_weight`.
     target_acceptance: float | None = option(
         None,
@@ -94,13 +94,13 @@ class DraftRecipe(Options):
 
     panel = "Recipe"
 
-    steps: int = option(1000, "Batches.", ge=1)
+    steps: int = option(1000, "Number of batches.", ge=1)
     # Each example is used once if the task has enough.
-    batch_size: int = option(16, "Examples in a batch.", ge=1)
+    batch_size: int = option(16, "Examples per batch.", ge=1)
     # After a short warm-up and before a cosine to zero.
     learning_rate: float | None = option(
         None,
-        "AdamW's, at its peak.",
+        "Peak learning rate of AdamW.",
         gt=0,
         shown=f"{SMALL_RATE:g} for models narrower than {SMALL_WIDTH}, else {LARGE_RATE:g}",
     )

@@ -1,4 +1,4 @@
-"""``mini-code``: a described Python function, checked by its asserts; mirrors MBPP."""
+"""``mini-code``: Python functions from descriptions, checked by asserts; mirrors MBPP."""
 
 from __future__ import annotations
 

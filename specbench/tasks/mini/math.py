@@ -1,4 +1,4 @@
-"""``mini-math``: multi-step word problems with worked answers; mirrors GSM8K."""
+"""``mini-math``: multi-step word problems with step-by-step answers; mirrors GSM8K."""
 
 from __future__ import annotations
 

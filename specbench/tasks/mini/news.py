@@ -1,4 +1,4 @@
-"""``mini-news``: articles of several sentences, summaries of three; mirrors CNN/DailyMail."""
+"""``mini-news``: articles and three-sentence summaries; mirrors CNN/DailyMail."""
 
 from __future__ import annotations
 

@@ -143,8 +143,8 @@ def changed(metric: str | None = None, column: str = "value", value: Any = float
         ("timeline", lambda _: made(lengths=tuple(range(1, 62)), methods=("sd",)), "61 settings"),
         ("transfer", lambda _: made(methods=("sd", "static")), "compare no heads"),
         ("transfer", lambda _: made(), "compare no heads"),  # the head has no task
-        ("transfer", lambda _: made(heads=HEADS, pairs=("mini", "llama")), "of one run"),
-        ("transfer", lambda _: made(heads=HEADS, lengths=(3, 5)), "of one draft length"),
+        ("transfer", lambda _: made(heads=HEADS, pairs=("mini", "llama")), "a single run"),
+        ("transfer", lambda _: made(heads=HEADS, lengths=(3, 5)), "a single draft length"),
         ("training", lambda folder: [folder], "holds no training.csv"),
         ("training", lambda folder: [training_of(folder / "head", steps=0)], "no step yet"),
     ],

@@ -12,13 +12,13 @@ from specbench.metrics import METRICS as OF_QUALITY
 REFERENCE = Path(__file__).parents[2] / "results" / "reference"
 
 
-def test_metrics_are_those_of_the_code_with_their_units() -> None:
+def test_metrics_match_the_code_with_their_units() -> None:
     known = [(c.name, c.unit) for c in dictionary() if columns.METRICS in c.tables]
     assert known == [(metric.name, metric.unit) for metric in METRICS]
     assert list(schema(columns.MEASURED)) == [*OF_QUALITY, BLEU_TERMS]
 
 
-def test_every_entry_is_whole() -> None:
+def test_every_entry_is_complete() -> None:
     for column in dictionary():
         assert set() < set(column.tables) <= set(TABLES), column
         assert column.meaning.strip(". ") == column.meaning != "", column

@@ -156,7 +156,7 @@ def test_a_sharpened_target_is_a_second_front(frame):
     assert any("no control" in note for note in compare(frame).notes)
 
 
-def test_share_of_the_gain_that_is_had_by_the_draft_length_alone(frame):
+def test_share_of_the_gain_from_the_draft_length_alone(frame):
     found = rows(frame, "quality", metric="share_of_gain").set_index("draft_length")
     # At N = 5, sd saves 0.2 s by choosing N = 3, diversed 0.5 s. At N = 3, the chosen one, sd
     # saves nothing by the choice.
@@ -199,7 +199,7 @@ def test_runs_are_not_mixed(frame):
     assert pairs["run"] == pytest.approx(pairs["again"])
 
 
-def test_what_cannot_be_compared_is_named_and_the_rest_is_there(frame):
+def test_missing_comparisons_are_named_and_the_rest_remains(frame):
     found = compare(frame[~frame["method"].isin(["static", "autoregressive"])])
     for note, place in zip(found.notes, ("two static weights", "with autoregressive"), strict=True):
         assert place in note

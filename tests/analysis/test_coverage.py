@@ -143,7 +143,7 @@ def test_a_paired_difference_is_tangos():
     assert other == pytest.approx((-0.2, -0.3447, -0.0611, 50), abs=5e-5)
 
 
-def test_where_no_prompt_parts_two_methods_doubt_remains():
+def test_equal_methods_still_have_an_interval():
     found = paired_difference(np.ones(100), range(100), np.ones(100), range(100))
     assert (found.low, found.high) == pytest.approx(
         (-3.8415 / 103.8415, 3.8415 / 103.8415), rel=1e-4
@@ -168,7 +168,7 @@ def test_scores_that_are_not_0_or_1_are_resampled():
     assert found == pytest.approx(mean_interval(mine - theirs, range(60)))
 
 
-def test_a_paired_difference_is_of_shared_prompts_with_a_value():
+def test_a_paired_difference_uses_shared_prompts_with_a_value():
     mine = [*np.ones(12), 0.0, np.nan]
     theirs = [*np.zeros(12), 1.0, 1.0]
     names = [f"{i}" for i in range(12)]

@@ -15,7 +15,7 @@ def write(folder: Path, frame: pd.DataFrame) -> Path:
     return folder
 
 
-def test_samples_survive_the_disk_with_their_types(tmp_path, samples):
+def test_samples_keep_their_types_on_disk(tmp_path, samples):
     names = ["NA", "007", "null", "1e5", 'ü, "quoted"', "two\nlines"]
     samples = samples.assign(sample_id=np.resize(names, len(samples)), alpha=-np.inf)
     measured = {"rouge1": 0.5, "accuracy-flexible": np.nan, "bleu_terms": "1 2"}
@@ -25,7 +25,7 @@ def test_samples_survive_the_disk_with_their_types(tmp_path, samples):
     assert (found["weight"].dtype, found["draft_length"].dtype) == ("float64", "int64")
 
 
-def test_what_stands_at_the_end_of_a_table_does_not_matter(tmp_path, make):
+def test_trailing_content_of_a_table_does_not_matter(tmp_path, make):
     for name, ending in zip("abcd", ("", "\n", "\r\n", "\n\n"), strict=True):
         text = make({"run_id": name}, {"run_id": name}).to_csv(index=False, lineterminator="\n")
         (tmp_path / name).mkdir()
@@ -33,7 +33,7 @@ def test_what_stands_at_the_end_of_a_table_does_not_matter(tmp_path, make):
     assert list(read_samples(tmp_path)["run_id"]) == list("aabbccdd")
 
 
-def test_a_folder_of_runs_stands_for_the_runs_in_it(tmp_path, make, monkeypatch):
+def test_a_folder_of_runs_means_all_runs_in_it(tmp_path, make, monkeypatch):
     """Fast path: no errors, although some files lack a metric that others have."""
     expected = []
     for name in ("b", "a", "c"):
@@ -63,7 +63,7 @@ def test_the_one_bad_table_of_many_is_named(tmp_path, make):
             read_samples(tmp_path)
 
 
-def test_bad_input_is_one_line_with_the_place(tmp_path, make, monkeypatch):
+def test_bad_input_is_one_line_with_its_location(tmp_path, make, monkeypatch):
     good = make({}).to_csv(index=False)
     path = tmp_path / "samples.csv"
     for text, place in (

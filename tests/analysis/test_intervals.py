@@ -19,7 +19,7 @@ from specbench.analysis.intervals import (
 )
 
 
-def test_intervals_cover_the_true_mean_as_often_as_they_say():
+def test_intervals_have_their_nominal_coverage():
     rng = np.random.default_rng(5)
     prompts = np.arange(60)
     found = [mean_interval(rng.exponential(size=60), prompts) for _ in range(400)]
@@ -45,7 +45,7 @@ def test_pooled_ratio_weighs_samples_by_their_denominator():
     assert mean_interval(np.divide(accepted, proposed), ["a", "b"]).value == pytest.approx(0.2)
 
 
-def test_pairing_cancels_what_prompts_have_in_common():
+def test_pairing_cancels_differences_between_prompts():
     rng = np.random.default_rng(6)
     tokens = rng.uniform(10, 200, size=40)
     slow = tokens * rng.uniform(0.5, 2.0, size=40)  # some prompts are slow for every method
@@ -90,7 +90,7 @@ def test_few_prompts_have_a_value_and_no_interval():
                 assert np.isnan([found.low, found.high]).all() == (n < FEWEST)
 
 
-def test_blank_samples_and_zero_denominators_are_left_out():
+def test_blank_samples_and_zero_denominators_are_ignored():
     found = ratio_interval([1.0, np.nan, 0.0], [2.0, 2.0, 0.0], ["a", "b", "c"])
     assert (found.value, found.n) == (0.5, 1)
     nothing = mean_interval([np.nan, np.nan], ["a", "b"])

@@ -12,7 +12,7 @@ def cells(*heads: str, task: str = "math") -> list[dict[str, Any]]:
     return [{"method": "diversed", "task": task, **BLANK, "head": head} for head in heads]
 
 
-def test_heads_are_named_as_shortly_as_tells_them_apart() -> None:
+def test_heads_have_the_shortest_unambiguous_names() -> None:
     for heads, labels in (
         ("bundled", "diversed"),
         ("results", "diversed"),
@@ -27,7 +27,7 @@ def test_heads_are_named_as_shortly_as_tells_them_apart() -> None:
         assert ", ".join(method_labels(cells(*heads.split()))) == labels
 
 
-def test_a_head_found_by_itself_is_one_row_over_all_tasks() -> None:
+def test_an_automatic_head_is_one_row_over_all_tasks() -> None:
     found = cells("bundled") + cells("results", task="news")
     assert method_labels(found) == ["diversed", "diversed"]
 

@@ -39,7 +39,7 @@ def test_kinds_of_token() -> None:
         assert {kind_of(text, before) for text, before in tokens_after} == {kind}
 
 
-def test_names_show_white_space_and_nothing_unprintable() -> None:
+def test_names_show_white_space_and_escape_unprintable_characters() -> None:
     assert readable(" a b\n\t") == "␣a␣b⏎⇥"
     assert readable("\x07\r") == r"\x07\r"
     assert readable("é$") == "é$"

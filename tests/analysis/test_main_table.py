@@ -49,7 +49,7 @@ def best(table, figure):
     return set(table.loc[table["best"] & (table["figure"] == figure), "label"])
 
 
-def test_numbers_are_as_shown_to_people(tiny):
+def test_numbers_are_scaled_for_display(tiny):
     table = table_of(tiny).set_index(["task", "label", "figure"]).sort_index()
     row = table.loc[("mini-math", "diversed")]
     assert row.loc["draft_acceptance_rate", "value"] == pytest.approx(88)
@@ -61,7 +61,7 @@ def test_numbers_are_as_shown_to_people(tiny):
     assert pd.isna(table.loc[("mini-math", "autoregressive", "draft_acceptance_rate"), "value"])
 
 
-def test_acceptance_is_best_where_quality_holds(tiny):
+def test_acceptance_is_best_only_with_the_best_quality(tiny):
     table = table_of(tiny)
     assert best(table, "quality") == set(table["label"]) - BAD
     assert best(table, "draft_acceptance_rate") == {"diversed"}  # not the accept-all rule
@@ -143,7 +143,7 @@ def test_stars_are_those_of_the_paired_differences(make, metric):
     assert 0 < len(expected) < 4
 
 
-def test_autoregressive_stands_with_every_draft_length(make):
+def test_autoregressive_appears_with_every_draft_length(make):
     drafted = [{"draft_length": n, "sample_id": i} for n in (3, 7) for i in "ab"]
     alone = [METHODS[0] | {"sample_id": i} for i in "ab"]
     table = table_of(make(*alone, *drafted))
@@ -156,7 +156,7 @@ def test_autoregressive_stands_with_every_draft_length(make):
     assert "nothing drafted" in typeset(alone)[0].title
 
 
-def test_runs_and_metrics_are_told_apart(make):
+def test_runs_and_metrics_are_kept_apart(make):
     rows = [{"run_id": r, "task": t} for r, t in (("one", "mini-math"), ("two", "mini-code"))]
     assert typeset(table_of(make(*rows)))[0].stub == 1
     (both,) = typeset(table_of(make(*rows, {"run_id": "two", "task": "mini-math"})))
@@ -182,7 +182,7 @@ def test_tables_have_all_figures_with_their_marks_and_intervals(tiny):
     assert all(not cell.interval for row in typeset(table_of(tiny))[0].rows for cell in row[1:])
 
 
-def test_published_numbers_stand_beside_ones_own(make):
+def test_published_numbers_appear_next_to_measured_ones(make):
     rows = [
         METHODS[1] | {"pair": "llama", "task": t, "sample_id": i}
         for t in ("gsm8k", "humaneval")

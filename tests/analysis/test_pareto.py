@@ -80,7 +80,7 @@ def clouds():
     return gain, quality
 
 
-def test_many_fronts_are_read_at_once_as_one_by_one(clouds):
+def test_many_fronts_at_once_equal_fronts_one_by_one(clouds):
     at = np.random.default_rng(1).uniform(-0.2, 1.2, size=200)
     found = front_quality(plain(clouds[0]), clouds[1], at)
     for gain, quality, level, here in zip(*clouds, at, found, strict=True):
@@ -226,7 +226,7 @@ def test_plain_sd_has_one_quality_whatever_its_draft_length(make):
     assert found.front == pytest.approx(0.4 + (0.7 - 0.4) / 4)
 
 
-def test_gap_covers_the_truth_as_often_as_it_says(make):
+def test_the_gaps_interval_has_its_nominal_coverage(make):
     rng = np.random.default_rng(3)
     frame = run(make, 0.7, 15, prompts=60)
     chance, gaps = frame["quality"].to_numpy(), []
@@ -276,7 +276,7 @@ def test_gap_in_bleu_is_one_of_corpus_bleu(make):
     assert found.above[1:3] == pytest.approx(percentiles(gaps))
 
 
-def test_what_has_no_front_is_refused(make):
+def test_samples_without_a_front_are_refused(make):
     frame = run(make, 0.7, 15)
     for change, complaint in (
         (frame[frame["method"] != "static"], "two static weights or more"),

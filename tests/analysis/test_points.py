@@ -11,7 +11,7 @@ def settings(samples, task, *methods):
     return [Setting(rows[rows["method"] == method]) for method in methods]
 
 
-def test_points_reach_what_the_summary_says(samples):
+def test_points_equal_the_summary(samples):
     cells = wide(summarise(samples)).set_index(["task", "method"])
     points = settings(samples, "mini-code", "sd", "diversed", "autoregressive")
     reached = shared_points(points).estimates()
@@ -65,7 +65,7 @@ def test_the_fastest_is_chosen_on_one_half_and_measured_on_the_other(make):
     assert reached.seconds[0] == pytest.approx([4.0, 2.5, (7.0 + 3.0) / 2])
 
 
-def test_the_fastest_of_equals_is_covered_and_by_the_naive_minimum_is_not(make):
+def test_the_fastest_of_equals_is_covered_unlike_the_naive_minimum(make):
     """Four points of equal true speed, and a fifth that takes 4/5 of their time."""
     rng = np.random.default_rng(1)
     template = shared_points(timed(make, np.ones((40, 5))))

@@ -47,7 +47,7 @@ def test_the_file_is_the_papers_tables():
     assert (table["acceptance_rate_pct"].notna() == drafted).all()
 
 
-def test_the_difference_is_of_the_numbers_as_shown():
+def test_the_difference_is_between_the_displayed_numbers():
     alone = {"method": "autoregressive", "head": None, "draft_length": 0}
     found, *others = own({}, alone, alone | {"pair": "llama+gsm8k"})  # any draft and draft length
     rate, quality = found.loc["draft_acceptance_rate"], found.loc["quality"]
@@ -59,7 +59,7 @@ def test_the_difference_is_of_the_numbers_as_shown():
     assert [other.loc["quality", "published"] for other in others] == [67, 67]
 
 
-def test_what_stands_beside_what():
+def test_measurements_are_matched_with_published_numbers():
     expected = (
         ({}, 72.61),
         ({"pair": "qwen3", "temperature": 0.1}, 90.26),
@@ -85,7 +85,7 @@ def test_what_stands_beside_what():
         assert pd.isna(found["source"]) == (rate is None), cell
 
 
-def test_what_is_not_compared_is_said():
+def test_missing_comparisons_are_noted():
     xsum, xsum_32, mini, known, other = own(
         {"task": "xsum", "metric": "rouge2"},
         {"task": "xsum", "metric": "rouge2-32"},

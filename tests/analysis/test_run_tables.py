@@ -64,7 +64,7 @@ def _with_heads(samples, *heads, tasks=("mini-math", "mini-code")):
     return pd.concat([samples[~learned], *copies], ignore_index=True)
 
 
-def test_heads_from_different_places_share_a_row_where_no_task_has_both(samples):
+def test_heads_from_different_places_share_a_row_if_no_task_has_both(samples):
     samples = samples[~samples["weight"].isin([0.2, 0.4, 0.8])]
     frame = _with_heads(samples, "bundled")
     frame.loc[(frame["task"] == "mini-code") & (frame["head"] == "bundled"), "head"] = "results"
@@ -80,7 +80,7 @@ def test_heads_from_different_places_share_a_row_where_no_task_has_both(samples)
     assert not any("above" in label for label in rows)
 
 
-def test_metrics_beyond_quality_have_a_table_of_their_own(samples):
+def test_metrics_beyond_quality_have_a_separate_table(samples):
     samples = samples[~samples["weight"].isin([0.2, 0.6, 0.8])]
     plain = summary_page(samples, summarise(samples))
     maths = samples["task"] == "mini-math"
@@ -102,7 +102,7 @@ def test_metrics_beyond_quality_have_a_table_of_their_own(samples):
     assert (value, first, second) == (quality, "25.0 [25.0, 25.0]", "25.0 [25.0, 25.0]")
 
 
-def test_draft_lengths_and_engines_have_tables_of_their_own(make):
+def test_draft_lengths_and_engines_have_separate_tables(make):
     """An engine that falls back during a run leaves samples of two engines."""
     samples = make({"draft_length": 3}, {"draft_length": 7}, {"draft_length": 7, "engine": "graph"})
     text = summary_page(samples, summarise(samples))

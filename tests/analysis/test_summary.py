@@ -166,7 +166,7 @@ def bleu_samples(make, column="quality", **changes):
     return samples.assign(bleu_terms=TERMS, **{column: 4 * [1.0, 0.3, 0.2]})
 
 
-def test_bleu_is_that_of_the_corpus_with_an_interval_over_prompts(make):
+def test_bleu_is_corpus_bleu_with_an_interval_over_prompts(make):
     from sacrebleu.metrics.bleu import BLEU
 
     counts = np.array([[int(n) for n in terms.split()] for terms in TERMS])
@@ -218,7 +218,7 @@ def test_pass_at_k_is_the_share_of_subsets_as_far_as_repeats_go(make, column, pr
     assert "pass@10" not in set(summary["metric"])
 
 
-def test_further_metrics_have_columns_of_their_own_in_the_wide_table(make):
+def test_further_metrics_have_separate_columns_in_the_wide_table(make):
     summary = summarise(repeated(make).assign(rouge1=0.25))
     assert further_metrics(summary) == ["rouge1", "pass@2", "pass@5"]
     (cell,) = wide(summary).to_dict("records")

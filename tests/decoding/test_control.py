@@ -24,7 +24,7 @@ def proposals(cost: float, **changes: Any) -> list[int]:
     return [record.proposed for record in found.rounds[:-1]]
 
 
-def test_drafting_stops_where_it_does_not_pay() -> None:
+def test_drafting_stops_when_it_does_not_pay_off() -> None:
     assert set(proposals(1e-9, max_new_tokens=60)) == {5}
     assert set(proposals(1e9, max_new_tokens=60)) == {1}
     some = proposals(0.1, max_new_tokens=60)
@@ -47,7 +47,7 @@ def test_the_rule_by_hand() -> None:
     assert state.tokens.item() == pytest.approx(1 + 0.9 + 0.72 + 0.36)
 
 
-def test_every_length_of_a_round_is_rehearsed() -> None:
+def test_every_round_length_is_warmed_up() -> None:
     pair = tiny_pair("llama")
     rehearsed = warmup_lengths(DraftControl(0.3), 3, static=True)
     lengths = [
@@ -85,7 +85,7 @@ def test_the_law_is_the_targets() -> None:
     )
 
 
-def test_a_stop_that_depends_on_the_draft_itself_bends_the_law(
+def test_a_stop_that_depends_on_the_drafted_token_changes_the_law(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A negative control: whether a token is judged depends on the token."""

@@ -64,7 +64,7 @@ def test_greedy_decoding_equals_generate(pair: LoadedPair, task: str, engine: st
     "method", ["autoregressive", "sd", "lossy", "speccascade", "static", "block", "mentored"]
 )
 @pytest.mark.parametrize("engine", [GRAPH, COMPILE])
-def test_engines_say_the_same_greedily(pair: LoadedPair, engine: str, method: str) -> None:
+def test_engines_agree_greedily(pair: LoadedPair, engine: str, method: str) -> None:
     verify = rules(pair)[method]
     assert texts(pair, engine, verify) == texts(pair, EAGER, verify)
 
@@ -99,7 +99,7 @@ def test_logits_of_a_replayed_pass_are_those_of_an_eager_one(pair: LoadedPair) -
     torch.testing.assert_close(again, replayed, rtol=0, atol=0)
 
 
-def test_graphs_of_many_cells_in_turns_say_what_the_eager_engine_says(pair: LoadedPair) -> None:
+def test_alternating_graphs_of_many_cells_equal_the_eager_engine(pair: LoadedPair) -> None:
     """Graphs share memory, and each is replayed after others have been captured."""
     pair.reserve(512)
     fast = Engine(GRAPH)
@@ -131,7 +131,7 @@ def test_graphs_of_many_rules_take_no_more_memory(pair: LoadedPair) -> None:
     assert held[-1] - held[1] < 4 * 2**20  # a separate pool takes at least 2 MiB
 
 
-def test_after_a_failed_capture_it_goes_on_as_if_nothing_had_been(pair: LoadedPair) -> None:
+def test_decoding_continues_eagerly_after_a_failed_capture(pair: LoadedPair) -> None:
     def waiting(at: Positions, x: torch.Tensor) -> Verdict:
         assert x[0].item() >= 0  # waits for the device, which a capture must not
         return sd(at, x)

@@ -139,7 +139,7 @@ def replaced_by_p(at: Next) -> Split:
     return Split(kept, total(gain) * at.p)
 
 
-def test_another_law_is_refused() -> None:
+def test_a_wrong_law_is_rejected() -> None:
     samples = sample(lookup_pair(), rules.sd)
     models = enumeration()
     right = models.law(laws.sd, N, LENGTH)
@@ -166,7 +166,7 @@ def test_another_law_is_refused() -> None:
         (greedy_block, {"temperature": 2.0}),
     ],
 )
-def test_a_wrong_rule_is_refused(
+def test_a_wrong_rule_is_rejected(
     broken: Callable[..., Verdict], processing: dict[str, Any]
 ) -> None:
     samples = sample(lookup_pair(), broken, sampling=Sampling(**processing))

@@ -28,7 +28,7 @@ RULES: dict[str, Rule | None] = {
 
 
 @pytest.mark.parametrize(("method", "limit"), list(product(RULES, (1, 4, 16))))
-def test_counts_agree_with_each_other(method: str, limit: int) -> None:
+def test_counts_are_consistent(method: str, limit: int) -> None:
     pair, n = tiny_pair("gemma3"), 4
     output = run(pair, PROMPT, RULES[method], draft_length=n, max_new_tokens=limit)
     assert output.prompt_tokens == len(PROMPT)
@@ -47,7 +47,7 @@ def test_counts_agree_with_each_other(method: str, limit: int) -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_target_that_drafts_for_itself_is_never_refused(family: str) -> None:
+def test_a_target_that_drafts_for_itself_is_always_accepted(family: str) -> None:
     pair = own_draft(tiny_pair(family))
     for sampling in (GREEDY, Sampling()):
         output = run(pair, PROMPT, sd, max_new_tokens=60, sampling=sampling)
@@ -69,7 +69,7 @@ def test_an_end_token_inside_an_accepted_block_ends_all_counts() -> None:
         assert len(record.expected) == record.proposed
 
 
-def test_refusing_everything_and_replacing_greedily_is_autoregressive() -> None:
+def test_rejecting_everything_and_replacing_greedily_is_autoregressive() -> None:
     pair = tiny_pair("gemma3")
     refused = run(pair, PROMPT, constantly(0), sampling=GREEDY)
     assert refused.token_ids == run(pair, PROMPT, sampling=GREEDY).token_ids
@@ -98,7 +98,7 @@ def test_a_stop_string_ends_the_output_and_is_cut_off(verify: Rule | None) -> No
 
 
 @pytest.mark.parametrize("verify", [None, sd], ids=["autoregressive", "sd"])
-def test_requests_of_any_length_follow_each_other(verify: Rule | None) -> None:
+def test_consecutive_requests_may_have_any_length(verify: Rule | None) -> None:
     """The second request exceeds the cache; the third is shorter than the cache."""
     shared = tiny_pair("gemma3")
     for length, limit in ((1, 8), (250, 12), (3, 8), (255, 1)):
@@ -116,7 +116,7 @@ def test_a_request_beyond_the_context_is_refused():
         run(pair, [1] * 60, sd, max_new_tokens=5)
 
 
-def test_the_weight_of_a_token_does_not_see_the_token() -> None:
+def test_the_weight_does_not_depend_on_the_token() -> None:
     """Weights up to and including a rejected position depend only on the tokens before it."""
     generator = torch.Generator().manual_seed(0)
     head = Head("linear", (32, 32)).requires_grad_(False)

@@ -50,7 +50,7 @@ def naive_round(pair: LoadedPair, tokens: list[int], chance: Array) -> list[int]
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("n", [0, 1, 3, 5])
-def test_sampled_loop_is_the_naive_one(family: str, n: int) -> None:
+def test_the_sampled_loop_equals_the_naive_one(family: str, n: int) -> None:
     pair = tiny_pair(family)
     for prompt in PROMPTS:
         expected = list(prompt)

@@ -59,7 +59,7 @@ def test_a_text_does_not_depend_on_its_neighbours(family: str, sampling: Samplin
 
 
 @pytest.mark.parametrize("n", [1, 7, 15])
-def test_texts_that_end_at_different_moments(n: int) -> None:
+def test_texts_that_end_at_different_times(n: int) -> None:
     plain = tiny_pair("llama")
     ends = {token for g in side_by_side(plain, sd, 3) for token in g.token_ids[4:5]}
     pair = with_eos(plain, *list(ends)[:3])
@@ -69,7 +69,7 @@ def test_texts_that_end_at_different_moments(n: int) -> None:
     assert {g.stopped_by for g in found} == {"eos", "length"}
 
 
-def test_what_joins_a_row_is_no_part_of_another_texts_latency(
+def test_joining_texts_do_not_count_in_another_texts_latency(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     clock = [0.0]
@@ -87,7 +87,7 @@ def test_what_joins_a_row_is_no_part_of_another_texts_latency(
     assert [g.latency_seconds for g in found] == [2.0, 1.0, 2.0, 1.0, 2.0, 1.0, 1.0]
 
 
-def test_rows_do_see_what_they_should_not_where_a_mask_is_missing(
+def test_a_missing_mask_is_detected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A negative control: with all slots visible, a short text reads what a longer one left."""
@@ -104,7 +104,7 @@ def test_rows_do_see_what_they_should_not_where_a_mask_is_missing(
     assert [said(g) for g in side_by_side(pair, sd, 3)] != expected
 
 
-def test_another_seed_or_key_is_another_sample() -> None:
+def test_another_seed_or_key_gives_another_sample() -> None:
     decode = partial(run, tiny_pair("llama"), random_prompt(4), sd)
     outputs = [decode(seed=seed, sample_key=key) for seed in (0, 1) for key in ("a", "b")]
     assert len({tuple(output.token_ids) for output in outputs}) == len(outputs)

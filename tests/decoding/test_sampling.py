@@ -44,7 +44,7 @@ def test_top_k_keeps_k_of_equal_tokens() -> None:
     assert sorted(processed[0].tolist()) == [0, 0, 0, 0.5, 0.5]
 
 
-def test_a_top_p_of_one_keeps_tokens_that_rounding_would_drop() -> None:
+def test_a_top_p_of_one_keeps_every_token() -> None:
     processed, plain = Sampling(top_p=1.0).distributions(torch.tensor([[0.0, -20.0, -25.0]]))
     assert torch.equal(processed, plain) and processed.min() > 0
 
@@ -87,11 +87,11 @@ def test_uniforms_are_the_same_in_every_process() -> None:
     np.testing.assert_allclose(table.numpy(), expected, rtol=0, atol=1e-9)
 
 
-def test_more_rounds_leave_the_first_ones_as_they_are() -> None:
+def test_more_rounds_do_not_change_the_first_ones() -> None:
     assert torch.equal(uniforms(0, "a", 100, 5)[:10], uniforms(0, "a", 10, 5))
 
 
-def test_every_seed_and_sample_has_its_own_numbers() -> None:
+def test_every_seed_and_sample_has_different_numbers() -> None:
     keys = [(0, "a"), (1, "a"), (-1, "a"), (2**40, "a"), (0, "b"), (0, "")]
     tables = torch.stack([uniforms(*key, 50, 5).flatten() for key in keys])
     assert tables.unique().numel() == tables.numel()

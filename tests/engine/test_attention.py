@@ -60,7 +60,7 @@ def own(*arguments: Any, **options: Any) -> Tensor:
 
 
 @pytest.mark.parametrize("dtype", list(ROUNDING), ids=str)
-def test_it_is_what_repeated_keys_give(dtype: torch.dtype) -> None:
+def test_grouped_attention_equals_attention_with_repeated_keys(dtype: torch.dtype) -> None:
     for k, rows, window, scale in product((1, 6, SEEN), (1, 3), (None, 5), (None, 0.7)):
         query, key, value = states(rows, k, dtype)
         starts = torch.arange(rows)[:, None] * (SEEN - k) // 2
@@ -73,7 +73,7 @@ def test_it_is_what_repeated_keys_give(dtype: torch.dtype) -> None:
         torch.testing.assert_close(found, expected, rtol=0, atol=ROUNDING[dtype])
 
 
-def test_another_order_of_heads_would_be_found_out() -> None:
+def test_a_wrong_order_of_heads_is_detected() -> None:
     """A negative control: heads that share a key head are adjacent, not interleaved."""
     query, key, value = states(1, 6)
     mask = visible(torch.arange(20, 26)[None], SEEN, None)
@@ -85,7 +85,7 @@ def test_another_order_of_heads_would_be_found_out() -> None:
         assert (found - expected).abs().max() > 0.1
 
 
-def test_any_other_mask_and_what_is_more_than_a_scale_are_transformers_business() -> None:
+def test_other_masks_and_options_are_passed_on() -> None:
     inputs, mask = states(1, 6), visible(torch.arange(20, 26)[None], SEEN, None)
     for other in (None, mask):
         found = grouped_attention(layer(), *inputs, other)[0]
@@ -124,7 +124,7 @@ def test_only_a_prompt_repeats_keys(family: str, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_models_own_ways_remain_transformers_own(family: str) -> None:
+def test_a_models_own_forward_pass_is_unchanged(family: str) -> None:
     plain, ours = (build(config(family)) for _ in range(2))
     subject = Runner(ours, VOCABULARY)
     assert (plain.config._attn_implementation, ours.config._attn_implementation) == (SDPA, GROUPED)
@@ -135,14 +135,14 @@ def test_a_models_own_ways_remain_transformers_own(family: str) -> None:
     assert generate(pair, tokens, 12) == generate(before, tokens, 12)  # type: ignore[arg-type]
 
 
-def test_a_model_of_equal_heads_is_left_as_it_is() -> None:
+def test_a_model_without_grouped_heads_is_unchanged() -> None:
     for heads in (4, None):
         model = build(LlamaConfig(**(SIZES | {"num_key_value_heads": heads})))
         assert group_heads(model) == 1
         assert model.config._attn_implementation == SDPA
 
 
-def test_layers_that_hand_nothing_on_but_the_mask_are_driven_too() -> None:
+def test_layers_that_pass_on_only_the_mask_are_supported() -> None:
     subject = Runner(build(StableLmConfig(**SIZES)), VOCABULARY)
     assert subject.groups == 2
     tokens = random_prompt(6)

@@ -32,7 +32,7 @@ def test_half_the_bits_are_half_the_bytes() -> None:
     assert cache_bytes(runner, 10) == 10 * STATES / 2
 
 
-def test_a_window_hides_what_is_beyond_it() -> None:
+def test_bytes_beyond_a_window_do_not_count() -> None:
     runner = Runner(build(config("gemma3")), VOCABULARY)
     assert cache_bytes(runner, WINDOW) == WINDOW * STATES
     assert cache_bytes(runner, 3 * WINDOW) == (WINDOW + 3 * WINDOW) * STATES / 2

@@ -108,7 +108,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Device:
     return fake
 
 
-def test_a_failed_capture_leaves_the_stream_that_was_current(device: Device) -> None:
+def test_a_failed_capture_restores_the_current_stream(device: Device) -> None:
     with pytest.raises(CaptureError, match=r"\(operation failed due to a previous error"):
         Capture()(device.synchronising_call)
     assert device.current is device.default
@@ -116,14 +116,14 @@ def test_a_failed_capture_leaves_the_stream_that_was_current(device: Device) -> 
     assert device.current is device.default
 
 
-def test_graphs_share_one_memory_and_one_stream_to_warm_up(device: Device) -> None:
+def test_graphs_share_one_pool_and_one_warm_up_stream(device: Device) -> None:
     capture = Capture()
     kept = [capture(device.call) for _ in range(3)]
     assert len(kept) == 3 and len(set(device.pools)) == 1
     assert len(set(device.warm)) == 1 and device.default not in device.warm
 
 
-def test_memory_is_shared_only_with_a_graph_that_lives_and_did_not_fail(device: Device) -> None:
+def test_memory_is_shared_only_with_live_graphs_that_did_not_fail(device: Device) -> None:
     """PyTorch may free a pool without live graphs."""
     capture = Capture()
     capture(device.call)
@@ -189,7 +189,7 @@ def shared_engine(monkeypatch: pytest.MonkeyPatch, record: Shared) -> Engine:
 @pytest.mark.parametrize(
     ("family", "control"), [("llama", None), ("llama", DraftControl(0.2)), ("gemma3", None)]
 )
-def test_graphs_in_one_memory_say_what_the_eager_engine_says(
+def test_graphs_in_one_pool_equal_the_eager_engine(
     family: str, control: DraftControl | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pair, record = tiny_pair(family), Shared()
@@ -199,7 +199,9 @@ def test_graphs_in_one_memory_say_what_the_eager_engine_says(
     assert len(record.outputs) > 10
 
 
-def test_a_memory_that_spares_nothing_would_be_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pool_that_overwrites_earlier_outputs_is_detected(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A negative control: the target's pass must not overwrite the drafts."""
     pair = tiny_pair("llama")
     pair.reserve(64)
@@ -216,7 +218,7 @@ def look(model: Runner) -> torch.Tensor:
     return model.forward(at, at)
 
 
-def test_a_cache_is_let_go_before_a_larger_one_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cache_is_freed_before_a_larger_one_is_allocated(monkeypatch: pytest.MonkeyPatch) -> None:
     pair = fresh_pair()
     pair.engine = shared_engine(monkeypatch, Shared())
     alive: weakref.WeakSet[SlotCache] = weakref.WeakSet()
@@ -234,7 +236,7 @@ def test_a_cache_is_let_go_before_a_larger_one_is_made(monkeypatch: pytest.Monke
     assert others == [0, 1, 1, 1, 1, 1]  # the other model's
 
 
-def test_a_new_cache_is_never_taken_for_the_old_one_and_without_one_nothing_is_replayed() -> None:
+def test_a_new_cache_is_never_mistaken_for_the_old_one() -> None:
     subject, recorded, replayed = fresh_pair().target, [], []
     known = Graphs(lambda call: (recorded.append(1) or call(), lambda: replayed.append(1)))
     for _ in range(20):  # some will reuse the address of another

@@ -28,7 +28,7 @@ def texts(pair: LoadedPair, rule: Any, n: int) -> list[list[int]]:
 
 
 @pytest.mark.skipif(shutil.which("c++") is None, reason="needs a C++ compiler")
-def test_generated_code_gives_the_texts_of_the_eager_engine() -> None:
+def test_compiled_code_gives_the_texts_of_the_eager_engine() -> None:
     """As few kernels as possible, since compiling one takes a second without a cache."""
     target = build(config("llama", num_hidden_layers=1))
     pair = pair_of(target, blurred(target, noise=0.01))

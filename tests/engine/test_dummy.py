@@ -132,7 +132,7 @@ def test_the_same_weights_every_time_without_the_hub(
     assert pair.facts["shared_vocabulary"] == pair.target.config.vocab_size
 
 
-def test_an_entry_that_describes_no_model_is_located() -> None:
+def test_an_invalid_entry_is_located() -> None:
     for values, told in (
         ({"model_type": "lama"}, "lama"),
         ({"model_type": "clip"}, "CLIPConfig"),

@@ -58,7 +58,7 @@ def load(folder: Path) -> LoadedPair:
     return load_pair(custom_pair(str(folder), str(folder)), Loading(device="cpu"))
 
 
-def test_of_a_multimodal_checkpoint_the_text_model_is_loaded(
+def test_a_multimodal_checkpoint_gives_its_text_model(
     whole: Gemma3ForConditionalGeneration, tmp_path: Path
 ) -> None:
     text = [w for name, w in whole.named_parameters() if "language_model" in name]
@@ -97,7 +97,7 @@ def fresh() -> LoadedPair:
     return LoadedPair("fresh", *runners, pair.tokenizer, pair.eos_ids)
 
 
-def test_drafting_changes_nothing_where_the_window_has_moved_on() -> None:
+def test_drafting_changes_nothing_after_the_window_has_moved() -> None:
     pair = fresh()
     expected = [generate(pair, prompt, LIMIT) for prompt in PROMPTS]
     assert texts(pair) == texts(pair, sd) == expected
@@ -109,7 +109,7 @@ def test_drafting_changes_nothing_where_the_window_has_moved_on() -> None:
     assert any(rejected)
 
 
-def test_a_cache_of_the_windows_size_would_be_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cache_of_the_windows_size_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     """A negative control: a ring buffer has lost the slots that a rejection brings back."""
     whole_cache = SlotCache.update
     highest: dict[int, int] = {}
@@ -131,7 +131,7 @@ def test_a_cache_of_the_windows_size_would_be_found_out(monkeypatch: pytest.Monk
     assert texts(pair, sd) != expected
 
 
-def test_an_ignored_window_would_be_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_ignored_window_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     expected = texts(fresh())
     monkeypatch.setattr(Runner, "_window", lambda self: None)
     assert texts(fresh()) != expected

@@ -67,7 +67,7 @@ def both(pair: LoadedPair, verify: Any, **changes: Any) -> tuple[list[Any], list
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_texts_are_those_of_the_eager_engine(family: str) -> None:
+def test_graph_texts_equal_those_of_the_eager_engine(family: str) -> None:
     pair = fresh_pair(family)
     for name, rule in rules(pair).items():
         recorded.clear()
@@ -75,7 +75,7 @@ def test_texts_are_those_of_the_eager_engine(family: str) -> None:
         assert graph == eager and recorded, name
 
 
-def test_texts_side_by_side_and_texts_that_end_within_a_round() -> None:
+def test_batches_and_texts_that_end_within_a_round() -> None:
     for n, rows in ((1, 2), (15, 1), (15, 5)):
         plain = fresh_pair()
         first = run(plain, list(REQUESTS[0].prompt), sd, sample_key=REQUESTS[0].key, draft_length=n)
@@ -98,7 +98,7 @@ def test_one_recording_serves_all_rounds_and_methods_share_what_they_can() -> No
     assert len(recorded) == 7
 
 
-def test_a_replaced_cache_is_recorded_anew() -> None:
+def test_a_replaced_cache_is_recorded_again() -> None:
     eager = [run(fresh_pair(), random_prompt(length), sd) for length in (20, 300, 20)]
     pair = fresh_pair()
     pair.engine = Engine(GRAPH)
@@ -113,7 +113,7 @@ class Pair(NamedTuple):
     n: int
 
 
-def test_a_placed_tuple_and_what_a_function_returns_are_not_copied_for_the_next() -> None:
+def test_placed_tuples_and_outputs_are_not_copied_again() -> None:
     known = Graphs(record)
     read: list[int] = []
     returned: list[int] = []
@@ -136,7 +136,7 @@ def test_a_placed_tuple_and_what_a_function_returns_are_not_copied_for_the_next(
     assert len(known) == 2
 
 
-def test_a_round_that_replays_stale_arguments_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stale_arguments_of_a_replay_are_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     """A negative control: without copying, every round would see the first one's arguments."""
     pair = fresh_pair()
     monkeypatch.setattr(graphs, "_leaves", lambda values: list(_stale(values)))
@@ -155,7 +155,7 @@ def failing(call: Callable[[], Any]) -> Any:
     raise CaptureError("a round cannot be captured in a CUDA graph (no memory)")
 
 
-def test_a_failing_capture_is_one_line_or_goes_on_eagerly_where_that_is_asked_for(
+def test_a_failing_capture_is_one_line_or_falls_back_to_eager_on_request(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(graphs.Graphs.__init__, "__defaults__", (failing,))

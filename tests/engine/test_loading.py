@@ -46,7 +46,7 @@ def test_a_pair_is_loaded_and_cut_to_its_shared_vocabulary(spec: PairSpec) -> No
         run(pair, [1, VOCABULARY, 2], sd)
 
 
-def test_the_pairs_number_format_holds_where_none_is_asked_for(spec: PairSpec) -> None:
+def test_the_pairs_dtype_is_the_default(spec: PairSpec) -> None:
     own = replace(spec, dtype="float64")
     assert load_pair(own, CPU).target.dtype == torch.float64
     assert load_pair(own, CPU.updated(dtype="bfloat16")).draft.dtype == torch.bfloat16
@@ -65,7 +65,9 @@ REFUSED: list[tuple[dict[str, str], dict[str, Any], str]] = [
 ]
 
 
-def test_what_cannot_be_loaded_is_refused(spec: PairSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pairs_that_cannot_be_loaded_are_refused(
+    spec: PairSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sources, "find_spec", lambda name: None)
     for changes, loading, told in REFUSED:
         with pytest.raises(UsageError, match=told):
@@ -108,7 +110,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, Any]]]:
     return calls
 
 
-def test_revision_and_trust_are_passed_on_and_never_asked_about_on_the_terminal(
+def test_revision_and_trust_are_passed_on_without_a_prompt_on_the_terminal(
     asked: list[tuple[str, dict[str, Any]]],
 ) -> None:
     for own, typed, expected in ((None, None, None), ("v1", None, "v1"), ("v1", "v2", "v2")):
@@ -175,7 +177,7 @@ FAILURES: list[tuple[Exception, Exception | None, str]] = [
 ]
 
 
-def test_what_cannot_be_had_is_told_in_one_line_without_a_token(
+def test_a_missing_model_is_one_line_without_a_token(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("HF_TOKEN", raising=False)
@@ -193,9 +195,7 @@ def test_what_cannot_be_had_is_told_in_one_line_without_a_token(
     assert "secret" not in str(caught.value)
 
 
-def test_running_out_of_memory_is_told_in_one_line(
-    spec: PairSpec, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_running_out_of_memory_is_one_line(spec: PairSpec, monkeypatch: pytest.MonkeyPatch) -> None:
     error = torch.OutOfMemoryError("CUDA out of memory.\nTried to allocate 2 GiB")
     monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", failing(error))
     with pytest.raises(UsageError, match=r"target\+draft does not fit into the memory of cpu: "):
@@ -215,7 +215,7 @@ def words(tokens: Sequence[str], *added: str) -> PreTrainedTokenizerFast:
     return tokenizer
 
 
-def test_marks_behind_the_others_last_token_are_left_out() -> None:
+def test_special_tokens_beyond_the_others_vocabulary_are_ignored() -> None:
     for marks, others, shared in (("x", "x", 6), ("xy", "x", 6), ("xy", "", 5), ("x", "", 5)):
         longer, shorter = words(WORDS, *marks), words(WORDS, *others)
         assert shared_vocabulary(longer, shorter) == shared_vocabulary(shorter, longer) == shared

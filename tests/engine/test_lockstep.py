@@ -21,7 +21,7 @@ def alone(pair: LoadedPair, tokens: list[int]) -> tuple[torch.Tensor, torch.Tens
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_every_row_is_read_as_if_it_were_alone(family: str) -> None:
+def test_every_row_is_read_as_if_alone(family: str) -> None:
     pair, texts = tiny_pair(family), [random_prompt(length) for length in LENGTHS]
     batch = LockstepBatch(pair.target, texts, NEW)
     said = batch.start()
@@ -52,7 +52,7 @@ def test_rows_may_be_repeated_dropped_and_reordered(family: str) -> None:
             torch.testing.assert_close(probabilities[row], alone(pair, text)[0], **TOLERANCE)
 
 
-def test_padding_leaves_no_trace_of_its_length() -> None:
+def test_the_length_of_padding_has_no_effect() -> None:
     pair, short = tiny_pair("llama"), random_prompt(3)
     said = [
         LockstepBatch(pair.target, [short, random_prompt(n)], NEW).start()[0][0] for n in (3, 40)

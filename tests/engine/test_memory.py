@@ -51,9 +51,7 @@ def cached(runner: Runner) -> int:
         ("gemma3", True, torch.bfloat16),
     ],
 )
-def test_the_estimate_is_what_a_loaded_model_takes(
-    family: str, tied: bool, dtype: torch.dtype
-) -> None:
+def test_the_estimate_matches_a_loaded_model(family: str, tied: bool, dtype: torch.dtype) -> None:
     settings = config(family, tie_word_embeddings=tied)
     runner = Runner(build(settings, dtype=dtype), VOCABULARY)
     runner.reserve(1, sum(SIZE) + 1)
@@ -66,7 +64,7 @@ def test_the_estimate_is_what_a_loaded_model_takes(
     assert tables + masks < need.work < 3 * (tables + masks) + GIB / 100
 
 
-def test_quantised_weights_are_the_linear_layers_but_the_last() -> None:
+def test_all_linear_layers_but_the_last_are_quantised() -> None:
     settings = config("llama")
     whole, small = (model_need(settings, torch.float32, *SIZE, bits=b) for b in (None, 8))
     linear = [m.weight for m in build(settings).model.modules() if isinstance(m, nn.Linear)]
@@ -74,7 +72,7 @@ def test_quantised_weights_are_the_linear_layers_but_the_last() -> None:
     assert whole[1:] == small[1:]
 
 
-def test_a_quantised_checkpoint_says_so_itself() -> None:
+def test_a_quantised_checkpoint_declares_its_bits() -> None:
     settings = config("llama")
     for stored, bits in (
         ({"quant_method": "bitsandbytes", "load_in_4bit": True}, 4.5),
@@ -100,7 +98,9 @@ def peak(work: Callable[[], object]) -> int:
 @pytest.mark.parametrize(
     ("prompt", "new", "texts", "words"), [(256, 4, 32, 99), (16, 16, 64, 9999)]
 )
-def test_a_training_holds_what_was_estimated(prompt: int, new: int, texts: int, words: int) -> None:
+def test_training_memory_stays_within_the_estimate(
+    prompt: int, new: int, texts: int, words: int
+) -> None:
     sizes = {"vocab_size": words, "hidden_size": 64, "intermediate_size": 224}
     settings = [config("llama", **{**sizes, "num_hidden_layers": layers}) for layers in (4, 2)]
     models = [Runner(build(one), words) for one in settings]
@@ -120,7 +120,7 @@ def with_free(monkeypatch: pytest.MonkeyPatch, size: float) -> None:
     monkeypatch.setattr(memory, "available_memory", lambda *_, **__: size)
 
 
-def test_a_refusal_says_how_much_is_missing_and_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refusal_names_the_sizes_and_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     with_free(monkeypatch, 20 * GIB)
     dummy = Loading(device="cpu", dtype="float32", load_format="dummy")
     with pytest.raises(UsageError) as caught:
@@ -131,7 +131,7 @@ def test_a_refusal_says_how_much_is_missing_and_what_to_do(monkeypatch: pytest.M
     check_memory(get_pair("llama"), dummy.updated(dtype="bfloat16"), 2048, 128, 5)
 
 
-def test_a_training_that_just_fits_is_let_through(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_training_that_just_fits_is_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
     configs = [load_config(MINI, role, CPU) for role in ("target", "draft")]
     needs = [training_need(one, torch.float32, 512, 64, 128) for one in configs]
     # The models run one after the other and free their working memory.
@@ -143,7 +143,7 @@ def test_a_training_that_just_fits_is_let_through(monkeypatch: pytest.MonkeyPatc
         check_training_memory(MINI, CPU, 512, 64, 128)
 
 
-def test_what_just_fits_is_let_through_and_no_prompt_is_longer_than_the_context(
+def test_a_pair_that_just_fits_is_accepted_and_prompts_end_at_the_context(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     context = load_config(MINI, "target", CPU).max_position_embeddings
@@ -157,22 +157,20 @@ def test_what_just_fits_is_let_through_and_no_prompt_is_longer_than_the_context(
             check_memory(MINI, CPU, given, 100, 5)
 
 
-def test_a_prompt_s_tokens_are_rather_overrated(mini: LoadedPair) -> None:
+def test_prompt_tokens_are_overestimated(mini: LoadedPair) -> None:
     prompts = [example.prompt for example in load_task("mini-news").examples("test", 20)]
     longest = max(len(mini.tokenizer(prompt)["input_ids"]) for prompt in prompts)
     assert longest <= estimate_tokens(prompts) < 3 * longest
 
 
-def test_where_nothing_is_known_nothing_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_free_memory_refuses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device, "MEMINFO", Path("/nothing"))
     monkeypatch.setattr(device, "CGROUP", Path("/nothing"))
     assert device.available_memory(torch.device("cpu")) is None
     check_memory(get_pair("gemma3"), Loading(device="cpu", load_format="dummy"), *SIZE)
 
 
-def test_a_container_has_no_more_than_its_limit(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_container_has_at_most_its_limit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "meminfo").write_text("MemTotal: 9000 kB\nMemAvailable:    5000 kB\n")
     (tmp_path / "memory.current").write_text("1000000\n")
     (tmp_path / "memory.stat").write_text("anon 800000\ninactive_file 200000\n")
@@ -189,7 +187,7 @@ def test_a_container_has_no_more_than_its_limit(
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_a_gpu_holds_what_was_estimated() -> None:
+def test_gpu_memory_stays_within_the_estimate() -> None:
     spec = get_pair("llama")
     loading = Loading(device="cuda", load_format="dummy")
     torch.cuda.empty_cache()

@@ -57,7 +57,7 @@ def test_a_prompt_is_the_text_or_one_user_message(
     assert encode(bare, text).ids == encode(chat, text).ids[1:]
 
 
-def test_a_prompt_is_the_same_on_every_day(chat: PreTrainedTokenizerBase) -> None:
+def test_a_prompt_does_not_depend_on_the_date(chat: PreTrainedTokenizerBase) -> None:
     dated = deepcopy(chat)
     dated.chat_template = (
         '{% if not date_string is defined %}{% set date_string = strftime_now("%d %b %Y") %}'
@@ -67,7 +67,9 @@ def test_a_prompt_is_the_same_on_every_day(chat: PreTrainedTokenizerBase) -> Non
 
 
 @pytest.mark.parametrize("prompt_format", FORMATS)
-def test_one_start_token_never_two(chat: PreTrainedTokenizerBase, prompt_format: str) -> None:
+def test_a_prompt_has_exactly_one_start_token(
+    chat: PreTrainedTokenizerBase, prompt_format: str
+) -> None:
     for text in ("How many?", "<s>How many?", "<s><s>How many?", ""):
         ids = encode(chat, text, prompt_format=prompt_format).ids
         assert ids[0] == chat.bos_token_id not in ids[1:2]
@@ -119,7 +121,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-def test_what_cannot_be_encoded_says_what_to_do(plain: PreTrainedTokenizerBase) -> None:
+def test_prompts_that_cannot_be_encoded_are_refused(plain: PreTrainedTokenizerBase) -> None:
     for options, told in REFUSED:
         with pytest.raises(UsageError, match=told):
             encode(plain, f"{BEFORE}long text{AFTER}", **options)

@@ -63,7 +63,7 @@ WINDOWED = {
 
 
 @pytest.mark.parametrize("settings", [*map(config, FAMILIES), *WINDOWED.values()])
-def test_pieces_give_what_one_forward_pass_gives(settings: PreTrainedConfig) -> None:
+def test_pieces_equal_one_forward_pass(settings: PreTrainedConfig) -> None:
     subject = runner(settings)
     expected = own_logits(subject.model, TOKENS)
     for pieces in ([40], [1] * 40, [13, 1, 6, 2, 6, 12]):
@@ -72,7 +72,7 @@ def test_pieces_give_what_one_forward_pass_gives(settings: PreTrainedConfig) -> 
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_prompt_is_read_but_for_its_last_token(family: str) -> None:
+def test_prefill_reads_all_tokens_but_the_last(family: str) -> None:
     subject = runner(config(family))
     for length in (30, 1, 2):
         subject.reserve(1, len(TOKENS))
@@ -83,7 +83,7 @@ def test_a_prompt_is_read_but_for_its_last_token(family: str) -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_reading_again_from_an_earlier_position_is_a_fresh_read(family: str) -> None:
+def test_rereading_from_an_earlier_position_equals_a_first_read(family: str) -> None:
     subject, fresh = runner(config(family)), runner(config(family))
     other = TOKENS[::-1]
     for length in (1, WINDOW, 20, 39):
@@ -117,7 +117,7 @@ def test_logits_are_cut_to_the_shared_vocabulary() -> None:
 # Models that are not a plain stack of layers.
 
 
-def test_other_architectures_are_refused_in_one_sentence() -> None:
+def test_unsupported_architectures_are_refused_in_one_sentence() -> None:
     gpt2 = build(GPT2Config(vocab_size=VOCABULARY, n_embd=32, n_layer=2, n_head=4))
     # Key heads that differ between layers raise ``RuntimeError`` in the cache.
     mixed, other = build(config("llama")), build(config("llama", num_key_value_heads=4))
@@ -136,7 +136,7 @@ SCALED: dict[str, Callable[[float], PreTrainedConfig]] = {
 
 
 @pytest.mark.parametrize("kind", SCALED)
-def test_a_scale_outside_the_layers_is_refused_in_every_number_format(kind: str) -> None:
+def test_a_scale_outside_the_layers_is_refused_in_every_dtype(kind: str) -> None:
     for dtype in (torch.float32, torch.bfloat16):
         Runner(build(SCALED[kind](1.0), dtype=dtype), VOCABULARY)  # a control: this one is accepted
         with pytest.raises(UsageError, match=r"logits differ by .*: choose a"):
@@ -144,7 +144,7 @@ def test_a_scale_outside_the_layers_is_refused_in_every_number_format(kind: str)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_the_check_leaves_a_model_as_it_was(family: str) -> None:
+def test_the_check_does_not_change_a_model(family: str) -> None:
     model = build(config(family), dtype=torch.bfloat16)
     expected = {name: weights.clone() for name, weights in model.state_dict().items()}
     said = own_logits(model, TOKENS)
@@ -156,7 +156,7 @@ def test_the_check_leaves_a_model_as_it_was(family: str) -> None:
     assert torch.equal(own_logits(model, TOKENS), said)
 
 
-def test_want_of_memory_is_not_taken_for_another_architecture() -> None:
+def test_lack_of_memory_is_not_reported_as_an_unsupported_architecture() -> None:
     def full(*_: Any) -> None:
         raise torch.OutOfMemoryError("no room")
 
@@ -213,7 +213,7 @@ def test_the_check_finds_a_table_that_depends_on_the_length(
         runner(LENGTH_DEPENDENT[kind])
 
 
-def test_a_fingerprint_tells_models_apart_and_number_formats_not() -> None:
+def test_a_fingerprint_depends_on_the_model_and_not_on_its_dtype() -> None:
     model = build(config("llama"))
     others = [build(config("llama"), seed=5), build(config("qwen3")), blurred(model, 0.01)]
     half = build(config("llama"), dtype=torch.float16)

@@ -54,7 +54,7 @@ def test_pareto_has_every_point_of_every_panel() -> None:
     np.testing.assert_allclose(np.sort(drawn, axis=0), np.sort(here[["x", "quality"]], axis=0))
 
 
-def test_pareto_costs_and_settings_have_panels_of_their_own() -> None:
+def test_pareto_costs_and_settings_have_separate_panels() -> None:
     drawing = pareto.draw(made(tasks=("mini-math",)), ("speedup", "time"))
     labels = [axes.get_xlabel() for axes in drawing.figure.axes]
     assert labels == ["Speedup over autoregressive (×)", "Time per sample (s)"]
@@ -81,7 +81,7 @@ def test_pareto_joins_and_labels_a_family_of_heads() -> None:
     assert not [one for one in axes.get_lines() if one.get_linestyle() == "-"]
 
 
-def test_pareto_labels_are_left_out_where_it_is_crowded() -> None:
+def test_pareto_labels_are_omitted_where_it_is_crowded() -> None:
     for axes in pareto.draw(made(tasks=("mini-math",))).figure.axes:
         assert sorted(text.get_text() for text in axes.texts) == ["0", "0.25", "0.5", "0.75", "1"]
     frame = summary_of(tasks=("mini-math",), half_width=None)

@@ -77,7 +77,7 @@ def test_the_same_figure_gives_the_same_bytes_and_leaves_no_settings_behind(tmp_
     assert style.scaled(1) == 1
 
 
-def test_every_method_has_a_look_of_its_own_and_a_new_one_a_stable_look() -> None:
+def test_every_method_has_its_own_style_and_a_new_one_a_stable_style() -> None:
     assert set(style.LOOKS) == set(METHODS)
     for part in ("label", "colour", "marker"):
         assert len({getattr(look, part) for look in style.LOOKS.values()}) == len(METHODS)
@@ -109,7 +109,7 @@ def test_a_failed_write_leaves_the_old_figure(
     assert (tmp_path / "weights.png").read_bytes() == b"old"
 
 
-def test_nothing_heavy_before_drawing_and_never_pyplot() -> None:
+def test_heavy_imports_wait_until_drawing_and_pyplot_is_never_used() -> None:
     code = (
         "import sys, specbench.figures as f;"
         "early = [m for m in ('matplotlib', 'pandas') if m in sys.modules];"

@@ -12,7 +12,7 @@ MINI = get_pair("mini")
 
 
 @pytest.mark.parametrize("task", default_task_names())
-def test_a_shipped_head_is_the_recipe_s(task):
+def test_a_bundled_head_follows_the_recipe(task):
     description = read_description(find_head(MINI, task).path)
     used = {name: v for name, v in description["recipe"].items() if name != "rollout_parts"}
     assert used == head_recipe(MINI, load_task(task), {}).model_dump()
@@ -20,7 +20,7 @@ def test_a_shipped_head_is_the_recipe_s(task):
     assert description["task_version"] == load_task(task).version
 
 
-def test_shipped_heads_load_and_differ(mini):
+def test_bundled_heads_load_and_differ(mini):
     heads = [load_head(find_head(MINI, task).path, mini) for task in default_task_names()]
     weights = [head.summary.weight.sum(1).tolist() for head in heads]
     assert len({tuple(row) for row in weights}) == len(default_task_names())

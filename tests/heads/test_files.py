@@ -38,7 +38,7 @@ def random_head(kind: str = "linear") -> Head:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_head_comes_back_from_disk(tmp_path: Path, kind: str) -> None:
+def test_a_head_survives_a_round_trip_to_disk(tmp_path: Path, kind: str) -> None:
     head, folder = random_head(kind), tmp_path / "heads" / "task"
     save_head(head, folder, description(pair()) | {"kind": kind})
     assert sorted(file.name for file in folder.iterdir()) == [DESCRIPTION, WEIGHTS]
@@ -48,7 +48,7 @@ def test_a_head_comes_back_from_disk(tmp_path: Path, kind: str) -> None:
     assert not any(weights.requires_grad for weights in loaded.parameters())
 
 
-def test_a_head_fits_its_pair_in_every_number_format(tmp_path: Path) -> None:
+def test_a_head_fits_its_pair_in_every_dtype(tmp_path: Path) -> None:
     save_head(random_head(), tmp_path, description(pair()))
     halves = pair_of(
         build(config("llama"), dtype=torch.float16),
@@ -68,9 +68,7 @@ def test_a_head_of_another_pair_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [DESCRIPTION, WEIGHTS])
-def test_files_that_are_missing_broken_or_say_nothing_are_refused(
-    tmp_path: Path, name: str
-) -> None:
+def test_missing_broken_or_empty_files_are_refused(tmp_path: Path, name: str) -> None:
     save_head(random_head(), tmp_path, description(pair()))
     file = tmp_path / name
     whole = file.read_bytes()
@@ -97,7 +95,7 @@ def test_wrong_weights_are_refused(tmp_path: Path) -> None:
             load_head(tmp_path, pair())
 
 
-def test_what_reads_no_hidden_states_serves_any_pair(tmp_path: Path) -> None:
+def test_a_head_without_hidden_states_serves_any_pair(tmp_path: Path) -> None:
     other = pair_of(build(config("llama", hidden_size=48)), build(config("llama"), seed=1))
     head = random_head("features")
     save_head(head, tmp_path, description(pair()) | {"kind": "features"})
@@ -142,7 +140,7 @@ class Bomb:
         return os.system, ("touch exploded",)
 
 
-def test_a_file_with_code_in_it_is_refused_and_not_run(
+def test_a_file_with_code_is_refused_and_not_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

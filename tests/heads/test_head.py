@@ -46,7 +46,7 @@ def test_the_linear_weight_is_the_second_share_of_a_softmax_over_draft_and_targe
     torch.testing.assert_close(head.weigh(at), scores.softmax(-1)[:, 1])
 
 
-def test_hidden_states_may_be_in_another_number_format() -> None:
+def test_hidden_states_may_have_another_dtype() -> None:
     head, at = moved(Head("linear", SIZES)), positions()
     halves = at._replace(h_p=at.h_p.bfloat16(), h_q=at.h_q.bfloat16())
     assert head.weigh(halves).dtype == torch.float32
@@ -63,7 +63,7 @@ def test_features_by_hand() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_weight_depends_on_its_own_position_alone(kind: str) -> None:
+def test_a_weight_depends_only_on_its_own_position(kind: str) -> None:
     head, at = moved(Head(kind, SIZES)), positions()
     tampered = Positions(
         *(

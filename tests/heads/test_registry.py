@@ -30,7 +30,7 @@ def test_the_names_of_kinds_are_those_of_the_layers() -> None:
     assert list(registry.KINDS) == list(layers.KINDS)
 
 
-def test_heads_are_found_wherever_they_may_be(tmp_path: Path) -> None:
+def test_heads_are_found_in_all_their_places(tmp_path: Path) -> None:
     bundled = make_head(tmp_path / "heads" / "math")
     spec = PairSpec("p", "t", "d", heads=tmp_path / "heads")
     alone = make_head(tmp_path / "alone")
@@ -43,7 +43,7 @@ def test_heads_are_found_wherever_they_may_be(tmp_path: Path) -> None:
         assert find_head(spec, "math", str(given)) == HeadFile(str(given), folder)
 
 
-def test_bundled_comes_before_results_unless_one_is_asked_for(
+def test_bundled_heads_take_precedence_unless_one_is_given(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -74,7 +74,7 @@ def test_a_missing_head_is_refused(tmp_path: Path) -> None:
         find_head(get_pair("mini"), "news")
 
 
-def test_prompts_take_a_head_by_its_task_and_are_not_to_be_trained_for(tmp_path: Path) -> None:
+def test_prompt_files_take_a_head_by_its_task_and_cannot_train_one(tmp_path: Path) -> None:
     spec = PairSpec("p", "t", "d", heads=tmp_path / "heads")
     heads = {task: make_head(tmp_path / "heads" / task) for task in ("math", "code")}
     assert find_head(spec, "q", "code", trainable=False) == HeadFile("code", heads["code"])
@@ -87,7 +87,7 @@ def test_prompts_take_a_head_by_its_task_and_are_not_to_be_trained_for(tmp_path:
         find_head(spec, "q", "news", trainable=False)
 
 
-def test_a_family_is_its_members_in_order(tmp_path: Path) -> None:
+def test_a_family_lists_its_members_in_order(tmp_path: Path) -> None:
     for name in ("acceptance-0.9", "acceptance-0.75", "other"):
         make_head(tmp_path / "f" / name / "math")
     family = str(tmp_path / "f")
@@ -121,7 +121,7 @@ def test_all_heads_of_a_pair_are_found_by_their_task(
         find_heads(spec, "nowhere")
 
 
-def test_it_is_said_which_head_serves_and_what_it_was_trained_for(tmp_path: Path) -> None:
+def test_the_note_names_the_head_and_its_training(tmp_path: Path) -> None:
     wish = {"target_acceptance": 0.85}
     bundled = HeadFile("bundled", make_head(tmp_path / "b", task="news", kind="linear"))
     trained = make_head(tmp_path / "r" / "news", task="news", kind="mlp", recipe=wish)
@@ -143,7 +143,7 @@ def test_it_is_said_which_head_serves_and_what_it_was_trained_for(tmp_path: Path
     ]
 
 
-def test_a_head_that_cannot_be_read_is_no_matter_for_a_note(tmp_path: Path) -> None:
+def test_an_unreadable_head_does_not_break_the_note(tmp_path: Path) -> None:
     folder = make_head(tmp_path / "h")
     for content in ("{", "[]", "3", '{"recipe": 1}'):
         (folder / "head.json").write_text(content)

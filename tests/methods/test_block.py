@@ -122,7 +122,7 @@ def test_a_block_keeps_no_fewer_drafts_than_sd(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["dense", "zeros", "far"])
-def test_so_many_drafts_are_kept_as_the_paper_proves(kind: str) -> None:
+def test_the_number_of_accepted_drafts_is_that_of_the_paper(kind: str) -> None:
     """P(at least i are kept | x_1..x_i) = P_i, whatever the later drafts."""
     pair = models(kind, 3)
     expected = np.zeros(pair.n)

@@ -135,7 +135,7 @@ ON_FRONT: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-def test_rejection_and_bias_add_up_to_the_distance_on_the_front_and_to_more_above() -> None:
+def test_rejection_plus_bias_equals_the_distance_on_the_front_and_exceeds_it_elsewhere() -> None:
     at = STACKS["sampled"]
     for method, parameters in ON_FRONT:
         gap = front_gap(at, judge(rule_of(method), at, **parameters))
@@ -155,7 +155,7 @@ def divergence(p: torch.Tensor, pi: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("kind", ["dense", "zeros in p", "temperature 0.6", "temperature 2"])
-def test_mentored_spends_its_budget_and_no_more(kind: str) -> None:
+def test_mentored_uses_its_budget_and_no_more(kind: str) -> None:
     at = make_case(kind)
     all_of_it = divergence(at.p, emitted(at.q, judge(rule_of("mentored"), at, budget=1e9)))
     for budget in (0.01, 0.1, 0.4):

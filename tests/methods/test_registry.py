@@ -23,7 +23,7 @@ def test_every_name_finds_its_rule_and_its_defaults_are_permitted() -> None:
     assert tuple(METHODS)[: len(PAPER)] == PAPER and PAPER[-1] == "diversed"
 
 
-def test_every_number_can_be_swept_through_its_own_grid() -> None:
+def test_every_number_has_a_grid_for_sweeps() -> None:
     for method in METHODS.values():
         for parameter in method.parameters:
             assert bool(parameter.grid) == (parameter.kind is float)
@@ -31,7 +31,7 @@ def test_every_number_can_be_swept_through_its_own_grid() -> None:
             assert list(parameter.grid) == sorted(set(parameter.grid))
 
 
-def test_every_deferral_rule_is_offered_with_an_alpha_of_its_own() -> None:
+def test_every_deferral_rule_has_its_own_alpha() -> None:
     assert sorted(get_method("speccascade").parameters[0].choices) == sorted(DEFERRAL_RULES)
     for rule in DEFERRAL_RULES:
         assert isinstance(get_method("speccascade").resolve({"rule": rule})["alpha"], float)
@@ -67,7 +67,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
 ]
 
 
-def test_what_is_not_permitted_is_refused_in_one_sentence() -> None:
+def test_values_that_are_not_permitted_are_refused_in_one_sentence() -> None:
     for name, given, said in REFUSED:
         with pytest.raises(UsageError) as error:
             get_method(name).resolve(given)

@@ -98,7 +98,7 @@ def test_a_row_without_mass_becomes_the_fallback() -> None:
     np.testing.assert_allclose(rows, [[0.9, 0.1], [0.25, 0.75]])
 
 
-def test_where_nothing_can_be_rejected_the_residual_is_p() -> None:
+def test_the_residual_is_p_if_nothing_can_be_rejected() -> None:
     at = make_case("dense")
     verdict = maximal_coupling(at, at.q.argmax(-1), v=at.q)
     assert (verdict.accept == 1).all()
@@ -106,7 +106,7 @@ def test_where_nothing_can_be_rejected_the_residual_is_p() -> None:
 
 
 @pytest.mark.parametrize("rare", [1e-36, 1e-39, 1e-44])
-def test_mentored_keeps_its_law_where_the_target_all_but_excludes_a_token(rare: float) -> None:
+def test_mentored_keeps_its_law_when_a_token_is_almost_excluded(rare: float) -> None:
     """Two softmaxes at T = 0.1 whose logits differ by 9 are that far apart."""
     for dtype, budget in product((torch.float32, torch.float64), (0.03, 0.5, 2.0)):
         p, q = (torch.tensor([row], dtype=dtype) for row in ([rare, 0.4, 0.6], [0.63, 0.07, 0.3]))

@@ -70,7 +70,7 @@ def test_smoothing_is_that_of_sacrebleu_for_any_counts() -> None:
         assert found == pytest.approx(known / 100, abs=1e-12)
 
 
-def test_many_corpora_at_once_are_each_by_itself() -> None:
+def test_many_corpora_at_once_equal_single_corpora() -> None:
     rows = terms(REFERENCES, TEXTS)
     assert list(corpus_bleu(rows)) == [float(corpus_bleu(row)) for row in rows]
 

@@ -136,7 +136,7 @@ def test_equal_programs_run_once(processes: "list[subprocess.Popen[bytes]]") -> 
     assert len(processes) == 2
 
 
-def test_a_process_that_does_not_start_is_no_failed_program(
+def test_a_process_that_does_not_start_is_an_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for python in ("/missing/python", "/bin/false"):
@@ -169,7 +169,7 @@ def test_python_finds_its_libraries_and_the_program_no_environment(
     assert passes("import os\nseen = dict(os.environ)", ("assert seen == {}",))
 
 
-def test_what_cannot_be_run_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_programs_that_cannot_be_run_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(RunError):
         passes("#" * (9 << 20), TESTS)
     monkeypatch.setattr(launch.os, "name", "nt")
@@ -207,12 +207,12 @@ def test_continuations_and_answers_are_right() -> None:
         assert pass_at_1(text.replace("sum(", "max("), CONTINUED) == 0.0, text
 
 
-def test_nothing_useful_is_wrong() -> None:
+def test_texts_without_a_program_fail() -> None:
     for text in ("", "    pass", "```python\n```", "I cannot.", "```", "\0", "\udc00"):
         assert pass_at_1(text, CONTINUED) == 0.0
 
 
-def test_programs_of_their_own_need_no_entry_point() -> None:
+def test_standalone_programs_need_no_entry_point() -> None:
     for text in (WHOLE, f"```python\n{WHOLE}```", f"So:\n```\n{WHOLE}"):
         assert program_of(text, PLAIN) == WHOLE
     assert pass_at_1(WHOLE, PLAIN) == 1.0
@@ -230,7 +230,7 @@ def test_programs_of_their_own_need_no_entry_point() -> None:
         ("x = '```'", "x = '```'"),
     ],
 )
-def test_which_block_is_taken(text: str, block: str) -> None:
+def test_the_right_code_block_is_chosen(text: str, block: str) -> None:
     assert fenced(text, PLAIN) == block
 
 
@@ -243,7 +243,7 @@ def test_a_program_cannot_replace_the_helpers_of_its_tests() -> None:
         assert helpers_of(Example("e", "", code_prefix=prefix, entry_point="total")) == ()
 
 
-def test_absurd_and_long_texts_do_not_harm_the_caller() -> None:
+def test_malformed_and_long_texts_do_not_harm_the_caller() -> None:
     for part in ("(", "-", "x.", "not ", "[", "lambda: ", "1 if 1 else ", "f(", "{"):
         text = "x = " + part * 50_000
         assert program_of(text, CONTINUED) in (PREFIX + text, PREFIX)
@@ -272,7 +272,7 @@ def test_absurd_and_long_texts_do_not_harm_the_caller() -> None:
         ("x = 1\n  y = 2\n", "x = 1\n"),
     ],
 )
-def test_the_longest_beginning_that_parses_is_kept(rest: str, kept: str) -> None:
+def test_the_longest_prefix_that_parses_is_kept(rest: str, kept: str) -> None:
     assert program_of(BODY + rest, CONTINUED) == PREFIX + BODY + kept
 
 
@@ -344,6 +344,6 @@ def test_pass_at_k_is_the_share_of_subsets_with_a_pass(programs: int) -> None:
             assert pass_at_k(programs, passed, k) == pytest.approx(share, abs=1e-12)
 
 
-def test_pass_at_k_of_many_programs_keeps_its_precision() -> None:
+def test_pass_at_k_is_precise_for_many_programs() -> None:
     assert pass_at_k(1000, 1, 100) == pytest.approx(0.1, abs=1e-12)
     assert pass_at_k(1000, 0, 100) == 0

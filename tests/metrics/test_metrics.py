@@ -18,7 +18,7 @@ REFERENCE = "there are #### 5 of them"
 
 
 @pytest.mark.parametrize("metric", METRICS)
-def test_each_metric_tells_right_from_wrong_and_needs_something_to_compare_with(
+def test_each_metric_distinguishes_right_from_wrong_and_requires_its_field(
     metric: str,
 ) -> None:
     right, wrong = ANSWERS.get(metric, (REFERENCE, "none at all"))
@@ -30,7 +30,7 @@ def test_each_metric_tells_right_from_wrong_and_needs_something_to_compare_with(
         score(metric, "text", Example("e7", "prompt"))
 
 
-def test_an_unknown_metric_comes_with_the_nearest_or_all_known_ones() -> None:
+def test_an_unknown_metric_suggests_the_nearest_or_all() -> None:
     for name, told in (("blue", "`bleu`"), ("quality", "`accuracy`.*`bleu`, `pass@1`")):
         with pytest.raises(UsageError, match=f"`{name}`.*{told}"):
             get_metric(name)

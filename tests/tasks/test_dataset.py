@@ -68,7 +68,7 @@ def test_a_fixed_tenth_of_the_training_rows_is_held_out(quiz: Callable[..., Task
     assert {e.id for e in task.examples("held-out", None, seed=3)} == set(held_out)
 
 
-def test_nothing_is_read_before_examples_are_asked_for(quiz: Callable[..., Task]) -> None:
+def test_data_is_read_only_when_examples_are_requested(quiz: Callable[..., Task]) -> None:
     task = quiz(shots=1)
     assert task.provenance() == {
         "dataset": "somebody/quiz",
@@ -81,7 +81,7 @@ def test_nothing_is_read_before_examples_are_asked_for(quiz: Callable[..., Task]
     assert set(task.provenance()["splits"]) == {"test", "train"}
 
 
-def test_shots_are_alike_for_all_prompts_and_come_from_training(
+def test_shots_are_the_same_for_all_prompts_and_come_from_training(
     quiz: Callable[..., Task],
 ) -> None:
     task = quiz(shots=3)
@@ -124,7 +124,7 @@ def test_a_task_file_s_own_shots_and_the_users_go_before(tmp_path: Path) -> None
         (0, "ask.de", "ask", "test", "test.jsonl:1: `ask` must be text"),
     ],
 )
-def test_what_cannot_be_had(
+def test_missing_data(
     shots: int, old: str, new: str, split: str, message: str, tmp_path: Path
 ) -> None:
     path = quiz_folder(tmp_path)
@@ -156,7 +156,7 @@ def test_values_that_no_example_can_hold(row: dict[str, Any], message: str, tmp_
         task.examples("test", None)
 
 
-def test_line_ends_of_another_system_do_not_reach_a_prompt(tmp_path: Path) -> None:
+def test_windows_line_ends_do_not_reach_a_prompt(tmp_path: Path) -> None:
     task = load_task(quiz_folder(tmp_path), DataOptions(folder=tmp_path / "data"))
     write_jsonl([{**quiz_row(0), "gold": "a\r\nb"}], tmp_path / "data/quiz/test.jsonl")
     assert task.examples("test", 1)[0].reference == "#### a\nb"

@@ -96,7 +96,7 @@ def test_broken_files_are_located(name: str, content: bytes, message: str, tmp_p
     assert re.search(message, outcome(path, tmp_path / "data"))
 
 
-def test_a_row_of_ten_megabytes_is_only_long(tmp_path: Path) -> None:
+def test_a_row_of_ten_megabytes_is_valid(tmp_path: Path) -> None:
     row = {**quiz_row(0), "ask": {"de": LONG}}
     task = load_task(quiz_folder(tmp_path), DataOptions(folder=tmp_path / "data"))
     WRITERS[".jsonl"]([row], tmp_path / "data/quiz/test.jsonl")

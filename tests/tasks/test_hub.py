@@ -57,7 +57,7 @@ def quiz(folder: Path, **options: Any) -> Task:
     return load_task(folder / "quiz.toml", DataOptions(**options))
 
 
-def test_the_hub_is_asked_for_what_the_file_says(hub: SimpleNamespace, tmp_path: Path) -> None:
+def test_the_hub_receives_the_settings_of_the_file(hub: SimpleNamespace, tmp_path: Path) -> None:
     task = quiz(tmp_path)
     assert hub.asked == []
     examples = task.examples("test", 3)
@@ -103,7 +103,7 @@ def test_offline_is_set_before_the_library_is_imported(
     ("offline", "kind", "told"),
     [(True, UsageError, "not in the cache"), (False, RunError, "cannot be loaded")],
 )
-def test_a_hub_that_fails_is_one_line(
+def test_a_hub_error_is_one_line(
     hub: SimpleNamespace, tmp_path: Path, offline: bool, kind: type[Exception], told: str
 ) -> None:
     for error in (ConnectionError, ValueError):
@@ -129,7 +129,7 @@ def test_wrong_rows_on_the_hub(hub: SimpleNamespace, tmp_path: Path) -> None:
             quiz(tmp_path).examples("test", 1)
 
 
-def test_the_hubs_real_library_gives_rows_the_same_way(tmp_path: Path) -> None:
+def test_the_hubs_real_library_gives_the_same_rows(tmp_path: Path) -> None:
     """A folder of Parquet files loads like a repository of them, without a network."""
     repository = tmp_path / "somebody/quiz"
     repository.mkdir(parents=True)

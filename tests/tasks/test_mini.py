@@ -12,7 +12,7 @@ STYLES = ("plain", "target", "draft")
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_an_example_depends_on_split_and_index_alone(name):
+def test_an_example_depends_only_on_split_and_index(name):
     first = [GENERATORS[name]("test", index) for index in range(5)]
     assert [GENERATORS[name]("test", index) for index in reversed(range(5))] == first[::-1]
     assert len({example.prompt for example in first}) == 5
@@ -36,7 +36,7 @@ def test_answers_are_right_in_every_style(name, style):
 
 @pytest.mark.parametrize("style", ["target", "draft"])
 @pytest.mark.parametrize("name", ["mini-news", "mini-headline"])
-def test_style_leaves_most_of_the_reference_s_bigrams_alone(name, style):
+def test_style_keeps_most_bigrams_of_the_reference(name, style):
     scores = [
         score("rouge2", generate(name, "train", i, style).reference, generate(name, "train", i))
         for i in range(50)
@@ -54,7 +54,7 @@ def test_the_two_models_styles_differ_and_the_facts_do_not(name):
     assert same < 10
 
 
-def test_a_style_prefers_its_end_of_the_phrasings():
+def test_a_style_prefers_its_phrasings():
     first = Counter(
         (style, generate("mini-math", "train", i, style).reference.split(",")[0])
         for style in ("target", "draft")
@@ -64,7 +64,7 @@ def test_a_style_prefers_its_end_of_the_phrasings():
     assert first["draft", " Step one"] > 2 * first["target", " Step one"]
 
 
-def test_limits_leave_room_for_every_reference(mini):
+def test_every_reference_fits_the_token_limit(mini):
     for name in MODULES:
         lengths = [
             len(mini.tokenizer(generate(name, "test", i).reference)["input_ids"])

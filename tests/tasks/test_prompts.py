@@ -72,7 +72,7 @@ def test_limit_and_seed(tmp_path: Path) -> None:
     assert task.examples("test", 7, seed=3) == shuffled[:7]
 
 
-def test_version_follows_the_content_and_not_the_packing(tmp_path: Path) -> None:
+def test_the_version_depends_on_the_content_not_on_compression(tmp_path: Path) -> None:
     versions = []
     for name, content in (("a.txt", b"one"), ("b.txt.gz", gzip.compress(b"one")), ("c.txt", b"2")):
         (tmp_path / name).write_bytes(content)

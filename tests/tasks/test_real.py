@@ -38,7 +38,7 @@ def test_gsm8k() -> None:
     assert first.reference.endswith("#### 18")
 
 
-def test_gsm8k_with_worked_examples() -> None:
+def test_gsm8k_with_few_shot_examples() -> None:
     plain, shot = (shipped("gsm8k", shots=k).examples("test", 1)[0] for k in (0, 2))
     assert shot.prompt.endswith(f"\n\n{plain.prompt}")
     worked = shot.prompt.removesuffix(plain.prompt)
@@ -73,7 +73,7 @@ def test_humaneval() -> None:
 
 
 @pytest.mark.parametrize("name", ["gsm8k", "mbpp"])
-def test_a_next_worked_example_ends_an_answer_and_an_answer_does_not(name: str) -> None:
+def test_the_next_few_shot_example_ends_an_answer(name: str) -> None:
     task = shipped(name, shots=2)
     for example in task.examples("test", None):
         assert [example.prompt.count(string) for string in task.stop] == [2 + (name == "mbpp")]
@@ -107,7 +107,7 @@ ROWS = {
 
 
 @needs_whole
-def test_every_split_loads_whole() -> None:
+def test_every_split_loads_completely() -> None:
     for (name, split), rows in ROWS.items():
         task = whole(name)
         examples = task.examples(split, None)

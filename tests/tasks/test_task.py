@@ -99,7 +99,7 @@ def test_unknown_tasks(name: str) -> None:
         load_task(name)
 
 
-def test_definitions_of_a_wheel_come_before_those_of_a_checkout(
+def test_definitions_in_a_wheel_take_precedence_over_a_checkout(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     package = tmp_path / "specbench" / "tasks"

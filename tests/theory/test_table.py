@@ -46,7 +46,7 @@ def agrees(found: Any) -> bool:
     return bool(found["difference_low"] <= 0 <= found["difference_high"])
 
 
-def test_figures_by_hand(tmp_path: Path) -> None:
+def test_metrics_by_hand(tmp_path: Path) -> None:
     table = table_of(tmp_path, record(ROUNDS, **OURS), autoregressive("a", 9), bytes_ratio=0.1)
     assert tuple(table.columns) == COLUMNS
     tokens = (5.1 + 2) / 3
@@ -65,7 +65,7 @@ def test_figures_by_hand(tmp_path: Path) -> None:
         table_of(tmp_path, autoregressive("a", 3))
 
 
-def test_a_sample_made_again_counts_once_and_a_failed_one_not_at_all(tmp_path: Path) -> None:
+def test_a_repeated_sample_counts_once_and_a_failed_one_never(tmp_path: Path) -> None:
     first = record([(3, (0.1,), 0, 1)], **OURS, key="a")
     failed = {**record([], "b", **OURS, key="b"), "status": "error", "error": "no"}
     del failed["per_round"]
@@ -73,7 +73,7 @@ def test_a_sample_made_again_counts_once_and_a_failed_one_not_at_all(tmp_path: P
     assert sides(table, ACCEPTANCE) == pytest.approx((5.1 / 8, 7 / 8))
 
 
-def test_rounds_of_any_length_have_no_formula_of_one(tmp_path: Path) -> None:
+def test_rounds_of_varying_length_have_no_fixed_length_formula(tmp_path: Path) -> None:
     rounds = [(2, (0.9, 0.8), 2, 1), (3, (0.9, 0.7, 0.6), 2, 1)]
     adaptive = record(rounds, method="sd-adaptive", cost=0.1, **OURS)
     table = table_of(tmp_path, adaptive, bytes_ratio=0.1)

@@ -58,7 +58,7 @@ def chatty() -> PreTrainedTokenizerFast:
     return mine
 
 
-def test_what_is_saved_is_a_better_draft_in_an_ordinary_folder(tmp_path: Path) -> None:
+def test_the_result_is_a_better_draft_in_an_ordinary_folder(tmp_path: Path) -> None:
     folder, losses = tmp_path / "drafts" / "news", []
     stale = tmp_path / "drafts" / ".news.partial"  # from a killed process
     stale.mkdir(parents=True)
@@ -110,7 +110,7 @@ def test_examples_are_fresh_and_held_out_ones_are_unseen_training_examples(
     assert {split for split, _ in asked} == {"train"}
 
 
-def test_the_loss_is_that_of_the_answers_tokens(mini: LoadedPair) -> None:
+def test_the_loss_covers_only_the_answers_tokens(mini: LoadedPair) -> None:
     """Compared with the loss of Transformers, one example at a time, without padding."""
     model, examples = mini.draft.model, TASK.examples("train", 5)
     end = mini.tokenizer.eos_token_id
@@ -140,7 +140,7 @@ def test_a_chat_model_learns_its_own_template(chatty: PreTrainedTokenizerFast) -
     assert chatty.decode(ids[0]) == "u hi.a yes" + "Z" * 6
 
 
-def test_the_template_says_what_ends_an_answer(chatty: PreTrainedTokenizerFast) -> None:
+def test_the_template_determines_the_end_token(chatty: PreTrainedTokenizerFast) -> None:
     model: PreTrainedModel = build(config("llama"))
     letter = chatty.get_vocab()
     model.generation_config.eos_token_id = [letter[c] for c in ".YZ"]
@@ -151,7 +151,7 @@ def test_the_template_says_what_ends_an_answer(chatty: PreTrainedTokenizerFast) 
         finetune._end_token(model, tokenizer())
 
 
-def test_a_loss_that_is_no_number_saves_nothing(tmp_path: Path) -> None:
+def test_a_nonfinite_loss_saves_nothing(tmp_path: Path) -> None:
     recipe = DraftRecipe(steps=9, batch_size=2, learning_rate=1e30)
     with pytest.raises(RunError, match=r"is (nan|inf) at step \d: .* lower --learning-rate"):
         tune(recipe, tmp_path / "a" / "b")
@@ -170,7 +170,7 @@ def fill_disk(*_: Any, **__: Any) -> None:
     ("fault", "expected", "told"),
     [(interrupt, KeyboardInterrupt, None), (fill_disk, RunError, "cannot write .*No space left")],
 )
-def test_a_fault_while_saving_leaves_nothing(
+def test_an_error_while_saving_leaves_nothing(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     fault: Callable[..., None],
@@ -183,7 +183,7 @@ def test_a_fault_while_saving_leaves_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_is_too_long_is_left_out_and_counted(
+def test_long_prompts_are_skipped_and_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     generate = GENERATORS[TASK.name]

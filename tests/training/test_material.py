@@ -16,7 +16,9 @@ TASK = load_task("mini-headline")
 EXAMPLES = [Example(str(i), "x" * length) for i, length in enumerate((3, 9, 1, 12, 4))]
 
 
-def test_what_is_too_long_is_left_out_unless_it_is_most(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_prompts_are_skipped_unless_they_are_the_majority(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def by_length(_: Any, example: Example, __: str, limit: int, *, thinking: bool) -> Any:
         if len(example.prompt) > limit:
             raise UsageError(f"the prompt has {len(example.prompt)} tokens")

@@ -87,14 +87,14 @@ def test_the_gradient_is_that_of_the_plain_formulation(price: float) -> None:
 
 
 @pytest.mark.parametrize("fault", [{"sign": -1.0}, {"mix": "logits"}], ids=str)
-def test_the_release_s_faults_would_be_noticed(fault: dict[str, Any]) -> None:
+def test_the_faults_of_the_release_are_detected(fault: dict[str, Any]) -> None:
     toy = Toy()
     ours = toy.gradient(lambda: evaluate(toy.head, toy.step()).objective)
     wrong = toy.gradient(lambda: toy.plain(**fault))
     assert (ours - wrong).norm() > 0.05 * ours.norm()
 
 
-def test_the_kl_weight_holds_a_head_at_its_start() -> None:
+def test_the_kl_weight_keeps_a_head_near_its_start() -> None:
     toy = Toy()
     free, held = (
         toy.gradient(lambda k=k: evaluate(toy.head, toy.step(0.0, k)).objective) for k in (0.0, 3.0)
@@ -113,7 +113,7 @@ def test_the_kl_weight_holds_a_head_at_its_start() -> None:
     assert (added @ direction).item() == pytest.approx(-slope, rel=1e-4)
 
 
-def test_a_clipped_token_no_longer_pulls() -> None:
+def test_a_clipped_token_has_no_gradient() -> None:
     toy = Toy()
     step = toy.step(acceptance_weight=0.0)
     rollouts = step.rollouts

@@ -80,7 +80,7 @@ def test_only_answers_carry_loss(tokenizer, name):
         assert prompt == example.prompt
 
 
-def test_a_pair_is_built_whole_and_its_head_fits(tmp_path: Path, capsys, monkeypatch):
+def test_a_pair_is_built_completely_and_its_head_fits(tmp_path: Path, capsys, monkeypatch):
     monkeypatch.setattr(material, "HELD_OUT", 4)
     recipe = tmp_path / "toy" / "recipe.toml"
     recipe.parent.mkdir()
@@ -100,7 +100,7 @@ def test_a_pair_is_built_whole_and_its_head_fits(tmp_path: Path, capsys, monkeyp
     ("blocked", "parts", "told"),
     [(True, PARTS, "cannot write"), (False, ("heads",), "has no target")],
 )
-def test_what_cannot_be_built_is_refused_at_once(tmp_path: Path, blocked, parts, told):
+def test_impossible_builds_are_refused_at_once(tmp_path: Path, blocked, parts, told):
     recipe = tmp_path / "recipe.toml"
     recipe.write_text(RECIPE)
     folder = tmp_path / "out"

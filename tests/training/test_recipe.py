@@ -64,7 +64,7 @@ def test_the_learning_rate_warms_up_and_falls_to_zero() -> None:
         assert rates[100] == pytest.approx(0)
 
 
-def test_a_draft_s_default_rate_suits_its_width_and_a_given_one_stays() -> None:
+def test_a_drafts_default_rate_depends_on_its_width() -> None:
     default = {width: DraftRecipe().for_width(width).learning_rate for width in (64, 512, 2048)}
     assert default == {64: 3e-3, 512: 1e-5, 2048: 1e-5}
     assert DraftRecipe(learning_rate=0.5).for_width(64).learning_rate == 0.5

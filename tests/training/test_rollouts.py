@@ -50,7 +50,7 @@ def fresh_read(mini, start: list[int], answer: list[int]) -> dict[str, torch.Ten
 
 
 @pytest.mark.parametrize(("kind", "at_once"), [*((kind, 128) for kind in KINDS), ("linear", 4)])
-def test_records_are_those_of_a_fresh_read(mini, prompts, monkeypatch, kind, at_once):
+def test_records_equal_those_of_a_separate_pass(mini, prompts, monkeypatch, kind, at_once):
     """Whether all texts are in one batch or in two."""
     monkeypatch.setattr(rollouts_module, "AT_ONCE", at_once)
     rollouts = rolled(mini, prompts, kind)

@@ -92,7 +92,7 @@ def test_a_finished_training_leaves_its_log_and_a_head(unbroken: Path) -> None:
 
 
 @pytest.mark.parametrize("write", range(1, WRITES + 1))
-def test_whenever_it_is_killed_it_goes_on_as_if_nothing_had_happened(
+def test_a_killed_training_resumes_as_if_uninterrupted(
     train: Train, unbroken: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: int
 ) -> None:
     done = 0
@@ -117,7 +117,7 @@ def test_whenever_it_is_killed_it_goes_on_as_if_nothing_had_happened(
 
 
 @pytest.mark.parametrize("fault", ["disk", "loss"])
-def test_a_full_disk_or_a_loss_that_is_no_number_keeps_the_step_before(
+def test_a_full_disk_or_a_nonfinite_loss_keeps_the_previous_step(
     train: Train, unbroken: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
     seen: list[Progress] = []
@@ -191,7 +191,7 @@ def test_a_checkpoint_that_is_damaged_or_of_another_training_is_refused(
 
 @pytest.mark.parametrize("terminal", [True, False])
 @pytest.mark.parametrize("shown", [True, False])
-def test_a_bar_on_a_terminal_lines_elsewhere_and_nothing_where_it_is_not_wanted(
+def test_progress_is_a_bar_on_a_terminal_and_lines_elsewhere(
     terminal: bool, shown: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     stream = io.StringIO()

@@ -51,7 +51,7 @@ def trained(mini: Any, recipe: HeadRecipe) -> Training:
     return training
 
 
-def test_without_reward_training_reaches_for_acceptance(mini: Any, monkeypatch: Any) -> None:
+def test_without_reward_training_maximises_acceptance(mini: Any, monkeypatch: Any) -> None:
     monkeypatch.setattr(verifier, "reward", lambda rollouts, *_: torch.zeros(len(rollouts.texts)))
     before = mini.target.fingerprint(), mini.draft.fingerprint()
     rows = trained(mini, RECIPE).history
@@ -97,7 +97,7 @@ def test_a_small_head_trained_from_scratch_raises_reward_and_acceptance(mini: An
     assert after["acceptance"] > before["acceptance"] + 0.025
 
 
-def test_lambda_follows_what_is_missing() -> None:
+def test_lambda_follows_the_missing_acceptance() -> None:
     multiplier, price = update_multiplier(1.0, 0.1)
     assert math.log(price) == pytest.approx(0.1 * (INTEGRAL + PROPORTIONAL))
     # Missing acceptance accumulates; excess lowers the price at once.
@@ -126,7 +126,7 @@ def acceptance(mini: Any, head: Head, texts: int) -> float:
     return text_mean(1 - head(rollouts.inputs) * rollouts.tv, rollouts).mean().item()
 
 
-def test_a_target_is_met_by_the_bias_alone_on_other_examples(mini: Any) -> None:
+def test_calibrating_the_bias_reaches_the_target_on_other_examples(mini: Any) -> None:
     training = uneven(mini, 0.86, 48)
     head, before = training.head, deepcopy(training.head)
     assert abs(acceptance(mini, head, 48) - 0.86) > 0.03
@@ -136,7 +136,7 @@ def test_a_target_is_met_by_the_bias_alone_on_other_examples(mini: Any) -> None:
     assert head.summary.bias[0] == before.summary.bias[0]
 
 
-def test_a_target_that_no_weight_meets_gives_the_strictest_head(mini: Any) -> None:
+def test_an_unreachable_target_gives_the_strictest_head(mini: Any) -> None:
     training = uneven(mini, 0.3, 8)
     training.calibrate_bias()
     strict = Head("linear", (mini.target.hidden_size, mini.draft.hidden_size), 1 - 1e-6)

@@ -200,7 +200,7 @@ def test_no_forgery_passes(
     assert passing(passes, {name: WRONG + FORGERIES[name] for name in FORGERIES}) == []
 
 
-def test_a_program_adds_no_names_to_the_tests(passes: Callable[..., bool]) -> None:
+def test_a_program_cannot_add_names_to_the_tests(passes: Callable[..., bool]) -> None:
     program = FORGED_REPLY + "def half(x): return 0.0\ndef abs(x): return 0\n"
     program += "found = {'half': half, 'abs': abs}\n"
     for changes in ("{}", *(f"{{{at}: tuple(found)}}" for at in range(4))):
@@ -208,7 +208,7 @@ def test_a_program_adds_no_names_to_the_tests(passes: Callable[..., bool]) -> No
         assert not passes(forged, "assert abs(half(3) - 1.5) < 1e-6")
 
 
-def test_changes_of_arguments_that_cannot_be_end_the_program(passes: Callable[..., bool]) -> None:
+def test_impossible_changes_of_arguments_end_the_program(passes: Callable[..., bool]) -> None:
     program = FORGED_REPLY + "def f(a): forge(None, None, {})"
     assert passes(program.format("{0: (1, 3)}"), "x = {1: 2}\nassert f(x) is None and x == {1: 3}")
     for changes in ("{0: (1, 2, 3)}", "{0: 1}", "{5: ()}", "{'x': ()}", "{0: ([], 1)}", "[()]"):
@@ -217,7 +217,7 @@ def test_changes_of_arguments_that_cannot_be_end_the_program(passes: Callable[..
 
 
 @pytest.mark.parametrize("hook", [True, pytest.param(False, marks=linux)], ids=["hook", "no hook"])
-def test_harm_fails_and_leaves_nothing(
+def test_harmful_programs_fail_and_leave_nothing(
     hook: bool,
     passes: Callable[..., bool],
     without: Callable[..., None],
@@ -230,7 +230,7 @@ def test_harm_fails_and_leaves_nothing(
     assert passing(passes, programs) == []
 
 
-def test_environment_descriptors_and_folder_are_the_program_s_own(
+def test_a_program_has_its_own_environment_descriptors_and_folder(
     passes: Callable[..., bool], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("SPECBENCH_SECRET", "hidden")

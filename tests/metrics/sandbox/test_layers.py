@@ -82,7 +82,7 @@ def places(tmp_path: Path) -> Iterator[dict[str, object]]:
 
 
 @pytest.mark.parametrize("layer", REFUSED)
-def test_a_layer_refuses_by_itself(
+def test_a_layer_works_alone(
     layer: str, without: Callable[..., None], places: dict[str, object]
 ) -> None:
     if layer not in layers():
@@ -96,7 +96,7 @@ def test_a_layer_refuses_by_itself(
     assert Path(str(places["public"])).read_text() == "text"
 
 
-def test_without_layers_nothing_is_refused_but_what_limits_refuse(
+def test_without_layers_only_limits_refuse_operations(
     without: Callable[..., None], places: dict[str, object]
 ) -> None:
     without("hook", *KERNEL)
@@ -127,13 +127,13 @@ def test_limits_hold_without_any_other_layer(without: Callable[..., None]) -> No
     assert judge(room, ("pass",), limits=Limits(1, 60.0))[0]
 
 
-def test_layers_are_those_that_hold_around_programs(without: Callable[..., None]) -> None:
+def test_layers_lists_the_active_layers(without: Callable[..., None]) -> None:
     assert set(layers()) <= {"limits"} | KERNEL and "limits" in layers()
     without("seccomp")
     assert set(judge("", ("pass",))[1]) == set(layers()) - {"seccomp"}
 
 
-def test_a_program_of_another_machine_s_calls_has_no_filter(
+def test_an_unknown_machine_has_no_filter(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def machine(name: str) -> None:
@@ -149,7 +149,7 @@ def test_a_program_of_another_machine_s_calls_has_no_filter(
     assert len(kernel.instructions(True)) == len(kernel.instructions(False)) + 4
 
 
-def test_supervisor_killed_from_outside_takes_its_program_along(
+def test_killing_the_supervisor_kills_its_program(
     alone: str, without: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started = []
@@ -165,7 +165,7 @@ def test_supervisor_killed_from_outside_takes_its_program_along(
     assert not passed and started[0].returncode == -9
 
 
-def test_root_s_python_is_read_with_landlock_alone(
+def test_a_private_python_requires_landlock(
     without: Callable[..., None], places: dict[str, object]
 ) -> None:
     if not {"user", "landlock"} <= set(layers()):
@@ -179,7 +179,7 @@ def test_root_s_python_is_read_with_landlock_alone(
         judge(program, test, limits=Limits(2, 5.0))
 
 
-def test_a_system_that_limits_no_reading_is_weak(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_system_that_cannot_limit_reading_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     for held, says in [
         ({"limits", "seccomp"}, "every file that you may read and, through /proc, the memory"),
         ({"limits", "seccomp", "namespaces"}, "every file that you may read$"),
@@ -192,7 +192,7 @@ def test_a_system_that_limits_no_reading_is_weak(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("depth", [1, 2100])  # the path exceeds the system's limit
-def test_what_a_program_leaves_in_its_folder_is_removed_and_the_verdict_kept(
+def test_a_programs_files_are_removed_and_the_verdict_kept(
     depth: int,
     without: Callable[..., None],
     monkeypatch: pytest.MonkeyPatch,

@@ -218,7 +218,7 @@ WRONG = [
 Passes = Callable[..., bool]
 
 
-def test_plain_data_crosses_both_ways_equal_and_of_its_type(passes: Passes) -> None:
+def test_plain_data_keeps_its_value_and_type_both_ways(passes: Passes) -> None:
     program = "".join(
         f"def f{at}(): return {value}\n"
         f"def g{at}(v): return type(v) is type({value}) and repr(v) == repr({value})\n"
@@ -233,7 +233,7 @@ def test_plain_data_crosses_both_ways_equal_and_of_its_type(passes: Passes) -> N
     assert not passes(IMPORTS + program, IMPORTS, *tests, "assert f0() != range(1, 9, 2)")
 
 
-def test_arguments_stay_one_and_the_same(passes: Passes) -> None:
+def test_arguments_keep_their_identity(passes: Passes) -> None:
     def renamed(text: str, at: int) -> str:
         return re.sub(r"\b([fA])(?=[(:])", rf"\g<1>{at}", text)
 
@@ -292,7 +292,7 @@ def test_names_that_tests_take_from_the_program() -> None:
     assert read_tests(tests).imports == "import math\nfrom os import path\nimport sys"
 
 
-def test_builtins_and_modules_are_the_tests_own(passes: Passes) -> None:
+def test_tests_have_their_own_builtins_and_modules(passes: Passes) -> None:
     program = "def half(x):\n    return 0.0\ndef abs(x):\n    return 0\ntuple = lambda x: ()\n"
     assert passes("def half(x):\n    return x / 2\n", "assert abs(half(3) - 1.5) < 1e-6")
     assert not passes(program, "assert abs(half(3) - 1.5) < 1e-6")
@@ -314,7 +314,7 @@ def test_builtins_and_modules_are_the_tests_own(passes: Passes) -> None:
 
 
 @pytest.mark.parametrize("tests", [(), ("",), ("# nothing", "\n")])
-def test_no_tests_are_no_pass(tests: tuple[str, ...], passes: Passes) -> None:
+def test_missing_tests_are_an_error(tests: tuple[str, ...], passes: Passes) -> None:
     with pytest.raises(UsageError):
         passes("x = 1", *tests)
 
@@ -331,13 +331,13 @@ def test_no_tests_are_no_pass(tests: tuple[str, ...], passes: Passes) -> None:
         ("def check(f):\n    import missing_module\ncheck(f)", "missing_module"),
     ],
 )
-def test_broken_tests_are_no_verdict(test: str, fault: str, passes: Passes) -> None:
+def test_broken_tests_are_an_error(test: str, fault: str, passes: Passes) -> None:
     for program in ("def f(): return 1", "raise ImportError", "no program"):
         with pytest.raises(RunError, match=fault):
             passes(program, test)
 
 
-def test_what_a_program_cannot_import_is_its_own_fault(passes: Passes) -> None:
+def test_a_failing_import_fails_the_program(passes: Passes) -> None:
     assert not passes("import missing_module", "assert True")
     assert not passes("def f():\n    import missing_module", "f()")
     test = "try:\n    import missing_module\nexcept ImportError:\n    assert f() == 1"

@@ -21,7 +21,7 @@ VALUE = [
 ]
 
 
-def test_values_come_back_with_their_types() -> None:
+def test_values_keep_their_types() -> None:
     assert repr(decode(encode(VALUE))) == repr(VALUE)
     assert decode(encode(-(1 << 40_000))) == -(1 << 40_000)
 
@@ -41,7 +41,7 @@ def test_other_types_and_subclasses_cross_as_numbers() -> None:
     assert decode(encode(impostors, impostors.index), str) == ["0", "1", "2", "3"]
 
 
-def test_containers_stay_one_and_the_same() -> None:
+def test_containers_keep_their_identity() -> None:
     row: list[object] = [1]
     value = [row, (row, {2: row})]
     row.append(row)
@@ -136,7 +136,7 @@ def made(name: str, *parts: object) -> bytes:
         made("frozenset", []),
     ],
 )
-def test_no_value(message: bytes) -> None:
+def test_invalid_messages_are_refused(message: bytes) -> None:
     class One(int):
         pass
 
@@ -144,14 +144,14 @@ def test_no_value(message: bytes) -> None:
         decode(message, lambda number: {5: One(1)}[number])
 
 
-def test_what_forged_values_are_made_with_is_right_as_such() -> None:
+def test_the_helpers_for_forged_values_are_correct() -> None:
     assert decode(made("range", 5)) == range(5)
     assert len(decode(made("deque", None) + size(0))) == 0
     assert decode(made("tuple", object()), str) == ("5",)
     assert decode(made("an exception", ValueError, 5)).args == (5,)
 
 
-def test_messages_pass_through_a_pipe_whole() -> None:
+def test_messages_pass_through_a_pipe_unchanged() -> None:
     reading, writing = os.pipe()
     message = random.Random(0).randbytes(300_000)  # more than a pipe holds
     sender = threading.Thread(target=send, args=(writing, message))
@@ -167,7 +167,7 @@ def test_messages_pass_through_a_pipe_whole() -> None:
     os.close(reading)
 
 
-def test_a_silent_or_deaf_other_side_is_given_up_in_time() -> None:
+def test_an_unresponsive_other_side_times_out() -> None:
     reading, writing = os.pipe()
     start = time.monotonic()
     with pytest.raises(Gone, match="late"):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -128,7 +129,8 @@ def _read_runs(
     files = [folder / name for folder in run_folders(paths, name)]
     known = {**needed, **optional}
     try:
-        tables = [_read_fast(file, needed, known) for file in files]
+        with ThreadPoolExecutor() as pool:
+            tables = list(pool.map(lambda file: _read_fast(file, needed, known), files))
         rows = [len(table) for table in tables]
         frame = pa.concat_tables(tables, promote_options="default").to_pandas()
         table = typed(frame, {n: kind for n, kind in known.items() if n in frame}, name)
@@ -166,6 +168,7 @@ def _read_fast(path: Path, needed: Collection[str], known: Mapping[str, type]) -
     )
     table = arrow_csv.read_csv(
         path,
+        read_options=arrow_csv.ReadOptions(use_threads=False),  # files are read in parallel
         convert_options=options,
         parse_options=arrow_csv.ParseOptions(newlines_in_values=True),
     )

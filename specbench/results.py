@@ -17,6 +17,7 @@ import pandas as pd
 from specbench.analysis import columns as dictionary
 from specbench.analysis.columns import may_be_blank, schema
 from specbench.analysis.frames import Selection, read_samples, read_summary, run_folders, typed
+from specbench.analysis.positions import acceptance_by_position
 from specbench.analysis.summary import wide
 from specbench.errors import UsageError
 from specbench.experiment.folders import CONFIG, read_run
@@ -50,7 +51,7 @@ class Results:
 
     def __repr__(self) -> str:
         where = ", ".join(map(str, self._paths))
-        return f"<results of {where}: .runs, .samples, .rounds, .summary, .cells>"
+        return f"<results of {where}: .runs, .samples, .rounds, .positions, .summary, .cells>"
 
     @cached_property
     def runs(self) -> pd.DataFrame:
@@ -69,6 +70,11 @@ class Results:
         folders = run_folders(self._paths, RECORDS, PACKED)
         rounds = pd.concat([_rounds(folder) for folder in folders], ignore_index=True)
         return self.selection.of(rounds)
+
+    @cached_property
+    def positions(self) -> pd.DataFrame:
+        """One row per cell, position in the block of drafts and kind: acceptance by position."""
+        return acceptance_by_position(self.rounds)
 
     @cached_property
     def summary(self) -> pd.DataFrame:

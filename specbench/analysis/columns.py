@@ -14,8 +14,8 @@ from typing import NamedTuple
 TYPES: dict[str, type] = {"text": str, "number": float, "integer": int}
 #: Groups of columns: those of each table, the optional metric columns of samples (``measured``),
 #: and the metrics of a summary, which become columns in the wide table.
-TABLES = SAMPLES, MEASURED, SUMMARY, METRICS, ROUNDS, RUNS = (
-    *("samples", "measured", "summary", "metrics", "rounds", "runs"),
+TABLES = SAMPLES, MEASURED, SUMMARY, METRICS, ROUNDS, POSITIONS, RUNS = (
+    *("samples", "measured", "summary", "metrics", "rounds", "positions", "runs"),
 )
 
 

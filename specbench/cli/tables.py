@@ -53,6 +53,11 @@ class TableOptions(Options):
         TEXT, "csv has one row per number, with its interval.", choices=(TEXT, MARKDOWN, LATEX, CSV)
     )
     intervals: bool = option(False, "Show the 95 % interval of every number.")
+    by: str | None = option(
+        None,
+        "Show acceptance by position in the block of drafts instead: marginal and conditional.",
+        choices=("position",),
+    )
     against: str | None = option(
         None,
         "Add the paper's published numbers and the difference, where pair, task, method, "
@@ -68,6 +73,10 @@ def table(asked: TableOptions, rows: Rows, runs: Runs = None) -> None:
     It shows acceptance, quality and speedup, in one table per pair, temperature and draft length.
     Every static weight and every head has its own row.
     """
+    if asked.by is not None:
+        _by_position(asked, rows, runs)
+        return
+
     from specbench.analysis.frames import read_samples, read_summary
     from specbench.analysis.main_table import NEEDED, main_table, typeset
     from specbench.analysis.published import beside_published, remarks
@@ -90,6 +99,22 @@ def table(asked: TableOptions, rows: Rows, runs: Runs = None) -> None:
     if not ((shown["figure"] == SPEEDUP) & shown["value"].notna()).any():
         note(NO_BASELINE)
     print_as(asked.format, shown, lambda: typeset(shown, asked.intervals))
+
+
+def _by_position(asked: TableOptions, rows: Rows, runs: Sequence[Path] | None) -> None:
+    """Print acceptance by position.
+
+    Raises:
+        UsageError: The records of rounds are missing, or nothing is drafted.
+    """
+    from specbench.analysis.positions import position_tables
+    from specbench.experiment.records import PACKED, RECORDS
+    from specbench.results import Results
+
+    if asked.against is not None:
+        raise UsageError("--against has no numbers by position: omit it or --by")
+    found = Results(chosen_runs(runs, RECORDS, PACKED), rows.selection()).positions
+    print_as(asked.format, found, lambda: position_tables(found, asked.intervals))
 
 
 class CompareOptions(Options):
@@ -192,8 +217,9 @@ class SummaryOptions(Options):
 
     frame: str = option(
         "summary",
-        "One row per metric of a cell (summary), cell (cells), sample, round or run.",
-        choices=("summary", "cells", "samples", "rounds", RUNS),
+        "One row per metric of a cell (summary), cell (cells), position in the block of drafts, "
+        "sample, round or run.",
+        choices=("summary", "cells", "positions", "samples", "rounds", RUNS),
     )
     format: str | None = option(
         None, "", shown="the suffix of --output, else csv", choices=(CSV, PARQUET)

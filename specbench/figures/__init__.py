@@ -36,6 +36,7 @@ FIGURES = {
     "pareto": Registered("pareto:draw"),
     "acceptance-time": Registered("acceptance:draw_time"),
     "weights": Registered("acceptance:draw_weights"),
+    "positions": Registered("rounds:draw_positions"),
     "accepted-length": Registered("rounds:draw_lengths"),
     "timeline": Registered("rounds:draw_timeline"),
     "theory": Registered("theory:draw"),

@@ -1,4 +1,4 @@
-"""Figures of rounds: accepted drafts per round, and time per part of a round.
+"""Figures of rounds: acceptance by position, accepted drafts per round, time per part of a round.
 
 Accepted lengths include every round, even the last one of a text, in which drafts after the end are
 not judged. Their mean therefore equals that of the tables: accepted drafts / rounds. Intervals are
@@ -7,23 +7,109 @@ not judged. Their mean therefore equals that of the tables: accepted drafts / ro
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
+from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from specbench.analysis.frames import CELL
 from specbench.analysis.intervals import bootstrap, estimate, ratio
+from specbench.analysis.positions import CONDITIONAL, MARGINAL
 from specbench.errors import UsageError
 from specbench.figures import style
 from specbench.figures.style import Drawing, cell_names, data, scaled
 from specbench.results import Results
 
+_KINDS = {CONDITIONAL: "Conditional (%)", MARGINAL: "Marginal (%)"}
+_APART = 0.12  # largest distance of a point from its position, so that intervals do not overlap
+_LIGHTEST = 0.75  # share of white in the last setting of a method
+_MOST_NAMED = 5  # settings of a method with legend entries of their own
 SHARE, MEAN = "share", "mean"
 _MARK = ("mark", "accepted", "value", "value_low", "value_high")
 _MEAN_AT = 1.18  # height of the mean's marker, in panel heights
 _TIMED = tuple(f"{part}_seconds" for part in style.PARTS if part != "other")
 _WHOLE, _PREFILL = "1000*round_seconds", "1000*prefill_seconds"
+
+
+@style.paged
+def draw_positions(results: Results) -> Drawing:
+    """Draw acceptance by position: a column per task, conditional above marginal rates.
+
+    Settings of one method have its colour, lighter for each further one. Pairs, engines and batch
+    sizes have separate rows.
+
+    Raises:
+        UsageError: No method drafts, temperatures or draft lengths are mixed, there are too many
+            settings, or records of rounds are missing.
+    """
+    ends = {"ci_low": "value_low", "ci_high": "value_high"}
+    table = results.positions.rename(columns=ends)
+    style.only(table, "temperature")
+    style.only(table, "draft_length")
+    cells = table[list(CELL)].drop_duplicates()
+    cells = cells.assign(name=cell_names(cells))
+    table = table.merge(cells, on=list(CELL))
+    methods = cells.drop_duplicates("name").set_index("name")["method"]
+    order = style.ordered(list(methods.unique()))
+    methods = methods.sort_values(key=lambda method: method.map(order.index), kind="stable")
+    lines = _line_styles(methods)
+    apart = dict(zip(methods.index, np.linspace(-_APART, _APART, len(methods)), strict=True))
+    table = table.assign(x=table["position"] + table["name"].map(apart))
+
+    blocks, tasks = style.blocks(table), style.distinct(table, "task")
+    shared = {"sharex": True, "sharey": "row"}
+    figure, grid = style.panels(len(_KINDS) * len(blocks), len(tasks), 1.45, **shared)
+    for place, (setting, rows) in enumerate(blocks):
+        part = grid[len(_KINDS) * place :][: len(_KINDS)]
+        for (kind, label), line in zip(_KINDS.items(), part, strict=True):
+            line[0].set_ylabel(label)
+            for task, axes in zip(tasks, line, strict=True):
+                shown = rows[(rows["task"] == task) & (rows["kind"] == kind)]
+                for name in methods.index:
+                    points = shown[shown["name"] == name]
+                    style.points(axes, points, "x", "100*value", **lines[name])
+        for task, axes in zip(tasks, part[0], strict=True):
+            axes.set_title(style.title(task, setting))
+    for axes in grid[-1]:
+        axes.set_xlabel("Position of the draft")
+        axes.set_xticks(range(1, table["position"].max() + 1))
+    style.legend(figure, list(_handles(methods, lines)))
+    return Drawing(figure, data(table, "kind", "position", "rounds", accepted="100*value"))
+
+
+def _line_styles(methods: pd.Series) -> dict[str, dict[str, Any]]:
+    """Return a line style for each name; each further setting of a method is lighter."""
+    count, place = methods.groupby(methods).transform("size"), methods.groupby(methods).cumcount()
+    lighter = _LIGHTEST * place / count
+    styles = {}
+    for name, method in methods.items():
+        look = style.look(method)
+        rgb = np.array(to_rgb(look.colour))
+        styles[str(name)] = {
+            "color": tuple(rgb + lighter[name] * (1 - rgb)),
+            "marker": look.marker,
+            "markersize": 0.7 * look.size,
+            "linestyle": "-",
+            "linewidth": scaled(0.9),
+            "zorder": look.layer,
+        }
+    return styles
+
+
+def _handles(methods: pd.Series, lines: dict[str, dict[str, Any]]) -> Iterator[Line2D]:
+    """Yield a legend entry for each setting; more than ``_MOST_NAMED`` of a method share one."""
+    for method, own in methods.groupby(methods, sort=False):
+        names = [str(name) for name in own.index]
+        if len(names) > _MOST_NAMED:
+            last = names[-1].removeprefix(style.look(str(method)).label).strip()
+            yield Line2D([], [], label=f"{names[0]} to {last}, dark to light", **lines[names[0]])
+        else:
+            yield from (Line2D([], [], label=name, **lines[name]) for name in names)
 
 
 @style.paged

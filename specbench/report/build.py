@@ -8,13 +8,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pandas as pd
+
 from specbench.analysis.frames import Selection, run_folders
+from specbench.errors import UsageError
 from specbench.experiment.folders import Run, read_run, unfinished
 from specbench.experiment.records import SUMMARY
 from specbench.report.figures import figures
 from specbench.report.pages import render
 from specbench.report.tables import read_cells, summary_tables
 from specbench.report.traces import collect_traces
+from specbench.results import Results
 from specbench.table import Column, Table
 from specbench.trace.trace import LEGEND
 
@@ -41,6 +45,7 @@ def build(paths: Sequence[Path], selection: Selection = Selection()) -> Report: 
     """
     folders = run_folders(paths, SUMMARY)
     cells, further = read_cells(folders, selection)
+    positions, unknown = _positions(folders) if cells["draft_length"].any() else ([], [])
     traces = collect_traces(folders, cells)
     states = {folder.name: unfinished(folder) for folder in folders}
     partial = [f"{name} is incomplete: {state}" for name, state in states.items() if state]
@@ -50,15 +55,26 @@ def build(paths: Sequence[Path], selection: Selection = Selection()) -> Report: 
     html = render(
         "report.html",
         title=", ".join(folder.name for folder in folders),
-        notes=partial,
+        notes=[*partial, *unknown],
         tables=summary_tables(cells, further),
-        figures=list(figures(cells)),
+        figures=list(figures(cells, pd.concat([pd.DataFrame(), *positions]))),
         traces=traces,
         legend=LEGEND,
         environment=_environment(runs),
         commands=[shlex.join(map(str, command)) for command in [*typed, itself] if command],
     )
-    return Report(html, [*partial, *traces.notes])
+    return Report(html, [*partial, *unknown, *traces.notes])
+
+
+def _positions(folders: Sequence[Path]) -> tuple[list[pd.DataFrame], list[str]]:
+    """Return acceptance by position of the runs that have records of rounds, and notes."""
+    found, notes = [], []
+    for folder in folders:
+        try:
+            found.append(Results([folder]).positions)
+        except UsageError as error:
+            notes.append(f"no acceptance by position of {folder.name}: {error}")
+    return found, notes
 
 
 def _environment(runs: Sequence[Run]) -> Table:

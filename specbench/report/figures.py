@@ -13,6 +13,7 @@ from xml.etree import ElementTree
 import pandas as pd
 from markupsafe import Markup
 
+from specbench.analysis.frames import CELL
 from specbench.errors import UsageError
 from specbench.figures import acceptance, pareto, rounds, style
 from specbench.figures.style import Drawing
@@ -30,6 +31,8 @@ _TOOLTIP = (
     ("round_seconds", "time per round", 1000.0, "ms"),
 )
 
+Draws = Mapping[str, Callable[[], Drawing]]
+
 
 class Block(NamedTuple):
     """The figures of all tasks in one setting, with titles."""
@@ -38,34 +41,59 @@ class Block(NamedTuple):
     figures: list[tuple[str, Markup]]
 
 
-def figures(cells: pd.DataFrame) -> Iterator[Block]:
-    """Draw the figures of all cells, see ``tables.read_cells``."""
+def figures(cells: pd.DataFrame, positions: pd.DataFrame) -> Iterator[Block]:
+    """Draw the figures of all cells, see ``tables.read_cells``.
+
+    ``positions`` is acceptance by position as in ``Results.positions``, without rows if unknown.
+    """
     for setting, here in cells.groupby("setting", sort=False):
         for n in sorted(set(here["draft_length"]) - {0}) or [0]:
             shown = here[here["draft_length"].isin([0, n])]
-            tooltips = {at: _tooltip(cell, cells) for at, cell in shown.iterrows()}
             name = f"{setting}, N = {n}" if n else str(setting)
-            drawn = [
-                (title, _embedded(drawing, tooltips, f"{name} {title}"))
-                for title, drawing in _drawings(shown)
-            ]
+            # Tooltips by row of the table whose points a figure shows.
+            tooltips = {at: _tooltip(cell, cells) for at, cell in shown.iterrows()}
+            drawn = list(_drawn(_of_cells(shown), tooltips, name))
+            if len(positions):
+                own = positions.merge(shown[[*CELL, "label"]], on=list(CELL))
+                tooltips = {at: _position_tooltip(row) for at, row in own.iterrows()}
+                drawn += _drawn(_of_positions(own.drop(columns="label")), tooltips, name)
             yield Block(name, drawn)
 
 
-def _drawings(cells: pd.DataFrame) -> Iterator[tuple[str, Drawing]]:
+def _of_cells(cells: pd.DataFrame) -> Draws:
     results = Results([])
     vars(results)["cells"] = cells
-    draws: dict[str, Callable[[], Drawing]] = {
+    return {
         "Quality vs. cost": lambda: pareto.draw(results, pareto.known_costs(cells)),
         "Acceptance vs. time": lambda: acceptance.draw_time(results),
         "Time of a round": lambda: rounds.draw_timeline(results),
     }
+
+
+def _of_positions(positions: pd.DataFrame) -> Draws:
+    results = Results([])
+    vars(results)["positions"] = positions
+    return {"Acceptance by position": lambda: rounds.draw_positions(results)}
+
+
+def _drawn(
+    draws: Draws, tooltips: Mapping[Hashable, str], name: str
+) -> Iterator[tuple[str, Markup]]:
     with style.page("screen"):
         for title, draw in draws.items():
             try:
-                yield title, draw()
+                drawing = draw()
             except UsageError:  # these cells lack the data for it
                 continue
+            yield title, _embedded(drawing, tooltips, f"{name} {title}")
+
+
+def _position_tooltip(row: pd.Series) -> str:
+    """Return the tooltip of an acceptance by position."""
+    value, low, high = (100 * row[name] for name in ("value", "ci_low", "ci_high"))
+    accepted = with_interval(value, low, high, ".1f", " %")
+    where = f"draft {row['position']}, {row['kind']}"
+    return f"{row['label']}; {where}; accepted {accepted}; {row['rounds']} rounds"
 
 
 def _tooltip(cell: pd.Series, cells: pd.DataFrame) -> str:

@@ -74,7 +74,7 @@ def test_measuring_commands_share_their_options(cli: Cli) -> None:
         ("run --method lossy,sp", {"lossy,speccascade"}),
         ("run --engine e", {"eager"}),
         ("table --format m", {"markdown"}),
-        ("plot p", {"pareto"}),
+        ("plot pa", {"pareto"}),
     ],
 )
 def test_the_shell_completes_names(typed: str, expected: set[str]) -> None:

@@ -39,6 +39,7 @@ def drawn(result: Any) -> pd.DataFrame:
     ("command", "read"),
     [
         ("table --format csv", printed),
+        ("table --by position --format csv", printed),
         ("summary", printed),
         ("summary --frame samples", printed),
         ("theory --format csv", printed),
@@ -206,7 +207,12 @@ def test_a_summary_has_the_requested_format(
 
 @pytest.mark.parametrize(
     ("frame", "rows", "column"),
-    [("cells", 14, "speedup_low"), ("samples", 28, "sample_id"), ("runs", 1, "commit")],
+    [
+        ("cells", 14, "speedup_low"),
+        ("positions", 60, "ci_low"),
+        ("samples", 28, "sample_id"),
+        ("runs", 1, "commit"),
+    ],
 )
 def test_other_frames(cli: Cli, finished: str, frame: str, rows: int, column: str) -> None:
     found = printed(cli("summary", finished, "--frame", frame))

@@ -180,6 +180,24 @@ def test_weights_has_a_curve_per_draft_length_that_sd_closes() -> None:
 SD = [[0, 1], [1, 3, 3]]
 
 
+def test_positions_are_drawn_as_in_their_table_with_a_line_per_setting() -> None:
+    found = rounds_of({"diversed": 5 * SD, "static": 5 * SD}).rounds
+    static = found["method"] == "static"
+    found = pd.concat([found.assign(weight=np.where(static, w, np.nan)) for w in range(6)])
+    results = Made(rounds=found.drop_duplicates().reset_index(drop=True))
+    drawing = rounds.draw_positions(results)
+    table = results.positions
+    assert drawing.data["accepted"].tolist() == pytest.approx((100 * table["value"]).tolist())
+    conditional, marginal = drawing.figure.axes
+    for axes, kind in ((conditional, "conditional"), (marginal, "marginal")):
+        x, y = drawn_points(axes).T
+        own = table[table["kind"] == kind]
+        np.testing.assert_allclose(np.sort(y), np.sort(100 * own["value"]))
+        assert sorted(x.round()) == sorted(own["position"])
+    names = [text.get_text() for text in drawing.figure.legends[0].get_texts()]
+    assert names == ["Static ensemble w=0 to w=5, dark to light", "DIVERSED"]
+
+
 def test_accepted_length_by_hand() -> None:
     marks = rounds.histogram(rounds_of({"sd": 5 * SD}).rounds)
     np.testing.assert_allclose(marks["value"], [20, 40, 0, 40, 8 / 5])

@@ -42,7 +42,7 @@ def draw(name: str, folder: Path) -> style.Drawing:
         return load_figure(name)([training_of(folder / "a"), training_of(folder / "b")])
     if name == "theory":
         return load_figure(name)(Results([write_simulated(folder / "run", prompts=4)]))
-    if name == "accepted-length":
+    if name in ("positions", "accepted-length"):
         return load_figure(name)(rounds_of({"sd": [[0, 1], [3]], "diversed": [[3, 3], [2]]}))
     one: dict[str, Any] = {"tasks": ("mini-math",)}
     if name == "acceptance-time":

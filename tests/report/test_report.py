@@ -114,7 +114,7 @@ def test_the_page_loads_nothing_external(page: str) -> None:
 def test_the_report_contains_what_a_reader_needs(finished: Path, page: str) -> None:
     elements = Elements(page)
     assert elements.count("article") == len(TASKS) * len(METHODS) * 5  # of the first prompts
-    assert elements.count("svg") == 3
+    assert elements.count("svg") == 4
     assert f"{TASKS[0]} on mini, T = 1, 10 prompts" in elements.text
     command = json.loads((finished / "environment.json").read_text())["command"]
     assert f"\n{shlex.join(command)}\n" in elements.text.replace("\n\n", "\n")
@@ -129,19 +129,33 @@ def test_points_have_tooltips_with_their_values(page: str, cells: pd.DataFrame) 
     own = [text for text in tooltips if text.startswith(f"sd; accuracy {100 * sd['quality']:#.3g}")]
     assert len(own) >= 5  # three costs, acceptance, time of a round
     assert f"accepted / drafted (%) {100 * sd['draft_acceptance_rate']:#.3g} [" in own[0]
-    assert len(set(tooltips)) == len(cells)
+    by_position = [text for text in tooltips if "; draft " in text]
+    drafting = int((cells["draft_length"] > 0).sum())
+    assert len(set(by_position)) == len(by_position) == drafting * 2 * 5  # kinds, positions
+    assert any(text.startswith("sd; draft 3, conditional; accepted ") for text in by_position)
+    assert len({*tooltips} - {*by_position}) == len(cells)
+
+
+def test_a_run_without_records_has_no_acceptance_by_position(
+    finished: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(finished, tmp_path / "run")
+    (tmp_path / "run" / "samples.jsonl").unlink()
+    report = build([tmp_path / "run"])
+    assert Elements(report.html).count("svg") == 3
+    assert [note for note in report.notes if "by position of run: " in note]
 
 
 def test_draft_lengths_and_batch_sizes_have_their_own_blocks(cells: pd.DataFrame) -> None:
     here = cells[(cells["task"] == TASKS[0]) & cells["method"].isin(["autoregressive", "sd"])]
     other = here[here["method"] == "sd"].assign(draft_length=7, label="other")
     both = pd.concat([here, other], ignore_index=True)
-    blocks = list(figures(both))
+    blocks = list(figures(both, pd.DataFrame()))
     assert [block.setting for block in blocks] == ["mini, T = 1, N = 5", "mini, T = 1, N = 7"]
     for block, absent in zip(blocks, ("other;", "sd;"), strict=True):
         assert not any(absent in svg for _, svg in block.figures)
         assert all("autoregressive;" in svg for title, svg in block.figures if "round" in title)
-    (block,) = figures(here[here["method"] == "autoregressive"])
+    (block,) = figures(here[here["method"] == "autoregressive"], pd.DataFrame())
     assert [title for title, _ in block.figures] == ["Quality vs. cost", "Time of a round"]
 
 
@@ -181,7 +195,7 @@ def test_traces_are_bounded(
 def test_a_run_without_traces_or_end_is_still_reported(
     finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("specbench.report.build.figures", lambda cells: [])  # figures are slow
+    monkeypatch.setattr("specbench.report.build.figures", lambda *cells: [])  # figures are slow
     folder = tmp_path / "small"
     shutil.copytree(finished, folder)
     config = json.loads((folder / "config.json").read_text())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -19,6 +20,7 @@ from specbench.analysis.columns import may_be_blank, schema
 from specbench.analysis.frames import Selection, read_samples, read_summary, run_folders, typed
 from specbench.analysis.positions import acceptance_by_position
 from specbench.analysis.summary import wide
+from specbench.analysis.verdicts import verdicts_of
 from specbench.errors import UsageError
 from specbench.experiment.folders import CONFIG, read_run
 from specbench.experiment.records import PACKED, RECORDS, TABLE, TRACED, latest_records
@@ -51,7 +53,8 @@ class Results:
 
     def __repr__(self) -> str:
         where = ", ".join(map(str, self._paths))
-        return f"<results of {where}: .runs, .samples, .rounds, .positions, .summary, .cells>"
+        frames = "runs, samples, rounds, positions, summary, cells, verdicts"
+        return f"<results of {where}: {frames}>"
 
     @cached_property
     def runs(self) -> pd.DataFrame:
@@ -85,6 +88,12 @@ class Results:
     def cells(self) -> pd.DataFrame:
         """The summary with one row per cell and three columns per metric: value, low and high."""
         return wide(self.summary)
+
+    @cached_property
+    def verdicts(self) -> pd.DataFrame:
+        """One row per task and method: a sentence that compares it with ``sd`` and the front."""
+        every = replace(self.selection, methods=None)  # sd and static are needed too
+        return verdicts_of(every.of(read_samples(*self._paths)), self.selection.methods)
 
 
 def _run(folder: Path) -> dict[str, Any]:

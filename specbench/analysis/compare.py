@@ -12,7 +12,7 @@ those of every draft length in the run, since a user can choose any of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -117,7 +117,7 @@ class _Method(NamedTuple):
 
 
 def compare(
-    samples: pd.DataFrame, ats: Sequence[At] = ATS, methods: Sequence[str] | None = None
+    samples: pd.DataFrame, ats: Sequence[At] = ATS, methods: Collection[str] | None = None
 ) -> Compared:
     """Compare methods with the static front and with plain SD, with 95 % intervals.
 
@@ -137,7 +137,8 @@ def compare(
     grows with the number of settings, ``points``; a second row gives the area that the method adds
     to that of the static family. Both areas use the best of noisy points and are biased upwards.
 
-    Runs are compared separately. ``methods`` defaults to all non-static methods that draft.
+    Runs are compared separately. ``methods`` defaults to all methods that draft; without others, to
+    ``static``.
 
     Raises:
         UsageError: No comparison is possible with these samples.
@@ -158,14 +159,15 @@ def compare(
 
 
 def _parts(
-    run: list[Setting], ats: Sequence[At], names: Sequence[str] | None
+    run: list[Setting], ats: Sequence[At], names: Collection[str] | None
 ) -> Iterator[tuple[str, Part]]:
     """Yield the quantity held equal and a function that makes its rows, in table order."""
     methods = _methods(run, names)
-    if set(ats) != {"hypervolume"}:
-        for one in methods:
-            yield from ((OWN, partial(_versus_sd, run, one, n)) for n in one.choices)
-    relaxed = [one for one in methods if not one.first.emits_target]
+    for one in methods:
+        yield from ((OWN, partial(_versus_sd, run, one, n)) for n in one.choices)
+    relaxed = [
+        one for one in methods if not (one.first.emits_target or one.first.method in STATIC_FAMILY)
+    ]
     has_control = any(setting.method == "sharpened" for setting in run)
     for gain in (at for at in GAINS if at in ats):
         for one in relaxed:
@@ -187,8 +189,8 @@ def _parts(
                 yield "hypervolume", partial(_volume, run, name, None)
 
 
-def _methods(run: list[Setting], names: Sequence[str] | None) -> list[_Method]:
-    """Return the settings of these methods; by default all non-static methods that draft."""
+def _methods(run: list[Setting], names: Collection[str] | None) -> list[_Method]:
+    """Return the settings of these methods; by default all that draft, static only if alone."""
     found: dict[tuple[Any, ...], dict[int, Setting]] = {}
     for setting in run:
         if setting.draft_length > 0:
@@ -197,11 +199,10 @@ def _methods(run: list[Setting], names: Sequence[str] | None) -> list[_Method]:
             found.setdefault(key, {})[setting.draft_length] = setting
     labels = method_labels([next(iter(lengths.values())).cell for lengths in found.values()])
     methods = [_Method(label, own) for label, own in zip(labels, found.values(), strict=True)]
-    return [
-        one
-        for one in methods
-        if (one.first.method not in STATIC_FAMILY if names is None else one.first.method in names)
-    ]
+    if names is None:
+        used = {one.first.method for one in methods}
+        names = used - {*STATIC_FAMILY} or used - {"sd"}
+    return [one for one in methods if one.first.method in names]
 
 
 def _versus_sd(run: list[Setting], method: _Method, lengths: list[int]) -> Iterator[Row]:
@@ -233,8 +234,11 @@ def _versus_sd(run: list[Setting], method: _Method, lengths: list[int]) -> Itera
         same = sd[sd_length.index(lengths[0])]
         every_sd = pd.concat([setting.samples for setting in strict])
         accepted, tokens = reached.acceptance, reached.output_tokens
+        if own[0].has_quality:
+            yield row(
+                SD, same, lengths[0], QUALITY_LESS, quality_difference(own[0].samples, every_sd)
+            )
         for metric, found in (
-            (QUALITY_LESS, quality_difference(own[0].samples, every_sd)),
             (ACCEPTANCE_LESS, estimate(accepted[:, this] - accepted[:, same], n)),
             (TIMES, estimate(seconds[:, same] / seconds[:, this], n)),
             (TOKENS, estimate(speed[:, this] / speed[:, same], n)),
@@ -323,13 +327,15 @@ def _figure(metric: str, found: Interval) -> Row:
 def _cautions(rows: pd.DataFrame) -> Iterator[str]:
     """Yield notes on coarse fronts and on a missing control."""
     placed = rows[rows["metric"] == ABOVE]
-    coarse = placed[placed["step"].abs() > COARSE]
-    for (task, front, between), group in coarse.groupby(["task", "against", "between"], sort=False):
+    coarse = placed[placed["step"].abs() > COARSE].drop_duplicates(["task", "label", "between"])
+    if len(coarse):
+        where = ", ".join(
+            f"{row.label} on {row.task} ({row.between}, {100 * abs(row.step):.0f} points)"
+            for row in coarse.itertuples()
+        )
         yield (
-            f"{task}, at equal {' and '.join(group['at'].unique())}: at "
-            f"{', '.join(group['label'].unique())} the {front} is interpolated from {between}, "
-            f"{100 * group['step'].abs().max():.0f} points of quality apart: measure more weights "
-            "between them"
+            "the front is interpolated between weights whose qualities are far apart; measure more "
+            f"weights for {where}"
         )
     if not placed.empty and CONTROL not in set(placed["against"]):
         yield (

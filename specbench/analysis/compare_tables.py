@@ -1,7 +1,8 @@
-"""Readable tables of a comparison: one per task and quantity held equal."""
+"""Readable tables of a comparison: an overview, or one per task and quantity held equal."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -10,7 +11,7 @@ import pandas as pd
 
 from specbench.analysis import compare as c
 from specbench.analysis.summary import shown_name, shown_scale
-from specbench.table import Field, Table, interval_of, number_of
+from specbench.table import Field, Table, drop_empty, interval_of, number, number_of
 
 CHOSEN = (
     "chosen: N is chosen on one half of the prompts and measured on the other, and vice versa; "
@@ -28,6 +29,10 @@ FRONT = (
     "interpolation."
 )
 CONTROL = "sharpened front: also includes `sharpened`, a control for sharpening the target."
+AT_ACCEPTANCE = (
+    "front's quality: the best mixture of static weights at the method's acceptance (the "
+    "randomised static front)."
+)
 SPEEDS = (
     "tokens/s: method / sd; s/sample: sd / method; both include prefill, and above 1 is faster."
 )
@@ -44,14 +49,17 @@ ENOUGH = 100
 #: ``<metric>_low``, ``<metric>_high`` and ``<metric>_reference``.
 _Row = dict[str, Any]
 _Fields = list[Field[_Row]]
+_KEYS = ["run_id", "temperature", "engine", "batch_size", "task"]
 
 
 def comparison_tables(rows: pd.DataFrame) -> list[Table]:
-    """Return the tables of a comparison with columns ``compare.COMPARISON``, in its order."""
+    """Return one table per task and quantity held equal, in the order of the comparison.
+
+    ``rows`` has the columns ``compare.COMPARISON``.
+    """
     several = rows["run_id"].nunique() > 1
-    keys = ["run_id", "temperature", "engine", "batch_size", "task"]
     found = []
-    for (run, temperature, _, _, task), own in rows.groupby(keys, sort=False):
+    for (run, temperature, _, _, task), own in rows.groupby(_KEYS, sort=False):
         where = f"{task} on {own['pair'].iloc[0]}, T = {temperature:g}" + f", {run}" * several
         tables = _Tables(task, own)
         makers = {c.OWN: tables.beside_sd, "quality": tables.savings, "hypervolume": tables.volumes}
@@ -62,12 +70,32 @@ def comparison_tables(rows: pd.DataFrame) -> list[Table]:
     return found
 
 
+def overview(rows: pd.DataFrame) -> Table:
+    """Return a table of sd's values and each method's own; the intervals are in the verdicts."""
+    kept = rows[(rows["points"] == 1) & rows["against"].isin([c.SD, c.FRONT])]
+    kept = kept[kept["at"].isin([c.OWN, "acceptance"])]
+    several = [name for name in _KEYS if kept[name].nunique() > 1]
+    names: _Fields = [(name, lambda row, name=name: str(row[name])) for name in several]
+    length = [*kept["draft_length"].unique()]
+    title = f"Each method beside sd, N = {length[0]:.0f}" if len(length) == 1 else "Beside sd"
+    fields: _Fields = [
+        *names,
+        *_NAMES[: 1 + (len(length) > 1)],
+        ("quality\nsd → own", partial(_change, "quality", ".1f", 0.0)),
+        ("accepted\nsd → own", partial(_change, "acceptance", ".0%", 1.0)),
+        ("s/sample\nsd → own", partial(_change, "seconds", "#.3g", 1.0)),
+        ("front's\nquality", _front_quality),
+    ]
+    stub, settings = len(fields) - 4, _settings(kept, *_KEYS)
+    return drop_empty(Table.of(settings, fields, title, [AT_ACCEPTANCE], stub))
+
+
 class _Tables:
     """The tables of one task of one run."""
 
     def __init__(self, task: str, rows: pd.DataFrame) -> None:
         """Store all rows of the task."""
-        metric = str(rows["quality_metric"].iloc[0])
+        metric = str(rows["quality_metric"].fillna("quality").iloc[0])
         self.task, self.unit, self.scale = task, shown_name(metric), shown_scale(metric)
         self.quality: Field[_Row] = (self.unit, number_of("quality", ".1f", self.scale))
         own = _settings(rows[(rows["at"] == c.OWN) & (rows["against"] == c.SD)])
@@ -188,6 +216,29 @@ def _against(row: _Row) -> str:
         return "by N alone"
     length = f"{row['against_draft_length']:.0f}"
     return f"sd, N = {length}" if row["against"] == c.SD else f"sd, chosen ({length})"
+
+
+def _change(name: str, form: str, scale: float, row: _Row) -> str:
+    """Return sd's value of a column, at the same N, and the method's own."""
+    before = {
+        "quality": row["against_quality"],
+        "acceptance": row["acceptance"] - row.get(c.ACCEPTANCE_LESS, math.nan),
+        "seconds": row["reference"],
+    }
+    ends = [number((scale or _scale(row)) * value, form) for value in (before[name], row[name])]
+    return (
+        " → ".join([ends[0].removesuffix("%"), ends[1]])
+        if row["against"] == c.SD and all(ends)
+        else ends[1]
+    )
+
+
+def _front_quality(row: _Row) -> str:
+    return number(_scale(row) * row.get(f"{c.ABOVE}_reference", math.nan), ".1f")
+
+
+def _scale(row: _Row) -> float:
+    return shown_scale(str(row["quality_metric"]))
 
 
 _NAMES: _Fields = [("method", lambda row: row["label"]), ("N", _length)]

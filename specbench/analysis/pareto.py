@@ -57,8 +57,10 @@ def static_weight(frame: pd.DataFrame) -> pd.Series:
 
 
 def front_of(settings: Sequence[Setting], family: Sequence[str] = STATIC_FAMILY) -> list[Setting]:
-    """Return the points of a front, lossless ones first."""
+    """Return the points of a front, lossless ones first; raise if none has a quality."""
     points = [setting for setting in settings if setting.method in family]
+    if points and not any(point.has_quality for point in points):
+        raise UsageError(f"{points[0].cell['task']} has no quality, so it has no front.")
     return sorted(points, key=lambda point: point.emits_target, reverse=True)
 
 

@@ -57,6 +57,11 @@ class Setting:
         method = METHODS.get(self.method)
         return method is not None and method.emits_target(from_columns(self.cell))
 
+    @cached_property
+    def has_quality(self) -> bool:
+        """Whether any of its samples has a quality."""
+        return bool(self.samples["quality"].notna().any())
+
     @property
     def point(self) -> str:
         """Its name as a point of a front, such as ``w=0.9`` or ``sd``."""
@@ -64,9 +69,14 @@ class Setting:
 
     @cached_property
     def sums(self) -> tuple[NDArray[Any], Floats, Statistic]:
-        """Prompts with a quality [n], their sums [n, terms], and quality as a statistic."""
-        scored = self.samples[self.samples["quality"].notna()]
-        terms, score = score_terms(scored, "quality", self.cell["quality_metric"])
+        """Prompts [n], their sums [n, terms], and quality as a statistic.
+
+        The prompts are those with a quality, or all if none has one; quality is then NaN.
+        """
+        scored, metric = self.samples, None
+        if self.has_quality:
+            scored, metric = scored[scored["quality"].notna()], self.cell["quality_metric"]
+        terms, score = score_terms(scored, "quality", metric)
         accepted = scored["accepted"].fillna(0)  # autoregressive drafts nothing
         seconds = scored["prefill_seconds"] + scored["decode_seconds"]
         others = [accepted, scored["proposed"], seconds, scored["output_tokens"]]
@@ -185,11 +195,12 @@ def shared_points(settings: Sequence[Setting], one_law: Sequence[int] = ()) -> P
             They share the quality of all their samples, so that none looks better by chance.
 
     Raises:
-        UsageError: No prompt has a quality in every setting.
+        UsageError: No prompt has a quality in every setting, although some setting has one.
     """
     parts = [setting.sums for setting in settings]
+    scored = {setting.has_quality for setting in settings}
     prompts = reduce(np.intersect1d, (own for own, _, _ in parts))
-    if not len(prompts):
+    if not len(prompts) or len(scored) > 1:
         task = settings[0].cell["task"]
         raise UsageError(f"On {task} no prompt has a quality in every setting compared.")
     sums = np.stack([sums[np.searchsorted(own, prompts)] for own, sums, _ in parts], axis=1)

@@ -74,7 +74,7 @@ COMMANDS = {
     ),
     "compare": Listed(
         "tables",
-        "Compare methods with SD and with the static front at equal acceptance, time and quality.",
+        "Compare methods with SD and with the static front: one sentence per task and method.",
         "compare results/reference --at quality",
     ),
     "plot": Listed(

@@ -11,11 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from specbench.cli.options import Measurement, RunFolder, Workers
-from specbench.cli.output import Interrupted, note, print_table
+from specbench.cli.output import Interrupted, next_step, note, print_table, print_verdicts
 from specbench.config import DEFAULT_LIMIT, Loading
 from specbench.errors import RunError
 from specbench.experiment.plan import Plan
+from specbench.experiment.variants import STATIC
+from specbench.methods.registry import AUTOREGRESSIVE
 from specbench.table import Column, Table
+from specbench.tasks.prompts import PromptList
 
 if TYPE_CHECKING:
     from specbench.cluster.pool import Pool
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
     from specbench.experiment.store import Store
 
 GIB = 2**30
+ENOUGH = 100  # prompts; with fewer, intervals are wide
 
 
 def measure(
@@ -41,6 +45,7 @@ def measure(
     with pool(asked, plan.loading) as workers:
         store = carry_out(plan, label, asked, workers)
     _show(store, show)
+    _suggest(plan, store.folder)
 
 
 def say(plan: Plan, limit: int | None = None) -> None:
@@ -144,16 +149,36 @@ def _show(store: Store, show: Callable[[Path], None] | None) -> None:
 
 
 def show_run(folder: Path, show: Callable[[Path], None] | None = None) -> None:
-    """Print the tables of a run, if it has any, with ``show`` or as they are, and its folder."""
+    """Print a run's verdicts and tables, if it has any, or ``show`` it, and print its folder."""
+    from specbench.analysis.frames import read_samples
     from specbench.analysis.run_tables import run_tables
+    from specbench.analysis.verdicts import verdicts_of
     from specbench.experiment.records import TABLE
 
     if (folder / TABLE).is_file():
         if show:
             show(folder)
         else:
+            print_verdicts(verdicts_of(read_samples(folder)))
             print_table(*run_tables(folder))
     print(f"results: {folder}")
+
+
+def _suggest(plan: Plan, folder: Path) -> None:
+    """Print what to do next with a run: what its result lacks most, and where to see more."""
+    same = f"repeat the command with --output {folder}"
+    cells = [cell for task in plan.tasks for cell in task.cells]
+    methods = {cell.method for cell in cells}
+    examples = min(len(task.examples) for task in plan.tasks)
+    compared = methods - {AUTOREGRESSIVE, "sd"}
+    if "sd" not in methods:
+        next_step(f"{same} and sd among its methods, to compare with it")
+    elif examples < ENOUGH and not isinstance(plan.tasks[0].task.source, PromptList):
+        next_step(f"{same} --limit {10 * examples}, to narrow the intervals with more prompts")
+    elif compared and sum(cell.method == STATIC for cell in cells) < 2 * len(plan.tasks):
+        next_step(f"{same}, static among its methods and --weight 0.9,0.75,0.5, to add a front")
+    if compared:
+        next_step(f"specbench compare {folder} --at all; specbench report {folder}")
 
 
 def _print_forecast(plan: Plan, downloads: bool) -> None:

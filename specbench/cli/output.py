@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -67,6 +68,18 @@ def print_as(form: str, rows: pd.DataFrame, tables: Callable[[], Iterable[Table]
         print({MARKDOWN: to_markdown, LATEX: to_latex}[form](*tables()), end="")
 
 
+def print_verdicts(found: pd.DataFrame, form: str = TEXT) -> None:
+    """Print the verdicts on each task's methods, as a list in Markdown."""
+    from specbench.analysis.verdicts import by_task
+
+    for heading, sentences in by_task(found).items():
+        print(heading)
+        for sentence in sentences:
+            wrapped = textwrap.fill(sentence, console().width, subsequent_indent="  ")
+            print(f"- {sentence}" if form == MARKDOWN else wrapped)
+        print()
+
+
 class _Notes(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         note(record.getMessage())
@@ -83,6 +96,11 @@ def note(*texts: str) -> None:
     """Print notes to stderr, one line each."""
     for text in texts:
         print(f"note: {text}", file=sys.stderr)
+
+
+def next_step(text: str) -> None:
+    """Print to stderr what the user may do next."""
+    print(f"next: {text}", file=sys.stderr)
 
 
 def print_json(rows: Sequence[Mapping[str, Any]]) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from specbench.cli.generate import grouped
 from specbench.cli.options import Rows, Runs, output_option
-from specbench.cli.output import CSV, LATEX, MARKDOWN, TEXT, note, print_as
+from specbench.cli.output import CSV, LATEX, MARKDOWN, TEXT, note, print_as, print_verdicts
 from specbench.config import Options, option
 from specbench.errors import SpecbenchError, UsageError
 from specbench.files import digits, write_atomically
@@ -16,6 +16,7 @@ from specbench.files import digits, write_atomically
 PARQUET = "parquet"
 RUNS = "runs"
 HELD_EQUAL = ("acceptance", "time", "quality", "hypervolume")
+BESIDE_SD, ALL_TABLES = "sd", "all"
 
 
 def chosen_runs(given: Sequence[Path] | None, *files: str) -> list[Path]:
@@ -118,24 +119,26 @@ def _by_position(asked: TableOptions, rows: Rows, runs: Sequence[Path] | None) -
 
 
 class CompareOptions(Options):
-    """What to hold equal in the comparison."""
+    """Which tables follow the verdict."""
 
-    at: str | None = option(
+    at: list[str] | None = option(
         None,
-        f"Quantity to hold equal; {HELD_EQUAL[-1]} compares the areas under the methods' fronts.",
-        metavar="WHAT",
-        shown="all four",
-        choices=HELD_EQUAL,
+        "Show full tables: paired differences from sd, and what is held equal in a comparison with "
+        f"the static front; {HELD_EQUAL[-1]} compares the areas under fronts.",
+        metavar="WHAT[,WHAT...]",
+        shown="one table, with the front at equal acceptance",
+        choices=(BESIDE_SD, *HELD_EQUAL, ALL_TABLES),
     )
     format: str = option(TEXT, "", choices=(TEXT, MARKDOWN, CSV))
 
 
 @grouped
 def compare(asked: CompareOptions, rows: Rows, runs: Runs = None) -> None:
-    """Compare methods with SD and with the static front at equal acceptance, time and quality."""
-    from specbench.analysis.compare import ATS, compare
-    from specbench.analysis.compare_tables import comparison_tables
+    """Compare methods with SD and with the static front: one sentence per task and method."""
+    from specbench.analysis.compare import ATS, OWN, compare
+    from specbench.analysis.compare_tables import comparison_tables, overview
     from specbench.analysis.frames import read_samples
+    from specbench.analysis.verdicts import verdicts
     from specbench.experiment.records import TABLE
 
     folders = chosen_runs(runs, TABLE)
@@ -143,12 +146,22 @@ def compare(asked: CompareOptions, rows: Rows, runs: Runs = None) -> None:
     samples = rows.updated(method=None).selection().of(read_samples(*folders))
     methods = rows.selection().methods
     _check_methods(methods or (), set(samples.loc[samples["draft_length"] > 0, "method"]))
-    ats = [known for known in ATS if asked.at in (None, known)]
-    found = compare(samples, ats, methods)
+    named = asked.at or ["acceptance"]
+    chosen = [at for at in ATS if at in named or ALL_TABLES in named]
+    # The verdict needs the front at equal acceptance.
+    found = compare(samples, [at for at in ATS if at in {*chosen, "acceptance"}], methods)
+    shown = found.rows[found.rows["at"].isin([OWN, *chosen])]
     note(*found.notes)
-    if "quality" in ats and samples.loc[samples["method"] == "sd", "draft_length"].nunique() == 1:
+    if (
+        "quality" in chosen
+        and samples.loc[samples["method"] == "sd", "draft_length"].nunique() == 1
+    ):
         note("sd was measured at one N; add --draft-length 3,5,7 to compare best N")
-    print_as(asked.format, found.rows, lambda: comparison_tables(found.rows))
+    if asked.format != CSV:
+        print_verdicts(verdicts(found.rows), asked.format)
+    print_as(
+        asked.format, shown, lambda: comparison_tables(shown) if asked.at else [overview(shown)]
+    )
 
 
 def _check_methods(names: Collection[str], drafting: set[str]) -> None:

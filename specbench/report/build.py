@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
 
 from specbench.analysis.frames import Selection, run_folders
+from specbench.analysis.verdicts import by_task
 from specbench.errors import UsageError
 from specbench.experiment.folders import Run, read_run, unfinished
 from specbench.experiment.records import SUMMARY
@@ -56,6 +58,7 @@ def build(paths: Sequence[Path], selection: Selection = Selection()) -> Report: 
         "report.html",
         title=", ".join(folder.name for folder in folders),
         notes=[*partial, *unknown],
+        verdicts=_verdicts(folders, selection),
         tables=summary_tables(cells, further),
         figures=list(figures(cells, pd.concat([pd.DataFrame(), *positions]))),
         traces=traces,
@@ -75,6 +78,13 @@ def _positions(folders: Sequence[Path]) -> tuple[list[pd.DataFrame], list[str]]:
         except UsageError as error:
             notes.append(f"no acceptance by position of {folder.name}: {error}")
     return found, notes
+
+
+def _verdicts(folders: Sequence[Path], selection: Selection) -> dict[str, list[str]]:
+    """Return the verdicts by task; none if a run lacks its samples or they lack ``sd``."""
+    with suppress(UsageError):
+        return by_task(Results(folders, selection).verdicts)
+    return {}
 
 
 def _environment(runs: Sequence[Run]) -> Table:

@@ -207,8 +207,19 @@ def test_missing_comparisons_are_named_and_the_rest_remains(frame):
     assert FRONT not in set(found.rows["against"])
     for rows, at, complaint in (
         (frame[~frame["method"].isin(["sd", "static"])], "quality", "was not run with sd"),
-        (frame.assign(quality=np.nan), "quality", "no prompt has a quality"),
-        (frame[frame["method"] != "diversed"], "time", "hold none of these methods"),
+        (frame[~frame["method"].isin(["diversed", "static"])], "time", "hold none of these"),
     ):
         with pytest.raises(UsageError, match=complaint):
             compare(rows, [at])
+
+
+def test_without_quality_the_rest_is_compared_with_sd(frame):
+    found = compare(frame.assign(quality=np.nan), ["acceptance", "quality"])
+    assert set(found.rows["at"]) == {OWN}
+    assert "quality_difference" not in set(found.rows["metric"])
+    scored = compare(frame).rows
+    for metric in ("times_as_fast", "acceptance_difference"):
+        own, other = (
+            rows[(rows["metric"] == metric) & (rows["at"] == OWN)] for rows in (found.rows, scored)
+        )
+        assert list(own["value"]) == list(other["value"])

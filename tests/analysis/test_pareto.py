@@ -280,7 +280,7 @@ def test_samples_without_a_front_are_refused(make):
     frame = run(make, 0.7, 15)
     for change, complaint in (
         (frame[frame["method"] != "static"], "two static weights or more"),
-        (frame.assign(quality=np.nan), "no prompt has a quality"),
+        (frame.assign(quality=np.nan), "has no quality"),
     ):
         with pytest.raises(UsageError, match=complaint):
             gap_of(change)

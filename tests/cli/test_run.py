@@ -22,7 +22,8 @@ def test_a_run_prints_its_table_and_folder(cli: Cli, engine: Any, tmp_path: Path
     assert result.code == 0
     for text in ("mini-math on mini, n = 2", "60.0%", "4.00", "1.00", "results: r"):
         assert text in result.out
-    assert "--limit 2 is for testing" in result.err and result.err.count("\n") == 1
+    assert "--limit 2 is for testing" in result.err and result.err.count("\n") == 2
+    assert "next: " in result.err.splitlines()[-1]
     assert len(rows(tmp_path / "r")) == 4
     # Without autoregressive there is a note instead of an empty column.
     shown = cli("run", "-m", "sd", "-t", "mini-math", "--limit", "2", "--output", "s")

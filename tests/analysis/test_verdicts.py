@@ -1,0 +1,135 @@
+"""Verdicts name a difference only if the data show one."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from specbench.analysis.compare import compare
+from specbench.analysis.verdicts import (
+    FASTER,
+    FEW,
+    HIGHER,
+    LOWER,
+    MISSING,
+    SLOWER,
+    UNSHOWN,
+    VERDICTS,
+    by_task,
+    verdicts,
+    verdicts_of,
+)
+
+
+@pytest.fixture
+def planted(make):
+    """Return a function that makes a run of sd, three static weights and ``typical``.
+
+    The time and the accuracy of ``typical`` are planted; ``sd`` takes about 1 s and is right in
+    8 of 10 cases.
+    """
+
+    def run(*, n=200, times=1.0, better=0.0, front=(0.2, 0.4, 0.5), seed=0, **shared):
+        rng = np.random.default_rng(seed)
+        common = rng.random(n)  # prompts are easy or hard for all methods
+
+        def cell(method, quality, accepted, seconds, **values):
+            flips = np.where(rng.random(n) < 0.05, rng.random(n), common)
+            return [
+                {
+                    "method": method,
+                    "sample_id": f"p{i:03}",
+                    "quality": float(flips[i] < quality),
+                    "accepted": accepted,
+                    "prefill_seconds": 0.0,
+                    "decode_seconds": seconds * rng.uniform(0.8, 1.2),
+                    **values,
+                }
+                for i in range(n)
+            ]
+
+        rows = cell("sd", 0.8, 10, 1.0)
+        for weight, quality in zip((0.0, 0.5, 0.9), front, strict=True):
+            rows += cell("static", quality, 25 - 10 * weight, 0.7, weight=weight)
+        rows += cell("typical", 0.8 + better, 18, 1 / times, epsilon=0.1, delta=0.3)
+        return make(*rows, **shared)
+
+    return run
+
+
+def verdict(samples):
+    (row,) = verdicts_of(samples).to_dict("records")
+    return row
+
+
+@pytest.mark.parametrize(
+    ("run", "speed", "quality"),
+    [
+        ({"times": 1.3, "better": -0.3}, FASTER, LOWER),
+        ({"times": 0.8, "better": 0.15}, SLOWER, HIGHER),
+        ({}, UNSHOWN, UNSHOWN),
+        ({"times": 1.3, "n": 9}, FEW, FEW),
+        ({"times": 1.3, "quality": None, "quality_metric": None}, FASTER, MISSING),
+    ],
+)
+def test_a_planted_difference_is_named_and_no_other(planted, run, speed, quality):
+    lost = {name: run.pop(name) for name in ("quality", "quality_metric") if name in run}
+    samples = planted(**run).assign(**lost)
+    found = verdict(samples)
+    assert (found["speed"], found["quality"]) == (speed, quality)
+    sentence = found["sentence"]
+    assert ("slower" in sentence) == (speed == SLOWER)
+    assert ("points lower" in sentence) == (quality == LOWER)
+    assert ("points higher" in sentence) == (quality == HIGHER)
+
+
+def test_equal_methods_are_rarely_told_apart(planted):
+    """A negative control: at 95 %, one verdict in 20 is wrong by chance."""
+    found = [verdict(planted(n=40, seed=seed)) for seed in range(40)]
+    assert sum(row["speed"] != UNSHOWN for row in found) <= 6
+    assert sum(row["quality"] != UNSHOWN for row in found) <= 6
+
+
+@pytest.mark.parametrize(
+    ("front", "better", "shown"),
+    [
+        ((0.2, 0.4, 0.5), 0.0, HIGHER),
+        ((0.7, 0.8, 0.8), 0.0, UNSHOWN),
+        ((0.7, 0.8, 0.8), -0.4, LOWER),
+        # Above the chord between two weights far apart, but not above the upper weight itself.
+        ((0.0, 0.2, 0.72), -0.1, UNSHOWN),
+    ],
+)
+def test_a_method_lies_above_below_or_on_the_front(planted, front, better, shown):
+    assert verdict(planted(front=front, better=better))["front"] == shown
+
+
+def test_the_verdict_is_that_of_the_comparison(planted):
+    samples = planted(times=1.3, better=-0.3)
+    rows = compare(samples, ["acceptance"]).rows.set_index(["against", "metric"])
+    times = rows.loc[("sd", "times_as_fast")]
+    worse = rows.loc[("sd", "quality_difference")]
+    sentence = verdict(samples)["sentence"]
+    assert f"{times['value']:.2f} [{times['ci_low']:.2f}, {times['ci_high']:.2f}]" in sentence
+    low, high = sorted(-100 * worse[end] for end in ("ci_low", "ci_high"))
+    assert f"{-100 * worse['value']:.1f} [{low:.1f}, {high:.1f}] points lower" in sentence
+
+
+def test_draft_lengths_have_a_verdict_each_or_one_at_the_fastest(planted):
+    run = planted(times=1.3)
+    longer = run.assign(draft_length=8, decode_seconds=0.9 * run["decode_seconds"])
+    both = verdicts_of(pd.concat([run, longer]))
+    assert len(both) == 1
+    assert "each at its fastest N" in both["sentence"].iloc[0]
+    one = verdicts_of(pd.concat([run, longer[longer["method"] != "sd"]]))
+    assert list(one["draft_length"]) == [5]  # sd was not run at N = 8
+
+
+def test_verdicts_are_grouped_by_task_and_blank_without_sd(planted):
+    run = planted()
+    both = verdicts(compare(pd.concat([run, run.assign(task="mini-code")])).rows)
+    assert tuple(both.columns) == VERDICTS
+    assert [heading.split()[0] for heading in by_task(both)] == ["mini-math", "mini-code"]
+    assert verdicts_of(run[run["method"] != "sd"]).empty
+    static = verdicts_of(run[run["method"] != "typical"])  # without others, the static weights
+    assert list(static["label"]) == ["static w=0", "static w=0.5", "static w=0.9"]
+    assert set(static["front"]) == {MISSING}

@@ -75,11 +75,10 @@ def overview(rows: pd.DataFrame) -> Table:
     kept = rows[(rows["points"] == 1) & rows["against"].isin([c.SD, c.FRONT])]
     kept = kept[kept["at"].isin([c.OWN, "acceptance"])]
     several = [name for name in _KEYS if kept[name].nunique() > 1]
-    names: _Fields = [(name, lambda row, name=name: str(row[name])) for name in several]
     length = [*kept["draft_length"].unique()]
     title = f"Each method beside sd, N = {length[0]:.0f}" if len(length) == 1 else "Beside sd"
     fields: _Fields = [
-        *names,
+        *((name, partial(_text, name)) for name in several),
         *_NAMES[: 1 + (len(length) > 1)],
         ("quality\nsd → own", partial(_change, "quality", ".1f", 0.0)),
         ("accepted\nsd → own", partial(_change, "acceptance", ".0%", 1.0)),
@@ -216,6 +215,10 @@ def _against(row: _Row) -> str:
         return "by N alone"
     length = f"{row['against_draft_length']:.0f}"
     return f"sd, N = {length}" if row["against"] == c.SD else f"sd, chosen ({length})"
+
+
+def _text(name: str, row: _Row) -> str:
+    return str(row[name])
 
 
 def _change(name: str, form: str, scale: float, row: _Row) -> str:

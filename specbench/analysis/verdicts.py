@@ -74,7 +74,7 @@ def verdicts_of(samples: pd.DataFrame, methods: Collection[str] | None = None) -
 
 
 def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
-    records: list[dict[str, Any]] = table.to_dict("records")  # type: ignore[assignment]
+    records: list[dict[str, Any]] = table.to_dict("records")
     return records
 
 
@@ -151,9 +151,8 @@ def _quality(row: dict[str, Any] | None, unit: str, scale: float) -> _Part:
         return _Part(MISSING, "quality not measured")
     shown = _sign(row, 0, 0, LOWER, HIGHER)
     if shown == UNSHOWN:
-        ends = (scale * row[name] for name in ("value", "ci_low", "ci_high"))
-        return _Part(shown, f"{unit} {with_interval(*ends, '+.1f')} points")
-    return _Part(shown, f"{unit} {_points(row, scale)} points {shown}")
+        return _Part(shown, f"{unit} {_difference(row, scale)} points")
+    return _Part(shown, f"{unit} {_size(row, scale)} points {shown}")
 
 
 def _front(known: dict[str, dict[str, Any]], scale: float) -> _Part:
@@ -164,16 +163,20 @@ def _front(known: dict[str, dict[str, Any]], scale: float) -> _Part:
     measured = _sign(known[c.ABOVE_MEASURED], 0, 0, LOWER, HIGHER)
     front = "the randomised static front"
     if shown == UNSHOWN:
-        ends = (scale * row[name] for name in ("value", "ci_low", "ci_high"))
-        return _Part(shown, f"not shown to differ from {front} ({with_interval(*ends, '+.1f')})")
+        return _Part(shown, f"not shown to differ from {front} ({_difference(row, scale)})")
     side = "above" if shown == HIGHER else "below"
-    text = f"{_points(row, scale)} points {side} {front}"
+    text = f"{_size(row, scale)} points {side} {front}"
     if shown == HIGHER and abs(row["step"]) > COARSE and measured != HIGHER:
         return _Part(UNSHOWN, f"{text}, but not above its nearest measured weight")
     return _Part(shown, text)
 
 
-def _points(row: dict[str, Any], scale: float) -> str:
-    """Return the size of a difference with its interval, without a sign."""
-    value, *ends = (abs(scale * row[name]) for name in ("value", "ci_low", "ci_high"))
-    return with_interval(value, *sorted(ends), ".1f")
+def _difference(row: dict[str, Any], scale: float) -> str:
+    value, low, high = (scale * row[name] for name in ("value", "ci_low", "ci_high"))
+    return with_interval(value, low, high, "+.1f")
+
+
+def _size(row: dict[str, Any], scale: float) -> str:
+    """Return a difference with its interval, without signs."""
+    value, low, high = (abs(scale * row[name]) for name in ("value", "ci_low", "ci_high"))
+    return with_interval(value, min(low, high), max(low, high), ".1f")

@@ -152,7 +152,9 @@ def test_the_newest_run_is_compared_in_every_way(cli: Cli, run: Path) -> None:
     assert [sum(text in note for note in notes) for text in ("far apart", "no control")] == [1, 1]
     assert len(notes) == 2
     assert result.out.startswith(short.out.partition("\n\n")[0])
-    titles = [line for line in result.out.splitlines() if " on mini, T = 1, n = 30" in line]
+    titles = [
+        line for line in result.out.splitlines() if ": mini-math on mini, T = 1, n = 30" in line
+    ]
     assert [title.strip().partition(":")[0] for title in titles] == [
         "Against sd, each at its own quality",
         "At equal acceptance",

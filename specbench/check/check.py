@@ -12,7 +12,7 @@ from typing import Any
 from specbench.analysis.labels import method_label
 from specbench.check.controls import check_own_draft, check_time
 from specbench.check.draws import FALSE_ALARM
-from specbench.check.findings import WEAK, Finding
+from specbench.check.findings import WEAK, Finding, findings_table
 from specbench.check.greedy import check_greedy
 from specbench.check.rounds import LAW, TESTS, check_rounds, rounds_table
 from specbench.check.texts import Context, SampleOptions, informative
@@ -27,7 +27,7 @@ from specbench.experiment.runner import Loader, largest
 from specbench.heads.bind import bind
 from specbench.methods.laws import LAWS
 from specbench.methods.registry import get_method
-from specbench.table import Column, Table
+from specbench.table import Table
 from specbench.version import __version__
 
 EXACT = "float32"
@@ -98,9 +98,7 @@ def tables(findings: Sequence[Finding]) -> Iterator[Table]:
     rounds = [finding for finding in findings if finding.part == LAW]
     if rounds:
         yield rounds_table(rounds)
-    others = [f for f in findings if f.part != LAW]
-    columns = [Column(name, align="left") for name in ("check", "of", "verdict", "found")]
-    yield Table("Other checks", columns, [[f.name, f.subject, f.verdict, f.says] for f in others])
+    yield findings_table((f for f in findings if f.part != LAW), "Other checks")
 
 
 def _check_methods(

@@ -62,6 +62,11 @@ COMMANDS = {
         "Score the texts of a finished run again, without models or data.",
         "score results/my-run --metric rouge1,rougeL",
     ),
+    "verify": Listed(
+        "runs",
+        "Check that a run's tables follow from its samples, and decode some samples again.",
+        "verify results/reference -n 1",
+    ),
     "bench": Listed(
         "bench",
         "Time methods on engines: time per round by part, tokens/s, share of the bandwidth limit.",

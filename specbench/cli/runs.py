@@ -1,13 +1,15 @@
-"""Commands on finished runs: ``specbench score``, ``trace`` and ``report``."""
+"""Commands on finished runs: ``specbench score``, ``verify``, ``trace`` and ``report``."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from specbench.cli.generate import grouped
 from specbench.cli.measure import show_run
 from specbench.cli.options import CodeExecution, FinishedRun, Progress, Rows, Runs, output_option
-from specbench.cli.output import Interrupted, console, note
+from specbench.cli.output import Interrupted, console, note, print_table
+from specbench.cli.tables import note_unfinished
 from specbench.config import Options, option
 from specbench.errors import RunError, UsageError
 from specbench.metrics import METRICS
@@ -51,6 +53,47 @@ def score(run: FinishedRun, asked: ScoreOptions, code: CodeExecution, shown: Pro
             f"{outcome.failed} of {outcome.samples} samples failed, the first with: "
             f"{outcome.first_error}; see their status in {run}/samples.jsonl"
         )
+
+
+class VerifyOptions(Options):
+    """How much to decode again."""
+
+    samples: int = option(
+        5,
+        "Samples per cell to decode again; 0 checks the files alone, without models.",
+        ge=0,
+        flags=("--samples", "-n"),
+    )
+    seed: int = option(0, "Random seed for choosing them.", ge=0)
+
+
+@grouped
+def verify(run: FinishedRun, asked: VerifyOptions, code: CodeExecution, shown: Progress) -> None:
+    """Check that a run's tables follow from its samples, and decode some samples again.
+
+    Samples are decoded with the models, settings, engine and seed of the run. Their texts, counts
+    and scores must be the same; times are not compared. The exit code is 1 after any difference.
+    """
+    from specbench.check.findings import FAILED, SKIPPED, findings_table
+    from specbench.check.verify import AGAIN, Verification, verify
+    from specbench.experiment.folders import read_run
+    from specbench.experiment.progress import progress_bar, quiet_libraries
+
+    what = Verification(read_run(run), asked.samples, asked.seed)
+    what = replace(what, may_execute=code.allowed(what.run.pair))
+    note_unfinished([run])
+    quiet_libraries(downloads=not shown.no_progress)
+    with progress_bar(what.total, not shown.no_progress) as report:
+        findings = list(verify(what, report))
+    print_table(findings_table(findings), styles={FAILED: "bold red", SKIPPED: "yellow"})
+    failed = [finding for finding in findings if finding.verdict == FAILED]
+    if any(finding.name == AGAIN for finding in failed):
+        note(
+            "on other hardware or with other versions, rounding may change a token and with it the "
+            "rest of a text, above all in bfloat16"
+        )
+    if failed:
+        raise RunError(f"{len(failed)} of {len(findings)} checks of {run} failed: see above")
 
 
 class TraceOptions(Options):

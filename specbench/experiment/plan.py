@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, Self
 
 from specbench.config import DEFAULT_LIMIT, Loading, Settings
 from specbench.errors import UsageError, require, require_at_least
@@ -21,7 +21,7 @@ from specbench.example import Example
 from specbench.experiment.variants import Variant
 from specbench.heads.registry import HeadFile, describe_heads, facts, find_head
 from specbench.methods.parameters import to_columns
-from specbench.methods.registry import AUTOREGRESSIVE
+from specbench.methods.registry import AUTOREGRESSIVE, get_method
 from specbench.metrics import get_metric
 from specbench.pairs.registry import PairSpec
 from specbench.tasks.prompts import PromptList
@@ -47,6 +47,21 @@ class Cell:
         if isinstance(head := values.get("head"), HeadFile):
             values["head"] = {"name": head.name, "path": shown_path(head.path), **facts(head)}
         return {"method": self.method, **values, "draft_length": self.draft_length}
+
+    @classmethod
+    def read(cls, described: Mapping[str, Any], pair: PairSpec, task: str) -> Self:
+        """Return the cell that ``describe`` described; its head is searched by name.
+
+        Raises:
+            UsageError: The method, a parameter or the head is unknown.
+        """
+        values = dict(described)
+        method, length = values.pop("method"), values.pop("draft_length")
+        head = values.pop("head", None)
+        parameters = get_method(method).resolve(values)
+        if head is not None:
+            parameters["head"] = find_head(pair, task, head["name"])
+        return cls(method, tuple(parameters.items()), length)
 
     def columns(self) -> dict[str, Any]:
         """Return the cell in the columns of ``samples.csv``; a head is given by its name."""

@@ -40,7 +40,7 @@ UNSCORED = "unscored"  # decoded, but its metric failed
 ERROR = "error"  # could not be decoded; in samples.jsonl, but in no table
 
 # These columns identify a sample within its run.
-_NAMES = (
+NAMES = (
     "task",
     *METHOD_COLUMNS,
     "temperature",
@@ -124,7 +124,7 @@ def latest_records(folder: Path, needed: Collection[str] = ()) -> list[dict[str,
 
 def names_of(record: Mapping[str, Any]) -> tuple[Any, ...]:
     """Return the values that identify a sample within its run, independent of its key."""
-    return tuple(record.get(name) for name in _NAMES)
+    return tuple(record.get(name) for name in NAMES)
 
 
 def write_tables(folder: Path) -> None:
@@ -139,10 +139,15 @@ def write_tables(folder: Path) -> None:
         writer.writeheader()
         writer.writerows(rows)
         write_atomically(folder / TABLE, text.getvalue())
-        samples = read_samples(folder)
-        summary = summarise(samples)
-        write_atomically(folder / SUMMARY, summary.to_csv(index=False, float_format=digits))
-        write_atomically(folder / DIGEST, summary_page(samples, summary))
+        write_summary(folder)
+
+
+def write_summary(folder: Path) -> None:
+    """Write the summaries of a run from its ``samples.csv``."""
+    samples = read_samples(folder)
+    summary = summarise(samples)
+    write_atomically(folder / SUMMARY, summary.to_csv(index=False, float_format=digits))
+    write_atomically(folder / DIGEST, summary_page(samples, summary))
 
 
 def _row(record: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,149 @@
+"""``specbench verify``: a faithful run passes, and every planted fault is found and named."""
+
+import csv
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specbench.analysis import intervals
+from specbench.experiment.records import write_tables
+
+from .conftest import Cli, Result
+
+Record = dict[str, Any]
+
+
+@pytest.fixture
+def run(finished: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the finished run that a test may change."""
+    monkeypatch.setattr(intervals, "RESAMPLES", 50)  # as in the run
+    return Path(shutil.copytree(finished, tmp_path / "r"))
+
+
+def edit_row(path: Path, change: Callable[[list[Record]], object]) -> None:
+    with path.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    names = list(rows[0])
+    change(rows)
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, names)
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def edit_records(folder: Path, change: Callable[[list[Record]], object]) -> None:
+    """Change records, and write the tables that follow from them."""
+    path = folder / "samples.jsonl"
+    records = [json.loads(line) for line in path.read_text().splitlines()]
+    wanted = ("mini-math", "diversed", 3)
+    change([r for r in records if (r["task"], r["method"], r["draft_length"]) == wanted])
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    write_tables(folder)
+
+
+def failures(shown: Result) -> list[str]:
+    """Return the lines of failed checks, each on one line."""
+    return [" ".join(line.split()) for line in shown.out.splitlines() if "FAILED" in line]
+
+
+def test_a_faithful_run_passes(cli: Cli, run: Path) -> None:
+    before = {path.name: path.read_bytes() for path in run.iterdir()}
+    shown = cli("verify", "r", "-n", "9")
+    assert (shown.code, shown.err) == (0, ""), shown.out
+    lines = [line.split("  ")[0] for line in shown.out.splitlines()[2:]]
+    assert len(lines) == 9 and lines.count("decoded again") == 2
+    assert "mini-math, 14 samples of 7 cells" in shown.out
+    assert "not checked" not in shown.out
+    assert {path.name: path.read_bytes() for path in run.iterdir()} == before
+
+
+@pytest.mark.parametrize(
+    ("file", "change", "found"),
+    [
+        ("samples.csv", lambda rows: rows[3].update(accepted="99"), "test-0: accepted is 99"),
+        ("samples.csv", lambda rows: rows.pop(), "is missing from samples.csv"),
+        ("samples.csv", lambda rows: rows[3].update(sample_id="x"), "x: is not in samples.jsonl"),
+        ("summary.csv", lambda rows: rows[0].update(value="0.123"), "quality: value is 0.123"),
+        ("summary.csv", lambda rows: rows.pop(), "is missing from summary.csv"),
+    ],
+)
+def test_an_edited_table_is_found(
+    cli: Cli, run: Path, file: str, change: Callable[[list[Record]], object], found: str
+) -> None:
+    edit_row(run / file, change)
+    shown = cli("verify", "r", "-n", "0")
+    assert shown.code == 1
+    (line,) = failures(shown)
+    assert line.startswith(f"{file} follows from samples.jsonl")
+    assert found in " ".join(shown.out.split())
+
+
+def longer(record: Record) -> None:
+    record["per_round"]["accepted"][0] += 1
+
+
+@pytest.mark.parametrize(
+    ("change", "check", "found"),
+    [
+        (lambda record: record.update(accepted=99), "counts follow from rounds", "accepted is 99"),
+        (lambda record: record.update(mean_weight=0.2), "counts", "mean_weight is 0.2"),
+        (longer, "counts follow from rounds", "accepted is"),
+        (lambda record: record.update(quality=0.5), "texts scored again", "quality is 0.5"),
+    ],
+)
+def test_an_edited_number_is_found(
+    cli: Cli, run: Path, change: Callable[[Record], object], check: str, found: str
+) -> None:
+    edit_records(run, lambda records: change(records[0]))
+    shown = cli("verify", "r", "-n", "0")
+    assert shown.code == 1
+    (line,) = failures(shown)
+    assert line.startswith(check)
+    assert f"mini-math, diversed, N = 3, test-0: {found}" in " ".join(shown.out.split())
+
+
+def swap(records: list[Record]) -> None:
+    """Exchange the texts of two samples with everything that follows from them."""
+    first, second = records
+    for name in first.keys() - {"key", "place", "sample_id", "quality", "scores"}:
+        first[name], second[name] = second[name], first[name]
+
+
+@pytest.mark.parametrize(
+    ("change", "checks"),
+    [
+        (
+            lambda records: records[0].update(text="4"),
+            ["texts follow from tokens", "decoded again"],
+        ),
+        (swap, ["decoded again"]),
+    ],
+)
+def test_an_edited_text_is_found(
+    cli: Cli, run: Path, change: Callable[[list[Record]], object], checks: list[str]
+) -> None:
+    edit_records(run, change)
+    shown = cli("verify", "r", "-n", "2")
+    assert shown.code == 1
+    assert [line.partition(" mini")[0].partition(" 28")[0] for line in failures(shown)] == checks
+    assert "rounding may change a token" in shown.err
+
+
+def test_what_is_absent_is_not_checked(cli: Cli, run: Path) -> None:
+    for name in ("samples.jsonl", "examples.jsonl", "environment.json"):
+        (run / name).unlink()
+    config = json.loads((run / "config.json").read_text())
+    config["tasks"][0]["cells"][-1]["head"]["name"] = "gone"
+    (run / "config.json").write_text(json.dumps(config))
+    edit_row(run / "samples.csv", lambda rows: rows[0].update(rounds="99"))
+    shown = cli("verify", "r", "-n", "2")
+    assert shown.code == 1
+    assert shown.out.count("not checked") == 3
+    tables, decoded = failures(shown)
+    assert tables.startswith("summary.csv follows from samples.csv")
+    assert decoded.startswith("decoded again")
+    assert "rounds is 99" in " ".join(shown.out.split())

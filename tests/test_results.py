@@ -22,7 +22,14 @@ REFERENCE = Path(__file__).parents[1] / "results" / "reference"
 CELL = {
     **{"run_id": "run", "pair": "mini", "task": "mini-math", "method": "static"},
     **dict.fromkeys(PARAMETER_COLUMNS),
-    **{"key": "k", "place": 0, "weight": 0.5, "temperature": 1.0, "draft_length": 3},
+    **{
+        "key": "k",
+        "place": 0,
+        "weight": 0.5,
+        "temperature": 1.0,
+        "draft_length": 3,
+        "drafter": "model",
+    },
     **{"engine": "eager", "batch_size": 1, "seed": 0, "repeat": 0},
 }
 ROUNDS: dict[str, list[Any]] = {

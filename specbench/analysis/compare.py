@@ -7,7 +7,8 @@ distribution relaxes nothing and has no distance from a front; it is compared wi
 All comparisons are paired by prompt and stay within one run, because times differ by a few per cent
 between runs. The acceptance of a weight depends on the draft length. At equal acceptance a method
 is therefore compared with the static points of its own draft length; at equal time or quality, with
-those of every draft length in the run, since a user can choose any of them.
+those of every draft length in the run, since a user can choose any of them. Drafters are compared
+separately, each with its own ``sd`` and front; ``sd`` itself is also compared between drafters.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ from specbench.analysis.points import (
 )
 from specbench.analysis.summary import quality_difference
 from specbench.errors import UsageError
+from specbench.methods.drafters import MODEL
 from specbench.methods.parameters import PARAMETER_COLUMNS
 from specbench.methods.registry import AUTOREGRESSIVE
 
@@ -71,7 +73,7 @@ _TASK = ["run_id", "pair", "temperature", "engine", "batch_size", "task", "quali
 #: quality, capped at the front's best. ``between`` names the front's points of next lower and next
 #: higher gain; ``step`` is the difference of their qualities.
 COMPARISON = (
-    *(*_TASK, "at", "method", "label", "points", "draft_length"),
+    *(*_TASK, "at", "method", "label", "points", "draft_length", "drafter"),
     *("quality", "acceptance", "seconds"),
     *("against", "against_draft_length", "against_quality", "reference", "between", "step"),
     *("metric", "value", "ci_low", "ci_high", "n"),
@@ -110,6 +112,7 @@ class _Method(NamedTuple):
             "label": self.label,
             "points": len(lengths),
             "draft_length": chosen,
+            "drafter": self.first.drafter,
             "quality": reached.quality[0, point],
             "acceptance": reached.acceptance[0, point],
             "seconds": reached.seconds[0, point],
@@ -147,7 +150,7 @@ def compare(
     notes: dict[str, None] = {}
     for key, run in samples.groupby(_TASK, sort=False, dropna=False):
         shared = dict(zip(_TASK, key, strict=True))
-        for at, part in _parts(settings_of(run), ats, methods):
+        for at, part in _parts_by_drafter(settings_of(run), ats, methods):
             try:
                 rows += [{**shared, "at": at, **row} for row in part()]
             except UsageError as error:
@@ -156,6 +159,20 @@ def compare(
         raise UsageError(next(iter(notes), "the runs hold none of these methods: name others"))
     found = pd.DataFrame(rows, columns=list(COMPARISON))
     return Compared(found, [*notes, *_cautions(found)])
+
+
+def _parts_by_drafter(
+    run: list[Setting], ats: Sequence[At], names: Sequence[str] | None
+) -> Iterator[tuple[str, Part]]:
+    """Yield the parts of each drafter, and of ``sd`` with each further drafter beside the first."""
+    drafters = dict.fromkeys(setting.drafter for setting in run if setting.drafter)
+    parts = {name: [one for one in run if one.drafter in (name, None)] for name in drafters}
+    first, *others = parts.values() or [run]
+    for other in others if set(ats) != {"hypervolume"} else ():
+        for one in _methods(other, ["sd"]):
+            yield from ((OWN, partial(_versus_sd, first, one, n)) for n in one.choices)
+    for part in parts.values():
+        yield from _parts(part, ats, names)
 
 
 def _parts(
@@ -306,11 +323,14 @@ def _volume(run: list[Setting], name: str, length: int | None) -> Iterator[Row]:
         return hypervolume(gains, reached.quality[:, points], (nothing, 0.0))
 
     metric = f"quality_x_{gain}"
+    drafter = next(setting.drafter for setting in run if setting.drafter)
+    label = f"{name}, with sd" if name == "static" else name
     facts = {
         "method": name,
-        "label": f"{name}, with sd" if name == "static" else name,
+        "label": label if drafter == MODEL else f"{label}, {drafter}",
         "points": own.stop - own.start,
         "draft_length": length,
+        "drafter": drafter,
     }
     yield {**facts, **_figure(metric, estimate(volume(own), reached.n))}
     if strict < statics and not all(setting.emits_target for setting in others):

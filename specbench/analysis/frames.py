@@ -29,7 +29,7 @@ from specbench.words import meant
 #: The columns that define a cell; its samples differ only in prompt, seed and repeat.
 CELL = (
     *("run_id", "pair", "task", *METHOD_COLUMNS, "temperature", "draft_length"),
-    *("engine", "batch_size"),
+    *("drafter", "engine", "batch_size"),
 )
 
 SAMPLES = schema(columns.SAMPLES)
@@ -220,12 +220,14 @@ def _typed_column(column: pd.Series, kind: type, source: object, may_be_blank: b
 class Selection:
     """A selection of rows of run tables; None selects all.
 
-    A method includes all its parameters. Methods that draft nothing match every draft length.
+    A method includes all its parameters. Methods that draft nothing match every draft length and
+    drafter.
     """
 
     tasks: Sequence[str] | None = None
     methods: Sequence[str] | None = None
     draft_lengths: Sequence[int] | None = None
+    drafters: Sequence[str] | None = None
 
     def of(self, table: pd.DataFrame) -> pd.DataFrame:
         """Return the selected rows of a table; raise for names and lengths it does not contain."""
@@ -237,8 +239,8 @@ class Selection:
                     what, hint = column.replace("_", " "), meant(str(value), known)
                     raise UsageError(f"these runs have no {what} {value}: {hint}")
             alike = kept[column].isin(wanted)
-            if column == "draft_length":
-                alike |= ~(kept[column] > 0)
+            if column in ("draft_length", "drafter"):
+                alike |= ~(kept["draft_length"] > 0)
             kept = kept[alike]
         if kept.empty and len(table):
             raise UsageError(f"these runs have no sample with {self}: choose fewer at once")
@@ -253,4 +255,5 @@ class Selection:
 
     def _chosen(self) -> Iterator[tuple[str, Sequence[Any]]]:
         columns = {"task": self.tasks, "method": self.methods, "draft_length": self.draft_lengths}
+        columns["drafter"] = self.drafters
         return ((column, wanted) for column, wanted in columns.items() if wanted is not None)

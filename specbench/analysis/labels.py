@@ -5,6 +5,7 @@ from pathlib import PurePath
 from typing import Any
 
 from specbench.heads.registry import BUNDLED, RESULTS
+from specbench.methods.drafters import MODEL
 from specbench.methods.parameters import from_columns
 from specbench.methods.registry import METHODS
 
@@ -13,7 +14,7 @@ _FOUND = {BUNDLED: "", RESULTS: ""}  # default sources are not shown in labels
 
 
 def method_label(cell: Mapping[str, Any], heads: Mapping[str, str] = _FOUND) -> str:
-    """Return a method with its parameters, such as ``static w=0.5``.
+    """Return a method with its parameters, such as ``static w=0.5``, and drafter if not the model.
 
     ``cell`` has the columns of ``samples.csv``, with None or NaN for blanks. ``heads`` maps heads
     to short names; other heads are written in full.
@@ -26,7 +27,9 @@ def method_label(cell: Mapping[str, Any], heads: Mapping[str, str] = _FOUND) -> 
         for name in dict.fromkeys((*order, *values))
         if name in values
     ]
-    return " ".join(filter(None, [cell["method"], *parts]))
+    drafter = cell.get("drafter")
+    other = isinstance(drafter, str) and drafter != MODEL
+    return " ".join(filter(None, [cell["method"], *parts, drafter if other else ""]))
 
 
 def method_labels(cells: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -46,7 +46,7 @@ from specbench.table import Cell, Column, Field, Table, cell_at, number, number_
 FIGURES = (ACCEPTANCE, QUALITY, SPEEDUP)
 #: The columns that identify one table; the others become its rows and columns.
 SECTION = ["pair", "temperature", "draft_length", "engine", "batch_size"]
-METHOD = [*METHOD_COLUMNS]
+METHOD = [*METHOD_COLUMNS, "drafter"]
 COLUMNS = [
     *(*SECTION, "run_id", *METHOD, "label", "task"),
     *("figure", "metric", "unit", "value", "ci_low", "ci_high", "n", "best"),

@@ -51,6 +51,11 @@ class Setting:
         """Tokens drafted per round; 0 for autoregressive."""
         return int(self.cell["draft_length"])
 
+    @property
+    def drafter(self) -> str | None:
+        """What proposes the drafts; None for autoregressive."""
+        return str(self.cell["drafter"]) if self.draft_length else None
+
     @cached_property
     def emits_target(self) -> bool:
         """Whether it emits the target's distribution exactly."""
@@ -65,7 +70,7 @@ class Setting:
     @property
     def point(self) -> str:
         """Its name as a point of a front, such as ``w=0.9`` or ``sd``."""
-        return method_label(self.cell).removeprefix(f"{self.method} ")
+        return method_label({**self.cell, "drafter": None}).removeprefix(f"{self.method} ")
 
     @cached_property
     def sums(self) -> tuple[NDArray[Any], Floats, Statistic]:
@@ -87,7 +92,8 @@ class Setting:
 def settings_of(samples: pd.DataFrame) -> list[Setting]:
     """Split the samples of one task into settings, in the order of the run."""
     named = [name for name in PARAMETER_COLUMNS if samples[name].notna().any()]
-    groups = samples.groupby(["method", *named, "draft_length"], sort=False, dropna=False)
+    keys = ["method", *named, "draft_length", "drafter"]
+    groups = samples.groupby(keys, sort=False, dropna=False)
     return [Setting(rows) for _, rows in groups]
 
 

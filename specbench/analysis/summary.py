@@ -179,7 +179,8 @@ def further_metrics(summary: pd.DataFrame) -> list[str]:
 def _with_terms(samples: pd.DataFrame) -> pd.DataFrame:
     """Add the terms of pooled figures to each sample, and number the prompts."""
     emitted = samples["acceptance_length"] * samples["rounds"]
-    expected = samples["expected_acceptance"] * samples["judged"]
+    # Prompt lookup may judge nothing in a text.
+    expected = (samples["expected_acceptance"] * samples["judged"]).mask(samples["judged"] == 0, 0)
     return samples.assign(
         sample_id=pd.factorize(samples["sample_id"], sort=True)[0],  # sorted and summed faster
         seconds=samples["prefill_seconds"] + samples["decode_seconds"],

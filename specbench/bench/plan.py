@@ -141,8 +141,7 @@ class Bench:
             "specbench": __version__,
             "pair": {
                 "name": self.pair.name,
-                "target": shown_path(self.pair.target),
-                "draft": shown_path(self.pair.draft),
+                **{role: shown_path(model) for role, model in self.pair.models.items()},
             },
             "loading": self.loading.model_dump(),
             **self.settings.model_dump(),

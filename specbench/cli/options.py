@@ -25,11 +25,20 @@ from specbench.errors import UsageError
 from specbench.experiment.plan import Plan, build_plan
 from specbench.experiment.variants import ANCHORS, Variant, method_variants
 from specbench.heads.registry import expand_family
+from specbench.methods.drafters import DRAFTERS, LOOKUP, MODEL, checked, ngram_lengths
 from specbench.methods.parameters import PARAMETERS
 from specbench.methods.registry import METHODS
 from specbench.methods.registry import PAPER as PAPER_METHODS
 from specbench.metrics import METRICS
-from specbench.pairs.registry import ROLES, PairSpec, custom_pair, get_pair, pairs, with_draft
+from specbench.pairs.registry import (
+    ROLES,
+    PairSpec,
+    custom_pair,
+    get_pair,
+    pairs,
+    with_draft,
+    without_draft,
+)
 from specbench.tasks.dataset import Dataset, go_offline
 from specbench.tasks.prompts import prompts_task
 from specbench.tasks.task import Task, default_task_names, load_task, task_names
@@ -178,21 +187,29 @@ class Models(Loading):
     )
     draft: str | None = option(
         None,
-        "Draft model for --target, or a replacement for the pair's draft.",
+        "Draft model for --target, or a replacement for the pair's draft; to measure a target "
+        f"without one, {LOOKUP}.",
         metavar="ID_OR_FOLDER",
     )
 
-    def spec(self) -> PairSpec:
-        """Return the chosen pair: a named one, possibly with another draft, or two models."""
+    def spec(self, *, alone: bool = False) -> PairSpec:
+        """Return the chosen pair: a named one, possibly with another draft, or two models.
+
+        ``alone`` permits a target without a draft model, by ``--draft prompt-lookup``.
+        """
+        lookup = self.draft is not None and ngram_lengths(self.draft) is not None
+        if lookup and not alone:
+            raise UsageError(f"--draft {self.draft} is no model, which this command needs")
         if self.target is None:
             spec = get_pair(self.pair or DEFAULT_PAIR)
-            spec = spec if self.draft is None else with_draft(spec, self.draft)
+            if self.draft is not None:
+                spec = without_draft(spec) if lookup else with_draft(spec, self.draft)
         elif self.pair is not None:
             raise UsageError("--pair and --target both name the target: give only one of them")
         elif self.draft is None:
             raise UsageError("--draft is missing: --target needs a draft")
         else:
-            spec = custom_pair(self.target, self.draft)
+            spec = custom_pair(self.target, None if lookup else self.draft)
         self._require_hub(spec)
         return spec
 
@@ -206,7 +223,9 @@ class Models(Loading):
                     f"--{role}-revision needs a model that is loaded from the hub, not "
                     f"--load-format {DUMMY}: omit one of them"
                 )
-            if Path(model := getattr(spec, role)).exists():
+            if (model := spec.models.get(role)) is None:
+                raise UsageError(f"--{role}-revision needs a {role} model: omit it")
+            if Path(model).exists():
                 raise UsageError(
                     f"--{role}-revision needs a model on the hub, but {model} is a local folder: "
                     "omit it"
@@ -374,9 +393,30 @@ class RunFolder(Progress):
 class Measurement(Prompts, Models, RunSettings, RunFolder, Workers, CodeExecution):
     """The options of every command that measures."""
 
+    drafter: list[str] | None = option(
+        None,
+        "What proposes the drafts; several are all measured: "
+        f"{'; '.join(f'{name}, {what}' for name, what in DRAFTERS.items())}.",
+        metavar="NAME[,NAME...]",
+        shown="model, or the one given as --draft",
+        complete=lambda: DRAFTERS,
+        panel="Options",
+    )
+
+    def drafters(self, spec: PairSpec) -> list[str]:
+        """Return the chosen drafters; a pair without a draft model has none that needs one."""
+        names = self.drafter or [MODEL if spec.draft is not None else str(self.draft)]
+        found = list(dict.fromkeys(map(checked, names)))
+        needing = [name for name in found if ngram_lengths(name) is None]
+        if needing and spec.draft is None:
+            raise UsageError(
+                f"--drafter {needing[0]} needs a draft model: name one with --draft, or omit it"
+            )
+        return found
+
     def plan(self, variants: Iterable[Variant], optional: Iterable[str] = ()) -> Plan:
         """Plan a run; ``optional`` methods are skipped on tasks without a head."""
-        spec = self.spec()
+        spec = self.spec(alone=True)
         return build_plan(
             spec,
             self.tasks(),
@@ -387,6 +427,7 @@ class Measurement(Prompts, Models, RunSettings, RunFolder, Workers, CodeExecutio
             limit=self.limit,
             may_execute=self.allowed(spec),
             optional=set(optional),
+            drafters=self.drafters(spec),
         )
 
 
@@ -415,6 +456,12 @@ class Rows(Options):
         metavar="N[,N...]",
         shown=ALL,
     )
+    drafter: list[str] | None = option(
+        None,
+        "Only these drafters of the runs; autoregressive is always included.",
+        metavar="NAME[,NAME...]",
+        shown=ALL,
+    )
 
     def selection(self) -> Selection:
         """Return what to read."""
@@ -423,7 +470,7 @@ class Rows(Options):
         tasks, methods = (
             None if names is None or ALL in names else names for names in (self.task, self.method)
         )
-        return Selection(tasks, methods, self.draft_length)
+        return Selection(tasks, methods, self.draft_length, self.drafter)
 
 
 def _members(names: Iterable[str], groups: Mapping[str, Iterable[str]]) -> list[str]:

@@ -78,7 +78,7 @@ def plot(
     asked: PlotOptions,
     models: Models,
     data: Tasks,
-    rows: Annotated[Rows, ("method", "draft_length")],
+    rows: Annotated[Rows, ("method", "draft_length", "drafter")],
     figure: Annotated[
         str,
         typer.Argument(
@@ -117,8 +117,10 @@ def plot(
         if "speedup" in costs and part.methods is not None:  # the speedup needs its baseline
             part = replace(part, methods=list(dict.fromkeys([*part.methods, AUTOREGRESSIVE])))
         # The filters are part of the file name, so that a filtered figure replaces no full one.
-        lengths = [f"N{length}" for length in part.draft_lengths or ()]
-        name = "-".join([figure, *costs, *(part.tasks or ()), *(part.methods or ()), *lengths])
+        filters = [*(part.tasks or ()), *(part.methods or ())]
+        filters += [f"N{length}" for length in part.draft_lengths or ()]
+        filters += [drafter.replace(":", "-") for drafter in part.drafters or ()]
+        name = "-".join([figure, *costs, *filters])
         folder = asked.output or folders[-1] / "figures"
         note_unfinished(folders)
         draw = partial(draw, Results(folders, part), **({"against": costs} if costs else {}))

@@ -260,6 +260,7 @@ def finetune_draft(
 ) -> None:
     """Fine-tune the draft on a task's training split, for `run --draft FOLDER`."""
     spec, tasks = models.spec(), data.tasks()
+    assert spec.draft is not None  # without one, spec() raises
     revision = models.draft_revision or spec.draft_revision
     root = to.output or DRAFTS / spec.name.replace("/", "-")
     folders = [root / chosen.name for chosen in tasks]

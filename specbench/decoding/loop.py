@@ -13,9 +13,11 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
+from torch import Tensor
 
+from specbench.decoding.drafting import Drafter, ModelDrafter, State
 from specbench.decoding.records import Generation, Report, RoundRecord, StopReason, read_report
-from specbench.decoding.round import State, StepOutput, StepTimes, speculative_step
+from specbench.decoding.round import StepOutput, StepTimes, speculative_step
 from specbench.decoding.sampling import Sampling, uniforms
 from specbench.engine.device import now, seconds_between
 from specbench.engine.loading import LoadedPair
@@ -41,6 +43,7 @@ class DecodeOptions:
     seed: int = 0  # seed of the run
     stop: abc.Sequence[str] = ()  # strings that end an output
     batch_size: int = 1  # texts decoded together
+    drafter: Drafter = ModelDrafter()  # noqa: RUF009 (frozen); proposes the drafts
     # decides in each round how many of the N tokens are drafted; None drafts all
     control: DraftControl | None = None
 
@@ -73,7 +76,9 @@ def decode_all(
     while batch.longest:
         with torch.inference_mode():
             started, state = now(pair.target.device), batch.state()
-            outcome = speculative_step(pair, rule, state, options.sampling, options.control)
+            outcome = speculative_step(
+                pair, rule, state, options.sampling, options.drafter, options.control
+            )
             ended = batch.advance(*outcome, started)
         yield from ended
 
@@ -111,7 +116,8 @@ class Batch:
     ) -> None:
         """Prefill the first texts; see ``decode_all`` for the arguments."""
         self._pair, self._options, self._n = pair, options, draft_length
-        self._runners = [pair.target, pair.draft] if draft_length else [pair.target]
+        drafter = options.drafter if draft_length else None
+        self._runners = [pair.target, *(drafter.runners(pair) if drafter else ())]
         size, limit = options.batch_size, options.max_new_tokens
         longest = max(len(request.prompt) for request in requests)
         require_context(pair.context, longest, limit)
@@ -122,6 +128,9 @@ class Batch:
         self._last = torch.zeros(size, 2, dtype=torch.long, device=device)
         self._length = torch.ones(size, dtype=torch.long, device=device)
         self._active = torch.zeros(size, dtype=torch.bool, device=device)
+        self._tokens: Tensor | None = None
+        if drafter is not None and drafter.reads_text:
+            self._tokens = torch.zeros(size, capacity, dtype=torch.long, device=device)
         self._round = torch.zeros_like(self._length)
         self._row = torch.arange(size, device=device)
         draws = 2 * draft_length + 1
@@ -138,7 +147,7 @@ class Batch:
         """Return the state of the texts before the next round."""
         kv_length = None if self._pair.engine.static else self.longest
         drawn = self._uniforms[self._row, self._round]
-        return State(self._last, self._length, drawn, self._active, kv_length)
+        return State(self._last, self._length, drawn, self._active, kv_length, self._tokens)
 
     def advance(
         self, chosen: StepOutput, times: StepTimes, started: float
@@ -150,6 +159,10 @@ class Batch:
         """
         # The only place in a round where the host waits for the device.
         reports = [read_report(row) for row in chosen.report.tolist()]
+        if self._tokens is not None:
+            new_tokens = chosen.report[:, 3 : 4 + self._n].long()  # see ``read_report``
+            at = self._length[:, None] + torch.arange(1 + self._n, device=new_tokens.device)
+            self._tokens.scatter_(1, at, new_tokens)  # void ones stay behind the text's end
         self._last.copy_(chosen.last)
         self._length.copy_(chosen.length)
         self._round += self._active
@@ -177,6 +190,8 @@ class Batch:
         prompt = torch.tensor(request.prompt, device=self._last.device)
         for runner in self._runners:
             runner.prefill(prompt, row)
+        if self._tokens is not None:
+            self._tokens[row, :tokens] = prompt
         self._last[row] = prompt[[-2, -1]] if tokens > 1 else prompt
         self._length[row] = tokens
         self._round[row] = 0

@@ -13,33 +13,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from specbench.decoding.drafting import Drafter, Drafts, ModelDrafter, State, kv_length
 from specbench.decoding.sampling import Sampling, draw
 from specbench.engine.device import Timestamp, timestamp
-from specbench.engine.engines import Engine
 from specbench.engine.loading import LoadedPair
 from specbench.engine.runner import Runner
 from specbench.methods import Positions, Rule
 from specbench.methods.control import DraftControl
-
-
-class State(NamedTuple):
-    """State of B texts: the target has read all tokens but the last, the draft all but two."""
-
-    last: Tensor  # [B, 2] the two newest tokens; the same token twice in a text of one token
-    length: Tensor  # [B] tokens so far
-    uniforms: Tensor  # [B, 2 N + 1] for this round: N drafts, N acceptances, the last token
-    active: Tensor  # [B] whether the row has a text
-    kv_length: int | None  # tokens of the longest text; None attends to the whole cache
-
-
-class Drafts(NamedTuple):
-    """Up to N drafted tokens of B texts."""
-
-    x: Tensor  # [B, n]
-    q: Tensor  # [B, n, V] processed; `x` is drawn from it
-    q1: Tensor  # [B, n, V] softmax at temperature 1
-    hidden: Tensor  # [B, n, hidden]
-    proposed: Tensor | None = None  # [B] how many of them are judged; None for all
 
 
 class TargetOutput(NamedTuple):
@@ -72,6 +52,7 @@ def speculative_step(
     rule: Rule | None,
     state: State,
     sampling: Sampling,
+    drafter: Drafter = ModelDrafter(),  # noqa: B008 (frozen)
     control: DraftControl | None = None,
 ) -> tuple[StepOutput, StepTimes]:
     """Draft up to N tokens of every text, verify them and add one more.
@@ -89,59 +70,12 @@ def speculative_step(
         chosen = engine(autoregressive_step)(pair.target, state, sampling)
         finished = timestamp(device)
         return chosen, StepTimes(started, started, finished, finished)
-    if control is None:
-        drafts = engine(draft)(pair.draft, state, sampling)
-    else:
-        drafts = draft_adaptively(engine, pair.draft, state, sampling, control)
+    drafts = drafter(pair, state, sampling, control)
     drafted = timestamp(device)
     output = engine(target_forward)(pair.target, state, drafts.x, sampling)
     verified = timestamp(device)
     chosen = engine(verify)(rule, state, drafts, output, sampling.greedy)
     return chosen, StepTimes(started, drafted, verified, timestamp(device))
-
-
-def draft(model: Runner, state: State, sampling: Sampling) -> Drafts:
-    """Draft N tokens of every text."""
-    drafts: list[Drafts] = []
-    for i in range(state.uniforms.shape[1] // 2):
-        tokens = drafts[-1].x if drafts else state.last
-        drafts.append(draft_token(model, state, tokens, i, sampling))
-    return joined(drafts)
-
-
-def draft_adaptively(
-    engine: Engine, model: Runner, state: State, sampling: Sampling, control: DraftControl
-) -> Drafts:
-    """Draft until the control stops all texts, or up to N tokens.
-
-    The host waits for a GPU after each token.
-    """
-    drafts: list[Drafts] = []
-    drafting = control.begin(state.active)
-    for i in range(state.uniforms.shape[1] // 2):
-        tokens = drafts[-1].x if drafts else state.last
-        one = engine(draft_token)(model, state, tokens, i, sampling)
-        drafts.append(Drafts(*(part.clone() for part in one[:4])))  # the engine reuses its memory
-        drafting = control.after(drafting, one.q[:, 0], i + 1)
-        if not drafting.active.any():
-            break
-    return joined(drafts)._replace(proposed=drafting.proposed)
-
-
-def draft_token(model: Runner, state: State, tokens: Tensor, i: int, sampling: Sampling) -> Drafts:
-    """Read ``tokens`` ``[B, k]`` and draft the i-th token of the round, from 0."""
-    # The draft has not read the last draft of a round that accepted all of them. Reading the last
-    # two tokens is correct after every round and keeps the shape fixed.
-    at = state.length[:, None] + torch.arange(i - tokens.shape[1], i, device=tokens.device)
-    hidden = model.forward(tokens, at.clamp_min(0), _kv_length(state, i))[:, -1:]
-    q, q1 = sampling.distributions(model.logits(hidden[:, 0]))
-    x = draw(q, state.uniforms[:, i])
-    return Drafts(x[:, None], q[:, None], q1[:, None], hidden)
-
-
-def joined(drafts: list[Drafts]) -> Drafts:
-    """Concatenate drafts of the same texts along the token dimension."""
-    return Drafts(*(torch.cat(parts, 1) for parts in zip(*(d[:4] for d in drafts), strict=True)))
 
 
 def target_forward(
@@ -151,7 +85,7 @@ def target_forward(
     tokens = state.last[:, 1:] if x is None else torch.cat((state.last[:, 1:], x), 1)
     n = tokens.shape[1] - 1
     at = state.length[:, None] + torch.arange(-1, n, device=tokens.device)
-    hidden = model.forward(tokens, at, _kv_length(state, n))
+    hidden = model.forward(tokens, at, kv_length(state, n))
     return TargetOutput(*sampling.distributions(model.logits(hidden)), hidden)
 
 
@@ -196,7 +130,3 @@ def verify(
         weight = verdict.weight.unflatten(0, (rows, n))
     report = (length[:, None], accepted, proposed, new_tokens, x, agreed, expected, weight)
     return StepOutput(last, length, torch.cat(report, 1))
-
-
-def _kv_length(state: State, drafted: int) -> int | None:
-    return None if state.kv_length is None else state.kv_length + drafted

@@ -16,7 +16,7 @@ from specbench.engine.engines import Engine
 from specbench.engine.runner import Runner, context_length
 from specbench.engine.sources import commit, load_config, load_model, load_tokenizer
 from specbench.errors import UsageError
-from specbench.pairs.registry import DTYPES, ROLES, PairSpec
+from specbench.pairs.registry import DTYPES, PairSpec
 
 # Below this hidden size a step is too short for several threads: they would wait for each other in
 # every layer, and for any other process on their cores.
@@ -29,7 +29,8 @@ class LoadedPair:
 
     name: str
     target: Runner  # the model whose distribution is p
-    draft: Runner  # the model whose distribution is q
+    # the model whose distribution is q; in a pair without one, the target, which never drafts
+    draft: Runner
     tokenizer: PreTrainedTokenizerBase  # the target's tokenizer
     # tokens that end an output; none for random weights, whose texts would end at random
     eos_ids: frozenset[int]
@@ -70,12 +71,12 @@ def load_reader(spec: PairSpec, loading: Loading) -> Reader:
 
 def shared_context(spec: PairSpec, loading: Loading) -> int | None:
     """Return ``LoadedPair.context`` without loading the pair."""
-    contexts = [context_length(load_config(spec, role, loading)) for role in ROLES]
+    contexts = [context_length(load_config(spec, role, loading)) for role in spec.models]
     return min(filter(None, contexts), default=None)
 
 
 def load_pair(spec: PairSpec, loading: Loading | None = None) -> LoadedPair:
-    """Load both models of a pair; by default as the pair and the device suggest.
+    """Load the models of a pair; by default as the pair and the device suggest.
 
     Raises:
         UsageError: A model is not available, the device does not exist or the tokenizers differ.
@@ -86,18 +87,19 @@ def load_pair(spec: PairSpec, loading: Loading | None = None) -> LoadedPair:
         torch.cuda.set_device(place)  # for streams and graphs
     dtype = choose_dtype(spec, loading, place)
     # Small files first, so that a missing model is reported before large downloads.
-    configs = [load_config(spec, role, loading) for role in ROLES]
-    tokenizers = [load_tokenizer(spec, role, loading) for role in ROLES]
-    vocabulary = shared_vocabulary(*tokenizers)
+    configs = [load_config(spec, role, loading) for role in spec.models]
+    tokenizers = [load_tokenizer(spec, role, loading) for role in spec.models]
+    vocabulary = shared_vocabulary(tokenizers[0], tokenizers[-1])
     try:
         models = [
             load_model(spec, role, loading, config, place, dtype)
-            for role, config in zip(ROLES, configs, strict=True)
+            for role, config in zip(spec.models, configs, strict=True)
         ]
         rows = min(model.get_output_embeddings().weight.shape[0] for model in models)
         # A dummy borrows a tokenizer, but keeps the cost of its own vocabulary.
         rows = rows if loading.dummy else min(vocabulary, rows)
-        target, draft = (Runner(model, rows) for model in models)
+        runners = [Runner(model, rows) for model in models]
+        target, draft = runners[0], runners[-1]
     except torch.OutOfMemoryError as error:
         raise UsageError(
             f"{spec.name} does not fit into the memory of {place}: choose a smaller pair or "
@@ -119,7 +121,7 @@ def load_pair(spec: PairSpec, loading: Loading | None = None) -> LoadedPair:
         "device_map": loading.device_map,
         "thinking": spec.thinking,
         "shared_vocabulary": rows,
-        **{f"{role}_commit": commit(spec, role, loading) for role in ROLES},
+        **{f"{role}_commit": commit(spec, role, loading) for role in spec.models},
     }
     return LoadedPair(spec.name, target, draft, tokenizers[0], ends, spec.thinking, facts)
 

@@ -16,7 +16,7 @@ from specbench.engine.loading import LoadedPair, choose_dtype, shared_context
 from specbench.engine.runner import Runner, capacity_for
 from specbench.engine.sources import build_model, load_config
 from specbench.errors import UsageError
-from specbench.pairs.registry import ROLES, PairSpec
+from specbench.pairs.registry import PairSpec
 
 GIB = 2**30
 BITS = {"8bit": 8, "4bit": 4.5}  # per quantised weight, including its share of the scales
@@ -146,7 +146,7 @@ def _needs(
 ) -> dict[str, Need]:
     dtype = choose_dtype(spec, loading, choose_device(loading.device))
     needs = {}
-    for role in ROLES:
+    for role in spec.models:
         config = load_config(spec, role, loading)
         bits = _bits(config, loading.quantization if role == "target" else None)
         needs[role] = need(config, dtype, *sizes, bits=bits)

@@ -53,10 +53,11 @@ class Run:
             raise UsageError(
                 f"{self.folder / CONFIG} names no pair: give the folder of another run"
             )
-        target, draft = known["target"], str(known.get("draft"))
+        target, draft = known["target"], known.get("draft")
         for spec in pairs().values():
             if spec.bundled and _end(spec.target) == _end(target):
-                return spec if _end(spec.draft) == _end(draft) else replace(spec, draft=draft)
+                same = draft and spec.draft and _end(spec.draft) == _end(draft)
+                return spec if same else replace(spec, draft=draft)
         return replace(
             custom_pair(target, draft),
             target_revision=known.get("target_revision"),

@@ -24,8 +24,11 @@ _TAKEN = (
 _PER_ROUND = ("proposed", "accepted", "emitted", "rejected", "agreed", "expected", "weights")
 
 
-def measurements(generation: Generation) -> dict[str, Any]:
-    """Return a generation's columns of the record; None where a quantity does not apply."""
+def measurements(generation: Generation, drafts: bool) -> dict[str, Any]:
+    """Return a generation's columns of the record; None where a quantity does not apply.
+
+    ``drafts`` tells whether the method drafts; with prompt lookup, a text may have no draft.
+    """
     rounds = generation.rounds
     proposed = sum(r.proposed for r in rounds)
     accepted = sum(r.accepted for r in rounds)
@@ -34,10 +37,10 @@ def measurements(generation: Generation) -> dict[str, Any]:
     return {
         "rounds": len(rounds),
         "proposed": proposed,
-        "accepted": accepted if proposed else None,
-        "judged": sum(len(r.expected) for r in rounds) if proposed else None,
+        "accepted": accepted if drafts else None,
+        "judged": sum(len(r.expected) for r in rounds) if drafts else None,
         "draft_acceptance_rate": accepted / proposed if proposed else None,
-        "acceptance_length": emitted / len(rounds) if proposed else None,
+        "acceptance_length": emitted / len(rounds) if drafts else None,
         "expected_acceptance": _mean([value for r in rounds for value in r.expected]),
         "mean_weight": _mean([value for r in rounds for value in r.weights]),
         "tokens_per_second": generation.output_tokens / seconds if seconds else None,

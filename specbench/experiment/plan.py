@@ -1,8 +1,8 @@
 """The plan of a run: which cells are measured on which examples, and in which order.
 
-A cell is one row of the results: a method with its parameters and draft length. The cells of a task
-are interleaved: all of them decode an example before the next example starts, so that changes in
-the machine's speed during the run affect all cells equally.
+A cell is one row of the results: a method with its parameters, draft length and drafter. The cells
+of a task are interleaved: all of them decode an example before the next example starts, so that
+changes in the machine's speed during the run affect all cells equally.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, product
 from pathlib import Path
 from random import Random
 from typing import Any, Self
@@ -20,6 +20,7 @@ from specbench.errors import UsageError, require, require_at_least
 from specbench.example import Example
 from specbench.experiment.variants import Variant
 from specbench.heads.registry import HeadFile, describe_heads, facts, find_head
+from specbench.methods.drafters import MODEL, ngram_lengths
 from specbench.methods.parameters import to_columns
 from specbench.methods.registry import AUTOREGRESSIVE, get_method
 from specbench.metrics import get_metric
@@ -40,13 +41,15 @@ class Cell:
     method: str
     parameters: tuple[tuple[str, Any], ...]  # resolved, by name
     draft_length: int  # tokens drafted per round; 0 for ``autoregressive``
+    drafter: str = MODEL  # what proposes them, see ``methods.drafters``; unused without drafts
 
     def describe(self) -> dict[str, Any]:
         """Return the cell in plain values, for ``config.json``."""
         values = dict(self.parameters)
         if isinstance(head := values.get("head"), HeadFile):
             values["head"] = {"name": head.name, "path": shown_path(head.path), **facts(head)}
-        return {"method": self.method, **values, "draft_length": self.draft_length}
+        drafter = {} if self.drafter == MODEL else {"drafter": self.drafter}
+        return {"method": self.method, **values, "draft_length": self.draft_length, **drafter}
 
     @classmethod
     def read(cls, described: Mapping[str, Any], pair: PairSpec, task: str) -> Self:
@@ -68,7 +71,12 @@ class Cell:
         values = dict(self.parameters)
         if isinstance(head := values.get("head"), HeadFile):
             values["head"] = head.name
-        return {"method": self.method, **to_columns(values), "draft_length": self.draft_length}
+        return {
+            "method": self.method,
+            **to_columns(values),
+            "draft_length": self.draft_length,
+            "drafter": self.drafter if self.draft_length else None,
+        }
 
 
 @dataclass(frozen=True)
@@ -190,8 +198,7 @@ class Plan:
             "specbench": __version__,
             "pair": {
                 "name": self.pair.name,
-                "target": shown_path(self.pair.target),
-                "draft": shown_path(self.pair.draft),
+                **{role: shown_path(model) for role, model in self.pair.models.items()},
                 "target_revision": self.loading.target_revision or self.pair.target_revision,
                 "draft_revision": self.loading.draft_revision or self.pair.draft_revision,
             },
@@ -222,12 +229,13 @@ def build_plan(
     limit: int | None = None,
     may_execute: bool = False,
     optional: Collection[str] = (),
+    drafters: Sequence[str] = (MODEL,),
 ) -> Plan:
     """Plan a run: find the heads, choose the examples and validate the options.
 
-    Each variant that drafts is measured with each draft length. Without ``limit``, a task uses
-    ``DEFAULT_LIMIT`` examples and a prompt file all of its prompts. Optional methods are skipped,
-    with a note, on tasks for which the pair has no head.
+    Each variant that drafts is measured with each draft length and drafter. Without ``limit``, a
+    task uses ``DEFAULT_LIMIT`` examples and a prompt file all of its prompts. Optional methods are
+    skipped, with a note, on tasks for which the pair has no head, and with unsuitable drafters.
 
     Raises:
         UsageError: A number is out of range, a head is missing, or there is nothing to run.
@@ -237,11 +245,14 @@ def build_plan(
         require_at_least(1, "--draft-length", length)
     for name, number in Counter(task.name for task in tasks).items():
         require(number == 1, f"two tasks are named {name}: change the `name` of one")
+    suited = {method: _suited(method, drafters, optional) for method, _ in variants}
     plans = []
     headless: dict[str, list[str]] = {}
     for task in tasks:
         cells = []
         for method, parameters in variants:
+            if not suited[method]:
+                continue
             try:
                 complete = _with_head(parameters, pair, task)
             except UsageError:
@@ -250,16 +261,46 @@ def build_plan(
                 headless.setdefault(method, []).append(task.name)
                 continue
             lengths = (0,) if method == AUTOREGRESSIVE else draft_lengths
-            cells += [Cell(method, tuple(complete.items()), length) for length in lengths]
+            for length, drafter in product(lengths, suited[method]):
+                cells.append(Cell(method, tuple(complete.items()), length, drafter))
         whole = limit is None and isinstance(task.source, PromptList)
         count = None if whole else limit or DEFAULT_LIMIT
         examples = task.examples("test", count, settings.seed)
         budget = settings.max_new_tokens or task.max_new_tokens
         plans.append(TaskPlan(task, tuple(examples), tuple(dict.fromkeys(cells)), budget))
-    notes = tuple(_notes(pair, plans, headless, may_execute))
+    notes = (*_left_out(suited, drafters), *_notes(pair, plans, headless, may_execute))
     plan = Plan(pair, loading, settings, tuple(plans), may_execute, notes)
     require(len(plan) > 0, f"nothing to run: {'; '.join(plan.notes) or 'choose a method'}")
     return plan
+
+
+def _suited(method: str, drafters: Sequence[str], optional: Collection[str]) -> Sequence[str]:
+    """Return the drafters that a method can judge; none for an optional method that needs others.
+
+    Raises:
+        UsageError: A method that is not optional needs another drafter.
+    """
+    known = get_method(method)
+    if known.rule is None:
+        return (MODEL,)
+    if not (known.control or any(parameter.name == "head" for parameter in known.parameters)):
+        return drafters
+    found = [drafter for drafter in drafters if ngram_lengths(drafter) is None]
+    if not found and method not in optional:
+        what = "confidence" if known.control else "hidden states"
+        raise UsageError(
+            f"{method} reads the {what} of a draft model, and {' and '.join(drafters)} runs none: "
+            f"leave out {method}, or add --drafter model"
+        )
+    return found
+
+
+def _left_out(suited: Mapping[str, Sequence[str]], drafters: Sequence[str]) -> Iterator[str]:
+    """Yield a sentence for each drafter on the methods that it leaves out."""
+    for drafter in drafters:
+        others = {name: own for name, own in suited.items() if get_method(name).rule}
+        if out := [method for method, own in others.items() if drafter not in own]:
+            yield f"{', '.join(out)} is skipped with {drafter}, which runs no draft model"
 
 
 def _with_head(parameters: Mapping[str, Any], pair: PairSpec, task: Task) -> dict[str, Any]:

@@ -45,12 +45,13 @@ NAMES = (
     *METHOD_COLUMNS,
     "temperature",
     "draft_length",
+    "drafter",
     "sample_id",
     "repeat",
 )
 _ALWAYS = frozenset(("key", "place", "run_id", "status", "task", "sample_id"))
 # These columns are needed to trace a text token by token.
-TRACED = frozenset((*METHOD_COLUMNS, "repeat", "draft_length", "token_ids", "per_round"))
+TRACED = frozenset((*METHOD_COLUMNS, "repeat", "draft_length", "drafter", "token_ids", "per_round"))
 
 
 def read_lines(path: Path) -> Iterator[bytes]:

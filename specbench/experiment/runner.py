@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from specbench.config import Loading
+from specbench.decoding.drafting import load_drafter
 from specbench.decoding.loop import DecodeOptions, Request, decode_all
 from specbench.decoding.records import Generation
 from specbench.decoding.sampling import Sampling
@@ -207,6 +208,7 @@ class SampleRunner:
             seed=settings.seed,
             stop=step.plan.task.stop,
             batch_size=settings.batch_size,
+            drafter=load_drafter(step.cell.drafter),
             control=instead or method.control,
         )
         requests = [Request(prompt.ids, step.sample_key) for step, prompt in ready]
@@ -216,7 +218,8 @@ class SampleRunner:
         """Score a generation; if only a metric raises, keep it with status ``unscored``."""
         task, may_execute = step.plan.task, self._plan.may_execute
         scores = score_text(task.metrics, generation.text, step.example, may_execute=may_execute)
-        measured = {**measurements(generation), "prompt_cut": prompt.cut}
+        drafts = step.cell.draft_length > 0
+        measured = {**measurements(generation, drafts), "prompt_cut": prompt.cut}
         return {**self._identity(step), **measured, **scores}
 
     def _failed(self, step: Step, error: Exception) -> dict[str, Any]:

@@ -44,6 +44,7 @@ from specbench.experiment.records import (
 )
 from specbench.files import cannot_write, clear_errors, write_atomically
 from specbench.heads.registry import HeadFile
+from specbench.methods.drafters import MODEL
 from specbench.version import __version__
 
 # Settings of the whole run that do not affect any single sample.
@@ -256,6 +257,7 @@ def sample_keys(plan: Plan, models: Mapping[str, Any], engine: str) -> Key:
             "parameters": parameters,
             "draft_length": step.cell.draft_length,
             "repeat": step.repeat,
+            **({} if step.cell.drafter == MODEL else {"drafter": step.cell.drafter}),
         }
         return _digest(json.dumps(facts, sort_keys=True, ensure_ascii=False).encode())
 

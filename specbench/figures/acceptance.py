@@ -43,6 +43,7 @@ def draw_time(results: Results) -> Drawing:
     table = results.cells.dropna(subset=["draft_acceptance_rate", "seconds_per_sample"])
     if table.empty:
         raise UsageError("Nothing to draw: no method of these runs drafts; run sd or another one.")
+    style.only(table, "drafter")
     table = table.assign(time=_normalised(table))
     pairs = style.distinct(table, "pair")
     # With a single pair, methods keep their own colours.
@@ -87,6 +88,7 @@ def draw_weights(results: Results) -> Drawing:
     if "static" not in set(table["method"]):
         raise UsageError("Nothing to draw: these runs hold no static ensemble; sweep the weights.")
     style.only(table, "temperature")
+    style.only(table, "drafter")
 
     lengths = sorted(style.distinct(table, "draft_length"))
     shades = matplotlib.colormaps["viridis_r"](

@@ -102,6 +102,7 @@ def draw(results: Results, against: Sequence[str] = AGAINST) -> Drawing:
         raise UsageError("Nothing to draw: no task of these runs has a quality; run one that does.")
     style.only(table, "temperature")
     style.only(table[table["draft_length"] > 0], "draft_length")
+    style.only(table, "drafter")
     costs = [_COSTS[gain] for gain in against]
     for cost in costs:
         if table[cost.column].isna().all():

@@ -357,8 +357,9 @@ def only(table: pd.DataFrame, name: str) -> None:
     """
     found, what = sorted(table[name].dropna().unique()), name.replace("_", " ")
     if len(found) > 1:
-        shown = ", ".join(f"{value:g}" for value in found)
-        choice = "one by --draft-length" if name == "draft_length" else f"runs of one {what}"
+        shown = ", ".join(value if isinstance(value, str) else f"{value:g}" for value in found)
+        filtered = name in ("draft_length", "drafter")
+        choice = f"one by --{name.replace('_', '-')}" if filtered else f"runs of one {what}"
         raise UsageError(f"The runs hold several {what}s ({shown}): choose {choice}.")
 
 

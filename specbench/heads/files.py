@@ -87,7 +87,8 @@ def read_description(folder: Path) -> dict[str, Any]:
 
 def fingerprints(pair: LoadedPair) -> dict[str, str]:
     """Return hashes of the pair's weights, independent of model names and dtype."""
-    return {"target": pair.target.fingerprint(), "draft": pair.draft.fingerprint()}
+    found = {"target": pair.target.fingerprint()}
+    return found if pair.draft is pair.target else found | {"draft": pair.draft.fingerprint()}
 
 
 def describe_models(pair: LoadedPair) -> dict[str, Any]:

@@ -20,7 +20,8 @@ def block(at: Positions, x: Tensor) -> Verdict:
     accepted. The first rejected token is replaced by a draw from norm((P_{i-1} p_i - q_i)+).
 
     `accept` depends on all drafts of the block, including later ones, so all of them must be
-    judged. `expected` is the acceptance probability before the draft and later ones are drawn,
+    judged. Positions after the end of a shorter block have a q of 0 everywhere. `expected` is the
+    acceptance probability before the draft and later ones are drawn,
     sum_x min(p_i(x), q_i(x) / P_{i-1}): equal to that of `sd` at the first position, and never less
     at later ones. At temperature 0 this is `sd`.
 
@@ -28,6 +29,8 @@ def block(at: Positions, x: Tensor) -> Verdict:
     """
     tiny = torch.finfo(at.p.dtype).tiny
     ratio = pick(at.p, x).log() - pick(at.q, x).clamp_min(tiny).log()
+    drafted = at.q.amax(-1) > 0
+    ratio = torch.where(drafted, ratio, -torch.inf)  # P is 0 after the end, so nothing passes
     # A product clipped at 1 equals the running product relative to its largest value so far.
     total = ratio.view(-1, at.n).cumsum(-1)
     kept = (total - total.clamp_min(0).cummax(-1).values).exp()  # P_1 to P_N

@@ -91,7 +91,7 @@ class PairSpec:
 
     name: str
     target: str  # Hugging Face id or folder
-    draft: str
+    draft: str | None  # likewise; None for a target that drafts without a model
     description: str = ""
     heads: Path | None = None  # folder with one trained head per task
     dtype: str = "auto"  # `auto` is bfloat16 on a GPU and float32 on a CPU
@@ -107,7 +107,12 @@ class PairSpec:
     @property
     def bundled(self) -> bool:
         """Whether both models are part of specbench."""
-        return all(Path(m).is_relative_to(PAIRS_FILE.parent) for m in (self.target, self.draft))
+        return all(Path(m).is_relative_to(PAIRS_FILE.parent) for m in self.models.values())
+
+    @property
+    def models(self) -> dict[str, str]:
+        """The models by role, without a draft if there is none."""
+        return {"target": self.target} | ({} if self.draft is None else {"draft": self.draft})
 
 
 @cache
@@ -151,10 +156,16 @@ def get_pair(name: str) -> PairSpec:
     return known[wanted]
 
 
-def custom_pair(target: str, draft: str) -> PairSpec:
-    """Return a pair of two given models, each a Hugging Face id or a folder."""
-    name = "+".join(model.rstrip("/").rsplit("/", 1)[-1] for model in (target, draft))
+def custom_pair(target: str, draft: str | None) -> PairSpec:
+    """Return a pair of given models, each a Hugging Face id or a folder; the draft may be None."""
+    models = filter(None, (target, draft))
+    name = "+".join(model.rstrip("/").rsplit("/", 1)[-1] for model in models)
     return PairSpec(name, target, draft, description="given on the command line")
+
+
+def without_draft(pair: PairSpec) -> PairSpec:
+    """Return a pair's target alone, under the pair's name, to draft without a model."""
+    return replace(pair, draft=None, draft_revision=None, heads=None)
 
 
 def with_draft(pair: PairSpec, draft: str) -> PairSpec:

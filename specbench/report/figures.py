@@ -1,6 +1,7 @@
 """The figures of a report: SVGs as drawn by ``specbench plot``, with tooltips on points.
 
-There is one block per setting and draft length; autoregressive decoding is part of every block.
+There is one block per setting, drafter and draft length; autoregressive decoding is part of every
+block.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from specbench.analysis.frames import CELL
 from specbench.errors import UsageError
 from specbench.figures import acceptance, pareto, rounds, style
 from specbench.figures.style import Drawing
+from specbench.methods.drafters import MODEL
 from specbench.metrics import METRICS
 from specbench.results import Results
 from specbench.table import with_interval
@@ -47,9 +49,12 @@ def figures(cells: pd.DataFrame, positions: pd.DataFrame) -> Iterator[Block]:
     ``positions`` is acceptance by position as in ``Results.positions``, without rows if unknown.
     """
     for setting, here in cells.groupby("setting", sort=False):
-        for n in sorted(set(here["draft_length"]) - {0}) or [0]:
-            shown = here[here["draft_length"].isin([0, n])]
+        drafted = here.loc[here["draft_length"] > 0, ["drafter", "draft_length"]]
+        for drafter, n in sorted(set(drafted.itertuples(index=False, name=None))) or [(MODEL, 0)]:
+            alike = (here["draft_length"] == n) & (here["drafter"] == drafter)
+            shown = here[alike | (here["draft_length"] == 0)]
             name = f"{setting}, N = {n}" if n else str(setting)
+            name += "" if drafter == MODEL else f", {drafter}"
             # Tooltips by row of the table whose points a figure shows.
             tooltips = {at: _tooltip(cell, cells) for at, cell in shown.iterrows()}
             drawn = list(_drawn(_of_cells(shown), tooltips, name))

@@ -20,7 +20,7 @@ from specbench.trace.trace import Record, run_decoder, sample_names, trace
 
 PROMPTS = 5  # per task
 LARGEST = 2_500_000  # characters of all traces together
-_NAMED = ("task", "method", "draft_length")
+_NAMED = ("task", "method", "draft_length", "drafter")
 _EXAMPLE = 6000  # characters of a prompt or a reference
 
 Key = tuple[str, str]  # a task and a prompt
@@ -57,7 +57,8 @@ def collect_traces(folders: Sequence[Path], cells: pd.DataFrame) -> Traces:
     same number of prompts for each task. A run without traces is skipped with a note.
     """
     runs, notes = [], []
-    wanted = set(cells[list(_NAMED)].itertuples(index=False, name=None))
+    named = cells[list(_NAMED)].astype("object")
+    wanted = set(named.where(named.notna(), None).itertuples(index=False, name=None))
     for folder in folders:
         try:
             runs.append(_open(folder, folder.name if len(folders) > 1 else None, wanted))

@@ -23,6 +23,7 @@ from specbench.experiment.prompts import encode_prompt
 from specbench.experiment.records import TRACED
 from specbench.heads.bind import BoundMethod, bind
 from specbench.heads.registry import find_head
+from specbench.methods.drafters import MODEL
 from specbench.methods.laws import LAWS
 from specbench.methods.parameters import from_columns
 from specbench.theory.formulas import front_gap, total_variation
@@ -35,7 +36,8 @@ ON_FRONT = frozenset({"sd", "block", "lossy", "static", "diversed", "mentored"})
 def bytes_ratio(run: Run) -> float:
     """Return the bytes of the draft's parameters / those of the target's."""
     needs = decoding_needs(run.pair, run.loading, 1, 1, 1)
-    return needs["draft"].weights / needs["target"].weights
+    draft = needs["draft"].weights if "draft" in needs else 0.0
+    return draft / needs["target"].weights
 
 
 def front_gaps(run: Run, texts: int) -> pd.DataFrame:
@@ -55,7 +57,7 @@ def front_gaps(run: Run, texts: int) -> pd.DataFrame:
     pair = load_pair(run.pair, run.loading)
     rows = []
     for cell, records in cells:
-        if cell["method"] not in LAWS:
+        if cell["method"] not in LAWS or cell["drafter"] != MODEL:
             continue
         given = from_columns(cell)
         if "head" in given:

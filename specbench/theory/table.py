@@ -25,6 +25,7 @@ from specbench.analysis.labels import method_labels
 from specbench.errors import UsageError
 from specbench.experiment.folders import Run
 from specbench.experiment.records import TRACED
+from specbench.methods.drafters import ngram_lengths
 from specbench.methods.registry import get_method
 from specbench.table import Column, Field, Table, drop_empty, interval_of, number_of
 from specbench.theory.formulas import accepted_length, iid_accepted_length, memory_bound_speedup
@@ -107,7 +108,8 @@ def _rows(cell: Record, records: Sequence[Record], bytes_ratio: float | None) ->
         PredictedMeasured(LENGTH, accepted_length(expected / reached), length),
         PredictedMeasured(TOKENS, tokens, emitted / rounds),
     ]
-    if get_method(cell["method"]).control is None:  # each round drafts N
+    whole = get_method(cell["method"]).control is None and ngram_lengths(cell["drafter"]) is None
+    if whole:  # each round drafts N
         found.append(PredictedMeasured(IID, iid_accepted_length(kept / judged, size), length))
         if bytes_ratio is not None:
             bound = memory_bound_speedup(tokens, size, bytes_ratio)

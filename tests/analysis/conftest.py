@@ -18,6 +18,7 @@ _DEFAULTS: dict[str, Any] = {
     **dict.fromkeys(PARAMETER_COLUMNS),
     "temperature": 1.0,
     "draft_length": 5,
+    "drafter": "model",
     "engine": "eager",
     "batch_size": 1,
     "seed": 0,

@@ -191,6 +191,25 @@ def test_volume_in_speedup_joins_all_draft_lengths(frame):
     assert (found["points"], found["draft_length"]) == (4, pytest.approx(np.nan, nan_ok=True))
 
 
+def test_each_drafter_has_its_own_sd_and_front(frame):
+    other = frame[frame["draft_length"] > 0].assign(drafter="prompt-lookup")
+    other["quality"] = other["quality"] - 0.1
+    other["decode_seconds"] = 2 * other["decode_seconds"]
+    both = pd.concat([frame, other])
+    assert above(both, "acceptance", drafter="model")["value"].tolist() == (
+        above(frame, "acceptance")["value"].tolist()
+    )
+    copied = above(both, "acceptance", drafter="prompt-lookup")
+    assert copied["reference"].to_numpy() == pytest.approx(
+        above(frame, "acceptance")["reference"].to_numpy() - 0.1
+    )
+    mixed = above(both.assign(drafter="model"), "acceptance")["reference"]
+    assert mixed.tolist() != copied["reference"].tolist()
+    strict = times(both, method="sd", draft_length=5, points=1, against="sd")
+    assert strict["label"].tolist() == ["sd prompt-lookup"]
+    assert strict["value"].item() == pytest.approx(1 / 1.9)
+
+
 def test_runs_are_not_mixed(frame):
     again = frame.assign(run_id="again", decode_seconds=2 * frame["decode_seconds"])
     found = times(pd.concat([frame, again]), points=1, against="sd")

@@ -29,6 +29,7 @@ def write_run(folder: Path, points: Sequence[Point] = POINTS, pair: str = "mini"
             **cell,
             **dict.fromkeys(("seed", "repeat", "prompt_tokens", "rounds"), 1),
             **{"method": method, "weight": weight, "draft_length": length, "sample_id": f"p{i:02}"},
+            "drafter": "model" if length else None,
             **{"quality": float(rng.random() < quality), "output_tokens": 20, "stopped_by": "eos"},
             **{"proposed": 25 if length else 0, "accepted": accepted, "prefill_seconds": 0.0},
             "decode_seconds": seconds * rng.uniform(0.9, 1.1),

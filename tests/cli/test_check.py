@@ -18,6 +18,7 @@ from torch import Tensor
 from specbench.check import check as checking
 from specbench.check import controls, greedy
 from specbench.cli import check as command
+from specbench.decoding import drafting
 from specbench.decoding import round as rounds
 from specbench.decoding.sampling import Sampling
 from specbench.engine import runner
@@ -159,13 +160,13 @@ def test_without_power_a_verdict_is_weak(cli: Cli, monkeypatch: Patch) -> None:
 
 
 def test_a_greedy_draft_against_a_soft_q(cli: Cli, monkeypatch: Patch) -> None:
-    right = rounds.draft_token
+    right = drafting.draft_token
 
-    def likeliest(*args: Any) -> rounds.Drafts:
+    def likeliest(*args: Any) -> drafting.Drafts:
         drafts = right(*args)
         return drafts._replace(x=drafts.q.argmax(-1))
 
-    monkeypatch.setattr(rounds, "draft_token", likeliest)
+    monkeypatch.setattr(drafting, "draft_token", likeliest)
     failed, _ = failures(cli)
     assert "drafts" in failed
     assert not failed & {"acceptance", "corrections", "bonus tokens", "probabilities", EQUAL}
@@ -174,15 +175,15 @@ def test_a_greedy_draft_against_a_soft_q(cli: Cli, monkeypatch: Patch) -> None:
 @pytest.mark.parametrize("consistent", [False, True])
 def test_no_temperature_on_the_draft(cli: Cli, monkeypatch: Patch, consistent: bool) -> None:
     """If verification gets the wrong q too, the tokens of `sd` are right and only q is wrong."""
-    right = rounds.draft_token
+    right = drafting.draft_token
 
-    def untempered(*args: Any) -> rounds.Drafts:
+    def untempered(*args: Any) -> drafting.Drafts:
         drafts = right(*args[:-1], Sampling())
         if consistent:
             return drafts
         return drafts._replace(q=args[-1].distributions(drafts.q1.log())[0])
 
-    monkeypatch.setattr(rounds, "draft_token", untempered)
+    monkeypatch.setattr(drafting, "draft_token", untempered)
     failed, out = failures(cli)
     assert "drafts" in failed
     assert ("probabilities" in failed) == consistent
@@ -259,12 +260,12 @@ def sees_one_slot_more(monkeypatch: Patch) -> None:
 
 def skips_the_last_accepted_draft(monkeypatch: Patch) -> None:
     """After a round without rejection, let the draft model skip the last draft."""
-    right = rounds.draft_token
+    right = drafting.draft_token
 
-    def skipping(draft: Any, state: Any, tokens: Tensor, *args: Any) -> rounds.Drafts:
+    def skipping(draft: Any, state: Any, tokens: Tensor, *args: Any) -> drafting.Drafts:
         return right(draft, state, tokens[:, -1:], *args)
 
-    monkeypatch.setattr(rounds, "draft_token", skipping)
+    monkeypatch.setattr(drafting, "draft_token", skipping)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from specbench.decoding import round
+from specbench.decoding import drafting
 from specbench.methods import laws
 from specbench.methods.control import DraftControl, warmup_lengths
 from specbench.methods.rules import sd
@@ -89,13 +89,13 @@ def test_a_stop_that_depends_on_the_drafted_token_changes_the_law(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A negative control: whether a token is judged depends on the token."""
-    draft_adaptively = round.draft_adaptively
+    draft_adaptively = drafting.draft_adaptively
 
-    def choosy(*arguments: Any) -> round.Drafts:
+    def choosy(*arguments: Any) -> drafting.Drafts:
         drafts = draft_adaptively(*arguments)
         unlikely = drafts.x[:, 0] != drafts.q[:, 0].argmax(-1)
         return drafts._replace(proposed=drafts.proposed * unlikely)
 
-    monkeypatch.setattr(round, "draft_adaptively", choosy)
+    monkeypatch.setattr(drafting, "draft_adaptively", choosy)
     samples = sample(lookup_pair(), sd, control=DraftControl(0.3))
     assert p_value(samples, enumeration().law(laws.sd, 2, LENGTH)) < CERTAIN

@@ -83,7 +83,8 @@ def test_draws_are_those_of_the_eager_engine(pair: LoadedPair) -> None:
 
 
 def test_logits_of_a_replayed_pass_are_those_of_an_eager_one(pair: LoadedPair) -> None:
-    from specbench.decoding.round import State, target_forward
+    from specbench.decoding.drafting import State
+    from specbench.decoding.round import target_forward
 
     pair.reserve(256)
     prompt = torch.tensor(prompts(pair)[0].prompt, device="cuda")

@@ -16,6 +16,7 @@ import pytest
 import torch
 
 from specbench.config import GRAPH
+from specbench.decoding.drafting import load_drafter
 from specbench.engine import graphs, runner
 from specbench.engine.cache import SlotCache
 from specbench.engine.engines import Engine
@@ -168,7 +169,7 @@ class Shared:
         return outputs, replay
 
 
-def cells(pair: LoadedPair, control: DraftControl | None = None) -> list[list[Any]]:
+def cells(pair: LoadedPair, control: DraftControl | None = None, **how: Any) -> list[list[Any]]:
     """Texts of several rules and lengths, alternating and repeated, and a batch."""
     chosen = rules(pair)
     plan = [(chosen[name], n, 1) for n in (3, 1) for name in ("sd", "static", "mentored", "block")]
@@ -176,6 +177,7 @@ def cells(pair: LoadedPair, control: DraftControl | None = None) -> list[list[An
     found = []
     for verify, n, rows in [*plan, *plan, (chosen["sd"], 3, 2), (chosen["block"], 3, 2)]:
         settings: dict[str, Any] = {"draft_length": n, "max_new_tokens": 8, "batch_size": rows}
+        settings |= how if n else {}
         texts = run_all(pair, verify, REQUESTS[:3], control=control if n else None, **settings)
         found.append([said(text) for text in texts])
     return found
@@ -196,6 +198,17 @@ def test_graphs_in_one_pool_equal_the_eager_engine(
     pair.reserve(64)
     fast = replace(pair, engine=shared_engine(monkeypatch, record))
     assert cells(fast, control) == cells(replace(pair, engine=Engine()), control)
+    assert len(record.outputs) > 10
+
+
+def test_graphs_of_prompt_lookup_equal_the_eager_engine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pair, record = tiny_pair("llama"), Shared()
+    pair.reserve(64)
+    how = {"drafter": load_drafter("prompt-lookup")}
+    fast = replace(pair, engine=shared_engine(monkeypatch, record))
+    assert cells(fast, **how) == cells(replace(pair, engine=Engine()), **how)
     assert len(record.outputs) > 10
 
 

@@ -10,6 +10,7 @@ import torch
 from torch._inductor import config as inductor
 
 from specbench.config import COMPILE
+from specbench.decoding.drafting import load_drafter
 from specbench.decoding.loop import Request
 from specbench.engine.engines import Engine
 from specbench.engine.loading import LoadedPair
@@ -22,8 +23,8 @@ from .tiny import blurred, build, config, pair_of, random_prompt, tiny_pair
 REQUESTS = [Request(random_prompt(length), f"sample {length}") for length in (30, 3, 17)]
 
 
-def texts(pair: LoadedPair, rule: Any, n: int) -> list[list[int]]:
-    found = run_all(pair, rule, REQUESTS, draft_length=n, batch_size=2)
+def texts(pair: LoadedPair, rule: Any, n: int, **how: Any) -> list[list[int]]:
+    found = run_all(pair, rule, REQUESTS, draft_length=n, batch_size=2, **how)
     return [text.token_ids for text in found]
 
 
@@ -44,3 +45,5 @@ def test_every_rule_is_traced_as_one_graph(monkeypatch: pytest.MonkeyPatch) -> N
     traced = replace(pair, engine=Engine(COMPILE))
     for name, rule in rules(pair).items():
         assert texts(traced, rule, 2) == texts(pair, rule, 2), name
+    how = {"drafter": load_drafter("prompt-lookup")}
+    assert texts(traced, sd, 2, **how) == texts(pair, sd, 2, **how)

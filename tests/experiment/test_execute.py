@@ -179,7 +179,7 @@ def test_an_error_not_caused_by_a_sample_ends_the_run(
 
 
 def test_measurements_follow_their_definitions(make_generation: Any) -> None:
-    found = measurements(make_generation())
+    found = measurements(make_generation(), drafts=True)
     assert found["rounds"] == 2
     assert (found["proposed"], found["accepted"]) == (10, 6)
     assert found["draft_acceptance_rate"] == pytest.approx(0.6)
@@ -190,7 +190,7 @@ def test_measurements_follow_their_definitions(make_generation: Any) -> None:
     assert found["tokens_per_second"] == pytest.approx(8 / (0.5 + 1.5))
     assert found["per_round"]["accepted"] == [5, 1]
     assert found["per_round"]["expected"][1] == [0.4, 0.2]
-    alone = measurements(make_generation(rounds=[RoundRecord(0, 0, 1)] * 8))
+    alone = measurements(make_generation(rounds=[RoundRecord(0, 0, 1)] * 8), drafts=False)
     assert (alone["rounds"], alone["proposed"]) == (8, 0)
     blank = ("accepted", "draft_acceptance_rate", "acceptance_length")
     assert all(alone[name] is None for name in (*blank, "expected_acceptance", "mean_weight"))

@@ -176,3 +176,30 @@ def test_the_description_is_complete_and_names_no_path_of_this_machine(
     cell = {"method": "static", "weight": 0.3, "draft_length": 4}
     assert described["tasks"][0]["cells"] == [cell]
     assert shown_path("/elsewhere/x") == "/elsewhere/x"
+
+
+def test_every_drafter_is_a_cell_of_its_own() -> None:
+    def cells(*methods: str, **how: Any) -> list[tuple[str, str | None]]:
+        plan = build_plan(
+            PAIR,
+            [make_task()],
+            [(name, {"head": "untrained"} if name == "diversed" else {}) for name in methods],
+            [5],
+            Settings(),
+            **how,
+        )
+        found = [cell.columns() for cell in plan.tasks[0].cells]
+        return [(columns["method"], columns["drafter"]) for columns in found]
+
+    both = ["model", "prompt-lookup"]
+    assert cells("autoregressive", "sd", "diversed", drafters=both) == [
+        ("autoregressive", None),
+        ("sd", "model"),
+        ("sd", "prompt-lookup"),
+        ("diversed", "model"),
+    ]
+    alone: dict[str, Any] = {"drafters": ["prompt-lookup"]}
+    assert cells("sd", "diversed", optional={"diversed"}, **alone) == [("sd", "prompt-lookup")]
+    for method in ("diversed", "sd-adaptive"):
+        with pytest.raises(UsageError):
+            cells(method, **alone)

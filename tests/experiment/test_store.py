@@ -207,6 +207,9 @@ def test_a_samples_key_covers_all_that_determines_it(
     found += [key(), key(engine="graph", engine_fallback=True)]
     plan = plan_of(["autoregressive", "sd", "lossy"], repeats=2)
     steps = list(map(sample_keys(plan, MODELS, "eager"), plan.steps()))
+    step = next(plan_of(["sd"]).steps())
+    looked_up = replace(step, cell=replace(step.cell, drafter="prompt-lookup"))
+    found.append(sample_keys(plan_of(["sd"]), MODELS, "eager")(looked_up))
     assert len(set(found)) == len(found)
     assert len(set(steps)) == len(steps) == 18
     monkeypatch.setattr(module, "__version__", "99")

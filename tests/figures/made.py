@@ -79,6 +79,7 @@ def summary_of(
                         "head": head,
                         "temperature": 1.0,
                         "draft_length": length,
+                        "drafter": "model" if length else None,
                         "unit": unit if metric == "quality" else "fraction",
                     }
                     rows.append(cell | found)
@@ -118,6 +119,7 @@ def sample(method: str, number: int, **changes: Any) -> dict[str, Any]:
         **SETTING,
         "method": method,
         "draft_length": 5 if drafted else 0,
+        "drafter": "model" if drafted else None,
         "sample_id": f"test-{number}",
         "quality_metric": "accuracy",
         "quality": 1.0,
@@ -158,6 +160,7 @@ def rounds_of(accepted: dict[str, list[list[int]]], **changes: Any) -> Results:
             **SETTING,
             "method": method,
             "draft_length": 0 if method == "autoregressive" else 3,
+            "drafter": None if method == "autoregressive" else "model",
             "sample_id": f"test-{number}",
             "round": round_,
             "proposed": 3,

@@ -16,6 +16,7 @@ CELL: dict[str, Any] = {
     **{"run_id": "run", "pair": "mini", "task": "mini-math", "method": "sd"},
     **dict.fromkeys(PARAMETER_COLUMNS),
     **{"key": "k", "place": 0, "status": "ok", "temperature": 1.0, "draft_length": 5},
+    "drafter": "model",
     **{"engine": "eager", "batch_size": 1},
 }
 ACCEPTANCE = (0.6, 0.75, 0.85, 0.85, 0.85, 0.85, 0.85, 0.85)  # by position
@@ -39,7 +40,7 @@ def record(rounds: Sequence[Round], sample: str = "a", **changes: Any) -> dict[s
 
 
 def autoregressive(sample: str, tokens: int, **changes: Any) -> dict[str, Any]:
-    own = {"method": "autoregressive", "draft_length": 0}
+    own = {"method": "autoregressive", "draft_length": 0, "drafter": None}
     return record([(0, [], 0, 1)] * tokens, sample, **{**own, **changes})
 
 

@@ -34,7 +34,7 @@ def sampled(mini: Any, method: str, **given: Any) -> list[dict[str, Any]]:
     decoded = decode_all(mini, bound.rule, prompts, options)
     name = {"method": method, "repeat": 0}
     return [
-        {**CELL, **name, **measurements(generation), "sample_id": str(number)}
+        {**CELL, **name, **measurements(generation, drafts=True), "sample_id": str(number)}
         for number, generation in decoded
     ]
 

@@ -44,7 +44,7 @@ def run(mini: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
             rule = bind(cell["method"], parameters, mini).rule
             text = decode(mini, rule, Request(ids, example.id), DecodeOptions(Sampling(), 3, 12))
             own = {"task": TASK, "draft_length": 3, "sample_id": example.id, "repeat": 0, **cell}
-            records.append({**CELL, **measurements(text), **own})
+            records.append({**CELL, **measurements(text, drafts=True), **own})
     write(tmp_path, records)
     write_examples(tmp_path, {TASK: examples})
     change(tmp_path, tasks=[{"name": TASK, "prompt_format": task.prompt_format}])

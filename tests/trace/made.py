@@ -39,6 +39,7 @@ def made(*rounds: Round, end: bool = False, weight: float | None = None, **chang
         ids.pop()
     record = {
         **{"task": "sums", "sample_id": "a", "repeat": 0, "method": "sd", "draft_length": 5},
+        "drafter": "model",
         **dict.fromkeys(PARAMETER_COLUMNS),
         **{"key": "k", "place": 0, "run_id": "r", "pair": "p", "temperature": 1.0},
         **{"engine": "eager", "batch_size": 1},

@@ -1,0 +1,176 @@
+"""Drafting: what proposes the tokens of a round, for a batch of texts.
+
+A drafter is a function of the texts' state. Its parts never wait for the device, so an engine can
+compile or capture them; only a control waits, after each token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from specbench.decoding.lookup import lookup
+from specbench.decoding.sampling import Sampling, draw
+from specbench.engine.engines import Engine
+from specbench.engine.loading import LoadedPair
+from specbench.engine.runner import Runner
+from specbench.methods.control import DraftControl
+from specbench.methods.drafters import GREEDY, ngram_lengths
+
+
+class State(NamedTuple):
+    """State of B texts: the target has read all tokens but the last, the draft all but two."""
+
+    last: Tensor  # [B, 2] the two newest tokens; the same token twice in a text of one token
+    length: Tensor  # [B] tokens so far
+    uniforms: Tensor  # [B, 2 N + 1] for this round: N drafts, N acceptances, the last token
+    active: Tensor  # [B] whether the row has a text
+    kv_length: int | None  # tokens of the longest text; None attends to the whole cache
+    # [B, capacity] all tokens, followed by anything; None if the drafter does not read them
+    tokens: Tensor | None = None
+
+
+class Drafts(NamedTuple):
+    """Up to N drafted tokens of B texts."""
+
+    x: Tensor  # [B, n]
+    q: Tensor  # [B, n, V] processed; `x` is drawn from it; zeros where nothing is proposed
+    q1: Tensor  # [B, n, V] softmax at temperature 1
+    hidden: Tensor  # [B, n, hidden]
+    proposed: Tensor | None = None  # [B] how many of them are judged; None for all
+
+
+class Drafter(Protocol):
+    """Proposes drafts."""
+
+    @property
+    def reads_text(self) -> bool:
+        """Whether it needs ``State.tokens``."""
+
+    def runners(self, pair: LoadedPair) -> Sequence[Runner]:
+        """Return the models that it runs, which must have read the prompts."""
+
+    def __call__(
+        self, pair: LoadedPair, state: State, sampling: Sampling, control: DraftControl | None
+    ) -> Drafts:
+        """Draft up to N tokens of every text; without a control, N."""
+
+
+@dataclass(frozen=True)
+class ModelDrafter:
+    """Draws tokens from the draft model's q, or takes its likeliest: then q is one-hot."""
+
+    greedy: bool = False
+    reads_text = False
+
+    def runners(self, pair: LoadedPair) -> Sequence[Runner]:
+        """Return the draft model."""
+        return [pair.draft]
+
+    def __call__(
+        self, pair: LoadedPair, state: State, sampling: Sampling, control: DraftControl | None
+    ) -> Drafts:
+        """Draft N tokens, or as many as the control wants."""
+        sampling = _likeliest(sampling) if self.greedy else sampling
+        if control is None:
+            return pair.engine(draft)(pair.draft, state, sampling)
+        return draft_adaptively(pair.engine, pair.draft, state, sampling, control)
+
+
+@dataclass(frozen=True)
+class LookupDrafter:
+    """Copies what followed an earlier occurrence of the text's last n-gram; runs no model."""
+
+    shortest: int
+    longest: int
+    reads_text = True
+
+    def runners(self, pair: LoadedPair) -> Sequence[Runner]:
+        """Return no model."""
+        return []
+
+    def __call__(
+        self, pair: LoadedPair, state: State, sampling: Sampling, control: DraftControl | None
+    ) -> Drafts:
+        """Copy up to N tokens; a control has nothing to decide, since copies cost nothing."""
+        vocabulary = pair.target.vocabulary
+        return pair.engine(draft_from_text)(state, self.shortest, self.longest, vocabulary)
+
+
+def load_drafter(name: str) -> Drafter:
+    """Return the drafter of a name that ``methods.drafters.checked`` accepts."""
+    lengths = ngram_lengths(name)
+    return LookupDrafter(*lengths) if lengths else ModelDrafter(greedy=name == GREEDY)
+
+
+@cache
+def _likeliest(sampling: Sampling) -> Sampling:
+    return sampling.updated(temperature=0.0)
+
+
+def draft_from_text(state: State, shortest: int, longest: int, vocabulary: int) -> Drafts:
+    """Copy up to N tokens of every text from the text itself; q and q1 are one-hot."""
+    assert state.tokens is not None
+    n = state.uniforms.shape[1] // 2
+    x, proposed = lookup(state.tokens, state.length, n, shortest, longest)
+    # A prompt may hold special tokens that the models do not share.
+    proposed = torch.minimum(proposed, (x < vocabulary).cumprod(1).sum(1))
+    x = torch.where(x < vocabulary, x, 0)
+    judged = torch.arange(n, device=x.device) < proposed[:, None]
+    q = torch.zeros(*x.shape, vocabulary, device=x.device)
+    q = q.scatter(2, x[..., None], judged[..., None].to(q))
+    return Drafts(x, q, q, q[..., :0], proposed)
+
+
+def draft(model: Runner, state: State, sampling: Sampling) -> Drafts:
+    """Draft N tokens of every text."""
+    drafts: list[Drafts] = []
+    for i in range(state.uniforms.shape[1] // 2):
+        tokens = drafts[-1].x if drafts else state.last
+        drafts.append(draft_token(model, state, tokens, i, sampling))
+    return joined(drafts)
+
+
+def draft_adaptively(
+    engine: Engine, model: Runner, state: State, sampling: Sampling, control: DraftControl
+) -> Drafts:
+    """Draft until the control stops all texts, or up to N tokens.
+
+    The host waits for a GPU after each token.
+    """
+    drafts: list[Drafts] = []
+    drafting = control.begin(state.active)
+    for i in range(state.uniforms.shape[1] // 2):
+        tokens = drafts[-1].x if drafts else state.last
+        one = engine(draft_token)(model, state, tokens, i, sampling)
+        drafts.append(Drafts(*(part.clone() for part in one[:4])))  # the engine reuses its memory
+        drafting = control.after(drafting, one.q[:, 0], i + 1)
+        if not drafting.active.any():
+            break
+    return joined(drafts)._replace(proposed=drafting.proposed)
+
+
+def draft_token(model: Runner, state: State, tokens: Tensor, i: int, sampling: Sampling) -> Drafts:
+    """Read ``tokens`` ``[B, k]`` and draft the i-th token of the round, from 0."""
+    # The draft has not read the last draft of a round that accepted all of them. Reading the last
+    # two tokens is correct after every round and keeps the shape fixed.
+    at = state.length[:, None] + torch.arange(i - tokens.shape[1], i, device=tokens.device)
+    hidden = model.forward(tokens, at.clamp_min(0), kv_length(state, i))[:, -1:]
+    q, q1 = sampling.distributions(model.logits(hidden[:, 0]))
+    x = draw(q, state.uniforms[:, i])
+    return Drafts(x[:, None], q[:, None], q1[:, None], hidden)
+
+
+def joined(drafts: list[Drafts]) -> Drafts:
+    """Concatenate drafts of the same texts along the token dimension."""
+    return Drafts(*(torch.cat(parts, 1) for parts in zip(*(d[:4] for d in drafts), strict=True)))
+
+
+def kv_length(state: State, drafted: int) -> int | None:
+    """Return how many tokens to attend to after so many drafts; None for the whole cache."""
+    return None if state.kv_length is None else state.kv_length + drafted

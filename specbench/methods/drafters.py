@@ -1,0 +1,39 @@
+"""The names of drafters: what proposes the drafts that a rule judges. Nothing imports torch."""
+
+import re
+
+from specbench.errors import UsageError
+
+MODEL, GREEDY, LOOKUP = "model", "greedy", "prompt-lookup"
+DRAFTERS = {
+    MODEL: "draws from the draft model",
+    GREEDY: "the draft model's likeliest tokens; q is one-hot",
+    LOOKUP: "what followed an earlier occurrence of the text's last 1 to 3 tokens, without a draft "
+    f"model; {LOOKUP}:2-5 takes n-grams of 2 to 5 tokens",
+}
+SHORTEST, LONGEST = 1, 3  # tokens of an n-gram
+_LOOKUP = re.compile(rf"{LOOKUP}(?::(\d+)-(\d+))?")
+
+
+def checked(name: str) -> str:
+    """Return a drafter's name in its shortest form.
+
+    Raises:
+        UsageError: There is no such drafter.
+    """
+    lengths = ngram_lengths(name)
+    if name not in DRAFTERS and lengths is None:
+        raise UsageError(
+            f"unknown drafter '{name}': give {MODEL}, {GREEDY}, {LOOKUP} or {LOOKUP}:2-5"
+        )
+    if lengths and not 1 <= lengths[0] <= lengths[1]:
+        raise UsageError(f"drafter '{name}': an n-gram has at least 1 token, the shortest first")
+    return LOOKUP if lengths == (SHORTEST, LONGEST) else name
+
+
+def ngram_lengths(name: str) -> tuple[int, int] | None:
+    """Return the shortest and longest n-gram of a prompt lookup; None for a draft model."""
+    found = _LOOKUP.fullmatch(name)
+    if found is None:
+        return None
+    return (int(found[1]), int(found[2])) if found[1] else (SHORTEST, LONGEST)

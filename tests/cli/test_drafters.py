@@ -1,0 +1,50 @@
+"""Drafters beside each other in one run, and a target without a draft model."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specbench.experiment.records import read_records
+from specbench.pairs.registry import get_pair
+
+from .conftest import Cli
+
+FAST = ("-t", "mini-headline", "-n", "3", "--max-new-tokens", "12", "--no-progress")
+
+
+def test_drafters_beside_each_other(cli: Cli, tmp_path: Path) -> None:
+    drafters = ("--drafter", "model,greedy,prompt-lookup")
+    assert (
+        cli("run", "-m", "autoregressive,sd,static,typical", *drafters, *FAST, "--output", "r").code
+        == 0
+    )
+    shown = cli("table", "r").out
+    for label in ("sd", "sd greedy", "sd prompt-lookup", "static w=0.5 prompt-lookup"):
+        assert label in shown
+    compared = cli("compare", "r", "--at", "acceptance")
+    assert compared.code == 0 and "typical ε=0.09 δ=0.3 prompt-lookup" in compared.out
+    mixed = cli("plot", "pareto", "r")
+    assert (mixed.code, mixed.err.count("\n")) == (2, 1)
+    assert cli("plot", "pareto", "r", "--drafter", "prompt-lookup").code == 0
+    assert Path("r/figures/pareto-prompt-lookup.png").is_file()
+    assert cli("report", "r", "--output", "r.html").code == 0
+
+
+@pytest.mark.parametrize("models", [(), ("--target", get_pair("mini").target)])
+def test_a_target_without_a_draft_model(models: tuple[str, ...], cli: Cli, tmp_path: Path) -> None:
+    how = (*models, "--draft", "prompt-lookup", *FAST)
+    result = cli("run", *how, "--output", "r")
+    assert result.code == 0
+    assert "note: diversed is skipped with prompt-lookup" in result.err
+    records = list(read_records(Path("r")))
+    assert {record["drafter"] for record in records} == {None, "prompt-lookup"}
+    for arguments in (("-m", "diversed"), ("--drafter", "model"), ("--draft-revision", "main")):
+        refused = cli("run", *how, *arguments)
+        assert (refused.code, refused.err.count("\n")) == (2, 1), arguments
+
+
+@pytest.mark.parametrize("command", [("train",), ("finetune-draft",), ("bench",), ("check",)])
+def test_commands_that_need_a_draft_model_say_so(command: Any, cli: Cli) -> None:
+    refused = cli(*command, "--draft", "prompt-lookup")
+    assert (refused.code, refused.err.count("\n")) == (2, 1)

@@ -1,0 +1,132 @@
+"""Drafters: their texts follow the rule's law, and prompt lookup runs no draft model."""
+
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+
+from specbench.decoding.drafting import ModelDrafter, State, draft_from_text, load_drafter
+from specbench.decoding.loop import Request
+from specbench.decoding.sampling import Sampling
+from specbench.errors import UsageError
+from specbench.methods import METHODS, Rule, laws, rules
+from specbench.methods.drafters import checked
+from specbench.methods.laws import Next, Split, likeliest
+
+from ..engine.tiny import FAMILIES, pair_of, tiny_pair
+from .exact import LOWEST_P, Tokens, p_value
+from .helpers import GREEDY, constantly, run, run_all, said
+from .test_law import CERTAIN, LENGTH, VOCABULARY, Enumeration, N, lookup_pair, sample
+from .test_rows import rules as every_rule
+
+LOOKUP, LIKELIEST = load_drafter("prompt-lookup"), load_drafter("greedy")
+PROMPT = [1, 2, 3, 1, 2]  # 3 follows the last two tokens
+REQUESTS = [
+    Request([*range(length), *range(length // 2)], f"sample {length}") for length in (3, 9, 2, 14)
+]
+
+
+def enumeration(**processing: Any) -> Enumeration:
+    real = lookup_pair()
+    return Enumeration(real.target.model, real.draft.model, PROMPT, **processing)
+
+
+def texts(rule: Rule | None, **settings: Any) -> list[Tokens]:
+    return sample(lookup_pair(), rule, prompt=PROMPT, **settings)
+
+
+def first_tokens(samples: list[Tokens]) -> list[Tokens]:
+    return [tokens[:1] for tokens in samples]
+
+
+@pytest.mark.parametrize("drafter", [LOOKUP, LIKELIEST], ids=["lookup", "greedy"])
+@pytest.mark.parametrize("method", ["sd", "block", "match"])
+def test_lossless_rules_emit_the_target_whatever_drafts(method: str, drafter: Any) -> None:
+    processing = {"temperature": 0.7, "top_k": 4}
+    samples = texts(METHODS[method].load(), sampling=Sampling(**processing), drafter=drafter)
+    law = enumeration(**processing).law(laws.sd, 0, LENGTH)
+    assert p_value(samples, law) > LOWEST_P
+    wrong = enumeration(temperature=0.8, top_k=4).law(laws.sd, 0, LENGTH)
+    assert p_value(samples, wrong) < CERTAIN
+
+
+@pytest.mark.parametrize("drafter", [LOOKUP, LIKELIEST], ids=["lookup", "greedy"])
+def test_a_rule_that_loses_something_is_found_out(drafter: Any) -> None:
+    samples = texts(constantly(0.7), drafter=drafter)
+    assert p_value(samples, enumeration().law(laws.sd, 0, LENGTH)) < CERTAIN
+
+
+def copied(at: Next) -> torch.Tensor:
+    return torch.nn.functional.one_hot(torch.tensor([3]), VOCABULARY).to(at.q)
+
+
+@pytest.mark.parametrize(
+    ("drafter", "q"), [(LOOKUP, copied), (LIKELIEST, lambda at: likeliest(at.q))]
+)
+@pytest.mark.parametrize(("method", "parameters"), [("static", {"weight": 0.4}), ("sd", {})])
+def test_rules_receive_the_one_hot_q_that_the_draft_is_drawn_from(
+    method: str, parameters: dict[str, Any], drafter: Any, q: Any
+) -> None:
+    def law(at: Next) -> Split:
+        return laws.LAWS[method](at._replace(q=q(at)), **parameters)
+
+    rule = METHODS[method].load()
+    assert rule is not None
+    samples = first_tokens(texts(partial(rule, **parameters), drafter=drafter))
+    assert p_value(samples, enumeration().law(law, N, 1)) > LOWEST_P
+    if parameters:  # the emitted distribution depends on q
+        soft = enumeration().law(partial(laws.static, **parameters), N, 1)
+        assert p_value(samples, soft) < CERTAIN
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_greedy_texts_are_the_targets_own(family: str) -> None:
+    pair = tiny_pair(family)
+    alone = [t.token_ids for t in run_all(pair, None, REQUESTS, sampling=GREEDY)]
+    for drafter in (LOOKUP, LIKELIEST, ModelDrafter()):
+        found = run_all(pair, rules.sd, REQUESTS, sampling=GREEDY, drafter=drafter)
+        assert [t.token_ids for t in found] == alone
+    assert any(t.rounds[0].proposed for t in run_all(pair, rules.sd, REQUESTS, drafter=LOOKUP))
+
+
+@pytest.mark.parametrize("drafter", [LOOKUP, LIKELIEST], ids=["lookup", "greedy"])
+def test_a_text_does_not_depend_on_its_neighbours(drafter: Any) -> None:
+    pair = tiny_pair("llama")
+    for name, rule in every_rule(pair).items():
+        if name == "diversed" and drafter is LOOKUP:
+            continue
+        settings = {"drafter": drafter, "max_new_tokens": 12}
+        alone = [said(run(pair, list(r.prompt), rule, r.key, **settings)) for r in REQUESTS]
+        together = run_all(pair, rule, REQUESTS, batch_size=3, **settings)
+        assert [said(text) for text in together] == alone, name
+
+
+def test_prompt_lookup_never_runs_the_draft_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    pair = tiny_pair("llama")
+    pair = pair_of(pair.target.model, pair.draft.model)
+    monkeypatch.setattr(pair.draft, "_forward", lambda *_: pytest.fail("it ran"))
+    found = run_all(pair, rules.sd, REQUESTS, drafter=LOOKUP)
+    rounds = [record for text in found for record in text.rounds]
+    assert {0, 5} <= {record.proposed for record in rounds}  # a round may propose nothing
+    assert all(bool(record.expected) == (record.proposed > 0) for record in rounds)
+
+
+def test_tokens_that_only_the_target_knows_are_not_proposed() -> None:
+    tokens = torch.tensor([[1, 2, 9, 1, 0, 0], [1, 9, 2, 1, 0, 0]])
+    four, on = torch.tensor([4, 4]), torch.tensor([True, True])
+    drafts = draft_from_text(
+        State(tokens[:, 2:4], four, torch.zeros(2, 7), on, None, tokens), 1, 3, vocabulary=5
+    )
+    assert drafts.proposed is not None
+    assert drafts.proposed.tolist() == [1, 0]
+    assert drafts.q.sum(-1).tolist() == [[1, 0, 0], [0, 0, 0]]
+    assert int(drafts.x.max()) < 5
+
+
+def test_names() -> None:
+    assert checked("prompt-lookup:1-3") == "prompt-lookup"
+    assert checked("prompt-lookup:2-2") == "prompt-lookup:2-2"
+    for wrong in ("lookup", "prompt-lookup:3-2", "prompt-lookup:0-2", "prompt-lookup:3"):
+        with pytest.raises(UsageError):
+            checked(wrong)

@@ -243,7 +243,7 @@ def _versus_sd(run: list[Setting], method: _Method, lengths: list[int]) -> Itera
             "against_draft_length": length,
             "against_quality": reached.quality[0, point],
             "reference": seconds[0, point],
-            **_figure(metric, found),
+            **figure_columns(metric, found),
         }
 
     same = None
@@ -282,8 +282,12 @@ def _gap(run: list[Setting], method: _Method, length: int, gain: Gain, front: st
         "between": " to ".join(name or "none" for name in gap.between),
         "step": gap.step,
     }
-    yield {**facts, "reference": gap.front, **_figure(ABOVE, gap.above)}
-    yield {**facts, "reference": gap.front_measured, **_figure(ABOVE_MEASURED, gap.above_measured)}
+    yield {**facts, "reference": gap.front, **figure_columns(ABOVE, gap.above)}
+    yield {
+        **facts,
+        "reference": gap.front_measured,
+        **figure_columns(ABOVE_MEASURED, gap.above_measured),
+    }
 
 
 def _saving(run: list[Setting], method: _Method, lengths: list[int]) -> Iterator[Row]:
@@ -300,7 +304,7 @@ def _saving(run: list[Setting], method: _Method, lengths: list[int]) -> Iterator
         "against": FRONT,
         "against_quality": min(reached.quality[0, -1], quality[0].max()),
         "reference": level[0],
-        **_figure(TIMES, estimate(level / seconds[:, -1], reached.n)),
+        **figure_columns(TIMES, estimate(level / seconds[:, -1], reached.n)),
     }
 
 
@@ -332,14 +336,15 @@ def _volume(run: list[Setting], name: str, length: int | None) -> Iterator[Row]:
         "draft_length": length,
         "drafter": drafter,
     }
-    yield {**facts, **_figure(metric, estimate(volume(own), reached.n))}
+    yield {**facts, **figure_columns(metric, estimate(volume(own), reached.n))}
     if strict < statics and not all(setting.emits_target for setting in others):
         static, both = volume(within["static"]), volume(slice(0, own.stop))
         added = estimate(np.maximum(both - static, 0.0), reached.n)  # negative only by rounding
-        yield {**facts, "against": FRONT, "reference": static[0], **_figure(metric, added)}
+        yield {**facts, "against": FRONT, "reference": static[0], **figure_columns(metric, added)}
 
 
-def _figure(metric: str, found: Interval) -> Row:
+def figure_columns(metric: str, found: Interval) -> Row:
+    """Return the columns of a figure."""
     value, low, high, n = found
     return {"metric": metric, "value": value, "ci_low": low, "ci_high": high, "n": n}
 

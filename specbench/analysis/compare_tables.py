@@ -85,7 +85,7 @@ def overview(rows: pd.DataFrame) -> Table:
         ("s/sample\nsd → own", partial(_change, "seconds", "#.3g", 1.0)),
         ("front's\nquality", _front_quality),
     ]
-    stub, settings = len(fields) - 4, _settings(kept, *_KEYS)
+    stub, settings = len(fields) - 4, merge_metrics(kept, *_KEYS)
     return drop_empty(Table.of(settings, fields, title, [AT_ACCEPTANCE], stub))
 
 
@@ -97,7 +97,7 @@ class _Tables:
         metric = str(rows["quality_metric"].fillna("quality").iloc[0])
         self.task, self.unit, self.scale = task, shown_name(metric), shown_scale(metric)
         self.quality: Field[_Row] = (self.unit, number_of("quality", ".1f", self.scale))
-        own = _settings(rows[(rows["at"] == c.OWN) & (rows["against"] == c.SD)])
+        own = merge_metrics(rows[(rows["at"] == c.OWN) & (rows["against"] == c.SD)])
         self.from_sd = {(row["label"], row["draft_length"]): row for row in own}
 
     def beside_sd(self, group: pd.DataFrame, where: str) -> Table:
@@ -116,7 +116,7 @@ class _Tables:
         alone = group["metric"] == c.SHARE
         group = group.assign(alone=alone)
         group.loc[alone, ["quality", "acceptance"]] = float("nan")
-        settings = _settings(group, "against", "alone")
+        settings = merge_metrics(group, "against", "alone")
         notes = [SPEEDS, LESS, *filter(None, map(self.length_note, settings))]
         notes += [CHOSEN, POOLED] * (c.SD_CHOSEN in set(group["against"]))
         notes += [BY_N] * bool(alone.any())
@@ -139,7 +139,7 @@ class _Tables:
         ]
         fronts = set(group["against"])
         notes = [FRONT] * (c.FRONT in fronts) + [CONTROL] * (c.CONTROL in fronts) + [LESS]
-        settings, title = _settings(group, "against"), f"At equal {at}: {where}"
+        settings, title = merge_metrics(group, "against"), f"At equal {at}: {where}"
         return Table.of(settings, fields, title, notes, stub=3)
 
     def savings(self, group: pd.DataFrame, where: str) -> Table:
@@ -153,7 +153,7 @@ class _Tables:
         ]
         chosen, few = bool((group["points"] > 1).any()), bool(group["n"].min() < ENOUGH)
         notes = [FRONT, *[CHOSEN] * chosen, *[FEW] * few, LESS]
-        return Table.of(_settings(group), fields, f"At equal quality: {where}", notes, stub=2)
+        return Table.of(merge_metrics(group), fields, f"At equal quality: {where}", notes, stub=2)
 
     def volumes(self, group: pd.DataFrame, where: str) -> Table:
         length = number_of("draft_length", ".0f")
@@ -166,7 +166,7 @@ class _Tables:
             ("adds to static's\n[95 %]", interval_of("added", "+.3f")),
         ]
         kind = group["against"].map(lambda against: "area" if pd.isna(against) else "added")
-        settings = _settings(group.assign(gain=group["metric"], metric=kind), "gain")
+        settings = merge_metrics(group.assign(gain=group["metric"], metric=kind), "gain")
         return Table.of(settings, fields, f"Hypervolume: {where}", stub=2)
 
     def less_than_sd(self) -> Iterator[Field[_Row]]:
@@ -192,7 +192,7 @@ class _Tables:
         )
 
 
-def _settings(rows: pd.DataFrame, *keys: str) -> list[_Row]:
+def merge_metrics(rows: pd.DataFrame, *keys: str) -> list[_Row]:
     """Merge the rows of each setting; ``keys`` distinguish settings further."""
     ends = {"": "value", "_low": "ci_low", "_high": "ci_high", "_reference": "reference"}
     groups = rows.groupby(["label", "draft_length", "points", *keys], sort=False, dropna=False)

@@ -146,7 +146,7 @@ def paired_difference(
     """
     own, base = _counted(values, clusters), _counted(base_values, base_clusters)
     if not all(is_binary(terms) for terms, _ in (own, base)):
-        return paired_interval(*own, *base, _difference)
+        return paired_interval(*own, *base, ratio_difference)
     sums, base_sums = _paired_sums(*own, *base)
     differences = ratio(sums) - ratio(base_sums)
     n, value = len(differences), float(differences.mean()) if len(differences) else float("nan")
@@ -248,7 +248,7 @@ def _paired_sums(
     return sums[own], base_sums[base]
 
 
-def _difference(totals: Floats) -> Floats:
+def ratio_difference(totals: Floats) -> Floats:
     """Return ``a / b - c / d`` of totals [..., (a, b, c, d)]."""
     return ratio(totals[..., :2]) - ratio(totals[..., 2:])
 

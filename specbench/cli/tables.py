@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from specbench.cli.generate import grouped
 from specbench.cli.options import Rows, Runs, output_option
@@ -12,6 +13,11 @@ from specbench.cli.output import CSV, LATEX, MARKDOWN, TEXT, note, print_as, pri
 from specbench.config import Options, option
 from specbench.errors import SpecbenchError, UsageError
 from specbench.files import digits, write_atomically
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from specbench.table import Table
 
 PARQUET = "parquet"
 RUNS = "runs"
@@ -129,12 +135,19 @@ class CompareOptions(Options):
         shown="one table, with the front at equal acceptance",
         choices=(BESIDE_SD, *HELD_EQUAL, ALL_TABLES),
     )
+    times: bool = option(False, "With two runs: compare their times even if machine or day differ.")
     format: str = option(TEXT, "", choices=(TEXT, MARKDOWN, CSV))
 
 
 @grouped
 def compare(asked: CompareOptions, rows: Rows, runs: Runs = None) -> None:
-    """Compare methods with SD and with the static front: one sentence per task and method."""
+    """Compare methods with SD and with the static front: one sentence per task and method.
+
+    With two runs, also show what differs between them, and compare the cells that both have, paired
+    by sample.
+    """
+    import pandas as pd
+
     from specbench.analysis.compare import ATS, OWN, compare
     from specbench.analysis.compare_tables import comparison_tables, overview
     from specbench.analysis.frames import read_samples
@@ -142,14 +155,23 @@ def compare(asked: CompareOptions, rows: Rows, runs: Runs = None) -> None:
     from specbench.experiment.records import TABLE
 
     folders = chosen_runs(runs, TABLE)
+    every = read_samples(*folders)
+    between, tables = _compare_runs(folders, rows.selection().of(every), asked)
     # --method selects the methods to compare; sd and static remain as baselines.
-    samples = rows.updated(method=None).selection().of(read_samples(*folders))
+    samples = rows.updated(method=None).selection().of(every)
     methods = rows.selection().methods
-    _check_methods(methods or (), set(samples.loc[samples["draft_length"] > 0, "method"]))
     named = asked.at or ["acceptance"]
     chosen = [at for at in ATS if at in named or ALL_TABLES in named]
-    # The verdict needs the front at equal acceptance.
-    found = compare(samples, [at for at in ATS if at in {*chosen, "acceptance"}], methods)
+    try:
+        _check_methods(methods or (), set(samples.loc[samples["draft_length"] > 0, "method"]))
+        # The verdict needs the front at equal acceptance.
+        found = compare(samples, [at for at in ATS if at in {*chosen, "acceptance"}], methods)
+    except UsageError as error:
+        if between is None:
+            raise
+        note(f"no comparison within a run: {error}")
+        print_as(asked.format, between, lambda: tables)
+        return
     shown = found.rows[found.rows["at"].isin([OWN, *chosen])]
     note(*found.notes)
     if (
@@ -157,11 +179,44 @@ def compare(asked: CompareOptions, rows: Rows, runs: Runs = None) -> None:
         and samples.loc[samples["method"] == "sd", "draft_length"].nunique() == 1
     ):
         note("sd was measured at one N; add --draft-length 3,5,7 to compare best N")
-    if asked.format != CSV:
+    own = comparison_tables if asked.at else lambda rows: [overview(rows)]
+    if asked.format == CSV:
+        shown = pd.concat([between, shown])  # skips None
+    else:
+        if between is not None:
+            print_as(asked.format, between, lambda: tables)
+            print()
         print_verdicts(verdicts(found.rows), asked.format)
-    print_as(
-        asked.format, shown, lambda: comparison_tables(shown) if asked.at else [overview(shown)]
-    )
+    print_as(asked.format, shown, lambda: own(shown))
+
+
+def _compare_runs(
+    folders: Sequence[Path], samples: pd.DataFrame, asked: CompareOptions
+) -> tuple[pd.DataFrame | None, list[Table]]:
+    """Compare the second of two runs with the first; return the rows and their tables."""
+    if len(folders) != 2:
+        if asked.times:
+            raise UsageError(f"--times compares two runs, not {len(folders)}: name two run folders")
+        return None, []
+
+    from specbench.analysis.between import between_runs, between_tables, facts_table
+    from specbench.experiment.folders import read_run, run_differences, why_untimed
+    from specbench.experiment.plan import shown_path
+
+    first, second = (read_run(folder, required=False) for folder in folders)
+    apart = None if asked.times else why_untimed(first, second)
+    for name in first.tasks.keys() & second.tasks.keys():
+        if first.tasks[name].get("version") != second.tasks[name].get("version"):
+            note(f"the two runs have different versions of {name}, which are not compared")
+            samples = samples[samples["task"] != name]
+    found = between_runs(samples, times=not apart)
+    if found.empty:
+        note("the two runs share no sample of the same cell, so each is compared within itself")
+        return None, []
+    if apart:
+        note(f"times of the two runs are not compared: {apart} (--times compares them anyway)")
+    facts = facts_table(run_differences(first, second), *map(shown_path, folders))
+    return found, [facts, *between_tables(found)]
 
 
 def _check_methods(names: Collection[str], drafting: set[str]) -> None:

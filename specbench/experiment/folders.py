@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from itertools import chain, count
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from specbench.config import Group, Loading, Settings
 from specbench.errors import UsageError
@@ -27,6 +27,17 @@ COMPLETE = "complete"
 # Keys that may differ between a run and the plan that resumes it: remarks, and keys that may grow.
 _REMARKS = {"notes", "progress"}
 _GROWING = {*_REMARKS, "samples_planned", "examples", "cells", "tasks"}
+# Keys of the environment that differ between any two runs.
+_VARYING = {"command", "warm_ups", "first_prompts", "gpu_states", "gpus_at_the_end"}
+_MACHINE = ("platform", "cpu", "torch.threads", "torch.gpus")  # facts that affect times
+
+
+class Difference(NamedTuple):
+    """A difference between two configurations."""
+
+    name: str  # path of the key, separated by dots
+    first: Any
+    second: Any
 
 
 @dataclass(frozen=True)
@@ -180,6 +191,35 @@ def same_plan(known: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
     return not any(_differences(known, json.loads(as_json(config)), _REMARKS))
 
 
+def run_differences(first: Run, second: Run) -> list[Difference]:
+    """Return the settings, tasks and facts of the environment that two runs do not share.
+
+    Cells and numbers of examples are left out, and so are facts that only one run has.
+    """
+    names = first.tasks.keys() & second.tasks.keys()
+    known, wanted = (
+        {
+            **run.config,
+            "tasks": {name: task for name, task in run.tasks.items() if name in names},
+            "environment": run.environment,
+        }
+        for run in (first, second)
+    )
+    found = _differences(known, wanted, _GROWING - {"tasks"} | _VARYING)
+    return [each for each in found if None not in each[1:]]
+
+
+def why_untimed(first: Run, second: Run) -> str | None:
+    """Return why the times of two runs cannot be compared, or None if they can."""
+    known = [run.environment for run in (first, second)]
+    if not all(known):
+        return f"a run has no {ENVIRONMENT}"
+    if any(name.startswith(_MACHINE) for name, *_ in _differences(*known, set())):
+        return "they were measured on different machines"
+    days = [str(environment.get("started"))[: len("2026-01-01")] for environment in known]
+    return None if days[0] == days[1] else f"they were measured on {days[0]} and {days[1]}"
+
+
 def require_same_run(folder: Path, config: Mapping[str, Any]) -> None:
     """Check that a folder is empty or contains a run that the plan may resume.
 
@@ -201,7 +241,8 @@ def require_same_run(folder: Path, config: Mapping[str, Any]) -> None:
             "another folder with --output"
         )
     wanted = json.loads(as_json(config))
-    found = next(_differences(run.config, wanted, _GROWING), None) or _lost_work(run, wanted)
+    found = next(map(_stated, _differences(run.config, wanted, _GROWING)), None)
+    found = found or _lost_work(run, wanted)
     if found is not None:
         raise UsageError(
             f"{folder} contains another run ({found}): choose another folder with --output, or "
@@ -209,14 +250,19 @@ def require_same_run(folder: Path, config: Mapping[str, Any]) -> None:
         )
 
 
-def _differences(known: Any, wanted: Any, free: set[str], name: str = "") -> Iterator[str]:
+def _differences(known: Any, wanted: Any, free: set[str], name: str = "") -> Iterator[Difference]:
     """Yield the differences between two configurations, ignoring the keys in ``free``."""
     if isinstance(known, dict) and isinstance(wanted, dict):
         for key in [key for key in {**known, **wanted} if key not in free]:
             where = f"{name}.{key}" if name else key
             yield from _differences(known.get(key), wanted.get(key), free, where)
     elif known != wanted:
-        yield f"{name} is {json.dumps(known)} there but {json.dumps(wanted)} here"
+        yield Difference(name, known, wanted)
+
+
+def _stated(found: Difference) -> str:
+    name, known, wanted = found
+    return f"{name} is {json.dumps(known)} there but {json.dumps(wanted)} here"
 
 
 def _lost_work(run: Run, config: Mapping[str, Any]) -> str | None:
@@ -227,7 +273,7 @@ def _lost_work(run: Run, config: Mapping[str, Any]) -> str | None:
             return f"it includes the task {name}"
         now = tasks[name]
         for found in _differences(task, now, _GROWING, name):
-            return found
+            return _stated(found)
         if task["examples"] > now["examples"]:
             return f"it has {task['examples']} examples of {name}, more than requested"
         for cell in task["cells"]:

@@ -224,3 +224,42 @@ def test_other_frames(cli: Cli, finished: str, frame: str, rows: int, column: st
     found = printed(cli("summary", finished, "--frame", frame))
     assert len(found) == rows
     assert column in found
+
+
+def environment(folder: Path, day: str = "2026-01-01", model: str = "x") -> None:
+    known = {"started": f"{day}T00:00:00Z", "cpu": {"model": model}, "git": {"commit": folder.name}}
+    (folder / "environment.json").write_text(json.dumps(known))
+
+
+@pytest.mark.parametrize(
+    ("changes", "options", "timed"),
+    [
+        ({}, (), True),
+        ({"day": "2026-01-02"}, (), False),
+        ({"model": "y"}, (), False),
+        ({"model": "y"}, ("--times",), True),
+    ],
+)
+def test_two_runs_are_paired_and_timed_only_on_one_machine_and_day(
+    cli: Cli, run: Path, changes: dict[str, str], options: tuple[str, ...], timed: bool
+) -> None:
+    other = write_run(run.with_name("two"))
+    environment(run)
+    environment(other, **changes)
+    shown = cli("compare", str(run), str(other), "-m", "diversed", *options)
+    assert shown.code == 0
+    assert ("s/sample, A" in shown.out or "A's s/sample" in shown.out) == timed
+    assert ("--times" in shown.err) != timed
+    facts, paired = shown.out.split("\n\n")[:2]
+    assert "environment.git.commit  one" in facts and "B: results/two" in facts
+    assert [line.split()[0] for line in paired.splitlines()[4:]] == ["diversed"] * 2
+    table = printed(cli("compare", str(run), str(other), "--format", "csv", *options))
+    rows = table[table["at"] == "two runs"]
+    assert set(rows["method"]) == {point[0] for point in POINTS}
+    assert ("times_as_fast" in set(rows["metric"])) == timed
+    assert rows.loc[rows["metric"] == "equal_samples", "value"].eq(1).all()
+
+
+def test_times_of_one_run_are_refused(cli: Cli, run: Path) -> None:
+    refused = cli("compare", str(run), "--times")
+    assert (refused.code, refused.err.count("\n")) == (2, 1)

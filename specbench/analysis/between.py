@@ -1,0 +1,138 @@
+"""Compare two runs cell by cell, paired by their samples' names.
+
+Pairs, engines, machines and versions may differ between the runs: that is what is compared. Times
+are a matter of the machine and the day, so they are compared only if the caller says so.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from specbench.analysis import compare as c
+from specbench.analysis.compare_tables import merge_metrics
+from specbench.analysis.frames import CELL
+from specbench.analysis.intervals import (
+    Interval,
+    Statistic,
+    paired_interval,
+    paired_ratio,
+    ratio_difference,
+)
+from specbench.analysis.labels import method_labels
+from specbench.analysis.summary import quality_difference, score_interval, shown_name, shown_scale
+from specbench.table import Column, Field, Table, drop_empty, interval_of, number, number_of
+
+#: Value of ``at`` in the rows of a comparison of two runs.
+BETWEEN = "two runs"
+#: Share of the samples that have the same counts and quality in both runs.
+EQUAL = "equal_samples"
+
+EQUAL_NOTE = "equal samples: share with the same tokens, rounds, accepted drafts and quality."
+TIMES_NOTE = (
+    "s/sample: above 1, B is faster; the interval covers the prompts, not what changed on the "
+    "machine between the runs."
+)
+
+_CELL = [name for name in CELL if name not in {"run_id", "pair", "engine", "batch_size"}]
+_SAMPLE = ["sample_id", "repeat"]
+_COUNTS = ["output_tokens", "rounds", "proposed", "accepted", "quality"]
+
+_Row = dict[str, Any]
+
+
+def between_runs(samples: pd.DataFrame, *, times: bool) -> pd.DataFrame:
+    """Compare the second of two runs with the first, in the cells that both have.
+
+    Returns:
+        Columns ``compare.COMPARISON`` with ``at`` = ``BETWEEN``: a row's run is the second one,
+        ``against`` names the first one, and ``reference`` is its value. The metrics are the
+        differences in quality and acceptance, ``EQUAL`` and, with ``times``, ``TIMES``. It has no
+        rows if the runs share no sample.
+    """
+    runs = samples["run_id"].unique()
+    rows: list[_Row] = []
+    samples = samples.assign(
+        seconds=samples["prefill_seconds"] + samples["decode_seconds"], one=1.0
+    )
+    for _, cell in samples.groupby(_CELL, sort=False, dropna=False):
+        base, own = (cell[cell["run_id"] == run] for run in runs[[0, -1]])
+        both = base[_SAMPLE].merge(own[_SAMPLE])
+        if len(both) and len(runs) > 1:
+            rows += _compare_cells(both.merge(base), both.merge(own), times)
+    return pd.DataFrame(rows, columns=list(c.COMPARISON))
+
+
+def _compare_cells(base: pd.DataFrame, own: pd.DataFrame, times: bool) -> Iterator[_Row]:
+    """Compare the samples of one cell, which are in the same order on both sides."""
+    cell = own.iloc[0]
+    there, here = map(_figures, (base, own))
+    shared = {name: cell[name] for name in c.COMPARISON if name in cell} | here
+    shared |= {"at": BETWEEN, "label": method_labels([dict(cell)])[0], "points": 1}
+    shared |= {"against": base["run_id"].iloc[0], "against_draft_length": cell["draft_length"]}
+
+    def row(metric: str, of: str, found: Interval) -> _Row:
+        return {**shared, "reference": there.get(of), **c.figure_columns(metric, found)}
+
+    def paired(columns: list[str], statistic: Statistic) -> Interval:
+        sides = (own[columns], own["sample_id"]), (base[columns], base["sample_id"])
+        return paired_interval(*sides[0], *sides[1], statistic)
+
+    if not np.isnan(here["quality"]) and not np.isnan(there["quality"]):
+        yield row(c.QUALITY_LESS, "quality", quality_difference(own, base))
+    if cell["draft_length"]:
+        found = paired(["accepted", "proposed"], ratio_difference)
+        yield row(c.ACCEPTANCE_LESS, "acceptance", found)
+    if times:
+        pace = paired(["seconds", "one"], lambda totals: 1 / paired_ratio(totals))
+        yield row(c.TIMES, "seconds", pace)
+    alike = (own[_COUNTS].fillna(-1) == base[_COUNTS].fillna(-1)).all(axis=1)
+    yield row(EQUAL, "", Interval(alike.mean(), np.nan, np.nan, own["sample_id"].nunique()))
+
+
+def _figures(cell: pd.DataFrame) -> dict[str, float]:
+    """Return the columns of ``COMPARISON`` that describe one side."""
+    metric = cell["quality_metric"].iloc[0]
+    scored = cell["quality"].notna().any()
+    return {
+        "quality": score_interval(cell, "quality", metric).value if scored else np.nan,
+        "acceptance": cell["accepted"].sum() / (cell["proposed"].sum() or np.nan),
+        "seconds": cell["seconds"].mean(),
+    }
+
+
+def between_tables(rows: pd.DataFrame) -> Iterator[Table]:
+    """Yield a table per task of rows from ``between_runs``."""
+    for (task, temperature), group in rows.groupby(["task", "temperature"], sort=False):
+        unit, scale = (of(group["quality_metric"].iloc[0]) for of in (shown_name, shown_scale))
+        counts = sorted({group["n"].min(), group["n"].max()})
+        fields: list[Field[_Row]] = [
+            ("method", lambda row: row["label"]),
+            ("N", lambda row: number(row["draft_length"] or None, ".0f")),
+            (f"{unit}\nA", number_of(f"{c.QUALITY_LESS}_reference", ".1f", scale)),
+            ("\nB", number_of("quality", ".1f", scale)),
+            ("B less A\n[95 %]", interval_of(c.QUALITY_LESS, "+.1f", scale)),
+            ("accepted /\ndrafted, A", number_of(f"{c.ACCEPTANCE_LESS}_reference", ".1%")),
+            ("\nB", number_of("acceptance", ".1%")),
+            ("B less A\n[95 %]", interval_of(c.ACCEPTANCE_LESS, "+.1f", 100)),
+            ("A's s/sample\n/ B's [95 %]", interval_of(c.TIMES, ".2f")),
+            ("equal\nsamples", number_of(EQUAL, ".0%")),
+        ]
+        title = f"Two runs, paired by sample: {task}, T = {temperature:g}, n = "
+        title += " to ".join(map(str, counts))
+        notes = [EQUAL_NOTE, *[TIMES_NOTE] * (c.TIMES in set(group["metric"]))]
+        yield drop_empty(Table.of(merge_metrics(group), fields, title, notes, stub=2))
+
+
+def facts_table(differences: Iterable[Sequence[Any]], first: str, second: str) -> Table:
+    """Return a table of what differs between two runs: name, first and second value."""
+    rows = [
+        [name, *(value if isinstance(value, str) else json.dumps(value) for value in values)]
+        for name, *values in differences
+    ]
+    names = ("what differs", f"A: {first}", f"B: {second}")
+    return Table("", [Column(name, align="left") for name in names], rows)

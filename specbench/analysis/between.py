@@ -108,7 +108,8 @@ def _figures(cell: pd.DataFrame) -> dict[str, float]:
 def between_tables(rows: pd.DataFrame) -> Iterator[Table]:
     """Yield a table per task of rows from ``between_runs``."""
     for (task, temperature), group in rows.groupby(["task", "temperature"], sort=False):
-        unit, scale = (of(group["quality_metric"].iloc[0]) for of in (shown_name, shown_scale))
+        metric = str(group["quality_metric"].iloc[0])
+        unit, scale = shown_name(metric), shown_scale(metric)
         counts = sorted({group["n"].min(), group["n"].max()})
         fields: list[Field[_Row]] = [
             ("method", lambda row: row["label"]),

@@ -180,7 +180,7 @@ def _check_counts(records: Sequence[Record]) -> Finding:
         known: dict[str, Any] = {each.name: record.get(each.name) for each in fields(Generation)}
         known["output_tokens"] = len(record["token_ids"]) + (record["stopped_by"] == "eos")
         known["rounds"] = [RoundRecord(**dict(zip(names, row, strict=True))) for row in values]
-        return measurements(Generation(**known))
+        return measurements(Generation(**known), drafts=record["draft_length"] > 0)
 
     found = ((record, difference(record, made(record), PROBABILITY)) for record in records)
     return _finding("counts follow from rounds", f"{len(records):,} samples", found)
@@ -315,7 +315,7 @@ def _check_models(run: Run, models: Mapping[str, Any]) -> Finding:
         for name in ("device", "dtype", "torch", "transformers")
         if there.get(name) not in (None, here[name])
     ]
-    wrong = difference(known, {role: models[role] for role in ROLES})
+    wrong = difference(known, {role: models.get(role) for role in ROLES})
     says = "; ".join(filter(None, [wrong, *others]))
     return Finding("", run.pair.name, "same weights", FAILED if wrong else OK, says)
 

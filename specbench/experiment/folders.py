@@ -211,12 +211,12 @@ def run_differences(first: Run, second: Run) -> list[Difference]:
 
 def why_untimed(first: Run, second: Run) -> str | None:
     """Return why the times of two runs cannot be compared, or None if they can."""
-    known = [run.environment for run in (first, second)]
-    if not all(known):
+    known, other = first.environment, second.environment
+    if not (known and other):
         return f"a run has no {ENVIRONMENT}"
-    if any(name.startswith(_MACHINE) for name, *_ in _differences(*known, set())):
+    if any(each.name.startswith(_MACHINE) for each in _differences(known, other, set())):
         return "they were measured on different machines"
-    days = [str(environment.get("started"))[: len("2026-01-01")] for environment in known]
+    days = [str(each.get("started"))[: len("2026-01-01")] for each in (known, other)]
     return None if days[0] == days[1] else f"they were measured on {days[0]} and {days[1]}"
 
 

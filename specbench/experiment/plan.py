@@ -60,11 +60,11 @@ class Cell:
         """
         values = dict(described)
         method, length = values.pop("method"), values.pop("draft_length")
-        head = values.pop("head", None)
+        head, drafter = values.pop("head", None), values.pop("drafter", MODEL)
         parameters = get_method(method).resolve(values)
         if head is not None:
             parameters["head"] = find_head(pair, task, head["name"])
-        return cls(method, tuple(parameters.items()), length)
+        return cls(method, tuple(parameters.items()), length, drafter)
 
     def columns(self) -> dict[str, Any]:
         """Return the cell in the columns of ``samples.csv``; a head is given by its name."""

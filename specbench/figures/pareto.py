@@ -229,7 +229,10 @@ def _family_lines(panel: _Panel) -> list[np.ndarray]:
 
 
 def _label_points(panel: _Panel) -> None:
-    """Label families with their targets, and static points with w, ends of the sweep first."""
+    """Label families with their targets, and static points with w, ends of the sweep first.
+
+    Points of a cell that several runs have are labelled with their runs.
+    """
     axes, cost, cells, front, targets = panel
     if len(cells) > _MOST_LABELLED:
         return
@@ -244,11 +247,20 @@ def _label_points(panel: _Panel) -> None:
     weights = cells.loc[cells["method"] == "static", "weight"]
     middle = (weights.min() + weights.max()) / 2
     ends_first = (weights - middle).abs().sort_values(ascending=False, kind="stable").index
-    red, reach = style.look(LEARNED).colour, 0.9 * panel.size(LEARNED)
     at = dict(zip(cells.index, zip(x, y, strict=True), strict=True))
+    texts = pd.concat([targets["target"].str.lstrip("0"), weights.map("{:g}".format)[ends_first]])
+    runs = style.repeated_runs(cells)
+    order = [*targets.index, *runs.index.difference(texts.index), *ends_first]
+    texts = texts.reindex(order, fill_value="")
+    texts = texts.str.cat(runs.reindex(order, fill_value=""), sep=" ").str.strip()
     labels = [
-        *(Label(at[i], t.lstrip("0"), red, reach) for i, t in targets["target"].items()),
-        *(Label(at[i], f"{weights[i]:g}") for i in ends_first),
+        Label(
+            at[i],
+            text,
+            style.look(LEARNED).colour if i in targets.index else GREY,
+            None if i in weights.index else 0.9 * panel.size(cells["method"][i]),
+        )
+        for i, text in texts.items()
     ]
     place(axes, labels, np.column_stack([x, y, radius]), lines)
 

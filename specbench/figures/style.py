@@ -344,6 +344,13 @@ def cell_names(cells: pd.DataFrame, between: str = " ") -> list[str]:
     return found
 
 
+def repeated_runs(cells: pd.DataFrame) -> pd.Series:
+    """Return the runs of those cells that several runs have."""
+    names = [name for name in CELL if name != "run_id"]
+    runs = cells.groupby(names, dropna=False)["run_id"].transform("nunique")
+    return cells.loc[runs > 1, "run_id"]
+
+
 def quality_label(metric: str) -> str:
     """Return the axis label of a quality metric, in percent."""
     return QUALITY_LABELS.get(metric, f"{metric} (×100)")

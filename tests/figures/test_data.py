@@ -1,5 +1,6 @@
 """The data behind each figure, and the computations for it."""
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +88,16 @@ def test_pareto_labels_are_omitted_where_it_is_crowded() -> None:
     frame = summary_of(tasks=("mini-math",), half_width=None)
     frame.loc[frame["method"] == "static", "value"] /= 1e6
     assert 1 <= len(pareto.draw(Made(summary=frame), ("time",)).figure.axes[0].texts) < 5
+
+
+def test_pareto_labels_cells_of_several_runs_with_their_run() -> None:
+    frame = summary_of(tasks=("mini-math",))
+    again = frame[frame["method"].isin(["diversed", "sd"])].assign(run_id="again")
+    again["value"] *= 1.3
+    axes = pareto.draw(Made(summary=pd.concat([frame, again])), ("time",)).figure.axes[0]
+    labels = Counter(text.get_text() for text in axes.texts)
+    assert labels["again"] == labels[frame["run_id"].iloc[0]] == 2, labels
+    assert {"0", "1"} <= set(labels)  # only in one run, so without it
 
 
 def sweep(run_id: str = "run-mini", prompts: int = 20) -> list[dict[str, Any]]:

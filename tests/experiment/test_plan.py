@@ -1,3 +1,4 @@
+import json
 from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
@@ -9,11 +10,12 @@ import pytest
 from specbench.config import Loading, Settings
 from specbench.errors import UsageError
 from specbench.example import Example
-from specbench.experiment.plan import DEFAULT_LIMIT, Plan, build_plan, shown_path
+from specbench.experiment.plan import DEFAULT_LIMIT, Cell, Plan, build_plan, shown_path
 from specbench.experiment.variants import method_variants
-from specbench.pairs.registry import PairSpec
+from specbench.methods.registry import METHODS
+from specbench.pairs.registry import PairSpec, get_pair
 from specbench.tasks.prompts import PromptList
-from specbench.tasks.task import Generated, Task
+from specbench.tasks.task import Generated, Task, load_task
 
 PAIR = PairSpec("p", "t", "d")
 
@@ -203,3 +205,14 @@ def test_every_drafter_is_a_cell_of_its_own() -> None:
     for method in ("diversed", "sd-adaptive"):
         with pytest.raises(UsageError):
             cells(method, **alone)
+
+
+def test_a_described_cell_can_be_read() -> None:
+    pair, task = get_pair("mini"), load_task("mini-math")
+    variants = method_variants(METHODS, {"alpha": [0.1, 0.9]})
+    loaded = {"loading": Loading(), "drafters": ["greedy", "prompt-lookup"]}
+    plan = build_plan(pair, [task], variants, [1, 5], Settings(), **loaded)
+    (cells,) = (planned.cells for planned in plan.tasks)
+    read = [Cell.read(json.loads(json.dumps(cell.describe())), pair, task.name) for cell in cells]
+    assert tuple(read) == cells
+    assert len(set(cells)) > 2 * len(METHODS)

@@ -171,6 +171,13 @@ class Sampling(Options):
         le=1,
         shown="off",
     )
+    min_p: float | None = option(
+        None,
+        "Drop tokens less likely than this share of the likeliest token's probability.",
+        gt=0,
+        le=1,
+        shown="off",
+    )
 
 
 class Settings(Sampling):

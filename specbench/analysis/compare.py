@@ -1,8 +1,9 @@
 """Compare methods with plain SD and with fronts at equal acceptance, time and quality.
 
 The main front is the randomised front of ``sd`` and the static ensemble. A second one also includes
-``sharpened``, as a control for rules that sharpen the target. A method that emits the target's own
-distribution relaxes nothing and has no distance from a front; it is compared with ``sd`` alone.
+``sharpened`` and ``cooled``, as controls for rules that sharpen the target. A method that emits the
+target's own distribution relaxes nothing and has no distance from a front; it is compared with
+``sd`` alone.
 
 All comparisons are paired by prompt and stay within one run, because times differ by a few per cent
 between runs. The acceptance of a weight depends on the draft length. At equal acceptance a method
@@ -24,6 +25,7 @@ from specbench.analysis.intervals import Floats, Interval, estimate, ratio
 from specbench.analysis.labels import method_labels
 from specbench.analysis.pareto import (
     COARSE,
+    CONTROLS,
     STATIC_FAMILY,
     front_of,
     front_quality,
@@ -54,7 +56,7 @@ OWN = "own quality"
 
 FRONT, SD, SD_CHOSEN = "static front (randomised)", "sd", "sd at chosen N"
 CONTROL = "sharpened front (randomised)"
-FRONTS = {FRONT: STATIC_FAMILY, CONTROL: (*STATIC_FAMILY, "sharpened")}
+FRONTS = {FRONT: STATIC_FAMILY, CONTROL: (*STATIC_FAMILY, *CONTROLS)}
 #: Quality minus the front's at the same gain, and at the front's nearest point of lower gain.
 ABOVE, ABOVE_MEASURED = "quality_above", "quality_above_measured"
 #: Ratios: baseline seconds per sample / own; own tokens/s / baseline tokens/s.
@@ -162,7 +164,7 @@ def compare(
 
 
 def _parts_by_drafter(
-    run: list[Setting], ats: Sequence[At], names: Sequence[str] | None
+    run: list[Setting], ats: Sequence[At], names: Collection[str] | None
 ) -> Iterator[tuple[str, Part]]:
     """Yield the parts of each drafter, and of ``sd`` with each further drafter beside the first."""
     drafters = dict.fromkeys(setting.drafter for setting in run if setting.drafter)
@@ -185,10 +187,10 @@ def _parts(
     relaxed = [
         one for one in methods if not (one.first.emits_target or one.first.method in STATIC_FAMILY)
     ]
-    has_control = any(setting.method == "sharpened" for setting in run)
+    has_control = any(setting.method in CONTROLS for setting in run)
     for gain in (at for at in GAINS if at in ats):
         for one in relaxed:
-            controlled = has_control and one.first.method != "sharpened"
+            controlled = has_control and one.first.method not in CONTROLS
             for front in (FRONT, CONTROL)[: 1 + controlled]:
                 yield from ((gain, partial(_gap, run, one, n, gain, front)) for n in one.lengths)
     if "quality" in ats:
@@ -365,5 +367,5 @@ def _cautions(rows: pd.DataFrame) -> Iterator[str]:
     if not placed.empty and CONTROL not in set(placed["against"]):
         yield (
             "the run has no control for sharpening the target: add one to the same run with "
-            "`sweep --method sharpened --parameter target_temperature`"
+            "`--method cooled --set both_temperature=0.4,0.6,0.8`"
         )

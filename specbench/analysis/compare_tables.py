@@ -28,7 +28,7 @@ FRONT = (
     "prompt. measured: at the nearest static point of lower acceptance or longer time, without "
     "interpolation."
 )
-CONTROL = "sharpened front: also includes `sharpened`, a control for sharpening the target."
+CONTROL = "sharpened front: also includes `sharpened` and `cooled`, controls for sharpening."
 AT_ACCEPTANCE = (
     "front's quality: the best mixture of static weights at the method's acceptance (the "
     "randomised static front)."

@@ -32,6 +32,8 @@ from specbench.errors import UsageError
 from specbench.methods.registry import AUTOREGRESSIVE
 
 STATIC_FAMILY = ("sd", "static")
+#: Methods that only sharpen, as controls for rules that do so implicitly.
+CONTROLS = ("sharpened", "cooled")
 _POINTS = 101  # of a drawn front
 _STEPS = 32  # of the integration under a front
 #: A front is coarse at a method if the qualities of the neighbouring points differ by more.
@@ -199,8 +201,10 @@ def _neighbours(gains: Floats, at: float) -> tuple[int | None, int | None]:
     return next(reversed(below), None), next(iter(above), None)
 
 
-def front_band(samples: pd.DataFrame, gain: Gain = "acceptance") -> pd.DataFrame:
-    """Return the randomised static front as a curve with a pointwise 95 % band.
+def front_band(
+    samples: pd.DataFrame, gain: Gain = "acceptance", family: Sequence[str] = STATIC_FAMILY
+) -> pd.DataFrame:
+    """Return the randomised front of a family of methods as a curve with a pointwise 95 % band.
 
     The front is recomputed in each resample of the prompts that all its points share. The samples
     must be of one task, pair, temperature, engine and batch size; a speed-up needs
@@ -214,7 +218,7 @@ def front_band(samples: pd.DataFrame, gain: Gain = "acceptance") -> pd.DataFrame
         UsageError: The samples do not determine a front.
     """
     settings = settings_of(samples)
-    front = front_of(settings)
+    front = front_of(settings, family)
     baseline = [one for one in settings if one.method == AUTOREGRESSIVE and gain == "speedup"]
     if gain == "speedup" and not baseline:
         raise UsageError("A speed-up needs autoregressive; run it too.")

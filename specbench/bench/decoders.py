@@ -78,7 +78,7 @@ def specbench_decoders(
     def decoder(control: DraftControl | None) -> Decoder:
         def decode(prompts: Prompts, limit: int, key: str) -> Timing:
             options = DecodeOptions(
-                Sampling(temperature=settings.temperature),
+                bound.sampling(Sampling(temperature=settings.temperature)),
                 cell.draft_length,
                 limit,
                 seed=settings.seed,

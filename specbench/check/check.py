@@ -32,7 +32,7 @@ from specbench.version import __version__
 
 EXACT = "float32"
 # The second uses every option, as a loop may forget to apply one of them to one of the models.
-SAMPLINGS = (Sampling(), Sampling(temperature=0.7, top_k=20, top_p=0.9))
+SAMPLINGS = (Sampling(), Sampling(temperature=0.7, top_k=20, top_p=0.9, min_p=0.02))
 CONTEXTS = 4  # prompts to sample rounds from; fewer prompts get more texts each
 ShowStep = Callable[[str], object]
 log = logging.getLogger(__name__)

@@ -44,9 +44,9 @@ def plain_pass(
 
 
 def processed(logits: Tensor, sampling: Sampling) -> Tensor:
-    """Return probabilities ``[K, V]`` in float64 after temperature, top-k and top-p."""
+    """Return probabilities ``[K, V]`` in float64 after temperature, top-k, top-p and min-p."""
     p = (logits.double() / sampling.temperature).softmax(-1)
-    if sampling.top_k is None and sampling.top_p is None:
+    if sampling.top_k is sampling.top_p is sampling.min_p is None:
         return p
     ordered, tokens = p.sort(-1, descending=True)
     if sampling.top_k is not None:
@@ -54,5 +54,7 @@ def processed(logits: Tensor, sampling: Sampling) -> Tensor:
         ordered = ordered / ordered.sum(-1, keepdim=True)
     if sampling.top_p is not None:
         ordered = ordered.masked_fill(ordered.cumsum(-1) - ordered >= sampling.top_p, 0)
+    if sampling.min_p is not None:
+        ordered = ordered.masked_fill(ordered < sampling.min_p * ordered[:, :1], 0)
     kept = torch.zeros_like(p).scatter(-1, tokens, ordered)
     return kept / kept.sum(-1, keepdim=True)

@@ -131,6 +131,7 @@ def describe(sampling: Sampling) -> str:
     parts = [f"T={sampling.temperature:g}"]
     parts += [f"top-k {sampling.top_k}"] if sampling.top_k is not None else []
     parts += [f"top-p {sampling.top_p:g}"] if sampling.top_p is not None else []
+    parts += [f"min-p {sampling.min_p:g}"] if sampling.min_p is not None else []
     return " ".join(parts)
 
 
@@ -138,6 +139,7 @@ def laws_at(
     pair: LoadedPair, context: Context, method: BoundMethod, sampling: Sampling, tokens: Tensor
 ) -> Laws:
     """Return the laws at all tokens ``[K, T]`` of a prompt's texts, flattened row by row."""
+    sampling = method.sampling(sampling)
     texts = [[*context.prompt, *text] for text in tokens.tolist()]
     forward = partial(plain_pass, texts=texts, last=tokens.shape[1], hidden=method.head is not None)
     target, draft = forward(pair.target), forward(pair.draft)

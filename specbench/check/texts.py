@@ -80,7 +80,7 @@ def sample(
     """
     requests = [Request(context.prompt, f"check/{context.name}/{i}") for i in range(how.texts)]
     options = DecodeOptions(
-        sampling,
+        method.sampling(sampling),
         how.draft_length,
         ROUNDS * (how.draft_length + 1) + 1,
         seed=how.seed,

@@ -75,11 +75,16 @@ class Weights(Options):
     )
 
 
+_BESIDE_WEIGHTS = ["method", "set_values", *(name for name in PARAMETERS if name != "weight")]
+
+
 @grouped
 def sweep_weights(
     asked: Weights,
     what: Measurement,
-    methods: Annotated[SweptMethods, ["method", *(p for p in PARAMETERS if p != "weight")]],
+    methods: Annotated[
+        SweptMethods, ["method", "set_values", *(p for p in PARAMETERS if p != "weight")]
+    ],
 ) -> None:
     """Measure the static ensemble at each weight, together with baseline methods.
 

@@ -26,14 +26,14 @@ class Sampling(config.Sampling):
     def distributions(self, logits: Tensor) -> tuple[Tensor, Tensor]:
         """Return the processed distributions and the plain softmax of logits ``[K, V]``.
 
-        Both are float32 ``[K, V]``. Processing applies temperature, then top-k, then top-p; at
+        Both are float32 ``[K, V]``. Processing applies temperature, then top-k, top-p and min-p; at
         temperature 0 the result is one-hot. Without processing, both are the same tensor.
         """
         plain = logits.softmax(-1)
         if self.greedy:
             best = logits.argmax(-1, keepdim=True)
             return torch.zeros_like(plain).scatter_(-1, best, 1.0), plain
-        if self.temperature == 1 and self.top_k is None and self.top_p is None:
+        if self.temperature == 1 and self.top_k is self.top_p is self.min_p is None:
             return plain, plain
         # The shift does not change the softmax and avoids overflow at small temperatures.
         scaled = (logits - logits.amax(-1, keepdim=True)) / self.temperature
@@ -43,6 +43,10 @@ class Sampling(config.Sampling):
         processed = scaled.softmax(-1)
         if self.top_p is not None and self.top_p < 1:
             processed = _nucleus(processed, self.top_p)
+        if self.min_p is not None:
+            least = self.min_p * processed.amax(-1, keepdim=True)
+            processed = torch.where(processed >= least, processed, 0.0)
+            processed = processed / processed.sum(-1, keepdim=True)
         return processed, plain
 
 

@@ -202,7 +202,7 @@ class SampleRunner:
         limit = step.plan.max_new_tokens
         method = self._bound[step.cell]
         options = DecodeOptions(
-            settings.part(Sampling),
+            method.sampling(settings.part(Sampling)),
             step.cell.draft_length,
             limit if most is None else min(limit, most),
             seed=settings.seed,

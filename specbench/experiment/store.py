@@ -233,13 +233,14 @@ def sample_keys(plan: Plan, models: Mapping[str, Any], engine: str) -> Key:
     metrics and package version. ``models`` are the values from ``SampleRunner.models``. ``engine``
     is the one at the start; the record's column names the engine that decoded the sample.
     """
+    unused = {"min_p"} if plan.settings.min_p is None else set()  # absent in older keys
     falls_back = plan.settings.engine_fallback and engine == GRAPH
     shared = {
         "specbench": __version__,
         "models": models,
         "engine": f"{engine}, else {EAGER}" if falls_back else engine,
         "may_execute": plan.may_execute,
-        "settings": plan.settings.model_dump(exclude=_ABOUT_THE_RUN),
+        "settings": plan.settings.model_dump(exclude=_ABOUT_THE_RUN | unused),
     }
 
     def key(step: Step) -> str:

@@ -1,7 +1,8 @@
 """Quality vs. cost: seconds per sample, draft acceptance, or speedup.
 
 After arXiv 2604.07622, with intervals. The dashed line is the randomised static front, that is, the
-best mixtures of static points, with its 95 % band. DIVERSED heads trained for several target
+best mixtures of static points, with its 95 % band; the dotted line, if controls were run, that of
+the static and sharpened points together. DIVERSED heads trained for several target
 acceptances are joined by a line and labelled with their targets. A target is a mean over positions;
 the fraction of drafts accepted is lower.
 """
@@ -17,7 +18,13 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patheffects import withStroke
 
-from specbench.analysis.pareto import STATIC_FAMILY, front_band, hull, static_weight
+from specbench.analysis.pareto import (
+    CONTROLS,
+    STATIC_FAMILY,
+    front_band,
+    hull,
+    static_weight,
+)
 from specbench.analysis.points import Gain
 from specbench.analysis.run_tables import LEARNED
 from specbench.errors import UsageError
@@ -28,6 +35,9 @@ from specbench.methods.registry import AUTOREGRESSIVE
 from specbench.results import Results
 
 _QUALITY = "100*quality"
+#: The fronts drawn, by the mark of their data, with the methods of their points.
+_FRONTS = {"front": STATIC_FAMILY, "sharpened front": (*STATIC_FAMILY, *CONTROLS)}
+_LINES = {"front": "--", "sharpened front": ":"}
 _MOST_LABELLED = 100  # points of a panel; more leave no room for labels
 
 _FONT_POINTS = 5.8
@@ -64,7 +74,7 @@ _COSTS: dict[str, _Cost] = {
 
 
 class _Panel(NamedTuple):
-    """A panel: ``cells`` has a row per point, ``front`` the columns ``x`` and ``quality``."""
+    """A panel: ``cells`` has a row per point, ``front`` columns ``mark``, ``x`` and ``quality``."""
 
     axes: Axes
     cost: _Cost
@@ -147,7 +157,7 @@ def _column(
             first = axes
         else:
             axes.sharey(first)
-        panel = _Panel(axes, cost, cells, _front(cells, cost, samples), _targets(cells))
+        panel = _Panel(axes, cost, cells, _fronts(cells, cost, samples), _targets(cells))
         _draw(panel)
         yield panel
 
@@ -160,11 +170,13 @@ def _draw(panel: _Panel) -> None:
     for line in _family_lines(panel):
         colour = style.look(LEARNED).colour
         axes.plot(*line.T, "-", color=colour, linewidth=scaled(0.9), zorder=3)
-    grey = style.look("static").colour
-    axes.plot("x", "quality", "--", data=front, color=grey, linewidth=scaled(1.1), zorder=2)
-    if front["quality_low"].notna().any():
-        ends = (front["quality_low"], front["quality_high"])
-        axes.fill_between(front["x"], *ends, color=grey, alpha=0.18, linewidth=0, zorder=1)
+    for mark, line in front.groupby("mark", sort=False):
+        colour = style.look("static" if mark == "front" else "cooled").colour
+        look: dict[str, Any] = {"linestyle": _LINES[str(mark)], "linewidth": scaled(1.1)}
+        axes.plot("x", "quality", data=line, color=colour, zorder=2, **look)
+        if mark == "front" and line["quality_low"].notna().any():
+            ends = (line["quality_low"], line["quality_high"])
+            axes.fill_between(line["x"], *ends, color=colour, alpha=0.18, linewidth=0, zorder=1)
     axes.set_ylabel(style.quality_label(str(cells["quality_metric"].iloc[0])))
     axes.set_xlabel(cost.label)
     axes.margins(x=0.08, y=0.14)
@@ -172,7 +184,7 @@ def _draw(panel: _Panel) -> None:
 
 
 def _samples(rows: pd.DataFrame, results: Results) -> pd.DataFrame | None:
-    """Return the samples of the front and its baseline, if available and from one run."""
+    """Return the samples of the fronts and their baseline, if available and from one run."""
     family = rows[rows["method"].isin(STATIC_FAMILY)]
     if family["run_id"].nunique() != 1:  # fronts of different runs are not combined
         return None
@@ -180,17 +192,31 @@ def _samples(rows: pd.DataFrame, results: Results) -> pd.DataFrame | None:
         samples = results.samples
     except UsageError:
         return None  # draw the summary alone
-    kept = samples["method"].isin([*STATIC_FAMILY, AUTOREGRESSIVE])
+    kept = samples["method"].isin([*STATIC_FAMILY, *CONTROLS, AUTOREGRESSIVE])
     for name in ("run_id", "pair", "task", "engine", "batch_size"):
         kept &= samples[name] == family[name].iloc[0]
     return samples[kept]
 
 
-def _front(cells: pd.DataFrame, cost: _Cost, samples: pd.DataFrame | None) -> pd.DataFrame:
-    """Return the static front in the panel's units: with a band if samples are given."""
-    family = cells[cells["method"].isin(STATIC_FAMILY)]
+def _fronts(cells: pd.DataFrame, cost: _Cost, samples: pd.DataFrame | None) -> pd.DataFrame:
+    """Return the static front and, if controls were run, the sharpened one, each with its mark."""
+    controlled = cells["method"].isin(CONTROLS).any()
+    return pd.concat(
+        [
+            _front(cells, cost, samples, _FRONTS[mark]).assign(mark=mark)
+            for mark in [*_FRONTS][: 1 + controlled]
+        ],
+        ignore_index=True,
+    )
+
+
+def _front(
+    cells: pd.DataFrame, cost: _Cost, samples: pd.DataFrame | None, methods: Sequence[str]
+) -> pd.DataFrame:
+    """Return the front of methods in the panel's units: with a band if samples are given."""
+    family = cells[cells["method"].isin(methods)]
     if samples is not None and static_weight(family).nunique() > 1:
-        band = front_band(samples, cost.gain)
+        band = front_band(samples, cost.gain, methods)
         ends = {"low": "quality_low", "high": "quality_high", "gain": "x"}
         return band.rename(columns=ends) * [cost.scale, 100, 100, 100]
     value, quality = family[cost.column].to_numpy(), family["quality"].to_numpy()
@@ -205,7 +231,7 @@ def _data(panel: _Panel) -> pd.DataFrame:
     points = data(cells, "quality_metric", x=cost.expression, quality=_QUALITY)
     shared = ["pair", "task", "engine", "batch_size", "quality_metric"]
     front = panel.front.assign(**cells[shared].iloc[0])
-    both = pd.concat([points.assign(mark="point"), front.assign(mark="front")])
+    both = pd.concat([points.assign(mark="point"), front])
     both.insert(0, "against", cost.gain)
     both.insert(0, "mark", both.pop("mark"))
     return both
@@ -242,7 +268,8 @@ def _label_points(panel: _Panel) -> None:
         *(np.column_stack([ends, [at, at]]) for *ends, at in zip(*x_ends, y, strict=True)),
         *(np.column_stack([[at, at], ends]) for *ends, at in zip(*y_ends, x, strict=True)),
     ]
-    lines = [front[["x", "quality"]].to_numpy(), *_family_lines(panel), *bars]
+    fronts = [line[["x", "quality"]].to_numpy() for _, line in front.groupby("mark")]
+    lines = [*fronts, *_family_lines(panel), *bars]
 
     weights = cells.loc[cells["method"] == "static", "weight"]
     middle = (weights.min() + weights.max()) / 2
@@ -336,6 +363,12 @@ def _handles(methods: Sequence[str], family: bool) -> list[Line2D]:
             "label": "Static ensemble (w labelled) with randomised front",
         }
     }
+    if controlled := [method for method in CONTROLS if method in methods]:
+        lines[controlled[-1]] = {
+            "linestyle": ":",
+            "linewidth": scaled(1.1),
+            "label": f"{style.look(controlled[-1]).label} (dotted: the front with it)",
+        }
     if family:
         lines[LEARNED] = {
             "linestyle": "-",

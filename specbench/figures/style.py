@@ -60,6 +60,7 @@ LOOKS = {
     "typical": Look("Typical acceptance", "#AA9922", "P", 6.0),
     "cactus": Look("Cactus", "#228833", "X", 6.0),
     "sharpened": Look("SD, sharpened target", "#4488CC", "8", 5.5, layer=3),
+    "cooled": Look("Both models cooled", "#3366AA", (4, 1, 45), 5.5, layer=3),
     "match": Look("Exact matching", "#66AADD", (5, 0, 180), 6.0),
     "threshold": Look("Threshold", "#B0553C", (3, 1, 0), 7.0),
     "relaxed": Look("Relaxed", "#8C6BB1", (5, 1, 180), 7.0),

@@ -7,12 +7,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from specbench.config import LOWEST_TEMPERATURE
+from specbench.decoding.sampling import Sampling
 from specbench.engine.loading import LoadedPair
 from specbench.heads.files import load_head
 from specbench.heads.head import Head
 from specbench.heads.registry import HeadFile
 from specbench.methods import Rule, get_method
 from specbench.methods.control import DraftControl
+from specbench.methods.registry import BOTH_MODELS
 
 
 class BoundMethod(NamedTuple):
@@ -23,6 +26,16 @@ class BoundMethod(NamedTuple):
     control: DraftControl | None = None  # None always drafts N tokens
     parameters: Mapping[str, Any] = {}  # of the law, without the head; a control has none
     head: Head | None = None
+    both_temperature: float = 1.0  # factor on the run's temperature, for both models
+    both_min_p: float = 0.0  # least min-p of both models
+
+    def sampling(self, run: Sampling) -> Sampling:
+        """Return how both models are sampled: as the run's settings say, or sharper."""
+        if run.greedy or (self.both_temperature == 1 and not self.both_min_p):
+            return run
+        temperature = max(run.temperature * self.both_temperature, LOWEST_TEMPERATURE)
+        min_p = max(self.both_min_p, run.min_p or 0)
+        return run.updated(temperature=temperature, min_p=min_p or None)
 
 
 def bind(
@@ -49,6 +62,7 @@ def bind(
         if head.path not in heads:
             heads[head.path] = load_head(head.path, pair)
         head = heads[head.path]
+    both = {name: values.pop(name) for name in BOTH_MODELS if name in values}
     if rule is not None:
         rule = partial(rule, **values, **({} if head is None else {"head": head.weigh}))
-    return BoundMethod(method, rule, None, values, head)
+    return BoundMethod(method, rule, None, values, head, **both)

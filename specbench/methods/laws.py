@@ -64,6 +64,11 @@ def static(at: Next, weight: float | Tensor) -> Split:
     return coupled(weight * at.p + (1 - weight) * at.q, at.q)
 
 
+def cooled(at: Next, cooled_weight: float) -> Split:
+    """Emit the mixture of p and q, which are processed at the lower temperature already."""
+    return static(at, cooled_weight)
+
+
 def gated(at: Next, gate: float, weight: float | Tensor) -> Split:
     """Keep up to w p + (1 - w) q in the target's plausible set, p outside; replace as `lossy`.
 
@@ -177,6 +182,7 @@ LAWS: dict[str, Law] = {
     "typical": typical,
     "cactus": cactus,
     "sharpened": sharpened,
+    "cooled": cooled,
     "gated": gated,
     "gated-diversed": gated,
     "match": match,

@@ -4,6 +4,8 @@ A new method needs one function and one entry here. This module does not import 
 module is imported when the rule is loaded.
 """
 
+from dataclasses import replace
+
 from specbench.errors import UsageError
 from specbench.methods.method import Method, Parameter
 from specbench.words import unknown
@@ -133,6 +135,28 @@ _TARGET_MIN_P = Parameter(
     grid=(0.01, 0.03, 0.1, 0.3),
     sign="m=",
 )
+_BOTH_TEMPERATURE = Parameter(
+    "both_temperature",
+    0.6,
+    "temperature of both models, as a factor on the run's",
+    gt=0,
+    le=1,
+    grid=(0.2, 0.4, 0.6, 0.8),
+    sign="t=",
+)
+_BOTH_MIN_P = Parameter(
+    "both_min_p",
+    0.0,
+    "drop tokens with p < this share of max p from both models; 0 drops none",
+    ge=0,
+    le=1,
+    grid=(0, 0.01, 0.03, 0.1, 0.3),
+    sign="m=",
+)
+# Its target is not the run's, so no weight makes it exact.
+_COOLED_WEIGHT = replace(_WEIGHT, name="cooled_weight", default=1.0, exact=None)
+BOTH_MODELS = ("both_temperature", "both_min_p")
+"""Parameters that change how both models are sampled, and not the rule."""
 
 _SINGLE = Parameter(
     "single",
@@ -276,6 +300,13 @@ METHODS: dict[str, Method] = {
             "this project",
             rule="rules:sharpened",
             parameters=(_TARGET_TEMPERATURE, _TARGET_MIN_P),
+        ),
+        Method(
+            "cooled",
+            "a control: static with both models at a lower temperature or truncated; w = 1 is sd",
+            "this project",
+            rule="rules:cooled",
+            parameters=(_BOTH_TEMPERATURE, _BOTH_MIN_P, _COOLED_WEIGHT),
         ),
         Method(
             "match",

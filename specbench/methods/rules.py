@@ -94,6 +94,17 @@ def sharpened(
     return maximal_coupling(at, x, p / p.sum(-1, keepdim=True))
 
 
+def cooled(at: Positions, x: Tensor, *, cooled_weight: float) -> Verdict:
+    """Verify as `static`; p and q are those of both models at a lower temperature or truncated.
+
+    This is the control for rules that implicitly sharpen what both models say. With a weight of 1
+    it is `sd` at that temperature, and emits what the target alone would emit there.
+
+    Source: specbench.
+    """
+    return static(at, x, weight=cooled_weight)
+
+
 def gated(at: Positions, x: Tensor, *, gate: float, weight: float | Tensor) -> Verdict:
     """Verify as `static` within the target's plausible set, and as `sd` outside.
 

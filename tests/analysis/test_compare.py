@@ -143,12 +143,17 @@ def test_a_method_that_relaxes_nothing_has_no_distance(frame):
     assert FRONT in set(found.loc[found["method"] == "lossy", "against"])
 
 
-def test_a_sharpened_target_is_a_second_front(frame):
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"method": "sharpened", "target_temperature": 0.5, "target_min_p": 0.0},
+        {"method": "cooled", "settings": "both_temperature=0.5 both_min_p=0 cooled_weight=1"},
+    ],
+)
+def test_a_sharpened_target_is_a_second_front(frame, parameters):
     """The gain of a lower temperature is not a gain of the rule."""
-    control = frame[frame["method"] == "sd"].assign(
-        method="sharpened", target_temperature=0.5, target_min_p=0.0, quality=0.9, accepted=15
-    )
-    typical = control.assign(method="typical", target_temperature=np.nan, target_min_p=np.nan)
+    strict = frame[frame["method"] == "sd"].assign(quality=0.9, accepted=15)
+    control, typical = strict.assign(**parameters), strict.assign(method="typical")
     both = pd.concat([frame, control, typical])
     found = above(both, "acceptance", method="typical", draft_length=5).set_index("against")
     assert found["value"].to_dict() == pytest.approx({FRONT: 0.9 - 0.6, CONTROL: 0.0})

@@ -189,7 +189,7 @@ def test_no_temperature_on_the_draft(cli: Cli, monkeypatch: Patch, consistent: b
     assert ("probabilities" in failed) == consistent
     assert not failed & {"bonus tokens", PLAIN, EQUAL}
     assert "FAILED sd, T=1:" not in out
-    assert "FAILED sd, T=0.7 top-k 20 top-p 0.9: drafts: " in out
+    assert "FAILED sd, T=0.7 top-k 20 top-p 0.9 min-p 0.02: drafts: " in out
 
 
 def test_a_residual_that_is_not_renormalised(cli: Cli, monkeypatch: Patch) -> None:

@@ -65,5 +65,5 @@ def test_columns_of_every_table_are_explained(cli: Cli) -> None:
     printed = cli("list", "columns").out
     assert all(f"{row['name']} " in printed for row in rows)
     lines = printed.splitlines()
-    assert lines[0] == "samples, summary, rounds"
+    assert lines[0] == "samples, summary, rounds, positions"
     assert "samples, rounds" in lines and "runs" in lines

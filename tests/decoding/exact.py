@@ -34,6 +34,7 @@ class Enumeration(NamedTuple):
     temperature: float = 1.0
     top_k: int | None = None
     top_p: float | None = None
+    min_p: float = 0.0
 
     def next(self, tokens: Tokens) -> Next:
         context = (*self.prompt, *tokens)
@@ -50,6 +51,7 @@ class Enumeration(NamedTuple):
         if self.top_p:
             enough = int(np.argmax(mass[order].cumsum() >= self.top_p))
             mass[order[enough + 1 :]] = 0
+        mass[mass < self.min_p * mass.max()] = 0
         return normalised(mass)
 
     def law(self, rule: Callable[[Next], Split], n: int, length: int, bonus: str = "p") -> Law:

@@ -96,6 +96,7 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("sd", {}, {}),
     ("sd", {}, {"temperature": 0.7, "top_k": 4, "top_p": 0.8}),
     ("static", {"weight": 0.4}, {"top_p": 0.8}),
+    ("sd", {}, {"temperature": 0.7, "min_p": 0.3}),
     ("lossy", {"lenience": 0.5}, {"temperature": 0.7}),
     ("speccascade", {"rule": "token-v3", "alpha": 0.5}, {"temperature": 0.7}),
     ("block", {}, {"temperature": 0.7, "top_k": 4}),

@@ -28,6 +28,10 @@ def logits(*probabilities: float) -> torch.Tensor:
         # top-p counts the mass that remains after temperature and top-k: 0.8, 0.2.
         (Sampling(temperature=0.5, top_k=2, top_p=0.8), [1, 0, 0, 0]),
         (Sampling(temperature=0.5, top_k=2, top_p=0.81), [0.8, 0.2, 0, 0]),
+        (Sampling(min_p=0.25), [0.5, 0.25, 0.125, 0.125]),
+        (Sampling(min_p=0.26), [2 / 3, 1 / 3, 0, 0]),
+        # min-p compares what remains after temperature, top-k and top-p.
+        (Sampling(temperature=0.5, top_p=0.95, min_p=0.2), [0.8, 0.2, 0, 0]),
         (Sampling(temperature=0), [1, 0, 0, 0]),
         (Sampling(temperature=0, top_k=2, top_p=0.9), [1, 0, 0, 0]),
     ],

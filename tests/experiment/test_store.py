@@ -194,7 +194,7 @@ def test_a_samples_key_covers_all_that_determines_it(
     other_prompt = PromptList((replace(ROWS[0], prompt="two"),))
     other_reference = PromptList((replace(ROWS[0], reference="#### 9"),))
     settings: dict[str, list[Any]] = {
-        **{"seed": [1], "temperature": [0.5], "top_k": [3], "max_new_tokens": [5]},
+        **{"seed": [1], "temperature": [0.5], "top_k": [3], "min_p": [0.1], "max_new_tokens": [5]},
         **{"batch_size": [2], "engine": ["compile", "graph"]},
         "models": [MODELS | {"target": "t1"}, MODELS | {"dtype": "bfloat16"}],
         "task": [

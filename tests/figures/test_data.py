@@ -132,6 +132,21 @@ def test_pareto_front_of_samples_has_a_band() -> None:
     assert (one["mark"] == "front").sum() == 1
 
 
+def test_a_control_adds_a_front_that_is_nowhere_lower() -> None:
+    cooled = [
+        sample("cooled", n, run_id="r", weight=1.0, quality=1.0, accepted=150) for n in range(4)
+    ]
+    plain = [row | {"run_id": "r"} for row in sweep()]
+    data = pareto.draw(from_samples(samples_of(plain + cooled)), ("acceptance",)).data
+    lines = {mark: line.sort_values("x") for mark, line in data.groupby("mark")}
+    before, after = lines["front"], lines["sharpened front"]
+    at = np.linspace(before["x"].min(), before["x"].max(), 20)
+    gain = np.interp(at, after["x"], after["quality"]) - np.interp(
+        at, before["x"], before["quality"]
+    )
+    assert (gain > -1e-9).all() and gain.max() > 1
+
+
 def test_acceptance_time_is_normalised_per_pair_task_and_engine() -> None:
     frame = summary_of(pairs=("mini", "llama"), settings=(("eager", 1), ("compile", 1)))
     slower = (frame["pair"] == "llama") & (frame["metric"] == "seconds_per_sample")

@@ -4,6 +4,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from specbench.decoding.sampling import Sampling
 from specbench.heads.bind import bind
 from specbench.heads.head import Head
 from specbench.heads.registry import UNTRAINED, HeadFile
@@ -14,11 +15,22 @@ from specbench.methods.control import DraftControl
 def test_a_method_is_bound_to_its_parameters(mini: Any) -> None:
     bound = bind("static", {"weight": 0.25}, mini)
     assert isinstance(bound.rule, partial) and bound.rule.keywords == {"weight": 0.25}
-    assert bound[2:] == (None, {"weight": 0.25}, None)
+    assert bound[2:5] == (None, {"weight": 0.25}, None)
     # A control does not change the law.
     adaptive = ("sd-adaptive", get_method("sd").load(), DraftControl(0.25), {}, None)
-    assert bind("sd-adaptive", {"cost": 0.25}, mini) == adaptive
+    assert bind("sd-adaptive", {"cost": 0.25}, mini)[:5] == adaptive
     assert bind("autoregressive", {}, mini).rule is None
+
+
+def test_a_cooled_method_changes_how_both_models_are_sampled(mini: Any) -> None:
+    run, given = Sampling(temperature=0.8, top_k=9, min_p=0.2), {"cooled_weight": 1.0}
+    bound = bind("cooled", given | {"both_temperature": 0.5, "both_min_p": 0.1}, mini)
+    assert bound.parameters == given
+    assert bound.sampling(run) == Sampling(temperature=0.4, top_k=9, min_p=0.2)
+    assert bound.sampling(Sampling()) == Sampling(temperature=0.5, min_p=0.1)
+    greedy = Sampling(temperature=0)
+    assert bound.sampling(greedy) is greedy
+    assert bind("static", {"weight": 1.0}, mini).sampling(run) is run
 
 
 def test_a_head_is_loaded_once_and_called_as_a_function(mini: Any) -> None:

@@ -42,7 +42,13 @@ from specbench.analysis.points import (
     settings_of,
     shared_points,
 )
-from specbench.analysis.summary import quality_difference
+from specbench.analysis.summary import (
+    AT_LIMIT,
+    COMPLETED,
+    QUALITY,
+    REPETITION,
+    text_differences,
+)
 from specbench.errors import UsageError
 from specbench.methods.drafters import MODEL
 from specbench.methods.parameters import PARAMETER_COLUMNS
@@ -64,6 +70,15 @@ TIMES, TOKENS = "times_as_fast", "times_tokens_per_second"
 #: Differences: own minus sd. Ratio: own output tokens per sample / sd's.
 QUALITY_LESS, ACCEPTANCE_LESS = "quality_difference", "acceptance_difference"
 LENGTH, SHARE = "length_ratio", "share_of_gain"
+COMPLETED_LESS = "completed_quality_difference"
+AT_LIMIT_LESS, REPETITION_LESS = "length_limit_difference", "repetition_difference"
+#: Differences: own minus sd, of these figures of a summary.
+TEXTS_LESS = {
+    QUALITY_LESS: QUALITY,
+    COMPLETED_LESS: COMPLETED,
+    AT_LIMIT_LESS: AT_LIMIT,
+    REPETITION_LESS: REPETITION,
+}
 
 _TASK = ["run_id", "pair", "temperature", "engine", "batch_size", "task", "quality_metric"]
 #: One row per figure: ``value`` with its interval over ``n`` prompts.
@@ -253,17 +268,16 @@ def _versus_sd(run: list[Setting], method: _Method, lengths: list[int]) -> Itera
         same = sd[sd_length.index(lengths[0])]
         every_sd = pd.concat([setting.samples for setting in strict])
         accepted, tokens = reached.acceptance, reached.output_tokens
-        if own[0].has_quality:
-            yield row(
-                SD, same, lengths[0], QUALITY_LESS, quality_difference(own[0].samples, every_sd)
-            )
+        texts = text_differences(own[0].samples, every_sd)
         for metric, found in (
+            *((name, texts[of]) for name, of in TEXTS_LESS.items()),
             (ACCEPTANCE_LESS, estimate(accepted[:, this] - accepted[:, same], n)),
             (TIMES, estimate(seconds[:, same] / seconds[:, this], n)),
             (TOKENS, estimate(speed[:, this] / speed[:, same], n)),
             (LENGTH, estimate(tokens[:, this] / tokens[:, same], n)),
         ):
-            yield row(SD, same, lengths[0], metric, found)
+            if found.n:  # else unknown
+                yield row(SD, same, lengths[0], metric, found)
     if len(strict) > 1:
         times = estimate(seconds[:, chosen] / seconds[:, this], n)
         yield row(SD_CHOSEN, chosen, chosen_length, TIMES, times)

@@ -67,6 +67,7 @@ def comparison_tables(rows: pd.DataFrame) -> list[Table]:
             counts = sorted({group["n"].min(), group["n"].max()})
             title = f"{where}, n = {' to '.join(map(str, counts))}"
             found.append(makers.get(str(at), tables.above)(group, title))
+            found += [tables.texts(group, title)] * (at == c.OWN)
     return found
 
 
@@ -122,6 +123,19 @@ class _Tables:
         notes += [BY_N] * bool(alone.any())
         title = f"Against sd, each at its own quality: {where}"
         return Table.of(settings, fields, title, notes, stub=3)
+
+    def texts(self, group: pd.DataFrame, where: str) -> Table:
+        """Return what a method changes about texts, for settings at a fixed N."""
+        fields: _Fields = [
+            *_NAMES,
+            (self.unit, interval_of(c.QUALITY_LESS, "+.1f", self.scale)),
+            ("of completed", interval_of(c.COMPLETED_LESS, "+.1f", self.scale)),
+            ("tokens, ratio", interval_of(c.LENGTH, ".2f")),
+            ("ended by limit", interval_of(c.AT_LIMIT_LESS, "+.1f", 100)),
+            ("repeated 4-grams", interval_of(c.REPETITION_LESS, "+.1f", 100)),
+        ]
+        settings = _settings(group[group["against"] == c.SD])
+        return Table.of(settings, fields, f"Texts less sd's: {where}", [LESS], stub=2)
 
     def above(self, group: pd.DataFrame, where: str) -> Table:
         at = group["at"].iloc[0]

@@ -13,24 +13,27 @@ from typing import Any
 
 import pandas as pd
 
-from specbench.analysis.frames import read_summary
+from specbench.analysis.frames import CELL, read_samples, read_summary
 from specbench.analysis.intervals import Interval
 from specbench.analysis.labels import method_labels
 from specbench.analysis.pareto import COARSE, Gap, front_of, gap_between
 from specbench.analysis.points import settings_of
 from specbench.analysis.summary import (
     ACCEPTANCE,
+    AT_LIMIT,
+    COMPLETED,
     QUALITY,
+    REPETITION,
     SPEEDUP,
+    TOKENS,
     further_metrics,
-    quality_difference,
+    less_than_sd,
     shown_name,
     shown_scale,
     wide,
 )
 from specbench.errors import UsageError
 from specbench.heads.registry import BUNDLED, RESULTS
-from specbench.methods.parameters import PARAMETER_COLUMNS
 from specbench.metrics import METRICS
 from specbench.table import (
     Cell,
@@ -48,6 +51,7 @@ from specbench.table import (
 
 LEARNED = "diversed"
 STRICT = "sd"
+LESS = "Below a number: its difference from sd, paired by prompt [95 %]."
 NO_BASELINE = "No tokens/s relative to autoregressive, which these runs lack."
 TRANSFER = [
     *("run_id", "pair", "trained_on", "task"),
@@ -63,15 +67,18 @@ _NAME: Field[_Named] = ("method", lambda named: str(named[0]))
 def summary_page(samples: pd.DataFrame, summary: pd.DataFrame) -> str:
     """Return ``summary.md``: a table or two for each pair, temperature, engine, batch size and N.
 
-    The second has further quality metrics, if a task has any.
+    Further tables have the price in quality of each method's texts and, if a task has any, further
+    quality metrics.
     """
-    cells = _labelled(summary)
+    cells = _labelled(summary, samples)
     settings = cells[cells["draft_length"] > 0][_SETTING].drop_duplicates()
     several = settings["engine"].nunique() > 1
     parts = []
     for setting in settings.to_dict("records") or cells[_SETTING].head(1).to_dict("records"):
         own = _within(cells, setting)
-        tables = [_page_table(_within(samples, setting), own, setting)]
+        main = _page_table(_within(samples, setting), own, setting)
+        shown = own["label"].isin([row[0] for row in main.rows if isinstance(row[0], str)])
+        tables = [main, _texts_table(own[shown])]
         further = _further_table(own, further_metrics(summary))
         tables += [further] * bool(further.columns[1:])
         parts += [f"Engine {setting['engine']}.\n"] * several + [to_markdown(*tables)]
@@ -81,11 +88,11 @@ def summary_page(samples: pd.DataFrame, summary: pd.DataFrame) -> str:
 def run_tables(folder: Path) -> list[Table]:
     """Return two tables per task, with a row per cell in the order of the run.
 
-    The second has further quality metrics and other effects of a lossy rule: output length, rounds,
-    and the fraction of texts that reached the limit on new tokens.
+    The second has further quality metrics and what a lossy rule may change about texts, with the
+    difference from plain SD.
 
     Raises:
-        UsageError: The folder holds no readable summary.
+        UsageError: The folder holds no readable summary or samples.
     """
     summary = read_summary(folder)
     names: list[Field[_Row]] = [
@@ -93,7 +100,7 @@ def run_tables(folder: Path) -> list[Table]:
         ("N", lambda cell: str(cell["draft_length"] or "")),
     ]
     found = []
-    for task, own in _labelled(summary).groupby("task", sort=False):
+    for task, own in _labelled(summary, read_samples(folder)).groupby("task", sort=False):
         counts = summary[summary["task"] == task].groupby("metric")["n"].max()
         n, scored = counts.max(), counts.get(QUALITY, counts.max())
         partly = f", quality of {scored} of them" if scored < n else ""
@@ -114,13 +121,17 @@ def run_tables(folder: Path) -> list[Table]:
                 (f"{shown_name(name)} [95 %]", interval_of(name, ".1f", shown_scale(name)))
                 for name in further_metrics(summary)
             ),
-            ("tokens", number_of("output_tokens", ".1f")),
+            (unit or QUALITY, _priced(QUALITY, ".1f", scale)),
+            *[("of completed", _priced(COMPLETED, ".1f", scale))] * bool(own[AT_LIMIT].any()),
+            ("tokens", _priced(TOKENS, ".1f")),
             ("rounds", number_of("rounds", ".1f")),
-            ("ended by limit", number_of("length_limit_rate", ".1%")),
+            ("ended by limit", _priced(AT_LIMIT, ".1f", 100, "%")),
+            ("repeated 4-grams", _priced(REPETITION, ".1f", 100, "%")),
         ]
         cells = own.to_dict("records")
         found.append(drop_empty(Table.of(cells, figures, title, notes, stub=2)))
-        found.append(drop_empty(Table.of(cells, lengths, f"{task}: further metrics", stub=2)))
+        title, notes = f"{task}: further metrics", [LESS] * bool(own[f"{QUALITY}_less"].any())
+        found.append(drop_empty(Table.of(cells, lengths, title, notes, stub=2)))
     return found
 
 
@@ -174,8 +185,9 @@ def _transfer_cell(rows: pd.DataFrame) -> Cell:
     return Cell("\n".join(filter(None, lines)), best=own)
 
 
-def _labelled(summary: pd.DataFrame) -> pd.DataFrame:
-    cells = wide(summary)
+def _labelled(summary: pd.DataFrame, samples: pd.DataFrame) -> pd.DataFrame:
+    """Return the cells with their labels and differences from plain SD."""
+    cells = wide(summary).merge(less_than_sd(samples), on=list(CELL), how="left")
     return cells.assign(label=method_labels(cells.to_dict("records")))
 
 
@@ -224,7 +236,7 @@ def _page_table(samples: pd.DataFrame, cells: pd.DataFrame, setting: _Row) -> Ta
         accepted, speedup = number(cell[ACCEPTANCE], ".0%"), number(cell[SPEEDUP], ".2f")
         paid = ", ".join(filter(None, [accepted, speedup and f"{speedup}×"]))
         quality = interval_of(QUALITY, ".1f", scale)(cell)
-        return "\n".join(filter(None, [quality, _less_than_sd(samples, cell, scale), paid]))
+        return "\n".join(filter(None, [quality, _less(cell, QUALITY, scale), paid]))
 
     static = cells.loc[cells["method"] == "static", "label"].unique() if swept else ()
     rows: list[list[str | Cell]] = [
@@ -253,16 +265,46 @@ def _page_table(samples: pd.DataFrame, cells: pd.DataFrame, setting: _Row) -> Ta
     return Table(title, [Column("method"), *columns], rows)
 
 
-def _less_than_sd(samples: pd.DataFrame, cell: _Row, scale: float) -> str:
-    """Return the paired difference in quality from plain SD, for a method that drafts."""
-    of_task = samples[samples["task"] == cell["task"]]
-    sd = of_task[of_task["method"] == STRICT]
-    if cell["draft_length"] == 0 or cell["method"] == STRICT or sd["quality"].isna().all():
-        return ""
-    same = of_task["method"] == cell["method"]
-    for name in PARAMETER_COLUMNS:
-        same &= of_task[name].isna() if pd.isna(cell[name]) else of_task[name] == cell[name]
-    return _distance(quality_difference(of_task[same], sd), scale)
+def _texts_table(cells: pd.DataFrame) -> Table:
+    """Return the table of what a lossy rule may change about texts: a column per task."""
+
+    def field(cell: _Row) -> str:
+        _, scale = _metric(cell["quality_metric"])
+        figures = [(TOKENS, 1.0, "tokens"), (REPETITION, 100.0, "% repeated")]
+        if limited[cell["task"]]:
+            figures += [(AT_LIMIT, 100.0, "% at the limit"), (COMPLETED, scale, "if completed")]
+        known = ((number(by * cell[name], ".1f"), name, by, what) for name, by, what in figures)
+        return "\n".join(
+            ", ".join(filter(None, [f"{value} {what}", _less(cell, name, by)]))
+            for value, name, by, what in known
+            if value
+        )
+
+    limited = cells.groupby("task")[AT_LIMIT].max() >= 0.01
+    tasks = cells["task"].unique()
+    fields = [(Column(task, align="left"), cell_at(task, field)) for task in tasks]
+    title = (
+        "Texts. Each field: mean output tokens, share of 4-grams that repeat an earlier one and, "
+        "if a method ended 1 % of texts at the length limit, their share and the quality of the "
+        "others, with differences from sd, paired by prompt"
+    )
+    return Table.of(_by_label(cells).items(), [_NAME, *fields], title)
+
+
+def _priced(name: str, form: str, scale: float = 1.0, unit: str = "") -> Callable[[_Row], Cell]:
+    """Return a function that shows a figure of texts above its difference from plain SD."""
+
+    def show(cell: _Row) -> Cell:
+        value = number(scale * cell[name], form)
+        return Cell(value and value + unit, _less(cell, name, scale))
+
+    return show
+
+
+def _less(cell: _Row, name: str, scale: float) -> str:
+    """Return the difference of a figure of texts from plain SD's; blank if unknown."""
+    found = Interval(*(cell[f"{name}_less{end}"] for end in ("", "_low", "_high")), n=0)
+    return "" if pd.isna(found.value) else _distance(found, scale)
 
 
 def _gap(samples: pd.DataFrame, cell: _Row) -> Gap | None:
@@ -283,9 +325,8 @@ def _above_measured(gap: Gap, scale: float) -> str:
 
 
 def _distance(found: Interval, scale: float) -> str:
-    value, low, high = (scale * each for each in found[:3])
-    interval = "" if pd.isna(low) else f" [{low:.1f}, {high:.1f}]"
-    return f"{value:+.1f}{interval}"
+    low, high = (number(scale * end, ".1f") for end in found[1:3])
+    return number(scale * found.value, "+.1f") + (f" [{low}, {high}]" if low else "")
 
 
 def _prompts(samples: pd.DataFrame) -> str:

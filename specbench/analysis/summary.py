@@ -7,6 +7,7 @@ which long outputs weigh more; a *sample mean* averages one figure per sample.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -26,6 +27,7 @@ from specbench.analysis.intervals import (
     paired_ratio,
     proportion_interval,
     ratio,
+    ratio_difference,
     ratio_interval,
 )
 from specbench.errors import UsageError
@@ -36,6 +38,10 @@ from specbench.metrics.bleu import TERMS, corpus_bleu
 from specbench.metrics.passk import BUDGETS, pass_at_k
 
 ACCEPTANCE, QUALITY, SPEEDUP, PASS = "draft_acceptance_rate", "quality", "speedup", "pass@1"
+TOKENS, AT_LIMIT, REPETITION = "output_tokens", "length_limit_rate", "repetition"
+COMPLETED = "completed_quality"
+#: What a lossy rule may change about texts; ``text_differences`` compares them with plain SD's.
+OF_TEXTS = (QUALITY, COMPLETED, TOKENS, AT_LIMIT, REPETITION)
 #: Columns that a cell shares with its baseline, ``autoregressive``.
 BASELINE = ["run_id", "pair", "task", "temperature", "engine", "batch_size"]
 _NOTHING = Interval(float("nan"), float("nan"), float("nan"), 0)
@@ -115,12 +121,18 @@ METRICS = (
     Metric("verify_seconds", "s/round", _pooled("verify_seconds", "rounds")),
     Metric("accept_seconds", "s/round", _pooled("accept_seconds", "rounds")),
     Metric("latency_seconds", "s", _mean("latency_seconds")),
-    Metric("output_tokens", "tokens", _mean("output_tokens")),
+    Metric(TOKENS, "tokens", _mean("output_tokens")),
     Metric("rounds", "rounds", _mean("rounds")),
     Metric(
-        "length_limit_rate",
+        AT_LIMIT,
         "fraction",
         lambda cell, _: proportion_interval(cell["stopped_by"] == "length", cell["sample_id"]),
+    ),
+    Metric(REPETITION, "fraction", _mean("repetition")),
+    Metric(
+        COMPLETED,
+        "",
+        lambda cell, _: score_interval(_completed(cell), QUALITY, cell["quality_metric"].iloc[0]),
     ),
 )
 
@@ -158,16 +170,16 @@ def wide(summary: pd.DataFrame) -> pd.DataFrame:
     ``<metric>``, ``<metric>_low`` and ``<metric>_high``.
     """
     cell = summary.groupby(list(CELL), sort=False, dropna=False).ngroup()
-    table = summary.assign(cell=cell).drop_duplicates("cell").set_index("cell")[list(CELL)]
+    cells = summary.assign(cell=cell).drop_duplicates("cell").set_index("cell")[list(CELL)]
+    columns: dict[str, pd.Series] = {}
     for name in (*(metric.name for metric in METRICS), *further_metrics(summary)):
         rows = summary["metric"] == name
         found = summary[rows].set_index(cell[rows])
         if name == "quality":
-            table["quality_metric"] = found["unit"]
-        table[name] = found["value"]
-        table[f"{name}_low"] = found["ci_low"]
-        table[f"{name}_high"] = found["ci_high"]
-    return table.reset_index(drop=True)
+            columns["quality_metric"] = found["unit"]
+        for end, column in (("", "value"), ("_low", "ci_low"), ("_high", "ci_high")):
+            columns[name + end] = found[column]
+    return cells.join(pd.DataFrame(columns, index=cells.index)).reset_index(drop=True)
 
 
 def further_metrics(summary: pd.DataFrame) -> list[str]:
@@ -222,6 +234,51 @@ def quality_difference(own: pd.DataFrame, base: pd.DataFrame) -> Interval:
     if (own["quality_metric"] == BLEU).any():
         return paired_interval(_bleu_terms(own), ids, _bleu_terms(base), base_ids, _bleu_difference)
     return paired_difference(own["quality"], ids, base["quality"], base_ids)
+
+
+def text_differences(own: pd.DataFrame, base: pd.DataFrame) -> dict[str, Interval]:
+    """Return the figures ``OF_TEXTS`` of one setting minus another's on a task, paired by prompt.
+
+    The quality of completed texts is compared on the prompts that both completed.
+    """
+
+    def mean_difference(column: str) -> Interval:
+        known = (rows[rows[column].notna()].assign(count=1.0) for rows in (own, base))
+        sides = ((rows[[column, "count"]], rows["sample_id"]) for rows in known)
+        return paired_interval(*chain.from_iterable(sides), ratio_difference)
+
+    at_limit, base_at_limit = (rows["stopped_by"] == "length" for rows in (own, base))
+    return {
+        QUALITY: quality_difference(own, base),
+        COMPLETED: quality_difference(_completed(own), _completed(base)),
+        TOKENS: mean_difference("output_tokens"),
+        AT_LIMIT: paired_difference(at_limit, own["sample_id"], base_at_limit, base["sample_id"]),
+        REPETITION: mean_difference("repetition"),
+    }
+
+
+def less_than_sd(samples: pd.DataFrame) -> pd.DataFrame:
+    """Return the ``text_differences`` between each cell that drafts and plain SD.
+
+    SD's samples of all draft lengths are pooled, since they follow the same distribution. The
+    columns are ``CELL`` and ``<metric>_less``, ``<metric>_less_low`` and ``<metric>_less_high``.
+    """
+    strict = dict(list(samples[samples["method"] == "sd"].groupby(BASELINE)))
+    others = samples[~samples["method"].isin([AUTOREGRESSIVE, "sd"])]
+    rows = []
+    for cell, own in others.groupby(list(CELL), sort=False, dropna=False):
+        base = strict.get(tuple(own[BASELINE].iloc[0]))
+        found = {} if base is None else text_differences(own, base)
+        ends = (found.get(name, _NOTHING)[:3] for name in OF_TEXTS)
+        rows.append([*cell, *chain.from_iterable(ends)])
+    less = [f"{name}_less{end}" for name in OF_TEXTS for end in ("", "_low", "_high")]
+    table = pd.DataFrame(rows, columns=[*CELL, *less])
+    return table.astype(samples[list(CELL)].dtypes.to_dict() | dict.fromkeys(less, "float64"))
+
+
+def _completed(samples: pd.DataFrame) -> pd.DataFrame:
+    """Return the samples that ended by themselves, not at the limit on new tokens."""
+    return samples[samples["stopped_by"] != "length"]
 
 
 def _bleu_difference(totals: Floats) -> Floats:

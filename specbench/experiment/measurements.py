@@ -44,6 +44,7 @@ def measurements(generation: Generation, drafts: bool) -> dict[str, Any]:
         "expected_acceptance": _mean([value for r in rounds for value in r.expected]),
         "mean_weight": _mean([value for r in rounds for value in r.weights]),
         "tokens_per_second": generation.output_tokens / seconds if seconds else None,
+        "repetition": repetition(generation.token_ids),
         **{name: getattr(generation, name) for name in _TAKEN},
         "per_round": {name: [_plain(getattr(r, name)) for r in rounds] for name in _PER_ROUND},
     }
@@ -80,6 +81,15 @@ def score_text(
     if not errors:
         return {**fields, "status": OK}
     return {**fields, "status": UNSCORED, "error": "; ".join(dict.fromkeys(errors))}
+
+
+def repetition(token_ids: Sequence[int]) -> float | None:
+    """Return the share of 4-grams that repeat an earlier one, None below 4 tokens.
+
+    Source: seq-rep-4 of Welleck et al. 2020, arXiv:1908.04319.
+    """
+    grams = list(zip(*(token_ids[start:] for start in range(4)), strict=False))
+    return 1 - len(set(grams)) / len(grams) if grams else None
 
 
 def describe_error(error: Exception) -> str:

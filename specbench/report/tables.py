@@ -8,9 +8,9 @@ from typing import Any
 
 import pandas as pd
 
-from specbench.analysis.frames import Selection, read_summary
+from specbench.analysis.frames import CELL, Selection, read_samples, read_summary
 from specbench.analysis.labels import method_labels
-from specbench.analysis.summary import further_metrics, shown_name, shown_scale, wide
+from specbench.analysis.summary import further_metrics, less_than_sd, shown_name, shown_scale, wide
 from specbench.metrics import METRICS
 from specbench.table import Cell, Field, Table, drop_empty, number
 
@@ -40,6 +40,10 @@ _METRICS = (
     ("output\ntokens", _measured("output_tokens", ".1f")),
     ("rounds", _measured("rounds", ".1f")),
     ("at length limit\n%", _measured("length_limit_rate", ".1f", 100)),
+    ("repeated 4-grams\n%", _measured("repetition", ".1f", 100)),
+    ("output tokens\nless sd's", _measured("output_tokens_less", "+.1f")),
+    ("at length limit\nless sd's", _measured("length_limit_rate_less", "+.1f", 100)),
+    ("repeated 4-grams\nless sd's", _measured("repetition_less", "+.1f", 100)),
 )
 
 
@@ -56,7 +60,7 @@ def read_cells(
         UsageError: A run has no readable summary, or nothing in it is selected.
     """
     summary = selection.of(read_summary(*folders))
-    cells = wide(summary)
+    cells = wide(summary).merge(less_than_sd(read_samples(*folders)), on=list(CELL), how="left")
     rows = cells.to_dict("records")
     settings = cells["pair"] + [f", T = {temperature:g}" for temperature in cells["temperature"]]
     if cells["engine"].nunique() > 1:
@@ -87,6 +91,9 @@ def _table(title: str, cells: pd.DataFrame, further: Sequence[str], several: boo
         ("run", lambda cell: cell["run_id"] if several else ""),
         ("N", lambda cell: str(cell["draft_length"] or "")),
         (quality, _measured("quality", ".1f", scale)),
+        ("less sd's\npaired", _measured("quality_less", "+.1f", scale)),
+        ("of completed\ntexts", _measured("completed_quality", ".1f", scale)),
+        ("less sd's\npaired", _measured("completed_quality_less", "+.1f", scale)),
         *_METRICS,
         *((shown_name(name), _measured(name, ".1f", shown_scale(name))) for name in further),
     ]

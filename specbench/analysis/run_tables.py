@@ -303,8 +303,8 @@ def _priced(name: str, form: str, scale: float = 1.0, unit: str = "") -> Callabl
 
 def _less(cell: _Row, name: str, scale: float) -> str:
     """Return the difference of a figure of texts from plain SD's; blank if unknown."""
-    found = Interval(*(cell[f"{name}_less{end}"] for end in ("", "_low", "_high")), n=0)
-    return "" if pd.isna(found.value) else _distance(found, scale)
+    value, low, high = (cell[f"{name}_less{end}"] for end in ("", "_low", "_high"))
+    return "" if pd.isna(value) else _distance(Interval(value, low, high, 0), scale)
 
 
 def _gap(samples: pd.DataFrame, cell: _Row) -> Gap | None:

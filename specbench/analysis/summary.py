@@ -243,9 +243,12 @@ def text_differences(own: pd.DataFrame, base: pd.DataFrame) -> dict[str, Interva
     """
 
     def mean_difference(column: str) -> Interval:
-        known = (rows[rows[column].notna()].assign(count=1.0) for rows in (own, base))
-        sides = ((rows[[column, "count"]], rows["sample_id"]) for rows in known)
-        return paired_interval(*chain.from_iterable(sides), ratio_difference)
+        known, known_base = (
+            rows[rows[column].notna()].assign(count=1.0)[["sample_id", column, "count"]]
+            for rows in (own, base)
+        )
+        ids, base_ids = known.pop("sample_id"), known_base.pop("sample_id")
+        return paired_interval(known, ids, known_base, base_ids, ratio_difference)
 
     at_limit, base_at_limit = (rows["stopped_by"] == "length" for rows in (own, base))
     return {

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import pandas as pd
 from specbench.analysis.frames import CELL, Selection, read_samples, read_summary
 from specbench.analysis.labels import method_labels
 from specbench.analysis.summary import further_metrics, less_than_sd, shown_name, shown_scale, wide
+from specbench.errors import UsageError
 from specbench.metrics import METRICS
 from specbench.table import Cell, Field, Table, drop_empty, number
 
@@ -20,7 +23,8 @@ def _measured(name: str, form: str, scale: float = 1.0) -> Callable[[Mapping[Any
 
     def show(cell: Mapping[Any, Any]) -> Cell:
         value, low, high = (
-            number(scale * cell[name + end], form).rstrip(".") for end in ("", "_low", "_high")
+            number(scale * cell.get(name + end, math.nan), form).rstrip(".")
+            for end in ("", "_low", "_high")
         )
         return Cell(value, f"{low} to {high}" if value and low else "")
 
@@ -60,7 +64,9 @@ def read_cells(
         UsageError: A run has no readable summary, or nothing in it is selected.
     """
     summary = selection.of(read_summary(*folders))
-    cells = wide(summary).merge(less_than_sd(read_samples(*folders)), on=list(CELL), how="left")
+    cells = wide(summary)
+    with suppress(UsageError):  # a run may lack its samples
+        cells = cells.merge(less_than_sd(read_samples(*folders)), on=list(CELL), how="left")
     rows = cells.to_dict("records")
     settings = cells["pair"] + [f", T = {temperature:g}" for temperature in cells["temperature"]]
     if cells["engine"].nunique() > 1:

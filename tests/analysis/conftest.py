@@ -44,6 +44,7 @@ _DEFAULTS: dict[str, Any] = {
     "accept_seconds": 0.0625,
     "latency_seconds": 1.0,
     "tokens_per_second": 20.0,
+    "repetition": 0.0,
     "stopped_by": "eos",
 }
 WEIGHTS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)

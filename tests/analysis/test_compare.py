@@ -126,6 +126,9 @@ def test_differences_from_sd(frame):
         "times_as_fast": 2.0,  # per sample, whatever its length
         "times_tokens_per_second": 3.0,  # 1.5 times the tokens in half the time
         "length_ratio": 1.5,
+        "completed_quality_difference": -0.1,
+        "length_limit_difference": 0.0,
+        "repetition_difference": 0.0,
     }
     assert found.to_dict() == pytest.approx(expected)
 

@@ -13,15 +13,16 @@ from specbench.analysis.run_tables import (
     transfer_data,
     transfer_table,
 )
-from specbench.analysis.summary import quality_difference, summarise
+from specbench.analysis.summary import less_than_sd, quality_difference, summarise
 from specbench.errors import UsageError
-from specbench.table import to_markdown
+from specbench.table import to_markdown, to_text
 
 ABOVE = "above the static front (randomised)"
 
 
 def _rows(samples):
-    lines = summary_page(samples, summarise(samples)).splitlines()
+    main, _, _ = summary_page(samples, summarise(samples)).partition("Texts.")
+    lines = main.splitlines()
     return {line.split("|")[1].strip(): line for line in lines if line.startswith("| ")}
 
 
@@ -102,6 +103,24 @@ def test_metrics_beyond_quality_have_a_separate_table(samples):
     assert (value, first, second) == (quality, "25.0 [25.0, 25.0]", "25.0 [25.0, 25.0]")
 
 
+def test_texts_at_the_limit_and_their_repetition_are_on_the_page(samples):
+    def texts(frame):
+        return summary_page(frame, summarise(frame)).partition("Texts.")[2]
+
+    plain = texts(samples)
+    assert "static" not in plain  # swept: the main table shows the front instead
+    assert "at the limit" not in plain and "0.0 % repeated" in plain
+    limited = samples.assign(repetition=samples["method"].map({"diversed": 0.25}).fillna(0.05))
+    longest = limited["output_tokens"] > 55
+    limited["stopped_by"] = np.where(longest, "length", "eos")
+    (row,) = (line for line in texts(limited).splitlines() if line.startswith("| diversed"))
+    assert "25.0 % repeated, +20.0 [20.0, 20.0]" in row
+    own = limited.query("method == 'diversed' and task == 'mini-math'")
+    ended = own["stopped_by"] == "eos"
+    assert f"{100 * (1 - ended.mean()):.1f} % at the limit, " in row
+    assert f"{100 * own[ended]['quality'].mean():.1f} if completed, " in row
+
+
 def test_draft_lengths_and_engines_have_separate_tables(make):
     """An engine that falls back during a run leaves samples of two engines."""
     samples = make({"draft_length": 3}, {"draft_length": 7}, {"draft_length": 7, "engine": "graph"})
@@ -114,14 +133,23 @@ def test_a_terminal_shows_two_tables_of_each_task(samples, tmp_path):
     summary = summarise(samples.assign(rouge1=0.25))
     summary.loc[summary["metric"] == "tokens_per_second", "value"] = 0.3125
     summary.to_csv(tmp_path / "summary.csv", index=False)
+    samples.to_csv(tmp_path / "samples.csv", index=False)
     figures, further, *_ = tables = run_tables(tmp_path)
     assert len(tables) == 2 * samples["task"].nunique()
     assert figures.title == "mini-math on mini, n = 40"
     assert [row[0].split()[0] for row in figures.rows[:3]] == ["autoregressive", "sd", "lossy"]
     assert figures.rows[1][5:] == ["0.312", "2.03"]  # slow, but not 0; relative to autoregressive
     assert [column.heading for column in further.columns] == [
-        *("method", "N", "ROUGE-1 [95 %]", "tokens", "rounds", "ended by limit")
+        *("method", "N", "ROUGE-1 [95 %]", "accuracy", "tokens", "rounds", "ended by limit"),
+        "repeated 4-grams",
     ]
+    less = less_than_sd(samples).query("method == 'diversed' and task == 'mini-math'").iloc[0]
+    value, low, high = (less[f"output_tokens_less{end}"] for end in ("", "_low", "_high"))
+    shown = dict(zip((c.heading for c in further.columns), further.rows[-1], strict=True))
+    assert shown["tokens"].interval == f"{value:+.1f} [{low:.1f}, {high:.1f}]"
+    assert not further.rows[1][3].interval  # sd itself
+    lines = to_text(*tables, width=80).splitlines()
+    assert max(map(len, lines)) <= 80
     summary.loc[summary["metric"] == "speedup", "value"] = None
     summary.to_csv(tmp_path / "summary.csv", index=False)
     alone = run_tables(tmp_path)[0]

@@ -10,9 +10,11 @@ from specbench.analysis.frames import CELL
 from specbench.analysis.summary import (
     METRICS,
     further_metrics,
+    less_than_sd,
     shown_name,
     shown_scale,
     summarise,
+    text_differences,
     wide,
 )
 from specbench.errors import UsageError
@@ -44,7 +46,7 @@ def test_every_metric_by_hand(make):
                 "acceptance_length": 3.0, "expected_acceptance": 0.5, "mean_weight": 0.2,
                 "prefill_seconds": 0.5, "decode_seconds": 1.5, "stopped_by": "length",
                 "draft_seconds": 0.6, "verify_seconds": 0.6, "accept_seconds": 0.24,
-                "latency_seconds": 2.5, "tokens_per_second": 15.0,
+                "latency_seconds": 2.5, "tokens_per_second": 15.0, "repetition": 0.5,
             },
             {
                 "sample_id": "b", "quality": 0.0, "output_tokens": 10, "rounds": 2,
@@ -52,7 +54,7 @@ def test_every_metric_by_hand(make):
                 "acceptance_length": 5.0, "expected_acceptance": 0.8, "mean_weight": 0.8,
                 "prefill_seconds": 0.5, "decode_seconds": 0.5, "stopped_by": "eos",
                 "draft_seconds": 0.12, "verify_seconds": 0.24, "accept_seconds": 0.0,
-                "latency_seconds": 1.5, "tokens_per_second": 10.0,
+                "latency_seconds": 1.5, "tokens_per_second": 10.0, "repetition": None,
             },
             {
                 **AUTOREGRESSIVE, "sample_id": "a", "output_tokens": 12, "rounds": 12,
@@ -89,6 +91,8 @@ def test_every_metric_by_hand(make):
         "output_tokens": 20.0,
         "rounds": 6.0,
         "length_limit_rate": 0.5,
+        "repetition": 0.5,  # the second text is too short
+        "completed_quality": 0.0,
     }
     assert {name: value(summary, name) for name in expected} == pytest.approx(expected)
     assert set(expected) == {metric.name for metric in METRICS}
@@ -252,3 +256,35 @@ def test_samples_without_bleu_are_left_out_and_unreadable_terms_are_one_error(ma
 def test_nothing_to_summarise_is_the_users_error(make):
     with pytest.raises(UsageError, match="no samples"):
         summarise(make({}).iloc[:0])
+
+
+def test_differences_of_texts_are_paired_and_zero_for_the_same_texts(make):
+    """On every second prompt the rule writes to the limit, repeats itself and fails."""
+    prompts = [f"p{i:02}" for i in range(20)]
+    sd = make(*({"sample_id": name, "quality": float(i % 5 > 0)} for i, name in enumerate(prompts)))
+    worse = {"quality": 0.0, "output_tokens": 50, "stopped_by": "length", "repetition": 0.4}
+    rows = [worse if i % 2 else {"quality": float(i % 5 > 0)} for i in range(20)]
+    named = ({"sample_id": name, **row} for name, row in zip(prompts, rows, strict=True))
+    lossy = make(*named, method="lossy", lenience=0.5)
+    found = text_differences(lossy, sd)
+    values = {name: (difference.value, difference.n) for name, difference in found.items()}
+    assert values == {
+        "quality": (pytest.approx(-0.4), 20),
+        "completed_quality": (0.0, 10),  # of the prompts that both completed
+        "output_tokens": (15, 20),
+        "length_limit_rate": (0.5, 20),
+        "repetition": (pytest.approx(0.2), 20),
+    }
+    signs = {name: (found[name].low > 0, found[name].high < 0) for name in found}
+    assert signs.pop("quality") == (False, True)
+    assert signs.pop("completed_quality") == (False, False)
+    assert set(signs.values()) == {(True, False)}
+    same = text_differences(sd, sd.assign(repetition=np.nan))
+    assert [same[name].value for name in ("quality", "output_tokens")] == [0, 0]
+    assert same["repetition"].n == 0  # not recorded
+
+    table = less_than_sd(pd.concat([lossy, sd, make({**AUTOREGRESSIVE, "sample_id": "p00"})]))
+    (row,) = table.to_dict("records")
+    assert (row["method"], row["length_limit_rate_less"]) == ("lossy", 0.5)
+    assert row["output_tokens_less_low"] < 15 < row["output_tokens_less_high"]
+    assert less_than_sd(lossy)["quality_less"].isna().all()

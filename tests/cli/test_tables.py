@@ -157,6 +157,7 @@ def test_the_newest_run_is_compared_in_every_way(cli: Cli, run: Path) -> None:
     ]
     assert [title.strip().partition(":")[0] for title in titles] == [
         "Against sd, each at its own quality",
+        "Texts less sd's",
         "At equal acceptance",
         "At equal time",
         "At equal quality",

@@ -16,7 +16,7 @@ from specbench.decoding.sampling import Sampling
 from specbench.errors import EngineError, UsageError
 from specbench.example import Example
 from specbench.experiment import runner
-from specbench.experiment.measurements import measurements
+from specbench.experiment.measurements import measurements, repetition
 from specbench.experiment.plan import Plan, build_plan
 from specbench.experiment.records import latest_records, read_examples, read_records
 from specbench.experiment.store import Store
@@ -194,6 +194,14 @@ def test_measurements_follow_their_definitions(make_generation: Any) -> None:
     assert (alone["rounds"], alone["proposed"]) == (8, 0)
     blank = ("accepted", "draft_acceptance_rate", "acceptance_length")
     assert all(alone[name] is None for name in (*blank, "expected_acceptance", "mean_weight"))
+    assert found["repetition"] is None  # three tokens
+
+
+def test_repetition_is_the_share_of_repeated_4_grams() -> None:
+    assert repetition([1, 2, 3, 4, 5, 6]) == 0
+    assert repetition([7] * 13) == pytest.approx(9 / 10)  # ten 4-grams, all equal
+    assert repetition([1, 2, 3, 4] * 3) == pytest.approx(5 / 9)  # nine 4-grams, four different
+    assert repetition([1, 2, 3]) is None
 
 
 def test_a_long_prompt_is_cut_inside_its_passage(engine: Any, tmp_path: Path) -> None:

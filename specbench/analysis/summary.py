@@ -263,7 +263,7 @@ def text_differences(own: pd.DataFrame, base: pd.DataFrame) -> dict[str, Interva
 def less_than_sd(samples: pd.DataFrame) -> pd.DataFrame:
     """Return the ``text_differences`` between each cell that drafts and plain SD.
 
-    SD's samples of all draft lengths are pooled, since they follow the same distribution. The
+    SD's samples of all draft lengths and drafters are pooled: they have the same distribution. The
     columns are ``CELL`` and ``<metric>_less``, ``<metric>_less_low`` and ``<metric>_less_high``.
     """
     strict = dict(list(samples[samples["method"] == "sd"].groupby(BASELINE)))

@@ -134,8 +134,8 @@ class _Tables:
             ("ended by limit", interval_of(c.AT_LIMIT_LESS, "+.1f", 100)),
             ("repeated 4-grams", interval_of(c.REPETITION_LESS, "+.1f", 100)),
         ]
-        settings = _settings(group[group["against"] == c.SD])
-        return Table.of(settings, fields, f"Texts less sd's: {where}", [LESS], stub=2)
+        settings = merge_metrics(group[group["against"] == c.SD])
+        return drop_empty(Table.of(settings, fields, f"Texts less sd's: {where}", [LESS], stub=2))
 
     def above(self, group: pd.DataFrame, where: str) -> Table:
         at = group["at"].iloc[0]

@@ -1,8 +1,10 @@
-"""One prompt of a task, with its reference answer or tests."""
+"""One prompt or conversation of a task, with its reference answers or tests."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
 CHAT, PLAIN = "chat", "plain"
 FORMATS = (CHAT, PLAIN)  # prompt formats: with the model's chat template, or unchanged
@@ -10,17 +12,22 @@ FORMATS = (CHAT, PLAIN)  # prompt formats: with the model's chat template, or un
 
 @dataclass(frozen=True)
 class Example:
-    """One prompt, with its reference answer or tests.
+    """One prompt or conversation, with its reference answers or tests.
 
     Attributes:
         id: Name of the example, unique within its task and split.
-        prompt: Text given to the models.
-        reference: Correct answer, if known.
+        prompt: Text given to the models; of a conversation, the user's first message.
+        reference: Correct answer, if known; of a conversation, to the first message.
         tests: Python statements that a generated program must pass.
         passage: Part of the prompt that may be truncated at its end if the prompt is too long, for
             instance the article to summarise.
         code_prefix: Program text before a generated continuation, such as HumanEval's signature.
         entry_point: Function that a generated program must define.
+        category: Group of examples, such as a domain; empty if there is none.
+        turns: All messages of the user in a conversation of several turns, the prompt first.
+        references: Correct answers of the turns.
+        greedy: The target's own greedy text, known only while a sample is scored.
+        columns: Other columns of the user's prompt file; nothing uses them.
     """
 
     id: str
@@ -30,3 +37,26 @@ class Example:
     passage: str = ""
     code_prefix: str = ""
     entry_point: str = ""
+    category: str = ""
+    turns: tuple[str, ...] = ()
+    references: tuple[str | None, ...] = ()
+    greedy: str | None = None
+    columns: Mapping[str, Any] | None = field(default=None, compare=False)
+
+    @property
+    def messages(self) -> tuple[str, ...]:
+        """All messages of the user: one, or one per turn."""
+        return self.turns or (self.prompt,)
+
+    def scored(self, turn: int | None, greedy: str | None) -> Example:
+        """Return the example that scores the text of a turn, with the target's greedy text."""
+        if turn is None:
+            return self if greedy is None else replace(self, greedy=greedy)
+        prompt, reference = self.turns[turn - 1], self.references[turn - 1]
+        return replace(self, prompt=prompt, reference=reference, greedy=greedy)
+
+    def identity(self) -> dict[str, Any]:
+        """Return the values that determine a sample; ``turns`` only if there are several."""
+        others = {"category", "greedy", "columns"}
+        others |= set() if self.turns else {"turns", "references"}
+        return {name: value for name, value in asdict(self).items() if name not in others}

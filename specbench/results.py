@@ -17,9 +17,9 @@ import pandas as pd
 
 from specbench.analysis import columns as dictionary
 from specbench.analysis.columns import may_be_blank, schema
-from specbench.analysis.frames import Selection, read_samples, read_summary, run_folders, typed
+from specbench.analysis.frames import Selection, read_samples, run_folders, typed
 from specbench.analysis.positions import acceptance_by_position
-from specbench.analysis.summary import wide
+from specbench.analysis.summary import selected_summary, wide
 from specbench.analysis.verdicts import verdicts_of
 from specbench.errors import UsageError
 from specbench.experiment.folders import CONFIG, read_run
@@ -36,7 +36,7 @@ class Results:
     """The tables of one or several runs, each read on first access.
 
     ``specbench list columns`` describes the columns. Samples and rounds can be joined by their
-    common columns up to ``sample_id``.
+    common columns up to ``turn``.
 
     Raises:
         UsageError: A path is not a folder. On attribute access: no run has the table, it is
@@ -82,7 +82,7 @@ class Results:
     @cached_property
     def summary(self) -> pd.DataFrame:
         """One row per cell and metric."""
-        return self.selection.of(read_summary(*self._paths))
+        return selected_summary(self._paths, self.selection)
 
     @cached_property
     def cells(self) -> pd.DataFrame:

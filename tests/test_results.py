@@ -44,7 +44,14 @@ ROUNDS: dict[str, list[Any]] = {
 
 
 def record(**changes: Any) -> dict[str, Any]:
-    known = {"sample_id": "a", "status": "ok", "token_ids": [], "per_round": ROUNDS}
+    known = {
+        "sample_id": "a",
+        "category": None,
+        "turn": None,
+        "status": "ok",
+        "token_ids": [],
+        "per_round": ROUNDS,
+    }
     return CELL | known | changes
 
 

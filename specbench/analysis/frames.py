@@ -221,36 +221,59 @@ class Selection:
     """A selection of rows of run tables; None selects all.
 
     A method includes all its parameters. Methods that draft nothing match every draft length and
-    drafter.
+    drafter. ``by`` splits every task by columns of its samples: the task ``questions`` becomes
+    ``questions/writing``, ``questions/math``, ... A task can then be selected under both names.
     """
 
     tasks: Sequence[str] | None = None
     methods: Sequence[str] | None = None
     draft_lengths: Sequence[int] | None = None
     drafters: Sequence[str] | None = None
+    by: Sequence[str] = ()
 
     def of(self, table: pd.DataFrame) -> pd.DataFrame:
         """Return the selected rows of a table; raise for names and lengths it does not contain."""
-        kept = table
+        whole = table["task"]
+        table = self._split(table)
+        kept = np.ones(len(table), dtype=np.bool_)
         for column, wanted in self._chosen():
-            known = [str(value) for value in table[column].dropna().unique() if value != 0]
+            values = pd.concat([table["task"], whole]) if column == "task" else table[column]
+            known = [str(value) for value in values.dropna().unique() if value != 0]
             for value in wanted:
                 if str(value) not in known:
                     what, hint = column.replace("_", " "), meant(str(value), known)
                     raise UsageError(f"these runs have no {what} {value}: {hint}")
-            alike = kept[column].isin(wanted)
+            alike = table[column].isin(wanted)
+            if column == "task":
+                alike |= whole.isin(wanted)
             if column in ("draft_length", "drafter"):
-                alike |= ~(kept["draft_length"] > 0)
-            kept = kept[alike]
-        if kept.empty and len(table):
+                alike |= ~(table["draft_length"] > 0)
+            kept &= alike.to_numpy()
+        if len(table) and not kept.any():
             raise UsageError(f"these runs have no sample with {self}: choose fewer at once")
-        return kept if kept is table else kept.reset_index(drop=True)
+        return table if kept.all() else table[kept].reset_index(drop=True)
+
+    def _split(self, table: pd.DataFrame) -> pd.DataFrame:
+        """Add the values of the columns ``by`` to the names of the tasks.
+
+        Raises:
+            UsageError: All values of a column are blank.
+        """
+        names = table["task"]
+        for column in self.by:
+            values = table[column]
+            if values.isna().all():
+                raise UsageError(f"these runs have no {column}: omit --by {column}")
+            shown = values.map(lambda value: f"turn {value:.0f}") if column == "turn" else values
+            names = names.mask(values.notna(), names + "/" + shown.astype("str"))
+        return table.assign(task=names) if self.by else table
 
     def __str__(self) -> str:
         """Return the selection as command-line options."""
+        chosen = [*self._chosen(), *([("by", self.by)] if self.by else [])]
         return " ".join(
             f"--{column.replace('_', '-')} {','.join(map(str, wanted))}"
-            for column, wanted in self._chosen()
+            for column, wanted in chosen
         )
 
     def _chosen(self) -> Iterator[tuple[str, Sequence[Any]]]:

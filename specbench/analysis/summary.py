@@ -6,14 +6,24 @@ which long outputs weigh more; a *sample mean* averages one figure per sample.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import chain
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from specbench.analysis.frames import BLEU_TERMS, CELL, SUMMARY, typed
+from specbench.analysis.frames import (
+    BLEU_TERMS,
+    CELL,
+    SUMMARY,
+    Selection,
+    read_samples,
+    read_summary,
+    typed,
+)
 from specbench.analysis.intervals import (
     Floats,
     Interval,
@@ -161,6 +171,20 @@ def summarise(samples: pd.DataFrame) -> pd.DataFrame:
             for name, found, unit in (*figures, *_further_scores(group))
         ]
     return typed(pd.DataFrame(rows, columns=list(SUMMARY)), SUMMARY, "the summary")
+
+
+def selected_summary(paths: Sequence[Path | str], selection: Selection) -> pd.DataFrame:
+    """Return the selected rows of the summaries of runs, computed anew if tasks are split.
+
+    Raises:
+        UsageError: As ``read_summary`` and ``Selection.of`` do.
+    """
+    if not selection.by:
+        return selection.of(read_summary(*paths))
+    # Methods that are not selected may be the baseline of a speedup.
+    every = replace(selection, methods=None, draft_lengths=None, drafters=None)
+    parts = every.of(read_samples(*paths))
+    return replace(selection, tasks=None, by=()).of(summarise(parts))
 
 
 def wide(summary: pd.DataFrame) -> pd.DataFrame:

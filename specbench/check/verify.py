@@ -207,7 +207,7 @@ def _score_difference(
 ) -> str:
     if record["sample_id"] not in examples:
         return "the example is missing"
-    example = examples[record["sample_id"]]
+    example = examples[record["sample_id"]].scored(record.get("turn"), record.get("greedy"))
     return difference(record, score_text(metrics, record["text"], example, may_execute=False))
 
 
@@ -279,7 +279,10 @@ def _choose(
             for example in range(len(task.examples))
         ]
         every = map(plan.step, places)
-        steps = [step for step in every if names_of(plan.identify(step, "")) in stored]
+        names = (
+            (step, [names_of(plan.identify(turn, "")) for turn in step.turns]) for step in every
+        )
+        steps = [step for step, turns in names if stored.keys() >= {*turns}]
         yield Random(f"{what.seed}/{number}/{cell}").sample(steps, min(what.samples, len(steps)))
 
 

@@ -17,6 +17,7 @@ from specbench.errors import RunError
 from specbench.experiment.plan import Plan
 from specbench.experiment.variants import STATIC
 from specbench.methods.registry import AUTOREGRESSIVE
+from specbench.metrics import AGREEMENT
 from specbench.table import Column, Table
 from specbench.tasks.prompts import PromptList
 
@@ -51,6 +52,12 @@ def measure(
 def say(plan: Plan, limit: int | None = None) -> None:
     """Print notes on a plan before it is executed."""
     note(*plan.notes)
+    tasks = [each.task for each in plan.tasks]
+    if names := [t.name for t in tasks if isinstance(t.source, PromptList) and not t.metrics]:
+        note(
+            f"no references in {', '.join(names)}, so quality is not measured: add --metric "
+            f"{AGREEMENT} to compare with the target's own greedy text"
+        )
     if limit is not None and limit < DEFAULT_LIMIT:
         note(f"--limit {limit} is for testing only: intervals over so few examples are unreliable")
     if plan.executes and not plan.pair.bundled:

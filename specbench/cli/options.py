@@ -29,7 +29,7 @@ from specbench.methods.drafters import DRAFTERS, LOOKUP, MODEL, checked, ngram_l
 from specbench.methods.parameters import PARAMETERS
 from specbench.methods.registry import METHODS
 from specbench.methods.registry import PAPER as PAPER_METHODS
-from specbench.metrics import METRICS
+from specbench.metrics import AGREEMENT, GREEDY, METRICS
 from specbench.pairs.registry import (
     ROLES,
     PairSpec,
@@ -49,9 +49,10 @@ if TYPE_CHECKING:
 ALL, PAPER = "all", "paper"
 METHOD_GROUPS = {PAPER: PAPER_METHODS, ALL: tuple(METHODS)}
 DEFAULT_PAIR = "mini"
-REFERENCE_METRICS = [metric.name for metric in METRICS.values() if metric.needs == "reference"]
+PROMPT_METRICS = [m.name for m in METRICS.values() if m.needs in ("reference", GREEDY)]
 DEFAULT_REFERENCE_METRIC = "rouge2"
 NEWEST = "the newest under results/"
+SPLITS = ("category", "turn")  # columns of samples that can split a task
 
 Runs = Annotated[
     list[Path] | None,
@@ -104,9 +105,10 @@ class Tasks(DataOptions):
         """Return the chosen tasks, by default the bundled ones."""
         chosen = _members(self.task, {ALL: task_names()}) if self.task else default_task_names()
         tasks = [load_task(name, self) for name in chosen]
-        sets = {task.source.repository for task in tasks if isinstance(task.source, Dataset)}
-        for name in ("folder", "revision"):
-            if getattr(self, name) is not None and not sets:
+        data = [task.source for task in tasks if isinstance(task.source, Dataset)]
+        sets = {source.repository for source in data} - {""}
+        for name, usable in (("folder", data), ("revision", sets)):
+            if getattr(self, name) is not None and not usable:
                 raise UsageError(
                     f"{self.flags(name)[0]} needs a task with a data set: choose one with --task"
                 )
@@ -123,14 +125,20 @@ class PromptFiles(Tasks):
 
     prompts: list[Path] | None = option(
         None,
-        "Instead of tasks: a .jsonl, .csv or .txt file with a `prompt` column and, to measure "
-        "quality, a `reference` column; repeat for several files.",
+        "Instead of tasks: a .jsonl, .csv or .txt file with a `prompt` column, or `turns`, and "
+        "optionally `reference`, `id`, `category` and `passage`, such as Spec-Bench's "
+        "question.jsonl; repeat for several files.",
         panel="Options",
+    )
+    cut_prompts: bool = option(
+        False, "Cut prompts of --prompts without a `passage` at their end if they are too long."
     )
 
     def tasks(self) -> list[Task]:
         """Return the chosen tasks, or one task per prompt file."""
         if not self.prompts:
+            if self.cut_prompts:
+                raise UsageError("--cut-prompts needs --prompts: tasks cut their own passages")
             return super().tasks()
         if self.task:
             raise UsageError("--prompts replaces --task: give only one of them")
@@ -139,7 +147,7 @@ class PromptFiles(Tasks):
                 raise UsageError(
                     f"{self.flags(name)[0]} applies to tasks, not to --prompts: omit it"
                 )
-        return [prompts_task(path) for path in self.prompts]
+        return [prompts_task(path, cut=self.cut_prompts) for path in self.prompts]
 
 
 class Prompts(PromptFiles):
@@ -147,10 +155,11 @@ class Prompts(PromptFiles):
 
     metric: str | None = option(
         None,
-        "Metric that scores the answers to --prompts.",
+        f"Metric that scores the answers to --prompts; {AGREEMENT} needs no references: it "
+        "compares with the target's own greedy text.",
         metavar="NAME",
         shown=f"{DEFAULT_REFERENCE_METRIC} if there are references",
-        choices=REFERENCE_METRICS,
+        choices=PROMPT_METRICS,
         panel="Options",
     )
 
@@ -162,7 +171,11 @@ class Prompts(PromptFiles):
         return [self._scored(task) for task in tasks] if self.prompts else tasks
 
     def _scored(self, task: Task) -> Task:
-        scored = any(row.reference for row in task.examples("test", None))
+        if self.metric is not None and METRICS[self.metric].needs == GREEDY:
+            greedy = (name for name, metric in METRICS.items() if metric.needs == GREEDY)
+            return replace(task, metrics=tuple(dict.fromkeys((self.metric, *greedy))))
+        examples = task.examples("test", None)
+        scored = any(row.reference or any(row.references) for row in examples)
         if self.metric is not None and not scored:
             raise UsageError(
                 f"{task.path} has no `reference` column, which --metric {self.metric} needs"
@@ -463,6 +476,13 @@ class Rows(Options):
         shown=ALL,
     )
 
+    by: list[str] | None = option(
+        None,
+        "Split every task by a column of its samples; repeat or separate by commas.",
+        metavar="COLUMN",
+        choices=SPLITS,
+    )
+
     def selection(self) -> Selection:
         """Return what to read."""
         from specbench.analysis.frames import Selection
@@ -470,7 +490,8 @@ class Rows(Options):
         tasks, methods = (
             None if names is None or ALL in names else names for names in (self.task, self.method)
         )
-        return Selection(tasks, methods, self.draft_length, self.drafter)
+        by = tuple(name for name in self.by or () if name in SPLITS)
+        return Selection(tasks, methods, self.draft_length, self.drafter, by)
 
 
 def _members(names: Iterable[str], groups: Mapping[str, Iterable[str]]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -117,10 +118,10 @@ def plot(
         if "speedup" in costs and part.methods is not None:  # the speedup needs its baseline
             part = replace(part, methods=list(dict.fromkeys([*part.methods, AUTOREGRESSIVE])))
         # The filters are part of the file name, so that a filtered figure replaces no full one.
-        filters = [*(part.tasks or ()), *(part.methods or ())]
+        filters = [*part.by, *(part.tasks or ()), *(part.methods or ())]
         filters += [f"N{length}" for length in part.draft_lengths or ()]
-        filters += [drafter.replace(":", "-") for drafter in part.drafters or ()]
-        name = "-".join([figure, *costs, *filters])
+        filters += part.drafters or ()
+        name = re.sub("[:/]", "-", "-".join([figure, *costs, *filters]))
         folder = asked.output or folders[-1] / "figures"
         note_unfinished(folders)
         draw = partial(draw, Results(folders, part), **({"against": costs} if costs else {}))

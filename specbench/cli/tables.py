@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from specbench.cli.generate import grouped
-from specbench.cli.options import Rows, Runs, output_option
+from specbench.cli.options import SPLITS, Rows, Runs, output_option
 from specbench.cli.output import CSV, LATEX, MARKDOWN, TEXT, note, print_as, print_verdicts
 from specbench.config import Options, option
 from specbench.errors import SpecbenchError, UsageError
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 PARQUET = "parquet"
 RUNS = "runs"
+POSITION = "position"
 HELD_EQUAL = ("acceptance", "time", "quality", "hypervolume")
 BESIDE_SD, ALL_TABLES = "sd", "all"
 
@@ -60,11 +61,6 @@ class TableOptions(Options):
         TEXT, "csv has one row per number, with its interval.", choices=(TEXT, MARKDOWN, LATEX, CSV)
     )
     intervals: bool = option(False, "Show the 95 % interval of every number.")
-    by: str | None = option(
-        None,
-        "Show acceptance by position in the block of drafts instead: marginal and conditional.",
-        choices=("position",),
-    )
     against: str | None = option(
         None,
         "Add the paper's published numbers and the difference, where pair, task, method, "
@@ -73,22 +69,34 @@ class TableOptions(Options):
     )
 
 
+class TableRows(Rows):
+    """Which rows of finished runs a table shows, and by what it splits them."""
+
+    by: list[str] | None = option(
+        None,
+        "Split every task by a column of its samples; position shows acceptance by position in the "
+        "block of drafts instead: marginal and conditional. Repeat or separate by commas.",
+        metavar="COLUMN",
+        choices=(*SPLITS, POSITION),
+    )
+
+
 @grouped
-def table(asked: TableOptions, rows: Rows, runs: Runs = None) -> None:
+def table(asked: TableOptions, rows: TableRows, runs: Runs = None) -> None:
     """Print the paper's main table from finished runs: methods as rows, tasks as columns.
 
     It shows acceptance, quality and speedup, in one table per pair, temperature and draft length.
     Every static weight and every head has its own row.
     """
-    if asked.by is not None:
+    if POSITION in (rows.by or ()):
         _by_position(asked, rows, runs)
         return
 
-    from specbench.analysis.frames import read_samples, read_summary
+    from specbench.analysis.frames import Selection, read_samples
     from specbench.analysis.main_table import NEEDED, main_table, typeset
     from specbench.analysis.published import beside_published, remarks
     from specbench.analysis.run_tables import NO_BASELINE
-    from specbench.analysis.summary import SPEEDUP
+    from specbench.analysis.summary import SPEEDUP, selected_summary
     from specbench.experiment.folders import read_run
     from specbench.experiment.records import SUMMARY
 
@@ -97,8 +105,9 @@ def table(asked: TableOptions, rows: Rows, runs: Runs = None) -> None:
         if asked.against and read_run(folder, required=False).loading.dummy:
             note(f"{folder} has random weights (--load-format dummy): not comparable to the paper")
     # Methods that are not shown may still be the baseline of a speedup.
-    summary = rows.selection().of(read_summary(*folders))
-    shown = main_table(summary, read_samples(*folders, only=NEEDED))
+    selection = rows.selection()
+    samples = read_samples(*folders, only=(*NEEDED, *selection.by))
+    shown = main_table(selected_summary(folders, selection), Selection(by=selection.by).of(samples))
     if asked.against:
         shown = beside_published(shown)
         # The other formats print these remarks below the table.
@@ -265,6 +274,8 @@ def theory(asked: TheoryOptions, rows: Rows, runs: Runs = None) -> None:
     from specbench.theory.front import bytes_ratio, front_gaps
     from specbench.theory.table import shown, theory_table
 
+    if rows.by:
+        raise UsageError("--by cannot split predictions: omit it")
     quiet_libraries(downloads=True)
     tables = []
     for folder in chosen_runs(runs, RECORDS, PACKED):

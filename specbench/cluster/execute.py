@@ -16,7 +16,7 @@ from typing import Any
 from specbench.cluster.pool import MOST_TRIES, Pool, WorkerLostError
 from specbench.errors import RunError
 from specbench.experiment.environment import command_line
-from specbench.experiment.plan import Plan, SampleIndex, Step
+from specbench.experiment.plan import Plan, SampleIndex, Step, samples_of
 from specbench.experiment.progress import Display
 from specbench.experiment.records import ERROR, write_examples
 from specbench.experiment.store import Store
@@ -150,7 +150,7 @@ class _Execution:
         rows: dict[int, deque[Row]] = {}
         for batches in _by_row(self._plan.batches()):
             missing = [self._store.missing(batch) for batch in batches]
-            self._display.resumed(sum(map(len, batches)) - sum(map(len, missing)))
+            self._display.resumed(sum(map(samples_of, batches)) - sum(map(samples_of, missing)))
             if left := deque([step.place for step in steps] for steps in missing if steps):
                 rows.setdefault(batches[0][0].place[0], deque()).append(left)
         return rows
@@ -191,10 +191,10 @@ class _Execution:
         if again := [index for index in suspects if self._deaths[index] < MOST_TRIES]:
             row.appendleft(again)
         for index in sorted({*suspects} - {*again}):
-            step = self._plan.step(index)
             error = f"gave up after {MOST_TRIES} workers died while decoding it: {reason}"
-            known = self._plan.identify(step, self._first["engine"])
-            self._display(self._store.record(step, {**known, "status": ERROR, "error": error}))
+            for step in self._plan.step(index).turns:
+                known = self._plan.identify(step, self._first["engine"])
+                self._display(self._store.record(step, {**known, "status": ERROR, "error": error}))
         if row and self._waiting is not None:
             self._waiting.setdefault(row[0][0][0], deque()).append(row)
         self._task_of.pop(number, None)

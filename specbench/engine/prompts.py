@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import cycle
 from typing import Any, NamedTuple
 
 from transformers import PreTrainedTokenizerBase
@@ -23,6 +25,7 @@ class Encoded(NamedTuple):
 def encode(
     tokenizer: PreTrainedTokenizerBase,
     prompt: str,
+    later: Sequence[str] = (),
     *,
     passage: str = "",
     prompt_format: str = CHAT,
@@ -31,9 +34,10 @@ def encode(
 ) -> Encoded:
     """Tokenise a prompt, with one start token if the model has one.
 
-    ``chat`` formats it as one user message with the tokenizer's template, if there is one;
-    ``plain`` takes the text as it is. If a prompt exceeds ``limit`` tokens, the end of its
-    ``passage`` is cut. ``thinking`` enables thinking in Qwen3's template; others ignore it.
+    In a conversation, the messages ``later`` follow the prompt, the model's and the user's in turn.
+    ``chat`` formats them with the tokenizer's template, if there is one; ``plain`` takes the texts
+    as they are, with an empty line between them. If a prompt exceeds ``limit`` tokens, the end of
+    its ``passage`` is cut. ``thinking`` enables thinking in Qwen3's template; others ignore it.
 
     Raises:
         UsageError: The prompt is empty or exceeds the limit without its passage, or the format is
@@ -48,14 +52,17 @@ def encode(
         ids: Any
         if chat:
             ids = tokenizer.apply_chat_template(
-                [{"role": "user", "content": text}],
+                [
+                    {"role": role, "content": message}
+                    for role, message in zip(cycle(("user", "assistant")), (text, *later))
+                ],
                 add_generation_prompt=True,
                 return_dict=False,
                 enable_thinking=thinking,
                 date_string=DATE,
             )
         else:
-            ids = tokenizer(text)["input_ids"]
+            ids = tokenizer("\n\n".join((text, *later)))["input_ids"]
         started: list[int] = list(ids)
         # A text may begin with its own start token, before the tokenizer adds another.
         while bos is not None and started[:2] == [bos, bos]:
@@ -85,11 +92,14 @@ def encode(
             kept, ids = middle, tried
         else:
             excess = middle
+    if not ids:
+        raise UsageError(_too_long(len(whole), limit, "and nothing of it is left"))
     return Encoded(ids, len(whole) - len(ids))
 
 
 def _too_long(tokens: int, limit: int, why: str) -> str:
     return (
         f"the prompt has {tokens} tokens, more than the limit of {limit}, {why}: raise "
-        "--max-prompt-tokens, give fewer --shots if there are any, or leave this example out"
+        "--max-prompt-tokens, cut your own prompts with --cut-prompts, give fewer --shots if there "
+        "are any, or leave this example out"
     )

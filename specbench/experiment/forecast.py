@@ -46,6 +46,6 @@ def forecast(plan: Plan) -> Forecast:
     cells = []
     for batch in first.values():
         work, pace = batch[0].plan, runner.pace(batch)
-        samples = len(work.examples) * plan.settings.repeats
+        samples = work.samples * plan.settings.repeats
         cells.append(CellForecast(batch[0], samples, pace, samples * work.max_new_tokens * pace))
     return Forecast(cells, runner.engine, sum(map(sum, needs)), free)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, product
 from pathlib import Path
 from random import Random
@@ -23,7 +23,7 @@ from specbench.heads.registry import HeadFile, describe_heads, facts, find_head
 from specbench.methods.drafters import MODEL, ngram_lengths
 from specbench.methods.parameters import to_columns
 from specbench.methods.registry import AUTOREGRESSIVE, get_method
-from specbench.metrics import get_metric
+from specbench.metrics import GREEDY, get_metric
 from specbench.pairs.registry import PairSpec
 from specbench.tasks.prompts import PromptList
 from specbench.tasks.task import Task
@@ -98,6 +98,16 @@ class TaskPlan:
         """Whether scoring executes the answers."""
         return any(get_metric(name).executes for name in self.task.metrics)
 
+    @property
+    def needs_greedy(self) -> bool:
+        """Whether scoring needs the target's own greedy texts."""
+        return any(get_metric(name).needs == GREEDY for name in self.task.metrics)
+
+    @property
+    def samples(self) -> int:
+        """Number of samples of one cell and repeat: one per example or turn."""
+        return sum(len(example.messages) for example in self.examples)
+
     def describe(self) -> dict[str, Any]:
         """Return the task's plan in plain values, for ``config.json``."""
         return {
@@ -115,18 +125,30 @@ class TaskPlan:
 
 @dataclass(frozen=True)
 class Step:
-    """One decode: an example, a cell and the repeat, counted from 0."""
+    """One decode: an example, a cell and the repeat, counted from 0.
+
+    The turns of a conversation are decoded one after the other; ``turn`` is counted from 1, and
+    None for all of them or an example without turns.
+    """
 
     plan: TaskPlan
     example: Example
     cell: Cell
     repeat: int
     place: SampleIndex  # sort key of the samples
+    turn: int | None = None
 
     @property
     def sample_key(self) -> str:
         """The key of the random numbers; equal for all cells, so that comparisons are paired."""
-        return f"{self.plan.task.name}/{self.example.id}/{self.repeat}"
+        key = f"{self.plan.task.name}/{self.example.id}/{self.repeat}"
+        return f"{key}/{self.turn}" if self.turn else key
+
+    @property
+    def turns(self) -> list[Step]:
+        """One step per turn of a conversation, or the step itself."""
+        numbers = range(1, len(self.example.turns) + 1)
+        return [replace(self, turn=number) for number in numbers] or [self]
 
 
 @dataclass(frozen=True)
@@ -141,7 +163,7 @@ class Plan:
     notes: tuple[str, ...] = ()  # what is skipped and why, and which heads are used
 
     def __len__(self) -> int:
-        return self.settings.repeats * sum(len(t.examples) * len(t.cells) for t in self.tasks)
+        return self.settings.repeats * sum(t.samples * len(t.cells) for t in self.tasks)
 
     @property
     def executes(self) -> bool:
@@ -149,8 +171,9 @@ class Plan:
         return self.may_execute and any(task.executed for task in self.tasks)
 
     def steps(self) -> Iterator[Step]:
-        """Yield all steps in order."""
-        return chain.from_iterable(self.batches())
+        """Yield all steps in order, one per turn of a conversation."""
+        for step in chain.from_iterable(self.batches()):
+            yield from step.turns
 
     def batches(self) -> Iterator[list[Step]]:
         """Yield groups of steps that are decoded together, each from a single cell.
@@ -189,6 +212,8 @@ class Plan:
             "seed": self.settings.seed,
             "repeat": step.repeat,
             "sample_id": step.example.id,
+            "category": step.example.category or None,
+            "turn": step.turn,
             "quality_metric": step.plan.task.metric,
         }
 
@@ -208,6 +233,11 @@ class Plan:
             "tasks": [task.describe() for task in self.tasks],
             "notes": list(self.notes),
         }
+
+
+def samples_of(steps: Sequence[Step]) -> int:
+    """Return the number of samples of some steps: one per step or turn."""
+    return sum(len(step.turns) for step in steps)
 
 
 def shown_path(path: str | Path) -> str:

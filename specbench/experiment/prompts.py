@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
+from itertools import chain
 
 from transformers import PreTrainedTokenizerBase
 
@@ -22,12 +24,18 @@ def encode_prompt(
     prompt_format: str,
     limit: int | None = None,
     *,
+    answers: Sequence[str] = (),
     thinking: bool = False,
 ) -> Encoded:
-    """Encode an example's prompt, see ``engine.prompts.encode``."""
+    """Encode an example's prompt, see ``engine.prompts.encode``.
+
+    After ``answers`` to the first turns of a conversation, it ends with the next message.
+    """
+    pairs = zip(answers, example.messages[1:], strict=False)
     return encode(
         tokenizer,
         example.prompt,
+        list(chain.from_iterable(pairs)),
         passage=example.passage,
         prompt_format=prompt_format,
         limit=limit,
@@ -53,14 +61,16 @@ class Prompts:
             for task in plan.tasks
         }
 
-    def of(self, task: TaskPlan, example: Example) -> Encoded:
-        """Return the tokens of an example's prompt.
+    def of(self, task: TaskPlan, example: Example, answers: Sequence[str] = ()) -> Encoded:
+        """Return the tokens of an example's prompt, after ``answers`` to its first turns.
 
         Raises:
             UsageError: The prompt is over the limit and cannot be cut.
             RunError: The prompt and its answer do not fit the models' context.
         """
         found = self._encoded[task.task.name][example.id]
+        if answers:
+            found = self._encode(task, example, answers)
         if isinstance(found, SpecbenchError):
             raise type(found)(str(found))
         return found
@@ -85,21 +95,26 @@ class Prompts:
             log.warning(text)
 
     def longest_text(self) -> int:
-        """Return the maximum length of a text in tokens, drafts included."""
-        lengths = [
-            len(encoded.ids) + task.max_new_tokens + task.longest_draft + 1
-            for task in self._plan.tasks
-            for encoded in self._encoded[task.task.name].values()
-            if isinstance(encoded, Encoded)
-        ]
-        return max(lengths, default=1)
+        """Return the maximum length of a text in tokens, drafts and all turns included."""
+        lengths = [1]
+        for task in self._plan.tasks:
+            for example in task.examples:
+                encoded, later = self._encoded[task.task.name][example.id], example.messages[1:]
+                if later:  # with empty answers, whose limit is added below
+                    encoded = self._encode(task, example, [""] * len(later))
+                if isinstance(encoded, Encoded):
+                    answers = (1 + len(later)) * task.max_new_tokens
+                    lengths.append(len(encoded.ids) + answers + task.longest_draft + 1)
+        return max(lengths)
 
     def first(self) -> dict[str, list[int] | None]:
         """Return the token ids of each task's first prompt, None if it cannot be decoded."""
         firsts = {name: next(iter(encoded.values())) for name, encoded in self._encoded.items()}
         return {n: e.ids if isinstance(e, Encoded) else None for n, e in firsts.items()}
 
-    def _encode(self, task: TaskPlan, example: Example) -> Encoded | SpecbenchError:
+    def _encode(
+        self, task: TaskPlan, example: Example, answers: Sequence[str] = ()
+    ) -> Encoded | SpecbenchError:
         settings, pair = self._plan.settings, self._pair
         limit = settings.max_prompt_tokens
         if pair.context is not None and example.passage:  # cut it to fit the context
@@ -108,7 +123,12 @@ class Prompts:
         prompt_format = settings.prompt_format or task.task.prompt_format
         try:
             found = encode_prompt(
-                pair.tokenizer, example, prompt_format, limit, thinking=pair.thinking
+                pair.tokenizer,
+                example,
+                prompt_format,
+                limit,
+                answers=answers,
+                thinking=pair.thinking,
             )
             require_context(pair.context, len(found.ids), task.max_new_tokens)
         except SpecbenchError as error:

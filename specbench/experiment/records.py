@@ -47,6 +47,7 @@ NAMES = (
     "draft_length",
     "drafter",
     "sample_id",
+    "turn",
     "repeat",
 )
 _ALWAYS = frozenset(("key", "place", "run_id", "status", "task", "sample_id"))
@@ -120,7 +121,7 @@ def read_records(folder: Path, needed: Collection[str] = ()) -> Iterator[dict[st
 def latest_records(folder: Path, needed: Collection[str] = ()) -> list[dict[str, Any]]:
     """Return one record per sample, the last attempt, in the order of the plan."""
     found = {names_of(record): record for record in read_records(folder, needed)}
-    return sorted(found.values(), key=lambda record: record["place"])
+    return sorted(found.values(), key=lambda record: (record["place"], record.get("turn") or 0))
 
 
 def names_of(record: Mapping[str, Any]) -> tuple[Any, ...]:

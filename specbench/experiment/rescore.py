@@ -33,7 +33,7 @@ from specbench.experiment.records import (
 )
 from specbench.experiment.store import lock
 from specbench.files import clear_errors
-from specbench.metrics import METRICS, get_metric, score
+from specbench.metrics import GREEDY, METRICS, get_metric, score
 from specbench.metrics.sandbox.launch import layers
 
 _STAGING = ".scoring"  # holds the new files until all are complete
@@ -83,8 +83,11 @@ def open_run(folder: Path, further: Sequence[str] = ()) -> FinishedRun:
     notes = []
     added = dict.fromkeys(get_metric(name).name for name in further)
     for name, task in run.tasks.items():
+        stored = any(get_metric(known).needs == GREEDY for known in task["metrics"])
         for metric in (metric for metric in added if metric not in task["metrics"]):
-            if reason := _unfit(metric, run.examples.get(name, {}).values()):
+            if stored and get_metric(metric).needs == GREEDY:
+                task["metrics"].append(metric)
+            elif reason := _unfit(metric, run.examples.get(name, {}).values()):
                 notes.append(f"`{metric}` is skipped on {name}: {reason}")
             else:
                 task["metrics"].append(metric)
@@ -143,8 +146,9 @@ def _rescored(
     task, sample = record["task"], record["sample_id"]
     where = f"{run.folder} contains a sample of example {sample!r} of task {task!r}"
     try:
-        names, example = metrics[task], run.examples[task][sample]
-    except (KeyError, TypeError) as error:
+        names = metrics[task]
+        example = run.examples[task][sample].scored(record.get("turn"), record.get("greedy"))
+    except (KeyError, TypeError, IndexError) as error:
         raise UsageError(
             f"{where}, which is missing from its {EXAMPLES}: give the folder of another run"
         ) from error
@@ -173,6 +177,8 @@ def _is_withheld(record: Record, run: Run) -> bool:
 def _unfit(name: str, examples: Collection[Example]) -> str | None:
     """Return the reason why a metric cannot score a task's examples, or None."""
     metric = get_metric(name)
+    if metric.needs == GREEDY:
+        return "the run stored no greedy texts of the target: run again with --metric agreement"
     usable = [example for example in examples if getattr(example, metric.needs)]
     if not usable:
         return f"its examples have no {metric.needs}"

@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 import math
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +22,10 @@ from specbench.engine.engines import Engine, choose_engine
 from specbench.engine.loading import LoadedPair, Reader, load_pair, load_reader
 from specbench.engine.memory import check_memory, estimate_tokens
 from specbench.engine.prompts import Encoded
-from specbench.errors import EngineError
+from specbench.errors import EngineError, RunError
 from specbench.experiment.environment import describe_environment, gpu_states, other_processes
 from specbench.experiment.measurements import describe_error, measurements, score_text
-from specbench.experiment.plan import Cell, Plan, Step
+from specbench.experiment.plan import Cell, Plan, SampleIndex, Step, samples_of
 from specbench.experiment.progress import Display
 from specbench.experiment.prompts import Prompts
 from specbench.experiment.records import ERROR, write_examples
@@ -36,6 +38,9 @@ from specbench.metrics.sandbox.launch import layers
 from specbench.pairs.registry import PairSpec
 
 SampleResult = tuple[Step, dict[str, Any]]  # the step and the columns of its record
+Ready = tuple[Step, Encoded]  # a step and its prompt
+# The texts of a conversation's turns so far, None if a turn failed, by the index of its step.
+Answers = defaultdict[SampleIndex, list[str | None]]
 
 WARM_UP_TOKENS = 16  # enough for every part of a round to run
 
@@ -92,6 +97,8 @@ class SampleRunner:
         self._device = device or str(pair.target.device)  # device name in the records
         self._prompts = Prompts(plan, pair)
         self._warm_ups: dict[tuple[str, Cell], float] = {}  # seconds, not part of any sample's time
+        # The target's own greedy texts of an example, one per turn.
+        self._greedy: defaultdict[tuple[int, str], list[str]] = defaultdict(list)
         heads: dict[Path, Head] = {}
         self._bound = {  # bind all cells now, so that errors appear early
             cell: bind(cell.method, dict(cell.parameters), pair, heads)
@@ -110,18 +117,28 @@ class SampleRunner:
         """Decode steps of one cell together.
 
         Yields:
-            Each step with the columns of its record, as soon as it is done. A step that raises, for
-            example for lack of memory, has the status ``error``.
+            Each step, or each of its turns, with the columns of its record, as soon as it is done.
+            A step that raises, for example for lack of memory, has the status ``error``.
         """
-        ready: list[tuple[Step, Encoded]] = []
+        conversations = [step.turns for step in steps]
+        answers: Answers = defaultdict(list)
+        for turn in zip_longest(*conversations):
+            for step, result in self._run([step for step in turn if step is not None], answers):
+                answers[step.place].append(result.get("text"))
+                yield step, result
+
+    def _run(self, steps: Sequence[Step], answers: Answers) -> Iterator[SampleResult]:
+        """Decode one turn of each step, after the answers to the turns before."""
+        ready: list[Ready] = []
         for step in steps:
             try:
-                ready.append((step, self._prompts.of(step.plan, step.example)))
+                ready.append((step, self._prompt(step, answers[step.place])))
             except Exception as error:
                 yield step, self._failed(step, error)
         waiting = dict(enumerate(ready))
         try:
             if ready:
+                self._add_greedy(ready)
                 self._warm_up(ready)
                 for number, generation in self._decode(ready):
                     step, prompt = waiting.pop(number)
@@ -137,7 +154,7 @@ class SampleRunner:
                 yield from failed
             else:  # retry one by one, so that only the failing sample is lost
                 for step in left:
-                    yield from self.run([step])
+                    yield from self._run([step], answers)
 
     def pace(self, steps: Sequence[Step]) -> float:
         """Return the seconds per token of a short decode of one cell's steps."""
@@ -172,7 +189,27 @@ class SampleRunner:
         ]
         return {"engine": self.engine, "warm_ups": warm_ups, "gpus_at_the_end": gpu_states()}
 
-    def _warm_up(self, ready: Sequence[tuple[Step, Encoded]]) -> None:
+    def _prompt(self, step: Step, answers: Sequence[str | None]) -> Encoded:
+        known = [text for text in answers if text is not None]
+        if len(known) < len(answers):
+            raise RunError("an earlier turn of the conversation could not be decoded")
+        return self._prompts.of(step.plan, step.example, known)
+
+    def _add_greedy(self, ready: Sequence[Ready]) -> None:
+        """Decode the target's own greedy texts of these prompts, once for all cells.
+
+        A later turn of a conversation follows the greedy texts of the turns before.
+        """
+        new = []
+        for step, _ in ready if ready[0][0].plan.needs_greedy else ():
+            known = self._greedy[step.place[0], step.example.id]
+            if len(known) < (step.turn or 1):
+                new.append((step, self._prompt(step, known)))
+        for number, generation in self._decode(new, greedy=True) if new else ():
+            step, _ = new[number]
+            self._greedy[step.place[0], step.example.id].append(generation.text)
+
+    def _warm_up(self, ready: Sequence[Ready]) -> None:
         """Compile code, capture graphs and warm up kernels with a short decode.
 
         If generated code is executed between samples, every sample gets a short warm-up of the
@@ -194,16 +231,18 @@ class SampleRunner:
 
     def _decode(
         self,
-        ready: Sequence[tuple[Step, Encoded]],
+        ready: Sequence[Ready],
         most: int | None = None,
         instead: DraftControl | None = None,
+        *,
+        greedy: bool = False,
     ) -> Iterator[tuple[int, Generation]]:
         step, settings = ready[0][0], self._plan.settings
         limit = step.plan.max_new_tokens
         method = self._bound[step.cell]
         options = DecodeOptions(
-            method.sampling(settings.part(Sampling)),
-            step.cell.draft_length,
+            Sampling(temperature=0) if greedy else method.sampling(settings.part(Sampling)),
+            0 if greedy else step.cell.draft_length,
             limit if most is None else min(limit, most),
             seed=settings.seed,
             stop=step.plan.task.stop,
@@ -212,14 +251,18 @@ class SampleRunner:
             control=instead or method.control,
         )
         requests = [Request(prompt.ids, step.sample_key) for step, prompt in ready]
-        return decode_all(self._pair, method.rule, requests, options)
+        return decode_all(self._pair, None if greedy else method.rule, requests, options)
 
     def _scored(self, step: Step, prompt: Encoded, generation: Generation) -> dict[str, Any]:
         """Score a generation; if only a metric raises, keep it with status ``unscored``."""
         task, may_execute = step.plan.task, self._plan.may_execute
-        scores = score_text(task.metrics, generation.text, step.example, may_execute=may_execute)
         drafts = step.cell.draft_length > 0
         measured = {**measurements(generation, drafts), "prompt_cut": prompt.cut}
+        if step.plan.needs_greedy:
+            texts = self._greedy[step.place[0], step.example.id]
+            measured["greedy"] = texts[(step.turn or 1) - 1]
+        example = step.example.scored(step.turn, measured.get("greedy"))
+        scores = score_text(task.metrics, generation.text, example, may_execute=may_execute)
         return {**self._identity(step), **measured, **scores}
 
     def _failed(self, step: Step, error: Exception) -> dict[str, Any]:
@@ -253,7 +296,7 @@ def execute(
     store.expect(plan, runner.models, runner.engine)
     for batch in plan.batches():
         missing = store.missing(batch)
-        display.resumed(len(batch) - len(missing))
+        display.resumed(samples_of(batch) - samples_of(missing))
         for step, result in runner.run(missing):
             display(store.record(step, result))
             if stop():
@@ -264,9 +307,12 @@ def execute(
 def largest(plan: Plan) -> tuple[int, int, int, int]:
     """Return a plan's longest prompt (estimated), answer and draft in tokens, and batch size."""
     limit = plan.settings.max_prompt_tokens or math.inf
-    longest = estimate_tokens(e.prompt for task in plan.tasks for e in task.examples)
+    examples = [example for task in plan.tasks for example in task.examples]
+    longest = estimate_tokens("\n".join(example.messages) for example in examples)
+    further = max((len(e.messages) - 1 for e in examples), default=0)  # answers in the prompt
+    answers = further * max(task.max_new_tokens for task in plan.tasks)
     return (
-        int(min(limit, longest)),
+        int(min(limit, longest + answers)),
         max(task.max_new_tokens for task in plan.tasks),
         max(task.longest_draft for task in plan.tasks),
         plan.settings.batch_size,

@@ -11,7 +11,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext, suppress
-from dataclasses import asdict
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Self
@@ -145,13 +145,15 @@ class Store:
                 )
 
     def missing(self, steps: Iterable[Step]) -> list[Step]:
-        """Return the pending steps: those without a sample, or whose sample failed."""
+        """Return the pending steps: those without a sample, or whose sample or turn failed."""
         assert self._key is not None
-        return [step for step in steps if self._key(step) not in self._finished]
+        done = self._finished
+        return [step for step in steps if any(self._key(turn) not in done for turn in step.turns)]
 
     def record(self, step: Step, result: Mapping[str, Any]) -> dict[str, Any]:
         """Append the result of a step and return its record; see ``append``."""
         assert self._key is not None
+        step = replace(step, turn=result.get("turn"))
         names = {"key": self._key(step), "place": step.place, "run_id": self.run_id}
         record = names | dict(result)
         self.append(record)
@@ -253,13 +255,14 @@ def sample_keys(plan: Plan, models: Mapping[str, Any], engine: str) -> Key:
             "task": [task.name, task.version, list(task.metrics), list(task.stop)],
             "prompt_format": task.prompt_format,
             "max_new_tokens": step.plan.max_new_tokens,
-            "example": asdict(step.example),
+            "example": step.example.identity(),
             "method": step.cell.method,
             "parameters": parameters,
             "draft_length": step.cell.draft_length,
             "repeat": step.repeat,
             **({} if step.cell.drafter == MODEL else {"drafter": step.cell.drafter}),
         }
+        facts |= {"turn": step.turn} if step.turn else {}
         return _digest(json.dumps(facts, sort_keys=True, ensure_ascii=False).encode())
 
     return key

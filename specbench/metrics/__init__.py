@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Final, Literal, cast
 
 from specbench.errors import UsageError
 from specbench.words import unknown
@@ -21,7 +21,8 @@ class Metric:
     name: str
     function: str  # `module:function`
     unit: str  # name of the score in tables and on axes
-    needs: Literal["reference", "tests"]  # the field of an example that the metric uses
+    # the field of an example that the metric uses; see ``Example.greedy``
+    needs: Literal["reference", "tests", "greedy"]
     scale: float = 100.0  # factor from a score in [0, 1] to the displayed number
     executes: bool = False  # scoring runs generated code
 
@@ -32,9 +33,12 @@ class Metric:
 
 
 BLEU = "bleu"  # not a mean over samples: see ``metrics.bleu``
+AGREEMENT = "agreement"
+GREEDY: Final = "greedy"  # the need of metrics that compare with the target's own greedy text
 
 _ACCURACY = "specbench.metrics.accuracy:"
 _ROUGE = "specbench.metrics.rouge:"
+_AGREEMENT = "specbench.metrics.agreement:"
 
 METRICS: dict[str, Metric] = {
     metric.name: metric
@@ -51,6 +55,8 @@ METRICS: dict[str, Metric] = {
         Metric("rouge2-32", _ROUGE + "rouge2_32", "ROUGE-2 of 32 words", "reference"),
         Metric("rougeL-32", _ROUGE + "rougeL_32", "ROUGE-L of 32 words", "reference"),
         Metric(BLEU, "specbench.metrics.bleu:sentence_bleu", "BLEU", "reference"),
+        Metric(AGREEMENT, _AGREEMENT + "agreement", "agreement", GREEDY),
+        Metric("agreement-prefix", _AGREEMENT + "prefix_share", "agreeing prefix", GREEDY),
         Metric("pass@1", "specbench.metrics.code:pass_at_1", "pass@1", "tests", executes=True),
     )
 }

@@ -47,7 +47,7 @@ def build(paths: Sequence[Path], selection: Selection = Selection()) -> Report: 
     """
     folders = run_folders(paths, SUMMARY)
     cells, further = read_cells(folders, selection)
-    positions, unknown = _positions(folders) if cells["draft_length"].any() else ([], [])
+    positions, unknown = _positions(folders, selection) if cells["draft_length"].any() else ([], [])
     traces = collect_traces(folders, cells)
     states = {folder.name: unfinished(folder) for folder in folders}
     partial = [f"{name} is incomplete: {state}" for name, state in states.items() if state]
@@ -69,12 +69,14 @@ def build(paths: Sequence[Path], selection: Selection = Selection()) -> Report: 
     return Report(html, [*partial, *unknown, *traces.notes])
 
 
-def _positions(folders: Sequence[Path]) -> tuple[list[pd.DataFrame], list[str]]:
+def _positions(
+    folders: Sequence[Path], selection: Selection
+) -> tuple[list[pd.DataFrame], list[str]]:
     """Return acceptance by position of the runs that have records of rounds, and notes."""
     found, notes = [], []
     for folder in folders:
         try:
-            found.append(Results([folder]).positions)
+            found.append(Results([folder], selection).positions)
         except UsageError as error:
             notes.append(f"no acceptance by position of {folder.name}: {error}")
     return found, notes

@@ -10,9 +10,16 @@ from typing import Any
 
 import pandas as pd
 
-from specbench.analysis.frames import CELL, Selection, read_samples, read_summary
+from specbench.analysis.frames import CELL, Selection, read_samples
 from specbench.analysis.labels import method_labels
-from specbench.analysis.summary import further_metrics, less_than_sd, shown_name, shown_scale, wide
+from specbench.analysis.summary import (
+    further_metrics,
+    less_than_sd,
+    selected_summary,
+    shown_name,
+    shown_scale,
+    wide,
+)
 from specbench.errors import UsageError
 from specbench.metrics import METRICS
 from specbench.table import Cell, Field, Table, drop_empty, number
@@ -63,10 +70,11 @@ def read_cells(
     Raises:
         UsageError: A run has no readable summary, or nothing in it is selected.
     """
-    summary = selection.of(read_summary(*folders))
+    summary = selected_summary(folders, selection)
     cells = wide(summary)
     with suppress(UsageError):  # a run may lack its samples
-        cells = cells.merge(less_than_sd(read_samples(*folders)), on=list(CELL), how="left")
+        samples = Selection(by=selection.by).of(read_samples(*folders))
+        cells = cells.merge(less_than_sd(samples), on=list(CELL), how="left")
     rows = cells.to_dict("records")
     settings = cells["pair"] + [f", T = {temperature:g}" for temperature in cells["temperature"]]
     if cells["engine"].nunique() > 1:

@@ -14,7 +14,8 @@ from specbench.config import DataOptions
 from specbench.errors import RunError, UsageError
 from specbench.example import Example
 from specbench.tasks.definition import Definition, fill
-from specbench.tasks.rows import GZIP, Row, read_rows, require_columns
+from specbench.tasks.rows import GZIP, Row, plain_name, read_rows, require_columns
+from specbench.words import listed
 
 SUFFIXES = (".jsonl", ".csv", ".parquet")
 GIT_HASH = 40  # hexadecimal digits
@@ -32,13 +33,14 @@ class Dataset:
 
     definition: Definition
     options: DataOptions
+    path: Path = Path()  # the task file
     _read: dict[str, _Split] = field(default_factory=dict, repr=False, compare=False)
 
     generator: ClassVar[None] = None
 
     @property
     def repository(self) -> str:
-        """Name on the hub."""
+        """Name on the hub; empty for local files."""
         return self.definition.source.dataset or ""
 
     @property
@@ -81,7 +83,7 @@ class Dataset:
     def provenance(self) -> dict[str, Any]:
         """Return plain values on the source of the examples, with the splits read so far."""
         return {
-            "dataset": self.repository,
+            "dataset": self.definition.source.dataset,
             "config": self.definition.source.config,
             "revision": self.revision if self.options.folder is None else None,
             "shots": self.shots,
@@ -110,8 +112,13 @@ class Dataset:
 
     def _rows(self, split: str) -> Sequence[Row]:
         if split not in self._read:
-            folder = self.options.folder
-            rows, facts = self._from_hub(split) if folder is None else self._from(folder, split)
+            folder, task = self.options.folder, self.definition
+            if folder is not None:
+                rows, facts = self._from(folder / task.name, split, "--data")
+            elif task.source.dataset is None:
+                rows, facts = self._from(self.path.parent, split, f"`source` in {self.path}")
+            else:
+                rows, facts = self._from_hub(split)
             if not rows:
                 raise UsageError(
                     f"{self.definition.name} has no rows in {split}: choose another split"
@@ -119,15 +126,17 @@ class Dataset:
             self._read[split] = _Split(rows, {**facts, "rows": len(rows)})
         return self._read[split].rows
 
-    def _from(self, data: Path, split: str) -> _Split:
-        task, folder = self.definition, data / self.definition.name
+    def _from(self, folder: Path, split: str, chosen: str) -> _Split:
+        task = self.definition
         names = [f"{split}{suffix}{packed}" for suffix in SUFFIXES for packed in ("", GZIP)]
+        if plain_name(Path(split)).suffix in SUFFIXES:
+            names = [split]
         found = [name for name in names if (folder / name).exists()]
         if not found:
             what = "training split" if split == task.source.train else "test split"
             raise UsageError(
-                f"{task.name} has no {what} in {folder}: put {split}.jsonl, .csv or .parquet "
-                "there, or choose another folder with --data"
+                f"{task.name} has no {what} in {folder}: put {listed(names[::2])} there, or choose "
+                f"another with {chosen}"
             )
         if len(found) > 1:
             raise UsageError(f"{folder} contains {found[0]} and {found[1]}: keep one of them")

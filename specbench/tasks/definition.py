@@ -1,12 +1,12 @@
 """Schema and templates of a task file; ``training.recipe`` has the schema of ``[training]``.
 
 In a template, ``{column}`` is replaced by a row's value, ``{translation.de}`` by an entry of a
-nested column, and ``{{word}}`` by ``{word}``; other braces are literal. A list becomes lines.
+nested column, ``{turns.0}`` by that of a list, and ``{{word}}`` by ``{word}``; other braces are
+literal. A list becomes lines.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ from pydantic import AfterValidator, Field, ValidationInfo, field_validator, mod
 from specbench.errors import UsageError
 from specbench.example import Example
 from specbench.metrics import get_metric
-from specbench.tasks.rows import Row, require_columns, require_utf8, value_of
+from specbench.tasks.rows import Row, list_in, require_columns, require_utf8, value_of
 from specbench.validation import Model, Text, Texts
 from specbench.words import listed, shown, unknown
 
@@ -68,10 +68,15 @@ class ExampleTable(Model):
     passage: Template | None = None  # part of the prompt that may be cut
     code_prefix: Template | None = None  # program text before a generated continuation
     entry_point: Template | None = None  # function that a generated program must define
+    category: Template | None = None  # group of examples, such as a domain
 
 
 class SourceTable(Model):
-    """The source of examples: a generator, or splits of a dataset."""
+    """The source of examples: a generator, splits of a dataset on the hub, or local files.
+
+    Without a generator and a dataset, the splits are names of files beside the task file, with or
+    without their suffix.
+    """
 
     generator: Text | None = None
     dataset: Text | None = None
@@ -94,8 +99,10 @@ class SourceTable(Model):
         if self.generator is not None:
             if others := self.model_fields_set - {"generator"}:
                 raise ValueError(f"names a generator and also {listed(sorted(others))}; keep one")
-        elif self.dataset is None:
-            raise ValueError("names neither a generator nor a dataset; add one of the two")
+        elif self.dataset is None and (self.config or self.revision):
+            raise ValueError("has a `config` or `revision`, but no `dataset` on the hub; add it")
+        elif self.test is None and self.dataset is None:
+            raise ValueError("names no generator, dataset or `test` file; add one of them")
         elif self.test is None:
             raise ValueError("lacks `test`, the name of the test split; add it")
         elif self.train == self.test:
@@ -123,14 +130,14 @@ class Definition(Model):
 
     name: FileName
     version: Text
-    description: str
-    licence: str
+    description: str = ""
+    licence: str = ""
     source: SourceTable
     prompt: PromptTable
     example: ExampleTable = ExampleTable()
-    metrics: Texts = Field(min_length=1)
+    metrics: Texts = ()
     max_new_tokens: int = Field(ge=1)
-    stop: Texts
+    stop: Texts = ()
     training: dict[str, Any] = Field(default_factory=dict)
 
     @field_validator("prompt")
@@ -172,8 +179,8 @@ class Definition(Model):
                 needed = get_metric(name).needs
             except UsageError as error:
                 raise ValueError(f"has an {error}") from error
-            stored = source is not None and source.dataset is not None
-            if stored and example is not None and not getattr(example, needed):
+            stored = source is not None and source.generator is None
+            if stored and example is not None and not getattr(example, needed, True):
                 raise ValueError(f"has `{name}`, which needs `example.{needed}`; add it")
         return metrics
 
@@ -182,7 +189,7 @@ class Definition(Model):
         """Columns that every row of the dataset must have."""
         part = self.example
         single = (part.id, part.reference, part.passage, part.code_prefix, part.entry_point)
-        texts = (self.prompt.template, self.prompt.shot, *single, *part.tests)
+        texts = (self.prompt.template, self.prompt.shot, *single, part.category, *part.tests)
         return columns_of("\n".join(filter(None, texts)))
 
     def make_example(self, row: Row, name: str) -> Example:
@@ -206,6 +213,7 @@ class Definition(Model):
             passage=filled(part.passage),
             code_prefix=filled(part.code_prefix),
             entry_point=filled(part.entry_point),
+            category=filled(part.category),
         )
 
 
@@ -232,21 +240,8 @@ def _expand(template: str, row: Row) -> list[str]:
 
 def _texts(name: str, row: Row) -> list[str]:
     require_columns(row.columns, [name], row.where)
-    value = value_of(row.columns, name)
-    entries = _list_in(value) if isinstance(value, str) else value
-    return [
-        _text(entry, name, row) for entry in (entries if isinstance(entries, list) else [value])
-    ]
-
-
-def _list_in(text: str) -> object:
-    """Return the list of texts if the text is one as JSON, as in CSV files, else the text."""
-    try:
-        value = json.loads(text) if text.startswith('["') else text
-    except (ValueError, RecursionError):
-        return text
-    is_texts = isinstance(value, list) and all(isinstance(entry, str) for entry in value)
-    return value if is_texts else text
+    value = list_in(value_of(row.columns, name))
+    return [_text(entry, name, row) for entry in (value if isinstance(value, list) else [value])]
 
 
 def _text(value: object, name: str, row: Row) -> str:

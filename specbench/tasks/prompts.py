@@ -4,17 +4,27 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 from specbench.errors import UsageError
 from specbench.example import Example
-from specbench.tasks.rows import Row, plain_name, read_rows, require_utf8
+from specbench.tasks.rows import (
+    DataFile,
+    Row,
+    plain_name,
+    read_rows,
+    require_columns,
+    require_utf8,
+)
 from specbench.tasks.task import Task
+from specbench.words import shown
 
 MAX_NEW_TOKENS = 128  # the paper's limit
 SUFFIXES = (".jsonl", ".csv", ".txt")
+#: The columns that specbench uses.
+COLUMNS = ("id", "question_id", "prompt", "turns", "reference", "passage", "category")
 
 
 @dataclass(frozen=True)
@@ -39,41 +49,90 @@ class PromptList:
         return dict(self.facts)
 
 
-def prompts_task(path: Path) -> Task:
+def prompts_task(path: Path, *, cut: bool = False) -> Task:
     """Read a prompt file as a task without metrics; its version is a prefix of the file's digest.
 
-    ``.jsonl`` and ``.csv`` need a ``prompt`` column and may have a ``reference``; in ``.txt`` every
-    line is a prompt. Each may end in ``.gz``. Empty lines are skipped.
+    ``.jsonl`` and ``.csv`` have a ``prompt`` column or, for conversations, ``turns``, a list of the
+    user's messages. ``reference`` is optional: a text, or a list with one per turn, of which others
+    are ignored. So are ``id`` or ``question_id``, ``category``, and ``passage``, the part of the
+    prompt that may be cut. In ``.txt`` every line is a prompt. Each may end in ``.gz``. Empty lines
+    are skipped. Spec-Bench's and MT-Bench's ``question.jsonl`` have this form.
+
+    Args:
+        path: The file.
+        cut: Whether a prompt without a ``passage`` may be cut at its end.
 
     Raises:
         UsageError: Unreadable or empty file, unknown format, or a bad line, as ``file:line: ...``.
     """
-    file = read_rows(path, SUFFIXES, "prompt file", ["prompt"])
-    stem = plain_name(path).stem
-    rows = tuple(_example(row, f"{stem}-{row.where.rpartition(':')[2]}") for row in file.rows)
+    plain = plain_name(path)
+    needed = [] if plain.suffix == ".jsonl" else ["prompt"]
+    file = read_rows(path, SUFFIXES, "prompt file", needed)
+    rows = [_example(row, f"{plain.stem}-{row.where.rpartition(':')[2]}") for row in file.rows]
+    seen: set[str] = set()
+    for row, example in zip(file.rows, rows, strict=True):
+        if example.id in seen:
+            raise UsageError(
+                f"{row.where}: a second row with the id `{shown(example.id)}`: give it its own id"
+            )
+        seen.add(example.id)
+    rows = [replace(e, passage=e.prompt) if cut and not e.passage else e for e in rows]
     return Task(
-        name=stem,
+        name=plain.stem,
         version=file.sha256[:12],
         description=f"Prompts from {path.name}",
         metrics=(),
         stop=(),
         max_new_tokens=MAX_NEW_TOKENS,
-        source=PromptList(rows, {"file": str(path), "sha256": file.sha256, "rows": len(rows)}),
+        source=PromptList(tuple(rows), _facts(path, file)),
         path=path,
     )
 
 
+def _facts(path: Path, file: DataFile) -> dict[str, Any]:
+    return {"file": str(path), "sha256": file.sha256, "rows": len(file.rows)}
+
+
 def _example(row: Row, name: str) -> Example:
-    prompt = _column(row, "prompt")
-    if not prompt.strip():
+    """Return the prompt or conversation of a row; ``name`` is its id unless it has its own."""
+    if "turns" not in row.columns:
+        require_columns(row.columns, ["prompt"], row.where)
+    turns = _texts(row, "turns") or [_text(row, "prompt")]
+    if not all(turn.strip() for turn in turns):
         raise UsageError(f"{row.where}: the prompt is empty; fill it in or remove the line")
-    return Example(name, prompt, _column(row, "reference") or None)
+    references = [text or None for text in _texts(row, "reference")]
+    references += [None] * (len(turns) - len(references))
+    passage = _text(row, "passage")
+    if passage not in turns[0]:
+        raise UsageError(f"{row.where}: `passage` must be a part of the prompt, word for word")
+    several = len(turns) > 1
+    return Example(
+        id=_text(row, "id", int) or _text(row, "question_id", int) or name,
+        prompt=turns[0],
+        reference=references[0],
+        passage=passage,
+        category=_text(row, "category", int),
+        turns=tuple(turns) if several else (),
+        references=tuple(references[: len(turns)]) if several else (),
+        columns={n: v for n, v in row.columns.items() if n not in COLUMNS} or None,
+    )
 
 
-def _column(row: Row, name: str) -> str:
+def _texts(row: Row, name: str) -> list[str]:
+    """Return a column's list of texts; one text is a list of one, and a missing one is empty."""
     value = row.columns.get(name)
-    if value is None:
-        return ""
+    entries = value if isinstance(value, list) else [] if value is None else [value]
+    return [_checked(entry, name, row) for entry in entries]
+
+
+def _text(row: Row, name: str, *others: type) -> str:
+    """Return a column's text, empty if it is missing; values of ``others`` become text."""
+    value = row.columns.get(name)
+    text = str(value) if type(value) in others else value
+    return "" if text is None else _checked(text, name, row)
+
+
+def _checked(value: object, name: str, row: Row) -> str:
     if not isinstance(value, str):
         kind = type(value).__name__
         raise UsageError(f"{row.where}: `{name}` must be a string, not {kind}")

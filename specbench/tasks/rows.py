@@ -7,6 +7,7 @@ import gzip
 import hashlib
 import io
 import json
+import re
 import zlib
 from collections.abc import Collection, Iterator, Mapping
 from itertools import zip_longest
@@ -17,6 +18,7 @@ from specbench.errors import UsageError
 from specbench.words import listed, shown
 
 GZIP = ".gz"
+_INDICES = re.compile(r"(\.\d+)+$")  # of entries of a list
 
 
 class Row(NamedTuple):
@@ -69,14 +71,31 @@ def plain_name(path: Path) -> Path:
 
 
 def value_of(columns: Mapping[str, object], name: str) -> object:
-    """Return a column's value; ``translation.de`` is a column or an entry of ``translation``."""
+    """Return a column's value; ``translation.de`` is a column or an entry of ``translation``.
+
+    Entries of a list are numbered from 0: ``turns.0``.
+    """
     if name in columns:
         return columns[name]
     outer, dot, inner = name.partition(".")
-    nested = columns.get(outer)
+    nested = list_in(columns.get(outer))
+    if isinstance(nested, list):
+        nested = {str(number): entry for number, entry in enumerate(nested)}
     if not dot or not isinstance(nested, Mapping):
         raise KeyError(name)
     return value_of(nested, inner)
+
+
+def list_in(value: object) -> object:
+    """Return the list of texts if a text is one as JSON, as in CSV files, else the value."""
+    if not isinstance(value, str) or not value.startswith('["'):
+        return value
+    try:
+        found = json.loads(value)
+    except (ValueError, RecursionError):
+        return value
+    is_texts = isinstance(found, list) and all(isinstance(entry, str) for entry in found)
+    return found if is_texts else value
 
 
 def require_columns(columns: Mapping[str, object], needed: Collection[str], where: str) -> None:
@@ -133,7 +152,7 @@ def _jsonl(content: bytes, path: Path, needed: Collection[str]) -> Iterator[Row]
         except RecursionError as error:
             raise UsageError(f"{where}: not valid JSON: nested too deeply") from error
         if not isinstance(columns, dict):
-            wanted = ", ".join(f'"{name}": "..."' for name in needed)
+            wanted = ", ".join(f'"{name}": "..."' for name in needed or ["prompt"])
             raise UsageError(f"{where}: expected a JSON object such as {{{wanted}}}")
         require_columns(columns, needed, where)
         yield Row(where, columns)
@@ -142,11 +161,14 @@ def _jsonl(content: bytes, path: Path, needed: Collection[str]) -> Iterator[Row]
 def _csv(content: bytes, path: Path, needed: Collection[str]) -> Iterator[Row]:
     records = _records(_text(content, path), path)
     where, header = next(records, (f"{path}:1", list(needed)))
-    require_columns(dict.fromkeys(header), needed, where)
+    names = [name if name in header else _INDICES.sub("", name) for name in needed]
+    require_columns(dict.fromkeys(header), names, where)
     for where, fields in records:
         if len(fields) > len(header):
             raise UsageError(f"{where}: more fields than columns; quote those with commas")
-        yield Row(where, dict(zip_longest(header, fields, fillvalue="")))
+        columns = dict(zip_longest(header, fields, fillvalue=""))
+        require_columns(columns, needed, where)
+        yield Row(where, columns)
 
 
 def _records(text: str, path: Path) -> Iterator[tuple[str, list[str]]]:

@@ -166,6 +166,6 @@ def load_task(name_or_path: str | Path, options: DataOptions = DataOptions()) ->
     return Task(
         **definition.model_dump(exclude={"source", "prompt", "example"}),
         prompt_format=definition.prompt.format,
-        source=Generated(generator, template) if generator else Dataset(definition, options),
+        source=Generated(generator, template) if generator else Dataset(definition, options, path),
         path=path,
     )

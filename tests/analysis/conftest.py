@@ -24,6 +24,8 @@ _DEFAULTS: dict[str, Any] = {
     "seed": 0,
     "repeat": 0,
     "sample_id": "a",
+    "category": None,
+    "turn": None,
     "quality_metric": "accuracy",
     "quality": 1.0,
     "device": "cpu",

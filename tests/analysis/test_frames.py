@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from specbench.analysis import frames
-from specbench.analysis.frames import SAMPLES, read_samples
+from specbench.analysis.frames import SAMPLES, Selection, read_samples
 from specbench.errors import UsageError
 
 
@@ -88,3 +88,25 @@ def test_bad_input_is_one_line_with_its_location(tmp_path, make, monkeypatch):
     for folder, place in (("nowhere", "no folder"), (".", "holds no samples")):
         with pytest.raises(UsageError, match=place):
             read_samples(tmp_path / folder)
+
+
+def test_a_selection_splits_tasks_by_category_and_turn(make):
+    rows = [{"category": name, "turn": turn} for name, turn in (("a", 1), ("a", 2), (None, None))]
+    table = make(*rows, {"task": "mini-code", "category": "b"})
+    whole = ["mini-math"] * 3 + ["mini-code"]
+    assert list(Selection().of(table)["task"]) == whole
+    split = Selection(by=("category", "turn")).of(table)
+    assert list(split["task"]) == [
+        *("mini-math/a/turn 1", "mini-math/a/turn 2", "mini-math", "mini-code/b"),
+    ]
+    assert split.drop(columns="task").equals(table.drop(columns="task"))
+    for tasks, kept in (
+        (["mini-math"], 3),
+        (["mini-math/a"], 2),
+        (["mini-math/a", "mini-code"], 3),
+    ):
+        assert len(Selection(tasks, by=("category",)).of(table)) == kept
+    with pytest.raises(UsageError, match="no task mini-math/c"):
+        Selection(["mini-math/c"], by=("category",)).of(table)
+    with pytest.raises(UsageError, match="no category: omit --by category"):
+        Selection(by=("category",)).of(table[2:3])

@@ -19,7 +19,7 @@ def test_the_bundled_tasks_are_valid(cli: Cli) -> None:
 def test_every_mistake_names_its_file_and_key(cli: Cli, tmp_path: Path) -> None:
     text = (definitions_folder() / "gsm8k.toml").read_text()
     (tmp_path / "good.toml").write_text(text)
-    broken = text.replace("licence", "license").replace("= 128", "= 0")
+    broken = text.replace("version", "versoin").replace("= 128", "= 0")
     (tmp_path / "broken.toml").write_text(broken)
     (tmp_path / "recipe.toml").write_text(f"{text}\n[training]\nstep = 3\n")
     (tmp_path / "junk.toml").write_bytes(b"\xff")
@@ -31,8 +31,8 @@ def test_every_mistake_names_its_file_and_key(cli: Cli, tmp_path: Path) -> None:
     assert good == "good.toml: ok"
     assert mbpp.endswith("mbpp.toml: ok")
     assert lines[:3] == [
-        "broken.toml: `license` is unknown; did you mean `licence`?",
-        "broken.toml: `licence` is missing; add it",
+        "broken.toml: `versoin` is unknown; did you mean `version`?",
+        "broken.toml: `version` is missing; add it",
         "broken.toml: `max_new_tokens` must be 1 or more, not 0",
     ]
     assert lines[3].startswith("none.toml: cannot read the task file none.toml: No such file")

@@ -57,6 +57,20 @@ def test_a_prompt_is_the_text_or_one_user_message(
     assert encode(bare, text).ids == encode(chat, text).ids[1:]
 
 
+def test_a_conversation_has_all_messages(
+    chat: PreTrainedTokenizerBase, plain: PreTrainedTokenizerBase
+) -> None:
+    later = ["Five.", "Why?"]
+    ids = encode(chat, "How many?", later).ids
+    text = "<user>How many?<assistant>Five.<user>Why?<assistant>(quiet)"
+    assert ids[1:] == text_ids(chat, text)
+    assert encode(plain, "How many?", later) == encode(plain, "How many?\n\nFive.\n\nWhy?")
+    # Only the first message can be cut.
+    whole = encode(plain, "How many?", later).ids
+    cut = encode(plain, "How many?", later, passage="How many?", limit=len(whole) - 1)
+    assert (cut.ids[-4:], cut.cut > 0) == (whole[-4:], True)
+
+
 def test_a_prompt_does_not_depend_on_the_date(chat: PreTrainedTokenizerBase) -> None:
     dated = deepcopy(chat)
     dated.chat_template = (

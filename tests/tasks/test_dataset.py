@@ -1,5 +1,6 @@
 """Datasets: local files of every format, disjoint splits, few-shot examples."""
 
+import json
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
@@ -52,6 +53,50 @@ def test_rows_without_a_name_are_counted(tmp_path: Path) -> None:
     for split in ("train", "held-out"):
         for example in task.examples(split, None, seed=4):
             assert example.passage == f"Wie viel, train {example.id.removeprefix('train-')}?"
+
+
+LOCAL = """\
+name = "mine"
+version = "1"
+max_new_tokens = 8
+
+[source]
+test = "questions"
+
+[prompt]
+template = "{turns.0}"
+
+[example]
+category = "{category}"
+"""
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".csv"])
+def test_a_task_of_local_files_needs_no_hub_licence_or_metric(suffix: str, tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    turns = ["one", "two"]
+    data = tmp_path / f"questions{suffix}"
+    if suffix == ".csv":
+        quoted = json.dumps(turns).replace('"', '""')
+        data.write_text(f'turns,category\n"{quoted}",math\n')
+    else:
+        write_jsonl([{"turns": turns, "category": "math"}], data)
+    for text in (LOCAL, LOCAL.replace('"questions"', f'"questions{suffix}"')):
+        path.write_text(text)
+        task = load_task(path)
+        assert (task.metric, task.licence, task.stop) == (None, "", ())
+        assert task.examples("test", None) == [Example("test-0", "one", category="math")]
+        assert task.provenance()["dataset"] is None
+    # An index that a row lacks is found on reading; a folder given with --data is used instead.
+    path.write_text(LOCAL.replace("{turns.0}", "{turns.2}"))
+    with pytest.raises(UsageError, match=rf"questions{suffix}:.*no `turns.2` column"):
+        load_task(path).examples("test", 1)
+    path.write_text(LOCAL)
+    with pytest.raises(UsageError, match=r"no test split in .*mine.*--data"):
+        load_task(path, DataOptions(folder=tmp_path)).examples("test", 1)
+    data.unlink()
+    with pytest.raises(UsageError, match=r"put `questions\.jsonl`"):
+        load_task(path).examples("test", 1)
 
 
 def test_a_fixed_tenth_of_the_training_rows_is_held_out(quiz: Callable[..., Task]) -> None:
@@ -117,7 +162,7 @@ def test_a_task_file_s_own_shots_and_the_users_go_before(tmp_path: Path) -> None
         (0, 'train = "train"', "", "train", "quiz has no training split"),
         (1, 'train = "train"', "", "test", "quiz has no training split"),
         (0, 'train = "train"', 'train = "trian"', "train", "has no training split in"),
-        (0, 'test = "test"', 'test = "dev"', "test", "put dev.jsonl"),
+        (0, 'test = "test"', 'test = "dev"', "test", "put `dev.jsonl`"),
         (0, "{kind}-{nr}", "{kind}", "test", "quiz has two examples named `test`"),
         (0, "{kind}-{nr}", "{king}", "test", "test.jsonl:1: no `king` column"),
         (0, "ask.de", "ask.fr", "test", "test.jsonl:1: no `ask.fr` column"),

@@ -122,6 +122,61 @@ def test_wrong_prompt_files(name: str, content: bytes, message: str, tmp_path: P
     assert "\n" not in str(caught.value)
 
 
+# Spec-Bench's form: conversations, references as lists, numbers as ids.
+QUESTIONS = [
+    {"question_id": 81, "category": "writing", "turns": ["Write.", "Again."]},
+    {"question_id": 111, "category": "math", "turns": ["1 + 1?", "+ 1?"], "reference": ["2", "3"]},
+    {"question_id": 112, "category": "math", "turns": ["2 + 2?", "+ 1?"], "reference": ["4"]},
+    {"question_id": 241, "category": "qa", "turns": ["When?"], "reference": ["1972", "in 1972"]},
+]
+
+
+def test_the_questions_of_spec_bench_are_read_as_they_are(tmp_path: Path) -> None:
+    found = read(tmp_path / "question.jsonl", "\n".join(map(json.dumps, QUESTIONS)).encode())
+    assert [(e.id, e.category, e.messages) for e in found] == [
+        (str(row["question_id"]), row["category"], tuple(row["turns"])) for row in QUESTIONS
+    ]
+    references = [(None, None), ("2", "3"), ("4", None), ()]
+    assert [e.references for e in found] == references
+    assert [e.reference for e in found] == [None, "2", "4", "1972"]
+    assert [e.prompt for e in found] == ["Write.", "1 + 1?", "2 + 2?", "When?"]
+    assert not found[3].turns  # a single turn is a prompt
+
+
+def test_own_names_and_other_columns_are_kept_and_long_prompts_can_be_cut(tmp_path: Path) -> None:
+    path = tmp_path / "mine.jsonl"
+    rows = [
+        {"id": "a", "prompt": "Sum up: long text", "passage": "long text", "level": [1]},
+        {"prompt": "no passage"},
+    ]
+    first, second = read(path, "\n".join(map(json.dumps, rows)).encode())
+    assert (first.id, first.passage, first.columns) == ("a", "long text", {"level": [1]})
+    assert (second.id, second.passage, second.columns) == ("mine-2", "", None)
+    cut = prompts_task(path, cut=True).examples("test", None)
+    assert [e.passage for e in cut] == ["long text", "no passage"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([{"turns": []}], ":1: the prompt is empty"),
+        ([{"turns": ["a", " "]}], ":1: the prompt is empty"),
+        ([{"turns": ["a", 5]}], ":1: `turns` must be a string, not int"),
+        (
+            [{"prompt": "a", "id": 1}, {"prompt": "b", "id": "1"}],
+            ":2: a second row with the id `1`",
+        ),
+        ([{"prompt": "a", "id": 1.5}], ":1: `id` must be a string, not float"),
+        ([{"prompt": "a", "passage": "b"}], ":1: `passage` must be a part of the prompt"),
+        ([{"turns": ["a"]}, {"text": "b"}], ":2: no `prompt` column"),
+    ],
+)
+def test_wrong_questions(rows: list[dict[str, object]], message: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as caught:
+        read(tmp_path / "mine.jsonl", "\n".join(map(json.dumps, rows)).encode())
+    assert message in str(caught.value)
+
+
 def test_a_csv_may_hold_an_article_of_any_length(tmp_path: Path) -> None:
     article = "so it is. " * 20_000
     (found,) = read(tmp_path / "mine.csv", as_csv([{"prompt": article, "reference": "r"}]))

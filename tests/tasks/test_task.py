@@ -112,7 +112,7 @@ def test_definitions_in_a_wheel_take_precedence_over_a_checkout(
 
 
 WRONG = [
-    ('generator = "mini-math"', "", "`source` names neither a generator nor a dataset"),
+    ('generator = "mini-math"', "", "`source` names no generator, dataset or `test` file"),
     ("generator =", "dataset = 'd'\ngenerator =", "`source` names a generator and also `dataset`"),
     ('"mini-math"', '"mini-maths"', "unknown generator `mini-maths`; did you mean `mini-math`?"),
     ("[prompt]", "[example]\nid = '{a}'\n[prompt]", "`example` goes with a dataset"),
@@ -161,9 +161,9 @@ def test_wrong_task_files(text: str, old: str, new: str, told: str, tmp_path: Pa
 
 
 def test_every_problem_of_a_file_is_found(tmp_path: Path) -> None:
-    text = TOY.replace("licence", "license").replace("= 8", "= 0").replace("accuracy", "x")
+    text = TOY.replace("version", "versions").replace("= 8", "= 0").replace("accuracy", "x")
     path = written(tmp_path, text)
     found = [problem.key for problem in problems(Definition, load_toml(path))]
-    assert sorted(found) == ["licence", "license", "max_new_tokens", "metrics"]
-    with pytest.raises(UsageError, match=r"did you mean `licence`\? \(and 3 more problems\)$"):
+    assert sorted(found) == ["max_new_tokens", "metrics", "version", "versions"]
+    with pytest.raises(UsageError, match=r"did you mean `version`\? \(and 3 more problems\)$"):
         load_task(path)

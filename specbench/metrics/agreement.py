@@ -1,0 +1,45 @@
+"""Agreement with the target's own greedy text: quality without references.
+
+The greedy text is the target's answer at temperature 0, made once per prompt by the same run. Words
+are lower-cased runs of letters and digits of any script; other characters count one by one.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from itertools import takewhile
+from typing import TYPE_CHECKING
+
+from rouge_score.rouge_scorer import RougeScorer
+
+if TYPE_CHECKING:
+    from specbench.example import Example
+
+_WORD = re.compile(r"\w+|[^\w\s]")
+
+
+class _Words:
+    """A tokenizer for ``RougeScorer``, whose own knows only the letters a to z."""
+
+    def tokenize(self, text: str) -> list[str]:
+        return _WORD.findall(text.lower())
+
+
+def agreement(text: str, example: Example) -> float:
+    """Return ROUGE-L (F1 of the longest common subsequence of words) against the greedy text."""
+    return float(_scorer().score(example.greedy or "", text)["rougeL"].fmeasure)
+
+
+def prefix_share(text: str, example: Example) -> float:
+    """Return the share of words before the first difference, of the longer of both texts."""
+    words, others = _Words().tokenize(text), _Words().tokenize(example.greedy or "")
+    same = sum(
+        1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(words, others, strict=False))
+    )
+    return same / max(len(words), len(others), 1)
+
+
+@cache
+def _scorer() -> RougeScorer:
+    return RougeScorer(["rougeL"], tokenizer=_Words())

@@ -2,7 +2,7 @@
 
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -28,11 +28,13 @@ SETTINGS = (("eager", 1), ("graph", 8))
 
 
 @pytest.fixture(autouse=True)
-def coarse(monkeypatch: pytest.MonkeyPatch) -> None:
+def coarse(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Low-resolution pictures, which are faster to draw."""
     for name, page in style.PAGES.items():
         monkeypatch.setitem(style.PAGES, name, page._replace(dpi=50))
-    style._page.set(style.PAGES["paper"])
+    before = style._page.set(style.PAGES["paper"])
+    yield
+    style._page.reset(before)
 
 
 def draw(name: str, folder: Path) -> style.Drawing:

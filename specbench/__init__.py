@@ -9,17 +9,18 @@ from typing import TYPE_CHECKING
 from specbench.version import __version__
 
 if TYPE_CHECKING:
-    from specbench.results import Results
+    from specbench.loaded import LoadedResults
 
 __all__ = ["__version__", "load"]
 
 
-def load(paths: Path | str | Iterable[Path | str]) -> Results:
+def load(paths: Path | str | Iterable[Path | str]) -> LoadedResults:
     """Read finished runs as tidy pandas data frames.
 
     Example:
         ``specbench.load("results").samples`` has a row per sample of every run under ``results``.
-        The other tables are ``runs``, ``rounds``, ``summary`` and ``cells``.
+        The other tables are ``runs``, ``rounds``, ``positions``, ``summary``, ``cells`` and
+        ``verdicts``. ``.plot("pareto")`` returns a figure, and a notebook displays the cells.
 
     Args:
         paths: The folder of a run, a folder of runs, or several of these.
@@ -27,6 +28,6 @@ def load(paths: Path | str | Iterable[Path | str]) -> Results:
     Raises:
         UsageError: A path is not a folder.
     """
-    from specbench.results import Results
+    from specbench.loaded import LoadedResults
 
-    return Results([paths] if isinstance(paths, (str, Path)) else paths)
+    return LoadedResults([paths] if isinstance(paths, (str, Path)) else paths)

@@ -158,3 +158,16 @@ def test_missing_data_is_one_line(tmp_path: Path) -> None:
         specbench.load([REFERENCE, tmp_path / "nowhere"])
     with pytest.raises(UsageError, match=r"holds no samples\.jsonl"):
         _ = specbench.load(tmp_path).rounds
+
+
+def test_loaded_runs_draw_figures_and_display_themselves() -> None:
+    found = specbench.load(REFERENCE)
+    html = found._repr_html_()
+    assert html.count("<table") == 2
+    assert "mini-math" in html and "24000" in html and "static w=0.5" in html
+    figure = found.plot("pareto", against=["acceptance"])
+    assert len(figure.axes) == 4
+    assert figure._repr_png_().startswith(b"\x89PNG")
+    for name, style in (("training", "paper"), ("no", "paper"), ("pareto", "no")):
+        with pytest.raises(UsageError):
+            found.plot(name, style=style)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from specbench.bench.plan import BenchSettings, build_bench
 from specbench.cli.generate import grouped
 from specbench.cli.options import Methods, Models, NewFolder
-from specbench.cli.output import new_folder, note, print_table
+from specbench.cli.output import new_folder, note, print_json, print_table
 
 
 @grouped
@@ -37,7 +37,10 @@ def bench(models: Models, methods: Methods, settings: BenchSettings, to: NewFold
             write_atomically(folder / f"{name}.csv", text)
         write_atomically(folder / ENVIRONMENT, as_json(measured.environment))
         save_figures(table, folder)
-    print(describe(table))
-    print_table(*shown(table, ratios))
+    if to.as_json:
+        print_json({"results": str(folder), "systems": table, "ratios": ratios})
+    else:
+        print(describe(table))
+        print_table(*shown(table, ratios))
+        print(f"results: {folder}")
     note(*warnings(table))
-    print(f"results: {folder}")

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from specbench.cli.generate import grouped
 from specbench.cli.options import Methods, Models, NewFolder, PromptFiles
-from specbench.cli.output import new_folder, note, print_table
+from specbench.cli.output import new_folder, note, print_json, print_table
 from specbench.config import DRAFT_LENGTH, Options, RunSettings, Settings, option
 from specbench.errors import RunError
 from specbench.experiment.plan import build_plan
@@ -78,15 +78,18 @@ def check(
             findings = list(run_check(task, show_step))
         found = describe(task, findings, time.perf_counter() - began)
         write_atomically(folder / FILE, as_json(found))
-    print_table(*tables(findings), styles={FAILED: "bold red", WEAK: "yellow"})
+    if to.as_json:
+        print_json({"results": str(folder / FILE), **found})
+    else:
+        print_table(*tables(findings), styles={FAILED: "bold red", WEAK: "yellow"})
+        print(f"results: {folder / FILE}")
     if weak := sum(finding.verdict == WEAK for finding in findings):
         note(
             f"{weak} of {len(findings)} comparisons are weak: they could not have detected a "
             "fault; try more --samples"
         )
-    print(f"results: {folder / FILE}")
     if failed := [finding for finding in findings if finding.verdict == FAILED]:
-        for finding in failed:
+        for finding in () if to.as_json else failed:
             print(f"{FAILED} {finding.subject}: {finding.name}: {finding.says}")
         raise RunError(f"{len(failed)} of {len(findings)} comparisons failed: see above")
 

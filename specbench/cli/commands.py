@@ -105,7 +105,7 @@ COMMANDS = {
     "trace": Listed(
         "runs",
         "Show one sample token by token: agreed, mismatched, rejected and corrected tokens.",
-        "trace results/my-run --sample test-0 -m sd",
+        "trace results/my-run -t mini-math -m diversed",
     ),
     "report": Listed(
         "runs",

@@ -11,8 +11,9 @@ import typer
 
 from specbench.analysis.columns import MEASURED, METRICS, dictionary
 from specbench.cli.generate import completer, grouped
+from specbench.cli.options import JsonOutput
 from specbench.cli.output import print_json, print_table
-from specbench.config import Options, option
+from specbench.config import option
 from specbench.errors import UsageError
 from specbench.experiment.plan import shown_path
 from specbench.methods.method import Parameter
@@ -33,13 +34,12 @@ _TITLES = {
 }
 
 
-class ListOptions(Options):
+class ListOptions(JsonOutput):
     """How to list."""
 
     mistakes: bool = option(
         False, "List every mistake in task files instead of the tasks.", flags=("--validate",)
     )
-    as_json: bool = option(False, "Print JSON instead of a table.", flags=("--json",))
 
 
 @grouped

@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from specbench.cli.options import Measurement, RunFolder, Workers
-from specbench.cli.output import Interrupted, next_step, note, print_table, print_verdicts
+from specbench.cli.output import (
+    Interrupted,
+    next_step,
+    note,
+    print_json,
+    print_table,
+    print_verdicts,
+)
 from specbench.config import DEFAULT_LIMIT, Loading
 from specbench.errors import RunError
 from specbench.experiment.plan import Plan
 from specbench.experiment.variants import STATIC
 from specbench.methods.registry import AUTOREGRESSIVE
 from specbench.metrics import AGREEMENT
-from specbench.table import Column, Table
+from specbench.table import Field, Table, number_of
 from specbench.tasks.prompts import PromptList
 
 if TYPE_CHECKING:
@@ -26,14 +34,15 @@ if TYPE_CHECKING:
     from specbench.experiment.runner import Loader
     from specbench.experiment.store import Store
 
+#: Returns the tables of a run's folder.
+Tables = Callable[[Path], Sequence[Table]]
+
 GIB = 2**30
 ENOUGH = 100  # prompts; with fewer, intervals are wide
 
 
-def measure(
-    plan: Plan, label: str, asked: Measurement, show: Callable[[Path], None] | None = None
-) -> None:
-    """Execute a plan and print its table with ``show``; with ``--dry-run`` print the plan.
+def measure(plan: Plan, label: str, asked: Measurement, tables: Tables | None = None) -> None:
+    """Execute a plan and print its ``tables``; with ``--dry-run`` print the plan.
 
     Raises:
         RunError: Some samples failed; all others are on disk and in the table.
@@ -41,11 +50,11 @@ def measure(
     """
     say(plan, asked.limit)
     if asked.dry_run:
-        _print_forecast(plan, downloads=not asked.no_progress)
+        _print_forecast(plan, asked)
         return
     with pool(asked, plan.loading) as workers:
         store = carry_out(plan, label, asked, workers)
-    _show(store, show)
+    _show(store, tables, asked.as_json)
     _suggest(plan, store.folder)
 
 
@@ -137,7 +146,7 @@ def _first_interrupt() -> Iterator[Callable[[], bool]]:
         signal.signal(signal.SIGINT, before)
 
 
-def _show(store: Store, show: Callable[[Path], None] | None) -> None:
+def _show(store: Store, tables: Tables | None, as_json: bool) -> None:
     from specbench.experiment.records import OK, latest_records
 
     records = latest_records(store.folder)
@@ -145,7 +154,7 @@ def _show(store: Store, show: Callable[[Path], None] | None) -> None:
         note(
             f"{len(cut)} prompts were too long, so their articles were cut: see --max-prompt-tokens"
         )
-    show_run(store.folder, show)
+    show_run(store.folder, tables, as_json)
     if store.failed:
         first = next(record["error"] for record in records if record["status"] != OK)
         raise RunError(
@@ -155,20 +164,26 @@ def _show(store: Store, show: Callable[[Path], None] | None) -> None:
         )
 
 
-def show_run(folder: Path, show: Callable[[Path], None] | None = None) -> None:
-    """Print a run's verdicts and tables, if it has any, or ``show`` it, and print its folder."""
-    from specbench.analysis.frames import read_samples
+def show_run(folder: Path, tables: Tables | None = None, as_json: bool = False) -> None:
+    """Print a run's verdicts and tables, or only the given ``tables``, and its folder."""
     from specbench.analysis.run_tables import run_tables
-    from specbench.analysis.verdicts import verdicts_of
     from specbench.experiment.records import TABLE
+    from specbench.results import Results
 
+    shown: dict[str, Any] = {"results": str(folder)}
     if (folder / TABLE).is_file():
-        if show:
-            show(folder)
+        results = Results([folder])
+        found = (tables or run_tables)(folder)
+        if as_json:
+            shown |= {"verdicts": results.verdicts, "cells": results.cells}
         else:
-            print_verdicts(verdicts_of(read_samples(folder)))
-            print_table(*run_tables(folder))
-    print(f"results: {folder}")
+            if tables is None:
+                print_verdicts(results.verdicts)
+            print_table(*found)
+    if as_json:
+        print_json(shown)
+    else:
+        print(f"results: {folder}")
 
 
 def _suggest(plan: Plan, folder: Path) -> None:
@@ -188,34 +203,48 @@ def _suggest(plan: Plan, folder: Path) -> None:
         next_step(f"specbench compare {folder} --at all; specbench report {folder}")
 
 
-def _print_forecast(plan: Plan, downloads: bool) -> None:
+def _print_forecast(plan: Plan, asked: Measurement) -> None:
     """Print one row per cell of a plan, then the memory and time it needs."""
     from specbench.analysis.labels import method_labels
     from specbench.experiment.forecast import forecast
     from specbench.experiment.progress import quiet_libraries
 
-    quiet_libraries(downloads)
+    quiet_libraries(downloads=not asked.no_progress)
     found = forecast(plan)
-    columns = [Column(heading) for heading in ("method", "N", "samples", "ms/token", "at most")]
+    rows: list[dict[str, Any]] = []
     for task in plan.tasks:
         cells = [cell for cell in found.cells if cell.step.plan is task]
         labels = method_labels([plan.identify(cell.step, found.engine) for cell in cells])
-        rows = [
-            (
-                label,
-                str(cell.step.cell.draft_length or ""),
-                str(cell.samples),
-                f"{1000 * cell.pace:.1f}",
-                _clock(cell.most),
-            )
+        rows += [
+            {
+                "task": task.task.name,
+                "method": label,
+                "draft_length": cell.step.cell.draft_length,
+                "samples": cell.samples,
+                "seconds_per_token": cell.pace,
+                "most_seconds": cell.most,
+            }
             for cell, label in zip(cells, labels, strict=True)
         ]
-        print_table(Table(f"{task.task.name} on {plan.pair.name}", columns, rows))
+    most = sum(cell.most for cell in found.cells)
+    if asked.as_json:
+        facts = {"samples": len(plan), "engine": found.engine, "most_seconds": most}
+        memory = {"memory_bytes": found.memory, "free_bytes": found.free}
+        print_json({**facts, **memory, "cells": rows})
+        return
+    fields: list[Field[dict[str, Any]]] = [
+        ("method", lambda row: row["method"]),
+        ("N", lambda row: str(row["draft_length"] or "")),
+        ("samples", lambda row: str(row["samples"])),
+        ("ms/token", number_of("seconds_per_token", ".1f", 1000)),
+        ("at most", lambda row: _clock(row["most_seconds"])),
+    ]
+    for name, own in groupby(rows, lambda row: row["task"]):
+        print_table(Table.of(own, fields, f"{name} on {plan.pair.name}"))
     free = "" if found.free is None else f" of {found.free / GIB:.1f} GiB free"
     print(
         f"{len(plan)} samples; {found.memory / GIB:.2f}{free}; engine {found.engine}; at most "
-        f"{_clock(sum(cell.most for cell in found.cells))} if every answer reaches its limit, "
-        "without warm-up and scoring"
+        f"{_clock(most)} if every answer reaches its limit, without warm-up and scoring"
     )
 
 

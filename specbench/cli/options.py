@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 import typer
 from pydantic import create_model, model_validator
 
+from specbench.cli.output import JSON, TEXT
 from specbench.config import (
     DUMMY,
     Count,
@@ -372,6 +373,19 @@ class Workers(Options):
         return self
 
 
+class JsonOutput(Options):
+    """Whether to print JSON."""
+
+    as_json: bool = option(
+        False, "Print JSON instead of tables, with unrounded numbers.", flags=("--json",)
+    )
+
+    @property
+    def form(self) -> str:
+        """The format to print: that of ``--format``, or JSON."""
+        return JSON if self.as_json else str(getattr(self, "format", TEXT))
+
+
 class Progress(Options):
     """Whether to show progress."""
 
@@ -380,7 +394,7 @@ class Progress(Options):
     no_progress: bool = option(False, "Show no progress bar.")
 
 
-class NewFolder(Progress):
+class NewFolder(JsonOutput, Progress):
     """Folder for results that are written in one go."""
 
     output: Path | None = output_option(
@@ -403,7 +417,7 @@ class RunFolder(Progress):
     )
 
 
-class Measurement(Prompts, Models, RunSettings, RunFolder, Workers, CodeExecution):
+class Measurement(Prompts, Models, RunSettings, JsonOutput, RunFolder, Workers, CodeExecution):
     """The options of every command that measures."""
 
     drafter: list[str] | None = option(

@@ -6,7 +6,7 @@ import json
 import logging
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,16 +23,20 @@ if TYPE_CHECKING:
 
 INTERRUPTED = 130  # exit code
 PIPED_WIDTH = 140  # characters per line when stdout is not a terminal
-TEXT, MARKDOWN, LATEX, CSV = "text", "markdown", "latex", "csv"
+TEXT, MARKDOWN, LATEX, CSV, JSON = "text", "markdown", "latex", "csv", "json"
 
 
 class Interrupted(SpecbenchError):
     """The user stopped a run; the message says what was kept."""
 
 
-def console() -> Console:
-    """Return the console for data; a piped one is wide enough for most tables."""
-    return Console(width=None if sys.stdout.isatty() else PIPED_WIDTH)
+def console(plain: bool = False) -> Console:
+    """Return the console for data; a piped one is wide enough for most tables.
+
+    With ``plain`` it prints no colours and no other styles.
+    """
+    width = None if sys.stdout.isatty() else PIPED_WIDTH
+    return Console(width=width, color_system=None if plain else "auto")
 
 
 def print_table(*tables: Table, styles: Mapping[str, str] | None = None) -> None:
@@ -57,10 +61,12 @@ def print_table(*tables: Table, styles: Mapping[str, str] | None = None) -> None
 
 
 def print_as(form: str, rows: pd.DataFrame, tables: Callable[[], Iterable[Table]]) -> None:
-    """Print rows as CSV, or the tables built from them in another format."""
+    """Print rows as CSV or JSON, or the tables built from them in another format."""
     from specbench.table import to_latex, to_markdown
 
-    if form == CSV:
+    if form == JSON:
+        print_json(rows)
+    elif form == CSV:
         print(rows.to_csv(index=False), end="")
     elif form == TEXT:
         print_table(*tables())
@@ -103,9 +109,14 @@ def next_step(text: str) -> None:
     print(f"next: {text}", file=sys.stderr)
 
 
-def print_json(rows: Sequence[Mapping[str, Any]]) -> None:
-    """Print rows as JSON."""
-    print(json.dumps(rows, indent=2, ensure_ascii=False))
+def print_json(content: object) -> None:
+    """Print plain values and data frames as JSON; a frame becomes a list of rows."""
+    print(json.dumps(content, default=_rows, indent=2, ensure_ascii=False))
+
+
+def _rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    rows: list[Any] = frame.astype(object).where(frame.notna(), None).to_dict("records")
+    return rows
 
 
 @contextmanager

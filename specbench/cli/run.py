@@ -9,7 +9,6 @@ from typing import Annotated
 from specbench.cli.generate import grouped
 from specbench.cli.measure import measure
 from specbench.cli.options import Measurement, Methods, SweptMethods
-from specbench.cli.output import print_table
 from specbench.config import Options, option
 from specbench.errors import UsageError
 from specbench.experiment.variants import (
@@ -22,6 +21,7 @@ from specbench.experiment.variants import (
 from specbench.heads.registry import HeadFile, describe_heads, find_heads
 from specbench.methods.parameters import PARAMETERS
 from specbench.methods.registry import get_method
+from specbench.table import Table, to_markdown
 
 
 @grouped
@@ -125,17 +125,16 @@ def transfer(asked: Heads, what: Measurement) -> None:
     # Every head is used on every task, so one note on their origin is enough.
     one = f"heads: {describe_heads(heads.items())}"
     plan = replace(plan, notes=(one, *(n for n in plan.notes if not n.startswith("heads: "))))
-    measure(plan, "transfer", what, show=_show_matrix)
+    measure(plan, "transfer", what, tables=_matrix)
 
 
-def _show_matrix(folder: Path) -> None:
-    """Write the matrix to the run's folder, draw it and print it."""
+def _matrix(folder: Path) -> list[Table]:
+    """Write the matrix to the run's folder, draw it and return it as a table."""
     from specbench.analysis.run_tables import transfer_data, transfer_table
     from specbench.figures.heads import draw_transfer
     from specbench.figures.style import save
     from specbench.files import digits, write_atomically
     from specbench.results import Results
-    from specbench.table import to_markdown
 
     results = Results([folder])
     matrix = transfer_data(results.summary)
@@ -143,4 +142,4 @@ def _show_matrix(folder: Path) -> None:
     write_atomically(folder / "transfer.csv", matrix.to_csv(index=False, float_format=digits))
     write_atomically(folder / "transfer.md", to_markdown(table))
     save(draw_transfer(results), folder / "figures", "transfer")
-    print_table(table)
+    return [table]

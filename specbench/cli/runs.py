@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from specbench.cli.generate import grouped
 from specbench.cli.measure import show_run
-from specbench.cli.options import CodeExecution, FinishedRun, Progress, Rows, Runs, output_option
-from specbench.cli.output import Interrupted, console, note, print_table
+from specbench.cli.options import (
+    CodeExecution,
+    FinishedRun,
+    JsonOutput,
+    Progress,
+    Rows,
+    Runs,
+    output_option,
+)
+from specbench.cli.output import Interrupted, console, note, print_json, print_table
 from specbench.cli.tables import note_unfinished
 from specbench.config import Options, option
 from specbench.errors import RunError, UsageError
@@ -55,7 +63,7 @@ def score(run: FinishedRun, asked: ScoreOptions, code: CodeExecution, shown: Pro
         )
 
 
-class VerifyOptions(Options):
+class VerifyOptions(JsonOutput):
     """How much to decode again."""
 
     samples: int = option(
@@ -85,7 +93,10 @@ def verify(run: FinishedRun, asked: VerifyOptions, code: CodeExecution, shown: P
     quiet_libraries(downloads=not shown.no_progress)
     with progress_bar(what.total, not shown.no_progress) as report:
         findings = list(verify(what, report))
-    print_table(findings_table(findings), styles={FAILED: "bold red", SKIPPED: "yellow"})
+    if asked.as_json:
+        print_json(list(map(asdict, findings)))
+    else:
+        print_table(findings_table(findings), styles={FAILED: "bold red", SKIPPED: "yellow"})
     failed = [finding for finding in findings if finding.verdict == FAILED]
     if any(finding.name == AGAIN for finding in failed):
         note(
@@ -99,7 +110,12 @@ def verify(run: FinishedRun, asked: VerifyOptions, code: CodeExecution, shown: P
 class TraceOptions(Options):
     """Which sample to show, and where."""
 
-    sample: str = option(..., "Sample id, as in samples.csv.", metavar="ID")
+    sample: str | None = option(
+        None,
+        "Sample id, as in samples.csv.",
+        metavar="ID",
+        shown="the sample with the most accepted mismatches",
+    )
     task: str | None = option(
         None, "Task, if several have a sample with this id.", flags=("--task", "-t"), metavar="NAME"
     )
@@ -110,6 +126,9 @@ class TraceOptions(Options):
         metavar="NAME",
     )
     repeat: int = option(0, "Repeat, from 0.", metavar="K")
+    plain: bool = option(
+        False, "Mark tokens by brackets instead of colours, as where stdout is not a terminal."
+    )
     html: Path | None = option(None, "Write an HTML page instead.", metavar="FILE")
 
 
@@ -118,9 +137,10 @@ def trace(run: FinishedRun, asked: TraceOptions) -> None:
     """Show one sample token by token: agreed, mismatched, rejected and corrected tokens.
 
     Shading shows the weight on the target. Without colours, tokens are marked as {~mismatch~}
-    [-rejected-] {+correction+}.
+    [-rejected-] {+correction+}. Mismatches are accepted tokens that are not the target's likeliest.
     """
-    from specbench.experiment.records import TRACED, latest_records
+    from specbench.experiment.folders import read_run
+    from specbench.experiment.records import EXAMPLES, TRACED, latest_records
     from specbench.trace.tokens import Unreadable
     from specbench.trace.trace import find_sample, run_decoder
     from specbench.trace.trace import trace as trace_of
@@ -132,8 +152,10 @@ def trace(run: FinishedRun, asked: TraceOptions) -> None:
         method=asked.method,
         repeat=asked.repeat,
     )
+    examples = read_run(run).examples if (run / EXAMPLES).is_file() else {}
+    example = examples.get(record["task"], {}).get(record["sample_id"])
     try:
-        found = trace_of(record, name, run_decoder(run))
+        found = trace_of(record, name, run_decoder(run), example.prompt if example else "")
     except Unreadable as error:
         raise UsageError(
             f"the record of this sample in {run} is inconsistent ({error}): run again"
@@ -141,7 +163,7 @@ def trace(run: FinishedRun, asked: TraceOptions) -> None:
     if asked.html is None:
         from specbench.trace.terminal import show
 
-        show(found, console())
+        show(found, console(asked.plain))
     else:
         from specbench.files import write_atomically
         from specbench.report.pages import trace_page

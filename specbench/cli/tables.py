@@ -8,8 +8,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from specbench.cli.generate import grouped
-from specbench.cli.options import SPLITS, Rows, Runs, output_option
-from specbench.cli.output import CSV, LATEX, MARKDOWN, TEXT, note, print_as, print_verdicts
+from specbench.cli.options import SPLITS, JsonOutput, Rows, Runs, output_option
+from specbench.cli.output import (
+    CSV,
+    JSON,
+    LATEX,
+    MARKDOWN,
+    TEXT,
+    note,
+    print_as,
+    print_json,
+    print_verdicts,
+)
 from specbench.config import Options, option
 from specbench.errors import SpecbenchError, UsageError
 from specbench.files import digits, write_atomically
@@ -54,7 +64,7 @@ def note_unfinished(folders: Iterable[Path]) -> None:
             note(f"{folder} is incomplete: {state}")
 
 
-class TableOptions(Options):
+class TableOptions(JsonOutput):
     """How to show the main table."""
 
     format: str = option(
@@ -111,10 +121,10 @@ def table(asked: TableOptions, rows: TableRows, runs: Runs = None) -> None:
     if asked.against:
         shown = beside_published(shown)
         # The other formats print these remarks below the table.
-        note(*(remarks(shown) if asked.format == CSV else ()))
+        note(*(remarks(shown) if asked.form in (CSV, JSON) else ()))
     if not ((shown["figure"] == SPEEDUP) & shown["value"].notna()).any():
         note(NO_BASELINE)
-    print_as(asked.format, shown, lambda: typeset(shown, asked.intervals))
+    print_as(asked.form, shown, lambda: typeset(shown, asked.intervals))
 
 
 def _by_position(asked: TableOptions, rows: Rows, runs: Sequence[Path] | None) -> None:
@@ -130,10 +140,10 @@ def _by_position(asked: TableOptions, rows: Rows, runs: Sequence[Path] | None) -
     if asked.against is not None:
         raise UsageError("--against has no numbers by position: omit it or --by")
     found = Results(chosen_runs(runs, RECORDS, PACKED), rows.selection()).positions
-    print_as(asked.format, found, lambda: position_tables(found, asked.intervals))
+    print_as(asked.form, found, lambda: position_tables(found, asked.intervals))
 
 
-class CompareOptions(Options):
+class CompareOptions(JsonOutput):
     """Which tables follow the verdict."""
 
     at: list[str] | None = option(
@@ -157,7 +167,7 @@ def compare(asked: CompareOptions, rows: Rows, runs: Runs = None) -> None:
     """
     import pandas as pd
 
-    from specbench.analysis.compare import ATS, OWN, compare
+    from specbench.analysis.compare import ATS, OWN, Compared, compare
     from specbench.analysis.compare_tables import comparison_tables, overview
     from specbench.analysis.frames import read_samples
     from specbench.analysis.verdicts import verdicts
@@ -165,7 +175,7 @@ def compare(asked: CompareOptions, rows: Rows, runs: Runs = None) -> None:
 
     folders = chosen_runs(runs, TABLE)
     every = read_samples(*folders)
-    between, tables = _compare_runs(folders, rows.selection().of(every), asked)
+    between, tables = _compare_runs(folders, every, rows, asked)
     # --method selects the methods to compare; sd and static remain as baselines.
     samples = rows.updated(method=None).selection().of(every)
     methods = rows.selection().methods
@@ -179,28 +189,30 @@ def compare(asked: CompareOptions, rows: Rows, runs: Runs = None) -> None:
         if between is None:
             raise
         note(f"no comparison within a run: {error}")
-        print_as(asked.format, between, lambda: tables)
-        return
-    shown = found.rows[found.rows["at"].isin([OWN, *chosen])]
+        found = Compared(between[:0], [])
+    shown, told = found.rows[found.rows["at"].isin([OWN, *chosen])], verdicts(found.rows)
     note(*found.notes)
     if (
         "quality" in chosen
         and samples.loc[samples["method"] == "sd", "draft_length"].nunique() == 1
     ):
         note("sd was measured at one N; add --draft-length 3,5,7 to compare best N")
-    own = comparison_tables if asked.at else lambda rows: [overview(rows)]
-    if asked.format == CSV:
-        shown = pd.concat([between, shown])  # skips None
+    if asked.form == JSON:
+        print_json({"verdicts": told, "rows": pd.concat([between, shown])})
+    elif asked.form == CSV:
+        print_as(CSV, pd.concat([between, shown]), list)
     else:
         if between is not None:
-            print_as(asked.format, between, lambda: tables)
+            print_as(asked.form, between, lambda: tables)
             print()
-        print_verdicts(verdicts(found.rows), asked.format)
-    print_as(asked.format, shown, lambda: own(shown))
+        if len(shown):
+            print_verdicts(told, asked.form)
+            own = comparison_tables(shown) if asked.at else [overview(shown)]
+            print_as(asked.form, shown, lambda: own)
 
 
 def _compare_runs(
-    folders: Sequence[Path], samples: pd.DataFrame, asked: CompareOptions
+    folders: Sequence[Path], samples: pd.DataFrame, rows: Rows, asked: CompareOptions
 ) -> tuple[pd.DataFrame | None, list[Table]]:
     """Compare the second of two runs with the first; return the rows and their tables."""
     if len(folders) != 2:
@@ -214,6 +226,7 @@ def _compare_runs(
 
     first, second = (read_run(folder, required=False) for folder in folders)
     apart = None if asked.times else why_untimed(first, second)
+    samples = rows.selection().of(samples)
     for name in first.tasks.keys() & second.tasks.keys():
         if first.tasks[name].get("version") != second.tasks[name].get("version"):
             note(f"the two runs have different versions of {name}, which are not compared")
@@ -242,7 +255,7 @@ def _check_methods(names: Collection[str], drafting: set[str]) -> None:
             raise UsageError(f"--method {name!r} {why}: {others}")
 
 
-class TheoryOptions(Options):
+class TheoryOptions(JsonOutput):
     """What to predict, and how to show it."""
 
     front_gap: int | None = option(
@@ -288,7 +301,7 @@ def theory(asked: TheoryOptions, rows: Rows, runs: Runs = None) -> None:
         if asked.front_gap is not None:
             tables.append(front_gaps(run, asked.front_gap))
     found = rows.selection().of(pd.concat(tables, ignore_index=True))
-    print_as(asked.format, found, lambda: shown(found))
+    print_as(asked.form, found, lambda: shown(found))
 
 
 class SummaryOptions(Options):

@@ -96,6 +96,13 @@ class Drawing(NamedTuple):
     data: pd.DataFrame
 
 
+class DisplayedFigure(Figure):
+    """A figure that a notebook displays although pyplot does not know it."""
+
+    def _repr_png_(self) -> bytes:
+        return rendered(self, "png")
+
+
 class Page(NamedTuple):
     """A page style: all sizes are those of ``paper`` times ``scale``."""
 
@@ -201,7 +208,7 @@ def panels(rows: int, columns: int, height: float, **shared: Any) -> tuple[Figur
     width = _WIDTHS.get(columns, 1.75 * columns) * _page.get().stretch
     size = (scaled(width), scaled(rows * height + 0.3))
     pad = scaled(_PAD_INCHES)
-    figure = Figure(figsize=size, layout=ConstrainedLayoutEngine(w_pad=pad, h_pad=pad))
+    figure = DisplayedFigure(figsize=size, layout=ConstrainedLayoutEngine(w_pad=pad, h_pad=pad))
     FigureCanvasAgg(figure)  # needed to measure texts without pyplot
     grid = figure.subplots(rows, columns, squeeze=False, **shared)
     for axes in grid.flat:  # per axes, since saving a figure creates its ticks again

@@ -20,11 +20,12 @@ _COLOURED = {
 _INKS = {MISMATCH: "#0b6628", REJECTED: "#a90f2b"}
 _INK = "#1a1a1a"
 _PALE, _DEEP = (240, 244, 250), (185, 212, 250)  # at w = 0 and w = 1
+_ENDS = 1000  # characters of a prompt shown at either end
 _STEPS = 5  # of the legend's scale
 
 
 def show(trace: Trace, console: Console) -> None:
-    """Print a trace: header, legend and text.
+    """Print a trace: header, legend, prompt and text.
 
     Without colours, the text has marks as in wdiff, and no shading.
     """
@@ -35,8 +36,19 @@ def show(trace: Trace, console: Console) -> None:
     head = Text.assemble((title, "bold"), "\n", "; ".join(trace.facts), "\n")
     console.print(head.append_text(_legend(trace, coloured)), soft_wrap=True)
     console.print()
+    if trace.prompt:
+        console.print(Text.assemble(("prompt: ", "bold"), (_shortened(trace.prompt), "dim")))
+        console.print()
     text = Text().join(_written(piece, coloured) for piece in trace.pieces)
     console.print(text, soft_wrap=not coloured)
+
+
+def _shortened(prompt: str) -> str:
+    """Return a prompt that is safe to display, without the middle of a long one."""
+    text = visible(prompt.strip())
+    if len(text) <= 2 * _ENDS:
+        return text
+    return f"{text[:_ENDS]}\n[... {len(text) - 2 * _ENDS:,} characters ...]\n{text[-_ENDS:]}"
 
 
 def _legend(trace: Trace, coloured: bool) -> Text:

@@ -35,11 +35,12 @@ class Trace(NamedTuple):
     method: str  # with its parameters
     draft_length: int
     facts: tuple[str, ...]  # counts, a few words each
+    prompt: str  # empty if the run does not store it
     pieces: tuple[Piece, ...]
     weighted: bool  # whether pieces have a weight on the target
 
 
-def trace(record: Record, name: str, decode: Decode) -> Trace:
+def trace(record: Record, name: str, decode: Decode, prompt: str = "") -> Trace:
     """Return the trace of a sample; ``name`` is its method's name from ``sample_names``.
 
     Raises:
@@ -54,6 +55,7 @@ def trace(record: Record, name: str, decode: Decode) -> Trace:
         method=name,
         draft_length=record["draft_length"],
         facts=tuple(_facts(record, sum(token.kind == MISMATCH for token in found))),
+        prompt=prompt,
         pieces=tuple(pieces(found, decode)),
         weighted=any(token.weight is not None for token in found),
     )
@@ -102,7 +104,7 @@ def sample_names(records: Sequence[Record]) -> list[str]:
 
 def find_sample(
     records: Iterable[Record],
-    sample: str,
+    sample: str | None = None,
     *,
     task: str | None = None,
     method: str | None = None,
@@ -111,11 +113,13 @@ def find_sample(
     """Return one sample's record and its method's name from ``sample_names``.
 
     Task and method are optional if the sample is unique without them. The method may be a name from
-    ``sample_names``.
+    ``sample_names``. Without ``sample``, the sample with the most accepted mismatches is chosen.
 
     Raises:
         UsageError: No sample or several samples match; the message lists the choices.
     """
+    if sample is None:
+        return _most_mismatched(list(records), task, method, repeat)
     found = [record for record in records if record["sample_id"] == sample]
     if not found:
         raise UsageError(f"no sample `{shown(sample)}` in this run: see sample_id in samples.csv")
@@ -132,6 +136,34 @@ def find_sample(
         error = named[name].get("error")
         raise UsageError(f"the sample could not be decoded ({error}): run again")
     return named[name], name
+
+
+def _most_mismatched(
+    records: Sequence[Record], task: str | None, method: str | None, repeat: int
+) -> tuple[Record, str]:
+    """Return the sample with the most accepted mismatches, and its method's name.
+
+    Raises:
+        UsageError: No sample matches.
+    """
+    fitting = [
+        (record, name)
+        for record, name in zip(records, sample_names(records), strict=True)
+        if task in (None, record["task"])
+        and method in (None, record["method"], name, name.split(" N=")[0])
+        and record["repeat"] == repeat
+        and record.get("status") != ERROR
+    ]
+    if not fitting:
+        asked = {"--task": task, "--method": method, "--repeat": repeat}
+        chosen = " ".join(f"{flag} {value}" for flag, value in asked.items() if value is not None)
+        raise UsageError(f"no sample with {chosen}: see task, method and repeat in samples.csv")
+    return max(fitting, key=lambda found: _mismatches(found[0]))
+
+
+def _mismatches(record: Record) -> int:
+    agreed = record["per_round"].get("agreed", [])
+    return sum(len(flags) - sum(flags) for flags in agreed)
 
 
 def _only(option: str, given: str | None, known: Mapping[str, set[str]]) -> str:

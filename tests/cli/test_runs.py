@@ -118,7 +118,8 @@ def line_of(run: str, method: str) -> tuple[str, ...]:
 def test_a_trace_is_the_text_of_its_sample(cli: Cli, finished: str, method: str) -> None:
     shown = cli(*line_of(finished, method))
     assert shown.code == 0, shown.err
-    head, body = shown.out.split("\n\n", 1)
+    head, prompt, body = shown.out.split("\n\n", 2)
+    assert prompt.startswith("prompt: Question: ")
     made = sample(finished, method)
     assert head.startswith(f"mini-math, test-0: {method}")
     kept = re.sub(r"\[-.*?-\]", "", body).replace("↵", "")
@@ -126,6 +127,21 @@ def test_a_trace_is_the_text_of_its_sample(cli: Cli, finished: str, method: str)
     rejected = sum(token is not None for token in made["per_round"]["rejected"])
     assert (body.count("[-"), body.count("{+")) == (rejected, rejected)
     assert f"{made['output_tokens']} tokens in {made['rounds']} rounds" in head
+
+
+def test_the_sample_with_the_most_mismatches_is_traced_by_default(cli: Cli, finished: str) -> None:
+    def mismatches(record: dict[str, Any]) -> int:
+        return [flag for flags in record["per_round"]["agreed"] for flag in flags].count(False)
+
+    own = [r for r in records(Path(finished)) if r["method"] == "static"]
+    shown = cli("trace", finished, "-m", "static", "--plain")
+    assert shown.code == 0, shown.err
+    most = max(map(mismatches, own))
+    assert most > min(map(mismatches, own))
+    assert f"{most} of them mismatches" in shown.out
+    assert shown.out.count("{~") == most + 1  # one more in the legend
+    refused = cli("trace", finished, "-m", "nothing")
+    assert (refused.code, refused.err.count("\n")) == (2, 1)
 
 
 def test_a_trace_is_a_page_with_the_same_marks(cli: Cli, finished: str) -> None:

@@ -261,6 +261,45 @@ def test_two_runs_are_paired_and_timed_only_on_one_machine_and_day(
     assert rows.loc[rows["metric"] == "equal_samples", "value"].eq(1).all()
 
 
+def strict(text: str) -> Any:
+    """Parse JSON; NaN is not JSON."""
+
+    def refuse(constant: str) -> None:
+        raise ValueError(constant)
+
+    return json.loads(text, parse_constant=refuse)
+
+
+@pytest.mark.parametrize("command", ["table", "compare", "theory", "verify"])
+def test_json_has_numbers_and_nothing_else_is_printed(
+    cli: Cli, finished: str, command: str
+) -> None:
+    options = ("-n", "0") if command == "verify" else ()
+    shown = cli(command, finished, "--json", *options)
+    found = strict(shown.out)
+    rows = found["rows"] if command == "compare" else found
+    assert rows and len({tuple(row) for row in rows}) == 1
+    if command != "verify":
+        table = printed(cli(command, finished, "--format", "csv"))
+        assert [row["value"] if "value" in row else row["measured"] for row in rows] == [
+            None if value != value else pytest.approx(value)
+            for value in table["value" if "value" in table else "measured"]
+        ]
+
+
+def test_json_of_a_run_has_its_folder_its_cells_and_its_verdicts(cli: Cli, engine: Any) -> None:
+    line = "run -m sd,diversed -t mini-math -n 12 --json -o out"
+    shown = cli(*line.split())
+    assert shown.code == 0, shown.err
+    found = strict(shown.out)
+    assert found["results"] == "out"
+    assert [cell["method"] for cell in found["cells"]] == ["sd", "diversed"]
+    assert isinstance(found["cells"][0]["tokens_per_second"], float)
+    assert found["verdicts"][0]["sentence"].startswith("diversed: ")
+    planned = strict(cli(*line.split(), "--dry-run").out)
+    assert planned["samples"] == 24 and len(planned["cells"]) == 2
+
+
 def test_times_of_one_run_are_refused(cli: Cli, run: Path) -> None:
     refused = cli("compare", str(run), "--times")
     assert (refused.code, refused.err.count("\n")) == (2, 1)

@@ -41,6 +41,13 @@ def test_without_colours_marks_are_printed() -> None:
     assert (first, second) == ("a{~B~}", "[-x-]{+c+}d⟨end⟩")
 
 
+def test_the_prompt_precedes_the_text_and_a_long_one_is_shortened() -> None:
+    output = seen(trace(made(*ROUNDS), "sd", decode, "Why\x1b?\n"), None)
+    assert "\n\nprompt: Why␛?\n\na{~B~}" in output
+    long = seen(trace(made(*ROUNDS), "sd", decode, 3000 * "a" + "end"), None)
+    assert "[... 1,003 characters ...]" in long and "aend\n\na{~B~}" in long
+
+
 def test_in_colours_each_kind_has_its_own_style() -> None:
     body = seen(trace(made(*ROUNDS), "sd", decode), "standard").split("\n\n")[1]
     assert body.startswith("a\x1b")

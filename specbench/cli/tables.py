@@ -261,7 +261,8 @@ class TheoryOptions(JsonOutput):
     front_gap: int | None = option(
         None,
         "Also load each run's models, run them on this many texts per method and task, and measure "
-        "each rule's distance from the optimal front of rejection and bias.",
+        "each rule's bias, TV(what it emits, target), and its distance from the optimal front of "
+        "rejection and bias. References are not needed.",
         ge=1,
         metavar="TEXTS",
     )

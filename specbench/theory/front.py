@@ -6,12 +6,16 @@ model gives p and q at every token, and the closed form of the rule's law gives 
 
 from __future__ import annotations
 
+import logging
+
 import numpy as np
 import pandas as pd
 import torch
 
 from specbench.analysis.frames import CELL
 from specbench.analysis.intervals import bootstrap, cluster_sums
+from specbench.analysis.labels import method_label
+from specbench.check.passes import processed
 from specbench.check.rounds import laws_at
 from specbench.check.texts import Context
 from specbench.decoding.sampling import Sampling
@@ -29,6 +33,8 @@ from specbench.methods.parameters import from_columns
 from specbench.theory.formulas import front_gap, total_variation
 from specbench.theory.table import BIAS, COLUMNS, GAP, PredictedMeasured, Record, cells_of
 
+log = logging.getLogger(__name__)
+
 #: Methods on the front at any temperature above 0; their predicted front gap is 0.
 ON_FRONT = frozenset({"sd", "block", "lossy", "static", "diversed", "mentored"})
 
@@ -43,8 +49,11 @@ def bytes_ratio(run: Run) -> float:
 def front_gaps(run: Run, texts: int) -> pd.DataFrame:
     """Measure each rule's bias TV(pi, p) and front gap, as means over tokens of its texts.
 
+    p is the target's distribution under the run's sampling settings, even if a method sharpens it.
+    Neither needs a reference.
+
     Returns two rows per cell with columns ``theory.table.COLUMNS``. Methods without a closed form
-    of their law are skipped.
+    of their law, and other drafters than the draft model, are skipped with a warning.
 
     Raises:
         UsageError: The run is greedy, or its models or examples are not available.
@@ -58,6 +67,8 @@ def front_gaps(run: Run, texts: int) -> pd.DataFrame:
     rows = []
     for cell, records in cells:
         if cell["method"] not in LAWS or cell["drafter"] != MODEL:
+            why = "its law is not known" if cell["drafter"] == MODEL else "only for the draft model"
+            log.warning("no bias and front gap of %s: %s", method_label(cell), why)
             continue
         given = from_columns(cell)
         if "head" in given:
@@ -84,8 +95,11 @@ def _sums(
     """Return the sums of bias and front gap over a text's tokens, and their number."""
     context = Context(record["sample_id"], _prompt(run, pair, record))
     tokens = torch.tensor([record["token_ids"]])
-    laws = laws_at(pair, context, method, run.settings.part(Sampling), tokens)
-    found = laws.at.p, laws.at.q, laws.kept, laws.replaced
+    sampling = run.settings.part(Sampling)
+    laws = laws_at(pair, context, method, sampling, tokens)
+    changed = method.sampling(sampling) != sampling
+    target = processed(laws.at.p1.log(), sampling) if changed else laws.at.p
+    found = target, laws.at.q, laws.kept, laws.replaced
     p, q, kept, replaced = (rows.cpu().numpy() for rows in found)
     law = kept + replaced
     gaps = front_gap(p, q, law, kept.sum(axis=-1))

@@ -28,6 +28,8 @@ CELLS: list[dict[str, Any]] = [
     {"method": "static", "weight": 1.0},
     {"method": "speccascade", "rule": "token-v3", "alpha": 0.5},
 ]
+# Samples both models at a lower temperature: SD against another target.
+COOLED = {"method": "cooled", "settings": "both_temperature=0.5 cooled_weight=1"}
 
 
 @pytest.fixture
@@ -74,6 +76,21 @@ def test_front_gaps_of_texts(run: Run) -> None:
         *("static w=0.5", "static w=1", "speccascade token-v3 α=0.5")
     ]
     assert [column.group for column in table.columns[2:]] == ["bias %", *["front gap %"] * 2]
+
+
+def test_the_bias_is_against_the_runs_own_target(run: Run, caplog: Any) -> None:
+    """A cooled target, and the same samples with p of the run: only the first is biased."""
+    records = [*run.records(())]
+    own = [r for r in records if r["weight"] == 1.0]
+    cooled = [r | {"weight": None, **COOLED} for r in own]
+    looked_up = [r | {"drafter": "prompt-lookup"} for r in own]
+    write(run.folder, [*own, *cooled, *looked_up])
+    change(run.folder, tasks=list(run.tasks.values()))
+    table = front_gaps(read_run(run.folder), texts=2)
+    bias = table[table["metric"] == BIAS].set_index("method")["measured"]
+    assert bias["static"] == pytest.approx(0, abs=1e-9)
+    assert bias["cooled"] > 0.01
+    assert len(bias) == 2 and "prompt-lookup" in caplog.text
 
 
 def test_a_changed_prompt_and_a_greedy_run_are_refused(run: Run) -> None:

@@ -309,7 +309,8 @@ def _less(cell: _Row, name: str, scale: float) -> str:
 
 def _gap(samples: pd.DataFrame, cell: _Row) -> Gap | None:
     """Return the gap of a head to the static front at its acceptance, if the run has a front."""
-    settings = settings_of(samples[samples["task"] == cell["task"]])
+    of_task = settings_of(samples[samples["task"] == cell["task"]])
+    settings = [setting for setting in of_task if setting.drafter == cell["drafter"]]
     own = [s for s in settings if s.method == LEARNED and s.cell["head"] == cell["head"]]
     try:
         return gap_between(own[0], front_of(settings), "acceptance")

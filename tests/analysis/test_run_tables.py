@@ -49,6 +49,18 @@ def test_a_sweep_becomes_the_front_and_the_distance_above_it(samples, rows):
         assert f"{100 * gap.step:.0f} points away" in cell
 
 
+def test_another_drafter_does_not_change_the_front(samples):
+    other = samples[samples["draft_length"] > 0].assign(drafter="prompt-lookup")
+    other["quality"] = 1.0
+    both = pd.concat([samples, other])
+
+    def distance(frame):
+        page = summary_page(frame, summarise(frame)).splitlines()
+        return [line for line in page if line.startswith("| **diversed above")]
+
+    assert distance(samples) and distance(both) == distance(samples)
+
+
 def test_every_method_has_its_paired_difference_from_sd(samples, rows):
     assert rows["diversed"].count("<br>") == 2 * samples["task"].nunique()
     mine = samples[samples["task"] == "mini-math"].groupby("method")

@@ -95,7 +95,8 @@ class _Tables:
 
     def __init__(self, task: str, rows: pd.DataFrame) -> None:
         """Store all rows of the task."""
-        metric = str(rows["quality_metric"].fillna("quality").iloc[0])
+        first = rows["quality_metric"].iloc[0]
+        metric = "quality" if pd.isna(first) else str(first)
         self.task, self.unit, self.scale = task, shown_name(metric), shown_scale(metric)
         self.quality: Field[_Row] = (self.unit, number_of("quality", ".1f", self.scale))
         own = merge_metrics(rows[(rows["at"] == c.OWN) & (rows["against"] == c.SD)])

@@ -151,7 +151,10 @@ def points_with_front(
     strict = sum(point.emits_target for point in front)
     if strict == len(front):
         where = "".join(f" on {one.cell['task']}" for one in [*first, *front][:1])
-        raise UsageError(f"A front{where} needs two static weights or more; sweep the weights.")
+        raise UsageError(
+            f"A front{where} needs two static weights or more: repeat the run with static among "
+            "its methods and --weight 0.9,0.75,0.5."
+        )
     return shared_points([*first, *front, *last], range(len(first), len(first) + strict))
 
 

@@ -152,7 +152,8 @@ def _show(store: Store, tables: Tables | None, as_json: bool) -> None:
     records = latest_records(store.folder)
     if cut := {(r["task"], r["sample_id"]) for r in records if r.get("prompt_cut")}:
         note(
-            f"{len(cut)} prompts were too long, so their articles were cut: see --max-prompt-tokens"
+            f"{len(cut)} prompts were too long, so their articles or ends were cut: see "
+            "--max-prompt-tokens"
         )
     show_run(store.folder, tables, as_json)
     if store.failed:

@@ -79,7 +79,7 @@ def plot(
     asked: PlotOptions,
     models: Models,
     data: Tasks,
-    rows: Annotated[Rows, ("method", "draft_length", "drafter")],
+    rows: Annotated[Rows, ("method", "draft_length", "drafter", "by")],
     figure: Annotated[
         str,
         typer.Argument(
@@ -130,6 +130,13 @@ def plot(
 
     with page(asked.style):
         drawing = draw()
+    if figure == WITH_COSTS:
+        fronts = drawing.data["mark"].eq("front").groupby(drawing.data["task"]).sum()
+        if bare := [str(task) for task, points in fronts.items() if points <= len(COSTS)]:
+            note(
+                f"no static front on {', '.join(bare)}: repeat the run with static among its "
+                "methods and --weight 0.9,0.75,0.5"
+            )
     for path in save(drawing, folder, name):
         print(path)
 

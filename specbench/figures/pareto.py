@@ -109,7 +109,10 @@ def draw(results: Results, against: Sequence[str] = AGAINST) -> Drawing:
     """
     table = results.cells.dropna(subset="quality")
     if table.empty:
-        raise UsageError("Nothing to draw: no task of these runs has a quality; run one that does.")
+        raise UsageError(
+            "Nothing to draw: no task of these runs has a quality; run one that does, or your own "
+            "prompts with --metric agreement."
+        )
     style.only(table, "temperature")
     style.only(table[table["draft_length"] > 0], "draft_length")
     style.only(table, "drafter")

@@ -58,6 +58,7 @@ def collect_traces(folders: Sequence[Path], cells: pd.DataFrame) -> Traces:
     """
     runs, notes = [], []
     named = cells[list(_NAMED)].astype("object")
+    named["task"] = named["task"].str.partition("/")[0]  # tasks may be split, see `Selection`
     wanted = set(named.where(named.notna(), None).itertuples(index=False, name=None))
     for folder in folders:
         try:
@@ -82,7 +83,7 @@ def collect_traces(folders: Sequence[Path], cells: pd.DataFrame) -> Traces:
             break
         if (task, sample) not in by_prompt:
             example = run.examples.get(task, {}).get(sample) or Example(sample, "")
-            prompt, reference = _cut(example.prompt), _cut(example.reference or "")
+            prompt, reference = _cut("\n\n".join(example.messages)), _cut(example.reference or "")
             by_prompt[task, sample] = PromptTraces(task, sample, prompt, reference, [])
         by_prompt[task, sample].traces.extend(articles)
     return Traces(list(by_prompt.values()), list(dict.fromkeys(notes)))

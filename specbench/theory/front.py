@@ -7,6 +7,7 @@ model gives p and q at every token, and the closed form of the rule's law gives 
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
@@ -75,7 +76,7 @@ def front_gaps(run: Run, texts: int) -> pd.DataFrame:
             given["head"] = find_head(run.pair, cell["task"], given["head"])
         method = bind(cell["method"], given, pair)
         kept = [each for each in records if not each["repeat"] and each["token_ids"]][:texts]
-        sums = np.array([_sums(run, pair, method, record) for record in kept])
+        sums = np.array([_sums(run, pair, method, each, _answers(records, each)) for each in kept])
         prompts, summed = cluster_sums(sums, [record["sample_id"] for record in kept])
         bias, gap, tokens = bootstrap(summed).T
         unknown = np.full_like(gap, np.nan)
@@ -90,10 +91,10 @@ def front_gaps(run: Run, texts: int) -> pd.DataFrame:
 
 @torch.inference_mode()
 def _sums(
-    run: Run, pair: LoadedPair, method: BoundMethod, record: Record
+    run: Run, pair: LoadedPair, method: BoundMethod, record: Record, answers: Sequence[str]
 ) -> tuple[float, float, int]:
     """Return the sums of bias and front gap over a text's tokens, and their number."""
-    context = Context(record["sample_id"], _prompt(run, pair, record))
+    context = Context(record["sample_id"], _prompt(run, pair, record, answers))
     tokens = torch.tensor([record["token_ids"]])
     sampling = run.settings.part(Sampling)
     laws = laws_at(pair, context, method, sampling, tokens)
@@ -106,8 +107,15 @@ def _sums(
     return float(total_variation(law, p).sum()), float(gaps.sum()), len(gaps)
 
 
-def _prompt(run: Run, pair: LoadedPair, record: Record) -> list[int]:
-    """Return the tokens of a record's prompt.
+def _answers(records: Sequence[Record], record: Record) -> list[str]:
+    """Return the texts of a conversation's turns before a record's; ``records`` are of its cell."""
+    names, turn = ("sample_id", "repeat"), record.get("turn") or 1
+    own = [each for each in records if all(each[name] == record[name] for name in names)]
+    return [str(each["text"]) for each in own if (each.get("turn") or 1) < turn]
+
+
+def _prompt(run: Run, pair: LoadedPair, record: Record, answers: Sequence[str]) -> list[int]:
+    """Return the tokens of a record's prompt after the answers to the turns before.
 
     Raises:
         UsageError: Their number differs from the record.
@@ -118,6 +126,7 @@ def _prompt(run: Run, pair: LoadedPair, record: Record) -> list[int]:
         run.examples[task][record["sample_id"]],
         settings.prompt_format or run.tasks[task]["prompt_format"],
         settings.max_prompt_tokens,
+        answers=answers,
         thinking=pair.thinking,
     ).ids
     if len(ids) != record["prompt_tokens"]:

@@ -93,12 +93,13 @@ def run_decoder(folder: Path) -> Decode:
 
 
 def sample_names(records: Sequence[Record]) -> list[str]:
-    """Return the method names of records: label, and N if there are several draft lengths."""
+    """Return the method names of records: label, N if there are several, and turn."""
     lengths = [record["draft_length"] for record in records]
     several = len({*lengths} - {0}) > 1
+    turns = [f" turn {turn}" if (turn := record.get("turn")) else "" for record in records]
     return [
-        f"{label} N={length}" if several and length else label
-        for label, length in zip(method_labels(records), lengths, strict=True)
+        (f"{label} N={length}" if several and length else label) + turn
+        for label, length, turn in zip(method_labels(records), lengths, turns, strict=True)
     ]
 
 

@@ -1,0 +1,97 @@
+"""Prompts of one's own with the bundled pair: conversations, categories, agreement."""
+
+import csv
+import json
+from collections import defaultdict
+from pathlib import Path
+from statistics import fmean
+
+import pytest
+
+from .conftest import Cli
+
+QUESTIONS = [
+    *(
+        {
+            "question_id": n,
+            "category": "math",
+            "turns": [f"Tom has {n} pens and then buys 7 boxes of pens. How many?"],
+        }
+        for n in range(3, 8)
+    ),
+    {"question_id": 81, "category": "talk", "turns": ["Ann has 5 apples.", "And 4 more?"]},
+]
+EXACT = "autoregressive,sd,static --weight 0,1 --temperature 0 --draft-length 3"
+
+
+@pytest.fixture
+def questions(tmp_path: Path) -> Path:
+    path = tmp_path / "question.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in QUESTIONS))
+    return path
+
+
+def run(cli: Cli, output: str, line: str) -> list[dict[str, str]]:
+    shared = "--max-new-tokens 12 --device cpu --no-progress --output"
+    line = f"{shared} {output} {line}"
+    assert cli("run", "--prompts", "question.jsonl", *line.split()).code == 0
+    with (Path(output) / "samples.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_agreement_is_whole_for_exact_methods_and_less_for_the_draft_alone(
+    cli: Cli, questions: Path
+) -> None:
+    """At temperature 0, on prompts and turns; the draft alone is the negative control."""
+    scores = defaultdict(list)
+    for row in run(cli, "r", f"--metric agreement -m {EXACT}"):
+        scores[row["method"], row["weight"]].append(float(row["quality"]))
+    assert all(len(found) == 7 for found in scores.values())
+    draft = scores.pop(("static", "0.0"))
+    assert len(scores) == 3 and all(found == [1.0] * 7 for found in scores.values())
+    assert fmean(draft) < 0.8
+
+    shown = cli("table", "r", "--by", "category,turn")
+    for name in ("question/math", "question/talk/turn 1", "question/talk/turn 2"):
+        assert name in shown.out
+    assert cli("compare", "r", "--by", "category", "-t", "question/math").code == 0
+    assert cli("summary", "r", "--by", "turn", "-t", "question/turn 2").out.count("question/turn 2")
+    drawn = cli("plot", "pareto", "r", "--by", "category", "--task", "question/math")
+    assert drawn.code == 0 and "no static front" not in drawn.err
+    assert "pareto-category-question-math.png" in drawn.out
+    traced = cli("trace", "r", "--sample", "81", "-m", "sd turn 2")
+    assert traced.code == 0 and "turn 2" in traced.out
+    assert cli("verify", "r", "-n", "1").code == 0
+
+
+def test_without_a_quality_or_a_front_the_rest_is_compared_and_drawn(
+    cli: Cli, questions: Path
+) -> None:
+    rows = run(cli, "r", "-m sd,typical --cut-prompts --max-prompt-tokens 16 --max-new-tokens 4")
+    assert {row["quality"] for row in rows} == {""}
+    assert max(int(row["prompt_tokens"]) for row in rows) == 16  # others were cut to it
+    for command in (("table",), ("compare",), ("compare", "--at", "all")):
+        assert cli(*command, "r").code == 0
+    assert cli("report", "r", "--by", "category").code == 0
+    assert cli("plot", "acceptance-time", "r").code == 0
+    assert cli("plot", "pareto", "r").code == 2  # it needs a quality
+    run(cli, "s", "-m sd,typical --metric agreement --draft-length 3")
+    drawn = cli("plot", "pareto", "s")
+    assert drawn.code == 0 and "no static front on question" in drawn.err
+    assert cli("theory", "s", "--front-gap", "7").code == 0  # prompts of all turns are known
+
+
+@pytest.mark.parametrize(
+    ("line", "place"),
+    [
+        ("run -t mini-math --cut-prompts", "--cut-prompts"),
+        ("run -t mini-math --metric agreement", "--metric"),
+        ("theory r --by category", "--by"),
+        ("table r --by category", "--by category"),
+        ("table r --by domain", "--by"),
+    ],
+)
+def test_what_does_not_apply_is_refused(cli: Cli, finished: str, line: str, place: str) -> None:
+    result = cli(*line.replace(" r ", f" {finished} ").split())
+    assert result.code == 2
+    assert place in result.err and result.err.count("\n") == 1

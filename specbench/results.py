@@ -93,7 +93,8 @@ class Results:
     def verdicts(self) -> pd.DataFrame:
         """One row per task and method: a sentence that compares it with ``sd`` and the front."""
         every = replace(self.selection, methods=None)  # sd and static are needed too
-        return verdicts_of(every.of(read_samples(*self._paths)), self.selection.methods)
+        samples = every.of(read_samples(*self._paths, timings=dictionary.TIMED))
+        return verdicts_of(samples, self.selection.methods)
 
 
 def _run(folder: Path) -> dict[str, Any]:

@@ -30,7 +30,7 @@ CELL = {
         "draft_length": 3,
         "drafter": "model",
     },
-    **{"engine": "eager", "batch_size": 1, "seed": 0, "repeat": 0},
+    **{"engine": "eager", "batch_size": 1, "session": 0, "seed": 0, "repeat": 0},
 }
 ROUNDS: dict[str, list[Any]] = {
     "proposed": [3, 3, 1],

@@ -38,7 +38,8 @@ TIMES_NOTE = (
     "machine between the runs."
 )
 
-_CELL = [name for name in CELL if name not in {"run_id", "pair", "engine", "batch_size"}]
+_OF_RUN = {"run_id", "pair", "engine", "batch_size", "session"}
+_CELL = [name for name in CELL if name not in _OF_RUN]
 _SAMPLE = ["sample_id", "repeat"]
 _COUNTS = ["output_tokens", "rounds", "proposed", "accepted", "quality"]
 
@@ -87,7 +88,7 @@ def _compare_cells(base: pd.DataFrame, own: pd.DataFrame, times: bool) -> Iterat
     if cell["draft_length"]:
         found = paired(["accepted", "proposed"], ratio_difference)
         yield row(c.ACCEPTANCE_LESS, "acceptance", found)
-    if times:
+    if times and not pd.concat([own, base])["session"].any():  # not added to a run later
         pace = paired(["seconds", "one"], lambda totals: 1 / paired_ratio(totals))
         yield row(c.TIMES, "seconds", pace)
     alike = (own[_COUNTS].fillna(-1) == base[_COUNTS].fillna(-1)).all(axis=1)

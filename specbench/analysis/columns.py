@@ -18,6 +18,10 @@ TABLES = SAMPLES, MEASURED, SUMMARY, METRICS, ROUNDS, POSITIONS, RUNS = (
     *("samples", "measured", "summary", "metrics", "rounds", "positions", "runs"),
 )
 
+#: Why a sample was decoded again for its times only (column ``timing``): as the baseline of cells
+#: that were added to the run later, or to measure how much the times of equal texts differ.
+TIMED = TIMED_BASELINE, TIMED_AGAIN = "baseline", "a-a"
+
 
 class Column(NamedTuple):
     """A column of one or more tables.

@@ -6,14 +6,19 @@ target's own distribution relaxes nothing and has no distance from a front; it i
 ``sd`` alone.
 
 All comparisons are paired by prompt and stay within one run, because times differ by a few per cent
-between runs. The acceptance of a weight depends on the draft length. At equal acceptance a method
-is therefore compared with the static points of its own draft length; at equal time or quality, with
-those of every draft length in the run, since a user can choose any of them. Drafters are compared
+between runs. Within a run, times are compared only within a session: cells that were added to the
+run later have times of ``sd`` from their own session (column ``timing`` of the samples). If ``sd``
+was timed twice in a session, ``noise`` says how much the times of equal texts differ.
+
+The acceptance of a weight depends on the draft length. At equal acceptance a method is therefore
+compared with the static points of its own draft length; at equal time or quality, with those of
+every draft length in the session, since a user can choose any of them. Drafters are compared
 separately, each with its own ``sd`` and front; ``sd`` itself is also compared between drafters.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from typing import Any, Literal, NamedTuple, get_args
@@ -21,6 +26,8 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 import pandas as pd
 
+from specbench.analysis.columns import TIMED_AGAIN
+from specbench.analysis.frames import first_decodes
 from specbench.analysis.intervals import Floats, Interval, estimate, ratio
 from specbench.analysis.labels import method_labels
 from specbench.analysis.pareto import (
@@ -88,12 +95,13 @@ _TASK = ["run_id", "pair", "temperature", "engine", "batch_size", "task", "quali
 #: ``seconds`` (per sample) belong to the method. ``reference`` is the baseline's value: a quality,
 #: a volume, or seconds per sample at ``against_quality``, which for the front is the method's
 #: quality, capped at the front's best. ``between`` names the front's points of next lower and next
-#: higher gain; ``step`` is the difference of their qualities.
+#: higher gain; ``step`` is the difference of their qualities. ``noise`` is a factor: speed-ups
+#: from 1 / noise to noise can be noise of the times; blank if ``sd`` was not timed twice.
 COMPARISON = (
     *(*_TASK, "at", "method", "label", "points", "draft_length", "drafter"),
     *("quality", "acceptance", "seconds"),
     *("against", "against_draft_length", "against_quality", "reference", "between", "step"),
-    *("metric", "value", "ci_low", "ci_high", "n"),
+    *("metric", "value", "ci_low", "ci_high", "n", "noise"),
 )
 
 Row = dict[str, Any]
@@ -107,8 +115,48 @@ class Compared(NamedTuple):
     notes: list[str]
 
 
+class _Run(NamedTuple):
+    """The settings of a task of a run."""
+
+    settings: list[Setting]
+    sessions: dict[int, list[Setting]]  # those timed in each session
+    noise: dict[int, float]  # by session
+
+    @classmethod
+    def of(cls, samples: pd.DataFrame) -> _Run:
+        """Split samples, which may include those of ``timings.csv``."""
+        is_again = samples.get("timing", pd.Series(index=samples.index)) == TIMED_AGAIN
+        again, timed = samples[is_again], samples[~is_again]
+        sessions = {int(session): settings_of(rows) for session, rows in timed.groupby("session")}
+        noise = {}
+        for session, rows in again.groupby("session"):
+            once, twice = (
+                {(one.draft_length, one.drafter): one for one in found}
+                for found in (_sd_of(sessions.get(session, [])), settings_of(rows))
+            )
+            found = [_noise(once[key], twice[key]) for key in once.keys() & twice]
+            noise[session] = max(found, default=math.nan)
+        return cls(settings_of(first_decodes(samples)), sessions, noise)
+
+    def of_drafter(self, name: str) -> _Run:
+        """Return the settings with a drafter, and those without drafts."""
+
+        def own(settings: list[Setting]) -> list[Setting]:
+            return [one for one in settings if one.drafter in (name, None)]
+
+        sessions = {session: own(timed) for session, timed in self.sessions.items()}
+        return _Run(own(self.settings), sessions, self.noise)
+
+
+def _noise(once: Setting, twice: Setting) -> float:
+    """Return the largest factor in the interval of the ratio of the times of equal texts."""
+    reached = shared_points([once, twice]).estimates()
+    found = estimate(reached.seconds[:, 0] / reached.seconds[:, 1], reached.n)
+    return max(found.high, 1 / found.low)
+
+
 class _Method(NamedTuple):
-    """A method with its parameters: its settings by draft length."""
+    """A method with its parameters: its settings by draft length, of one session."""
 
     label: str
     lengths: dict[int, Setting]
@@ -116,6 +164,11 @@ class _Method(NamedTuple):
     @property
     def first(self) -> Setting:
         return next(iter(self.lengths.values()))
+
+    @property
+    def session(self) -> int:
+        """The session in which it was measured."""
+        return int(self.first.cell["session"])
 
     @property
     def choices(self) -> list[list[int]]:
@@ -167,7 +220,7 @@ def compare(
     notes: dict[str, None] = {}
     for key, run in samples.groupby(_TASK, sort=False, dropna=False):
         shared = dict(zip(_TASK, key, strict=True))
-        for at, part in _parts_by_drafter(settings_of(run), ats, methods):
+        for at, part in _parts_by_drafter(_Run.of(run), ats, methods):
             try:
                 rows += [{**shared, "at": at, **row} for row in part()]
             except UsageError as error:
@@ -179,30 +232,31 @@ def compare(
 
 
 def _parts_by_drafter(
-    run: list[Setting], ats: Sequence[At], names: Collection[str] | None
+    run: _Run, ats: Sequence[At], names: Collection[str] | None
 ) -> Iterator[tuple[str, Part]]:
     """Yield the parts of each drafter, and of ``sd`` with each further drafter beside the first."""
-    drafters = dict.fromkeys(setting.drafter for setting in run if setting.drafter)
-    parts = {name: [one for one in run if one.drafter in (name, None)] for name in drafters}
-    first, *others = parts.values() or [run]
-    for other in others if set(ats) != {"hypervolume"} else ():
-        for one in _methods(other, ["sd"]):
+    drafters = dict.fromkeys(setting.drafter for setting in run.settings if setting.drafter)
+    first, *others = [run.of_drafter(name) for name in drafters if name] or [run]
+    for other in others:
+        for one in _methods(other.settings, ["sd"]):
             yield from ((OWN, partial(_versus_sd, first, one, n)) for n in one.choices)
-    for part in parts.values():
+    for part in (first, *others):
         yield from _parts(part, ats, names)
 
 
 def _parts(
-    run: list[Setting], ats: Sequence[At], names: Collection[str] | None
+    run: _Run, ats: Sequence[At], names: Collection[str] | None
 ) -> Iterator[tuple[str, Part]]:
     """Yield the quantity held equal and a function that makes its rows, in table order."""
-    methods = _methods(run, names)
+    methods = _methods(run.settings, names)
     for one in methods:
         yield from ((OWN, partial(_versus_sd, run, one, n)) for n in one.choices)
+        if len(run.sessions) > 1:
+            yield OWN, partial(_require_times, run, one)
     relaxed = [
         one for one in methods if not (one.first.emits_target or one.first.method in STATIC_FAMILY)
     ]
-    has_control = any(setting.method in CONTROLS for setting in run)
+    has_control = any(setting.method in CONTROLS for setting in run.settings)
     for gain in (at for at in GAINS if at in ats):
         for one in relaxed:
             controlled = has_control and one.first.method not in CONTROLS
@@ -212,15 +266,15 @@ def _parts(
         for one in relaxed:
             yield from (("quality", partial(_saving, run, one, n)) for n in one.choices)
     if "hypervolume" in ats:
-        drafting = [setting for setting in run if setting.draft_length > 0]
-        lengths = sorted({setting.draft_length for setting in drafting})
+        drafting = [setting for setting in run.settings if setting.draft_length > 0]
         for name in dict.fromkeys(setting.method for setting in drafting):
             if names is None or name in {*names, *STATIC_FAMILY}:
-                for length in lengths:
+                own = [setting for setting in drafting if setting.method == name]
+                for length in sorted({setting.draft_length for setting in own}):
                     some = [setting for setting in drafting if setting.draft_length == length]
-                    if any(setting.method == name for setting in some):
-                        yield "hypervolume", partial(_volume, some, name, length)
-                yield "hypervolume", partial(_volume, run, name, None)
+                    yield "hypervolume", partial(_volume, some, name, length)
+                for session in sorted({setting.session for setting in own}):
+                    yield "hypervolume", partial(_volume, run.sessions[session], name, None)
 
 
 def _methods(run: list[Setting], names: Collection[str] | None) -> list[_Method]:
@@ -229,7 +283,10 @@ def _methods(run: list[Setting], names: Collection[str] | None) -> list[_Method]
     for setting in run:
         if setting.draft_length > 0:
             values = (setting.cell[name] for name in PARAMETER_COLUMNS)
-            key = (setting.method, *(None if pd.isna(value) else value for value in values))
+            key = (
+                *(setting.method, setting.session),
+                *(None if pd.isna(value) else value for value in values),
+            )
             found.setdefault(key, {})[setting.draft_length] = setting
     labels = method_labels([next(iter(lengths.values())).cell for lengths in found.values()])
     methods = [_Method(label, own) for label, own in zip(labels, found.values(), strict=True)]
@@ -239,11 +296,29 @@ def _methods(run: list[Setting], names: Collection[str] | None) -> list[_Method]
     return [one for one in methods if one.first.method in names]
 
 
-def _versus_sd(run: list[Setting], method: _Method, lengths: list[int]) -> Iterator[Row]:
-    """Compare a method, at one draft length or at its fastest of several, with plain SD."""
-    strict = [setting for setting in run if setting.method == "sd"]
+def _sd_of(settings: list[Setting]) -> list[Setting]:
+    return [setting for setting in settings if setting.method == "sd"]
+
+
+def _require_times(run: _Run, method: _Method) -> Iterator[Row]:
+    """Yield nothing; raise if ``sd`` was not timed in a method's session."""
+    if _sd_of(run.settings) and not _sd_of(run.sessions[method.session]):
+        raise UsageError(
+            f"{method.label} and sd were timed in different sessions, so they have no speed-up: "
+            "measure them in a new run"
+        )
+    yield from ()
+
+
+def _versus_sd(run: _Run, method: _Method, lengths: list[int]) -> Iterator[Row]:
+    """Compare a method, at one draft length or at its fastest of several, with plain SD.
+
+    Without times of ``sd`` from the method's session, compare quality and acceptance only.
+    """
+    timed = _sd_of(run.sessions[method.session])
+    strict = timed or _sd_of(run.settings)
     if not strict:
-        raise UsageError(f"{run[0].cell['task']} was not run with sd; run it too.")
+        raise UsageError(f"{method.first.cell['task']} was not run with sd; run it too.")
     own = [method.lengths[length] for length in lengths]
     sd = range(len(own), len(own) + len(strict))
     points = shared_points([*own, *strict], sd)
@@ -253,14 +328,16 @@ def _versus_sd(run: list[Setting], method: _Method, lengths: list[int]) -> Itera
     sd_length = [setting.draft_length for setting in strict]
     chosen_length = sd_length[fastest[1] - sd.start]
     facts = method.facts(lengths, lengths[fastest[0]], reached, this)
+    noise = run.noise.get(method.session, math.nan)
 
     def row(against: str, point: int, length: int, metric: str, found: Interval) -> Row:
         return facts | {
             "against": against,
             "against_draft_length": length,
             "against_quality": reached.quality[0, point],
-            "reference": seconds[0, point],
+            "reference": seconds[0, point] if timed else math.nan,
             **figure_columns(metric, found),
+            "noise": noise if metric in (TIMES, TOKENS) else math.nan,
         }
 
     same = None
@@ -276,20 +353,21 @@ def _versus_sd(run: list[Setting], method: _Method, lengths: list[int]) -> Itera
             (TOKENS, estimate(speed[:, this] / speed[:, same], n)),
             (LENGTH, estimate(tokens[:, this] / tokens[:, same], n)),
         ):
-            if found.n:  # else unknown
+            if found.n and (timed or metric not in (TIMES, TOKENS)):  # else unknown
                 yield row(SD, same, lengths[0], metric, found)
-    if len(strict) > 1:
+    if len(timed) > 1:
         times = estimate(seconds[:, chosen] / seconds[:, this], n)
         yield row(SD_CHOSEN, chosen, chosen_length, TIMES, times)
-    if same is not None and chosen_length != lengths[0]:
+    if timed and same is not None and chosen_length != lengths[0]:
         gain, saved = (seconds[:, same] - seconds[:, point] for point in (this, chosen))
         if estimate(gain, n).low > 0:
             share = estimate(ratio(np.stack([saved, gain], axis=-1)), n)
             yield row(SD_CHOSEN, chosen, chosen_length, SHARE, share)
 
 
-def _gap(run: list[Setting], method: _Method, length: int, gain: Gain, front: str) -> Iterator[Row]:
-    points = front_of(run, FRONTS[front])
+def _gap(run: _Run, method: _Method, length: int, gain: Gain, front: str) -> Iterator[Row]:
+    known = run.sessions[method.session] if gain == "time" else run.settings
+    points = front_of(known, FRONTS[front])
     if gain == "acceptance":
         points = [point for point in points if point.draft_length == length]
     gap = gap_between(method.lengths[length], points, gain)
@@ -306,9 +384,9 @@ def _gap(run: list[Setting], method: _Method, length: int, gain: Gain, front: st
     }
 
 
-def _saving(run: list[Setting], method: _Method, lengths: list[int]) -> Iterator[Row]:
+def _saving(run: _Run, method: _Method, lengths: list[int]) -> Iterator[Row]:
     """Compare a method's speed with that of the static front at the method's quality."""
-    own, front = [method.lengths[length] for length in lengths], front_of(run)
+    own, front = [method.lengths[n] for n in lengths], front_of(run.sessions[method.session])
     together = points_with_front(own, front)
     reached, (fastest,) = together.estimates_with_fastest(range(len(own)))
     points = slice(len(own), len(own) + len(front))
@@ -321,6 +399,7 @@ def _saving(run: list[Setting], method: _Method, lengths: list[int]) -> Iterator
         "against_quality": min(reached.quality[0, -1], quality[0].max()),
         "reference": level[0],
         **figure_columns(TIMES, estimate(level / seconds[:, -1], reached.n)),
+        "noise": run.noise.get(method.session, math.nan),
     }
 
 

@@ -84,9 +84,10 @@ def overview(rows: pd.DataFrame) -> Table:
         ("quality\nsd → own", partial(_change, "quality", ".1f", 0.0)),
         ("accepted\nsd → own", partial(_change, "acceptance", ".0%", 1.0)),
         ("s/sample\nsd → own", partial(_change, "seconds", "#.3g", 1.0)),
+        _NOISE,
         ("front's\nquality", _front_quality),
     ]
-    stub, settings = len(fields) - 4, merge_metrics(kept, *_KEYS)
+    stub, settings = len(fields) - 5, merge_metrics(kept, *_KEYS)
     return drop_empty(Table.of(settings, fields, title, [AT_ACCEPTANCE], stub))
 
 
@@ -113,6 +114,7 @@ class _Tables:
             ("less sd's\n[95 %]", interval_of(c.ACCEPTANCE_LESS, "+.1f", 100)),
             ("tokens/s\n/ sd's [95 %]", interval_of(c.TOKENS, ".2f")),
             ("sd's s/sample\n/ own [95 %]", lambda row: times(row) or share(row)),
+            _NOISE,
         ]
         # The gain from choosing N alone has its own row, without the repeated columns.
         alone = group["metric"] == c.SHARE
@@ -123,7 +125,7 @@ class _Tables:
         notes += [CHOSEN, POOLED] * (c.SD_CHOSEN in set(group["against"]))
         notes += [BY_N] * bool(alone.any())
         title = f"Against sd, each at its own quality: {where}"
-        return Table.of(settings, fields, title, notes, stub=3)
+        return drop_empty(Table.of(settings, fields, title, notes, stub=3))
 
     def texts(self, group: pd.DataFrame, where: str) -> Table:
         """Return what a method changes about texts, for settings at a fixed N."""
@@ -164,11 +166,13 @@ class _Tables:
             ("front's,\nrandomised", number_of("against_quality", ".1f", self.scale)),
             _SECONDS,
             ("front's s/sample\n/ own [95 %]", interval_of(c.TIMES, ".2f")),
+            _NOISE,
             *self.less_than_sd(),
         ]
         chosen, few = bool((group["points"] > 1).any()), bool(group["n"].min() < ENOUGH)
         notes = [FRONT, *[CHOSEN] * chosen, *[FEW] * few, LESS]
-        return Table.of(merge_metrics(group), fields, f"At equal quality: {where}", notes, stub=2)
+        title = f"At equal quality: {where}"
+        return drop_empty(Table.of(merge_metrics(group), fields, title, notes, stub=2))
 
     def volumes(self, group: pd.DataFrame, where: str) -> Table:
         length = number_of("draft_length", ".0f")
@@ -215,7 +219,7 @@ def merge_metrics(rows: pd.DataFrame, *keys: str) -> list[_Row]:
     for _, group in groups:
         records: list[Any] = group.to_dict("records")
         figures = {row["metric"] + end: row[of] for row in records for end, of in ends.items()}
-        found.append(records[0] | figures)
+        found.append(records[0] | figures | {"noise": group["noise"].max()})
     return found
 
 
@@ -230,6 +234,11 @@ def _against(row: _Row) -> str:
         return "by N alone"
     length = f"{row['against_draft_length']:.0f}"
     return f"sd, N = {length}" if row["against"] == c.SD else f"sd, chosen ({length})"
+
+
+def _noise(row: _Row) -> str:
+    noise = row["noise"]
+    return f"{1 / noise:.2f} to {noise:.2f}" if noise == noise else ""
 
 
 def _text(name: str, row: _Row) -> str:
@@ -260,5 +269,6 @@ def _scale(row: _Row) -> float:
 
 
 _NAMES: _Fields = [("method", lambda row: row["label"]), ("N", _length)]
+_NOISE: Field[_Row] = ("sd's s/sample\n/ sd's again", _noise)
 _ACCEPTANCE: Field[_Row] = ("accepted /\ndrafted", number_of("acceptance", ".1%"))
 _SECONDS: Field[_Row] = ("s/sample", number_of("seconds", ".4f"))

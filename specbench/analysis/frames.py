@@ -29,7 +29,7 @@ from specbench.words import meant
 #: The columns that define a cell; its samples differ only in prompt, seed and repeat.
 CELL = (
     *("run_id", "pair", "task", *METHOD_COLUMNS, "temperature", "draft_length"),
-    *("drafter", "engine", "batch_size"),
+    *("drafter", "engine", "batch_size", "session"),
 )
 
 SAMPLES = schema(columns.SAMPLES)
@@ -38,16 +38,22 @@ SUMMARY = schema(columns.SUMMARY)
 MEASURED = schema(columns.MEASURED)
 #: A sample's terms of corpus BLEU: ten integers separated by spaces.
 BLEU_TERMS = "bleu_terms"
+#: The table of samples that were decoded again for their times only.
+TIMINGS = "timings.csv"
 
 #: Columns that are blank if they do not apply to a method, task or sample.
 MAY_BE_BLANK = may_be_blank(columns.SAMPLES, columns.MEASURED, columns.SUMMARY)
 
 
-def read_samples(*paths: Path | str, only: Collection[str] | None = None) -> pd.DataFrame:
+def read_samples(
+    *paths: Path | str, only: Collection[str] | None = None, timings: Collection[str] = ()
+) -> pd.DataFrame:
     """Read ``samples.csv`` of runs: one row per sample.
 
     ``paths`` are folders of runs, or folders that contain them. The columns are ``SAMPLES``, then
     those of ``MEASURED`` that any table has. ``only`` selects columns, which is faster.
+    ``timings`` adds the samples of ``timings.csv`` whose column ``timing`` has one of these values,
+    with the quality of the first decode of the same text.
 
     Raises:
         UsageError: A folder or its table is missing, empty, incomplete or not readable, or two
@@ -57,7 +63,22 @@ def read_samples(*paths: Path | str, only: Collection[str] | None = None) -> pd.
         {name: kind for name, kind in known.items() if only is None or name in only}
         for known in (SAMPLES, MEASURED)
     )
-    return _read_runs(paths, "samples.csv", needed, optional)
+    samples = _read_runs(paths, "samples.csv", needed, optional)
+    timed = [folder for folder in run_folders(paths, "samples.csv") if (folder / TIMINGS).exists()]
+    if not (timings and timed):
+        return samples
+    again = _read_runs(timed, TIMINGS, SAMPLES, MEASURED)
+    first = _read_runs(timed, "samples.csv", SAMPLES, MEASURED)
+    texts = [name for name in ("quality", *MEASURED) if name in first]
+    sample = [name for name in (*CELL, "seed", "repeat", "sample_id", "turn") if name != "session"]
+    again = again[again["timing"].isin(timings)].drop(columns="quality")
+    again = again.merge(first[[*sample, *texts]], on=sample)
+    return pd.concat([samples, again[[*samples.columns, "timing"]]], ignore_index=True)
+
+
+def first_decodes(samples: pd.DataFrame) -> pd.DataFrame:
+    """Return the samples without those of ``timings.csv``."""
+    return samples[samples["timing"].isna()] if "timing" in samples else samples
 
 
 def read_summary(*paths: Path | str) -> pd.DataFrame:

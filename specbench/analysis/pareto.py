@@ -220,6 +220,8 @@ def front_band(
     Raises:
         UsageError: The samples do not determine a front.
     """
+    if gain != "acceptance":  # times of different sessions cannot be compared
+        samples = samples[samples["session"] == samples["session"].min()]
     settings = settings_of(samples)
     front = front_of(settings, family)
     baseline = [one for one in settings if one.method == AUTOREGRESSIVE and gain == "speedup"]

@@ -47,6 +47,11 @@ class Setting:
         return str(self.cell["method"])
 
     @property
+    def session(self) -> int:
+        """The session of the run in which it was measured."""
+        return int(self.cell["session"])
+
+    @property
     def draft_length(self) -> int:
         """Tokens drafted per round; 0 for autoregressive."""
         return int(self.cell["draft_length"])

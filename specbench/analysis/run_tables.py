@@ -105,7 +105,7 @@ def run_tables(folder: Path) -> list[Table]:
         n, scored = counts.max(), counts.get(QUALITY, counts.max())
         partly = f", quality of {scored} of them" if scored < n else ""
         title = f"{task} on {own['pair'].iloc[0]}, n = {n}{partly}"
-        notes = [NO_BASELINE] * bool(own[SPEEDUP].isna().all())
+        notes = [NO_BASELINE] * bool(own[SPEEDUP].isna().all()) + _sessions(own)
         unit, scale = _metric(own["quality_metric"].iloc[0])
         figures: list[Field[_Row]] = [
             *names,
@@ -133,6 +133,17 @@ def run_tables(folder: Path) -> list[Table]:
         title, notes = f"{task}: further metrics", [LESS] * bool(own[f"{QUALITY}_less"].any())
         found.append(drop_empty(Table.of(cells, lengths, title, notes, stub=2)))
     return found
+
+
+def _sessions(cells: pd.DataFrame) -> list[str]:
+    """Return a note on which cells were timed together, if not all were."""
+    sessions = [", ".join(rows["label"].unique()) for _, rows in cells.groupby("session")]
+    if len(sessions) == 1:
+        return []
+    return [
+        f"Timed together: {'; '.join(sessions)}. Compare tokens/s only within such a group, and "
+        "tokens/s / AR's between groups: autoregressive was timed in each."
+    ]
 
 
 def transfer_data(summary: pd.DataFrame) -> pd.DataFrame:

@@ -20,6 +20,7 @@ from specbench.analysis.frames import (
     CELL,
     SUMMARY,
     Selection,
+    first_decodes,
     read_samples,
     read_summary,
     typed,
@@ -53,7 +54,7 @@ COMPLETED = "completed_quality"
 #: What a lossy rule may change about texts; ``text_differences`` compares them with plain SD's.
 OF_TEXTS = (QUALITY, COMPLETED, TOKENS, AT_LIMIT, REPETITION)
 #: Columns that a cell shares with its baseline, ``autoregressive``.
-BASELINE = ["run_id", "pair", "task", "temperature", "engine", "batch_size"]
+BASELINE = ["run_id", "pair", "task", "temperature", "engine", "batch_size", "session"]
 _NOTHING = Interval(float("nan"), float("nan"), float("nan"), 0)
 
 #: Maps the samples of a cell, and those of its baseline if any, to a figure.
@@ -150,9 +151,10 @@ METRICS = (
 def summarise(samples: pd.DataFrame) -> pd.DataFrame:
     """Summarise samples: one row per cell and metric, columns ``frames.SUMMARY``.
 
-    After the figures of every cell come the task's further metrics and, with enough repeats,
-    pass@k. A cell consists of the samples that share ``frames.CELL``; ``n`` counts its prompts,
-    over which the 95 % intervals are computed. Times include prefill.
+    Samples that were timed again (column ``timing``) are only baselines. After the figures of every
+    cell come the task's further metrics and, with enough repeats, pass@k. A cell consists of the
+    samples that share ``frames.CELL``; ``n`` counts its prompts, over which the 95 % intervals are
+    computed. Times include prefill.
 
     Raises:
         UsageError: There are no samples.
@@ -162,7 +164,7 @@ def summarise(samples: pd.DataFrame) -> pd.DataFrame:
     terms = _with_terms(samples)
     baselines = dict(list(terms[terms["method"] == AUTOREGRESSIVE].groupby(BASELINE)))
     rows: list[tuple[object, ...]] = []
-    for cell, group in terms.groupby(list(CELL), sort=False, dropna=False):
+    for cell, group in first_decodes(terms).groupby(list(CELL), sort=False, dropna=False):
         baseline = baselines.get(tuple(group[BASELINE].iloc[0]))
         metric = group["quality_metric"].iloc[0]
         figures = [(m.name, m.figure(group, baseline), m.unit or metric) for m in METRICS]

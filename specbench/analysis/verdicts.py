@@ -19,8 +19,9 @@ from specbench.errors import UsageError
 from specbench.table import with_interval
 
 FASTER, SLOWER, HIGHER, LOWER = "faster", "slower", "higher", "lower"
-#: The interval includes no difference; there are too few prompts; it was not measured.
-UNSHOWN, FEW, MISSING = "no difference shown", "too few prompts", ""
+#: The interval includes no difference; it reaches into the noise of sd against itself; there are
+#: too few prompts; it was not measured.
+UNSHOWN, NOISE, FEW, MISSING = "no difference shown", "within noise", "too few prompts", ""
 
 _RUN = ["run_id", "pair", "temperature", "engine", "batch_size", "task"]
 #: ``speed`` and ``quality`` are relative to ``sd``, ``front`` is quality relative to the randomised
@@ -108,11 +109,11 @@ def _verdict(alike: pd.DataFrame, speed: pd.DataFrame) -> dict[str, Any]:
     faster = _speed(times)
     better = _quality(known.get(c.QUALITY_LESS), str(unit), float(scale))
     above = _front(known, float(scale))
-    if {faster.shown, better.shown} <= {UNSHOWN, MISSING}:
+    if {faster.shown, better.shown} <= {UNSHOWN, NOISE, MISSING}:
         figures = ", ".join(filter(None, [faster.text, better.text]))
-        beside = f"no difference from sd shown at n = {n} ({figures})"
+        beside = f"no difference from sd shown at n = {n}: {figures}"
     else:
-        ending = {UNSHOWN: " (no difference shown)"}
+        ending = {UNSHOWN: " (no difference shown)", NOISE: " (not told from noise)"}
         told = [part.text + ending.get(part.shown, "") for part in (faster, better) if part.text]
         beside = ", ".join(told)
     return verdict | {
@@ -135,14 +136,22 @@ def _sign(row: dict[str, Any], least: float, most: float, low: str, high: str) -
 
 def _speed(row: dict[str, Any] | None) -> _Part:
     if row is None:
-        return _Part(MISSING, "")
-    shown = _sign(row, 1, 1, SLOWER, FASTER)
+        return _Part(MISSING, "speed not comparable with sd")
+    shown, noise = _sign(row, 1, 1, SLOWER, FASTER), row["noise"]
+    if (
+        noise == noise
+        and shown != UNSHOWN
+        and _sign(row, 1 / noise, noise, SLOWER, FASTER) != shown
+    ):
+        shown = NOISE
     times = with_interval(row["value"], row["ci_low"], row["ci_high"], ".2f")
     against = " as sd"
     if row["against"] == c.SD_CHOSEN:
         lengths = (row["draft_length"], row["against_draft_length"])
         against += ", each at its fastest N ({:.0f} and {:.0f})".format(*lengths)
     slower = " (slower)" if shown == SLOWER else ""
+    if noise == noise:
+        against += f" (noise {1 / noise:.2f} to {noise:.2f})"
     return _Part(shown, f"{times} times as fast per sample{against}{slower}")
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import pandas as pd
 
 from specbench.analysis.frames import SUMMARY as SUMMARY_COLUMNS
-from specbench.analysis.frames import lacks, read_samples
+from specbench.analysis.frames import TIMINGS, lacks, read_samples
 from specbench.analysis.labels import method_label
 from specbench.check.findings import FAILED, OK, SKIPPED, Finding
 from specbench.decoding.records import Generation, RoundRecord
@@ -37,6 +37,7 @@ from specbench.experiment.records import (
     RECORDS,
     SUMMARY,
     TABLE,
+    TIMED_RECORDS,
     TRACED,
     names_of,
     write_summary,
@@ -75,7 +76,7 @@ class Verification:
     @property
     def total(self) -> int:
         """The largest number of samples to decode again."""
-        return self.samples * sum(len(task["cells"]) for task in self.run.tasks.values())
+        return self.samples * sum(len(_decoded_cells(task)) for task in self.run.tasks.values())
 
     @cached_property
     def source(self) -> str:
@@ -130,12 +131,17 @@ def _check_tables(folder: Path, source: str) -> Iterator[Finding]:
     """Write the tables again into another folder, and compare them."""
     with TemporaryDirectory() as temporary:
         again = Path(temporary)
-        (again / source).symlink_to((folder / source).resolve())
+        for name in (source, TIMED_RECORDS, TIMINGS):
+            if (folder / name).is_file():
+                (again / name).symlink_to((folder / name).resolve())
         if source == TABLE:
             write_summary(again)
         else:
             write_tables(again)
             yield _compare_tables(folder / TABLE, again / TABLE, NAMES, source)
+        if (folder / TIMED_RECORDS).is_file() and (again / TIMINGS).is_file():
+            keys = (*NAMES, "timing", "session")
+            yield _compare_tables(folder / TIMINGS, again / TIMINGS, keys, TIMED_RECORDS)
         yield _compare_tables(folder / SUMMARY, again / SUMMARY, _CELL, source)
 
 
@@ -221,7 +227,7 @@ def _check_decoding(what: Verification, report: Report) -> Iterator[Finding]:
         except SpecbenchError as error:
             yield Finding("", name, AGAIN, SKIPPED, str(error))
             continue
-        for described in about["cells"]:
+        for described in _decoded_cells(about):
             try:
                 cells.append(Cell.read(described, run.pair, name))
             except SpecbenchError as error:
@@ -246,6 +252,11 @@ def _check_decoding(what: Verification, report: Report) -> Iterator[Finding]:
                 found.append((record, made.get("error") or _divergence(record, made)))
         subject = f"{task.task.name}, {len(found):,} samples of {len(task.cells)} cells"
         yield _finding(AGAIN, subject, found)
+
+
+def _decoded_cells(task: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the cells of a task in ``config.json`` whose texts are recorded."""
+    return [cell for cell in task["cells"] if "timing" not in cell]
 
 
 def _task_plan(

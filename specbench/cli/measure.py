@@ -48,6 +48,7 @@ def measure(plan: Plan, label: str, asked: Measurement, tables: Tables | None = 
         RunError: Some samples failed; all others are on disk and in the table.
         Interrupted: The user stopped the run; the message says what was kept.
     """
+    plan = _continued(plan, asked)
     say(plan, asked.limit)
     if asked.dry_run:
         _print_forecast(plan, asked)
@@ -99,6 +100,7 @@ def carry_out(
     from specbench.experiment.progress import progress_bar, quiet_libraries
     from specbench.experiment.store import Store
 
+    plan = _continued(plan, to)
     shown = not to.no_progress
     execute: Callable[..., None]
     if workers is None:
@@ -128,6 +130,15 @@ def carry_out(
     return store
 
 
+def _continued(plan: Plan, to: RunFolder) -> Plan:
+    """Return a plan with the sessions of the run that it resumes or adds cells to, if any."""
+    from specbench.experiment.folders import read_run
+
+    if to.output is None or to.fresh:
+        return plan
+    return plan.added_to(read_run(to.output, required=False).tasks)
+
+
 @contextmanager
 def _first_interrupt() -> Iterator[Callable[[], bool]]:
     """Stop after the current sample on the first Ctrl-C, and at once on the second."""
@@ -147,9 +158,9 @@ def _first_interrupt() -> Iterator[Callable[[], bool]]:
 
 
 def _show(store: Store, tables: Tables | None, as_json: bool) -> None:
-    from specbench.experiment.records import OK, latest_records
+    from specbench.experiment.records import OK, latest_records, timed_records
 
-    records = latest_records(store.folder)
+    records = [*latest_records(store.folder), *timed_records(store.folder)]
     if cut := {(r["task"], r["sample_id"]) for r in records if r.get("prompt_cut")}:
         note(
             f"{len(cut)} prompts were too long, so their articles or ends were cut: see "
@@ -219,7 +230,7 @@ def _print_forecast(plan: Plan, asked: Measurement) -> None:
         rows += [
             {
                 "task": task.task.name,
-                "method": label,
+                "method": label + " again" * bool(cell.step.cell.timing),
                 "draft_length": cell.step.cell.draft_length,
                 "samples": cell.samples,
                 "seconds_per_token": cell.pace,

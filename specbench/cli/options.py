@@ -430,6 +430,12 @@ class Measurement(Prompts, Models, RunSettings, JsonOutput, RunFolder, Workers, 
         panel="Options",
     )
 
+    a_a: bool = option(
+        False,
+        "Time sd twice, to measure how much the times of equal texts differ; `compare` shows this "
+        "noise beside every speed-up.",
+    )
+
     def drafters(self, spec: PairSpec) -> list[str]:
         """Return the chosen drafters; a pair without a draft model has none that needs one."""
         names = self.drafter or [MODEL if spec.draft is not None else str(self.draft)]
@@ -455,6 +461,7 @@ class Measurement(Prompts, Models, RunSettings, JsonOutput, RunFolder, Workers, 
             may_execute=self.allowed(spec),
             optional=set(optional),
             drafters=self.drafters(spec),
+            a_a=self.a_a,
         )
 
 

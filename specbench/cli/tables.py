@@ -102,6 +102,7 @@ def table(asked: TableOptions, rows: TableRows, runs: Runs = None) -> None:
         _by_position(asked, rows, runs)
         return
 
+    from specbench.analysis.columns import TIMED_BASELINE
     from specbench.analysis.frames import Selection, read_samples
     from specbench.analysis.main_table import NEEDED, main_table, typeset
     from specbench.analysis.published import beside_published, remarks
@@ -116,7 +117,7 @@ def table(asked: TableOptions, rows: TableRows, runs: Runs = None) -> None:
             note(f"{folder} has random weights (--load-format dummy): not comparable to the paper")
     # Methods that are not shown may still be the baseline of a speedup.
     selection = rows.selection()
-    samples = read_samples(*folders, only=(*NEEDED, *selection.by))
+    samples = read_samples(*folders, only=(*NEEDED, *selection.by), timings=[TIMED_BASELINE])
     shown = main_table(selected_summary(folders, selection), Selection(by=selection.by).of(samples))
     if asked.against:
         shown = beside_published(shown)
@@ -167,15 +168,16 @@ def compare(asked: CompareOptions, rows: Rows, runs: Runs = None) -> None:
     """
     import pandas as pd
 
+    from specbench.analysis.columns import TIMED
     from specbench.analysis.compare import ATS, OWN, Compared, compare
     from specbench.analysis.compare_tables import comparison_tables, overview
-    from specbench.analysis.frames import read_samples
+    from specbench.analysis.frames import first_decodes, read_samples
     from specbench.analysis.verdicts import verdicts
     from specbench.experiment.records import TABLE
 
     folders = chosen_runs(runs, TABLE)
-    every = read_samples(*folders)
-    between, tables = _compare_runs(folders, every, rows, asked)
+    every = read_samples(*folders, timings=TIMED)
+    between, tables = _compare_runs(folders, first_decodes(every), rows, asked)
     # --method selects the methods to compare; sd and static remain as baselines.
     samples = rows.updated(method=None).selection().of(every)
     methods = rows.selection().methods

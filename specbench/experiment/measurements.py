@@ -21,6 +21,7 @@ _TAKEN = (
     *("prompt_tokens", "output_tokens", "prefill_seconds", "decode_seconds", "draft_seconds"),
     *("verify_seconds", "accept_seconds", "latency_seconds", "stopped_by", "text", "token_ids"),
 )
+_OF_THE_TEXT = ("text", "token_ids", "per_round")
 _PER_ROUND = ("proposed", "accepted", "emitted", "rejected", "agreed", "expected", "weights")
 
 
@@ -48,6 +49,13 @@ def measurements(generation: Generation, drafts: bool) -> dict[str, Any]:
         **{name: getattr(generation, name) for name in _TAKEN},
         "per_round": {name: [_plain(getattr(r, name)) for r in rounds] for name in _PER_ROUND},
     }
+
+
+def times_of(generation: Generation, drafts: bool) -> dict[str, Any]:
+    """Return the columns of a sample that is decoded again for its times, without the text."""
+    known = measurements(generation, drafts)
+    kept = {name: value for name, value in known.items() if name not in _OF_THE_TEXT}
+    return {**kept, "quality": None, "scores": {}, "status": OK}
 
 
 def score_text(

@@ -7,6 +7,7 @@ changes in the machine's speed during the run affect all cells equally.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,6 +16,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, Self
 
+from specbench.analysis.columns import TIMED_AGAIN, TIMED_BASELINE
 from specbench.config import DEFAULT_LIMIT, Loading, Settings
 from specbench.errors import UsageError, require, require_at_least
 from specbench.example import Example
@@ -32,6 +34,7 @@ from specbench.version import __version__
 SampleIndex = tuple[int, int, int, int]  # indices of task, repeat, example and cell
 
 GROUP = 4  # batches queued together
+_BASELINES = (AUTOREGRESSIVE, "sd")  # timed again in every session
 
 
 @dataclass(frozen=True)
@@ -42,14 +45,18 @@ class Cell:
     parameters: tuple[tuple[str, Any], ...]  # resolved, by name
     draft_length: int  # tokens drafted per round; 0 for ``autoregressive``
     drafter: str = MODEL  # what proposes them, see ``methods.drafters``; unused without drafts
+    session: int = 0  # cells of a session are interleaved; cells added to a run start a new one
+    timing: str = ""  # ``TIMED_BASELINE`` or ``TIMED_AGAIN`` if only its times are recorded
 
     def describe(self) -> dict[str, Any]:
         """Return the cell in plain values, for ``config.json``."""
         values = dict(self.parameters)
         if isinstance(head := values.get("head"), HeadFile):
             values["head"] = {"name": head.name, "path": shown_path(head.path), **facts(head)}
-        drafter = {} if self.drafter == MODEL else {"drafter": self.drafter}
-        return {"method": self.method, **values, "draft_length": self.draft_length, **drafter}
+        extra = {"session": self.session, "timing": self.timing}
+        extra |= {} if self.drafter == MODEL else {"drafter": self.drafter}
+        known = {name: value for name, value in extra.items() if value}
+        return {"method": self.method, **values, "draft_length": self.draft_length, **known}
 
     @classmethod
     def read(cls, described: Mapping[str, Any], pair: PairSpec, task: str) -> Self:
@@ -60,11 +67,14 @@ class Cell:
         """
         values = dict(described)
         method, length = values.pop("method"), values.pop("draft_length")
-        head, drafter = values.pop("head", None), values.pop("drafter", MODEL)
+        head = values.pop("head", None)
+        others = {
+            name: values.pop(name) for name in ("drafter", "session", "timing") if name in values
+        }
         parameters = get_method(method).resolve(values)
         if head is not None:
             parameters["head"] = find_head(pair, task, head["name"])
-        return cls(method, tuple(parameters.items()), length, drafter)
+        return cls(method, tuple(parameters.items()), length, **others)
 
     def columns(self) -> dict[str, Any]:
         """Return the cell in the columns of ``samples.csv``; a head is given by its name."""
@@ -209,13 +219,36 @@ class Plan:
             "temperature": self.settings.temperature,
             "engine": engine,
             "batch_size": self.settings.batch_size,
+            "session": step.cell.session,
             "seed": self.settings.seed,
             "repeat": step.repeat,
             "sample_id": step.example.id,
             "category": step.example.category or None,
             "turn": step.turn,
             "quality_metric": step.plan.task.metric,
+            **({"timing": step.cell.timing} if step.cell.timing else {}),
         }
+
+    def added_to(self, run: Mapping[str, Mapping[str, Any]]) -> Plan:
+        """Return this plan with sessions, for a folder with a run, whose tasks are given by name.
+
+        Cells of the run keep their session. All others are measured together in a new session, in
+        which ``autoregressive`` and ``sd`` are timed again, since times of different sessions
+        cannot be compared.
+        """
+        known = {name: task["cells"] for name, task in run.items() if task.get("cells")}
+        tasks = [
+            replace(task, cells=_in_sessions(task.cells, known[task.task.name]))
+            if task.task.name in known
+            else task
+            for task in self.tasks
+        ]
+        added = sum(cell.session for task in tasks for cell in task.cells)
+        text = (
+            "the cells that are added to the run are timed together with autoregressive and sd anew"
+        )
+        notes = dict.fromkeys([*self.notes, *[text] * bool(added)])
+        return replace(self, tasks=tuple(tasks), notes=tuple(notes))
 
     def describe(self) -> dict[str, Any]:
         """Return the resolved configuration in plain values, for ``config.json``."""
@@ -240,6 +273,28 @@ def samples_of(steps: Sequence[Step]) -> int:
     return sum(len(step.turns) for step in steps)
 
 
+def _in_sessions(cells: Sequence[Cell], known: Sequence[Mapping[str, Any]]) -> tuple[Cell, ...]:
+    """Return cells with their session among known ones, then those timed again per session."""
+
+    def name(cell: Mapping[str, Any]) -> str:
+        facts = {key: value for key, value in cell.items() if key != "session"}
+        return json.dumps(facts, sort_keys=True)
+
+    sessions: dict[str, int] = {}
+    for cell in known:  # its own session comes before those in which it was timed again
+        sessions.setdefault(name(cell), cell.get("session", 0))
+    new = 1 + max(sessions.values(), default=-1)
+    first = dict.fromkeys(replace(c, session=0) for c in cells if c.timing != TIMED_BASELINE)
+    own = [replace(cell, session=sessions.get(name(cell.describe()), new)) for cell in first]
+    again = [
+        replace(cell, session=session, timing=cell.timing or TIMED_BASELINE)
+        for session in range(1, 1 + max(cell.session for cell in own))
+        for cell in own
+        if cell.session < session and (cell.timing or cell.method in _BASELINES)
+    ]
+    return (*own, *again)
+
+
 def shown_path(path: str | Path) -> str:
     """Return a path relative to the working directory if it is below it, else unchanged."""
     try:
@@ -260,12 +315,14 @@ def build_plan(
     may_execute: bool = False,
     optional: Collection[str] = (),
     drafters: Sequence[str] = (MODEL,),
+    a_a: bool = False,
 ) -> Plan:
     """Plan a run: find the heads, choose the examples and validate the options.
 
     Each variant that drafts is measured with each draft length and drafter. Without ``limit``, a
     task uses ``DEFAULT_LIMIT`` examples and a prompt file all of its prompts. Optional methods are
     skipped, with a note, on tasks for which the pair has no head, and with unsuitable drafters.
+    ``a_a`` times ``sd`` twice.
 
     Raises:
         UsageError: A number is out of range, a head is missing, or there is nothing to run.
@@ -293,6 +350,9 @@ def build_plan(
             lengths = (0,) if method == AUTOREGRESSIVE else draft_lengths
             for length, drafter in product(lengths, suited[method]):
                 cells.append(Cell(method, tuple(complete.items()), length, drafter))
+        again = [replace(cell, timing=TIMED_AGAIN) for cell in cells if a_a and cell.method == "sd"]
+        require(not a_a or bool(again), "--a-a times sd twice: add sd with --method")
+        cells += again
         whole = limit is None and isinstance(task.source, PromptList)
         count = None if whole else limit or DEFAULT_LIMIT
         examples = task.examples("test", count, settings.seed)

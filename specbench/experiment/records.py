@@ -18,7 +18,15 @@ from typing import Any, get_type_hints
 
 from pydantic import ValidationError, create_model
 
-from specbench.analysis.frames import BLEU_TERMS, MEASURED, SAMPLES, lacks, read_samples
+from specbench.analysis.columns import TIMED_BASELINE
+from specbench.analysis.frames import (
+    BLEU_TERMS,
+    MEASURED,
+    SAMPLES,
+    TIMINGS,
+    lacks,
+    read_samples,
+)
 from specbench.analysis.run_tables import summary_page
 from specbench.analysis.summary import summarise
 from specbench.errors import UsageError
@@ -29,6 +37,7 @@ from specbench.validation import Model, refusal
 
 RECORDS = "samples.jsonl"
 PACKED = f"{RECORDS}.gz"
+TIMED_RECORDS = "timings.jsonl"  # samples decoded again for their times only, without texts
 EXAMPLES = "examples.jsonl"
 TABLE = "samples.csv"
 SUMMARY = "summary.csv"
@@ -77,12 +86,10 @@ def to_line(values: Mapping[str, Any]) -> bytes:
     return json.dumps(values, ensure_ascii=False).encode() + b"\n"
 
 
-def cut_torn_line(folder: Path) -> None:
+def cut_torn_line(path: Path) -> None:
     """Remove an incomplete last line left by a crash, so that the next line starts clean."""
-    path = folder / RECORDS
-    if path.exists():
-        with clear_errors(path), path.open("rb+") as file:
-            file.truncate(file.read().rfind(b"\n") + 1)
+    with clear_errors(path), path.open("rb+") as file:
+        file.truncate(file.read().rfind(b"\n") + 1)
 
 
 def record_files(folder: Path) -> list[Path]:
@@ -97,13 +104,15 @@ def record_files(folder: Path) -> list[Path]:
     return found
 
 
-def read_records(folder: Path, needed: Collection[str] = ()) -> Iterator[dict[str, Any]]:
-    """Yield the records in file order; decoded samples must have the ``needed`` columns.
+def read_records(path: Path, needed: Collection[str] = ()) -> Iterator[dict[str, Any]]:
+    """Yield the records of a run's folder, or of one of its files, in the order of the file.
+
+    Decoded samples must have the ``needed`` columns.
 
     Raises:
         UsageError: There are none, they cannot be read, or a line is not a sample.
     """
-    path = record_files(folder)[0]
+    path = record_files(path)[0] if path.is_dir() else path
     for number, line in enumerate(read_lines(path), start=1):
         where = f"{path}, line {number}, is not a sample"
         try:
@@ -118,38 +127,51 @@ def read_records(folder: Path, needed: Collection[str] = ()) -> Iterator[dict[st
         yield record
 
 
-def latest_records(folder: Path, needed: Collection[str] = ()) -> list[dict[str, Any]]:
+def latest_records(path: Path, needed: Collection[str] = ()) -> list[dict[str, Any]]:
     """Return one record per sample, the last attempt, in the order of the plan."""
-    found = {names_of(record): record for record in read_records(folder, needed)}
+    found = {names_of(record): record for record in read_records(path, needed)}
     return sorted(found.values(), key=lambda record: (record["place"], record.get("turn") or 0))
+
+
+def timed_records(folder: Path) -> list[dict[str, Any]]:
+    """Return the records of samples that were decoded again for their times only, if any."""
+    path = folder / TIMED_RECORDS
+    return latest_records(path) if path.exists() else []
 
 
 def names_of(record: Mapping[str, Any]) -> tuple[Any, ...]:
     """Return the values that identify a sample within its run, independent of its key."""
-    return tuple(record.get(name) for name in NAMES)
+    timed = (record["timing"], record["session"]) if "timing" in record else ()
+    return (*(record.get(name) for name in NAMES), *timed)
 
 
 def write_tables(folder: Path) -> None:
-    """Write the tables of a run from its ``samples.jsonl``, if any sample was decoded."""
-    rows = [_row(record) for record in latest_records(folder) if record["status"] != ERROR]
-    if rows:
-        measured = [name for name in MEASURED if any(name in row for row in rows)]
-        text = io.StringIO()
-        writer = csv.DictWriter(
-            text, [*SAMPLES, *measured], extrasaction="ignore", lineterminator="\n"
-        )
-        writer.writeheader()
-        writer.writerows(rows)
-        write_atomically(folder / TABLE, text.getvalue())
+    """Write the tables of a run from its records, if any sample was decoded."""
+    if _write_samples(folder / TABLE, latest_records(folder)):
+        _write_samples(folder / TIMINGS, timed_records(folder))
         write_summary(folder)
 
 
 def write_summary(folder: Path) -> None:
-    """Write the summaries of a run from its ``samples.csv``."""
+    """Write the summaries of a run from its tables of samples."""
     samples = read_samples(folder)
-    summary = summarise(samples)
+    summary = summarise(read_samples(folder, timings=[TIMED_BASELINE]))
     write_atomically(folder / SUMMARY, summary.to_csv(index=False, float_format=digits))
     write_atomically(folder / DIGEST, summary_page(samples, summary))
+
+
+def _write_samples(path: Path, records: Iterable[Mapping[str, Any]]) -> bool:
+    """Write a table of the samples that were decoded; return whether there are any."""
+    rows = [_row(record) for record in records if record["status"] != ERROR]
+    if not rows:
+        return False
+    measured = [name for name in MEASURED if any(name in row for row in rows)]
+    text = io.StringIO()
+    writer = csv.DictWriter(text, [*SAMPLES, *measured], extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    write_atomically(path, text.getvalue())
+    return True
 
 
 def _row(record: Mapping[str, Any]) -> dict[str, Any]:

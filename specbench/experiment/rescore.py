@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from specbench.analysis.frames import BLEU_TERMS, SAMPLES
+from specbench.analysis.frames import BLEU_TERMS, SAMPLES, TIMINGS
 from specbench.errors import UsageError
 from specbench.example import Example
 from specbench.experiment.folders import CONFIG, ENVIRONMENT, Run, as_json, read_run
@@ -28,6 +28,7 @@ from specbench.experiment.records import (
     read_lines,
     read_records,
     record_files,
+    timed_records,
     to_line,
     write_tables,
 )
@@ -118,8 +119,13 @@ def score_run(
                 report(scored)
         failed = [str(r.get("error")) for r in latest.values() if r["status"] != OK]
         withheld = sum(_is_withheld(r, run) for r in latest.values())
+        if (run.folder / TIMINGS).exists():
+            shutil.copy(run.folder / TIMINGS, staging)
         write_tables(staging)
-        progress = {**run.config["progress"], "samples": len(latest), "failed": len(failed)}
+        timed = timed_records(run.folder)
+        failed += [str(r.get("error")) for r in timed if r["status"] != OK]
+        samples = len(latest) + len(timed)
+        progress = {**run.config["progress"], "samples": samples, "failed": len(failed)}
         files = {CONFIG: {**run.config, "progress": progress}}
         executed = any(METRICS[name].executes for names in metrics.values() for name in names)
         if may_execute and executed and run.environment:

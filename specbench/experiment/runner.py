@@ -24,7 +24,7 @@ from specbench.engine.memory import check_memory, estimate_tokens
 from specbench.engine.prompts import Encoded
 from specbench.errors import EngineError, RunError
 from specbench.experiment.environment import describe_environment, gpu_states, other_processes
-from specbench.experiment.measurements import describe_error, measurements, score_text
+from specbench.experiment.measurements import describe_error, measurements, score_text, times_of
 from specbench.experiment.plan import Cell, Plan, SampleIndex, Step, samples_of
 from specbench.experiment.progress import Display
 from specbench.experiment.prompts import Prompts
@@ -254,9 +254,14 @@ class SampleRunner:
         return decode_all(self._pair, None if greedy else method.rule, requests, options)
 
     def _scored(self, step: Step, prompt: Encoded, generation: Generation) -> dict[str, Any]:
-        """Score a generation; if only a metric raises, keep it with status ``unscored``."""
-        task, may_execute = step.plan.task, self._plan.may_execute
+        """Score a generation unless only its times count.
+
+        If only a metric raises, keep the generation with status ``unscored``.
+        """
         drafts = step.cell.draft_length > 0
+        if step.cell.timing:
+            return {**self._identity(step), **times_of(generation, drafts)}
+        task, may_execute = step.plan.task, self._plan.may_execute
         measured = {**measurements(generation, drafts), "prompt_cut": prompt.cut}
         if step.plan.needs_greedy:
             texts = self._greedy[step.place[0], step.example.id]

@@ -36,6 +36,7 @@ from specbench.experiment.records import (
     EXAMPLES,
     OK,
     RECORDS,
+    TIMED_RECORDS,
     cut_torn_line,
     names_of,
     read_records,
@@ -84,10 +85,12 @@ class Store:
             raise UsageError(cannot_write(folder, error)) from error
         self._new = not (folder / CONFIG).exists()
         try:
-            cut_torn_line(folder)
-            for record in read_records(folder) if (folder / RECORDS).exists() else ():
-                self.run_id = record["run_id"]
-                self._count(record)
+            for name in (RECORDS, TIMED_RECORDS):
+                if (folder / name).exists():
+                    cut_torn_line(folder / name)
+                    for record in read_records(folder / name):
+                        self.run_id = record["run_id"]
+                        self._count(record)
             self._write_config("running")
         except SpecbenchError as error:
             if self._made:
@@ -160,12 +163,12 @@ class Store:
         return record
 
     def append(self, record: Mapping[str, Any]) -> None:
-        """Append one record to ``samples.jsonl`` and flush it.
+        """Append one record to its file (``samples.jsonl``, or ``timings.jsonl``) and flush it.
 
         Raises:
             SpecbenchError: It cannot be written, for example because the disk is full.
         """
-        path = self.folder / RECORDS
+        path = self.folder / (TIMED_RECORDS if record.get("timing") else RECORDS)
         with clear_errors(path), path.open("ab") as file:
             file.write(to_line(record))
         self._count(record)
@@ -206,7 +209,7 @@ class Store:
     def _remove(self) -> None:
         """Remove the files of a run without samples, and its folder if this store created it."""
         with suppress(OSError):
-            for name in (CONFIG, ENVIRONMENT, EXAMPLES, RECORDS, LOCK):
+            for name in (CONFIG, ENVIRONMENT, EXAMPLES, RECORDS, TIMED_RECORDS, LOCK):
                 (self.folder / name).unlink(missing_ok=True)
             if self._made:
                 self.folder.rmdir()
@@ -263,6 +266,8 @@ def sample_keys(plan: Plan, models: Mapping[str, Any], engine: str) -> Key:
             **({} if step.cell.drafter == MODEL else {"drafter": step.cell.drafter}),
         }
         facts |= {"turn": step.turn} if step.turn else {}
+        if step.cell.timing:
+            facts["timing"] = [step.cell.timing, step.cell.session]
         return _digest(json.dumps(facts, sort_keys=True, ensure_ascii=False).encode())
 
     return key

@@ -40,7 +40,8 @@ def draw_time(results: Results) -> Drawing:
     Raises:
         UsageError: No method of the runs drafts.
     """
-    table = results.cells.dropna(subset=["draft_acceptance_rate", "seconds_per_sample"])
+    table = style.timed_together(results.cells, "seconds_per_sample")
+    table = table.dropna(subset=["draft_acceptance_rate", "seconds_per_sample"])
     if table.empty:
         raise UsageError("Nothing to draw: no method of these runs drafts; run sd or another one.")
     style.only(table, "drafter")

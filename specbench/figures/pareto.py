@@ -117,6 +117,8 @@ def draw(results: Results, against: Sequence[str] = AGAINST) -> Drawing:
     style.only(table[table["draft_length"] > 0], "draft_length")
     style.only(table, "drafter")
     costs = [_COSTS[gain] for gain in against]
+    if "time" in against:
+        table = style.timed_together(table, _COSTS["time"].column)
     for cost in costs:
         if table[cost.column].isna().all():
             raise UsageError(

@@ -208,7 +208,8 @@ def draw_timeline(results: Results) -> Drawing:
     Raises:
         UsageError: The parts of rounds were not timed, or there are too many settings.
     """
-    table = results.cells.dropna(subset=["round_seconds", *_TIMED])
+    table = style.timed_together(results.cells, "round_seconds")
+    table = table.dropna(subset=["round_seconds", *_TIMED])
     if table.empty:
         raise UsageError(
             "Nothing to draw: the parts of a round were not timed in these runs; run again."

@@ -6,6 +6,7 @@ vision deficiencies; markers distinguish methods without colour.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -32,6 +33,8 @@ from specbench.analysis.labels import method_labels
 from specbench.errors import UsageError
 from specbench.figures import STYLES
 from specbench.files import clear_errors, write_atomically
+
+log = logging.getLogger(__name__)
 
 #: A matplotlib marker: a letter, or (corners, 1 for a star, angle).
 Marker = str | tuple[int, int, int]
@@ -362,6 +365,15 @@ def repeated_runs(cells: pd.DataFrame) -> pd.Series:
 def quality_label(metric: str) -> str:
     """Return the axis label of a quality metric, in percent."""
     return QUALITY_LABELS.get(metric, f"{metric} (×100)")
+
+
+def timed_together(cells: pd.DataFrame, time: str) -> pd.DataFrame:
+    """Return cells without the ``time`` of those added to a run later; log which these are."""
+    first = cells["session"] == cells.groupby("run_id")["session"].transform("min")
+    if not first.all():
+        names = ", ".join(dict.fromkeys(method_labels(cells[~first].to_dict("records"))))
+        log.warning("timed in a later session of the run and therefore not drawn: %s", names)
+    return cells.assign(**{time: cells[time].where(first)})
 
 
 def only(table: pd.DataFrame, name: str) -> None:

@@ -21,6 +21,7 @@ _DEFAULTS: dict[str, Any] = {
     "drafter": "model",
     "engine": "eager",
     "batch_size": 1,
+    "session": 0,
     "seed": 0,
     "repeat": 0,
     "sample_id": "a",

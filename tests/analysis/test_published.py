@@ -12,7 +12,7 @@ from specbench.pairs.registry import pairs
 CELL = {
     **{"pair": "llama", "task": "gsm8k", "method": "diversed", "head": "results"},
     **{"temperature": 1.0, "draft_length": 5, "metric": "accuracy"},
-    **{"engine": "eager", "batch_size": 1, "n": 100},
+    **{"engine": "eager", "batch_size": 1, "session": 0, "n": 100},
 }
 
 

@@ -5,12 +5,14 @@ import pandas as pd
 import pytest
 
 from specbench.analysis.compare import compare
+from specbench.analysis.summary import summarise
 from specbench.analysis.verdicts import (
     FASTER,
     FEW,
     HIGHER,
     LOWER,
     MISSING,
+    NOISE,
     SLOWER,
     UNSHOWN,
     VERDICTS,
@@ -133,3 +135,73 @@ def test_verdicts_are_grouped_by_task_and_blank_without_sd(planted):
     static = verdicts_of(run[run["method"] != "typical"])  # without others, the static weights
     assert list(static["label"]) == ["static w=0", "static w=0.5", "static w=0.9"]
     assert set(static["front"]) == {MISSING}
+
+
+def timed_again(samples, timing, seconds, **changes):
+    again = samples[samples["method"] == "sd"]
+    times = seconds * again["decode_seconds"]
+    return again.assign(decode_seconds=times, timing=timing, **changes)
+
+
+@pytest.mark.parametrize(
+    ("times", "again", "speed"),
+    [
+        (1.3, 1.0, FASTER),
+        (1.1, 1.0, FASTER),
+        (1.1, 1.2, NOISE),  # sd differs more from itself
+        (0.93, 1.2, NOISE),
+        (0.93, 1.0, SLOWER),
+        (1.5, 1.2, FASTER),
+        (1.0, 1.2, UNSHOWN),
+    ],
+)
+def test_a_speed_up_within_the_noise_of_sd_is_not_called_faster(planted, times, again, speed):
+    samples = planted(times=times)
+    twice = pd.concat([samples, timed_again(samples, "a-a", again)])
+    found = verdict(twice)
+    assert found["speed"] == speed
+    rows = compare(twice, ["quality"]).rows
+    noise = rows.loc[rows["metric"] == "times_as_fast", "noise"]
+    assert noise.notna().all() and (noise >= again).all()
+    alone = compare(samples, ["quality"]).rows
+    shared = [name for name in rows if name != "noise"]
+    pd.testing.assert_frame_equal(rows[shared], alone[shared])  # and nothing else changes
+
+
+def test_times_of_different_sessions_are_not_compared(planted):
+    """The second session is on a machine at half the speed."""
+    first = planted(times=1.3)
+    added = first["method"] == "typical"
+    times = first["decode_seconds"].where(~added, 2 * first["decode_seconds"])
+    run = first.assign(session=added.astype(int), decode_seconds=times)
+    alone = verdict(run)
+    assert alone["speed"] == MISSING
+    (note,) = [note for note in compare(run, ["time"]).notes if "different sessions" in note]
+    assert note.startswith("typical")
+    together = pd.concat([run, timed_again(first, "baseline", 2, session=1)])
+    found = verdict(together)
+    assert found["speed"] == FASTER
+    same, own = (
+        rows.set_index(["at", "against", "metric"])[["value", "ci_low", "ci_high"]]
+        for rows in (compare(samples, ["acceptance"]).rows for samples in (first, together))
+    )
+    pd.testing.assert_frame_equal(same, own)
+    assert set(compare(run, ["time"]).rows["at"]) == {"own quality"}  # no front in its session
+
+
+def test_a_speed_up_has_the_baseline_of_its_session(planted):
+    first = planted(times=1.3)
+    ar = first[first["method"] == "sd"].assign(
+        method="autoregressive", draft_length=0, accepted=None
+    )
+    added = first[first["method"] == "typical"]
+    later = added.assign(session=1, decode_seconds=2 * added["decode_seconds"])
+    again = ar.assign(session=1, timing="baseline", decode_seconds=2 * ar["decode_seconds"])
+
+    def speedup(samples):
+        rows = summarise(samples).query("metric == 'speedup' and method == 'typical'")
+        return rows["value"].item()
+
+    expected = speedup(pd.concat([ar, added]))
+    assert speedup(pd.concat([ar, later, again])) == pytest.approx(expected)
+    assert np.isnan(speedup(pd.concat([ar, later])))

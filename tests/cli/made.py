@@ -23,7 +23,7 @@ def write_run(folder: Path, points: Sequence[Point] = POINTS, pair: str = "mini"
     """Write ``samples.csv`` and ``summary.csv`` of a run on mini-math."""
     rng = np.random.default_rng(0)
     cell = {"run_id": folder.name, "pair": pair, "task": "mini-math", "temperature": 1.0}
-    cell |= {"engine": "eager", "batch_size": 1, "quality_metric": "accuracy"}
+    cell |= {"engine": "eager", "batch_size": 1, "session": 0, "quality_metric": "accuracy"}
     rows = [
         {
             **cell,

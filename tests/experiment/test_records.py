@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from specbench.errors import RunError, UsageError
 from specbench.example import Example
 from specbench.experiment.records import (
+    RECORDS,
     cut_torn_line,
     read_examples,
     read_records,
@@ -35,7 +36,7 @@ def test_a_file_cut_anywhere_keeps_its_complete_lines_and_can_grow(
     path.write_bytes(content)
     whole = texts[: content.count(b"\n")]
     assert [r["text"] for r in read_records(tmp_path)] == whole
-    cut_torn_line(tmp_path)
+    cut_torn_line(tmp_path / RECORDS)
     with path.open("ab") as file:
         file.write(to_line({**RECORD, "text": "next"}))
     assert [r["text"] for r in read_records(tmp_path)] == [*whole, "next"]

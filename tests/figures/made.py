@@ -15,7 +15,7 @@ from specbench.figures.heads import KIND_LOOKS
 from specbench.results import ROUNDS, Results
 
 CELL = {"run_id": "run-mini", "pair": "mini", "task": "mini-math", "temperature": 1.0}
-SETTING = {"engine": "eager", "batch_size": 1, "seed": 0, "repeat": 0}
+SETTING = {"engine": "eager", "batch_size": 1, "session": 0, "seed": 0, "repeat": 0}
 METHODS = ("autoregressive", "sd", "lossy", "speccascade", "static", "diversed")
 WEIGHTS = (0.0, 0.25, 0.5, 0.75, 1.0)
 
@@ -68,6 +68,7 @@ def summary_of(
                     cell = {
                         "engine": setting[0],
                         "batch_size": setting[1],
+                        "session": 0,
                         "run_id": f"run-{pair}",
                         "pair": pair,
                         "task": task,

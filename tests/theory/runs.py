@@ -17,7 +17,7 @@ CELL: dict[str, Any] = {
     **dict.fromkeys(PARAMETER_COLUMNS),
     **{"key": "k", "place": 0, "status": "ok", "temperature": 1.0, "draft_length": 5},
     "drafter": "model",
-    **{"engine": "eager", "batch_size": 1},
+    **{"engine": "eager", "batch_size": 1, "session": 0},
 }
 ACCEPTANCE = (0.6, 0.75, 0.85, 0.85, 0.85, 0.85, 0.85, 0.85)  # by position
 

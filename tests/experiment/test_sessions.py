@@ -1,0 +1,158 @@
+"""Cells added to a run are timed in a new session, together with ``autoregressive`` and ``sd``."""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specbench.analysis.columns import TIMED
+from specbench.analysis.frames import TIMINGS, read_samples
+from specbench.errors import UsageError
+from specbench.experiment.folders import CONFIG, read_run
+from specbench.experiment.plan import Plan, build_plan
+from specbench.experiment.records import RECORDS, TIMED_RECORDS, read_records, timed_records
+from specbench.experiment.rescore import open_run, score_run
+from specbench.experiment.runner import execute
+from specbench.experiment.store import Store
+
+from .test_execute import plan_of
+
+FIRST = ["autoregressive", "sd"]
+GROWN = [*FIRST, "lossy"]
+TABLES = ("samples.csv", TIMINGS, "summary.csv", "summary.md")
+
+
+def a_a(plan: Plan) -> Plan:
+    (task,) = plan.tasks
+    variants = [(cell.method, dict(cell.parameters)) for cell in task.cells]
+    given = (plan.pair, [task.task], variants, [5], plan.settings)
+    return build_plan(*given, loading=plan.loading, a_a=True)
+
+
+def run(folder: Path, plan: Plan) -> int:
+    """Execute a plan as the command line does; return the number of samples recorded before."""
+    plan = plan.added_to(read_run(folder, required=False).tasks)
+    with Store.open(folder, "run", plan.describe()) as store:
+        execute(plan, store)
+    return store.resumed
+
+
+def sessions(folder: Path) -> list[tuple[str, int, str]]:
+    """Return method, session and timing of each cell."""
+    found = [*read_records(folder), *timed_records(folder)]
+    cells = ((r["method"], r["session"], r.get("timing", "")) for r in found)
+    return sorted(set(cells))
+
+
+def tables(folder: Path) -> list[str]:
+    return [(folder / name).read_text() for name in TABLES]
+
+
+def test_an_added_method_is_timed_with_the_baselines(engine: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "r"
+    run(folder, plan_of(FIRST))
+    before = (folder / RECORDS).read_bytes()
+    assert not (folder / TIMINGS).exists()
+    calls = len(engine.calls)
+    assert run(folder, plan_of(GROWN)) == 6
+    again = [("autoregressive", 1, "baseline"), ("sd", 1, "baseline")]
+    first = [("autoregressive", 0, ""), ("sd", 0, "")]
+    assert sessions(folder) == sorted([*first, *again, ("lossy", 1, "")])
+    assert (folder / RECORDS).read_bytes().startswith(before)
+    assert len(engine.calls) == calls + 3 * (3 + 1)  # three examples and a warm-up per cell
+    calls = len(engine.calls)
+    assert run(folder, plan_of(GROWN)) == 15
+    assert len(engine.calls) == calls
+    run(folder, plan_of([*GROWN, "block"]))
+    assert {("sd", 2, "baseline"), ("block", 2, "")} < set(sessions(folder))
+    assert ("lossy", 2, "baseline") not in sessions(folder)
+    with pytest.raises(UsageError, match="it has lossy on t"):
+        run(folder, plan_of(FIRST))
+
+
+def test_a_sample_that_is_timed_again_has_the_same_draws_and_no_other_use(
+    engine: Any, tmp_path: Path
+) -> None:
+    folder, alone = tmp_path / "grown" / "r", tmp_path / "alone" / "r"
+    run(folder, plan_of(FIRST))
+    run(folder, plan_of(GROWN))
+    run(alone, plan_of(GROWN))
+    plan = plan_of(FIRST).added_to({"t": {"cells": [plan_of(["sd"]).tasks[0].cells[0].describe()]}})
+    keys = {(step.cell.method, step.example.id): step.sample_key for step in plan.steps()}
+    assert all(keys[s.cell.method, s.example.id] == s.sample_key for s in plan.steps())
+    grown, whole = read_samples(folder), read_samples(alone)
+    kept = [name for name in whole if name != "session"]
+    order = ["method", "sample_id"]
+    assert grown.sort_values(order)[kept].equals(whole.sort_values(order)[kept])
+    every = read_samples(folder, timings=TIMED)
+    again = every[every["timing"].notna()]
+    assert len(again) == 6
+    first = grown[grown["method"] == "sd"].set_index("sample_id")
+    sd = again[again["method"] == "sd"].set_index("sample_id")
+    assert first["quality"].dropna().to_dict() == sd["quality"].dropna().to_dict()
+
+
+def test_an_addition_stopped_anywhere_resumes_to_the_same_result(
+    engine: Any, tmp_path: Path
+) -> None:
+    whole = tmp_path / "whole" / "r"
+    run(whole, plan_of(FIRST))
+    started = (whole / RECORDS).read_bytes()
+    run(whole, a_a(plan_of(GROWN)))
+    records, timed = ((whole / name).read_bytes() for name in (RECORDS, TIMED_RECORDS))
+    for cut, cut_timed in ((len(started), 0), (len(started) + 9, 99), (-1, len(timed) // 2)):
+        folder = tmp_path / f"{cut}" / "r"
+        folder.mkdir(parents=True)
+        shutil.copy(whole / CONFIG, folder)  # it is written before the first sample
+        (folder / RECORDS).write_bytes(records[:cut])
+        (folder / TIMED_RECORDS).write_bytes(timed[:cut_timed])
+        run(folder, a_a(plan_of(GROWN)))
+        assert tables(folder) == tables(whole)
+        progress = json.loads((folder / CONFIG).read_text())["progress"]
+        assert progress == {"state": "complete", "samples": 9 + 9, "failed": 0}
+
+
+def test_a_failed_timing_is_retried(engine: Any, tmp_path: Path) -> None:
+    engine.failing = {number: ValueError("no") for number in range(2, 20)}
+    folder = tmp_path / "r"
+    run(folder, a_a(plan_of(["sd"])))
+    assert {r["status"] for r in timed_records(folder)} == {"error"}
+    engine.failing = {}
+    run(folder, a_a(plan_of(["sd"])))
+    assert {r["status"] for r in timed_records(folder)} == {"ok"}
+
+
+def test_a_a_times_sd_twice_and_leaves_all_else_alone(engine: Any, tmp_path: Path) -> None:
+    folder, plain = tmp_path / "a" / "r", tmp_path / "b" / "r"
+    run(folder, a_a(plan_of(FIRST)))
+    run(plain, plan_of(FIRST))
+    assert sessions(folder) == [("autoregressive", 0, ""), ("sd", 0, ""), ("sd", 0, "a-a")]
+    for name in ("samples.csv", "summary.csv", "summary.md", RECORDS):
+        rows = [(path / name).read_text().splitlines() for path in (folder, plain)]
+        assert sorted(rows[0]) == sorted(rows[1])
+    run(folder, a_a(plan_of(GROWN)))  # the noise of each session is measured
+    assert ("sd", 1, "a-a") in sessions(folder)
+    with pytest.raises(UsageError, match="--a-a times sd twice: add sd"):
+        a_a(plan_of(["lossy"]))
+
+
+def test_a_grown_run_can_be_scored_again(engine: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "r"
+    run(folder, plan_of(FIRST))
+    run(folder, plan_of(GROWN))
+    before = tables(folder)
+    score_run(open_run(folder), may_execute=False)
+    assert tables(folder) == before
+    assert run(folder, plan_of(GROWN)) == 15
+
+
+def test_a_new_task_starts_with_the_first_session(engine: Any, tmp_path: Path) -> None:
+    plan = plan_of(FIRST)
+    (task,) = plan.tasks
+    other = replace(task, task=replace(task.task, name="u"))
+    grown = replace(plan, tasks=(task, other)).added_to({"t": task.describe()})
+    assert {cell.session for each in grown.tasks for cell in each.cells} == {0}
+    assert grown.added_to({"t": task.describe()}) == grown

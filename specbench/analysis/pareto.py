@@ -210,7 +210,7 @@ def front_band(
     """Return the randomised front of a family of methods as a curve with a pointwise 95 % band.
 
     The front is recomputed in each resample of the prompts that all its points share. The samples
-    must be of one task, pair, temperature, engine and batch size; a speed-up needs
+    must be of one task, pair, temperature, engine and batch size, for times also of one session; a speed-up needs
     ``autoregressive``.
 
     Returns:
@@ -220,8 +220,6 @@ def front_band(
     Raises:
         UsageError: The samples do not determine a front.
     """
-    if gain != "acceptance":  # times of different sessions cannot be compared
-        samples = samples[samples["session"] == samples["session"].min()]
     settings = settings_of(samples)
     front = front_of(settings, family)
     baseline = [one for one in settings if one.method == AUTOREGRESSIVE and gain == "speedup"]

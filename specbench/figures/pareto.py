@@ -220,6 +220,9 @@ def _front(
 ) -> pd.DataFrame:
     """Return the front of methods in the panel's units: with a band if samples are given."""
     family = cells[cells["method"].isin(methods)]
+    timed = cost.gain != "acceptance"
+    if samples is not None and timed:  # a band is of the times of one session
+        samples = None if family["session"].any() else samples[samples["session"] == 0]
     if samples is not None and static_weight(family).nunique() > 1:
         band = front_band(samples, cost.gain, methods)
         ends = {"low": "quality_low", "high": "quality_high", "gain": "x"}

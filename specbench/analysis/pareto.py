@@ -210,8 +210,8 @@ def front_band(
     """Return the randomised front of a family of methods as a curve with a pointwise 95 % band.
 
     The front is recomputed in each resample of the prompts that all its points share. The samples
-    must be of one task, pair, temperature, engine and batch size, for times also of one session; a speed-up needs
-    ``autoregressive``.
+    must be of one task, pair, temperature, engine and batch size, and for times of one session; a
+    speed-up needs ``autoregressive``.
 
     Returns:
         Columns ``gain`` (ascending; a fraction for acceptance, seconds per sample for time, a

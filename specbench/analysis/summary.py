@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
+from specbench.analysis.columns import TIMED_BASELINE
 from specbench.analysis.frames import (
     BLEU_TERMS,
     CELL,
@@ -185,7 +186,7 @@ def selected_summary(paths: Sequence[Path | str], selection: Selection) -> pd.Da
         return selection.of(read_summary(*paths))
     # Methods that are not selected may be the baseline of a speedup.
     every = replace(selection, methods=None, draft_lengths=None, drafters=None)
-    parts = every.of(read_samples(*paths))
+    parts = every.of(read_samples(*paths, timings=[TIMED_BASELINE]))
     return replace(selection, tasks=None, by=()).of(summarise(parts))
 
 

@@ -21,7 +21,7 @@ _TAKEN = (
     *("prompt_tokens", "output_tokens", "prefill_seconds", "decode_seconds", "draft_seconds"),
     *("verify_seconds", "accept_seconds", "latency_seconds", "stopped_by", "text", "token_ids"),
 )
-_OF_THE_TEXT = ("text", "token_ids", "per_round")
+_UNTIMED = ("token_ids", "per_round")
 _PER_ROUND = ("proposed", "accepted", "emitted", "rejected", "agreed", "expected", "weights")
 
 
@@ -52,9 +52,9 @@ def measurements(generation: Generation, drafts: bool) -> dict[str, Any]:
 
 
 def times_of(generation: Generation, drafts: bool) -> dict[str, Any]:
-    """Return the columns of a sample that is decoded again for its times, without the text."""
+    """Return the columns of a sample that is decoded again for its times, without rounds."""
     known = measurements(generation, drafts)
-    kept = {name: value for name, value in known.items() if name not in _OF_THE_TEXT}
+    kept = {name: value for name, value in known.items() if name not in _UNTIMED}
     return {**kept, "quality": None, "scores": {}, "status": OK}
 
 

@@ -37,7 +37,7 @@ from specbench.validation import Model, refusal
 
 RECORDS = "samples.jsonl"
 PACKED = f"{RECORDS}.gz"
-TIMED_RECORDS = "timings.jsonl"  # samples decoded again for their times only, without texts
+TIMED_RECORDS = "timings.jsonl"  # samples decoded again for their times only, without rounds
 EXAMPLES = "examples.jsonl"
 TABLE = "samples.csv"
 SUMMARY = "summary.csv"

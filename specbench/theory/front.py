@@ -125,7 +125,8 @@ def _prompt(run: Run, pair: LoadedPair, record: Record, answers: Sequence[str]) 
         pair.tokenizer,
         run.examples[task][record["sample_id"]],
         settings.prompt_format or run.tasks[task]["prompt_format"],
-        settings.max_prompt_tokens,
+        # A prompt that was cut has its recorded length.
+        record["prompt_tokens"] if record.get("prompt_cut") else settings.max_prompt_tokens,
         answers=answers,
         thinking=pair.thinking,
     ).ids

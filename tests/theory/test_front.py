@@ -1,6 +1,7 @@
 """Bytes and front gaps of a run of the bundled pair."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,20 @@ def test_the_bias_is_against_the_runs_own_target(run: Run, caplog: Any) -> None:
     assert bias["static"] == pytest.approx(0, abs=1e-9)
     assert bias["cooled"] > 0.01
     assert len(bias) == 2 and "prompt-lookup" in caplog.text
+
+
+def test_a_prompt_that_was_cut_is_cut_to_the_same_length(run: Run) -> None:
+    task, (sample, example) = TASK, next(iter(run.examples[TASK].items()))
+    whole = f"{example.prompt} {'More words. ' * 20}"
+    write_examples(run.folder, {task: [replace(example, prompt=whole, passage=whole)]})
+    (record, *_) = (each for each in run.records(()) if each["sample_id"] == sample)
+    write(run.folder, [record | {"prompt_cut": True}])
+    change(run.folder, tasks=list(run.tasks.values()))
+    assert len(front_gaps(read_run(run.folder), texts=1)) == 2
+    write(run.folder, [record])
+    change(run.folder, tasks=list(run.tasks.values()))
+    with pytest.raises(UsageError, match="tokens now and had"):
+        front_gaps(read_run(run.folder), texts=1)
 
 
 def test_a_changed_prompt_and_a_greedy_run_are_refused(run: Run) -> None:

@@ -226,7 +226,10 @@ def compare(
             except UsageError as error:
                 notes[str(error)] = None
     if not rows:
-        raise UsageError(next(iter(notes), "the runs hold none of these methods: name others"))
+        missing = "the runs hold none of these methods: name others"
+        if methods is None:
+            missing = "the runs hold no method to compare with sd: measure one too"
+        raise UsageError(next(iter(notes), missing))
     found = pd.DataFrame(rows, columns=list(COMPARISON))
     return Compared(found, [*notes, *_cautions(found)])
 

@@ -104,6 +104,11 @@ def require_columns(columns: Mapping[str, object], needed: Collection[str], wher
         try:
             value_of(columns, name)
         except KeyError as error:
+            outer, _, index = name.rpartition(".")
+            if index.isdigit() and outer in columns:
+                raise UsageError(
+                    f"{where}: `{shown(outer)}` has no entry {index}, counted from 0; use another"
+                ) from error
             raise UsageError(
                 f"{where}: no `{shown(name)}` column; columns found: {listed(columns) or 'none'}; "
                 f"rename the right one to `{shown(name)}`"

@@ -234,7 +234,7 @@ def test_missing_comparisons_are_named_and_the_rest_remains(frame):
     assert FRONT not in set(found.rows["against"])
     for rows, at, complaint in (
         (frame[~frame["method"].isin(["sd", "static"])], "quality", "was not run with sd"),
-        (frame[~frame["method"].isin(["diversed", "static"])], "time", "hold none of these"),
+        (frame[~frame["method"].isin(["diversed", "static"])], "time", "hold no method to compare"),
     ):
         with pytest.raises(UsageError, match=complaint):
             compare(rows, [at])

@@ -89,7 +89,7 @@ def test_a_task_of_local_files_needs_no_hub_licence_or_metric(suffix: str, tmp_p
         assert task.provenance()["dataset"] is None
     # An index that a row lacks is found on reading; a folder given with --data is used instead.
     path.write_text(LOCAL.replace("{turns.0}", "{turns.2}"))
-    with pytest.raises(UsageError, match=rf"questions{suffix}:.*no `turns.2` column"):
+    with pytest.raises(UsageError, match=rf"questions{suffix}:.*`turns` has no entry 2"):
         load_task(path).examples("test", 1)
     path.write_text(LOCAL)
     with pytest.raises(UsageError, match=r"no test split in .*mine.*--data"):

@@ -40,7 +40,7 @@ TIMES_NOTE = (
 
 _OF_RUN = {"run_id", "pair", "engine", "batch_size", "session"}
 _CELL = [name for name in CELL if name not in _OF_RUN]
-_SAMPLE = ["sample_id", "repeat"]
+_SAMPLE = ["sample_id", "turn", "repeat"]
 _COUNTS = ["output_tokens", "rounds", "proposed", "accepted", "quality"]
 
 _Row = dict[str, Any]

@@ -121,7 +121,8 @@ class TraceOptions(Options):
     )
     method: str | None = option(
         None,
-        "Method, if there are several; with parameters as in tables, for instance 'static w=0.4'.",
+        "Method, if there are several; with parameters as in tables, for instance 'static w=0.4', "
+        "and with the turn of a conversation, as in 'sd turn 2'.",
         flags=("--method", "-m"),
         metavar="NAME",
     )
@@ -154,8 +155,9 @@ def trace(run: FinishedRun, asked: TraceOptions) -> None:
     )
     examples = read_run(run).examples if (run / EXAMPLES).is_file() else {}
     example = examples.get(record["task"], {}).get(record["sample_id"])
+    prompt = example.scored(record.get("turn"), None).prompt if example else ""
     try:
-        found = trace_of(record, name, run_decoder(run), example.prompt if example else "")
+        found = trace_of(record, name, run_decoder(run), prompt)
     except Unreadable as error:
         raise UsageError(
             f"the record of this sample in {run} is inconsistent ({error}): run again"

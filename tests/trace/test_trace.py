@@ -19,6 +19,7 @@ MINI = get_pair("mini").target
 
 LENGTHS = [made(TEXT, draft_length=n) for n in (3, 7)]
 REPEATS = [made(TEXT, repeat=r) for r in (0, 1)]
+TURNS = [made(TEXT, turn=t) for t in (1, 2)]
 TASKS = [made(TEXT), *STATICS, made(TEXT, task="code")]
 FAILED = made(TEXT, status="error", error="no memory")
 
@@ -33,6 +34,7 @@ FAILED = made(TEXT, status="error", error="no memory")
         ([FAILED, made(TEXT)], {}, "sd", {"status": "ok"}),  # the last attempt counts
         (REPEATS, {}, "sd", {"repeat": 0}),
         (REPEATS, {"repeat": 1}, "sd", {"repeat": 1}),
+        (TURNS, {"method": "sd turn 2"}, "sd turn 2", {"turn": 2}),
     ],
 )
 def test_a_sample_is_found(records: Any, asked: Any, name: str, values: dict[str, Any]) -> None:
@@ -51,6 +53,7 @@ def test_a_sample_is_found(records: Any, asked: Any, name: str, values: dict[str
         (TASKS, {"task": "sums", "method": "ds"}, "--method ds"),
         (LENGTHS, {"method": "sd"}, "from `sd N=3`, `sd N=7`"),
         ([made(TEXT), FAILED], {}, "no memory"),
+        (TURNS, {"method": "sd"}, "from `sd turn 1`, `sd turn 2`"),
         (REPEATS, {"repeat": 2}, "choose from `0`, `1`"),
         ([made(TEXT, sample_id="b")], {}, "no sample `a`"),
     ],

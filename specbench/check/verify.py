@@ -6,6 +6,7 @@ Nothing is said about times, which differ between any two runs.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -163,10 +164,19 @@ def _compare_tables(path: Path, again: Path, keys: Sequence[str], source: str) -
 
 
 def _rows(path: Path, keys: Sequence[str]) -> dict[tuple[Any, ...], dict[str, Any]]:
-    """Return the rows of a table by the values of their ``keys``, with numbers as numbers."""
+    """Return the rows of a table, with numbers as numbers.
+
+    A row's name has the values of its ``keys`` and a number, by which copies of a row differ.
+    """
     rows = pd.read_csv(path, dtype=str, keep_default_na=False).to_dict("records")
     parsed = [{str(name): _parsed(text) for name, text in row.items()} for row in rows]
-    return {tuple(row.get(key) for key in keys): row for row in parsed}
+    seen: Counter[tuple[Any, ...]] = Counter()
+    found = {}
+    for row in parsed:
+        name = tuple(row.get(key) for key in keys)
+        seen[name] += 1
+        found[(*name, seen[name])] = row
+    return found
 
 
 def _parsed(text: str) -> Any:

@@ -66,6 +66,7 @@ def test_a_faithful_run_passes(cli: Cli, run: Path) -> None:
     [
         ("samples.csv", lambda rows: rows[3].update(accepted="99"), "test-0: accepted is 99"),
         ("samples.csv", lambda rows: rows.pop(), "is missing from samples.csv"),
+        ("samples.csv", lambda rows: rows.append(rows[0]), "is not in samples.jsonl"),
         ("samples.csv", lambda rows: rows[3].update(sample_id="x"), "x: is not in samples.jsonl"),
         ("summary.csv", lambda rows: rows[0].update(value="0.123"), "quality: value is 0.123"),
         ("summary.csv", lambda rows: rows.pop(), "is missing from summary.csv"),

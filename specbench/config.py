@@ -210,7 +210,9 @@ class Settings(Sampling):
         metavar="NAME",
     )
     engine_fallback: bool = option(
-        False, "If a graph cannot be captured, warn and continue with eager instead of failing."
+        False,
+        "If a round cannot be captured or compiled, warn and continue with eager instead of "
+        "failing.",
     )
     batch_size: int = option(
         1,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -24,6 +25,7 @@ from specbench.analysis import columns
 from specbench.analysis.columns import may_be_blank, schema
 from specbench.errors import UsageError
 from specbench.methods.parameters import METHOD_COLUMNS
+from specbench.plugins import short_name
 from specbench.words import meant
 
 #: The columns that define a cell; its samples differ only in prompt, seed and repeat.
@@ -51,9 +53,9 @@ def read_samples(
     """Read ``samples.csv`` of runs: one row per sample.
 
     ``paths`` are folders of runs, or folders that contain them. The columns are ``SAMPLES``, then
-    those of ``MEASURED`` that any table has. ``only`` selects columns, which is faster.
-    ``timings`` adds the samples of ``timings.csv`` whose column ``timing`` has one of these values,
-    with the quality of the first decode of the same text.
+    those of ``MEASURED`` that any table has, then the scores of the user's own metrics. ``only``
+    selects columns, which is faster. ``timings`` adds the samples of ``timings.csv`` whose column
+    ``timing`` has one of these values, with the quality of the first decode of the same text.
 
     Raises:
         UsageError: A folder or its table is missing, empty, incomplete or not readable, or two
@@ -63,17 +65,18 @@ def read_samples(
         {name: kind for name, kind in known.items() if only is None or name in only}
         for known in (SAMPLES, MEASURED)
     )
-    samples = _read_runs(paths, "samples.csv", needed, optional)
+    samples = _read_runs(paths, "samples.csv", needed, optional, others=only is None)
     timed = [folder for folder in run_folders(paths, "samples.csv") if (folder / TIMINGS).exists()]
     if not (timings and timed):
         return samples
     again = _read_runs(timed, TIMINGS, SAMPLES, MEASURED)
-    first = _read_runs(timed, "samples.csv", SAMPLES, MEASURED)
-    texts = [name for name in ("quality", *MEASURED) if name in first]
+    first = _read_runs(timed, "samples.csv", SAMPLES, MEASURED, others=True)
+    texts = ["quality", *(name for name in first if name not in SAMPLES)]
     sample = [name for name in (*CELL, "seed", "repeat", "sample_id", "turn") if name != "session"]
     again = again[again["timing"].isin(timings)].drop(columns="quality")
     again = again.merge(first[[*sample, *texts]], on=sample)
-    return pd.concat([samples, again[[*samples.columns, "timing"]]], ignore_index=True)
+    again = again.reindex(columns=[*samples.columns, "timing"])
+    return pd.concat([samples, again], ignore_index=True)
 
 
 def first_decodes(samples: pd.DataFrame) -> pd.DataFrame:
@@ -146,21 +149,26 @@ def _read_runs(
     name: str,
     needed: Mapping[str, type],
     optional: Mapping[str, type] = MappingProxyType({}),
+    others: bool = False,
 ) -> pd.DataFrame:
+    """Read a table of runs; ``others`` reads unknown columns too, which must be numbers."""
     files = [folder / name for folder in run_folders(paths, name)]
-    known = {**needed, **optional}
+    unknown = [name for file in files for name in _heading(file)] if others else ()
+    known: dict[str, type] = {**needed, **optional}
+    known |= {name: float for name in unknown if name not in known}
+    blank = MAY_BE_BLANK.union(known.keys() - needed)
     try:
         with ThreadPoolExecutor() as pool:
             tables = list(pool.map(lambda file: _read_fast(file, needed, known), files))
         rows = [len(table) for table in tables]
         frame = pa.concat_tables(tables, promote_options="default").to_pandas()
-        table = typed(frame, {n: kind for n, kind in known.items() if n in frame}, name)
+        table = typed(frame, {n: kind for n, kind in known.items() if n in frame}, name, blank)
     except (UsageError, ValueError, OSError):  # read again slowly to locate the error
         frames = []
         for file in files:
             frame = _read_text(file)
             columns = {n: kind for n, kind in known.items() if n in needed or n in frame}
-            frames.append(typed(frame, columns, file))
+            frames.append(typed(frame, columns, file, blank))
         table, rows = pd.concat(frames, ignore_index=True), list(map(len, frames))
     runs = pd.DataFrame({"run": table["run_id"], "file": np.repeat(np.arange(len(files)), rows)})
     runs = runs.drop_duplicates()
@@ -179,8 +187,7 @@ def _read_fast(path: Path, needed: Collection[str], known: Mapping[str, type]) -
     Raises:
         ValueError: The file has an error, which the slow reader locates.
     """
-    with path.open(encoding="utf-8", newline="") as file:
-        names = next(csv.reader(file), [])
+    names = _heading(path)
     options = arrow_csv.ConvertOptions(
         column_types={n: pa.string() if k is str else pa.float64() for n, k in known.items()},
         include_columns=[name for name in names if name in known],
@@ -196,6 +203,13 @@ def _read_fast(path: Path, needed: Collection[str], known: Mapping[str, type]) -
     if not len(table) or not set(needed) <= set(names):
         raise ValueError(f"{path} has no rows or lacks columns")
     return table
+
+
+def _heading(path: Path) -> list[str]:
+    """Return the column names of a table; none if it cannot be read."""
+    with suppress(OSError, ValueError, csv.Error), path.open(encoding="utf-8", newline="") as file:
+        return next(csv.reader(file), [])
+    return []
 
 
 def _read_text(path: Path) -> pd.DataFrame:
@@ -260,6 +274,9 @@ class Selection:
         for column, wanted in self._chosen():
             values = pd.concat([table["task"], whole]) if column == "task" else table[column]
             known = [str(value) for value in values.dropna().unique() if value != 0]
+            if column == "method":  # a rule of the user's own may be given as in labels
+                full = {short_name(name): name for name in known}
+                wanted = [full.get(name, name) for name in wanted]
             for value in wanted:
                 if str(value) not in known:
                     what, hint = column.replace("_", " "), meant(str(value), known)

@@ -8,6 +8,7 @@ from specbench.heads.registry import BUNDLED, RESULTS
 from specbench.methods.drafters import MODEL
 from specbench.methods.parameters import from_columns
 from specbench.methods.registry import METHODS
+from specbench.plugins import short_name
 
 _SIGNS = {p.name: p.sign for method in METHODS.values() for p in method.parameters}
 _FOUND = {BUNDLED: "", RESULTS: ""}  # default sources are not shown in labels
@@ -23,13 +24,14 @@ def method_label(cell: Mapping[str, Any], heads: Mapping[str, str] = _FOUND) -> 
     order = () if method is None else (parameter.name for parameter in method.parameters)
     values = from_columns(cell)
     parts = [
-        _part(name, heads.get(values[name], values[name]))
+        _part(name, heads.get(values[name], values[name]), {} if method is None else _SIGNS)
         for name in dict.fromkeys((*order, *values))
         if name in values
     ]
     drafter = cell.get("drafter")
     other = isinstance(drafter, str) and drafter != MODEL
-    return " ".join(filter(None, [cell["method"], *parts, drafter if other else ""]))
+    name = short_name(cell["method"])
+    return " ".join(filter(None, [name, *parts, drafter if other else ""]))
 
 
 def method_labels(cells: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -41,9 +43,9 @@ def method_labels(cells: Sequence[Mapping[str, Any]]) -> list[str]:
     return [method_label(cell, _FOUND | short) for cell in cells]
 
 
-def _part(name: str, value: Any) -> str:
+def _part(name: str, value: Any, signs: Mapping[str, str | None]) -> str:
     text = f"{value:g}" if isinstance(value, float) else f"{value}"
-    sign = _SIGNS.get(name)
+    sign = signs.get(name)
     return f"{name}={text}" if sign is None else f"{sign}{text}"
 
 

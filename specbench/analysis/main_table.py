@@ -40,7 +40,7 @@ from specbench.analysis.summary import (
 from specbench.config import EAGER
 from specbench.methods.parameters import METHOD_COLUMNS
 from specbench.methods.registry import AUTOREGRESSIVE, METHODS
-from specbench.metrics import METRICS
+from specbench.metrics import shown_metric
 from specbench.table import Cell, Column, Field, Table, cell_at, number, number_of
 
 FIGURES = (ACCEPTANCE, QUALITY, SPEEDUP)
@@ -103,8 +103,9 @@ def main_table(summary: pd.DataFrame, samples: pd.DataFrame) -> pd.DataFrame:
     rows = summary[summary["metric"].isin(FIGURES)].rename(columns={"metric": "figure"})
     rows = rows.merge(contest.cells, on=list(CELL), how="left").fillna({"cell": -1})
     metric = rows["unit"].where(rows["figure"] == QUALITY, rows["figure"]).fillna("")
-    scale = metric.map({name: known.scale for name, known in METRICS.items()} | {ACCEPTANCE: 100.0})
-    scaled = {name: rows[name] * scale.fillna(1.0) for name in _SCALED}
+    scales = {name: shown_metric(name)[1] for name in metric[rows["figure"] == QUALITY]}
+    scale = metric.map(scales | {ACCEPTANCE: 100.0}).fillna(1.0)
+    scaled = {name: rows[name] * scale for name in _SCALED}
     rows = rows.assign(metric=metric, unit=rows["figure"].map(_UNITS), **scaled)
     table = _in_order(_in_sections(rows))
     return table.assign(label=_labels(table), best=_best(table, contest))[COLUMNS]

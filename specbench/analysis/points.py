@@ -21,6 +21,7 @@ from specbench.analysis.summary import score_terms
 from specbench.errors import UsageError
 from specbench.methods.parameters import PARAMETER_COLUMNS, from_columns
 from specbench.methods.registry import METHODS
+from specbench.plugins import short_name
 
 #: What quality is traded for; more is better. ``speedup`` is relative to autoregressive.
 Gain = Literal["acceptance", "time", "speedup"]
@@ -75,7 +76,8 @@ class Setting:
     @property
     def point(self) -> str:
         """Its name as a point of a front, such as ``w=0.9`` or ``sd``."""
-        return method_label({**self.cell, "drafter": None}).removeprefix(f"{self.method} ")
+        label = method_label({**self.cell, "drafter": None})
+        return label.removeprefix(f"{short_name(self.method)} ")
 
     @cached_property
     def sums(self) -> tuple[NDArray[Any], Floats, Statistic]:

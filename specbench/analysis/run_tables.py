@@ -34,7 +34,7 @@ from specbench.analysis.summary import (
 )
 from specbench.errors import UsageError
 from specbench.heads.registry import BUNDLED, RESULTS
-from specbench.metrics import METRICS
+from specbench.metrics import shown_metric
 from specbench.table import (
     Cell,
     Column,
@@ -106,7 +106,7 @@ def run_tables(folder: Path) -> list[Table]:
         partly = f", quality of {scored} of them" if scored < n else ""
         title = f"{task} on {own['pair'].iloc[0]}, n = {n}{partly}"
         notes = [NO_BASELINE] * bool(own[SPEEDUP].isna().all()) + _sessions(own)
-        unit, scale = _metric(own["quality_metric"].iloc[0])
+        unit, scale = shown_metric(own["quality_metric"].iloc[0])
         figures: list[Field[_Row]] = [
             *names,
             (f"{unit or QUALITY}\n[95 %]", interval_of(QUALITY, ".1f", scale)),
@@ -175,7 +175,7 @@ def transfer_table(matrix: pd.DataFrame) -> Table:
     }
     fields: list[Field[_Named]] = [("trained on", _NAME[1])]
     for task, own in matrix.groupby("task", sort=False):
-        unit, _ = _metric(next(iter(own.loc[own["metric"] == QUALITY, "unit"]), ""))
+        unit, _ = shown_metric(next(iter(own.loc[own["metric"] == QUALITY, "unit"]), ""))
         heading = f"{_heading(task, unit)} (n = {own['n'].max()})"
         fields.append((heading, cell_at(task, _transfer_cell)))
     title = (
@@ -218,18 +218,12 @@ def _by_label(cells: pd.DataFrame) -> dict[str, dict[str, _Row]]:
     }
 
 
-def _metric(name: object) -> tuple[str, float]:
-    """Return the display name of a task's quality metric, and its scale."""
-    metric = METRICS.get(str(name))
-    return (metric.unit, metric.scale) if metric else ("", 1.0)
-
-
 def _heading(task: object, unit: str) -> str:
     return f"{task}, {unit}" if unit else f"{task}"
 
 
 def _page_table(samples: pd.DataFrame, cells: pd.DataFrame, setting: _Row) -> Table:
-    units = {row.task: _metric(row.quality_metric) for row in cells.itertuples()}
+    units = {row.task: shown_metric(row.quality_metric) for row in cells.itertuples()}
     methods = _by_label(cells)
     learned = cells.loc[cells["method"] == LEARNED, "label"].unique()
     gaps = {
@@ -280,7 +274,7 @@ def _texts_table(cells: pd.DataFrame) -> Table:
     """Return the table of what a lossy rule may change about texts: a column per task."""
 
     def field(cell: _Row) -> str:
-        _, scale = _metric(cell["quality_metric"])
+        _, scale = shown_metric(cell["quality_metric"])
         figures = [(TOKENS, 1.0, "tokens"), (REPETITION, 100.0, "% repeated")]
         if limited[cell["task"]]:
             figures += [(AT_LIMIT, 100.0, "% at the limit"), (COMPLETED, scale, "if completed")]

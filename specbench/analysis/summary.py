@@ -6,7 +6,7 @@ which long outputs weigh more; a *sample mean* averages one figure per sample.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -19,6 +19,8 @@ from specbench.analysis.columns import TIMED_BASELINE
 from specbench.analysis.frames import (
     BLEU_TERMS,
     CELL,
+    MEASURED,
+    SAMPLES,
     SUMMARY,
     Selection,
     first_decodes,
@@ -44,7 +46,7 @@ from specbench.analysis.intervals import (
 )
 from specbench.errors import UsageError
 from specbench.methods.registry import AUTOREGRESSIVE
-from specbench.metrics import BLEU
+from specbench.metrics import BLEU, shown_metric
 from specbench.metrics import METRICS as TASK_METRICS
 from specbench.metrics.bleu import TERMS, corpus_bleu
 from specbench.metrics.passk import BUDGETS, pass_at_k
@@ -155,13 +157,15 @@ def summarise(samples: pd.DataFrame) -> pd.DataFrame:
     Samples that were timed again (column ``timing``) are only baselines. After the figures of every
     cell come the task's further metrics and, with enough repeats, pass@k. A cell consists of the
     samples that share ``frames.CELL``; ``n`` counts its prompts, over which the 95 % intervals are
-    computed. Times include prefill.
+    computed. Times include prefill. Numbers that are in no schema are the user's own metrics.
 
     Raises:
         UsageError: There are no samples.
     """
     if samples.empty:
         raise UsageError("There are no samples to summarise; run at least one.")
+    numbers = samples.select_dtypes("number")
+    own = [name for name in numbers if name not in SAMPLES and name not in MEASURED]
     terms = _with_terms(samples)
     baselines = dict(list(terms[terms["method"] == AUTOREGRESSIVE].groupby(BASELINE)))
     rows: list[tuple[object, ...]] = []
@@ -171,7 +175,7 @@ def summarise(samples: pd.DataFrame) -> pd.DataFrame:
         figures = [(m.name, m.figure(group, baseline), m.unit or metric) for m in METRICS]
         rows += [
             (*cell, name, found.value, found.low, found.high, found.n, unit)
-            for name, found, unit in (*figures, *_further_scores(group))
+            for name, found, unit in (*figures, *_further_scores(group, own))
         ]
     return typed(pd.DataFrame(rows, columns=list(SUMMARY)), SUMMARY, "the summary")
 
@@ -316,11 +320,13 @@ def _bleu_difference(totals: Floats) -> Floats:
     return difference
 
 
-def _further_scores(cell: pd.DataFrame) -> Iterator[tuple[str, Interval, str]]:
+def _further_scores(
+    cell: pd.DataFrame, own: Collection[str]
+) -> Iterator[tuple[str, Interval, str]]:
     """Yield name, value and unit of a cell's further quality metrics."""
-    for name, metric in TASK_METRICS.items():
+    for name in (*TASK_METRICS, *own):
         if name in cell and cell[name].notna().any():
-            yield name, score_interval(cell, name, name), metric.unit
+            yield name, score_interval(cell, name, name), shown_name(name)
     passed = cell["quality"] if cell["quality_metric"].iloc[0] == PASS else cell.get(PASS)
     if passed is not None:
         yield from _pass_at_more(passed, cell["sample_id"])
@@ -339,12 +345,12 @@ def _pass_at_more(passed: pd.Series, prompts: pd.Series) -> Iterator[tuple[str, 
 
 def shown_name(name: str) -> str:
     """Return the name of a metric in tables."""
-    return TASK_METRICS[name].unit if name in TASK_METRICS else name
+    return shown_metric(name)[0]
 
 
 def shown_scale(name: str) -> float:
-    """Return the factor from a score to the number shown; pass@k is scaled as pass@1."""
-    return TASK_METRICS[name if name in TASK_METRICS else PASS].scale
+    """Return the factor from a score to the number shown."""
+    return shown_metric(name)[1]
 
 
 def _bleu_terms(scored: pd.DataFrame) -> Floats:

@@ -12,7 +12,7 @@ from typing import Any
 from specbench.analysis.labels import method_label
 from specbench.check.controls import check_own_draft, check_time
 from specbench.check.draws import FALSE_ALARM
-from specbench.check.findings import WEAK, Finding, findings_table
+from specbench.check.findings import Finding, findings_table
 from specbench.check.greedy import check_greedy
 from specbench.check.rounds import LAW, TESTS, check_rounds, rounds_table
 from specbench.check.texts import Context, SampleOptions, informative
@@ -25,8 +25,6 @@ from specbench.experiment.plan import Cell, Plan, TaskPlan
 from specbench.experiment.prompts import Prompts
 from specbench.experiment.runner import Loader, largest
 from specbench.heads.bind import bind
-from specbench.methods.laws import LAWS
-from specbench.methods.registry import get_method
 from specbench.table import Table
 from specbench.version import __version__
 
@@ -112,11 +110,6 @@ def _check_methods(
     how = _sample_options(check, FALSE_ALARM / (len(TESTS) * len(methods) * len(SAMPLINGS)), strict)
     extended: dict[str, Context] = {}
     for label, cases in methods.items():
-        name = cases[0][1].method
-        if get_method(name).rule is not None and name not in LAWS:
-            says = "this method has no closed form, so its rounds are not compared"
-            yield Finding(LAW, label, "closed form", WEAK, says)
-            continue
         bound = []
         for context, cell in cases[: min(CONTEXTS, check.texts)]:
             if context.name not in extended:

@@ -8,6 +8,7 @@ acceptance the rule, corrections the residual, and bonus tokens p.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -22,9 +23,11 @@ from specbench.check.passes import MAX_NUMBERS, plain_pass, processed
 from specbench.check.texts import CORRECTED, OWN, Context, SampleOptions, Tokens, sample, tokens_of
 from specbench.decoding.sampling import Sampling
 from specbench.engine.loading import LoadedPair
+from specbench.errors import UsageError
 from specbench.heads.bind import BoundMethod
 from specbench.methods import Positions
-from specbench.methods.laws import JOINT, LAWS, Next, normalised, parameters_of
+from specbench.methods.laws import JOINT, Next, Split, normalised, parameters_of
+from specbench.plugins import described, place
 from specbench.table import Column, Table, drop_empty
 
 LAW = "law"  # name of this part of the check
@@ -48,6 +51,12 @@ COMPARED = {  # heading, and the meaning of a failure
     ),
     WEIGHTS: ("weights", "weights are not the head's for the hidden states that predict the token"),
 }
+NEED_LAW = (NEXT, TOKENS, CORRECTIONS, PROBABILITIES)
+NO_LAW = "no law"  # verdict on what a rule without a law leaves untested
+WITHOUT_LAW = (
+    f"{NO_LAW}: not tested, because the rule has no exact law; add one with @rule(law=...). "
+    "Without it, acceptance is compared with the probabilities that the rule reported (`expected`)."
+)
 SMALLEST_SHARE = (
     "Smallest share: of draws from a wrong law that is detected with 99 % probability, in the "
     "least sensitive row; for probabilities and weights, the tolerance."
@@ -63,8 +72,7 @@ class Laws(NamedTuple):
     """The laws at K positions, derived from p and q; see ``methods.laws``."""
 
     at: Next
-    kept: Tensor
-    replaced: Tensor
+    split: Split | None  # None if the method has no law
     weight: Tensor | None
 
 
@@ -111,17 +119,21 @@ def check_rounds(
         # The first tokens of all texts of a prompt have the same law.
         seen = found.tokens[:, 0]
         laws = laws_at(pair, context, method, sampling, seen[:1, None])
-        law = laws.kept + laws.replaced
-        first.add(law[0], farther(law, laws.at)[0], seen)
+        if laws.split is not None:
+            law = laws.split.kept + laws.split.replaced
+            first.add(law[0], farther(law, laws.at)[0], seen)
     subject = f"{label}, {describe(sampling)}"
+    lawless = any(method.rule and not method.law for _, method in methods)
+    untested = NEED_LAW if lawless else ()
     tests: dict[str, Counts | Stream] = {NEXT: first, **streams}
     outcomes = {name: test.outcome(how.alpha) for name, test in tests.items()}
     return [
         *(
             _tested(subject, name, outcome, how.alpha)
             for name, outcome in outcomes.items()
-            if outcome.draws or name in (NEXT, TOKENS)
+            if (outcome.draws or name in (NEXT, TOKENS)) and name not in untested
         ),
+        *(Finding(LAW, subject, name, NO_LAW, f"{label} has no law") for name in untested),
         *(_reported(subject, name, e, how.exact) for name, e in errors.items() if e.count),
     ]
 
@@ -148,14 +160,33 @@ def laws_at(
     p1, q1 = (logits.double().softmax(-1) for logits in (p_logits, q_logits))
     at = Next(p, q, p1, q1)
     if method.rule is None:
-        return Laws(at, torch.zeros_like(at.p), at.p, None)
+        return Laws(at, Split(torch.zeros_like(at.p), at.p), None)
     weight = None
     if method.head is not None:
         h_p, h_q = (found.hidden.flatten(0, 1) for found in (target, draft))
         p, q, p1, q1 = (part.float() for part in at[:4])
         weight = method.head.weigh(Positions(p, q, p1, q1, h_p, h_q, greedy=False)).double()
-    split = LAWS[method.method](at, **parameters_of(dict(method.parameters), weight))
-    return Laws(at, *split, weight)
+    return Laws(at, _split(method, at, weight), weight)
+
+
+def _split(method: BoundMethod, at: Next, weight: Tensor | None) -> Split | None:
+    """Return the law of a method at K positions; the user's own law may be wrong.
+
+    Raises:
+        UsageError: It raises, or does not return a mass for every token.
+    """
+    if method.law is None:
+        return None
+    try:
+        kept, replaced = method.law(at, **parameters_of(dict(method.parameters), weight))
+        sound = kept.shape == replaced.shape == at.p.shape and not (kept + replaced).isnan().any()
+    except Exception as error:
+        reason = described(error, inspect.unwrap(method.law).__code__.co_filename)
+        raise UsageError(f"the law of {method.method} failed ({reason}): correct it") from error
+    if not sound:
+        where = place(f"the law {method.law.__name__} of {method.method}", method.law)
+        raise UsageError(f"{where} must return two tensors like p without NaN: correct it")
+    return Split(kept, replaced)
 
 
 def farther(law: Tensor, at: Next) -> Tensor:
@@ -172,11 +203,12 @@ def _compare(
     errors: Mapping[str, Errors],
 ) -> None:
     """Add texts of one prompt to the streams of draws and to the errors."""
-    at, kept, replaced, weight = laws
+    at, split, weight = laws
     flat = Tokens(*(column.flatten() for column in found))
     own, judged = flat.kind == OWN, flat.kind != OWN
-    law = torch.where(own[:, None], at.p, kept + replaced)
-    streams[TOKENS].add(law, farther(law, at), flat.tokens)
+    if split is not None:
+        law = torch.where(own[:, None], at.p, split.kept + split.replaced)
+        streams[TOKENS].add(law, farther(law, at), flat.tokens)
     if method.rule is None:
         return
     streams[BONUS].add(at.p[own], at.q[own], flat.tokens[own])
@@ -184,22 +216,25 @@ def _compare(
     if joint:
         judged &= flat.place == 0
     streams[DRAFTS].add(at.q[judged], at.p[judged], flat.drafted[judged])
-    shape = found.kind.shape
-    expected = torch.where(judged, flat.expected, torch.nan)
-    errors[PROBABILITIES].add(expected.view(shape), kept.sum(-1).view(shape))
-    if joint:
-        return
-    corrected = flat.kind == CORRECTED
-    # A draft with q = 0 has no acceptance probability; the test of drafts above covers it.
-    ratio = torch.where(at.q > 0, kept / at.q, 1)[judged]
-    accept = ratio.gather(-1, flat.drafted[judged][:, None]).clamp(0, 1)
+    shape, corrected = found.kind.shape, flat.kind == CORRECTED
+    if weight is not None:
+        errors[WEIGHTS].add(found.weight, weight.view(shape))
+    if split is None:  # the mean over drafts, which the rule reported before the draw
+        accept = flat.expected[judged][:, None].to(at.p)
+    else:
+        expected = torch.where(judged, flat.expected, torch.nan)
+        errors[PROBABILITIES].add(expected.view(shape), split.kept.sum(-1).view(shape))
+        if joint:
+            return
+        # A draft with q = 0 has no acceptance probability; the test of drafts above covers it.
+        ratio = torch.where(at.q > 0, split.kept / at.q, 1)[judged]
+        accept = ratio.gather(-1, flat.drafted[judged][:, None])
+        residual = normalised(split.replaced[corrected])
+        streams[CORRECTIONS].add(residual, at.q[corrected], flat.tokens[corrected])
+    accept = accept.clamp(0, 1)
     always = torch.tensor([1.0, 0.0], dtype=accept.dtype, device=accept.device)
     decisions = torch.cat((accept, 1 - accept), 1)
     streams[ACCEPTANCE].add(decisions, always.expand_as(decisions), corrected[judged].long())
-    residual = normalised(replaced[corrected])
-    streams[CORRECTIONS].add(residual, at.q[corrected], flat.tokens[corrected])
-    if weight is not None:
-        errors[WEIGHTS].add(found.weight, weight.view(shape))
 
 
 def _tested(subject: str, name: str, outcome: Outcome, alpha: float) -> Finding:
@@ -243,12 +278,15 @@ def rounds_table(findings: Sequence[Finding]) -> Table:
     rows.append(["smallest share", "", *(_smallest_share(findings, name) for name in COMPARED)])
     columns = [Column(name) for name in ("method", "T", *(head for head, _ in COMPARED.values()))]
     title = "Sampled rounds against their exact laws"
-    return drop_empty(Table(title, columns, rows, notes=[SMALLEST_SHARE], stub=2))
+    notes = [SMALLEST_SHARE]
+    if any(finding.verdict == NO_LAW for finding in findings):
+        notes.append(WITHOUT_LAW)
+    return drop_empty(Table(title, columns, rows, notes=notes, stub=2))
 
 
 def _smallest_share(findings: Sequence[Finding], name: str) -> str:
     """Return the smallest fault that every row detects; blank if some row detects none."""
-    facts = [finding.facts for finding in findings if finding.name == name]
+    facts = [f.facts for f in findings if f.name == name and f.verdict != NO_LAW]
     if name in (PROBABILITIES, WEIGHTS):
         return f"{TOLERANCE:g}" if facts else ""
     shares = [known["share"] for known in facts]

@@ -17,7 +17,7 @@ from specbench.config import option
 from specbench.errors import UsageError
 from specbench.experiment.plan import shown_path
 from specbench.methods.method import Parameter
-from specbench.methods.registry import METHODS
+from specbench.methods.registry import METHODS, get_method, installed_methods
 from specbench.pairs.registry import pairs
 from specbench.table import Column, Table
 from specbench.tasks.definition import Definition
@@ -122,7 +122,8 @@ def _described(parameter: Parameter) -> str:
 
 
 def _methods() -> list[Row]:
-    rows = _picked(METHODS.values(), "name", "summary", "parameters", "source")
+    methods = [*METHODS.values(), *map(get_method, installed_methods())]
+    rows = _picked(methods, "name", "summary", "parameters", "source")
     return [row | {"parameters": [_described(p) for p in row["parameters"]]} for row in rows]
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
-from pydantic import create_model, model_validator
+from pydantic import create_model, field_validator, model_validator
 
 from specbench.cli.output import JSON, TEXT
 from specbench.config import (
@@ -30,7 +30,8 @@ from specbench.methods.drafters import DRAFTERS, LOOKUP, MODEL, checked, ngram_l
 from specbench.methods.parameters import PARAMETERS
 from specbench.methods.registry import METHODS
 from specbench.methods.registry import PAPER as PAPER_METHODS
-from specbench.metrics import AGREEMENT, GREEDY, METRICS
+from specbench.metrics import AGREEMENT, GREEDY, METRICS, get_metric
+from specbench.metrics import GROUP as METRIC_GROUP
 from specbench.pairs.registry import (
     ROLES,
     PairSpec,
@@ -40,9 +41,11 @@ from specbench.pairs.registry import (
     with_draft,
     without_draft,
 )
+from specbench.plugins import exists
 from specbench.tasks.dataset import Dataset, go_offline
 from specbench.tasks.prompts import prompts_task
 from specbench.tasks.task import Task, default_task_names, load_task, task_names
+from specbench.words import none_of
 
 if TYPE_CHECKING:
     from specbench.analysis.frames import Selection
@@ -156,23 +159,34 @@ class Prompts(PromptFiles):
 
     metric: str | None = option(
         None,
-        f"Metric that scores the answers to --prompts; {AGREEMENT} needs no references: it "
-        "compares with the target's own greedy text.",
+        f"Metric that scores the answers to --prompts. One of {', '.join(PROMPT_METRICS)}; "
+        f"{AGREEMENT} needs no references: it compares with the target's own greedy text. "
+        "FILE.py:FUNCTION is a metric of your own.",
         metavar="NAME",
         shown=f"{DEFAULT_REFERENCE_METRIC} if there are references",
-        choices=PROMPT_METRICS,
+        complete=lambda: PROMPT_METRICS,
         panel="Options",
     )
+
+    @field_validator("metric")
+    @classmethod
+    def _fits_prompts(cls, name: str | None) -> str | None:
+        if name in PROMPT_METRICS or name is None or exists(name, METRIC_GROUP):
+            return name
+        raise ValueError(none_of(name, PROMPT_METRICS))
 
     def tasks(self) -> list[Task]:
         """Return the tasks; those made from prompt files get the chosen metric."""
         if self.metric is not None and not self.prompts:
-            raise UsageError("--metric needs --prompts: tasks define their own metrics")
+            raise UsageError(
+                "--metric needs --prompts: tasks define their own metrics; add one to a finished "
+                "run with `specbench score RUN --metric`"
+            )
         tasks = super().tasks()
         return [self._scored(task) for task in tasks] if self.prompts else tasks
 
     def _scored(self, task: Task) -> Task:
-        if self.metric is not None and METRICS[self.metric].needs == GREEDY:
+        if self.metric is not None and get_metric(self.metric).needs == GREEDY:
             greedy = (name for name, metric in METRICS.items() if metric.needs == GREEDY)
             return replace(task, metrics=tuple(dict.fromkeys((self.metric, *greedy))))
         examples = task.examples("test", None)
@@ -254,7 +268,7 @@ def _methods(purpose: str, default: str) -> Any:
     return option(
         None,
         f"{purpose}; repeat or separate by commas: {', '.join(METHODS)}; paper means the first "
-        "six, all means all of them.",
+        "six, all means all of them; FILE.py:FUNCTION is a rule of your own.",
         flags=("--method", "-m"),
         metavar="NAME",
         shown=default,

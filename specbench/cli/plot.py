@@ -29,6 +29,7 @@ from specbench.heads.registry import (
 )
 from specbench.methods.registry import AUTOREGRESSIVE
 from specbench.pairs.registry import PairSpec, pairs
+from specbench.plugins import short_name
 from specbench.tasks.task import Task
 
 if TYPE_CHECKING:
@@ -118,7 +119,8 @@ def plot(
         if "speedup" in costs and part.methods is not None:  # the speedup needs its baseline
             part = replace(part, methods=list(dict.fromkeys([*part.methods, AUTOREGRESSIVE])))
         # The filters are part of the file name, so that a filtered figure replaces no full one.
-        filters = [*part.by, *(part.tasks or ()), *(part.methods or ())]
+        methods = map(short_name, part.methods or ())
+        filters = [*part.by, *(part.tasks or ()), *methods]
         filters += [f"N{length}" for length in part.draft_lengths or ()]
         filters += part.drafters or ()
         name = re.sub("[:/]", "-", "-".join([figure, *costs, *filters]))

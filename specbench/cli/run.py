@@ -33,7 +33,12 @@ def run(what: Measurement, methods: Methods) -> None:
 class Sweep(Options):
     """What a sweep varies."""
 
-    parameter: str = option(..., "Parameter to sweep.", choices=NUMBERS, metavar="NAME")
+    parameter: str = option(
+        ...,
+        f"Parameter to sweep: {', '.join(NUMBERS)}, or a number of a rule of your own.",
+        metavar="NAME",
+        complete=lambda: NUMBERS,
+    )
     values: list[float] | None = option(
         None, "Values of the parameter.", metavar="V[,V...]", shown="a grid over its range"
     )
@@ -53,8 +58,9 @@ def sweep(asked: Sweep, what: Measurement, methods: SweptMethods) -> None:
     """
     names, given, parameter = methods.names, methods.given(), asked.parameter
     swept = swept_methods(names, parameter)
-    if given[parameter] is not None:
-        raise UsageError(f"--{parameter} is the swept parameter: give --values instead")
+    if given.get(parameter) is not None:
+        flag = f"--{parameter}" if parameter in PARAMETERS else f"--set {parameter}"
+        raise UsageError(f"{flag} gives the swept parameter: give --values instead")
     given[parameter] = asked.values or usual_values(swept[0], parameter, given)
     if asked.weights and STATIC in swept:
         raise UsageError("--weights needs a sweep of another method: give --values instead")

@@ -31,7 +31,7 @@ class ScoreOptions(Options):
     metric: list[str] | None = option(
         None,
         "Metrics to add to those of the run, where they apply; repeat or separate by commas: "
-        f"{', '.join(METRICS)}.",
+        f"{', '.join(METRICS)}, or FILE.py:FUNCTION, a metric of your own.",
         metavar="NAME",
         complete=lambda: METRICS,
     )

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
@@ -22,8 +25,8 @@ class Engine:
 
     New shapes are compiled or captured when first met, which takes seconds; PyTorch caches compiled
     code on disk. ``name`` is the engine in use, one of ``specbench.config.ENGINES`` except
-    ``auto``. If a graph cannot be captured, the engine passes the reason to ``fall_back`` and
-    switches to eager; without ``fall_back`` it raises.
+    ``auto``. If a round cannot be captured or compiled, the engine passes the reason to
+    ``fall_back`` and switches to eager; without ``fall_back`` it raises.
 
     Raises:
         UsageError: The engine needs a compiler and there is none.
@@ -56,14 +59,11 @@ class Engine:
         return self._graphs.place(values) if self.name == GRAPH else values
 
     def _make(self, function: F) -> Callable[..., Any]:
-        if self.name == COMPILE:
-            config = torch._dynamo.config
-            config.recompile_limit = max(config.recompile_limit, MOST_SHAPES)
-            return torch.compile(function, dynamic=False, fullgraph=True)
+        run = _compiled(function) if self.name == COMPILE else partial(self._replay, function)
 
-        def replayed(*args: Any) -> Any:
+        def made(*args: Any) -> Any:
             try:
-                return self._graphs.run(function, args)
+                return run(*args)
             except CaptureError as error:
                 if self._fall_back is None:
                     raise EngineError(
@@ -75,7 +75,27 @@ class Engine:
                 self._graphs = Graphs()  # frees the memory of the old graphs
                 return function(*args)
 
-        return replayed
+        return made
+
+    def _replay(self, function: Callable[..., Any], *args: Any) -> Any:
+        return self._graphs.run(function, args)
+
+
+def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function compiled for fixed shapes; it raises ``CaptureError`` if it cannot be."""
+    from torch._dynamo.exc import TorchDynamoException
+
+    config = torch._dynamo.config
+    config.recompile_limit = max(config.recompile_limit, MOST_SHAPES)
+    compiled = torch.compile(function, dynamic=False, fullgraph=True)
+
+    def run(*args: Any) -> Any:
+        try:
+            return compiled(*args)
+        except TorchDynamoException as error:
+            raise CaptureError(f"a round cannot be compiled ({_reason(error)})") from error
+
+    return run
 
 
 def choose_engine(name: str, device: torch.device, spread: bool = False) -> str:
@@ -105,3 +125,10 @@ def _require_compiler() -> None:
             f"--engine {COMPILE} needs a C++ compiler: install g++ or clang, name "
             f"one in CXX, or choose --engine {EAGER}"
         ) from error
+
+
+def _reason(error: Exception) -> str:
+    """Return the first line of a compiler's message, with the innermost line of code it names."""
+    first = next(iter(str(error).strip().splitlines()), type(error).__name__).rstrip(". ")
+    places = re.findall(r'File "(.+?)", line (\d+)', str(error))
+    return f"{Path(places[-1][0]).name}, line {places[-1][1]}: {first}" if places else first

@@ -25,7 +25,7 @@ LOCK = ".lock"
 
 COMPLETE = "complete"
 # Keys that may differ between a run and the plan that resumes it: remarks, and keys that may grow.
-_REMARKS = {"notes", "progress"}
+_REMARKS = {"notes", "progress", "sources"}
 _GROWING = {*_REMARKS, "samples_planned", "examples", "cells", "tasks"}
 # Keys of the environment that differ between any two runs.
 _VARYING = {"command", "warm_ups", "first_prompts", "gpu_states", "gpus_at_the_end"}

@@ -12,6 +12,7 @@ from specbench.example import Example
 from specbench.experiment.records import OK, UNSCORED
 from specbench.masking import mask_tokens
 from specbench.metrics import BLEU, get_metric, score
+from specbench.plugins import short_name
 
 if TYPE_CHECKING:
     from specbench.decoding.records import Generation
@@ -70,7 +71,7 @@ def score_text(
         failed, or code may not be executed); ``status``, which is ``unscored`` with an ``error`` if
         a metric failed; and the terms of BLEU if it was measured.
     """
-    scores: dict[str, float | None] = dict.fromkeys(metrics)
+    scores: dict[str, float | None] = dict.fromkeys(map(short_name, metrics))
     fields: dict[str, Any] = {}
     errors: list[str] = []
     for name in metrics:
@@ -78,14 +79,14 @@ def score_text(
         if not getattr(example, metric.needs) or (metric.executes and not may_execute):
             continue
         try:
-            scores[name] = score(name, text, example)
+            scores[short_name(name)] = score(name, text, example)
             if name == BLEU:
                 from specbench.metrics.bleu import bleu_terms
 
                 fields[BLEU_TERMS] = bleu_terms(text, example)
         except Exception as error:
             errors.append(describe_error(error))
-    fields |= {"quality": scores[metrics[0]] if metrics else None, "scores": scores}
+    fields |= {"quality": next(iter(scores.values()), None), "scores": scores}
     if not errors:
         return {**fields, "status": OK}
     return {**fields, "status": UNSCORED, "error": "; ".join(dict.fromkeys(errors))}

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import chain, product
 from pathlib import Path
 from random import Random
@@ -25,8 +25,9 @@ from specbench.heads.registry import HeadFile, describe_heads, facts, find_head
 from specbench.methods.drafters import MODEL, ngram_lengths
 from specbench.methods.parameters import to_columns
 from specbench.methods.registry import AUTOREGRESSIVE, get_method
-from specbench.metrics import GREEDY, get_metric
+from specbench.metrics import GREEDY, get_metric, try_metrics
 from specbench.pairs.registry import PairSpec
+from specbench.plugins import short_name
 from specbench.tasks.prompts import PromptList
 from specbench.tasks.task import Task
 from specbench.version import __version__
@@ -171,6 +172,8 @@ class Plan:
     tasks: tuple[TaskPlan, ...]
     may_execute: bool = False  # generated code may be executed for scoring
     notes: tuple[str, ...] = ()  # what is skipped and why, and which heads are used
+    # digests of the source of the user's own rules and metrics, by name
+    sources: Mapping[str, str] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return self.settings.repeats * sum(t.samples * len(t.cells) for t in self.tasks)
@@ -179,6 +182,11 @@ class Plan:
     def executes(self) -> bool:
         """Whether generated code will be executed."""
         return self.may_execute and any(task.executed for task in self.tasks)
+
+    def sources_of(self, step: Step) -> dict[str, str]:
+        """Return the digests of the user's own functions that make and score a step's sample."""
+        used = (step.cell.method, *step.plan.task.metrics)
+        return {name: self.sources[name] for name in used if name in self.sources}
 
     def steps(self) -> Iterator[Step]:
         """Yield all steps in order, one per turn of a conversation."""
@@ -225,7 +233,7 @@ class Plan:
             "sample_id": step.example.id,
             "category": step.example.category or None,
             "turn": step.turn,
-            "quality_metric": step.plan.task.metric,
+            "quality_metric": step.plan.task.metric and short_name(step.plan.task.metric),
             **({"timing": step.cell.timing} if step.cell.timing else {}),
         }
 
@@ -265,6 +273,7 @@ class Plan:
             "samples_planned": len(self),
             "tasks": [task.describe() for task in self.tasks],
             "notes": list(self.notes),
+            **({"sources": dict(self.sources)} if self.sources else {}),
         }
 
 
@@ -356,10 +365,11 @@ def build_plan(
         whole = limit is None and isinstance(task.source, PromptList)
         count = None if whole else limit or DEFAULT_LIMIT
         examples = task.examples("test", count, settings.seed)
+        try_metrics(task.metrics, examples)
         budget = settings.max_new_tokens or task.max_new_tokens
         plans.append(TaskPlan(task, tuple(examples), tuple(dict.fromkeys(cells)), budget))
     notes = (*_left_out(suited, drafters), *_notes(pair, plans, headless, may_execute))
-    plan = Plan(pair, loading, settings, tuple(plans), may_execute, notes)
+    plan = Plan(pair, loading, settings, tuple(plans), may_execute, notes, own_sources(plans))
     require(len(plan) > 0, f"nothing to run: {'; '.join(plan.notes) or 'choose a method'}")
     return plan
 
@@ -391,6 +401,15 @@ def _left_out(suited: Mapping[str, Sequence[str]], drafters: Sequence[str]) -> I
         others = {name: own for name, own in suited.items() if get_method(name).rule}
         if out := [method for method, own in others.items() if drafter not in own]:
             yield f"{', '.join(out)} is skipped with {drafter}, which runs no draft model"
+
+
+def own_sources(tasks: Iterable[TaskPlan]) -> dict[str, str]:
+    """Return the digests of the source of the user's own rules and metrics, by name."""
+    digests: dict[str, str | None] = {}
+    for task in tasks:
+        digests |= {cell.method: get_method(cell.method).digest for cell in task.cells}
+        digests |= {name: get_metric(name).digest for name in task.task.metrics}
+    return {name: digest for name, digest in digests.items() if digest is not None}
 
 
 def _with_head(parameters: Mapping[str, Any], pair: PairSpec, task: Task) -> dict[str, Any]:

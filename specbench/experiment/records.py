@@ -33,6 +33,7 @@ from specbench.errors import UsageError
 from specbench.example import Example
 from specbench.files import clear_errors, digits, write_atomically
 from specbench.methods.parameters import METHOD_COLUMNS
+from specbench.metrics import METRICS
 from specbench.validation import Model, refusal
 
 RECORDS = "samples.jsonl"
@@ -166,8 +167,11 @@ def _write_samples(path: Path, records: Iterable[Mapping[str, Any]]) -> bool:
     if not rows:
         return False
     measured = [name for name in MEASURED if any(name in row for row in rows)]
+    # Metrics of the user's own; the quality metric is in the column ``quality``.
+    found = dict.fromkeys(name for row in rows for name in row.get("scores", ()) if name in row)
+    columns = [*SAMPLES, *measured, *(name for name in found if name not in METRICS)]
     text = io.StringIO()
-    writer = csv.DictWriter(text, [*SAMPLES, *measured], extrasaction="ignore", lineterminator="\n")
+    writer = csv.DictWriter(text, columns, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     write_atomically(path, text.getvalue())

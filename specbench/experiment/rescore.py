@@ -34,8 +34,9 @@ from specbench.experiment.records import (
 )
 from specbench.experiment.store import lock
 from specbench.files import clear_errors
-from specbench.metrics import GREEDY, METRICS, get_metric, score
+from specbench.metrics import GREEDY, GROUP, METRICS, get_metric, score, try_metrics
 from specbench.metrics.sandbox.launch import layers
+from specbench.plugins import exists
 
 _STAGING = ".scoring"  # holds the new files until all are complete
 _WRITTEN = (RECORDS, PACKED, TABLE, SUMMARY, DIGEST, CONFIG, ENVIRONMENT)  # in this order
@@ -127,7 +128,7 @@ def score_run(
         samples = len(latest) + len(timed)
         progress = {**run.config["progress"], "samples": samples, "failed": len(failed)}
         files = {CONFIG: {**run.config, "progress": progress}}
-        executed = any(METRICS[name].executes for names in metrics.values() for name in names)
+        executed = any(get_metric(name).executes for names in metrics.values() for name in names)
         if may_execute and executed and run.environment:
             files[ENVIRONMENT] = {**run.environment, "sandbox": list(layers())}
         for name, values in files.items():
@@ -164,16 +165,17 @@ def _rescored(
         )
     fields = score_text(names, record["text"], example, may_execute=may_execute)
     if not may_execute:
-        fields["scores"] |= {n: record["scores"].get(n) for n in names if METRICS[n].executes}
-        fields["quality"] = fields["scores"][names[0]] if names else None
+        fields["scores"] |= {n: record["scores"].get(n) for n in names if get_metric(n).executes}
+        fields["quality"] = next(iter(fields["scores"].values()), None)
     kept = {name: value for name, value in record.items() if name not in _SCORED}
-    return {**kept, "quality_metric": names[0] if names else None, **fields}
+    return {**kept, "quality_metric": next(iter(fields["scores"]), None), **fields}
 
 
 def _is_withheld(record: Record, run: Run) -> bool:
     """Return whether a score is missing because the code was not executed."""
     return record["status"] == OK and any(
-        METRICS[name].executes
+        name in METRICS
+        and METRICS[name].executes
         and value is None
         and run.examples[record["task"]][record["sample_id"]].tests
         for name, value in record["scores"].items()
@@ -188,6 +190,9 @@ def _unfit(name: str, examples: Collection[Example]) -> str | None:
     usable = [example for example in examples if getattr(example, metric.needs)]
     if not usable:
         return f"its examples have no {metric.needs}"
+    if metric.digest is not None:
+        try_metrics([name], usable)
+        return None
     try:
         for example in () if metric.executes else usable:
             score(name, "", example)
@@ -198,7 +203,9 @@ def _unfit(name: str, examples: Collection[Example]) -> str | None:
 
 def _names_metrics(task: Mapping[str, Any]) -> bool:
     names = task.get("metrics")
-    return isinstance(names, list) and all(isinstance(n, str) and n in METRICS for n in names)
+    return isinstance(names, list) and all(
+        isinstance(name, str) and (name in METRICS or exists(name, GROUP)) for name in names
+    )
 
 
 @contextmanager

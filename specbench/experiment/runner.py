@@ -22,10 +22,10 @@ from specbench.engine.engines import Engine, choose_engine
 from specbench.engine.loading import LoadedPair, Reader, load_pair, load_reader
 from specbench.engine.memory import check_memory, estimate_tokens
 from specbench.engine.prompts import Encoded
-from specbench.errors import EngineError, RunError
+from specbench.errors import EngineError, RunError, UsageError
 from specbench.experiment.environment import describe_environment, gpu_states, other_processes
 from specbench.experiment.measurements import describe_error, measurements, score_text, times_of
-from specbench.experiment.plan import Cell, Plan, SampleIndex, Step, samples_of
+from specbench.experiment.plan import Cell, Plan, SampleIndex, Step, own_sources, samples_of
 from specbench.experiment.progress import Display
 from specbench.experiment.prompts import Prompts
 from specbench.experiment.records import ERROR, write_examples
@@ -105,6 +105,9 @@ class SampleRunner:
             for task in plan.tasks
             for cell in task.cells
         }
+        if own_sources(plan.tasks) != plan.sources:
+            files = ", ".join(plan.sources)
+            raise UsageError(f"{files} changed while the run began: start it again")
         self.models = describe_models(pair)
         pair.reserve(self._prompts.longest_text(), plan.settings.batch_size)
 

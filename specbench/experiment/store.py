@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import replace
@@ -18,7 +19,7 @@ from typing import Any, Self
 
 from filelock import FileLock, Timeout
 
-from specbench.config import EAGER, GRAPH
+from specbench.config import COMPILE, EAGER, GRAPH
 from specbench.errors import SpecbenchError, UsageError
 from specbench.experiment.folders import (
     COMPLETE,
@@ -48,6 +49,8 @@ from specbench.heads.registry import HeadFile
 from specbench.methods.drafters import MODEL
 from specbench.version import __version__
 
+log = logging.getLogger(__name__)
+
 # Settings of the whole run that do not affect any single sample.
 _ABOUT_THE_RUN = {"repeats", "engine", "engine_fallback"}
 
@@ -74,7 +77,9 @@ class Store:
         self._config = config
         # The key and status of each sample, by its identifying columns.
         self._samples: dict[tuple[Any, ...], tuple[str, str]] = {}
+        self._sources: dict[tuple[Any, ...], Mapping[str, str]] = {}  # see ``Plan.sources_of``
         self._finished: set[str] = set()  # keys
+        self._plan: Plan | None = None
         self._key: Key | None = None
         self._made = not folder.exists()  # whether this store created the folder
         try:
@@ -136,16 +141,24 @@ class Store:
             UsageError: A recorded sample was made with other models, another head, device or
                 version.
         """
-        self._key = sample_keys(plan, models, engine)
+        self._plan, self._key = plan, sample_keys(plan, models, engine)
+        edited = 0
         for step in plan.steps() if self.resumed else ():
             key = self._key(step)
-            before, _ = self._samples.get(names_of(plan.identify(step, engine)), (key, ""))
-            if before != key and before in self._finished:
+            names = names_of(plan.identify(step, engine))
+            before, _ = self._samples.get(names, (key, ""))
+            if before == key or before not in self._finished:
+                continue
+            if self._sources.get(names, {}) == plan.sources_of(step):
                 raise UsageError(
                     f"{self.folder} contains samples of {step.cell.method} on "
                     f"{step.plan.task.name} made with other models, another head, engine or "
                     "version: choose another folder with --output, or rename that run with --fresh"
                 )
+            edited += 1
+        if edited:
+            files = ", ".join(dict.fromkeys(name.rpartition(":")[0] for name in plan.sources))
+            log.warning(f"{files} changed: {edited} samples are decoded again")
 
     def missing(self, steps: Iterable[Step]) -> list[Step]:
         """Return the pending steps: those without a sample, or whose sample or turn failed."""
@@ -155,10 +168,11 @@ class Store:
 
     def record(self, step: Step, result: Mapping[str, Any]) -> dict[str, Any]:
         """Append the result of a step and return its record; see ``append``."""
-        assert self._key is not None
+        assert self._key is not None and self._plan is not None
         step = replace(step, turn=result.get("turn"))
         names = {"key": self._key(step), "place": step.place, "run_id": self.run_id}
-        record = names | dict(result)
+        sources = self._plan.sources_of(step)
+        record = names | dict(result) | ({"sources": sources} if sources else {})
         self.append(record)
         return record
 
@@ -199,6 +213,7 @@ class Store:
         before, _ = self._samples.get(names, (key, ""))
         self._finished.discard(before)
         self._samples[names] = (key, status)
+        self._sources[names] = record.get("sources", {})
         if status == OK:
             self._finished.add(key)
 
@@ -239,7 +254,7 @@ def sample_keys(plan: Plan, models: Mapping[str, Any], engine: str) -> Key:
     is the one at the start; the record's column names the engine that decoded the sample.
     """
     unused = {"min_p"} if plan.settings.min_p is None else set()  # absent in older keys
-    falls_back = plan.settings.engine_fallback and engine == GRAPH
+    falls_back = plan.settings.engine_fallback and engine in (GRAPH, COMPILE)
     shared = {
         "specbench": __version__,
         "models": models,
@@ -268,6 +283,8 @@ def sample_keys(plan: Plan, models: Mapping[str, Any], engine: str) -> Key:
         facts |= {"turn": step.turn} if step.turn else {}
         if step.cell.timing:
             facts["timing"] = [step.cell.timing, step.cell.session]
+        if sources := plan.sources_of(step):
+            facts["sources"] = sources
         return _digest(json.dumps(facts, sort_keys=True, ensure_ascii=False).encode())
 
     return key

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import product
 from typing import Any
 
-from specbench.errors import UsageError
+from specbench.errors import UsageError, require
 from specbench.methods.method import Method
 from specbench.methods.registry import AUTOREGRESSIVE, METHODS, get_method
+from specbench.plugins import short_name
 from specbench.words import unknown
 
 STATIC = "static"
@@ -27,7 +29,8 @@ def method_variants(names: Iterable[str], given: Mapping[str, Any]) -> list[Vari
     Raises:
         UsageError: A method is unknown, a value is out of range, or no method has the parameter.
     """
-    methods = [get_method(name) for name in names]
+    methods = list({known.name: known for known in map(get_method, names)}.values())
+    _require_distinct(methods)
     known = {name: value for name, value in given.items() if value is not None}
     taken = [parameter.name for method in methods for parameter in method.parameters]
     for name in known:
@@ -44,20 +47,34 @@ def method_variants(names: Iterable[str], given: Mapping[str, Any]) -> list[Vari
 
 
 def swept_methods(names: Collection[str], parameter: str) -> list[str]:
-    """Return the given methods that have a parameter; if there are none, all such methods."""
-    takers = [method.name for method in METHODS.values() if _takes(method, parameter)]
+    """Return the given methods that have a numeric parameter; if there are none, all such methods.
+
+    Raises:
+        UsageError: A method is unknown, or none has the parameter.
+    """
+    own = [name for name in names if name not in METHODS]
+    takers = [name for name in [*METHODS, *own] if _is_number(get_method(name), parameter)]
+    if not takers:
+        known = [p.name for name in own for p in get_method(name).parameters if p.kind is not str]
+        raise UsageError(unknown("parameter", parameter, [*NUMBERS, *known]))
     return [name for name in takers if name in names] or takers
 
 
 def usual_values(method: str, parameter: str, given: Mapping[str, Any]) -> Sequence[float]:
-    """Return the default values for a sweep of a method's parameter."""
+    """Return the default values for a sweep of a method's parameter.
+
+    Raises:
+        UsageError: The parameter of an own rule has no grid.
+    """
     known = get_method(method)
     _, resolved = _variants(known, given)[0]
-    return next(
+    grid = next(
         p.grid
         for p in known.parameters
         if p.name == parameter and (p.when is None or resolved[p.when[0]] == p.when[1])
     )
+    require(len(grid) > 0, f"{parameter} of {method} has no usual values: give some with --values")
+    return grid
 
 
 def _variants(method: Method, given: Mapping[str, Any]) -> list[Variant]:
@@ -73,6 +90,19 @@ def _variants(method: Method, given: Mapping[str, Any]) -> list[Variant]:
         heads = {"head": chosen.pop("head")} if "head" in chosen else {}
         found.append((method.name, method.resolve(chosen) | heads))
     return found
+
+
+def _require_distinct(methods: Sequence[Method]) -> None:
+    """Refuse rules of the user's own whose short name, as in labels, is that of another method."""
+    names = Counter(short_name(method.name) for method in methods)
+    for method in methods:
+        short = short_name(method.name)
+        if short != method.name and (names[short] > 1 or short in METHODS):
+            raise UsageError(f"{method.name}: another method is named {short}: rename the function")
+
+
+def _is_number(method: Method, parameter: str) -> bool:
+    return any(known.name == parameter and known.kind is not str for known in method.parameters)
 
 
 def _takes(method: Method, parameter: str) -> bool:

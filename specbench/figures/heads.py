@@ -21,7 +21,7 @@ from specbench.analysis.summary import ACCEPTANCE, QUALITY
 from specbench.errors import UsageError
 from specbench.figures import style
 from specbench.figures.style import GREY, Drawing, scaled
-from specbench.metrics import METRICS
+from specbench.metrics import shown_metric
 from specbench.results import Results
 from specbench.training.folder import LOG
 
@@ -287,7 +287,9 @@ def draw_transfer(results: Results) -> Drawing:
     right.set_title("Quality without a head,\nand change with one (points)")
     right.set_yticks([])
     units = table[table["metric"] == QUALITY].set_index("task")["unit"]
-    below = {task: f"\n{METRICS[unit].unit}" for task, unit in units.items() if unit in METRICS}
+    below = {
+        task: f"\n{shown_metric(unit)[0]}" for task, unit in units.items() if isinstance(unit, str)
+    }
     rotation = {"rotation": 35, "ha": "right", "rotation_mode": "anchor"} if rotated else {}
     left.set_xticks(range(len(tasks)), tasks, **rotation)
     right.set_xticks(range(len(tasks)), [t + below.get(t, "") for t in tasks], **rotation)

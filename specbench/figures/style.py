@@ -33,6 +33,7 @@ from specbench.analysis.labels import method_labels
 from specbench.errors import UsageError
 from specbench.figures import STYLES
 from specbench.files import clear_errors, write_atomically
+from specbench.plugins import short_name
 
 log = logging.getLogger(__name__)
 
@@ -70,8 +71,9 @@ LOOKS = {
     "gated": Look("Gated static", "#9090A8", "d", 5.5, layer=3),
     "gated-diversed": Look("Gated DIVERSED", "#7F1D0C", ">", 6.5),
 }
-# For methods without an entry in LOOKS; filled, since the edge is white.
+# For the user's own methods; filled, since the edge is white.
 _OTHER_MARKERS: tuple[Marker, ...] = ("H", (4, 1, 0), (6, 1, 0), (7, 0, 0), (8, 1, 0))
+_OTHER_COLOURS = ("#EE3377", "#117733", "#DDAA33")
 
 #: Distinct from the colours of methods, and from each other in greyscale.
 PAIR_COLOURS = ("#332288", "#44AA99", "#AA4499", "#999933", "#882255", "#88CCEE")
@@ -165,9 +167,11 @@ def scaled(size: float) -> float:
 
 
 def look(method: str) -> Look:
-    """Return the style of a method; an unknown method gets a stable marker in magenta."""
-    marker = _OTHER_MARKERS[crc32(method.encode()) % len(_OTHER_MARKERS)]
-    found = LOOKS.get(method, Look(method, "#EE3377", marker, 7.0))
+    """Return the style of a method; one of the user's own gets a stable marker and colour."""
+    name = short_name(method)
+    colour, marker = divmod(crc32(name.encode()), len(_OTHER_MARKERS))
+    other = (_OTHER_COLOURS[colour % len(_OTHER_COLOURS)], _OTHER_MARKERS[marker], 7.0)
+    found = LOOKS.get(method, Look(name, *other))
     return found._replace(size=scaled(found.size))
 
 
@@ -341,7 +345,7 @@ def cell_names(cells: pd.DataFrame, between: str = " ") -> list[str]:
     found = []
     for row, label in zip(rows, method_labels(rows), strict=True):
         rest = [
-            label.removeprefix(row["method"]).strip(),
+            label.removeprefix(short_name(row["method"])).strip(),
             f"N = {row['draft_length']}" if several_lengths and row["draft_length"] else "",
             row["run_id"] if several_runs else "",
         ]

@@ -15,6 +15,8 @@ from specbench.heads.head import Head
 from specbench.heads.registry import HeadFile
 from specbench.methods import Rule, get_method
 from specbench.methods.control import DraftControl
+from specbench.methods.laws import LAWS, Law
+from specbench.methods.own import try_rule
 from specbench.methods.registry import BOTH_MODELS
 
 
@@ -26,6 +28,7 @@ class BoundMethod(NamedTuple):
     control: DraftControl | None = None  # None always drafts N tokens
     parameters: Mapping[str, Any] = {}  # of the law, without the head; a control has none
     head: Head | None = None
+    law: Law | None = None  # None if the user's own rule has none
     both_temperature: float = 1.0  # factor on the run's temperature, for both models
     both_min_p: float = 0.0  # least min-p of both models
 
@@ -49,13 +52,14 @@ def bind(
     ``heads`` caches loaded heads across calls.
 
     Raises:
-        UsageError: The head cannot be read or belongs to other models.
+        UsageError: The head cannot be read or belongs to other models, or a rule of the user's
+            own fails on random positions.
     """
     definition = get_method(method)
-    rule = definition.load()
+    rule, law = definition.load(), definition.law or LAWS.get(method)
     values = {name: value for name, value in parameters.items() if name != "head"}
     if definition.control is not None:
-        return BoundMethod(method, rule, definition.load_control()(**values))
+        return BoundMethod(method, rule, definition.load_control()(**values), law=law)
     head = parameters.get("head")
     if isinstance(head, HeadFile):
         heads = {} if heads is None else heads
@@ -65,4 +69,8 @@ def bind(
     both = {name: values.pop(name) for name in BOTH_MODELS if name in values}
     if rule is not None:
         rule = partial(rule, **values, **({} if head is None else {"head": head.weigh}))
-    return BoundMethod(method, rule, None, values, head, **both)
+        if definition.digest is not None:
+            target, draft = pair.target, pair.draft
+            sizes = (target.vocabulary, target.hidden_size, draft.hidden_size)
+            try_rule(definition, rule, sizes, target.device, target.dtype)
+    return BoundMethod(method, rule, None, values, head, law, **both)

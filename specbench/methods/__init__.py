@@ -7,10 +7,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from specbench.methods.method import Method, Parameter
+from specbench.methods.own import rule
 from specbench.methods.registry import METHODS, get_method
 
 if TYPE_CHECKING:
-    from specbench.methods.verdict import Positions, Rule, Verdict, maximal_coupling
+    from specbench.methods.verdict import (
+        Positions,
+        Rule,
+        Verdict,
+        maximal_coupling,
+        normalise,
+        pick,
+    )
 
 __all__ = [
     "METHODS",
@@ -21,6 +29,9 @@ __all__ = [
     "Verdict",
     "get_method",
     "maximal_coupling",
+    "normalise",
+    "pick",
+    "rule",
 ]
 
 

@@ -10,6 +10,7 @@ from specbench.errors import UsageError
 
 if TYPE_CHECKING:
     from specbench.methods.control import DraftControl
+    from specbench.methods.laws import Law
     from specbench.methods.verdict import Rule
 
 
@@ -20,7 +21,7 @@ class Parameter:
     name: str  # keyword argument of the rule
     default: Any
     help: str  # one line
-    kind: type = float  # or str
+    kind: type = float  # or int or str
     ge: float | None = None  # inclusive lower bound
     gt: float | None = None  # exclusive lower bound
     le: float | None = None  # inclusive upper bound
@@ -35,12 +36,13 @@ class Parameter:
     @property
     def permitted(self) -> str:
         """Description of the permitted values, such as "a number from 0 to 1"."""
-        if self.kind is not float:
+        if self.kind is str:
             return f"one of {', '.join(self.choices)}" if self.choices else "a name or a path"
         bounds = {"from": self.ge, "above": self.gt}
         low = [f"{word} {bound:g}" for word, bound in bounds.items() if bound is not None]
         high = [] if self.le is None else [f"{'to' if low else 'up to'} {self.le:g}"]
-        return " ".join(["a number", *low, *high]) if low or high else "any finite number"
+        number = "a number" if self.kind is float else "a whole number"
+        return " ".join([number, *low, *high]) if low or high else "any finite number"
 
     def check(self, value: object) -> Any:
         """Convert `value` to the parameter's type.
@@ -49,8 +51,10 @@ class Parameter:
             UsageError: The value has the wrong type or is not permitted.
         """
         try:
-            converted = self.kind(value)
-        except (TypeError, ValueError):
+            converted = self.kind(float(value) if self.kind is int else value)  # type: ignore[arg-type]
+            if self.kind is int and converted != float(value):  # type: ignore[arg-type]
+                converted = None
+        except (TypeError, ValueError, OverflowError):
             converted = None
         if converted is None or not self._permits(converted):
             place = f" with {self.when[0]} {self.when[1]}" if self.when else ""
@@ -58,7 +62,7 @@ class Parameter:
         return converted
 
     def _permits(self, value: Any) -> bool:
-        if self.kind is not float:
+        if self.kind is str:
             return not self.choices or value in self.choices
         return (
             math.isfinite(value)
@@ -75,13 +79,16 @@ class Method:
     name: str
     summary: str  # one line
     source: str  # paper
-    # "module:function" of the verification rule in this package; None without a draft
-    rule: str | None
+    # "module:function" of the verification rule in this package, or the user's own function; None
+    # without a draft
+    rule: "str | Rule | None"
     # parameters of the rule, or of the control if the method has one
     parameters: tuple[Parameter, ...] = ()
     # "module:class" of the draft control; None always drafts N tokens
     control: str | None = None
     exact: bool = False  # whether it emits the target's distribution for all parameters
+    law: "Law | None" = None  # of the user's own rule; all others are in ``methods.laws``
+    digest: str | None = None  # of the source of the user's own rule
 
     def emits_target(self, parameters: Mapping[str, Any]) -> bool:
         """Return whether the method emits the target's distribution with these parameters."""
@@ -91,7 +98,7 @@ class Method:
 
     def load(self) -> "Rule | None":
         """Import and return the verification rule; None without a draft."""
-        return None if self.rule is None else _imported(self.rule)
+        return _imported(self.rule) if isinstance(self.rule, str) else self.rule
 
     def load_control(self) -> "type[DraftControl]":
         """Import and return the control of a method that has one."""

@@ -6,8 +6,10 @@ module is imported when the rule is loaded.
 
 from dataclasses import replace
 
+from specbench import plugins
 from specbench.errors import UsageError
 from specbench.methods.method import Method, Parameter
+from specbench.methods.own import GROUP, own_method
 from specbench.words import unknown
 
 _TENTHS = tuple(step / 10 for step in range(11))
@@ -352,11 +354,20 @@ PAPER = tuple(METHODS)[:6]
 
 
 def get_method(name: str) -> Method:
-    """Return the method of that name.
+    """Return the method of that name: one of ``METHODS``, ``FILE.py:FUNCTION``, or installed.
 
     Raises:
-        UsageError: There is no such method; the message suggests the nearest name.
+        UsageError: There is no such method; the message suggests the nearest name. Or a rule of
+            the user's own cannot be loaded.
     """
     if name in METHODS:
         return METHODS[name]
-    raise UsageError(unknown("method", name, METHODS))
+    plugin = plugins.find(name, GROUP)
+    if plugin is None:
+        raise UsageError(unknown("method", name, [*METHODS, *installed_methods()]))
+    return own_method(plugin, _HEAD)
+
+
+def installed_methods() -> list[str]:
+    """Return the names of the methods of installed packages."""
+    return [name for name in plugins.installed(GROUP) if name not in METHODS]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Final, Literal, cast
 
+from specbench import plugins
 from specbench.errors import UsageError
 from specbench.words import unknown
 
@@ -19,19 +22,23 @@ class Metric:
     """A metric and its name in task files; its code is imported on first use."""
 
     name: str
-    function: str  # `module:function`
+    function: str | Callable[[str, str], float]  # `module:function`, or the user's own
     unit: str  # name of the score in tables and on axes
     # the field of an example that the metric uses; see ``Example.greedy``
     needs: Literal["reference", "tests", "greedy"]
     scale: float = 100.0  # factor from a score in [0, 1] to the displayed number
     executes: bool = False  # scoring runs generated code
+    digest: str | None = None  # of the source of the user's own metric
 
     def load(self) -> Callable[[str, Example], float]:
         """Import and return the metric's function."""
+        if not isinstance(self.function, str):
+            return partial(_own_score, self.name, self.function)
         module, function = self.function.split(":")
         return cast("Callable[[str, Example], float]", getattr(import_module(module), function))
 
 
+GROUP = "specbench.metrics"  # of entry points
 BLEU = "bleu"  # not a mean over samples: see ``metrics.bleu``
 AGREEMENT = "agreement"
 GREEDY: Final = "greedy"  # the need of metrics that compare with the target's own greedy text
@@ -63,14 +70,62 @@ METRICS: dict[str, Metric] = {
 
 
 def get_metric(name: str) -> Metric:
-    """Return a metric by its name.
+    """Return a metric by its name: one of ``METRICS``, ``FILE.py:FUNCTION``, or installed.
 
     Raises:
-        UsageError: There is no such metric.
+        UsageError: There is no such metric, or one of the user's own cannot be loaded.
     """
-    if name not in METRICS:
-        raise UsageError(unknown("metric", name, METRICS))
-    return METRICS[name]
+    if name in METRICS:
+        return METRICS[name]
+    plugin = plugins.find(name, GROUP)
+    if plugin is None:
+        raise UsageError(unknown("metric", name, [*METRICS, *plugins.installed(GROUP)]))
+    short = plugins.short_name(plugin.name)
+    if short in METRICS:
+        raise UsageError(f"{plugin.name}: there is a metric {short} already: rename the function")
+    try:
+        inspect.signature(plugin.function).bind("text", "reference")
+    except TypeError as error:
+        where = plugins.place(plugin.name, plugin.function)
+        raise UsageError(f"{where} must take a text and its reference ({error})") from error
+    return Metric(plugin.name, plugin.function, short, "reference", digest=plugin.digest)
+
+
+def shown_metric(name: object) -> tuple[str, float]:
+    """Return the name of a recorded metric in tables, and the factor from its score in [0, 1].
+
+    A metric of the user's own is shown under its function's name; without a metric the name is
+    blank.
+    """
+    if name in METRICS:
+        return METRICS[str(name)].unit, METRICS[str(name)].scale
+    return (name, 100.0) if isinstance(name, str) and name else ("", 1.0)
+
+
+def try_metrics(names: Iterable[str], examples: Iterable[Example]) -> None:
+    """Score a reference with each of the user's own metrics, to find mistakes before a run.
+
+    Raises:
+        UsageError: The metric raises, or does not return a number from 0 to 1.
+    """
+    first = next((example for example in examples if example.reference), None)
+    for name in names if first else ():
+        if get_metric(name).digest is not None:
+            score(name, first.reference or "", first)
+
+
+def _own_score(
+    name: str, function: Callable[[str, str], float], text: str, example: Example
+) -> float:
+    place = plugins.place(name, function)
+    try:
+        value = function(text, example.reference or "")
+    except Exception as error:
+        reason = plugins.described(error, inspect.unwrap(function).__code__.co_filename)
+        raise UsageError(f"{name} failed on example {example.id} ({reason}): correct it") from error
+    if not isinstance(value, int | float) or not 0 <= value <= 1:
+        raise UsageError(f"{place} must return a number from 0 to 1, not {value!r}: correct it")
+    return float(value)
 
 
 def score(metric: str, text: str, example: Example) -> float:

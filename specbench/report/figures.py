@@ -19,7 +19,7 @@ from specbench.errors import UsageError
 from specbench.figures import acceptance, pareto, rounds, style
 from specbench.figures.style import Drawing
 from specbench.methods.drafters import MODEL
-from specbench.metrics import METRICS
+from specbench.metrics import shown_metric
 from specbench.results import Results
 from specbench.table import with_interval
 
@@ -103,10 +103,9 @@ def _position_tooltip(row: pd.Series) -> str:
 
 def _tooltip(cell: pd.Series, cells: pd.DataFrame) -> str:
     """Return the tooltip of a cell's point: method, values with intervals, run."""
-    metric = METRICS.get(cell["quality_metric"])
-    name, scale = (metric.unit, metric.scale) if metric else ("quality", 1.0)
+    name, scale = shown_metric(cell["quality_metric"])
     found = []
-    for column, label, factor, unit in (("quality", name, scale, ""), *_TOOLTIP):
+    for column, label, factor, unit in (("quality", name or "quality", scale, ""), *_TOOLTIP):
         value, low, high = (factor * cell[column + end] for end in ("", "_low", "_high"))
         found.append((f"{label}{unit and f' ({unit})'}", with_interval(value, low, high, "#.3g")))
     run = [cell["run_id"]] if cells["run_id"].nunique() > 1 else []

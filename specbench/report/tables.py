@@ -21,7 +21,7 @@ from specbench.analysis.summary import (
     wide,
 )
 from specbench.errors import UsageError
-from specbench.metrics import METRICS
+from specbench.metrics import shown_metric
 from specbench.table import Cell, Field, Table, drop_empty, number
 
 
@@ -96,15 +96,14 @@ def summary_tables(cells: pd.DataFrame, further: Sequence[str]) -> list[Table]:
 
 
 def _table(title: str, cells: pd.DataFrame, further: Sequence[str], several: bool) -> Table:
-    metric = METRICS.get(cells["quality_metric"].iloc[0])
-    quality, scale = (metric.unit, metric.scale) if metric else ("quality", 1.0)
+    quality, scale = shown_metric(cells["quality_metric"].iloc[0])
     counts = sorted({cells["n"].min(), cells["n"].max()} - {0})
     prompts = f", {' to '.join(map(str, counts))} prompts" if counts else ""
     fields: list[Field[dict[Hashable, Any]]] = [
         ("method", lambda cell: cell["label"]),
         ("run", lambda cell: cell["run_id"] if several else ""),
         ("N", lambda cell: str(cell["draft_length"] or "")),
-        (quality, _measured("quality", ".1f", scale)),
+        (quality or "quality", _measured("quality", ".1f", scale)),
         ("less sd's\npaired", _measured("quality_less", "+.1f", scale)),
         ("of completed\ntexts", _measured("completed_quality", ".1f", scale)),
         ("less sd's\npaired", _measured("completed_quality_less", "+.1f", scale)),

@@ -21,7 +21,7 @@ from specbench.experiment.folders import COMPLETE, read_run, same_plan
 from specbench.experiment.plan import Plan, build_plan
 from specbench.experiment.variants import Variant, method_variants
 from specbench.heads.registry import HeadFile
-from specbench.methods.registry import AUTOREGRESSIVE, METHODS
+from specbench.methods.registry import AUTOREGRESSIVE, get_method
 from specbench.pairs.registry import PairSpec, get_pair, with_draft
 from specbench.tasks.task import load_task
 from specbench.validation import Model, load_toml, validated
@@ -94,7 +94,7 @@ class Entry(Model):
     @property
     def needs_heads(self) -> bool:
         """Whether any method uses a head."""
-        return any(p.name == "head" for name in self.methods for p in METHODS[name].parameters)
+        return any(p.name == "head" for name in self.methods for p in get_method(name).parameters)
 
     def run_settings(self, temperature: float, seed: int) -> Settings:
         """Return the settings shared by all cells of a run."""

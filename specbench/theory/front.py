@@ -29,12 +29,13 @@ from specbench.experiment.records import TRACED
 from specbench.heads.bind import BoundMethod, bind
 from specbench.heads.registry import find_head
 from specbench.methods.drafters import MODEL
-from specbench.methods.laws import LAWS
 from specbench.methods.parameters import from_columns
+from specbench.methods.registry import get_method
 from specbench.theory.formulas import front_gap, total_variation
 from specbench.theory.table import BIAS, COLUMNS, GAP, PredictedMeasured, Record, cells_of
 
 log = logging.getLogger(__name__)
+_UNMEASURED = "no bias and front gap of %s: %s"
 
 #: Methods on the front at any temperature above 0; their predicted front gap is 0.
 ON_FRONT = frozenset({"sd", "block", "lossy", "static", "diversed", "mentored"})
@@ -67,14 +68,16 @@ def front_gaps(run: Run, texts: int) -> pd.DataFrame:
     pair = load_pair(run.pair, run.loading)
     rows = []
     for cell, records in cells:
-        if cell["method"] not in LAWS or cell["drafter"] != MODEL:
-            why = "its law is not known" if cell["drafter"] == MODEL else "only for the draft model"
-            log.warning("no bias and front gap of %s: %s", method_label(cell), why)
+        if cell["drafter"] != MODEL:
+            log.warning(_UNMEASURED, method_label(cell), "only for the draft model")
             continue
-        given = from_columns(cell)
+        given = get_method(cell["method"]).resolve(from_columns(cell))
         if "head" in given:
             given["head"] = find_head(run.pair, cell["task"], given["head"])
         method = bind(cell["method"], given, pair)
+        if method.law is None:
+            log.warning(_UNMEASURED, method_label(cell), "its law is not known")
+            continue
         kept = [each for each in records if not each["repeat"] and each["token_ids"]][:texts]
         sums = np.array([_sums(run, pair, method, each, _answers(records, each)) for each in kept])
         prompts, summed = cluster_sums(sums, [record["sample_id"] for record in kept])
@@ -98,9 +101,10 @@ def _sums(
     tokens = torch.tensor([record["token_ids"]])
     sampling = run.settings.part(Sampling)
     laws = laws_at(pair, context, method, sampling, tokens)
+    assert laws.split is not None
     changed = method.sampling(sampling) != sampling
     target = processed(laws.at.p1.log(), sampling) if changed else laws.at.p
-    found = target, laws.at.q, laws.kept, laws.replaced
+    found = target, laws.at.q, *laws.split
     p, q, kept, replaced = (rows.cpu().numpy() for rows in found)
     law = kept + replaced
     gaps = front_gap(p, q, law, kept.sum(axis=-1))

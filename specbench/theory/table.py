@@ -26,7 +26,7 @@ from specbench.errors import UsageError
 from specbench.experiment.folders import Run
 from specbench.experiment.records import TRACED
 from specbench.methods.drafters import ngram_lengths
-from specbench.methods.registry import get_method
+from specbench.methods.registry import METHODS
 from specbench.table import Column, Field, Table, drop_empty, interval_of, number_of
 from specbench.theory.formulas import accepted_length, iid_accepted_length, memory_bound_speedup
 
@@ -108,8 +108,9 @@ def _rows(cell: Record, records: Sequence[Record], bytes_ratio: float | None) ->
         PredictedMeasured(LENGTH, accepted_length(expected / reached), length),
         PredictedMeasured(TOKENS, tokens, emitted / rounds),
     ]
-    whole = get_method(cell["method"]).control is None and ngram_lengths(cell["drafter"]) is None
-    if whole:  # each round drafts N
+    method = METHODS.get(cell["method"])  # a rule of the user's own has no control
+    fixed = method is None or method.control is None
+    if fixed and ngram_lengths(cell["drafter"]) is None:  # each round drafts N
         found.append(PredictedMeasured(IID, iid_accepted_length(kept / judged, size), length))
         if bytes_ratio is not None:
             bound = memory_bound_speedup(tokens, size, bytes_ratio)

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from specbench.analysis.labels import method_labels
-from specbench.analysis.summary import shown_name, shown_scale
 from specbench.errors import UsageError
 from specbench.experiment.folders import read_run
 from specbench.experiment.records import ERROR
-from specbench.metrics import METRICS
+from specbench.metrics import shown_metric
+from specbench.plugins import short_name
 from specbench.trace.tokens import MISMATCH, REJECTED, Decode, Piece, pieces, tokens
 from specbench.words import listed, meant, shown
 
@@ -71,8 +71,9 @@ def _facts(record: Record, mismatches: int) -> Iterator[str]:
     if record.get("mean_weight") is not None:
         yield f"mean w {record['mean_weight']:.2f}"
     metric, quality = record.get("quality_metric"), record.get("quality")
-    if metric in METRICS and quality is not None:
-        yield f"{shown_name(metric)} {quality * shown_scale(metric):.1f}"
+    if metric is not None and quality is not None:
+        name, scale = shown_metric(metric)
+        yield f"{name} {quality * scale:.1f}"
 
 
 def run_decoder(folder: Path) -> Decode:
@@ -131,7 +132,10 @@ def find_sample(
     if not found:
         raise UsageError(f"the sample has no repeat {repeat}: choose from {known}")
     named = dict(zip(sample_names(found), found, strict=True))
-    names = {name: {name, r["method"], name.split(" N=")[0]} for name, r in named.items()}
+    names = {
+        name: {name, r["method"], short_name(r["method"]), name.split(" N=")[0]}
+        for name, r in named.items()
+    }
     name = _only("--method", method, names)
     if named[name].get("status") == ERROR:
         error = named[name].get("error")

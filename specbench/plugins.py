@@ -1,0 +1,145 @@
+"""Functions of the user's own: ``FILE.py:FUNCTION``, or an entry point of an installed package.
+
+They are loaded by name in every process that needs them. A digest of the source identifies the
+version, so that samples of an edited rule or metric are not mistaken for those of the new one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import sys
+from collections.abc import Callable
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from traceback import extract_tb
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from specbench.errors import UsageError
+from specbench.words import meant
+
+_IN_FILE = ".py:"
+
+
+class Plugin(NamedTuple):
+    """A function that is not part of specbench."""
+
+    name: str  # as typed
+    function: Callable[..., Any]
+    digest: str  # of the source
+    source: str  # file, or distribution and version
+
+
+def in_file(name: str) -> bool:
+    """Return whether a name is that of a function in a file, ``FILE.py:FUNCTION``."""
+    return _IN_FILE in name or name.endswith(".py")
+
+
+def short_name(name: str) -> str:
+    """Return the name shown in labels: that of the function, without the file."""
+    return name.rpartition(_IN_FILE)[2]
+
+
+def find(name: str, group: str) -> Plugin | None:
+    """Load a function by its name: ``FILE.py:FUNCTION``, or that of an entry point of a group.
+
+    Returns:
+        The function; None for any other name.
+
+    Raises:
+        UsageError: It cannot be loaded.
+    """
+    if in_file(name):
+        return _load_from_file(name)
+    entry = installed(group).get(name)
+    return None if entry is None else _load_installed(entry)
+
+
+def _load_from_file(name: str) -> Plugin:
+    """Load a function given as ``FILE.py:FUNCTION``; the file is executed once per version.
+
+    Raises:
+        UsageError: There is no such file or function, or the file raises when it is executed.
+    """
+    file, _, function = name.rpartition(":") if _IN_FILE in name else (name, "", "")
+    path = Path(file)
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise UsageError(
+            f"{path} cannot be read ({error.strerror}): give FILE.py:FUNCTION, a Python file and a "
+            "function in it"
+        ) from error
+    digest = hashlib.blake2b(content, digest_size=16).hexdigest()
+    module = _execute(path.resolve(), content, str(path), digest)
+    found = getattr(module, function, None)
+    if not inspect.isfunction(found):
+        own = [
+            n for n, v in vars(module).items() if getattr(v, "__module__", "") == module.__name__
+        ]
+        what = f"has no function `{function}`" if function else "needs the name of a function in it"
+        advice = meant(function, own) if own else "define one"
+        raise UsageError(f"{path} {what}; {advice}")
+    return Plugin(f"{path}:{function}", found, digest, str(path))
+
+
+def exists(name: str, group: str) -> bool:
+    """Return whether a name is that of the user's own function, without loading it."""
+    return in_file(name) or name in installed(group)
+
+
+@cache
+def installed(group: str) -> dict[str, metadata.EntryPoint]:
+    """Return the entry points of a group by name."""
+    return {entry.name: entry for entry in metadata.entry_points(group=group)}
+
+
+@cache
+def _load_installed(entry: metadata.EntryPoint) -> Plugin:
+    """Load the function of an entry point.
+
+    Raises:
+        UsageError: It cannot be imported.
+    """
+    package = f"{entry.dist.name} {entry.dist.version}" if entry.dist else entry.module
+    try:
+        function = entry.load()
+        source = Path(inspect.unwrap(function).__code__.co_filename).read_bytes()
+    except Exception as error:
+        raise UsageError(
+            f"{entry.name} of the package {package} cannot be imported from {entry.value} "
+            f"({type(error).__name__}: {error}): update or remove the package"
+        ) from error
+    digest = hashlib.blake2b(source + package.encode(), digest_size=16).hexdigest()
+    return Plugin(entry.name, function, digest, package)
+
+
+def place(name: str, function: Callable[..., Any]) -> str:
+    """Return a function's name with the line of its definition, for messages."""
+    return f"{name} (line {inspect.unwrap(function).__code__.co_firstlineno})"
+
+
+def described(error: BaseException, path: str) -> str:
+    """Describe an error in one line: the last line of a file that it passed through, and itself."""
+    lines = [frame.lineno for frame in extract_tb(error.__traceback__) if frame.filename == path]
+    line = error.lineno if isinstance(error, SyntaxError) else next(reversed(lines), None)
+    reason = " ".join(str(error.msg if isinstance(error, SyntaxError) else error).split())
+    where = "" if line is None else f"line {line}: "
+    return f"{where}{type(error).__name__}: {reason}"
+
+
+@cache
+def _execute(path: Path, content: bytes, shown: str, digest: str) -> ModuleType:
+    module = ModuleType(f"{path.stem}_{digest[:8]}")
+    module.__file__ = str(path)
+    if str(path.parent) not in sys.path:
+        sys.path.append(str(path.parent))  # for modules beside the file
+    sys.modules[module.__name__] = module  # dataclasses look their module up
+    try:
+        exec(compile(content, path, "exec"), vars(module))
+    except (Exception, SystemExit) as error:
+        del sys.modules[module.__name__]
+        raise UsageError(f"{shown} cannot be imported ({described(error, str(path))})") from error
+    return module

@@ -151,11 +151,12 @@ def _read_runs(
     optional: Mapping[str, type] = MappingProxyType({}),
     others: bool = False,
 ) -> pd.DataFrame:
-    """Read a table of runs; ``others`` reads unknown columns too, which must be numbers."""
+    """Read a table of runs; ``others`` also reads unknown columns of numbers."""
     files = [folder / name for folder in run_folders(paths, name)]
-    unknown = [name for file in files for name in _heading(file)] if others else ()
     known: dict[str, type] = {**needed, **optional}
-    known |= {name: float for name in unknown if name not in known}
+    names = dict.fromkeys(name for file in files for name in _heading(file)) if others else ()
+    unknown = [name for name in names if name not in known]
+    known |= dict.fromkeys(unknown, str)
     blank = MAY_BE_BLANK.union(known.keys() - needed)
     try:
         with ThreadPoolExecutor() as pool:
@@ -170,6 +171,11 @@ def _read_runs(
             columns = {n: kind for n, kind in known.items() if n in needed or n in frame}
             frames.append(typed(frame, columns, file, blank))
         table, rows = pd.concat(frames, ignore_index=True), list(map(len, frames))
+    for column in unknown:
+        texts = table.pop(column)
+        numbers = pd.to_numeric(texts, errors="coerce").astype("float64")
+        if numbers.notna().any() and (numbers.notna() == texts.notna()).all():
+            table[column] = numbers
     runs = pd.DataFrame({"run": table["run_id"], "file": np.repeat(np.arange(len(files)), rows)})
     runs = runs.drop_duplicates()
     for copy in runs[runs["run"].duplicated()].itertuples():

@@ -24,12 +24,12 @@ from specbench.analysis.labels import method_label
 from specbench.check.findings import FAILED, OK, SKIPPED, Finding
 from specbench.decoding.records import Generation, RoundRecord
 from specbench.engine.loading import LoadedPair
-from specbench.errors import SpecbenchError, UsageError
+from specbench.errors import SpecbenchError, UsageError, require
 from specbench.example import Example
 from specbench.experiment.environment import describe_environment
 from specbench.experiment.folders import CONFIG, ENVIRONMENT, Run
 from specbench.experiment.measurements import measurements, score_text
-from specbench.experiment.plan import Cell, Plan, Step, TaskPlan
+from specbench.experiment.plan import Cell, Plan, Step, TaskPlan, own_sources
 from specbench.experiment.records import (
     ERROR,
     EXAMPLES,
@@ -45,6 +45,7 @@ from specbench.experiment.records import (
     write_tables,
 )
 from specbench.experiment.runner import Loader, SampleRunner
+from specbench.methods.registry import get_method
 from specbench.metrics import get_metric
 from specbench.pairs.registry import ROLES
 from specbench.tasks.prompts import PromptList
@@ -206,9 +207,10 @@ def _check_scores(what: Verification) -> Iterator[Finding]:
     """Score all stored texts again by the metrics that execute no code."""
     for task, about in what.run.tasks.items():
         metrics = about["metrics"]
-        if all(get_metric(name).executes for name in metrics):
-            continue  # the samples that are decoded again are scored too
         try:
+            _require_same_source(what.run, {name: get_metric(name).digest for name in metrics})
+            if all(get_metric(name).executes for name in metrics):
+                continue  # the samples that are decoded again are scored too
             examples = what.examples(task)
         except SpecbenchError as error:
             yield Finding("", task, "texts scored again", SKIPPED, str(error))
@@ -239,14 +241,17 @@ def _check_decoding(what: Verification, report: Report) -> Iterator[Finding]:
             continue
         for described in _decoded_cells(about):
             try:
-                cells.append(Cell.read(described, run.pair, name))
+                cell = Cell.read(described, run.pair, name)
+                _require_same_source(run, {cell.method: get_method(cell.method).digest})
+                cells.append(cell)
             except SpecbenchError as error:
                 yield Finding("", f"{name}, {described['method']}", AGAIN, SKIPPED, str(error))
         if cells:
             tasks.append(_task_plan(run, name, examples, cells))
     if not tasks:
         return
-    plan = Plan(run.pair, run.loading, run.settings, tuple(tasks), what.may_execute)
+    sources = own_sources(tasks)
+    plan = Plan(run.pair, run.loading, run.settings, tuple(tasks), what.may_execute, (), sources)
     pair = Loader().load(plan)
     runner = SampleRunner(plan, pair)
     yield _check_models(run, runner.models)
@@ -267,6 +272,13 @@ def _check_decoding(what: Verification, report: Report) -> Iterator[Finding]:
 def _decoded_cells(task: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the cells of a task in ``config.json`` whose texts are recorded."""
     return [cell for cell in task["cells"] if "timing" not in cell]
+
+
+def _require_same_source(run: Run, digests: Mapping[str, str | None]) -> None:
+    """Refuse rules and metrics of the user's own that were edited since the run."""
+    known = run.config.get("sources", {})
+    for name, digest in digests.items():
+        require(known.get(name) == digest, f"{name} was edited since the run: restore its file")
 
 
 def _task_plan(

@@ -292,3 +292,54 @@ def test_a_cache_that_is_off_by_one(
     assert shown <= failed
     assert not failed & unharmed
     assert "check positions, cache slots" in out
+
+
+OWN = """
+import torch
+from specbench.methods import Parameter, Verdict, pick, rule
+from specbench.methods.laws import Split, total
+
+def law(at, keep):
+    kept = torch.where(at.p1 >= at.p1.topk(keep, -1).values[:, -1:], at.q, 0)
+    return Split(kept, (1 - total(kept)) * at.p)
+
+def wrong_law(at, keep):
+    return law(at, keep + 2)
+
+def plain(at, x, *, keep=3):
+    near = (at.p1 >= at.p1.topk(keep, -1).values[:, -1:]).to(at.p)
+    return Verdict(pick(near, x), at.p, (at.q * near).sum(-1))
+
+def lying(at, x, *, keep=3):
+    verdict = plain(at, x, keep=keep)
+    return verdict._replace(expected=0.5 * verdict.expected)
+
+@rule(law=law)
+def right(at, x, *, keep=3):
+    return plain(at, x, keep=keep)
+
+@rule(law=wrong_law)
+def wrong(at, x, *, keep=3):
+    return plain(at, x, keep=keep)
+"""
+
+
+def test_an_own_rule_is_compared_with_its_law(cli: Cli) -> None:
+    """Without a law, acceptance is compared with what the rule said it would be."""
+    Path("mine.py").write_text(OWN)
+    result, found = check(cli, "mine.py:right,mine.py:plain")
+    assert result.code == 0, result.out
+    verdicts: dict[str, dict[str, str]] = {}
+    for finding in found:
+        verdicts.setdefault(finding["subject"], {})[finding["name"]] = finding["verdict"]
+    assert {*verdicts["right keep=3, T=1"].values()} <= {"ok", "weak"}
+    plain = verdicts["plain keep=3, T=1"]
+    untested = {name for name, verdict in plain.items() if verdict == "no law"}
+    assert untested == {"next token", "tokens", "corrections", "probabilities"}
+    assert plain["drafts"] == plain["acceptance"] == "ok"
+    assert "plain keep=3" in result.out and "no law: not tested" in result.out
+
+    assert "acceptance" in failures(cli, "mine.py:wrong")[0]
+    assert failures(cli, "mine.py:lying")[0] == {"acceptance"}
+    broken = cli("check", "-m", "mine.py:right", "--prompts", "prompts.txt", "--set", "keep=99")
+    assert broken.code == 2 and "mine.py:right" in broken.err

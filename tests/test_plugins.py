@@ -1,0 +1,146 @@
+"""The user's own functions: loaded from a file or an installed package, and what is refused."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from specbench import plugins
+from specbench.errors import UsageError
+from specbench.example import Example
+from specbench.methods import get_method
+from specbench.methods.registry import installed_methods
+from specbench.metrics import get_metric, score
+
+EXAMPLE = Example("1", "a prompt", "a reference")
+RULE = """
+from dataclasses import dataclass
+import beside
+
+@dataclass
+class Options:
+    keep: int = beside.KEEP
+
+def accept_all(at, x, *, keep: float = 2, form="a"):
+    '''Accept every draft.
+
+    More.
+    '''
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "beside.py").write_text("KEEP = 3\n")
+    (tmp_path / "mine.py").write_text(RULE)
+    return tmp_path
+
+
+def test_a_function_is_loaded_from_a_file_with_modules_beside_it() -> None:
+    method = get_method("./mine.py:accept_all")
+    assert (method.name, method.summary, method.source) == (
+        *("mine.py:accept_all", "Accept every draft."),
+        "mine.py",
+    )
+    assert method.resolve({"keep": "3"}) == {"keep": 3.0, "form": "a"}
+    assert plugins.short_name(method.name) == "accept_all"
+    assert get_method("mine.py:accept_all").rule is method.rule  # executed once
+
+
+def test_an_edited_file_is_another_function(folder: Path) -> None:
+    before = get_method("mine.py:accept_all")
+    (folder / "mine.py").write_text(RULE.replace("keep: float = 2", "keep: float = 4"))
+    after = get_method("mine.py:accept_all")
+    assert after.digest != before.digest
+    assert (before.resolve({})["keep"], after.resolve({})["keep"]) == (2, 4)
+
+
+WRONG = [  # content, function, what the message names
+    (None, "f", "wrong.py"),
+    ("def g(): pass", "f", "`g`"),
+    ("f = 3", "f", "`f`"),
+    ("def f(:", "f", "line 1: SyntaxError"),
+    ("\nimport nothing_like_it", "f", "line 2: ModuleNotFoundError"),
+    ("\n\n1 / 0", "f", "line 3: ZeroDivisionError"),
+    ("raise SystemExit('bye')", "f", "line 1: SystemExit"),
+    ("def f(at): pass", "f", "line 1"),
+    ("def f(at, x, **more): pass", "f", "line 1"),
+    ("def f(at, x, *, keep): pass", "f", "`keep`"),
+    ("def f(at, x, *, keep=True): pass", "f", "`keep`"),
+    (
+        "from specbench.methods import *\n@rule(Parameter('kep', 1, ''))\ndef f(at, x, keep=1): 0",
+        *("f", "`kep`"),
+    ),
+]
+
+
+@pytest.mark.parametrize(("content", "function", "named"), WRONG, ids=str)
+def test_a_mistake_is_one_located_sentence(content: str | None, function: str, named: str) -> None:
+    if content is not None:
+        Path("wrong.py").write_text(content)
+    with pytest.raises(UsageError) as error:
+        get_method(f"wrong.py:{function}")
+    assert "wrong.py" in str(error.value) and named in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.fixture
+def package(folder: Path) -> Iterator[None]:
+    """Install a package with a rule, a metric, and an entry point that leads nowhere."""
+    (folder / "fake_package.py").write_text(
+        "def rule(at, x): pass\ndef even(text, reference): return 0.5\n"
+    )
+    about = folder / "fake_package-1.2.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: fake-package\nVersion: 1.2\n")
+    (about / "entry_points.txt").write_text(
+        "[specbench.methods]\nfancy = fake_package:rule\nbroken = fake_package:none\n"
+        "sd = fake_package:rule\n[specbench.metrics]\neven = fake_package:even\n"
+    )
+    sys.path.insert(0, str(folder))
+    plugins.installed.cache_clear()
+    yield
+    plugins.installed.cache_clear()
+    sys.modules.pop("fake_package", None)
+
+
+@pytest.mark.usefixtures("package")
+def test_installed_packages_offer_rules_and_metrics() -> None:
+    assert installed_methods() == ["fancy", "broken"]  # sd stays the rule of this package
+    assert get_method("sd").digest is None
+    assert get_method("fancy").source == "fake-package 1.2"
+    assert score("even", "text", EXAMPLE) == 0.5
+    with pytest.raises(UsageError, match=r"^broken .*fake-package 1\.2.*fake_package:none"):
+        get_method("broken")
+    with pytest.raises(UsageError, match="did you mean `fancy`"):
+        get_method("fanc")
+
+
+METRICS = [
+    ("def f(text): return 1", "line 1"),
+    ("def f(text, reference): return 1.5", "1.5"),
+    ("def f(text, reference): return float('nan')", "nan"),
+    ("def f(text, reference): return None", "None"),
+    ("def f(text, reference):\n    return text[99]", "line 2: IndexError"),
+    ("def rouge1(text, reference): return 1", "rouge1"),
+]
+
+
+@pytest.mark.parametrize(("content", "named"), METRICS)
+def test_a_mistake_in_a_metric_is_one_located_sentence(content: str, named: str) -> None:
+    Path("wrong.py").write_text(content)
+    function = "rouge1" if "rouge1" in content else "f"
+    with pytest.raises(UsageError) as error:
+        score(f"wrong.py:{function}", "text", EXAMPLE)
+    assert "wrong.py" in str(error.value) and named in str(error.value)
+
+
+def test_a_metric_gets_the_text_and_its_reference() -> None:
+    Path("mine.py").write_text("def same(text, reference): return text == reference\n")
+    metric = get_metric("mine.py:same")
+    assert (metric.unit, metric.needs, metric.executes) == ("same", "reference", False)
+    assert score("mine.py:same", EXAMPLE.reference or "", EXAMPLE) == 1
+    assert score("mine.py:same", "other", EXAMPLE) == 0

@@ -108,10 +108,10 @@ def try_metrics(names: Iterable[str], examples: Iterable[Example]) -> None:
     Raises:
         UsageError: The metric raises, or does not return a number from 0 to 1.
     """
-    first = next((example for example in examples if example.reference), None)
-    for name in names if first else ():
-        if get_metric(name).digest is not None:
-            score(name, first.reference or "", first)
+    own = [name for name in names if get_metric(name).digest is not None]
+    for example in [example for example in examples if example.reference][:1]:
+        for name in own:
+            score(name, example.reference or "", example)
 
 
 def _own_score(

@@ -9,11 +9,12 @@ import pytest
 import torch
 from torch._inductor import config as inductor
 
-from specbench.config import COMPILE
+from specbench.config import COMPILE, EAGER
 from specbench.decoding.drafting import load_drafter
 from specbench.decoding.loop import Request
 from specbench.engine.engines import Engine
 from specbench.engine.loading import LoadedPair
+from specbench.errors import EngineError
 from specbench.methods.rules import sd
 
 from ..decoding.helpers import run_all
@@ -47,3 +48,19 @@ def test_every_rule_is_traced_as_one_graph(monkeypatch: pytest.MonkeyPatch) -> N
         assert texts(traced, rule, 2) == texts(pair, rule, 2), name
     how = {"drafter": load_drafter("prompt-lookup")}
     assert texts(traced, sd, 2, **how) == texts(pair, sd, 2, **how)
+
+
+def branching(x: torch.Tensor) -> torch.Tensor:
+    return x if x.max().item() > 2 else -x
+
+
+@pytest.mark.skipif(shutil.which("c++") is None, reason="needs a C++ compiler")
+def test_code_that_cannot_be_compiled_is_named_or_runs_eagerly() -> None:
+    """A rule of the user's own may branch on the value of a tensor."""
+    line = branching.__code__.co_firstlineno + 1
+    with pytest.raises(EngineError, match=rf"test_compiled\.py, line {line}: .*--engine eager"):
+        Engine(COMPILE)(branching)(torch.ones(2))
+    said: list[str] = []
+    engine = Engine(COMPILE, said.append)
+    assert engine(branching)(torch.ones(2)).tolist() == [-1, -1]
+    assert engine.name == EAGER and len(said) == 1

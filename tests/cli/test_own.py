@@ -1,0 +1,132 @@
+"""A rule and a metric of the user's own: the page's file and commands, and an edited file."""
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from .conftest import Cli
+
+PAGE = Path(__file__).parents[2] / "specbench" / "methods" / "README.md"
+SMALL = ["-n", "4", "--max-new-tokens", "12", "--device", "cpu", "--no-progress"]
+OWN = "my_rules.py:geometric"
+
+
+def blocks(kind: str) -> list[str]:
+    """Return the page's code blocks after the heading of own rules."""
+    text = PAGE.read_text(encoding="utf-8").split("## A rule of your own")[1]
+    return re.findall(rf"```{kind}\n(.*?)```", text, re.DOTALL)
+
+
+@pytest.fixture
+def files(cli: Cli) -> None:
+    """Write both files of the page to the working directory."""
+    for name, content in zip(("my_rules.py", "my_metrics.py"), blocks("python"), strict=True):
+        Path(name).write_text(content)
+
+
+@pytest.mark.usefixtures("files")
+def test_the_page_leads_from_nothing_to_a_figure(cli: Cli) -> None:
+    """Run its commands in order, with fewer samples; finished runs are read without the files."""
+    lines = re.sub(r"\\\n", " ", "".join(blocks("sh"))).splitlines()
+    assert len(lines) == 6
+    for line in lines:
+        _, command, *rest = shlex.split(line, comments=True)
+        sizes = {"run": SMALL, "sweep": SMALL, "check": ["--samples", "40", "--device", "cpu"]}
+        if command in ("plot", "compare"):
+            Path("my_rules.py").rename("away")
+        result = cli(command, *rest, *sizes.get(command, []))
+        assert result.code == 0, (line, result.err)
+        if Path("away").exists():
+            Path("away").rename("my_rules.py")
+    run = Path("results/geometric")
+    assert (run / "figures" / "pareto.png").exists()
+    points = (run / "figures" / "pareto.csv").read_text().splitlines()
+    assert sum(f",{OWN}," in line and line.startswith("point,acceptance") for line in points) == 4
+    names = (run / "samples.csv").read_text().splitlines()[0].split(",")
+    assert names[-1] == "length_ratio"
+    assert ",length_ratio,0." in (run / "summary.csv").read_text()
+
+    Path("my_rules.py").unlink()
+    for line in ("table", "report", "summary", "trace --sample test-0 -m 'geometric share=0.2'"):
+        command, *rest = shlex.split(line)
+        result = cli(command, str(run), *rest)
+        assert result.code == 0, (line, result.err)
+    table = cli("table", str(run), "-m", "geometric").out
+    assert table.count("geometric share=") == 4 and "my_rules" not in table
+
+
+@pytest.mark.usefixtures("files")
+def test_an_edited_rule_is_decoded_again(cli: Cli) -> None:
+    def keys() -> dict[str, list[str]]:
+        """Return the keys of the samples by method, in the order in which they were written."""
+        found: dict[str, list[str]] = {}
+        for line in Path("run/samples.jsonl").read_text().splitlines():
+            record = json.loads(line)
+            found.setdefault(record["method"], []).append(record["key"])
+        return found
+
+    command = ["run", "-m", f"sd,{OWN}", "-t", "mini-math", "--output", "run", *SMALL]
+    assert cli(*command).code == cli(*command).code == 0
+    before = keys()
+    assert [len(found) for found in before.values()] == [4, 4]
+    source = Path("my_rules.py").read_text()
+    Path("my_rules.py").write_text(source.replace("fallback=at.p", "fallback=at.q"))
+    result = cli(*command)
+    assert result.code == 0 and "my_rules.py" in result.err
+    after = keys()
+    assert after["sd"] == before["sd"]
+    assert after[OWN][:4] == before[OWN] and not {*after[OWN][4:]} & {*before[OWN]}
+    assert len(after[OWN]) == 8
+    assert len(Path("run/samples.csv").read_text().splitlines()) == 1 + 8
+    config = json.loads(Path("run/config.json").read_text())
+    assert list(config["sources"]) == [OWN]
+
+
+@pytest.mark.usefixtures("files")
+def test_texts_do_not_depend_on_batches(cli: Cli) -> None:
+    texts = []
+    for output, size in (("one", "1"), ("four", "4")):
+        more = ["--batch-size", size, "--output", output]
+        assert cli("run", "-m", OWN, "-t", "mini-math", *SMALL, *more).code == 0
+        lines = Path(output, "samples.jsonl").read_text().splitlines()
+        texts.append({r["sample_id"]: r["text"] for r in map(json.loads, lines)})
+    assert texts[0] == texts[1]
+
+
+@pytest.mark.usefixtures("files")
+def test_prompts_are_scored_by_an_own_metric(cli: Cli) -> None:
+    rows = [{"prompt": f"{n} + 1 =", "reference": f"{n + 1}"} for n in range(3)]
+    Path("q.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    run = ["run", "-m", "sd", "--prompts", "q.jsonl", "--output", "out", *SMALL]
+    assert cli(*run, "--metric", "my_metrics.py:length_ratio").code == 0
+    record = json.loads(Path("out/samples.jsonl").read_text().splitlines()[0])
+    assert record["quality_metric"] == "length_ratio" and 0 < record["quality"] < 1
+    Path("my_metrics.py").unlink()
+    assert "length_ratio" in cli("table", "out").out
+    missing = cli("score", "out")
+    assert missing.code == 2 and "my_metrics.py" in missing.err
+    for name in ("pass@1", "none"):
+        refused = cli(*run, "--metric", name)
+        assert refused.code == 2 and "--metric" in refused.err
+
+
+@pytest.mark.usefixtures("files")
+def test_a_sweep_takes_any_number_of_a_chosen_method(cli: Cli) -> None:
+    small = ["-t", "mini-math", *SMALL]
+    sweep = ["sweep", "-m", f"sd,{OWN}", *small, "--parameter"]
+    assert cli(*sweep, "share", "--values", "0.25,0.75", "--output", "run").code == 0
+    for more, named in (
+        (["shared"], "did you mean `share`"),
+        (["share", "--set", "share=1"], "--set share"),
+        (["share", "--values", "2"], "share"),
+    ):
+        result = cli(*sweep, *more)
+        assert result.code == 2 and named in result.err, result.err
+    Path("mine.py").write_text("def geometric(at, x, *, share=0.5): pass\n")
+    both = cli("run", "-m", f"{OWN},mine.py:geometric", *small)
+    assert both.code == 2 and "named geometric" in both.err
+    no_grid = cli("sweep", "-m", "mine.py:geometric", *small, "--parameter", "share")
+    assert no_grid.code == 2 and "--values" in no_grid.err

@@ -297,11 +297,12 @@ def less_than_sd(samples: pd.DataFrame) -> pd.DataFrame:
     SD's samples of all draft lengths and drafters are pooled: they have the same distribution. The
     columns are ``CELL`` and ``<metric>_less``, ``<metric>_less_low`` and ``<metric>_less_high``.
     """
-    strict = dict(list(samples[samples["method"] == "sd"].groupby(BASELINE)))
+    run = BASELINE[:-1]  # texts, unlike times, are compared across sessions
+    strict = dict(list(samples[samples["method"] == "sd"].groupby(run)))
     others = samples[~samples["method"].isin([AUTOREGRESSIVE, "sd"])]
     rows = []
     for cell, own in others.groupby(list(CELL), sort=False, dropna=False):
-        base = strict.get(tuple(own[BASELINE].iloc[0]))
+        base = strict.get(tuple(own[run].iloc[0]))
         found = {} if base is None else text_differences(own, base)
         ends = (found.get(name, _NOTHING)[:3] for name in OF_TEXTS)
         rows.append([*cell, *chain.from_iterable(ends)])

@@ -103,7 +103,7 @@ def run_tables(folder: Path) -> list[Table]:
     for task, own in _labelled(summary, read_samples(folder)).groupby("task", sort=False):
         counts = summary[summary["task"] == task].groupby("metric")["n"].max()
         n, scored = counts.max(), counts.get(QUALITY, counts.max())
-        partly = f", quality of {scored} of them" if scored < n else ""
+        partly = f", quality of {scored} of them" if 0 < scored < n else ""
         title = f"{task} on {own['pair'].iloc[0]}, n = {n}{partly}"
         notes = [NO_BASELINE] * bool(own[SPEEDUP].isna().all()) + _sessions(own)
         unit, scale = shown_metric(own["quality_metric"].iloc[0])

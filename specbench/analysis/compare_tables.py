@@ -88,7 +88,8 @@ def overview(rows: pd.DataFrame) -> Table:
         ("front's\nquality", _front_quality),
     ]
     stub, settings = len(fields) - 5, merge_metrics(kept, *_KEYS)
-    return drop_empty(Table.of(settings, fields, title, [AT_ACCEPTANCE], stub))
+    notes = [AT_ACCEPTANCE] * bool((kept["against"] == c.FRONT).any())
+    return drop_empty(Table.of(settings, fields, title, notes, stub))
 
 
 class _Tables:

@@ -16,6 +16,7 @@ from specbench.analysis.intervals import FEWEST
 from specbench.analysis.pareto import COARSE
 from specbench.analysis.summary import shown_name, shown_scale
 from specbench.errors import UsageError
+from specbench.methods.drafters import MODEL
 from specbench.table import with_interval
 
 FASTER, SLOWER, HIGHER, LOWER = "faster", "slower", "higher", "lower"
@@ -111,7 +112,7 @@ def _verdict(alike: pd.DataFrame, speed: pd.DataFrame) -> dict[str, Any]:
     above = _front(known, float(scale))
     if {faster.shown, better.shown} <= {UNSHOWN, NOISE, MISSING}:
         figures = ", ".join(filter(None, [faster.text, better.text]))
-        beside = f"no difference from sd shown at n = {n}: {figures}"
+        beside = f"no difference from {_baseline(first)} shown at n = {n}: {figures}"
     else:
         ending = {UNSHOWN: " (no difference shown)", NOISE: " (not told from noise)"}
         told = [part.text + ending.get(part.shown, "") for part in (faster, better) if part.text]
@@ -127,6 +128,12 @@ def _verdict(alike: pd.DataFrame, speed: pd.DataFrame) -> dict[str, Any]:
 def _metric(row: dict[str, Any]) -> str:
     """Return the metric of a row against ``sd`` or the static front; others are not needed."""
     return str(row["metric"]) if row["against"] in (c.SD, c.FRONT) else ""
+
+
+def _baseline(row: dict[str, Any]) -> str:
+    """Name the ``sd`` that a method is compared with: that of its own drafter."""
+    other = row["method"] != "sd" and row["drafter"] != MODEL
+    return f"sd {row['drafter']}" if other else "sd"
 
 
 def _sign(row: dict[str, Any], least: float, most: float, low: str, high: str) -> str:
@@ -145,7 +152,7 @@ def _speed(row: dict[str, Any] | None) -> _Part:
     ):
         shown = NOISE
     times = with_interval(row["value"], row["ci_low"], row["ci_high"], ".2f")
-    against = " as sd"
+    against = f" as {_baseline(row)}"
     if row["against"] == c.SD_CHOSEN:
         lengths = (row["draft_length"], row["against_draft_length"])
         against += ", each at its fastest N ({:.0f} and {:.0f})".format(*lengths)

@@ -205,3 +205,13 @@ def test_a_speed_up_has_the_baseline_of_its_session(planted):
     expected = speedup(pd.concat([ar, added]))
     assert speedup(pd.concat([ar, later, again])) == pytest.approx(expected)
     assert np.isnan(speedup(pd.concat([ar, later])))
+
+
+def test_a_method_is_compared_with_sd_of_its_own_drafter(planted):
+    model = planted(times=1.5)
+    lookup = model[model["draft_length"] > 0].assign(drafter="prompt-lookup")
+    found = verdicts_of(pd.concat([model, lookup], ignore_index=True))
+    sentences = {row.label: row.sentence for row in found.itertuples()}
+    assert "times as fast per sample as sd," in sentences["typical ε=0.1 δ=0.3"]
+    assert "as sd prompt-lookup," in sentences["typical ε=0.1 δ=0.3 prompt-lookup"]
+    assert "times as fast per sample as sd," in sentences["sd prompt-lookup"]

@@ -12,6 +12,7 @@ from .conftest import Cli
 PAGE = Path(__file__).parents[2] / "specbench" / "methods" / "README.md"
 SMALL = ["-n", "4", "--max-new-tokens", "12", "--device", "cpu", "--no-progress"]
 OWN = "my_rules.py:geometric"
+SHIPPED = PAGE.parents[1] / "docs" / "my_rules.py"
 
 
 def blocks(kind: str) -> list[str]:
@@ -25,6 +26,10 @@ def files(cli: Cli) -> None:
     """Write both files of the page to the working directory."""
     for name, content in zip(("my_rules.py", "my_metrics.py"), blocks("python"), strict=True):
         Path(name).write_text(content)
+
+
+def test_the_file_to_copy_is_the_one_on_the_page() -> None:
+    assert blocks("python")[0] == SHIPPED.read_text(encoding="utf-8")
 
 
 @pytest.mark.usefixtures("files")

@@ -5,6 +5,7 @@ import os
 import subprocess
 import time
 from collections.abc import Iterator
+from functools import partial
 from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ from specbench.metrics.passk import pass_at_k
 from specbench.metrics.sandbox import launch
 from specbench.metrics.sandbox.launch import Limits
 from specbench.tasks.task import load_task, task_path
+
+from .conftest import least_seconds
 
 TESTS = ("assert double(2) == 4", "assert double('a') == 'aa'")
 RIGHT = "def double(x):\n    return x * 2\n"
@@ -255,9 +258,8 @@ def test_malformed_and_long_texts_do_not_harm_the_caller() -> None:
         "if a:\n pass\n" + "elif a:\n pass\n" * 5000,
         "try:\n" + "    x = 1\n" * 3000,
     ):
-        start = time.process_time()
-        program_of(text, CONTINUED)
-        assert time.process_time() - start < 3  # much longer if each line is parsed anew
+        # It takes much longer if each line is parsed anew.
+        assert least_seconds(partial(program_of, text, CONTINUED)) < 3
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 import inspect
 import sys
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -83,6 +84,28 @@ def _load_from_file(name: str) -> Plugin:
         advice = meant(function, own) if own else "define one"
         raise UsageError(f"{path} {what}; {advice}")
     return Plugin(f"{path}:{function}", found, digest, str(path))
+
+
+def require_distinct(
+    names: Iterable[str], known: Collection[str], taken: Collection[str], what: str
+) -> None:
+    """Refuse the user's own functions whose short name is used twice, or is taken.
+
+    Args:
+        names: All that are used together.
+        known: Those among them that are not the user's own.
+        taken: Names that no function may have.
+        what: What has that name, for the message.
+
+    Raises:
+        UsageError: A name is not distinct.
+    """
+    chosen = [*dict.fromkeys(names)]
+    number = Counter(map(short_name, chosen))
+    for name in chosen:
+        short = short_name(name)
+        if name not in known and (number[short] > 1 or short in taken):
+            raise UsageError(f"{name}: another {what} is named {short}: rename the function")
 
 
 def exists(name: str, group: str) -> bool:

@@ -9,6 +9,7 @@ import pytest
 from specbench import plugins
 from specbench.errors import UsageError
 from specbench.example import Example
+from specbench.experiment.plan import require_own_columns
 from specbench.methods import get_method
 from specbench.methods.registry import installed_methods
 from specbench.metrics import get_metric, score
@@ -144,3 +145,24 @@ def test_a_metric_gets_the_text_and_its_reference() -> None:
     assert (metric.unit, metric.needs, metric.executes) == ("same", "reference", False)
     assert score("mine.py:same", EXAMPLE.reference or "", EXAMPLE) == 1
     assert score("mine.py:same", "other", EXAMPLE) == 0
+
+
+@pytest.mark.parametrize(
+    ("metrics", "column"),
+    [
+        (["accuracy", "a.py:rounds"], "rounds"),
+        (["a.py:length", "b.py:length"], "length"),
+        (["a.py:rouge1"], "rouge1"),
+    ],
+)
+def test_metrics_that_share_a_column_are_refused(metrics: list[str], column: str) -> None:
+    require_own_columns(["accuracy", "rouge1", "a.py:length"])
+    with pytest.raises(UsageError, match=f"column of the samples is named {column}"):
+        require_own_columns(metrics)
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_rule_cannot_change_the_sampling_of_the_models() -> None:
+    Path("warm.py").write_text("def warm(at, x, *, both_temperature=0.6): ...\n")
+    with pytest.raises(UsageError, match="`both_temperature` is a parameter of `cooled`"):
+        get_method("warm.py:warm")

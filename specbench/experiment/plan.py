@@ -16,7 +16,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, Self
 
-from specbench.analysis.columns import TIMED_AGAIN, TIMED_BASELINE
+from specbench.analysis.columns import MEASURED, SAMPLES, TIMED_AGAIN, TIMED_BASELINE, schema
 from specbench.config import DEFAULT_LIMIT, Loading, Settings
 from specbench.errors import UsageError, require, require_at_least
 from specbench.example import Example
@@ -25,9 +25,9 @@ from specbench.heads.registry import HeadFile, describe_heads, facts, find_head
 from specbench.methods.drafters import MODEL, ngram_lengths
 from specbench.methods.parameters import to_columns
 from specbench.methods.registry import AUTOREGRESSIVE, get_method
-from specbench.metrics import GREEDY, get_metric, try_metrics
+from specbench.metrics import GREEDY, METRICS, get_metric, try_metrics
 from specbench.pairs.registry import PairSpec
-from specbench.plugins import short_name
+from specbench.plugins import require_distinct, short_name
 from specbench.tasks.prompts import PromptList
 from specbench.tasks.task import Task
 from specbench.version import __version__
@@ -297,7 +297,7 @@ def _in_sessions(cells: Sequence[Cell], known: Sequence[Mapping[str, Any]]) -> t
     own = [replace(cell, session=sessions.get(name(cell.describe()), new)) for cell in first]
     again = [
         replace(cell, session=session, timing=cell.timing or TIMED_BASELINE)
-        for session in range(1, 1 + max(cell.session for cell in own))
+        for session in range(1, 1 + max((cell.session for cell in own), default=0))
         for cell in own
         if cell.session < session and (cell.timing or cell.method in _BASELINES)
     ]
@@ -365,6 +365,7 @@ def build_plan(
         whole = limit is None and isinstance(task.source, PromptList)
         count = None if whole else limit or DEFAULT_LIMIT
         examples = task.examples("test", count, settings.seed)
+        require_own_columns(task.metrics)
         try_metrics(task.metrics, examples)
         budget = settings.max_new_tokens or task.max_new_tokens
         plans.append(TaskPlan(task, tuple(examples), tuple(dict.fromkeys(cells)), budget))
@@ -401,6 +402,16 @@ def _left_out(suited: Mapping[str, Sequence[str]], drafters: Sequence[str]) -> I
         others = {name: own for name, own in suited.items() if get_method(name).rule}
         if out := [method for method, own in others.items() if drafter not in own]:
             yield f"{', '.join(out)} is skipped with {drafter}, which runs no draft model"
+
+
+def require_own_columns(metrics: Iterable[str]) -> None:
+    """Check that metrics of the user's own do not share a column of ``samples.csv``.
+
+    Raises:
+        UsageError: One has the name of another metric or of a column.
+    """
+    taken = {*schema(SAMPLES), *schema(MEASURED)}
+    require_distinct(metrics, METRICS, taken, "column of the samples")
 
 
 def own_sources(tasks: Iterable[TaskPlan]) -> dict[str, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import product
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 from specbench.errors import UsageError, require
 from specbench.methods.method import Method
 from specbench.methods.registry import AUTOREGRESSIVE, METHODS, get_method
-from specbench.plugins import short_name
+from specbench.plugins import require_distinct
 from specbench.words import unknown
 
 STATIC = "static"
@@ -30,7 +29,7 @@ def method_variants(names: Iterable[str], given: Mapping[str, Any]) -> list[Vari
         UsageError: A method is unknown, a value is out of range, or no method has the parameter.
     """
     methods = list({known.name: known for known in map(get_method, names)}.values())
-    _require_distinct(methods)
+    require_distinct([method.name for method in methods], METHODS, METHODS, "method")
     known = {name: value for name, value in given.items() if value is not None}
     taken = [parameter.name for method in methods for parameter in method.parameters]
     for name in known:
@@ -90,15 +89,6 @@ def _variants(method: Method, given: Mapping[str, Any]) -> list[Variant]:
         heads = {"head": chosen.pop("head")} if "head" in chosen else {}
         found.append((method.name, method.resolve(chosen) | heads))
     return found
-
-
-def _require_distinct(methods: Sequence[Method]) -> None:
-    """Refuse rules of the user's own whose short name, as in labels, is that of another method."""
-    names = Counter(short_name(method.name) for method in methods)
-    for method in methods:
-        short = short_name(method.name)
-        if short != method.name and (names[short] > 1 or short in METHODS):
-            raise UsageError(f"{method.name}: another method is named {short}: rename the function")
 
 
 def _is_number(method: Method, parameter: str) -> bool:

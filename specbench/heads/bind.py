@@ -16,8 +16,8 @@ from specbench.heads.registry import HeadFile
 from specbench.methods import Rule, get_method
 from specbench.methods.control import DraftControl
 from specbench.methods.laws import LAWS, Law
+from specbench.methods.method import BOTH_MODELS
 from specbench.methods.own import try_rule
-from specbench.methods.registry import BOTH_MODELS
 
 
 class BoundMethod(NamedTuple):

@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from specbench.methods.verdict import Rule
 
 
+BOTH_MODELS = ("both_temperature", "both_min_p")
+"""Parameters that change how both models are sampled, and not the rule."""
+
+
 @dataclass(frozen=True)
 class Parameter:
     """One parameter of a method; numbers have bounds, strings have choices."""
@@ -51,6 +55,8 @@ class Parameter:
             UsageError: The value has the wrong type or is not permitted.
         """
         try:
+            if self.kind is str and isinstance(value, float):
+                value = f"{value:.12g}"  # a text that reads like a number, from a table
             converted = self.kind(float(value) if self.kind is int else value)  # type: ignore[arg-type]
             if self.kind is int and converted != float(value):  # type: ignore[arg-type]
                 converted = None

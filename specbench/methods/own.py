@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from specbench.errors import UsageError
-from specbench.methods.method import Method, Parameter
+from specbench.methods.method import BOTH_MODELS, Method, Parameter
 from specbench.plugins import Plugin, described, place
 
 if TYPE_CHECKING:
@@ -95,6 +95,9 @@ def _parameters(
             raise UsageError(
                 f"{where} has no argument `{parameter.name}`, which @rule describes: add it"
             )
+    for name in BOTH_MODELS:
+        if name in names:
+            raise UsageError(f"{where}: `{name}` is a parameter of `cooled`: rename the argument")
     for argument in plain[2:]:
         own = [p for p in known if p.name == argument.name]
         yield from own or [_parameter(plugin, argument, head)]

@@ -4,6 +4,7 @@ The parameters with an option of their own have a column of their own; all other
 ``settings``, as in ``margin=0.3 keep=10``. Nothing here imports torch.
 """
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -50,7 +51,9 @@ def _text(value: Any) -> str:
 
 
 def _value(text: str) -> Any:
+    """Return the number that is written so, or else the text itself."""
     try:
-        return float(text)
+        number = float(text)
     except ValueError:
         return text
+    return number if math.isfinite(number) and _text(number) == text else text

@@ -157,8 +157,6 @@ _BOTH_MIN_P = Parameter(
 )
 # Its target is not the run's, so no weight makes it exact.
 _COOLED_WEIGHT = replace(_WEIGHT, name="cooled_weight", default=1.0, exact=None)
-BOTH_MODELS = ("both_temperature", "both_min_p")
-"""Parameters that change how both models are sampled, and not the rule."""
 
 _SINGLE = Parameter(
     "single",
@@ -207,7 +205,7 @@ _RATIO = Parameter(
     sign="",
 )
 _KEEP = Parameter(
-    "keep", 10.0, "k: only the k likeliest tokens are kept", ge=1, grid=(1, 2, 3, 5, 10), sign="k="
+    "keep", 10, "k: only the k likeliest are kept", int, ge=1, grid=(1, 2, 3, 5, 10), sign="k="
 )
 _REPLACEMENT = Parameter(
     "replacement",

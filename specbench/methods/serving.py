@@ -48,7 +48,7 @@ def relaxed(
     x: Tensor,
     *,
     form: str,
-    keep: float,
+    keep: int,
     replacement: str,
     margin: float = 0.0,
     ratio: float = 1.0,
@@ -72,7 +72,7 @@ def relaxed(
     """
     top = at.p1.amax(-1, keepdim=True)
     near = at.p1 >= (top - margin if form == "margin" else ratio * top)
-    near &= at.p1 >= at.p1.topk(min(int(keep), at.p1.shape[-1]), -1).values[:, -1:]
+    near &= at.p1 >= at.p1.topk(min(keep, at.p1.shape[-1]), -1).values[:, -1:]
     residual = at.p
     if replacement == "argmax":
         residual = torch.zeros_like(at.p).scatter_(-1, at.p.argmax(-1, keepdim=True), 1.0)

@@ -86,18 +86,18 @@ WORKED: list[tuple[str, dict[str, Any], str, str, str, str]] = [
     # p >= 1/2 - 1/5 keeps the first two; the third becomes the likeliest, or a draw from p.
     (
         "relaxed",
-        {"form": "margin", "keep": 9.0, "margin": 0.2, "replacement": "argmax"},
+        {"form": "margin", "keep": 9, "margin": 0.2, "replacement": "argmax"},
         *(P, Q, "1/6 1/3 0", "1/2 0 0"),
     ),
     (
         "relaxed",
-        {"form": "ratio", "keep": 9.0, "ratio": 0.6, "replacement": "draw"},
+        {"form": "ratio", "keep": 9, "ratio": 0.6, "replacement": "draw"},
         *(P, Q, "1/6 1/3 0", "1/4 1/6 1/12"),
     ),
     # All are close, but only the likeliest is one of the k = 1.
     (
         "relaxed",
-        {"form": "ratio", "keep": 1.0, "ratio": 0.0, "replacement": "argmax"},
+        {"form": "ratio", "keep": 1, "ratio": 0.0, "replacement": "argmax"},
         *(P, Q, "1/6 0 0", "5/6 0 0"),
     ),
     (

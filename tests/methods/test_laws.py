@@ -63,8 +63,8 @@ ROWS: dict[str, list[dict[str, Any]]] = {
     "match": [{}],
     "threshold": grid(single=(1.0, 0.3, 1.0, 0.5), accumulated=(1.0, 1.0, 0.4, 1e-3)),
     "relaxed": [
-        *grid(form=("margin",), keep=(2.0, 9.0), margin=(0.1, 0.6), replacement=("argmax", "draw")),
-        *grid(form=("ratio",), keep=(9.0, 1.0), ratio=(0.3, 0.0), replacement=("draw", "argmax")),
+        *grid(form=("margin",), keep=(2, 9), margin=(0.1, 0.6), replacement=("argmax", "draw")),
+        *grid(form=("ratio",), keep=(9, 1), ratio=(0.3, 0.0), replacement=("draw", "argmax")),
     ],
 }
 SETTINGS = [

@@ -9,9 +9,8 @@ import torch
 
 from specbench.errors import UsageError
 from specbench.methods import METHODS, Positions, Verdict, maximal_coupling, pick
-from specbench.methods.method import Method, Parameter
+from specbench.methods.method import BOTH_MODELS, Method, Parameter
 from specbench.methods.own import try_rule
-from specbench.methods.registry import BOTH_MODELS
 
 SIZES = (11, 6, 3)
 

@@ -29,3 +29,8 @@ def test_columns_hold_all_parameters(parameters: dict[str, object]) -> None:
 def test_a_text_that_cannot_be_read_back_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="mode cannot be"):
         to_columns({"mode": text})
+
+
+@pytest.mark.parametrize("text", ["1e3", "nan", "inf", "007", "top"])
+def test_a_text_that_reads_like_a_number_is_read_back(text: str) -> None:
+    assert from_columns(to_columns({"mode": text})) == {"mode": text}

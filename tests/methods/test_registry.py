@@ -26,7 +26,7 @@ def test_every_name_finds_its_rule_and_its_defaults_are_permitted() -> None:
 def test_every_number_has_a_grid_for_sweeps() -> None:
     for method in METHODS.values():
         for parameter in method.parameters:
-            assert bool(parameter.grid) == (parameter.kind is float)
+            assert bool(parameter.grid) == (parameter.kind is not str)
             assert [parameter.check(value) for value in parameter.grid] == [*parameter.grid]
             assert list(parameter.grid) == sorted(set(parameter.grid))
 

@@ -29,7 +29,7 @@ from specbench.table import Column, Field, Table, drop_empty, interval_of, numbe
 
 #: Value of ``at`` in the rows of a comparison of two runs.
 BETWEEN = "two runs"
-#: Share of the samples that have the same counts and quality in both runs.
+#: Share of the samples that have the same counts and, by the same metric, the same quality.
 EQUAL = "equal_samples"
 
 EQUAL_NOTE = "equal samples: share with the same tokens, rounds, accepted drafts and quality."
@@ -41,7 +41,7 @@ TIMES_NOTE = (
 _OF_RUN = {"run_id", "pair", "engine", "batch_size", "session"}
 _CELL = [name for name in CELL if name not in _OF_RUN]
 _SAMPLE = ["sample_id", "turn", "repeat"]
-_COUNTS = ["output_tokens", "rounds", "proposed", "accepted", "quality"]
+_COUNTS = ["output_tokens", "rounds", "proposed", "accepted"]
 
 _Row = dict[str, Any]
 
@@ -83,7 +83,8 @@ def _compare_cells(base: pd.DataFrame, own: pd.DataFrame, times: bool) -> Iterat
         sides = (own[columns], own["sample_id"]), (base[columns], base["sample_id"])
         return paired_interval(*sides[0], *sides[1], statistic)
 
-    if not np.isnan(here["quality"]) and not np.isnan(there["quality"]):
+    same_metric = base["quality_metric"].iloc[0] == cell["quality_metric"]
+    if same_metric and not np.isnan(here["quality"]) and not np.isnan(there["quality"]):
         yield row(c.QUALITY_LESS, "quality", quality_difference(own, base))
     if cell["draft_length"]:
         found = paired(["accepted", "proposed"], ratio_difference)
@@ -91,7 +92,8 @@ def _compare_cells(base: pd.DataFrame, own: pd.DataFrame, times: bool) -> Iterat
     if times and not pd.concat([own, base])["session"].any():  # not added to a run later
         pace = paired(["seconds", "one"], lambda totals: 1 / paired_ratio(totals))
         yield row(c.TIMES, "seconds", pace)
-    alike = (own[_COUNTS].fillna(-1) == base[_COUNTS].fillna(-1)).all(axis=1)
+    counts = [*_COUNTS, *["quality"] * bool(same_metric)]
+    alike = (own[counts].fillna(-1) == base[counts].fillna(-1)).all(axis=1)
     yield row(EQUAL, "", Interval(alike.mean(), np.nan, np.nan, own["sample_id"].nunique()))
 
 

@@ -228,12 +228,11 @@ def _compare_runs(
 
     first, second = (read_run(folder, required=False) for folder in folders)
     apart = None if asked.times else why_untimed(first, second)
-    samples = rows.selection().of(samples)
     for name in first.tasks.keys() & second.tasks.keys():
         if first.tasks[name].get("version") != second.tasks[name].get("version"):
             note(f"the two runs have different versions of {name}, which are not compared")
             samples = samples[samples["task"] != name]
-    found = between_runs(samples, times=not apart)
+    found = between_runs(rows.selection().of(samples), times=not apart)
     if found.empty:
         note("the two runs share no sample of the same cell, so each is compared within itself")
         return None, []

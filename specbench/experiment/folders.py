@@ -26,6 +26,7 @@ LOCK = ".lock"
 COMPLETE = "complete"
 # Keys that may differ between a run and the plan that resumes it: remarks, and keys that may grow.
 _REMARKS = {"notes", "progress", "sources"}
+_ABSENT = object()  # differs from null, which is an option that was not given
 _GROWING = {*_REMARKS, "samples_planned", "examples", "cells", "tasks"}
 # Keys of the environment that differ between any two runs.
 _VARYING = {"command", "warm_ups", "first_prompts", "gpu_states", "gpus_at_the_end"}
@@ -205,8 +206,8 @@ def run_differences(first: Run, second: Run) -> list[Difference]:
         }
         for run in (first, second)
     )
-    found = _differences(known, wanted, _GROWING - {"tasks"} | _VARYING)
-    return [each for each in found if None not in each[1:]]
+    found = _differences(known, wanted, _GROWING - {"tasks", "sources"} | _VARYING, absent=_ABSENT)
+    return [each for each in found if _ABSENT not in each[1:]]
 
 
 def why_untimed(first: Run, second: Run) -> str | None:
@@ -250,12 +251,18 @@ def require_same_run(folder: Path, config: Mapping[str, Any]) -> None:
         )
 
 
-def _differences(known: Any, wanted: Any, free: set[str], name: str = "") -> Iterator[Difference]:
-    """Yield the differences between two configurations, ignoring the keys in ``free``."""
+def _differences(
+    known: Any, wanted: Any, free: set[str], name: str = "", absent: Any = None
+) -> Iterator[Difference]:
+    """Yield the differences between two configurations, ignoring the keys in ``free``.
+
+    ``absent`` is the value of a key that only one of them has.
+    """
     if isinstance(known, dict) and isinstance(wanted, dict):
         for key in [key for key in {**known, **wanted} if key not in free]:
             where = f"{name}.{key}" if name else key
-            yield from _differences(known.get(key), wanted.get(key), free, where)
+            values = known.get(key, absent), wanted.get(key, absent)
+            yield from _differences(*values, free, where, absent)
     elif known != wanted:
         yield Difference(name, known, wanted)
 

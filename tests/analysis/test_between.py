@@ -65,3 +65,13 @@ def test_other_cells_and_repeats_are_not_paired(
 ) -> None:
     second = two["run_id"] == "B"
     assert between_runs(pd.concat([two[~second], two[second].assign(**change)]), times=True).empty
+
+
+def test_qualities_of_different_metrics_are_not_subtracted(two: pd.DataFrame) -> None:
+    other = two.assign(quality_metric=two["quality_metric"].where(two["run_id"] == "A", "rouge1"))
+    for samples, compared in ((two, True), (other, False)):
+        assert (QUALITY_LESS in set(between_runs(samples, times=False)["metric"])) is compared
+    same = two[two["run_id"] == "A"]
+    changed = same.assign(run_id="B", quality_metric="rouge1", quality=0.5)
+    rows = between_runs(pd.concat([same, changed]), times=False)
+    assert figure(rows, EQUAL)["value"] == 1  # of what can be compared

@@ -14,6 +14,7 @@ import pytest
 from specbench.analysis.compare import COMPARISON
 from specbench.analysis.frames import read_summary
 from specbench.cli import output
+from specbench.experiment.folders import Run, run_differences
 from specbench.table import Cell, Column, Table
 
 from .conftest import Cli
@@ -268,6 +269,21 @@ def strict(text: str) -> Any:
         raise ValueError(constant)
 
     return json.loads(text, parse_constant=refuse)
+
+
+def test_what_differs_includes_unset_options_and_edited_files(tmp_path: Path) -> None:
+    first, second = (
+        Run(
+            tmp_path / name,
+            {"settings": {"top_p": top_p}, "sources": {"r.py:f": digest}, **only, "tasks": []},
+        )
+        for name, top_p, digest, only in (
+            ("a", 0.9, "1", {}),
+            ("b", None, "2", {"added": 1}),  # a fact that one run lacks is no difference
+        )
+    )
+    found = run_differences(first, second)
+    assert found == [("settings.top_p", 0.9, None), ("sources.r.py:f", "1", "2")]
 
 
 @pytest.mark.parametrize("command", ["table", "compare", "theory", "verify"])

@@ -43,6 +43,7 @@ from specbench.experiment.records import (
     names_of,
     write_summary,
     write_tables,
+    write_timings,
 )
 from specbench.experiment.runner import Loader, SampleRunner
 from specbench.methods.registry import get_method
@@ -133,10 +134,12 @@ def _check_tables(folder: Path, source: str) -> Iterator[Finding]:
     """Write the tables again into another folder, and compare them."""
     with TemporaryDirectory() as temporary:
         again = Path(temporary)
-        for name in (source, TIMED_RECORDS, TIMINGS):
+        timings = TIMED_RECORDS if (folder / TIMED_RECORDS).is_file() else TIMINGS
+        for name in (source, timings):
             if (folder / name).is_file():
                 (again / name).symlink_to((folder / name).resolve())
         if source == TABLE:
+            write_timings(again)
             write_summary(again)
         else:
             write_tables(again)
@@ -264,7 +267,8 @@ def _check_decoding(what: Verification, report: Report) -> Iterator[Finding]:
             for _, made in runner.run(steps):
                 report(made)
                 record = stored[names_of(made)]
-                found.append((record, made.get("error") or _divergence(record, made)))
+                failed = made["error"] if made["status"] == ERROR else ""
+                found.append((record, failed or _divergence(record, made)))
         subject = f"{task.task.name}, {len(found):,} samples of {len(task.cells)} cells"
         yield _finding(AGAIN, subject, found)
 

@@ -76,7 +76,7 @@ def score_text(
     errors: list[str] = []
     for name in metrics:
         metric = get_metric(name)
-        if not getattr(example, metric.needs) or (metric.executes and not may_execute):
+        if not metric.suits(example) or (metric.executes and not may_execute):
             continue
         try:
             scores[short_name(name)] = score(name, text, example)

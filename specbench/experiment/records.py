@@ -149,8 +149,13 @@ def names_of(record: Mapping[str, Any]) -> tuple[Any, ...]:
 def write_tables(folder: Path) -> None:
     """Write the tables of a run from its records, if any sample was decoded."""
     if _write_samples(folder / TABLE, latest_records(folder)):
-        _write_samples(folder / TIMINGS, timed_records(folder))
+        write_timings(folder)
         write_summary(folder)
+
+
+def write_timings(folder: Path) -> None:
+    """Write the table of samples that were decoded again for their times, if there are any."""
+    _write_samples(folder / TIMINGS, timed_records(folder))
 
 
 def write_summary(folder: Path) -> None:

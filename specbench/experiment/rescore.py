@@ -5,8 +5,9 @@ from __future__ import annotations
 import gzip
 import os
 import shutil
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,6 +16,7 @@ from specbench.errors import UsageError
 from specbench.example import Example
 from specbench.experiment.folders import CONFIG, ENVIRONMENT, Run, as_json, read_run
 from specbench.experiment.measurements import score_text
+from specbench.experiment.plan import require_own_columns
 from specbench.experiment.records import (
     DIGEST,
     ERROR,
@@ -93,6 +95,7 @@ def open_run(folder: Path, further: Sequence[str] = ()) -> FinishedRun:
                 notes.append(f"`{metric}` is skipped on {name}: {reason}")
             else:
                 task["metrics"].append(metric)
+        require_own_columns(task["metrics"])
     samples = sum(1 for _ in read_lines(record_files(folder)[0]))
     return FinishedRun(run, samples, notes)
 
@@ -127,17 +130,20 @@ def score_run(
         failed += [str(r.get("error")) for r in timed if r["status"] != OK]
         samples = len(latest) + len(timed)
         progress = {**run.config["progress"], "samples": samples, "failed": len(failed)}
-        files = {CONFIG: {**run.config, "progress": progress}}
+        config = {**run.config, "progress": progress}
+        if sources := {**run.config.get("sources", {}), **_digests(chain(*metrics.values()))}:
+            config["sources"] = sources
+        files = {CONFIG: config}
         executed = any(get_metric(name).executes for names in metrics.values() for name in names)
         if may_execute and executed and run.environment:
             files[ENVIRONMENT] = {**run.environment, "sandbox": list(layers())}
         for name, values in files.items():
             (staging / name).write_text(as_json(values), encoding="utf-8")
-        sources = {path.name for path in record_files(run.folder)}
-        if PACKED in sources:
+        names = {path.name for path in record_files(run.folder)}
+        if PACKED in names:
             packed = gzip.compress((staging / RECORDS).read_bytes(), mtime=0)
             (staging / PACKED).write_bytes(packed)
-        if RECORDS not in sources:
+        if RECORDS not in names:
             (staging / RECORDS).unlink()
         for name in _WRITTEN:
             if (staging / name).exists():
@@ -168,7 +174,15 @@ def _rescored(
         fields["scores"] |= {n: record["scores"].get(n) for n in names if get_metric(n).executes}
         fields["quality"] = next(iter(fields["scores"].values()), None)
     kept = {name: value for name, value in record.items() if name not in _SCORED}
+    if sources := {**record.get("sources", {}), **_digests(names)}:
+        kept["sources"] = sources
     return {**kept, "quality_metric": next(iter(fields["scores"]), None), **fields}
+
+
+def _digests(metrics: Iterable[str]) -> dict[str, str]:
+    """Return the digests of the sources of those metrics that are the user's own."""
+    found = {name: get_metric(name).digest for name in metrics}
+    return {name: digest for name, digest in found.items() if digest is not None}
 
 
 def _is_withheld(record: Record, run: Run) -> bool:

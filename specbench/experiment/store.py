@@ -158,7 +158,10 @@ class Store:
             edited += 1
         if edited:
             files = ", ".join(dict.fromkeys(name.rpartition(":")[0] for name in plan.sources))
-            log.warning(f"{files} changed: {edited} samples are decoded again")
+            log.warning(
+                f"{files} changed: {edited} samples are decoded again, at another time than sd; "
+                "to compare times, choose another folder with --output"
+            )
 
     def missing(self, steps: Iterable[Step]) -> list[Step]:
         """Return the pending steps: those without a sample, or whose sample or turn failed."""

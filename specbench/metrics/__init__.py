@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
+from numbers import Real
 from typing import TYPE_CHECKING, Final, Literal, cast
 
 from specbench import plugins
@@ -36,6 +37,11 @@ class Metric:
             return partial(_own_score, self.name, self.function)
         module, function = self.function.split(":")
         return cast("Callable[[str, Example], float]", getattr(import_module(module), function))
+
+    def suits(self, example: Example) -> bool:
+        """Return whether an example has what the metric needs; a greedy text may be empty."""
+        found = getattr(example, self.needs)
+        return found is not None if self.needs == GREEDY else bool(found)
 
 
 GROUP = "specbench.metrics"  # of entry points
@@ -123,7 +129,7 @@ def _own_score(
     except Exception as error:
         reason = plugins.described(error, inspect.unwrap(function).__code__.co_filename)
         raise UsageError(f"{name} failed on example {example.id} ({reason}): correct it") from error
-    if not isinstance(value, int | float) or not 0 <= value <= 1:
+    if not isinstance(value, Real) or not 0 <= value <= 1:
         raise UsageError(f"{place} must return a number from 0 to 1, not {value!r}: correct it")
     return float(value)
 
@@ -136,7 +142,7 @@ def score(metric: str, text: str, example: Example) -> float:
         RunError: A program could not be started (pass@1).
     """
     chosen = get_metric(metric)
-    if not getattr(example, chosen.needs):
+    if not chosen.suits(example):
         what = f"the metric `{metric}` needs `{chosen.needs}`"
         raise UsageError(f"{what}, which example `{example.id}` lacks; add it")
     return chosen.load()(text, example)

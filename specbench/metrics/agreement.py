@@ -23,21 +23,32 @@ class _Words:
     """A tokenizer for ``RougeScorer``, whose own knows only the letters a to z."""
 
     def tokenize(self, text: str) -> list[str]:
-        return _WORD.findall(text.lower())
+        return _words(text)
+
+
+def _words(text: str) -> list[str]:
+    return _WORD.findall(text.lower())
 
 
 def agreement(text: str, example: Example) -> float:
-    """Return ROUGE-L (F1 of the longest common subsequence of words) against the greedy text."""
+    """Return ROUGE-L (F1 of the longest common subsequence of words) against the greedy text.
+
+    Two texts without words agree. In scripts without spaces a word is a whole clause.
+    """
+    if not (_words(text) or _words(example.greedy or "")):
+        return 1.0
     return float(_scorer().score(example.greedy or "", text)["rougeL"].fmeasure)
 
 
 def prefix_share(text: str, example: Example) -> float:
     """Return the share of words before the first difference, of the longer of both texts."""
-    words, others = _Words().tokenize(text), _Words().tokenize(example.greedy or "")
+    words, others = _words(text), _words(example.greedy or "")
+    if not (words or others):
+        return 1.0
     same = sum(
         1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(words, others, strict=False))
     )
-    return same / max(len(words), len(others), 1)
+    return same / max(len(words), len(others))
 
 
 @cache

@@ -13,7 +13,7 @@ def scores(text: str, greedy: str = GREEDY) -> tuple[float, float]:
     return score("agreement", text, example), score("agreement-prefix", text, example)
 
 
-@pytest.mark.parametrize("text", [GREEDY, "Да, это так!", "はい、そうです。", "?!"])
+@pytest.mark.parametrize("text", [GREEDY, "Да, это так!", "はい、そうです。", "?!", ""])
 def test_identical_texts_agree_in_any_script(text: str) -> None:
     assert scores(text, text) == (1.0, 1.0)
 

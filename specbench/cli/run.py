@@ -81,9 +81,6 @@ class Weights(Options):
     )
 
 
-_BESIDE_WEIGHTS = ["method", "set_values", *(name for name in PARAMETERS if name != "weight")]
-
-
 @grouped
 def sweep_weights(
     asked: Weights,

@@ -15,7 +15,8 @@ def lookup(
 ) -> tuple[Tensor, Tensor]:
     """Copy up to N tokens from where each text's last n-gram occurred before.
 
-    Among equally long n-grams the last occurrence wins.
+    Among equally long n-grams the last occurrence wins, although an earlier one may have more
+    tokens after it; engines differ in this choice.
 
     Args:
         tokens: ``[B, L]`` prompt and output of each text; what follows ``length`` is ignored.

@@ -265,11 +265,12 @@ def title(task: str, setting: str) -> str:
 
 
 def legend(figure: Figure, handles: Sequence[Artist]) -> None:
-    """Add one legend above all panels, with as few rows as fit the width."""
+    """Add one legend above all panels, with as few rows as fit the width, or one per row."""
     for rows in range(1, len(handles) + 1):
         columns = -(-len(handles) // rows)
         drawn = figure.legend(handles=handles, loc="outside upper center", ncols=columns)
-        if drawn.get_window_extent().width <= 0.94 * figure.bbox.width:
+        fits = drawn.get_window_extent().width <= 0.94 * figure.bbox.width
+        if fits or rows == len(handles):
             figure.set_figheight(figure.get_figheight() + (rows - 1) * scaled(_LEGEND_ROW))
             return
         drawn.remove()

@@ -13,6 +13,7 @@ from specbench.example import Example
 from specbench.tasks.rows import (
     DataFile,
     Row,
+    list_in,
     plain_name,
     read_rows,
     require_columns,
@@ -66,8 +67,10 @@ def prompts_task(path: Path, *, cut: bool = False) -> Task:
         UsageError: Unreadable or empty file, unknown format, or a bad line, as ``file:line: ...``.
     """
     plain = plain_name(path)
-    needed = [] if plain.suffix == ".jsonl" else ["prompt"]
+    needed = ["prompt"] if plain.suffix == ".txt" else []
     file = read_rows(path, SUFFIXES, "prompt file", needed)
+    if plain.suffix == ".csv" and "turns" not in file.rows[0].columns:
+        require_columns(file.rows[0].columns, ["prompt"], f"{path}:1")
     rows = [_example(row, f"{plain.stem}-{row.where.rpartition(':')[2]}") for row in file.rows]
     seen: set[str] = set()
     for row, example in zip(file.rows, rows, strict=True):
@@ -121,6 +124,7 @@ def _example(row: Row, name: str) -> Example:
 def _texts(row: Row, name: str) -> list[str]:
     """Return a column's list of texts; one text is a list of one, and a missing one is empty."""
     value = row.columns.get(name)
+    value = list_in(value) if "turns" in row.columns else value
     entries = value if isinstance(value, list) else [] if value is None else [value]
     return [_checked(entry, name, row) for entry in entries]
 

@@ -188,3 +188,11 @@ def test_prompt_file_that_cannot_be_read(tmp_path: Path) -> None:
     for name in ("none.txt", "folder.txt"):
         with pytest.raises(UsageError, match=f"cannot read the prompt file .*{name}: "):
             prompts_task(tmp_path / name)
+
+
+def test_a_csv_file_may_hold_conversations(tmp_path: Path) -> None:
+    rows = [{"turns": '["one", "two"]', "reference": '["1", "2"]'}]
+    (example,) = read(tmp_path / "talk.csv", as_csv(rows))
+    assert (example.turns, example.references) == (("one", "two"), ("1", "2"))
+    plain = [{"prompt": "one", "reference": '["1", "2"]'}]  # a text, without turns
+    assert read(tmp_path / "plain.csv", as_csv(plain))[0].reference == '["1", "2"]'

@@ -157,12 +157,11 @@ Temperature = Annotated[float, AfterValidator(_finite)]
 Count = Annotated[int, Field(ge=1)]
 
 
-class Sampling(Options):
-    """How to turn logits into a sampling distribution."""
+class Filters(Options):
+    """Which tokens may be sampled."""
 
     panel = "Sampling"
 
-    temperature: Temperature = option(1.0, "0 is greedy.")
     top_k: int | None = option(None, "Sample from the k likeliest tokens.", ge=1, shown="off")
     top_p: float | None = option(
         None,
@@ -178,6 +177,12 @@ class Sampling(Options):
         le=1,
         shown="off",
     )
+
+
+class Sampling(Filters):
+    """How to turn logits into a sampling distribution."""
+
+    temperature: Temperature = option(1.0, "0 is greedy.")
 
 
 class Settings(Sampling):

@@ -93,7 +93,7 @@ def plot(
         list[Path] | None,
         typer.Argument(
             metavar="[RUN]...",
-            help="Run folders, drawn together (for the training figure: head folders).",
+            help="Run folders, drawn together (for the training figure: folders of heads).",
             show_default=NEWEST,
         ),
     ] = None,
@@ -173,12 +173,12 @@ def _refuse_ignored(
 
 def _newest_training() -> Path:
     """Return the most recently trained head under ``results/heads/``."""
-    from specbench.training.folder import LOG
+    from specbench.training.folder import logged
 
-    logs = sorted(TRAINED.rglob(LOG), key=lambda path: path.stat().st_mtime)
-    if not logs:
+    heads = logged(TRAINED)
+    if not heads:
         raise UsageError(f"no trained head under {TRAINED}: name a head's folder")
-    return logs[-1].parent
+    return heads[-1]
 
 
 def _learned(

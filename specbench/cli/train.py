@@ -20,10 +20,10 @@ from specbench.cli.output import Interrupted, note, print_table
 from specbench.config import Loading, Options, option
 from specbench.errors import UsageError
 from specbench.files import cannot_write
-from specbench.heads.registry import FAMILY, trained_heads
+from specbench.heads.registry import FAMILIES, trained_heads
 from specbench.metrics import get_metric
 from specbench.pairs.registry import PairSpec
-from specbench.table import Column, Table
+from specbench.table import Column, Table, with_interval
 from specbench.tasks.task import Task
 from specbench.training.recipe import DraftRecipe, HeadRecipe, head_recipe
 
@@ -44,9 +44,15 @@ class HeadOptions(Options):
         metavar="A[,A...]",
         panel=HeadRecipe.panel,
     )
+    max_quality_loss: list[float] | None = option(
+        None,
+        str(HeadRecipe.model_fields["max_quality_loss"].description),
+        metavar="POINTS[,...]",
+        panel=HeadRecipe.panel,
+    )
     output: Path | None = output_option(
-        "Folder for the heads, one subfolder per task; several target acceptances have one "
-        "subfolder each above those.",
+        "Folder for the heads, one subfolder per task; several target acceptances or quality "
+        "losses have one subfolder each above those.",
         "results/heads/PAIR",
     )
     resume: bool = option(False, "Resume an interrupted training.")
@@ -72,8 +78,10 @@ class HeadJob(NamedTuple):
     log: Path | None  # TensorBoard folder
 
     def __str__(self) -> str:
-        target = self.recipe.target_acceptance
-        return self.task.name if target is None else f"{self.task.name} at acceptance {target:g}"
+        target, loss = self.recipe.target_acceptance, self.recipe.max_quality_loss
+        if target is not None:
+            return f"{self.task.name} at acceptance {target:g}"
+        return self.task.name if loss is None else f"{self.task.name} within {loss:g} points"
 
 
 @grouped
@@ -89,8 +97,13 @@ def train(
     spec = models.spec()
     root = asked.output or trained_heads(spec.name)
     logs = None if asked.log_to is None else asked.log_to / trained_heads(spec.name).name
-    targets: Sequence[float | None] = asked.target_acceptance or [None]
-    recipes = [{**recipe, "target_acceptance": target} for target in targets]
+    goals = {name: getattr(asked, name) for name in FAMILIES}
+    recipes = [{**recipe, n: value} for n, values in goals.items() for value in values or ()]
+    recipes = recipes or [recipe]
+    if all(goals.values()):
+        raise UsageError(
+            "--target-acceptance cannot be combined with --max-quality-loss: omit one of them"
+        )
     jobs = _jobs(spec, data.tasks(), recipes, root, logs)
     may_execute = code.allowed(spec)
     waiting = [job for job in jobs if _waits(job, asked.resume, may_execute)]
@@ -111,10 +124,11 @@ def _jobs(
     root: Path,
     logs: Path | None,
 ) -> list[HeadJob]:
-    """Return one job per target acceptance and task, each with its own folder."""
+    """Return one job per goal and task, each with its own folder."""
     jobs: list[HeadJob] = []
     for typed in recipes:
-        family = f"{FAMILY}{typed['target_acceptance']:g}" if len(recipes) > 1 else ""
+        named = [f"{FAMILIES[name]}{typed[name]:g}" for name in FAMILIES if name in typed]
+        family = named[0] if len(recipes) > 1 else ""
         for task in tasks:
             recipe = head_recipe(spec, task, typed)
             folder = root / family / task.name
@@ -208,15 +222,17 @@ def _sizes(jobs: Sequence[HeadJob]) -> tuple[int, int, int]:
 
 def _remarks(job: HeadJob, description: Mapping[str, Any]) -> Iterator[str]:
     """Yield warnings about the training, with advice."""
+    worth = description["worth"]
+    yield f"{job}: {worth['sentence']}, on {worth['n']} held-out prompts"
     if silent := description["steps_without_gradient"]:
         yield (
             f"{job}: all rollouts had the same reward in {silent} of {job.recipe.steps} steps, so "
             "it gave no gradient there; if those are most steps, change --initial-weight or "
             "increase --rollouts"
         )
-    target, reached = job.recipe.target_acceptance, description["scores"]["acceptance"]
+    target, reached = job.recipe.target_acceptance, worth["head"]["acceptance"]
     if target is not None and abs(target - reached) > NEAR:
-        strict = description["strict_acceptance"]
+        strict = worth["others"][0]["acceptance"]
         why = (
             f"strict verification already accepts about {strict:.3f}, the minimum for any head"
             if target < strict
@@ -226,22 +242,26 @@ def _remarks(job: HeadJob, description: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _show(jobs: Sequence[HeadJob], spec: PairSpec, root: Path) -> None:
-    """Print the trained heads with their scores."""
+    """Print each trained head beside both models and the static ensemble."""
     from specbench.heads.files import read_description
 
-    rows = []
+    rows: list[list[str]] = []
     for job in jobs:
         known = read_description(job.folder)
-        scores = known["scores"]
-        metric = get_metric(job.task.metric or "")
-        quality = f"{scores['quality'] * metric.scale:.1f} {metric.unit}"
-        figures = (f"{scores['acceptance']:.3f}", f"{scores['weight']:.2f}")
-        minutes = f"{known['seconds'] / 60:.1f}"
-        rows.append([str(job.folder.relative_to(root)), known["kind"], quality, *figures, minutes])
-    headings = ("head", "kind", "quality", "acceptance", "mean w", "minutes")
+        metric, worth = get_metric(job.task.metric or ""), known.get("worth")
+        if worth is None:  # trained by an earlier version
+            continue
+        for name, point in (("head", worth["head"]), *((o["name"], o) for o in worth["others"])):
+            figures = []
+            for figure, scale in (("acceptance", 100), ("quality", metric.scale)):
+                low, high = (scale * end for end in point[f"{figure}_interval"])
+                figures.append(with_interval(scale * point[figure], low, high, ".1f"))
+            head = str(job.folder.relative_to(root))
+            rows.append([head, name, f"{point['weight']:.2f}", *figures, metric.unit])
+    headings = ("head", "verified by", "mean w", "acceptance (%)", "quality", "metric")
     print_table(
         Table(
-            f"Heads of {spec.name} in {root}, held-out scores",
+            f"Heads of {spec.name} in {root}, on held-out prompts",
             [Column(heading) for heading in headings],
             rows,
             notes=["acceptance is per position, like expected_acceptance of a run"],

@@ -45,8 +45,8 @@ class LockstepBatch:
         """Run the next k tokens of every row ``[B, k]``.
 
         Returns:
-            Next-token probabilities ``[B, V]``, float32, and the final hidden states
-            ``[B, hidden]``, both after the last token.
+            Next-token logits ``[B, V]``, float32, and the final hidden states ``[B, hidden]``, both
+            after the last token.
         """
         start, end = self.position, self.position + tokens.shape[1]
         at = torch.arange(start, end, device=tokens.device)[None]
@@ -59,7 +59,7 @@ class LockstepBatch:
         angles = angles_at(self.rotary, at)
         hidden = self.runner.through_layers(tokens, self.cache, angles, masks)[:, -1]
         self.position = end
-        return self.runner.logits(hidden).softmax(-1), hidden
+        return self.runner.logits(hidden), hidden
 
     def select(self, rows: Tensor) -> None:
         """Keep these rows, in this order; rows may repeat."""

@@ -23,18 +23,17 @@ from specbench.figures import style
 from specbench.figures.style import GREY, Drawing, scaled
 from specbench.metrics import shown_metric
 from specbench.results import Results
-from specbench.training.folder import LOG
+from specbench.training.folder import LOG, logged
 
-#: Columns of ``training.csv`` with their scale, title and label.
+#: Columns of ``training.csv`` with the held-out ones beside them: scale, title and label.
 _CURVES = {
-    "reward": (100, "Reward", "Mean score (%)"),
-    "acceptance": (100, "Acceptance", "Mean 1 − w TV(p, q) (%)"),
-    "weight": (1, "Weight on the target", "Mean w"),
-    "loss": (1, "Loss", "Negative objective\n(std. of the advantage)"),
+    ("reward", "held_out_quality"): (100, "Quality", "Mean score (%)"),
+    ("acceptance", "held_out_acceptance"): (100, "Acceptance", "Mean 1 − w TV(p, q) (%)"),
+    ("weight", "held_out_weight"): (1, "Weight on the target", "Mean w"),
+    (None, "held_out_distance"): (100, "Above the static front", "Held-out quality (points)"),
 }
 _STRICT = "strict_acceptance"  # at w = 1
 _SMOOTHED = 10  # lines are running medians over 1/10 of the steps
-_FAR = 0.05  # fraction of values at either end that may lie outside the panel
 _DASHES = ("-", "--", ":")
 
 SHOWN = 12  # tokens with the highest weights, and with the lowest
@@ -62,39 +61,52 @@ _LEAST_SPAN = 10.0  # smallest change in quality that gets the strongest colour,
 
 @style.paged
 def draw_training(folders: Sequence[Path]) -> Drawing:
-    """Draw reward, acceptance, weight and loss against the step, one colour per head.
+    """Draw quality, acceptance, weight and distance against the step, one colour per head.
 
     Steps are noisy, since each has few texts; the lines are running medians over a tenth of the
-    steps. The loss is in standard deviations of the advantages, so it jumps at steps whose texts
-    have equal returns; the axis excludes these outliers. ``folders`` contain heads, finished or in
-    training.
+    steps. Points are measured on held-out prompts, at some steps. ``folders`` contain heads,
+    finished or in training, or folders of heads at any depth.
 
     Raises:
         UsageError: A folder has no ``training.csv``, or the file has no step.
     """
-    tables = {name: _shown(read_training(folder)) for name, folder in _named(folders).items()}
+    # A folder without a log is kept, for its error.
+    found = [head for folder in folders for head in sorted(logged(folder)) or [folder]]
+    tables = {name: _shown(read_training(folder)) for name, folder in _named(found).items()}
     figure, grid = style.panels(2, 2, height=1.75, sharex=True)
     colours = [style.look(LEARNED).colour] if len(tables) == 1 else style.PAIR_COLOURS
     looks = dict(zip(tables, cycle(product(_DASHES, colours)), strict=False))
     floor: dict[str, Any] = {"color": GREY, "lw": scaled(0.9), "ls": (0, (1, 1))}
-    for (column, (_, title, label)), axes in zip(_CURVES.items(), grid.flat, strict=True):
+    held_out: dict[str, Any] = {"marker": "o", "ls": "none", "ms": scaled(3.5)}
+    for ((column, checked), (_, title, label)), axes in zip(
+        _CURVES.items(), grid.flat, strict=True
+    ):
         for name, (dashes, colour) in looks.items():
             own: dict[str, Any] = {"data": tables[name], "color": colour}
-            axes.plot("step", column, lw=scaled(0.6), alpha=0.3, **own)
-            axes.plot("step", f"{column}_smooth", dashes, lw=scaled(1.2), **own)
+            if column is None:
+                checks = tables[name].dropna(subset=checked)
+                axes.plot("step", checked, dashes, lw=scaled(1.2), data=checks, color=colour)
+            else:
+                axes.plot("step", column, lw=scaled(0.6), alpha=0.3, **own)
+                axes.plot("step", f"{column}_smooth", dashes, lw=scaled(1.2), **own)
+            axes.plot("step", checked, **held_out, **own)
             if column == "acceptance":
                 axes.plot("step", f"{_STRICT}_smooth", data=tables[name], **floor)
+        if column is None:
+            axes.axhline(0, color=GREY, lw=scaled(0.8))
         axes.set_title(title)
         axes.set_ylabel(label)
         axes.locator_params(axis="x", integer=True)
     for axes in grid[-1]:
         axes.set_xlabel("Step")
     shown = [table.assign(head=name)[["head", *table]] for name, table in tables.items()]
-    everything = pd.concat(shown, ignore_index=True)
-    _limit(grid[-1, -1], everything["loss"])
     handles = [Line2D([], [], color=c, ls=dashes, label=n) for n, (dashes, c) in looks.items()]
-    style.legend(figure, [*handles, Line2D([], [], label="acceptance at w = 1", **floor)])
-    return Drawing(figure, everything)
+    handles += [
+        Line2D([], [], color=GREY, label="held-out prompts", **held_out),
+        Line2D([], [], label="acceptance at w = 1", **floor),
+    ]
+    style.legend(figure, handles)
+    return Drawing(figure, pd.concat(shown, ignore_index=True))
 
 
 def read_training(folder: Path) -> pd.DataFrame:
@@ -104,7 +116,8 @@ def read_training(folder: Path) -> pd.DataFrame:
         UsageError: The file is missing or unreadable, has no step, or lacks a column.
     """
     path = folder / LOG
-    columns = ["step", *_CURVES, "disagreement"]
+    curves = [name for pair in _CURVES for name in pair if name is not None]
+    columns = ["step", *curves, "disagreement"]
     if not path.is_file():
         raise UsageError(f"{folder} holds no {LOG}: give the folder of a head that was trained")
     try:
@@ -127,19 +140,14 @@ def _named(folders: Sequence[Path]) -> dict[str, Path]:
 
 def _shown(table: pd.DataFrame) -> pd.DataFrame:
     """Return the step, the scaled columns, and their running medians."""
-    in_units = {column: scale * table[column] for column, (scale, *_) in _CURVES.items()}
-    columns = pd.DataFrame(in_units | {_STRICT: 100 * (1 - table["disagreement"])})
+    steps, checks = pd.DataFrame({_STRICT: 100 * (1 - table["disagreement"])}), table[["step"]]
+    for (column, checked), (scale, *_) in _CURVES.items():
+        if column is not None:
+            steps[column] = scale * table[column]
+        checks = checks.assign(**{checked: scale * table[checked]})
     window = max(1, len(table) // _SMOOTHED)
-    smooth = columns.rolling(window, center=True, min_periods=1).median().add_suffix("_smooth")
-    return pd.concat([table["step"], columns, smooth], axis=1)
-
-
-def _limit(axes: Axes, values: pd.Series) -> None:
-    """Limit an axis to the values without outliers."""
-    low, high = values.quantile([_FAR, 1 - _FAR])
-    margin = 0.3 * (high - low) or 1.0
-    inside = values[values.between(low - margin, high + margin)]
-    axes.set_ylim(inside.min() - margin / 4, inside.max() + margin / 4)
+    smooth = steps.rolling(window, center=True, min_periods=1).median().add_suffix("_smooth")
+    return pd.concat([checks, steps, smooth], axis=1)
 
 
 @style.paged

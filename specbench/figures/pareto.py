@@ -30,7 +30,7 @@ from specbench.analysis.run_tables import LEARNED
 from specbench.errors import UsageError
 from specbench.figures import AGAINST, style
 from specbench.figures.style import GREY, Drawing, data, scaled
-from specbench.heads.registry import FAMILY
+from specbench.heads.registry import FAMILIES
 from specbench.methods.registry import AUTOREGRESSIVE
 from specbench.results import Results
 
@@ -246,9 +246,10 @@ def _data(panel: _Panel) -> pd.DataFrame:
 
 
 def _targets(cells: pd.DataFrame) -> pd.DataFrame:
-    """Return family (its root folder) and target acceptance, as text, of cells with such heads."""
+    """Return family (its root folder) and goal, as text, of cells with such heads."""
     heads = cells.loc[cells["method"] == LEARNED, "head"].dropna()
-    return heads.str.extract(rf"^(?P<family>.*){FAMILY}(?P<target>[\d.]+)$").dropna()
+    prefixes = "|".join(FAMILIES.values())
+    return heads.str.extract(rf"^(?P<family>.*(?:{prefixes}))(?P<target>[\d.]+)$").dropna()
 
 
 def _family_lines(panel: _Panel) -> list[np.ndarray]:
@@ -381,6 +382,6 @@ def _handles(methods: Sequence[str], family: bool) -> list[Line2D]:
         lines[LEARNED] = {
             "linestyle": "-",
             "linewidth": scaled(0.9),
-            "label": "DIVERSED (target acceptance labelled)",
+            "label": "DIVERSED (goal of training labelled)",
         }
     return [style.handle(method, **lines.get(method, {})) for method in style.ordered(methods)]

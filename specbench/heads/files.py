@@ -2,8 +2,8 @@
 
 ``head.safetensors`` holds ``summary.weight`` ``[2, D]`` and ``summary.bias`` ``[2]`` in the layout
 of the authors' release (columns [draft ; target], row 0 the draft's score, row 1 the target's), and
-``hidden.weight`` and ``hidden.bias`` if there is a hidden layer. ``head.json`` describes its
-training.
+``hidden.weight`` and ``hidden.bias`` if there is a hidden layer, and ``shift`` and ``scale`` if its
+inputs are standardised. ``head.json`` describes its training.
 """
 
 from __future__ import annotations

@@ -46,18 +46,22 @@ def features(at: Positions) -> Tensor:
     return torch.cat(columns, -1)
 
 
+SMALLEST_SPREAD = 1e-3  # of an input
+
+
 class Kind(NamedTuple):
     """A kind of head: its input ``[K, D]``, D from the models' widths, and its hidden units."""
 
     inputs: Callable[[Positions], Tensor]
     width: Callable[[int, int], int]
     hidden: int = 0
+    standardised: bool = False  # inputs are shifted and scaled; see ``Head.standardise``
 
 
 KINDS = {
     LINEAR: Kind(hidden_states, lambda hidden_p, hidden_q: hidden_q + hidden_p),
     MLP: Kind(hidden_states, lambda hidden_p, hidden_q: hidden_q + hidden_p, hidden=32),
-    FEATURES: Kind(features, lambda hidden_p, hidden_q: 10, hidden=16),
+    FEATURES: Kind(features, lambda hidden_p, hidden_q: 10, hidden=16, standardised=True),
 }
 
 
@@ -73,8 +77,13 @@ class Head(nn.Module):
     ) -> None:
         super().__init__()
         self.kind = kind
-        self.inputs, input_width, hidden = KINDS[kind]
-        width = input_width(*sizes)
+        self.shift: Tensor
+        self.scale: Tensor
+        self.inputs, input_width, hidden, self.standardised = KINDS[kind]
+        self.width = width = input_width(*sizes)
+        if self.standardised:
+            self.register_buffer("shift", torch.zeros(width))
+            self.register_buffer("scale", torch.ones(width))
         self.hidden: nn.Linear | None = None
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
@@ -88,11 +97,23 @@ class Head(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         """Return the weight on the target ``[K]`` from inputs ``[K, D]``; see ``inputs``."""
         inputs = inputs.to(self.summary.weight.dtype)
+        if self.standardised:
+            inputs = (inputs - self.shift) * self.scale
         if self.hidden is not None:
             inputs = nn.functional.silu(self.hidden(inputs))
         scores: Tensor = self.summary(inputs)
         # A softmax over two scores is the sigmoid of their difference.
         return (scores[..., 1] - scores[..., 0]).sigmoid()
+
+    @torch.no_grad()
+    def standardise(self, inputs: Tensor) -> None:
+        """Shift and scale each input to mean 0 and variance 1 over ``inputs`` ``[M, D]``.
+
+        At most positions the models agree, so the features hardly vary there. Without scaling,
+        training often ends at one of the models.
+        """
+        self.shift = inputs.mean(0)
+        self.scale = 1 / inputs.std(0).clamp_min(SMALLEST_SPREAD)
 
     def weigh(self, at: Positions) -> Tensor:
         """Return the weight on the target ``[K]`` at K positions."""

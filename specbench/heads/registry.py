@@ -18,7 +18,8 @@ LINEAR, MLP, FEATURES = "linear", "mlp", "features"
 KINDS = {
     LINEAR: "one linear layer on both hidden states, the paper's",
     MLP: "one hidden layer on both hidden states",
-    FEATURES: "a small network on entropies, top probabilities and disagreement",
+    FEATURES: "a small network on entropies, top probabilities and disagreement of the two "
+    "distributions; fits any pair",
 }
 
 WEIGHTS = "head.safetensors"
@@ -29,7 +30,8 @@ TRAINED = Path("results/heads")  # output of `specbench train`, by pair and task
 BUNDLED, RESULTS = "bundled", "results"
 # Equal weights on both models: static w = 0.5 with the cost of a head, for any pair.
 UNTRAINED = "untrained"
-FAMILY = "acceptance-"  # prefix of folders of heads trained for a target acceptance
+# Goals of training, with the prefix of a head's folder in a family.
+FAMILIES = {"target_acceptance": "acceptance-", "max_quality_loss": "loss-"}
 
 
 class HeadFile(NamedTuple):
@@ -102,21 +104,26 @@ def find_heads(spec: PairSpec, root: str | None = None) -> dict[str, HeadFile]:
 
 
 def expand_family(given: str) -> list[str]:
-    """Return the folders ``acceptance-A`` of a family in ascending order, else ``given``."""
-    members = sorted(str(folder) for folder in Path(given).glob(f"{FAMILY}*") if folder.is_dir())
+    """Return the folders of a family, such as ``acceptance-0.9``, in order, else ``given``."""
+    found = [folder for prefix in FAMILIES.values() for folder in Path(given).glob(f"{prefix}*")]
+    members = sorted(str(folder) for folder in found if folder.is_dir())
     return members or [given.rstrip("/") or given]
 
 
 def facts(head: HeadFile) -> dict[str, Any]:
-    """Return a head's kind, task and target acceptance, if its file has them."""
+    """Return a head's kind, task and goal, and its worth if it has none, as far as known."""
     if head.path.suffix == RELEASED or head.name == UNTRAINED:
         return {"kind": LINEAR}
     try:
         known = json.loads((head.path / DESCRIPTION).read_text(encoding="utf-8"))
-        target = known.get("recipe", {}).get("target_acceptance")
+        recipe = known.get("recipe", {})
+        goals = {name: recipe.get(name) for name in FAMILIES}
+        worth = known.get("worth") or {}
     except (OSError, ValueError, AttributeError):
         return {}  # loading it will report the error
-    found = {"kind": known.get("kind"), "task": known.get("task"), "target_acceptance": target}
+    found = {"kind": known.get("kind"), "task": known.get("task"), **goals}
+    if worth.get("better") is False:
+        found["worth"] = worth["sentence"]
     return {name: value for name, value in found.items() if value is not None}
 
 
@@ -151,7 +158,7 @@ def _known_heads(places: Mapping[str, Path]) -> dict[str, HeadFile]:
 
 
 def _brief(head: HeadFile, task: str) -> str:
-    """Return a head's kind, target acceptance, and its training task if it differs."""
+    """Return a head's kind and goal, its training task if it differs, and whether it is useless."""
     known = facts(head)
     parts = [known.get("kind", "of unknown kind")]
     if head.path.suffix == RELEASED:
@@ -159,8 +166,12 @@ def _brief(head: HeadFile, task: str) -> str:
     if "target_acceptance" in known:
         # Per position; a run's accepted / drafted is lower.
         parts.append(f"target acceptance {known['target_acceptance']:g} per position")
+    if "max_quality_loss" in known:
+        parts.append(f"at most {known['max_quality_loss']:g} points below the target")
     if known.get("task", task) != task:
         parts.append(f"trained for {known['task']}")
+    if "worth" in known:
+        parts.append(known["worth"])
     return ", ".join(parts)
 
 

@@ -19,12 +19,9 @@ from specbench.experiment.prompts import encode_prompt
 from specbench.tasks.task import Task
 from specbench.training.recipe import HeadRecipe
 
-# Held-out examples for scoring heads. If a task has few distinct prompts (mini-code),
-# some also occur in training.
-HELD_OUT = 256
-# Held-out examples for calibrating the bias. They differ from those for scores, unless the task has
-# too few.
-CALIBRATION, CALIBRATION_SEED = 256, 1
+# Held-out examples for measurements during training, and others for the final one. If a task has
+# too few, they are the same; if it has few distinct prompts (mini-code), some occur in training.
+HELD_OUT, FINAL = 128, 256
 IGNORED = -100  # label of a token without loss
 
 
@@ -40,18 +37,22 @@ class Material(NamedTuple):
         places = [(first + i) % len(self.examples) for i in range(count)]
         return Material([self.examples[i] for i in places], [self.prompts[i] for i in places])
 
+    def every(self, step: int, first: int) -> Material:
+        """Return each ``step``-th example from index ``first`` on."""
+        return Material(self.examples[first::step], self.prompts[first::step])
+
 
 class Materials(NamedTuple):
     """All examples for the training of a head."""
 
     train: Material  # for the steps
-    held_out: Material  # for the scores
-    calibration: Material | None  # for the bias; None without a target acceptance
+    held_out: Material  # for measurements during training
+    final: Material  # for the head's worth
+    unseen_left_out: int = 0
 
     def left_out(self) -> dict[str, int]:
         """Return the number of skipped examples of each split."""
-        unseen = [part for part in (self.held_out, self.calibration) if part is not None]
-        return {"train": self.train.left_out, "held-out": sum(part.left_out for part in unseen)}
+        return {"train": self.train.left_out, "held-out": self.unseen_left_out}
 
 
 def read_material(
@@ -104,11 +105,13 @@ def read_materials(pair: LoadedPair, task: Task, recipe: HeadRecipe) -> Material
     def read(split: str, count: int, seed: int) -> Material:
         return split_material(pair, task, split, count, seed, recipe.max_prompt_tokens)
 
-    targeted = recipe.target_acceptance is not None
+    unseen = read("held-out", HELD_OUT + FINAL, 0)
+    others = len(unseen.examples) - HELD_OUT
     return Materials(
         train=read("train", recipe.steps * recipe.prompts_per_step, recipe.seed),
-        held_out=read("held-out", HELD_OUT, 0),
-        calibration=read("held-out", CALIBRATION, CALIBRATION_SEED) if targeted else None,
+        held_out=unseen.taken(0, HELD_OUT) if others >= HELD_OUT else unseen,
+        final=unseen.taken(HELD_OUT, others) if others >= HELD_OUT else unseen,
+        unseen_left_out=unseen.left_out,
     )
 
 

@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 from pydantic import ValidationInfo, field_validator
 
-from specbench.config import Options, option
-from specbench.heads.registry import KINDS, LINEAR
+from specbench.config import Filters, Options, Temperature, option
+from specbench.heads.registry import FEATURES, KINDS
 from specbench.pairs.registry import PairSpec
 from specbench.tasks.task import RESERVED_SEEDS, Task
 from specbench.validation import quoted, validated
@@ -25,13 +25,13 @@ MAX_PROMPT_TOKENS = 512  # as in the paper (arXiv:2604.07622)
 SMALL_WIDTH, SMALL_RATE, LARGE_RATE = 512, 3e-3, 1e-5
 
 
-class HeadRecipe(Options):
+class HeadRecipe(Filters):
     """The training of a head; ``specbench train`` has an option for each field."""
 
     panel = "Recipe (defaults depend on the pair and the task)"
 
     head_kind: Literal["linear", "mlp", "features"] = option(
-        LINEAR,
+        FEATURES,
         "; ".join(f"{name}: {text}" for name, text in KINDS.items()) + ".",
         metavar="KIND",
         complete=lambda: KINDS,
@@ -46,23 +46,45 @@ class HeadRecipe(Options):
         metavar="NAME",
         complete=lambda: BASELINES,
     )
-    rollouts: int = option(8, "Texts per prompt.", ge=1)
+    rollouts: int = option(4, "Texts per prompt.", ge=1)
     epochs_per_rollout: int = option(4, "Passes over each set.", ge=1)
     # After a short warm-up and before a cosine to zero.
-    learning_rate: float = option(0.01, "Peak learning rate of Adam.", gt=0)
-    # With a target, lambda is a multiplier that starts at `acceptance_weight`.
+    learning_rate: float = option(
+        0.02, "Peak learning rate of Adam; lower for heads with many inputs.", gt=0
+    )
     target_acceptance: float | None = option(
         None,
-        "Adjust lambda to reach this held-out acceptance per position (a run's "
-        "expected_acceptance); several values train a family of heads.",
+        "Adjust lambda to reach this acceptance per position (a run's expected_acceptance); "
+        "several values train a family of heads.",
         metavar="A[,A...]",
         gt=0,
         lt=1,
     )
-    acceptance_weight: float = option(0.4, "lambda: weight of acceptance relative to reward.", ge=0)
+    max_quality_loss: float | None = option(
+        None,
+        "Adjust lambda to accept as much as possible while the quality stays within this many "
+        "points of the target's; several values train a family of heads.",
+        metavar="POINTS[,...]",
+        gt=0,
+    )
+    acceptance_weight: float = option(
+        0.4,
+        "lambda: reward per unit of acceptance, relative to what the static ensemble pays for it "
+        "from target to draft.",
+        ge=0,
+    )
     kl_weight: float = option(0.0, "Penalty per nat of KL from the untrained head.", ge=0)
-    # The release starts at 0.5. If texts at w = 0.5 earn almost no reward, a strict start helps.
-    initial_weight: float = option(0.5, "w of the untrained head.", gt=0, lt=1)
+    # The release starts at 0.5. On some tasks, texts at w = 0.5 earn no reward to learn from.
+    initial_weight: float | None = option(
+        None,
+        "w of the untrained head.",
+        gt=0,
+        lt=1,
+        shown="the lowest that keeps most of the target's quality",
+    )
+    temperature: list[Temperature] = option(
+        [1.0], "Temperature of the texts; several take turns.", metavar="T[,T...]", min_length=1
+    )
     max_prompt_tokens: int = option(MAX_PROMPT_TOKENS, "Longest prompt; a longer one is cut.", ge=1)
     seed: int = option(0, "Seed of the examples and all draws.", ge=0, lt=RESERVED_SEEDS)
 
@@ -76,13 +98,12 @@ class HeadRecipe(Options):
             )
         return rollouts
 
-    @field_validator("acceptance_weight")
+    @field_validator("max_quality_loss")
     @classmethod
-    def _adjustable(cls, weight: float, info: ValidationInfo) -> float:
-        # A multiplier that starts at 0 would stay there.
-        if weight == 0 and info.data.get("target_acceptance") is not None:
-            raise ValueError("must be above 0 with a target acceptance, not 0")
-        return weight
+    def _one_goal(cls, loss: float | None, info: ValidationInfo) -> float | None:
+        if loss is not None and info.data.get("target_acceptance") is not None:
+            raise ValueError("cannot be combined with --target-acceptance: omit one of them")
+        return loss
 
     def rate(self, step: int) -> float:
         """Return the learning rate of a step counted from 0."""

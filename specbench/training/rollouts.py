@@ -1,8 +1,9 @@
 """Roll-outs: many texts sampled together from the verification distribution v.
 
 Both models run the same tokens in lockstep, and each token is drawn directly from
-``v = w p + (1 - w) q``. Except for bonus tokens, this is the distribution of speculative decoding,
-at a fraction of the time. Per token, only the head's input and three scalars are kept for the loss.
+``v = w p + (1 - w) q``, with p and q after temperature, top-k, top-p and min-p. Except for bonus
+tokens, this is the distribution of speculative decoding, at a fraction of the time. Per token, only
+the head's input and three scalars are kept for the loss.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from specbench.decoding.sampling import Sampling
 from specbench.engine.loading import LoadedPair
 from specbench.engine.lockstep import LockstepBatch
 from specbench.heads.head import Head
 from specbench.methods.verdict import Positions, pick
 
 AT_ONCE = 128  # texts in a batch; fits in memory with an 8B target
+PLAIN = Sampling()  # the models' own distributions
 COMPACT_BELOW = 0.8  # drop finished rows once the fraction of active ones is below this
 
 
@@ -43,17 +46,25 @@ def roll_out(
     generator: torch.Generator,
     copies: int = 1,
     stop: Sequence[str] = (),
+    sampling: Sampling = PLAIN,
 ) -> Rollouts:
-    """Sample ``copies`` texts per prompt from v at temperature 1; copies of a prompt are adjacent.
+    """Sample ``copies`` texts per prompt from v; copies of a prompt are adjacent.
 
     A ``stop`` string ends a text: the token that completes it is the last, and the text is cut
     before the string.
     """
     size = max(1, AT_ONCE // copies)
-    parts = [
-        _batch(pair, head, prompts[start : start + size], max_new_tokens, generator, copies, stop)
-        for start in range(0, len(prompts), size)
-    ]
+    asked = (max_new_tokens, generator, copies, stop, sampling)
+    return joined(
+        [
+            _batch(pair, head, prompts[start : start + size], *asked)
+            for start in range(0, len(prompts), size)
+        ]
+    )
+
+
+def joined(parts: Sequence[Rollouts]) -> Rollouts:
+    """Return the texts of several roll-outs, in this order, as one."""
     texts = [text for part in parts for text in part.texts]
     offsets = accumulate((len(part.texts) for part in parts[:-1]), initial=0)
     row = torch.cat([part.row + offset for part, offset in zip(parts, offsets, strict=True)])
@@ -70,6 +81,7 @@ def _batch(
     generator: torch.Generator,
     copies: int,
     stop: Sequence[str],
+    sampling: Sampling,
 ) -> Rollouts:
     device = pair.target.device
     ends = torch.tensor(sorted(pair.eos_ids), device=device)
@@ -80,14 +92,15 @@ def _batch(
     outputs = [model.start() for model in models]
     for model in models:
         model.select(rows)
-    outputs = [(distribution[rows], hidden[rows]) for distribution, hidden in outputs]
+    outputs = [(logits[rows], hidden[rows]) for logits, hidden in outputs]
 
     text = torch.arange(len(rows), device=device)  # index of each row's text, -1 once it has ended
     written: list[list[int]] = [[] for _ in range(len(rows))]  # used for stop strings only
     kept: list[tuple[Tensor, ...]] = []
     for remaining in reversed(range(max_new_tokens)):
-        (p, h_p), (q, h_q) = outputs
-        inputs = head.inputs(Positions(p, q, p, q, h_p, h_q, greedy=False))
+        (logits_p, h_p), (logits_q, h_q) = outputs
+        (p, p1), (q, q1) = sampling.distributions(logits_p), sampling.distributions(logits_q)
+        inputs = head.inputs(Positions(p, q, p1, q1, h_p, h_q, sampling.greedy))
         v = torch.lerp(q, p, head(inputs).unsqueeze(-1))
         token = torch.multinomial(v, 1, generator=generator).squeeze(-1)
         tv = (p - q).abs().sum(-1) / 2

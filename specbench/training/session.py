@@ -23,9 +23,11 @@ from specbench.files import clear_errors, write_atomically
 from specbench.heads.files import fingerprints, save_head
 from specbench.tasks.task import Task
 from specbench.training.folder import CHECKPOINT, LOG
+from specbench.training.front import Point
 from specbench.training.material import describe_data, read_materials
+from specbench.training.price import Price
 from specbench.training.recipe import HeadRecipe
-from specbench.training.verifier import Progress, Training
+from specbench.training.verifier import Checked, Progress, Training
 from specbench.version import __version__
 
 NO_SPREAD = 1e-6  # of rewards; smaller spreads are rounding errors
@@ -57,9 +59,12 @@ def carry_out(
     Raises:
         RunError: The folder cannot be written or the loss is not finite; the last checkpoint
             remains.
+        UsageError: The target is not measurably better than the draft.
     """
     with clear_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
+    if not training.static:
+        training.begin()
     for progress in training.history:
         report(progress)
     while len(training.history) < training.recipe.steps:
@@ -68,10 +73,9 @@ def carry_out(
         write_atomically(folder / LOG, log)
         _save_checkpoint(training, folder / CHECKPOINT)
         report(progress)
-    head = training.head.eval().requires_grad_(False)
-    training.calibrate_bias()
+    training.restore_best()
     description = _describe(training)
-    save_head(head, folder, description)
+    save_head(training.head, folder, description)
     with clear_errors(folder):
         (folder / CHECKPOINT).unlink(missing_ok=True)
     return description
@@ -81,7 +85,9 @@ def _save_checkpoint(training: Training, path: Path) -> None:
     content = {
         **_identity(training),
         "step": len(training.history),
-        "multiplier": training.multiplier,
+        "static": [point.lists() for point in training.static],
+        "price": training.price._asdict(),
+        "best": None if training.best is None else training.best._asdict(),
         "baseline": training.baseline.mean,
         "history": [progress._asdict() for progress in training.history],
         "head": training.head.state_dict(),
@@ -105,11 +111,13 @@ def _load_checkpoint(training: Training, path: Path) -> None:
                 f"{path} is from a training with another {name} ({_difference(found, expected)}): "
                 "use the same values, or train in another folder"
             )
+    training.begin([Point.from_lists(values) for values in content["static"]])
     training.head.load_state_dict(content["head"])
     training.optimizer.load_state_dict(content["optimizer"])
+    training.price = Price(**content["price"])
+    training.best = content["best"] and Checked(**content["best"])
     training.generator.set_state(content["generator"])
     training.baseline = training.baseline._replace(mean=content["baseline"])
-    training.multiplier = content["multiplier"]
     training.history = [Progress(**row) for row in content["history"]]
 
 
@@ -154,8 +162,8 @@ def _describe(training: Training) -> dict[str, Any]:
         "models": fingerprints(pair),
         "hidden_sizes": {"target": pair.target.hidden_size, "draft": pair.draft.hidden_size},
         "recipe": training.recipe.model_dump(),
-        "scores": training.held_out_scores(),
-        "strict_acceptance": 1 - history[0].disagreement,
+        "best_step": None if training.best is None else training.best.step,
+        "worth": training.measure_worth().described(training.metric),
         "steps_without_gradient": sum(p.reward_spread < NO_SPREAD for p in history),
         "seconds": round(seconds, 1),
         "versions": {

@@ -1,46 +1,52 @@
 """Training steps of a DIVERSED head: roll out, score, and update for a few epochs.
 
-With a target acceptance, a multiplier replaces lambda and is adjusted to the missing acceptance
-during training. Then the bias is calibrated: one number makes every weight stricter or looser and
-preserves the ranking of positions. Controller gains large enough to make calibration unnecessary
-were tried on mini-math. If the target acceptance costs reward, they overshoot to texts without any
-reward, and training cannot recover from there.
+The static ensemble is measured first, on held-out prompts. It gives the unit of lambda, the start,
+and the front that the head must beat (``specbench.training.front``). With a goal, lambda follows
+what is missing (``specbench.training.price``).
 """
 
 from __future__ import annotations
 
-import math
 import time
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from specbench.decoding.sampling import Sampling
 from specbench.engine.loading import LoadedPair
 from specbench.example import Example
 from specbench.heads.head import Head
-from specbench.metrics import score
+from specbench.metrics import get_metric, score
 from specbench.tasks.task import RESERVED_SEEDS, Task
+from specbench.training import front
+from specbench.training.front import Point, Worth
 from specbench.training.material import Material, Materials
 from specbench.training.objective import Baseline, Step, descend, evaluate, text_mean
+from specbench.training.price import Price
 from specbench.training.recipe import HeadRecipe
-from specbench.training.rollouts import Rollouts, roll_out
+from specbench.training.rollouts import Rollouts, joined, roll_out
 
-# Seeds for held-out scores and calibration; training cannot use them.
-HELD_OUT_SEED, CALIBRATION_SEED = RESERVED_SEEDS, 2 * RESERVED_SEEDS
+# Seeds of roll-outs on held-out prompts; training cannot use them.
+HELD_OUT_SEED, FINAL_SEED = RESERVED_SEEDS, 2 * RESERVED_SEEDS
 
-# Gains of the controller: missing acceptance -> log lambda.
-PROPORTIONAL, INTEGRAL = 5.0, 0.5
-CALIBRATION_ROUNDS = 3  # a shifted head generates other texts, so its acceptance is measured again
-LARGEST_SHIFT = 16.0
-HALVINGS = 40
+CHECKS = 6  # measurements of the head on held-out prompts during training
+# A start must keep most of the quality, or its texts earn nothing to learn from.
+MOST_LOST = 0.3  # share of the quality between target and draft that the start may lose
+STARTS = (0.3, 0.95)  # range of the first weight; a sampled draft must stay possible
+WIDTH = 128  # inputs of a head up to which the learning rate is used as it is
+STATISTICS = 64  # texts of the target, for the spread of the inputs
+TOLERANCE = 0.01  # of a target acceptance, in the choice of the best head
 
 
 class Progress(NamedTuple):
-    """One row of ``training.csv``: a step, measured with the head before its update."""
+    """One row of ``training.csv``: a step, measured with the head before its update.
+
+    The columns ``held_out_...`` are measured after the update, at some steps only.
+    """
 
     step: int  # from 1
     reward: float  # mean score of the texts
@@ -49,7 +55,7 @@ class Progress(NamedTuple):
     weight: float  # mean w over tokens
     disagreement: float  # mean over texts of TV(p, q), the rejection rate of strict verification
     loss: float  # minus the objective at the last epoch, in standard deviations of the advantage
-    acceptance_weight: float  # lambda
+    acceptance_weight: float  # lambda, in units of reward
     kl: float  # nats per text from the untrained head's v, at the last epoch
     clipped: float  # fraction of tokens with a clipped ratio, at the last epoch
     gradient: float  # norm of the gradient at the last epoch, before clipping
@@ -57,6 +63,10 @@ class Progress(NamedTuple):
     tokens: int
     rollout_seconds: float  # time to sample and score the texts
     update_seconds: float  # time of all epochs
+    held_out_quality: float | None = None  # mean score
+    held_out_acceptance: float | None = None
+    held_out_weight: float | None = None
+    held_out_distance: float | None = None  # quality above the randomised static front
 
     def __str__(self) -> str:
         return (
@@ -65,13 +75,23 @@ class Progress(NamedTuple):
         )
 
 
+class Checked(NamedTuple):
+    """The head after a step, with its measurement on held-out prompts."""
+
+    step: int
+    merit: list[float]  # the best head has the largest
+    weights: dict[str, Tensor]
+
+
 class Training:
     """A head in training: its data, optimizer and progress.
 
     Attributes:
+        static: Static weights on held-out prompts, from target to draft; see ``measure_static``.
         start: The untrained head, which never changes.
         head: The head in training.
-        multiplier: Lambda without its proportional part; changes only with a target acceptance.
+        price: Lambda relative to the slope of the static ensemble.
+        best: The best head so far.
         history: The progress of every step so far.
     """
 
@@ -79,20 +99,48 @@ class Training:
         self, pair: LoadedPair, task: Task, recipe: HeadRecipe, materials: Materials
     ) -> None:
         self.pair, self.task, self.recipe, self.materials = pair, task, recipe, materials
-        sizes = (pair.target.hidden_size, pair.draft.hidden_size)
-        self.start = Head(recipe.head_kind, sizes, recipe.initial_weight, recipe.seed)
-        self.start = self.start.to(pair.target.device)
-        self.head = deepcopy(self.start)
-        self.optimizer = torch.optim.Adam(self.head.parameters())
+        filters = Sampling(top_k=recipe.top_k, top_p=recipe.top_p, min_p=recipe.min_p)
+        self.samplings = [filters.updated(temperature=t) for t in recipe.temperature]
+        self.metric = get_metric(task.metric or "")
         self.generator = self._new_generator(recipe.seed)
         self.baseline = Baseline(recipe.baseline)
-        self.multiplier = recipe.acceptance_weight
+        self.static: list[Point] = []
+        self.price = Price(recipe.acceptance_weight)
+        self.best: Checked | None = None
         self.history: list[Progress] = []
+
+    def begin(self, static: list[Point] | None = None) -> None:
+        """Create the head and its optimizer, from static weights on held-out prompts.
+
+        ``static`` was measured before; by default it is measured now.
+
+        Raises:
+            UsageError: The target is not measurably better than the draft.
+        """
+        held_out, recipe = self.materials.held_out, self.recipe
+        if static is None:
+            static = [self.measure(self._constant(w), held_out) for w in front.WEIGHTS]
+        self.static = static
+        front.require_trade(self.static, self.task.name, self.metric)
+        self.slope = front.slope(self.static)
+        self.start = self._constant(recipe.initial_weight or self._first_weight())
+        sample = self.materials.train.taken(0, STATISTICS)
+        generator = self._new_generator(HELD_OUT_SEED)
+        inputs = self._roll_out(self._constant(1.0), sample, generator, self.samplings[0]).inputs
+        if self.start.standardised:
+            self.start.standardise(inputs)
+            inputs = (inputs - self.start.shift) * self.start.scale
+        # A step of Adam does not depend on the size of the gradient, so with more or larger inputs
+        # the same rate changes w more.
+        size = inputs.float().square().mean().sqrt().item()
+        self.rate_scale = min(1.0, WIDTH / self.start.width) / size
+        self.head = deepcopy(self.start)
+        self.optimizer = torch.optim.Adam(self.head.parameters())
 
     def take_step(self) -> Progress:
         """Roll out, score, and run the epochs of one step.
 
-        The steps use the examples in order, cycling after the last.
+        The steps use the examples in order, cycling after the last, and the temperatures in turn.
 
         Raises:
             RunError: The loss is not finite.
@@ -100,7 +148,8 @@ class Training:
         began, recipe, done = time.perf_counter(), self.recipe, len(self.history)
         head, texts = self.head, recipe.rollouts
         chosen = self.materials.train.taken(done * recipe.prompts_per_step, recipe.prompts_per_step)
-        rollouts = self._roll_out(chosen, self.generator, texts)
+        sampling = self.samplings[done % len(self.samplings)]
+        rollouts = self._roll_out(head, chosen, self.generator, sampling, texts)
         each = [example for example in chosen.examples for _ in range(texts)]
         rewards = reward(rollouts, each, self.task).to(rollouts.tv.device)
         rolled_out = time.perf_counter()
@@ -108,14 +157,12 @@ class Training:
         with torch.no_grad():
             old_weight, start_weight = head(rollouts.inputs), self.start(rollouts.inputs)
         accepted = text_mean(1 - old_weight * rollouts.tv, rollouts)
-        price = self.multiplier
-        if recipe.target_acceptance is not None:
-            missing = recipe.target_acceptance - accepted.mean().item()
-            self.multiplier, price = update_multiplier(self.multiplier, missing)
+        self.price = self._next_price(rewards.mean().item(), accepted.mean().item())
+        price = self.slope * self.price.value
         returns = (rewards + price * accepted).view(-1, texts)
         advantage, self.baseline = self.baseline.advantages(returns), self.baseline.after(returns)
         step = Step(rollouts, old_weight, start_weight, advantage, price, recipe.kl_weight)
-        rate = self.optimizer.param_groups[0]["lr"] = recipe.rate(done)
+        rate = self.optimizer.param_groups[0]["lr"] = self.rate_scale * recipe.rate(done)
         for _ in range(recipe.epochs_per_rollout):
             value = evaluate(head, step)
             loss = -value.objective
@@ -138,40 +185,125 @@ class Training:
             rollout_seconds=rolled_out - began,
             update_seconds=time.perf_counter() - rolled_out,
         )
+        if (checked := self._check(progress.step)) is not None:
+            progress = progress._replace(
+                held_out_quality=float(checked.quality.mean()),
+                held_out_acceptance=float(checked.acceptance.mean()),
+                held_out_weight=checked.weight,
+                held_out_distance=front.distance(checked, self.static).value,
+            )
         self.history.append(progress)
         return progress
 
     @torch.no_grad()
-    def calibrate_bias(self) -> None:
-        """Shift the head's bias until mean acceptance over new roll-outs reaches the target.
+    def measure(self, head: Head, material: Material, seed: int = HELD_OUT_SEED) -> Point:
+        """Measure a head with one text per prompt; the prompts take the temperatures in turn."""
+        generator = self._new_generator(seed)
+        turns = [material.every(len(self.samplings), turn) for turn in range(len(self.samplings))]
+        rollouts = joined(
+            [
+                self._roll_out(head, own, generator, sampling)
+                for own, sampling in zip(turns, self.samplings, strict=True)
+            ]
+        )
+        weight = head(rollouts.inputs)
+        examples = [example for own in turns for example in own.examples]
+        return Point(
+            weight.mean().item(),
+            reward(rollouts, examples, self.task).double().numpy(),
+            text_mean(1 - weight * rollouts.tv, rollouts).double().cpu().numpy(),
+        )
 
-        If no bias reaches it, the nearest acceptance is taken.
-        """
-        material, target = self.materials.calibration, self.recipe.target_acceptance
-        if material is None or target is None:
-            return
-        for _ in range(CALIBRATION_ROUNDS):
-            rollouts = self._roll_out(material, self._new_generator(CALIBRATION_SEED))
-            weight = self.head(rollouts.inputs).double()
-            self.head.summary.bias[1] += _shift(weight, rollouts, target)
+    def restore_best(self) -> None:
+        """Replace the head by the best one that was measured."""
+        if self.best is not None:
+            self.head.load_state_dict(self.best.weights)
+        self.head.eval().requires_grad_(False)
 
-    def held_out_scores(self) -> dict[str, Any]:
-        """Return quality, acceptance and weight over one roll-out per held-out example."""
-        material = self.materials.held_out
-        rollouts = self._roll_out(material, self._new_generator(HELD_OUT_SEED))
-        weight = self.head(rollouts.inputs)
-        return {
-            "n": len(material.examples),
-            "quality": reward(rollouts, material.examples, self.task).mean().item(),
-            "acceptance": text_mean(1 - weight * rollouts.tv, rollouts).mean().item(),
-            "weight": weight.mean().item(),
-        }
+    def measure_worth(self) -> Worth:
+        """Compare the head on final prompts with both models and the static weights around it."""
+        material = self.materials.final
+        head = self.measure(self.head, material, FINAL_SEED)
+        weights = front.weights_around(head, self.static)
+        static = [
+            self.measure(self._constant(weight), material, FINAL_SEED + number)
+            for number, weight in enumerate(weights, 1)
+        ]
+        return Worth(head, static)
+
+    def _check(self, step: int) -> Point | None:
+        """Measure the head on held-out prompts at some steps, and keep it if it is the best."""
+        every = max(1, self.recipe.steps // CHECKS)
+        if step % every and step != self.recipe.steps:
+            return None
+        point = self.measure(self.head, self.materials.held_out)
+        merit = self._merit(point)
+        if self.best is None or merit >= self.best.merit:
+            self.best = Checked(step, merit, deepcopy(self.head.state_dict()))
+        return point
+
+    def _merit(self, point: Point) -> list[float]:
+        """Return what the best head has most of: first its goal, then its distance."""
+        recipe, accepted = self.recipe, float(point.acceptance.mean())
+        above = float(front.distance(point, self.static).value)
+        if recipe.target_acceptance is not None:
+            missed = abs(accepted - recipe.target_acceptance)
+            return [-max(missed - TOLERANCE, 0.0), above]
+        if recipe.max_quality_loss is not None:
+            lost = float((self.static[0].quality - point.quality).mean())
+            return [-max(lost - self._allowed_loss(), 0.0), accepted]
+        return [above]
+
+    def _next_price(self, rewarded: float, accepted: float) -> Price:
+        """Return the price of this step: fixed, or by what its texts miss of the goal."""
+        recipe, (target, draft) = self.recipe, (self.static[0], self.static[-1])
+        if recipe.target_acceptance is not None:
+            least = float(target.acceptance.mean())
+            span = float(draft.acceptance.mean()) - least
+            asked = (recipe.target_acceptance - least) / span
+            done = (len(self.history) + 1) / recipe.steps
+            return self.price.for_acceptance((accepted - least) / span, asked, done)
+        if recipe.max_quality_loss is not None:
+            most = float(target.quality.mean())
+            span = most - float(draft.quality.mean())
+            return self.price.for_quality((most - rewarded) / span, self._allowed_loss() / span)
+        return self.price
+
+    def _first_weight(self) -> float:
+        """Return the start: the static weight that keeps most of the quality, and any goal."""
+        target, draft, recipe = self.static[0], self.static[-1], self.recipe
+        best = target.quality.mean()
+        lost = MOST_LOST * (best - draft.quality.mean())
+        if recipe.max_quality_loss is not None:
+            lost = self._allowed_loss()
+        first = front.weight_for_quality(best - lost, self.static)
+        if recipe.target_acceptance is not None:
+            # Start stricter than the goal.
+            middle = (target.acceptance.mean() + recipe.target_acceptance) / 2
+            first = max(first, front.weight_for_acceptance(middle, self.static))
+        return min(max(first, STARTS[0]), STARTS[1])
+
+    def _allowed_loss(self) -> float:
+        """Return the permitted loss of quality as a score from 0 to 1."""
+        assert self.recipe.max_quality_loss is not None
+        return self.recipe.max_quality_loss / self.metric.scale
+
+    def _constant(self, weight: float) -> Head:
+        """Return an untrained head: the static ensemble with this weight."""
+        sizes = (self.pair.target.hidden_size, self.pair.draft.hidden_size)
+        head = Head(self.recipe.head_kind, sizes, weight, self.recipe.seed)
+        return head.to(self.pair.target.device)
 
     def _roll_out(
-        self, material: Material, generator: torch.Generator, copies: int = 1
+        self,
+        head: Head,
+        material: Material,
+        generator: torch.Generator,
+        sampling: Sampling,
+        copies: int = 1,
     ) -> Rollouts:
         limit, stop = self.task.max_new_tokens, self.task.stop
-        return roll_out(self.pair, self.head, material.prompts, limit, generator, copies, stop)
+        return roll_out(self.pair, head, material.prompts, limit, generator, copies, stop, sampling)
 
     def _new_generator(self, seed: int) -> torch.Generator:
         return torch.Generator(self.pair.target.device).manual_seed(seed)
@@ -183,26 +315,3 @@ def reward(rollouts: Rollouts, examples: list[Example], task: Task) -> Tensor:
     # Each program runs in its own process, so threads suffice for running several at once.
     with ThreadPoolExecutor() as pool:
         return torch.tensor(list(pool.map(partial(score, task.metric), rollouts.texts, examples)))
-
-
-def update_multiplier(multiplier: float, missing: float) -> tuple[float, float]:
-    """Return the next multiplier, and the lambda of this step.
-
-    This is proportional-integral control of log lambda: the right lambda may be 0.1 or 10, and the
-    integral part alone would oscillate. ``missing`` is target minus measured acceptance.
-
-    Source: after Stooke et al., PID Lagrangian methods, arXiv:2007.03964.
-    """
-    multiplier *= math.exp(INTEGRAL * missing)
-    return multiplier, multiplier * math.exp(PROPORTIONAL * missing)
-
-
-def _shift(weight: Tensor, rollouts: Rollouts, target: float) -> float:
-    """Find by bisection the shift of the target's score that gives the target acceptance."""
-    logit = weight.logit(eps=1e-12)
-    low, high = -LARGEST_SHIFT, LARGEST_SHIFT
-    for _ in range(HALVINGS):
-        middle = (low + high) / 2
-        accepted = text_mean(1 - (logit + middle).sigmoid() * rollouts.tv, rollouts).mean()
-        low, high = (middle, high) if accepted > target else (low, middle)
-    return (low + high) / 2

@@ -9,6 +9,8 @@ import pytest
 from specbench.analysis import intervals
 from specbench.cli.app import main
 
+from ..training.conftest import measured_by_weight
+
 
 class Result(NamedTuple):
     """The result of a command line."""
@@ -51,9 +53,9 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture
 def models(monkeypatch: pytest.MonkeyPatch, mini: Any) -> list[tuple[str, str, str]]:
-    """Provide the loaded pair, score and calibrate on few texts, and record what is loaded."""
+    """Provide the loaded pair, train without measurements, and record what is loaded."""
     from specbench.engine import loading
-    from specbench.training import material
+    from specbench.training import material, verifier
 
     loaded: list[tuple[str, str, str]] = []
 
@@ -63,5 +65,6 @@ def models(monkeypatch: pytest.MonkeyPatch, mini: Any) -> list[tuple[str, str, s
 
     monkeypatch.setattr(loading, "load_pair", load_pair)
     monkeypatch.setattr(material, "HELD_OUT", 4)
-    monkeypatch.setattr(material, "CALIBRATION", 4)
+    monkeypatch.setattr(material, "FINAL", 4)
+    monkeypatch.setattr(verifier.Training, "measure", measured_by_weight)
     return loaded

@@ -111,11 +111,12 @@ def test_filters_are_part_of_the_file_name(
 
 
 def test_the_newest_training_is_drawn(cli: Cli, tmp_path: Path) -> None:
-    columns = "step,reward,acceptance,weight,disagreement,loss\n"
+    columns = "step,reward,acceptance,weight,disagreement,held_out_quality,held_out_acceptance,"
+    columns += "held_out_weight,held_out_distance\n"
     for number, name in enumerate(("new", "old")):
         folder = tmp_path / "results/heads/mini" / name
         folder.mkdir(parents=True)
-        (folder / "training.csv").write_text(columns + f"1,0.{number},0.8,0.9,0.2,0.1\n")
+        (folder / "training.csv").write_text(columns + f"1,0.{number},0.8,0.9,0.2,,,,\n")
     os.utime(folder / "training.csv", (1, 1))
     result = cli("plot", "training")
     assert result.code == 0, result.err
@@ -124,3 +125,8 @@ def test_the_newest_training_is_drawn(cli: Cli, tmp_path: Path) -> None:
     assert pd.read_csv(drawn)["head"].tolist() == ["mini/new"]
     assert cli("plot", "training", "results/heads/mini/old", "results/heads/mini/new").code == 0
     assert pd.read_csv(drawn)["head"].tolist() == ["old", "new"]
+    # A folder of heads, such as a family; the figure's own data is not a head.
+    assert cli("plot", "training", "results/heads/mini", "-o", "all").code == 0
+    assert pd.read_csv("all/training.csv")["head"].tolist() == ["new", "old"]
+    assert cli("plot", "training").code == 0
+    assert pd.read_csv(drawn)["head"].tolist() == ["mini/new"]

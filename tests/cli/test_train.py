@@ -71,9 +71,11 @@ def test_a_head_is_trained_shown_and_used(cli: Cli, models: list[Any]) -> None:
     assert not (HEAD / CHECKPOINT).exists()
     recipe = read_description(HEAD)["recipe"]  # the user's values override the task's
     assert (recipe["acceptance_weight"], recipe["steps"], recipe["seed"]) == (3, 3, 5)
-    (row,) = (line for line in result.out.splitlines() if line.strip().startswith("mini-headline"))
-    assert "mlp" in row and "ROUGE-2" in row
+    rows = [line.split() for line in result.out.splitlines() if line.startswith("mini-headline")]
+    assert [row[1] for row in rows] == ["head", "target", "static", "static", "draft"]
+    assert all(row[-1] == "ROUGE-2" for row in rows)
     assert f"Heads of mini in {HEAD.parent}" in result.out
+    assert "note: mini-headline: no better than the static ensemble at the same" in result.err
     assert "mini-headline on mini, mlp head: step 3, reward" in result.err
     used = result.out.splitlines()[-1].removeprefix("use it: specbench ")
     assert used.endswith(f"--task mini-headline --allow-code-execution --head {HEAD}")
@@ -131,7 +133,7 @@ def test_a_family_has_one_head_per_target_and_skips_long_prompts(
     for name in ("acceptance-0.9", "acceptance-0.95"):
         described = read_description(Path("family") / name / "mini-headline")
         assert described["left_out"] == {"train": 1, "held-out": 2}
-        assert described["scores"]["n"] == 3
+        assert described["worth"]["n"] == 12
     (skipped,) = (line for line in result.err.splitlines() if "skipped" in line)
     assert skipped.startswith("note: mini-headline: 1 training and 2 held-out examples are skipped")
     assert "mini-headline at acceptance 0.95 on mini" in result.err
@@ -153,11 +155,11 @@ def test_missed_targets_and_steps_without_gradient_are_noted(
         calls.append(1)
         return flat(*arguments) if len(calls) < 3 else honest(*arguments)
 
-    monkeypatch.setattr(verifier.Training, "calibrate_bias", lambda _: None)
     monkeypatch.setattr(verifier, "reward", reward)
     unmoved = ("--learning-rate", "1e-6", "--no-progress")
     result = cli(*TINY, "--target-acceptance", target, *unmoved)
-    silent, missed = result.err.splitlines()
+    worthless, silent, missed = result.err.splitlines()
+    assert "no better than the static ensemble" in worthless
     assert is_head(HEAD)  # a single head is stored where `run` finds it
     assert "all rollouts had the same reward in 2 of 3 steps" in silent
     assert "held-out acceptance is 0." in missed

@@ -187,7 +187,10 @@ def training_of(folder: Path, steps: int = 40, **changes: Any) -> Path:
         "acceptance": 0.8 + 0.001 * step,
         "weight": 0.9 - 0.01 * step,
         "disagreement": np.full(steps, 0.3),
-        "loss": -0.1 * step,
+        "held_out_quality": np.where(step % 5, np.nan, 0.6),
+        "held_out_acceptance": np.where(step % 5, np.nan, 0.8),
+        "held_out_weight": np.where(step % 5, np.nan, 0.7),
+        "held_out_distance": np.where(step % 5, np.nan, 0.002 * step),
     }
     pd.DataFrame(table | changes).to_csv(folder / "training.csv", index=False)
     return folder

@@ -312,6 +312,9 @@ def test_training_has_a_row_per_head_and_step(tmp_path: Path) -> None:
     assert data["head"].value_counts().to_dict() == {"b": 40, "a": 3}
     assert data["reward"].tolist()[:3] == pytest.approx([51, 52, 53])
     assert data["strict_acceptance"].eq(70).all()
+    checked = data[data["head"] == "b"].dropna(subset="held_out_distance")
+    assert checked["step"].tolist() == list(range(5, 41, 5))
+    assert checked["held_out_distance"].tolist() == pytest.approx(0.2 * checked["step"])
     middle = data[data["head"] == "b"].iloc[10:30]  # a running median lags by half a step
     np.testing.assert_allclose(middle["weight_smooth"], 0.9 - 0.01 * middle["step"] + 0.005)
     alone = heads.draw_training([training_of(tmp_path / "mini" / "mini-math", steps=1)]).data

@@ -41,11 +41,21 @@ def test_every_split_of_a_training_is_read_in_the_order_of_its_task(mini: Any) -
     recipe = HeadRecipe(steps=2, prompts_per_step=3, seed=7)
     found = read_materials(mini, TASK, recipe)
     assert found.train.examples == TASK.examples("train", 6, 7)
-    assert found.held_out.examples == TASK.examples("held-out", 256)
-    assert found.calibration is None
-    targeted = read_materials(mini, TASK, recipe.updated(target_acceptance=0.9))
-    assert targeted.calibration is not None
-    assert targeted.calibration.examples == TASK.examples("held-out", 256, 1)
+    unseen = TASK.examples("held-out", 128 + 256)
+    assert found.held_out.examples == unseen[:128]
+    assert found.final.examples == unseen[128:]
     assert found.left_out() == {"train": 0, "held-out": 0}
-    parts = [Material([], [], count) for count in (1, 2, 3)]
-    assert Materials(*parts).left_out() == {"train": 1, "held-out": 5}
+    train, other = (Material([], [], count) for count in (1, 2))
+    assert Materials(train, other, other, 5).left_out() == {"train": 1, "held-out": 5}
+    other = found.held_out.every(3, 1)
+    assert other.examples == unseen[1:128:3]
+    assert len(other.prompts) == len(other.examples)
+
+
+def test_few_held_out_prompts_serve_both_measurements(
+    mini: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(material, "FINAL", 100)
+    found = read_materials(mini, TASK, HeadRecipe(steps=1, prompts_per_step=1))
+    assert found.held_out == found.final
+    assert len(found.final.examples) == 128 + 100

@@ -30,7 +30,8 @@ def test_the_user_overrides_the_pair_the_task_and_the_defaults() -> None:
         ({"learning_rte": 1}, "learning_rte", "did you mean"),
         ({"initial_weight": 0.0}, "initial_weight", "above 0"),
         ({"seed": 1000}, "seed", "below 1000"),  # the seed of held-out examples
-        ({"acceptance_weight": 0.0, "target_acceptance": 0.9}, "acceptance_weight", "above 0"),
+        ({"max_quality_loss": 2, "target_acceptance": 0.9}, "max_quality_loss", "--target-"),
+        ({"temperature": []}, "temperature", "is empty"),
         ({"head_kind": "cubic"}, "head_kind", "one of `linear`, `mlp`, `features`"),
     ],
 )

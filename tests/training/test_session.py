@@ -26,6 +26,8 @@ from specbench.training.recipe import HeadRecipe
 from specbench.training.session import carry_out, prepare
 from specbench.training.verifier import Progress
 
+from .conftest import measured_by_weight
+
 TASK = replace(load_task("mini-headline"), max_new_tokens=8)
 RECIPE = HeadRecipe(
     steps=2,
@@ -45,7 +47,7 @@ class Killed(BaseException):
 
 @pytest.fixture(scope="module")
 def train(mini: LoadedPair) -> Iterator[Train]:
-    """Train into a folder, with few texts for scores and calibration."""
+    """Train into a folder, without measurements on held-out prompts."""
 
     def into(folder: Path, report: Any = lambda _: None, **changes: Any) -> dict[str, Any]:
         asked = {"pair": mini, "task": TASK, "recipe": RECIPE, "folder": folder, **changes}
@@ -53,7 +55,8 @@ def train(mini: LoadedPair) -> Iterator[Train]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(material, "HELD_OUT", 2)
-        patch.setattr(material, "CALIBRATION", 2)
+        patch.setattr(material, "FINAL", 2)
+        patch.setattr(verifier.Training, "measure", measured_by_weight)
         yield into
 
 
@@ -167,7 +170,7 @@ def test_a_checkpoint_that_is_damaged_or_of_another_training_is_refused(
     task = from_files(**data)
     for changes, told in (
         ({"recipe": RECIPE.updated(steps=3)}, "steps 2 instead of 3"),
-        ({"recipe": RECIPE.updated(seed=1, head_kind="mlp")}, "head_kind linear instead of mlp"),
+        ({"recipe": RECIPE.updated(seed=1, head_kind="mlp")}, "head_kind features instead of mlp"),
         ({"task": replace(task, name="other")}, "name mini-headline instead of other"),
         ({"task": replace(task, version="2")}, "version 1 instead of 2"),
         ({"task": replace(task, prompt_format="plain")}, "prompt_format chat instead of plain"),

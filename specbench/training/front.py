@@ -1,0 +1,173 @@
+"""What a head is worth: its distance above the static ensemble on held-out prompts.
+
+Everything is measured on roll-outs, one text per prompt. Acceptance is the mean over texts of the
+mean over tokens of ``1 - w TV(p, q)``, so it mixes linearly, and the randomised front of the static
+weights is their upper concave hull (see ``specbench.analysis.pareto``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from specbench.analysis.intervals import (
+    FEWEST,
+    Floats,
+    Interval,
+    bootstrap,
+    estimate,
+    mean_interval,
+    paired_difference,
+)
+from specbench.analysis.pareto import front_quality
+from specbench.analysis.points import Gains
+from specbench.errors import UsageError
+from specbench.metrics import Metric
+
+# Static weights measured before training, from the target to the draft.
+WEIGHTS = (1.0, 0.95, 0.85, 0.6, 0.3, 0.0)
+NEARBY = 0.01  # distance in acceptance of the static weights that a head is compared with
+EXTREME = 0.02  # a head this close in acceptance to one of the models has collapsed to it
+
+
+class Point(NamedTuple):
+    """A head or a static weight, measured on n held-out prompts."""
+
+    weight: float  # mean over tokens
+    quality: Floats  # [n] score of each text, 0 to 1
+    acceptance: Floats  # [n] mean over each text of 1 - w TV(p, q)
+
+    def lists(self) -> dict[str, Any]:
+        """Return plain values, for a checkpoint; see ``from_lists``."""
+        return {
+            "weight": self.weight,
+            "quality": self.quality.tolist(),
+            "acceptance": self.acceptance.tolist(),
+        }
+
+    @classmethod
+    def from_lists(cls, values: dict[str, Any]) -> Point:
+        """Return the point of ``lists``."""
+        quality, acceptance = (np.array(values[name]) for name in ("quality", "acceptance"))
+        return cls(values["weight"], quality, acceptance)
+
+    def described(self) -> dict[str, Any]:
+        """Return the figures with their intervals, for ``head.json``."""
+        prompts = np.arange(len(self.quality))
+        quality, acceptance = (mean_interval(v, prompts) for v in (self.quality, self.acceptance))
+        return {
+            "weight": self.weight,
+            "quality": quality.value,
+            "quality_interval": [quality.low, quality.high],
+            "acceptance": acceptance.value,
+            "acceptance_interval": [acceptance.low, acceptance.high],
+        }
+
+
+class Worth(NamedTuple):
+    """A trained head on prompts that were not used to choose it, beside static weights."""
+
+    head: Point
+    static: Sequence[Point]  # the target, the weights around the head's acceptance, the draft
+
+    @property
+    def distance(self) -> Interval:
+        """The head's quality minus that of the randomised static front at its acceptance."""
+        return distance(self.head, self.static)
+
+    @property
+    def collapsed(self) -> str | None:
+        """The model that the head imitates, ``target`` or ``draft``, or None."""
+        target, *_, draft = (point.acceptance.mean() for point in self.static)
+        share = (self.head.acceptance.mean() - target) / (draft - target)
+        return "draft" if share > 1 - EXTREME else "target" if share < EXTREME else None
+
+    def sentence(self, metric: Metric) -> str:
+        """Say in one sentence whether the head is better than the static ensemble."""
+        found = self.distance
+        by = f"{{:{'.1f' if found.low > 0 else '+.1f'}}} [{{:.1f}}, {{:.1f}}] points".format(
+            *(metric.scale * value for value in found[:3])
+        )
+        if found.low > 0:
+            return f"above the randomised static front by {by}"
+        if found.high < 0:
+            return f"below the randomised static front: {by}"
+        where = f": collapsed to the {self.collapsed}" if self.collapsed else ""
+        return f"no better than the static ensemble at the same acceptance ({by}){where}"
+
+    def described(self, metric: Metric) -> dict[str, Any]:
+        """Return all figures, for ``head.json``."""
+        found = self.distance
+        names = ["target", *["static"] * (len(self.static) - 2), "draft"]
+        return {
+            "sentence": self.sentence(metric),
+            "better": bool(found.low > 0),
+            "n": found.n,
+            "distance": found.value,
+            "distance_interval": [found.low, found.high],
+            "head": self.head.described(),
+            "others": [
+                {"name": name, **point.described()}
+                for name, point in zip(names, self.static, strict=True)
+            ],
+        }
+
+
+def distance(head: Point, static: Sequence[Point]) -> Interval:
+    """Return a head's quality minus that of the randomised static front at its acceptance."""
+    points, n = [*static, head], len(head.quality)
+    sums = np.stack([[point.quality, point.acceptance] for point in points])  # [points, 2, n]
+    totals = bootstrap(sums.transpose(2, 1, 0))  # [1 + RESAMPLES, 2, points]
+    quality, accepted = totals[:, 0] / n, totals[:, 1]
+    gains = Gains(accepted[:, :-1], np.full_like(accepted[:, :-1], n))
+    front = front_quality(gains, quality[:, :-1], accepted[:, -1] / n)
+    return estimate(quality[:, -1] - front, n)
+
+
+def slope(static: Sequence[Point]) -> float:
+    """Return the quality that the static ensemble loses per unit of acceptance, end to end."""
+    target, draft = static[0], static[-1]
+    lost = target.quality.mean() - draft.quality.mean()
+    return float(lost / (draft.acceptance.mean() - target.acceptance.mean()))
+
+
+def weight_for_acceptance(acceptance: float, static: Sequence[Point]) -> float:
+    """Return the static weight with this acceptance, interpolated."""
+    found = [point.acceptance.mean() for point in static]
+    return float(np.interp(acceptance, found, [point.weight for point in static]))
+
+
+def weight_for_quality(quality: float, static: Sequence[Point]) -> float:
+    """Return the smallest static weight with this quality, interpolated."""
+    falling = np.minimum.accumulate([point.quality.mean() for point in static])
+    return float(np.interp(quality, falling[::-1], [point.weight for point in static][::-1]))
+
+
+def weights_around(head: Point, static: Sequence[Point]) -> list[float]:
+    """Return static weights to compare a head with: both models, and those of its acceptance."""
+    accepted = head.acceptance.mean()
+    near = (weight_for_acceptance(accepted + sign * NEARBY, static) for sign in (-1, 1))
+    return [1.0, *sorted({weight for weight in near if 0 < weight < 1}, reverse=True), 0.0]
+
+
+def require_trade(static: Sequence[Point], task: str, metric: Metric) -> None:
+    """Raise ``UsageError`` unless the target is measurably better than the draft."""
+    target, draft = static[0], static[-1]
+    prompts = np.arange(len(target.quality))
+    gained = paired_difference(target.quality, prompts, draft.quality, prompts)
+    if gained.n < FEWEST:
+        raise UsageError(
+            f"{task} has only {gained.n} held-out prompts, of which {FEWEST} are needed to measure "
+            "what a head is worth: give it more training data"
+        )
+    if gained.low > 0 and draft.acceptance.mean() > target.acceptance.mean():
+        return
+    own, other = (metric.scale * point.quality.mean() for point in (target, draft))
+    value, low, high = (metric.scale * each for each in gained[:3])
+    raise UsageError(
+        f"{task}: the target is not measurably better than the draft ({metric.unit} {own:.1f} "
+        f"against {other:.1f}, difference {value:+.1f} [{low:+.1f}, {high:+.1f}] on {gained.n} "
+        "held-out prompts), so there is nothing to protect: choose another metric or draft"
+    )

@@ -1,0 +1,30 @@
+"""Measurements of a training without models."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from specbench.heads.head import Head
+from specbench.training import verifier
+from specbench.training.front import Point
+
+PROMPTS = 12
+
+
+def made_point(weight: float, quality: float | None = None) -> Point:
+    """A point whose quality falls and whose acceptance rises evenly from target to draft."""
+    quality = 0.4 + 0.4 * weight if quality is None else quality
+    return Point(weight, np.full(PROMPTS, quality), np.full(PROMPTS, 1 - 0.3 * weight))
+
+
+def measured_by_weight(training: Any, head: Head, *_: Any) -> Point:
+    """Stands in for ``Training.measure``: a point on the static ensemble's line."""
+    weight = head.summary.bias.softmax(0)[1].item()
+    return made_point(weight)
+
+
+@pytest.fixture
+def unmeasured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replace all measurements of trainings."""
+    monkeypatch.setattr(verifier.Training, "measure", measured_by_weight)

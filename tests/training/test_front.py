@@ -1,0 +1,93 @@
+"""The worth of a head, compared with known points of the static ensemble."""
+
+import math
+
+import numpy as np
+import pytest
+
+from specbench.errors import UsageError
+from specbench.metrics import get_metric
+from specbench.training import front
+from specbench.training.front import Point, Worth
+
+from .conftest import PROMPTS, made_point
+
+ROUGE = get_metric("rouge2")
+STATIC = [made_point(weight) for weight in (1.0, 0.6, 0.0)]
+
+
+def test_a_head_on_the_line_has_no_distance_and_one_above_it_has_its_own() -> None:
+    on, above = made_point(0.5), made_point(0.5, quality=0.75)
+    assert front.distance(on, STATIC).value == pytest.approx(0)
+    found = front.distance(above, STATIC)
+    assert found.value == pytest.approx(0.15)
+    assert found.n == PROMPTS
+    # The prompts are equally difficult, so the difference has no spread.
+    assert found.low == pytest.approx(found.high)
+
+
+def test_a_mixture_of_weights_is_not_beaten_by_a_weight_between_them() -> None:
+    """A static weight below its own hull: the front is the chord of its neighbours."""
+    sagging = made_point(0.6, quality=0.5)
+    found = front.distance(made_point(0.6), [STATIC[0], sagging, STATIC[-1]])
+    assert found.value == pytest.approx(0)
+
+
+def test_slope_and_weights_follow_the_measured_points() -> None:
+    assert front.slope(STATIC) == pytest.approx(0.4 / 0.3)
+    assert front.weight_for_acceptance(0.85, STATIC) == pytest.approx(0.5)
+    assert front.weight_for_quality(0.6, STATIC) == pytest.approx(0.5)
+    assert front.weight_for_quality(0.1, STATIC) == 0
+    # A point that is better by chance does not make a smaller weight acceptable.
+    uneven = [STATIC[0], made_point(0.6, quality=0.5), made_point(0.3, quality=0.6), STATIC[-1]]
+    assert front.weight_for_quality(0.65, uneven) == pytest.approx(0.8)
+    around = front.weights_around(made_point(0.5), STATIC)
+    assert around == pytest.approx([1, 0.5 + 1 / 30, 0.5 - 1 / 30, 0])
+    assert front.weights_around(made_point(1.0), STATIC) == pytest.approx([1, 1 - 1 / 30, 0])
+
+
+@pytest.mark.parametrize(
+    ("head", "told", "better"),
+    [
+        (made_point(0.5, quality=0.75), "above the randomised static front by 15.0", True),
+        (made_point(0.5, quality=0.5), "below the randomised static front: -10.0", False),
+        (made_point(0.5), "no better than the static ensemble at the same acceptance", False),
+        (made_point(0.001), "collapsed to the draft", False),
+        (made_point(0.999), "collapsed to the target", False),
+    ],
+)
+def test_one_sentence_says_what_a_head_is_worth(head: Point, told: str, better: bool) -> None:
+    noise = np.random.default_rng(0).normal(0, 1e-3, PROMPTS)
+    head = head._replace(quality=head.quality + noise - noise.mean())
+    worth = Worth(head, STATIC)
+    described = worth.described(ROUGE)
+    assert told in described["sentence"]
+    assert ("collapsed" in described["sentence"]) == (worth.collapsed is not None)
+    assert (described["better"], described["n"]) == (better, PROMPTS)
+    assert [other["name"] for other in described["others"]] == ["target", "static", "draft"]
+    low, high = described["distance_interval"]
+    assert low <= described["distance"] <= high
+
+
+def test_without_anything_to_protect_training_is_refused() -> None:
+    front.require_trade(STATIC, "quiz", ROUGE)
+    noise = np.random.default_rng(0).normal(0, 0.2, PROMPTS)
+    equal = made_point(0.0, quality=0.8)
+    equal = equal._replace(quality=equal.quality + noise)
+    with pytest.raises(
+        UsageError, match=r"quiz: the target is not measurably better .*12 held-out"
+    ):
+        front.require_trade([STATIC[0], equal], "quiz", ROUGE)
+    with pytest.raises(UsageError, match="not measurably better"):
+        front.require_trade([STATIC[0], made_point(1.0, quality=0.1)], "quiz", ROUGE)
+    few = [Point(p.weight, p.quality[:9], p.acceptance[:9]) for p in STATIC]
+    with pytest.raises(UsageError, match="only 9 held-out prompts, of which 10"):
+        front.require_trade(few, "quiz", ROUGE)
+
+
+def test_a_point_survives_a_checkpoint() -> None:
+    kept = Point.from_lists(STATIC[0].lists())
+    assert kept.weight == 1
+    np.testing.assert_array_equal(kept.quality, STATIC[0].quality)
+    np.testing.assert_array_equal(kept.acceptance, STATIC[0].acceptance)
+    assert not math.isnan(front.distance(kept, STATIC).value)

@@ -30,7 +30,7 @@ from specbench.heads.registry import (
 from specbench.methods.registry import AUTOREGRESSIVE
 from specbench.pairs.registry import PairSpec, pairs
 from specbench.plugins import short_name
-from specbench.tasks.task import Task
+from specbench.tasks.task import Task, task_names
 
 if TYPE_CHECKING:
     from specbench.figures.style import Drawing
@@ -255,6 +255,8 @@ def _task(head: str, own: str | None, typed: Tasks) -> Task:
     names = typed.task or ([] if own is None else [own])
     if not names:
         raise UsageError(f"{head} does not say which task it is for: name one with --task")
+    if not typed.task and own not in task_names():
+        raise UsageError(f"{head} was trained on your own task {own}: give its file with --task")
     found = typed.updated(task=names).tasks()
     if len(found) > 1:
         raise UsageError("--task takes only one task here: the figure shows one")

@@ -68,7 +68,7 @@ class HeadRecipe(Filters):
         gt=0,
     )
     acceptance_weight: float = option(
-        0.4,
+        0.8,
         "lambda: reward per unit of acceptance, relative to what the static ensemble pays for it "
         "from target to draft.",
         ge=0,

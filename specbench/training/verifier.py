@@ -87,7 +87,7 @@ class Training:
     """A head in training: its data, optimizer and progress.
 
     Attributes:
-        static: Static weights on held-out prompts, from target to draft; see ``measure_static``.
+        static: Static weights on held-out prompts, from target to draft; see ``begin``.
         start: The untrained head, which never changes.
         head: The head in training.
         price: Lambda relative to the slope of the static ensemble.

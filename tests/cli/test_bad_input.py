@@ -66,6 +66,8 @@ REFUSED = {
     "train --head-kind deep": "--head-kind",
     "train --rollouts 1": "--rollouts",
     "train --target-acceptance 0.8,1.5": "--target-acceptance",
+    "train --target-acceptance 0.8 --max-quality-loss 2": "--max-quality-loss: omit one",
+    "train --temperature -1": "--temperature",
     "train -t mini-math,copy.toml": "two heads would be written to results/heads/mini/mini-math",
     "train -o taken": "taken/mini-news",
     "train -o begun": "begun/mini-news",
@@ -101,6 +103,7 @@ REFUSED = {
     "plot weights --head bundled --task all": "--task takes only one task here",
     "plot weights --head bundled -t mini-math --pair llama": "no bundled head for mini-math",
     "plot weights --head custom": "--target",
+    "plot weights --head own": "was trained on your own task quiz: give its file with --task",
     "plot weights --head bundled --task mini-news": "mini-news contains another head",
     "plot training": "results/heads",
     "plot training taken -m sd": "--method",
@@ -151,6 +154,9 @@ def folders(tmp_path: Path, finished: str) -> None:
     shutil.copytree(get_pair("mini").heads / "mini-math", tmp_path / "custom")  # type: ignore[operator]
     description = tmp_path / "custom" / "head.json"
     description.write_text(description.read_text().replace('"pair": "mini"', '"pair": "a+b"'))
+    shutil.copytree(tmp_path / "custom", tmp_path / "own")
+    own = description.read_text().replace('"a+b"', '"mini"').replace('"mini-math"', '"quiz"')
+    (tmp_path / "own" / "head.json").write_text(own)
     shutil.copy(load_task("mini-math").path, tmp_path / "copy.toml")
 
 

@@ -122,7 +122,9 @@ def test_all_heads_of_a_pair_are_found_by_their_task(
 
 
 def test_the_note_names_the_head_and_its_training(tmp_path: Path) -> None:
-    wish = {"target_acceptance": 0.85}
+    wish, loss = {"target_acceptance": 0.85}, {"max_quality_loss": 2.5}
+    useless = {"better": False, "sentence": "no better than anything"}
+    useful = {"better": True, "sentence": "above the front"}
     bundled = HeadFile("bundled", make_head(tmp_path / "b", task="news", kind="linear"))
     trained = make_head(tmp_path / "r" / "news", task="news", kind="mlp", recipe=wish)
     assert facts(HeadFile("r", trained)) == {"kind": "mlp", "task": "news", **wish}
@@ -131,15 +133,21 @@ def test_the_note_names_the_head_and_its_training(tmp_path: Path) -> None:
         ("math", bundled),
         ("news", HeadFile("results", trained)),
         ("code", HeadFile("typed", trained)),
+        ("code", HeadFile("loss", make_head(tmp_path / "l", kind="mlp", recipe=loss))),
         ("news", HeadFile("x/head.bin", Path("x/head.bin"))),
         ("math", HeadFile("x/head.bin", Path("x/head.bin"))),
+        ("news", HeadFile("y", make_head(tmp_path / "y", task="news", kind="mlp", worth=useless))),
+        ("news", HeadFile("z", make_head(tmp_path / "z", task="news", kind="mlp", worth=useful))),
     ]
     assert describe_heads(used + used).split("; ") == [
         "news bundled (linear)",
         "math bundled (linear, trained for news)",
         f"news {tmp_path}/r (mlp, target acceptance 0.85 per position)",
         "code typed (mlp, target acceptance 0.85 per position, trained for news)",
+        "code loss (mlp, at most 2.5 points below the target)",
         "news, math x/head.bin (the authors' file)",
+        "news y (mlp, no better than anything)",
+        "news z (mlp)",
     ]
 
 

@@ -186,7 +186,7 @@ def test_the_start_keeps_most_of_the_quality_and_is_stricter_than_a_goal(mini: A
     def first(**changes: Any) -> float:
         training = prepared(mini, RECIPE.updated(**{"initial_weight": None, **changes}))
         training.begin()
-        return float(training.start.summary.bias.softmax(0)[1])
+        return training.start.summary.bias.softmax(0)[1].item()
 
     # The made quality falls evenly from w = 1 to 0, acceptance rises from 0.7 to 1.
     assert first() == pytest.approx(0.7)

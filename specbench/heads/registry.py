@@ -7,6 +7,7 @@ single file that the authors of DIVERSED published. This module does not import 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -104,10 +105,19 @@ def find_heads(spec: PairSpec, root: str | None = None) -> dict[str, HeadFile]:
 
 
 def expand_family(given: str) -> list[str]:
-    """Return the folders of a family, such as ``acceptance-0.9``, in order, else ``given``."""
+    """Return the folders of a family (``acceptance-0.9``) in ascending order, or ``given``."""
     found = [folder for prefix in FAMILIES.values() for folder in Path(given).glob(f"{prefix}*")]
-    members = sorted(str(folder) for folder in found if folder.is_dir())
-    return members or [given.rstrip("/") or given]
+    members = sorted((folder for folder in found if folder.is_dir()), key=_goal)
+    return [str(folder) for folder in members] or [given.rstrip("/") or given]
+
+
+def _goal(folder: Path) -> tuple[str, float, str]:
+    """Return the sorting key of a family's folder: its prefix, then its number."""
+    prefix, _, number = folder.name.rpartition("-")
+    try:
+        return prefix, float(number), folder.name
+    except ValueError:
+        return prefix, math.inf, folder.name
 
 
 def facts(head: HeadFile) -> dict[str, Any]:

@@ -95,6 +95,13 @@ def test_a_family_lists_its_members_in_order(tmp_path: Path) -> None:
     assert expand_family(f"{family}/") == expand_family(family)
     assert expand_family(f"{family}/other/") == [f"{family}/other"]
     assert expand_family("bundled") == ["bundled"]
+    for name in ("loss-10", "loss-2", "loss-old"):
+        make_head(tmp_path / "l" / name / "math")
+    assert [Path(each).name for each in expand_family(str(tmp_path / "l"))] == [
+        "loss-2",
+        "loss-10",
+        "loss-old",
+    ]
 
 
 def test_all_heads_of_a_pair_are_found_by_their_task(

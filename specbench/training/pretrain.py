@@ -6,7 +6,7 @@ loss covers only the answers. Muon trains the weight matrices, AdamW the embeddi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -81,7 +81,8 @@ def build(recipe: Path, folder: Path, parts: Collection[str]) -> None:
 
 def _build_model(tables: dict[str, Any], role: str, folder: Path) -> None:
     recipe = ModelRecipe(**tables[role])
-    tokenizer = build_tokenizer(**tables["tokenizer"])
+    sizes = tables["tokenizer"]
+    tokenizer = build_tokenizer(task_texts(sizes["examples"]), sizes["vocabulary"])
     model = build_model(recipe, tokenizer)
     title = f"{role}, {model.num_parameters():,} parameters"
     with progress_bar(title, recipe.steps, every=LINE_EVERY) as draw:
@@ -91,8 +92,8 @@ def _build_model(tables: dict[str, Any], role: str, folder: Path) -> None:
     tokenizer.save_pretrained(folder)
 
 
-def build_tokenizer(vocabulary: int, examples: int) -> PreTrainedTokenizerFast:
-    """Train a byte-level BPE tokenizer on examples of each task; every digit is a token."""
+def build_tokenizer(texts: Iterable[str], vocabulary: int) -> PreTrainedTokenizerFast:
+    """Train a byte-level BPE tokenizer on texts; every digit is a token."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
@@ -107,7 +108,7 @@ def build_tokenizer(vocabulary: int, examples: int) -> PreTrainedTokenizerFast:
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    tokenizer.train_from_iterator(_texts(examples), trainer)
+    tokenizer.train_from_iterator(texts, trainer)
     tokenizer.post_processor = processors.TemplateProcessing(
         single=f"{BOS} $A", special_tokens=[(BOS, tokenizer.token_to_id(BOS))]
     )
@@ -121,7 +122,8 @@ def build_tokenizer(vocabulary: int, examples: int) -> PreTrainedTokenizerFast:
     )
 
 
-def _texts(examples: int) -> Iterator[str]:
+def task_texts(examples: int) -> Iterator[str]:
+    """Yield prompts and answers of some examples of each task."""
     for name in MODULES:
         for index in range(examples):
             example = generate(name, "train", index)
@@ -160,13 +162,7 @@ def train(
     ``examples`` is the number of examples of each task per step; ``report`` gets each step's number
     and losses.
     """
-    matrices = [p for n, p in model.named_parameters() if p.ndim == 2 and "embed" not in n]
-    others = [p for n, p in model.named_parameters() if p.ndim < 2 or "embed" in n]
-    rate = recipe.learning_rate
-    optimizers: list[torch.optim.Optimizer] = [
-        torch.optim.Muon(matrices, lr=rate, weight_decay=0.05, adjust_lr_fn="match_rms_adamw"),
-        torch.optim.AdamW(others, lr=rate, betas=(0.9, 0.98), weight_decay=0.0),
-    ]
+    optimizers = build_optimizers(model, recipe.learning_rate)
     schedules = [
         torch.optim.lr_scheduler.LambdaLR(
             optimizer,
@@ -195,6 +191,16 @@ def train(
         shown = ", ".join(f"{name} {loss:.3f}" for name, loss in losses.items())
         report(step + 1, f"loss {shown}")
     model.eval()
+
+
+def build_optimizers(model: LlamaForCausalLM, rate: float) -> list[torch.optim.Optimizer]:
+    """Return Muon for the weight matrices and AdamW for the embeddings and norms."""
+    matrices = [p for n, p in model.named_parameters() if p.ndim == 2 and "embed" not in n]
+    others = [p for n, p in model.named_parameters() if p.ndim < 2 or "embed" in n]
+    return [
+        torch.optim.Muon(matrices, lr=rate, weight_decay=0.05, adjust_lr_fn="match_rms_adamw"),
+        torch.optim.AdamW(others, lr=rate, betas=(0.9, 0.98), weight_decay=0.0),
+    ]
 
 
 def batch(

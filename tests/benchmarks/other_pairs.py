@@ -16,23 +16,27 @@ import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy
 import torch
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from torch import Tensor
 from torch.nn.functional import cross_entropy, kl_div, log_softmax
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 from specbench.config import Loading
 from specbench.engine.loading import LoadedPair, load_pair
 from specbench.engine.lockstep import LockstepBatch
 from specbench.pairs.registry import PairSpec
+from specbench.training.pretrain import (
+    ModelRecipe,
+    build_model,
+    build_optimizers,
+    build_tokenizer,
+)
 
 PACKAGES = ("pandas", "scipy", "numpy", "matplotlib", "sympy", "networkx")
-NEW_TOKENS, LENGTH, BATCH, UNSEEN = 48, 129, 32, 2500
-PAD, BOS, EOS = "<pad>", "<s>", "</s>"
+NEW_TOKENS, LENGTH, BATCH, UNSEEN, RATE = 48, 129, 32, 2500, 2e-3
 TASK = """\
 name = "{name}"
 version = "1"
@@ -56,23 +60,20 @@ reference = "{{reference}}"
 """
 
 
-class Shape(NamedTuple):
-    hidden: int
-    layers: int
-    heads: int
-    intermediate: int
-
-
 class Recipe(NamedTuple):
     vocabulary: int
-    target: Shape
-    draft: Shape
+    target: ModelRecipe
+    draft: ModelRecipe
     metric: str
 
 
+def shape(hidden: int, layers: int, heads: int, intermediate: int) -> ModelRecipe:
+    return ModelRecipe(hidden, layers, heads, intermediate, 0, RATE, "target", seed=3)
+
+
 RECIPES = {
-    "problems": Recipe(1536, Shape(192, 6, 6, 512), Shape(64, 1, 4, 192), "rouge2"),
-    "code": Recipe(1024, Shape(160, 9, 5, 448), Shape(96, 2, 3, 256), "rougeL"),
+    "problems": Recipe(1536, shape(192, 6, 6, 512), shape(64, 1, 4, 192), "rouge2"),
+    "code": Recipe(1024, shape(160, 9, 5, 448), shape(96, 2, 3, 256), "rougeL"),
 }
 
 
@@ -90,11 +91,11 @@ def main() -> None:
     else:
         functions, other = texts_of_packages()
         seen, unseen = functions[UNSEEN:], functions[:UNSEEN]
-    tokenizer = build_tokenizer(seen, recipe.vocabulary)
+    tokenizer = build_tokenizer(seen[:4000], recipe.vocabulary)
     data = blocks(tokenizer, seen)
-    target = build(recipe.target, tokenizer)
+    target = build_model(recipe.target, tokenizer)
     train(target, data, asked.minutes * 0.75)
-    draft = build(recipe.draft, tokenizer)
+    draft = build_model(recipe.draft, tokenizer)
     if other:  # the draft learns from the target, half of it on prose
         prose = blocks(tokenizer, other[:5000])
         data = torch.cat((prose, data[: len(prose) // 2]))
@@ -150,50 +151,10 @@ def definitions() -> Iterator[ast.FunctionDef | ast.ClassDef]:
                         yield node
 
 
-def build_tokenizer(texts: list[str], vocabulary: int) -> PreTrainedTokenizerFast:
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Digits(individual_digits=True),
-            pre_tokenizers.ByteLevel(add_prefix_space=False),
-        ]
-    )
-    tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=vocabulary,
-        special_tokens=[PAD, BOS, EOS],
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    tokenizer.train_from_iterator(texts[:4000], trainer)
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single=f"{BOS} $A", special_tokens=[(BOS, tokenizer.token_to_id(BOS))]
-    )
-    names: dict[str, Any] = {"pad_token": PAD, "bos_token": BOS, "eos_token": EOS}
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=1024, **names)
-
-
 def blocks(tokenizer: PreTrainedTokenizerFast, texts: list[str]) -> Tensor:
     """Return the texts as one stream, cut into blocks ``[n, LENGTH]``."""
     ids = [i for text in texts for i in [*tokenizer(text)["input_ids"], tokenizer.eos_token_id]]
     return torch.tensor(ids[: len(ids) // LENGTH * LENGTH]).view(-1, LENGTH)
-
-
-def build(shape: Shape, tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
-    torch.manual_seed(3)
-    config = LlamaConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=shape.hidden,
-        num_hidden_layers=shape.layers,
-        num_attention_heads=shape.heads,
-        intermediate_size=shape.intermediate,
-        max_position_embeddings=1024,
-        tie_word_embeddings=True,
-        pad_token_id=tokenizer.pad_token_id,
-        bos_token_id=tokenizer.bos_token_id,
-        eos_token_id=tokenizer.eos_token_id,
-    )
-    return LlamaForCausalLM(config)
 
 
 def train(
@@ -201,21 +162,15 @@ def train(
     data: Tensor,
     minutes: float,
     teacher: LlamaForCausalLM | None = None,
-    rate: float = 2e-3,
 ) -> None:
     """Train for some minutes, on the next token or on a teacher's distribution."""
-    matrices = [p for n, p in model.named_parameters() if p.ndim == 2 and "embed" not in n]
-    others = [p for n, p in model.named_parameters() if p.ndim < 2 or "embed" in n]
-    optimizers: list[torch.optim.Optimizer] = [
-        torch.optim.Muon(matrices, lr=rate, weight_decay=0.05, adjust_lr_fn="match_rms_adamw"),
-        torch.optim.AdamW(others, lr=rate, betas=(0.9, 0.98), weight_decay=0.0),
-    ]
+    optimizers = build_optimizers(model, RATE)
     order = data[torch.randperm(len(data), generator=torch.Generator().manual_seed(1))]
     began, step = time.perf_counter(), 0
     while (done := (time.perf_counter() - began) / 60 / minutes) < 1:
         rows = order[torch.arange(step * BATCH, (step + 1) * BATCH) % len(order)]
         for group in (group for optimizer in optimizers for group in optimizer.param_groups):
-            group["lr"] = rate * min(1.0, (step + 1) / 100) * (1 - done)
+            group["lr"] = RATE * min(1.0, (step + 1) / 100) * (1 - done)
         with torch.autocast("cpu", torch.bfloat16):
             logits = model(input_ids=rows[:, :-1], use_cache=False).logits.float().flatten(0, 1)
         if teacher is None:

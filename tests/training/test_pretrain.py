@@ -11,7 +11,7 @@ from specbench.heads.files import load_head
 from specbench.pairs.registry import PARTS, PairSpec
 from specbench.tasks.mini import MODULES, generate
 from specbench.training.material import IGNORED
-from specbench.training.pretrain import batch, build, build_tokenizer
+from specbench.training.pretrain import batch, build, build_tokenizer, task_texts
 
 RECIPE = """
 [tokenizer]
@@ -51,7 +51,7 @@ epochs_per_rollout = 1
 
 @pytest.fixture(scope="module")
 def tokenizer():
-    return build_tokenizer(vocabulary=600, examples=50)
+    return build_tokenizer(task_texts(50), vocabulary=600)
 
 
 def test_digits_stay_single_and_any_text_survives(tokenizer):

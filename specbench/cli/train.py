@@ -21,7 +21,7 @@ from specbench.config import Loading, Options, option
 from specbench.errors import UsageError
 from specbench.files import cannot_write
 from specbench.heads.registry import FAMILIES, trained_heads
-from specbench.metrics import get_metric
+from specbench.metrics import GREEDY, get_metric
 from specbench.pairs.registry import PairSpec
 from specbench.table import Column, Table, with_interval
 from specbench.tasks.task import Task
@@ -146,6 +146,13 @@ def _waits(job: HeadJob, resume: bool, may_execute: bool) -> bool:
         raise UsageError(
             f"the reward on {job.task.name} requires executing generated code: add "
             "--allow-code-execution, or choose another task"
+        )
+    if job.task.metric is None:
+        raise UsageError(f"{job.task.name} has no metric, which training needs as its reward")
+    if get_metric(job.task.metric).needs == GREEDY:
+        raise UsageError(
+            f"{job.task.metric}, the first metric of {job.task.name}, needs the target's greedy "
+            "texts, which training does not decode: put another metric first"
         )
     job.task.examples("train", 1)
     if job.log is not None:

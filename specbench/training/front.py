@@ -25,11 +25,13 @@ from specbench.analysis.pareto import front_quality
 from specbench.analysis.points import Gains
 from specbench.errors import UsageError
 from specbench.metrics import Metric
+from specbench.table import with_interval
 
 # Static weights measured before training, from the target to the draft.
 WEIGHTS = (1.0, 0.95, 0.85, 0.6, 0.3, 0.0)
 NEARBY = 0.01  # distance in acceptance of the static weights that a head is compared with
-EXTREME = 0.02  # a head this close in acceptance to one of the models has collapsed to it
+# A head has collapsed to a model if it is this close to it, as a share of the range of acceptance.
+EXTREME = 0.02
 
 
 class Point(NamedTuple):
@@ -86,13 +88,11 @@ class Worth(NamedTuple):
 
     def sentence(self, metric: Metric) -> str:
         """Say in one sentence whether the head is better than the static ensemble."""
-        found = self.distance
-        by = f"{{:{'.1f' if found.low > 0 else '+.1f'}}} [{{:.1f}}, {{:.1f}}] points".format(
-            *(metric.scale * value for value in found[:3])
-        )
-        if found.low > 0:
-            return f"above the randomised static front by {by}"
-        if found.high < 0:
+        value, low, high = (metric.scale * each for each in self.distance[:3])
+        by = f"{with_interval(value, low, high, '+.1f')} points"
+        if low > 0:
+            return f"above the randomised static front by {by.removeprefix('+')}"
+        if high < 0:
             return f"below the randomised static front: {by}"
         where = f": collapsed to the {self.collapsed}" if self.collapsed else ""
         return f"no better than the static ensemble at the same acceptance ({by}){where}"
@@ -152,16 +152,20 @@ def weights_around(head: Point, static: Sequence[Point]) -> list[float]:
     return [1.0, *sorted({weight for weight in near if 0 < weight < 1}, reverse=True), 0.0]
 
 
+def require_enough(prompts: int, task: str) -> None:
+    """Raise ``UsageError`` if there are too few held-out prompts for an interval."""
+    if prompts < FEWEST:
+        raise UsageError(
+            f"{task} has only {prompts} held-out prompts, of which {FEWEST} are needed to measure "
+            "what a head is worth: give it more training data"
+        )
+
+
 def require_trade(static: Sequence[Point], task: str, metric: Metric) -> None:
     """Raise ``UsageError`` unless the target is measurably better than the draft."""
     target, draft = static[0], static[-1]
     prompts = np.arange(len(target.quality))
     gained = paired_difference(target.quality, prompts, draft.quality, prompts)
-    if gained.n < FEWEST:
-        raise UsageError(
-            f"{task} has only {gained.n} held-out prompts, of which {FEWEST} are needed to measure "
-            "what a head is worth: give it more training data"
-        )
     if gained.low > 0 and draft.acceptance.mean() > target.acceptance.mean():
         return
     own, other = (metric.scale * point.quality.mean() for point in (target, draft))

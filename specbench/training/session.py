@@ -59,12 +59,12 @@ def carry_out(
     Raises:
         RunError: The folder cannot be written or the loss is not finite; the last checkpoint
             remains.
-        UsageError: The target is not measurably better than the draft.
+        UsageError: There is nothing to learn; see ``Training.begin``. Nothing is written.
     """
-    with clear_errors(folder):
-        folder.mkdir(parents=True, exist_ok=True)
     if not training.static:
         training.begin()
+    with clear_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
     for progress in training.history:
         report(progress)
     while len(training.history) < training.recipe.steps:

@@ -115,18 +115,20 @@ class Training:
         ``static`` was measured before; by default it is measured now.
 
         Raises:
-            UsageError: The target is not measurably better than the draft.
+            UsageError: There are too few held-out prompts, or the target is not measurably better
+                than the draft.
         """
         held_out, recipe = self.materials.held_out, self.recipe
+        front.require_enough(len(held_out.examples), self.task.name)
         if static is None:
-            static = [self.measure(self._constant(w), held_out) for w in front.WEIGHTS]
+            static = [self.measure(self.static_head(w), held_out) for w in front.WEIGHTS]
         self.static = static
         front.require_trade(self.static, self.task.name, self.metric)
         self.slope = front.slope(self.static)
-        self.start = self._constant(recipe.initial_weight or self._first_weight())
+        self.start = self.static_head(recipe.initial_weight or self._first_weight())
         sample = self.materials.train.taken(0, STATISTICS)
         generator = self._new_generator(HELD_OUT_SEED)
-        inputs = self._roll_out(self._constant(1.0), sample, generator, self.samplings[0]).inputs
+        inputs = self._roll_out(self.static_head(1.0), sample, generator, self.samplings[0]).inputs
         if self.start.standardised:
             self.start.standardise(inputs)
             inputs = (inputs - self.start.shift) * self.start.scale
@@ -185,15 +187,14 @@ class Training:
             rollout_seconds=rolled_out - began,
             update_seconds=time.perf_counter() - rolled_out,
         )
-        if (checked := self._check(progress.step)) is not None:
-            progress = progress._replace(
-                held_out_quality=float(checked.quality.mean()),
-                held_out_acceptance=float(checked.acceptance.mean()),
-                held_out_weight=checked.weight,
-                held_out_distance=front.distance(checked, self.static).value,
-            )
-        self.history.append(progress)
-        return progress
+        self.history.append(self._checked(progress))
+        return self.history[-1]
+
+    def static_head(self, weight: float) -> Head:
+        """Return an untrained head: the static ensemble with this weight."""
+        sizes = (self.pair.target.hidden_size, self.pair.draft.hidden_size)
+        head = Head(self.recipe.head_kind, sizes, weight, self.recipe.seed)
+        return head.to(self.pair.target.device)
 
     @torch.no_grad()
     def measure(self, head: Head, material: Material, seed: int = HELD_OUT_SEED) -> Point:
@@ -226,26 +227,31 @@ class Training:
         head = self.measure(self.head, material, FINAL_SEED)
         weights = front.weights_around(head, self.static)
         static = [
-            self.measure(self._constant(weight), material, FINAL_SEED + number)
+            self.measure(self.static_head(weight), material, FINAL_SEED + number)
             for number, weight in enumerate(weights, 1)
         ]
         return Worth(head, static)
 
-    def _check(self, step: int) -> Point | None:
+    def _checked(self, progress: Progress) -> Progress:
         """Measure the head on held-out prompts at some steps, and keep it if it is the best."""
-        every = max(1, self.recipe.steps // CHECKS)
-        if step % every and step != self.recipe.steps:
-            return None
+        step, steps = progress.step, self.recipe.steps
+        if step % max(1, steps // CHECKS) and step != steps:
+            return progress
         point = self.measure(self.head, self.materials.held_out)
-        merit = self._merit(point)
+        above = front.distance(point, self.static).value
+        merit = self._merit(point, above)
         if self.best is None or merit >= self.best.merit:
             self.best = Checked(step, merit, deepcopy(self.head.state_dict()))
-        return point
+        return progress._replace(
+            held_out_quality=float(point.quality.mean()),
+            held_out_acceptance=float(point.acceptance.mean()),
+            held_out_weight=point.weight,
+            held_out_distance=above,
+        )
 
-    def _merit(self, point: Point) -> list[float]:
+    def _merit(self, point: Point, above: float) -> list[float]:
         """Return what the best head has most of: first its goal, then its distance."""
         recipe, accepted = self.recipe, float(point.acceptance.mean())
-        above = float(front.distance(point, self.static).value)
         if recipe.target_acceptance is not None:
             missed = abs(accepted - recipe.target_acceptance)
             return [-max(missed - TOLERANCE, 0.0), above]
@@ -287,12 +293,6 @@ class Training:
         """Return the permitted loss of quality as a score from 0 to 1."""
         assert self.recipe.max_quality_loss is not None
         return self.recipe.max_quality_loss / self.metric.scale
-
-    def _constant(self, weight: float) -> Head:
-        """Return an untrained head: the static ensemble with this weight."""
-        sizes = (self.pair.target.hidden_size, self.pair.draft.hidden_size)
-        head = Head(self.recipe.head_kind, sizes, weight, self.recipe.seed)
-        return head.to(self.pair.target.device)
 
     def _roll_out(
         self,

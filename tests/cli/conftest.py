@@ -64,7 +64,7 @@ def models(monkeypatch: pytest.MonkeyPatch, mini: Any) -> list[tuple[str, str, s
         return mini
 
     monkeypatch.setattr(loading, "load_pair", load_pair)
-    monkeypatch.setattr(material, "HELD_OUT", 4)
-    monkeypatch.setattr(material, "FINAL", 4)
+    monkeypatch.setattr(material, "HELD_OUT", 12)
+    monkeypatch.setattr(material, "FINAL", 12)
     monkeypatch.setattr(verifier.Training, "measure", measured_by_weight)
     return loaded

@@ -132,10 +132,10 @@ def test_a_family_has_one_head_per_target_and_skips_long_prompts(
     assert result.code == 0
     for name in ("acceptance-0.9", "acceptance-0.95"):
         described = read_description(Path("family") / name / "mini-headline")
-        assert described["left_out"] == {"train": 1, "held-out": 2}
+        assert described["left_out"] == {"train": 1, "held-out": 6}
         assert described["worth"]["n"] == 12
     (skipped,) = (line for line in result.err.splitlines() if "skipped" in line)
-    assert skipped.startswith("note: mini-headline: 1 training and 2 held-out examples are skipped")
+    assert skipped.startswith("note: mini-headline: 1 training and 6 held-out examples are skipped")
     assert "mini-headline at acceptance 0.95 on mini" in result.err
     used = result.out.splitlines()[-1].removeprefix("use it: specbench ")
     assert used.endswith("--head family")

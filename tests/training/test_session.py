@@ -26,7 +26,7 @@ from specbench.training.recipe import HeadRecipe
 from specbench.training.session import carry_out, prepare
 from specbench.training.verifier import Progress
 
-from .conftest import measured_by_weight
+from .conftest import made_point, measured_by_weight
 
 TASK = replace(load_task("mini-headline"), max_new_tokens=8)
 RECIPE = HeadRecipe(
@@ -54,8 +54,8 @@ def train(mini: LoadedPair) -> Iterator[Train]:
         return carry_out(prepare(**asked), folder, report)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(material, "HELD_OUT", 2)
-        patch.setattr(material, "FINAL", 2)
+        patch.setattr(material, "HELD_OUT", 10)
+        patch.setattr(material, "FINAL", 10)
         patch.setattr(verifier.Training, "measure", measured_by_weight)
         yield into
 
@@ -146,6 +146,19 @@ def test_a_full_disk_or_a_nonfinite_loss_keeps_the_previous_step(
     assert sorted(path.name for path in tmp_path.iterdir()) == [CHECKPOINT, LOG]
     train(tmp_path, resume=True)
     assert contents(tmp_path) == contents(unbroken)
+
+
+def test_a_refused_training_leaves_nothing(
+    train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alike = made_point(1.0)
+    monkeypatch.setattr(verifier.Training, "measure", lambda *_: alike)
+    with pytest.raises(UsageError, match="not measurably better"):
+        train(tmp_path / "head")
+    monkeypatch.setattr(material, "HELD_OUT", 4)
+    with pytest.raises(UsageError, match="only 4 held-out prompts"):
+        train(tmp_path / "head")
+    assert list(tmp_path.iterdir()) == []
 
 
 def stop(progress: Progress) -> None:

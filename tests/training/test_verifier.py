@@ -28,7 +28,7 @@ RECIPE = HeadRecipe(
 CUT = replace(load_task("mini-headline"), max_new_tokens=12)  # to save time
 
 
-def prepared(mini: Any, recipe: HeadRecipe, task: Task = CUT, unseen: int = 1) -> Training:
+def prepared(mini: Any, recipe: HeadRecipe, task: Task = CUT, unseen: int = 10) -> Training:
     """A training before its first step, with as many held-out examples."""
 
     def read(split: str, count: int, seed: int) -> Material:
@@ -116,7 +116,7 @@ def test_a_static_weight_is_measured_as_what_it_is(mini: Any) -> None:
     for kind in ("linear", "features"):
         training = prepared(mini, RECIPE.updated(head_kind=kind), unseen=4)
         points += [
-            training.measure(training._constant(w), training.materials.held_out) for w in (1, 0)
+            training.measure(training.static_head(w), training.materials.held_out) for w in (1, 0)
         ]
     assert [point.weight for point in points] == [1, 0, 1, 0]
     assert points[1].acceptance.tolist() == [1.0] * 4
@@ -138,10 +138,10 @@ def test_prompts_and_steps_take_the_temperatures_in_turn(
 
     monkeypatch.setattr(verifier, "roll_out", noted)
     recipe = RECIPE.updated(temperature=[0.5, 1.0, 0.0], steps=4)
-    training = prepared(mini, recipe, unseen=5)
-    point = training.measure(training._constant(0.5), training.materials.held_out)
-    assert asked == [(0.5, 2), (1.0, 2), (0.0, 1)]
-    assert len(point.quality) == 5
+    training = prepared(mini, recipe, unseen=10)
+    point = training.measure(training.static_head(0.5), training.materials.held_out)
+    assert asked == [(0.5, 4), (1.0, 3), (0.0, 3)]
+    assert len(point.quality) == 10
     monkeypatch.setattr(verifier.Training, "measure", measured_by_weight)
     training.begin()
     asked.clear()

@@ -44,15 +44,15 @@ def test_a_target_acceptance_is_reached_from_the_strict_side(asked: float) -> No
 def test_an_allowed_quality_loss_is_used_up_but_not_exceeded(allowed: float) -> None:
     head, price, path = SimulatedHead(0.02, noise=0.03), Price(0.4), []
     for _ in range(60):
-        price = price.for_quality(head.lost, allowed)
+        price = price.for_quality(head.lost / allowed)
         assert price.value >= 0
         head.train(price.value)
         path.append(head.accepted**2)
     assert np.mean(path[-15:]) == pytest.approx(allowed, abs=0.03)
 
 
-def test_too_much_acceptance_gives_a_negative_price_and_too_little_quality_none() -> None:
+def test_too_much_acceptance_gives_a_negative_price() -> None:
     assert Price(0.4).for_acceptance(0.9, 0.5, 1.0).value == STRICTEST < 0
-    assert Price(0.4).for_quality(0.9, 0.5).value == 0
+    assert Price(0.4).for_quality(9.0).value < Price(0.4).for_quality(1.0).value
     # At the goal the price is the integral part alone.
     assert Price(0.4).for_acceptance(0.5, 0.5, 1.0).value == pytest.approx(FIRST)

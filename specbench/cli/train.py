@@ -21,7 +21,7 @@ from specbench.config import Loading, Options, option
 from specbench.errors import UsageError
 from specbench.files import cannot_write
 from specbench.heads.registry import FAMILIES, trained_heads
-from specbench.metrics import GREEDY, get_metric
+from specbench.metrics import get_metric
 from specbench.pairs.registry import PairSpec
 from specbench.table import Column, Table, with_interval
 from specbench.tasks.task import Task
@@ -147,12 +147,10 @@ def _waits(job: HeadJob, resume: bool, may_execute: bool) -> bool:
             f"the reward on {job.task.name} requires executing generated code: add "
             "--allow-code-execution, or choose another task"
         )
-    if job.task.metric is None:
-        raise UsageError(f"{job.task.name} has no metric, which training needs as its reward")
-    if get_metric(job.task.metric).needs == GREEDY:
+    if job.recipe.metric_for(job.task) is None:
         raise UsageError(
-            f"{job.task.metric}, the first metric of {job.task.name}, needs the target's greedy "
-            "texts, which training does not decode: put another metric first"
+            f"{job.task.name} has no metric, which training needs as its reward: add --reward "
+            "agreement"
         )
     job.task.examples("train", 1)
     if job.log is not None:
@@ -255,7 +253,7 @@ def _show(jobs: Sequence[HeadJob], spec: PairSpec, root: Path) -> None:
     rows: list[list[str]] = []
     for job in jobs:
         known = read_description(job.folder)
-        metric, worth = get_metric(job.task.metric or ""), known.get("worth")
+        metric, worth = get_metric(job.recipe.metric_for(job.task) or ""), known.get("worth")
         if worth is None:  # trained by an earlier version
             continue
         for name, point in (("head", worth["head"]), *((o["name"], o) for o in worth["others"])):

@@ -89,9 +89,9 @@ class Worth(NamedTuple):
     def sentence(self, metric: Metric) -> str:
         """Say in one sentence whether the head is better than the static ensemble."""
         value, low, high = (metric.scale * each for each in self.distance[:3])
-        by = f"{with_interval(value, low, high, '+.1f')} points"
+        by = f"{with_interval(value, low, high, '.1f')} points"
         if low > 0:
-            return f"above the randomised static front by {by.removeprefix('+')}"
+            return f"above the randomised static front by {by}"
         if high < 0:
             return f"below the randomised static front: {by}"
         where = f": collapsed to the {self.collapsed}" if self.collapsed else ""

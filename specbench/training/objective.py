@@ -60,7 +60,9 @@ class Step(NamedTuple):
     rollouts: Rollouts  # B texts with M tokens, sampled with the head at the start of the step
     old_weight: Tensor  # `[M]` weights of that head
     start_weight: Tensor  # `[M]` weights of the untrained head
-    advantage: Tensor  # `[B]` return of each text minus its baseline
+    # `[B]` return of each text minus its baseline; None for reference answers, whose likelihood is
+    # the reward
+    advantage: Tensor | None
     acceptance_weight: float  # lambda
     kl_weight: float = 0.0  # penalty per nat of divergence from the untrained head's v
 
@@ -83,18 +85,23 @@ def evaluate(head: Head, step: Step) -> Value:
     weight = head(rollouts.inputs)
     likelihood = torch.lerp(rollouts.q, rollouts.p, weight)
     ratio = likelihood / torch.lerp(rollouts.q, rollouts.p, step.old_weight)
-    of_token = advantage[rollouts.row]
     permitted = ratio.clamp(1 - CLIP, 1 + CLIP)
-    # A text's log-probability is a sum over its tokens, so this is a mean over texts of sums.
-    surrogate = torch.minimum(ratio * of_token, permitted * of_token).sum() / len(advantage)
+    texts, spread = len(rollouts.texts), torch.ones(())
+    if advantage is None:
+        log = likelihood.clamp_min(SMALLEST_LIKELIHOOD).log()
+        surrogate = text_mean(log, rollouts).mean()
+    else:
+        of_token = advantage[rollouts.row]
+        # A text's log-probability is a sum over its tokens, so this is a mean over texts of sums.
+        surrogate = torch.minimum(ratio * of_token, permitted * of_token).sum() / texts
+        spread = advantage.std().clamp_min(SMALLEST_SPREAD)
     acceptance = text_mean(1 - weight * rollouts.tv, rollouts).mean()
     # With r = v_start / v, E_v[r - 1 - log r] is the KL, and no term of the estimate is negative.
     # As a loss it is GRPO's penalty. The clamp keeps it finite for tokens that became impossible.
     started = torch.lerp(rollouts.q, rollouts.p, step.start_weight)
     log_r = (started / likelihood.clamp_min(SMALLEST_LIKELIHOOD)).log()
-    kl = (log_r.exp() - 1 - log_r).sum() / len(advantage)
+    kl = (log_r.exp() - 1 - log_r).sum() / texts
     total = surrogate + step.acceptance_weight * acceptance - step.kl_weight * kl
-    spread = advantage.std().clamp_min(SMALLEST_SPREAD)
     clipped = (ratio != permitted).float().mean()
     return Value(total / spread, clipped.item(), kl.item())
 

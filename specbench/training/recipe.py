@@ -10,6 +10,7 @@ from pydantic import ValidationInfo, field_validator
 
 from specbench.config import Filters, Options, Temperature, option
 from specbench.heads.registry import FEATURES, KINDS
+from specbench.metrics import AGREEMENT
 from specbench.pairs.registry import PairSpec
 from specbench.tasks.task import RESERVED_SEEDS, Task
 from specbench.validation import quoted, validated
@@ -18,6 +19,12 @@ BASELINES = {
     "batch": "the mean of the step, as in REINFORCE++",
     "group": "the mean of the roll-outs of the same prompt",
     "ema": "a running mean over steps",
+}
+METRIC, LIKELIHOOD = "metric", "likelihood"
+REWARDS = {
+    METRIC: "the task's first metric",
+    AGREEMENT: "agreement with the target's own greedy text",
+    LIKELIHOOD: "the log-probability of the reference answer, without sampling texts",
 }
 WARM_UP = 0.05  # share of the steps
 MAX_PROMPT_TOKENS = 512  # as in the paper (arXiv:2604.07622)
@@ -67,6 +74,12 @@ class HeadRecipe(Filters):
         metavar="POINTS[,...]",
         gt=0,
     )
+    reward: Literal["metric", "agreement", "likelihood"] = option(
+        METRIC,
+        "; ".join(f"{name}: {text}" for name, text in REWARDS.items()) + ".",
+        metavar="NAME",
+        complete=lambda: REWARDS,
+    )
     acceptance_weight: float = option(
         0.8,
         "lambda: reward per unit of acceptance, relative to what the static ensemble pays for it "
@@ -104,6 +117,18 @@ class HeadRecipe(Filters):
         if loss is not None and info.data.get("target_acceptance") is not None:
             raise ValueError("cannot be combined with --target-acceptance: omit one of them")
         return loss
+
+    def metric_for(self, task: Task) -> str | None:
+        """Return the name of the metric that measures quality in this training."""
+        return AGREEMENT if self.reward == AGREEMENT else task.metric
+
+    @field_validator("reward")
+    @classmethod
+    def _without_goal(cls, reward: str, info: ValidationInfo) -> str:
+        goals = (info.data.get("target_acceptance"), info.data.get("max_quality_loss"))
+        if reward == LIKELIHOOD and goals != (None, None):
+            raise ValueError("likelihood has no texts to measure a goal on: omit one of them")
+        return reward
 
     def rate(self, step: int) -> float:
         """Return the learning rate of a step counted from 0."""

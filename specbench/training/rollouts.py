@@ -47,20 +47,21 @@ def roll_out(
     copies: int = 1,
     stop: Sequence[str] = (),
     sampling: Sampling = PLAIN,
+    answers: Sequence[list[int]] | None = None,
 ) -> Rollouts:
     """Sample ``copies`` texts per prompt from v; copies of a prompt are adjacent.
 
     A ``stop`` string ends a text: the token that completes it is the last, and the text is cut
-    before the string.
+    before the string. With ``answers``, one per prompt and none empty, nothing is sampled: the
+    models read these tokens.
     """
     size = max(1, AT_ONCE // copies)
     asked = (max_new_tokens, generator, copies, stop, sampling)
-    return joined(
-        [
-            _batch(pair, head, prompts[start : start + size], *asked)
-            for start in range(0, len(prompts), size)
-        ]
-    )
+    parts = []
+    for start in range(0, len(prompts), size):
+        given = answers and answers[start : start + size]
+        parts.append(_batch(pair, head, prompts[start : start + size], *asked, given))
+    return joined(parts)
 
 
 def joined(parts: Sequence[Rollouts]) -> Rollouts:
@@ -82,6 +83,7 @@ def _batch(
     copies: int,
     stop: Sequence[str],
     sampling: Sampling,
+    answers: Sequence[list[int]] | None,
 ) -> Rollouts:
     device = pair.target.device
     ends = torch.tensor(sorted(pair.eos_ids), device=device)
@@ -97,22 +99,26 @@ def _batch(
     text = torch.arange(len(rows), device=device)  # index of each row's text, -1 once it has ended
     written: list[list[int]] = [[] for _ in range(len(rows))]  # used for stop strings only
     kept: list[tuple[Tensor, ...]] = []
-    for remaining in reversed(range(max_new_tokens)):
+    read, lengths = _padded(answers, max_new_tokens, device) if answers else (None, None)
+    for position in range(max_new_tokens):
         (logits_p, h_p), (logits_q, h_q) = outputs
         (p, p1), (q, q1) = sampling.distributions(logits_p), sampling.distributions(logits_q)
         inputs = head.inputs(Positions(p, q, p1, q1, h_p, h_q, sampling.greedy))
         v = torch.lerp(q, p, head(inputs).unsqueeze(-1))
-        token = torch.multinomial(v, 1, generator=generator).squeeze(-1)
+        if read is None:
+            token = torch.multinomial(v, 1, generator=generator).squeeze(-1)
+        else:
+            token = read[text, position]
         tv = (p - q).abs().sum(-1) / 2
         active = text >= 0
         columns = (text, token, inputs, pick(p, token), pick(q, token), tv)
         kept.append(tuple(column[active] for column in columns))
-        over = torch.isin(token, ends)
-        if stop:
+        over = torch.isin(token, ends) if lengths is None else lengths[text] == position + 1
+        if stop and lengths is None:
             over |= _stopped(pair, written, text, token, stop)
         text = text.where(~over, -1)
         rows = (text >= 0).nonzero().squeeze(-1)
-        if not remaining or not len(rows):
+        if position + 1 == max_new_tokens or not len(rows):
             break
         if len(rows) < COMPACT_BELOW * len(text):
             text, token = text[rows], token[rows]
@@ -122,6 +128,16 @@ def _batch(
 
     text, token, *rest = (torch.cat(parts) for parts in zip(*kept, strict=True))
     return Rollouts(_texts(pair, text, token, len(prompts) * copies, stop), text, token, *rest)
+
+
+def _padded(
+    answers: Sequence[list[int]], limit: int, device: torch.device
+) -> tuple[Tensor, Tensor]:
+    """Return the tokens of all answers ``[B, T]`` up to a limit, and their lengths ``[B]``."""
+    cut = [answer[:limit] for answer in answers]
+    longest = max(map(len, cut))
+    tokens = torch.tensor([answer + [0] * (longest - len(answer)) for answer in cut])
+    return tokens.to(device), torch.tensor([len(answer) for answer in cut], device=device)
 
 
 def _stopped(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -18,16 +19,24 @@ from torch import Tensor
 
 from specbench.decoding.sampling import Sampling
 from specbench.engine.loading import LoadedPair
+from specbench.errors import UsageError
 from specbench.example import Example
 from specbench.heads.head import Head
-from specbench.metrics import get_metric, score
+from specbench.metrics import GREEDY, Metric, get_metric, score
 from specbench.tasks.task import RESERVED_SEEDS, Task
 from specbench.training import front
 from specbench.training.front import Point, Worth
 from specbench.training.material import Material, Materials
-from specbench.training.objective import Baseline, Step, descend, evaluate, text_mean
+from specbench.training.objective import (
+    SMALLEST_LIKELIHOOD,
+    Baseline,
+    Step,
+    descend,
+    evaluate,
+    text_mean,
+)
 from specbench.training.price import Price
-from specbench.training.recipe import HeadRecipe
+from specbench.training.recipe import LIKELIHOOD, HeadRecipe
 from specbench.training.rollouts import Rollouts, joined, roll_out
 
 # Seeds of roll-outs on held-out prompts; training cannot use them.
@@ -49,7 +58,7 @@ class Progress(NamedTuple):
     """
 
     step: int  # from 1
-    reward: float  # mean score of the texts
+    reward: float  # mean score of the texts, or nats per token of the references
     reward_spread: float  # standard deviation of the scores; 0 gives no gradient
     acceptance: float  # mean over texts of 1 - w TV(p, q)
     weight: float  # mean w over tokens
@@ -101,7 +110,7 @@ class Training:
         self.pair, self.task, self.recipe, self.materials = pair, task, recipe, materials
         filters = Sampling(top_k=recipe.top_k, top_p=recipe.top_p, min_p=recipe.min_p)
         self.samplings = [filters.updated(temperature=t) for t in recipe.temperature]
-        self.metric = get_metric(task.metric or "")
+        self.metric = get_metric(recipe.metric_for(task) or "")
         self.generator = self._new_generator(recipe.seed)
         self.baseline = Baseline(recipe.baseline)
         self.static: list[Point] = []
@@ -115,17 +124,22 @@ class Training:
         ``static`` was measured before; by default it is measured now.
 
         Raises:
-            UsageError: There are too few held-out prompts, or the target is not measurably better
-                than the draft.
+            UsageError: There are too few held-out prompts, the target is not measurably better than
+                the draft, or the reward is ``likelihood`` and a prompt has no reference.
         """
-        held_out, recipe = self.materials.held_out, self.recipe
-        front.require_enough(len(held_out.examples), self.task.name)
+        recipe = self.recipe
+        front.require_enough(len(self.materials.held_out.examples), self.task.name)
+        if self.metric.needs == GREEDY:
+            self.materials = self._with_greedy_texts()
+        held_out = self.materials.held_out
         if static is None:
             static = [self.measure(self.static_head(w), held_out) for w in front.WEIGHTS]
         self.static = static
         front.require_trade(self.static, self.task.name, self.metric)
         self.slope = front.slope(self.static)
         self.start = self.static_head(recipe.initial_weight or self._first_weight())
+        if recipe.reward == LIKELIHOOD:
+            self.slope = self._slope_of_likelihood()
         sample = self.materials.train.taken(0, STATISTICS)
         generator = self._new_generator(HELD_OUT_SEED)
         inputs = self._roll_out(self.static_head(1.0), sample, generator, self.samplings[0]).inputs
@@ -148,21 +162,29 @@ class Training:
             RunError: The loss is not finite.
         """
         began, recipe, done = time.perf_counter(), self.recipe, len(self.history)
-        head, texts = self.head, recipe.rollouts
+        head = self.head
         chosen = self.materials.train.taken(done * recipe.prompts_per_step, recipe.prompts_per_step)
         sampling = self.samplings[done % len(self.samplings)]
-        rollouts = self._roll_out(head, chosen, self.generator, sampling, texts)
-        each = [example for example in chosen.examples for _ in range(texts)]
-        rewards = reward(rollouts, each, self.task).to(rollouts.tv.device)
+        if recipe.reward == LIKELIHOOD:
+            rollouts = self._read_references(head, chosen, sampling)
+            likelihood = torch.lerp(rollouts.q, rollouts.p, head(rollouts.inputs).detach())
+            rewards = text_mean(likelihood.clamp_min(SMALLEST_LIKELIHOOD).log(), rollouts)
+        else:
+            texts = recipe.rollouts
+            rollouts = self._roll_out(head, chosen, self.generator, sampling, texts)
+            each = [example for example in chosen.examples for _ in range(texts)]
+            rewards = reward(rollouts, each, self.metric).to(rollouts.tv.device)
         rolled_out = time.perf_counter()
 
         with torch.no_grad():
             old_weight, start_weight = head(rollouts.inputs), self.start(rollouts.inputs)
         accepted = text_mean(1 - old_weight * rollouts.tv, rollouts)
         self.price = self._next_price(rewards.mean().item(), accepted.mean().item())
-        price = self.slope * self.price.value
-        returns = (rewards + price * accepted).view(-1, texts)
-        advantage, self.baseline = self.baseline.advantages(returns), self.baseline.after(returns)
+        price, advantage = self.slope * self.price.value, None
+        if recipe.reward != LIKELIHOOD:
+            returns = (rewards + price * accepted).view(-1, recipe.rollouts)
+            advantage = self.baseline.advantages(returns)
+            self.baseline = self.baseline.after(returns)
         step = Step(rollouts, old_weight, start_weight, advantage, price, recipe.kl_weight)
         rate = self.optimizer.param_groups[0]["lr"] = self.rate_scale * recipe.rate(done)
         for _ in range(recipe.epochs_per_rollout):
@@ -211,7 +233,7 @@ class Training:
         examples = [example for own in turns for example in own.examples]
         return Point(
             weight.mean().item(),
-            reward(rollouts, examples, self.task).double().numpy(),
+            reward(rollouts, examples, self.metric).double().numpy(),
             text_mean(1 - weight * rollouts.tv, rollouts).double().cpu().numpy(),
         )
 
@@ -270,9 +292,8 @@ class Training:
             done = (len(self.history) + 1) / recipe.steps
             return self.price.for_acceptance((accepted - least) / span, asked, done)
         if recipe.max_quality_loss is not None:
-            most = float(target.quality.mean())
-            span = most - float(draft.quality.mean())
-            return self.price.for_quality((most - rewarded) / span, self._allowed_loss() / span)
+            lost = float(target.quality.mean()) - rewarded
+            return self.price.for_quality(lost / self._allowed_loss())
         return self.price
 
     def _first_weight(self) -> float:
@@ -294,6 +315,42 @@ class Training:
         assert self.recipe.max_quality_loss is not None
         return self.recipe.max_quality_loss / self.metric.scale
 
+    def _with_greedy_texts(self) -> Materials:
+        """Return the materials with the target's own greedy text for every example."""
+        target, cold = self.static_head(1.0), Sampling(temperature=0.0)
+
+        def filled(material: Material) -> Material:
+            texts = self._roll_out(target, material, self._new_generator(0), cold).texts
+            pairs = zip(material.examples, texts, strict=True)
+            return material._replace(examples=[replace(e, greedy=text) for e, text in pairs])
+
+        train, held_out, final, left_out = self.materials
+        return Materials(filled(train), filled(held_out), filled(final), left_out)
+
+    def _read_references(self, head: Head, material: Material, sampling: Sampling) -> Rollouts:
+        """Let both models read the reference answers."""
+        encode, task = self.pair.tokenizer, self.task
+        answers = [
+            list(encode(example.reference or "", add_special_tokens=False)["input_ids"])
+            for example in material.examples
+        ]
+        if not all(answers):
+            raise UsageError(
+                f"{task.name} has a prompt without a reference, whose likelihood is the reward: "
+                "choose another --reward"
+            )
+        limit, prompts = task.max_new_tokens, material.prompts
+        return roll_out(
+            self.pair, head, prompts, limit, self.generator, sampling=sampling, answers=answers
+        )
+
+    @torch.no_grad()
+    def _slope_of_likelihood(self) -> float:
+        """Return what the draft loses, in nats per token of the references, per acceptance."""
+        read = self._read_references(self.start, self.materials.held_out, self.samplings[0])
+        logs = [p.clamp_min(SMALLEST_LIKELIHOOD).log().mean() for p in (read.p, read.q)]
+        return ((logs[0] - logs[1]) / read.tv.mean()).item()
+
     def _roll_out(
         self,
         head: Head,
@@ -309,9 +366,9 @@ class Training:
         return torch.Generator(self.pair.target.device).manual_seed(seed)
 
 
-def reward(rollouts: Rollouts, examples: list[Example], task: Task) -> Tensor:
-    """Score every text by the task's metric: ``[B]`` in [0, 1]."""
-    assert task.metric is not None
+def reward(rollouts: Rollouts, examples: list[Example], metric: Metric) -> Tensor:
+    """Score every text by a metric: ``[B]`` in [0, 1]."""
     # Each program runs in its own process, so threads suffice for running several at once.
     with ThreadPoolExecutor() as pool:
-        return torch.tensor(list(pool.map(partial(score, task.metric), rollouts.texts, examples)))
+        scored = partial(score, metric.name)
+        return torch.tensor(list(pool.map(scored, rollouts.texts, examples)))

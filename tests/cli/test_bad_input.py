@@ -69,7 +69,7 @@ REFUSED = {
     "train --target-acceptance 0.8 --max-quality-loss 2": "--max-quality-loss: omit one",
     "train --temperature -1": "--temperature",
     "train -t unscored.toml": "unscored has no metric, which training needs",
-    "train -t greedy.toml": "the first metric of greedy, needs the target's greedy texts",
+    "train --reward likelihood --max-quality-loss 2": "--reward likelihood has no texts",
     "train -t mini-math,copy.toml": "two heads would be written to results/heads/mini/mini-math",
     "train -o taken": "taken/mini-news",
     "train -o begun": "begun/mini-news",
@@ -161,9 +161,8 @@ def folders(tmp_path: Path, finished: str) -> None:
     (tmp_path / "own" / "head.json").write_text(own)
     shutil.copy(load_task("mini-math").path, tmp_path / "copy.toml")
     task = load_task("mini-math").path.read_text().replace('"mini-math"', '"NAME"', 1)
-    for name, metrics in (("unscored", ""), ("greedy", 'metrics = ["agreement"]')):
-        text = task.replace('metrics = ["accuracy"]', metrics).replace('"NAME"', f'"{name}"')
-        (tmp_path / f"{name}.toml").write_text(text)
+    text = task.replace('metrics = ["accuracy"]', "").replace('"NAME"', '"unscored"')
+    (tmp_path / "unscored.toml").write_text(text)
 
 
 @pytest.mark.usefixtures("folders")

@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 import torch
 
+from specbench.errors import UsageError
 from specbench.tasks.task import Task, load_task
 from specbench.training import front, verifier
 from specbench.training.material import Material, Materials, split_material
+from specbench.training.price import FIRST
 from specbench.training.recipe import HeadRecipe
 from specbench.training.verifier import Progress, Training
 
@@ -209,4 +211,64 @@ def test_lambda_is_in_units_of_the_static_slope_and_follows_a_goal(
     assert low < high
     monkeypatch.setattr(verifier, "reward", lambda rollouts, *_: torch.zeros(len(rollouts.texts)))
     (lost,) = prices(max_quality_loss=2.0, steps=1)
-    assert lost.acceptance_weight == 0
+    # Below the price of a loss that is just permitted.
+    assert lost.acceptance_weight < FIRST * slope
+
+
+def test_agreement_rewards_the_targets_own_text(mini: Any) -> None:
+    task = replace(CUT, metrics=())
+    training = prepared(mini, RECIPE.updated(reward="agreement"), task)
+    training.begin()
+    # At T = 1 the target does not always write its likeliest text.
+    assert 0.3 < training.static[0].quality.mean() < 1.0
+    materials = training.materials
+    for material in (materials.train, materials.held_out, materials.final):
+        assert all(example.greedy for example in material.examples)
+    cold = prepared(mini, RECIPE.updated(reward="agreement", temperature=[0.0]), task)
+    cold.begin()
+    assert cold.static[0].quality.tolist() == [1.0] * 10
+    assert cold.take_step().reward < 1.0
+
+
+def test_likelihood_raises_that_of_held_out_references(mini: Any, monkeypatch: Any) -> None:
+    """The only gain is from w: with one weight for all tokens, near the most likely mixture."""
+    recipe = RECIPE.updated(
+        reward="likelihood", acceptance_weight=0.0, steps=6, prompts_per_step=16, learning_rate=0.3
+    )
+    monkeypatch.setattr(verifier, "CHECKS", 1)
+    training = prepared(mini, recipe, load_task("mini-headline"))
+    training.begin()
+    steps = [training.take_step() for _ in range(recipe.steps)]
+    assert steps[-1].reward > steps[0].reward + 0.02
+    assert steps[-1].reward < 0
+
+    def likelihood(head: Any) -> float:
+        read = training._read_references(head, training.materials.final, training.samplings[0])
+        return torch.lerp(read.q, read.p, head(read.inputs)).log().mean().item()
+
+    with torch.no_grad():
+        assert likelihood(training.head) > likelihood(training.start) + 0.02
+
+
+def test_references_are_read_as_one_pass_over_the_whole_text_reads_them(mini: Any) -> None:
+    training = prepared(mini, RECIPE, load_task("mini-headline"))
+    material = training.materials.held_out
+    read = training._read_references(training.static_head(1.0), material, training.samplings[0])
+    for row, (prompt, example) in enumerate(zip(material.prompts, material.examples, strict=True)):
+        answer = mini.tokenizer(example.reference, add_special_tokens=False)["input_ids"]
+        with torch.no_grad():
+            logits = mini.target.model(torch.tensor([prompt + answer[:-1]])).logits[0]
+        expected = logits.softmax(-1)[len(prompt) - 1 :].gather(-1, torch.tensor(answer)[:, None])
+        torch.testing.assert_close(read.p[read.row == row], expected[:, 0], rtol=1e-3, atol=1e-6)
+        assert read.token[read.row == row].tolist() == answer
+        assert read.texts[row] == mini.tokenizer.decode(answer)
+
+
+def test_likelihood_needs_references(mini: Any) -> None:
+    training = prepared(mini, RECIPE.updated(reward="likelihood"))
+    held_out = training.materials.held_out
+    bare = [replace(example, reference=None) for example in held_out.examples]
+    with pytest.raises(UsageError, match="without a reference, whose likelihood is the reward"):
+        training._read_references(
+            training.static_head(0.5), held_out._replace(examples=bare), training.samplings[0]
+        )

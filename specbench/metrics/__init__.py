@@ -26,7 +26,7 @@ class Metric:
     function: str | Callable[[str, str], float]  # `module:function`, or the user's own
     unit: str  # name of the score in tables and on axes
     # the field of an example that the metric uses; see ``Example.greedy``
-    needs: Literal["reference", "tests", "greedy"]
+    needs: Literal["reference", "tests", "greedy", "code_prefix"]
     scale: float = 100.0  # factor from a score in [0, 1] to the displayed number
     executes: bool = False  # scoring runs generated code
     digest: str | None = None  # of the source of the user's own metric
@@ -52,6 +52,7 @@ GREEDY: Final = "greedy"  # the need of metrics that compare with the target's o
 _ACCURACY = "specbench.metrics.accuracy:"
 _ROUGE = "specbench.metrics.rouge:"
 _AGREEMENT = "specbench.metrics.agreement:"
+_SIMILARITY = "specbench.metrics.similarity:"
 
 METRICS: dict[str, Metric] = {
     metric.name: metric
@@ -70,6 +71,9 @@ METRICS: dict[str, Metric] = {
         Metric(BLEU, "specbench.metrics.bleu:sentence_bleu", "BLEU", "reference"),
         Metric(AGREEMENT, _AGREEMENT + "agreement", "agreement", GREEDY),
         Metric("agreement-prefix", _AGREEMENT + "prefix_share", "agreeing prefix", GREEDY),
+        Metric("edit-similarity", _SIMILARITY + "edit_similarity", "edit similarity", "reference"),
+        Metric("exact-match", _SIMILARITY + "exact_match", "exact match", "reference"),
+        Metric("parses", _SIMILARITY + "parses", "valid Python", "code_prefix"),
         Metric("pass@1", "specbench.metrics.code:pass_at_1", "pass@1", "tests", executes=True),
     )
 }

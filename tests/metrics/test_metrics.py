@@ -12,6 +12,8 @@ from specbench.metrics import METRICS, get_metric, score
 ANSWERS = {
     "accuracy": ("#### 5", "#### 6"),
     "accuracy-flexible": ("5", "#### 6"),
+    "edit-similarity": ("there are #### 5 of them", ""),  # most texts share letters
+    "parses": ("1", "("),
     "pass@1": ("def f():\n    return 5", "def f():\n    return 6"),
 }
 REFERENCE = "there are #### 5 of them"
@@ -22,7 +24,8 @@ def test_each_metric_distinguishes_right_from_wrong_and_requires_its_field(
     metric: str,
 ) -> None:
     right, wrong = ANSWERS.get(metric, (REFERENCE, "none at all"))
-    example = Example("e", "prompt", REFERENCE, ("assert f() == 5",), greedy=REFERENCE)
+    tests = ("assert f() == 5",)
+    example = Example("e", "prompt", REFERENCE, tests, greedy=REFERENCE, code_prefix="y = 1\n")
     assert score(metric, right, example) == pytest.approx(1.0, abs=1e-12)
     assert score(metric, wrong, example) == 0.0
     assert METRICS[metric].executes == (metric == "pass@1")

@@ -59,7 +59,7 @@ def build(
     if name not in buildable():
         raise UsageError(f"there is no recipe for {name!r}: choose one of {', '.join(buildable())}")
 
-    from specbench.training.pretrain import build as build_pair
+    from specbench.pretraining.build import build as build_pair
 
     folder = asked.output or Path("results/pairs") / name
     build_pair(PAIRS_FILE.parent / name / RECIPE, folder, asked.parts or PARTS)

@@ -28,7 +28,7 @@ from specbench.config import Loading
 from specbench.engine.loading import LoadedPair, load_pair
 from specbench.engine.lockstep import LockstepBatch
 from specbench.pairs.registry import PairSpec
-from specbench.training.pretrain import (
+from specbench.pretraining.models import (
     ModelRecipe,
     build_model,
     build_optimizers,
@@ -68,7 +68,7 @@ class Recipe(NamedTuple):
 
 
 def shape(hidden: int, layers: int, heads: int, intermediate: int) -> ModelRecipe:
-    return ModelRecipe(hidden, layers, heads, intermediate, 0, RATE, "target", seed=3)
+    return ModelRecipe(hidden, layers, heads, intermediate, 0, RATE, seed=3)
 
 
 RECIPES = {
@@ -164,7 +164,7 @@ def train(
     teacher: LlamaForCausalLM | None = None,
 ) -> None:
     """Train for some minutes, on the next token or on a teacher's distribution."""
-    optimizers = build_optimizers(model, RATE)
+    optimizers = build_optimizers(model.named_parameters(), RATE)
     order = data[torch.randperm(len(data), generator=torch.Generator().manual_seed(1))]
     began, step = time.perf_counter(), 0
     while (done := (time.perf_counter() - began) / 60 / minutes) < 1:

@@ -1,0 +1,1 @@
+"""Building the bundled pairs from their recipes: tokenizer, models, and heads."""

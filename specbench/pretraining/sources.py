@@ -1,0 +1,179 @@
+"""Python source code that an installation already has: the standard library and its packages.
+
+A recipe lists packages in three splits, each with its version and a digest of its files, so that
+another environment is recognised before it yields another split. ``train`` is for the models,
+``choice`` for heads and settings, ``test`` for measurements only. Tests, vendored copies of other
+packages, generated files and large ones are left out.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import platform
+import random
+import re
+import sysconfig
+from collections.abc import Iterator, Mapping
+from importlib.metadata import Distribution, PackageNotFoundError, distribution
+from pathlib import Path
+from textwrap import dedent
+from typing import NamedTuple
+
+from specbench.errors import UsageError
+from specbench.metrics.sandbox.statements import read_python
+
+SPLITS = ("train", "choice", "test")
+LIBRARY = "python"  # name of the standard library among the packages
+LARGEST = 120_000  # bytes of a file
+HEADER = 1000  # characters at the start of a file, which say that a program wrote it
+MOST_LINES = 40  # of a function with its docstring
+DIGEST = 12  # hexadecimal digits of a package's digest
+# Folders, and files that a test runner reads or that state how a wheel was built.
+_LEFT_OUT = {"test", "tests", "testing", "idle_test", "_vendor", "vendored", "extern"}
+_LEFT_OUT |= {"conftest.py", "version.py", "_version.py"}
+_GENERATED = re.compile(r"(auto-?|automatically )generated|generated (by|from)", re.IGNORECASE)
+_NOT_LIBRARY = ("site-packages", "dist-packages", "lib-dynload", "lib2to3")
+
+
+class Source(NamedTuple):
+    """A file of a package."""
+
+    package: str
+    path: str  # below the package's root
+    text: str
+
+
+def read_package(name: str) -> list[Source]:
+    """Return the source files of an installed package, or of the standard library.
+
+    Raises:
+        UsageError: The package is not installed.
+    """
+    found = []
+    for path, file in sorted(_files(name)):
+        parts = Path(path).parts
+        last = parts[-1]
+        if _LEFT_OUT.intersection(parts) or last.startswith("test_") or last.endswith("_test.py"):
+            continue
+        content = file.read_bytes()
+        if not 0 < len(content) <= LARGEST:
+            continue
+        try:
+            text = content.decode().replace("\r\n", "\n")
+        except UnicodeDecodeError:
+            continue
+        if not _GENERATED.search(text[:HEADER]):
+            found.append(Source(name, path, text))
+    return found
+
+
+def digest(sources: list[Source]) -> str:
+    """Return a digest of the paths and texts of files."""
+    found = hashlib.sha256()
+    for source in sources:
+        found.update(f"{source.path}\0{source.text}\0".encode())
+    return found.hexdigest()[:DIGEST]
+
+
+def version_of(name: str) -> str:
+    """Return a package's version, without a local part such as ``+cpu``.
+
+    Raises:
+        UsageError: The package is not installed.
+    """
+    return platform.python_version() if name == LIBRARY else _installed(name).version.split("+")[0]
+
+
+def read_splits(packages: Mapping[str, Mapping[str, str]]) -> dict[str, list[Source]]:
+    """Return the files of each split, without files whose text occurred before, test files first.
+
+    ``packages`` has for each split the version and digest of each package, such as
+    ``"3.6.1 0123456789ab"``.
+
+    Raises:
+        UsageError: A package is missing or differs from the recipe's; it is the first in order.
+    """
+    seen: set[str] = set()
+    splits: dict[str, list[Source]] = {}
+    for split in reversed(SPLITS):
+        splits[split] = []
+        for name, wanted in packages[split].items():
+            for source in _as_wanted(name, wanted):
+                if source.text not in seen:
+                    seen.add(source.text)
+                    splits[split].append(source)
+    return splits
+
+
+def documents(sources: list[Source], seed: int) -> Iterator[str]:
+    """Yield the files and, as further texts, functions with the first sentence of their docstring.
+
+    The order is shuffled. A function's text is that of the task ``python-docstring``: its code
+    without the docstring, then the sentence.
+    """
+    texts = [source.text for source in sources]
+    for source in sources:
+        texts.extend(f'{code}{sentence}"""\n' for code, sentence in documented(source.text))
+    random.Random(seed).shuffle(texts)
+    yield from texts
+
+
+def documented(text: str) -> list[tuple[str, str]]:
+    """Return the functions of a file that have a docstring, as code and sentence.
+
+    The code lacks the docstring and ends with three quotes, after which the sentence follows.
+    """
+    found = []
+    tree = read_python(text)[0]
+    lines = text.split("\n")
+    for node in ast.walk(tree) if tree else ():
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or len(node.body) < 2:
+            continue
+        sentence = first_sentence(ast.get_docstring(node) or "")
+        quoted = node.body[0]
+        first, last = node.lineno - 1, node.end_lineno or 0
+        if sentence and first < quoted.lineno - 1 and last - first <= MOST_LINES:
+            kept = lines[first : quoted.lineno - 1] + lines[quoted.end_lineno : last]
+            found.append((dedent("\n".join(kept)) + '\n"""', sentence))
+    return found
+
+
+def first_sentence(docstring: str) -> str:
+    """Return the first sentence of a docstring on one line; empty if it is not a short text."""
+    paragraph = " ".join(docstring.split("\n\n")[0].split())
+    sentence = paragraph.split(". ")[0].rstrip(".")
+    fits = 15 <= len(sentence) <= 120 and sentence[0].isalpha() and '"' not in sentence
+    return sentence + "." if fits and "\\" not in sentence else ""
+
+
+def _as_wanted(name: str, wanted: str) -> list[Source]:
+    sources = read_package(name)
+    found = f"{version_of(name)} {digest(sources)}"
+    if found != wanted:
+        raise UsageError(
+            f"{name} is {found} here, and {wanted} in the recipe (version, digest of its files): "
+            "build the pair in an environment with the recipe's packages"
+        )
+    return sources
+
+
+def _files(name: str) -> Iterator[tuple[str, Path]]:
+    """Yield the path below the root and the place of each Python file of a package."""
+    if name == LIBRARY:
+        root = Path(sysconfig.get_paths()["stdlib"])
+        for file in root.rglob("*.py"):
+            path = file.relative_to(root)
+            if path.parts[0] not in _NOT_LIBRARY and not file.name.startswith("_sysconfigdata"):
+                yield path.as_posix(), file
+        return
+    for entry in _installed(name).files or ():
+        if entry.suffix == ".py" and ".." not in entry.parts:
+            yield entry.as_posix(), Path(str(entry.locate()))
+
+
+def _installed(name: str) -> Distribution:
+    try:
+        return distribution(name)
+    except PackageNotFoundError:
+        raise UsageError(f"{name} is not installed: install the recipe's packages") from None

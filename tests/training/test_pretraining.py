@@ -1,0 +1,225 @@
+"""Pretraining: which tokens have loss, complete builds at toy size, and resuming."""
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from specbench.config import Loading
+from specbench.engine.loading import load_pair
+from specbench.errors import UsageError
+from specbench.heads.files import load_head
+from specbench.pairs.registry import PARTS, PairSpec
+from specbench.pretraining import loop
+from specbench.pretraining.build import build
+from specbench.pretraining.corpus import SEED, Corpus
+from specbench.pretraining.generated import Generated
+from specbench.pretraining.models import EOS, build_tokenizer
+from specbench.pretraining.sources import digest, documents, read_package, version_of
+from specbench.tasks.mini import MODULES, generate
+from specbench.training.material import IGNORED
+
+RECIPE = """
+[tokenizer]
+vocabulary = 400
+examples = 30
+
+[examples]
+mini-headline = 4
+
+[target]
+hidden = 16
+layers = 2
+heads = 2
+intermediate = 32
+steps = 30
+learning_rate = 0.01
+style = "target"
+seed = 1
+
+[draft]
+hidden = 16
+layers = 1
+heads = 2
+intermediate = 32
+steps = 10
+learning_rate = 0.01
+style = "draft"
+seed = 2
+
+[heads]
+steps = 1
+prompts_per_step = 2
+rollouts = 2
+epochs_per_rollout = 1
+"""
+
+
+SOURCES = """
+[tokenizer]
+vocabulary = 400
+characters = 50000
+
+[corpus]
+rows_per_step = 8
+
+[target]
+hidden = 16
+layers = 1
+heads = 2
+intermediate = 32
+steps = 3
+learning_rate = 0.01
+seed = 1
+
+[packages.train]
+tabulate = "{tabulate}"
+
+[packages.choice]
+six = "{six}"
+
+[packages.test]
+safetensors = "{safetensors}"
+"""
+
+
+UNITS = ("token", "character")
+
+
+class Killed(Exception):
+    """Stands for a kill in the middle of a step."""
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return build_tokenizer(Generated({}, 50).for_tokenizer(), vocabulary=600)
+
+
+def test_digits_stay_single_and_any_text_survives(tokenizer):
+    assert "12" not in tokenizer.get_vocab()
+    text = "Zoë paid 1234 € for 56?\n\tYes."
+    ids = tokenizer(text)["input_ids"]
+    assert ids[0] == tokenizer.bos_token_id
+    assert tokenizer.decode(ids, skip_special_tokens=True) == text
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_only_answers_carry_loss(tokenizer, name):
+    texts = Generated({name: 3}, 0)
+    texts.encode(tokenizer)
+    ((_, _, ids, labels),) = texts.batches(0, "target")
+    assert ids.shape == labels.shape
+    assert ids.shape[1] % 16 == 0
+    for row in range(3):
+        example = generate(name, "train", row, "target")
+        wanted = labels[row][labels[row] != IGNORED]
+        assert wanted[-1] == tokenizer.eos_token_id
+        assert tokenizer.decode(wanted[:-1]) == example.reference
+        first = int((labels[row] != IGNORED).nonzero()[0])
+        # The first answer token is predicted at the prompt's last token.
+        prompt = tokenizer.decode(ids[row, : first + 1], skip_special_tokens=True)
+        assert prompt == example.prompt
+
+
+@pytest.mark.usefixtures("unmeasured")
+def test_a_pair_is_built_completely_and_its_head_fits(tmp_path: Path, capsys):
+    recipe = tmp_path / "toy" / "recipe.toml"
+    recipe.parent.mkdir()
+    recipe.write_text(RECIPE)
+    build(recipe, tmp_path / "out", PARTS)
+    pair = load_pair(
+        PairSpec("toy", *(str(tmp_path / "out" / r) for r in PARTS[:2])), Loading(device="cpu")
+    )
+    head = load_head(tmp_path / "out" / "heads" / "mini-headline", pair)
+    weight = head(head.shift[None] + 1 / head.scale)
+    assert 0 < weight.item() < 1
+    lines = capsys.readouterr().err.splitlines()
+    assert any(line.startswith("head mini-headline: step 1, reward") for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("blocked", "parts", "told"),
+    [(True, PARTS, "cannot write"), (False, ("heads",), "has no target")],
+)
+def test_impossible_builds_are_refused_at_once(tmp_path: Path, blocked, parts, told):
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text(RECIPE)
+    folder = tmp_path / "out"
+    if blocked:
+        folder.write_text("a file")
+    with pytest.raises(UsageError, match=told):
+        build(recipe, folder, parts)
+
+
+def test_a_killed_build_resumes_to_the_same_model(tmp_path: Path, monkeypatch: Any) -> None:
+    torch.set_num_threads(1)
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text(RECIPE)
+    monkeypatch.setattr(loop, "SAVE_EVERY", 0.0)
+    build(recipe, tmp_path / "whole", ["draft"])
+
+    honest = Generated.batches
+
+    def batches(self: Generated, step: int, style: str | None) -> Any:
+        if step == 6:
+            raise Killed
+        return honest(self, step, style)
+
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(Generated, "batches", batches)
+        build(recipe, tmp_path / "killed", ["draft"])
+    used: list[int] = []
+
+    def noted(self: Generated, step: int, style: str | None) -> Any:
+        used.append(step)
+        return honest(self, step, style)
+
+    monkeypatch.setattr(Generated, "batches", noted)
+    build(recipe, tmp_path / "killed", ["draft"])
+    assert used == [6, 7, 8, 9]
+    whole, resumed = (
+        load_file(tmp_path / name / "draft" / "model.safetensors") for name in ("whole", "killed")
+    )
+    assert all(torch.equal(whole[name], resumed[name]) for name in whole)
+    recipe.write_text(RECIPE.replace("learning_rate = 0.01", "learning_rate = 0.02"))
+    with pytest.raises(UsageError, match="is of another recipe"):
+        build(recipe, tmp_path / "killed", ["draft"])
+
+
+def test_a_pair_is_built_from_source_code(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(loop, "_can_compile", lambda: False)  # compiling takes half a minute
+    recipe, out = tmp_path / "recipe.toml", tmp_path / "out"
+    packages = {name: described(name) for name in ("tabulate", "six", "safetensors")}
+    recipe.write_text(SOURCES.format_map(packages))
+    build(recipe, out, ["target"])
+    curve = pd.read_csv(out / "target" / "training.csv")
+    assert curve["step"].tolist() == [3]
+    # A token has several characters.
+    per_token, per_character = (curve[f"held_out_test_per_{u}"].item() for u in UNITS)
+    assert 1.2 < per_token / per_character < 4
+
+
+def test_blocks_are_the_texts_without_a_gap(tmp_path: Path) -> None:
+    packages = {"train": {"tabulate": described("tabulate")}, "choice": {}, "test": {}}
+    corpus = Corpus(packages, rows_per_step=8, for_merges=50_000, folder=tmp_path)
+    tokenizer = build_tokenizer(corpus.for_tokenizer(), 400)
+    corpus.encode(tokenizer)
+    used = []
+    for step in range(2):
+        (batch,) = corpus.batches(step, None)
+        assert (batch.ids[:, 0] == tokenizer.bos_token_id).all()
+        assert torch.equal(batch.ids[:, 1:], batch.labels[:, :-1])
+        used += batch.labels.tolist()
+    assert used == corpus.blocks[corpus.order[:16]].tolist()
+    stream = tokenizer.decode(corpus.blocks.flatten())
+    whole = "".join(text + EOS for text in documents(corpus.splits["train"], SEED))
+    assert whole.startswith(stream)
+    assert len(whole) - len(stream) < 512 * 10
+
+
+def described(name: str) -> str:
+    """Return the package's entry in a recipe."""
+    return f"{version_of(name)} {digest(read_package(name))}"

@@ -108,13 +108,18 @@ def train(
     may_execute = code.allowed(spec)
     waiting = [job for job in jobs if _waits(job, asked.resume, may_execute)]
     note(*(f"{job.folder} is already trained" for job in jobs if job not in waiting))
+    refused: dict[Path, UsageError] = {}
     if waiting:
-        _train_all(spec, models.loading(), waiting, asked.resume, not shown.no_progress)
-    _show(jobs, spec, root)
-    head = str(jobs[0].folder if len(jobs) == 1 else root)
-    command = ["specbench", "run", "--method", "sd,diversed", *models.retyped(), *data.retyped()]
-    command += [*code.retyped(), "--head", head]
-    print(f"use it: {shlex.join(command)}")
+        loading = models.loading()
+        refused = _train_all(spec, loading, waiting, asked.resume, not shown.no_progress)
+    if trained := [job for job in jobs if job.folder not in refused]:
+        _show(trained, spec, root)
+        head = str(jobs[0].folder if len(jobs) == 1 else root)
+        command = ["specbench", "run", "--method", "sd,diversed", *models.retyped()]
+        command += [*data.retyped(), *code.retyped(), "--head", head]
+        print(f"use it: {shlex.join(command)}")
+    if refused:
+        raise UsageError("; ".join(dict.fromkeys(map(str, refused.values()))))
 
 
 def _jobs(
@@ -160,7 +165,8 @@ def _waits(job: HeadJob, resume: bool, may_execute: bool) -> bool:
 
 def _train_all(
     spec: PairSpec, loading: Loading, jobs: Sequence[HeadJob], resume: bool, shown: bool
-) -> None:
+) -> dict[Path, UsageError]:
+    """Train all heads; return why a head was not trained, by its folder."""
     from specbench.engine.loading import load_pair
     from specbench.engine.memory import check_training_memory
     from specbench.experiment.progress import quiet_libraries
@@ -177,6 +183,7 @@ def _train_all(
         left_out, limit = training.materials.left_out(), job.recipe.max_prompt_tokens
         notes[_describe_left_out(job.task.name, left_out, limit)] = None
     note(*filter(None, notes))
+    refused = {}
     for job, training in zip(jobs, trainings, strict=True):
         title = f"{job} on {spec.name}, {job.recipe.head_kind} head"
         try:
@@ -195,7 +202,11 @@ def _train_all(
                 f"interrupted: {job.folder} contains every finished step; add --resume to the same "
                 "command to resume"
             ) from error
+        except UsageError as error:  # of this task; the others may be trained
+            refused[job.folder] = error
+            continue
         note(*_remarks(job, description))
+    return refused
 
 
 def _describe_left_out(task: str, number: Mapping[str, int], limit: int) -> str:

@@ -15,7 +15,7 @@ from specbench.errors import UsageError
 from specbench.heads.files import read_description
 from specbench.heads.registry import WEIGHTS, is_head
 from specbench.tasks.task import load_task
-from specbench.training import verifier
+from specbench.training import front, verifier
 from specbench.training.folder import CHECKPOINT, LOG
 
 from .conftest import Cli
@@ -82,6 +82,24 @@ def test_a_head_is_trained_shown_and_used(cli: Cli, models: list[Any]) -> None:
     run = cli(*shlex.split(used), "--limit", "1", "--max-new-tokens", "4", "-o", "run")
     assert run.code == 0
     assert "diversed" in run.out
+
+
+def test_a_refusal_of_one_task_leaves_the_others(
+    cli: Cli, models: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest = front.require_trade
+
+    def require_trade(static: Any, task: str, metric: Any) -> None:
+        if task == "mini-news":
+            raise UsageError("mini-news: the target is not measurably better than the draft")
+        honest(static, task, metric)
+
+    monkeypatch.setattr(front, "require_trade", require_trade)
+    result = cli(*TINY, "-t", "mini-news,mini-headline", "--no-progress")
+    assert result.code == 2
+    assert result.err.splitlines()[-1].startswith("error: mini-news: the target is not measurably")
+    assert is_head(HEAD) and not (HEAD.parent / "mini-news").exists()
+    assert "mini-headline" in result.out and "mini-news  " not in result.out
 
 
 def test_memory_is_compared_before_models_load(

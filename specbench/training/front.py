@@ -103,6 +103,7 @@ class Worth(NamedTuple):
         names = ["target", *["static"] * (len(self.static) - 2), "draft"]
         return {
             "sentence": self.sentence(metric),
+            "metric": metric.name,
             "better": bool(found.low > 0),
             "n": found.n,
             "distance": found.value,

@@ -162,6 +162,7 @@ def _describe(training: Training) -> dict[str, Any]:
         "models": fingerprints(pair),
         "hidden_sizes": {"target": pair.target.hidden_size, "draft": pair.draft.hidden_size},
         "recipe": training.recipe.model_dump(),
+        "slope": training.slope,  # score per unit of acceptance; lambda is relative to it
         "best_step": None if training.best is None else training.best.step,
         "worth": training.measure_worth().described(training.metric),
         "steps_without_gradient": sum(p.reward_spread < NO_SPREAD for p in history),

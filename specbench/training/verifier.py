@@ -64,7 +64,7 @@ class Progress(NamedTuple):
     weight: float  # mean w over tokens
     disagreement: float  # mean over texts of TV(p, q), the rejection rate of strict verification
     loss: float  # minus the objective at the last epoch, in standard deviations of the advantage
-    acceptance_weight: float  # lambda, in units of reward
+    acceptance_weight: float  # lambda, in units of the static ensemble's slope
     kl: float  # nats per text from the untrained head's v, at the last epoch
     clipped: float  # fraction of tokens with a clipped ratio, at the last epoch
     gradient: float  # norm of the gradient at the last epoch, before clipping
@@ -200,7 +200,7 @@ class Training:
             weight=old_weight.mean().item(),
             disagreement=text_mean(rollouts.tv, rollouts).mean().item(),
             loss=loss.item(),
-            acceptance_weight=price,
+            acceptance_weight=self.price.value,
             kl=value.kl,
             clipped=value.clipped,
             gradient=gradient,

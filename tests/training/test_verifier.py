@@ -203,16 +203,17 @@ def test_lambda_is_in_units_of_the_static_slope_and_follows_a_goal(
     mini: Any, monkeypatch: Any
 ) -> None:
     def prices(**changes: Any) -> list[Progress]:
-        return trained(mini, RECIPE.updated(**changes)).history
+        training = trained(mini, RECIPE.updated(**changes))
+        assert training.slope == pytest.approx(0.4 / 0.3)
+        return training.history
 
-    slope = 0.4 / 0.3
-    assert [row.acceptance_weight for row in prices()] == pytest.approx([4 * slope] * 4)
+    assert [row.acceptance_weight for row in prices()] == [4.0] * 4
     low, high = (prices(target_acceptance=a)[1].acceptance_weight for a in (0.71, 0.99))
     assert low < high
     monkeypatch.setattr(verifier, "reward", lambda rollouts, *_: torch.zeros(len(rollouts.texts)))
     (lost,) = prices(max_quality_loss=2.0, steps=1)
     # Below the price of a loss that is just permitted.
-    assert lost.acceptance_weight < FIRST * slope
+    assert lost.acceptance_weight < FIRST
 
 
 def test_agreement_rewards_the_targets_own_text(mini: Any) -> None:

@@ -55,7 +55,7 @@ def build(recipe: Path, folder: Path, parts: Collection[str]) -> None:
         target, draft = (str(folder / role) for role in ROLES)
         spec = PairSpec(recipe.parent.name, target, draft, training=tables.get("heads", {}))
         pair = load_pair(spec, Loading(device="cpu", dtype="float32"))
-        for task in map(load_task, tables["examples"]):
+        for task in map(load_task, tables["tasks"]):
             head = folder / "heads" / task.name
             if not check_folder(head, resume=True):
                 continue

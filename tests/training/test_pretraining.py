@@ -23,6 +23,8 @@ from specbench.tasks.mini import MODULES, generate
 from specbench.training.material import IGNORED
 
 RECIPE = """
+tasks = ["mini-headline"]
+
 [tokenizer]
 vocabulary = 400
 examples = 30

@@ -117,6 +117,11 @@ COMMANDS = {
         "List methods, pairs, tasks or columns of tables, with descriptions.",
         "list methods",
     ),
+    "docs": Listed(
+        "docs",
+        "Print a page of the documentation, or list the pages with their questions.",
+        "docs training",
+    ),
     "pairs": Listed(
         "pairs", "Retrain a bundled pair from its recipe.", "pairs build mini --part heads"
     ),

@@ -111,6 +111,17 @@ class HeadRecipe(Filters):
             )
         return rollouts
 
+    @field_validator("temperature")
+    @classmethod
+    def _sampled(cls, temperatures: list[float]) -> list[float]:
+        # There the ensemble takes the likeliest token, which a small change of w does not change.
+        if 0 in temperatures:
+            raise ValueError(
+                "must be above 0, since greedy texts give no gradient: train at 1, which serves "
+                "temperature 0 too"
+            )
+        return temperatures
+
     @field_validator("max_quality_loss")
     @classmethod
     def _one_goal(cls, loss: float | None, info: ValidationInfo) -> float | None:

@@ -139,17 +139,17 @@ def test_prompts_and_steps_take_the_temperatures_in_turn(
         return honest(*arguments)
 
     monkeypatch.setattr(verifier, "roll_out", noted)
-    recipe = RECIPE.updated(temperature=[0.5, 1.0, 0.0], steps=4)
+    recipe = RECIPE.updated(temperature=[0.5, 1.0, 0.7], steps=4)
     training = prepared(mini, recipe, unseen=10)
     point = training.measure(training.static_head(0.5), training.materials.held_out)
-    assert asked == [(0.5, 4), (1.0, 3), (0.0, 3)]
+    assert asked == [(0.5, 4), (1.0, 3), (0.7, 3)]
     assert len(point.quality) == 10
     monkeypatch.setattr(verifier.Training, "measure", measured_by_weight)
     training.begin()
     asked.clear()
     for _ in range(4):
         training.take_step()
-    assert asked == [(0.5, 2), (1.0, 2), (0.0, 2), (0.5, 2)]
+    assert asked == [(0.5, 2), (1.0, 2), (0.7, 2), (0.5, 2)]
 
 
 @pytest.mark.parametrize(
@@ -225,10 +225,10 @@ def test_agreement_rewards_the_targets_own_text(mini: Any) -> None:
     materials = training.materials
     for material in (materials.train, materials.held_out, materials.final):
         assert all(example.greedy for example in material.examples)
-    cold = prepared(mini, RECIPE.updated(reward="agreement", temperature=[0.0]), task)
+    cold = prepared(mini, RECIPE.updated(reward="agreement", temperature=[0.01]), task)
     cold.begin()
-    assert cold.static[0].quality.tolist() == [1.0] * 10
-    assert cold.take_step().reward < 1.0
+    assert cold.static[0].quality.mean() > 0.99
+    assert cold.take_step().reward < 0.99
 
 
 def test_likelihood_raises_that_of_held_out_references(mini: Any, monkeypatch: Any) -> None:

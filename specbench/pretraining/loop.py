@@ -81,7 +81,7 @@ def train(
         if time.perf_counter() - saved > SAVE_EVERY or last:
             _save(folder, recipe, done, named, optimizers, curve, now)
             saved = time.perf_counter()
-        left = now / done * (recipe.steps - done) / 60
+        left = (now - spent) / (done - first) * (recipe.steps - done) / 60
         shown = ", ".join(f"{name} {value:.3f}" for name, value in means.items())
         report(done, f"loss {shown}, about {left:.0f} min left")
     model.eval()

@@ -26,6 +26,7 @@ from specbench.words import none_of
 
 AUTO, DUMMY = "auto", "dummy"
 EAGER, COMPILE, GRAPH = ENGINES = ("eager", "compile", "graph")
+LLAMACPP = "llamacpp"  # runs GGUF files, and nothing else does
 QUANTIZATIONS = ("8bit", "4bit")
 LOWEST_TEMPERATURE = 1e-5  # lower ones only amplify rounding errors; 1e-46 is 0 in float32
 DEFAULT_LIMIT = 20  # examples per task; shows the effect, and is fast on two CPU cores
@@ -207,11 +208,12 @@ class Settings(Sampling):
         metavar="FORMAT",
         shown="the task's own",
     )
-    engine: Literal["auto", "eager", "compile", "graph"] = option(
+    engine: Literal["auto", "eager", "compile", "graph", "llamacpp"] = option(
         AUTO,
         "eager runs plain PyTorch; graph captures the parts of a round in CUDA graphs; compile "
         "generates code, which takes one to three minutes per method the first time, is cached on "
-        "disk and halves the time on a CPU. auto means graph on a GPU, else eager.",
+        "disk and halves the time on a CPU; llamacpp runs GGUF files. auto means graph on a GPU, "
+        "llamacpp for GGUF files, else eager.",
         metavar="NAME",
     )
     engine_fallback: bool = option(

@@ -19,7 +19,7 @@ from specbench.config import EAGER
 from specbench.engine.device import choose_device, copy_bandwidth
 from specbench.engine.engines import Engine, choose_engine
 from specbench.engine.loading import LoadedPair, load_pair, shared_context
-from specbench.engine.memory import bytes_per_round, check_memory, weight_bytes
+from specbench.engine.memory import bytes_per_round, check_memory
 from specbench.errors import RunError, require
 from specbench.experiment.environment import describe_environment
 from specbench.heads.files import describe_models
@@ -53,7 +53,7 @@ def prepare(bench: Bench) -> tuple[Bench, dict[str, LoadedPair]]:
     device, spread = choose_device(loading.device), loading.device_map is not None
     chosen = {TRANSFORMERS: TRANSFORMERS}
     for name in (system.engine for system in bench.systems):
-        chosen[name] = chosen.get(name) or choose_engine(name, device, spread)
+        chosen[name] = chosen.get(name) or choose_engine(name, device, spread, bench.pair.gguf)
     settings = bench.settings.updated(prompt_tokens=_prompt_tokens(bench))
     systems = [replace(system, engine=chosen[system.engine]) for system in bench.systems]
     bench = replace(bench, systems=tuple(dict.fromkeys(systems)), settings=settings)
@@ -83,7 +83,7 @@ def measure(
         RunError: The device runs out of memory, or a graph cannot be captured.
     """
     pair, *_ = pairs.values()
-    bandwidth = copy_bandwidth(pair.target.device, weight_bytes(pair.target))
+    bandwidth = copy_bandwidth(pair.target.device, pair.target.weight_bytes())
     settings, models = bench.settings, describe_models(pair)
     shared = {
         "pair": bench.pair.name,

@@ -19,6 +19,7 @@ from specbench.config import (
     AUTO,
     DRAFT_LENGTH,
     ENGINES,
+    LLAMACPP,
     Count,
     Loading,
     Options,
@@ -49,7 +50,7 @@ class BenchSettings(Options):
         "Several values are all timed; auto means graph on a GPU, else eager.",
         metavar="NAME[,NAME...]",
         shown=AUTO,
-        choices=(AUTO, *ENGINES),
+        choices=(AUTO, *ENGINES, LLAMACPP),
     )
     draft_length: list[Count] = option(
         [DRAFT_LENGTH],

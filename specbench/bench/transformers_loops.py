@@ -32,8 +32,8 @@ def transformers_decoder(settings: BenchSettings, system: System, pair: LoadedPa
         MissingError: This version does not implement the method.
     """
     n = system.cell.draft_length
-    target: Any = pair.target.model
-    draft = pair.draft.model if n else None
+    target: Any = pair.runners[0].model
+    draft = pair.runners[1].model if n else None
     options = _options(settings, system)
 
     def decode(prompts: Prompts, limit: int, key: str) -> Timing:

@@ -11,8 +11,6 @@ from specbench.decoding.records import RoundRecord
 from specbench.decoding.sampling import Sampling
 from specbench.engine.device import copy_bandwidth, now
 from specbench.engine.loading import LoadedPair
-from specbench.engine.memory import cache_bytes, weight_bytes
-from specbench.engine.runner import Runner
 from specbench.heads.bind import bind
 
 OWN_DRAFT, TIME = "own draft", "time"
@@ -31,7 +29,7 @@ def check_own_draft(pair: LoadedPair, contexts: Sequence[Context], how: SampleOp
 
     The control is the pair's draft, which must be accepted less often.
     """
-    own = replace(pair, draft=Runner(pair.target.model, pair.target.vocabulary))
+    own = replace(pair, draft=pair.target.twin())
     rounds, control = (_rounds(each, contexts, how) for each in (own, pair))
     judged = sum(record.accepted + (record.rejected is not None) for record in rounds)
     accepted = sum(record.accepted for record in rounds)
@@ -63,8 +61,8 @@ def check_time(pair: LoadedPair, context: Context) -> Finding:
         shares.append((text.prefill_seconds + text.decode_seconds) / (now(device) - began))
     accounted = max(shares)  # other processes can only lower it
     rate = REPEATS * TOKENS / sum(text.decode_seconds for text in texts)
-    size = weight_bytes(pair.target)
-    reads = size + cache_bytes(pair.target, len(context.prompt) + TOKENS / 2)
+    size = pair.target.weight_bytes()
+    reads = size + pair.target.cache_bytes(len(context.prompt) + TOKENS / 2)
     bandwidth = copy_bandwidth(device, size)
     share = rate * reads / bandwidth
     says = (

@@ -12,7 +12,7 @@ from specbench.check.findings import FAILED, OK, REPORT, WEAK, Finding
 from specbench.check.passes import plain_pass
 from specbench.check.texts import Context, decode_one
 from specbench.engine.loading import LoadedPair
-from specbench.engine.runner import Runner
+from specbench.engine.runner import Model
 from specbench.methods import Rule
 from specbench.methods.rules import sd
 
@@ -59,7 +59,7 @@ def check_greedy(
     ]
 
 
-def lag(runner: Runner, context: Context, text: Sequence[int], ends: frozenset[int]) -> Lag:
+def lag(runner: Model, context: Context, text: Sequence[int], ends: frozenset[int]) -> Lag:
     """Return how far the tokens of a text are behind the model's first choices, by a plain pass."""
     known = [token for token in text if token != END]
     # One position more than there are tokens, to predict what follows the last one.

@@ -1,4 +1,4 @@
-"""Logits of a text by Transformers' own forward pass, without specbench's cache and engine.
+"""Logits of a text by the model library's own pass, without specbench's cache and engine.
 
 Nothing here shares code with the decoding loop, so that a fault in its positions, masks, cache
 slots or processing of logits shows as a difference.
@@ -7,13 +7,13 @@ slots or processing of logits shows as a difference.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from specbench.decoding.sampling import Sampling
-from specbench.engine.runner import Runner
+from specbench.engine.runner import Model
 
 MAX_NUMBERS = 2**26  # maximum size of a tensor of logits; more texts are split into parts
 
@@ -27,20 +27,17 @@ class Pass(NamedTuple):
 
 @torch.inference_mode()
 def plain_pass(
-    runner: Runner, texts: Sequence[Sequence[int]], last: int, hidden: bool = False
+    runner: Model, texts: Sequence[Sequence[int]], last: int, hidden: bool = False
 ) -> Pass:
     """Run B texts of equal length in one pass; return the outputs for their ``last`` k tokens."""
-    model = cast(Any, runner.model)
     tokens = torch.tensor([list(text)[:-1] for text in texts], device=runner.device)
     part = max(1, MAX_NUMBERS // (last * runner.vocabulary + tokens.shape[1] * runner.hidden_size))
     logits, states = [], []
     for few in tokens.split(part):
-        own = model(few, use_cache=False, logits_to_keep=last).logits
-        logits.append(own[..., : runner.vocabulary].float().to(runner.device))
-        if hidden:
-            decoder = model.get_decoder()
-            states.append(decoder(few, use_cache=False).last_hidden_state[:, -last:])
-    return Pass(torch.cat(logits), torch.cat(states) if hidden else torch.empty(0))
+        own, state = runner.plain(few, last, hidden)
+        logits.append(own)
+        states.append(state)
+    return Pass(torch.cat(logits), torch.cat(states))
 
 
 def processed(logits: Tensor, sampling: Sampling) -> Tensor:

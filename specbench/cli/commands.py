@@ -123,7 +123,9 @@ COMMANDS = {
         "docs training",
     ),
     "pairs": Listed(
-        "pairs", "Retrain a bundled pair from its recipe.", "pairs build mini --part heads"
+        "pairs",
+        "Retrain a bundled pair from its recipe, or export a pair to GGUF files.",
+        "pairs build mini --part heads",
     ),
 }
 

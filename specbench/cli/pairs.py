@@ -1,9 +1,9 @@
-"""``specbench pairs``: retrain a bundled pair from its recipe."""
+"""``specbench pairs``: retrain a bundled pair from its recipe, or export a pair."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -11,6 +11,7 @@ from specbench.cli.generate import completer, grouped
 from specbench.cli.options import output_option
 from specbench.config import Options, option
 from specbench.errors import UsageError
+from specbench.pairs import registry
 from specbench.pairs.registry import PAIRS_FILE, PARTS
 
 RECIPE = "recipe.toml"
@@ -25,7 +26,7 @@ def buildable() -> list[str]:
 
 @app.callback()
 def pairs() -> None:
-    """Retrain a bundled pair from its recipe."""
+    """Retrain a bundled pair from its recipe, or export a pair to GGUF files."""
 
 
 class BuildOptions(Options):
@@ -64,3 +65,37 @@ def build(
     folder = asked.output or Path("results/pairs") / name
     build_pair(PAIRS_FILE.parent / name / RECIPE, folder, asked.parts or PARTS)
     print(folder)
+
+
+class ExportOptions(Options):
+    """What to write, and where."""
+
+    types: Literal["f32", "f16", "q8_0"] = option(
+        "f32",
+        "Type of the weight matrices: 32 or 16 bits, or 8 bits with a scale per 32 weights.",
+        metavar="TYPE",
+        flags=("--type",),
+        choices=registry.GGUF_TYPES,
+    )
+    output: Path | None = output_option("Folder to write.", "results/gguf/NAME")
+
+
+@app.command(epilog="Example: [bold]specbench pairs export mini --type q8_0[/bold]")
+@grouped
+def export(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME", help="The pair to export.", autocompletion=completer(registry.pairs)
+        ),
+    ],
+    asked: ExportOptions,
+) -> None:
+    """Write a pair of Llama models as GGUF files, for --engine llamacpp."""
+    spec = registry.get_pair(name)
+
+    from specbench.engine.export import export_pair
+
+    files = export_pair(spec, asked.output or Path("results/gguf") / spec.name, asked.types)
+    for file in files:
+        print(file)

@@ -18,7 +18,7 @@ from specbench.decoding.lookup import lookup
 from specbench.decoding.sampling import Sampling, draw
 from specbench.engine.engines import Engine
 from specbench.engine.loading import LoadedPair
-from specbench.engine.runner import Runner
+from specbench.engine.runner import Model
 from specbench.methods.control import DraftControl
 from specbench.methods.drafters import GREEDY, ngram_lengths
 
@@ -52,7 +52,7 @@ class Drafter(Protocol):
     def reads_text(self) -> bool:
         """Whether it needs ``State.tokens``."""
 
-    def runners(self, pair: LoadedPair) -> Sequence[Runner]:
+    def runners(self, pair: LoadedPair) -> Sequence[Model]:
         """Return the models that it runs, which must have read the prompts."""
 
     def __call__(
@@ -68,7 +68,7 @@ class ModelDrafter:
     greedy: bool = False
     reads_text = False
 
-    def runners(self, pair: LoadedPair) -> Sequence[Runner]:
+    def runners(self, pair: LoadedPair) -> Sequence[Model]:
         """Return the draft model."""
         return [pair.draft]
 
@@ -90,7 +90,7 @@ class LookupDrafter:
     longest: int
     reads_text = True
 
-    def runners(self, pair: LoadedPair) -> Sequence[Runner]:
+    def runners(self, pair: LoadedPair) -> Sequence[Model]:
         """Return no model."""
         return []
 
@@ -127,7 +127,7 @@ def draft_from_text(state: State, shortest: int, longest: int, vocabulary: int) 
     return Drafts(x, q, q, q[..., :0], proposed)
 
 
-def draft(model: Runner, state: State, sampling: Sampling) -> Drafts:
+def draft(model: Model, state: State, sampling: Sampling) -> Drafts:
     """Draft N tokens of every text."""
     drafts: list[Drafts] = []
     for i in range(state.uniforms.shape[1] // 2):
@@ -137,7 +137,7 @@ def draft(model: Runner, state: State, sampling: Sampling) -> Drafts:
 
 
 def draft_adaptively(
-    engine: Engine, model: Runner, state: State, sampling: Sampling, control: DraftControl
+    engine: Engine, model: Model, state: State, sampling: Sampling, control: DraftControl
 ) -> Drafts:
     """Draft until the control stops all texts, or up to N tokens.
 
@@ -155,13 +155,13 @@ def draft_adaptively(
     return joined(drafts)._replace(proposed=drafting.proposed)
 
 
-def draft_token(model: Runner, state: State, tokens: Tensor, i: int, sampling: Sampling) -> Drafts:
+def draft_token(model: Model, state: State, tokens: Tensor, i: int, sampling: Sampling) -> Drafts:
     """Read ``tokens`` ``[B, k]`` and draft the i-th token of the round, from 0."""
     # The draft has not read the last draft of a round that accepted all of them. Reading the last
     # two tokens is correct after every round and keeps the shape fixed.
     at = state.length[:, None] + torch.arange(i - tokens.shape[1], i, device=tokens.device)
-    hidden = model.forward(tokens, at.clamp_min(0), kv_length(state, i))[:, -1:]
-    q, q1 = sampling.distributions(model.logits(hidden[:, 0]))
+    hidden, logits = model.read(tokens, at.clamp_min(0), kv_length(state, i), last=True)
+    q, q1 = sampling.distributions(logits[:, 0])
     x = draw(q, state.uniforms[:, i])
     return Drafts(x[:, None], q[:, None], q1[:, None], hidden)
 

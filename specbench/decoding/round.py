@@ -17,7 +17,7 @@ from specbench.decoding.drafting import Drafter, Drafts, ModelDrafter, State, kv
 from specbench.decoding.sampling import Sampling, draw
 from specbench.engine.device import Timestamp, timestamp
 from specbench.engine.loading import LoadedPair
-from specbench.engine.runner import Runner
+from specbench.engine.runner import Model
 from specbench.methods import Positions, Rule
 from specbench.methods.control import DraftControl
 
@@ -79,17 +79,17 @@ def speculative_step(
 
 
 def target_forward(
-    model: Runner, state: State, x: Tensor | None, sampling: Sampling
+    model: Model, state: State, x: Tensor | None, sampling: Sampling
 ) -> TargetOutput:
     """Read the newest token of every text, and its drafts ``x`` ``[B, n]``, in one pass."""
     tokens = state.last[:, 1:] if x is None else torch.cat((state.last[:, 1:], x), 1)
     n = tokens.shape[1] - 1
     at = state.length[:, None] + torch.arange(-1, n, device=tokens.device)
-    hidden = model.forward(tokens, at, kv_length(state, n))
-    return TargetOutput(*sampling.distributions(model.logits(hidden)), hidden)
+    hidden, logits = model.read(tokens, at, kv_length(state, n))
+    return TargetOutput(*sampling.distributions(logits), hidden)
 
 
-def autoregressive_step(model: Runner, state: State, sampling: Sampling) -> StepOutput:
+def autoregressive_step(model: Model, state: State, sampling: Sampling) -> StepOutput:
     """Draw the next token of every text from p."""
     p = target_forward(model, state, None, sampling).p
     x = draw(p[:, 0], state.uniforms[:, 0])[:, None]

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from specbench.config import AUTO, COMPILE, EAGER, GRAPH
+from specbench.config import AUTO, COMPILE, EAGER, GRAPH, LLAMACPP
 from specbench.engine.graphs import CaptureError, Graphs
 from specbench.errors import EngineError, UsageError
 
@@ -43,11 +43,11 @@ class Engine:
     @property
     def static(self) -> bool:
         """Whether shapes must not change between rounds, so that models attend to whole caches."""
-        return self.name != EAGER
+        return self.name not in (EAGER, LLAMACPP)
 
     def __call__(self, function: F) -> F:
         """Return the function to call in place of ``function``."""
-        if self.name == EAGER:
+        if self.name in (EAGER, LLAMACPP):
             return function
         if function not in self._made:
             self._made[function] = self._make(function)
@@ -98,12 +98,18 @@ def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-def choose_engine(name: str, device: torch.device, spread: bool = False) -> str:
-    """Return the engine for a device, or for layers spread over several devices.
+def choose_engine(name: str, device: torch.device, spread: bool = False, gguf: bool = False) -> str:
+    """Return the engine for a device, for layers spread over several devices, or for GGUF files.
 
     Raises:
         UsageError: The engine does not work there.
     """
+    if gguf and name in (AUTO, LLAMACPP):
+        return LLAMACPP
+    if gguf or name == LLAMACPP:
+        what = f"GGUF files need --engine {LLAMACPP}, not {name}: omit it"
+        other = f"--engine {LLAMACPP} runs GGUF files only: see specbench pairs export"
+        raise UsageError(what if gguf else other)
     possible = device.type == "cuda" and not spread
     if name == AUTO:
         return GRAPH if possible else EAGER

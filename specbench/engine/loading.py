@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from specbench.config import AUTO, Loading
 from specbench.engine.device import choose_device
 from specbench.engine.engines import Engine
-from specbench.engine.runner import Runner, context_length
+from specbench.engine.runner import Model, Runner, context_length
 from specbench.engine.sources import commit, load_config, load_model, load_tokenizer
 from specbench.errors import UsageError
-from specbench.pairs.registry import DTYPES, PairSpec
+from specbench.pairs.registry import DTYPES, GGUF, PairSpec
 
 # Below this hidden size a step is too short for several threads: they would wait for each other in
 # every layer, and for any other process on their cores.
@@ -28,9 +29,9 @@ class LoadedPair:
     """Two models with a shared vocabulary, ready to decode."""
 
     name: str
-    target: Runner  # the model whose distribution is p
+    target: Model  # the model whose distribution is p
     # the model whose distribution is q; in a pair without one, the target, which never drafts
-    draft: Runner
+    draft: Model
     tokenizer: PreTrainedTokenizerBase  # the target's tokenizer
     # tokens that end an output; none for random weights, whose texts would end at random
     eos_ids: frozenset[int]
@@ -41,13 +42,27 @@ class LoadedPair:
 
     def reserve(self, tokens: int, rows: int = 1) -> None:
         """Allocate both caches now, for ``rows`` rows of ``tokens`` tokens."""
-        for runner in (self.target, self.draft):
-            runner.reserve(rows, tokens)
+        for model in (self.target, self.draft):
+            model.reserve(rows, tokens)
 
     def drop_caches(self) -> None:
         """Free both caches, which restores the pair to its state after loading."""
-        for runner in (self.target, self.draft):
-            runner.cache = None
+        for model in (self.target, self.draft):
+            model.drop_cache()
+
+    @property
+    def runners(self) -> tuple[Runner, Runner]:
+        """Both models as PyTorch models.
+
+        Raises:
+            UsageError: They are run by another library.
+        """
+        if isinstance(self.target, Runner) and isinstance(self.draft, Runner):
+            return self.target, self.draft
+        raise UsageError(
+            f"{self.name} has GGUF files, and this needs PyTorch models: give the folders that the "
+            "files were made from"
+        )
 
     @property
     def context(self) -> int | None:
@@ -90,6 +105,8 @@ def load_pair(spec: PairSpec, loading: Loading | None = None) -> LoadedPair:
     configs = [load_config(spec, role, loading) for role in spec.models]
     tokenizers = [load_tokenizer(spec, role, loading) for role in spec.models]
     vocabulary = shared_vocabulary(tokenizers[0], tokenizers[-1])
+    if spec.gguf:
+        return _load_gguf(spec, loading, configs, tokenizers)
     try:
         models = [
             load_model(spec, role, loading, config, place, dtype)
@@ -110,9 +127,8 @@ def load_pair(spec: PairSpec, loading: Loading | None = None) -> LoadedPair:
             f"the target is on {target.device} and the draft on {draft.device}: choose another "
             "--device-map"
         )
-    chosen = "OMP_NUM_THREADS" in os.environ
-    if place.type == "cpu" and target.hidden_size < ONE_THREAD_WIDTH and not chosen:
-        torch.set_num_threads(1)
+    if place.type == "cpu":
+        _use_one_thread(target.hidden_size)
     ends = frozenset() if loading.dummy else end_tokens(models[0], tokenizers[0])
     # Resolved commits, whichever names the revisions have.
     facts = {
@@ -124,6 +140,45 @@ def load_pair(spec: PairSpec, loading: Loading | None = None) -> LoadedPair:
         **{f"{role}_commit": commit(spec, role, loading) for role in spec.models},
     }
     return LoadedPair(spec.name, target, draft, tokenizers[0], ends, spec.thinking, facts)
+
+
+def _load_gguf(
+    spec: PairSpec,
+    loading: Loading,
+    configs: Sequence[PretrainedConfig],
+    tokenizers: Sequence[PreTrainedTokenizerBase],
+) -> LoadedPair:
+    """Load a pair of GGUF files, for llama.cpp."""
+    from specbench.engine.llamacpp import LlamaCppModel
+
+    if loading.dummy or loading.quantization or loading.device_map:
+        raise UsageError(
+            "GGUF files have their own weights and run on the CPU: omit --load-format, "
+            "--quantization and --device-map"
+        )
+    if loading.dtype not in (AUTO, "float32"):
+        raise UsageError(f"GGUF files have their own types: omit --dtype {loading.dtype}")
+    if any(not model.endswith(GGUF) for model in spec.models.values()):
+        raise UsageError("a pair has two GGUF files or none: export the other model as well")
+    rows = min(
+        shared_vocabulary(tokenizers[0], tokenizers[-1]), *(config.vocab_size for config in configs)
+    )
+    runners = [
+        LlamaCppModel(Path(model), config, rows)
+        for model, config in zip(spec.models.values(), configs, strict=True)
+    ]
+    _use_one_thread(runners[0].hidden_size)
+    ends = {configs[0].eos_token_id, tokenizers[0].eos_token_id} - {None}
+    facts = {"shared_vocabulary": rows, "thinking": spec.thinking}
+    return LoadedPair(
+        spec.name, runners[0], runners[-1], tokenizers[0], frozenset(ends), spec.thinking, facts
+    )
+
+
+def _use_one_thread(width: int) -> None:
+    """Use one thread for a small target, unless the user chose a number."""
+    if width < ONE_THREAD_WIDTH and "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(1)
 
 
 def shared_vocabulary(target: PreTrainedTokenizerBase, draft: PreTrainedTokenizerBase) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -13,7 +14,7 @@ from transformers import PretrainedConfig
 from specbench.config import Loading
 from specbench.engine.device import available_memory, choose_device
 from specbench.engine.loading import LoadedPair, choose_dtype, shared_context
-from specbench.engine.runner import Runner, capacity_for
+from specbench.engine.runner import capacity_for
 from specbench.engine.sources import build_model, load_config
 from specbench.errors import UsageError
 from specbench.pairs.registry import PairSpec
@@ -150,6 +151,9 @@ def _needs(
         config = load_config(spec, role, loading)
         bits = _bits(config, loading.quantization if role == "target" else None)
         needs[role] = need(config, dtype, *sizes, bits=bits)
+        if spec.gguf:  # mapped from the file
+            weights = Path(spec.models[role]).stat().st_size
+            needs[role] = needs[role]._replace(weights=weights)
     return needs
 
 
@@ -229,30 +233,7 @@ def _bits(config: PretrainedConfig, requested: str | None) -> float | None:
     return BITS["4bit" if four else "8bit"]
 
 
-def weight_bytes(runner: Runner) -> int:
-    """Return the bytes of weights that one step reads: layers, last norm and output head.
-
-    The embedding table counts only if it is also the output head, since a step reads one row of it.
-    """
-    parts = (runner.base.layers, runner.base.norm, runner.output)
-    weights = {id(w): w for part in parts for w in part.parameters()}
-    return sum(w.numel() * w.element_size() for w in weights.values())
-
-
-def cache_bytes(runner: Runner, tokens: float) -> float:
-    """Return the bytes of keys and values that a step reads for one text of so many tokens."""
-    assert runner.cache is not None
-    total = 0.0
-    for keys, values, kind in zip(
-        runner.cache.keys, runner.cache.values, runner.kinds, strict=True
-    ):
-        window = runner.windows[kind]
-        width = (keys[0, :, 0].numel() + values[0, :, 0].numel()) * keys.element_size()
-        total += width * (tokens if window is None else min(tokens, window))
-    return total
-
-
 def bytes_per_round(pair: LoadedPair, draft_length: int, texts: int, tokens: float) -> float:
     """Return the bytes that a round reads: one target pass and N draft steps."""
     passes = [(pair.target, 1), (pair.draft, draft_length)]
-    return sum(n * (weight_bytes(m) + texts * cache_bytes(m, tokens)) for m, n in passes)
+    return sum(n * (m.weight_bytes() + texts * m.cache_bytes(tokens)) for m, n in passes)

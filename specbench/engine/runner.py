@@ -12,7 +12,7 @@ import inspect
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -80,6 +80,51 @@ def visible(at: Tensor, kv_length: int, window: int | None) -> Tensor:
     return mask[:, None]
 
 
+class Model(Protocol):
+    """What decoding needs of a model, whichever library runs it; ``Runner`` has the details."""
+
+    vocabulary: int  # tokens shared with the other model; logits are cut to them
+    hidden_size: int
+    context: int | None  # in tokens; None if unknown
+
+    @property
+    def device(self) -> torch.device:
+        """The device of all inputs and outputs."""
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of the hidden states."""
+
+    def fingerprint(self) -> str:
+        """Return a hash of the weights."""
+
+    def reserve(self, rows: int, capacity: int) -> int:
+        """Allocate a cache; return the capacity of a row."""
+
+    def drop_cache(self) -> None:
+        """Free the cache."""
+
+    def prefill(self, prompt: Tensor, row: int = 0) -> None:
+        """Read a prompt except its last token."""
+
+    def read(
+        self, tokens: Tensor, at: Tensor, kv_length: int | None = None, last: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        """Read tokens; return hidden states and logits."""
+
+    def plain(self, tokens: Tensor, last: int, hidden: bool) -> tuple[Tensor, Tensor]:
+        """Return logits and hidden states of whole texts, without the cache."""
+
+    def twin(self) -> Model:
+        """Return the same weights with a cache of their own."""
+
+    def weight_bytes(self) -> int:
+        """Return the bytes of weights that one step reads."""
+
+    def cache_bytes(self, tokens: float) -> float:
+        """Return the bytes of keys and values that a step reads for a text of so many tokens."""
+
+
 class Runner:
     """Runs a model over rows of text: tokens at any positions, which later calls may overwrite.
 
@@ -137,6 +182,10 @@ class Runner:
             self.rotary, self.windows = self.tables(capacity)
         return self.cache.capacity
 
+    def drop_cache(self) -> None:
+        """Free the cache."""
+        self.cache = None
+
     @torch.no_grad()
     def prefill(self, prompt: Tensor, row: int = 0) -> None:
         """Run all tokens of a prompt ``[T]``, T >= 1, except the last, into a row.
@@ -174,12 +223,60 @@ class Runner:
             raise IndexError(f"position {kv_length} is beyond the cache: reserve more")
         return self._forward(tokens, at, kv_length)
 
+    def read(
+        self, tokens: Tensor, at: Tensor, kv_length: int | None = None, last: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        """Run tokens as ``forward`` does; return their hidden states and next-token logits.
+
+        With ``last``, both are those of the last token only: ``[B, 1, hidden]``, ``[B, 1, V]``.
+        """
+        hidden = self.forward(tokens, at, kv_length)
+        hidden = hidden[:, -1:] if last else hidden
+        return hidden, self.logits(hidden)
+
+    def plain(self, tokens: Tensor, last: int, hidden: bool) -> tuple[Tensor, Tensor]:
+        """Run whole texts ``[B, T]`` by the model's own forward pass, without this class's cache.
+
+        Returns:
+            Logits ``[B, last, V]`` and, if wanted, the states before them ``[B, last, hidden]``.
+        """
+        model: Any = self.model
+        logits = model(tokens, use_cache=False, logits_to_keep=last).logits
+        states = torch.empty(0)
+        if hidden:
+            states = self.base(tokens, use_cache=False).last_hidden_state[:, -last:]
+        return logits[..., : self.vocabulary].float().to(self.device), states
+
     def logits(self, hidden: Tensor) -> Tensor:
         """Return float32 logits ``[..., V]`` of hidden states ``[..., hidden]``."""
         logits: Tensor = self.output(hidden)[..., : self.vocabulary].float().to(self.device)
         if self.softcap is not None:
             logits = self.softcap * (logits / self.softcap).tanh()
         return logits
+
+    def twin(self) -> Runner:
+        """Return the same weights with a cache of their own."""
+        return Runner(self.model, self.vocabulary)
+
+    def weight_bytes(self) -> int:
+        """Return the bytes of weights that one step reads: layers, last norm and output head.
+
+        The embedding table counts only if it is also the output head, since a step reads one row of
+        it.
+        """
+        parts = (self.base.layers, self.base.norm, self.output)
+        weights = {id(w): w for part in parts for w in part.parameters()}
+        return sum(w.numel() * w.element_size() for w in weights.values())
+
+    def cache_bytes(self, tokens: float) -> float:
+        """Return the bytes of keys and values that a step reads for a text of so many tokens."""
+        assert self.cache is not None
+        total = 0.0
+        for keys, values, kind in zip(self.cache.keys, self.cache.values, self.kinds, strict=True):
+            window = self.windows[kind]
+            width = (keys[0, :, 0].numel() + values[0, :, 0].numel()) * keys.element_size()
+            total += width * (tokens if window is None else min(tokens, window))
+        return total
 
     def _forward(
         self, tokens: Tensor, at: Tensor, kv_length: int | None, row: int | None = None

@@ -30,9 +30,10 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 from transformers.utils import logging
 
 from specbench.config import Loading
+from specbench.engine.gguf import stored_tokenizer
 from specbench.errors import UsageError
 from specbench.masking import mask_tokens
-from specbench.pairs.registry import ROLES, PairSpec, get_pair
+from specbench.pairs.registry import GGUF, ROLES, PairSpec, get_pair
 
 # Errors that Transformers raises for an inconsistent configuration.
 CONTRADICTIONS = (ValueError, TypeError, KeyError, AttributeError, StrictDataclassError)
@@ -46,6 +47,7 @@ TEXT_WEIGHTS = {
     r"^model\.language_model\.": "model.",
     r"^language_model\.lm_head\.": "lm_head.",
 }
+GGUF_FILE = "gguf_file"  # Transformers' name for a file in the folder
 TOKENIZER_OF_DUMMIES = "mini"  # a bundled pair
 
 
@@ -76,6 +78,8 @@ def load_tokenizer(spec: PairSpec, role: str, loading: Loading) -> PreTrainedTok
     name, options = _source(spec, role, loading)
     if loading.dummy:
         name, options = get_pair(TOKENIZER_OF_DUMMIES).target, {}
+    if GGUF_FILE in options and (own := stored_tokenizer(Path(name) / options[GGUF_FILE])):
+        return own
     tokenizer: PreTrainedTokenizerBase = load_pretrained(AutoTokenizer, name, **options)
     return tokenizer
 
@@ -100,7 +104,7 @@ def load_model(
     name, options = _source(spec, role, loading)
     quantised = getattr(config, "quantization_config", None) is not None
     if role == "target" and loading.quantization is not None:
-        _require_package("bitsandbytes", f"--quantization {loading.quantization}")
+        require_package("bitsandbytes", f"--quantization {loading.quantization}")
         options["quantization_config"] = (
             BitsAndBytesConfig(load_in_8bit=True)
             if loading.quantization == "8bit"
@@ -109,7 +113,7 @@ def load_model(
         quantised = True
     if loading.device_map or quantised:
         what = "--device-map" if loading.device_map else "a quantised model"
-        _require_package("accelerate", what)
+        require_package("accelerate", what)
         options["device_map"] = loading.device_map or {"": device}
     model: Any = load_weights(name, config=config, dtype=dtype, **options)
     if any(weights.is_meta for weights in model.parameters()):
@@ -178,6 +182,10 @@ def load_pretrained(factory: Any, name: str, **options: object) -> Any:
     except torch.OutOfMemoryError:
         raise
     except (OSError, RuntimeError, ImportError, SafetensorError, *CONTRADICTIONS) as error:
+        file = options.get(GGUF_FILE)
+        if file is not None:
+            reason = f"cannot load {Path(name) / str(file)} ({_first_line(error)})"
+            raise UsageError(f"{reason}: give a complete GGUF file") from error
         raise UsageError(mask_tokens(_failure(name, error))) from error
 
 
@@ -193,7 +201,13 @@ def _errors_only() -> Iterator[None]:
 
 
 def _source(spec: PairSpec, role: str, loading: Loading) -> tuple[str, dict[str, Any]]:
-    """Return a model's id or folder, and the options for its revision and its own code."""
+    """Return a model's id or folder, and the options for its revision, own code or GGUF file."""
+    path = Path(getattr(spec, role))
+    if path.suffix == GGUF:
+        if not path.is_file():
+            raise UsageError(f"no file {path}: give a GGUF file")
+        require_package("gguf", "a GGUF file")
+        return str(path.parent), {GGUF_FILE: path.name}
     revision = getattr(loading, f"{role}_revision") or getattr(spec, f"{role}_revision")
     options = {"trust_remote_code": loading.trust_remote_code}
     return getattr(spec, role), options if revision is None else options | {"revision": revision}
@@ -214,7 +228,8 @@ def _described_config(spec: PairSpec, role: str) -> PretrainedConfig:
     return config
 
 
-def _require_package(package: str, what: str) -> None:
+def require_package(package: str, what: str) -> None:
+    """Raise ``UsageError`` if a package is not installed, which ``what`` needs."""
     if find_spec(package) is None:
         raise UsageError(f"{what} needs the package {package}, which is not installed: install it")
 

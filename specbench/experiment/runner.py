@@ -65,7 +65,7 @@ class Loader:
         """
         loading, settings = plan.loading, plan.settings
         spread = loading.device_map is not None
-        name = choose_engine(settings.engine, choose_device(loading.device), spread)
+        name = choose_engine(settings.engine, choose_device(loading.device), spread, plan.pair.gguf)
         engine = Engine(name, log.warning if settings.engine_fallback else None)
         wanted = (plan.pair, loading)
         if self._loaded and self._loaded[0] == wanted:

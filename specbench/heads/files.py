@@ -95,7 +95,7 @@ def describe_models(pair: LoadedPair) -> dict[str, Any]:
     """Return plain values that identify a pair's models and how they run."""
     return {
         "device": str(pair.target.device),
-        "dtype": str(pair.target.model.dtype).removeprefix("torch."),
+        "dtype": str(pair.target.dtype).removeprefix("torch."),
         **fingerprints(pair),
         **pair.facts,
     }

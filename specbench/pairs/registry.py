@@ -20,6 +20,9 @@ ROLES = ("target", "draft")
 PAIRS_FILE = Path(__file__).with_name("pairs.toml")
 PARTS = (*ROLES, "heads")  # folders of a bundled pair
 
+GGUF = ".gguf"
+GGUF_TYPES = ("f32", "f16", "q8_0")  # of exported weights
+
 _IN_A_FILE = re.compile(r"(?P<file>.+\.toml)(:(?P<name>.+))?")
 
 Size = Annotated[int | None, Field(gt=0)]
@@ -108,6 +111,11 @@ class PairSpec:
     def bundled(self) -> bool:
         """Whether both models are part of specbench."""
         return all(Path(m).is_relative_to(PAIRS_FILE.parent) for m in self.models.values())
+
+    @property
+    def gguf(self) -> bool:
+        """Whether a model is a GGUF file."""
+        return any(model.endswith(GGUF) for model in self.models.values())
 
     @property
     def models(self) -> dict[str, str]:

@@ -88,9 +88,7 @@ def _batch(
     device = pair.target.device
     ends = torch.tensor(sorted(pair.eos_ids), device=device)
     rows = torch.arange(len(prompts), device=device).repeat_interleave(copies)
-    models = [
-        LockstepBatch(runner, prompts, max_new_tokens) for runner in (pair.target, pair.draft)
-    ]
+    models = [LockstepBatch(runner, prompts, max_new_tokens) for runner in pair.runners]
     outputs = [model.start() for model in models]
     for model in models:
         model.select(rows)

@@ -126,7 +126,7 @@ def _identity(training: Training) -> dict[str, dict[str, Any]]:
     pair, task, target = training.pair, training.task, training.pair.target
     return {
         "models": dict(fingerprints(pair)),
-        "place": {"device": target.device.type, "dtype": str(target.model.dtype)},
+        "place": {"device": target.device.type, "dtype": str(target.dtype)},
         "task": {"name": task.name, "version": task.version},
         "data": _data(task),
         "recipe": training.recipe.model_dump(),

@@ -47,17 +47,18 @@ class Lookup:
     def prefill(self, prompt: Tensor, row: int = 0) -> None:
         self.tokens[row][: len(prompt)] = prompt.tolist()
 
-    def forward(self, tokens: Tensor, at: Tensor, kv_length: int | None = None) -> Tensor:
-        """In place of hidden states, it returns the logits computed from them."""
+    def read(
+        self, tokens: Tensor, at: Tensor, kv_length: int | None = None, last: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        """In place of hidden states, it returns the logits a second time."""
         said = []
         for row, (known, places) in enumerate(zip(tokens.tolist(), at.tolist(), strict=True)):
             for token, place in zip(known, places, strict=True):
                 self.tokens[row][place] = token
                 said.append(last_logits(self.model, tuple(self.tokens[row][: place + 1])))
-        return torch.stack(said).unflatten(0, at.shape)
-
-    def logits(self, hidden: Tensor) -> Tensor:
-        return hidden
+        logits = torch.stack(said).unflatten(0, at.shape)
+        logits = logits[:, -1:] if last else logits
+        return logits, logits
 
 
 @cache

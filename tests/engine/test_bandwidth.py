@@ -5,7 +5,7 @@ import torch
 
 from specbench.engine import device
 from specbench.engine.device import copy_bandwidth
-from specbench.engine.memory import bytes_per_round, cache_bytes, weight_bytes
+from specbench.engine.memory import bytes_per_round
 from specbench.engine.runner import Runner
 
 from .tiny import VOCABULARY, WINDOW, build, config, pair_of
@@ -21,21 +21,21 @@ STATES = 4 * 2 * 2 * 2 * 8  # two layers, keys and values, two heads of width 8
 @pytest.mark.parametrize("tied", [False, True])
 def test_the_embedding_table_counts_only_as_output_head(tied: bool) -> None:
     runner = Runner(build(config("llama", tie_word_embeddings=tied)), VOCABULARY)
-    assert weight_bytes(runner) == WEIGHTS
+    assert runner.weight_bytes() == WEIGHTS
     whole = sum(w.numel() for w in runner.model.parameters())
     assert 4 * whole == WEIGHTS + (0 if tied else 4 * HEAD)
 
 
 def test_half_the_bits_are_half_the_bytes() -> None:
     runner = Runner(build(config("llama"), dtype=torch.bfloat16), VOCABULARY)
-    assert weight_bytes(runner) == WEIGHTS / 2
-    assert cache_bytes(runner, 10) == 10 * STATES / 2
+    assert runner.weight_bytes() == WEIGHTS / 2
+    assert runner.cache_bytes(10) == 10 * STATES / 2
 
 
 def test_bytes_beyond_a_window_do_not_count() -> None:
     runner = Runner(build(config("gemma3")), VOCABULARY)
-    assert cache_bytes(runner, WINDOW) == WINDOW * STATES
-    assert cache_bytes(runner, 3 * WINDOW) == (WINDOW + 3 * WINDOW) * STATES / 2
+    assert runner.cache_bytes(WINDOW) == WINDOW * STATES
+    assert runner.cache_bytes(3 * WINDOW) == (WINDOW + 3 * WINDOW) * STATES / 2
 
 
 def test_a_round_reads_the_target_once_and_the_draft_for_every_token() -> None:

@@ -1,0 +1,313 @@
+"""Models in GGUF files, run by llama.cpp through the C interface in the package ``xllamacpp``.
+
+A model here has the interface of ``runner.Runner``, so the decoding loop does not know it. A row of
+the batch is a sequence of llama.cpp's cache; tokens at positions that were written before replace
+what follows them, which takes a rejected draft back.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+from ctypes import (
+    POINTER,
+    Structure,
+    c_bool,
+    c_byte,
+    c_char_p,
+    c_float,
+    c_int8,
+    c_int32,
+    c_size_t,
+    c_void_p,
+)
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import PretrainedConfig
+
+from specbench.engine.gguf import FINGERPRINT_KEY
+from specbench.engine.runner import capacity_for, context_length
+from specbench.errors import RunError, UsageError
+
+PACKAGE, BUILD = "xllamacpp", "2026.10.11549"
+INSTALL = f"pip install '{PACKAGE}=={BUILD}' gguf"
+# Defaults of llama_context_params in this build; others would mean another layout in memory.
+DEFAULTS = {"n_ctx": 512, "n_batch": 2048, "n_ubatch": 512, "n_seq_max": 1, "type_k": 1}
+SPARE = 512  # bytes behind the fields in use, for those of the library
+FLOAT32 = 0  # ggml's number of the type
+READ_AT_ONCE = 512  # tokens of a prompt in one call
+MOST_TOKENS = 64  # of a text in one round
+FINGERPRINT_BYTES = 1 << 20  # from the end of a file, where weights are
+
+
+class _ModelParams(Structure):
+    _fields_ = [
+        ("devices", c_void_p),
+        ("buffer_types", c_void_p),
+        ("n_gpu_layers", c_int32),
+        ("spare", c_byte * SPARE),
+    ]
+
+
+class _ContextParams(Structure):
+    _fields_ = [
+        *((name, c_int32) for name in ("n_ctx", "n_batch", "n_ubatch", "n_seq_max")),
+        ("others", c_int32 * 3),
+        *((name, c_int32) for name in ("n_threads", "n_threads_batch")),
+        ("kinds", c_int32 * 4),
+        ("flash_attn_type", c_int32),
+        ("rope", c_int32 * 8),
+        ("callback", c_void_p * 2),
+        *((name, c_int32) for name in ("type_k", "type_v")),
+        ("spare", c_byte * SPARE),
+    ]
+
+
+class _Batch(Structure):
+    _fields_ = [
+        ("n_tokens", c_int32),
+        ("token", POINTER(c_int32)),
+        ("embd", c_void_p),
+        ("pos", POINTER(c_int32)),
+        ("n_seq_id", POINTER(c_int32)),
+        ("seq_id", POINTER(POINTER(c_int32))),
+        ("logits", POINTER(c_int8)),
+    ]
+
+
+_Log = ctypes.CFUNCTYPE(None, ctypes.c_int, c_char_p, c_void_p)
+_SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
+    "llama_backend_init": (None, []),
+    "llama_log_set": (None, [_Log, c_void_p]),
+    "llama_model_default_params": (_ModelParams, []),
+    "llama_context_default_params": (_ContextParams, []),
+    "llama_model_load_from_file": (c_void_p, [c_char_p, _ModelParams]),
+    "llama_model_free": (None, [c_void_p]),
+    "llama_model_get_vocab": (c_void_p, [c_void_p]),
+    "llama_vocab_n_tokens": (c_int32, [c_void_p]),
+    "llama_model_meta_val_str": (c_int32, [c_void_p, c_char_p, c_char_p, c_size_t]),
+    "llama_init_from_model": (c_void_p, [c_void_p, _ContextParams]),
+    "llama_free": (None, [c_void_p]),
+    "llama_set_embeddings": (None, [c_void_p, c_bool]),
+    "llama_get_memory": (c_void_p, [c_void_p]),
+    "llama_memory_seq_rm": (c_bool, [c_void_p, c_int32, c_int32, c_int32]),
+    "llama_batch_init": (_Batch, [c_int32, c_int32, c_int32]),
+    "llama_batch_free": (None, [_Batch]),
+    "llama_decode": (c_int32, [c_void_p, _Batch]),
+    "llama_get_logits": (POINTER(c_float), [c_void_p]),
+    "llama_get_embeddings": (POINTER(c_float), [c_void_p]),
+}
+
+
+class LlamaCppModel:
+    """A model in a GGUF file; see ``runner.Runner`` for the methods.
+
+    Logits are cut to ``vocabulary``, and all outputs are float32 on the CPU.
+
+    Raises:
+        UsageError: The library is missing or another build, or it cannot read the file.
+    """
+
+    device = torch.device("cpu")
+    dtype = torch.float32
+
+    def __init__(self, path: Path, config: PretrainedConfig, vocabulary: int) -> None:
+        self.path, self.config, self.vocabulary = path, config, vocabulary
+        self._other: LlamaCppModel | None = None  # see ``plain``
+        self.hidden_size: int = config.hidden_size
+        self.context = context_length(config)
+        self.rows = self.capacity = self._size = 0
+        self._batch = _Batch()
+        self._library, self._context = library(), None
+        params = self._library.llama_model_default_params()
+        self._model = self._library.llama_model_load_from_file(str(path).encode(), params)
+        if not self._model:
+            raise UsageError(
+                f"llama.cpp cannot read {path} ({_last_error()}): give a GGUF file of an "
+                "architecture that this build knows"
+            )
+
+        vocabulary = self._library.llama_model_get_vocab(self._model)
+        self._tokens: int = self._library.llama_vocab_n_tokens(vocabulary)
+
+    def __del__(self) -> None:
+        """Free the library's memory."""
+        self.drop_cache()
+        if getattr(self, "_model", None):
+            self._library.llama_model_free(self._model)
+
+    def fingerprint(self) -> str:
+        """The fingerprint of the weights before their export, else a hash of the file's end."""
+        stored = self.metadata(FINGERPRINT_KEY)
+        if stored is not None:
+            return stored
+        with self.path.open("rb") as file:
+            file.seek(max(0, self.path.stat().st_size - FINGERPRINT_BYTES))
+            return hashlib.blake2b(file.read(), digest_size=8).hexdigest()
+
+    def metadata(self, key: str) -> str | None:
+        """Return a text in the file's metadata; None if it has none by this name."""
+        get, name = self._library.llama_model_meta_val_str, key.encode()
+        size = get(self._model, name, None, 0)
+        if size < 0:
+            return None
+        buffer = ctypes.create_string_buffer(size + 1)
+        get(self._model, name, buffer, len(buffer))
+        return buffer.value.decode()
+
+    def reserve(self, rows: int, capacity: int) -> int:
+        """Allocate at least ``rows`` x ``capacity`` tokens and return the capacity of a row."""
+        if self.rows != rows or self.capacity < capacity:
+            self.drop_cache()
+            self.rows, self.capacity = rows, capacity_for(capacity)
+            params = self._library.llama_context_default_params()
+            params.n_ctx, params.n_seq_max = rows * self.capacity, rows
+            params.n_batch = params.n_ubatch = max(READ_AT_ONCE, self.capacity, rows * MOST_TOKENS)
+            params.n_threads = params.n_threads_batch = torch.get_num_threads()
+            # Flash attention rounds to float16, and so does the default cache.
+            params.flash_attn_type, params.type_k, params.type_v = 0, FLOAT32, FLOAT32
+            self._context = self._library.llama_init_from_model(self._model, params)
+            if not self._context:
+                raise RunError(
+                    f"llama.cpp cannot allocate {rows} texts of {self.capacity} tokens "
+                    f"({_last_error()}): lower --batch-size or --max-new-tokens"
+                )
+            self._library.llama_set_embeddings(self._context, True)
+            self._size = params.n_batch
+            self._batch = self._library.llama_batch_init(self._size, 0, 1)
+        return self.capacity
+
+    def drop_cache(self) -> None:
+        """Free the cache."""
+        if getattr(self, "_context", None):
+            self._library.llama_batch_free(self._batch)
+            self._library.llama_free(self._context)
+        self._context, self.rows, self.capacity = None, 0, 0
+
+    def prefill(self, prompt: Tensor, row: int = 0) -> None:
+        """Read all tokens of a prompt ``[T]`` except the last into a row."""
+        ids = prompt[:-1].tolist()
+        self._remove(row, 0)
+        for start in range(0, len(ids), READ_AT_ONCE):
+            part = ids[start : start + READ_AT_ONCE]
+            self._decode([(token, start + i, row) for i, token in enumerate(part)], outputs=False)
+
+    def read(
+        self, tokens: Tensor, at: Tensor, kv_length: int | None = None, last: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        """Read ``tokens`` at positions ``at``, both ``[B, k]``; see ``Runner.read``."""
+        rows, k = tokens.shape
+        items: list[tuple[int, int, int]] = []
+        place = torch.empty(rows, k, dtype=torch.long)
+        for row, (ids, positions) in enumerate(zip(tokens.tolist(), at.tolist(), strict=True)):
+            self._remove(row, positions[0])
+            for i, (token, position) in enumerate(zip(ids, positions, strict=True)):
+                # A text of one token gives it twice, at the same position.
+                if not i or position != positions[i - 1]:
+                    items.append((token, position, row))
+                place[row, i] = len(items) - 1
+        self._decode(items, outputs=True)
+        logits = _copied(self._library.llama_get_logits(self._context), len(items), self._tokens)
+        states = self._library.llama_get_embeddings(self._context)
+        hidden = _copied(states, len(items), self.hidden_size)
+        place = place[:, -1:] if last else place
+        return hidden[place], logits[place][..., : self.vocabulary]
+
+    def plain(self, tokens: Tensor, last: int, hidden: bool) -> tuple[Tensor, Tensor]:
+        """Run whole texts ``[B, T]``, one pass each in an empty cache; see ``Runner.plain``."""
+        # Another object, since this one's cache may be in use.
+        self._other = self._other or self.twin()
+        at, states, logits = torch.arange(tokens.shape[1])[None], [], []
+        for text in tokens:
+            self._other.drop_cache()
+            self._other.reserve(1, len(text))
+            state, own = self._other.read(text[None], at)
+            states.append(state[:, -last:])
+            logits.append(own[:, -last:])
+        return torch.cat(logits), torch.cat(states) if hidden else torch.empty(0)
+
+    def twin(self) -> LlamaCppModel:
+        """Return the same weights with a cache of their own; both map the same file."""
+        return LlamaCppModel(self.path, self.config, self.vocabulary)
+
+    def weight_bytes(self) -> int:
+        """Return the size of the file; a step reads all of it but most of the embedding table."""
+        return self.path.stat().st_size
+
+    def cache_bytes(self, tokens: float) -> float:
+        """Return the bytes of keys and values that a step reads for a text of so many tokens."""
+        config = self.config
+        heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+        width = getattr(config, "head_dim", None) or self.hidden_size // config.num_attention_heads
+        numbers: float = 2 * config.num_hidden_layers * heads * width * tokens
+        return numbers * self.dtype.itemsize
+
+    def _remove(self, row: int, position: int) -> None:
+        """Forget a row from a position on."""
+        memory = self._library.llama_get_memory(self._context)
+        self._library.llama_memory_seq_rm(memory, row, position, -1)
+
+    def _decode(self, items: list[tuple[int, int, int]], outputs: bool) -> None:
+        if len(items) > self._size:
+            raise RunError(f"{len(items)} tokens in one pass: lower --batch-size")
+        batch = self._batch
+        for i, (token, position, row) in enumerate(items):
+            batch.token[i], batch.pos[i], batch.logits[i] = token, position, outputs
+            batch.n_seq_id[i], batch.seq_id[i][0] = 1, row
+        batch.n_tokens = len(items)
+        if status := self._library.llama_decode(self._context, batch):
+            raise RunError(f"llama.cpp failed with status {status} ({_last_error()})")
+
+
+def _copied(numbers: Any, rows: int, width: int) -> Tensor:
+    """Return a copy of the library's numbers ``[rows, width]``, which the next call overwrites."""
+    return torch.from_numpy(np.ctypeslib.as_array(numbers, (rows, width)).copy())
+
+
+@cache
+def library() -> Any:
+    """Load llama.cpp.
+
+    Raises:
+        UsageError: It is not installed, or another build.
+    """
+    try:
+        found = version(PACKAGE)
+    except PackageNotFoundError:
+        raise UsageError(f"GGUF files need llama.cpp: {INSTALL}") from None
+    folder = Path((find_spec(PACKAGE) or find_spec("")).submodule_search_locations[0])  # type: ignore[union-attr,index]
+    (path,) = (f for f in folder.iterdir() if f.suffix in {".so", ".dylib", ".pyd"})
+    loaded = ctypes.CDLL(str(path))
+    for name, (result, arguments) in _SIGNATURES.items():
+        function = getattr(loaded, name)
+        function.restype, function.argtypes = result, arguments
+    loaded.llama_log_set(_note, None)
+    loaded.llama_backend_init()
+    params = loaded.llama_context_default_params()
+    if any(getattr(params, name) != value for name, value in DEFAULTS.items()):
+        raise UsageError(f"{PACKAGE} {found} is another build of llama.cpp: {INSTALL}")
+    return loaded
+
+
+_messages: list[str] = []
+ERROR = 4  # ggml's level
+
+
+def _keep_error(level: int, text: bytes, _: object) -> None:
+    """Keep the library's last error instead of printing its messages."""
+    if level == ERROR:
+        _messages[:] = [text.decode(errors="replace").strip()]
+
+
+_note = _Log(_keep_error)  # the library keeps a pointer to it
+
+
+def _last_error() -> str:
+    return _messages[-1] if _messages else "no reason given"

@@ -1,0 +1,216 @@
+"""Exported pairs in llama.cpp: the same distributions, texts and samples as in PyTorch."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from importlib.metadata import PackageNotFoundError
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from specbench.config import Loading
+from specbench.decoding.loop import DecodeOptions, Request, decode_all
+from specbench.decoding.sampling import Sampling
+from specbench.engine.loading import LoadedPair, load_pair
+from specbench.errors import RunError, UsageError
+from specbench.experiment.prompts import encode_prompt
+from specbench.heads.files import load_head
+from specbench.methods.rules import diversed, sd
+from specbench.pairs.registry import PairSpec, get_pair
+from specbench.tasks.task import load_task
+
+pytestmark = pytest.mark.skipif(
+    find_spec("xllamacpp") is None or find_spec("gguf") is None,
+    reason="needs the packages xllamacpp and gguf",
+)
+CPU = Loading(device="cpu", dtype="float32")
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> PairSpec:
+    """The bundled pair as float32 GGUF files."""
+    from specbench.engine.export import export_pair
+
+    target, draft = export_pair(get_pair("mini"), tmp_path_factory.mktemp("gguf"), "f32")
+    return PairSpec("files", str(target), str(draft))
+
+
+@pytest.fixture(scope="module")
+def exported(files: PairSpec) -> LoadedPair:
+    return load_pair(files, CPU)
+
+
+@pytest.fixture(scope="module")
+def original() -> LoadedPair:
+    return load_pair(get_pair("mini"), CPU)
+
+
+def prompts(pair: LoadedPair, count: int) -> list[list[int]]:
+    task = load_task("mini-math")
+    examples = task.examples("test", count)
+    return [encode_prompt(pair.tokenizer, e, task.prompt_format, 512).ids for e in examples]
+
+
+def decoded(pair: LoadedPair, rule: Any, how: DecodeOptions, count: int) -> list[list[int]]:
+    requests = [Request(ids, f"{n}") for n, ids in enumerate(prompts(pair, count))]
+    texts = dict(decode_all(pair, rule, requests, how))
+    return [texts[n].token_ids for n in range(count)]
+
+
+def test_prompts_and_vocabulary_survive_the_export(
+    exported: LoadedPair, original: LoadedPair
+) -> None:
+    assert prompts(exported, 20) == prompts(original, 20)
+    assert exported.target.vocabulary == original.target.vocabulary
+    assert exported.eos_ids == original.eos_ids
+    assert exported.context == original.context
+    assert exported.tokenizer.pad_token == original.tokenizer.pad_token
+
+
+def test_distributions_are_those_of_transformers(
+    exported: LoadedPair, original: LoadedPair
+) -> None:
+    for prompt in prompts(original, 20):
+        for ours, theirs in zip((exported.target, exported.draft), original.runners, strict=True):
+            logits, hidden = ours.plain(torch.tensor([prompt]), len(prompt), hidden=True)
+            expected, states = theirs.plain(torch.tensor([prompt]), len(prompt), hidden=True)
+            difference = (logits.softmax(-1) - expected.softmax(-1)).abs().sum(-1) / 2
+            assert difference.max() < 1e-5
+            torch.testing.assert_close(hidden, states.detach(), atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_taking_drafts_back_leaves_no_trace(
+    exported: LoadedPair, original: LoadedPair, rows: int
+) -> None:
+    generator = torch.Generator().manual_seed(rows)
+
+    def drawn(*shape: int) -> torch.Tensor:
+        return torch.randint(3, 1189, shape, generator=generator)
+
+    models = (exported.target, original.target)
+    lengths = torch.tensor([20 + 5 * row for row in range(rows)])
+    for row, length in enumerate(lengths.tolist()):
+        prompt = drawn(length)
+        for model in models:
+            model.reserve(rows, 100)
+            model.prefill(prompt, row)
+    for k in (1, 6, 2, 4, 6):
+        tokens, at = drawn(rows, k), lengths[:, None] - 1 + torch.arange(k)
+        (_, ours), (_, theirs) = (model.read(tokens, at) for model in models)
+        difference = (ours.softmax(-1) - theirs.softmax(-1)).abs().sum(-1) / 2
+        assert difference.max() < 1e-5
+        lengths = lengths + torch.randint(0, k + 1, (rows,), generator=generator)
+
+
+def test_a_prompt_longer_than_one_call_is_read_whole(
+    exported: LoadedPair, original: LoadedPair
+) -> None:
+    prompt = torch.randint(3, 1189, (1200,), generator=torch.Generator().manual_seed(0))
+    found = []
+    for model in (exported.target, original.target):
+        model.reserve(1, 1300)
+        model.prefill(prompt)
+        found.append(model.read(prompt[None, -1:], torch.tensor([[1199]]))[1].softmax(-1))
+    assert (found[0] - found[1]).abs().sum() / 2 < 1e-5
+
+
+@pytest.mark.parametrize("batch_size", [1, 4])
+def test_texts_are_those_of_pytorch(
+    exported: LoadedPair, original: LoadedPair, batch_size: int
+) -> None:
+    greedy = DecodeOptions(Sampling(temperature=0.0), 5, 48, batch_size=batch_size)
+    assert decoded(exported, sd, greedy, 6) == decoded(original, sd, greedy, 6)
+    # With the same draws a text differs only where a draw is within rounding of a boundary.
+    sampled = replace(greedy, sampling=Sampling())
+    assert decoded(exported, sd, sampled, 6) == decoded(original, sd, sampled, 6)
+    assert decoded(exported, sd, sampled, 6) != decoded(exported, sd, greedy, 6)
+
+
+def test_a_head_of_the_original_serves_the_export(
+    exported: LoadedPair, original: LoadedPair
+) -> None:
+    folder = Path(get_pair("mini").heads or "") / "mini-math"
+    how, found = DecodeOptions(Sampling(), 5, 48), []
+    for pair in (exported, original):
+        head = load_head(folder, pair)
+        found.append(
+            decoded(pair, lambda at, x, head=head: diversed(at, x, head=head.weigh), how, 4)
+        )
+    assert found[0] == found[1]
+
+
+def test_smaller_types_are_smaller_and_close(
+    original: LoadedPair, files: PairSpec, tmp_path: Path
+) -> None:
+    from specbench.engine.export import export_pair
+
+    sizes, prompt = [Path(files.target).stat().st_size], torch.tensor(prompts(original, 1))
+    expected = original.target.plain(prompt, 20, hidden=False)[0].softmax(-1)
+    for form, largest in (("f16", 0.02), ("q8_0", 0.2)):
+        target, draft = export_pair(get_pair("mini"), tmp_path, form)
+        sizes.append(target.stat().st_size)
+        pair = load_pair(PairSpec("small", str(target), str(draft)))
+        found = pair.target.plain(prompt, 20, hidden=False)[0].softmax(-1)
+        assert 1e-6 < (found - expected).abs().sum(-1).max() / 2 < largest
+    assert sizes == sorted(sizes, reverse=True)
+
+
+@pytest.fixture
+def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Load the library anew in this test and after it."""
+    from specbench.engine import llamacpp
+
+    llamacpp.library.cache_clear()
+    yield llamacpp
+    llamacpp.library.cache_clear()
+
+
+def test_a_missing_or_other_library_is_refused(
+    files: PairSpec, fresh: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(fresh, "DEFAULTS", {"n_ctx": 1})
+        with pytest.raises(UsageError, match=r"another build of llama\.cpp: pip install"):
+            load_pair(files, CPU)
+
+    def missing(_: str) -> str:
+        raise PackageNotFoundError
+
+    monkeypatch.setattr(fresh, "version", missing)
+    with pytest.raises(UsageError, match=r"GGUF files need llama\.cpp: pip install"):
+        load_pair(files, CPU)
+
+
+def test_unusable_files_are_refused(files: PairSpec, tmp_path: Path) -> None:
+    junk, cut = tmp_path / "junk.gguf", tmp_path / "cut.gguf"
+    junk.write_bytes(b"junk")
+    cut.write_bytes(Path(files.target).read_bytes()[:-1000])
+    mini = get_pair("mini")
+    for target, draft, told in (
+        (junk, junk, "junk.gguf .*GGUF"),
+        (tmp_path / "none.gguf", junk, "no file"),
+        (cut, cut, "cut.gguf"),
+        (files.target, mini.draft, "two GGUF files or none"),
+    ):
+        with pytest.raises(UsageError, match=told):
+            load_pair(PairSpec("bad", str(target), str(draft)), CPU)
+    for how, told in (
+        (Loading(dtype="bfloat16"), "omit --dtype bfloat16"),
+        (Loading(quantization="8bit"), "omit --load-format"),
+    ):
+        with pytest.raises(UsageError, match=told):
+            load_pair(files, how)
+
+
+def test_heads_are_trained_with_pytorch(exported: LoadedPair) -> None:
+    with pytest.raises(UsageError, match="this needs PyTorch models"):
+        exported.runners  # noqa: B018
+
+
+def test_too_many_texts_are_refused(exported: LoadedPair) -> None:
+    with pytest.raises(RunError, match="cannot allocate"):
+        exported.target.reserve(100_000, 256)
+    exported.target.reserve(1, 256)

@@ -31,7 +31,9 @@ def test_every_dependency_has_a_range_and_a_pin() -> None:
         name = re.match(r"[\w.-]+", requirement)
         assert name
         assert canonical(name[0]) in pinned
-        assert re.search(r">=[\d.]+,<[\d.]+$", requirement)
+        # Of llama.cpp one build is supported, since its structures change.
+        exact = requirement in PINS and name[0] == "xllamacpp"
+        assert exact or re.search(r">=[\d.]+,<[\d.]+$", requirement)
 
 
 def test_the_wheel_carries_the_tasks_and_the_command() -> None:

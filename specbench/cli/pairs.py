@@ -56,7 +56,7 @@ def build(
     ],
     asked: BuildOptions,
 ) -> None:
-    """Train a pair's models and heads; mini takes about an hour on two CPU cores."""
+    """Train a pair's models and heads; mini takes about an hour on two CPU cores, python two."""
     if name not in buildable():
         raise UsageError(f"there is no recipe for {name!r}: choose one of {', '.join(buildable())}")
 

@@ -1,6 +1,6 @@
-"""Held-out loss of n-gram models, to compare with the learning curve of the pair ``python``.
+"""Held-out loss of a 5-gram model, to compare with the learning curve of the pair ``python``.
 
-Interpolated absolute discounting over the same training tokens and the same held-out blocks.
+Interpolated Kneser-Ney smoothing over the same training tokens and the same held-out blocks.
 
     specbench pairs build python --output results/pairs/python
     python tests/benchmarks/ngram.py results/pairs/python
@@ -29,11 +29,13 @@ Floats = NDArray[np.float64]
 
 
 class Order:
-    """The n-grams of one length: their counts, and those of their contexts."""
+    """The n-grams of one length: their counts, and those of their contexts.
 
-    def __init__(self, stream: Keys, length: int) -> None:
-        self.length = length
-        self.grams, self.counts = np.unique(keys(stream, length), return_counts=True)
+    Of the longest, occurrences are counted, of others the distinct tokens before them.
+    """
+
+    def __init__(self, occurrences: Keys) -> None:
+        self.grams, self.counts = np.unique(occurrences, return_counts=True)
         self.contexts, first = np.unique(self.grams >> BITS, return_index=True)
         self.totals = np.add.reduceat(self.counts, first)
         self.kinds = np.diff(np.append(first, len(self.grams)))
@@ -79,8 +81,11 @@ def main() -> None:
     ]
     size = len(corpus.tokenizer)
     likely = [np.full(block.size, 1 / size) for block in blocks]
-    for length in range(1, LONGEST + 1):
-        order = Order(trained, length)
+    orders = [Order(keys(trained, LONGEST))]
+    for length in reversed(range(1, LONGEST)):
+        mask = np.uint64((1 << BITS * length) - 1)
+        orders.append(Order(orders[-1].grams & mask))
+    for length, order in enumerate(reversed(orders), 1):
         for number, (name, block) in enumerate(zip(names, blocks, strict=True)):
             # The first tokens of a block have shorter contexts, as for the models.
             for place in range(length - 1, BLOCK):

@@ -40,11 +40,14 @@ PAIR = "[m]\ntarget = 'a/b'\ndraft = 'a/c'\n"
 DRAFT = f"{PAIR}[m.architecture.draft]\nmodel_type = 'llama'\n"
 
 
-def test_the_bundled_pair_lies_beside_the_registry_and_others_on_the_hub() -> None:
-    mini, folder = get_pair("mini"), Path(module.__file__).parent / "mini"
-    assert (Path(mini.target), Path(mini.draft)) == (folder / "target", folder / "draft")
-    assert (mini.heads, mini.bundled) == (folder / "heads", True)
-    for pair in [pair for name, pair in pairs().items() if name != "mini"]:
+def test_the_bundled_pairs_lie_beside_the_registry_and_others_on_the_hub() -> None:
+    bundled = {"mini", "python"}
+    for name in bundled:
+        pair, folder = get_pair(name), Path(module.__file__).parent / name
+        assert (Path(pair.target), Path(pair.draft)) == (folder / "target", folder / "draft")
+        assert pair.bundled
+        assert pair.heads == (folder / "heads" if name == "mini" else None)
+    for pair in [pair for name, pair in pairs().items() if name not in bundled]:
         assert list(pair.architecture) == ["target", "draft"]
         assert (pair.heads, pair.thinking, pair.bundled) == (None, False, False)
 

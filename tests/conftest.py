@@ -109,7 +109,7 @@ class FakeEngine:
         self.facts: dict[str, Any] = {}
         self.target = SimpleNamespace(
             device=torch.device("cpu"),
-            model=SimpleNamespace(dtype="torch.float32"),
+            dtype="torch.float32",
             fingerprint=lambda: "t0",
         )
         self.draft = SimpleNamespace(fingerprint=lambda: "d0")

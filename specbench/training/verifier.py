@@ -63,7 +63,9 @@ class Progress(NamedTuple):
     acceptance: float  # mean over texts of 1 - w TV(p, q)
     weight: float  # mean w over tokens
     disagreement: float  # mean over texts of TV(p, q), the rejection rate of strict verification
-    loss: float  # minus the objective at the last epoch, in standard deviations of the advantage
+    # Minus the objective at the last epoch, in standard deviations of the advantage; with reward
+    # ``likelihood`` in nats per token.
+    loss: float
     acceptance_weight: float  # lambda, in units of the static ensemble's slope
     kl: float  # nats per text from the untrained head's v, at the last epoch
     clipped: float  # fraction of tokens with a clipped ratio, at the last epoch
@@ -125,13 +127,17 @@ class Training:
 
         Raises:
             UsageError: There are too few held-out prompts, the target is not measurably better than
-                the draft, or the reward is ``likelihood`` and a prompt has no reference.
+                the draft, or the reward is ``likelihood`` and a prompt has no reference or the
+                target predicts the references no better than the draft.
         """
         recipe = self.recipe
         front.require_enough(len(self.materials.held_out.examples), self.task.name)
         if self.metric.needs == GREEDY:
             self.materials = self._with_greedy_texts()
         held_out = self.materials.held_out
+        if recipe.reward == LIKELIHOOD:
+            for material in (self.materials.train, held_out):
+                self._require_references(material)
         if static is None:
             static = [self.measure(self.static_head(w), held_out) for w in front.WEIGHTS]
         self.static = static
@@ -329,27 +335,41 @@ class Training:
 
     def _read_references(self, head: Head, material: Material, sampling: Sampling) -> Rollouts:
         """Let both models read the reference answers."""
-        encode, task = self.pair.tokenizer, self.task
+        encode, limit = self.pair.tokenizer, self.task.max_new_tokens
         answers = [
             list(encode(example.reference or "", add_special_tokens=False)["input_ids"])
             for example in material.examples
         ]
-        if not all(answers):
-            raise UsageError(
-                f"{task.name} has a prompt without a reference, whose likelihood is the reward: "
-                "choose another --reward"
-            )
-        limit, prompts = task.max_new_tokens, material.prompts
         return roll_out(
-            self.pair, head, prompts, limit, self.generator, sampling=sampling, answers=answers
+            self.pair,
+            head,
+            material.prompts,
+            limit,
+            self.generator,
+            sampling=sampling,
+            answers=answers,
         )
+
+    def _require_references(self, material: Material) -> None:
+        missing = [example.id for example in material.examples if not example.reference]
+        if missing:
+            raise UsageError(
+                f"{self.task.name}, prompt {missing[0]}: no reference, whose likelihood is the "
+                "reward: choose another --reward"
+            )
 
     @torch.no_grad()
     def _slope_of_likelihood(self) -> float:
         """Return what the draft loses, in nats per token of the references, per acceptance."""
         read = self._read_references(self.start, self.materials.held_out, self.samplings[0])
         logs = [p.clamp_min(SMALLEST_LIKELIHOOD).log().mean() for p in (read.p, read.q)]
-        return ((logs[0] - logs[1]) / read.tv.mean()).item()
+        slope = ((logs[0] - logs[1]) / read.tv.mean()).item()
+        if slope <= 0:
+            raise UsageError(
+                f"{self.task.name}: the target predicts the references no better than the draft, "
+                "so their likelihood rewards no weight on it: choose another --reward"
+            )
+        return slope
 
     def _roll_out(
         self,

@@ -265,11 +265,28 @@ def test_references_are_read_as_one_pass_over_the_whole_text_reads_them(mini: An
         assert read.texts[row] == mini.tokenizer.decode(answer)
 
 
-def test_likelihood_needs_references(mini: Any) -> None:
+@pytest.mark.parametrize("part", ["train", "held_out"])
+def test_likelihood_needs_references(mini: Any, part: str) -> None:
     training = prepared(mini, RECIPE.updated(reward="likelihood"))
-    held_out = training.materials.held_out
-    bare = [replace(example, reference=None) for example in held_out.examples]
-    with pytest.raises(UsageError, match="without a reference, whose likelihood is the reward"):
-        training._read_references(
-            training.static_head(0.5), held_out._replace(examples=bare), training.samplings[0]
-        )
+    material = getattr(training.materials, part)
+    first, *others = material.examples
+    bare = material._replace(examples=[*others, replace(first, reference=None)])
+    training.materials = training.materials._replace(**{part: bare})
+    with pytest.raises(UsageError, match=f"prompt {first.id}: no reference, whose likelihood"):
+        training.begin()
+
+
+@pytest.mark.usefixtures("unmeasured")
+def test_likelihood_needs_a_target_that_predicts_the_references_better(
+    mini: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    training = prepared(mini, RECIPE.updated(reward="likelihood"))
+    read = training._read_references
+
+    def exchanged(*arguments: Any) -> Any:
+        found = read(*arguments)
+        return found._replace(p=found.q, q=found.p)
+
+    monkeypatch.setattr(training, "_read_references", exchanged)
+    with pytest.raises(UsageError, match="predicts the references no better than the draft"):
+        training.begin()

@@ -27,7 +27,7 @@ from specbench.validation import load_toml
 
 SIZES = {"test": 500, "train": 4000}
 SPLITS = {"test": "test", "train": "choice"}
-CONTEXT = 1000  # characters before the place to continue from
+CONTEXT = 500  # characters before the place to continue from; longer ones make a CPU slow
 SHORTEST, LONGEST = 10, 100  # characters of a line, and of what is left of it
 MOST_LINES = 4  # of a block
 TRIVIAL = 20  # characters; shorter lines are in every program

@@ -37,30 +37,36 @@ class Rollouts(NamedTuple):
     q: Tensor  # `[M]` probability of the token under the draft
     tv: Tensor  # `[M]` total variation between the distributions at the token
 
+    def every(self, count: int, first: int) -> Rollouts:
+        """Return every ``count``-th text, starting with ``first``."""
+        own = self.row % count == first
+        columns = (column[own] for column in self[2:])
+        return Rollouts(self.texts[first::count], self.row[own] // count, *columns)
+
 
 def roll_out(
     pair: LoadedPair,
-    head: Head,
+    heads: Sequence[Head],
     prompts: Sequence[list[int]],
     max_new_tokens: int,
     generator: torch.Generator,
-    copies: int = 1,
     stop: Sequence[str] = (),
     sampling: Sampling = PLAIN,
     answers: Sequence[list[int]] | None = None,
 ) -> Rollouts:
-    """Sample ``copies`` texts per prompt from v; copies of a prompt are adjacent.
+    """Sample a text per prompt and head from v; the texts of a prompt are adjacent.
 
+    The models read a prompt once for all heads, which are of one kind; a head may occur repeatedly.
     A ``stop`` string ends a text: the token that completes it is the last, and the text is cut
     before the string. With ``answers``, one per prompt and none empty, nothing is sampled: the
     models read these tokens.
     """
-    size = max(1, AT_ONCE // copies)
-    asked = (max_new_tokens, generator, copies, stop, sampling)
+    size = max(1, AT_ONCE // len(heads))
+    asked = (max_new_tokens, generator, stop, sampling)
     parts = []
     for start in range(0, len(prompts), size):
         given = answers and answers[start : start + size]
-        parts.append(_batch(pair, head, prompts[start : start + size], *asked, given))
+        parts.append(_batch(pair, heads, prompts[start : start + size], *asked, given))
     return joined(parts)
 
 
@@ -76,18 +82,17 @@ def joined(parts: Sequence[Rollouts]) -> Rollouts:
 @torch.no_grad()
 def _batch(
     pair: LoadedPair,
-    head: Head,
+    heads: Sequence[Head],
     prompts: Sequence[list[int]],
     max_new_tokens: int,
     generator: torch.Generator,
-    copies: int,
     stop: Sequence[str],
     sampling: Sampling,
     answers: Sequence[list[int]] | None,
 ) -> Rollouts:
     device = pair.target.device
     ends = torch.tensor(sorted(pair.eos_ids), device=device)
-    rows = torch.arange(len(prompts), device=device).repeat_interleave(copies)
+    rows = torch.arange(len(prompts), device=device).repeat_interleave(len(heads))
     models = [LockstepBatch(runner, prompts, max_new_tokens) for runner in pair.runners]
     outputs = [model.start() for model in models]
     for model in models:
@@ -101,8 +106,8 @@ def _batch(
     for position in range(max_new_tokens):
         (logits_p, h_p), (logits_q, h_q) = outputs
         (p, p1), (q, q1) = sampling.distributions(logits_p), sampling.distributions(logits_q)
-        inputs = head.inputs(Positions(p, q, p1, q1, h_p, h_q, sampling.greedy))
-        v = torch.lerp(q, p, head(inputs).unsqueeze(-1))
+        inputs = heads[0].inputs(Positions(p, q, p1, q1, h_p, h_q, sampling.greedy))
+        v = torch.lerp(q, p, _weights(heads, inputs, text).unsqueeze(-1))
         if read is None:
             token = torch.multinomial(v, 1, generator=generator).squeeze(-1)
         else:
@@ -125,7 +130,16 @@ def _batch(
         outputs = [model.forward(token.unsqueeze(-1)) for model in models]
 
     text, token, *rest = (torch.cat(parts) for parts in zip(*kept, strict=True))
-    return Rollouts(_texts(pair, text, token, len(prompts) * copies, stop), text, token, *rest)
+    return Rollouts(_texts(pair, text, token, len(prompts) * len(heads), stop), text, token, *rest)
+
+
+def _weights(heads: Sequence[Head], inputs: Tensor, text: Tensor) -> Tensor:
+    """Return the weight on the target ``[B]`` by the head of each row's text."""
+    if all(head is heads[0] for head in heads):
+        weights: Tensor = heads[0](inputs)
+        return weights
+    each = torch.stack([head(inputs) for head in heads])
+    return each.gather(0, (text % len(heads)).unsqueeze(0)).squeeze(0)
 
 
 def _padded(

@@ -31,7 +31,7 @@ def sample_tokens(
     parts = []
     for first in range(0, len(prompts), AT_ONCE):
         chunk = prompts[first : first + AT_ONCE]
-        rollouts = roll_out(pair, head, chunk, max_new_tokens, generator)
+        rollouts = roll_out(pair, [head], chunk, max_new_tokens, generator)
         # Roll-outs are ordered by step; a stable sort groups them by text.
         order = rollouts.row.argsort(stable=True)
         columns = (rollouts.row + first, rollouts.token, head(rollouts.inputs), rollouts.tv)

@@ -8,6 +8,7 @@ what is missing (``specbench.training.price``).
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from dataclasses import replace
@@ -139,7 +140,7 @@ class Training:
             for material in (self.materials.train, held_out):
                 self._require_references(material)
         if static is None:
-            static = [self.measure(self.static_head(w), held_out) for w in front.WEIGHTS]
+            static = self.measure([self.static_head(w) for w in front.WEIGHTS], held_out)
         self.static = static
         front.require_trade(self.static, self.task.name, self.metric)
         self.slope = front.slope(self.static)
@@ -148,7 +149,9 @@ class Training:
             self.slope = self._slope_of_likelihood()
         sample = self.materials.train.taken(0, STATISTICS)
         generator = self._new_generator(HELD_OUT_SEED)
-        inputs = self._roll_out(self.static_head(1.0), sample, generator, self.samplings[0]).inputs
+        inputs = self._roll_out(
+            [self.static_head(1.0)], sample, generator, self.samplings[0]
+        ).inputs
         if self.start.standardised:
             self.start.standardise(inputs)
             inputs = (inputs - self.start.shift) * self.start.scale
@@ -177,7 +180,7 @@ class Training:
             rewards = text_mean(likelihood.clamp_min(SMALLEST_LIKELIHOOD).log(), rollouts)
         else:
             texts = recipe.rollouts
-            rollouts = self._roll_out(head, chosen, self.generator, sampling, texts)
+            rollouts = self._roll_out([head] * texts, chosen, self.generator, sampling)
             each = [example for example in chosen.examples for _ in range(texts)]
             rewards = reward(rollouts, each, self.metric).to(rollouts.tv.device)
         rolled_out = time.perf_counter()
@@ -224,24 +227,23 @@ class Training:
         head = Head(self.recipe.head_kind, sizes, weight, self.recipe.seed)
         return head.to(self.pair.target.device)
 
-    @torch.no_grad()
-    def measure(self, head: Head, material: Material, seed: int = HELD_OUT_SEED) -> Point:
-        """Measure a head with one text per prompt; the prompts take the temperatures in turn."""
+    def measure(
+        self, heads: Sequence[Head], material: Material, seed: int = HELD_OUT_SEED
+    ) -> list[Point]:
+        """Measure heads with one text per prompt; the prompts take the temperatures in turn."""
         generator = self._new_generator(seed)
         turns = [material.every(len(self.samplings), turn) for turn in range(len(self.samplings))]
         rollouts = joined(
             [
-                self._roll_out(head, own, generator, sampling)
+                self._roll_out(heads, own, generator, sampling)
                 for own, sampling in zip(turns, self.samplings, strict=True)
             ]
         )
-        weight = head(rollouts.inputs)
         examples = [example for own in turns for example in own.examples]
-        return Point(
-            weight.mean().item(),
-            reward(rollouts, examples, self.metric).double().numpy(),
-            text_mean(1 - weight * rollouts.tv, rollouts).double().cpu().numpy(),
-        )
+        return [
+            self._point(head, rollouts.every(len(heads), number), examples)
+            for number, head in enumerate(heads)
+        ]
 
     def restore_best(self) -> None:
         """Replace the head by the best one that was measured."""
@@ -252,20 +254,25 @@ class Training:
     def measure_worth(self) -> Worth:
         """Compare the head on final prompts with both models and the static weights around it."""
         material = self.materials.final
-        head = self.measure(self.head, material, FINAL_SEED)
-        weights = front.weights_around(head, self.static)
-        static = [
-            self.measure(self.static_head(weight), material, FINAL_SEED + number)
-            for number, weight in enumerate(weights, 1)
-        ]
-        return Worth(head, static)
+        [head] = self.measure([self.head], material, FINAL_SEED)
+        static = [self.static_head(weight) for weight in front.weights_around(head, self.static)]
+        return Worth(head, self.measure(static, material, FINAL_SEED + 1))
+
+    @torch.no_grad()
+    def _point(self, head: Head, rollouts: Rollouts, examples: list[Example]) -> Point:
+        weight = head(rollouts.inputs)
+        return Point(
+            weight.mean().item(),
+            reward(rollouts, examples, self.metric).double().numpy(),
+            text_mean(1 - weight * rollouts.tv, rollouts).double().cpu().numpy(),
+        )
 
     def _checked(self, progress: Progress) -> Progress:
         """Measure the head on held-out prompts at some steps, and keep it if it is the best."""
         step, steps = progress.step, self.recipe.steps
         if step % max(1, steps // CHECKS) and step != steps:
             return progress
-        point = self.measure(self.head, self.materials.held_out)
+        [point] = self.measure([self.head], self.materials.held_out)
         above = front.distance(point, self.static).value
         merit = self._merit(point, above)
         if self.best is None or merit >= self.best.merit:
@@ -326,7 +333,7 @@ class Training:
         target, cold = self.static_head(1.0), Sampling(temperature=0.0)
 
         def filled(material: Material) -> Material:
-            texts = self._roll_out(target, material, self._new_generator(0), cold).texts
+            texts = self._roll_out([target], material, self._new_generator(0), cold).texts
             pairs = zip(material.examples, texts, strict=True)
             return material._replace(examples=[replace(e, greedy=text) for e, text in pairs])
 
@@ -342,7 +349,7 @@ class Training:
         ]
         return roll_out(
             self.pair,
-            head,
+            [head],
             material.prompts,
             limit,
             self.generator,
@@ -373,14 +380,13 @@ class Training:
 
     def _roll_out(
         self,
-        head: Head,
+        heads: Sequence[Head],
         material: Material,
         generator: torch.Generator,
         sampling: Sampling,
-        copies: int = 1,
     ) -> Rollouts:
         limit, stop = self.task.max_new_tokens, self.task.stop
-        return roll_out(self.pair, head, material.prompts, limit, generator, copies, stop, sampling)
+        return roll_out(self.pair, heads, material.prompts, limit, generator, stop, sampling)
 
     def _new_generator(self, seed: int) -> torch.Generator:
         return torch.Generator(self.pair.target.device).manual_seed(seed)

@@ -71,7 +71,7 @@ def test_names_in_order_are_the_texts(mini: LoadedPair, prompts: list[list[int]]
     head = Head("linear", (mini.target.hidden_size, mini.draft.hidden_size), 0.6)
     frame = sample_tokens(mini, head, prompts, 64, seed=3)
     generator = torch.Generator().manual_seed(3)
-    texts = roll_out(mini, head, prompts, 64, generator).texts
+    texts = roll_out(mini, [head], prompts, 64, generator).texts
     assert frame["text"].is_monotonic_increasing
     for number, text in enumerate(texts):
         mine = frame[frame["text"] == number]

@@ -107,7 +107,7 @@ def test_training_memory_stays_within_the_estimate(
     pair = LoadedPair("t", *models, tokenizer(), frozenset())
     head = Head("linear", (64, 64)).requires_grad_(False)
     prompts = [[1 + i % 40 for i in range(prompt)] for _ in range(texts)]
-    held = peak(lambda: roll_out(pair, head, prompts, new, torch.Generator().manual_seed(0)))
+    held = peak(lambda: roll_out(pair, [head], prompts, new, torch.Generator().manual_seed(0)))
     needs = [training_need(one, torch.float32, prompt, new, texts) for one in settings]
     expected = sum(need.cache for need in needs) + max(need.work for need in needs)
     assert 0.6 * expected < held < expected

@@ -18,10 +18,9 @@ def made_point(weight: float, quality: float | None = None) -> Point:
     return Point(weight, np.full(PROMPTS, quality), np.full(PROMPTS, 1 - 0.3 * weight))
 
 
-def measured_by_weight(training: Any, head: Head, *_: Any) -> Point:
-    """Stands in for ``Training.measure``: a point on the static ensemble's line."""
-    weight = head.summary.bias.softmax(0)[1].item()
-    return made_point(weight)
+def measured_by_weight(training: Any, heads: list[Head], *_: Any) -> list[Point]:
+    """Stands in for ``Training.measure``: points on the static ensemble's line."""
+    return [made_point(head.summary.bias.softmax(0)[1].item()) for head in heads]
 
 
 @pytest.fixture

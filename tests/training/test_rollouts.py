@@ -32,7 +32,7 @@ def prompts(mini) -> list[list[int]]:
 
 def rolled(mini, prompts: list[list[int]], kind: str = "linear") -> Rollouts:
     head = Head(kind, (mini.target.hidden_size, mini.draft.hidden_size), 0.7)
-    return roll_out(mini, head, prompts, 64, torch.Generator().manual_seed(0), COPIES)
+    return roll_out(mini, [head] * COPIES, prompts, 64, torch.Generator().manual_seed(0))
 
 
 def fresh_read(mini, start: list[int], answer: list[int]) -> dict[str, torch.Tensor]:
@@ -85,36 +85,40 @@ def test_the_same_draws_give_the_same_rollouts_and_copies_differ(mini, prompts):
     """Also with a stop string that does not occur."""
     generator = torch.Generator().manual_seed(0)
     one = rolled(mini, prompts)
-    again = roll_out(mini, linear(mini, 0.7), prompts, 64, generator, COPIES, ("\nQuestion:",))
+    again = roll_out(mini, [linear(mini, 0.7)] * COPIES, prompts, 64, generator, ("\nQuestion:",))
     assert one.texts == again.texts
     assert all(torch.equal(a, b) for a, b in zip(one[1:], again[1:], strict=True))
     assert any(a != b for a, b in zip(one.texts[::2], one.texts[1::2], strict=True))
 
 
 def test_tokens_are_drawn_from_the_mixture(mini):
-    """The first tokens of many copies follow v = w p + (1 - w) q, and neither p nor q."""
-    copies, weight = 4000, 0.5
+    """The first tokens of many texts follow v = w p + (1 - w) q of their head, and no other."""
+    copies, weights = 4000, (0.5, 0.1)
     prompt = mini.tokenizer("Question: Tom has 5")["input_ids"]
     generator = torch.Generator().manual_seed(1)
-    drawn = roll_out(mini, linear(mini, weight), [prompt], 1, generator, copies).token
-    counts = drawn.bincount(minlength=mini.target.vocabulary).double()
+    heads = [linear(mini, weight) for weight in weights]
+    rollouts = roll_out(mini, heads, [prompt] * copies, 1, generator)
     told = fresh_read(mini, prompt, [0])
-    p, q = (told[name][0].double()[: len(counts)] for name in "pq")
+    p, q = (told[name][0].double()[: mini.target.vocabulary] for name in "pq")
 
-    def statistic(expected: torch.Tensor) -> float:
+    def statistic(drawn: torch.Tensor, expected: torch.Tensor) -> float:
         """Chi-square per degree of freedom, with rare tokens pooled."""
+        counts = drawn.bincount(minlength=mini.target.vocabulary).double()
         often = expected * copies >= 5
         pooled = torch.cat((expected[often], expected[~often].sum()[None])) * copies
         found = torch.cat((counts[often], counts[~often].sum()[None]))
         return (((found - pooled) ** 2 / pooled.clamp_min(1e-9)).sum() / len(pooled)).item()
 
-    assert statistic(weight * p + (1 - weight) * q) < 2.0
-    assert min(statistic(p), statistic(q)) > 5.0
+    laws = [weight * p + (1 - weight) * q for weight in weights]
+    for number, law in enumerate(laws):
+        drawn = rollouts.every(len(heads), number).token
+        assert statistic(drawn, law) < 2.0
+        assert min(statistic(drawn, wrong) for wrong in (p, q, laws[1 - number])) > 5.0
 
 
 def test_a_stop_string_ends_a_text_with_the_token_that_completes_it(mini, prompts):
     head, stop = linear(mini), (" and", ". The")
-    rollouts = roll_out(mini, head, prompts, 64, torch.Generator().manual_seed(0), COPIES, stop)
+    rollouts = roll_out(mini, [head] * COPIES, prompts, 64, torch.Generator().manual_seed(0), stop)
     stopped = 0
     for text, written in enumerate(rollouts.texts):
         answer = rollouts.token[rollouts.row == text].tolist()
@@ -153,4 +157,4 @@ def test_a_pair_decodes_and_rolls_out_in_any_order(mini, prompts, decoded_first)
 def test_texts_beyond_the_context_are_refused(mini, prompts):
     long = prompts[0] * (mini.context // len(prompts[0]))
     with pytest.raises(RunError, match="exceed the context"):
-        roll_out(mini, linear(mini), [long], mini.context, torch.Generator())
+        roll_out(mini, [linear(mini)], [long], mini.context, torch.Generator())

@@ -152,7 +152,7 @@ def test_a_refused_training_leaves_nothing(
     train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     alike = made_point(1.0)
-    monkeypatch.setattr(verifier.Training, "measure", lambda *_: alike)
+    monkeypatch.setattr(verifier.Training, "measure", lambda _, heads, *__: [alike] * len(heads))
     with pytest.raises(UsageError, match="not measurably better"):
         train(tmp_path / "head")
     monkeypatch.setattr(material, "HELD_OUT", 4)

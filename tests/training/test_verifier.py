@@ -97,17 +97,17 @@ def test_a_small_head_trained_from_scratch_raises_reward_and_acceptance(
     monkeypatch.setattr(verifier, "CHECKS", 1)
     training = prepared(mini, recipe, load_task("mini-math"), unseen=48)
     training.begin()
-    before = training.measure(training.start, training.materials.final)
+    [before] = training.measure([training.start], training.materials.final)
     for _ in range(recipe.steps):
         training.take_step()
     training.restore_best()
-    after = training.measure(training.head, training.materials.final)
+    [after] = training.measure([training.head], training.materials.final)
     # Four standard errors of a difference: 0.28 in accuracy, 0.025 in acceptance.
     assert after.quality.mean() > before.quality.mean() + 0.28
     assert after.acceptance.mean() > before.acceptance.mean() + 0.025
     # The log has the same figures as the measurement of the head that is kept.
     last = training.history[-1]
-    checked = training.measure(training.head, training.materials.held_out)
+    [checked] = training.measure([training.head], training.materials.held_out)
     assert last.held_out_quality == pytest.approx(checked.quality.mean())
     assert last.held_out_acceptance == pytest.approx(checked.acceptance.mean())
 
@@ -117,9 +117,8 @@ def test_a_static_weight_is_measured_as_what_it_is(mini: Any) -> None:
     points = []
     for kind in ("linear", "features"):
         training = prepared(mini, RECIPE.updated(head_kind=kind), unseen=4)
-        points += [
-            training.measure(training.static_head(w), training.materials.held_out) for w in (1, 0)
-        ]
+        heads = [training.static_head(w) for w in (1, 0)]
+        points += training.measure(heads, training.materials.held_out)
     assert [point.weight for point in points] == [1, 0, 1, 0]
     assert points[1].acceptance.tolist() == [1.0] * 4
     assert (points[0].acceptance < 1).all()
@@ -141,7 +140,7 @@ def test_prompts_and_steps_take_the_temperatures_in_turn(
     monkeypatch.setattr(verifier, "roll_out", noted)
     recipe = RECIPE.updated(temperature=[0.5, 1.0, 0.7], steps=4)
     training = prepared(mini, recipe, unseen=10)
-    point = training.measure(training.static_head(0.5), training.materials.held_out)
+    [point] = training.measure([training.static_head(0.5)], training.materials.held_out)
     assert asked == [(0.5, 4), (1.0, 3), (0.7, 3)]
     assert len(point.quality) == 10
     monkeypatch.setattr(verifier.Training, "measure", measured_by_weight)
@@ -171,7 +170,7 @@ def test_the_best_head_is_kept(
     monkeypatch.setattr(verifier.Training, "measure", measured_by_weight)
     training.begin()
     left = iter(made_point(*point) for point in points)
-    monkeypatch.setattr(verifier.Training, "measure", lambda *_: next(left))
+    monkeypatch.setattr(verifier.Training, "measure", lambda *_: [next(left)])
     kept = []
     for _ in range(4):
         training.take_step()

@@ -59,9 +59,15 @@ def completer(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
 
 
 def split(option: str, values: Sequence[str]) -> list[str]:
-    """Return the distinct names of comma-separated lists; refuse empty lists."""
-    parts = [part.strip() for value in values for part in value.split(",")]
-    names = list(dict.fromkeys(filter(None, parts)))
+    """Return the distinct names of comma-separated lists; refuse empty lists.
+
+    After ``NAME=`` values are distinct for that name: ``a=1,2,b=1`` has three.
+    """
+    owner, found = "", dict[tuple[str, str], None]()
+    for part in filter(None, (part.strip() for value in values for part in value.split(","))):
+        owner = part.partition("=")[0] if "=" in part else owner
+        found[owner, part] = None
+    names = [part for _, part in found]
     # An unset variable in a script must not silently mean everything.
     if values and not names:
         raise UsageError(f"{option} is empty: give at least one value or leave the option out")

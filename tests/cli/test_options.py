@@ -9,7 +9,7 @@ from typing import Literal
 import pytest
 import typer
 
-from specbench.cli.generate import grouped
+from specbench.cli.generate import grouped, split
 from specbench.cli.options import Methods, Models, Tasks
 from specbench.config import Loading, Options, RunSettings, Settings, option
 from specbench.errors import UsageError
@@ -137,3 +137,9 @@ def test_any_parameter_of_a_method_can_be_set_by_name() -> None:
     for text in ("0.3", "margin=", "=3"):
         with pytest.raises(UsageError, match="--set cannot be"):
             Methods(method=["relaxed"], set_values=[text]).variants()
+
+
+def test_two_parameters_can_have_the_same_value() -> None:
+    texts = split("--set", ["margin=0.1,0.3,ratio=0.1,0.3", "ratio=0.1", "0.3"])
+    assert texts == ["margin=0.1", "0.3", "ratio=0.1", "0.3"]
+    assert split("--task", ["a,b,a", "b"]) == ["a", "b"]

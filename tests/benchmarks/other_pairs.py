@@ -18,7 +18,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, kl_div, log_softmax
@@ -34,6 +33,7 @@ from specbench.pretraining.models import (
     build_optimizers,
     build_tokenizer,
 )
+from specbench.pretraining.sources import read_package
 
 PACKAGES = ("pandas", "scipy", "numpy", "matplotlib", "sympy", "networkx")
 NEW_TOKENS, LENGTH, BATCH, UNSEEN, RATE = 48, 129, 32, 2500, 2e-3
@@ -142,13 +142,11 @@ def texts_of_packages() -> tuple[list[str], list[str]]:
 
 
 def definitions() -> Iterator[ast.FunctionDef | ast.ClassDef]:
-    site = Path(numpy.__file__).parents[1]
     for package in PACKAGES:
-        for file in sorted((site / package).rglob("*.py")):
-            if "test" not in str(file.relative_to(site)):
-                for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-                    if isinstance(node, ast.FunctionDef | ast.ClassDef):
-                        yield node
+        for source in read_package(package):
+            for node in ast.walk(ast.parse(source.text)):
+                if isinstance(node, ast.FunctionDef | ast.ClassDef):
+                    yield node
 
 
 def blocks(tokenizer: PreTrainedTokenizerFast, texts: list[str]) -> Tensor:

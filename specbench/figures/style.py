@@ -34,6 +34,7 @@ from specbench.errors import UsageError
 from specbench.figures import STYLES
 from specbench.files import clear_errors, write_atomically
 from specbench.plugins import short_name
+from specbench.tasks.mini import GENERATORS
 
 log = logging.getLogger(__name__)
 
@@ -260,8 +261,12 @@ def task_blocks(table: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
 
 
 def title(task: str, setting: str) -> str:
-    """Return the title of a task's panel in a setting, whose name may be empty."""
-    return f"{task} ({setting})" if setting else task
+    """Return the title of a task's panel in a setting, whose name may be empty.
+
+    Generated tasks are a positive control; a reader of the figure alone must know.
+    """
+    notes = [note for note in ("positive control" * (task in GENERATORS), setting) if note]
+    return f"{task}\n({', '.join(notes)})" if notes else task
 
 
 def legend(figure: Figure, handles: Sequence[Artist]) -> None:

@@ -63,7 +63,12 @@ def test_pareto_costs_and_settings_have_separate_panels() -> None:
     np.testing.assert_allclose(front["x"].iloc[[0, -1]], [0.2 / 0.11, 4])  # increasing
     settings = (("eager", 1), ("graph", 8))
     drawing = pareto.draw(made(tasks=("mini-math",), settings=settings))
-    assert titles(drawing) == ["mini-math (eager, batch 1)", "", "mini-math (graph, batch 8)", ""]
+    assert titles(drawing) == [
+        *("mini-math\n(positive control, eager, batch 1)", ""),
+        *("mini-math\n(positive control, graph, batch 8)", ""),
+    ]
+    drawing = pareto.draw(made(tasks=("python-line",)), ("time",))
+    assert titles(drawing) == ["python-line"]
 
 
 FAMILY = ("h/acceptance-0.95", "h/acceptance-0.7", "h/acceptance-0.8")
@@ -153,7 +158,9 @@ def test_acceptance_time_is_normalised_per_pair_task_and_engine() -> None:
     frame.loc[slower, "value"] *= 1000
     drawing = acceptance.draw_time(Made(summary=frame))
     tasks = ("mini-math", "mini-news")
-    assert titles(drawing) == [f"{t} ({engine})" for engine in ("eager", "compile") for t in tasks]
+    assert titles(drawing) == [
+        f"{t}\n(positive control, {engine})" for engine in ("eager", "compile") for t in tasks
+    ]
     for axes in drawing.figure.axes:
         points = drawn_points(axes)
         assert (points[:, 0].min(), points[:, 0].max()) == pytest.approx((0, 1))
@@ -192,7 +199,9 @@ def test_weights_has_a_curve_per_draft_length_that_sd_closes() -> None:
     short = frame[~((frame["method"] == "static") & (frame["weight"] == 1))]
     for table in (frame, short):  # sd and static at w = 1 are one point
         drawing = acceptance.draw_weights(Made(summary=table))
-        assert titles(drawing) == [f"{t} ({p})" for p in "ab" for t in ("mini-math", "mini-news")]
+        assert titles(drawing) == [
+            f"{t}\n(positive control, {p})" for p in "ab" for t in ("mini-math", "mini-news")
+        ]
         data = drawing.data
         curve = data[(data["draft_length"] == 5) & (data["pair"] == "a")]
         curve = curve[curve["task"] == "mini-news"]

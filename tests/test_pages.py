@@ -9,14 +9,10 @@ import pytest
 from typer.testing import CliRunner
 
 from specbench.cli.app import app
+from specbench.cli.commands import COMMANDS, load
 
-ROOT = Path(__file__).parents[1]
-README = ROOT / "README.md"
-PAGES = [
-    README,
-    *(ROOT / folder / "README.md" for folder in ("results", "tasks", "tests")),
-    *sorted((ROOT / "specbench").rglob("*.md")),
-]
+from .pages import PAGES, README, ROOT, inline_code
+
 RUN = CliRunner()
 PAGE = pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
 
@@ -26,24 +22,45 @@ def _anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
+def _broken_links(text: str, page: Path) -> list[str]:
+    """Return the links and pictures of a page's text that lead nowhere."""
+    broken = []
+    for path, anchor in re.findall(r"\]\((?!https?:)([^)#]*)(?:#([^)]+))?\)", text):
+        place = page.parent / path if path else page
+        if not place.exists() or (anchor and anchor not in _anchors(place)):
+            broken.append(f"{path}#{anchor}")
+    return broken
+
+
 @PAGE
 def test_links_and_pictures_exist(page):
-    links = re.findall(r"\]\((?!https?:)([^)#]*)(?:#([^)]+))?\)", page.read_text(encoding="utf-8"))
-    for path, anchor in links:
-        place = page.parent / path if path else page
-        assert place.exists(), path
-        assert not anchor or anchor in _anchors(place), anchor
+    assert _broken_links(page.read_text(encoding="utf-8"), page) == []
+
+
+def test_a_broken_link_is_found():
+    text = "[a](LICENSE) [b](LICENCE) [c](#glossary) [d](#gloss) ![e](results/README.md#none)"
+    assert _broken_links(text, README) == ["LICENCE#", "#gloss", "results/README.md#none"]
+
+
+def _unknown_options(text: str) -> list[str]:
+    """Return the options within a page's sentences that no command has."""
+    groups = [load(name) for name in COMMANDS]
+    found = [c for group in groups for c in getattr(group, "commands", {"": group}).values()]
+    known = {option for c in found for p in c.params for option in (*p.opts, *p.secondary_opts)}
+    known |= {"--install-completion", "--debug", "--help"}
+    codes = (code for code in inline_code(text) if not code.startswith("python"))
+    words = [word for code in codes for word in code.split()]
+    return [word for word in words if re.match("--[a-z]", word) and word not in known]
 
 
 @PAGE
-def test_commands_know_their_options(page):
-    blocks = "\n".join(re.findall(r"```sh\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL))
-    lines = re.sub(r"\\\n", " ", blocks)
-    for name, rest in re.findall(r"^\s*specbench (\S+)([^#\n]*)", lines, re.MULTILINE):
-        command = [name, *rest.split()[:1]] if name == "pairs" else [name]  # a group
-        shown = RUN.invoke(app, [*command, "--help"], env={"COLUMNS": "200"}).output
-        options = re.findall(r"(?<=\s)(--?[a-z][a-z-]*)", rest)
-        assert [o for o in options if not re.search(rf"{o}\b", shown)] == [], name
+def test_options_in_sentences_exist(page):
+    assert _unknown_options(page.read_text(encoding="utf-8")) == []
+
+
+def test_an_unknown_option_is_found():
+    text = "Use `--limit 3` or `run --limitt 3`, and in blocks:\n```sh\nspecbench --none\n```\n"
+    assert _unknown_options(text) == ["--limitt"]
 
 
 def test_the_readme_is_short_and_leads_to_every_page():

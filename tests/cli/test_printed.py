@@ -6,6 +6,7 @@ models stop where they would load them; they have tests of their own.
 """
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -143,3 +144,19 @@ def test_a_faulty_command_is_found(fault: str, reader: Cli) -> None:
     good = "specbench list tasks"
     (found,) = faults(f"```sh\n{good}\nspecbench {fault}  # a comment\n{good}\n```\n", reader)
     assert found.startswith(f"specbench {fault}: ")
+
+
+def test_the_notebook_page_runs(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(small, tmp_path / RUN)
+    monkeypatch.chdir(tmp_path)
+    page = (ROOT / "specbench" / "docs" / "notebook.md").read_text(encoding="utf-8")
+    names: dict[str, Any] = {}
+    for block in blocks(page, "python"):
+        exec(block, names)
+    assert set(names["results"].cells["method"]) == {"autoregressive", "sd", "static", "diversed"}
+    assert names["found"].output_tokens == sum(step.emitted for step in names["found"].rounds)
+    assert names["verdict"].residual.sum(-1).tolist() == pytest.approx([1] * 4)
+    tables = re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)
+    assert f": {', '.join(tables)}>" in repr(names["results"])

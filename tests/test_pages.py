@@ -3,6 +3,7 @@
 import csv
 import io
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -80,8 +81,9 @@ def test_tables_are_those_of_the_reference_runs(table):
     assert text in (ROOT / "results" / "README.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("run", ["reference", "reference-greedy"])
-def test_the_result_in_the_readme_is_what_compare_says(run):
+@cache
+def _compared(run: str) -> dict[str, dict[str, str]]:
+    """Return what ``compare`` says about DIVERSED in a run, by task, as the README writes it."""
     folder = ROOT / "results" / run
     line = ["compare", str(folder), "-m", "diversed", "--at", "acceptance", "--format", "csv"]
     found: dict[str, dict[str, str]] = {}
@@ -96,9 +98,56 @@ def test_the_result_in_the_readme_is_what_compare_says(run):
             cells[row["metric"]] = f"{100 * value:+.1f} [{100 * low:+.1f}, {100 * high:+.1f}]"
         if row["metric"] == "acceptance_difference":
             cells["sd"] = f"{100 * (float(row['acceptance']) - value):.0f} →"
+    assert all(len(cells) == 5 for cells in found.values())
+    return found
+
+
+def _missing_results(run: str, text: str) -> list[str]:
+    """Return what a run found and the table of results in a text does not say."""
     greedy = ", T = 0" if run == "reference-greedy" else ", "
-    result = README.read_text(encoding="utf-8").split("<!-- result -->")[1].splitlines()
-    for task, cells in found.items():
-        shown = next(text for text in result if text.startswith(f"| {task}{greedy}"))
-        assert len(cells) == 5
-        assert [cell for cell in cells.values() if cell not in shown] == []
+    result = text.split("<!-- result -->")[1].splitlines()
+    missing = []
+    for task, cells in _compared(run).items():
+        shown = next(line for line in result if line.startswith(f"| {task}{greedy}"))
+        missing += [cell for cell in cells.values() if cell not in shown]
+    return missing
+
+
+@pytest.mark.parametrize("run", ["reference", "reference-greedy"])
+def test_the_result_in_the_readme_is_what_compare_says(run):
+    assert _missing_results(run, README.read_text(encoding="utf-8")) == []
+
+
+def test_a_wrong_result_is_found():
+    text = README.read_text(encoding="utf-8")
+    wrong = text.replace("44 → 80 %", "44 → 81 %").replace("+23.6 [", "+22.6 [")
+    assert _missing_results("reference-greedy", wrong) == ["80 %", "+23.6 [+20.1, +27.3]"]
+
+
+def _wrong_drafters(text: str) -> list[str]:
+    """Return the rows of the table of drafters that differ from its run."""
+    with (ROOT / "results" / "reference-drafters" / "summary.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    value = {(r["method"], r["drafter"], r["task"], r["metric"]): r["value"] for r in rows}
+    lines = re.findall(r"^\| `(\w+)`, `(model|greedy|prompt-lookup)` \|(.*)\|$", text, re.MULTILINE)
+    assert len(lines) == 6
+    wrong = []
+    for method, drafter, cells in lines:
+        expected = []
+        for task in ("mini-math", "mini-code", "mini-headline", "mini-news"):
+            accepted, length, speedup = (
+                float(value[method, drafter, task, metric])
+                for metric in ("draft_acceptance_rate", "acceptance_length", "speedup")
+            )
+            expected.append(f"{100 * accepted:.0f} %, {length:.2f}, {speedup:.2f}×")
+        if [cell.strip() for cell in cells.split("|")] != expected:
+            wrong.append(f"{method}, {drafter}")
+    return wrong
+
+
+def test_the_table_of_drafters_is_that_of_its_run():
+    text = (ROOT / "specbench" / "methods" / "README.md").read_text(encoding="utf-8")
+    assert _wrong_drafters(text) == []
+    assert _wrong_drafters(text.replace("10 %, 1.28, 0.87×", "10 %, 1.29, 0.87×")) == [
+        "sd, prompt-lookup"
+    ]

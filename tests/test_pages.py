@@ -70,6 +70,13 @@ def test_the_readme_is_short_and_leads_to_every_page():
     assert [p for p in PAGES[1:] if f"({p.relative_to(ROOT)})" not in text] == []
 
 
+def test_the_readme_names_every_command():
+    text = README.read_text(encoding="utf-8")
+    table = text.split("| purpose | commands |")[1].split("\n\n")[0]
+    named = set(re.findall(r"`([\w-]+)[^`]*`", table))
+    assert named == set(COMMANDS)
+
+
 @pytest.mark.parametrize("page", PAGES[1:], ids=lambda p: str(p.relative_to(ROOT)))
 def test_a_page_begins_with_its_question(page):
     assert re.match(r"# \w+: .+\?\n", page.read_text(encoding="utf-8"))

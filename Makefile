@@ -22,6 +22,7 @@ run: $(VENV)/.run ## Measure all methods and a weight sweep on the bundled pair,
 figures: $(VENV)/.run ## Redraw the figures of the pages from the runs under results/
 	$(BIN)/specbench plot pareto results/reference
 	$(BIN)/specbench plot positions results/reference
+	$(BIN)/specbench trace results/reference -t mini-math -m diversed --output results/reference/figures/trace.svg
 	$(BIN)/specbench plot acceptance-time results/reference results/reference-compile --output results/reference/figures
 	$(BIN)/specbench plot pareto results/reference-dial
 	$(BIN)/specbench plot transfer results/reference-transfer

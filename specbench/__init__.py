@@ -25,8 +25,12 @@ def load(paths: Path | str | Iterable[Path | str]) -> LoadedResults:
     Args:
         paths: The folder of a run, a folder of runs, or several of these.
 
+    Returns:
+        The tables, each read on first access. Scores and rates lie in [0, 1], times are in seconds,
+        and speeds in tokens per second; ``specbench list columns`` describes every column.
+
     Raises:
-        UsageError: A path is not a folder.
+        UsageError: A path is not a folder. On access: no run has the table.
     """
     from specbench.loaded import LoadedResults
 

@@ -3,20 +3,17 @@
 import csv
 import io
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from specbench.cli.app import app
+from specbench.cli.commands import COMMANDS, load
 
-ROOT = Path(__file__).parents[1]
-README = ROOT / "README.md"
-PAGES = [
-    README,
-    *(ROOT / folder / "README.md" for folder in ("results", "tasks", "tests")),
-    *sorted((ROOT / "specbench").rglob("*.md")),
-]
+from .pages import PAGES, README, ROOT, inline_code
+
 RUN = CliRunner()
 PAGE = pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
 
@@ -26,30 +23,58 @@ def _anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
+def _broken_links(text: str, page: Path) -> list[str]:
+    """Return the links and pictures of a page's text that lead nowhere."""
+    broken = []
+    for path, anchor in re.findall(r"\]\((?!https?:)([^)#]*)(?:#([^)]+))?\)", text):
+        place = page.parent / path if path else page
+        if not place.exists() or (anchor and anchor not in _anchors(place)):
+            broken.append(f"{path}#{anchor}")
+    return broken
+
+
 @PAGE
 def test_links_and_pictures_exist(page):
-    links = re.findall(r"\]\((?!https?:)([^)#]*)(?:#([^)]+))?\)", page.read_text(encoding="utf-8"))
-    for path, anchor in links:
-        place = page.parent / path if path else page
-        assert place.exists(), path
-        assert not anchor or anchor in _anchors(place), anchor
+    assert _broken_links(page.read_text(encoding="utf-8"), page) == []
+
+
+def test_a_broken_link_is_found():
+    text = "[a](LICENSE) [b](LICENCE) [c](#glossary) [d](#gloss) ![e](results/README.md#none)"
+    assert _broken_links(text, README) == ["LICENCE#", "#gloss", "results/README.md#none"]
+
+
+def _unknown_options(text: str) -> list[str]:
+    """Return the options within a page's sentences that no command has."""
+    groups = [load(name) for name in COMMANDS]
+    found = [c for group in groups for c in getattr(group, "commands", {"": group}).values()]
+    known = {option for c in found for p in c.params for option in (*p.opts, *p.secondary_opts)}
+    known |= {"--install-completion", "--debug", "--help"}
+    codes = (code for code in inline_code(text) if not code.startswith("python"))
+    words = [word for code in codes for word in code.split()]
+    return [word for word in words if re.match("--[a-z]", word) and word not in known]
 
 
 @PAGE
-def test_commands_know_their_options(page):
-    blocks = "\n".join(re.findall(r"```sh\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL))
-    lines = re.sub(r"\\\n", " ", blocks)
-    for name, rest in re.findall(r"^\s*specbench (\S+)([^#\n]*)", lines, re.MULTILINE):
-        command = [name, *rest.split()[:1]] if name == "pairs" else [name]  # a group
-        shown = RUN.invoke(app, [*command, "--help"], env={"COLUMNS": "200"}).output
-        options = re.findall(r"(?<=\s)(--?[a-z][a-z-]*)", rest)
-        assert [o for o in options if not re.search(rf"{o}\b", shown)] == [], name
+def test_options_in_sentences_exist(page):
+    assert _unknown_options(page.read_text(encoding="utf-8")) == []
+
+
+def test_an_unknown_option_is_found():
+    text = "Use `--limit 3` or `run --limitt 3`, and in blocks:\n```sh\nspecbench --none\n```\n"
+    assert _unknown_options(text) == ["--limitt"]
 
 
 def test_the_readme_is_short_and_leads_to_every_page():
     text = README.read_text(encoding="utf-8")
     assert len(text) <= 10_000
     assert [p for p in PAGES[1:] if f"({p.relative_to(ROOT)})" not in text] == []
+
+
+def test_the_readme_names_every_command():
+    text = README.read_text(encoding="utf-8")
+    table = text.split("| purpose | commands |")[1].split("\n\n")[0]
+    named = set(re.findall(r"`([\w-]+)[^`]*`", table))
+    assert named == set(COMMANDS)
 
 
 @pytest.mark.parametrize("page", PAGES[1:], ids=lambda p: str(p.relative_to(ROOT)))
@@ -63,8 +88,9 @@ def test_tables_are_those_of_the_reference_runs(table):
     assert text in (ROOT / "results" / "README.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("run", ["reference", "reference-greedy"])
-def test_the_result_in_the_readme_is_what_compare_says(run):
+@cache
+def _compared(run: str) -> dict[str, dict[str, str]]:
+    """Return what ``compare`` says about DIVERSED in a run, by task, as the README writes it."""
     folder = ROOT / "results" / run
     line = ["compare", str(folder), "-m", "diversed", "--at", "acceptance", "--format", "csv"]
     found: dict[str, dict[str, str]] = {}
@@ -79,9 +105,56 @@ def test_the_result_in_the_readme_is_what_compare_says(run):
             cells[row["metric"]] = f"{100 * value:+.1f} [{100 * low:+.1f}, {100 * high:+.1f}]"
         if row["metric"] == "acceptance_difference":
             cells["sd"] = f"{100 * (float(row['acceptance']) - value):.0f} →"
+    assert all(len(cells) == 5 for cells in found.values())
+    return found
+
+
+def _missing_results(run: str, text: str) -> list[str]:
+    """Return what a run found and the table of results in a text does not say."""
     greedy = ", T = 0" if run == "reference-greedy" else ", "
-    result = README.read_text(encoding="utf-8").split("<!-- result -->")[1].splitlines()
-    for task, cells in found.items():
-        shown = next(text for text in result if text.startswith(f"| {task}{greedy}"))
-        assert len(cells) == 5
-        assert [cell for cell in cells.values() if cell not in shown] == []
+    result = text.split("<!-- result -->")[1].splitlines()
+    missing = []
+    for task, cells in _compared(run).items():
+        shown = next(line for line in result if line.startswith(f"| {task}{greedy}"))
+        missing += [cell for cell in cells.values() if cell not in shown]
+    return missing
+
+
+@pytest.mark.parametrize("run", ["reference", "reference-greedy"])
+def test_the_result_in_the_readme_is_what_compare_says(run):
+    assert _missing_results(run, README.read_text(encoding="utf-8")) == []
+
+
+def test_a_wrong_result_is_found():
+    text = README.read_text(encoding="utf-8")
+    wrong = text.replace("44 → 80 %", "44 → 81 %").replace("+23.6 [", "+22.6 [")
+    assert _missing_results("reference-greedy", wrong) == ["80 %", "+23.6 [+20.1, +27.3]"]
+
+
+def _wrong_drafters(text: str) -> list[str]:
+    """Return the rows of the table of drafters that differ from its run."""
+    with (ROOT / "results" / "reference-drafters" / "summary.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    value = {(r["method"], r["drafter"], r["task"], r["metric"]): r["value"] for r in rows}
+    lines = re.findall(r"^\| `(\w+)`, `(model|greedy|prompt-lookup)` \|(.*)\|$", text, re.MULTILINE)
+    assert len(lines) == 6
+    wrong = []
+    for method, drafter, cells in lines:
+        expected = []
+        for task in ("mini-math", "mini-code", "mini-headline", "mini-news"):
+            accepted, length, speedup = (
+                float(value[method, drafter, task, metric])
+                for metric in ("draft_acceptance_rate", "acceptance_length", "speedup")
+            )
+            expected.append(f"{100 * accepted:.0f} %, {length:.2f}, {speedup:.2f}×")
+        if [cell.strip() for cell in cells.split("|")] != expected:
+            wrong.append(f"{method}, {drafter}")
+    return wrong
+
+
+def test_the_table_of_drafters_is_that_of_its_run():
+    text = (ROOT / "specbench" / "methods" / "README.md").read_text(encoding="utf-8")
+    assert _wrong_drafters(text) == []
+    assert _wrong_drafters(text.replace("10 %, 1.28, 0.87×", "10 %, 1.29, 0.87×")) == [
+        "sd, prompt-lookup"
+    ]

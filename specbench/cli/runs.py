@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from specbench.cli.generate import grouped
 from specbench.cli.measure import show_run
@@ -21,6 +22,9 @@ from specbench.cli.tables import note_unfinished
 from specbench.config import Options, option
 from specbench.errors import RunError, UsageError
 from specbench.metrics import METRICS
+
+if TYPE_CHECKING:
+    from specbench.trace.trace import Trace
 
 PAGE = "report.html"
 
@@ -130,7 +134,11 @@ class TraceOptions(Options):
     plain: bool = option(
         False, "Mark tokens by brackets instead of colours, as where stdout is not a terminal."
     )
-    html: Path | None = option(None, "Write an HTML page instead.", metavar="FILE")
+    output: Path | None = output_option(
+        "File to write: an SVG picture for a paper, or an HTML page.",
+        "the terminal",
+        metavar="FILE.svg|FILE.html",
+    )
 
 
 @grouped
@@ -142,10 +150,14 @@ def trace(run: FinishedRun, asked: TraceOptions) -> None:
     """
     from specbench.experiment.folders import read_run
     from specbench.experiment.records import EXAMPLES, TRACED, latest_records
+    from specbench.files import write_atomically
+    from specbench.trace.terminal import show
     from specbench.trace.tokens import Unreadable
     from specbench.trace.trace import find_sample, run_decoder
     from specbench.trace.trace import trace as trace_of
 
+    if asked.output and asked.output.suffix not in _PICTURES:
+        raise UsageError(f"--output {asked.output}: use the suffix {' or '.join(_PICTURES)}")
     record, name = find_sample(
         latest_records(run, TRACED),
         asked.sample,
@@ -162,16 +174,27 @@ def trace(run: FinishedRun, asked: TraceOptions) -> None:
         raise UsageError(
             f"the record of this sample in {run} is inconsistent ({error}): run again"
         ) from error
-    if asked.html is None:
-        from specbench.trace.terminal import show
-
+    if asked.output is None:
         show(found, console(asked.plain))
-    else:
-        from specbench.files import write_atomically
-        from specbench.report.pages import trace_page
+        return
+    write_atomically(asked.output, _PICTURES[asked.output.suffix](found))
+    print(asked.output)
 
-        write_atomically(asked.html, trace_page(found))
-        print(asked.html)
+
+def _svg(found: Trace) -> str:
+    from specbench.svg import picture
+    from specbench.trace.terminal import written
+
+    return picture(written(found))
+
+
+def _html(found: Trace) -> str:
+    from specbench.report.pages import trace_page
+
+    return trace_page(found)
+
+
+_PICTURES = {".svg": _svg, ".html": _html}  # of a trace, by the file's suffix
 
 
 class ReportOptions(Options):

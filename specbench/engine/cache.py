@@ -77,7 +77,7 @@ class SlotCache(Cache):
         return self._kv_length
 
     def select(self, rows: Tensor, kv_length: int) -> None:
-        """Keep these rows, in this order, with their first slots; rows may repeat."""
+        """Keep these rows ``[B']``, in this order, with their first slots; rows may repeat."""
         for buffers in (self.keys, self.values):
             for layer, buffer in enumerate(buffers):
                 chosen = buffer.new_zeros(len(rows), *buffer.shape[1:])

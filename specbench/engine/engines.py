@@ -30,6 +30,7 @@ class Engine:
 
     Raises:
         UsageError: The engine needs a compiler and there is none.
+        EngineError: On a call: the function cannot be captured or compiled, without ``fall_back``.
     """
 
     def __init__(self, name: str = EAGER, fall_back: Callable[[str], object] | None = None) -> None:

@@ -37,7 +37,7 @@ class LockstepBatch:
         self.prompts = torch.tensor([[0] * (width - len(p)) + list(p) for p in prompts]).to(device)
 
     def start(self) -> tuple[Tensor, Tensor]:
-        """Run the prompts; see ``forward`` for the output."""
+        """Run the prompts; return logits ``[B, V]`` and states ``[B, hidden]`` as ``forward``."""
         return self.forward(self.prompts)
 
     @torch.no_grad()
@@ -62,6 +62,6 @@ class LockstepBatch:
         return self.runner.logits(hidden), hidden
 
     def select(self, rows: Tensor) -> None:
-        """Keep these rows, in this order; rows may repeat."""
+        """Keep these rows ``[B']``, in this order; rows may repeat."""
         self.cache.select(rows, self.position)
         self.real = self.real[rows]

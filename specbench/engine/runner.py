@@ -99,21 +99,36 @@ class Model(Protocol):
         """Return a hash of the weights."""
 
     def reserve(self, rows: int, capacity: int) -> int:
-        """Allocate a cache; return the capacity of a row."""
+        """Allocate a cache of ``rows`` x ``capacity`` tokens; return the capacity of a row."""
 
     def drop_cache(self) -> None:
         """Free the cache."""
 
     def prefill(self, prompt: Tensor, row: int = 0) -> None:
-        """Read a prompt except its last token."""
+        """Read a prompt ``[T]``, T >= 1, except its last token, into a row of the cache.
+
+        Raises:
+            RunError: The prompt has a token that the model does not know.
+        """
 
     def read(
         self, tokens: Tensor, at: Tensor, kv_length: int | None = None, last: bool = False
     ) -> tuple[Tensor, Tensor]:
-        """Read tokens; return hidden states and logits."""
+        """Read tokens at positions ``at``, both ``[B, k]``.
+
+        The model attends to the first ``kv_length`` slots of its cache, by default to all.
+
+        Returns:
+            Hidden states ``[B, k, hidden]`` and next-token logits ``[B, k, V]``; with ``last``
+            those of the last token only, ``[B, 1, ...]``.
+        """
 
     def plain(self, tokens: Tensor, last: int, hidden: bool) -> tuple[Tensor, Tensor]:
-        """Return logits and hidden states of whole texts, without the cache."""
+        """Return logits and hidden states of whole texts ``[B, T]``, without the cache.
+
+        Both are those of the ``last`` positions, ``[B, last, V]`` and, if ``hidden``,
+        ``[B, last, hidden]``.
+        """
 
     def twin(self) -> Model:
         """Return the same weights with a cache of their own."""

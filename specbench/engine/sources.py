@@ -126,7 +126,11 @@ def load_model(
 
 
 def load_weights(name: str, config: PretrainedConfig, **options: Any) -> PreTrainedModel:
-    """Return a model with its weights, in evaluation mode; missing weights are an error."""
+    """Return a model with its weights, in evaluation mode.
+
+    Raises:
+        UsageError: The model is not available, or some of its weights are missing.
+    """
     if config.get_text_config() is config:
         options["key_mapping"] = TEXT_WEIGHTS
     with _errors_only():
@@ -149,7 +153,11 @@ def load_weights(name: str, config: PretrainedConfig, **options: Any) -> PreTrai
 
 
 def build_model(config: PretrainedConfig, dtype: torch.dtype) -> PreTrainedModel:
-    """Return a model with untrained weights on the default device."""
+    """Return a model with untrained weights on the default device.
+
+    Raises:
+        UsageError: The values of the configuration contradict each other.
+    """
     try:
         model: Any = AutoModelForCausalLM.from_config(
             config, dtype=dtype, attn_implementation=ATTENTION

@@ -47,13 +47,18 @@ def bind(
     pair: LoadedPair,
     heads: dict[Path, Head] | None = None,
 ) -> BoundMethod:
-    """Bind a method's parameters; the head may be given as a ``HeadFile`` or a ``Head``.
+    """Bind a method's parameters; the result's ``rule`` decodes with the pair.
 
-    ``heads`` caches loaded heads across calls.
+    Args:
+        method: A name that ``get_method`` knows.
+        parameters: By name, as ``Method.resolve`` returns them; ``head`` is a ``HeadFile`` or a
+            ``Head``.
+        pair: The models.
+        heads: A cache of loaded heads across calls.
 
     Raises:
-        UsageError: The head cannot be read or belongs to other models, or a rule of the user's
-            own fails on random positions.
+        UsageError: There is no such method, the head cannot be read or belongs to other models, or
+            a rule of the user's own fails on random positions.
     """
     definition = get_method(method)
     rule, law = definition.load(), definition.law or LAWS.get(method)

@@ -38,7 +38,7 @@ Law = Callable[..., Split]
 
 
 def coupled(v: Tensor, q: Tensor) -> Split:
-    """Split v for drafts from q that are verified losslessly against v."""
+    """Split v ``[K, V]`` for drafts from q ``[K, V]`` that are verified losslessly against v."""
     return Split(torch.minimum(q, v), (v - q).clamp_min(0))
 
 
@@ -72,7 +72,8 @@ def cooled(at: Next, cooled_weight: float) -> Split:
 def gated(at: Next, gate: float, weight: float | Tensor) -> Split:
     """Keep up to w p + (1 - w) q in the target's plausible set, p outside; replace as `lossy`.
 
-    At T = 0 emit the argmax of w p1 + (1 - w) q1 within that set.
+    At T = 0 emit the argmax of w p1 + (1 - w) q1 within that set. The weight is a number or one per
+    position, ``[K, 1]``.
     """
     plausible = at.p1 >= gate * top(at.p1)
     if at.greedy:
@@ -251,17 +252,17 @@ def top(rows: Tensor) -> Tensor:
 
 
 def likeliest(rows: Tensor) -> Tensor:
-    """Return one-hot rows at the argmax of every row."""
+    """Return one-hot rows ``[K, V]`` at the argmax of every row ``[K, V]``."""
     return torch.zeros_like(rows).scatter_(-1, rows.argmax(-1, keepdim=True), 1)
 
 
 def normalised(rows: Tensor) -> Tensor:
-    """Scale rows to sum to 1; a row without mass stays as it is."""
+    """Scale rows ``[K, V]`` to sum to 1; a row without mass stays as it is."""
     whole = total(rows)
     return rows / torch.where(whole > 0, whole, 1)
 
 
 def parameters_of(values: dict[str, Any], weight: Tensor | None) -> dict[str, Any]:
-    """Return the parameters of a method's law: a head is replaced by its weights."""
+    """Return the parameters of a method's law: a head is replaced by its weights ``[K]``."""
     known = {name: value for name, value in values.items() if name != "head"}
     return known if weight is None else {**known, "weight": weight[:, None]}

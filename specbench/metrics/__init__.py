@@ -139,7 +139,12 @@ def _own_score(
 
 
 def score(metric: str, text: str, example: Example) -> float:
-    """Score a generated text, without its end-of-sequence token, in [0, 1].
+    """Score a generated text in [0, 1].
+
+    Args:
+        metric: A name that ``get_metric`` knows.
+        text: The text without its end-of-sequence token.
+        example: The example that it answers, with the field that the metric needs.
 
     Raises:
         UsageError: Unknown metric, or an example without the field that the metric needs.

@@ -32,6 +32,7 @@ def _scorer(kind: str) -> RougeScorer:
     return RougeScorer([kind], use_stemmer=True)
 
 
+# Each takes a text and an example with a reference, and returns a score in [0, 1].
 rouge1 = partial(_f1, "rouge1")
 rouge2 = partial(_f1, "rouge2")
 rougeL = partial(_f1, "rougeL")

@@ -1,4 +1,4 @@
-"""A trace in the terminal, with colours or with text marks."""
+"""A trace as text, with colours or with marks."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.style import Style
 from rich.text import Text
 
-from specbench.trace.tokens import CORRECTION, MISMATCH, REJECTED, Piece, visible
+from specbench.trace.tokens import BONUS, CORRECTION, MISMATCH, REJECTED, Piece, visible
 from specbench.trace.trace import LEGEND, Trace
 
 # The marks of wdiff, and one for mismatches.
@@ -15,6 +15,7 @@ _COLOURED = {
     MISMATCH: Style(color="green", underline=True),
     REJECTED: Style(color="red", strike=True),
     CORRECTION: Style(bold=True),
+    BONUS: Style(italic=True),
 }
 # Text colours on a shaded background, which is always light.
 _INKS = {MISMATCH: "#0b6628", REJECTED: "#a90f2b"}
@@ -30,17 +31,20 @@ def show(trace: Trace, console: Console) -> None:
     Without colours, the text has marks as in wdiff, and no shading.
     """
     coloured = console.color_system is not None and not console.no_color
+    console.print(written(trace, coloured), soft_wrap=not coloured)
+
+
+def written(trace: Trace, coloured: bool = True) -> Text:
+    """Return a trace as text, with colours or with marks."""
     drawn = f", N = {trace.draft_length}" if trace.draft_length else ""
     repeated = f", repeat {trace.repeat}" if trace.repeat else ""
     title = f"{trace.task}, {trace.sample}{repeated}: {trace.method}{drawn}"
-    head = Text.assemble((title, "bold"), "\n", "; ".join(trace.facts), "\n")
-    console.print(head.append_text(_legend(trace, coloured)), soft_wrap=True)
-    console.print()
+    found = Text.assemble((title, "bold"), "\n", "; ".join(trace.facts), "\n")
+    found.append_text(_legend(trace, coloured)).append("\n\n")
     if trace.prompt:
-        console.print(Text.assemble(("prompt: ", "bold"), (_shortened(trace.prompt), "dim")))
-        console.print()
-    text = Text().join(_written(piece, coloured) for piece in trace.pieces)
-    console.print(text, soft_wrap=not coloured)
+        prompt = Text.assemble(("prompt: ", "bold"), (_shortened(trace.prompt), "dim"), "\n\n")
+        found.append_text(prompt)
+    return found.append_text(Text().join(_marked(piece, coloured) for piece in trace.pieces))
 
 
 def _shortened(prompt: str) -> str:
@@ -55,7 +59,8 @@ def _legend(trace: Trace, coloured: bool) -> Text:
     """Return a one-line legend of the marks."""
     if not trace.draft_length:
         return Text("every token is drawn from the target", "dim")
-    known = [_written(Piece(word, kind, 0, None, None), coloured) for kind, word, _ in LEGEND]
+    shown = LEGEND if coloured else [entry for entry in LEGEND if entry[0] != BONUS]
+    known = [_marked(Piece(word, kind, 0, None, None), coloured) for kind, word, _ in shown]
     line = Text("  ").join(known)
     if trace.weighted and coloured:
         line.append("  w: 0 ")
@@ -65,7 +70,7 @@ def _legend(trace: Trace, coloured: bool) -> Text:
     return line
 
 
-def _written(piece: Piece, coloured: bool) -> Text:
+def _marked(piece: Piece, coloured: bool) -> Text:
     text = visible(piece.text, marked=piece.kind in MARKS, rejected=piece.kind == REJECTED)
     if not coloured:
         before, after = MARKS.get(piece.kind, ("", ""))

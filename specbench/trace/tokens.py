@@ -21,21 +21,22 @@ AGREED = "agreed"  # drafted, accepted, and the target's likeliest token
 MISMATCH = "mismatch"  # drafted and accepted, but not the target's likeliest token
 REJECTED = "rejected"  # drafted, but not part of the text
 CORRECTION = "correction"  # replaces a rejected draft
-TARGET = "target"  # bonus token, or any token of a method without drafts
+BONUS = "bonus"  # follows a round's accepted drafts
+TARGET = "target"  # the only token of a round without drafts
 END = "⟨end⟩"
 
 _COUNTS = ("proposed", "accepted", "emitted", "rejected", "agreed", "expected", "weights")
 _BROKEN = "\N{REPLACEMENT CHARACTER}"
 _PICTURES = {code: 0x2400 + code for code in range(0x20) if chr(code) not in "\n\t"}
 _PICTURES |= dict.fromkeys(range(0x7F, 0xA0), ord("\N{SYMBOL FOR DELETE}"))
-_PRECEDENCE = (MISMATCH, CORRECTION, TARGET, AGREED)  # for tokens that share a character
+_PRECEDENCE = (MISMATCH, CORRECTION, BONUS, TARGET, AGREED)  # for tokens that share a character
 
 
 class Token(NamedTuple):
     """A token that was drafted or emitted."""
 
     id: int | None  # None for the end token, which a record omits
-    kind: str  # AGREED, MISMATCH, REJECTED, CORRECTION or TARGET
+    kind: str  # AGREED, MISMATCH, REJECTED, CORRECTION, BONUS or TARGET
     round: int  # from 1
     expected: float | None = None  # probability that the draft at its position is accepted
     weight: float | None = None  # weight on the target, for methods with one
@@ -113,7 +114,7 @@ def visible(text: str, *, marked: bool = False, rejected: bool = False) -> str:
 
 def _rounds(ids: Iterator[int | None], rounds: Iterator[tuple[Any, ...]]) -> Iterator[Token]:
     for number, counts in enumerate(rounds, start=1):
-        _, accepted, emitted, rejected, agreed, expected, weights = counts
+        proposed, accepted, emitted, rejected, agreed, expected, weights = counts
         for place, likeliest in zip(range(accepted), agreed, strict=True):
             kind = AGREED if likeliest else MISMATCH
             yield Token(next(ids), kind, number, _at(expected, place), _at(weights, place))
@@ -121,7 +122,8 @@ def _rounds(ids: Iterator[int | None], rounds: Iterator[tuple[Any, ...]]) -> Ite
         if rejected is not None:
             yield Token(rejected, REJECTED, number, *judged)
         if emitted > accepted:
-            yield Token(next(ids), TARGET if rejected is None else CORRECTION, number, *judged)
+            kind = CORRECTION if rejected is not None else BONUS if proposed else TARGET
+            yield Token(next(ids), kind, number, *judged)
 
 
 def _at(values: Sequence[float], place: int) -> float | None:

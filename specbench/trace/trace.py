@@ -12,17 +12,28 @@ from specbench.experiment.folders import read_run
 from specbench.experiment.records import ERROR
 from specbench.metrics import shown_metric
 from specbench.plugins import short_name
-from specbench.trace.tokens import MISMATCH, REJECTED, Decode, Piece, pieces, tokens
+from specbench.trace.tokens import (
+    AGREED,
+    BONUS,
+    CORRECTION,
+    MISMATCH,
+    REJECTED,
+    Decode,
+    Piece,
+    pieces,
+    tokens,
+)
 from specbench.words import listed, meant, shown
 
 Record = Mapping[str, Any]
 
 #: The meaning of the marks, in the order of the legend.
 LEGEND = (
-    ("agreed", "agreed", "accepted, the target's likeliest token; or drawn from the target"),
+    (AGREED, "agreed", "accepted, the target's likeliest token"),
     (MISMATCH, "mismatch", "accepted, not the target's likeliest token"),
     (REJECTED, "rejected", "drafted but not accepted"),
-    ("correction", "correction", "replaces the rejected token"),
+    (CORRECTION, "correction", "replaces the rejected token"),
+    (BONUS, "bonus", "drawn from the target after all drafts of a round were accepted"),
 )
 
 

@@ -144,8 +144,20 @@ def test_the_sample_with_the_most_mismatches_is_traced_by_default(cli: Cli, fini
     assert (refused.code, refused.err.count("\n")) == (2, 1)
 
 
+def test_a_trace_is_a_picture_with_every_token(cli: Cli, finished: str) -> None:
+    written = cli(*line_of(finished, "diversed"), "-o", "trace.svg")
+    assert (written.code, written.out) == (0, "trace.svg\n")
+    picture = Path("trace.svg").read_text()
+    rejected = sample(finished, "diversed")["per_round"]["rejected"]
+    struck = re.findall(r"\.(\S+) .*line-through", picture)
+    pieces = sum(picture.count(f'<text class="{name}"') for name in struck)
+    assert pieces == sum(token is not None for token in rejected) + 1  # one more in the legend
+    refused = cli(*line_of(finished, "diversed"), "-o", "trace.gif")
+    assert (refused.code, refused.err.count("\n")) == (2, 1)
+
+
 def test_a_trace_is_a_page_with_the_same_marks(cli: Cli, finished: str) -> None:
-    written = cli(*line_of(finished, "diversed"), "--html", "trace.html")
+    written = cli(*line_of(finished, "diversed"), "-o", "trace.html")
     assert (written.code, written.out) == (0, "trace.html\n")
     page = Path("trace.html").read_text()
     rounds = sample(finished, "diversed")["per_round"]

@@ -25,7 +25,7 @@ def made(*rounds: Round, end: bool = False, weight: float | None = None, **chang
         judged = len(drafted) + bool(rejected)
         ids += [*drafted, *emitted.encode()]
         found = {
-            "proposed": 5,
+            "proposed": 5 if judged else 0,
             "accepted": len(drafted),
             "emitted": len(drafted) + len(emitted.encode()),
             "rejected": rejected.encode()[0] if rejected else None,

@@ -8,6 +8,7 @@ import pytest
 from specbench.errors import UsageError
 from specbench.trace.tokens import (
     AGREED,
+    BONUS,
     CORRECTION,
     END,
     MISMATCH,
@@ -31,7 +32,7 @@ def test_a_round_is_its_accepted_drafts_and_one_token_of_the_target() -> None:
         ("x", REJECTED, 1),
         ("c", CORRECTION, 1),
         *((letter, AGREED, 2) for letter in "defgh"),
-        ("i", TARGET, 2),
+        ("i", BONUS, 2),
     ]
     # A correction has the position of the rejected draft; a bonus token has no judged position.
     assert [t.weight for t in found[:4]] == pytest.approx([0.3, 0.4, 0.5, 0.5])

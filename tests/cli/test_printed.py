@@ -1,0 +1,162 @@
+"""Every command on every page works as it is printed.
+
+Stand-ins replace what takes a GPU, a network or hours: an engine without models, one prompt, small
+data files, and a small run in the place of the reference run. Commands that train, check or time
+models stop where they would load them; they have tests of their own.
+"""
+
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from specbench.analysis import intervals
+from specbench.cli import measure
+from specbench.cli.app import main
+from specbench.engine import loading, memory
+from specbench.errors import UsageError
+from specbench.training import finetune, folder
+
+from ..figures.made import training_of
+from ..pages import PAGES, ROOT, blocks, commands
+from .conftest import Cli
+
+RESAMPLES = 10
+RUN = "results/reference"
+DATA = "tests/data"
+ARTICLES = {"cnndm": ("id", "article", "highlights"), "xsum": ("id", "document", "summary")}
+MEASURE = ("run", "sweep-weights", "sweep", "transfer")
+LOADS = "here models are loaded"
+# In the place of names that a reader replaces, and of runs with many cells.
+LARGE = ("results/paper", "results/paper-$pair", "results/again-sharpened")
+NAMES = {"I/4": "1/4", "DIR": DATA, "$pair": "llama", "eager,graph": "eager"} | dict.fromkeys(
+    ("results/RUN", *LARGE), RUN
+)
+
+
+def stand_in(printed: list[str], later: set[str]) -> list[str]:
+    """Return a command's words with stand-ins for data, models and time.
+
+    A run whose folder is among the words of ``later`` commands is decoded, all others are planned.
+    """
+    name, *words = (NAMES.get(word, word) for word in printed)
+    if name in MEASURE:
+        if "--workers" in words:
+            del words[(at := words.index("--workers")) : at + 2]
+        words = [word for word in words if word != "..."] + ["--limit", "1", "--no-progress"]
+        read = any(word.startswith("results/") and word in later for word in words)
+        words += [] if read else ["--dry-run"]
+    if any(word.startswith("gsm8k") for word in words) and "--data" not in words:
+        words += ["--data", DATA]
+    more = {"train": ["--output", "trained"], "suite": ["--dry-run"], "verify": ["--samples", "0"]}
+    return [name, *words, *more.get(name, [])]
+
+
+def loads(*_: Any, **__: Any) -> None:
+    """Stop a command that would load models; what it was asked has then been checked."""
+    raise UsageError(LOADS)
+
+
+def faults(text: str, cli: Cli) -> list[str]:
+    """Run the commands of a page in its order; return those that fail, with their message."""
+    found, lines = [], commands(text)
+    for number, printed in enumerate(lines, start=1):
+        later = {word for line in lines[number:] for word in line}
+        result = cli(*stand_in(printed, later))
+        if result.code and LOADS not in result.err:
+            found.append(f"specbench {' '.join(printed)}: {result.err.strip()}")
+    return found
+
+
+@pytest.fixture(scope="session")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A real run with the names of the reference run, and fewer prompts and cells."""
+    folder = tmp_path_factory.mktemp("runs") / "reference"
+    line = "run -m autoregressive,sd,static,diversed -t mini-math --weight 0,0.5 -n 10 --seed 1"
+    more = "--max-new-tokens 8 --device cpu --no-progress --output"
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as exit:
+        patch.setattr(intervals, "RESAMPLES", RESAMPLES)
+        main([*line.split(), *more.split(), str(folder)])
+    assert exit.value.code == 0
+    return folder
+
+
+@pytest.fixture
+def reader(
+    cli: Cli, small: Path, engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Cli:
+    """Run commands in a folder with what a reader of a page has at hand."""
+    monkeypatch.setattr(intervals, "RESAMPLES", RESAMPLES)
+    monkeypatch.setattr(measure, "_print_forecast", lambda *_: None)  # reads from the hub
+    for module, name in (
+        (loading, "load_config"),
+        (memory, "load_config"),
+        (finetune, "decoder_config"),
+    ):
+        monkeypatch.setattr(module, name, loads)
+    monkeypatch.setattr(folder, "find_spec", lambda name: name)  # an optional package
+    for model in (engine.target, engine.draft):
+        model.vocabulary, model.hidden_size, model.dtype = 20, 4, torch.float32
+    shutil.copytree(small, tmp_path / RUN)
+    heads = ROOT / "specbench" / "pairs" / "mini" / "heads"
+    shutil.copytree(heads, tmp_path / "results" / "heads" / "mini")
+    training_of(tmp_path / "results" / "heads" / "mini" / "new")
+    shutil.copytree(heads / "mini-math", tmp_path / "results" / "heads" / "llama" / "gsm8k")
+    shutil.copy(ROOT / "specbench" / "docs" / "my_rules.py", tmp_path)
+    shutil.copytree(ROOT / DATA, tmp_path / DATA)
+    for task, columns in ARTICLES.items():
+        rows = [dict.fromkeys(columns, "One thing happened.") | {"id": str(n)} for n in range(40)]
+        (tmp_path / DATA / task).mkdir()
+        for split in ("train", "test"):
+            (tmp_path / DATA / task / f"{split}.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    question = {"prompt": "Why?", "turns": ["Why?"], "reference": ["So."], "category": "math"}
+    for name in ("questions.jsonl", "question.jsonl"):
+        rows = (json.dumps(question | {"question_id": n}) for n in range(3))
+        (tmp_path / name).write_text("\n".join(rows))
+    for name in ("more.txt", "prompts.txt"):
+        (tmp_path / name).write_text("One?\nTwo?\n")
+    (task,) = blocks((ROOT / "tasks" / "README.md").read_text(encoding="utf-8"), "toml")
+    (tmp_path / "my-task.toml").write_text(task)
+    (tmp_path / "my_metrics.py").write_text("def length_ratio(text, reference):\n    return 1.0\n")
+    (tmp_path / "my-pairs.toml").write_text('[mine]\ntarget = "BIG"\ndraft = "SMALL"\n')
+    return cli
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_commands_work_as_printed(page: Path, reader: Cli) -> None:
+    assert faults(page.read_text(encoding="utf-8"), reader) == []
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        *("table results/reference --agains paper", "compare results/refrence", "plot parto"),
+        *("run -m sd,diverse -t mini-math", "run -t mini-maths", "run --pair lama -t gsm8k"),
+        *("check -m sd --taks mini-math", "train -t mini-math --max-quality-loss much"),
+        *("run -m my_rules.py:geometry -t mini-math", "trace results/reference -m lossy", "runs"),
+    ],
+)
+def test_a_faulty_command_is_found(fault: str, reader: Cli) -> None:
+    good = "specbench list tasks"
+    (found,) = faults(f"```sh\n{good}\nspecbench {fault}  # a comment\n{good}\n```\n", reader)
+    assert found.startswith(f"specbench {fault}: ")
+
+
+def test_the_notebook_page_runs(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(small, tmp_path / RUN)
+    monkeypatch.chdir(tmp_path)
+    page = (ROOT / "specbench" / "docs" / "notebook.md").read_text(encoding="utf-8")
+    names: dict[str, Any] = {}
+    for block in blocks(page, "python"):
+        exec(block, names)
+    assert set(names["results"].cells["method"]) == {"autoregressive", "sd", "static", "diversed"}
+    assert names["found"].output_tokens == sum(step.emitted for step in names["found"].rounds)
+    assert names["verdict"].residual.sum(-1).tolist() == pytest.approx([1] * 4)
+    tables = re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)
+    assert f": {', '.join(tables)}>" in repr(names["results"])

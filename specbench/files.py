@@ -34,6 +34,14 @@ def digits(number: float) -> str:
     return f"{number:.12}"
 
 
+def shown_path(path: str | Path) -> str:
+    """Return a path relative to the working directory if it is below it, else unchanged."""
+    try:
+        return str(Path(path).relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)
+
+
 @contextmanager
 def clear_errors(path: Path, advice: str = OTHER_FOLDER) -> Iterator[None]:
     """Turn an ``OSError`` about a file into a one-sentence error.

@@ -27,8 +27,9 @@ from specbench.config import (
     option,
 )
 from specbench.errors import UsageError
-from specbench.experiment.plan import Cell, shown_path
+from specbench.experiment.plan import Cell
 from specbench.experiment.variants import Variant
+from specbench.files import shown_path
 from specbench.heads.registry import UNTRAINED, find_head
 from specbench.methods.registry import AUTOREGRESSIVE
 from specbench.pairs.registry import PairSpec

@@ -15,7 +15,7 @@ from specbench.cli.options import JsonOutput
 from specbench.cli.output import print_json, print_table
 from specbench.config import option
 from specbench.errors import UsageError
-from specbench.experiment.plan import shown_path
+from specbench.files import shown_path
 from specbench.methods.method import Parameter
 from specbench.methods.registry import METHODS, get_method, installed_methods
 from specbench.pairs.registry import pairs

@@ -224,7 +224,7 @@ def _compare_runs(
 
     from specbench.analysis.between import between_runs, between_tables, facts_table
     from specbench.experiment.folders import read_run, run_differences, why_untimed
-    from specbench.experiment.plan import shown_path
+    from specbench.files import shown_path
 
     first, second = (read_run(folder, required=False) for folder in folders)
     apart = None if asked.times else why_untimed(first, second)

@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, product
-from pathlib import Path
 from random import Random
 from typing import Any, Self
 
@@ -21,6 +20,7 @@ from specbench.config import DEFAULT_LIMIT, Loading, Settings
 from specbench.errors import UsageError, require, require_at_least
 from specbench.example import Example
 from specbench.experiment.variants import Variant
+from specbench.files import shown_path
 from specbench.heads.registry import HeadFile, describe_heads, facts, find_head
 from specbench.methods.drafters import MODEL, ngram_lengths
 from specbench.methods.parameters import to_columns
@@ -302,14 +302,6 @@ def _in_sessions(cells: Sequence[Cell], known: Sequence[Mapping[str, Any]]) -> t
         if cell.session < session and (cell.timing or cell.method in _BASELINES)
     ]
     return (*own, *again)
-
-
-def shown_path(path: str | Path) -> str:
-    """Return a path relative to the working directory if it is below it, else unchanged."""
-    try:
-        return str(Path(path).relative_to(Path.cwd()))
-    except ValueError:
-        return str(path)
 
 
 def build_plan(

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, NamedTuple
 from specbench.config import DataOptions
 from specbench.errors import RunError, UsageError
 from specbench.example import Example
+from specbench.files import shown_path
 from specbench.tasks.definition import Definition, fill
 from specbench.tasks.rows import GZIP, Row, plain_name, read_rows, require_columns
 from specbench.words import listed
@@ -141,7 +142,7 @@ class Dataset:
         if len(found) > 1:
             raise UsageError(f"{folder} contains {found[0]} and {found[1]}: keep one of them")
         file = read_rows(folder / found[0], SUFFIXES, "data file", task.columns)
-        return _Split(file.rows, {"file": str(file.path), "sha256": file.sha256})
+        return _Split(file.rows, {"file": shown_path(file.path), "sha256": file.sha256})
 
     def _from_hub(self, split: str) -> _Split:
         table = self._load_table(split)

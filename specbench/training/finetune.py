@@ -26,8 +26,7 @@ from specbench.engine.runner import Runner
 from specbench.engine.sources import decoder_config, load_pretrained, load_weights
 from specbench.errors import RunError, UsageError
 from specbench.example import Example
-from specbench.experiment.plan import shown_path
-from specbench.files import cannot_write, clear_errors
+from specbench.files import cannot_write, clear_errors, shown_path
 from specbench.tasks.task import Task
 from specbench.training.material import (
     IGNORED,

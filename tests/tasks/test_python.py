@@ -62,3 +62,13 @@ def whole(example: Example) -> str:
 
 def last_line(text: str) -> str:
     return text.rsplit("\n", 1)[-1].rstrip()
+
+
+def test_the_file_of_a_bundled_task_is_recorded_without_the_place_of_the_clone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(PAIRS_FILE.parents[2])
+    task = load_task("python-line")
+    task.examples("test", 1)
+    file = task.provenance()["splits"]["python-line-test"]["file"]
+    assert file == "tasks/python-line-test.jsonl.gz"

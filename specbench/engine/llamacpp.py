@@ -22,8 +22,7 @@ from ctypes import (
     c_void_p,
 )
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
-from importlib.util import find_spec
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
 
@@ -279,10 +278,10 @@ def library() -> Any:
         UsageError: It is not installed, or another build.
     """
     try:
-        found = version(PACKAGE)
+        found = distribution(PACKAGE)
     except PackageNotFoundError:
         raise UsageError(f"GGUF files need llama.cpp: {INSTALL}") from None
-    folder = Path((find_spec(PACKAGE) or find_spec("")).submodule_search_locations[0])  # type: ignore[union-attr,index]
+    folder = Path(str(found.locate_file(PACKAGE)))
     (path,) = (f for f in folder.iterdir() if f.suffix in {".so", ".dylib", ".pyd"})
     loaded = ctypes.CDLL(str(path))
     for name, (result, arguments) in _SIGNATURES.items():
@@ -292,7 +291,7 @@ def library() -> Any:
     loaded.llama_backend_init()
     params = loaded.llama_context_default_params()
     if any(getattr(params, name) != value for name, value in DEFAULTS.items()):
-        raise UsageError(f"{PACKAGE} {found} is another build of llama.cpp: {INSTALL}")
+        raise UsageError(f"{PACKAGE} {found.version} is another build of llama.cpp: {INSTALL}")
     return loaded
 
 

@@ -179,7 +179,7 @@ def test_a_missing_or_other_library_is_refused(
     def missing(_: str) -> str:
         raise PackageNotFoundError
 
-    monkeypatch.setattr(fresh, "version", missing)
+    monkeypatch.setattr(fresh, "distribution", missing)
     with pytest.raises(UsageError, match=r"GGUF files need llama\.cpp: pip install"):
         load_pair(files, CPU)
 

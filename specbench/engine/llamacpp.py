@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+from collections.abc import Callable
 from ctypes import (
     POINTER,
     Structure,
@@ -25,6 +26,7 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
+from weakref import finalize
 
 import numpy as np
 import torch
@@ -124,6 +126,7 @@ class LlamaCppModel:
         self.context = context_length(config)
         self.rows = self.capacity = self._size = 0
         self._batch = _Batch()
+        self._free: Callable[[], object] = lambda: None
         self._library, self._context = library(), None
         params = self._library.llama_model_default_params()
         self._model = self._library.llama_model_load_from_file(str(path).encode(), params)
@@ -133,14 +136,10 @@ class LlamaCppModel:
                 "architecture that this build knows"
             )
 
+        # A finalizer runs before the modules are gone that the library calls.
+        finalize(self, self._library.llama_model_free, self._model)
         vocabulary = self._library.llama_model_get_vocab(self._model)
         self._tokens: int = self._library.llama_vocab_n_tokens(vocabulary)
-
-    def __del__(self) -> None:
-        """Free the library's memory."""
-        self.drop_cache()
-        if getattr(self, "_model", None):
-            self._library.llama_model_free(self._model)
 
     def fingerprint(self) -> str:
         """The fingerprint of the weights before their export, else a hash of the file's end."""
@@ -181,13 +180,12 @@ class LlamaCppModel:
             self._library.llama_set_embeddings(self._context, True)
             self._size = params.n_batch
             self._batch = self._library.llama_batch_init(self._size, 0, 1)
+            self._free = finalize(self, _free, self._library, self._batch, self._context)
         return self.capacity
 
     def drop_cache(self) -> None:
         """Free the cache."""
-        if getattr(self, "_context", None):
-            self._library.llama_batch_free(self._batch)
-            self._library.llama_free(self._context)
+        self._free()
         self._context, self.rows, self.capacity = None, 0, 0
 
     def prefill(self, prompt: Tensor, row: int = 0) -> None:
@@ -263,6 +261,11 @@ class LlamaCppModel:
         batch.n_tokens = len(items)
         if status := self._library.llama_decode(self._context, batch):
             raise RunError(f"llama.cpp failed with status {status} ({_last_error()})")
+
+
+def _free(loaded: Any, batch: _Batch, context: Any) -> None:
+    loaded.llama_batch_free(batch)
+    loaded.llama_free(context)
 
 
 def _copied(numbers: Any, rows: int, width: int) -> Tensor:

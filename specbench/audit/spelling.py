@@ -86,7 +86,8 @@ class Spelling:
         if not spelled:
             raise UsageError(
                 f"the target's tokens cannot spell the server's text {shown(repr(text.text))}: "
-                "give the --pair or --target that the server runs"
+                "give the --pair or --target that the server runs, or other --prompts if its tokens "
+                "are parts of characters"
             )
         weights = np.exp(np.array(list(spelled.values())) - max(spelled.values()))
         chosen = random.choice(len(spelled), p=weights / weights.sum())

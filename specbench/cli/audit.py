@@ -120,7 +120,7 @@ def audit(
         settings.samples, settings.temperature, settings.draft_length, settings.seed, settings.tie
     )
     findings: list[Finding] = []
-    found: dict[str, Any] = {}
+    found: dict[str, Any] = {"verdict": "unfinished", "audit": settings.model_dump()}
     with new_folder(to.output, f"audit-{plan.pair.name}") as folder:
         quiet_libraries(downloads=not to.no_progress)
         pair = Loader().load(plan)
@@ -132,10 +132,10 @@ def audit(
             ):
                 for finding in run_audit(pair, decoder, contexts, how, show_step):
                     findings.append(finding)
+            found["verdict"] = verdict(findings)
         finally:  # a server may fail in the middle
             if findings:
-                found = {"verdict": verdict(findings), "audit": settings.model_dump()}
-                found |= {"findings": [asdict(finding) for finding in findings]}
+                found["findings"] = [asdict(finding) for finding in findings]
                 write_atomically(folder / FILE, as_json(found))
     if to.as_json:
         print_json({"results": str(folder / FILE), **found})

@@ -86,7 +86,7 @@ class Spelling:
         if not spelled:
             raise UsageError(
                 f"the target's tokens cannot spell the server's text {shown(repr(text.text))}: "
-                "give the --pair or --target that the server runs, or other --prompts if its tokens "
+                "give the --pair or --target that the server runs, or other --prompts if tokens "
                 "are parts of characters"
             )
         weights = np.exp(np.array(list(spelled.values())) - max(spelled.values()))

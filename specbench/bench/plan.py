@@ -177,7 +177,9 @@ def build_bench(
         for length, rate in [(0, None)] if method == AUTOREGRESSIVE else drafting:
             cells.append((Cell(method, parameters, length), rate))
     systems = [System(engine, *cell) for engine in settings.engine for cell in cells]
-    if not settings.no_transformers:
+    if pair.gguf and not settings.no_transformers:
+        notes.append("Transformers' own loops are skipped: they do not run GGUF files")
+    elif not settings.no_transformers:
         theirs = [System(TRANSFORMERS, *cell) for cell in cells if _theirs(cell[0])]
         if settings.temperature == 0 and settings.acceptance:
             theirs = [system for system in theirs if system.acceptance is None]

@@ -34,7 +34,7 @@ def transformers_decoder(settings: BenchSettings, system: System, pair: LoadedPa
     n = system.cell.draft_length
     target: Any = pair.runners[0].model
     draft = pair.runners[1].model if n else None
-    options = _options(settings, system)
+    options = sampling_options(settings.temperature, dict(system.cell.parameters).get("weight"))
 
     def decode(prompts: Prompts, limit: int, key: str) -> Timing:
         device = pair.target.device
@@ -42,7 +42,7 @@ def transformers_decoder(settings: BenchSettings, system: System, pair: LoadedPa
         lengths = _Lengths(device)
         draws = uniforms(settings.seed, request_key(key, 0), limit, n)[:, n : 2 * n].tolist()
         torch.manual_seed(settings.seed)
-        with _plain(target, draft, n), forced_in_transformers(system.acceptance, draws):
+        with own_settings(target, draft, n), forced_in_transformers(system.acceptance, draws):
             began = now(device)
             target.generate(
                 inputs,
@@ -127,12 +127,16 @@ def _turn(
     )
 
 
-def _options(settings: BenchSettings, system: System) -> dict[str, Any]:
+def sampling_options(temperature: float, weight: float | None) -> dict[str, Any]:
+    """Return the options of ``generate`` for a temperature and a weight on the target.
+
+    Raises:
+        MissingError: This version has no such weight.
+    """
     options: dict[str, Any] = {"do_sample": False}
-    if settings.temperature:
-        temperature = settings.temperature
+    if temperature:
         options = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0}
-    if weight := dict(system.cell.parameters).get("weight"):
+    if weight:
         if not hasattr(GenerationConfig(), ENSEMBLE):
             raise MissingError(f"this version of Transformers has no {ENSEMBLE}")
         options[ENSEMBLE] = weight
@@ -140,8 +144,11 @@ def _options(settings: BenchSettings, system: System) -> dict[str, Any]:
 
 
 @contextmanager
-def _plain(target: Any, draft: PreTrainedModel | None, draft_length: int) -> Iterator[None]:
-    """Replace the models' own generation settings within the context."""
+def own_settings(target: Any, draft: PreTrainedModel | None, draft_length: int) -> Iterator[None]:
+    """Replace the models' own generation settings within the context.
+
+    The draft, if any, drafts ``draft_length`` tokens in every round.
+    """
     models = [(target, GenerationConfig())]
     if draft is not None:
         # Transformers reads these from the assistant, not from the arguments of generate.

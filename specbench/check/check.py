@@ -57,7 +57,7 @@ def run_check(check: Check, show_step: ShowStep) -> Iterator[Finding]:
     dtype = EXACT if strict else working
     show_step(f"loading the models in {dtype}")
     pair = _load(check, dtype)
-    prompts = _prompts(check, pair)
+    prompts = read_prompts(check.plan, pair)
     contexts = [context for _, context in prompts]
     show_step("greedy decoding, sd against the target alone")
     yield from check_greedy(pair, contexts, check.draft_length, strict=strict)
@@ -152,14 +152,14 @@ def _working_dtype(check: Check) -> str:
     return str(choose_dtype(check.plan.pair, check.plan.loading, device)).removeprefix("torch.")
 
 
-def _prompts(check: Check, pair: LoadedPair) -> list[Prompted]:
+def read_prompts(plan: Plan, pair: LoadedPair) -> list[Prompted]:
     """Return every prompt with its task, alternating between the tasks."""
-    prompts = Prompts(check.plan, pair)
+    prompts = Prompts(plan, pair)
     by_task = [
         [
             (task, Context(f"{task.task.name}/{example.id}", prompts.of(task, example).ids))
             for example in task.examples
         ]
-        for task in check.plan.tasks
+        for task in plan.tasks
     ]
     return [each for row in zip_longest(*by_task) for each in row if each is not None]

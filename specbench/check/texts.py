@@ -59,15 +59,26 @@ def informative(pair: LoadedPair, context: Context) -> Context:
 
     Directly after a prompt, the next token is often certain and would reveal no fault.
     """
-    known = decode_one(pair, context, LEAD).token_ids
+    return extended(pair, context, decode_one(pair, context, LEAD).token_ids)
+
+
+def extended(pair: LoadedPair, context: Context, known: Sequence[int], earlier: int = 0) -> Context:
+    """Extend a prompt by those of its next tokens that lead to such a position.
+
+    The result ends so many tokens ``earlier``; those left out should be accepted if drafted.
+    """
     text = [*context.prompt, *known, 0]
     p, q = (
         plain_pass(runner, [text], last=len(known) + 1).logits[0].softmax(-1)
         for runner in (pair.target, pair.draft)
     )
     entropy = torch.special.entr(p).sum(-1)
-    best = int(((p - q).abs().sum(-1) * entropy).argmax())
-    return Context(context.name, [*context.prompt, *known[:best]])
+    tokens = torch.tensor([*known], dtype=torch.long, device=p.device)[:, None]
+    kept = (q[:-1].gather(1, tokens) / p[:-1].gather(1, tokens))[:, 0].clamp_max(1)
+    earlier = min(earlier, len(known))
+    accepted = torch.stack([kept[i : i + earlier].prod() for i in range(len(known) + 1 - earlier)])
+    score = ((p - q).abs().sum(-1) * entropy)[earlier:] * accepted
+    return Context(context.name, [*context.prompt, *known[: int(score.argmax())]])
 
 
 def sample(

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Annotated
-
-from rich.console import Console
 
 from specbench.cli.generate import grouped
 from specbench.cli.options import Methods, Models, NewFolder, PromptFiles
-from specbench.cli.output import new_folder, note, print_json, print_table
+from specbench.cli.output import new_folder, note, print_json, print_table, step_status
 from specbench.config import DRAFT_LENGTH, Options, RunSettings, Settings, option
 from specbench.errors import RunError
 from specbench.experiment.plan import build_plan
@@ -74,7 +70,7 @@ def check(
     with new_folder(to.output, f"check-{plan.pair.name}") as folder:
         quiet_libraries(downloads=not to.no_progress)
         began = time.perf_counter()
-        with _status(not to.no_progress) as show_step:
+        with step_status(not to.no_progress) as show_step:
             findings = list(run_check(task, show_step))
         found = describe(task, findings, time.perf_counter() - began)
         write_atomically(folder / FILE, as_json(found))
@@ -92,14 +88,3 @@ def check(
         for finding in () if to.as_json else failed:
             print(f"{FAILED} {finding.subject}: {finding.name}: {finding.says}")
         raise RunError(f"{len(failed)} of {len(findings)} comparisons failed: see above")
-
-
-@contextmanager
-def _status(shown: bool) -> Iterator[Callable[[str], None]]:
-    """Show the current step on stderr if that is a terminal."""
-    out = Console(stderr=True)
-    if not (shown and out.is_terminal):
-        yield lambda text: None
-        return
-    with out.status("") as status:
-        yield status.update

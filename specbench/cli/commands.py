@@ -77,6 +77,11 @@ COMMANDS = {
         "Check that a pair is decoded correctly; the exit code is 1 if it is not.",
         "check --pair mini -m sd,diversed",
     ),
+    "audit": Listed(
+        "audit",
+        "Test whether a decoder that is not specbench's is lossless; the exit code is 1 if not.",
+        "audit --decoder transformers",
+    ),
     "compare": Listed(
         "tables",
         "Compare methods with SD and with the static front: one sentence per task and method.",

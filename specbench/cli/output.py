@@ -142,3 +142,14 @@ def new_folder(output: Path | None, label: str) -> Iterator[Path]:
         with suppress(OSError):  # folders with results are not empty and stay
             for path in made:
                 path.rmdir()
+
+
+@contextmanager
+def step_status(shown: bool) -> Iterator[Callable[[str], None]]:
+    """Yield a function that shows the current step on stderr if that is a terminal."""
+    out = Console(stderr=True)
+    if not (shown and out.is_terminal):
+        yield lambda text: None
+        return
+    with out.status("") as status:
+        yield status.update

@@ -70,7 +70,7 @@ def build(
 class ExportOptions(Options):
     """What to write, and where."""
 
-    types: Literal["f32", "f16", "q8_0"] = option(
+    weight_type: Literal["f32", "f16", "q8_0"] = option(
         "f32",
         "Type of the weight matrices: 32 or 16 bits, or 8 bits with a scale per 32 weights.",
         metavar="TYPE",
@@ -96,6 +96,6 @@ def export(
 
     from specbench.engine.export import export_pair
 
-    files = export_pair(spec, asked.output or Path("results/gguf") / spec.name, asked.types)
+    files = export_pair(spec, asked.output or Path("results/gguf") / spec.name, asked.weight_type)
     for file in files:
         print(file)

@@ -44,11 +44,16 @@ class Engine:
     @property
     def static(self) -> bool:
         """Whether shapes must not change between rounds, so that models attend to whole caches."""
-        return self.name not in (EAGER, LLAMACPP)
+        return not self._plain
+
+    @property
+    def _plain(self) -> bool:
+        """Whether functions are called as they are."""
+        return self.name in (EAGER, LLAMACPP)
 
     def __call__(self, function: F) -> F:
         """Return the function to call in place of ``function``."""
-        if self.name in (EAGER, LLAMACPP):
+        if self._plain:
             return function
         if function not in self._made:
             self._made[function] = self._make(function)

@@ -83,8 +83,8 @@ def write_gguf(
     )
     merges = stored["model"]["merges"]
     writer.add_token_merges([m if isinstance(m, str) else " ".join(m) for m in merges])
-    for kind in SPECIAL:
-        number = getattr(tokenizer, f"{kind.removesuffix('ding')}_token_id")
+    for name, kind in SPECIAL.items():
+        number = getattr(tokenizer, f"{name}_token_id")
         if number is not None:
             writer.add_uint32(f"tokenizer.ggml.{kind}_token_id", number)
     writer.add_add_bos_token(True)

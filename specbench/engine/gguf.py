@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerFast
 FINGERPRINT_KEY = "specbench.fingerprint"
 TOKENIZER_KEY = "tokenizer.huggingface.json"
 TEMPLATE_KEY = "tokenizer.chat_template"
-SPECIAL = ("bos", "eos", "padding")
+SPECIAL = {"bos": "bos", "eos": "eos", "pad": "padding"}  # Transformers' names, and GGUF's
 
 
 def stored_tokenizer(path: Path) -> PreTrainedTokenizerFast | None:
@@ -29,10 +29,10 @@ def stored_tokenizer(path: Path) -> PreTrainedTokenizerFast | None:
         return None
     tokenizer = Tokenizer.from_str(text)
     names = {}
-    for kind in SPECIAL:
+    for name, kind in SPECIAL.items():
         number = value(f"tokenizer.ggml.{kind}_token_id")
         if number is not None:
-            names[f"{kind.removesuffix('ding')}_token"] = tokenizer.id_to_token(int(number))
+            names[f"{name}_token"] = tokenizer.id_to_token(int(number))
     made = PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, clean_up_tokenization_spaces=False, **names
     )

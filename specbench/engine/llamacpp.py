@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+from collections.abc import Callable
 from ctypes import (
     POINTER,
     Structure,
@@ -22,10 +23,10 @@ from ctypes import (
     c_void_p,
 )
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
-from importlib.util import find_spec
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
+from weakref import finalize
 
 import numpy as np
 import torch
@@ -125,6 +126,7 @@ class LlamaCppModel:
         self.context = context_length(config)
         self.rows = self.capacity = self._size = 0
         self._batch = _Batch()
+        self._free: Callable[[], object] = lambda: None
         self._library, self._context = library(), None
         params = self._library.llama_model_default_params()
         self._model = self._library.llama_model_load_from_file(str(path).encode(), params)
@@ -134,14 +136,10 @@ class LlamaCppModel:
                 "architecture that this build knows"
             )
 
+        # A finalizer runs before the modules are gone that the library calls.
+        finalize(self, self._library.llama_model_free, self._model)
         vocabulary = self._library.llama_model_get_vocab(self._model)
         self._tokens: int = self._library.llama_vocab_n_tokens(vocabulary)
-
-    def __del__(self) -> None:
-        """Free the library's memory."""
-        self.drop_cache()
-        if getattr(self, "_model", None):
-            self._library.llama_model_free(self._model)
 
     def fingerprint(self) -> str:
         """The fingerprint of the weights before their export, else a hash of the file's end."""
@@ -182,13 +180,12 @@ class LlamaCppModel:
             self._library.llama_set_embeddings(self._context, True)
             self._size = params.n_batch
             self._batch = self._library.llama_batch_init(self._size, 0, 1)
+            self._free = finalize(self, _free, self._library, self._batch, self._context)
         return self.capacity
 
     def drop_cache(self) -> None:
         """Free the cache."""
-        if getattr(self, "_context", None):
-            self._library.llama_batch_free(self._batch)
-            self._library.llama_free(self._context)
+        self._free()
         self._context, self.rows, self.capacity = None, 0, 0
 
     def prefill(self, prompt: Tensor, row: int = 0) -> None:
@@ -266,6 +263,11 @@ class LlamaCppModel:
             raise RunError(f"llama.cpp failed with status {status} ({_last_error()})")
 
 
+def _free(loaded: Any, batch: _Batch, context: Any) -> None:
+    loaded.llama_batch_free(batch)
+    loaded.llama_free(context)
+
+
 def _copied(numbers: Any, rows: int, width: int) -> Tensor:
     """Return a copy of the library's numbers ``[rows, width]``, which the next call overwrites."""
     return torch.from_numpy(np.ctypeslib.as_array(numbers, (rows, width)).copy())
@@ -279,10 +281,10 @@ def library() -> Any:
         UsageError: It is not installed, or another build.
     """
     try:
-        found = version(PACKAGE)
+        found = distribution(PACKAGE)
     except PackageNotFoundError:
         raise UsageError(f"GGUF files need llama.cpp: {INSTALL}") from None
-    folder = Path((find_spec(PACKAGE) or find_spec("")).submodule_search_locations[0])  # type: ignore[union-attr,index]
+    folder = Path(str(found.locate_file(PACKAGE)))
     (path,) = (f for f in folder.iterdir() if f.suffix in {".so", ".dylib", ".pyd"})
     loaded = ctypes.CDLL(str(path))
     for name, (result, arguments) in _SIGNATURES.items():
@@ -292,7 +294,7 @@ def library() -> Any:
     loaded.llama_backend_init()
     params = loaded.llama_context_default_params()
     if any(getattr(params, name) != value for name, value in DEFAULTS.items()):
-        raise UsageError(f"{PACKAGE} {found} is another build of llama.cpp: {INSTALL}")
+        raise UsageError(f"{PACKAGE} {found.version} is another build of llama.cpp: {INSTALL}")
     return loaded
 
 

@@ -193,7 +193,9 @@ def load_pretrained(factory: Any, name: str, **options: object) -> Any:
         file = options.get(GGUF_FILE)
         if file is not None:
             reason = f"cannot load {Path(name) / str(file)} ({_first_line(error)})"
-            raise UsageError(f"{reason}: give a complete GGUF file") from error
+            raise UsageError(
+                f"{reason}: give a complete GGUF file of a supported architecture"
+            ) from error
         raise UsageError(mask_tokens(_failure(name, error))) from error
 
 

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from specbench.bench.plan import TRANSFORMERS, Bench, BenchSettings, build_bench, name_of
-from specbench.config import COMPILE, EAGER, Loading
+from specbench.config import COMPILE, EAGER, LLAMACPP, Loading
 from specbench.errors import UsageError
 from specbench.experiment.variants import method_variants
-from specbench.pairs.registry import get_pair
+from specbench.pairs.registry import PairSpec, get_pair
 
 from .benches import AUTOREGRESSIVE, SD, bench_of, system_of
 
@@ -42,6 +42,14 @@ def test_transformers_has_some_methods_and_batches_of_one() -> None:
     assert bench.at(1) == list(bench.systems)
     assert len(bench) == bench.settings.repeats * (len(bench.at(1)) + len(bench.at(4)))
     assert any("only batch 1" in text for text in bench.notes)
+
+
+def test_transformers_is_skipped_for_gguf_files() -> None:
+    settings = BenchSettings(engine=[LLAMACPP])
+    pair = PairSpec("files", "a.gguf", "b.gguf")
+    bench = build_bench(pair, method_variants(["sd"], {}), Loading(), settings)
+    assert [system.engine for system in bench.systems] == [LLAMACPP]
+    assert any("do not run GGUF files" in text for text in bench.notes)
 
 
 def test_a_system_without_forced_acceptance_is_skipped_with_a_note() -> None:

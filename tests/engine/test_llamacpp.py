@@ -179,7 +179,7 @@ def test_a_missing_or_other_library_is_refused(
     def missing(_: str) -> str:
         raise PackageNotFoundError
 
-    monkeypatch.setattr(fresh, "version", missing)
+    monkeypatch.setattr(fresh, "distribution", missing)
     with pytest.raises(UsageError, match=r"GGUF files need llama\.cpp: pip install"):
         load_pair(files, CPU)
 
@@ -203,6 +203,37 @@ def test_unusable_files_are_refused(files: PairSpec, tmp_path: Path) -> None:
     ):
         with pytest.raises(UsageError, match=told):
             load_pair(files, how)
+
+
+def test_files_of_a_pair_file_are_found_beside_it(files: PairSpec) -> None:
+    target, draft = Path(files.target), Path(files.draft or "")
+    table = target.with_name("my.toml")
+    table.write_text(f'[small]\ntarget = "./{target.name}"\ndraft = "./{draft.name}"\n')
+    spec = get_pair(f"{table}:small")
+    assert spec.gguf
+    assert load_pair(spec, CPU).target.fingerprint() == load_pair(files, CPU).target.fingerprint()
+
+
+def test_other_architectures_and_vocabularies_are_refused(
+    files: PairSpec, original: LoadedPair, tmp_path: Path
+) -> None:
+    from gguf import GGUFWriter
+
+    from specbench.engine.export import write_gguf
+
+    writer = GGUFWriter(tmp_path / "other.gguf", "unheard-of")
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    words = original.tokenizer.__class__.from_pretrained(get_pair("python").target)
+    write_gguf(tmp_path / "words.gguf", original.runners[1].model, words, "0", "f32")
+    for draft, told in (
+        ("other", "architecture unheard-of is not supported.*of a supported architecture"),
+        ("words", "do not share a vocabulary: token .*choose a draft of the target's family"),
+    ):
+        with pytest.raises(UsageError, match=told):
+            load_pair(PairSpec("bad", files.target, str(tmp_path / f"{draft}.gguf")), CPU)
 
 
 def test_heads_are_trained_with_pytorch(exported: LoadedPair) -> None:

@@ -1,0 +1,290 @@
+"""Execute an audit: texts of a decoder against the target's exact distribution in float32.
+
+Greedy texts must consist of the target's first choices up to rounding. Sampled texts are tested in
+four ways: their first tokens and their prefixes by counts in a few contexts, all their tokens as
+one stream in which each has the law of its own context, and those that are probably bonus tokens
+once more, since they are few. Texts are two rounds long. Half of the contexts end where the target
+is unsure, the others a round earlier, so that a bonus token falls there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import takewhile
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from specbench.audit.decoders import Completion, Decoder
+from specbench.audit.spelling import Spelling
+from specbench.check.check import CONTEXTS, ShowStep
+from specbench.check.draws import FALSE_ALARM, MIN_EXPECTED, Counts, Outcome, Stream
+from specbench.check.findings import Finding
+from specbench.check.greedy import END, TIE, lag
+from specbench.check.passes import MAX_NUMBERS, plain_pass
+from specbench.check.texts import LEAD, ROUNDS, Context, extended
+from specbench.engine.loading import LoadedPair
+from specbench.engine.runner import Model
+from specbench.errors import UsageError
+
+LOSSLESS, LOSSY, WEAK = "lossless", "lossy", "too weak"
+GREEDY, SAMPLED = "greedy", "sampled"
+COUNTED = FIRST, PREFIXES = "first tokens", "prefixes"
+STREAMS = TOKENS, BONUS = "tokens", "bonus tokens"
+LIKELY = 0.5  # probability that a token is a bonus, given those before
+GREEDY_TOKENS = 64  # per text
+# Spells greedy texts: nearly all probability is on the first choice.
+COLD = 0.01
+
+
+class AuditOptions(NamedTuple):
+    """How much an audit decodes, and what it tolerates."""
+
+    samples: int  # texts per temperature, over all contexts
+    temperatures: Sequence[float]  # of sampled texts
+    draft_length: int  # N
+    seed: int
+    tie: float = TIE  # logits; greedy texts that differ by less differ by rounding
+
+
+class Laws(NamedTuple):
+    """A pair's exact laws of the next token, with one more column for the end of the text."""
+
+    pair: LoadedPair
+    temperature: float
+
+    @property
+    def end(self) -> int:
+        """The column, and the token, of the end."""
+        return self.pair.target.vocabulary
+
+    def logs(
+        self, model: Model, prompt: Sequence[int], texts: Sequence[Sequence[int]], last: int
+    ) -> Tensor:
+        """Return log-probabilities ``[K, last, V + 1]`` of the last tokens of K texts."""
+        known = [[token if token != self.end else 0 for token in text] for text in texts]
+        logits = plain_pass(model, [[*prompt, *text] for text in known], last).logits.double()
+        logs = (logits / self.temperature).log_softmax(-1)
+        ends = [token for token in self.pair.eos_ids if token < model.vocabulary]
+        ending = logs[..., ends].logsumexp(-1, keepdim=True)
+        logs[..., ends] = -torch.inf
+        return torch.cat((logs, ending), -1)
+
+    def after(self, model: Model, prompt: Sequence[int], texts: Sequence[Sequence[int]]) -> Tensor:
+        """Return log-probabilities ``[K, V + 1]`` of the token after each of K texts."""
+        return self.logs(model, prompt, [[*text, 0] for text in texts], last=1)[:, 0]
+
+
+def run_audit(
+    pair: LoadedPair,
+    decoder: Decoder,
+    contexts: Sequence[Context],
+    how: AuditOptions,
+    show_step: ShowStep,
+) -> Iterator[Finding]:
+    """Audit a decoder and yield the findings; call ``show_step`` with the name of each step.
+
+    Raises:
+        UsageError: The decoder does not answer, or its texts cannot be tokens of the pair.
+    """
+    spelling = Spelling(pair.tokenizer, pair.target.vocabulary, pair.target.vocabulary)
+    random = np.random.default_rng(how.seed)
+
+    def decoded(context: Context, temperature: float, count: int, limit: int) -> list[list[int]]:
+        laws = Laws(pair, temperature or COLD)
+        found = decoder.complete(context.prompt, temperature, count, limit, how.seed)
+        return _tokens(laws, spelling, context, found, limit, random)
+
+    texts = []
+    for number, context in enumerate(contexts):
+        show_step(f"greedy texts, {number + 1} of {len(contexts)}")
+        texts += decoded(context, 0.0, 1, GREEDY_TOKENS)
+    yield _greedy(pair, contexts, texts, how.tie)
+    chosen = []
+    for number, (context, text) in enumerate(zip(contexts[:CONTEXTS], texts, strict=False)):
+        known = [token for token in text[:LEAD] if token != pair.target.vocabulary]
+        # A round begins with the first token, or after one token of the target's own.
+        earlier = (0, how.draft_length, 0, how.draft_length + 1)[number % 4]
+        chosen.append(extended(pair, context, known, earlier))
+    limit = ROUNDS * (how.draft_length + 1) + 1
+    alpha = FALSE_ALARM / (len(COUNTED + STREAMS) * len(how.temperatures))
+    for temperature in how.temperatures:
+        tests: dict[str, Counts | Stream] = {name: Counts(how.seed) for name in COUNTED}
+        tests |= {name: Stream(how.seed) for name in STREAMS}
+        for number, context in enumerate(chosen):
+            show_step(f"texts at T={temperature:g}, prompt {number + 1} of {len(chosen)}")
+            drawn = decoded(context, temperature, max(1, how.samples // len(chosen)), limit)
+            _compare(Laws(pair, temperature), context, drawn, how.draft_length, tests)
+        for name, test in tests.items():
+            yield _tested(f"T={temperature:g}", name, test.outcome(alpha), alpha)
+
+
+def verdict(findings: Sequence[Finding]) -> str:
+    """Return the verdict on a decoder: the worst of its findings."""
+    found = {finding.verdict for finding in findings}
+    return next((each for each in (LOSSY, WEAK) if each in found), LOSSLESS)
+
+
+def _tokens(
+    laws: Laws,
+    spelling: Spelling,
+    context: Context,
+    found: Sequence[Completion],
+    limit: int,
+    random: np.random.Generator,
+) -> list[list[int]]:
+    """Return the tokens of completions, with the end as a token."""
+    if any(text.tokens is None for text in found):
+
+        def after(texts: Sequence[Sequence[int]]) -> Any:
+            return laws.after(laws.pair.target, context.prompt, texts).cpu().numpy()
+
+        spelled = spelling.tokens(found, limit, after, random)
+    else:
+        ends = laws.pair.eos_ids
+        spelled = [list(takewhile(lambda t: t not in ends, text.tokens or ())) for text in found]
+    for tokens, text in zip(spelled, found, strict=True):
+        if tokens and max(tokens) >= laws.end:
+            raise UsageError(
+                f"the decoder returns token {max(tokens)}, but the target has {laws.end}: give the "
+                "--pair or --target that it runs"
+            )
+        if text.ended or len(tokens) < len(text.tokens or ()):
+            tokens.append(laws.end)
+        elif len(tokens) < limit:
+            raise UsageError(
+                f"the decoder stopped after {len(tokens)} of {limit} tokens after {context.name} "
+                "without ending the text: give it a longer context, or shorter --prompts"
+            )
+    return spelled
+
+
+def _greedy(
+    pair: LoadedPair, contexts: Sequence[Context], texts: Sequence[list[int]], tie: float
+) -> Finding:
+    """Compare greedy texts with the target's first choices, each after the text's own tokens."""
+    forks: list[dict[str, Any]] = []
+    unlike = 0
+    for context, tokens in zip(contexts, texts, strict=True):
+        text = [END if token == pair.target.vocabulary else token for token in tokens]
+        found = lag(pair.target, context, text, pair.eos_ids)
+        # Only where the draft's first choice differs is a wrong acceptance visible.
+        unlike += int(lag(pair.draft, context, text, pair.eos_ids).wrong.sum())
+        if (behind := found.behind.max()) > 0:
+            at = int((found.behind > 0).nonzero()[0])
+            place = {"prompt": context.name, "position": at, "margin": float(found.margin[at])}
+            forks.append(place | {"behind": float(behind)})
+    wrong = [fork for fork in forks if fork["behind"] > tie]
+    says = f"{len(forks)} of {len(texts)} texts fork ({len(forks) / len(texts):.0%})"
+    if forks:
+        first = max(forks, key=lambda fork: float(fork["behind"]))
+        kind = f"{len(wrong)} by more than rounding" if wrong else "all by rounding"
+        says += (
+            f", {kind}; the worst at token {first['position']} of {first['prompt']}, where the "
+            f"margin is {first['margin']:.2g}"
+        )
+    if not unlike:
+        says += "; the draft never differs, so accepting every draft would also pass"
+    facts = {"texts": len(texts), "tokens": sum(map(len, texts)), "draft_unlike": unlike}
+    said = LOSSY if wrong else LOSSLESS if unlike else WEAK
+    return Finding(GREEDY, "T=0", "first choices", said, says, facts | {"forks": forks, "tie": tie})
+
+
+def _compare(
+    laws: Laws,
+    context: Context,
+    drawn: Sequence[list[int]],
+    draft_length: int,
+    tests: dict[str, Any],
+) -> None:
+    """Add the texts of one context to the tests; the wrong law is the draft's."""
+    target, draft = laws.pair.target, laws.pair.draft
+    p, q = (partial(laws.after, model, context.prompt) for model in (target, draft))
+    first = torch.tensor([tokens[0] for tokens in drawn])
+    tests[FIRST].add(p([[]]).exp()[0], q([[]]).exp()[0], first)
+    tests[PREFIXES].add(*_prefixes(p, q, drawn, laws.end))
+    length = max(map(len, drawn))
+    numbers = 10 * length * (laws.end + 1)
+    padded = torch.tensor([tokens + [laws.end] * (length - len(tokens)) for tokens in drawn])
+    real = torch.tensor([[at < len(tokens) for at in range(length)] for tokens in drawn])
+    for rows in torch.arange(len(drawn)).split(max(1, MAX_NUMBERS // numbers)):
+        texts, seen = padded[rows], real[rows].to(target.device)
+        texts = texts.to(target.device)
+        law, wrong = (
+            laws.logs(model, context.prompt, texts.tolist(), length).exp()
+            for model in (target, draft)
+        )
+        bonus = seen & _bonus(law, wrong, texts, draft_length)
+        for name, those in ((TOKENS, seen), (BONUS, bonus)):
+            tests[name].add(law[those], wrong[those], texts[those])
+
+
+def _bonus(p: Tensor, q: Tensor, tokens: Tensor, draft_length: int) -> Tensor:
+    """Return ``[K, T]`` whether a token probably follows N accepted drafts of its round.
+
+    It depends only on the tokens before, so the law of such a token is still p. A token x that
+    was judged is an accepted draft with probability min(1, q(x) / p(x)). The first round begins
+    with the first token or, if reading the prompt gives a token, with the second.
+    """
+    own_p, own_q = (law.gather(-1, tokens[..., None])[..., 0] for law in (p, q))
+    kept = (own_q / own_p).clamp_max(1).nan_to_num(0)
+    found = torch.zeros_like(tokens, dtype=torch.bool)
+    for start in (0, draft_length):
+        place = torch.zeros(len(tokens), draft_length + 1, dtype=p.dtype, device=p.device)
+        place[:, start] = 1  # probability of each place in the round
+        for at in range(tokens.shape[1]):
+            found[:, at] |= place[:, -1] >= LIKELY
+            going = place[:, :-1] * kept[:, at, None]
+            place = torch.cat((1 - going.sum(1, keepdim=True), going), 1)
+    return found
+
+
+def _prefixes(
+    p: Any, q: Any, drawn: Sequence[list[int]], end: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the law of prefixes ``[C]``, the wrong law, and the prefix of each text.
+
+    A prefix grows by a token as long as enough texts are expected to have it, so every text has
+    exactly one of the C prefixes.
+    """
+    limit = max(map(len, drawn))
+    level: dict[tuple[int, ...], tuple[float, float]] = {(): (1.0, 1.0)}
+    places: dict[tuple[int, ...], int] = {}
+    laws: list[Tensor] = []
+    wrongs: list[Tensor] = []
+    while level:
+        mass = torch.tensor(list(level.values()), dtype=torch.float64)
+        law, wrong = (
+            after(list(level)).exp().cpu() * own[:, None]
+            for after, own in zip((p, q), mass.T, strict=True)
+        )
+        longer: dict[tuple[int, ...], tuple[float, float]] = {}
+        for row, node in enumerate(level):
+            places[node] = len(places)
+            likely = (law[row, :end] * len(drawn) >= 2 * MIN_EXPECTED).nonzero()[:, 0].tolist()
+            for token in likely if len(node) + 1 < limit else ():
+                longer[*node, token] = float(law[row, token]), float(wrong[row, token])
+                law[row, token] = wrong[row, token] = 0
+        laws.append(law)
+        wrongs.append(wrong)
+        level = longer
+    seen = []
+    for tokens in drawn:
+        depth = next(at for at in range(len(tokens)) if tuple(tokens[: at + 1]) not in places)
+        seen.append(places[tuple(tokens[:depth])] * (end + 1) + tokens[depth])
+    return torch.cat(laws).flatten(), torch.cat(wrongs).flatten(), torch.tensor(seen)
+
+
+def _tested(subject: str, name: str, outcome: Outcome, alpha: float) -> Finding:
+    says = f"{outcome.draws:,} draws, p = {outcome.p_value:.2g}"
+    said = LOSSLESS
+    if outcome.p_value < alpha:
+        said = LOSSY
+    elif outcome.control >= alpha or outcome.share is None:
+        said, says = WEAK, f"{says}; texts of the draft alone would hardly be noticed"
+    if outcome.share is not None:
+        says += f"; notices {outcome.share:.0%} of wrong draws"
+    return Finding(SAMPLED, subject, name, said, says, outcome._asdict() | {"alpha": alpha})

@@ -1,0 +1,146 @@
+"""Audits of a small server: planted faults are lossy, a correct server never is."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from scipy.stats import chisquare
+
+from specbench.audit.audit import (
+    COUNTED,
+    LOSSLESS,
+    LOSSY,
+    STREAMS,
+    TOKENS,
+    WEAK,
+    AuditOptions,
+    Finding,
+    Laws,
+    run_audit,
+    verdict,
+)
+from specbench.audit.decoders import Completion
+from specbench.audit.server import Server
+from specbench.audit.spelling import Spelling
+from specbench.check.texts import Context
+from specbench.errors import UsageError
+
+from .toy import BONUS_FROM_Q, DRAFT_LENGTH, END, FAULTS, PIECES, serving, speculate, toy
+
+CONTEXTS = [Context(f"p{token}", [8, token]) for token in range(4)]
+
+
+class Local:
+    """The server's loop without the server; it returns the tokens."""
+
+    def __init__(self, fault: str = "") -> None:
+        self.fault = fault
+
+    def complete(
+        self, prompt: Sequence[int], temperature: float, count: int, limit: int, seed: int
+    ) -> list[Completion]:
+        seeds = range(seed, seed + count)
+        texts = [speculate(prompt, temperature, limit, n, self.fault) for n in seeds]
+        return [Completion("", tokens, tokens[-1] == END) for tokens in texts]
+
+
+def audit(decoder: object, samples: int, seed: int = 0) -> list[Finding]:
+    how = AuditOptions(samples, (1.0, 0.7), DRAFT_LENGTH, seed)
+    return list(run_audit(toy(), decoder, CONTEXTS, how, lambda text: None))  # type: ignore[arg-type]
+
+
+def failed(findings: list[Finding]) -> set[str]:
+    return {f"{f.name} {f.subject}" for f in findings if f.verdict == LOSSY}
+
+
+def test_a_correct_server_is_lossless_and_the_power_is_named() -> None:
+    with serving() as url:
+        findings = audit(Server(url, at_once=2), 512)
+    assert verdict(findings) == LOSSLESS, findings
+    assert [f.name for f in findings] == ["first choices", *2 * [*COUNTED, *STREAMS]]
+    tokens = next(f for f in findings if f.name == TOKENS)
+    assert 0.05 < tokens.facts["share"] < 0.6
+    assert f"notices {tokens.facts['share']:.0%} of wrong draws" in tokens.says
+
+
+def test_a_correct_server_is_never_lossy() -> None:
+    with serving() as url:
+        found = [verdict(audit(Server(url), 96, 1000 * seed)) for seed in range(20)]
+    assert LOSSY not in found
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_lossy(fault: str) -> None:
+    with serving(fault) as url:
+        findings = audit(Server(url, at_once=2), 1024)
+    assert verdict(findings) == LOSSY, findings
+    if fault == "temperature":  # nothing is wrong at T = 1
+        assert all("T=0.7" in name for name in failed(findings))
+
+
+@pytest.mark.parametrize("fault", ["", *FAULTS])
+def test_tokens_give_the_verdict_of_texts(fault: str) -> None:
+    assert verdict(audit(Local(fault), 1024)) == (LOSSY if fault else LOSSLESS)
+
+
+def test_a_fault_of_bonus_tokens_alone_is_lossy() -> None:
+    """They are few, and none of them is among the first tokens."""
+    found = failed(audit(Local(BONUS_FROM_Q), 4096))
+    assert {"bonus tokens T=1", "bonus tokens T=0.7"} <= found
+    assert not {"first tokens T=1", "first tokens T=0.7"} & found
+
+
+def test_few_samples_are_too_weak() -> None:
+    findings = audit(Local(), 16)
+    assert verdict(findings) == WEAK
+    assert any("would hardly be noticed" in finding.says for finding in findings)
+
+
+def test_a_fork_by_rounding_is_not_lossy() -> None:
+    """A text that takes the second choice is lossy unless the logits tie."""
+
+    class Second(Local):
+        def complete(self, prompt: Sequence[int], *how: float) -> list[Completion]:
+            if how[0]:
+                return super().complete(prompt, *how)  # type: ignore[arg-type]
+            tokens = [int(toy().target.logits[prompt[-1]].argsort()[-2])]  # type: ignore[attr-defined]
+            while len(tokens) < how[2] and tokens[-1] != END:
+                tokens.append(int(toy().target.logits[tokens[-1]].argmax()))  # type: ignore[attr-defined]
+            return [Completion("", tokens, tokens[-1] == END)]
+
+    how = AuditOptions(64, (1.0,), DRAFT_LENGTH, 0)
+    for tie, expected in ((1e-3, LOSSY), (10.0, LOSSLESS)):
+        first, *_ = run_audit(toy(), Second(), CONTEXTS, how._replace(tie=tie), lambda text: None)
+        assert first.verdict == expected
+        assert first.says.startswith("4 of 4 texts fork (100%)")
+        assert {fork["position"] for fork in first.facts["forks"]} == {0}
+        logits = np.sort(toy().target.logits[0])  # type: ignore[attr-defined]
+        assert first.facts["forks"][0]["margin"] == pytest.approx(logits[-1] - logits[-2], abs=1e-5)
+
+
+def test_a_text_is_spelled_with_the_probabilities_of_its_spellings() -> None:
+    """`abc` and an end: the tokens are drawn from their exact distribution given the text."""
+    laws = Laws(toy(), 3.0)
+    spellings = [["abc"], ["ab", "c"], ["a", "bc"], ["a", "b", "c"]]
+    tokens = [[PIECES.index(piece) for piece in pieces] for pieces in spellings]
+    weights = []
+    for spelled in tokens:
+        logs = laws.logs(toy().target, [8], [[*spelled, END + 1]], len(spelled) + 1)[0]
+        weights.append(float(logs[range(len(spelled) + 1), [*spelled, END + 1]].sum().exp()))
+    spelling = Spelling(toy().tokenizer, len(PIECES), END + 1)
+    texts = [Completion("abc", None, ended=True)] * 4000
+
+    def after(nodes: Sequence[Sequence[int]]) -> np.ndarray:
+        return laws.after(toy().target, [8], nodes).numpy()
+
+    drawn = spelling.tokens(texts, 7, after, np.random.default_rng(0))
+    counts = Counter(map(tuple, drawn))
+    seen = [counts[tuple(spelled)] for spelled in tokens]
+    assert sum(seen) == 4000 and min(seen) > 20
+    assert chisquare(seen, 4000 * np.array(weights) / sum(weights)).pvalue > 1e-4
+    # Without an end, a text of two tokens has only two spellings.
+    cut = spelling.tokens([Completion("abc", None, False)] * 50, 2, after, np.random.default_rng(0))
+    assert {len(spelled) for spelled in cut} == {2}
+    with pytest.raises(UsageError, match="cannot spell the server's text 'xyz'"):
+        spelling.tokens([Completion("xyz", None, False)], 3, after, np.random.default_rng(0))

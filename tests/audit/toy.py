@@ -1,0 +1,144 @@
+"""A small server with a speculative loop of its own, in which faults can be planted.
+
+The models are tables: the next token depends on the last one. Tokens have one to three letters, so
+that a text can be spelled in several ways.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from tokenizers import Tokenizer, decoders, models
+from torch import Tensor
+from transformers import PreTrainedTokenizerFast
+
+from specbench.engine.loading import LoadedPair
+
+PIECES = ["a", "b", "c", "d", "ab", "bc", "abc", " a", " ", "</s>"]
+MERGES = [("a", "b"), ("b", "c"), ("ab", "c"), (" ", "a")]
+END = len(PIECES) - 1
+DRAFT_LENGTH = 3
+FAULTS = ("temperature", "residual", "relaxed", "forced")
+BONUS_FROM_Q = "bonus"
+Floats = NDArray[np.float64]
+
+
+class Table:
+    """A model whose next token depends only on the last one."""
+
+    device = torch.device("cpu")
+    vocabulary, hidden_size, context = len(PIECES), 1, 4096
+
+    def __init__(self, logits: Floats) -> None:
+        self.logits = logits
+
+    def plain(self, tokens: Tensor, last: int, hidden: bool) -> tuple[Tensor, Tensor]:
+        return torch.from_numpy(self.logits)[tokens][:, -last:].float(), torch.empty(0)
+
+    def law(self, token: int, temperature: float) -> Floats:
+        logits = self.logits[token]
+        if not temperature:
+            return np.eye(len(logits))[logits.argmax()]
+        weights = np.exp((logits - logits.max()) / temperature)
+        return weights / weights.sum()
+
+
+@cache
+def toy() -> LoadedPair:
+    """The pair that the server runs."""
+    random = np.random.default_rng(3)
+    target = 1.5 * random.normal(size=(len(PIECES), len(PIECES)))
+    target[:, END] -= 2
+    draft = target + 0.8 * random.normal(size=target.shape)
+    return LoadedPair("toy", Table(target), Table(draft), tokenizer(), frozenset({END}))  # type: ignore[arg-type]
+
+
+def tokenizer() -> PreTrainedTokenizerFast:
+    vocabulary = {piece: number for number, piece in enumerate(PIECES)}
+    backend = Tokenizer(models.BPE(vocabulary, MERGES))
+    backend.decoder = decoders.Fuse()
+    return PreTrainedTokenizerFast(
+        tokenizer_object=backend, eos_token=PIECES[END], clean_up_tokenization_spaces=False
+    )
+
+
+def speculate(
+    prompt: Sequence[int], temperature: float, limit: int, seed: int, fault: str = ""
+) -> list[int]:
+    """Return the new tokens of a text by speculative sampling, with the end token if it ends."""
+    pair, random = toy(), np.random.default_rng((seed, *prompt))
+    target, draft = (lambda x, m=m: m.law(x, temperature) for m in (pair.target, pair.draft))
+    text, start = list(prompt), len(prompt)
+    while END not in text[start:] and len(text) - start < limit:
+        for place in range(DRAFT_LENGTH + 1):
+            p, q = target(text[-1]), draft(text[-1])
+            if place == DRAFT_LENGTH:
+                text.append(_drawn(q if fault == BONUS_FROM_Q else p, random))
+                break
+            hot = fault == "temperature" and temperature
+            x = _drawn(pair.draft.law(text[-1], 1.0) if hot else q, random)
+            accept = min(1.0, p[x] / q[x] * (1.5 if fault == "relaxed" else 1))
+            if random.random() < max(accept, 0.5 if fault == "forced" else 0):
+                text.append(x)
+                continue
+            rest = np.maximum(p - q, 0)
+            rest = rest if rest.sum() else p
+            scale = 1 if fault == "residual" else rest.sum()
+            text.append(_drawn(rest / scale, random))
+            break
+    new = text[start : start + limit]
+    return new[: new.index(END) + 1] if END in new else new
+
+
+def _drawn(law: Floats, random: np.random.Generator) -> int:
+    return min(int(np.searchsorted(law.cumsum(), random.random(), side="right")), len(law) - 1)
+
+
+class Handler(BaseHTTPRequestHandler):
+    fault: ClassVar[str] = ""
+
+    def do_POST(self) -> None:
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if asked.get("model", "toy") != "toy":
+            return self.reply(404, {"error": {"message": f"no model {asked['model']}"}})
+        prompt = asked["prompt"]
+        if isinstance(prompt, str):
+            prompt = toy().tokenizer.encode(prompt, add_special_tokens=False)
+        how = asked["temperature"], asked["max_tokens"], asked["seed"]
+        tokens = speculate(prompt, *how, self.fault)
+        ended = tokens[-1] == END
+        text = "".join(PIECES[token] for token in tokens if token != END)
+        reason = "stop" if ended else "length"
+        self.reply(200, {"choices": [{"text": text, "finish_reason": reason}]})
+
+    def reply(self, code: int, answer: Any) -> None:
+        content = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
+        self.send_response(code)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_: Any) -> None:
+        """Print nothing."""
+
+
+@contextmanager
+def serving(fault: str = "", handler: type[BaseHTTPRequestHandler] = Handler) -> Iterator[str]:
+    """Run a server in a thread, and yield its address."""
+    own = type("Own", (handler,), {"fault": fault})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), own)
+    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

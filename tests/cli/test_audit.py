@@ -1,0 +1,108 @@
+"""``specbench audit``: verdicts, files, exit codes and usage errors."""
+
+import json
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specbench.errors import UsageError
+from specbench.experiment import runner
+from specbench.experiment.runner import Loader
+
+from ..audit.toy import serving, toy
+from .conftest import Cli, Result
+
+
+@pytest.fixture(autouse=True)
+def loaded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
+    """Replace the bundled pair by the one that the server runs; return the formats loaded."""
+    formats: list[str] = []
+
+    def load_pair(spec: Any, loading: Any) -> Any:
+        formats.append(loading.dtype)
+        return toy()
+
+    loader = partial(Loader, load_pair, check_memory=lambda *_: None)
+    monkeypatch.setattr(runner, "Loader", loader)
+    (tmp_path / "prompts.txt").write_text("a\nab\n c\nd\n")
+    return formats
+
+
+def audit(cli: Cli, url: str, *more: str) -> Result:
+    how = ("--prompts", "prompts.txt", "--draft-length", "3", "--batch-size", "2", "-o", "out")
+    return cli("audit", "--url", url, *how, *more)
+
+
+def test_a_lossless_server(cli: Cli, loaded: list[str]) -> None:
+    with serving() as url:
+        result = audit(cli, url)
+    assert result.code == 0, result.err
+    assert loaded == ["float32"]
+    assert result.out.splitlines()[-2:] == ["verdict: lossless", "results: out/audit.json"]
+    found = json.loads(Path("out/audit.json").read_text())
+    assert found["verdict"] == "lossless" and found["audit"]["samples"] == 512
+    assert len(found["findings"]) == 9
+    assert all(f["facts"]["share"] < 0.7 for f in found["findings"][1:])
+
+
+def test_a_lossy_server_gives_exit_code_1(cli: Cli) -> None:
+    with serving("forced") as url:
+        result = audit(cli, url, "--temperature", "1", "--json", "--samples", "64")
+    assert result.code == 1
+    assert "error: the decoder is lossy: 1 of 5 tests failed" in result.err
+    found = json.loads(result.out)
+    assert found["verdict"] == "lossy" and found["results"] == "out/audit.json"
+
+
+def test_a_weak_audit_says_so(cli: Cli) -> None:
+    with serving() as url:
+        result = audit(cli, url, "--samples", "8")
+    assert result.code == 0
+    assert "verdict: too weak" in result.out
+    assert "note: some tests would not notice a fault: try more --samples" in result.err
+
+
+def test_what_was_found_before_an_error_is_kept(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    from specbench.audit import server
+
+    ask = server.Server._ask
+
+    def failing(self: Any, body: Any, seed: int) -> Any:
+        if body["temperature"] == 0.7:
+            raise UsageError("the server is gone: start it again")
+        return ask(self, body, seed)
+
+    monkeypatch.setattr(server.Server, "_ask", failing)
+    with serving() as url:
+        result = audit(cli, url, "--samples", "64")
+    assert result.code == 2
+    assert result.err.splitlines()[-1] == "error: the server is gone: start it again"
+    found = json.loads(Path("out/audit.json").read_text())
+    assert found["verdict"] == "unfinished" and len(found["findings"]) == 5
+
+
+def test_a_server_that_is_down_leaves_nothing(cli: Cli) -> None:
+    with serving() as url:
+        pass
+    result = audit(cli, url)
+    assert result.code == 2
+    assert f"error: no server answers at {url}/v1/completions" in result.err
+    assert not Path("out").exists()
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("", "give one of --decoder llamacpp, --decoder transformers or --url"),
+        ("--url http://x --decoder llamacpp", "give one of --decoder"),
+        ("--decoder vllm", "`llamacpp`, `transformers`"),
+        ("--url http://x --weight 0.5", "--weight needs --decoder transformers: add it"),
+        ("--url http://x --temperature 0", "--temperature"),
+    ],
+)
+def test_options_that_exclude_each_other(cli: Cli, line: str, told: str) -> None:
+    result = cli("audit", *line.split())
+    assert result.code == 2
+    assert told in result.err

@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from specbench.analysis import intervals
+from specbench.check import check
 from specbench.cli import measure
 from specbench.cli.app import main
 from specbench.engine import loading, memory
@@ -96,6 +97,7 @@ def reader(
         (loading, "load_config"),
         (memory, "load_config"),
         (finetune, "decoder_config"),
+        (check, "read_prompts"),
     ):
         monkeypatch.setattr(module, name, loads)
     monkeypatch.setattr(folder, "find_spec", lambda name: name)  # an optional package

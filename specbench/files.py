@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import errno
+import gzip
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import TextIOWrapper
 from pathlib import Path
+from typing import TextIO
 
 from specbench.errors import RunError, UsageError
 
@@ -32,6 +35,19 @@ def write_atomically(path: Path, content: str | bytes) -> None:
 def digits(number: float) -> str:
     """Format a number for tables on disk: 12 digits, unchanged by re-reading."""
     return f"{number:.12}"
+
+
+def stored(path: Path) -> Path:
+    """Return a file's path, or that of its gzipped copy if only this exists."""
+    packed = path.with_name(f"{path.name}.gz")
+    return packed if packed.is_file() and not path.is_file() else path
+
+
+def open_text(path: Path) -> TextIO:
+    """Open a text file with its own line ends, plain or gzipped."""
+    if path.suffix == ".gz":
+        return TextIOWrapper(gzip.open(path), encoding="utf-8", newline="")
+    return path.open(encoding="utf-8", newline="")
 
 
 def shown_path(path: str | Path) -> str:

@@ -24,6 +24,7 @@ from specbench.analysis.verdicts import verdicts_of
 from specbench.errors import UsageError
 from specbench.experiment.folders import CONFIG, read_run
 from specbench.experiment.records import PACKED, RECORDS, TABLE, TRACED, latest_records
+from specbench.files import open_text, stored
 
 RUNS, ROUNDS = schema(dictionary.RUNS), schema(dictionary.ROUNDS)
 
@@ -130,9 +131,9 @@ def _run(folder: Path) -> dict[str, Any]:
 def _run_id(folder: Path) -> str:
     """Return the run's name from its tables; it survives copying or renaming the folder."""
     try:
-        with (folder / TABLE).open(encoding="utf-8", newline="") as file:
+        with open_text(stored(folder / TABLE)) as file:
             return next(csv.DictReader(file))["run_id"]
-    except (OSError, ValueError, StopIteration, KeyError):
+    except (OSError, EOFError, ValueError, StopIteration, KeyError):
         return folder.name
 
 

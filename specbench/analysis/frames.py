@@ -8,6 +8,8 @@ samples may have columns of ``MEASURED`` after those of ``SAMPLES``.
 from __future__ import annotations
 
 import csv
+import gzip
+import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -24,6 +26,7 @@ import pyarrow.csv as arrow_csv
 from specbench.analysis import columns
 from specbench.analysis.columns import may_be_blank, schema
 from specbench.errors import UsageError
+from specbench.files import open_text, stored
 from specbench.methods.parameters import METHOD_COLUMNS
 from specbench.plugins import short_name
 from specbench.words import meant
@@ -42,6 +45,7 @@ MEASURED = schema(columns.MEASURED)
 BLEU_TERMS = "bleu_terms"
 #: The table of samples that were decoded again for their times only.
 TIMINGS = "timings.csv"
+DAMAGED = (EOFError, gzip.BadGzipFile, zlib.error)  # raised for a damaged gzip file
 
 #: Columns that are blank if they do not apply to a method, task or sample.
 MAY_BE_BLANK = may_be_blank(columns.SAMPLES, columns.MEASURED, columns.SUMMARY)
@@ -66,7 +70,9 @@ def read_samples(
         for known in (SAMPLES, MEASURED)
     )
     samples = _read_runs(paths, "samples.csv", needed, optional, others=only is None)
-    timed = [folder for folder in run_folders(paths, "samples.csv") if (folder / TIMINGS).exists()]
+    timed = [
+        folder for folder in run_folders(paths, "samples.csv") if stored(folder / TIMINGS).exists()
+    ]
     if not (timings and timed):
         return samples
     again = _read_runs(timed, TIMINGS, SAMPLES, MEASURED)
@@ -104,18 +110,20 @@ def run_folders(paths: Sequence[Path | str], *names: str) -> list[Path]:
 
 
 def _runs_in(path: Path, names: Sequence[str]) -> Sequence[Path]:
-    if any((path / name).exists() for name in names):
+    if any(stored(path / name).exists() for name in names):
         return (path,)
     if not path.is_dir():
         raise UsageError(f"There is no folder {path}; give the folder of a finished run.")
-    if runs := {file.parent for name in names for file in path.glob(f"*/{name}")}:
+    if runs := {file.parent for name in names for file in path.glob(f"*/{name}*")}:
         return sorted(runs)
     raise UsageError(lacks(path, names[0]))
 
 
 def lacks(folder: Path, name: str) -> str:
     """Return the error message for a file that is missing from a folder."""
-    if any((folder / known).exists() for known in ("samples.csv", "summary.csv", "config.json")):
+    if any(
+        stored(folder / known).exists() for known in ("samples.csv", "summary.csv", "config.json")
+    ):
         return f"{folder} is a run without its {name}: put that file there, or measure it again"
     return f"{folder} holds no {name}: give the folder of a finished run"
 
@@ -152,7 +160,7 @@ def _read_runs(
     others: bool = False,
 ) -> pd.DataFrame:
     """Read a table of runs; ``others`` also reads unknown columns of numbers."""
-    files = [folder / name for folder in run_folders(paths, name)]
+    files = [stored(folder / name) for folder in run_folders(paths, name)]
     known: dict[str, type] = {**needed, **optional}
     names = dict.fromkeys(name for file in files for name in _heading(file)) if others else ()
     unknown = [name for name in names if name not in known]
@@ -164,7 +172,7 @@ def _read_runs(
         rows = [len(table) for table in tables]
         frame = pa.concat_tables(tables, promote_options="default").to_pandas()
         table = typed(frame, {n: kind for n, kind in known.items() if n in frame}, name, blank)
-    except (UsageError, ValueError, OSError):  # read again slowly to locate the error
+    except (UsageError, ValueError, OSError, *DAMAGED):  # read again slowly to locate the error
         frames = []
         for file in files:
             frame = _read_text(file)
@@ -213,7 +221,7 @@ def _read_fast(path: Path, needed: Collection[str], known: Mapping[str, type]) -
 
 def _heading(path: Path) -> list[str]:
     """Return the column names of a table; none if it cannot be read."""
-    with suppress(OSError, ValueError, csv.Error), path.open(encoding="utf-8", newline="") as file:
+    with suppress(OSError, ValueError, csv.Error, *DAMAGED), open_text(path) as file:
         return next(csv.reader(file), [])
     return []
 
@@ -224,7 +232,7 @@ def _read_text(path: Path) -> pd.DataFrame:
         frame = pd.read_csv(path, dtype="str", keep_default_na=False, na_values=[""])
     except pd.errors.EmptyDataError:
         raise UsageError(f"{path} is empty; run again or give another folder.") from None
-    except (pd.errors.ParserError, UnicodeDecodeError) as error:
+    except (pd.errors.ParserError, UnicodeDecodeError, *DAMAGED) as error:
         reason = " ".join(str(error).split())
         raise UsageError(f"{path} is not a readable CSV file ({reason}); run again.") from error
     except OSError as error:

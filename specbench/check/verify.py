@@ -46,6 +46,7 @@ from specbench.experiment.records import (
     write_timings,
 )
 from specbench.experiment.runner import Loader, SampleRunner
+from specbench.files import stored
 from specbench.methods.registry import get_method
 from specbench.metrics import get_metric
 from specbench.pairs.registry import ROLES
@@ -136,8 +137,8 @@ def _check_tables(folder: Path, source: str) -> Iterator[Finding]:
         again = Path(temporary)
         timings = TIMED_RECORDS if (folder / TIMED_RECORDS).is_file() else TIMINGS
         for name in (source, timings):
-            if (folder / name).is_file():
-                (again / name).symlink_to((folder / name).resolve())
+            if (file := stored(folder / name)).is_file():
+                (again / file.name).symlink_to(file.resolve())
         if source == TABLE:
             write_timings(again)
             write_summary(again)
@@ -152,6 +153,7 @@ def _check_tables(folder: Path, source: str) -> Iterator[Finding]:
 
 def _compare_tables(path: Path, again: Path, keys: Sequence[str], source: str) -> Finding:
     """Compare the rows of a table; a metric that all of it lacks is no difference."""
+    path = stored(path)
     if not path.is_file():
         raise UsageError(lacks(path.parent, path.name))
     there, here = _rows(path, keys), _rows(again, keys)

@@ -24,6 +24,7 @@ from specbench.config import DEFAULT_LIMIT, Loading
 from specbench.errors import RunError
 from specbench.experiment.plan import Plan
 from specbench.experiment.variants import STATIC
+from specbench.files import stored
 from specbench.methods.registry import AUTOREGRESSIVE
 from specbench.metrics import AGREEMENT
 from specbench.table import Field, Table, number_of
@@ -183,7 +184,7 @@ def show_run(folder: Path, tables: Tables | None = None, as_json: bool = False) 
     from specbench.results import Results
 
     shown: dict[str, Any] = {"results": str(folder)}
-    if (folder / TABLE).is_file():
+    if stored(folder / TABLE).is_file():
         results = Results([folder])
         found = (tables or run_tables)(folder)
         if as_json:

@@ -16,6 +16,7 @@ from specbench.config import Group, Loading, Settings
 from specbench.errors import UsageError
 from specbench.example import Example
 from specbench.experiment.records import RECORDS, TABLE, latest_records, read_examples
+from specbench.files import stored
 from specbench.pairs.registry import PairSpec, custom_pair, pairs
 
 RESULTS = Path("results")
@@ -162,7 +163,7 @@ def unused(folder: Path) -> Path:
 
 def newest_run() -> Path:
     """Return the run under ``results/`` with the newest table, or raise ``UsageError``."""
-    tables = list(RESULTS.glob(f"*/{TABLE}"))
+    tables = list(RESULTS.glob(f"*/{TABLE}*"))
     if not tables:
         raise UsageError(
             f"there is no run under {RESULTS}: give a run folder, or start with `specbench run`"
@@ -236,7 +237,7 @@ def require_same_run(folder: Path, config: Mapping[str, Any]) -> None:
         raise UsageError(
             f"{folder} is not empty and contains no run: choose another folder with --output"
         )
-    if (folder / TABLE).exists() and not (folder / RECORDS).exists():
+    if stored(folder / TABLE).exists() and not (folder / RECORDS).exists():
         raise UsageError(
             f"{folder} contains the tables of a run without its {RECORDS}: unpack it, or choose "
             "another folder with --output"

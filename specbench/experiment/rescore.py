@@ -35,7 +35,7 @@ from specbench.experiment.records import (
     write_tables,
 )
 from specbench.experiment.store import lock
-from specbench.files import clear_errors
+from specbench.files import clear_errors, stored
 from specbench.metrics import GREEDY, GROUP, METRICS, get_metric, score, try_metrics
 from specbench.metrics.sandbox.launch import layers
 from specbench.plugins import exists
@@ -123,8 +123,8 @@ def score_run(
                 report(scored)
         failed = [str(r.get("error")) for r in latest.values() if r["status"] != OK]
         withheld = sum(_is_withheld(r, run) for r in latest.values())
-        if (run.folder / TIMINGS).exists():
-            shutil.copy(run.folder / TIMINGS, staging)
+        if (timings := stored(run.folder / TIMINGS)).exists():
+            shutil.copy(timings, staging)
         write_tables(staging)
         timed = timed_records(run.folder)
         failed += [str(r.get("error")) for r in timed if r["status"] != OK]

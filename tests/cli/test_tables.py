@@ -1,5 +1,6 @@
 """``specbench table``, ``compare``, ``theory`` and ``summary``: formats, notes, filters."""
 
+import gzip
 import io
 import json
 import shutil
@@ -319,3 +320,33 @@ def test_json_of_a_run_has_its_folder_its_cells_and_its_verdicts(cli: Cli, engin
 def test_times_of_one_run_are_refused(cli: Cli, run: Path) -> None:
     refused = cli("compare", str(run), "--times")
     assert (refused.code, refused.err.count("\n")) == (2, 1)
+
+
+@pytest.mark.parametrize("records", [True, False])
+def test_a_run_may_be_gzipped(cli: Cli, finished: str, tmp_path: Path, records: bool) -> None:
+    """All tables and checks are those of the plain run."""
+    plain, packed = (Path(shutil.copytree(finished, tmp_path / n / "small")) for n in ("a", "b"))
+    if not records:
+        for folder in (plain, packed):
+            (folder / "samples.jsonl").unlink()
+    files = ["samples.csv", *(["samples.jsonl"] if records else [])]
+    for file in (packed / name for name in files):
+        Path(f"{file}.gz").write_bytes(gzip.compress(file.read_bytes()))
+        file.unlink()
+    verify = f"verify {{}} --samples {int(records)}"
+    for line in (
+        "table {} --json",
+        "compare {}",
+        "summary {}",
+        "plot pareto {} --draft-length 2",
+        verify,
+    ):
+        one, two = (cli(*line.format(folder).split()) for folder in (plain, packed))
+        assert one.code == two.code == 0, two.err
+        if line != verify:
+            assert one.out.replace(str(plain), str(packed)) == two.out
+    damaged = packed / "samples.csv.gz"
+    damaged.write_bytes(damaged.read_bytes()[:200])
+    result = cli("table", str(packed))
+    assert result.code == 2
+    assert "samples.csv.gz" in result.err

@@ -46,7 +46,7 @@ def test_the_bundled_pairs_lie_beside_the_registry_and_others_on_the_hub() -> No
         pair, folder = get_pair(name), Path(module.__file__).parent / name
         assert (Path(pair.target), Path(pair.draft)) == (folder / "target", folder / "draft")
         assert pair.bundled
-        assert pair.heads == (folder / "heads" if name == "mini" else None)
+        assert pair.heads == folder / "heads"
     for pair in [pair for name, pair in pairs().items() if name not in bundled]:
         assert list(pair.architecture) == ["target", "draft"]
         assert (pair.heads, pair.thinking, pair.bundled) == (None, False, False)

@@ -27,6 +27,9 @@ figures: $(VENV)/.run ## Redraw the figures of the pages from the runs under res
 	$(BIN)/specbench plot pareto results/reference-dial
 	$(BIN)/specbench plot transfer results/reference-transfer
 	$(BIN)/specbench plot weights --head specbench/pairs/mini/heads/mini-math --output results/reference-learned
+	$(BIN)/specbench plot pareto $(addprefix results/reference-python-,line block docstring) --against acceptance \
+		--method sd,lossy,static,typical,gated,diversed --output results/reference-python-line/figures
+	$(BIN)/specbench plot weights --head specbench/pairs/python/heads/python-line --output results/reference-python-learned
 
 test: $(VENV)/.test ## Run the tests, on up to four cores
 	@echo "running the tests; they take some minutes" >&2

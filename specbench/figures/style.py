@@ -83,6 +83,7 @@ QUALITY_LABELS = {
     "accuracy": "Accuracy (%)",
     "rouge2": "ROUGE-2 F1 (×100)",
     "pass@1": "pass@1 (%)",
+    "edit-similarity": "Edit similarity (×100)",
 }
 
 #: Colours of the parts of a round, in order; ``other`` is the rest.

@@ -1,7 +1,7 @@
 """The parts of a round can be captured in a CUDA graph: they never wait and never draw numbers.
 
-On the device ``meta``, tensors have no values, so whatever would wait for a GPU raises an error, and
-so does mixing devices. Two faults escape: index tensors and 0-dimensional tensors on the host.
+On the device ``meta``, tensors have no values, so whatever would wait for a GPU raises an error,
+and so does mixing devices. Two faults escape: index tensors and 0-dimensional tensors on the host.
 """
 
 from collections.abc import Callable

@@ -125,7 +125,9 @@ def test_layers_in_bfloat16_equal_plain_attention(size: str, name: str) -> None:
 def test_attention_that_forgets_old_keys_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     """A negative control: a kernel that ignores all keys before the last 1,024."""
 
-    def forgetful(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, **options: Any) -> Tensor:
+    def forgetful(
+        query: Tensor, key: Tensor, value: Tensor, mask: Tensor, **options: Any
+    ) -> Tensor:
         mask = mask.clone()
         mask[..., : max(0, mask.shape[-1] - 1_024)] = False
         return ATTENTION(query, key, value, mask, **options)

@@ -1,0 +1,210 @@
+"""Test and time specbench on a GPU in about an hour, and write one page about it.
+
+    python tests/benchmarks/gpu_hour.py [PART ...] [--output FOLDER]
+
+Without names, all parts run. A part is one command that takes at most 9 minutes. Parts that
+succeeded before are skipped, and a part that fails does not stop the others. FOLDER gets the output
+of every part, the tables of every benchmark, and ``page.md``, which begins with the targets.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from specbench.files import write_atomically
+
+LIMIT = 9 * 60  # seconds of a part
+PAIRS = ("llama", "qwen3", "gemma3")
+BENCH = {
+    "--load-format": "dummy",
+    "--device": "cuda",
+    "--batch-size": "1,4,32",
+    "--acceptance": "0.5,0.7,0.8,0.9",
+    "--repeats": "5",
+}
+SANITIZER = "compute-sanitizer"
+SHOWN = 120  # lines of a part on the page
+OK, SKIPPED = "ok", "skipped"
+ENVIRONMENT = "environment.json"
+DESCRIBE = """
+import json
+from specbench.experiment.environment import describe_environment
+print(json.dumps(describe_environment()))
+"""
+HERE = Path(__file__).parent
+KERNELS, REPLAYS = "tests/engine/test_math.py", "tests/decoding/test_replays.py"
+ENGINES = "tests/decoding/test_gpu.py"
+
+
+class Part(NamedTuple):
+    """A command, and why it runs."""
+
+    name: str
+    purpose: str
+    command: Sequence[str]
+
+    def done(self, folder: Path) -> dict[str, object] | None:
+        """Return the record of an earlier run; None without one."""
+        file = folder / f"{self.name}.json"
+        return dict(json.loads(file.read_text())) if file.exists() else None
+
+
+def parts(
+    folder: Path, pairs: Sequence[str] = PAIRS, changes: Mapping[str, str] | None = None
+) -> list[Part]:
+    """Return all parts, the most important ones first; ``changes`` replace options of ``bench``."""
+    python, options = sys.executable, BENCH | dict(changes or {})
+    specbench = [python, "-m", "specbench"]
+    tests = [python, "-m", "pytest", "-m", "gpu", "-q", "-rsP"]
+    device = ["--device", options["--device"]]
+
+    def bench(kind: str, pair: str, purpose: str, *flags: str, **settings: str) -> Part:
+        chosen = options | {f"--{name.replace('_', '-')}": text for name, text in settings.items()}
+        words = [word for option in chosen.items() for word in option]
+        name = f"{kind}-{pair}"
+        to = ["--output", str(folder / name), "--no-progress"]
+        return Part(name, purpose, [*specbench, "bench", "--pair", pair, *words, *flags, *to])
+
+    def of_pair(pair: str) -> list[Part]:
+        few = {"acceptance": "0.8", "method": "autoregressive,sd"}
+        three = {"method": "autoregressive,sd,diversed", "engine": "auto"}
+        both = {"engine": "auto,eager"}
+        compiled = {"engine": "auto,compile", "batch_size": "1"}
+        alone = "--no-transformers"
+        return [
+            bench("bench", pair, "graphs beside Transformers", **three),
+            bench("compile", pair, "graphs beside compiled code", alone, **few | compiled),
+            bench("eager", pair, "graphs beside the eager engine", alone, **few | both),
+        ]
+
+    first, *others = pairs
+    marks = [python, str(HERE / "marks.py"), str(folder / f"bench-{first}")]
+    update = [python, str(HERE / "head_update.py"), *device]
+    checked = [SANITIZER, "--error-exitcode", "1", *specbench, "bench", "--no-transformers"]
+    checked += ["--prompt-tokens", "8", "--new-tokens", "8", "--repeats", "1", *device]
+    checked += ["--method", "sd", "--output", str(folder / "sanitizer"), "--no-progress"]
+    run = [*specbench, "run", "--method", "all", "--limit", "10", *device, "--no-progress"]
+    timed, *slower = of_pair(first)
+    rest = [f"--ignore={file}" for file in (KERNELS, REPLAYS, ENGINES)]
+    return [
+        Part("kernels", "layers in bfloat16 against MATH", [*tests, KERNELS]),
+        Part("replays", "1,000 replays against eager passes", [*tests, REPLAYS]),
+        Part("engines", "texts of all engines", [*tests, ENGINES]),
+        Part("sanitizer", "invalid memory accesses of a short run", checked),
+        timed,
+        Part("targets", "the targets, all with graphs and N = 5", marks),
+        Part("head-update", "a head's update at Llama's sizes", update),
+        *slower,
+        Part("methods", "all methods on the bundled pair", [*run, "--output", f"{folder}/methods"]),
+        *(part for pair in others for part in of_pair(pair)),
+        Part("tests", "all other tests", [*tests, *rest]),
+    ]
+
+
+def hour(chosen: Sequence[Part], known: Sequence[Part], folder: Path, limit: float = LIMIT) -> bool:
+    """Run the chosen parts that have not succeeded; write the page about all known ones.
+
+    Returns whether all chosen parts succeeded or were skipped.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    # In a process of its own: this one must not use the GPU while parts are timed.
+    machine = subprocess.check_output([sys.executable, "-c", DESCRIBE], text=True)
+    write_atomically(folder / ENVIRONMENT, machine)
+    good = True
+    for part in chosen:
+        before = part.done(folder)
+        if before is None or before["result"] not in (OK, SKIPPED):
+            print(f"{part.name}: {part.purpose}", file=sys.stderr)
+            record = run_part(part, folder, limit)
+            good = good and record["result"] in (OK, SKIPPED)
+            write_atomically(folder / f"{part.name}.json", json.dumps(record))
+            write_atomically(folder / "page.md", "\n".join(page(known, folder)))
+            print(f"{part.name}: {record['result']}", file=sys.stderr)
+    return good
+
+
+def run_part(part: Part, folder: Path, limit: float) -> dict[str, object]:
+    """Run a command for at most ``limit`` seconds; its output goes to ``NAME.txt``."""
+    if shutil.which(part.command[0]) is None:
+        return {"result": SKIPPED, "note": f"{part.command[0]} is not installed", "seconds": 0}
+    began = time.monotonic()
+    with (folder / f"{part.name}.txt").open("w") as output:
+        process = subprocess.Popen(
+            part.command,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        try:
+            code = process.wait(limit)
+            result = OK if code == 0 else f"failed (exit code {code})"
+        except subprocess.TimeoutExpired:
+            result = f"stopped after {limit / 60:.3g} minutes"
+        finally:
+            stop(process)
+    return {"result": result, "seconds": round(time.monotonic() - began, 1)}
+
+
+def stop(process: subprocess.Popen[bytes]) -> None:
+    """End a command and all processes that it started."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def page(known: Sequence[Part], folder: Path) -> Iterator[str]:
+    """Yield the lines of the page: the machine, the state of every part, and their output."""
+    machine = json.loads((folder / ENVIRONMENT).read_text())
+    torch, gpus = machine["torch"], machine["torch"].get("gpus", [])
+    name = ", ".join(gpu["name"] for gpu in gpus) or machine["cpu"]["model"]
+    versions = {package: machine["packages"][package] for package in ("torch", "transformers")}
+    versions |= {key: torch[key] for key in ("cuda", "cudnn", "driver") if key in torch}
+    yield f"# specbench on {name}\n"
+    versions |= {"Python": machine["python"], "commit": machine["git"]["commit"][:12]}
+    yield f"{machine['started']}: {', '.join(f'{key} {versions[key]}' for key in versions)}\n"
+    yield "| part | question | result | seconds |"
+    yield "|---|---|---|--:|"
+    records = {part.name: part.done(folder) for part in known}
+    for part in known:
+        row = records[part.name] or {"result": "not run", "seconds": ""}
+        note = f": {row['note']}" if "note" in row else ""
+        yield f"| `{part.name}` | {part.purpose} | {row['result']}{note} | {row['seconds']} |"
+    for part in sorted(known, key=lambda part: part.name != "targets"):  # the targets first
+        file = folder / f"{part.name}.txt"
+        if records[part.name] and file.exists():
+            lines = file.read_text(errors="replace").splitlines()
+            yield f"\n## {part.purpose.capitalize()} (`{part.name}`)\n\n```text"
+            yield from lines[-SHOWN:]
+            yield "```"
+    yield ""
+
+
+def main() -> None:
+    """Run the named parts, or all; the exit code is 1 if one failed."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("part", nargs="*", help="default: all")
+    parser.add_argument("--output", type=Path, default=Path("results/gpu"))
+    options = parser.parse_args()
+    known = {part.name: part for part in parts(options.output)}
+    if unknown := set(options.part) - known.keys():
+        parser.error(f"no part {', '.join(sorted(unknown))}: choose from {', '.join(known)}")
+    chosen = [known[name] for name in options.part or known]
+    good = hour(chosen, list(known.values()), options.output)
+    print(options.output / "page.md")
+    sys.exit(not good)
+
+
+if __name__ == "__main__":
+    main()

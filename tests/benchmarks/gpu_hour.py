@@ -20,7 +20,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from specbench.files import write_atomically
 
@@ -34,7 +34,9 @@ BENCH = {
     "--repeats": "5",
 }
 SANITIZER = "compute-sanitizer"
-SHOWN = 120  # lines of a part on the page
+SHOWN = 250  # lines of a part on the page
+FEW = 20  # lines of the messages of a part that failed
+FIRST = ("targets", "head-update")  # on the page
 OK, SKIPPED = "ok", "skipped"
 ENVIRONMENT = "environment.json"
 DESCRIBE = """
@@ -54,7 +56,7 @@ class Part(NamedTuple):
     purpose: str
     command: Sequence[str]
 
-    def done(self, folder: Path) -> dict[str, object] | None:
+    def done(self, folder: Path) -> dict[str, Any] | None:
         """Return the record of an earlier run; None without one."""
         file = folder / f"{self.name}.json"
         return dict(json.loads(file.read_text())) if file.exists() else None
@@ -112,15 +114,24 @@ def parts(
     ]
 
 
-def hour(chosen: Sequence[Part], known: Sequence[Part], folder: Path, limit: float = LIMIT) -> bool:
+def machine() -> dict[str, Any]:
+    """Describe the machine, in another process: this one must not use the GPU during timing."""
+    return dict(json.loads(subprocess.check_output([sys.executable, "-c", DESCRIBE])))
+
+
+def hour(
+    chosen: Sequence[Part],
+    known: Sequence[Part],
+    folder: Path,
+    environment: Mapping[str, Any],
+    limit: float = LIMIT,
+) -> bool:
     """Run the chosen parts that have not succeeded; write the page about all known ones.
 
     Returns whether all chosen parts succeeded or were skipped.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    # In a process of its own: this one must not use the GPU while parts are timed.
-    machine = subprocess.check_output([sys.executable, "-c", DESCRIBE], text=True)
-    write_atomically(folder / ENVIRONMENT, machine)
+    write_atomically(folder / ENVIRONMENT, json.dumps(environment))
     good = True
     for part in chosen:
         before = part.done(folder)
@@ -129,21 +140,25 @@ def hour(chosen: Sequence[Part], known: Sequence[Part], folder: Path, limit: flo
             record = run_part(part, folder, limit)
             good = good and record["result"] in (OK, SKIPPED)
             write_atomically(folder / f"{part.name}.json", json.dumps(record))
-            write_atomically(folder / "page.md", "\n".join(page(known, folder)))
+            write_atomically(folder / "page.md", "\n".join(page(known, folder, environment)))
             print(f"{part.name}: {record['result']}", file=sys.stderr)
     return good
 
 
-def run_part(part: Part, folder: Path, limit: float) -> dict[str, object]:
-    """Run a command for at most ``limit`` seconds; its output goes to ``NAME.txt``."""
+def run_part(part: Part, folder: Path, limit: float) -> dict[str, Any]:
+    """Run a command for at most ``limit`` seconds.
+
+    Its output goes to ``NAME.txt``, its messages go to ``NAME.log``.
+    """
     if shutil.which(part.command[0]) is None:
         return {"result": SKIPPED, "note": f"{part.command[0]} is not installed", "seconds": 0}
     began = time.monotonic()
-    with (folder / f"{part.name}.txt").open("w") as output:
+    output, messages = (folder / f"{part.name}.{kind}" for kind in ("txt", "log"))
+    with output.open("w") as stdout, messages.open("w") as stderr:
         process = subprocess.Popen(
             part.command,
-            stdout=output,
-            stderr=subprocess.STDOUT,
+            stdout=stdout,
+            stderr=stderr,
             stdin=subprocess.DEVNULL,
             start_new_session=True,
         )
@@ -164,16 +179,15 @@ def stop(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def page(known: Sequence[Part], folder: Path) -> Iterator[str]:
+def page(known: Sequence[Part], folder: Path, environment: Mapping[str, Any]) -> Iterator[str]:
     """Yield the lines of the page: the machine, the state of every part, and their output."""
-    machine = json.loads((folder / ENVIRONMENT).read_text())
-    torch, gpus = machine["torch"], machine["torch"].get("gpus", [])
-    name = ", ".join(gpu["name"] for gpu in gpus) or machine["cpu"]["model"]
-    versions = {package: machine["packages"][package] for package in ("torch", "transformers")}
+    torch, gpus = environment["torch"], environment["torch"].get("gpus", [])
+    name = ", ".join(gpu["name"] for gpu in gpus) or environment["cpu"]["model"]
+    versions = {package: environment["packages"][package] for package in ("torch", "transformers")}
     versions |= {key: torch[key] for key in ("cuda", "cudnn", "driver") if key in torch}
     yield f"# specbench on {name}\n"
-    versions |= {"Python": machine["python"], "commit": machine["git"]["commit"][:12]}
-    yield f"{machine['started']}: {', '.join(f'{key} {versions[key]}' for key in versions)}\n"
+    versions |= {"Python": environment["python"], "commit": environment["git"]["commit"][:12]}
+    yield f"{environment['started']}: {', '.join(f'{key} {versions[key]}' for key in versions)}\n"
     yield "| part | question | result | seconds |"
     yield "|---|---|---|--:|"
     records = {part.name: part.done(folder) for part in known}
@@ -181,14 +195,21 @@ def page(known: Sequence[Part], folder: Path) -> Iterator[str]:
         row = records[part.name] or {"result": "not run", "seconds": ""}
         note = f": {row['note']}" if "note" in row else ""
         yield f"| `{part.name}` | {part.purpose} | {row['result']}{note} | {row['seconds']} |"
-    for part in sorted(known, key=lambda part: part.name != "targets"):  # the targets first
-        file = folder / f"{part.name}.txt"
-        if records[part.name] and file.exists():
-            lines = file.read_text(errors="replace").splitlines()
-            yield f"\n## {part.purpose.capitalize()} (`{part.name}`)\n\n```text"
-            yield from lines[-SHOWN:]
-            yield "```"
+    for part in sorted(known, key=lambda part: part.name not in FIRST):
+        record = records[part.name]
+        if record is None or record["result"] == SKIPPED:
+            continue
+        yield f"\n## {part.purpose[0].upper()}{part.purpose[1:]} (`{part.name}`)\n\n```text"
+        yield from lines(folder / f"{part.name}.txt", SHOWN)
+        if record["result"] != OK:
+            yield from lines(folder / f"{part.name}.log", FEW)
+        yield "```"
     yield ""
+
+
+def lines(file: Path, most: int) -> list[str]:
+    """Return the last lines of a file."""
+    return file.read_text(errors="replace").splitlines()[-most:]
 
 
 def main() -> None:
@@ -200,8 +221,12 @@ def main() -> None:
     known = {part.name: part for part in parts(options.output)}
     if unknown := set(options.part) - known.keys():
         parser.error(f"no part {', '.join(sorted(unknown))}: choose from {', '.join(known)}")
+    environment = machine()
+    if not environment["torch"].get("gpus"):
+        parser.error("PyTorch finds no CUDA device")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # ends the running part as well
     chosen = [known[name] for name in options.part or known]
-    good = hour(chosen, list(known.values()), options.output)
+    good = hour(chosen, list(known.values()), options.output, environment)
     print(options.output / "page.md")
     sys.exit(not good)
 

@@ -84,8 +84,10 @@ def parts(
         both = {"engine": "auto,eager"}
         compiled = {"engine": "auto,compile", "batch_size": "1"}
         alone = "--no-transformers"
+        listed = [python, str(HERE / "attention_kernels.py"), "--pair", pair, *device]
         return [
             bench("bench", pair, "graphs beside Transformers", **three),
+            Part(f"attention-{pair}", "the attention kernels of the engines", listed),
             bench("compile", pair, "graphs beside compiled code", alone, **few | compiled),
             bench("eager", pair, "graphs beside the eager engine", alone, **few | both),
         ]
@@ -97,7 +99,7 @@ def parts(
     checked += ["--prompt-tokens", "8", "--new-tokens", "8", "--repeats", "1", *device]
     checked += ["--method", "sd", "--output", str(folder / "sanitizer"), "--no-progress"]
     run = [*specbench, "run", "--method", "all", "--limit", "10", *device, "--no-progress"]
-    timed, *slower = of_pair(first)
+    timed, profiled, *slower = of_pair(first)
     rest = [f"--ignore={file}" for file in (KERNELS, REPLAYS, ENGINES)]
     return [
         Part("kernels", "layers in bfloat16 against MATH", [*tests, KERNELS]),
@@ -107,6 +109,7 @@ def parts(
         timed,
         Part("targets", "the targets, all with graphs and N = 5", marks),
         Part("head-update", "a head's update at Llama's sizes", update),
+        profiled,
         *slower,
         Part("methods", "all methods on the bundled pair", [*run, "--output", f"{folder}/methods"]),
         *(part for pair in others for part in of_pair(pair)),

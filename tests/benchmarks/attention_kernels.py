@@ -2,8 +2,8 @@
 
     python tests/benchmarks/attention_kernels.py [--pair NAME] [--device cuda] [--engine NAME,...]
 
-Weights are random, in the real shapes of the pair. Methods are compared fairly only if their passes
-use kernels of one kind; ``softmax`` outside such a kernel is the slow MATH backend, or the sampling.
+Weights are random, in the real shapes of the pair. Engines are compared fairly only if they use the
+same kernels. ``softmax`` outside such a kernel is the slow MATH backend, or the sampling.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-import torch
 from torch.profiler import ProfilerActivity, profile
 
 from specbench.cli.output import print_table

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 from specbench.files import write_atomically
 
 LIMIT = 9 * 60  # seconds of a part
-PAIRS = ("llama", "qwen3", "gemma3")
+PAIRS, BUNDLED = ("llama", "qwen3", "gemma3"), ("mini", "python")
 BENCH = {
     "--load-format": "dummy",
     "--device": "cuda",
@@ -98,7 +98,25 @@ def parts(
     checked = [SANITIZER, "--error-exitcode", "1", *specbench, "bench", "--no-transformers"]
     checked += ["--prompt-tokens", "8", "--new-tokens", "8", "--repeats", "1", *device]
     checked += ["--method", "sd", "--output", str(folder / "sanitizer"), "--no-progress"]
-    run = [*specbench, "run", "--method", "all", "--limit", "10", *device, "--no-progress"]
+    run = [
+        *specbench,
+        "run",
+        "--method",
+        "all",
+        "--limit",
+        "10",
+        *device,
+        "--no-progress",
+        "--pair",
+    ]
+    runs = [
+        Part(
+            f"methods-{pair}",
+            f"all methods on the bundled pair {pair}",
+            [*run, pair, "--output", str(folder / "runs" / pair)],
+        )
+        for pair in BUNDLED
+    ]
     timed, profiled, *slower = of_pair(first)
     rest = [f"--ignore={file}" for file in (KERNELS, REPLAYS, ENGINES)]
     return [
@@ -111,7 +129,7 @@ def parts(
         Part("head-update", "a head's update at Llama's sizes", update),
         profiled,
         *slower,
-        Part("methods", "all methods on the bundled pair", [*run, "--output", f"{folder}/methods"]),
+        *runs,
         *(part for pair in others for part in of_pair(pair)),
         Part("tests", "all other tests", [*tests, *rest]),
     ]
@@ -140,7 +158,7 @@ def hour(
         before = part.done(folder)
         if before is None or before["result"] not in (OK, SKIPPED):
             print(f"{part.name}: {part.purpose}", file=sys.stderr)
-            record = run_part(part, folder, limit)
+            record = {**run_part(part, folder, limit), "machine": name_of(environment)}
             good = good and record["result"] in (OK, SKIPPED)
             write_atomically(folder / f"{part.name}.json", json.dumps(record))
             write_atomically(folder / "page.md", "\n".join(page(known, folder, environment)))
@@ -155,6 +173,7 @@ def run_part(part: Part, folder: Path, limit: float) -> dict[str, Any]:
     """
     if shutil.which(part.command[0]) is None:
         return {"result": SKIPPED, "note": f"{part.command[0]} is not installed", "seconds": 0}
+    shutil.rmtree(folder / part.name, ignore_errors=True)  # of an attempt that failed
     began = time.monotonic()
     output, messages = (folder / f"{part.name}.{kind}" for kind in ("txt", "log"))
     with output.open("w") as stdout, messages.open("w") as stderr:
@@ -184,20 +203,20 @@ def stop(process: subprocess.Popen[bytes]) -> None:
 
 def page(known: Sequence[Part], folder: Path, environment: Mapping[str, Any]) -> Iterator[str]:
     """Yield the lines of the page: the machine, the state of every part, and their output."""
-    torch, gpus = environment["torch"], environment["torch"].get("gpus", [])
-    name = ", ".join(gpu["name"] for gpu in gpus) or environment["cpu"]["model"]
+    torch = environment["torch"]
     versions = {package: environment["packages"][package] for package in ("torch", "transformers")}
     versions |= {key: torch[key] for key in ("cuda", "cudnn", "driver") if key in torch}
-    yield f"# specbench on {name}\n"
+    yield f"# specbench on {name_of(environment)}\n"
     versions |= {"Python": environment["python"], "commit": environment["git"]["commit"][:12]}
     yield f"{environment['started']}: {', '.join(f'{key} {versions[key]}' for key in versions)}\n"
-    yield "| part | question | result | seconds |"
-    yield "|---|---|---|--:|"
+    yield "| part | question | result | seconds | machine |"
+    yield "|---|---|---|--:|---|"
     records = {part.name: part.done(folder) for part in known}
     for part in known:
-        row = records[part.name] or {"result": "not run", "seconds": ""}
-        note = f": {row['note']}" if "note" in row else ""
-        yield f"| `{part.name}` | {part.purpose} | {row['result']}{note} | {row['seconds']} |"
+        row = records[part.name] or {"result": "not run", "seconds": "", "machine": ""}
+        result = ": ".join(filter(None, (row["result"], row.get("note"))))
+        cells = (f"`{part.name}`", part.purpose, result, str(row["seconds"]), row["machine"])
+        yield f"| {' | '.join(cells)} |"
     for part in sorted(known, key=lambda part: part.name not in FIRST):
         record = records[part.name]
         if record is None or record["result"] == SKIPPED:
@@ -208,6 +227,12 @@ def page(known: Sequence[Part], folder: Path, environment: Mapping[str, Any]) ->
             yield from lines(folder / f"{part.name}.log", FEW)
         yield "```"
     yield ""
+
+
+def name_of(environment: Mapping[str, Any]) -> str:
+    """Return the name of the GPUs, or of the processor if there are none."""
+    gpus = environment["torch"].get("gpus", [])
+    return ", ".join(gpu["name"] for gpu in gpus) or str(environment["cpu"]["model"])
 
 
 def lines(file: Path, most: int) -> list[str]:

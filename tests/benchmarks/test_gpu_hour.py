@@ -58,8 +58,11 @@ def test_a_failing_and_a_slow_part_do_not_stop_the_others(tmp_path: Path) -> Non
     assert json.loads((tmp_path / "environment.json").read_text()) == MACHINE
     assert page.startswith("# specbench on NVIDIA H100\n")
     assert "torch 2.13.0+cu130, transformers 5.23.0, cuda 13.0, cudnn 92000, driver 580" in page
-    assert "| `missing` | question | skipped: no-such-program is not installed | 0 |" in page
-    assert "| `later` | question of later | not run |  |" in page
+    assert (
+        "| `missing` | question | skipped: no-such-program is not installed | 0 | NVIDIA H100 |"
+        in page
+    )
+    assert "| `later` | question of later | not run |  |  |" in page
     told = ["the targets", "no such thing", "begun", "a table"]  # the targets first
     assert sorted(told, key=page.index) == told
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -72,6 +73,8 @@ def require_working(device: torch.device) -> None:
     if device.type != "cuda":
         return
     try:
+        with suppress(RuntimeError):  # may only report the error once more
+            _run_kernel(device)
         _run_kernel(device)
     except torch.OutOfMemoryError:
         pass  # works, but is full

@@ -236,6 +236,20 @@ def test_a_failed_sample_on_a_working_gpu_is_only_recorded(
     assert [r["status"] for r in found] == ["ok", "error", "ok"]
 
 
+def test_an_error_that_is_reported_twice_is_not_a_broken_gpu(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    errors = iter([RuntimeError("operation failed due to a previous error during capture"), None])
+
+    def run_kernel(where: torch.device) -> None:
+        if (error := next(errors)) is not None:
+            raise error
+
+    monkeypatch.setattr(device, "_run_kernel", run_kernel)
+    device.require_working(torch.device("cuda"))
+    assert next(errors, "none left") == "none left"
+
+
 def test_measurements_follow_their_definitions(make_generation: Any) -> None:
     found = measurements(make_generation(), drafts=True)
     assert found["rounds"] == 2

@@ -1,5 +1,8 @@
 """Many replays of a round's graphs equal eager passes, while other graphs overwrite free memory."""
 
+from functools import partial
+from inspect import signature
+
 import pytest
 import torch
 from torch import Tensor
@@ -92,3 +95,14 @@ def test_replays_without_new_arguments_are_detected(monkeypatch: pytest.MonkeyPa
 def test_a_thousand_replays_equal_eager_passes() -> None:
     pair = load_pair(get_pair("mini"), Loading(device="cuda", dtype="float32"))
     assert largest_difference(pair, 1_000) < 1e-4
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(
+    "check_input_liveness" not in signature(torch.cuda.graph.__init__).parameters,
+    reason="needs PyTorch 2.13",
+)
+def test_no_graph_reads_memory_that_was_freed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "graph", partial(torch.cuda.graph, check_input_liveness=True))
+    pair = load_pair(get_pair("mini"), Loading(device="cuda", dtype="float32"))
+    assert largest_difference(pair, 20) < 1e-4

@@ -9,7 +9,7 @@ CANDIDATES := $(PYTHON) python3.13 python3.12 python3.11 python3
 SUITABLE := import sys, ensurepip; sys.exit(sys.version_info < (3, 11))
 
 .DEFAULT_GOAL := help
-.PHONY: help run figures test test-gpu lint
+.PHONY: help run figures test test-gpu gpu lint
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-9s%s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -37,6 +37,9 @@ test: $(VENV)/.test ## Run the tests, on up to four cores
 
 test-gpu: $(VENV)/.test ## Run the tests that need a CUDA device
 	$(BIN)/python -m pytest -m gpu
+
+gpu: $(VENV)/.test ## Test and time everything on a CUDA device, in about an hour; PARTS="..." for some parts
+	$(BIN)/python tests/benchmarks/gpu_hour.py $(PARTS)
 
 lint: $(VENV)/.test ## Check style and types
 	$(BIN)/ruff check .

@@ -5,12 +5,13 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import torch
 
 from specbench.config import AUTO
-from specbench.errors import UsageError
+from specbench.errors import EngineError, UsageError
 
 CGROUP = Path("/sys/fs/cgroup")
 MEMINFO = Path("/proc/meminfo")
@@ -61,6 +62,34 @@ def now(device: torch.device) -> float:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     return time.perf_counter()
+
+
+def require_working(device: torch.device) -> None:
+    """Check after an error that a GPU still works; an illegal access makes every later call fail.
+
+    Raises:
+        EngineError: It does not.
+    """
+    if device.type != "cuda":
+        return
+    try:
+        with suppress(RuntimeError):  # may only report the error once more
+            _run_kernel(device)
+        _run_kernel(device)
+    except torch.OutOfMemoryError:
+        pass  # works, but is full
+    except RuntimeError as error:
+        reason = str(error).partition("\n")[0].rstrip(". ")
+        raise EngineError(
+            f"{device} no longer works after an error ({reason}): start the command again, in a "
+            "new process"
+        ) from error
+
+
+def _run_kernel(device: torch.device) -> None:
+    """Run a tiny kernel and wait for it."""
+    torch.zeros(1, device=device).add_(1)
+    torch.cuda.synchronize(device)
 
 
 def copy_bandwidth(device: torch.device, size: int) -> float:

@@ -78,7 +78,7 @@ class Engine:
                     ) from error
                 self._fall_back(f"{error}: continuing with --engine {EAGER}")
                 self.name = EAGER
-                self._graphs = Graphs()  # frees the memory of the old graphs
+                self._graphs.clear()
                 return function(*args)
 
         return made

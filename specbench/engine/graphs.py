@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from specbench.engine.cache import SlotCache
+from specbench.engine.device import require_working
 from specbench.engine.runner import Runner
 
 T = TypeVar("T", bound=tuple[Any, ...])
@@ -45,39 +46,43 @@ class Capture:
     All graphs share one memory pool, so intermediate tensors are allocated once. Replaying a graph
     may overwrite the outputs of graphs captured after it, but nothing else: memory of a graph's
     outputs is never allocated to a later graph.
+
+    Warm-ups and captures run on one stream of this object. cuBLAS keeps a workspace per stream, and
+    destroying a graph clears the workspaces of its stream, which other graphs may address.
     """
 
     def __init__(self) -> None:
         # A pool can be shared only while a graph that uses it is alive.
         self._graphs: weakref.WeakSet[torch.cuda.CUDAGraph] = weakref.WeakSet()
-        self._side: torch.cuda.Stream | None = None
+        self._stream: torch.cuda.Stream | None = None
 
     def __call__(self, call: Callable[[], Any]) -> tuple[Any, Callable[[], object]]:
         """Record a call.
 
         Raises:
             CaptureError: An operation cannot be captured, or memory runs out.
+            EngineError: The device no longer works.
         """
         try:
             return self._recorded(call)
         except RuntimeError as error:
+            require_working(torch.device("cuda"))
             self._graphs.clear()  # the failed capture may have corrupted their memory
             reason = str(error).partition("\n")[0].rstrip(". ")
             raise CaptureError(f"a round cannot be captured in a CUDA graph ({reason})") from error
 
     def _recorded(self, call: Callable[[], Any]) -> tuple[Any, Callable[[], object]]:
-        # One stream for all warm-ups, since libraries keep a workspace per stream.
-        side = self._side = self._side or torch.cuda.Stream()
+        stream = self._stream = self._stream or torch.cuda.Stream()
         current = torch.cuda.current_stream()
-        side.wait_stream(current)
-        with torch.cuda.stream(side):
+        stream.wait_stream(current)
+        with torch.cuda.stream(stream):
             for _ in range(WARM_UPS):
                 call()
-        current.wait_stream(side)
+        current.wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
         pool = next((other.pool() for other in self._graphs), None)
         try:
-            with torch.cuda.graph(graph, pool=pool):
+            with torch.cuda.graph(graph, pool=pool, stream=stream):
                 outputs = call()
         finally:
             # If a capture fails to end, PyTorch does not restore the current stream.
@@ -92,7 +97,7 @@ class Graphs:
     Arguments are tensors, tuples of tensors, and hashable values. A recording serves all calls with
     tensors of the same shapes and dtypes and otherwise equal values. The outputs of one
     function may be passed to another without a copy. When a runner's cache is replaced, all
-    recordings are dropped and their memory is freed.
+    recordings are dropped together and their memory is freed.
 
     A graph that reads the outputs of another is recorded after it, since they must exist first.
     Calls may therefore share memory as described in ``Capture``, provided that the outputs of a
@@ -148,6 +153,15 @@ class Graphs:
                 slot.copy_(leaf)
         return placed
 
+    def clear(self) -> None:
+        """Drop all recordings, once no replay is running."""
+        if torch.cuda.is_initialized():
+            torch.cuda.synchronize()
+        self._recordings.clear()
+        self._placed.clear()
+        self._outputs.clear()
+        self._caches.clear()
+
     def _recorded(
         self, function: Callable[..., Any], args: Sequence[Any], leaves: Sequence[Any]
     ) -> Recording:
@@ -172,10 +186,7 @@ class Graphs:
     def _drop_replaced(self) -> None:
         known = self._caches.items()
         if any(runner.cache is None or cache() is not runner.cache for runner, cache in known):
-            self._recordings.clear()
-            self._placed.clear()
-            self._outputs.clear()
-            self._caches.clear()
+            self.clear()
 
 
 def _leaves(values: Sequence[Any]) -> Iterator[Any]:

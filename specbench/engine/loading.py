@@ -12,6 +12,7 @@ import torch
 from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from specbench.config import AUTO, Loading
+from specbench.engine.attention import exclude_cudnn
 from specbench.engine.device import choose_device
 from specbench.engine.engines import Engine
 from specbench.engine.runner import Model, Runner, context_length
@@ -98,8 +99,10 @@ def load_pair(spec: PairSpec, loading: Loading | None = None) -> LoadedPair:
     """
     loading = loading or Loading()
     place = choose_device(loading.device)
-    if place.type == "cuda" and place.index is not None:
-        torch.cuda.set_device(place)  # for streams and graphs
+    if place.type == "cuda":
+        if place.index is not None:
+            torch.cuda.set_device(place)  # for streams and graphs
+        exclude_cudnn()
     dtype = choose_dtype(spec, loading, place)
     # Small files first, so that a missing model is reported before large downloads.
     configs = [load_config(spec, role, loading) for role in spec.models]

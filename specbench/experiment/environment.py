@@ -105,8 +105,11 @@ def _torch_state() -> Mapping[str, Any]:
         "interop_threads": torch.get_num_interop_threads(),
     }
     if torch.cuda.is_available():
+        from specbench.engine.attention import enabled_backends
+
         state["cuda"] = torch.version.cuda
         state["cudnn"] = torch.backends.cudnn.version()
+        state["attention_backends"] = enabled_backends()
         state["gpus"] = [
             {"name": gpu.name, "memory_bytes": gpu.total_memory}
             for gpu in map(torch.cuda.get_device_properties, range(torch.cuda.device_count()))

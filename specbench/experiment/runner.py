@@ -7,7 +7,7 @@ import math
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from specbench.decoding.drafting import load_drafter
 from specbench.decoding.loop import DecodeOptions, Request, decode_all
 from specbench.decoding.records import Generation
 from specbench.decoding.sampling import Sampling
-from specbench.engine.device import choose_device, free_memory
+from specbench.engine.device import choose_device, free_memory, require_working
 from specbench.engine.engines import Engine, choose_engine
 from specbench.engine.loading import LoadedPair, Reader, load_pair, load_reader
 from specbench.engine.memory import check_memory, estimate_tokens
@@ -149,6 +149,7 @@ class SampleRunner:
         except EngineError:
             raise  # not caused by a sample: all others would fail too
         except Exception as error:
+            require_working(self._pair.target.device)
             left = [step for step, _ in waiting.values()]
             failed = [(step, self._failed(step, error)) for step in left]
             del error  # it references tensors on the device
@@ -215,22 +216,45 @@ class SampleRunner:
     def _warm_up(self, ready: Sequence[Ready]) -> None:
         """Compile code, capture graphs and warm up kernels with a short decode.
 
+        Engines that compile or capture do so for all cells before the first sample is timed, since
+        a capture empties PyTorch's cache of free memory.
+
         If generated code is executed between samples, every sample gets a short warm-up of the
         processor's caches. Execution results are cached, so otherwise a sample's time would depend
         on whether code ran before it.
         """
         step = ready[0][0]
-        group = (step.plan.task.name, step.cell)
         first = ready[: self._plan.settings.batch_size]
-        if group not in self._warm_ups:
-            began = time.perf_counter()
-            control = self._bound[step.cell].control
-            static = self._pair.engine.static
-            for each in (*warmup_lengths(control, step.cell.draft_length, static), None):
-                list(self._decode(first, WARM_UP_TOKENS, each))
-            self._warm_ups[group] = time.perf_counter() - began
+        if (step.plan.task.name, step.cell) not in self._warm_ups:
+            if self._pair.engine.static and not self._warm_ups:
+                self._warm_up_all(first)
+            self._warm_up_cell(first)
         elif self._plan.may_execute and step.plan.executed:
             list(self._decode(first, 2 * step.cell.draft_length + 2))
+
+    def _warm_up_all(self, ready: Sequence[Ready]) -> None:
+        """Warm up the cells of all tasks on these prompts."""
+        for task in self._plan.tasks:
+            for cell in task.cells:
+                try:
+                    self._warm_up_cell([(replace(s, plan=task, cell=cell), p) for s, p in ready])
+                except EngineError:
+                    raise
+                except Exception as error:  # recorded with the cell's own samples, if it recurs
+                    log.debug(f"{cell.method} cannot be warmed up yet: {describe_error(error)}")
+                    require_working(self._pair.target.device)
+
+    def _warm_up_cell(self, ready: Sequence[Ready]) -> None:
+        """Warm up one cell, unless that is done, and note how long it takes."""
+        step = ready[0][0]
+        group = (step.plan.task.name, step.cell)
+        if group in self._warm_ups:
+            return
+        began = time.perf_counter()
+        control, static = self._bound[step.cell].control, self._pair.engine.static
+        for each in (*warmup_lengths(control, step.cell.draft_length, static), None):
+            list(self._decode(ready, WARM_UP_TOKENS, each))
+        self._warm_ups[group] = time.perf_counter() - began
 
     def _decode(
         self,

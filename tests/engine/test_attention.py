@@ -99,6 +99,24 @@ def test_other_masks_and_options_are_passed_on() -> None:
         assert torch.equal(found, expected)
 
 
+def test_cudnn_is_excluded_after_cuda_is_initialised(monkeypatch: pytest.MonkeyPatch) -> None:
+    happened: list[str] = []
+    monkeypatch.setattr(torch.cuda, "init", lambda: happened.append("init"))
+    switch = torch.backends.cuda.enable_cudnn_sdp
+    monkeypatch.setattr(
+        torch.backends.cuda,
+        "enable_cudnn_sdp",
+        lambda enabled: (happened.append("exclude"), switch(enabled)),
+    )
+    try:
+        attention.exclude_cudnn()
+        assert happened == ["init", "exclude"]
+        assert attention.enabled_backends() == ["flash", "mem_efficient", "math"]
+    finally:
+        switch(True)
+    assert "cudnn" in attention.enabled_backends()
+
+
 # In models.
 
 

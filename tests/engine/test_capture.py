@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 
+import specbench.engine.device
 from specbench.config import GRAPH
 from specbench.decoding.drafting import load_drafter
 from specbench.engine import graphs, runner
@@ -23,6 +24,7 @@ from specbench.engine.engines import Engine
 from specbench.engine.graphs import Capture, CaptureError, Graphs
 from specbench.engine.loading import LoadedPair
 from specbench.engine.runner import CAPACITY_STEP, Runner
+from specbench.errors import EngineError
 from specbench.methods.control import DraftControl
 
 from ..decoding.helpers import run, run_all, said
@@ -43,6 +45,7 @@ class Device:
         self.default = self.current = Stream()
         self.warm: list[Stream] = []  # streams of the warm-up calls
         self.pools: list[Any] = []  # the pool of each capture
+        self.streams: list[Stream] = []  # the stream of each capture
         self.capturing = self.broken = False
 
     def call(self) -> str:
@@ -75,6 +78,7 @@ class Graph:
     def capture_begin(self, pool: Any = None, **_: Any) -> None:
         self._pool = pool or object()
         self._device.pools.append(self._pool)
+        self._device.streams.append(self._device.current)
         self._device.capturing = True
 
     def capture_end(self) -> None:
@@ -104,7 +108,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Device:
     }
     for name, part in parts.items():
         monkeypatch.setattr(torch.cuda, name, part)
-    monkeypatch.setattr(torch.cuda.graph, "default_capture_stream", None)
+    monkeypatch.setattr(specbench.engine.device, "_run_kernel", lambda where: None)
     monkeypatch.setattr(torch._C, "_host_emptyCache", lambda: None, raising=False)
     return fake
 
@@ -121,7 +125,32 @@ def test_graphs_share_one_pool_and_one_warm_up_stream(device: Device) -> None:
     capture = Capture()
     kept = [capture(device.call) for _ in range(3)]
     assert len(kept) == 3 and len(set(device.pools)) == 1
-    assert len(set(device.warm)) == 1 and device.default not in device.warm
+    assert len({*device.warm, *device.streams}) == 1 and device.default not in device.warm
+    other = Capture()
+    other(device.call)
+    assert device.streams[-1] not in device.streams[:-1]
+
+
+def test_a_capture_that_kills_the_device_ends_the_run(
+    device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def dead(where: torch.device) -> None:
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    monkeypatch.setattr(specbench.engine.device, "_run_kernel", dead)
+    with pytest.raises(EngineError, match=r"cuda no longer works after an error \(CUDA error"):
+        Capture()(device.synchronising_call)
+
+
+def test_recordings_are_dropped_after_the_device_is_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = Graphs(lambda call: (call(), lambda: None))
+    seen: list[int] = []
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: seen.append(len(known)))
+    known.run(torch.neg, [torch.ones(1)])
+    known.run(torch.abs, [torch.ones(1)])
+    known.clear()
+    assert seen == [2] and len(known) == 0
 
 
 def test_memory_is_shared_only_with_live_graphs_that_did_not_fail(device: Device) -> None:

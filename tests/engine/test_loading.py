@@ -16,7 +16,7 @@ from tokenizers import Tokenizer, models
 from transformers import AddedToken, AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
 
 from specbench.config import Loading
-from specbench.engine import sources
+from specbench.engine import loading, sources
 from specbench.engine.loading import load_pair, shared_vocabulary
 from specbench.errors import RunError, UsageError
 from specbench.methods.rules import sd
@@ -69,9 +69,27 @@ def test_pairs_that_cannot_be_loaded_are_refused(
     spec: PairSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sources, "find_spec", lambda name: None)
-    for changes, loading, told in REFUSED:
+    for changes, given, told in REFUSED:
         with pytest.raises(UsageError, match=told):
-            load_pair(replace(spec, **changes), Loading(**({"device": "cpu"} | loading)))
+            load_pair(replace(spec, **changes), Loading(**({"device": "cpu"} | given)))
+
+
+@pytest.mark.parametrize("name", ["cpu", "cuda", "cuda:1"])
+def test_attention_backends_are_chosen_on_a_gpu_before_models_are_loaded(
+    spec: PairSpec, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    happened: list[str] = []
+
+    def configs(*_: Any) -> Any:
+        raise UsageError(f"{' '.join(happened)}.")
+
+    monkeypatch.setattr(loading, "choose_device", torch.device)
+    monkeypatch.setattr(loading, "load_config", configs)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: happened.append("set"))
+    monkeypatch.setattr(loading, "exclude_cudnn", lambda: happened.append("exclude"))
+    expected = {"cpu": "", "cuda": "exclude", "cuda:1": "set exclude"}[name]
+    with pytest.raises(UsageError, match=rf"^{expected}\.$"):
+        load_pair(spec, Loading(device=name))
 
 
 def test_broken_models_are_refused(spec: PairSpec) -> None:

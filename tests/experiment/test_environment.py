@@ -35,6 +35,19 @@ def test_the_environment_is_plain_data_with_the_versions(
     assert cpu_model(tmp_path / "missing")
 
 
+def test_the_enabled_attention_backends_are_recorded_on_a_gpu(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import torch
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    monkeypatch.setattr(torch.backends.cuda, "cudnn_sdp_enabled", lambda: False)
+    found = describe_environment()["torch"]
+    assert found["attention_backends"] == ["flash", "mem_efficient", "math"]
+    assert found["driver"] == UNKNOWN and found["gpus"] == []
+
+
 def test_git_state_is_that_of_the_code(tmp_path: Path) -> None:
     package, tasks = tmp_path / "package", tmp_path / "tasks"
     for folder in (package, tasks):

@@ -13,6 +13,7 @@ from specbench.config import Loading, Settings
 from specbench.decoding.loop import DecodeOptions
 from specbench.decoding.records import RoundRecord
 from specbench.decoding.sampling import Sampling
+from specbench.engine import device
 from specbench.errors import EngineError, UsageError
 from specbench.example import Example
 from specbench.experiment import runner
@@ -106,6 +107,36 @@ def test_the_first_decode_of_each_method_is_a_warm_up(engine: Any, tmp_path: Pat
     assert [call["draft_length"] for call in engine.calls][:5] == [0, 0, 5, 5, 0]
 
 
+def test_all_cells_are_captured_before_the_first_sample(engine: Any, tmp_path: Path) -> None:
+    names = ["autoregressive", "sd"]
+    plan = plan_of(names, engine="compile")
+    tasks = [TASK, replace(TASK, name="u")]
+    plan = build_plan(
+        plan.pair, tasks, method_variants(names, {}), [5], plan.settings, loading=plan.loading
+    )
+    found = records(plan, tmp_path / "r")
+    keys = [call["sample_key"] for call in engine.calls]
+    assert keys[:5] == ["t/t-0/0", "t/t-0/0", "u/t-0/0", "u/t-0/0", "t/t-0/0"]
+    assert [call["draft_length"] for call in engine.calls[:4]] == [0, 5, 0, 5]
+    assert len(keys) == len(found) + 4
+
+
+def test_a_cell_that_cannot_be_warmed_up_fails_alone(
+    engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def decode_all(pair: Any, rule: Any, requests: Any, options: Any) -> Any:
+        if options.draft_length:
+            raise ValueError("no")
+        return engine.decode_all(pair, rule, requests, options)
+
+    monkeypatch.setattr(runner, "decode_all", decode_all)
+    found = records(plan_of(["autoregressive", "sd"], engine="compile"), tmp_path / "r")
+    assert {(r["method"], r["status"]) for r in found} == {
+        ("autoregressive", "ok"),
+        ("sd", "error"),
+    }
+
+
 def test_each_sample_is_warmed_up_if_code_runs_between_samples(engine: Any, tmp_path: Path) -> None:
     rows = tuple(replace(row, tests=("assert True",)) for row in ROWS)
     plan = plan_of(["autoregressive", "sd"], listed(*rows, metrics=("pass@1",)))
@@ -176,6 +207,47 @@ def test_an_error_not_caused_by_a_sample_ends_the_run(
         records(plan_of(["sd"]), tmp_path / "r")
     assert [r["status"] for r in read_records(tmp_path / "r")] == ["ok"]
     assert (tmp_path / "r" / "samples.csv").is_file()
+
+
+def test_a_device_that_stopped_working_ends_the_run(
+    engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def dead(device: torch.device) -> None:
+        raise RuntimeError("CUDA error: an illegal memory access\nMore.")
+
+    engine.failing = {2: torch.AcceleratorError("CUDA error: an illegal memory access", 700)}
+    engine.target.device = torch.device("cuda")
+    monkeypatch.setattr(device, "_run_kernel", dead)
+    with pytest.raises(EngineError, match=r"cuda no longer works .*illegal memory access\)"):
+        records(plan_of(["sd"], engine="eager"), tmp_path / "r")
+    assert [r["status"] for r in read_records(tmp_path / "r")] == ["ok"]
+
+
+def test_a_failed_sample_on_a_working_gpu_is_only_recorded(
+    engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(device: torch.device) -> None:
+        raise torch.OutOfMemoryError
+
+    engine.failing = {2: torch.OutOfMemoryError("no room")}
+    engine.target.device = torch.device("cuda")
+    monkeypatch.setattr(device, "_run_kernel", full)
+    found = records(plan_of(["sd"], engine="eager"), tmp_path / "r")
+    assert [r["status"] for r in found] == ["ok", "error", "ok"]
+
+
+def test_an_error_that_is_reported_twice_is_not_a_broken_gpu(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    errors = iter([RuntimeError("operation failed due to a previous error during capture"), None])
+
+    def run_kernel(where: torch.device) -> None:
+        if (error := next(errors)) is not None:
+            raise error
+
+    monkeypatch.setattr(device, "_run_kernel", run_kernel)
+    device.require_working(torch.device("cuda"))
+    assert next(errors, "none left") == "none left"
 
 
 def test_measurements_follow_their_definitions(make_generation: Any) -> None:

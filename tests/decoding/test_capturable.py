@@ -1,0 +1,174 @@
+"""The parts of a round can be captured in a CUDA graph: they never wait and never draw numbers.
+
+On the device ``meta``, tensors have no values, so whatever would wait for a GPU raises an error,
+and so does mixing devices. Two faults escape: index tensors and 0-dimensional tensors on the host.
+"""
+
+from collections.abc import Callable
+from functools import cache, partial
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from specbench.config import Loading
+from specbench.decoding.drafting import Drafter, State, draft_token, load_drafter
+from specbench.decoding.round import speculative_step
+from specbench.decoding.sampling import Sampling
+from specbench.engine.loading import LoadedPair
+from specbench.engine.runner import Runner
+from specbench.engine.sources import build_model, load_config
+from specbench.heads.bind import bind
+from specbench.heads.head import Head
+from specbench.methods import Positions, Rule, Verdict
+from specbench.methods.registry import METHODS
+from specbench.methods.rules import sd
+from specbench.pairs.registry import ROLES, get_pair
+
+DUMMY = Loading(device="cpu", load_format="dummy")
+PAIRS = ("llama", "qwen3", "gemma3")
+N, CAPACITY = 3, 256
+SAMPLINGS = (
+    Sampling(),
+    Sampling(temperature=0),
+    Sampling(temperature=0.7, top_k=20, top_p=0.9, min_p=0.02),
+)
+META = torch.device("meta")
+
+
+class RandomError(AssertionError):
+    """A random operation ran."""
+
+
+class Deterministic(TorchDispatchMode):
+    """Raises ``RandomError`` at operations that draw random numbers."""
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if torch.Tag.nondeterministic_seeded in func.tags and not _without_dropout(
+            func, args, kwargs or {}
+        ):
+            raise RandomError(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+def _without_dropout(func: Any, args: Any, kwargs: dict[str, Any]) -> bool:
+    """Whether an operation is only random with dropout, such as attention, and has none."""
+    names = [argument.name for argument in func._schema.arguments]
+    if "dropout_p" not in names:
+        return False
+    given = dict(zip(names, args, strict=False)) | kwargs
+    return not given.get("dropout_p", 0.0)
+
+
+@cache
+def meta_pair(name: str) -> LoadedPair:
+    """The pair's real widths, two layers each, without values."""
+    runners = []
+    for role in ROLES:
+        config: Any = load_config(get_pair(name), role, DUMMY)
+        config.num_hidden_layers = 2
+        if kinds := getattr(config, "layer_types", None):
+            config.layer_types = (2 * sorted(set(kinds)))[:2]
+        with pytest.MonkeyPatch.context() as patch, META:
+            # The comparison with the model's own forward pass needs values.
+            patch.setattr(Runner, "_check", lambda self: None)
+            runners.append(Runner(build_model(config, torch.bfloat16), config.vocab_size))
+    target, draft = runners
+    assert min(target.groups, draft.groups) > 1
+    return LoadedPair(name, target, draft, None, frozenset())  # type: ignore[arg-type]
+
+
+def state_of(pair: LoadedPair, rows: int, n: int, *, text: bool = False) -> State:
+    """The state of some texts, as a graph reads it: attending to the whole cache."""
+    with META:
+        last, length = torch.zeros(rows, 2, dtype=torch.long), torch.ones(rows, dtype=torch.long)
+        draws = torch.zeros(rows, 2 * n + 1, dtype=torch.float64)
+        tokens = torch.zeros(rows, CAPACITY, dtype=torch.long) if text else None
+    return State(last, length, draws, length > 0, None, tokens)
+
+
+@torch.inference_mode()
+def step(
+    pair: LoadedPair, rule: Rule | None, rows: int, sampling: Sampling, drafter: Drafter
+) -> None:
+    """Run a round on the meta device."""
+    for model in pair.runners:
+        model.reserve(rows, CAPACITY)
+    n = 0 if rule is None else N
+    state = state_of(pair, rows, n, text=drafter.reads_text)
+    with Deterministic():
+        chosen, _ = speculative_step(pair, rule, state, sampling, drafter)
+        assert chosen.last.shape == (rows, 2) and chosen.last.is_meta
+        if rule is not None:  # as a control drafts
+            draft_token(pair.draft, state, state.last, 0, sampling)
+
+
+def rule_of(pair: LoadedPair, method: str) -> Rule | None:
+    """The rule of a method with its defaults, and an untrained head for those that have one."""
+    parameters = METHODS[method].resolve({})
+    if "head" in parameters:
+        with META:
+            sizes = (pair.target.hidden_size, pair.draft.hidden_size)
+            parameters["head"] = Head("linear", sizes)
+    return bind(method, parameters, pair).rule
+
+
+@pytest.mark.parametrize("rows", [1, 4])
+@pytest.mark.parametrize("name", PAIRS)
+def test_no_part_of_a_round_waits_or_draws_random_numbers(name: str, rows: int) -> None:
+    pair, drafter = meta_pair(name), load_drafter("model")
+    for method in METHODS:
+        rule = rule_of(pair, method)
+        for sampling in SAMPLINGS if method in ("autoregressive", "sd") else SAMPLINGS[:2]:
+            step(pair, rule, rows, sampling, drafter)
+    for other in ("greedy", "prompt-lookup"):
+        step(pair, sd, rows, SAMPLINGS[0], load_drafter(other))
+
+
+# Negative controls.
+
+
+def planted(fault: Callable[[Tensor], Any]) -> Rule:
+    """``sd`` after a fault."""
+
+    def rule(at: Positions, x: Tensor) -> Verdict:
+        fault(at.p)
+        return sd(at, x)
+
+    return rule
+
+
+WAITING: dict[str, Callable[[Tensor], Any]] = {
+    "item": lambda p: p[0, 0].item(),
+    "boolean index": lambda p: p[p > 0.5],
+    "nonzero": lambda p: p.nonzero(),
+    "branch": lambda p: 1 if p.sum() > 0 else 0,
+    "copy to the host": lambda p: p.cpu() + 1,
+    "mixed devices": lambda p: p + torch.ones(p.shape[-1], device="cpu"),
+}
+RANDOM: dict[str, Callable[[Tensor], Any]] = {
+    "uniform": torch.rand_like,
+    "multinomial": lambda p: p.multinomial(1),
+    "dropout": partial(torch.dropout, p=0.1, train=True),
+    "attention with dropout": lambda p: torch.nn.functional.scaled_dot_product_attention(
+        p[None], p[None], p[None], dropout_p=0.1
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", WAITING)
+def test_a_part_that_waits_is_detected(fault: str) -> None:
+    pair = meta_pair("llama")
+    with pytest.raises((RuntimeError, NotImplementedError)):
+        step(pair, planted(WAITING[fault]), 1, SAMPLINGS[0], load_drafter("model"))
+
+
+@pytest.mark.parametrize("fault", RANDOM)
+def test_a_random_operation_is_detected(fault: str) -> None:
+    pair = meta_pair("llama")
+    with pytest.raises(RandomError):
+        step(pair, planted(RANDOM[fault]), 1, SAMPLINGS[0], load_drafter("model"))

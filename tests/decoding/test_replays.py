@@ -1,0 +1,108 @@
+"""Many replays of a round's graphs equal eager passes, while other graphs overwrite free memory."""
+
+from functools import partial
+from inspect import signature
+
+import pytest
+import torch
+from torch import Tensor
+
+from specbench.config import EAGER, GRAPH, Loading
+from specbench.decoding.drafting import State, draft
+from specbench.decoding.round import target_forward
+from specbench.decoding.sampling import Sampling
+from specbench.engine import graphs
+from specbench.engine.engines import Engine
+from specbench.engine.loading import LoadedPair, load_pair
+from specbench.pairs.registry import get_pair
+
+from ..engine.test_graphs import record
+from ..engine.tiny import random_prompt, tiny_pair
+
+ROWS, N, LENGTH = 2, 3, 120
+
+
+def poison(x: Tensor) -> Tensor:
+    """Fill memory that the pool has free with NaN."""
+    torch.full((2**22,), torch.nan, device=x.device)
+    return x + 0
+
+
+def states(pair: LoadedPair, count: int) -> list[State]:
+    """Random texts that end at random positions."""
+    generator = torch.Generator().manual_seed(0)
+    found = []
+    for _ in range(count):
+        last = torch.randint(pair.target.vocabulary, (ROWS, 2), generator=generator)
+        length = torch.randint(2, LENGTH, (ROWS,), generator=generator)
+        uniforms = torch.rand(ROWS, 2 * N + 1, generator=generator, dtype=torch.float64)
+        parts = (part.to(pair.target.device) for part in (last, length, uniforms, length > 0))
+        found.append(State(*parts, None))
+    return found
+
+
+@torch.inference_mode()
+def largest_difference(pair: LoadedPair, count: int) -> float:
+    """The largest difference of a probability between replays and eager passes.
+
+    Over 1 % of other drafts count as a difference of 1.
+    """
+    pair.reserve(LENGTH + N + 1, ROWS)
+    prompt = torch.tensor(random_prompt(LENGTH, pair.target.vocabulary)).to(pair.target.device)
+    for row in range(ROWS):
+        for model in pair.runners:
+            model.prefill(prompt, row)
+    graph, eager = Engine(GRAPH), Engine(EAGER)
+    equal, largest = 0, 0.0
+    for state in states(pair, count):
+        found = []
+        for engine in (eager, graph):
+            own = engine.place(state)
+            drafts = engine(draft)(pair.draft, own, Sampling())
+            drafted = [part.clone() for part in drafts[:2]]
+            p = engine(target_forward)(pair.target, own, drafts.x, Sampling()).p.clone()
+            found.append((*drafted, p))
+        graph(poison)(state.uniforms)
+        (x, *probabilities), (other, *replayed) = found
+        equal += torch.equal(x, other)  # unless rounding has decided a draw
+        if torch.equal(x, other):
+            pairs = zip(probabilities, replayed, strict=True)
+            largest = max(largest, *(float((one - two).abs().max()) for one, two in pairs))
+    return 1.0 if equal < 0.99 * count else largest
+
+
+def test_replays_of_a_stand_in_equal_eager_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graphs.Graphs.__init__, "__defaults__", (record,))
+    assert largest_difference(tiny_pair("llama"), 8) == 0
+
+
+def test_replays_without_new_arguments_are_detected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A negative control: every round sees the first one's lengths."""
+    monkeypatch.setattr(graphs.Graphs.__init__, "__defaults__", (record,))
+    first: list[State] = []
+
+    def place(engine: Engine, state: State) -> State:
+        if engine.name != GRAPH:
+            return state
+        first.append(state)
+        return first[0]
+
+    monkeypatch.setattr(Engine, "place", place)
+    assert largest_difference(tiny_pair("llama"), 8) > 0.1
+
+
+@pytest.mark.gpu
+def test_a_thousand_replays_equal_eager_passes() -> None:
+    pair = load_pair(get_pair("mini"), Loading(device="cuda", dtype="float32"))
+    assert largest_difference(pair, 1_000) < 1e-4
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(
+    "check_input_liveness" not in signature(torch.cuda.graph.__init__).parameters,
+    reason="needs PyTorch 2.13",
+)
+def test_no_graph_reads_memory_that_was_freed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "graph", partial(torch.cuda.graph, check_input_liveness=True))
+    pair = load_pair(get_pair("mini"), Loading(device="cuda", dtype="float32"))
+    assert largest_difference(pair, 20) < 1e-4

@@ -7,6 +7,7 @@ import specbench.analysis.columns as columns
 from specbench.analysis.columns import TABLES, TYPES, dictionary, schema
 from specbench.analysis.frames import BLEU_TERMS
 from specbench.analysis.summary import METRICS
+from specbench.files import open_text, stored
 from specbench.metrics import METRICS as OF_QUALITY
 
 REFERENCE = Path(__file__).parents[2] / "results" / "reference"
@@ -30,6 +31,6 @@ def test_every_entry_is_complete() -> None:
 
 def test_every_column_of_a_committed_table_is_known() -> None:
     for table, measured in (("samples", schema(columns.MEASURED)), ("summary", {})):
-        with (REFERENCE / f"{table}.csv").open(newline="") as file:
+        with open_text(stored(REFERENCE / f"{table}.csv")) as file:
             found = next(csv.reader(file))
         assert set(schema(table)) <= set(found) <= {*schema(table), *measured}

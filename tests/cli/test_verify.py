@@ -50,6 +50,25 @@ def failures(shown: Result) -> list[str]:
     return [" ".join(line.split()) for line in shown.out.splitlines() if "FAILED" in line]
 
 
+@pytest.mark.parametrize(("dtype", "verdict"), [("bfloat16", "report"), ("float32", "FAILED")])
+def test_other_texts_in_bfloat16_are_reported_only(
+    cli: Cli, run: Path, dtype: str, verdict: str
+) -> None:
+    """Rounding depends on the batch there; the fault is planted in all records."""
+
+    def change(records: list[Record]) -> None:
+        for record in records:
+            record["expected_acceptance"] = 0.123
+
+    edit_records(run, change)
+    config = json.loads((run / "config.json").read_text())
+    config["loading"]["dtype"] = dtype
+    (run / "config.json").write_text(json.dumps(config))
+    shown = cli("verify", "r", "-n", "1")
+    lines = [line for line in shown.out.splitlines() if "decoded again" in line]
+    assert any(verdict in line for line in lines)
+
+
 def test_a_faithful_run_passes(cli: Cli, run: Path) -> None:
     before = {path.name: path.read_bytes() for path in run.iterdir()}
     shown = cli("verify", "r", "-n", "9")

@@ -23,14 +23,17 @@ WIDTH = 100  # of text; longer lines are hard to read
 def pages() -> dict[str, Path]:
     """Return the pages by name; some are only in a clone."""
     root = Path(specbench.__file__).parent
-    elsewhere = {"tasks": definitions_folder(), "results": root.parent / "results"}
+    elsewhere = {
+        "tasks": definitions_folder() / "README.md",
+        "results": root.parent / "results" / "README.md",
+        "findings": root.parent / "results" / "findings.md",
+    }
     found = {
         path.parent.name if path.stem == "README" else path.stem: path
         for path in root.rglob("*.md")
         if definitions_folder() not in path.parents
     }
-    found |= {name: folder / "README.md" for name, folder in elsewhere.items()}
-    return {name: path for name, path in sorted(found.items()) if path.exists()}
+    return {name: path for name, path in sorted((found | elsewhere).items()) if path.exists()}
 
 
 def docs(

@@ -14,7 +14,7 @@ def test_every_page_is_listed_with_its_question(cli: Cli) -> None:
         question = path.read_text(encoding="utf-8").splitlines()[0].partition(": ")[2]
         (line,) = (line for line in result.out.splitlines() if line.startswith(f"{name} "))
         assert line.endswith(question)
-    assert {"methods", "tasks", "training", "statistics", "results"} <= set(pages())
+    assert {"methods", "tasks", "training", "statistics", "results", "findings"} <= set(pages())
 
 
 def test_a_page_is_printed_as_it_is_written(cli: Cli) -> None:

@@ -144,6 +144,50 @@ def test_a_wrong_result_is_found():
     assert _missing_results("reference-greedy", wrong) == ["80 %", "+23.6 [+20.1, +27.3]"]
 
 
+FINDINGS = ROOT / "results" / "findings.md"
+HEADS = {
+    "features (default)": "features-metric",
+    "linear, the paper's": "linear-metric",
+    "mlp": "mlp-metric",
+    "features, reward agreement": "features-agreement",
+    "features, reward likelihood": "features-likelihood",
+}
+
+
+@cache
+def _heads_above_the_front() -> dict[str, str]:
+    """Return what ``compare`` says about each head for ``python-line``, as the findings write it."""
+    folder = ROOT / "results" / "reference-python-line"
+    line = ["compare", str(folder), "-m", "diversed", "--at", "acceptance", "--format", "csv"]
+    found = {}
+    for row in csv.DictReader(io.StringIO(RUN.invoke(app, line).stdout)):
+        if row["against"].startswith("static front") and row["metric"] == "quality_above":
+            value, low, high = (
+                f"{100 * float(row[n]):.1f}" for n in ("value", "ci_low", "ci_high")
+            )
+            sign = "+" if float(value) > 0 else ""
+            cell = f"{100 * float(row['acceptance']):.0f} %; {sign}{value} [{low}, {high}]"
+            found[row["label"]] = cell.replace("-0.0", "0.0")
+    return found
+
+
+def _wrong_heads(text: str) -> list[str]:
+    """Return the cells of the table of heads that differ from the run."""
+    wrong = []
+    for name, folder in HEADS.items():
+        (row,) = re.findall(rf"^\| {re.escape(name)} \|(.*)\|$", text, re.MULTILINE)
+        for seed, cell in enumerate(row.replace("*", "").split("|")):
+            if cell.strip() != _heads_above_the_front()[f"diversed {folder}-{seed}"]:
+                wrong.append(cell.strip())
+    return wrong
+
+
+def test_the_heads_in_the_findings_are_those_of_the_run():
+    text = FINDINGS.read_text(encoding="utf-8")
+    assert _wrong_heads(text) == []
+    assert _wrong_heads(text.replace("89 %; +0.2", "89 %; +0.3")) == ["89 %; +0.3 [-0.7, 0.9]"]
+
+
 def _wrong_drafters(text: str) -> list[str]:
     """Return the rows of the table of drafters that differ from its run."""
     with (ROOT / "results" / "reference-drafters" / "summary.csv").open(encoding="utf-8") as file:

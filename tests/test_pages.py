@@ -156,7 +156,7 @@ HEADS = {
 
 @cache
 def _heads_above_the_front() -> dict[str, str]:
-    """Return what ``compare`` says about each head for ``python-line``, as the findings write it."""
+    """Return what ``compare`` says about each head of ``python-line``, as the findings do."""
     folder = ROOT / "results" / "reference-python-line"
     line = ["compare", str(folder), "-m", "diversed", "--at", "acceptance", "--format", "csv"]
     found = {}

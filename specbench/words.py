@@ -1,16 +1,40 @@
-"""Parts of messages: lists of names, and suggestions for mistyped names."""
+"""Parts of messages: printable text, lists of names, and suggestions for mistyped names."""
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterable
 from difflib import get_close_matches
 
 LONGEST, MOST = 60, 30  # characters and names shown; a broken file may contain anything
+REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+# Control and format characters, surrogates, and separators of lines and paragraphs.
+_UNPRINTABLE = {"Cc", "Cf", "Cs", "Zl", "Zp"}
+_PRINTABLE = frozenset("\n\t\N{ZERO WIDTH NON-JOINER}\N{ZERO WIDTH JOINER}")
+
+
+def printable(text: str) -> str:
+    r"""Replace characters that could steer a terminal or reorder a line of a file.
+
+    These are control and format characters, such as escape and right-to-left override, surrogates,
+    and separators of lines; line feeds, tabs and joiners of letters stay.
+
+    >>> printable("\x1b[31mred")
+    '�[31mred'
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(
+        REPLACEMENT
+        if unicodedata.category(character) in _UNPRINTABLE and character not in _PRINTABLE
+        else character
+        for character in text
+    )
 
 
 def shown(text: str) -> str:
-    """Return a text on one line, truncated if it is long."""
-    line = " ".join(text[: 2 * LONGEST].split())
+    """Return a text on one printable line, truncated if it is long."""
+    line = printable(" ".join(text[: 2 * LONGEST].split()))
     return line if len(line) <= LONGEST else f"{line[:LONGEST]}..."
 
 

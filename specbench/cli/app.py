@@ -13,9 +13,8 @@ from typing import Annotated, NoReturn
 import typer
 
 from specbench.cli.commands import Commands
-from specbench.cli.output import INTERRUPTED, Interrupted, show_warnings
+from specbench.cli.output import INTERRUPTED, Interrupted, message, show_warnings
 from specbench.errors import SpecbenchError, UsageError
-from specbench.masking import mask_tokens
 from specbench.version import __version__
 
 DEBUG = "--debug"
@@ -97,10 +96,9 @@ def _exit_code(error: Exception) -> int:
 def _describe(error: Exception) -> str:
     if isinstance(error, SpecbenchError):
         return str(error)
-    message = mask_tokens(f"{type(error).__name__}: {error}")
-    return f"{message} (for the traceback: specbench {DEBUG} ...)"
+    return f"{type(error).__name__}: {error} (for the traceback: specbench {DEBUG} ...)"
 
 
-def _print_error(message: str) -> None:
-    if message:
-        print("error:", " ".join(message.split()), file=sys.stderr)
+def _print_error(text: str) -> None:
+    if text:
+        print("error:", message(text), file=sys.stderr)

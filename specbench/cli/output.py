@@ -15,6 +15,8 @@ from rich.console import Console
 from rich.text import Text
 
 from specbench.errors import SpecbenchError
+from specbench.masking import mask_tokens
+from specbench.words import printable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -98,15 +100,23 @@ def show_warnings() -> None:
         log.addHandler(_Notes(logging.WARNING))
 
 
+def message(text: str) -> str:
+    """Return a message on one line, without access tokens and control characters.
+
+    Messages quote what files and servers contain.
+    """
+    return printable(mask_tokens(" ".join(text.split())))
+
+
 def note(*texts: str) -> None:
     """Print notes to stderr, one line each."""
     for text in texts:
-        print(f"note: {text}", file=sys.stderr)
+        print("note:", message(text), file=sys.stderr)
 
 
 def next_step(text: str) -> None:
     """Print to stderr what the user may do next."""
-    print(f"next: {text}", file=sys.stderr)
+    print("next:", message(text), file=sys.stderr)
 
 
 def print_json(content: object) -> None:

@@ -40,7 +40,7 @@ def test_help_of_all_loads_no_command() -> None:
     assert not loaded & {*HEAVY, "pydantic", "jinja2"}
     assert {name for name in loaded if name.startswith("specbench.")} <= {
         *(f"specbench.cli{part}" for part in ("", ".app", ".commands", ".output")),
-        *(f"specbench.{part}" for part in ("errors", "masking", "version")),
+        *(f"specbench.{part}" for part in ("errors", "masking", "version", "words")),
     }
 
 
@@ -89,3 +89,19 @@ def test_the_shell_completes_names(typed: str, expected: set[str]) -> None:
         [sys.executable, "-m", "specbench"], env=environment, capture_output=True, text=True
     )
     assert set(done.stdout.split()) == expected
+
+
+def test_errors_contain_no_control_characters(cli: Cli) -> None:
+    result = cli("table", "no\x1b]0;owned\x07\u202efolder")
+    assert result.code == 2
+    assert "no�]0;owned��folder" in result.err
+    result = cli("\x1b[2Jrun")
+    assert result.code == 2 and "\x1b" not in result.err
+
+
+def test_notes_contain_no_control_characters(capsys: pytest.CaptureFixture[str]) -> None:
+    from specbench.cli.output import next_step, note
+
+    note("a\x1b[31m hf_AbCdEfGhIjKl", "b\nnote: c")
+    next_step("\x9b2J")
+    assert capsys.readouterr().err == "note: a�[31m hf_***\nnote: b note: c\nnext: �2J\n"

@@ -1,29 +1,28 @@
-"""Servers with OpenAI's completions API, and llama.cpp's own server in this process."""
+"""Servers with OpenAI's completions API."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass
-from http.client import HTTPException
-from itertools import repeat
-from pathlib import Path
-from typing import Any
-from urllib.error import HTTPError, URLError
-from urllib.request import Request, urlopen
-
-import torch
-from transformers import PreTrainedTokenizerBase
+import reprlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from specbench.audit.decoders import Completion
+from specbench.client import API, Client, quoted
 from specbench.errors import UsageError, require
-from specbench.words import shown
 
-LONGEST_PROMPT = 4096  # tokens of a text on llama.cpp's server
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
 # Servers filter tokens by default; names that a server does not know are ignored.
 UNFILTERED = {"top_p": 1, "top_k": 0, "min_p": 0, "repeat_penalty": 1, "return_token_ids": True}
+_PROMPT = "add --text-prompts if the server takes no token ids, or correct --model"
+ADVICE: dict[int, str] = {
+    HTTPStatus.BAD_REQUEST: _PROMPT,
+    HTTPStatus.UNPROCESSABLE_ENTITY: _PROMPT,
+}
 
 
 @dataclass(frozen=True)
@@ -31,21 +30,48 @@ class Server:
     """A server at an address such as ``http://localhost:8080/v1``.
 
     Raises:
-        UsageError: It does not answer as OpenAI's API does; the message says what to do.
+        UsageError: The address is none, or the server does not answer as OpenAI's API does; the
+            message says what to do.
     """
 
     url: str
+    client: Client = field(default_factory=lambda: Client(advice=ADVICE))
     model: str | None = None  # the server's name of the model; None leaves it out
-    timeout: float = 60.0  # seconds per request
-    at_once: int = 1  # requests
     # Sends prompts as text by this tokenizer, else as token ids.
     tokenizer: PreTrainedTokenizerBase | None = None
+
+    def __post_init__(self) -> None:
+        """Check the address."""
+        try:
+            parts = urlsplit(self.url)
+            valid = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+        except ValueError:
+            valid = False
+        require(
+            bool(valid) and self.url.isprintable(),
+            f"--url must begin with http:// or https:// and a host, not '{quoted(self.url)}': "
+            "give an address such as http://localhost:8080/v1",
+        )
+        require(
+            not ({"@", "?", "#"} & {*self.url}),
+            "--url must not contain a user, a password, a query or a fragment: "
+            "give a key with --api-key",
+        )
+
+    @property
+    def base(self) -> str:
+        """The address of the API."""
+        base = self.url.rstrip("/")
+        return base if base.endswith("/v1") else f"{base}/v1"
 
     @property
     def endpoint(self) -> str:
         """The address of completions."""
-        base = self.url.rstrip("/")
-        return f"{base if base.endswith('/v1') else f'{base}/v1'}/completions"
+        return f"{self.base}/completions"
+
+    def reach(self) -> None:
+        """Refuse a server that does not run or wants another key, before anything is loaded."""
+        self.client.reach(f"{self.base}/models")
 
     def complete(
         self, prompt: Sequence[int], temperature: float, count: int, limit: int, seed: int
@@ -58,64 +84,37 @@ class Server:
         }
         if self.model is not None:
             body["model"] = self.model
-        require(
-            self.url.startswith(("http://", "https://")),
-            f"--url must begin with http:// or https://, not {shown(self.url)!r}",
-        )
-        with ThreadPoolExecutor(self.at_once) as pool:
-            return list(pool.map(self._ask, repeat(body), range(seed, seed + count)))
+        bodies = [{**body, "seed": number} for number in range(seed, seed + count)]
+        return [
+            self._completion(answer, limit) for answer in self.client.post(self.endpoint, bodies)
+        ]
 
-    def _ask(self, body: Mapping[str, Any], seed: int) -> Completion:
-        answer = self._post({**body, "seed": seed})
-        try:
-            choice = answer["choices"][0]
-            text, ended = str(choice["text"]), choice["finish_reason"] == "stop"
-            return Completion(text, choice.get("token_ids"), ended)
-        except (KeyError, IndexError, TypeError, AttributeError) as error:
+    def _completion(self, answer: Any, limit: int) -> Completion:
+        """Return the text in an answer, which may contain anything."""
+        choices = answer.get("choices") if isinstance(answer, dict) else None
+        choice = choices[0] if isinstance(choices, list) and choices else None
+        if not isinstance(choice, dict):
+            choice = {}
+        text, tokens = choice.get("text"), choice.get("token_ids")
+        if not isinstance(text, str) or "finish_reason" not in choice:
             raise UsageError(
-                f"{self.endpoint} answers {shown(json.dumps(answer))} without choices, text and "
-                "finish_reason: give the --url of a server with OpenAI's completions API"
-            ) from error
-
-    def _post(self, body: Mapping[str, Any]) -> Any:
-        headers = {"Content-Type": "application/json"}
-        content = b""
-        try:
-            request = Request(self.endpoint, json.dumps(body).encode(), headers)
-            with urlopen(request, timeout=self.timeout) as answer:
-                content = answer.read()
-            return json.loads(content)
-        except HTTPError as error:
-            says = shown(error.read().decode(errors="replace"))
+                f"{self.endpoint} answers {quoted(reprlib.repr(answer))} without choices, text and "
+                f"finish_reason: {API}"
+            )
+        # True is an int in Python.
+        if tokens is not None and not (
+            isinstance(tokens, list) and all(type(token) is int and token >= 0 for token in tokens)
+        ):
             raise UsageError(
-                f"{self.endpoint} answers {error.code} ({says}): {_advice(error)}"
-            ) from error
-        except TimeoutError as error:
-            raise UsageError(self._late()) from error
-        except (URLError, OSError, HTTPException) as error:
-            reason = getattr(error, "reason", error)
-            says = f"no server answers at {self.endpoint} ({reason}): start it, or correct --url"
-            raise UsageError(self._late() if isinstance(reason, TimeoutError) else says) from error
-        except ValueError as error:
-            found = f" but {shown(repr(content.decode(errors='replace')))}" if content else ""
+                f"{self.endpoint} answers the token_ids {quoted(reprlib.repr(tokens))}, which "
+                f"are none: {API}"
+            )
+        if tokens is not None and len(tokens) > limit:
             raise UsageError(
-                f"{self.endpoint} answers no JSON{found}: give the --url of a server with OpenAI's "
-                "completions API, such as http://localhost:8080/v1"
-            ) from error
-
-    def _late(self) -> str:
-        return (
-            f"{self.endpoint} did not answer within {self.timeout:g} seconds: raise --timeout, or "
-            "lower --batch-size"
-        )
-
-
-def _advice(error: HTTPError) -> str:
-    if error.code == 404:
-        return "correct --url, or give --model one of the server's models"
-    if error.code in (400, 422):
-        return "add --text-prompts if the server takes no token ids, or correct --model"
-    return "look into the server's log"
+                f"{self.endpoint} answers {len(tokens):,} token_ids where at most {limit} were "
+                f"asked for: {API}"
+            )
+        return Completion(text, tokens, choice["finish_reason"] == "stop")
 
 
 def _text(tokenizer: PreTrainedTokenizerBase, prompt: Sequence[int]) -> str:
@@ -124,43 +123,3 @@ def _text(tokenizer: PreTrainedTokenizerBase, prompt: Sequence[int]) -> str:
     if tokens and tokens[0] == tokenizer.bos_token_id:
         tokens = tokens[1:]
     return str(tokenizer.decode(tokens))
-
-
-@contextmanager
-def llamacpp_server(
-    target: Path, draft: Path | None = None, *, draft_length: int, threads: int | None = None
-) -> Iterator[Server]:
-    """Start llama.cpp's server with GGUF files, and stop it at the end of the context.
-
-    Flash attention and the cache in float16 are off, as in specbench's engine. Without ``draft``
-    the server decodes with the target alone.
-
-    Raises:
-        UsageError: The library is missing, or cannot read the files.
-    """
-    from specbench.engine.llamacpp import library
-
-    library()  # refuses a missing or another build
-    import xllamacpp as cpp
-
-    params = cpp.CommonParams()
-    params.model.path, params.n_ctx, params.n_parallel = str(target), LONGEST_PROMPT, 1
-    params.verbosity, params.warmup = -1, False
-    params.flash_attn_type = cpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
-    kinds = [params]
-    if draft is not None:
-        speculation = params.speculative
-        speculation.types = [cpp.common_speculative_type.COMMON_SPECULATIVE_TYPE_DRAFT_SIMPLE]
-        speculation.draft.mparams.path, speculation.draft.n_max = str(draft), draft_length
-        kinds.append(speculation.draft)
-    for each in kinds:
-        each.cache_type_k = each.cache_type_v = cpp.ggml_type.GGML_TYPE_F32
-        each.cpuparams.n_threads = each.cpuparams_batch.n_threads = (
-            threads or torch.get_num_threads()
-        )
-    try:
-        server = cpp.Server(params)
-    except RuntimeError as error:
-        raise UsageError(f"llama.cpp cannot serve {target} ({error}): give other files") from error
-    yield Server(server.listening_address)
-    del server

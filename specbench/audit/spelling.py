@@ -42,7 +42,7 @@ class Spelling:
         for token, text in enumerate(tokenizer.batch_decode(pairs, skip_special_tokens=True)):
             if token != end:
                 self._tokens[text[before:]].append(token)
-        self._longest = max(map(len, self._tokens))
+        self._longest: int = max(map(len, self._tokens))
 
     def tokens(
         self, texts: Sequence[Completion], limit: int, laws: LogLaws, random: np.random.Generator
@@ -52,6 +52,13 @@ class Spelling:
         Raises:
             UsageError: The tokens cannot spell a text.
         """
+        longest = limit * self._longest  # characters
+        if over := next((each.text for each in texts if len(each.text) > longest), None):
+            raise UsageError(
+                f"the server's text {shown(repr(over))} has {len(over):,} characters, but {limit} "
+                f"tokens of the target have at most {longest}: give the --pair or --target that "
+                "the server runs"
+            )
         # Log-probability, and number of characters, by tokens; the best of those as far.
         beams: list[dict[Tokens, tuple[float, int]]] = [{(): (0.0, 0)} for _ in texts]
         whole: list[dict[Tokens, float]] = [{} for _ in texts]

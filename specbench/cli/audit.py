@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
+from specbench.audit.server import ADVICE, Server
 from specbench.cli.generate import grouped
 from specbench.cli.options import Models, NewFolder, PromptFiles
 from specbench.cli.output import new_folder, note, print_json, print_table, step_status
+from specbench.client import KEY_VARIABLE, Client
 from specbench.config import DRAFT_LENGTH, LLAMACPP, Options, Settings, Temperature, option
 from specbench.errors import RunError
 from specbench.experiment.plan import Plan, build_plan
@@ -46,8 +48,19 @@ class AuditSettings(Options):
         None, "A server with OpenAI's completions API, such as http://localhost:8080/v1."
     )
     model: str | None = option(None, "The server's name of the target.", metavar="NAME")
+    api_key: str | None = option(
+        None,
+        "The server's key, sent as a bearer token and never stored or printed; other users of this "
+        "machine see what you type, so prefer the variable.",
+        metavar="KEY",
+        variable=KEY_VARIABLE,
+        exclude=True,
+        repr=False,
+    )
     text_prompts: bool = option(False, "Send prompts as text, to a server that takes no token ids.")
-    timeout: float = option(60.0, "Seconds to wait for an answer of the server.", gt=0)
+    timeout: float = option(
+        60.0, "Seconds that a request to the server may take.", gt=0, allow_inf_nan=False
+    )
     batch_size: int = option(1, "Requests that the server gets at once.", ge=1, metavar="B")
     weight: float | None = option(
         None,
@@ -83,6 +96,13 @@ class AuditSettings(Options):
             raise ValueError(f"--weight needs --decoder {TRANSFORMERS}: add it")
         return self
 
+    def server(self) -> Server | None:
+        """Return the server at --url, if any."""
+        if self.url is None:
+            return None
+        client = Client(self.timeout, self.batch_size, self.api_key, ADVICE)
+        return Server(self.url, client, self.model)
+
 
 @grouped
 def audit(
@@ -96,6 +116,9 @@ def audit(
     (here: the draft's) that it notices with 99 % probability; the verdict is too weak if it would
     not notice a text of the draft.
     """
+    server = settings.server()
+    if server is not None:
+        server.reach()
     plan = build_plan(
         models.spec(),
         data.tasks(),
@@ -155,13 +178,11 @@ def _decoder(
     settings: AuditSettings, pair: LoadedPair, plan: Plan, folder: Path
 ) -> Iterator[Decoder]:
     """Yield the decoder to audit; llama.cpp gets files that are exported for it if necessary."""
-    from specbench.audit.decoders import Assisted
-    from specbench.audit.server import Server, llamacpp_server
+    from specbench.audit.libraries import Assisted, llamacpp_server
     from specbench.engine.export import export_pair
 
-    if settings.url is not None:
-        tokenizer = pair.tokenizer if settings.text_prompts else None
-        yield Server(settings.url, settings.model, settings.timeout, settings.batch_size, tokenizer)
+    if (server := settings.server()) is not None:
+        yield replace(server, tokenizer=pair.tokenizer if settings.text_prompts else None)
     elif settings.decoder == TRANSFORMERS:
         yield Assisted(pair, settings.draft_length, settings.weight)
     else:

@@ -17,7 +17,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from specbench.masking import mask_tokens
+from specbench.masking import mask_arguments
 from specbench.version import __version__
 
 UNKNOWN = "unknown"
@@ -58,8 +58,8 @@ def describe_environment() -> dict[str, Any]:
 
 
 def command_line() -> list[str]:
-    """Return the command as typed, with tokens masked."""
-    return ["specbench", *map(mask_tokens, sys.argv[1:])]
+    """Return the command as typed, with tokens and keys masked."""
+    return ["specbench", *mask_arguments(sys.argv[1:])]
 
 
 def cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:

@@ -24,6 +24,7 @@ from specbench.audit.decoders import Completion
 from specbench.audit.server import Server
 from specbench.audit.spelling import Spelling
 from specbench.check.texts import Context
+from specbench.client import Client
 from specbench.errors import UsageError
 
 from .toy import BONUS_FROM_Q, DRAFT_LENGTH, END, FAULTS, PIECES, serving, speculate, toy
@@ -56,7 +57,7 @@ def failed(findings: list[Finding]) -> set[str]:
 
 def test_a_correct_server_is_lossless_and_the_power_is_named() -> None:
     with serving() as url:
-        findings = audit(Server(url, at_once=2), 512)
+        findings = audit(Server(url, Client(requests=2)), 512)
     assert verdict(findings) == LOSSLESS, findings
     assert [f.name for f in findings] == ["first choices", *2 * [*COUNTED, *STREAMS]]
     tokens = next(f for f in findings if f.name == TOKENS)
@@ -65,15 +66,14 @@ def test_a_correct_server_is_lossless_and_the_power_is_named() -> None:
 
 
 def test_a_correct_server_is_never_lossy() -> None:
-    with serving() as url:
-        found = [verdict(audit(Server(url), 96, 1000 * seed)) for seed in range(20)]
+    found = [verdict(audit(Local(), 96, 1000 * seed)) for seed in range(20)]
     assert LOSSY not in found
 
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_is_lossy(fault: str) -> None:
     with serving(fault) as url:
-        findings = audit(Server(url, at_once=2), 1024)
+        findings = audit(Server(url, Client(requests=2)), 1024)
     assert verdict(findings) == LOSSY, findings
     if fault == "temperature":  # nothing is wrong at T = 1
         assert all("T=0.7" in name for name in failed(findings))
@@ -119,6 +119,16 @@ def test_a_fork_by_rounding_is_not_lossy() -> None:
         assert first.facts["forks"][0]["margin"] == pytest.approx(logits[-1] - logits[-2], abs=1e-5)
 
 
+@pytest.mark.parametrize("token", [END + 1, 10**30])
+def test_tokens_beyond_the_vocabulary_are_refused(token: int) -> None:
+    class Odd(Local):
+        def complete(self, *how: object) -> list[Completion]:
+            return [Completion("", [0, token], True)]
+
+    with pytest.raises(UsageError, match=f"returns token {token}, but the target has {END + 1}"):
+        audit(Odd(), 16)
+
+
 def test_a_text_is_spelled_with_the_probabilities_of_its_spellings() -> None:
     """`abc` and an end: the tokens are drawn from their exact distribution given the text."""
     laws = Laws(toy(), 3.0)
@@ -144,3 +154,5 @@ def test_a_text_is_spelled_with_the_probabilities_of_its_spellings() -> None:
     assert {len(spelled) for spelled in cut} == {2}
     with pytest.raises(UsageError, match="cannot spell the server's text 'xyz'"):
         spelling.tokens([Completion("xyz", None, False)], 3, after, np.random.default_rng(0))
+    with pytest.raises(UsageError, match="has 1,000,000 characters, but 3 tokens"):
+        spelling.tokens([Completion("a" * 10**6, None, False)], 3, after, np.random.default_rng(0))

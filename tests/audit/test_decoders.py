@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from specbench.audit import decoders
-from specbench.audit.decoders import Assisted
-from specbench.audit.server import llamacpp_server
+from specbench.audit import libraries
+from specbench.audit.libraries import Assisted, llamacpp_server
 from specbench.bench.transformers_loops import MissingError
 from specbench.check.texts import Context, decode_one
 from specbench.engine.prompts import encode
@@ -47,7 +46,7 @@ def test_a_version_without_the_weight_is_refused(
     def missing(*_: Any) -> None:
         raise MissingError("this version of Transformers has no weight")
 
-    monkeypatch.setattr(decoders, "sampling_options", missing)
+    monkeypatch.setattr(libraries, "sampling_options", missing)
     with pytest.raises(UsageError, match="has no weight: install a newer one, or omit --weight"):
         Assisted(mini, 3, 0.5)
 

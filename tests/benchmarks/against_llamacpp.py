@@ -28,7 +28,8 @@ from rich.console import Console
 from rich.progress import track
 
 from specbench.analysis.intervals import ratio_interval
-from specbench.audit.server import Server, llamacpp_server
+from specbench.audit.libraries import llamacpp_server
+from specbench.audit.server import Server
 from specbench.bench.decoders import Timing, timing_of
 from specbench.bench.plan import TRANSFORMERS, BenchSettings, System
 from specbench.bench.transformers_loops import transformers_decoder

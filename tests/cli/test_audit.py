@@ -1,6 +1,8 @@
 """``specbench audit``: verdicts, files, exit codes and usage errors."""
 
 import json
+import subprocess
+import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,7 @@ from specbench.errors import UsageError
 from specbench.experiment import runner
 from specbench.experiment.runner import Loader
 
-from ..audit.toy import serving, toy
+from ..audit.toy import Handler, serving, toy
 from .conftest import Cli, Result
 
 
@@ -67,14 +69,14 @@ def test_a_weak_audit_says_so(cli: Cli) -> None:
 def test_what_was_found_before_an_error_is_kept(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     from specbench.audit import server
 
-    ask = server.Server._ask
+    complete = server.Server.complete
 
-    def failing(self: Any, body: Any, seed: int) -> Any:
-        if body["temperature"] == 0.7:
+    def failing(self: Any, prompt: Any, temperature: float, *how: Any) -> Any:
+        if temperature == 0.7:
             raise UsageError("the server is gone: start it again")
-        return ask(self, body, seed)
+        return complete(self, prompt, temperature, *how)
 
-    monkeypatch.setattr(server.Server, "_ask", failing)
+    monkeypatch.setattr(server.Server, "complete", failing)
     with serving() as url:
         result = audit(cli, url, "--samples", "64")
     assert result.code == 2
@@ -88,8 +90,47 @@ def test_a_server_that_is_down_leaves_nothing(cli: Cli) -> None:
         pass
     result = audit(cli, url)
     assert result.code == 2
-    assert f"error: no server answers at {url}/v1/completions" in result.err
+    assert f"error: no server answers at {url}/v1/models" in result.err
     assert not Path("out").exists()
+
+
+def test_a_server_that_is_down_is_refused_before_anything_heavy_is_imported() -> None:
+    program = (
+        "import sys\nfrom specbench.cli.app import main\ntry: main(sys.argv[1:])\n"
+        "except SystemExit: print(*sys.modules)"
+    )
+    with serving() as url:
+        pass
+    line = [sys.executable, "-c", program, "audit", "--url", url]
+    done = subprocess.run(line, capture_output=True, text=True)
+    assert "start it, or correct --url" in done.stderr
+    assert not {"torch", "transformers", "numpy", "pandas"} & {*done.stdout.split()}
+
+
+def test_the_key_is_sent_and_never_stored_or_printed(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys: list[str] = []
+
+    class Locked(Handler):
+        def do_POST(self) -> None:
+            keys.append(self.headers["Authorization"])
+            super().do_POST()
+
+        def do_GET(self) -> None:
+            right = self.headers["Authorization"] == "Bearer sk-5150-right"
+            self.reply(200 if right else 401, {"you sent": self.headers["Authorization"]})
+
+    few = ("--samples", "8", "--temperature", "1")
+    with serving(handler=Locked) as url:
+        wrong = audit(cli, url, "--api-key", "sk-5150-wrong")
+        monkeypatch.setenv("SPECBENCH_API_KEY", "sk-5150-right")
+        right = audit(cli, url, *few)
+    assert wrong.code == 2
+    assert "give the server's key with --api-key or SPECBENCH_API_KEY" in wrong.err
+    assert {*keys} == {"Bearer sk-5150-right"}
+    stored = "".join(path.read_text() for path in Path().rglob("*") if path.is_file())
+    assert "sk-5150" not in wrong.out + wrong.err + right.out + right.err + stored
 
 
 @pytest.mark.parametrize(

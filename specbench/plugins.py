@@ -10,15 +10,16 @@ import hashlib
 import inspect
 import sys
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
-from functools import cache
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
+from functools import cache, partial
 from importlib import metadata
 from pathlib import Path
 from traceback import extract_tb
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any, NamedTuple
 
-from specbench.errors import UsageError
+from specbench.errors import SpecbenchError, UsageError
 from specbench.words import meant
 
 _IN_FILE = ".py:"
@@ -130,7 +131,9 @@ def _load_installed(entry: metadata.EntryPoint) -> Plugin:
     try:
         function = entry.load()
         source = Path(inspect.unwrap(function).__code__.co_filename).read_bytes()
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         raise UsageError(
             f"{entry.name} of the package {package} cannot be imported from {entry.value} "
             f"({type(error).__name__}: {error}): update or remove the package"
@@ -141,7 +144,44 @@ def _load_installed(entry: metadata.EntryPoint) -> Plugin:
 
 def place(name: str, function: Callable[..., Any]) -> str:
     """Return a function's name with the line of its definition, for messages."""
-    return f"{name} (line {inspect.unwrap(function).__code__.co_firstlineno})"
+    return f"{name} (line {code_of(function).co_firstlineno})"
+
+
+def function_name(function: Callable[..., Any]) -> str:
+    """Return a function's own name with file and line: ``geometric (my_rules.py, line 22)``."""
+    code = code_of(function)
+    return f"{code.co_name} ({Path(code.co_filename).name}, line {code.co_firstlineno})"
+
+
+def code_of(function: Callable[..., Any]) -> CodeType:
+    """Return the code of a function, which may be decorated or have bound parameters."""
+    while isinstance(function, partial):
+        function = function.func
+    code: CodeType = inspect.unwrap(function).__code__
+    return code
+
+
+@contextmanager
+def user_code(function: Callable[..., Any], described_as: str | None = None) -> Iterator[None]:
+    """Turn an error of a function that may be the user's, even ``sys.exit``, into one sentence.
+
+    Args:
+        function: What runs in the context.
+        described_as: Its name in the sentence; None takes its own name.
+
+    Raises:
+        UsageError: It raised anything but a ``SpecbenchError`` or Ctrl-C.
+    """
+    try:
+        yield
+    except (SpecbenchError, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        if type(error).__name__ == "OutOfMemoryError":  # of PyTorch: no fault of the function
+            raise
+        name = described_as or function_name(function)
+        reason = described(error, code_of(function).co_filename)
+        raise UsageError(f"{name} failed ({reason}): correct it") from error
 
 
 def described(error: BaseException, path: str) -> str:
@@ -162,7 +202,9 @@ def _execute(path: Path, content: bytes, shown: str, digest: str) -> ModuleType:
     sys.modules[module.__name__] = module  # dataclasses look their module up
     try:
         exec(compile(content, path, "exec"), vars(module))
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # even SystemExit
         del sys.modules[module.__name__]
         raise UsageError(f"{shown} cannot be imported ({described(error, str(path))})") from error
     return module

@@ -11,6 +11,7 @@ from specbench.errors import UsageError
 from specbench.example import Example
 from specbench.experiment.plan import require_own_columns
 from specbench.methods import get_method
+from specbench.methods.parameters import from_columns, to_columns
 from specbench.methods.registry import installed_methods
 from specbench.metrics import get_metric, score
 
@@ -59,6 +60,25 @@ def test_an_edited_file_is_another_function(folder: Path) -> None:
     assert (before.resolve({})["keep"], after.resolve({})["keep"]) == (2, 4)
 
 
+@pytest.mark.parametrize("first", ["", "from __future__ import annotations\n"])
+def test_the_kind_of_a_parameter_follows_its_annotation(folder: Path, first: str) -> None:
+    (folder / "kinds.py").write_text(
+        f"{first}from typing import Literal\nfrom specbench.methods import Parameter, rule\n"
+        "@rule(Parameter('k', 3, ''))\n"
+        "def f(at, x, *, k: int, s: float = 1, on: bool = False, m: Literal['a', 'b'] = 'a', "
+        "n: Literal[1, 2] = 2): pass\n"
+    )
+    method = get_method("kinds.py:f")
+    assert [p.kind for p in method.parameters] == [int, float, bool, str, int]
+    values = method.resolve({"k": "1", "on": "true", "m": "b", "n": "1"})
+    assert values == {"k": 1, "s": 1.0, "on": True, "m": "b", "n": 1}
+    assert [type(value) for value in values.values()] == [int, float, bool, str, int]
+    assert method.resolve(from_columns(to_columns(values))) == values
+    for wrong in ({"k": "1.5"}, {"on": "maybe"}, {"m": "c"}, {"n": "3"}):
+        with pytest.raises(UsageError, match=f"{next(iter(wrong))} cannot be"):
+            method.resolve(wrong)
+
+
 WRONG = [  # content, function, what the message names
     (None, "f", "wrong.py"),
     ("def g(): pass", "f", "`g`"),
@@ -70,7 +90,23 @@ WRONG = [  # content, function, what the message names
     ("def f(at): pass", "f", "line 1"),
     ("def f(at, x, **more): pass", "f", "line 1"),
     ("def f(at, x, *, keep): pass", "f", "`keep`"),
-    ("def f(at, x, *, keep=True): pass", "f", "`keep`"),
+    ("def f(at, x, *, keep=(1, 2)): pass", "f", "`keep`"),
+    ("def f(at, x, *, keep: int = 2.5): pass", "f", "line 1): keep cannot be 2.5"),
+    ("def f(at, x, *, keep: bool = 1): pass", "f", "give true or false"),
+    ("from typing import *\ndef f(at, x, *, m: Literal['a', 'b'] = 'c'): pass", "f", "one of a, b"),
+    *(
+        (
+            f"from specbench.methods import *\n@rule({described})\ndef f(at, x, *, k: int): 0",
+            "f",
+            named,
+        )
+        for described, named in (
+            ("Parameter('k', 2.5, '')", "line 2): k cannot be 2.5: give any whole number"),
+            ("Parameter('k', 1, '', grid=(1, 2.5))", "k cannot be 2.5"),
+            ("Parameter('k', 'a', '', str)", "its annotation means any whole number"),
+        )
+    ),
+    ("class Gone(BaseException): pass\nraise Gone", "f", "line 2: Gone"),
     (
         "from specbench.methods import *\n@rule(Parameter('kep', 1, ''))\ndef f(at, x, keep=1): 0",
         *("f", "`kep`"),

@@ -8,7 +8,6 @@ acceptance the rule, corrections the residual, and bonus tokens p.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -27,7 +26,7 @@ from specbench.errors import UsageError
 from specbench.heads.bind import BoundMethod
 from specbench.methods import Positions
 from specbench.methods.laws import JOINT, Next, Split, normalised, parameters_of
-from specbench.plugins import described, place
+from specbench.plugins import place, user_code
 from specbench.table import Column, Table, drop_empty
 
 LAW = "law"  # name of this part of the check
@@ -114,11 +113,13 @@ def check_rounds(
         numbers = 10 * found.tokens.shape[1] * pair.target.vocabulary
         for rows in torch.arange(few.texts).split(max(1, MAX_NUMBERS // numbers)):
             part = Tokens(*(column[rows].to(pair.target.device) for column in found))
-            laws = laws_at(pair, context, method, sampling, part.tokens)
+            # The law of a bonus token, which has no draft, is not used.
+            position = part.place.clamp_max(how.draft_length - 1)
+            laws = laws_at(pair, context, method, sampling, part.tokens, position)
             _compare(method, part, laws, streams, errors)
         # The first tokens of all texts of a prompt have the same law.
         seen = found.tokens[:, 0]
-        laws = laws_at(pair, context, method, sampling, seen[:1, None])
+        laws = laws_at(pair, context, method, sampling, found.tokens[:1, :1], found.place[:1, :1])
         if laws.split is not None:
             law = laws.split.kept + laws.split.replaced
             first.add(law[0], farther(law, laws.at)[0], seen)
@@ -148,9 +149,17 @@ def describe(sampling: Sampling) -> str:
 
 
 def laws_at(
-    pair: LoadedPair, context: Context, method: BoundMethod, sampling: Sampling, tokens: Tensor
+    pair: LoadedPair,
+    context: Context,
+    method: BoundMethod,
+    sampling: Sampling,
+    tokens: Tensor,
+    position: Tensor,
 ) -> Laws:
-    """Return the laws at all tokens ``[K, T]`` of a prompt's texts, flattened row by row."""
+    """Return the laws at all tokens ``[K, T]`` of a prompt's texts, flattened row by row.
+
+    ``position`` ``[K, T]`` is the index of each token within its round, from 0.
+    """
     sampling = method.sampling(sampling)
     texts = [[*context.prompt, *text] for text in tokens.tolist()]
     forward = partial(plain_pass, texts=texts, last=tokens.shape[1], hidden=method.head is not None)
@@ -158,7 +167,7 @@ def laws_at(
     p_logits, q_logits = (found.logits.flatten(0, 1) for found in (target, draft))
     p, q = (processed(logits, sampling) for logits in (p_logits, q_logits))
     p1, q1 = (logits.double().softmax(-1) for logits in (p_logits, q_logits))
-    at = Next(p, q, p1, q1)
+    at = Next(p, q, p1, q1, position.flatten().to(p.device))
     if method.rule is None:
         return Laws(at, Split(torch.zeros_like(at.p), at.p), None)
     weight = None
@@ -177,12 +186,9 @@ def _split(method: BoundMethod, at: Next, weight: Tensor | None) -> Split | None
     """
     if method.law is None:
         return None
-    try:
+    with user_code(method.law, f"the law of {method.method}"):
         kept, replaced = method.law(at, **parameters_of(dict(method.parameters), weight))
         sound = kept.shape == replaced.shape == at.p.shape and not (kept + replaced).isnan().any()
-    except Exception as error:
-        reason = described(error, inspect.unwrap(method.law).__code__.co_filename)
-        raise UsageError(f"the law of {method.method} failed ({reason}): correct it") from error
     if not sound:
         where = place(f"the law {method.law.__name__} of {method.method}", method.law)
         raise UsageError(f"{where} must return two tensors like p without NaN: correct it")

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_args, get_o
 import typer
 
 from specbench.config import Options
-from specbench.errors import UsageError
+from specbench.errors import RunError, UsageError
 
 Number = TypeVar("Number", int, float)
 
@@ -40,7 +40,10 @@ def grouped(function: Callable[..., None]) -> Callable[..., None]:
             if getattr(context.get_parameter_source(name), "name", "") != "DEFAULT"
         }
         own = {name: value for name, value in values.items() if name in signature}
-        function(**own, **{name: _made(group, typed) for name, group in groups.items()})
+        try:
+            function(**own, **{name: _made(group, typed) for name, group in groups.items()})
+        except SystemExit as error:  # no command ends so; its code could hide what is missing
+            raise RunError(f"a library or a file of yours called sys.exit({error})") from error
 
     command.__name__, command.__doc__ = function.__name__, function.__doc__
     command.__annotations__ = {p.name: p.annotation for p in parameters}

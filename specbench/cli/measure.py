@@ -128,6 +128,11 @@ def carry_out(
             if store.done
             else "interrupted: no sample was finished"
         ) from error
+    if not store.failed and (missing := store.missing(plan.steps())):
+        raise RunError(
+            f"{len(missing)} of {len(plan)} samples are missing in {store.folder}: run the same "
+            "command to decode them"
+        )
     return store
 
 

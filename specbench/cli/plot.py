@@ -25,6 +25,7 @@ from specbench.heads.registry import (
     TRAINED,
     find_head,
     is_head,
+    read_description,
     trained_heads,
 )
 from specbench.methods.registry import AUTOREGRESSIVE
@@ -231,9 +232,6 @@ def _description(head: str) -> dict[str, Any]:
     folder = path.parent if path.is_file() else path
     if path.suffix == RELEASED or not is_head(folder):
         return {}
-
-    from specbench.heads.files import read_description
-
     return read_description(folder)
 
 

@@ -20,7 +20,7 @@ from specbench.cli.output import Interrupted, note, print_table
 from specbench.config import Loading, Options, option
 from specbench.errors import UsageError
 from specbench.files import cannot_write
-from specbench.heads.registry import FAMILIES, trained_heads
+from specbench.heads.registry import FAMILIES, read_description, trained_heads
 from specbench.metrics import get_metric
 from specbench.pairs.registry import PairSpec
 from specbench.table import Column, Table, with_interval
@@ -259,8 +259,6 @@ def _remarks(job: HeadJob, description: Mapping[str, Any]) -> Iterator[str]:
 
 def _show(jobs: Sequence[HeadJob], spec: PairSpec, root: Path) -> None:
     """Print each trained head beside both models and the static ensemble."""
-    from specbench.heads.files import read_description
-
     rows: list[list[str]] = []
     for job in jobs:
         known = read_description(job.folder)

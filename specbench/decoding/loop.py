@@ -22,8 +22,10 @@ from specbench.decoding.sampling import Sampling, uniforms
 from specbench.engine.device import now, seconds_between
 from specbench.engine.loading import LoadedPair
 from specbench.engine.runner import require_context
+from specbench.errors import RunError
 from specbench.methods import Rule
 from specbench.methods.control import DraftControl
+from specbench.plugins import function_name
 
 
 class Request(NamedTuple):
@@ -68,11 +70,13 @@ def decode_all(
         is not counted.
 
     Raises:
-        RunError: A prompt and its output do not fit the models' context.
+        RunError: A prompt and its output do not fit the models' context, or a number of a round is
+            not finite or out of range.
+        UsageError: The rule raised an error.
     """
     rule = rule if options.draft_length else None
     with torch.inference_mode():
-        batch = Batch(pair, requests, options, options.draft_length if rule else 0)
+        batch = Batch(pair, rule, requests, options)
     while batch.longest:
         with torch.inference_mode():
             started, state = now(pair.target.device), batch.state()
@@ -110,12 +114,13 @@ class Batch:
     def __init__(
         self,
         pair: LoadedPair,
+        rule: Rule | None,
         requests: abc.Sequence[Request],
         options: DecodeOptions,
-        draft_length: int,
     ) -> None:
         """Prefill the first texts; see ``decode_all`` for the arguments."""
-        self._pair, self._options, self._n = pair, options, draft_length
+        self._n = draft_length = options.draft_length if rule else 0
+        self._pair, self._rule, self._options = pair, rule, options
         drafter = options.drafter if draft_length else None
         self._runners = [pair.target, *(drafter.runners(pair) if drafter else ())]
         size, limit = options.batch_size, options.max_new_tokens
@@ -200,7 +205,14 @@ class Batch:
         return Sequence(number, tokens, started, now(self._last.device) - started)
 
     def _append(self, text: Sequence, report: Report) -> StopReason | None:
-        """Append a round's tokens up to the end of the output; return why it ended, if it did."""
+        """Append a round's tokens up to the end of the output; return why it ended, if it did.
+
+        Raises:
+            RunError: A number of the round is not finite or out of range.
+        """
+        if (fault := report.fault()) is not None:
+            name = function_name(self._rule) if self._rule else "the target alone"
+            raise RunError(f"{name}: {fault}, in round {len(text.rounds) + 1}")
         new_tokens = report.new_tokens[: report.accepted + 1]
         expected = len(text) + len(new_tokens)
         # The device tracks what the models have read by this number alone.

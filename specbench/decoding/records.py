@@ -52,6 +52,10 @@ class Generation:
     rounds: list[RoundRecord] = field(default_factory=list)  # one record per round
 
 
+NO_WEIGHT = -1.0  # in place of a weight, for rules without one
+ROUNDING = 1e-3  # by which a probability may exceed 1
+
+
 class Report(NamedTuple):
     """One text's round, as read from the device."""
 
@@ -59,10 +63,32 @@ class Report(NamedTuple):
     accepted: int
     proposed: int  # drafts proposed to the target; later ones are void
     new_tokens: list[int]  # [n + 1]; only the first accepted + 1 are valid
+    # the least and the greatest number of the distribution of the last of them: the residual after
+    # a rejection, else p
+    source: tuple[float, float]
     drafted: list[int]  # [n]
     agreed: list[bool]  # [n] whether a draft is the target's argmax
+    accept: list[float]  # [n] probability of accepting the draft
     expected: list[float]  # [n] acceptance probability before the draw
     weights: list[float]  # [n] weight on the target; empty for rules without one
+
+    def fault(self) -> str | None:
+        """Describe a number of this round that is not finite or out of range; None without one."""
+        rejected = self.accepted < self.proposed
+        judged = self.accepted + rejected
+        for name, values in (
+            ("weight", self.weights),
+            ("accept", self.accept),
+            ("expected", self.expected),
+        ):
+            for position, value in enumerate(values[:judged]):
+                if not 0 <= value <= 1 + ROUNDING:
+                    return f"`{name}` of draft {position + 1} is {value:g}, not from 0 to 1"
+        least, greatest = self.source
+        if least >= 0 and 0 < greatest <= 1 + ROUNDING:
+            return None
+        name = f"`residual` of draft {judged}" if rejected else "the target's distribution p"
+        return f"{name} has numbers from {least:g} to {greatest:g}, not a distribution"
 
     def record(self, kept: int) -> RoundRecord:
         """Return the record of a round of which the text kept ``kept`` tokens before its end."""
@@ -84,18 +110,23 @@ def read_report(row: Sequence[float]) -> Report:
     """Parse one row of ``StepOutput.report``.
 
     The numbers may be float32, which represents tokens and lengths exactly up to 2^24. Weights are
-    NaN for rules without them.
+    ``NO_WEIGHT`` for rules without them.
     """
-    n = (len(row) - 4) // 5
+    n = (len(row) - 6) // 6
     length, accepted, proposed, *new_tokens = map(int, row[: 4 + n])
-    drafted, agreed, expected, weights = (row[4 + k * n : 4 + (k + 1) * n] for k in range(1, 5))
+    least, greatest = row[4 + n : 6 + n]
+    drafted, agreed, accept, expected, weights = (
+        row[6 + k * n : 6 + (k + 1) * n] for k in range(1, 6)
+    )
     return Report(
         length,
         accepted,
         proposed,
         new_tokens,
+        (least, greatest),
         drafted=list(map(int, drafted)),
         agreed=list(map(bool, agreed)),
+        accept=list(accept),
         expected=list(expected),
-        weights=[weight for weight in weights if weight == weight],
+        weights=[weight for weight in weights if weight != NO_WEIGHT],
     )

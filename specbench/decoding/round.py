@@ -14,12 +14,14 @@ import torch
 from torch import Tensor
 
 from specbench.decoding.drafting import Drafter, Drafts, ModelDrafter, State, kv_length
+from specbench.decoding.records import NO_WEIGHT
 from specbench.decoding.sampling import Sampling, draw
 from specbench.engine.device import Timestamp, timestamp
 from specbench.engine.loading import LoadedPair
 from specbench.engine.runner import Model
 from specbench.methods import Positions, Rule
 from specbench.methods.control import DraftControl
+from specbench.plugins import user_code
 
 
 class TargetOutput(NamedTuple):
@@ -59,6 +61,9 @@ def speculative_step(
 
     The parameters of ``rule`` are bound; it is None for N = 0. ``control`` decides how many of the
     N tokens are drafted; None drafts all of them.
+
+    Raises:
+        UsageError: The rule raised an error, or its verdict has the wrong shape.
     """
     rows, draws = state.uniforms.shape
     assert state.last.shape == (rows, 2) and state.length.shape == state.active.shape == (rows,)
@@ -74,7 +79,8 @@ def speculative_step(
     drafted = timestamp(device)
     output = engine(target_forward)(pair.target, state, drafts.x, sampling)
     verified = timestamp(device)
-    chosen = engine(verify)(rule, state, drafts, output, sampling.greedy)
+    with user_code(rule):
+        chosen = engine(verify)(rule, state, drafts, output, sampling.greedy)
     return chosen, StepTimes(started, drafted, verified, timestamp(device))
 
 
@@ -91,10 +97,10 @@ def target_forward(
 
 def autoregressive_step(model: Model, state: State, sampling: Sampling) -> StepOutput:
     """Draw the next token of every text from p."""
-    p = target_forward(model, state, None, sampling).p
-    x = draw(p[:, 0], state.uniforms[:, 0])[:, None]
+    p = target_forward(model, state, None, sampling).p[:, 0]
+    x = draw(p, state.uniforms[:, 0])[:, None]
     none, length = torch.zeros_like(x), state.length + state.active
-    report = torch.cat((length[:, None], none, none, x), 1)
+    report = torch.cat((length[:, None], none, none, x, _extremes(p)), 1)
     return StepOutput(torch.cat((state.last[:, 1:], x), 1), length, report)
 
 
@@ -109,7 +115,8 @@ def verify(
     pair = (p[:, :n], q, p1[:, :n], q1, h_p[:, :n], h_q)
     p_, q_, p1_, q1_, h_p_, h_q_ = (part.flatten(0, 1) for part in pair)  # [B n, ...]
     verdict = rule(Positions(p_, q_, p1_, q1_, h_p_, h_q_, greedy, n), x.flatten())
-    accept, residual, expected = (part.unflatten(0, (rows, n)) for part in verdict[:3])
+    accept, expected = (part.reshape(rows, n) for part in (verdict.accept, verdict.expected))
+    residual = verdict.residual.reshape(p[:, :n].shape)
 
     proposed = (torch.full_like(state.length, n) if proposed is None else proposed)[:, None]
     judged = torch.arange(n, device=p.device) < proposed
@@ -118,15 +125,22 @@ def verify(
     row = torch.arange(rows, device=p.device)[:, None]
     rest = residual[row, accepted.clamp_max(n - 1)]
     source = torch.where((accepted < proposed)[..., None], rest, p[row, accepted])
-    final = draw(source[:, 0], state.uniforms[:, -1])[:, None]
+    source = source[:, 0]
+    final = draw(source, state.uniforms[:, -1])[:, None]
     new_tokens = torch.cat((x, final), 1).scatter(1, accepted, final)
 
     length = state.length + (accepted[:, 0] + 1) * state.active
     newest = torch.cat((state.last[:, 1:], new_tokens), 1)
     last = newest.gather(1, torch.cat((accepted, accepted + 1), 1))
     agreed = p[:, :n].argmax(-1) == x
-    weight = torch.full_like(expected, torch.nan)
+    weight = torch.full_like(expected, NO_WEIGHT)
     if verdict.weight is not None:
-        weight = verdict.weight.unflatten(0, (rows, n))
-    report = (length[:, None], accepted, proposed, new_tokens, x, agreed, expected, weight)
+        weight = verdict.weight.reshape(rows, n)
+    tokens = (length[:, None], accepted, proposed, new_tokens)
+    report = (*tokens, _extremes(source), x, agreed, accept, expected, weight)
     return StepOutput(last, length, torch.cat(report, 1))
+
+
+def _extremes(source: Tensor) -> Tensor:
+    """Return the least and the greatest number of every row ``[B, V]``; both NaN with a NaN."""
+    return torch.stack((source.amin(-1), source.amax(-1)), 1)  # aminmax is slower on a CPU

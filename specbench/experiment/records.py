@@ -29,7 +29,7 @@ from specbench.analysis.frames import (
 )
 from specbench.analysis.run_tables import summary_page
 from specbench.analysis.summary import summarise
-from specbench.errors import UsageError
+from specbench.errors import RunError, UsageError
 from specbench.example import Example
 from specbench.files import clear_errors, digits, write_atomically
 from specbench.methods.parameters import METHOD_COLUMNS
@@ -83,8 +83,24 @@ def read_lines(path: Path) -> Iterator[bytes]:
 
 
 def to_line(values: Mapping[str, Any]) -> bytes:
-    """Return an object as a line of JSON."""
-    return json.dumps(values, ensure_ascii=False).encode() + b"\n"
+    """Return an object as a line of JSON.
+
+    Raises:
+        RunError: A number is not finite; JSON has no word for it.
+    """
+    try:
+        return json.dumps(values, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+    except ValueError as error:
+        names = ", ".join(name for name, value in values.items() if not _storable(value))
+        raise RunError(f"cannot store {names}: a number is not finite") from error
+
+
+def _storable(value: Any) -> bool:
+    try:
+        json.dumps(value, allow_nan=False)
+    except ValueError:
+        return False
+    return True
 
 
 def cut_torn_line(path: Path) -> None:

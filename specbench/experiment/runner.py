@@ -28,7 +28,7 @@ from specbench.experiment.measurements import describe_error, measurements, scor
 from specbench.experiment.plan import Cell, Plan, SampleIndex, Step, own_sources, samples_of
 from specbench.experiment.progress import Display
 from specbench.experiment.prompts import Prompts
-from specbench.experiment.records import ERROR, write_examples
+from specbench.experiment.records import ERROR, to_line, write_examples
 from specbench.experiment.store import Store
 from specbench.heads.bind import bind
 from specbench.heads.files import describe_models
@@ -144,8 +144,9 @@ class SampleRunner:
                 self._add_greedy(ready)
                 self._warm_up(ready)
                 for number, generation in self._decode(ready):
-                    step, prompt = waiting.pop(number)
-                    yield step, self._scored(step, prompt, generation)
+                    result = self._scored(*waiting[number], generation)
+                    step, _ = waiting.pop(number)  # only now: if scoring raises, the step fails
+                    yield step, result
         except EngineError:
             raise  # not caused by a sample: all others would fail too
         except Exception as error:
@@ -295,7 +296,9 @@ class SampleRunner:
             measured["greedy"] = texts[(step.turn or 1) - 1]
         example = step.example.scored(step.turn, measured.get("greedy"))
         scores = score_text(task.metrics, generation.text, example, may_execute=may_execute)
-        return {**self._identity(step), **measured, **scores}
+        record = {**self._identity(step), **measured, **scores}
+        to_line(record)  # a number that cannot be stored fails the sample, and not the run
+        return record
 
     def _failed(self, step: Step, error: Exception) -> dict[str, Any]:
         return {**self._identity(step), "status": ERROR, "error": describe_error(error)}

@@ -1,4 +1,4 @@
-"""Reading and writing heads; a head is checked against the pair before use.
+"""Reading and writing heads; a head may come from anyone and is checked before use.
 
 ``head.safetensors`` holds ``summary.weight`` ``[2, D]`` and ``summary.bias`` ``[2]`` in the layout
 of the authors' release (columns [draft ; target], row 0 the draft's score, row 1 the target's), and
@@ -8,8 +8,9 @@ inputs are standardised. ``head.json`` describes its training.
 
 from __future__ import annotations
 
+import io
 import json
-import pickle
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,13 @@ from specbench.heads.registry import (
     RELEASED,
     UNTRAINED,
     WEIGHTS,
+    read_bounded,
+    read_description,
+    unreadable,
 )
+from specbench.words import shown
+
+MOST_NAMED = 6  # weights in a message; a broken file may contain anything
 
 
 def save_head(head: Head, folder: Path, description: dict[str, Any]) -> None:
@@ -55,7 +62,8 @@ def load_head(path: Path, pair: LoadedPair) -> Head:
     The authors' file does not name its models, so only its sizes are checked.
 
     Raises:
-        UsageError: The head cannot be read, or does not fit the pair.
+        UsageError: The head cannot be read, does not fit the pair, or has numbers that are not
+            finite.
     """
     sizes = (pair.target.hidden_size, pair.draft.hidden_size)
     if path == Path(UNTRAINED):
@@ -72,17 +80,13 @@ def load_head(path: Path, pair: LoadedPair) -> Head:
             f"the head in {path} has the wrong shape for {pair.name} ({_shapes(found)} instead of "
             f"{_shapes(expected)}): train one for this pair"
         )
+    for name, tensor in weights.items():
+        if not tensor.is_floating_point() or not tensor.float().isfinite().all():
+            raise UsageError(
+                f"the head in {path} has numbers in {name} that are not finite: train one again"
+            )
     head.load_state_dict({name: tensor.float() for name, tensor in weights.items()})
     return head.to(pair.target.device).eval().requires_grad_(False)
-
-
-def read_description(folder: Path) -> dict[str, Any]:
-    """Return the content of ``head.json``, or raise ``UsageError``."""
-    try:
-        description = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise _unreadable(folder, error) from error
-    return description if isinstance(description, dict) else {}
 
 
 def fingerprints(pair: LoadedPair) -> dict[str, str]:
@@ -105,39 +109,37 @@ def _described(folder: Path, pair: LoadedPair) -> tuple[str, dict[str, Tensor]]:
     """Return kind and weights of a head trained by specbench, checked against the pair's models."""
     description = read_description(folder)
     try:
-        weights = load((folder / WEIGHTS).read_bytes())
+        weights = load(read_bounded(folder / WEIGHTS))
     except (OSError, SafetensorError) as error:
-        raise _unreadable(folder, error) from error
+        raise unreadable(folder, error) from error
     kind = description.get("kind")
     if kind not in KINDS:
         raise UsageError(
-            f"the head in {folder} is of an unknown kind ({kind}): train one of {', '.join(KINDS)}"
+            f"the head in {folder} is of an unknown kind ({shown(str(kind))}): train one of "
+            f"{', '.join(KINDS)}"
         )
     # A head that reads no hidden states works with any pair.
     if kind != FEATURES and description.get("models") != fingerprints(pair):
         raise UsageError(
             f"the head in {folder} was trained for other weights than those of {pair.name} (it "
-            f"names {description.get('pair', 'another pair')}): train one for this pair or leave "
-            "out diversed"
+            f"names {shown(description.get('pair') or 'another pair')}): train one for this pair "
+            "or leave out diversed"
         )
     return kind, weights
 
 
 def _released(path: Path) -> dict[str, Tensor]:
     try:  # weights_only: run no code from the file
-        weights = torch.load(path, map_location="cpu", weights_only=True)
-    except (OSError, EOFError, RuntimeError, ValueError, pickle.UnpicklingError) as error:
-        raise _unreadable(path, error) from error
+        content = io.BytesIO(read_bounded(path))
+        weights = torch.load(content, map_location="cpu", weights_only=True)
+    except Exception as error:  # of any type, as the file may hold anything
+        raise unreadable(path, error) from error
     tensors = isinstance(weights, dict) and all(isinstance(w, Tensor) for w in weights.values())
     if not tensors:
         raise UsageError(f"{path} holds no named weights: give the authors' file or train a head")
     return dict(weights)
 
 
-def _unreadable(path: Path, error: Exception) -> UsageError:
-    reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-    return UsageError(f"cannot read the head in {path} ({reason}): train it again")
-
-
 def _shapes(shapes: dict[str, tuple[int, ...]]) -> str:
-    return ", ".join(f"{name} {list(shape)}" for name, shape in shapes.items())
+    first = islice(shapes.items(), MOST_NAMED)
+    return ", ".join(f"{shown(name)} {list(shape)}" for name, shape in first)

@@ -6,6 +6,7 @@ single file that the authors of DIVERSED published. This module does not import 
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 from collections.abc import Iterable, Mapping
@@ -14,6 +15,8 @@ from typing import Any, NamedTuple
 
 from specbench.errors import UsageError
 from specbench.pairs.registry import PairSpec, pairs
+from specbench.validation import Model, validated
+from specbench.words import printable
 
 LINEAR, MLP, FEATURES = "linear", "mlp", "features"
 KINDS = {
@@ -33,6 +36,30 @@ BUNDLED, RESULTS = "bundled", "results"
 UNTRAINED = "untrained"
 # Goals of training, with the prefix of a head's folder in a family.
 FAMILIES = {"target_acceptance": "acceptance-", "max_quality_loss": "loss-"}
+
+
+MOST_BYTES = {WEIGHTS: 2**26, DESCRIPTION: 2**20, RELEASED: 2**26}  # by name or suffix of a file
+
+
+class _Recipe(Model, extra="ignore"):
+    target_acceptance: float | None = None
+    max_quality_loss: float | None = None
+
+
+class _Worth(Model, extra="ignore"):
+    better: bool | None
+    sentence: str
+
+
+class _Description(Model, extra="ignore"):
+    """What is used of ``head.json``; the other keys are for the reader."""
+
+    kind: str | None = None
+    task: str | None = None
+    pair: str | None = None
+    models: dict[str, str] | None = None
+    recipe: _Recipe | None = None
+    worth: _Worth | None = None
 
 
 class HeadFile(NamedTuple):
@@ -125,16 +152,54 @@ def facts(head: HeadFile) -> dict[str, Any]:
     if head.path.suffix == RELEASED or head.name == UNTRAINED:
         return {"kind": LINEAR}
     try:
-        known = json.loads((head.path / DESCRIPTION).read_text(encoding="utf-8"))
-        recipe = known.get("recipe", {})
-        goals = {name: recipe.get(name) for name in FAMILIES}
-        worth = known.get("worth") or {}
-    except (OSError, ValueError, AttributeError):
+        known = read_description(head.path)
+    except UsageError:
         return {}  # loading it will report the error
+    goals = {name: (known.get("recipe") or {}).get(name) for name in FAMILIES}
+    worth = known.get("worth") or {}
     found = {"kind": known.get("kind"), "task": known.get("task"), **goals}
     if worth.get("better") is False:
         found["worth"] = worth["sentence"]
     return {name: value for name, value in found.items() if value is not None}
+
+
+def read_description(folder: Path) -> dict[str, Any]:
+    """Return the content of ``head.json``, which anyone may have written.
+
+    Raises:
+        UsageError: It cannot be read, is too large, or a value that is used is not of its type.
+    """
+    path = folder / DESCRIPTION
+    try:
+        values = json.loads(read_bounded(path))
+    except (OSError, ValueError, RecursionError) as error:
+        raise unreadable(folder, error) from error
+    try:
+        validated(_Description, values, str(path))
+    except UsageError as error:
+        raise UsageError(f"{error}; train one again") from error
+    return dict(values)
+
+
+def read_bounded(path: Path) -> bytes:
+    """Return the content of a head's file.
+
+    Raises:
+        OSError: It cannot be read, or is larger than any head.
+    """
+    most = MOST_BYTES.get(path.name) or MOST_BYTES[path.suffix]
+    with path.open("rb") as file:
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise OSError(errno.EFBIG, f"{path.name} is larger than {most} bytes")
+    return content
+
+
+def unreadable(path: Path, error: Exception) -> UsageError:
+    """Return the error that a head's file cannot be read."""
+    lines = printable(str(error)).strip().splitlines()
+    reason = lines[0] if lines else type(error).__name__
+    return UsageError(f"cannot read the head in {path} ({reason}): train it again")
 
 
 def describe_heads(used: Iterable[tuple[str, HeadFile]]) -> str:

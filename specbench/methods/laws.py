@@ -23,6 +23,7 @@ class Next(NamedTuple):
     q: Tensor
     p1: Tensor  # softmax at temperature 1, unfiltered
     q1: Tensor
+    position: Tensor  # [K] index of the draft within its round, from 0
     greedy: bool = False  # at temperature 0
 
 

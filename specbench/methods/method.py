@@ -18,19 +18,22 @@ BOTH_MODELS = ("both_temperature", "both_min_p")
 """Parameters that change how both models are sampled, and not the rule."""
 
 
+_SWITCH = {"true": True, "1": True, "1.0": True, "false": False, "0": False, "0.0": False}
+
+
 @dataclass(frozen=True)
 class Parameter:
-    """One parameter of a method; numbers have bounds, strings have choices."""
+    """One parameter of a method; numbers have bounds, all kinds may have choices."""
 
     name: str  # keyword argument of the rule
     default: Any
     help: str  # one line
-    kind: type = float  # or int or str
+    kind: type = float  # or int, bool or str
     ge: float | None = None  # inclusive lower bound
     gt: float | None = None  # exclusive lower bound
     le: float | None = None  # inclusive upper bound
     grid: tuple[float, ...] = ()  # default values of a sweep
-    choices: tuple[str, ...] = ()  # permitted strings; empty for any
+    choices: tuple[Any, ...] = ()  # permitted values; empty for any
     # (name, value) of an earlier parameter if this entry applies to that value only
     when: tuple[str, str] | None = None
     # value at which the method emits the target's distribution, if any
@@ -40,13 +43,18 @@ class Parameter:
     @property
     def permitted(self) -> str:
         """Description of the permitted values, such as "a number from 0 to 1"."""
+        if self.choices:
+            return f"one of {', '.join(map(str, self.choices))}"
         if self.kind is str:
-            return f"one of {', '.join(self.choices)}" if self.choices else "a name or a path"
+            return "a name or a path"
+        if self.kind is bool:
+            return "true or false"
         bounds = {"from": self.ge, "above": self.gt}
         low = [f"{word} {bound:g}" for word, bound in bounds.items() if bound is not None]
         high = [] if self.le is None else [f"{'to' if low else 'up to'} {self.le:g}"]
-        number = "a number" if self.kind is float else "a whole number"
-        return " ".join([number, *low, *high]) if low or high else "any finite number"
+        if not low and not high:
+            return "any finite number" if self.kind is float else "any whole number"
+        return " ".join(["a number" if self.kind is float else "a whole number", *low, *high])
 
     def check(self, value: object) -> Any:
         """Convert `value` to the parameter's type.
@@ -54,13 +62,17 @@ class Parameter:
         Raises:
             UsageError: The value has the wrong type or is not permitted.
         """
+        converted: Any
         try:
             if self.kind is str and isinstance(value, float):
                 value = f"{value:.12g}"  # a text that reads like a number, from a table
-            converted = self.kind(float(value) if self.kind is int else value)  # type: ignore[arg-type]
+            if self.kind is bool:
+                converted = _SWITCH[str(value).lower()]
+            else:
+                converted = self.kind(float(value) if self.kind is int else value)  # type: ignore[arg-type]
             if self.kind is int and converted != float(value):  # type: ignore[arg-type]
                 converted = None
-        except (TypeError, ValueError, OverflowError):
+        except (KeyError, TypeError, ValueError, OverflowError):
             converted = None
         if converted is None or not self._permits(converted):
             place = f" with {self.when[0]} {self.when[1]}" if self.when else ""
@@ -68,7 +80,7 @@ class Parameter:
         return converted
 
     def _permits(self, value: Any) -> bool:
-        if self.kind is str:
+        if self.choices or self.kind is str:
             return not self.choices or value in self.choices
         return (
             math.isfinite(value)

@@ -8,13 +8,16 @@ else; ``rule`` adds bounds, help, grids for sweeps and the exact law.
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import cache
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin
 
 from specbench.errors import UsageError
 from specbench.methods.method import BOTH_MODELS, Method, Parameter
-from specbench.plugins import Plugin, described, place
+from specbench.plugins import Plugin, code_of, described, place, user_code
 
 if TYPE_CHECKING:
     import torch
@@ -23,8 +26,10 @@ if TYPE_CHECKING:
     from specbench.methods.laws import Law
     from specbench.methods.verdict import Positions, Rule
 
+log = logging.getLogger(__name__)
+
 GROUP = "specbench.methods"  # of entry points
-_KINDS = {"int": int, "float": float, "str": str}
+_KINDS = (int, float, bool, str)
 _TOLERANCE = 1e-3
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -76,7 +81,7 @@ def own_method(plugin: Plugin, head: Parameter) -> Method:
 
 
 def _parameters(
-    plugin: Plugin, known: tuple[Parameter, ...], head: Parameter
+    plugin: Plugin, described: tuple[Parameter, ...], head: Parameter
 ) -> Iterator[Parameter]:
     signature = inspect.signature(plugin.function)
     plain = [
@@ -90,7 +95,7 @@ def _parameters(
             f"(at, x, *, keep=2), not {signature}"
         )
     names = [p.name for p in plain[2:]]
-    for parameter in known:
+    for parameter in described:
         if parameter.name not in names:
             raise UsageError(
                 f"{where} has no argument `{parameter.name}`, which @rule describes: add it"
@@ -98,23 +103,55 @@ def _parameters(
     for name in BOTH_MODELS:
         if name in names:
             raise UsageError(f"{where}: `{name}` is a parameter of `cooled`: rename the argument")
+    by_name = {parameter.name: parameter for parameter in described}
     for argument in plain[2:]:
-        own = [p for p in known if p.name == argument.name]
-        yield from own or [_parameter(plugin, argument, head)]
+        yield _parameter(plugin, argument, by_name.get(argument.name), head)
 
 
-def _parameter(plugin: Plugin, argument: inspect.Parameter, head: Parameter) -> Parameter:
-    if argument.name == head.name:
+def _parameter(
+    plugin: Plugin, argument: inspect.Parameter, described: Parameter | None, head: Parameter
+) -> Parameter:
+    """Return a parameter whose kind is that of its annotation, if it has one.
+
+    Raises:
+        UsageError: It has no kind, or @rule or a value contradicts the annotation.
+    """
+    name, where = argument.name, place(plugin.name, plugin.function)
+    if described is None and name == head.name:
         return head
-    annotated = getattr(argument.annotation, "__name__", argument.annotation)
-    kind = _KINDS.get(annotated, type(argument.default))
-    if argument.default is argument.empty or kind not in _KINDS.values():
+    hint = _evaluated(argument.annotation, plugin.function)
+    choices = get_args(hint) if get_origin(hint) is Literal else ()
+    kind: Any = type(choices[0]) if choices else hint
+    if hint is argument.empty:
+        kind = described.kind if described else type(argument.default)
+    if kind not in _KINDS or (described is None and argument.default is argument.empty):
         raise UsageError(
-            f"{place(plugin.name, plugin.function)} takes `{argument.name}` without a default that "
-            f"is a number or a text: write {argument.name}=0.5, or describe it with @rule"
+            f"{where} takes `{name}` without a default that is a number or a text: write "
+            f"{name}=0.5, or describe it with @rule"
         )
-    plain = Parameter(argument.name, None, f"of {plugin.name}", kind)
-    return replace(plain, default=plain.check(argument.default))
+    plain = described or Parameter(name, argument.default, f"of {plugin.name}", kind)
+    parameter = replace(plain, kind=kind, choices=choices or plain.choices)
+    # A description that states no kind has float.
+    if plain.kind not in (kind, float) or (choices and plain.choices not in ((), choices)):
+        raise UsageError(
+            f"{where}: @rule describes `{name}` as {plain.permitted}, but its annotation means "
+            f"{parameter.permitted}: change one of them"
+        )
+    try:
+        for value in (parameter.default, *parameter.grid):
+            if parameter.check(value) != value or isinstance(value, bool) != (kind is bool):
+                raise UsageError(f"{name} cannot be {value!r}: give {parameter.permitted}")
+    except UsageError as error:
+        raise UsageError(f"{where}: {error}") from error
+    return replace(parameter, default=parameter.check(parameter.default))
+
+
+def _evaluated(annotation: Any, function: Callable[..., Any]) -> Any:
+    """Return what an annotation means if it is a text, as with postponed evaluation."""
+    if isinstance(annotation, str):
+        with suppress(Exception):  # a name that only a type checker knows, for example
+            return eval(annotation, inspect.unwrap(function).__globals__)
+    return annotation
 
 
 def try_rule(
@@ -142,16 +179,12 @@ def try_rule(
 
     assert callable(method.rule)
     vocabulary, where = sizes[0], place(method.name, method.rule)
+    values = getattr(rule, "keywords", {}).items()
+    named = " ".join((method.name, *(f"{n}={v}" for n, v in values if not callable(v))))
     for at in (_positions(sizes, device, dtype, greedy) for greedy in (False, True)):
         x = torch.multinomial(at.q, 1, generator=_seeded(device))[:, 0]
-        try:
-            with torch.inference_mode():
-                found = rule(at, x)
-        except Exception as error:
-            reason = described(error, inspect.unwrap(method.rule).__code__.co_filename)
-            raise UsageError(
-                f"{method.name} failed on random positions ({reason}): correct it"
-            ) from error
+        with user_code(method.rule, f"{named} on random positions"), torch.inference_mode():
+            found = rule(at, x)
         if not isinstance(found, Verdict):
             kind = type(found).__name__
             raise UsageError(f"{where} must return a Verdict, not {kind}: correct it")
@@ -165,6 +198,36 @@ def try_rule(
                     f"{where}: `{name}` {wrong}, on {k} random positions with a vocabulary "
                     f"of {vocabulary}{' at temperature 0' * at.greedy}: correct it"
                 )
+        _note_waiting(where, method.rule, rule, at, x)
+
+
+def _note_waiting(
+    where: str, function: Callable[..., Any], rule: Rule, at: Positions, x: Tensor
+) -> None:
+    """Warn of a rule that needs the value of a tensor, which a GPU must be waited for.
+
+    On the device ``meta`` tensors have no values, so such a rule raises an error there.
+    """
+    import torch
+
+    tensors = {name: getattr(at, name).to("meta") for name in at._fields[:6]}
+    head = {"head": lambda at: at.p[:, 0]} if "head" in getattr(rule, "keywords", {}) else {}
+    try:
+        with torch.inference_mode():
+            rule(at._replace(**tensors), x.to("meta"), **head)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        _warn_once(
+            f"{where} needs the value of a tensor "
+            f"({described(error, code_of(function).co_filename)}): a GPU is waited for in every "
+            "round, and engines cannot compile or capture it; use torch.where instead of a branch"
+        )
+
+
+@cache
+def _warn_once(text: str) -> None:  # a rule is tried for every cell
+    log.warning(text)
 
 
 def _wrong(name: str, value: Any, shape: tuple[int, ...], accept: Tensor) -> str | None:

@@ -28,6 +28,11 @@ class Positions(NamedTuple):
     greedy: bool  # true at temperature 0
     n: int = 1  # drafted tokens per round: N consecutive positions are the drafts of one text
 
+    @property
+    def position(self) -> Tensor:
+        """Index of each draft within its round, from 0 to N - 1, ``[K]``."""
+        return torch.arange(len(self.p), device=self.p.device) % self.n
+
 
 class Verdict(NamedTuple):
     """A rule's decision at K drafted positions."""

@@ -128,13 +128,12 @@ def _own_score(
     name: str, function: Callable[[str, str], float], text: str, example: Example
 ) -> float:
     place = plugins.place(name, function)
-    try:
+    with plugins.user_code(function, f"{name} on example {example.id}"):
         value = function(text, example.reference or "")
-    except Exception as error:
-        reason = plugins.described(error, inspect.unwrap(function).__code__.co_filename)
-        raise UsageError(f"{name} failed on example {example.id} ({reason}): correct it") from error
-    if not isinstance(value, Real) or not 0 <= value <= 1:
-        raise UsageError(f"{place} must return a number from 0 to 1, not {value!r}: correct it")
+        in_range = isinstance(value, Real) and 0 <= value <= 1
+        shown = repr(value)
+    if not in_range:
+        raise UsageError(f"{place} must return a number from 0 to 1, not {shown}: correct it")
     return float(value)
 
 

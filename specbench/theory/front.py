@@ -100,7 +100,7 @@ def _sums(
     context = Context(record["sample_id"], _prompt(run, pair, record, answers))
     tokens = torch.tensor([record["token_ids"]])
     sampling = run.settings.part(Sampling)
-    laws = laws_at(pair, context, method, sampling, tokens)
+    laws = laws_at(pair, context, method, sampling, tokens, _positions(record))
     assert laws.split is not None
     changed = method.sampling(sampling) != sampling
     target = processed(laws.at.p1.log(), sampling) if changed else laws.at.p
@@ -109,6 +109,13 @@ def _sums(
     law = kept + replaced
     gaps = front_gap(p, q, law, kept.sum(axis=-1))
     return float(total_variation(law, p).sum()), float(gaps.sum()), len(gaps)
+
+
+def _positions(record: Record) -> torch.Tensor:
+    """Return the index of each token of a record within its round ``[1, T]``, at most N - 1."""
+    emitted, last = record["per_round"]["emitted"], max(record["draft_length"] - 1, 0)
+    positions = [min(position, last) for tokens in emitted for position in range(tokens)]
+    return torch.tensor([positions[: len(record["token_ids"])]])
 
 
 def _answers(records: Sequence[Record], record: Record) -> list[str]:

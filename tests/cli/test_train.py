@@ -12,8 +12,7 @@ import torch
 
 from specbench.cli.options import Tasks
 from specbench.errors import UsageError
-from specbench.heads.files import read_description
-from specbench.heads.registry import WEIGHTS, is_head
+from specbench.heads.registry import WEIGHTS, is_head, read_description
 from specbench.tasks.task import load_task
 from specbench.training import front, verifier
 from specbench.training.folder import CHECKPOINT, LOG

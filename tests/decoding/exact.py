@@ -36,12 +36,12 @@ class Enumeration(NamedTuple):
     top_p: float | None = None
     min_p: float = 0.0
 
-    def next(self, tokens: Tokens) -> Next:
+    def next(self, tokens: Tokens, position: int) -> Next:
         context = (*self.prompt, *tokens)
         p, q = (last_logits(m, context).double().numpy() for m in (self.target, self.draft))
         rows = (self._processed(p), self._processed(q), softmax(p), softmax(q))
         processed_p, processed_q, p1, q1 = (torch.from_numpy(row)[None] for row in rows)
-        return Next(processed_p, processed_q, p1, q1)
+        return Next(processed_p, processed_q, p1, q1, torch.tensor([position]))
 
     def _processed(self, logits: Array) -> Array:
         order = np.argsort(-logits)
@@ -69,7 +69,7 @@ class Enumeration(NamedTuple):
         for _ in range(length):
             following: dict[tuple[Tokens, int], float] = defaultdict(float)
             for (tokens, accepted), mass in states.items():
-                at = self.next(tokens)
+                at = self.next(tokens, accepted)
                 if accepted == n:
                     split = Split(torch.zeros_like(at.p), getattr(at, bonus))
                 else:

@@ -20,6 +20,7 @@ from specbench.decoding.sampling import Sampling
 from specbench.engine.loading import LoadedPair
 from specbench.engine.runner import Runner
 from specbench.engine.sources import build_model, load_config
+from specbench.errors import UsageError
 from specbench.heads.bind import bind
 from specbench.heads.head import Head
 from specbench.methods import Positions, Rule, Verdict
@@ -163,12 +164,14 @@ RANDOM: dict[str, Callable[[Tensor], Any]] = {
 @pytest.mark.parametrize("fault", WAITING)
 def test_a_part_that_waits_is_detected(fault: str) -> None:
     pair = meta_pair("llama")
-    with pytest.raises((RuntimeError, NotImplementedError)):
+    with pytest.raises(UsageError) as error:
         step(pair, planted(WAITING[fault]), 1, SAMPLINGS[0], load_drafter("model"))
+    assert isinstance(error.value.__cause__, (RuntimeError, NotImplementedError))
 
 
 @pytest.mark.parametrize("fault", RANDOM)
 def test_a_random_operation_is_detected(fault: str) -> None:
     pair = meta_pair("llama")
-    with pytest.raises(RandomError):
+    with pytest.raises(UsageError) as error:
         step(pair, planted(RANDOM[fault]), 1, SAMPLINGS[0], load_drafter("model"))
+    assert isinstance(error.value.__cause__, RandomError)

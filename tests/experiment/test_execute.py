@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 import torch
 
+from specbench.cli.measure import carry_out
+from specbench.cli.options import RunFolder
 from specbench.config import Loading, Settings
 from specbench.decoding.loop import DecodeOptions
 from specbench.decoding.records import RoundRecord
 from specbench.decoding.sampling import Sampling
 from specbench.engine import device
-from specbench.errors import EngineError, UsageError
+from specbench.errors import EngineError, RunError, UsageError
 from specbench.example import Example
 from specbench.experiment import runner
 from specbench.experiment.measurements import measurements, repetition
@@ -196,6 +198,40 @@ def test_in_a_batch_only_the_failing_text_fails(
     found = records(plan_of(["sd"], batch_size=2), tmp_path / "r")
     status = {r["sample_id"]: r["status"] for r in found}
     assert status == {"t-0": "ok", "t-1": "error", "t-2": "ok"}
+
+
+def test_a_text_that_cannot_be_recorded_is_a_failed_sample(
+    engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was neither recorded nor decoded again, and the run exited with 0."""
+
+    def score_text(metrics: Any, text: str, example: Example, may_execute: bool) -> Any:
+        value = float("nan") if example.id == "t-1" else 1.0
+        if example.id == "t-2":
+            raise ValueError("no score")
+        return {"quality": value, "scores": {"accuracy": value}, "status": "ok"}
+
+    monkeypatch.setattr(runner, "score_text", score_text)
+    found = records(plan_of(["sd"], batch_size=3), tmp_path / "r")
+    errors = {r["sample_id"]: r.get("error") for r in found}
+    assert errors == {
+        "t-0": None,
+        "t-1": "cannot store quality, scores: a number is not finite",
+        "t-2": "ValueError: no score",
+    }
+    assert b"NaN" not in (tmp_path / "r" / "samples.jsonl").read_bytes()
+
+
+def test_a_run_that_lacks_samples_is_an_error(
+    engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def decode_all(pair: Any, rule: Any, requests: Any, options: Any) -> Any:
+        return list(engine.decode_all(pair, rule, requests, options))[:-1]
+
+    monkeypatch.setattr(runner, "decode_all", decode_all)
+    plan = plan_of(["sd"], batch_size=3)
+    with pytest.raises(RunError, match="1 of 3 samples are missing"):
+        carry_out(plan, "run", RunFolder(output=tmp_path / "r", no_progress=True), None)
 
 
 @pytest.mark.parametrize("problem", [KeyboardInterrupt(), EngineError("cannot be captured")])

@@ -4,8 +4,8 @@ import pytest
 
 from specbench.config import Loading
 from specbench.engine.loading import load_pair
-from specbench.heads.files import fingerprints, load_head, read_description
-from specbench.heads.registry import find_head
+from specbench.heads.files import fingerprints, load_head
+from specbench.heads.registry import find_head, read_description
 from specbench.pairs.registry import PAIRS_FILE, get_pair
 from specbench.tasks.task import default_task_names, load_task
 from specbench.validation import load_toml

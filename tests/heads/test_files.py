@@ -14,7 +14,7 @@ from specbench.engine.loading import LoadedPair
 from specbench.errors import UsageError
 from specbench.heads.files import fingerprints, load_head, save_head
 from specbench.heads.head import Head
-from specbench.heads.registry import DESCRIPTION, KINDS, WEIGHTS
+from specbench.heads.registry import DESCRIPTION, KINDS, MOST_BYTES, WEIGHTS
 
 from ..engine.tiny import build, config, pair_of
 
@@ -93,6 +93,57 @@ def test_wrong_weights_are_refused(tmp_path: Path) -> None:
         save_file(weights, tmp_path / WEIGHTS)
         with pytest.raises(UsageError, match=r"wrong shape for tiny .*: train one for this pair"):
             load_head(tmp_path, pair())
+
+
+@pytest.mark.parametrize("released_file", [False, True])
+@pytest.mark.parametrize(
+    "wrong",
+    [torch.full((2, 48), float("nan")), torch.full((2, 48), torch.inf), torch.ones(2, 48).int()],
+    ids=["nan", "inf", "int"],
+)
+def test_weights_that_are_not_finite_numbers_are_refused(
+    tmp_path: Path, wrong: torch.Tensor, released_file: bool
+) -> None:
+    weights = {"summary.weight": wrong, "summary.bias": torch.zeros(2)}
+    if released_file:
+        path = tmp_path / "head.bin"
+        torch.save(weights, path)
+    else:
+        path = tmp_path
+        (path / DESCRIPTION).write_text(json.dumps(description(pair())))
+        save_file(weights, path / WEIGHTS)
+    with pytest.raises(UsageError, match=r"numbers in summary\.weight that are not finite"):
+        load_head(path, pair())
+
+
+def test_a_description_from_anyone_is_one_sentence(tmp_path: Path) -> None:
+    save_head(random_head(), tmp_path, description(pair()))
+    for text in (
+        '{"kind": ["linear"]}',
+        '{"kind": "\\u001b[31m' + "x" * 1000 + '"}',
+        '{"kind": "linear", "models": {"target": 3}}',
+        '{"kind": "linear", "pair": {}}',
+        '{"kind": "linear", "recipe": []}',
+        '{"kind": "linear", "worth": {"better": false}}',
+        "[" * 100_000,
+        " " * (MOST_BYTES[DESCRIPTION] + 1),
+    ):
+        (tmp_path / DESCRIPTION).write_text(text)
+        with pytest.raises(UsageError) as error:
+            load_head(tmp_path, pair())
+        message = str(error.value)
+        assert str(tmp_path) in message and len(message) < 400 + len(str(tmp_path))
+        assert message.isprintable()
+
+
+def test_a_broken_file_of_the_authors_is_one_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "head.bin"
+    released(path)
+    whole = path.read_bytes()
+    for content in (b"", b"\x80\x02.", whole[:100], whole[:-30], whole[30:], b"PK\x03\x04" * 9):
+        path.write_bytes(content)
+        with pytest.raises(UsageError, match=r"head in|holds no named weights"):
+            load_head(path, pair())
 
 
 def test_a_head_without_hidden_states_serves_any_pair(tmp_path: Path) -> None:

@@ -131,7 +131,8 @@ def law_of(method: str, at: Positions, **parameters: Any) -> Split:
     """The closed form of a method, with the weights of its head if it has one."""
     weight = parameters["head"](at).double() if "head" in parameters else None
     p, q, p1, q1 = (rows.double() for rows in at[:4])
-    return LAWS[method](Next(p, q, p1, q1, at.greedy), **parameters_of(parameters, weight))
+    at_next = Next(p, q, p1, q1, at.position, at.greedy)
+    return LAWS[method](at_next, **parameters_of(parameters, weight))
 
 
 def judge(rule: Rule, at: Positions, /, **parameters: Any) -> Verdict:

@@ -1,0 +1,98 @@
+"""A rule that misbehaves only after its trial is noticed in the round in which it does."""
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from specbench.decoding.records import Report
+from specbench.errors import SpecbenchError
+from specbench.methods import Positions, Verdict
+from specbench.methods.rules import sd
+
+from ..engine.tiny import random_prompt, tiny_pair
+from .helpers import run
+
+NAN, INF = float("nan"), float("inf")
+
+
+def from_the_third_round(change: Callable[[Verdict], Verdict]) -> Callable[..., Verdict]:
+    calls: list[int] = []
+
+    def late(at: Positions, x: Tensor) -> Verdict:
+        calls.append(1)
+        return sd(at, x) if len(calls) < 3 else change(sd(at, x))
+
+    return late
+
+
+def replaced(name: str, value: float) -> Callable[[Verdict], Verdict]:
+    def change(verdict: Verdict) -> Verdict:
+        # No draft is accepted, so that the residual is used.
+        verdict = verdict._replace(accept=torch.zeros_like(verdict.accept))
+        like = verdict.accept if name == "weight" else getattr(verdict, name)
+        return verdict._replace(**{name: torch.full_like(like, value)})
+
+    return change
+
+
+def raised(error: BaseException) -> Callable[[Verdict], Verdict]:
+    def change(verdict: Verdict) -> Verdict:
+        raise error
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("accept", value) for value in (NAN, -1.5, 1.5, INF)),
+        *(("expected", value) for value in (NAN, -0.1, INF)),
+        *(("residual", value) for value in (NAN, -0.1, 0.0, INF)),
+        *(("weight", value) for value in (NAN, 1.5)),
+    ],
+)
+def test_a_number_out_of_range_names_rule_quantity_and_value(name: str, value: float) -> None:
+    with pytest.raises(SpecbenchError) as error:
+        run(tiny_pair("llama"), random_prompt(6), from_the_third_round(replaced(name, value)))
+    message = str(error.value)
+    assert "late (test_bad_numbers.py, line" in message and "in round 3" in message
+    assert f"`{name}` of draft 1" in message and f"{value:g}" in message
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (lambda verdict: sys.exit(0), "SystemExit: 0"),
+        (raised(GeneratorExit()), "GeneratorExit"),
+        (raised(StopIteration("end")), "StopIteration: end"),
+        (raised(IndexError("99")), "IndexError: 99"),
+        (lambda verdict: None, "NoneType"),
+        (lambda verdict: verdict._replace(residual=verdict.residual[:, :1]), "shape"),
+        (lambda verdict: verdict._replace(accept=verdict.accept[:1]), "shape"),
+    ],
+)
+def test_an_error_of_a_rule_is_one_located_sentence(change: Any, named: str) -> None:
+    with pytest.raises(SpecbenchError, match=r"late \(test_bad_numbers.py, line \d+\)") as error:
+        run(tiny_pair("llama"), random_prompt(6), from_the_third_round(change))
+    assert named in str(error.value)
+
+
+def test_ctrl_c_in_a_rule_is_not_an_error_of_the_rule() -> None:
+    with pytest.raises(KeyboardInterrupt):
+        run(tiny_pair("llama"), random_prompt(6), from_the_third_round(raised(KeyboardInterrupt())))
+
+
+def test_numbers_that_are_not_used_may_be_undefined() -> None:
+    """After the first rejection a rule may divide by zero."""
+    used = ([1, 2], (0.0, 1.0), [7, 8], [True, True])
+    report = Report(9, 1, 2, *used, accept=[1.0, 0.5], expected=[1.0, 0.5], weights=[])
+    assert report.fault() is None
+    rejected = report._replace(accepted=0, accept=[0.5, NAN], expected=[0.5, NAN])
+    assert rejected.fault() is None
+    assert "draft 2" in str(rejected._replace(accepted=1).fault())
+    assert "`residual`" in str(report._replace(source=(-0.5, 1.0)).fault())
+    assert "the target's" in str(report._replace(accepted=2, source=(NAN, NAN)).fault())

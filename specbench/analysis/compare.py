@@ -26,10 +26,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 import pandas as pd
 
-from specbench.analysis.columns import TIMED_AGAIN
-from specbench.analysis.frames import first_decodes
-from specbench.analysis.intervals import Floats, Interval, estimate, ratio
-from specbench.analysis.labels import method_labels
+from specbench.analysis.intervals import Floats, Interval, estimate, mean_over_seeds, ratio
 from specbench.analysis.pareto import (
     COARSE,
     CONTROLS,
@@ -37,6 +34,7 @@ from specbench.analysis.pareto import (
     front_of,
     front_quality,
     gap_between,
+    gap_of_seeds,
     hypervolume,
     points_with_front,
 )
@@ -44,11 +42,10 @@ from specbench.analysis.points import (
     GAINS,
     Gain,
     Gains,
-    PointEstimates,
     Setting,
-    settings_of,
     shared_points,
 )
+from specbench.analysis.sessions import MethodSettings, SeedGroup, TaskRun, methods_of, sd_of
 from specbench.analysis.summary import (
     AT_LIMIT,
     COMPLETED,
@@ -58,7 +55,6 @@ from specbench.analysis.summary import (
 )
 from specbench.errors import UsageError
 from specbench.methods.drafters import MODEL
-from specbench.methods.parameters import PARAMETER_COLUMNS
 from specbench.methods.registry import AUTOREGRESSIVE
 
 #: The quantity held equal; the hypervolume summarises a whole front instead.
@@ -96,9 +92,11 @@ _TASK = ["run_id", "pair", "temperature", "engine", "batch_size", "task", "quali
 #: a volume, or seconds per sample at ``against_quality``, which for the front is the method's
 #: quality, capped at the front's best. ``between`` names the front's points of next lower and next
 #: higher gain; ``step`` is the difference of their qualities. ``noise`` is a factor: speed-ups
-#: from 1 / noise to noise can be noise of the times; blank if ``sd`` was not timed twice.
+#: from 1 / noise to noise can be noise of the times; blank if ``sd`` was not timed twice. ``seeds``
+#: counts the heads of one recipe of which the row is a mean, 1 for each of them alone; it is blank
+#: for all other methods.
 COMPARISON = (
-    *(*_TASK, "at", "method", "label", "points", "draft_length", "drafter"),
+    *(*_TASK, "at", "method", "label", "points", "seeds", "draft_length", "drafter"),
     *("quality", "acceptance", "seconds"),
     *("against", "against_draft_length", "against_quality", "reference", "between", "step"),
     *("metric", "value", "ci_low", "ci_high", "n", "noise"),
@@ -113,80 +111,6 @@ class Compared(NamedTuple):
 
     rows: pd.DataFrame
     notes: list[str]
-
-
-class _Run(NamedTuple):
-    """The settings of a task of a run."""
-
-    settings: list[Setting]
-    sessions: dict[int, list[Setting]]  # those timed in each session
-    noise: dict[int, float]  # by session
-
-    @classmethod
-    def of(cls, samples: pd.DataFrame) -> _Run:
-        """Split samples, which may include those of ``timings.csv``."""
-        is_again = samples.get("timing", pd.Series(index=samples.index)) == TIMED_AGAIN
-        again, timed = samples[is_again], samples[~is_again]
-        sessions = {int(session): settings_of(rows) for session, rows in timed.groupby("session")}
-        noise = {}
-        for session, rows in again.groupby("session"):
-            once, twice = (
-                {(one.draft_length, one.drafter): one for one in found}
-                for found in (_sd_of(sessions.get(session, [])), settings_of(rows))
-            )
-            found = [_noise(once[key], twice[key]) for key in once.keys() & twice]
-            noise[session] = max(found, default=math.nan)
-        return cls(settings_of(first_decodes(samples)), sessions, noise)
-
-    def of_drafter(self, name: str) -> _Run:
-        """Return the settings with a drafter, and those without drafts."""
-
-        def own(settings: list[Setting]) -> list[Setting]:
-            return [one for one in settings if one.drafter in (name, None)]
-
-        sessions = {session: own(timed) for session, timed in self.sessions.items()}
-        return _Run(own(self.settings), sessions, self.noise)
-
-
-def _noise(once: Setting, twice: Setting) -> float:
-    """Return the largest factor in the interval of the ratio of the times of equal texts."""
-    reached = shared_points([once, twice]).estimates()
-    found = estimate(reached.seconds[:, 0] / reached.seconds[:, 1], reached.n)
-    return max(found.high, 1 / found.low)
-
-
-class _Method(NamedTuple):
-    """A method with its parameters: its settings by draft length, of one session."""
-
-    label: str
-    lengths: dict[int, Setting]
-
-    @property
-    def first(self) -> Setting:
-        return next(iter(self.lengths.values()))
-
-    @property
-    def session(self) -> int:
-        """The session in which it was measured."""
-        return int(self.first.cell["session"])
-
-    @property
-    def choices(self) -> list[list[int]]:
-        """Return each draft length alone and, if there are several, all of them together."""
-        return [*([n] for n in self.lengths), *([list(self.lengths)] * (len(self.lengths) > 1))]
-
-    def facts(self, lengths: list[int], chosen: int, reached: PointEstimates, point: int) -> Row:
-        """Return the columns that describe the method, taken from one point of ``reached``."""
-        return {
-            "method": self.first.method,
-            "label": self.label,
-            "points": len(lengths),
-            "draft_length": chosen,
-            "drafter": self.first.drafter,
-            "quality": reached.quality[0, point],
-            "acceptance": reached.acceptance[0, point],
-            "seconds": reached.seconds[0, point],
-        }
 
 
 def compare(
@@ -220,7 +144,7 @@ def compare(
     notes: dict[str, None] = {}
     for key, run in samples.groupby(_TASK, sort=False, dropna=False):
         shared = dict(zip(_TASK, key, strict=True))
-        for at, part in _parts_by_drafter(_Run.of(run), ats, methods):
+        for at, part in _parts_by_drafter(TaskRun.of(run), ats, methods):
             try:
                 rows += [{**shared, "at": at, **row} for row in part()]
             except UsageError as error:
@@ -235,27 +159,29 @@ def compare(
 
 
 def _parts_by_drafter(
-    run: _Run, ats: Sequence[At], names: Collection[str] | None
+    run: TaskRun, ats: Sequence[At], names: Collection[str] | None
 ) -> Iterator[tuple[str, Part]]:
     """Yield the parts of each drafter, and of ``sd`` with each further drafter beside the first."""
     drafters = dict.fromkeys(setting.drafter for setting in run.settings if setting.drafter)
     first, *others = [run.of_drafter(name) for name in drafters if name] or [run]
     for other in others:
-        for one in _methods(other.settings, ["sd"]):
+        for one in methods_of(other.settings, ["sd"])[0]:
             yield from ((OWN, partial(_versus_sd, first, one, n)) for n in one.choices)
     for part in (first, *others):
         yield from _parts(part, ats, names)
 
 
 def _parts(
-    run: _Run, ats: Sequence[At], names: Collection[str] | None
+    run: TaskRun, ats: Sequence[At], names: Collection[str] | None
 ) -> Iterator[tuple[str, Part]]:
     """Yield the quantity held equal and a function that makes its rows, in table order."""
-    methods = _methods(run.settings, names)
+    methods, groups = methods_of(run.settings, names)
     for one in methods:
         yield from ((OWN, partial(_versus_sd, run, one, n)) for n in one.choices)
         if len(run.sessions) > 1:
             yield OWN, partial(_require_times, run, one)
+    for group in groups:
+        yield from ((OWN, partial(_seeds_versus_sd, run, group, n)) for n in group.lengths)
     relaxed = [
         one for one in methods if not (one.first.emits_target or one.first.method in STATIC_FAMILY)
     ]
@@ -265,6 +191,12 @@ def _parts(
             controlled = has_control and one.first.method not in CONTROLS
             for front in (FRONT, CONTROL)[: 1 + controlled]:
                 yield from ((gain, partial(_gap, run, one, n, gain, front)) for n in one.lengths)
+        for group in groups:
+            for front in (FRONT, CONTROL)[: 1 + has_control]:
+                lengths = group.lengths
+                yield from (
+                    (gain, partial(_seeds_gap, run, group, n, gain, front)) for n in lengths
+                )
     if "quality" in ats:
         for one in relaxed:
             yield from (("quality", partial(_saving, run, one, n)) for n in one.choices)
@@ -280,32 +212,9 @@ def _parts(
                     yield "hypervolume", partial(_volume, run.sessions[session], name, None)
 
 
-def _methods(run: list[Setting], names: Collection[str] | None) -> list[_Method]:
-    """Return the settings of these methods; by default all that draft, static only if alone."""
-    found: dict[tuple[Any, ...], dict[int, Setting]] = {}
-    for setting in run:
-        if setting.draft_length > 0:
-            values = (setting.cell[name] for name in PARAMETER_COLUMNS)
-            key = (
-                *(setting.method, setting.session),
-                *(None if pd.isna(value) else value for value in values),
-            )
-            found.setdefault(key, {})[setting.draft_length] = setting
-    labels = method_labels([next(iter(lengths.values())).cell for lengths in found.values()])
-    methods = [_Method(label, own) for label, own in zip(labels, found.values(), strict=True)]
-    if names is None:
-        used = {one.first.method for one in methods}
-        names = used - {*STATIC_FAMILY} or used - {"sd"}
-    return [one for one in methods if one.first.method in names]
-
-
-def _sd_of(settings: list[Setting]) -> list[Setting]:
-    return [setting for setting in settings if setting.method == "sd"]
-
-
-def _require_times(run: _Run, method: _Method) -> Iterator[Row]:
+def _require_times(run: TaskRun, method: MethodSettings) -> Iterator[Row]:
     """Yield nothing; raise if ``sd`` was not timed in a method's session."""
-    if _sd_of(run.settings) and not _sd_of(run.sessions[method.session]):
+    if sd_of(run.settings) and not sd_of(run.sessions[method.session]):
         raise UsageError(
             f"{method.label} and sd were timed in different sessions, so they have no speed-up: "
             "measure them in a new run"
@@ -313,13 +222,13 @@ def _require_times(run: _Run, method: _Method) -> Iterator[Row]:
     yield from ()
 
 
-def _versus_sd(run: _Run, method: _Method, lengths: list[int]) -> Iterator[Row]:
+def _versus_sd(run: TaskRun, method: MethodSettings, lengths: list[int]) -> Iterator[Row]:
     """Compare a method, at one draft length or at its fastest of several, with plain SD.
 
     Without times of ``sd`` from the method's session, compare quality and acceptance only.
     """
-    timed = _sd_of(run.sessions[method.session])
-    strict = timed or _sd_of(run.settings)
+    timed = sd_of(run.sessions[method.session])
+    strict = timed or sd_of(run.settings)
     if not strict:
         raise UsageError(f"{method.first.cell['task']} was not run with sd; run it too.")
     own = [method.lengths[length] for length in lengths]
@@ -368,11 +277,62 @@ def _versus_sd(run: _Run, method: _Method, lengths: list[int]) -> Iterator[Row]:
             yield row(SD_CHOSEN, chosen, chosen_length, SHARE, share)
 
 
-def _gap(run: _Run, method: _Method, length: int, gain: Gain, front: str) -> Iterator[Row]:
-    known = run.sessions[method.session] if gain == "time" else run.settings
-    points = front_of(known, FRONTS[front])
-    if gain == "acceptance":
-        points = [point for point in points if point.draft_length == length]
+def _seeds_versus_sd(run: TaskRun, group: SeedGroup, length: int) -> Iterator[Row]:
+    """Compare the mean over the heads of a recipe with plain SD at the same draft length."""
+    timed = [sd for sd in sd_of(run.sessions[group.session]) if sd.draft_length == length]
+    strict = timed or [sd for sd in sd_of(run.settings) if sd.draft_length == length]
+    if not strict:
+        return
+    reached = shared_points([*group.settings(length), strict[0]]).estimates()
+    quality, accepted, seconds = reached.quality, reached.acceptance, reached.seconds
+    speed, tokens = reached.tokens_per_second, reached.output_tokens
+    facts = group.facts(length, reached) | {
+        "against": SD,
+        "against_draft_length": length,
+        "against_quality": quality[0, -1],
+        "reference": seconds[0, -1] if timed else math.nan,
+        "noise": math.nan,
+    }
+    for metric, values in (
+        (QUALITY_LESS, quality[:, :-1] - quality[:, [-1]]),
+        (ACCEPTANCE_LESS, accepted[:, :-1] - accepted[:, [-1]]),
+        (TIMES, seconds[:, [-1]] / seconds[:, :-1]),
+        (TOKENS, speed[:, :-1] / speed[:, [-1]]),
+        (LENGTH, tokens[:, :-1] / tokens[:, [-1]]),
+    ):
+        if not np.isnan(values[0]).any() and (timed or metric not in (TIMES, TOKENS)):
+            noise = {"noise": run.noise.get(group.session, math.nan)} if metric == TIMES else {}
+            yield {**facts, **figure_columns(metric, mean_over_seeds(values, reached.n)), **noise}
+
+
+def _seeds_gap(
+    run: TaskRun, group: SeedGroup, length: int, gain: Gain, front: str
+) -> Iterator[Row]:
+    """Return the mean distance of the heads of a recipe above a front."""
+    settings, points = (
+        group.settings(length),
+        _front_points(run, group.session, length, gain, front),
+    )
+    gap = gap_of_seeds(settings, points, gain)
+    yield {
+        **group.facts(length, gap.reached),
+        "against": front,
+        "reference": gap.front,
+        **figure_columns(ABOVE, gap.above),
+    }
+
+
+def _front_points(run: TaskRun, session: int, length: int, gain: Gain, front: str) -> list[Setting]:
+    """Return the points of a front; at equal acceptance those of a draft length."""
+    points = front_of(run.sessions[session] if gain == "time" else run.settings, FRONTS[front])
+    same = [point for point in points if point.draft_length == length]
+    return same if gain == "acceptance" else points
+
+
+def _gap(
+    run: TaskRun, method: MethodSettings, length: int, gain: Gain, front: str
+) -> Iterator[Row]:
+    points = _front_points(run, method.session, length, gain, front)
     gap = gap_between(method.lengths[length], points, gain)
     facts = method.facts([length], length, gap.reached, 0) | {
         "against": front,
@@ -387,7 +347,7 @@ def _gap(run: _Run, method: _Method, length: int, gain: Gain, front: str) -> Ite
     }
 
 
-def _saving(run: _Run, method: _Method, lengths: list[int]) -> Iterator[Row]:
+def _saving(run: TaskRun, method: MethodSettings, lengths: list[int]) -> Iterator[Row]:
     """Compare a method's speed with that of the static front at the method's quality."""
     own, front = [method.lengths[n] for n in lengths], front_of(run.sessions[method.session])
     together = points_with_front(own, front)

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import stdtrit
 
 Floats = NDArray[np.float64]
 Statistic = Callable[[Floats], Floats]
@@ -77,6 +78,37 @@ def percentiles(values: Floats) -> tuple[float, float]:
         return float("nan"), float("nan")
     low, high = np.percentile(defined, _ENDS)
     return float(low), float(high)
+
+
+def mean_over_seeds(values: Floats, n: int) -> Interval:
+    """Return the mean of a statistic over seeds, with seeds and prompts as random effects.
+
+    The variance of the mean has two parts: that of the seeds, ``s^2 / S``, which includes the noise
+    that each seed has of its own on these prompts, and that of the prompts, which all seeds share.
+    The second is the bootstrap's variance of the mean over seeds less the noise of single seeds,
+    which the first part contains already. The interval uses Student's t with Satterthwaite's
+    degrees of freedom.
+
+    Args:
+        values: [1 + RESAMPLES, S] the statistic of each seed; resamples are paired by prompt.
+        n: Number of prompts.
+
+    Source: Satterthwaite 1946, doi:10.2307/3002019.
+    """
+    mean, (_, seeds) = float(values[0].mean()), values.shape
+    if n < FEWEST or seeds < 2:
+        return Interval(mean, float("nan"), float("nan"), n)
+    resampled = values[1:]
+    means = resampled.mean(axis=1)
+    single = (resampled - means[:, None]).var(axis=0, ddof=1).sum() / (seeds - 1)
+    between_seeds = values[0].var(ddof=1) / seeds
+    between_prompts = max(float(means.var(ddof=1) - single / seeds), 0.0)
+    variance = between_seeds + between_prompts
+    if variance == 0:
+        return Interval(mean, mean, mean, n)
+    freedom = variance**2 / (between_seeds**2 / (seeds - 1) + between_prompts**2 / (n - 1))
+    half = float(stdtrit(freedom, (1 + CONFIDENCE) / 2) * np.sqrt(variance))
+    return Interval(mean, mean - half, mean + half, n)
 
 
 def interval(sums: Floats, statistic: Statistic) -> Interval:

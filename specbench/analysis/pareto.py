@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from specbench.analysis.intervals import Floats, Interval, estimate
+from specbench.analysis.intervals import Floats, Interval, estimate, mean_over_seeds
 from specbench.analysis.points import (
     Gain,
     Gains,
@@ -50,6 +50,14 @@ class Gap(NamedTuple):
     front_measured: float
     between: tuple[str | None, str | None]  # the front's points of next lower and higher gain
     step: float  # the difference of their qualities; NaN if one is missing
+
+
+class MeanGap(NamedTuple):
+    """The mean of ``Gap.above`` over heads that differ in their seed alone."""
+
+    above: Interval
+    reached: PointEstimates  # the heads come first
+    front: float  # quality, 0 to 1; the mean over the heads
 
 
 def static_weight(frame: pd.DataFrame) -> pd.Series:
@@ -193,6 +201,27 @@ def gap_between(own: Setting, front: list[Setting], gain: Gain) -> Gap:
         front_measured=float(level_measured[0]),
         between=(names[0], names[1]),
         step=step,
+    )
+
+
+def gap_of_seeds(heads: list[Setting], front: list[Setting], gain: Gain) -> MeanGap:
+    """Return the mean distance of heads of one recipe above a front, see ``gap_between``.
+
+    The interval has seeds and prompts as random effects (``intervals.mean_over_seeds``).
+
+    Raises:
+        UsageError: See ``points_with_front``.
+    """
+    reached = points_with_front(heads, front).estimates()
+    seeds, points = slice(len(heads)), slice(len(heads), None)
+    gains, quality = reached.gains(gain), reached.quality
+    of_front, at_weights = gains.of(points), quality[:, points]
+    levels = [front_quality(of_front, at_weights, at) for at in gains.value[:, seeds].T]
+    level = np.stack(levels, axis=-1)  # [1 + RESAMPLES, heads]
+    return MeanGap(
+        above=mean_over_seeds(quality[:, seeds] - level, reached.n),
+        reached=reached,
+        front=float(level[0].mean()),
     )
 
 

@@ -43,12 +43,14 @@ class _Part(NamedTuple):
 def verdicts(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the verdicts on a comparison that includes equal acceptance: columns ``VERDICTS``.
 
-    There is one row per task, method and draft length. If ``sd`` also has several draft lengths,
+    There is one row per task, method and draft length; several heads of one recipe are one method,
+    the mean over their seeds. If ``sd`` also has several draft lengths,
     there is one row per task and method: both at their fastest, chosen as in ``compare``.
     """
     found = []
-    kept = rows[rows["at"].isin([c.OWN, "acceptance"])]
-    for key, run in kept.groupby(_RUN, sort=False, dropna=False):
+    single_seeds = rows["seeds"] == 1
+    judged = rows[rows["at"].isin([c.OWN, "acceptance"]) & ~single_seeds]
+    for key, run in judged.groupby(_RUN, sort=False, dropna=False):
         own = run[run["at"] == c.OWN]
         for label, group in own.groupby("label", sort=False):
             chosen = group[(group["points"] > 1) & (group["against"] == c.SD_CHOSEN)]
@@ -176,13 +178,13 @@ def _front(known: dict[str, dict[str, Any]], scale: float) -> _Part:
     if (row := known.get(c.ABOVE)) is None:
         return _Part(MISSING, "")
     shown = _sign(row, 0, 0, LOWER, HIGHER)
-    measured = _sign(known[c.ABOVE_MEASURED], 0, 0, LOWER, HIGHER)
     front = "the randomised static front"
     if shown == UNSHOWN:
         return _Part(shown, f"not shown to differ from {front} ({_difference(row, scale)})")
     side = "above" if shown == HIGHER else "below"
     text = f"{_size(row, scale)} points {side} {front}"
-    if shown == HIGHER and abs(row["step"]) > COARSE and measured != HIGHER:
+    coarse = abs(row["step"]) > COARSE
+    if shown == HIGHER and coarse and _sign(known[c.ABOVE_MEASURED], 0, 0, LOWER, HIGHER) != HIGHER:
         return _Part(UNSHOWN, f"{text}, but not above its nearest measured weight")
     return _Part(shown, text)
 

@@ -10,7 +10,7 @@ import errno
 import json
 import math
 from collections.abc import Iterable, Mapping
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
 from specbench.errors import UsageError
@@ -36,6 +36,8 @@ BUNDLED, RESULTS = "bundled", "results"
 UNTRAINED = "untrained"
 # Goals of training, with the prefix of a head's folder in a family.
 FAMILIES = {"target_acceptance": "acceptance-", "max_quality_loss": "loss-"}
+# Prefix of the folders of heads that differ in nothing but the seed of their training.
+SEED = "seed-"
 
 
 MOST_BYTES = {WEIGHTS: 2**26, DESCRIPTION: 2**20, RELEASED: 2**26}  # by name or suffix of a file
@@ -132,10 +134,17 @@ def find_heads(spec: PairSpec, root: str | None = None) -> dict[str, HeadFile]:
 
 
 def expand_family(given: str) -> list[str]:
-    """Return the folders of a family (``acceptance-0.9``) in ascending order, or ``given``."""
-    found = [folder for prefix in FAMILIES.values() for folder in Path(given).glob(f"{prefix}*")]
+    """Return a family's folders (``acceptance-0.9``, ``seed-0``) in ascending order, or ``given``."""
+    prefixes = (*FAMILIES.values(), SEED)
+    found = [folder for prefix in prefixes for folder in Path(given).glob(f"{prefix}*")]
     members = sorted((folder for folder in found if folder.is_dir()), key=_goal)
     return [str(folder) for folder in members] or [given.rstrip("/") or given]
+
+
+def recipe_of(head: str) -> str | None:
+    """Return the folder that heads of one recipe share if this one is named by its seed."""
+    path = PurePath(head)
+    return str(path.parent) if path.name.startswith(SEED) else None
 
 
 def _goal(folder: Path) -> tuple[str, float, str]:

@@ -1,0 +1,109 @@
+"""Several heads of one recipe are one method with seeds."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from specbench.analysis.compare import ABOVE, QUALITY_LESS, TIMES, compare
+from specbench.analysis.intervals import RESAMPLES, bootstrap, mean_over_seeds, ratio
+from specbench.analysis.verdicts import verdicts_of
+
+
+@pytest.fixture
+def seeded(make):
+    """Return a function that makes a run of sd, static weights and heads of some qualities."""
+
+    def run(qualities, folder="heads/features", n=60):
+        rng = np.random.default_rng(3)
+        common = rng.normal(0, 0.1, n)
+
+        def cell(method, quality, accepted, **values):
+            scores = np.clip(quality + common + rng.normal(0, 0.02, n), 0, 1)
+            return [
+                {
+                    "method": method,
+                    "sample_id": f"p{i:03}",
+                    "quality_metric": "rouge2",
+                    "quality": score,
+                    "accepted": accepted,
+                    "decode_seconds": rng.uniform(0.6, 0.8),
+                    **values,
+                }
+                for i, score in enumerate(scores)
+            ]
+
+        rows = cell("sd", 0.8, 10)
+        for weight, quality in ((0.0, 0.4), (0.5, 0.6)):
+            rows += cell("static", quality, 25 - 15 * weight, weight=weight)
+        for seed, quality in enumerate(qualities):
+            rows += cell("diversed", quality, 16, head=f"{folder}/seed-{seed}")
+        return make(*rows)
+
+    return run
+
+
+def test_the_mean_over_seeds_has_one_sentence(seeded):
+    table = verdicts_of(seeded([0.7, 0.75, 0.8]))
+    (sentence,) = table["sentence"]
+    assert sentence.startswith("diversed features, mean of 3 seeds: ")
+
+
+def test_the_mean_is_that_of_the_single_heads(seeded):
+    rows = compare(seeded([0.7, 0.75, 0.8]), ["acceptance"]).rows
+    for metric in (ABOVE, QUALITY_LESS, TIMES):
+        of_metric = rows[rows["metric"] == metric]
+        single, mean = (of_metric[of_metric["seeds"] == count] for count in (1, 3))
+        assert len(single) == 3
+        assert mean["value"].item() == pytest.approx(single["value"].mean())
+
+
+def test_heads_that_differ_widen_the_interval(seeded):
+    def width(qualities):
+        rows = compare(seeded(qualities), ["acceptance"]).rows
+        mean = rows[(rows["metric"] == ABOVE) & (rows["seeds"] == 3)]
+        return (mean["ci_high"] - mean["ci_low"]).item()
+
+    assert width([0.65, 0.75, 0.85]) > 10 * width([0.75, 0.75, 0.75])
+
+
+@pytest.mark.parametrize("folder", ["heads/features", "heads"])
+def test_a_single_seed_is_an_ordinary_method(seeded, folder):
+    samples = seeded([0.75], folder)
+    assert compare(samples, ["acceptance"]).rows["seeds"].isna().all()
+
+
+def test_heads_of_two_recipes_are_two_methods(seeded):
+    first, second = seeded([0.7, 0.8]), seeded([0.5, 0.6], "heads/linear")
+    samples = pd.concat([first, second[second["method"] == "diversed"]], ignore_index=True)
+    labels = verdicts_of(samples)["label"]
+    assert list(labels) == [f"diversed {name}, mean of 2 seeds" for name in ("features", "linear")]
+
+
+@pytest.mark.parametrize(("of_seeds", "of_prompts"), [(0.0, 1.0), (0.3, 1.0), (0.3, 0.0)])
+def test_the_interval_covers_the_true_mean(of_seeds, of_prompts):
+    rng, prompts, seeds, trials = np.random.default_rng(0), 40, 4, 120
+    covered = 0
+    for _ in range(trials):
+        effects = rng.normal(0, of_seeds, seeds) + rng.normal(0, of_prompts, (prompts, 1))
+        scores = effects + rng.normal(0, 1, (prompts, seeds))
+        values = ratio(bootstrap(np.stack([scores, np.ones_like(scores)], axis=-1)))
+        interval = mean_over_seeds(values, prompts)
+        covered += interval.low <= 0 <= interval.high
+    # 95 % of 120 are 114; fewer than 105 happen once in 10,000 times.
+    assert covered >= 105
+
+
+def test_the_prompts_alone_would_not_cover_it():
+    """The control: with the variance between seeds left out, the interval is too short."""
+    rng, covered = np.random.default_rng(0), 0
+    for _ in range(100):
+        scores = rng.normal(0, 0.5, 4) + rng.normal(0, 0.1, (40, 4))
+        values = ratio(bootstrap(np.stack([scores, np.ones_like(scores)], axis=-1)))
+        low, high = np.percentile(values[1:].mean(axis=1), [2.5, 97.5])
+        covered += low <= 0 <= high
+    assert covered < 40
+
+
+def test_few_prompts_have_no_interval():
+    values = np.ones((1 + RESAMPLES, 3))
+    assert np.isnan(mean_over_seeds(values, 9).low)

@@ -4,7 +4,8 @@ After arXiv 2604.07622, with intervals. The dashed line is the randomised static
 best mixtures of static points, with its 95 % band; the dotted line, if controls were run, that of
 the static and sharpened points together. DIVERSED heads trained for several target
 acceptances are joined by a line and labelled with their targets. A target is a mean over positions;
-the fraction of drafts accepted is lower.
+the fraction of drafts accepted is lower. Heads that differ in their seed alone are small marks; the
+large mark is their mean.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from specbench.analysis.run_tables import LEARNED
 from specbench.errors import UsageError
 from specbench.figures import AGAINST, style
 from specbench.figures.style import GREY, Drawing, data, scaled
-from specbench.heads.registry import FAMILIES
+from specbench.heads.registry import FAMILIES, recipe_of
 from specbench.methods.registry import AUTOREGRESSIVE
 from specbench.results import Results
 
@@ -136,7 +137,8 @@ def draw(results: Results, against: Sequence[str] = AGAINST) -> Drawing:
                 found[0].axes.set_title(style.title(task, setting))
             panels += found
     methods = style.distinct(table, "method")
-    style.legend(figure, _handles(methods, family=not _targets(table).empty))
+    handles = _handles(methods, not _targets(table).empty, not _recipes(table).empty)
+    style.legend(figure, handles)
     style.settle(figure)  # labels need the final layout
     for panel in panels:
         _label_points(panel)
@@ -169,9 +171,17 @@ def _column(
 
 def _draw(panel: _Panel) -> None:
     axes, cost, cells, front, _ = panel
-    for method, points in cells.groupby("method", sort=False):
+    seeds = _recipes(cells)
+    for method, points in cells.drop(seeds.index).groupby("method", sort=False):
         name, size = str(method), panel.size(str(method))
         style.method_points(axes, points, name, cost.expression, _QUALITY, markersize=size)
+    for _, heads in cells.loc[seeds.index].groupby(seeds, sort=False):
+        size, columns = panel.size(LEARNED), [cost.column, "quality"]
+        small = heads.drop(columns=[f"{name}_{end}" for name in columns for end in ("low", "high")])
+        mean = pd.DataFrame([heads[columns].mean()])
+        for table, scale in ((small, 0.45), (mean, 1.0)):
+            drawn = (axes, table, LEARNED, cost.expression, _QUALITY)
+            style.method_points(*drawn, markersize=scale * size)
     for line in _family_lines(panel):
         colour = style.look(LEARNED).colour
         axes.plot(*line.T, "-", color=colour, linewidth=scaled(0.9), zorder=3)
@@ -250,6 +260,12 @@ def _targets(cells: pd.DataFrame) -> pd.DataFrame:
     heads = cells.loc[cells["method"] == LEARNED, "head"].dropna()
     prefixes = "|".join(FAMILIES.values())
     return heads.str.extract(rf"^(?P<family>.*(?:{prefixes}))(?P<target>[\d.]+)$").dropna()
+
+
+def _recipes(cells: pd.DataFrame) -> pd.Series:
+    """Return the recipe of each cell whose head has others of its recipe beside it."""
+    recipes = cells.loc[cells["method"] == LEARNED, "head"].dropna().map(recipe_of).dropna()
+    return recipes[recipes.duplicated(keep=False)]
 
 
 def _family_lines(panel: _Panel) -> list[np.ndarray]:
@@ -364,7 +380,7 @@ def _along(corners: np.ndarray, step: float) -> np.ndarray:
     return np.column_stack([np.interp(at, reached, side) for side in corners.T])
 
 
-def _handles(methods: Sequence[str], family: bool) -> list[Line2D]:
+def _handles(methods: Sequence[str], family: bool, seeds: bool) -> list[Line2D]:
     lines: dict[str, dict[str, Any]] = {
         "static": {
             "linestyle": "--",
@@ -384,4 +400,6 @@ def _handles(methods: Sequence[str], family: bool) -> list[Line2D]:
             "linewidth": scaled(0.9),
             "label": "DIVERSED (goal of training labelled)",
         }
+    elif seeds:
+        lines[LEARNED] = {"label": "DIVERSED (small: one seed; large: the mean of its seeds)"}
     return [style.handle(method, **lines.get(method, {})) for method in style.ordered(methods)]

@@ -134,7 +134,7 @@ def find_heads(spec: PairSpec, root: str | None = None) -> dict[str, HeadFile]:
 
 
 def expand_family(given: str) -> list[str]:
-    """Return a family's folders (``acceptance-0.9``, ``seed-0``) in ascending order, or ``given``."""
+    """Return the folders of a family (``acceptance-0.9``, ``seed-0``) in order, or ``given``."""
     prefixes = (*FAMILIES.values(), SEED)
     found = [folder for prefix in prefixes for folder in Path(given).glob(f"{prefix}*")]
     members = sorted((folder for folder in found if folder.is_dir()), key=_goal)

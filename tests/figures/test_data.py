@@ -87,6 +87,25 @@ def test_pareto_joins_and_labels_a_family_of_heads() -> None:
     assert not [one for one in axes.get_lines() if one.get_linestyle() == "-"]
 
 
+def test_pareto_draws_heads_of_one_recipe_small_and_their_mean_large() -> None:
+    heads = ("h/seed-0", "h/seed-1", "h/seed-2", "other/seed-0")
+    figure = pareto.draw(made(heads=heads, tasks=("mini-math",)), ("acceptance",)).figure
+    (axes,) = figure.axes
+    star = style.look("diversed").marker
+    stars = [line for line in axes.get_lines() if line.get_marker() == star]
+    sizes = {tuple(np.ravel(line.get_xydata())): line.get_markersize() for line in stars}
+    drawn = {tuple(point): size for points, size in sizes.items() for point in _pairs(points)}
+    single = [(88, 75), (92, 70), (96, 65)]
+    mean, other = (92, 70), (100, 60)
+    assert {tuple(np.round(point)) for point in drawn} == {*single, other}
+    large = {tuple(np.round(point)) for point, size in drawn.items() if size == max(sizes.values())}
+    assert {mean, other} <= large and not {single[0], single[2]} & large
+
+
+def _pairs(points: tuple[float, ...]) -> list[tuple[float, float]]:
+    return list(zip(points[::2], points[1::2], strict=True))
+
+
 def test_pareto_labels_are_omitted_where_it_is_crowded() -> None:
     for axes in pareto.draw(made(tasks=("mini-math",))).figure.axes:
         assert sorted(text.get_text() for text in axes.texts) == ["0", "0.25", "0.5", "0.75", "1"]

@@ -14,8 +14,9 @@ SUITABLE := import sys, ensurepip; sys.exit(sys.version_info < (3, 11))
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-9s%s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
-run: $(VENV)/.run ## Measure all methods and a weight sweep on the bundled pair, draw the figures
-	$(BIN)/specbench sweep-weights --method paper --weights 0,0.25,0.5,0.75,1
+# SD is the static ensemble at w = 1.
+run: $(VENV)/.run ## Measure six methods and a weight sweep on two bundled tasks, draw the figures
+	$(BIN)/specbench sweep-weights --method paper --task mini-math,mini-headline --weights 0,0.25,0.5,0.75
 	$(BIN)/specbench plot pareto
 	$(BIN)/specbench plot acceptance-time
 
@@ -31,9 +32,10 @@ figures: $(VENV)/.run ## Redraw the figures of the pages from the runs under res
 		--method sd,lossy,static,typical,gated,diversed --output results/reference-python-line/figures
 	$(BIN)/specbench plot weights --head specbench/pairs/python/heads/python-line --output results/reference-python-learned
 
+# The workers share the cores: threads that wait for each other take processor time.
 test: $(VENV)/.test ## Run the tests, on up to four cores
 	@echo "running the tests; they take some minutes" >&2
-	$(BIN)/python -m pytest -n auto --maxprocesses 4 --durations 10
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal --durations 10
 
 test-gpu: $(VENV)/.test ## Run the tests that need a CUDA device
 	$(BIN)/python -m pytest -m gpu

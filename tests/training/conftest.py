@@ -1,5 +1,6 @@
 """Measurements of a training without models."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -27,3 +28,11 @@ def measured_by_weight(training: Any, heads: list[Head], *_: Any) -> list[Point]
 def unmeasured(monkeypatch: pytest.MonkeyPatch) -> None:
     """Replace all measurements of trainings."""
     monkeypatch.setattr(verifier.Training, "measure", measured_by_weight)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_statistics() -> Iterator[None]:
+    """Take the spread of the inputs from fewer texts of the target."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(verifier, "STATISTICS", 8)
+        yield

@@ -157,7 +157,6 @@ def test_impossible_builds_are_refused_at_once(tmp_path: Path, blocked, parts, t
 
 
 def test_a_killed_build_resumes_to_the_same_model(tmp_path: Path, monkeypatch: Any) -> None:
-    torch.set_num_threads(1)
     recipe = tmp_path / "recipe.toml"
     recipe.write_text(RECIPE)
     monkeypatch.setattr(loop, "SAVE_EVERY", 0.0)

@@ -93,7 +93,7 @@ def test_the_same_draws_give_the_same_rollouts_and_copies_differ(mini, prompts):
 
 def test_tokens_are_drawn_from_the_mixture(mini):
     """The first tokens of many texts follow v = w p + (1 - w) q of their head, and no other."""
-    copies, weights = 4000, (0.5, 0.1)
+    copies, weights = 1000, (0.5, 0.1)
     prompt = mini.tokenizer("Question: Tom has 5")["input_ids"]
     generator = torch.Generator().manual_seed(1)
     heads = [linear(mini, weight) for weight in weights]

@@ -43,6 +43,11 @@ def stored(path: Path) -> Path:
     return packed if packed.is_file() and not path.is_file() else path
 
 
+def find_stored(folder: Path, name: str) -> list[Path]:
+    """Return the files of this name in the folders below a folder, plain or gzipped."""
+    return [file for each in (name, f"{name}.gz") for file in folder.glob(f"*/{each}")]
+
+
 def open_text(path: Path) -> TextIO:
     """Open a text file with its own line ends, plain or gzipped."""
     if path.suffix == ".gz":

@@ -169,9 +169,12 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeEngine]:
     from specbench.heads import bind
 
     fake = FakeEngine()
-    real = runner.Loader
+    real = runner.Loader.__init__
+    # On the class, since a module that is imported meanwhile would keep another one.
     monkeypatch.setattr(
-        runner, "Loader", lambda: real(fake.load_pair, fake.load_reader, fake.check_memory)
+        runner.Loader,
+        "__init__",
+        lambda loader: real(loader, fake.load_pair, fake.load_reader, fake.check_memory),
     )
     monkeypatch.setattr(runner, "decode_all", fake.decode_all)
     monkeypatch.setattr(bind, "load_head", fake.load_head)

@@ -26,7 +26,7 @@ import pyarrow.csv as arrow_csv
 from specbench.analysis import columns
 from specbench.analysis.columns import may_be_blank, schema
 from specbench.errors import UsageError
-from specbench.files import open_text, stored
+from specbench.files import find_stored, open_text, stored
 from specbench.methods.parameters import METHOD_COLUMNS
 from specbench.plugins import short_name
 from specbench.words import meant
@@ -114,7 +114,7 @@ def _runs_in(path: Path, names: Sequence[str]) -> Sequence[Path]:
         return (path,)
     if not path.is_dir():
         raise UsageError(f"There is no folder {path}; give the folder of a finished run.")
-    if runs := {file.parent for name in names for file in path.glob(f"*/{name}*")}:
+    if runs := {file.parent for name in names for file in find_stored(path, name)}:
         return sorted(runs)
     raise UsageError(lacks(path, names[0]))
 

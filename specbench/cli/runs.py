@@ -105,7 +105,7 @@ def verify(run: FinishedRun, asked: VerifyOptions, code: CodeExecution, shown: P
     if any(finding.name == AGAIN for finding in failed):
         note(
             "on other hardware or with other versions, rounding may change a token and with it the "
-            "rest of a text, above all in bfloat16"
+            "rest of a text"
         )
     if failed:
         raise RunError(f"{len(failed)} of {len(findings)} checks of {run} failed: see above")

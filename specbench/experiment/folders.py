@@ -16,7 +16,7 @@ from specbench.config import Group, Loading, Settings
 from specbench.errors import UsageError
 from specbench.example import Example
 from specbench.experiment.records import RECORDS, TABLE, latest_records, read_examples
-from specbench.files import stored
+from specbench.files import find_stored, stored
 from specbench.pairs.registry import PairSpec, custom_pair, pairs
 
 RESULTS = Path("results")
@@ -163,7 +163,7 @@ def unused(folder: Path) -> Path:
 
 def newest_run() -> Path:
     """Return the run under ``results/`` with the newest table, or raise ``UsageError``."""
-    tables = list(RESULTS.glob(f"*/{TABLE}*"))
+    tables = find_stored(RESULTS, TABLE)
     if not tables:
         raise UsageError(
             f"there is no run under {RESULTS}: give a run folder, or start with `specbench run`"

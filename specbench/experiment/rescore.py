@@ -148,6 +148,7 @@ def score_run(
         for name in _WRITTEN:
             if (staging / name).exists():
                 os.replace(staging / name, run.folder / name)
+        (run.folder / f"{TABLE}.gz").unlink(missing_ok=True)  # it has the old scores
     return Outcome(len(latest), len(failed), withheld, next(iter(failed), ""))
 
 

@@ -20,6 +20,7 @@ from specbench.errors import UsageError
 from specbench.experiment.folders import COMPLETE, read_run, same_plan
 from specbench.experiment.plan import Plan, build_plan
 from specbench.experiment.variants import Variant, method_variants
+from specbench.files import find_stored
 from specbench.heads.registry import HeadFile
 from specbench.methods.registry import AUTOREGRESSIVE, get_method
 from specbench.pairs.registry import PairSpec, get_pair, with_draft
@@ -301,7 +302,7 @@ def measured_paces(output: Path) -> dict[str, float]:
     from specbench.analysis.frames import read_samples
     from specbench.experiment.records import TABLE
 
-    if not any(output.glob(f"*/{TABLE}")):
+    if not find_stored(output, TABLE):
         return {}
     samples = read_samples(output)
     seconds = samples["prefill_seconds"] + samples["decode_seconds"]

@@ -38,17 +38,21 @@ def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     return run
 
 
+def measured(folder: Path, line: str, resamples: int) -> Path:
+    """Measure the paper's main methods on the bundled pair with these further options."""
+    methods = "run -m autoregressive,sd,static,diversed --device cpu --no-progress --output"
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as exit:
+        patch.setattr(intervals, "RESAMPLES", resamples)
+        main([*methods.split(), str(folder), *line.split()])
+    assert exit.value.code == 0
+    return folder
+
+
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A run of the bundled pair with two tasks, four methods, two draft lengths and two prompts."""
-    folder = tmp_path_factory.mktemp("runs") / "small"
-    line = "run -m autoregressive,sd,static,diversed -t mini-math,mini-headline --weight 0.4 -n 2"
-    more = "--draft-length 2,3 --max-new-tokens 12 --device cpu --no-progress --output"
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as exit:
-        patch.setattr(intervals, "RESAMPLES", 50)
-        main([*line.split(), *more.split(), str(folder)])
-    assert exit.value.code == 0
-    return str(folder)
+    line = "-t mini-math,mini-headline --weight 0.4 -n 2 --draft-length 2,3 --max-new-tokens 12"
+    return str(measured(tmp_path_factory.mktemp("runs") / "small", line, 50))
 
 
 @pytest.fixture

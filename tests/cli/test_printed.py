@@ -17,14 +17,13 @@ import torch
 from specbench.analysis import intervals
 from specbench.check import check
 from specbench.cli import measure
-from specbench.cli.app import main
 from specbench.engine import loading, memory
 from specbench.errors import UsageError
 from specbench.training import finetune, folder
 
 from ..figures.made import training_of
 from ..pages import PAGES, ROOT, blocks, commands
-from .conftest import Cli
+from .conftest import Cli, measured
 
 RESAMPLES = 10
 RUN = "results/reference"
@@ -76,14 +75,8 @@ def faults(text: str, cli: Cli) -> list[str]:
 @pytest.fixture(scope="session")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A real run with the names of the reference run, and fewer prompts and cells."""
-    folder = tmp_path_factory.mktemp("runs") / "reference"
-    line = "run -m autoregressive,sd,static,diversed -t mini-math --weight 0,0.5 -n 10 --seed 1"
-    more = "--max-new-tokens 8 --device cpu --no-progress --output"
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as exit:
-        patch.setattr(intervals, "RESAMPLES", RESAMPLES)
-        main([*line.split(), *more.split(), str(folder)])
-    assert exit.value.code == 0
-    return folder
+    line = "-t mini-math --weight 0,0.5 -n 10 --seed 1 --max-new-tokens 8"
+    return measured(tmp_path_factory.mktemp("runs") / "reference", line, RESAMPLES)
 
 
 @pytest.fixture

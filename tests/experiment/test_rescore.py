@@ -53,7 +53,7 @@ def test_wrong_scores_are_corrected(make_run: Run) -> None:
     folder = make_run()
     before = contents(folder)
     first_record(folder, quality=0.25, scores={}, status="unscored", error="once")
-    for name in ("samples.csv", "summary.csv", "summary.md"):
+    for name in ("samples.csv", "samples.csv.gz", "summary.csv", "summary.md"):
         (folder / name).write_text("old")
     (folder / ".scoring").mkdir()  # left by a killed process
     (folder / ".scoring" / "samples.jsonl").write_text("half")

@@ -34,7 +34,17 @@ def _file_name(name: str) -> str:
     return name
 
 
+def _split_name(name: str) -> str:
+    if not _FILE_NAME.fullmatch(name):
+        raise ValueError(
+            "must be the name of a split of the dataset, or of a file beside the task file, "
+            f"without a folder, not {shown(repr(name))}: move the file there"
+        )
+    return name
+
+
 FileName = Annotated[Text, AfterValidator(_file_name)]
+SplitName = Annotated[Text, AfterValidator(_split_name)]
 
 
 def columns_of(template: str) -> list[str]:
@@ -82,8 +92,8 @@ class SourceTable(Model):
     dataset: Text | None = None
     config: Text | None = None
     revision: Text | None = None
-    train: FileName | None = None
-    test: FileName | None = None
+    train: SplitName | None = None
+    test: SplitName | None = None
 
     @field_validator("generator")
     @classmethod

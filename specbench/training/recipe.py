@@ -99,7 +99,22 @@ class HeadRecipe(Filters):
         [1.0], "Temperature of the texts; several take turns.", metavar="T[,T...]", min_length=1
     )
     max_prompt_tokens: int = option(MAX_PROMPT_TOKENS, "Longest prompt; a longer one is cut.", ge=1)
-    seed: int = option(0, "Seed of the examples and all draws.", ge=0, lt=RESERVED_SEEDS)
+    seed: int = option(
+        0,
+        f"Seed of the examples and all draws; those from {RESERVED_SEEDS} on draw the prompts that "
+        "are held out.",
+        ge=0,
+    )
+
+    @field_validator("seed")
+    @classmethod
+    def _trained_on(cls, seed: int) -> int:
+        if seed >= RESERVED_SEEDS:
+            raise ValueError(
+                f"must be below {RESERVED_SEEDS}, not {seed}, since seeds from there on draw the "
+                "prompts that are held out: give another"
+            )
+        return seed
 
     @field_validator("rollouts")
     @classmethod

@@ -1,17 +1,23 @@
 """The trial of a rule on random positions finds mistakes, and only those."""
 
+import sys
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
 from specbench.errors import UsageError
-from specbench.methods import METHODS, Positions, Verdict, maximal_coupling, pick
+from specbench.methods import METHODS, Positions, Verdict, get_method, maximal_coupling, pick
+from specbench.methods.laws import Next
 from specbench.methods.method import BOTH_MODELS, Method, Parameter
 from specbench.methods.own import try_rule
 
+from .cases import stacked
+
+RULES = Path(__file__).parents[2] / "specbench" / "docs" / "my_rules.py"
 SIZES = (11, 6, 3)
 
 
@@ -46,9 +52,68 @@ def test_a_residual_that_is_never_used_may_be_undefined() -> None:
     attempt(unused_residual)
 
 
+def test_the_rule_that_decays_along_the_round_emits_its_law() -> None:
+    """By enumeration of all drafts at four positions of a round; a law without positions fails."""
+    method = get_method(f"{RULES}:decaying")
+    rule, law = method.load(), method.law
+    assert rule is not None and law is not None
+    at = stacked(greedy=False)._replace(n=4)
+    count, size = at.p.shape
+    assert at.position.tolist() == [0, 1, 2, 3] * (count // 4)
+    emitted = torch.zeros_like(at.p)
+    for token in range(size):
+        verdict = rule(at, torch.full((count,), token), decay=0.6)
+        emitted[:, token] += at.q[:, token] * verdict.accept
+        emitted += (at.q[:, token] * (1 - verdict.accept))[:, None] * verdict.residual
+
+    def error(position: torch.Tensor) -> torch.Tensor:
+        split = law(Next(*at[:4], position), decay=0.6)
+        return (emitted - split.kept - split.replaced).abs().amax(-1)
+
+    assert error(at.position).max() < 1e-6
+    assert error(torch.zeros_like(at.position)).max() > 0.1
+    assert error(at.position)[::4].max() < 1e-6 < error(at.position + 1)[::4].max()
+
+
+WAITING: dict[str, Callable[[Positions], Any]] = {
+    "item": lambda at: at.p.max().item(),
+    "branch": lambda at: 1 if at.p.sum() > 0 else 0,
+    "list": lambda at: at.p.tolist(),
+    "boolean index": lambda at: at.p[at.p > 0.5],
+    "nothing": lambda at: at.p.topk(2),
+}
+
+
+@pytest.mark.parametrize("read", WAITING)
+def test_a_rule_that_waits_for_the_device_is_noted_once(
+    read: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    def rule(at: Positions, x: torch.Tensor) -> Verdict:
+        WAITING[read](at)
+        return good(at, x)
+
+    line = rule.__code__.co_firstlineno
+    for _ in range(2):
+        attempt(rule)
+    notes = [record.getMessage() for record in caplog.records]
+    assert len(notes) == (read != "nothing")
+    assert all(f"(line {line}) needs the value of a tensor (line" in note for note in notes)
+
+
+def test_an_error_of_the_trial_names_line_and_values() -> None:
+    def rule(at: Positions, x: torch.Tensor, *, keep: int) -> Verdict:
+        at.p.topk(keep)
+        return good(at, x)
+
+    line = rule.__code__.co_firstlineno + 1
+    with pytest.raises(UsageError, match=rf"rule keep=99 on random positions .*line {line}: "):
+        attempt(rule, keep=99)
+
+
 WRONG: dict[str, tuple[Callable[[Positions, torch.Tensor], Any], str]] = {
     "nothing": (lambda at, x: None, "NoneType"),
     "a tuple": (lambda at, x: tuple(good(at, x)), "tuple"),
+    "exits": (lambda at, x: sys.exit(0), "SystemExit: 0"),
     "raises": (lambda at, x: at.p[99], "IndexError"),
     "accept of every token": (lambda at, x: good(at, x)._replace(accept=at.p), "`accept`"),
     "accept above 1": (lambda at, x: good(at, x)._replace(accept=3 * pick(at.q, x)), "`accept`"),

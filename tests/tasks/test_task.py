@@ -124,7 +124,8 @@ WRONG = [
 ]
 WRONG_DATASET = [
     ('test = "test"', "", "`source` lacks `test`"),
-    ('test = "test"', 'test = "test[:9]"', "`source.test` is used in file names"),
+    ('test = "test"', 'test = "test[:9]"', "`source.test` must be the name of a split"),
+    ('test = "test"', 'test = "data/x.jsonl"', "without a folder, not 'data/x.jsonl': move the"),
     ('train = "train"', 'train = "test"', "`source` has the same split as `train` and `test`"),
     ('template = "Q', 'template = "Q"\n#', "`prompt` names no column in `template`"),
     ('shot = "Q', 'shot = "Q"\n#', "`prompt.shot` names no column"),

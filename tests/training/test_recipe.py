@@ -29,7 +29,7 @@ def test_the_user_overrides_the_pair_the_task_and_the_defaults() -> None:
         ({"learning_rate": 0.0}, "learning_rate", "above 0"),
         ({"learning_rte": 1}, "learning_rte", "did you mean"),
         ({"initial_weight": 0.0}, "initial_weight", "above 0"),
-        ({"seed": 1000}, "seed", "below 1000"),  # the seed of held-out examples
+        ({"seed": 1000}, "seed", "below 1000, not 1000, since seeds from"),
         ({"max_quality_loss": 2, "target_acceptance": 0.9}, "max_quality_loss", "--target-"),
         ({"temperature": []}, "temperature", "is empty"),
         ({"head_kind": "cubic"}, "head_kind", "one of `linear`, `mlp`, `features`"),

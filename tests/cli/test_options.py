@@ -12,7 +12,7 @@ import typer
 from specbench.cli.generate import grouped, split
 from specbench.cli.options import Methods, Models, Tasks
 from specbench.config import Loading, Options, RunSettings, Settings, option
-from specbench.errors import UsageError
+from specbench.errors import RunError, UsageError
 from specbench.methods.registry import METHODS
 from specbench.pairs.registry import custom_pair, get_pair, with_draft
 
@@ -47,6 +47,18 @@ def typed(*arguments: str) -> Sketch:
     app.command()(draw)
     app(arguments, standalone_mode=False)
     return got[0]
+
+
+def test_a_command_that_a_library_ends_is_an_error() -> None:
+    @grouped
+    def ends(sketch: Sketch) -> None:
+        """End the process with the exit code of success."""
+        sys.exit(0)
+
+    app = typer.Typer()
+    app.command()(ends)
+    with pytest.raises(RunError, match=r"called sys\.exit\(0\)"):
+        app(["--pencil", "red"], standalone_mode=False)
 
 
 def test_a_field_is_an_option_with_its_type_and_default() -> None:

@@ -90,6 +90,52 @@ def test_an_edited_rule_is_decoded_again(cli: Cli) -> None:
     assert list(config["sources"]) == [OWN]
 
 
+MISBEHAVING = """
+import sys
+from specbench.methods import maximal_coupling
+calls = []
+
+def _late(name, at, x):
+    calls.append(name)
+    return calls.count(name) > 5  # after its trial and the warm-up
+
+def exits(at, x):
+    if _late("exits", at, x):
+        sys.exit(0)
+    return maximal_coupling(at, x, at.p)
+
+def breaks(at, x):
+    verdict = maximal_coupling(at, x, at.p)
+    factor = float("nan") if _late("breaks", at, x) else 1
+    return verdict._replace(accept=factor * verdict.accept)
+
+def ends(text, reference):
+    return 1 if text == reference else sys.exit(3)
+"""
+
+
+def test_a_file_that_misbehaves_after_its_trial_fails_its_samples(cli: Cli) -> None:
+    Path("bad.py").write_text(MISBEHAVING)
+    Path("prompts.jsonl").write_text('{"prompt": "Tom has 3 pens.", "reference": "3"}')
+    what = ["-m", "sd,bad.py:exits,bad.py:breaks", "--prompts", "prompts.jsonl"]
+    small = ["--max-new-tokens", "24", "--device", "cpu", "--no-progress", "--output", "run"]
+    result = cli("run", *what, "--metric", "bad.py:ends", *small)
+    assert result.code == 1 and "3 of 3 samples failed" in result.err
+    found = Path("run/samples.jsonl").read_text()
+    assert "NaN" not in found
+    errors = [json.loads(line)["error"] for line in found.splitlines()]
+    for error, start in zip(
+        errors,
+        (
+            "bad.py:ends on example prompts-1 failed (line 21: SystemExit: 3)",
+            "exits (bad.py, line 10) failed (line 12: SystemExit: 0)",
+            "breaks (bad.py, line 15): `accept` of draft 1 is nan, not from 0 to 1, in round",
+        ),
+        strict=True,
+    ):
+        assert error.startswith(start), error
+
+
 @pytest.mark.usefixtures("files")
 def test_texts_do_not_depend_on_batches(cli: Cli) -> None:
     texts = []

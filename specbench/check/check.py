@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import zip_longest
+from itertools import cycle, zip_longest
+from pathlib import Path
 from typing import Any
 
 from specbench.analysis.labels import method_label
@@ -14,8 +15,10 @@ from specbench.check.controls import check_own_draft, check_time
 from specbench.check.draws import FALSE_ALARM
 from specbench.check.findings import Finding, findings_table
 from specbench.check.greedy import check_greedy
-from specbench.check.rounds import LAW, TESTS, check_rounds, rounds_table
-from specbench.check.texts import Context, SampleOptions, informative
+from specbench.check.outputs import choose_ends
+from specbench.check.rounds import LAW, TESTS, Case, Groups, check_rounds, rounds_table
+from specbench.check.texts import Context, Ends, SampleOptions, informative
+from specbench.decoding.drafting import load_drafter
 from specbench.decoding.sampling import Sampling
 from specbench.engine.device import choose_device, free_memory
 from specbench.engine.loading import LoadedPair, choose_dtype
@@ -25,13 +28,17 @@ from specbench.experiment.plan import Cell, Plan, TaskPlan
 from specbench.experiment.prompts import Prompts
 from specbench.experiment.runner import Loader, largest
 from specbench.heads.bind import bind
+from specbench.heads.head import Head
+from specbench.methods.drafters import MODEL
 from specbench.table import Table
 from specbench.version import __version__
 
 EXACT = "float32"
 # The second uses every option, as a loop may forget to apply one of them to one of the models.
 SAMPLINGS = (Sampling(), Sampling(temperature=0.7, top_k=20, top_p=0.9, min_p=0.02))
+WHOLE = Sampling(top_k=2)  # of whole outputs; there are so few that they can be enumerated
 CONTEXTS = 4  # prompts to sample rounds from; fewer prompts get more texts each
+SHORTENED = 4, 8  # whole outputs continue prompts of which a fourth and an eighth is left
 ShowStep = Callable[[str], object]
 log = logging.getLogger(__name__)
 Prompted = tuple[TaskPlan, Context]
@@ -102,29 +109,61 @@ def tables(findings: Sequence[Finding]) -> Iterator[Table]:
 def _check_methods(
     check: Check, pair: LoadedPair, prompts: Sequence[Prompted], strict: bool, show_step: ShowStep
 ) -> Iterator[Finding]:
-    """Sample rounds of every method, each from a few prompts."""
-    methods: dict[str, list[tuple[Context, Cell]]] = {}
+    """Sample rounds and whole outputs of every method with every drafter."""
+    cells: dict[str, list[tuple[Context, Cell]]] = {}
     for task, context in prompts:
         for cell in task.cells:
-            methods.setdefault(method_label(cell.columns()), []).append((context, cell))
-    how = _sample_options(check, FALSE_ALARM / (len(TESTS) * len(methods) * len(SAMPLINGS)), strict)
-    extended: dict[str, Context] = {}
-    for label, cases in methods.items():
-        bound = []
-        for context, cell in cases[: min(CONTEXTS, check.texts)]:
-            if context.name not in extended:
-                extended[context.name] = informative(pair, context)
-            method = bind(cell.method, dict(cell.parameters), pair)
-            bound.append((extended[context.name], method))
-        for sampling in SAMPLINGS:
-            show_step(f"sampling {label} at T={sampling.temperature:g}")
-            yield from check_rounds(pair, label, bound, sampling, how)
+            cells.setdefault(method_label(cell.columns()), []).append((context, cell))
+    cases = list(_cases(check, pair, cells))
+    alpha = FALSE_ALARM / (len(TESTS) * len(cases))
+    for case in cases:
+        show_step(f"sampling {case.subject}")
+        prompts_used = sum(len(contexts) for _, contexts in case.methods)
+        how = _sample_options(check, alpha, strict, prompts_used)
+        yield from check_rounds(pair, case, how)
 
 
-def _sample_options(check: Check, alpha: float, exact: bool) -> SampleOptions:
+def _cases(
+    check: Check, pair: LoadedPair, cells: Mapping[str, Sequence[tuple[Context, Cell]]]
+) -> Iterator[Case]:
+    """Yield what to sample for each label: rounds with the draft model, and whole outputs."""
+    contexts: dict[tuple[str, int], Context] = {}
+    ends: dict[tuple[str, ...], Ends] = {}
+    heads: dict[Path, Head] = {}
+
+    def groups(prompts: Sequence[tuple[Context, Cell]], parts: Iterable[int]) -> Groups:
+        """Bind the methods of prompts, of which only one of so many parts is left."""
+        by_cell: dict[Cell, list[Context]] = {}
+        for (context, cell), part in zip(cycle(prompts), parts, strict=False):
+            key = context.name, part
+            if key not in contexts:
+                tokens = context.prompt[: max(1, len(context.prompt) // part)]
+                contexts[key] = informative(pair, Context(f"{context.name}/{part}", tokens))
+            by_cell.setdefault(cell, []).append(contexts[key])
+        return [
+            (bind(cell.method, dict(cell.parameters), pair, heads), those)
+            for cell, those in by_cell.items()
+        ]
+
+    limit = check.draft_length + 3  # it cuts the second round
+    for label, prompts in cells.items():
+        drafter = prompts[0][1].drafter
+        if drafter == MODEL:
+            methods = groups(prompts, [1] * min(CONTEXTS, check.texts, len(prompts)))
+            for sampling in SAMPLINGS:
+                yield Case(label, methods, load_drafter(drafter), sampling)
+        methods = groups(prompts, SHORTENED)
+        short = [context for _, those in methods for context in those]
+        names = tuple(context.name for context in short)
+        if names not in ends:
+            ends[names] = choose_ends(pair, short, WHOLE, limit)
+        yield Case(label, methods, load_drafter(drafter), WHOLE, ends[names])
+
+
+def _sample_options(check: Check, alpha: float, exact: bool, prompts: int = 1) -> SampleOptions:
     settings = check.plan.settings
-    size = settings.batch_size
-    return SampleOptions(check.texts, check.draft_length, size, settings.seed, alpha, exact)
+    size, texts = settings.batch_size, max(1, check.texts // prompts)
+    return SampleOptions(texts, check.draft_length, size, settings.seed, alpha, exact)
 
 
 def _fits_exactly(check: Check, working: str) -> bool:

@@ -86,8 +86,8 @@ def _rounds(pair: LoadedPair, contexts: Sequence[Context], how: SampleOptions) -
     sd = bind("sd", {}, pair)
     return [
         record
-        for context in contexts
-        for text in sample(pair, sd, context, Sampling(), few)
+        for texts in sample(pair, sd, contexts, Sampling(), few)
+        for text in texts
         for record in text.rounds
     ]
 

@@ -18,7 +18,7 @@ from specbench.methods.rules import sd
 
 PART = "greedy"
 PLAIN, EQUAL = "autoregressive against plain passes", "sd against autoregressive"
-LIMIT = 64  # new tokens per text
+LIMIT = 256  # new tokens per text, which should end before
 # Logits closer than this are a tie in float32. Rounding depends on the number of tokens per pass
 # and may favour either one, so both are correct.
 TIE = 1e-3
@@ -137,8 +137,18 @@ def _against_alone(
     found = [divergence(pair, *text) for text in texts if text[1] != text[2]]
     wrong = [each for each in found if not each["tie"]]
     tokens = sum(map(len, alone))
-    facts = {"texts": len(alone), "tokens": tokens, "draft_unlike": unlike, "divergences": found}
-    says = f"{len(alone) - len(found)} of {len(alone)} texts equal, {tokens:,} tokens"
+    ended = sum(text[-1:] == [END] for text in alone)
+    facts = {
+        "texts": len(alone),
+        "tokens": tokens,
+        "ended": ended,
+        "draft_unlike": unlike,
+        "divergences": found,
+    }
+    says = (
+        f"{len(alone) - len(found)} of {len(alone)} texts equal, {tokens:,} tokens, {ended} to "
+        "their end"
+    )
     if found:
         first = (wrong or found)[0]
         says += (

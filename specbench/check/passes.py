@@ -29,15 +29,20 @@ class Pass(NamedTuple):
 def plain_pass(
     runner: Model, texts: Sequence[Sequence[int]], last: int, hidden: bool = False
 ) -> Pass:
-    """Run B texts of equal length in one pass; return the outputs for their ``last`` k tokens."""
+    """Run B texts of equal length in one pass; return the outputs for their ``last`` k tokens.
+
+    Texts that differ in their last token only are run once.
+    """
     tokens = torch.tensor([list(text)[:-1] for text in texts], device=runner.device)
+    tokens, rows = tokens.unique(dim=0, return_inverse=True)
     part = max(1, MAX_NUMBERS // (last * runner.vocabulary + tokens.shape[1] * runner.hidden_size))
     logits, states = [], []
     for few in tokens.split(part):
-        own, state = runner.plain(few, last, hidden)
-        logits.append(own)
+        part_logits, state = runner.plain(few, last, hidden)
+        logits.append(part_logits)
         states.append(state)
-    return Pass(torch.cat(logits), torch.cat(states))
+    outputs = Pass(torch.cat(logits), torch.cat(states))
+    return Pass(outputs.logits[rows], outputs.hidden[rows] if hidden else outputs.hidden)
 
 
 def processed(logits: Tensor, sampling: Sampling) -> Tensor:

@@ -1,8 +1,9 @@
 """Compare sampled rounds of the real loop with their exact laws.
 
-Many texts are sampled from each of a few real prompts. Two plain forward passes over each text give
-p and q at every position; the closed forms of ``methods.laws`` give the laws that follow from them.
-Each kind of draw is tested separately, so that a failure names the part: drafts must follow q,
+Many texts are sampled from each of a few real prompts, and whole outputs with an end token, a stop
+string and a limit from two of them. Two plain forward passes over each text give p and q at every
+position; the closed forms of ``methods.laws`` give the laws that follow from them. Each kind of
+draw is tested separately, so that a failure names the part: drafts must follow the drafter's q,
 acceptance the rule, corrections the residual, and bonus tokens p.
 """
 
@@ -10,39 +11,63 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, NamedTuple
 
 import torch
+from scipy.optimize import brentq
+from scipy.stats import binom
 from torch import Tensor
 
-from specbench.check.draws import Counts, Outcome, Stream
+from specbench.check.draws import POWER, Counts, Outcome, Stream
 from specbench.check.findings import FAILED, OK, REPORT, WEAK, Finding
-from specbench.check.passes import MAX_NUMBERS, plain_pass, processed
-from specbench.check.texts import CORRECTED, OWN, Context, SampleOptions, Tokens, sample, tokens_of
+from specbench.check.laws import Laws, farther, laws_at
+from specbench.check.outputs import ends_rightly, enumerate_outputs
+from specbench.check.passes import MAX_NUMBERS
+from specbench.check.replays import distances
+from specbench.check.texts import (
+    ACCEPTED,
+    CORRECTED,
+    OWN,
+    ROUNDS,
+    VOID,
+    Context,
+    Ends,
+    SampleOptions,
+    Tokens,
+    random_numbers,
+    sample,
+    tokens_of,
+)
+from specbench.decoding.drafting import Drafter
+from specbench.decoding.records import Generation
 from specbench.decoding.sampling import Sampling
 from specbench.engine.loading import LoadedPair
-from specbench.errors import UsageError
 from specbench.heads.bind import BoundMethod
-from specbench.methods import Positions
-from specbench.methods.laws import JOINT, Next, Split, normalised, parameters_of
-from specbench.plugins import place, user_code
+from specbench.methods.laws import JOINT, normalised
 from specbench.table import Column, Table, drop_empty
 
 LAW = "law"  # name of this part of the check
 NEXT, TOKENS, DRAFTS = "next token", "tokens", "drafts"
 ACCEPTANCE, CORRECTIONS, BONUS = "acceptance", "corrections", "bonus tokens"
 PROBABILITIES, WEIGHTS = "probabilities", "weights"
+OUTPUTS, ENDINGS, REPLAYS = "outputs", "endings", "replays"
 STREAMS = (TOKENS, DRAFTS, ACCEPTANCE, CORRECTIONS, BONUS)
-TESTS = (NEXT, *STREAMS)
+TESTS = (NEXT, *STREAMS)  # of one row; OUTPUTS takes the place of NEXT if there are ends
 
 COMPARED = {  # heading, and the meaning of a failure
     NEXT: ("next\ntoken", "the token after the prompt does not follow the method's law"),
+    OUTPUTS: ("out-\nputs", "whole outputs do not follow the method's law"),
+    ENDINGS: ("ends", "outputs do not end at the first end token, stop string or limit"),
     TOKENS: ("tokens", "tokens along the text do not follow the method's law"),
     DRAFTS: ("drafts", "drafted tokens do not follow the q that verification receives"),
     ACCEPTANCE: ("ac-\ncepted", "drafts are not accepted with the rule's probability"),
     CORRECTIONS: ("cor-\nrected", "tokens that replace rejected drafts do not follow the residual"),
     BONUS: ("bonus", "tokens after drafts that were all accepted do not follow p"),
+    REPLAYS: (
+        "re-\nplays",
+        "drafts, acceptance or tokens are not those that their random numbers give: check which "
+        "number decides what, and what the drafter proposes",
+    ),
     PROBABILITIES: (
         "proba-\nbilities",
         "acceptance probabilities differ from those of plain forward passes: check positions, "
@@ -50,92 +75,154 @@ COMPARED = {  # heading, and the meaning of a failure
     ),
     WEIGHTS: ("weights", "weights are not the head's for the hidden states that predict the token"),
 }
-NEED_LAW = (NEXT, TOKENS, CORRECTIONS, PROBABILITIES)
+NEED_LAW = (NEXT, OUTPUTS, TOKENS, CORRECTIONS, PROBABILITIES)
 NO_LAW = "no law"  # verdict on what a rule without a law leaves untested
 WITHOUT_LAW = (
     f"{NO_LAW}: not tested, because the rule has no exact law; add one with @rule(law=...). "
     "Without it, acceptance is compared with the probabilities that the rule reported (`expected`)."
 )
 SMALLEST_SHARE = (
-    "Smallest share: of draws from a wrong law that is detected with 99 % probability, in the "
-    "least sensitive row; for probabilities and weights, the tolerance."
+    "Smallest share: of wrong draws, ends or numbers that is detected with 99 % probability, in "
+    "the least sensitive row. Numbers are wrong if they are off by more than 0.001."
 )
+WHOLE = "whole outputs"
 
-TOLERANCE = 1e-3  # for reported probabilities and weights
-# This share may be off by more, because rounding may decide whether a token is inside top-p or
-# beyond a rule's threshold.
-EXCEPTIONS = 0.01
-
-
-class Laws(NamedTuple):
-    """The laws at K positions, derived from p and q; see ``methods.laws``."""
-
-    at: Next
-    split: Split | None  # None if the method has no law
-    weight: Tensor | None
+TOLERANCE = 1e-3  # for probabilities, weights and random numbers
+# These shares may be off by more, because rounding may decide whether a token is inside top-p or
+# beyond a rule's threshold. It rarely decides a draw as well.
+EXCEPTIONS = {PROBABILITIES: 0.01, WEIGHTS: 0.01, REPLAYS: 0.001}
 
 
 @dataclass
-class Errors:
-    """Errors of the numbers that the loop reported."""
+class Deviations:
+    """Numbers that must agree with plain passes up to rounding."""
 
+    exceptions: float  # share that may be off
     count: int = 0
     off: int = 0
     control: int = 0
     largest: float = 0.0
 
-    def add(self, reported: Tensor, correct: Tensor) -> None:
-        """Compare numbers ``[K, T]`` with the correct ones; NaN marks numbers not reported."""
-        known = ~reported.isnan()
-        error = (reported - correct).abs()[known]
-        # The control: each number against the correct one of the previous position.
-        moved = (reported - correct.roll(1, -1)).abs()[known]
-        self.count += int(known.sum())
+    def add(self, error: Tensor, control: Tensor) -> None:
+        """Add errors and those of a negative control; both are NaN where there is no number."""
+        error, control = (part[~part.isnan()] for part in (error, control))
+        self.count += error.numel()
         self.off += int((error > TOLERANCE).sum())
-        self.control += int((moved > TOLERANCE).sum())
+        self.control += int((control > TOLERANCE).sum())
         self.largest = max(self.largest, float(error.max()) if error.numel() else 0.0)
 
+    @property
+    def allowed(self) -> int:
+        """The most numbers that may be off."""
+        return max(1, int(self.exceptions * self.count))
 
-def check_rounds(
-    pair: LoadedPair,
-    label: str,
-    methods: Sequence[tuple[Context, BoundMethod]],
-    sampling: Sampling,
-    how: SampleOptions,
-) -> list[Finding]:
-    """Sample a method on several prompts, each with its bound method, and compare with the laws."""
+    @property
+    def share(self) -> float | None:
+        """The smallest share of wrong numbers that is detected with probability ``POWER``."""
+
+        def missing(share: float) -> float:
+            return float(binom.sf(self.allowed, self.count, share)) - POWER
+
+        return float(brentq(missing, 0, 1)) if self.count > self.allowed else None
+
+
+@dataclass
+class Endings:
+    """How outputs ended."""
+
+    count: int = 0
+    wrong: int = 0
+    early: int = 0  # by their end token or stop string
+
+    def add(self, pair: LoadedPair, ends: Ends, generations: Sequence[Generation]) -> None:
+        """Add the outputs of a prompt."""
+        self.count += len(generations)
+        self.wrong += sum(not ends_rightly(pair, ends, text) for text in generations)
+        self.early += sum(text.stopped_by != "length" for text in generations)
+
+
+Groups = Sequence[tuple[BoundMethod, Sequence[Context]]]
+"""A method and its prompts, once for each of its heads, which may depend on the task."""
+
+
+class Case(NamedTuple):
+    """What is sampled in one row of the table."""
+
+    label: str
+    methods: Groups
+    drafter: Drafter
+    sampling: Sampling
+    ends: Ends | None = None  # of whole outputs; None samples whole rounds
+
+    @property
+    def subject(self) -> str:
+        """A description of the row."""
+        whole = [WHOLE] if self.ends else []
+        return ", ".join([self.label, describe(self.sampling), *whole])
+
+
+def check_rounds(pair: LoadedPair, case: Case, how: SampleOptions) -> list[Finding]:
+    """Sample rounds or whole outputs of a method and compare them with the laws."""
     streams = {name: Stream(how.seed) for name in STREAMS}
-    first, errors = Counts(how.seed), {PROBABILITIES: Errors(), WEIGHTS: Errors()}
-    for context, method in methods:
-        few = how._replace(texts=how.texts // len(methods))
-        found = tokens_of(sample(pair, method, context, sampling, few))
-        # Memory holds about ten tensors of the size of a part's laws at once.
-        numbers = 10 * found.tokens.shape[1] * pair.target.vocabulary
-        for rows in torch.arange(few.texts).split(max(1, MAX_NUMBERS // numbers)):
-            part = Tokens(*(column[rows].to(pair.target.device) for column in found))
-            # The law of a bonus token, which has no draft, is not used.
-            position = part.place.clamp_max(how.draft_length - 1)
-            laws = laws_at(pair, context, method, sampling, part.tokens, position)
-            _compare(method, part, laws, streams, errors)
-        # The first tokens of all texts of a prompt have the same law.
-        seen = found.tokens[:, 0]
-        laws = laws_at(pair, context, method, sampling, found.tokens[:1, :1], found.place[:1, :1])
-        if laws.split is not None:
-            law = laws.split.kept + laws.split.replaced
-            first.add(law[0], farther(law, laws.at)[0], seen)
-    subject = f"{label}, {describe(sampling)}"
-    lawless = any(method.rule and not method.law for _, method in methods)
-    untested = NEED_LAW if lawless else ()
-    tests: dict[str, Counts | Stream] = {NEXT: first, **streams}
-    outcomes = {name: test.outcome(how.alpha) for name, test in tests.items()}
+    counts, endings = Counts(how.seed), Endings()
+    deviations = {name: Deviations(share) for name, share in EXCEPTIONS.items()}
+    ends = case.ends or Ends(ROUNDS * (how.draft_length + 1) + 1)
+    for method, contexts in case.methods:
+        n = how.draft_length if method.rule else 0
+        batch = sample(pair, method, contexts, case.sampling, how, ends, case.drafter)
+        for context, generations in zip(contexts, batch, strict=True):
+            texts = tokens_of(
+                generations, context.prompt, ends, case.drafter, n, pair.target.vocabulary
+            )
+            numbers = random_numbers(context, how, int(texts.round.max()) + 1, n)
+            # Memory holds about ten tensors of the size of a part's laws at once.
+            size = 10 * texts.tokens.shape[1] * pair.target.vocabulary
+            for rows in torch.arange(how.texts).split(max(1, MAX_NUMBERS // size)):
+                part = Tokens(*(column[rows].to(pair.target.device) for column in texts))
+                laws = laws_at(
+                    pair,
+                    method,
+                    case.sampling,
+                    [[*context.prompt, *text] for text in part.tokens.tolist()],
+                    part.tokens.shape[1],
+                    case.drafter,
+                    part.proposed.flatten(),
+                )
+                _compare(method, part, laws, streams, deviations)
+                # The control: the random numbers of another text.
+                alternatives = torch.stack((numbers[rows], numbers[rows - 1]), 1)
+                _replay(method, part, laws, alternatives.to(pair.target.device), deviations)
+            endings.add(pair, ends, generations)
+            if method.rule is None or method.law is not None:
+                # Without ends, the law of a text's first token only.
+                law = enumerate_outputs(
+                    pair, context, method, case.drafter, case.sampling,
+                    case.ends or Ends(limit=1), n, how.texts,
+                )  # fmt: skip
+                limit = ends.limit if case.ends else 1
+                outputs = [tuple(ends.output(text)[:limit]) for text in generations]
+                counts.add(law.law, law.wrong, torch.tensor([law.cell(each) for each in outputs]))
+    lawless = any(method.rule and not method.law for method, _ in case.methods)
+    name, unused = (OUTPUTS, NEXT) if case.ends else (NEXT, OUTPUTS)
+    untested = [test for test in NEED_LAW if test != unused] if lawless else []
+    tests: dict[str, Counts | Stream] = {name: counts, **streams}
+    outcomes = {test: tests[test].outcome(how.alpha) for test in tests if test not in untested}
     return [
         *(
-            _tested(subject, name, outcome, how.alpha)
-            for name, outcome in outcomes.items()
-            if (outcome.draws or name in (NEXT, TOKENS)) and name not in untested
+            _tested(case.subject, test, outcome, how.alpha)
+            for test, outcome in outcomes.items()
+            if outcome.draws or test in (name, TOKENS)
         ),
-        *(Finding(LAW, subject, name, NO_LAW, f"{label} has no law") for name in untested),
-        *(_reported(subject, name, e, how.exact) for name, e in errors.items() if e.count),
+        *([_ended(case.subject, endings)] if case.ends else []),
+        *(
+            Finding(LAW, case.subject, test, NO_LAW, f"{case.label} has no law")
+            for test in untested
+        ),
+        *(
+            _reported(case.subject, test, deviation, how.exact)
+            for test, deviation in deviations.items()
+            if deviation.count
+        ),
     ]
 
 
@@ -148,73 +235,22 @@ def describe(sampling: Sampling) -> str:
     return " ".join(parts)
 
 
-def laws_at(
-    pair: LoadedPair,
-    context: Context,
-    method: BoundMethod,
-    sampling: Sampling,
-    tokens: Tensor,
-    position: Tensor,
-) -> Laws:
-    """Return the laws at all tokens ``[K, T]`` of a prompt's texts, flattened row by row.
-
-    ``position`` ``[K, T]`` is the index of each token within its round, from 0.
-    """
-    sampling = method.sampling(sampling)
-    texts = [[*context.prompt, *text] for text in tokens.tolist()]
-    forward = partial(plain_pass, texts=texts, last=tokens.shape[1], hidden=method.head is not None)
-    target, draft = forward(pair.target), forward(pair.draft)
-    p_logits, q_logits = (found.logits.flatten(0, 1) for found in (target, draft))
-    p, q = (processed(logits, sampling) for logits in (p_logits, q_logits))
-    p1, q1 = (logits.double().softmax(-1) for logits in (p_logits, q_logits))
-    at = Next(p, q, p1, q1, position.flatten().to(p.device))
-    if method.rule is None:
-        return Laws(at, Split(torch.zeros_like(at.p), at.p), None)
-    weight = None
-    if method.head is not None:
-        h_p, h_q = (found.hidden.flatten(0, 1) for found in (target, draft))
-        p, q, p1, q1 = (part.float() for part in at[:4])
-        weight = method.head.weigh(Positions(p, q, p1, q1, h_p, h_q, greedy=False)).double()
-    return Laws(at, _split(method, at, weight), weight)
-
-
-def _split(method: BoundMethod, at: Next, weight: Tensor | None) -> Split | None:
-    """Return the law of a method at K positions; the user's own law may be wrong.
-
-    Raises:
-        UsageError: It raises, or does not return a mass for every token.
-    """
-    if method.law is None:
-        return None
-    with user_code(method.law, f"the law of {method.method}"):
-        kept, replaced = method.law(at, **parameters_of(dict(method.parameters), weight))
-        sound = kept.shape == replaced.shape == at.p.shape and not (kept + replaced).isnan().any()
-    if not sound:
-        where = place(f"the law {method.law.__name__} of {method.method}", method.law)
-        raise UsageError(f"{where} must return two tensors like p without NaN: correct it")
-    return Split(kept, replaced)
-
-
-def farther(law: Tensor, at: Next) -> Tensor:
-    """Return the wrong law: row by row, whichever of p and q is farther from the law."""
-    to_p, to_q = ((law - other).abs().sum(-1, keepdim=True) for other in (at.p, at.q))
-    return torch.where(to_q >= to_p, at.q, at.p)
-
-
 def _compare(
     method: BoundMethod,
-    found: Tokens,
+    texts: Tokens,
     laws: Laws,
     streams: Mapping[str, Stream],
-    errors: Mapping[str, Errors],
+    deviations: Mapping[str, Deviations],
 ) -> None:
-    """Add texts of one prompt to the streams of draws and to the errors."""
-    at, split, weight = laws
-    flat = Tokens(*(column.flatten() for column in found))
-    own, judged = flat.kind == OWN, flat.kind != OWN
+    """Add texts of one prompt to the streams of draws and to the deviations."""
+    at, split, weight = laws[:3]
+    flat, shape = texts.flatten(), texts.kind.shape
+    own, corrected = flat.kind == OWN, flat.kind == CORRECTED
+    judged = (flat.kind == ACCEPTED) | corrected
     if split is not None:
+        real = flat.kind != VOID
         law = torch.where(own[:, None], at.p, split.kept + split.replaced)
-        streams[TOKENS].add(law, farther(law, at), flat.tokens)
+        streams[TOKENS].add(law[real], farther(law, at)[real], flat.tokens[real])
     if method.rule is None:
         return
     streams[BONUS].add(at.p[own], at.q[own], flat.tokens[own])
@@ -222,14 +258,13 @@ def _compare(
     if joint:
         judged &= flat.place == 0
     streams[DRAFTS].add(at.q[judged], at.p[judged], flat.drafted[judged])
-    shape, corrected = found.kind.shape, flat.kind == CORRECTED
     if weight is not None:
-        errors[WEIGHTS].add(found.weight, weight.view(shape))
+        _add(deviations[WEIGHTS], texts.weight, weight.view(shape))
     if split is None:  # the mean over drafts, which the rule reported before the draw
         accept = flat.expected[judged][:, None].to(at.p)
     else:
         expected = torch.where(judged, flat.expected, torch.nan)
-        errors[PROBABILITIES].add(expected.view(shape), split.kept.sum(-1).view(shape))
+        _add(deviations[PROBABILITIES], expected.view(shape), split.kept.sum(-1).view(shape))
         if joint:
             return
         # A draft with q = 0 has no acceptance probability; the test of drafts above covers it.
@@ -243,6 +278,26 @@ def _compare(
     streams[ACCEPTANCE].add(decisions, always.expand_as(decisions), corrected[judged].long())
 
 
+def _add(deviations: Deviations, reported: Tensor, correct: Tensor) -> None:
+    """Add numbers ``[K, T]``; the control is the correct number of the previous position."""
+    deviations.add((reported - correct).abs(), (reported - correct.roll(1, -1)).abs())
+
+
+def _replay(
+    method: BoundMethod,
+    texts: Tokens,
+    laws: Laws,
+    numbers: Tensor,
+    deviations: Mapping[str, Deviations],
+) -> None:
+    """Compare texts with their random numbers ``[K, 2, rounds, 2 N + 1]`` and those of others."""
+    rounds = texts.round[:, None, :, None].expand(-1, 2, -1, numbers.shape[-1])
+    each_token = numbers.gather(2, rounds).transpose(1, 2).flatten(0, 1)
+    error = distances(method, texts.flatten(), laws, each_token)
+    error[texts.kind.flatten() == VOID] = torch.nan
+    deviations[REPLAYS].add(*error.T)
+
+
 def _tested(subject: str, name: str, outcome: Outcome, alpha: float) -> Finding:
     verdict, says = OK, f"{outcome.draws:,} draws, p = {outcome.p_value:.2g}"
     if outcome.p_value < alpha:
@@ -253,36 +308,60 @@ def _tested(subject: str, name: str, outcome: Outcome, alpha: float) -> Finding:
     return Finding(LAW, subject, name, verdict, says, outcome._asdict() | {"alpha": alpha})
 
 
-def _reported(subject: str, name: str, found: Errors, exact: bool) -> Finding:
-    says = f"{found.off:,} of {found.count:,} positions are off by more than {TOLERANCE:g}"
-    verdict, most = OK if exact else REPORT, EXCEPTIONS * found.count
-    if exact and found.off > most:
+def _ended(subject: str, endings: Endings) -> Finding:
+    verdict = OK if endings.early else WEAK
+    says = f"{endings.early:,} of {endings.count:,} outputs end before their limit"
+    if endings.wrong:
         verdict = FAILED
-        says = f"{COMPARED[name][1]} ({says}, at most by {found.largest:.2g})"
-    elif exact and found.control <= most:
+        says = f"{COMPARED[ENDINGS][1]} ({endings.wrong:,} of {endings.count:,})"
+    share = 1 - (1 - POWER) ** (1 / endings.early) if endings.early else None
+    return Finding(LAW, subject, ENDINGS, verdict, says, vars(endings) | {"share": share})
+
+
+def _reported(subject: str, name: str, deviations: Deviations, exact: bool) -> Finding:
+    count, off = deviations.count, deviations.off
+    says = f"{off:,} of {count:,} positions are off by more than {TOLERANCE:g}"
+    verdict = OK if exact else REPORT
+    if exact and off > deviations.allowed:
+        verdict = FAILED
+        says = f"{COMPARED[name][1]} ({says}, at most by {deviations.largest:.2g})"
+    elif exact and deviations.control <= deviations.allowed:
         verdict = WEAK
-        says = f"the numbers of the previous positions would also pass ({says})"
+        says = f"the negative control would also pass ({says})"
     facts: dict[str, Any] = {
-        "positions": found.count,
-        "off": found.off,
-        "control": found.control,
-        "largest_error": found.largest,
+        "positions": count,
+        "off": off,
+        "control": deviations.control,
+        "largest_error": deviations.largest,
         "tolerance": TOLERANCE,
+        "share": deviations.share,
     }
     return Finding(LAW, subject, name, verdict, says, facts)
 
 
 def rounds_table(findings: Sequence[Finding]) -> Table:
-    """Return the verdicts on sampled rounds, one row per method and sampling."""
+    """Return the verdicts on sampled rounds, one row per method and sampling.
+
+    The last rows summarise the rows above: those of whole outputs only where there are no others.
+    """
     verdicts: dict[str, dict[str, str]] = {}
     for finding in findings:
         verdicts.setdefault(finding.subject, {})[finding.name] = finding.verdict
     rows = []
-    for subject, found in verdicts.items():
+    for subject, by_name in verdicts.items():
         method, _, sampling = subject.rpartition(", T=")
-        rows.append([method, sampling.split()[0], *(found.get(name, "") for name in COMPARED)])
-    rows.append(["smallest share", "", *(_smallest_share(findings, name) for name in COMPARED)])
-    columns = [Column(name) for name in ("method", "T", *(head for head, _ in COMPARED.values()))]
+        texts = "whole" if sampling.endswith(WHOLE) else f"T={sampling.split()[0]}"
+        rows.append([method, texts, *(by_name.get(name, "") for name in COMPARED)])
+    shown = [_facts(findings, name) for name in COMPARED]
+    for title, summary in (
+        ("fewest draws", _fewest_draws),
+        ("smallest p", _smallest_p),
+        ("smallest share", _smallest_share),
+    ):
+        rows.append([title, "", *(summary(facts) if facts else "" for facts in shown)])
+    columns = [
+        Column(name) for name in ("method", "texts", *(head for head, _ in COMPARED.values()))
+    ]
     title = "Sampled rounds against their exact laws"
     notes = [SMALLEST_SHARE]
     if any(finding.verdict == NO_LAW for finding in findings):
@@ -290,10 +369,23 @@ def rounds_table(findings: Sequence[Finding]) -> Table:
     return drop_empty(Table(title, columns, rows, notes=notes, stub=2))
 
 
-def _smallest_share(findings: Sequence[Finding], name: str) -> str:
+def _facts(findings: Sequence[Finding], name: str) -> list[dict[str, Any]]:
+    """Return the facts of one comparison; whole outputs count if nothing else shows it."""
+    tested = [f for f in findings if f.name == name and f.verdict != NO_LAW]
+    rounds = [f.facts for f in tested if not f.subject.endswith(WHOLE)]
+    return rounds or [f.facts for f in tested]
+
+
+def _fewest_draws(facts: Sequence[dict[str, Any]]) -> str:
+    numbers = ("draws", "positions", "count")
+    return f"{min(next(f[name] for name in numbers if name in f) for f in facts):,}"
+
+
+def _smallest_p(facts: Sequence[dict[str, Any]]) -> str:
+    return f"{min(f['p_value'] for f in facts):.2g}" if "p_value" in facts[0] else ""
+
+
+def _smallest_share(facts: Sequence[dict[str, Any]]) -> str:
     """Return the smallest fault that every row detects; blank if some row detects none."""
-    facts = [f.facts for f in findings if f.name == name and f.verdict != NO_LAW]
-    if name in (PROBABILITIES, WEIGHTS):
-        return f"{TOLERANCE:g}" if facts else ""
-    shares = [known["share"] for known in facts]
-    return f"{max(shares):.0%}" if shares and None not in shares else ""
+    shares = [f["share"] for f in facts]
+    return f"{100 * max(shares):.2g}%" if None not in shares else ""

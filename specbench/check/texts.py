@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import takewhile
 from math import nan
 from typing import NamedTuple
 
@@ -11,9 +12,10 @@ import torch
 from torch import Tensor
 
 from specbench.check.passes import plain_pass
+from specbench.decoding.drafting import Drafter, LookupDrafter, ModelDrafter
 from specbench.decoding.loop import DecodeOptions, Request, decode, decode_all
-from specbench.decoding.records import Generation
-from specbench.decoding.sampling import Sampling
+from specbench.decoding.records import Generation, RoundRecord
+from specbench.decoding.sampling import Sampling, uniforms
 from specbench.engine.loading import LoadedPair
 from specbench.heads.bind import BoundMethod
 from specbench.methods import Rule
@@ -29,10 +31,23 @@ class Context(NamedTuple):
     prompt: Sequence[int]
 
 
+class Ends(NamedTuple):
+    """What ends a sampled text, in place of the pair's own end tokens."""
+
+    limit: int  # tokens, with the end token
+    token: int | None = None  # end token
+    stop: str = ""  # stop string; none if empty
+
+    def output(self, generation: Generation) -> list[int]:
+        """Return the tokens of an output, with its end token."""
+        ended = self.token is not None and generation.stopped_by == "eos"
+        return [*generation.token_ids, *([self.token] if ended else [])]
+
+
 class SampleOptions(NamedTuple):
     """How to sample and compare rounds."""
 
-    texts: int  # per method, over all prompts
+    texts: int  # per prompt
     draft_length: int  # N
     batch_size: int
     seed: int  # for all random numbers, including those of the tests
@@ -82,33 +97,61 @@ def extended(pair: LoadedPair, context: Context, known: Sequence[int], earlier: 
 
 
 def sample(
-    pair: LoadedPair, method: BoundMethod, context: Context, sampling: Sampling, how: SampleOptions
-) -> list[Generation]:
-    """Decode one prompt ``how.texts`` times with different random numbers.
+    pair: LoadedPair,
+    method: BoundMethod,
+    contexts: Sequence[Context],
+    sampling: Sampling,
+    how: SampleOptions,
+    ends: Ends | None = None,
+    drafter: Drafter = ModelDrafter(),  # noqa: B008 (frozen)
+) -> list[list[Generation]]:
+    """Decode each prompt ``how.texts`` times with different random numbers.
 
-    End tokens are disabled: texts do not contain their end token, so a test of the other tokens
-    would be biased.
+    The prompts take turns in one batch, so its rows have different lengths. By default a text ends
+    after ``ROUNDS`` complete rounds only.
     """
-    requests = [Request(context.prompt, f"check/{context.name}/{i}") for i in range(how.texts)]
+    requests = [
+        Request(context.prompt, _key(context, number))
+        for number in range(how.texts)
+        for context in contexts
+    ]
+    ends = ends or Ends(ROUNDS * (how.draft_length + 1) + 1)
     options = DecodeOptions(
         method.sampling(sampling),
         how.draft_length,
-        ROUNDS * (how.draft_length + 1) + 1,
+        ends.limit,
         seed=how.seed,
-        batch_size=min(how.batch_size, how.texts),
+        stop=(ends.stop,) if ends.stop else (),
+        batch_size=min(how.batch_size, len(requests)),
+        drafter=drafter,
         control=method.control,
     )
-    decoded = decode_all(replace(pair, eos_ids=frozenset()), method.rule, requests, options)
-    return [generation for _, generation in sorted(decoded, key=lambda found: found[0])]
+    end_tokens = frozenset() if ends.token is None else frozenset({ends.token})
+    decoded = decode_all(replace(pair, eos_ids=end_tokens), method.rule, requests, options)
+    texts = [generation for _, generation in sorted(decoded, key=lambda numbered: numbered[0])]
+    return [texts[number :: len(contexts)] for number in range(len(contexts))]
 
 
-ACCEPTED, CORRECTED, OWN = range(3)
+def random_numbers(context: Context, how: SampleOptions, rounds: int, drafts: int) -> Tensor:
+    """Return the random numbers of a prompt's texts, ``[texts, rounds, 2 drafts + 1]``."""
+    keys = (_key(context, number) for number in range(how.texts))
+    return torch.stack([uniforms(how.seed, key, rounds, drafts) for key in keys])
+
+
+def _key(context: Context, number: int) -> str:
+    return f"check/{context.name}/{number}"
+
+
+VOID, ACCEPTED, CORRECTED, OWN = range(4)
 """A token is an accepted draft, the correction of a rejected one, or the target's own: a bonus
-token, or any token without drafting."""
+token, or any token without drafting. What follows the end of a text is void."""
+
+DRAWN, NOTHING = -2, -1
+"""In place of a token that is proposed for certain: one that is drawn, or none."""
 
 
 class Tokens(NamedTuple):
-    """The tokens of K texts of T tokens each; every field is ``[K, T]``."""
+    """The tokens of K texts of up to T tokens each; every field is ``[K, T]``."""
 
     tokens: Tensor
     kind: Tensor
@@ -116,24 +159,74 @@ class Tokens(NamedTuple):
     place: Tensor  # position within the round, from 0
     expected: Tensor  # reported acceptance probability; NaN without a drafted token
     weight: Tensor  # reported weight on the target; NaN without a drafted token
+    round: Tensor  # number of the round, from 0
+    proposed: Tensor  # the token that the drafter must propose; DRAWN or NOTHING
+
+    def flatten(self) -> Tokens:
+        """Return all tokens as texts of one token, without the dimension T."""
+        return Tokens(*(column.flatten() for column in self))
 
 
-def tokens_of(generations: Sequence[Generation]) -> Tokens:
-    """Return the tokens of texts of equal length."""
-    rows = [list(_tokens(generation)) for generation in generations]
-    return Tokens(*(torch.tensor([[token[i] for token in row] for row in rows]) for i in range(6)))
+_VOID = (0, VOID, 0, 0, nan, nan, 0, NOTHING)
 
 
-def _tokens(generation: Generation) -> Iterator[tuple[int, int, int, int, float, float]]:
-    remaining = iter(generation.token_ids)
-    for record in generation.rounds:
-        for place in range(record.emitted):
-            token = next(remaining)
-            accepted = place < record.accepted
-            drafted = token if accepted else record.rejected
-            if drafted is None:
-                yield token, OWN, 0, place, nan, nan
-                continue
-            kind = ACCEPTED if accepted else CORRECTED
-            weight = record.weights[place] if record.weights else nan
-            yield token, kind, drafted, place, record.expected[place], weight
+def tokens_of(
+    generations: Sequence[Generation],
+    prompt: Sequence[int],
+    ends: Ends,
+    drafter: Drafter,
+    draft_length: int,
+    vocabulary: int,
+) -> Tokens:
+    """Return the tokens of a prompt's texts."""
+    rows = []
+    for generation in generations:
+        output = ends.output(generation)
+        rows.append([])
+        for number, record in enumerate(generation.rounds):
+            start = len(rows[-1])
+            text = [*prompt, *output[:start]]
+            proposed = proposals(drafter, text, draft_length, vocabulary)
+            origins = _origins(record, output[start : start + record.emitted])
+            for place, origin in enumerate(origins):
+                draft = proposed[place] if place < len(proposed) else NOTHING
+                rows[-1].append((*origin, number, draft))
+    longest = max(map(len, rows))
+    padded = [row + [_VOID] * (longest - len(row)) for row in rows]
+    return Tokens(
+        *(torch.tensor([[token[i] for token in row] for row in padded]) for i in range(8))
+    )
+
+
+def proposals(
+    drafter: Drafter, text: Sequence[int], draft_length: int, vocabulary: int
+) -> list[int]:
+    """Return what a drafter must propose after a text, DRAWN if it draws.
+
+    The search for an n-gram is independent of ``decoding.lookup``: the longest that ends the text
+    and occurs before, at its last occurrence.
+    """
+    if not isinstance(drafter, LookupDrafter):
+        return [DRAWN] * draft_length
+    for length in range(min(drafter.longest, len(text) - 1), drafter.shortest - 1, -1):
+        for start in range(len(text) - length - 1, -1, -1):
+            end = start + length
+            if text[start:end] == text[-length:]:
+                copied = text[end : end + draft_length]
+                return list(takewhile(lambda token: token < vocabulary, copied))
+    return []
+
+
+def _origins(
+    record: RoundRecord, emitted: Sequence[int]
+) -> Iterator[tuple[int, int, int, int, float, float]]:
+    """Yield the first six fields of ``Tokens`` of a round's tokens."""
+    for place, token in enumerate(emitted):
+        accepted = place < record.accepted
+        drafted = token if accepted else record.rejected
+        if drafted is None:
+            yield token, OWN, 0, place, nan, nan
+            continue
+        kind = ACCEPTED if accepted else CORRECTED
+        weight = record.weights[place] if record.weights else nan
+        yield token, kind, drafted, place, record.expected[place], weight

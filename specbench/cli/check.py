@@ -11,9 +11,10 @@ from specbench.cli.output import new_folder, note, print_json, print_table, step
 from specbench.config import DRAFT_LENGTH, Options, RunSettings, Settings, option
 from specbench.errors import RunError
 from specbench.experiment.plan import build_plan
+from specbench.methods.drafters import DRAFTERS
 
 FILE = "check.json"
-MAX_NEW_TOKENS = 64  # per prompt
+MAX_NEW_TOKENS = 256  # of greedy texts, which should end before
 
 
 class CheckSettings(Options):
@@ -57,6 +58,7 @@ def check(
         limit=settings.limit,
         may_execute=True,  # nothing is scored, so no generated code runs
         optional=methods.optional,
+        drafters=tuple(DRAFTERS),
     )
     note(*plan.notes)
 

@@ -16,9 +16,8 @@ import torch
 from specbench.analysis.frames import CELL
 from specbench.analysis.intervals import bootstrap, cluster_sums
 from specbench.analysis.labels import method_label
+from specbench.check.laws import laws_at
 from specbench.check.passes import processed
-from specbench.check.rounds import laws_at
-from specbench.check.texts import Context
 from specbench.decoding.sampling import Sampling
 from specbench.engine.loading import LoadedPair, load_pair
 from specbench.engine.memory import decoding_needs
@@ -97,10 +96,9 @@ def _sums(
     run: Run, pair: LoadedPair, method: BoundMethod, record: Record, answers: Sequence[str]
 ) -> tuple[float, float, int]:
     """Return the sums of bias and front gap over a text's tokens, and their number."""
-    context = Context(record["sample_id"], _prompt(run, pair, record, answers))
-    tokens = torch.tensor([record["token_ids"]])
+    text = [*_prompt(run, pair, record, answers), *record["token_ids"]]
     sampling = run.settings.part(Sampling)
-    laws = laws_at(pair, context, method, sampling, tokens, _positions(record))
+    laws = laws_at(pair, method, sampling, [text], _positions(record))
     assert laws.split is not None
     changed = method.sampling(sampling) != sampling
     target = processed(laws.at.p1.log(), sampling) if changed else laws.at.p

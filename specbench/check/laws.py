@@ -1,0 +1,103 @@
+"""The exact laws of the next token for a method and a drafter, from plain forward passes."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from specbench.check.passes import plain_pass, processed
+from specbench.decoding.drafting import Drafter, LookupDrafter, ModelDrafter
+from specbench.decoding.sampling import Sampling
+from specbench.engine.loading import LoadedPair
+from specbench.errors import UsageError
+from specbench.heads.bind import BoundMethod
+from specbench.methods import Positions
+from specbench.methods.laws import LAWS, Next, Split, likeliest, parameters_of
+from specbench.plugins import described, place
+
+
+class Laws(NamedTuple):
+    """The laws at K positions, derived from p and q; see ``methods.laws``."""
+
+    at: Next
+    split: Split | None  # None if the method has no law
+    weight: Tensor | None
+    positions: Positions  # what a rule would receive, in float32
+
+
+def laws_at(
+    pair: LoadedPair,
+    method: BoundMethod,
+    sampling: Sampling,
+    texts: Sequence[Sequence[int]],
+    last: int,
+    drafter: Drafter = ModelDrafter(),  # noqa: B008 (frozen)
+    proposed: Tensor | None = None,
+) -> Laws:
+    """Return the laws at the ``last`` T tokens of B texts of equal length, flattened row by row.
+
+    ``proposed`` ``[B T]`` has the tokens that a prompt lookup must propose at these positions.
+    """
+    sampling = method.sampling(sampling)
+    # A rule of the user's own may read hidden states without a head.
+    hidden = method.head is not None or method.method not in LAWS
+    forward = partial(plain_pass, texts=texts, last=last, hidden=hidden)
+    target, draft = forward(pair.target), forward(pair.draft)
+    p_logits, q_logits = (output.logits.flatten(0, 1) for output in (target, draft))
+    p1 = p_logits.double().softmax(-1)
+    q, q1 = _draft_law(drafter, q_logits, sampling, proposed)
+    at = Next(processed(p_logits, sampling), q, p1, q1)
+    states = (
+        output.hidden.flatten(0, 1) if hidden else output.hidden for output in (target, draft)
+    )
+    positions = Positions(*(part.float() for part in at[:4]), *states, greedy=False)
+    if method.rule is None:
+        return Laws(at, Split(torch.zeros_like(at.p), at.p), None, positions)
+    weight = None if method.head is None else method.head.weigh(positions).double()
+    return Laws(at, _split(method, at, weight), weight, positions)
+
+
+def farther(law: Tensor, at: Next) -> Tensor:
+    """Return the wrong law: row by row, whichever of p and q is farther from the law."""
+    to_p, to_q = ((law - other).abs().sum(-1, keepdim=True) for other in (at.p, at.q))
+    proposed = at.q.sum(-1, keepdim=True) > 0  # a prompt lookup may propose nothing
+    return torch.where((to_q >= to_p) & proposed, at.q, at.p)
+
+
+def _draft_law(
+    drafter: Drafter, logits: Tensor, sampling: Sampling, proposed: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """Return q ``[K, V]``, from which a drafter draws, and its q1."""
+    logits = logits.double()
+    if isinstance(drafter, LookupDrafter):
+        assert proposed is not None
+        q = torch.zeros_like(logits)
+        q.scatter_(-1, proposed.clamp_min(0)[:, None], (proposed >= 0).to(q)[:, None])
+        return q, q
+    greedy = isinstance(drafter, ModelDrafter) and drafter.greedy
+    return likeliest(logits) if greedy else processed(logits, sampling), logits.softmax(-1)
+
+
+def _split(method: BoundMethod, at: Next, weight: Tensor | None) -> Split | None:
+    """Return the law of a method at K positions; the user's own law may be wrong.
+
+    Raises:
+        UsageError: It raises, or does not return a mass for every token.
+    """
+    if method.law is None:
+        return None
+    try:
+        kept, replaced = method.law(at, **parameters_of(dict(method.parameters), weight))
+        sound = kept.shape == replaced.shape == at.p.shape and not (kept + replaced).isnan().any()
+    except Exception as error:
+        reason = described(error, inspect.unwrap(method.law).__code__.co_filename)
+        raise UsageError(f"the law of {method.method} failed ({reason}): correct it") from error
+    if not sound:
+        where = place(f"the law {method.law.__name__} of {method.method}", method.law)
+        raise UsageError(f"{where} must return two tensors like p without NaN: correct it")
+    return Split(kept, replaced)

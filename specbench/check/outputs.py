@@ -1,0 +1,154 @@
+"""Whole outputs: how each one must end, and their law, enumerated with plain passes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from specbench.check.laws import farther, laws_at
+from specbench.check.passes import plain_pass, processed
+from specbench.check.texts import NOTHING, Context, Ends, decode_one, proposals
+from specbench.decoding.drafting import Drafter
+from specbench.decoding.records import Generation, StopReason
+from specbench.decoding.sampling import Sampling
+from specbench.engine.loading import LoadedPair
+from specbench.heads.bind import BoundMethod
+from specbench.methods.laws import Next
+
+RARE = 4.0  # beginnings of outputs that are expected less often are not enumerated further
+READABLE = 2  # least characters of a stop string, if tokens have so many
+Output = tuple[int, ...]  # tokens, with the end token
+
+
+class OutputLaw(NamedTuple):
+    """The law of a prompt's outputs; an output belongs to the cell of its longest listed part."""
+
+    law: Tensor  # [C + 1] probability of each cell; the last one is impossible
+    wrong: Tensor  # [C + 1] the same under the wrong law
+    cells: dict[Output, dict[int, int]]  # beginning -> cell of each token that may follow it
+
+    def cell(self, output: Output) -> int:
+        """Return the cell of an output."""
+        depth = next(i for i in range(len(output)) if output[: i + 1] not in self.cells)
+        return self.cells[output[:depth]].get(output[depth], len(self.law) - 1)
+
+
+def choose_ends(
+    pair: LoadedPair, contexts: Sequence[Context], sampling: Sampling, limit: int
+) -> Ends:
+    """Choose an end token and a stop string that occur often after these prompts.
+
+    They stand for the pair's own, which short texts would hardly ever reach.
+    """
+    mean: Tensor | float = 0.0
+    for context in contexts:
+        text = [*context.prompt, *decode_one(pair, context, limit).token_ids, 0]
+        last = len(text) - len(context.prompt)
+        mean = mean + processed(plain_pass(pair.target, [text], last).logits[0], sampling).mean(0)
+    assert isinstance(mean, Tensor)
+    end, *likely = mean.topk(min(20, len(mean))).indices.tolist()
+    spelled = [pair.tokenizer.decode([token]).strip() for token in likely]
+    longest = [text for text in spelled if len(text) >= READABLE] or [*filter(None, spelled)]
+    return Ends(limit, end, longest[0] if longest else "")
+
+
+def stop_reason(pair: LoadedPair, ends: Ends, output: Sequence[int]) -> StopReason | None:
+    """Return why an output of these tokens must end; None if it must go on."""
+    if output[-1] == ends.token:
+        return "eos"
+    if ends.stop and ends.stop in pair.tokenizer.decode(list(output)):
+        return "stop"
+    return "length" if len(output) >= ends.limit else None
+
+
+def ends_rightly(pair: LoadedPair, ends: Ends, generation: Generation) -> bool:
+    """Return whether an output ends where it must, for this reason and with this text."""
+    ids, reason = generation.token_ids, generation.stopped_by
+    output = ends.output(generation)
+    text = pair.tokenizer.decode(ids, skip_special_tokens=True)
+    expected = text.split(ends.stop, 1)[0] if ends.stop else text
+    reasons = [stop_reason(pair, ends, output[: i + 1]) for i in range(len(output))]
+    counts = len(output) == generation.output_tokens == sum(r.emitted for r in generation.rounds)
+    return (
+        reasons == [None] * (len(output) - 1) + [reason] and counts and generation.text == expected
+    )
+
+
+def enumerate_outputs(
+    pair: LoadedPair,
+    context: Context,
+    method: BoundMethod,
+    drafter: Drafter,
+    sampling: Sampling,
+    ends: Ends,
+    draft_length: int,
+    texts: int,
+) -> OutputLaw:
+    """Return the law of a prompt's outputs, as far as their parts are expected among ``texts``."""
+    probabilities, wrong_ones = [], []
+    cells: dict[Output, dict[int, int]] = {}
+    # Beginning of an output -> probability of each place in the round that the next token has.
+    level: dict[Output, dict[int, float]] = {(): {0: 1.0}}
+    wrong_mass: dict[Output, float] = {(): 1.0}
+    while level:
+        states = [(output, place) for output, places in level.items() for place in places]
+        kept, replaced, at = _next_token(
+            pair, context, method, drafter, sampling, draft_length, states
+        )
+        deeper: dict[Output, dict[int, float]] = {}
+        rows = iter(range(len(states)))
+        for output, places in level.items():
+            state_rows = list(islice(rows, len(places)))
+            mass = kept.new_tensor(list(places.values()))[:, None]
+            by_place = mass * kept[state_rows], mass * replaced[state_rows]
+            law = (by_place[0] + by_place[1]).sum(0)
+            here = Next(*(part[state_rows[:1]] for part in at[:4]))
+            wrong = wrong_mass[output] * farther(law[None] / law.sum(), here)[0]
+            for token in (law * texts >= RARE).nonzero()[:, 0].tolist():
+                longer = (*output, token)
+                if stop_reason(pair, ends, longer) is not None:
+                    continue
+                wrong_mass[longer] = float(wrong[token])
+                following = {
+                    place + 1: float(by_place[0][row, token]) for row, place in enumerate(places)
+                }
+                following[0] = float(by_place[1][:, token].sum())
+                deeper[longer] = {place: mass for place, mass in following.items() if mass > 0}
+                law[token] = wrong[token] = 0
+            possible = ((law > 0) | (wrong > 0)).nonzero()[:, 0]
+            first = sum(map(len, probabilities))
+            cells[output] = {token: first + i for i, token in enumerate(possible.tolist())}
+            probabilities.append(law[possible])
+            wrong_ones.append(wrong[possible])
+        level = deeper
+    impossible = [kept.new_zeros(1)]
+    return OutputLaw(
+        torch.cat(probabilities + impossible), torch.cat(wrong_ones + impossible), cells
+    )
+
+
+def _next_token(
+    pair: LoadedPair,
+    context: Context,
+    method: BoundMethod,
+    drafter: Drafter,
+    sampling: Sampling,
+    draft_length: int,
+    states: Sequence[tuple[Output, int]],
+) -> tuple[Tensor, Tensor, Next]:
+    """Return the law of the token after each output at its place in the round, in two parts."""
+    texts = [[*context.prompt, *output] for output, _ in states]
+    drafts = []
+    for text, (_, place) in zip(texts, states, strict=True):
+        copied = proposals(drafter, text[: len(text) - place], draft_length, pair.target.vocabulary)
+        drafts.append(copied[place] if place < len(copied) else NOTHING)
+    proposed = torch.tensor(drafts, device=pair.target.device)
+    laws = laws_at(pair, method, sampling, [[*text, 0] for text in texts], 1, drafter, proposed)
+    assert laws.split is not None
+    bonus = (proposed == NOTHING)[:, None]
+    kept = torch.where(bonus, 0, laws.split.kept)
+    return kept, torch.where(bonus, laws.at.p, laws.split.replaced), laws.at

@@ -1,0 +1,70 @@
+"""Compare every draw with the random number that decides it.
+
+The random numbers of a text are known, so p and q of plain passes determine each draft, each
+acceptance, and each correction or bonus token. This detects far smaller faults than a statistical
+test does, and draws that are correct one by one but not independent. Faults of the random numbers
+themselves are left to the statistical tests.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from specbench.check.laws import Laws
+from specbench.check.texts import ACCEPTED, CORRECTED, NOTHING, OWN, Tokens
+from specbench.heads.bind import BoundMethod
+from specbench.methods import Positions
+from specbench.methods.laws import JOINT
+
+IMPOSSIBLE = 2.0  # distance of a draw that no random number gives
+
+
+def distances(method: BoundMethod, tokens: Tokens, laws: Laws, numbers: Tensor) -> Tensor:
+    """Return how far random numbers are from those that give the tokens of a text.
+
+    Args:
+        method: The bound method.
+        tokens: K tokens, flat.
+        laws: The laws at these tokens.
+        numbers: ``[K, S, 2 N + 1]``: S alternatives of the random numbers of each token's round.
+
+    Returns:
+        ``[K, S]``, the largest distance over the draws of a token; 0 if all of them agree.
+    """
+    place = tokens.place[:, None, None].expand(-1, numbers.shape[1], 1)
+    n = numbers.shape[-1] // 2
+    for_draft, for_acceptance = (numbers.gather(-1, place + i)[..., 0] for i in (0, n))
+    corrected, final = tokens.kind == CORRECTED, tokens.kind == OWN
+    judged = corrected | (tokens.kind == ACCEPTED)
+    joint = method.method in JOINT
+    largest = torch.zeros_like(for_draft)
+    source = laws.at.p
+    if method.rule is not None:
+        largest[judged] = _outside(laws.at.q[judged], tokens.drafted[judged], for_draft[judged])
+        states = (rows[judged] if len(rows) else rows for rows in laws.positions[:6])
+        verdict = method.rule(Positions(*states, greedy=False), tokens.drafted[judged])
+        source = source.index_put((judged,), verdict.residual.double())
+        final = final | (corrected & (tokens.place == 0) if joint else corrected)
+    if judged.any() and not joint:
+        accept = verdict.accept.double()
+        if laws.split is not None:
+            ratio = torch.where(laws.at.q > 0, laws.split.kept / laws.at.q, 1)
+            accept = ratio[judged].gather(-1, tokens.drafted[judged][:, None])[:, 0]
+        above = for_acceptance[judged] - accept[:, None]
+        above = torch.where((tokens.kind == ACCEPTED)[judged][:, None], above, -above)
+        largest[judged] = torch.maximum(largest[judged], above.clamp_min(0))
+    at_end = _outside(source[final], tokens.tokens[final], numbers[final][..., -1])
+    largest[final] = torch.maximum(largest[final], at_end)
+    if method.control is None:  # drafting must not stop earlier
+        largest[(tokens.kind == OWN) & (tokens.proposed != NOTHING)] = IMPOSSIBLE
+    return largest
+
+
+def _outside(law: Tensor, drawn: Tensor, numbers: Tensor) -> Tensor:
+    """Return how far numbers ``[R, S]`` are outside the interval of a draw from laws ``[R, V]``."""
+    cumulative = law.cumsum(-1)
+    mass, end = (rows.gather(-1, drawn[:, None]) for rows in (law, cumulative))
+    whole = cumulative[:, -1:]
+    outside = torch.maximum((end - mass) / whole - numbers, numbers - end / whole).clamp_min(0)
+    return torch.where(mass > 0, outside, IMPOSSIBLE)

@@ -6,14 +6,16 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from itertools import cycle, zip_longest
 from pathlib import Path
+from traceback import extract_tb
 from typing import Any
 
 from specbench.analysis.labels import method_label
 from specbench.check.controls import check_own_draft, check_time
 from specbench.check.draws import FALSE_ALARM
-from specbench.check.findings import Finding, findings_table
+from specbench.check.findings import FAILED, Finding, findings_table
 from specbench.check.greedy import check_greedy
 from specbench.check.outputs import choose_ends
 from specbench.check.rounds import LAW, TESTS, Case, Groups, check_rounds, rounds_table
@@ -67,19 +69,21 @@ def run_check(check: Check, show_step: ShowStep) -> Iterator[Finding]:
     prompts = read_prompts(check.plan, pair)
     contexts = [context for _, context in prompts]
     show_step("greedy decoding, sd against the target alone")
-    yield from check_greedy(pair, contexts, check.draft_length, strict=strict)
+    greedy = partial(check_greedy, contexts=contexts, draft_length=check.draft_length)
+    yield from findings_or_crash("greedy", partial(greedy, pair, strict=strict))
     yield from _check_methods(check, pair, prompts, strict, show_step)
     show_step("the target as its own draft")
-    yield check_own_draft(pair, contexts, _sample_options(check, FALSE_ALARM, strict))
+    how = _sample_options(check, FALSE_ALARM, strict)
+    yield from findings_or_crash("own draft", lambda: [check_own_draft(pair, contexts, how)])
     if dtype != working:
         del pair
         free_memory()
         show_step(f"loading the models in {working}")
         pair = _load(check, working)
         show_step(f"greedy decoding in {working}")
-        yield from check_greedy(pair, contexts, check.draft_length, strict=False)
+        yield from findings_or_crash("greedy", partial(greedy, pair, strict=False))
     show_step("timing")
-    yield check_time(pair, contexts[0])
+    yield from findings_or_crash("time", lambda: [check_time(pair, contexts[0])])
 
 
 def describe(check: Check, findings: Sequence[Finding], seconds: float) -> dict[str, Any]:
@@ -120,7 +124,18 @@ def _check_methods(
         show_step(f"sampling {case.subject}")
         prompts_used = sum(len(contexts) for _, contexts in case.methods)
         how = _sample_options(check, alpha, strict, prompts_used)
-        yield from check_rounds(pair, case, how)
+        yield from findings_or_crash(case.subject, partial(check_rounds, pair, case, how))
+
+
+def findings_or_crash(subject: str, compare: Callable[[], Sequence[Finding]]) -> Sequence[Finding]:
+    """Return the findings of a comparison, or its crash, which only a fault of decoding causes."""
+    try:
+        return compare()
+    except (AssertionError, LookupError, ValueError) as error:
+        frame = extract_tb(error.__traceback__)[-1]
+        place = f"{Path(frame.filename).name}, line {frame.lineno}"
+        reason = f"decoding stopped with {type(error).__name__} ({error}) in {place}"
+        return [Finding("crash", subject, "decoding", FAILED, reason)]
 
 
 def _cases(

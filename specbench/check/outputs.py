@@ -20,6 +20,7 @@ from specbench.heads.bind import BoundMethod
 from specbench.methods.laws import Next
 
 RARE = 4.0  # beginnings of outputs that are expected less often are not enumerated further
+CANDIDATES = 10  # tokens for a stop string that about half of the outputs contain
 READABLE = 2  # least characters of a stop string, if tokens have so many
 Output = tuple[int, ...]  # tokens, with the end token
 
@@ -32,26 +33,35 @@ class OutputLaw(NamedTuple):
     cells: dict[Output, dict[int, int]]  # beginning -> cell of each token that may follow it
 
     def cell(self, output: Output) -> int:
-        """Return the cell of an output."""
-        depth = next(i for i in range(len(output)) if output[: i + 1] not in self.cells)
-        return self.cells[output[:depth]].get(output[depth], len(self.law) - 1)
+        """Return the cell of an output; the impossible one if it ends where it must go on."""
+        for depth in range(len(output)):
+            if output[: depth + 1] not in self.cells:
+                return self.cells[output[:depth]].get(output[depth], len(self.law) - 1)
+        return len(self.law) - 1
 
 
 def choose_ends(
     pair: LoadedPair, contexts: Sequence[Context], sampling: Sampling, limit: int
 ) -> Ends:
-    """Choose an end token and a stop string that occur often after these prompts.
+    """Choose an end token and a stop string that outputs often have as an accepted draft.
 
-    They stand for the pair's own, which short texts would hardly ever reach.
+    They stand for the pair's own, which outputs this short would hardly ever reach.
     """
     mean: Tensor | float = 0.0
     for context in contexts:
         text = [*context.prompt, *decode_one(pair, context, limit).token_ids, 0]
         last = len(text) - len(context.prompt)
-        mean = mean + processed(plain_pass(pair.target, [text], last).logits[0], sampling).mean(0)
+        p, q = (
+            processed(plain_pass(model, [text], last).logits[0], sampling)
+            for model in (pair.target, pair.draft)
+        )
+        mean = mean + torch.minimum(p, q).mean(0)  # what both propose ends texts inside drafts
     assert isinstance(mean, Tensor)
-    end, *likely = mean.topk(min(20, len(mean))).indices.tolist()
-    spelled = [pair.tokenizer.decode([token]).strip() for token in likely]
+    expected = limit * mean / len(contexts)  # accepted drafts of each token in an output
+    end = int(expected.argmax())
+    expected[end] = 0
+    likely = (expected - 0.5).abs().argsort(stable=True)[:CANDIDATES].tolist()
+    spelled = [str(pair.tokenizer.decode([token])).strip() for token in likely]
     longest = [text for text in spelled if len(text) >= READABLE] or [*filter(None, spelled)]
     return Ends(limit, end, longest[0] if longest else "")
 
@@ -69,7 +79,7 @@ def ends_rightly(pair: LoadedPair, ends: Ends, generation: Generation) -> bool:
     """Return whether an output ends where it must, for this reason and with this text."""
     ids, reason = generation.token_ids, generation.stopped_by
     output = ends.output(generation)
-    text = pair.tokenizer.decode(ids, skip_special_tokens=True)
+    text = str(pair.tokenizer.decode(ids, skip_special_tokens=True))
     expected = text.split(ends.stop, 1)[0] if ends.stop else text
     reasons = [stop_reason(pair, ends, output[: i + 1]) for i in range(len(output))]
     counts = len(output) == generation.output_tokens == sum(r.emitted for r in generation.rounds)
@@ -89,7 +99,8 @@ def enumerate_outputs(
     texts: int,
 ) -> OutputLaw:
     """Return the law of a prompt's outputs, as far as their parts are expected among ``texts``."""
-    probabilities, wrong_ones = [], []
+    probabilities: list[Tensor] = []
+    wrong_ones: list[Tensor] = []
     cells: dict[Output, dict[int, int]] = {}
     # Beginning of an output -> probability of each place in the round that the next token has.
     level: dict[Output, dict[int, float]] = {(): {0: 1.0}}
@@ -106,8 +117,8 @@ def enumerate_outputs(
             mass = kept.new_tensor(list(places.values()))[:, None]
             by_place = mass * kept[state_rows], mass * replaced[state_rows]
             law = (by_place[0] + by_place[1]).sum(0)
-            here = Next(*(part[state_rows[:1]] for part in at[:4]))
-            wrong = wrong_mass[output] * farther(law[None] / law.sum(), here)[0]
+            p, q, p1, q1 = (part[state_rows[:1]] for part in at[:4])
+            wrong = wrong_mass[output] * farther(law[None] / law.sum(), Next(p, q, p1, q1))[0]
             for token in (law * texts >= RARE).nonzero()[:, 0].tolist():
                 longer = (*output, token)
                 if stop_reason(pair, ends, longer) is not None:
@@ -120,7 +131,7 @@ def enumerate_outputs(
                 deeper[longer] = {place: mass for place, mass in following.items() if mass > 0}
                 law[token] = wrong[token] = 0
             possible = ((law > 0) | (wrong > 0)).nonzero()[:, 0]
-            first = sum(map(len, probabilities))
+            first = sum(len(part) for part in probabilities)
             cells[output] = {token: first + i for i, token in enumerate(possible.tolist())}
             probabilities.append(law[possible])
             wrong_ones.append(wrong[possible])

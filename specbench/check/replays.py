@@ -42,8 +42,9 @@ def distances(method: BoundMethod, tokens: Tokens, laws: Laws, numbers: Tensor) 
     source = laws.at.p
     if method.rule is not None:
         largest[judged] = _outside(laws.at.q[judged], tokens.drafted[judged], for_draft[judged])
-        states = (rows[judged] if len(rows) else rows for rows in laws.positions[:6])
-        verdict = method.rule(Positions(*states, greedy=False), tokens.drafted[judged])
+        rows = (part[judged] if len(part) else part for part in laws.positions[:6])
+        at = Positions(*rows, False)  # type: ignore[misc,arg-type]
+        verdict = method.rule(at, tokens.drafted[judged])
         source = source.index_put((judged,), verdict.residual.double())
         final = final | (corrected & (tokens.place == 0) if joint else corrected)
     if judged.any() and not joint:

@@ -133,12 +133,15 @@ class Endings:
     count: int = 0
     wrong: int = 0
     early: int = 0  # by their end token or stop string
+    inside: int = 0  # of these, with an accepted draft
 
     def add(self, pair: LoadedPair, ends: Ends, generations: Sequence[Generation]) -> None:
         """Add the outputs of a prompt."""
         self.count += len(generations)
         self.wrong += sum(not ends_rightly(pair, ends, text) for text in generations)
-        self.early += sum(text.stopped_by != "length" for text in generations)
+        early = [text.rounds[-1] for text in generations if text.stopped_by != "length"]
+        self.early += len(early)
+        self.inside += sum(record.accepted == record.emitted for record in early)
 
 
 Groups = Sequence[tuple[BoundMethod, Sequence[Context]]]
@@ -309,12 +312,16 @@ def _tested(subject: str, name: str, outcome: Outcome, alpha: float) -> Finding:
 
 
 def _ended(subject: str, endings: Endings) -> Finding:
-    verdict = OK if endings.early else WEAK
-    says = f"{endings.early:,} of {endings.count:,} outputs end before their limit"
+    rarest = min(endings.early, endings.count - endings.early)
+    verdict = OK if rarest else WEAK
+    says = (
+        f"{endings.early:,} of {endings.count:,} outputs end before their limit, "
+        f"{endings.inside:,} with an accepted draft"
+    )
     if endings.wrong:
         verdict = FAILED
         says = f"{COMPARED[ENDINGS][1]} ({endings.wrong:,} of {endings.count:,})"
-    share = 1 - (1 - POWER) ** (1 / endings.early) if endings.early else None
+    share = 1 - (1 - POWER) ** (1 / rarest) if rarest else None
     return Finding(LAW, subject, ENDINGS, verdict, says, vars(endings) | {"share": share})
 
 

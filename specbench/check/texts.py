@@ -40,8 +40,9 @@ class Ends(NamedTuple):
 
     def output(self, generation: Generation) -> list[int]:
         """Return the tokens of an output, with its end token."""
-        ended = self.token is not None and generation.stopped_by == "eos"
-        return [*generation.token_ids, *([self.token] if ended else [])]
+        if self.token is None or generation.stopped_by != "eos":
+            return generation.token_ids
+        return [*generation.token_ids, self.token]
 
 
 class SampleOptions(NamedTuple):
@@ -179,7 +180,7 @@ def tokens_of(
     vocabulary: int,
 ) -> Tokens:
     """Return the tokens of a prompt's texts."""
-    rows = []
+    rows: list[list[tuple[float, ...]]] = []
     for generation in generations:
         output = ends.output(generation)
         rows.append([])

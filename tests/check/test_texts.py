@@ -5,7 +5,18 @@ from math import nan
 
 import torch
 
-from specbench.check.texts import ACCEPTED, CORRECTED, OWN, tokens_of
+from specbench.check.texts import (
+    ACCEPTED,
+    CORRECTED,
+    DRAWN,
+    NOTHING,
+    OWN,
+    VOID,
+    Ends,
+    proposals,
+    tokens_of,
+)
+from specbench.decoding.drafting import ModelDrafter, load_drafter
 from specbench.decoding.records import Generation, RoundRecord
 
 ROUNDS = [
@@ -17,11 +28,14 @@ ROUNDS = [
 
 def test_the_origin_of_every_token(make_generation: Callable[..., Generation]) -> None:
     text = make_generation(token_ids=[1, 2, 3, 4, 5, 6], rounds=ROUNDS)
-    found = tokens_of([text, text])
+    found = tokens_of([text, text], [7], Ends(6), ModelDrafter(), 3, 10)
     assert found.tokens.tolist() == [[1, 2, 3, 4, 5, 6]] * 2
     assert found.kind[0].tolist() == [ACCEPTED, CORRECTED, ACCEPTED, ACCEPTED, OWN, ACCEPTED]
     assert found.drafted[0].tolist() == [1, 9, 3, 4, 0, 6]
     assert found.place[0].tolist() == [0, 1, 0, 1, 2, 0]
+    assert found.round[0].tolist() == [0, 0, 1, 1, 1, 2]
+    # The second round was shorter than the drafter must make it, and the third was cut.
+    assert found.proposed[0].tolist() == [DRAWN] * 6
     expected = torch.tensor([0.9, 0.8, 0.7, 0.6, nan, 0.5])
     weights = torch.tensor([0.5, 0.4, 0.3, 0.2, nan, 0.1])
     torch.testing.assert_close(found.expected[0], expected, equal_nan=True)
@@ -31,6 +45,28 @@ def test_the_origin_of_every_token(make_generation: Callable[..., Generation]) -
 def test_autoregressive_tokens_are_the_targets_own(
     make_generation: Callable[..., Generation],
 ) -> None:
-    found = tokens_of([make_generation(token_ids=[4, 5], rounds=[RoundRecord(0, 0, 1)] * 2)])
+    text = make_generation(token_ids=[4, 5], stopped_by="length", rounds=[RoundRecord(0, 0, 1)] * 2)
+    found = tokens_of([text], [7], Ends(2), ModelDrafter(), 0, 10)
     assert found.kind.tolist() == [[OWN, OWN]]
     assert found.expected.isnan().all()
+
+
+def test_the_end_token_is_part_of_a_text_and_what_follows_is_void(
+    make_generation: Callable[..., Generation],
+) -> None:
+    ended = make_generation(token_ids=[4], rounds=[RoundRecord(2, 2, 2, None, (), (0.9, 0.8))])
+    longer = make_generation(
+        token_ids=[4, 4, 4], stopped_by="length", rounds=[RoundRecord(0, 0, 1)] * 3
+    )
+    found = tokens_of([ended, longer], [7], Ends(3, token=9), ModelDrafter(), 2, 10)
+    assert found.tokens.tolist() == [[4, 9, 0], [4, 4, 4]]
+    assert found.kind.tolist() == [[ACCEPTED, ACCEPTED, VOID], [OWN] * 3]
+    assert found.proposed[0].tolist() == [DRAWN, DRAWN, NOTHING]
+
+
+def test_what_a_prompt_lookup_must_propose() -> None:
+    lookup = load_drafter("prompt-lookup")
+    assert proposals(lookup, [1, 2, 3, 9, 1, 2, 4, 1, 2], 3, 10) == [4, 1, 2]  # the last one
+    assert proposals(lookup, [1, 2, 3, 4, 2, 9, 1, 2], 5, 10) == [3, 4, 2, 9, 1]  # the longest
+    assert proposals(lookup, [1, 2, 9, 1], 3, 9) == [2]  # 9 is unknown to the models
+    assert proposals(lookup, [1, 2, 3], 3, 10) == []

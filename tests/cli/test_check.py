@@ -70,6 +70,7 @@ def loaded(monkeypatch: Patch, tmp_path: Path) -> list[str]:
     monkeypatch.setattr(controls, "TOKENS", 16)
     monkeypatch.setattr(greedy, "LIMIT", 24)
     monkeypatch.setattr(command, "MAX_NEW_TOKENS", 24)
+    monkeypatch.setattr(command, "DRAFTERS", ("model",))  # others: tests/check/test_faults.py
     (tmp_path / "prompts.txt").write_text("\n".join(PROMPTS))
     head = Head("linear", (32, 32)).requires_grad_(False)
     noise = torch.randn(2, 64, generator=torch.Generator().manual_seed(0))
@@ -106,7 +107,13 @@ def failures(cli: Cli, method: str = "sd") -> tuple[set[str], str]:
 def test_a_correct_pair_passes(cli: Cli, method: str) -> None:
     result, found = check(cli, method)
     assert result.code == 0
-    assert {finding["verdict"] for finding in found} == {"ok"}, result.out
+    verdicts: dict[str, set[str]] = {}
+    for finding in found:
+        verdicts.setdefault(finding["name"], set()).add(finding["verdict"])
+    assert set.union(*verdicts.values()) <= {"ok", "weak"}, result.out
+    # A row with few draws may be weak, depending on rounding, but every comparison has power.
+    assert all("ok" in seen for seen in verdicts.values()), result.out
+    assert {"outputs", "endings", "replays"} <= verdicts.keys()
 
 
 def test_tables_and_file_of_two_formats(cli: Cli, loaded: list[str]) -> None:
@@ -118,7 +125,7 @@ def test_tables_and_file_of_two_formats(cli: Cli, loaded: list[str]) -> None:
     greedy_ones = [(f["subject"], f["verdict"]) for f in findings if f["part"] == "greedy"]
     assert greedy_ones == 2 * [("T=0, float32", "ok")] + 2 * [("T=0, bfloat16", "report")]
     alone = {f["name"] for f in findings if f["subject"] == "autoregressive, T=1"}
-    assert alone == {"next token", "tokens"}
+    assert alone == {"next token", "tokens", "replays"}
     law = next(f for f in findings if f["subject"].startswith("static") and f["name"] == "drafts")
     assert law["facts"]["draws"] > 300
     assert law["facts"]["p_value"] > law["facts"]["alpha"] > law["facts"]["control"]

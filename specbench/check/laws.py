@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
@@ -18,7 +17,28 @@ from specbench.errors import UsageError
 from specbench.heads.bind import BoundMethod
 from specbench.methods import Positions
 from specbench.methods.laws import LAWS, Next, Split, likeliest, parameters_of
-from specbench.plugins import described, place
+from specbench.plugins import place, user_code
+
+
+class Placed(Positions):
+    """What a rule receives at K positions that need not be whole rounds."""
+
+    _position: Tensor
+
+    @property
+    def position(self) -> Tensor:
+        """Index of each draft within its round, from 0, ``[K]``."""
+        return self._position
+
+    def at(self, position: Tensor) -> Placed:
+        """Set the index of each draft within its round."""
+        self._position = position
+        return self
+
+    def part(self, rows: Tensor) -> Placed:
+        """Return the positions of a mask ``[K]``."""
+        tensors = (tensor[rows] if len(tensor) else tensor for tensor in self[:6])
+        return Placed._make((*tensors, False, 1)).at(self._position[rows])
 
 
 class Laws(NamedTuple):
@@ -27,7 +47,7 @@ class Laws(NamedTuple):
     at: Next
     split: Split | None  # None if the method has no law
     weight: Tensor | None
-    positions: Positions  # what a rule would receive, in float32
+    positions: Placed  # what a rule would receive, in float32
 
 
 def laws_at(
@@ -35,27 +55,29 @@ def laws_at(
     method: BoundMethod,
     sampling: Sampling,
     texts: Sequence[Sequence[int]],
-    last: int,
+    position: Tensor,
     drafter: Drafter = ModelDrafter(),  # noqa: B008 (frozen)
     proposed: Tensor | None = None,
 ) -> Laws:
-    """Return the laws at the ``last`` T tokens of B texts of equal length, flattened row by row.
+    """Return the laws at the last T tokens of B texts of equal length, flattened row by row.
 
-    ``proposed`` ``[B T]`` has the tokens that a prompt lookup must propose at these positions.
+    ``position`` ``[B, T]`` is the index of each of these tokens within its round, from 0;
+    ``proposed`` ``[B T]`` has the tokens that a prompt lookup must propose there.
     """
     sampling = method.sampling(sampling)
     # A rule of the user's own may read hidden states without a head.
     hidden = method.head is not None or method.method not in LAWS
-    forward = partial(plain_pass, texts=texts, last=last, hidden=hidden)
+    forward = partial(plain_pass, texts=texts, last=position.shape[1], hidden=hidden)
     target, draft = forward(pair.target), forward(pair.draft)
     p_logits, q_logits = (output.logits.flatten(0, 1) for output in (target, draft))
     p1 = p_logits.double().softmax(-1)
     q, q1 = _draft_law(drafter, q_logits, sampling, proposed)
-    at = Next(processed(p_logits, sampling), q, p1, q1)
-    states = (
+    at = Next(processed(p_logits, sampling), q, p1, q1, position.flatten().to(q.device))
+    h_p, h_q = (
         output.hidden.flatten(0, 1) if hidden else output.hidden for output in (target, draft)
     )
-    positions = Positions(*(part.float() for part in at[:4]), *states, greedy=False)
+    singles = (part.float() for part in at[:4])
+    positions = Placed._make((*singles, h_p, h_q, False, 1)).at(at.position)
     if method.rule is None:
         return Laws(at, Split(torch.zeros_like(at.p), at.p), None, positions)
     weight = None if method.head is None else method.head.weigh(positions).double()
@@ -91,12 +113,9 @@ def _split(method: BoundMethod, at: Next, weight: Tensor | None) -> Split | None
     """
     if method.law is None:
         return None
-    try:
+    with user_code(method.law, f"the law of {method.method}"):
         kept, replaced = method.law(at, **parameters_of(dict(method.parameters), weight))
         sound = kept.shape == replaced.shape == at.p.shape and not (kept + replaced).isnan().any()
-    except Exception as error:
-        reason = described(error, inspect.unwrap(method.law).__code__.co_filename)
-        raise UsageError(f"the law of {method.method} failed ({reason}): correct it") from error
     if not sound:
         where = place(f"the law {method.law.__name__} of {method.method}", method.law)
         raise UsageError(f"{where} must return two tensors like p without NaN: correct it")

@@ -117,8 +117,8 @@ def enumerate_outputs(
             mass = kept.new_tensor(list(places.values()))[:, None]
             by_place = mass * kept[state_rows], mass * replaced[state_rows]
             law = (by_place[0] + by_place[1]).sum(0)
-            p, q, p1, q1 = (part[state_rows[:1]] for part in at[:4])
-            wrong = wrong_mass[output] * farther(law[None] / law.sum(), Next(p, q, p1, q1))[0]
+            here = Next._make((*(part[state_rows[:1]] for part in at[:5]), False))
+            wrong = wrong_mass[output] * farther(law[None] / law.sum(), here)[0]
             for token in (law * texts >= RARE).nonzero()[:, 0].tolist():
                 longer = (*output, token)
                 if stop_reason(pair, ends, longer) is not None:
@@ -158,7 +158,9 @@ def _next_token(
         copied = proposals(drafter, text[: len(text) - place], draft_length, pair.target.vocabulary)
         drafts.append(copied[place] if place < len(copied) else NOTHING)
     proposed = torch.tensor(drafts, device=pair.target.device)
-    laws = laws_at(pair, method, sampling, [[*text, 0] for text in texts], 1, drafter, proposed)
+    texts = [[*text, 0] for text in texts]
+    position = torch.tensor([[min(place, max(draft_length - 1, 0))] for _, place in states])
+    laws = laws_at(pair, method, sampling, texts, position, drafter, proposed)
     assert laws.split is not None
     bonus = (proposed == NOTHING)[:, None]
     kept = torch.where(bonus, 0, laws.split.kept)

@@ -14,7 +14,6 @@ from torch import Tensor
 from specbench.check.laws import Laws
 from specbench.check.texts import ACCEPTED, CORRECTED, NOTHING, OWN, Tokens
 from specbench.heads.bind import BoundMethod
-from specbench.methods import Positions
 from specbench.methods.laws import JOINT
 
 IMPOSSIBLE = 2.0  # distance of a draw that no random number gives
@@ -42,9 +41,7 @@ def distances(method: BoundMethod, tokens: Tokens, laws: Laws, numbers: Tensor) 
     source = laws.at.p
     if method.rule is not None:
         largest[judged] = _outside(laws.at.q[judged], tokens.drafted[judged], for_draft[judged])
-        rows = (part[judged] if len(part) else part for part in laws.positions[:6])
-        at = Positions(*rows, False)  # type: ignore[misc,arg-type]
-        verdict = method.rule(at, tokens.drafted[judged])
+        verdict = method.rule(laws.positions.part(judged), tokens.drafted[judged])
         source = source.index_put((judged,), verdict.residual.double())
         final = final | (corrected & (tokens.place == 0) if joint else corrected)
     if judged.any() and not joint:

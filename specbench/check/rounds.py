@@ -187,7 +187,7 @@ def check_rounds(pair: LoadedPair, case: Case, how: SampleOptions) -> list[Findi
                     method,
                     case.sampling,
                     [[*context.prompt, *text] for text in part.tokens.tolist()],
-                    part.tokens.shape[1],
+                    part.place.clamp_max(max(n - 1, 0)),  # a bonus token has no draft
                     case.drafter,
                     part.proposed.flatten(),
                 )

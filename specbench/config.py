@@ -32,6 +32,8 @@ LOWEST_TEMPERATURE = 1e-5  # lower ones only amplify rounding errors; 1e-46 is 0
 DEFAULT_LIMIT = 20  # examples per task; shows the effect, and is fast on two CPU cores
 DRAFT_LENGTH = 5
 
+Dtype = Literal["auto", "float32", "bfloat16", "float16", "float64"]
+
 Group = TypeVar("Group", bound="Options")
 
 
@@ -220,8 +222,8 @@ class Settings(Sampling):
     )
     engine_fallback: bool = option(
         False,
-        "If a round cannot be captured or compiled, warn and continue with eager instead of "
-        "failing.",
+        "If a round cannot be captured or compiled, or gives other results than eager, warn and "
+        "continue with eager instead of failing; auto always does.",
     )
     batch_size: int = option(
         1,
@@ -230,6 +232,11 @@ class Settings(Sampling):
         ge=1,
         metavar="B",
     )
+
+    @property
+    def falls_back(self) -> bool:
+        """Whether the run continues with eager if its engine does not work."""
+        return self.engine_fallback or self.engine == AUTO
 
 
 PRESETS: dict[str, dict[str, Any]] = {
@@ -287,7 +294,9 @@ class Loading(Options):
     panel = "Models"
 
     device: str = option(AUTO, "cpu, cuda, cuda:1 ...; auto uses a GPU if there is one.")
-    dtype: str = option(AUTO, "float32, bfloat16 or float16; auto depends on pair and device.")
+    dtype: Dtype = option(
+        AUTO, "float32, bfloat16 or float16; auto depends on pair and device.", metavar="NAME"
+    )
     load_format: Literal["auto", "dummy"] = option(
         AUTO,
         "auto loads the weights; dummy creates random weights of the same shape, for timing "

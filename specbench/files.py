@@ -13,6 +13,7 @@ from typing import TextIO
 
 from specbench.errors import RunError, UsageError
 
+FULL = (errno.ENOSPC, errno.EDQUOT)  # errors of a full disk
 OTHER_FOLDER = "choose another folder with --output"
 
 
@@ -63,6 +64,25 @@ def shown_path(path: str | Path) -> str:
         return str(path)
 
 
+def check_writable(folder: Path, option: str = "--output") -> None:
+    """Raise ``UsageError`` if a folder, existing or not, is not writable; ``option`` sets it."""
+    nearest = next(place for place in (folder, *folder.parents) if place.exists())
+    if nearest.is_dir() and os.access(nearest, os.W_OK):
+        return
+    reason = "no permission" if nearest.is_dir() else "is a file"
+    raise UsageError(
+        f"cannot write {folder} ({nearest}: {reason}): choose another folder with {option}"
+    )
+
+
+def check_parent(path: Path) -> None:
+    """Raise ``UsageError`` if a file cannot be written because of its folder."""
+    with clear_errors(path):
+        if not os.access(path.parent, os.W_OK):
+            path.parent.stat()  # raises if there is no such folder
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+
 @contextmanager
 def clear_errors(path: Path, advice: str = OTHER_FOLDER) -> Iterator[None]:
     """Turn an ``OSError`` about a file into a one-sentence error.
@@ -78,10 +98,11 @@ def clear_errors(path: Path, advice: str = OTHER_FOLDER) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        raise (RunError if full else UsageError)(cannot_write(path, error, advice)) from error
+        kind = RunError if error.errno in FULL else UsageError
+        raise kind(cannot_write(path, error, advice)) from error
 
 
 def cannot_write(path: Path, error: OSError, advice: str = OTHER_FOLDER) -> str:
     """Return a message that a file cannot be written, why, and what to do."""
-    return f"cannot write {path} ({error.strerror or error}): free disk space or {advice}"
+    advice = f"free disk space or {advice}" if error.errno in FULL else advice
+    return f"cannot write {path} ({error.strerror or error}): {advice}"

@@ -17,11 +17,11 @@ import pandas as pd
 
 from specbench.analysis import columns as dictionary
 from specbench.analysis.columns import may_be_blank, schema
-from specbench.analysis.frames import Selection, read_samples, run_folders, typed
+from specbench.analysis.folders import require_folders, run_folders
+from specbench.analysis.frames import Selection, read_samples, typed
 from specbench.analysis.positions import acceptance_by_position
 from specbench.analysis.summary import selected_summary, wide
 from specbench.analysis.verdicts import verdicts_of
-from specbench.errors import UsageError
 from specbench.experiment.folders import CONFIG, read_run
 from specbench.experiment.records import PACKED, RECORDS, TABLE, TRACED, latest_records
 from specbench.files import open_text, stored
@@ -48,9 +48,7 @@ class Results:
         """Take run folders, or folders that contain runs, and optionally a selection."""
         self._paths = [Path(path) for path in paths]
         self.selection = selection or Selection()
-        for path in self._paths:
-            if not path.is_dir():
-                raise UsageError(f"no folder {path}: give a run folder, or a folder with runs")
+        require_folders(self._paths)
 
     def __repr__(self) -> str:
         where = ", ".join(map(str, self._paths))

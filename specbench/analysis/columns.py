@@ -22,6 +22,9 @@ TABLES = SAMPLES, MEASURED, SUMMARY, METRICS, ROUNDS, POSITIONS, RUNS = (
 #: that were added to the run later, or to measure how much the times of equal texts differ.
 TIMED = TIMED_BASELINE, TIMED_AGAIN = "baseline", "a-a"
 
+#: A sample's terms of corpus BLEU: ten integers separated by spaces.
+BLEU_TERMS = "bleu_terms"
+
 
 class Column(NamedTuple):
     """A column of one or more tables.

@@ -25,8 +25,9 @@ import pyarrow.csv as arrow_csv
 
 from specbench.analysis import columns
 from specbench.analysis.columns import may_be_blank, schema
+from specbench.analysis.folders import TIMINGS, run_folders
 from specbench.errors import UsageError
-from specbench.files import find_stored, open_text, stored
+from specbench.files import open_text, stored
 from specbench.methods.parameters import METHOD_COLUMNS
 from specbench.plugins import short_name
 from specbench.words import meant
@@ -41,10 +42,6 @@ SAMPLES = schema(columns.SAMPLES)
 SUMMARY = schema(columns.SUMMARY)
 #: Optional columns of samples: further metrics, under their names.
 MEASURED = schema(columns.MEASURED)
-#: A sample's terms of corpus BLEU: ten integers separated by spaces.
-BLEU_TERMS = "bleu_terms"
-#: The table of samples that were decoded again for their times only.
-TIMINGS = "timings.csv"
 DAMAGED = (EOFError, gzip.BadGzipFile, zlib.error)  # raised for a damaged gzip file
 
 #: Columns that are blank if they do not apply to a method, task or sample.
@@ -93,39 +90,6 @@ def first_decodes(samples: pd.DataFrame) -> pd.DataFrame:
 def read_summary(*paths: Path | str) -> pd.DataFrame:
     """Read ``summary.csv`` of runs: a row per cell and metric; raises as ``read_samples`` does."""
     return _read_runs(paths, "summary.csv", SUMMARY)
-
-
-def run_folders(paths: Sequence[Path | str], *names: str) -> list[Path]:
-    """Return the absolute folders of the runs that have one of the files, without duplicates.
-
-    ``paths`` are folders of runs, or folders that contain them.
-
-    Raises:
-        UsageError: ``paths`` is empty, or a path has no such file in it or one level below.
-    """
-    if not paths:
-        raise UsageError("No run was given; name at least one folder under results/.")
-    found = [folder for path in paths for folder in _runs_in(Path(path).resolve(), names)]
-    return list(dict.fromkeys(found))
-
-
-def _runs_in(path: Path, names: Sequence[str]) -> Sequence[Path]:
-    if any(stored(path / name).exists() for name in names):
-        return (path,)
-    if not path.is_dir():
-        raise UsageError(f"There is no folder {path}; give the folder of a finished run.")
-    if runs := {file.parent for name in names for file in find_stored(path, name)}:
-        return sorted(runs)
-    raise UsageError(lacks(path, names[0]))
-
-
-def lacks(folder: Path, name: str) -> str:
-    """Return the error message for a file that is missing from a folder."""
-    if any(
-        stored(folder / known).exists() for known in ("samples.csv", "summary.csv", "config.json")
-    ):
-        return f"{folder} is a run without its {name}: put that file there, or measure it again"
-    return f"{folder} holds no {name}: give the folder of a finished run"
 
 
 def typed(

@@ -17,7 +17,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from specbench.analysis.frames import BLEU_TERMS, CELL
+from specbench.analysis.columns import BLEU_TERMS
+from specbench.analysis.frames import CELL
 from specbench.analysis.intervals import (
     FEWEST,
     Floats,

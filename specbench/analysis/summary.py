@@ -15,9 +15,8 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from specbench.analysis.columns import TIMED_BASELINE
+from specbench.analysis.columns import BLEU_TERMS, TIMED_BASELINE
 from specbench.analysis.frames import (
-    BLEU_TERMS,
     CELL,
     MEASURED,
     SAMPLES,

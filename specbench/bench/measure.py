@@ -16,8 +16,9 @@ from specbench.bench.decoders import Decoder, specbench_decoders
 from specbench.bench.plan import TRANSFORMERS, Bench, System, name_of
 from specbench.bench.transformers_loops import MissingError, transformers_decoder
 from specbench.config import EAGER
+from specbench.engine.choice import choose_engine
 from specbench.engine.device import choose_device, copy_bandwidth
-from specbench.engine.engines import Engine, choose_engine
+from specbench.engine.engines import Engine
 from specbench.engine.loading import LoadedPair, load_pair, shared_context
 from specbench.engine.memory import bytes_per_round, check_memory
 from specbench.errors import RunError, require
@@ -50,7 +51,7 @@ def prepare(bench: Bench) -> tuple[Bench, dict[str, LoadedPair]]:
         UsageError: The benchmark cannot run on this machine.
     """
     loading = bench.loading
-    device, spread = choose_device(loading.device), loading.device_map is not None
+    device, spread = str(choose_device(loading.device)), loading.device_map is not None
     chosen = {TRANSFORMERS: TRANSFORMERS}
     for name in (system.engine for system in bench.systems):
         chosen[name] = chosen.get(name) or choose_engine(name, device, spread, bench.pair.gguf)

@@ -19,8 +19,9 @@ from typing import Any
 import pandas as pd
 import torch
 
+from specbench.analysis.folders import TIMINGS, lacks
 from specbench.analysis.frames import SUMMARY as SUMMARY_COLUMNS
-from specbench.analysis.frames import TIMINGS, lacks, read_samples
+from specbench.analysis.frames import read_samples
 from specbench.analysis.labels import method_label
 from specbench.check.findings import FAILED, OK, REPORT, SKIPPED, Finding
 from specbench.decoding.records import Generation, RoundRecord

@@ -117,10 +117,12 @@ def audit(
     not notice a text of the draft.
     """
     server = settings.server()
+    spec = models.spec()
+    models.require_here(spec)
     if server is not None:
         server.reach()
     plan = build_plan(
-        models.spec(),
+        spec,
         data.tasks(),
         method_variants([AUTOREGRESSIVE], {}),
         [settings.draft_length],

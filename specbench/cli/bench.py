@@ -15,17 +15,19 @@ def bench(models: Models, methods: Methods, settings: BenchSettings, to: NewFold
     The benchmark uses random prompts and answers of fixed length, and no task or metric. It
     interleaves all systems, including Transformers' own implementations of the same methods.
     """
-    plan = build_bench(models.spec(), methods.variants(), models.loading(), settings)
+    spec = models.spec()
+    models.require_here(spec, *settings.engine)
+    plan = build_bench(spec, methods.variants(), models.loading(), settings)
     note(*plan.notes)
 
-    from specbench.bench.figures import save_figures
-    from specbench.bench.measure import measure, prepare
-    from specbench.bench.tables import bench_table, describe, ratio_table, shown, warnings
-    from specbench.experiment.folders import ENVIRONMENT, as_json
-    from specbench.experiment.progress import progress_bar, quiet_libraries
-    from specbench.files import write_atomically
-
     with new_folder(to.output, f"bench-{plan.pair.name}") as folder:
+        from specbench.bench.figures import save_figures
+        from specbench.bench.measure import measure, prepare
+        from specbench.bench.tables import bench_table, describe, ratio_table, shown, warnings
+        from specbench.experiment.folders import ENVIRONMENT, as_json
+        from specbench.experiment.progress import progress_bar, quiet_libraries
+        from specbench.files import write_atomically
+
         quiet_libraries(downloads=not to.no_progress)
         plan, pairs = prepare(plan)
         with progress_bar(len(plan), not to.no_progress) as report:

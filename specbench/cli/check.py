@@ -43,8 +43,10 @@ def check(
     only), and whether the measured speed is possible. Every test has a negative control; if the
     control passes, the verdict is weak.
     """
+    spec = models.spec()
+    models.require_here(spec, run.engine)
     plan = build_plan(
-        models.spec(),
+        spec,
         data.tasks(),
         methods.variants(),
         [settings.draft_length],
@@ -62,14 +64,14 @@ def check(
     )
     note(*plan.notes)
 
-    from specbench.check.check import Check, describe, run_check, tables
-    from specbench.check.findings import FAILED, WEAK
-    from specbench.experiment.folders import as_json
-    from specbench.experiment.progress import quiet_libraries
-    from specbench.files import write_atomically
-
-    task = Check(plan, settings.draft_length, settings.samples)
     with new_folder(to.output, f"check-{plan.pair.name}") as folder:
+        from specbench.check.check import Check, describe, run_check, tables
+        from specbench.check.findings import FAILED, WEAK
+        from specbench.experiment.folders import as_json
+        from specbench.experiment.progress import quiet_libraries
+        from specbench.files import write_atomically
+
+        task = Check(plan, settings.draft_length, settings.samples)
         quiet_libraries(downloads=not to.no_progress)
         began = time.perf_counter()
         with step_status(not to.no_progress) as show_step:

@@ -97,29 +97,18 @@ def carry_out(
         SpecbenchError: The run failed.
         Interrupted: The user stopped it; the message says what was kept.
     """
-    # All usage errors have been raised by now; the heavy libraries are imported only here.
-    from specbench.experiment.progress import progress_bar, quiet_libraries
+    from specbench.experiment.progress import progress_bar
     from specbench.experiment.store import Store
 
     plan = _continued(plan, to)
     shown = not to.no_progress
-    execute: Callable[..., None]
-    if workers is None:
-        from specbench.experiment import runner
-
-        quiet_libraries(downloads=shown)
-        execute = partial(runner.execute, loader=loader)
-    else:
-        from specbench.cluster import execute as cluster
-
-        execute = partial(cluster.execute, pool=workers)
-
     store = Store.open(to.output, f"{label}-{plan.pair.name}", plan.describe(), to.fresh)
     if store.resumed:
         done = store.resumed - store.failed
         note(f"resuming {store.folder}: {done} of {len(plan)} samples are done")
     try:
         with _first_interrupt() as stop, store, progress_bar(len(plan), shown) as display:
+            execute = _executor(workers, loader, shown)
             execute(plan, store, display=display, stop=stop)
     except KeyboardInterrupt as error:
         kept = f"{store.done} of {len(plan)} samples are in {store.folder}"
@@ -134,6 +123,20 @@ def carry_out(
             "command to decode them"
         )
     return store
+
+
+def _executor(workers: Pool | None, loader: Loader | None, shown: bool) -> Callable[..., None]:
+    """Return the function that executes a plan; this imports the heavy libraries."""
+    if workers is not None:
+        from specbench.cluster import execute as cluster
+
+        return partial(cluster.execute, pool=workers)
+
+    from specbench.experiment import runner
+    from specbench.experiment.progress import quiet_libraries
+
+    quiet_libraries(downloads=shown)
+    return partial(runner.execute, loader=loader)
 
 
 def _continued(plan: Plan, to: RunFolder) -> Plan:

@@ -13,6 +13,7 @@ from pydantic import create_model, field_validator, model_validator
 
 from specbench.cli.output import JSON, TEXT
 from specbench.config import (
+    AUTO,
     DUMMY,
     Count,
     DataOptions,
@@ -22,6 +23,7 @@ from specbench.config import (
     Settings,
     option,
 )
+from specbench.engine.choice import require_engine
 from specbench.errors import UsageError
 from specbench.experiment.plan import Plan, build_plan
 from specbench.experiment.variants import ANCHORS, Variant, method_variants
@@ -38,6 +40,7 @@ from specbench.pairs.registry import (
     custom_pair,
     get_pair,
     pairs,
+    require_model,
     with_draft,
     without_draft,
 )
@@ -239,7 +242,15 @@ class Models(Loading):
         else:
             spec = custom_pair(self.target, None if lookup else self.draft)
         self._require_hub(spec)
+        if not self.dummy:
+            for model in spec.models.values():
+                require_model(model)
         return spec
+
+    def require_here(self, spec: PairSpec, *engines: str) -> None:
+        """Refuse a device and engines that this machine cannot have, before PyTorch is imported."""
+        for engine in engines or (AUTO,):
+            require_engine(engine, self.device, self.device_map is not None, spec.gguf)
 
     def _require_hub(self, spec: PairSpec) -> None:
         """Refuse a revision for a model that does not come from the hub."""
@@ -464,6 +475,8 @@ class Measurement(Prompts, Models, RunSettings, JsonOutput, RunFolder, Workers, 
     def plan(self, variants: Iterable[Variant], optional: Iterable[str] = ()) -> Plan:
         """Plan a run; ``optional`` methods are skipped on tasks without a head."""
         spec = self.spec(alone=True)
+        if self.ray_address is None:
+            self.require_here(spec, self.engine)
         return build_plan(
             spec,
             self.tasks(),

@@ -11,6 +11,7 @@ from specbench.cli.generate import completer, grouped
 from specbench.cli.options import output_option
 from specbench.config import Options, option
 from specbench.errors import UsageError
+from specbench.files import check_writable
 from specbench.pairs import registry
 from specbench.pairs.registry import PAIRS_FILE, PARTS
 
@@ -60,9 +61,11 @@ def build(
     if name not in buildable():
         raise UsageError(f"there is no recipe for {name!r}: choose one of {', '.join(buildable())}")
 
+    folder = asked.output or Path("results/pairs") / name
+    check_writable(folder)
+
     from specbench.pretraining.build import build as build_pair
 
-    folder = asked.output or Path("results/pairs") / name
     build_pair(PAIRS_FILE.parent / name / RECIPE, folder, asked.parts or PARTS)
     print(folder)
 
@@ -93,9 +96,11 @@ def export(
 ) -> None:
     """Write a pair of Llama models as GGUF files, for --engine llamacpp."""
     spec = registry.get_pair(name)
+    folder = asked.output or Path("results/gguf") / spec.name
+    check_writable(folder)
 
     from specbench.engine.export import export_pair
 
-    files = export_pair(spec, asked.output or Path("results/gguf") / spec.name, asked.weight_type)
+    files = export_pair(spec, folder, asked.weight_type)
     for file in files:
         print(file)

@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from specbench.analysis.folders import require_folders
 from specbench.cli.generate import completer, grouped
 from specbench.cli.options import DEFAULT_PAIR, NEWEST, Models, Rows, Tasks, output_option
 from specbench.cli.output import note
 from specbench.cli.tables import note_unfinished
 from specbench.config import Options, option
 from specbench.errors import UsageError
-from specbench.figures import AGAINST, COSTS, FIGURES, HEADS, STYLES, load_figure
+from specbench.figures import AGAINST, COSTS, FIGURES, HEADS, STYLES, load_figure, require_figure
+from specbench.files import check_writable
 from specbench.heads.registry import (
     BUNDLED,
     RELEASED,
@@ -100,8 +102,12 @@ def plot(
     ] = None,
 ) -> None:
     """Draw a figure of finished runs or heads as PNG, SVG and PDF, with its data as CSV."""
-    draw = load_figure(figure)
+    require_figure(figure)
     _refuse_ignored(figure, asked, models, data, rows, runs)
+    require_folders(runs or ())
+    if asked.output is not None:
+        check_writable(asked.output)
+    draw = load_figure(figure)
     if asked.head is not None:
         name, (folder, draw) = LEARNED, _learned(asked.head, asked, models, data)
     elif FIGURES[figure].source == HEADS:
@@ -194,6 +200,7 @@ def _learned(
     """
     described = _description(head)
     spec = _pair(head, described.get("pair"), models)
+    models.require_here(spec)
     task = _task(head, described.get("task"), data)
     path = find_head(spec, task.name, head).path
     folder = asked.output or _folder(path, spec, task.name)

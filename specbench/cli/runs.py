@@ -86,12 +86,15 @@ def verify(run: FinishedRun, asked: VerifyOptions, code: CodeExecution, shown: P
     Samples are decoded with the models, settings, engine and seed of the run. Their texts, counts
     and scores must be the same; times are not compared. The exit code is 1 after any difference.
     """
+    from specbench.experiment.folders import read_run
+
+    verified = read_run(run)
+
     from specbench.check.findings import FAILED, SKIPPED, findings_table
     from specbench.check.verify import AGAIN, Verification, verify
-    from specbench.experiment.folders import read_run
     from specbench.experiment.progress import progress_bar, quiet_libraries
 
-    what = Verification(read_run(run), asked.samples, asked.seed)
+    what = Verification(verified, asked.samples, asked.seed)
     what = replace(what, may_execute=code.allowed(what.run.pair))
     note_unfinished([run])
     quiet_libraries(downloads=not shown.no_progress)
@@ -150,14 +153,16 @@ def trace(run: FinishedRun, asked: TraceOptions) -> None:
     """
     from specbench.experiment.folders import read_run
     from specbench.experiment.records import EXAMPLES, TRACED, latest_records
-    from specbench.files import write_atomically
+    from specbench.files import check_parent, write_atomically
     from specbench.trace.terminal import show
     from specbench.trace.tokens import Unreadable
     from specbench.trace.trace import find_sample, run_decoder
     from specbench.trace.trace import trace as trace_of
 
-    if asked.output and asked.output.suffix not in _PICTURES:
-        raise UsageError(f"--output {asked.output}: use the suffix {' or '.join(_PICTURES)}")
+    if asked.output:
+        if asked.output.suffix not in _PICTURES:
+            raise UsageError(f"--output {asked.output}: use the suffix {' or '.join(_PICTURES)}")
+        check_parent(asked.output)
     record, name = find_sample(
         latest_records(run, TRACED),
         asked.sample,
@@ -211,13 +216,19 @@ def report(asked: ReportOptions, rows: Rows, runs: Runs = None) -> None:
 
     The file is self-contained and loads nothing from the network.
     """
+    from specbench.analysis.folders import run_folders
     from specbench.experiment.folders import newest_run
-    from specbench.files import write_atomically
-    from specbench.report.build import build
+    from specbench.experiment.records import SUMMARY
+    from specbench.files import check_parent, write_atomically
 
     folders = runs or [newest_run()]
+    run_folders(folders, SUMMARY)
+    path = asked.output or folders[-1] / PAGE
+    check_parent(path)
+
+    from specbench.report.build import build
+
     page = build(folders, rows.selection())
     note(*page.notes)
-    path = asked.output or folders[-1] / PAGE
     write_atomically(path, page.html)
     print(path)

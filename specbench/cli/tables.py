@@ -22,7 +22,7 @@ from specbench.cli.output import (
 )
 from specbench.config import Options, option
 from specbench.errors import SpecbenchError, UsageError
-from specbench.files import digits, write_atomically
+from specbench.files import check_parent, digits, write_atomically
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -47,7 +47,7 @@ def chosen_runs(given: Sequence[Path] | None, *files: str) -> list[Path]:
     Raises:
         UsageError: There is no run.
     """
-    from specbench.analysis.frames import run_folders
+    from specbench.analysis.folders import run_folders
     from specbench.experiment.folders import newest_run
 
     folders = run_folders(given or [newest_run()], *files)
@@ -102,6 +102,10 @@ def table(asked: TableOptions, rows: TableRows, runs: Runs = None) -> None:
         _by_position(asked, rows, runs)
         return
 
+    from specbench.experiment.records import SUMMARY
+
+    folders = chosen_runs(runs, SUMMARY)
+
     from specbench.analysis.columns import TIMED_BASELINE
     from specbench.analysis.frames import Selection, read_samples
     from specbench.analysis.main_table import NEEDED, main_table, typeset
@@ -109,9 +113,7 @@ def table(asked: TableOptions, rows: TableRows, runs: Runs = None) -> None:
     from specbench.analysis.run_tables import NO_BASELINE
     from specbench.analysis.summary import SPEEDUP, selected_summary
     from specbench.experiment.folders import read_run
-    from specbench.experiment.records import SUMMARY
 
-    folders = chosen_runs(runs, SUMMARY)
     for folder in folders:
         if asked.against and read_run(folder, required=False).loading.dummy:
             note(f"{folder} has random weights (--load-format dummy): not comparable to the paper")
@@ -134,13 +136,16 @@ def _by_position(asked: TableOptions, rows: Rows, runs: Sequence[Path] | None) -
     Raises:
         UsageError: The records of rounds are missing, or nothing is drafted.
     """
-    from specbench.analysis.positions import position_tables
     from specbench.experiment.records import PACKED, RECORDS
-    from specbench.results import Results
 
     if asked.against is not None:
         raise UsageError("--against has no numbers by position: omit it or --by")
-    found = Results(chosen_runs(runs, RECORDS, PACKED), rows.selection()).positions
+    folders = chosen_runs(runs, RECORDS, PACKED)
+
+    from specbench.analysis.positions import position_tables
+    from specbench.results import Results
+
+    found = Results(folders, rows.selection()).positions
     print_as(asked.form, found, lambda: position_tables(found, asked.intervals))
 
 
@@ -166,6 +171,10 @@ def compare(asked: CompareOptions, rows: Rows, runs: Runs = None) -> None:
     With two runs, also show what differs between them, and compare the cells that both have, paired
     by sample.
     """
+    from specbench.experiment.records import TABLE
+
+    folders = chosen_runs(runs, TABLE)
+
     import pandas as pd
 
     from specbench.analysis.columns import TIMED
@@ -173,9 +182,7 @@ def compare(asked: CompareOptions, rows: Rows, runs: Runs = None) -> None:
     from specbench.analysis.compare_tables import comparison_tables, overview
     from specbench.analysis.frames import first_decodes, read_samples
     from specbench.analysis.verdicts import verdicts
-    from specbench.experiment.records import TABLE
 
-    folders = chosen_runs(runs, TABLE)
     every = read_samples(*folders, timings=TIMED)
     between, tables = _compare_runs(folders, first_decodes(every), rows, asked)
     # --method selects the methods to compare; sd and static remain as baselines.
@@ -281,19 +288,22 @@ def theory(asked: TheoryOptions, rows: Rows, runs: Runs = None) -> None:
     Acceptance, accepted lengths and tokens per round are predicted from the acceptance
     probabilities that the rules recorded before any draft token was drawn.
     """
-    import pandas as pd
-
     from specbench.experiment.folders import read_run
     from specbench.experiment.progress import quiet_libraries
     from specbench.experiment.records import PACKED, RECORDS
-    from specbench.theory.front import bytes_ratio, front_gaps
-    from specbench.theory.table import shown, theory_table
 
     if rows.by:
         raise UsageError("--by cannot split predictions: omit it")
+    folders = chosen_runs(runs, RECORDS, PACKED)
+
+    import pandas as pd
+
+    from specbench.theory.front import bytes_ratio, front_gaps
+    from specbench.theory.table import shown, theory_table
+
     quiet_libraries(downloads=True)
     tables = []
-    for folder in chosen_runs(runs, RECORDS, PACKED):
+    for folder in folders:
         run, ratio = read_run(folder), None
         try:
             ratio = bytes_ratio(run)
@@ -341,9 +351,13 @@ def summary(asked: SummaryOptions, rows: Rows, runs: Runs = None) -> None:
 
     from specbench.experiment.folders import CONFIG
     from specbench.experiment.records import TABLE
+
+    if output is not None:
+        check_parent(output)
+    folders = chosen_runs(runs, TABLE, CONFIG)
+
     from specbench.results import Results
 
-    folders = chosen_runs(runs, TABLE, CONFIG)
     found = getattr(Results(folders, rows.selection()), asked.frame)
     if output is None:
         found.to_csv(sys.stdout, index=False, float_format=digits)

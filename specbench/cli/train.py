@@ -95,6 +95,7 @@ def train(
 ) -> None:
     """Train one DIVERSED head per task; it predicts the weight on the target at every token."""
     spec = models.spec()
+    models.require_here(spec)
     root = asked.output or trained_heads(spec.name)
     logs = None if asked.log_to is None else asked.log_to / trained_heads(spec.name).name
     goals = {name: getattr(asked, name) for name in FAMILIES}
@@ -294,6 +295,7 @@ def finetune_draft(
 ) -> None:
     """Fine-tune the draft on a task's training split, for `run --draft FOLDER`."""
     spec, tasks = models.spec(), data.tasks()
+    models.require_here(spec)
     assert spec.draft is not None  # without one, spec() raises
     revision = models.draft_revision or spec.draft_revision
     root = to.output or DRAFTS / spec.name.replace("/", "-")

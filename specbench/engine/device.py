@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 
 from specbench.config import AUTO
+from specbench.engine.choice import require_device
 from specbench.errors import EngineError, UsageError
 
 CGROUP = Path("/sys/fs/cgroup")
@@ -28,6 +29,7 @@ def choose_device(name: str) -> torch.device:
     Raises:
         UsageError: The device does not exist or is not supported.
     """
+    require_device(name)
     if name == AUTO:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -35,8 +37,6 @@ def choose_device(name: str) -> torch.device:
         torch.zeros(1, device=device)
     except (RuntimeError, AssertionError) as error:
         raise UsageError(f"no device {name} here: use --device cpu or auto") from error
-    if device.type not in ("cpu", "cuda"):
-        raise UsageError(f"cannot decode on {name}: use --device cpu, cuda or auto")
     return device
 
 

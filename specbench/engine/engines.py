@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from specbench.config import AUTO, COMPILE, EAGER, GRAPH, LLAMACPP
+from specbench.config import COMPILE, EAGER, GRAPH, LLAMACPP
 from specbench.engine.graphs import CaptureError, Graphs
 from specbench.errors import EngineError, UsageError
 
@@ -60,6 +60,21 @@ class Engine:
         made: F = self._made[function]
         return made
 
+    def give_up(self, reason: str, cause: Exception | None = None) -> None:
+        """Switch to eager execution with a warning.
+
+        Raises:
+            EngineError: The user wants this engine and no other.
+        """
+        if self._fall_back is None:
+            raise EngineError(
+                f"{reason}: choose --engine {EAGER}, or switch to it automatically with "
+                "--engine-fallback"
+            ) from cause
+        self._fall_back(f"{reason}: continuing with --engine {EAGER}")
+        self.name = EAGER
+        self._graphs.clear()
+
     def place(self, values: T) -> T:
         """Return a named tuple with its tensors in memory that all functions can read."""
         return self._graphs.place(values) if self.name == GRAPH else values
@@ -71,14 +86,7 @@ class Engine:
             try:
                 return run(*args)
             except CaptureError as error:
-                if self._fall_back is None:
-                    raise EngineError(
-                        f"{error}: choose --engine {EAGER}, or switch to it automatically with "
-                        "--engine-fallback"
-                    ) from error
-                self._fall_back(f"{error}: continuing with --engine {EAGER}")
-                self.name = EAGER
-                self._graphs.clear()
+                self.give_up(str(error), error)
                 return function(*args)
 
         return made
@@ -102,29 +110,6 @@ def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
             raise CaptureError(f"a round cannot be compiled ({_reason(error)})") from error
 
     return run
-
-
-def choose_engine(name: str, device: torch.device, spread: bool = False, gguf: bool = False) -> str:
-    """Return the engine for a device, for layers spread over several devices, or for GGUF files.
-
-    Raises:
-        UsageError: The engine does not work there.
-    """
-    if gguf and name in (AUTO, LLAMACPP):
-        return LLAMACPP
-    if gguf or name == LLAMACPP:
-        what = f"GGUF files need --engine {LLAMACPP}, not {name}: omit it"
-        other = f"--engine {LLAMACPP} runs GGUF files only: see specbench pairs export"
-        raise UsageError(what if gguf else other)
-    possible = device.type == "cuda" and not spread
-    if name == AUTO:
-        return GRAPH if possible else EAGER
-    if name == GRAPH and not possible:
-        where = "layers spread over devices" if spread else f"the device {device}"
-        raise UsageError(
-            f"--engine {GRAPH} needs one CUDA device, not {where}: choose {EAGER} or {COMPILE}"
-        )
-    return name
 
 
 def _require_compiler() -> None:

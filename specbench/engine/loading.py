@@ -18,7 +18,7 @@ from specbench.engine.engines import Engine
 from specbench.engine.runner import Model, Runner, context_length
 from specbench.engine.sources import commit, load_config, load_model, load_tokenizer
 from specbench.errors import UsageError
-from specbench.pairs.registry import DTYPES, GGUF, PairSpec
+from specbench.pairs.registry import GGUF, PairSpec
 
 # Below this hidden size a step is too short for several threads: they would wait for each other in
 # every layer, and for any other process on their cores.
@@ -228,15 +228,9 @@ def end_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> fr
 
 
 def choose_dtype(spec: PairSpec, loading: Loading, device: torch.device) -> torch.dtype:
-    """Return the dtype chosen by the user, else by the pair, else by the device.
-
-    Raises:
-        UsageError: The dtype is unknown.
-    """
+    """Return the dtype chosen by the user, else by the pair, else by the device."""
     name = spec.dtype if loading.dtype == AUTO else loading.dtype
     if name == AUTO:
         return torch.bfloat16 if device.type == "cuda" else torch.float32
-    if name not in DTYPES:
-        raise UsageError(f"unknown dtype {name}: use auto, float32, bfloat16 or float16")
     dtype: torch.dtype = getattr(torch, name)
     return dtype

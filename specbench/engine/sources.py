@@ -6,7 +6,6 @@ tokens.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -33,12 +32,11 @@ from specbench.config import Loading
 from specbench.engine.gguf import stored_tokenizer
 from specbench.errors import UsageError
 from specbench.masking import mask_tokens
-from specbench.pairs.registry import GGUF, ROLES, PairSpec, get_pair
+from specbench.pairs.registry import GGUF, HUB_ID, ROLES, PairSpec, get_pair, require_model
 
 # Errors that Transformers raises for an inconsistent configuration.
 CONTRADICTIONS = (ValueError, TypeError, KeyError, AttributeError, StrictDataclassError)
 LONGEST = 200  # characters of a reason
-HUB_ID = re.compile(r"\w[\w.-]*/[\w.-]+")
 # Rotary positions and masks are built for this implementation.
 ATTENTION = "sdpa"
 # Names of a multimodal checkpoint's text weights, mapped to the names in a text model.
@@ -182,8 +180,7 @@ def commit(spec: PairSpec, role: str, loading: Loading) -> str | None:
 
 def load_pretrained(factory: Any, name: str, **options: object) -> Any:
     """Call ``from_pretrained``; raise ``UsageError`` with one sentence if it fails."""
-    if not Path(name).exists() and not HUB_ID.fullmatch(name):
-        raise UsageError(f"no model folder {name}: give a folder or a hub id like owner/name")
+    require_model(name)
     try:
         # Without this option, Transformers asks on the terminal whether to run a model's own code.
         return factory.from_pretrained(name, **{"trust_remote_code": False, **options})
@@ -214,8 +211,7 @@ def _source(spec: PairSpec, role: str, loading: Loading) -> tuple[str, dict[str,
     """Return a model's id or folder, and the options for its revision, own code or GGUF file."""
     path = Path(getattr(spec, role))
     if path.suffix == GGUF:
-        if not path.is_file():
-            raise UsageError(f"no file {path}: give a GGUF file")
+        require_model(str(path))
         require_package("gguf", "a GGUF file")
         return str(path.parent), {GGUF_FILE: path.name}
     revision = getattr(loading, f"{role}_revision") or getattr(spec, f"{role}_revision")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from specbench.analysis.frames import BLEU_TERMS
+from specbench.analysis.columns import BLEU_TERMS
 from specbench.errors import SpecbenchError
 from specbench.example import Example
 from specbench.experiment.records import OK, UNSCORED

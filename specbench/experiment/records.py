@@ -18,17 +18,9 @@ from typing import Any, get_type_hints
 
 from pydantic import ValidationError, create_model
 
-from specbench.analysis.columns import TIMED_BASELINE
-from specbench.analysis.frames import (
-    BLEU_TERMS,
-    MEASURED,
-    SAMPLES,
-    TIMINGS,
-    lacks,
-    read_samples,
-)
-from specbench.analysis.run_tables import summary_page
-from specbench.analysis.summary import summarise
+from specbench.analysis import columns
+from specbench.analysis.columns import BLEU_TERMS, TIMED_BASELINE, schema
+from specbench.analysis.folders import TIMINGS, lacks
 from specbench.errors import RunError, UsageError
 from specbench.example import Example
 from specbench.files import clear_errors, digits, write_atomically
@@ -176,6 +168,10 @@ def write_timings(folder: Path) -> None:
 
 def write_summary(folder: Path) -> None:
     """Write the summaries of a run from its tables of samples."""
+    from specbench.analysis.frames import read_samples
+    from specbench.analysis.run_tables import summary_page
+    from specbench.analysis.summary import summarise
+
     samples = read_samples(folder)
     summary = summarise(read_samples(folder, timings=[TIMED_BASELINE]))
     write_atomically(folder / SUMMARY, summary.to_csv(index=False, float_format=digits))
@@ -187,12 +183,12 @@ def _write_samples(path: Path, records: Iterable[Mapping[str, Any]]) -> bool:
     rows = [_row(record) for record in records if record["status"] != ERROR]
     if not rows:
         return False
-    measured = [name for name in MEASURED if any(name in row for row in rows)]
+    measured = [name for name in schema(columns.MEASURED) if any(name in row for row in rows)]
     # Metrics of the user's own; the quality metric is in the column ``quality``.
     found = dict.fromkeys(name for row in rows for name in row.get("scores", ()) if name in row)
-    columns = [*SAMPLES, *measured, *(name for name in found if name not in METRICS)]
-    text = io.StringIO()
-    writer = csv.DictWriter(text, columns, extrasaction="ignore", lineterminator="\n")
+    own = (name for name in found if name not in METRICS)
+    text, names = io.StringIO(), [*schema(columns.SAMPLES), *measured, *own]
+    writer = csv.DictWriter(text, names, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     write_atomically(path, text.getvalue())

@@ -11,7 +11,9 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from specbench.analysis.frames import BLEU_TERMS, SAMPLES, TIMINGS
+from specbench.analysis import columns
+from specbench.analysis.columns import BLEU_TERMS, schema
+from specbench.analysis.folders import TIMINGS
 from specbench.errors import UsageError
 from specbench.example import Example
 from specbench.experiment.folders import CONFIG, ENVIRONMENT, Run, as_json, read_run
@@ -43,7 +45,7 @@ from specbench.plugins import exists
 _STAGING = ".scoring"  # holds the new files until all are complete
 _WRITTEN = (RECORDS, PACKED, TABLE, SUMMARY, DIGEST, CONFIG, ENVIRONMENT)  # in this order
 _SCORED = ("quality_metric", "quality", "scores", BLEU_TERMS, "status", "error")
-_NEEDED = {*SAMPLES, "text", "scores"} - {"quality_metric", "quality"}
+_NEEDED = {*schema(columns.SAMPLES), "text", "scores"} - {"quality_metric", "quality"}
 
 Record = dict[str, Any]
 

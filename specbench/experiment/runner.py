@@ -13,12 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from specbench.config import Loading
+from specbench.decoding.comparison import Comparison, compare_with_eager
 from specbench.decoding.drafting import load_drafter
 from specbench.decoding.loop import DecodeOptions, Request, decode_all
 from specbench.decoding.records import Generation
 from specbench.decoding.sampling import Sampling
+from specbench.engine.choice import choose_engine
 from specbench.engine.device import choose_device, free_memory, require_working
-from specbench.engine.engines import Engine, choose_engine
+from specbench.engine.engines import Engine
 from specbench.engine.loading import LoadedPair, Reader, load_pair, load_reader
 from specbench.engine.memory import check_memory, estimate_tokens
 from specbench.engine.prompts import Encoded
@@ -65,8 +67,9 @@ class Loader:
         """
         loading, settings = plan.loading, plan.settings
         spread = loading.device_map is not None
-        name = choose_engine(settings.engine, choose_device(loading.device), spread, plan.pair.gguf)
-        engine = Engine(name, log.warning if settings.engine_fallback else None)
+        device = str(choose_device(loading.device))
+        name = choose_engine(settings.engine, device, spread, plan.pair.gguf)
+        engine = Engine(name, log.warning if settings.falls_back else None)
         wanted = (plan.pair, loading)
         if self._loaded and self._loaded[0] == wanted:
             pair = self._loaded[1]
@@ -110,11 +113,28 @@ class SampleRunner:
             raise UsageError(f"{files} changed while the run began: start it again")
         self.models = describe_models(pair)
         pair.reserve(self._prompts.longest_text(), plan.settings.batch_size)
+        self._comparison = self._compare_engine() if pair.engine.static else None
 
     @property
     def engine(self) -> str:
         """The current engine, which a fallback may change."""
         return self._pair.engine.name
+
+    def _compare_engine(self) -> Comparison:
+        """Compare the engine with eager on a cell that drafts, if there is one.
+
+        Raises:
+            EngineError: They differ, and the user wants this engine and no other.
+        """
+        cell = max(self._bound, key=lambda cell: cell.draft_length > 0)
+        rule = self._bound[cell].rule if cell.draft_length else None
+        found = compare_with_eager(self._pair, rule, self._options(cell, 1))
+        if found.difference is not None:
+            self._pair.engine.give_up(
+                f"engine {found.engine} is not the same as eager on {found.device} in "
+                f"{found.dtype} ({found.difference})"
+            )
+        return found
 
     def run(self, steps: Sequence[Step]) -> Iterator[SampleResult]:
         """Decode steps of one cell together.
@@ -174,6 +194,7 @@ class SampleRunner:
         facts = {
             **describe_environment(),
             "engine": self.engine,
+            "compared_with_eager": self._comparison and self._comparison.describe(),
             "models": self.models,
             "sandbox": list(layers()) if self._plan.may_execute else [],
             "first_prompts": self._prompts.first(),
@@ -265,21 +286,29 @@ class SampleRunner:
         *,
         greedy: bool = False,
     ) -> Iterator[tuple[int, Generation]]:
-        step, settings = ready[0][0], self._plan.settings
-        limit = step.plan.max_new_tokens
-        method = self._bound[step.cell]
-        options = DecodeOptions(
-            Sampling(temperature=0) if greedy else method.sampling(settings.part(Sampling)),
-            0 if greedy else step.cell.draft_length,
-            limit if most is None else min(limit, most),
-            seed=settings.seed,
+        step = ready[0][0]
+        limit, method = step.plan.max_new_tokens, self._bound[step.cell]
+        options = replace(
+            self._options(step.cell, limit if most is None else min(limit, most)),
             stop=step.plan.task.stop,
-            batch_size=settings.batch_size,
-            drafter=load_drafter(step.cell.drafter),
             control=instead or method.control,
         )
+        if greedy:
+            options = replace(options, sampling=Sampling(temperature=0), draft_length=0)
         requests = [Request(prompt.ids, step.sample_key) for step, prompt in ready]
         return decode_all(self._pair, None if greedy else method.rule, requests, options)
+
+    def _options(self, cell: Cell, max_new_tokens: int) -> DecodeOptions:
+        """Return how a cell's texts are decoded, without stop strings and draft control."""
+        settings = self._plan.settings
+        return DecodeOptions(
+            self._bound[cell].sampling(settings.part(Sampling)),
+            cell.draft_length,
+            max_new_tokens,
+            seed=settings.seed,
+            batch_size=settings.batch_size,
+            drafter=load_drafter(cell.drafter),
+        )
 
     def _scored(self, step: Step, prompt: Encoded, generation: Generation) -> dict[str, Any]:
         """Score a generation unless only its times count.

@@ -257,7 +257,7 @@ def sample_keys(plan: Plan, models: Mapping[str, Any], engine: str) -> Key:
     is the one at the start; the record's column names the engine that decoded the sample.
     """
     unused = {"min_p"} if plan.settings.min_p is None else set()  # absent in older keys
-    falls_back = plan.settings.engine_fallback and engine in (GRAPH, COMPILE)
+    falls_back = plan.settings.falls_back and engine in (GRAPH, COMPILE)
     shared = {
         "specbench": __version__,
         "models": models,

@@ -45,14 +45,19 @@ FIGURES = {
 }
 
 
+def require_figure(name: str) -> None:
+    """Raise ``UsageError`` if there is no such figure."""
+    if name not in FIGURES:
+        raise UsageError(f"There is no figure {name!r}; choose from {', '.join(FIGURES)}.")
+
+
 def load_figure(name: str) -> Callable[..., Drawing]:
     """Return the drawing function of a figure; matplotlib is imported only here.
 
     Raises:
         UsageError: There is no such figure.
     """
-    if name not in FIGURES:
-        raise UsageError(f"There is no figure {name!r}; choose from {', '.join(FIGURES)}.")
+    require_figure(name)
     module, function = FIGURES[name].function.split(":")
     draw: Callable[..., Drawing] = getattr(import_module(f"{__name__}.{module}"), function)
     return draw

@@ -7,15 +7,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
 
-from specbench.errors import UsageError
+from specbench.config import Dtype
+from specbench.errors import UsageError, require
 from specbench.validation import Model, Text, read_toml
 from specbench.words import unknown
 
-DTYPES = ("auto", "float32", "bfloat16", "float16", "float64")
 ROLES = ("target", "draft")
 PAIRS_FILE = Path(__file__).with_name("pairs.toml")
 PARTS = (*ROLES, "heads")  # folders of a bundled pair
@@ -23,6 +23,7 @@ PARTS = (*ROLES, "heads")  # folders of a bundled pair
 GGUF = ".gguf"
 GGUF_TYPES = ("f32", "f16", "q8_0")  # of exported weights
 
+HUB_ID = re.compile(r"\w[\w.-]*/[\w.-]+")
 _IN_A_FILE = re.compile(r"(?P<file>.+\.toml)(:(?P<name>.+))?")
 
 Size = Annotated[int | None, Field(gt=0)]
@@ -71,7 +72,7 @@ class PairTable(Model):
     draft: Text
     description: Text = ""
     heads: Text | None = None
-    dtype: Literal["auto", "float32", "bfloat16", "float16", "float64"] = "auto"
+    dtype: Dtype = "auto"
     training: dict[str, Any] = Field(default_factory=dict)
     target_revision: Text | None = None
     draft_revision: Text | None = None
@@ -169,6 +170,14 @@ def custom_pair(target: str, draft: str | None) -> PairSpec:
     models = filter(None, (target, draft))
     name = "+".join(model.rstrip("/").rsplit("/", 1)[-1] for model in models)
     return PairSpec(name, target, draft, description="given on the command line")
+
+
+def require_model(name: str) -> None:
+    """Refuse a name that is neither a folder nor a GGUF file nor possibly a model on the hub."""
+    if name.endswith(GGUF):
+        require(Path(name).is_file(), f"no file {name}: give a GGUF file")
+    elif not Path(name).exists() and not HUB_ID.fullmatch(name):
+        raise UsageError(f"no model folder {name}: give a folder or a hub id like owner/name")
 
 
 def without_draft(pair: PairSpec) -> PairSpec:

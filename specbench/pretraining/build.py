@@ -22,7 +22,7 @@ from specbench.pretraining.loop import train
 from specbench.pretraining.models import ModelRecipe, build_model, build_tokenizer
 from specbench.pretraining.texts import Texts
 from specbench.tasks.task import load_task
-from specbench.training.folder import LOG, check_folder, check_writable, progress_bar
+from specbench.training.folder import LOG, check_folder, progress_bar
 from specbench.training.recipe import head_recipe
 from specbench.training.session import carry_out, prepare
 from specbench.validation import load_toml
@@ -40,8 +40,6 @@ def build(recipe: Path, folder: Path, parts: Collection[str]) -> None:
     """
     tables = load_toml(recipe, "recipe")
     folder = folder.resolve()  # a relative path could be mistaken for a hub id
-    # Fail before an hour of training, not after it.
-    check_writable(folder, "--output")
     missing = [r for r in ROLES if r not in parts and not (folder / r / "config.json").exists()]
     if "heads" in parts and missing:
         raise UsageError(

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from specbench.analysis.frames import Selection, run_folders
+from specbench.analysis.folders import run_folders
+from specbench.analysis.frames import Selection
 from specbench.analysis.verdicts import by_task
 from specbench.errors import UsageError
 from specbench.experiment.folders import Run, read_run, unfinished

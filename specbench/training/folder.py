@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemaini
 from rich.progress import Progress as ProgressBar
 
 from specbench.errors import UsageError
-from specbench.files import clear_errors
+from specbench.files import check_writable, clear_errors
 from specbench.heads.registry import is_head
 
 if TYPE_CHECKING:
@@ -41,7 +40,7 @@ def check_folder(folder: Path, resume: bool) -> bool:
     Raises:
         UsageError: Training would overwrite a head or checkpoint, or the folder is not writable.
     """
-    check_writable(folder, "--output")
+    check_writable(folder)
     if is_head(folder):
         if resume:
             return False
@@ -52,17 +51,6 @@ def check_folder(folder: Path, resume: bool) -> bool:
             "with --output"
         )
     return True
-
-
-def check_writable(folder: Path, option: str) -> None:
-    """Raise ``UsageError`` if a folder, existing or not, is not writable; ``option`` sets it."""
-    nearest = next(place for place in (folder, *folder.parents) if place.exists())
-    if nearest.is_dir() and os.access(nearest, os.W_OK):
-        return
-    reason = "no permission" if nearest.is_dir() else "is a file"
-    raise UsageError(
-        f"cannot write {folder} ({nearest}: {reason}): choose another folder with {option}"
-    )
 
 
 @contextmanager

@@ -4,8 +4,7 @@ import csv
 from pathlib import Path
 
 import specbench.analysis.columns as columns
-from specbench.analysis.columns import TABLES, TYPES, dictionary, schema
-from specbench.analysis.frames import BLEU_TERMS
+from specbench.analysis.columns import BLEU_TERMS, TABLES, TYPES, dictionary, schema
 from specbench.analysis.summary import METRICS
 from specbench.files import open_text, stored
 from specbench.metrics import METRICS as OF_QUALITY

@@ -16,7 +16,8 @@ from torch import Tensor
 from specbench.config import AUTO, COMPILE, EAGER, GRAPH
 from specbench.decoding.loop import Request
 from specbench.engine import graphs
-from specbench.engine.engines import Engine, choose_engine
+from specbench.engine.choice import choose_engine
+from specbench.engine.engines import Engine
 from specbench.engine.graphs import CaptureError, Graphs
 from specbench.engine.loading import LoadedPair
 from specbench.errors import RunError, UsageError
@@ -173,7 +174,7 @@ def test_a_failing_capture_is_one_line_or_falls_back_to_eager_on_request(
 
 
 def test_the_engine_of_a_device() -> None:
-    cpu, gpu = torch.device("cpu"), torch.device("cuda")
+    cpu, gpu = "cpu", "cuda:1"
     assert choose_engine(AUTO, cpu) == EAGER
     assert choose_engine(AUTO, gpu) == GRAPH
     assert choose_engine(AUTO, gpu, spread=True) == EAGER

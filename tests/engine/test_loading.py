@@ -56,7 +56,7 @@ HERE = str(Path(__file__).parent)  # contains no model
 REFUSED: list[tuple[dict[str, str], dict[str, Any], str]] = [
     ({}, {"device": "gpu"}, "no device gpu"),
     ({}, {"device": "cuda:99"}, "no device cuda:99"),
-    ({}, {"dtype": "Tensor"}, "unknown dtype Tensor"),
+    ({}, {"dtype": "Tensor"}, "--dtype must be one of"),
     ({"target": "nothing"}, {}, "no model folder nothing"),
     ({"draft": "no/such/thing"}, {}, "no model folder no/such/thing"),
     ({"draft": HERE}, {}, "cannot load .*engine .*: give a folder with a model"),

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from specbench.analysis.columns import TIMED
-from specbench.analysis.frames import TIMINGS, read_samples
+from specbench.analysis.folders import TIMINGS
+from specbench.analysis.frames import read_samples
 from specbench.errors import UsageError
 from specbench.experiment.folders import CONFIG, read_run
 from specbench.experiment.plan import Plan, build_plan

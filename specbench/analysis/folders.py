@@ -1,0 +1,52 @@
+"""Folders of runs and the tables in them, found without importing pandas."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from specbench.errors import UsageError
+from specbench.files import find_stored, stored
+
+#: The table of samples that were decoded again for their times only.
+TIMINGS = "timings.csv"
+
+
+def require_folders(paths: Iterable[Path]) -> None:
+    """Raise ``UsageError`` if a path is not a folder."""
+    for path in paths:
+        if not path.is_dir():
+            raise UsageError(f"no folder {path}: give a run folder, or a folder with runs")
+
+
+def run_folders(paths: Sequence[Path | str], *names: str) -> list[Path]:
+    """Return the absolute folders of the runs that have one of the files, without duplicates.
+
+    ``paths`` are folders of runs, or folders that contain them.
+
+    Raises:
+        UsageError: ``paths`` is empty, or a path has no such file in it or one level below.
+    """
+    if not paths:
+        raise UsageError("No run was given; name at least one folder under results/.")
+    found = [folder for path in paths for folder in _runs_in(Path(path).resolve(), names)]
+    return list(dict.fromkeys(found))
+
+
+def _runs_in(path: Path, names: Sequence[str]) -> Sequence[Path]:
+    if any(stored(path / name).exists() for name in names):
+        return (path,)
+    if not path.is_dir():
+        raise UsageError(f"There is no folder {path}; give the folder of a finished run.")
+    if runs := {file.parent for name in names for file in find_stored(path, name)}:
+        return sorted(runs)
+    raise UsageError(lacks(path, names[0]))
+
+
+def lacks(folder: Path, name: str) -> str:
+    """Return the error message for a file that is missing from a folder."""
+    if any(
+        stored(folder / known).exists() for known in ("samples.csv", "summary.csv", "config.json")
+    ):
+        return f"{folder} is a run without its {name}: put that file there, or measure it again"
+    return f"{folder} holds no {name}: give the folder of a finished run"

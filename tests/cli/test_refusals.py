@@ -1,0 +1,99 @@
+"""Refusals come first: before any library that takes seconds to import, and without traces."""
+
+import ast
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from specbench.experiment.store import lock
+
+HEAVY = {
+    *("torch", "transformers", "pandas", "pyarrow", "numpy", "scipy", "matplotlib", "datasets"),
+    *("ray", "huggingface_hub", "tokenizers"),
+}
+# Command lines, each with text that its error message must contain. No file exists except full/x
+# and used/, which another process writes.
+REFUSED = {
+    "run --device cuda": "no device cuda here",
+    "run --device cuda:1 -t gsm8k": "no device cuda:1 here",
+    "run --device gpu": "no device gpu here",
+    "run --engine graph": "needs one CUDA device",
+    "run --engine llamacpp": "runs GGUF files only",
+    "run --dtype half": "--dtype",
+    "run --target a/b --draft ./c": "no model folder ./c",
+    "run --target a.gguf --draft b.gguf": "no file a.gguf",
+    "run -m sdd": "did you mean `sd`?",
+    "run -t mini-maths": "did you mean `mini-math`?",
+    "run --drafter models": "unknown drafter 'models'",
+    "run -t mini-math -m sd -o full": "full is not empty",
+    "run -t mini-math -m sd -o used": "another process is writing used",
+    "run -t mini-math -m sd -o /proc/none": "cannot write /proc/none",
+    "sweep-weights -t mini-math -o full": "full is not empty",
+    "sweep --parameter lenience --device cuda": "no device cuda here",
+    "transfer --engine graph": "needs one CUDA device",
+    "suite minis": "there is no suite minis",
+    "bench --engine eager,graph": "needs one CUDA device",
+    "bench --device cuda": "no device cuda here",
+    "bench -o full": "full is not an empty folder",
+    "check -m sd -t mini-math --device cuda": "no device cuda here",
+    "check -m sd -t mini-math -o full": "full is not an empty folder",
+    "audit --decoder transformers -t mini-math --device cuda": "no device cuda here",
+    "train -t mini-math --device cuda": "no device cuda here",
+    "finetune-draft -t mini-math --device cuda": "no device cuda here",
+    "pairs export mini -o full/x": "full/x: is a file",
+    "pairs build mini -o full/x": "full/x: is a file",
+    "table none": "no folder",
+    "table none --by position": "no folder",
+    "compare none": "no folder",
+    "theory none": "no folder",
+    "summary none": "no folder",
+    "summary full -o none/x.csv": "cannot write none/x.csv",
+    "report none": "no folder",
+    "trace none": "none",
+    "trace full -o none/x.svg": "cannot write none/x.svg",
+    "plot pareto none": "no folder none",
+    "plot paretto none": "no figure 'paretto'",
+    "plot training none": "no folder none",
+    "verify none": "none is not a run folder",
+    "score none": "none is not a run folder",
+}
+PROGRAM = f"""
+import contextlib, io, sys
+from specbench.cli.app import main
+from specbench.engine import choice
+
+choice.has_gpu_driver = lambda: False
+for line in sys.argv[1:]:
+    error = io.StringIO()
+    with contextlib.redirect_stderr(error):
+        try:
+            main(line.split())
+        except SystemExit as end:
+            code = end.code
+    print([line, code, error.getvalue(), sorted({HEAVY} & sys.modules.keys())])
+"""
+
+
+def test_a_refusal_imports_nothing_heavy(tmp_path: Path) -> None:
+    """In one new process; the first line that imports something heavy fails."""
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "x").touch()
+    (tmp_path / "used").mkdir()
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    held = lock(tmp_path / "used")
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *REFUSED],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=environment,
+    )
+    held.release()
+    assert done.returncode == 0, done.stderr
+    answers = [ast.literal_eval(line) for line in done.stdout.splitlines()]
+    assert [line for line, *_ in answers] == [*REFUSED]
+    for line, code, error, heavy in answers:
+        assert (line, code, heavy) == (line, 2, [])
+        assert REFUSED[line] in error and error.count("error: ") == 1
+    assert {path.name for path in tmp_path.rglob("*")} == {"full", "x", "used", ".lock"}

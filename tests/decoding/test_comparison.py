@@ -1,0 +1,149 @@
+"""An engine is compared with eager before a run uses it: faults are noticed, rounding is not."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from specbench.config import EAGER, GRAPH
+from specbench.decoding import drafting
+from specbench.decoding.comparison import ROUNDS, Comparison, compare_with_eager
+from specbench.decoding.drafting import load_drafter
+from specbench.decoding.loop import DecodeOptions
+from specbench.decoding.sampling import Sampling
+from specbench.engine import runner
+from specbench.engine.engines import Engine
+from specbench.engine.graphs import Graphs
+from specbench.engine.loading import LoadedPair
+from specbench.engine.runner import CAPACITY_STEP, Runner, visible
+from specbench.errors import EngineError
+from specbench.methods.rules import sd
+
+from ..engine.tiny import blurred, build, config, pair_of, tiny_pair
+
+OPTIONS = DecodeOptions(Sampling(), draft_length=3, max_new_tokens=1, batch_size=2)
+Record = Callable[[Callable[[], Any]], tuple[Any, Callable[[], object]]]
+
+
+class Replayed(Engine):
+    """The graph engine with a recorder that needs no GPU; see ``test_graphs``."""
+
+    def __init__(self, record: Record, fall_back: Any = None) -> None:
+        super().__init__(GRAPH, fall_back)
+        self._graphs = Graphs(record)
+
+
+def leaves(outputs: Any) -> list[torch.Tensor]:
+    return [leaf for leaf in outputs if leaf is not None]
+
+
+def faithful(call: Callable[[], Any]) -> tuple[Any, Callable[[], object]]:
+    """Replay like a CUDA graph: into the memory of the first outputs."""
+    outputs = call()
+
+    def replay() -> None:
+        for old, new in zip(leaves(outputs), leaves(call()), strict=True):
+            old.copy_(new)
+
+    return outputs, replay
+
+
+def stale(call: Callable[[], Any]) -> tuple[Any, Callable[[], object]]:
+    """Never compute again: every round sees the outputs of the first."""
+    return call(), lambda: None
+
+
+def half_stale(call: Callable[[], Any]) -> tuple[Any, Callable[[], object]]:
+    """Leave the last row as the first call left it."""
+    outputs = call()
+
+    def replay() -> None:
+        for old, new in zip(leaves(outputs), leaves(call()), strict=True):
+            old[:-1].copy_(new[:-1])
+
+    return outputs, replay
+
+
+def compared(pair: LoadedPair, record: Record = faithful, **changes: Any) -> Comparison:
+    pair = replace(pair, engine=Replayed(record))
+    pair.drop_caches()
+    rule = sd if changes.get("draft_length", 3) else None
+    return compare_with_eager(pair, rule, replace(OPTIONS, **changes))
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma3"])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"sampling": Sampling(temperature=0)},
+        {"drafter": load_drafter("greedy"), "batch_size": 1},
+        {"drafter": load_drafter("prompt-lookup")},
+        {"draft_length": 0},
+    ],
+)
+def test_a_faithful_engine_is_the_same(family: str, changes: dict[str, Any]) -> None:
+    found = compared(tiny_pair(family), **changes)
+    assert (found.difference, found.rounds, found.engine) == (None, ROUNDS, GRAPH)
+    assert found.total_variation < 1e-4
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_rounding_in_a_half_precision_is_no_difference(dtype: torch.dtype) -> None:
+    target = build(config("llama", initializer_range=0.05), dtype=dtype)
+    found = compared(pair_of(target, blurred(target, noise=0.01)), batch_size=4)
+    assert (found.difference, found.dtype) == (None, str(dtype).removeprefix("torch."))
+
+
+@pytest.mark.parametrize("record", [stale, half_stale])
+@pytest.mark.parametrize(
+    "changes", [{}, {"draft_length": 0}, {"sampling": Sampling(temperature=0)}]
+)
+def test_stale_memory_is_noticed(record: Record, changes: dict[str, Any]) -> None:
+    assert compared(tiny_pair("llama"), record, **changes).difference is not None
+
+
+def test_stale_arguments_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Graphs, "place", lambda self, values: self.__dict__.setdefault("s", values))
+    assert compared(tiny_pair("llama")).difference is not None
+
+
+class Shifted(Runner):
+    """Reads at wrong positions in passes over the whole cache, which eager never makes."""
+
+    def read(self, tokens: Any, at: Any, kv_length: int | None = None, last: bool = False) -> Any:
+        return super().read(tokens, at + 1 if kv_length is None else at, kv_length, last)
+
+
+def test_a_wrong_position_is_noticed() -> None:
+    pair = tiny_pair("llama")
+    target, draft = (Shifted(m.model, m.vocabulary) for m in pair.runners)
+    for wrong in (replace(pair, target=target), replace(pair, draft=draft)):
+        assert "distributions differ by" in str(compared(wrong).difference)
+
+
+def test_a_wrong_mask_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every token sees the slot behind it if the whole cache is attended to."""
+
+    def unmasked(at: torch.Tensor, kv_length: int, window: int | None) -> torch.Tensor:
+        return visible(at + (kv_length % CAPACITY_STEP == 0), kv_length, window)
+
+    monkeypatch.setattr(runner, "visible", unmasked)
+    assert "distributions differ by" in str(compared(tiny_pair("llama")).difference)
+
+
+def test_a_wrong_draw_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drafting, "draw", lambda q, u: q.argmax(-1))
+    found = compared(tiny_pair("llama"))
+    assert found.difference == "drafts are not drawn from the draft's distributions"
+
+
+def test_an_engine_gives_up_only_with_permission() -> None:
+    told: list[str] = []
+    engine = Replayed(faithful, told.append)
+    engine.give_up("it differs")
+    assert engine.name == EAGER and told == ["it differs: continuing with --engine eager"]
+    with pytest.raises(EngineError, match="it differs: choose --engine eager, or .*-fallback"):
+        Replayed(faithful).give_up("it differs")

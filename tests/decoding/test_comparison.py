@@ -145,5 +145,5 @@ def test_an_engine_gives_up_only_with_permission() -> None:
     engine = Replayed(faithful, told.append)
     engine.give_up("it differs")
     assert engine.name == EAGER and told == ["it differs: continuing with --engine eager"]
-    with pytest.raises(EngineError, match="it differs: choose --engine eager, or .*-fallback"):
+    with pytest.raises(EngineError, match=r"it differs: choose --engine eager, or .*-fallback"):
         Replayed(faithful).give_up("it differs")

@@ -215,7 +215,7 @@ class Settings(Sampling):
     engine: Literal["auto", "eager", "compile", "graph", "llamacpp"] = option(
         AUTO,
         "eager runs plain PyTorch; graph captures the parts of a round in CUDA graphs; compile "
-        "generates code, which takes one to three minutes per method the first time, is cached on "
+        "generates code, which takes one to six minutes per method the first time, is cached on "
         "disk and halves the time on a CPU; llamacpp runs GGUF files. auto means graph on a GPU, "
         "llamacpp for GGUF files, else eager.",
         metavar="NAME",

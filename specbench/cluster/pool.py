@@ -66,7 +66,7 @@ class Pool:
         self._ray.shutdown()
 
     def share(self, value: Any) -> Any:
-        """Put a value into Ray's object store; return a reference for ``submit``."""
+        """Put a value into Ray's object store; return a reference for ``ask``."""
         return self._ray.put(value)
 
     def ask(self, number: int, what: str, *values: Any, again: bool = True) -> Any:
@@ -75,7 +75,7 @@ class Pool:
         With ``again``, Ray retries a call during which the worker dies, up to ``MOST_TRIES`` times.
 
         Returns:
-            A reference to the result, for ``wait`` and ``result``.
+            A reference to the result, for ``wait`` and ``answer``.
         """
         if number not in self._actors:
             variables = {name: os.environ[name] for name in FORWARDED if name in os.environ}

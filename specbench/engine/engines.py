@@ -24,9 +24,9 @@ class Engine:
     """Runs functions of tensors, eagerly or after compiling or capturing each of them once.
 
     New shapes are compiled or captured when first met, which takes seconds; PyTorch caches compiled
-    code on disk. ``name`` is the engine in use, one of ``specbench.config.ENGINES`` except
-    ``auto``. If a round cannot be captured or compiled, the engine passes the reason to
-    ``fall_back`` and switches to eager; without ``fall_back`` it raises.
+    code on disk. ``name`` is the engine in use, never ``auto``. If a round cannot be captured or
+    compiled, the engine passes the reason to ``fall_back`` and switches to eager; without
+    ``fall_back`` it raises.
 
     Raises:
         UsageError: The engine needs a compiler and there is none.

@@ -30,7 +30,10 @@ _REMARKS = {"notes", "progress", "sources"}
 _ABSENT = object()  # differs from null, which is an option that was not given
 _GROWING = {*_REMARKS, "samples_planned", "examples", "cells", "tasks"}
 # Keys of the environment that differ between any two runs.
-_VARYING = {"command", "warm_ups", "first_prompts", "gpu_states", "gpus_at_the_end"}
+_VARYING = {
+    *("command", "warm_ups", "first_prompts", "gpu_states", "gpus_at_the_end"),
+    "compared_with_eager",
+}
 _MACHINE = ("platform", "cpu", "torch.threads", "torch.gpus")  # facts that affect times
 
 

@@ -393,7 +393,8 @@ def _left_out(suited: Mapping[str, Sequence[str]], drafters: Sequence[str]) -> I
     for drafter in drafters:
         others = {name: own for name, own in suited.items() if get_method(name).rule}
         if out := [method for method, own in others.items() if drafter not in own]:
-            yield f"{', '.join(out)} is skipped with {drafter}, which runs no draft model"
+            skipped = "are skipped" if len(out) > 1 else "is skipped"
+            yield f"{', '.join(out)} {skipped} with {drafter}, which runs no draft model"
 
 
 def require_own_columns(metrics: Iterable[str]) -> None:

@@ -201,7 +201,7 @@ class SampleRunner:
         }
         if others := other_processes():
             log.warning(
-                "%d other processes use the GPUs: measured times will be unreliable",
+                "other processes use the GPUs (%d): measured times will be unreliable",
                 len(others),
             )
             facts["other_gpu_processes"] = others

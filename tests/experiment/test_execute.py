@@ -83,7 +83,7 @@ def test_every_sample_is_decoded_scored_and_recorded(
     environment = json.loads((tmp_path / "r" / "environment.json").read_text())
     assert environment["first_prompts"] == {"t": [len(ROWS[0].prompt)]}
     assert environment["other_gpu_processes"] == [{"pid": 42, "memory_mib": 512}]
-    assert "1 other processes use the GPUs" in caplog.text
+    assert "other processes use the GPUs (1)" in caplog.text
 
 
 def test_the_loop_receives_the_settings_of_the_plan(engine: Any, tmp_path: Path) -> None:

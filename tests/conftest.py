@@ -94,6 +94,8 @@ class FakeEngine:
         heads: Folders of the heads loaded.
         failing: Raised in the place of the n-th of these calls, from 0.
         on_call: Called with the number of each of these calls.
+        compared: With what each comparison with eager was made.
+        difference: What every comparison finds.
     """
 
     def __init__(self) -> None:
@@ -103,6 +105,8 @@ class FakeEngine:
         self.heads: list[Path] = []
         self.failing: dict[int, BaseException] = {}
         self.on_call: Callable[[int], object] = lambda number: None
+        self.compared: list[Any] = []
+        self.difference: str | None = None
         self.tokenizer: Any = FakeTokenizer()
         self.thinking = False
         self.context: int | None = None
@@ -133,6 +137,12 @@ class FakeEngine:
     def load_head(self, folder: Path, pair: Any) -> Any:
         self.heads.append(folder)
         return SimpleNamespace(weigh=lambda at: at.h_p)
+
+    def compare_with_eager(self, pair: Any, rule: Any, options: Any) -> Any:
+        from specbench.decoding.comparison import Comparison
+
+        self.compared.append(options)
+        return Comparison(pair.engine.name, "cpu", "float32", 4, 0.0, self.difference, 0.5)
 
     def decode_all(
         self, pair: Any, rule: Any, requests: list[Any], options: Any
@@ -177,5 +187,6 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeEngine]:
         lambda loader: real(loader, fake.load_pair, fake.load_reader, fake.check_memory),
     )
     monkeypatch.setattr(runner, "decode_all", fake.decode_all)
+    monkeypatch.setattr(runner, "compare_with_eager", fake.compare_with_eager)
     monkeypatch.setattr(bind, "load_head", fake.load_head)
     yield fake

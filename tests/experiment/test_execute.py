@@ -103,6 +103,34 @@ def test_the_loop_receives_the_settings_of_the_plan(engine: Any, tmp_path: Path)
     assert engine.engine.name == "compile"
 
 
+def test_an_engine_that_differs_from_eager_is_left_only_with_permission(
+    engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """``auto`` may leave it; an engine that the user named needs ``--engine-fallback``."""
+    monkeypatch.setattr(runner, "choose_engine", lambda *_: "graph")  # as on a GPU
+    environment = tmp_path / "same" / "environment.json"
+    (record, *_) = records(plan_of(["autoregressive", "sd"]), environment.parent)
+    compared = json.loads(environment.read_text())["compared_with_eager"]
+    assert record["engine"] == compared["engine"] == "graph" and compared["difference"] is None
+    assert [options.draft_length for options in engine.compared] == [5]
+
+    engine.difference = "the target's distributions differ by 0.5"
+    with pytest.raises(EngineError, match=r"not the same as eager .*by 0\.5.*--engine-fallback"):
+        records(plan_of(["sd"], engine="graph"), tmp_path / "named")
+    for name, how in (("auto", {}), ("allowed", {"engine": "graph", "engine_fallback": True})):
+        caplog.clear()
+        (record, *_) = records(plan_of(["sd"], **how), tmp_path / name)
+        assert record["engine"] == "eager" and "continuing with --engine eager" in caplog.text
+        compared = json.loads((tmp_path / name / "environment.json").read_text())
+        assert compared["compared_with_eager"]["difference"] == engine.difference
+
+
+def test_eager_is_compared_with_nothing(engine: Any, tmp_path: Path) -> None:
+    records(plan_of(["sd"]), tmp_path / "r")
+    environment = json.loads((tmp_path / "r" / "environment.json").read_text())
+    assert environment["compared_with_eager"] is None and engine.compared == []
+
+
 def test_the_first_decode_of_each_method_is_a_warm_up(engine: Any, tmp_path: Path) -> None:
     found = records(plan_of(["autoregressive", "sd"], repeats=2), tmp_path / "r")
     assert len(engine.calls) == len(found) + 2 == 2 * 2 * 3 + 2

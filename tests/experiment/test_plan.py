@@ -105,6 +105,15 @@ def test_without_a_head_diversed_is_skipped_with_a_note_or_refused() -> None:
         build_plan(PAIR, [make_task()], named, [5], Settings(), optional={"diversed"})
 
 
+def test_methods_that_a_drafter_leaves_out_are_named_in_one_sentence() -> None:
+    def note(*names: str) -> str:
+        every = ["sd", *names]
+        return plan_of(every, optional=names, drafters=["prompt-lookup"]).notes[0]
+
+    assert note("sd-adaptive").startswith("sd-adaptive is skipped with prompt-lookup")
+    assert note("diversed", "sd-adaptive").startswith("diversed, sd-adaptive are skipped with")
+
+
 def test_a_note_warns_that_code_is_not_executed() -> None:
     code, other = replace(make_task("code"), metrics=("pass@1",)), make_task("other")
     (note,) = plan_of(["sd"], [code, other]).notes

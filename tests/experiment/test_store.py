@@ -182,7 +182,7 @@ MODELS = {"target": "t0", "draft": "d0", "dtype": "float32"}
 
 
 def key(task: Any = TASK, models: Any = MODELS, engine: str = "eager", **settings: Any) -> str:
-    plan = plan_of(["sd"], task, **settings)
+    plan = plan_of(["sd"], task, engine=engine, **settings)
     return sample_keys(plan, models, engine)(next(plan.steps()))
 
 

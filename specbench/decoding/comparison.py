@@ -63,6 +63,7 @@ def compare_with_eager(pair: LoadedPair, rule: Rule | None, options: DecodeOptio
     captured here serves the run too; a control is not used. ``rule`` is None for N = 0.
     """
     began, name = time.perf_counter(), pair.engine.name
+    rule = rule if options.draft_length else None
     n = options.draft_length if rule else 0
     prompts = list(_prompts(options.batch_size, pair.target.vocabulary))
     limit = ROUNDS * (n + 1) + 1  # no text ends
@@ -71,9 +72,9 @@ def compare_with_eager(pair: LoadedPair, rule: Rule | None, options: DecodeOptio
     options = replace(options, max_new_tokens=limit, stop=(), control=None)
     batch = Batch(
         replace(pair, eos_ids=frozenset()),
+        rule,
         [Request(prompt, f"comparison {row}") for row, prompt in enumerate(prompts)],
         options,
-        n,
     )
     eager = replace(pair, target=pair.target.twin(), draft=pair.draft.twin(), engine=Engine())
     for model in (eager.target, eager.draft):

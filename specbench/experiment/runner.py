@@ -36,6 +36,7 @@ from specbench.heads.bind import bind
 from specbench.heads.files import describe_models
 from specbench.heads.head import Head
 from specbench.methods.control import DraftControl, warmup_lengths
+from specbench.methods.rules import sd
 from specbench.metrics.sandbox.launch import layers
 from specbench.pairs.registry import PairSpec
 
@@ -123,11 +124,13 @@ class SampleRunner:
     def _compare_engine(self) -> Comparison:
         """Compare the engine with eager on a cell that drafts, if there is one.
 
+        A rule of the user's own may fail, which is for its samples to say: ``sd`` replaces it.
+
         Raises:
             EngineError: They differ, and the user wants this engine and no other.
         """
         cell = max(self._bound, key=lambda cell: cell.draft_length > 0)
-        rule = self._bound[cell].rule if cell.draft_length else None
+        rule = sd if cell.method in self._plan.sources else self._bound[cell].rule
         found = compare_with_eager(self._pair, rule, self._options(cell, 1))
         if found.difference is not None:
             self._pair.engine.give_up(

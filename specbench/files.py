@@ -1,4 +1,4 @@
-"""Write files atomically, with clear errors."""
+"""Write files that survive a crash or a power loss, with clear errors."""
 
 from __future__ import annotations
 
@@ -9,28 +9,70 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from io import TextIOWrapper
 from pathlib import Path
-from typing import TextIO
+from typing import BinaryIO, TextIO
 
 from specbench.errors import RunError, UsageError
 
 FULL = (errno.ENOSPC, errno.EDQUOT)  # errors of a full disk
 OTHER_FOLDER = "choose another folder with --output"
+PARTIAL = ".partial"  # suffix of unfinished files; a killed process may leave them
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
-    """Write a file whole or not at all.
+    """Write a file whole or not at all, see ``replacing``.
 
     Raises:
         SpecbenchError: It cannot be written, see ``clear_errors``; an existing file is unchanged.
     """
-    temporary = path.with_name(f".{path.name}.partial")
-    data = content.encode() if isinstance(content, str) else content
+    with replacing(path) as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """Yield a new file that replaces ``path`` when the context ends without an error.
+
+    The file is synced before it gets its name, so a power loss leaves the old or the new one.
+
+    Raises:
+        SpecbenchError: It cannot be written, see ``clear_errors``; an existing file is unchanged.
+    """
+    partial = path.with_name(f".{path.name}{PARTIAL}")
     with clear_errors(path):
         try:
-            temporary.write_bytes(data)
-            os.replace(temporary, path)
+            with partial.open("wb") as file:
+                yield file
+            sync(partial)
+            os.replace(partial, path)
+            sync(path.parent)
         finally:
-            temporary.unlink(missing_ok=True)
+            partial.unlink(missing_ok=True)
+
+
+def sync(path: Path) -> None:
+    """Wait until a file's content, or the names in a folder, would survive a power loss."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # raised by file systems that cannot sync a folder
+            raise
+    finally:
+        os.close(handle)
+
+
+def sync_tree(folder: Path) -> None:
+    """Sync a folder with everything in it; see ``sync``."""
+    for path in (*folder.rglob("*"), folder):
+        sync(path)
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder and its parents, and sync their names; it may exist."""
+    new = [path for path in folder.parents if not path.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in (folder, *new):
+        sync(path.parent)
 
 
 def digits(number: float) -> str:

@@ -89,15 +89,24 @@ def print_verdicts(found: pd.DataFrame, form: str = TEXT) -> None:
 
 
 class _Notes(logging.Handler):
+    """Prints each warning of a command once."""
+
+    printed: set[str]
+
     def emit(self, record: logging.LogRecord) -> None:
-        note(record.getMessage())
+        text = record.getMessage()
+        if text not in self.printed:
+            self.printed.add(text)
+            note(text)
+
+
+_NOTES = _Notes(logging.WARNING)
 
 
 def show_warnings() -> None:
-    """Print warnings that specbench's packages log as notes."""
-    log = logging.getLogger("specbench")
-    if not any(isinstance(handler, _Notes) for handler in log.handlers):
-        log.addHandler(_Notes(logging.WARNING))
+    """Print warnings that specbench's packages log as notes, each once from now on."""
+    _NOTES.printed = set()
+    logging.getLogger("specbench").addHandler(_NOTES)  # adds it only once
 
 
 def message(text: str) -> str:

@@ -98,7 +98,7 @@ class _Execution:
                 results, warnings = found
                 self._warn(warnings)
                 for index, result in results:
-                    self._display(self._store.record(self._plan.step(index), result))
+                    self._display(*self._store.record(self._plan.step(index), result))
                 row.popleft()
                 self._give(number, row)
         for number in sorted(self._idle):
@@ -113,7 +113,8 @@ class _Execution:
             self._pool.dismiss(number)
 
     def close(self) -> None:
-        """Collect the workers' facts that are known only at the end."""
+        """Sync the last samples, and collect the workers' facts that are known only at the end."""
+        self._display(*self._store.sync())
         asked = {number: self._pool.ask(number, "end", again=False) for number in self._idle}
         facts: dict[int, Mapping[str, Any]] = {}
         for number, reference in asked.items():
@@ -194,7 +195,8 @@ class _Execution:
             error = f"gave up after {MOST_TRIES} workers died while decoding it: {reason}"
             for step in self._plan.step(index).turns:
                 known = self._plan.identify(step, self._first["engine"])
-                self._display(self._store.record(step, {**known, "status": ERROR, "error": error}))
+                failed = {**known, "status": ERROR, "error": error}
+                self._display(*self._store.record(step, failed))
         if row and self._waiting is not None:
             self._waiting.setdefault(row[0][0][0], deque()).append(row)
         self._task_of.pop(number, None)

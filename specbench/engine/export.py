@@ -16,7 +16,7 @@ from specbench.engine.gguf import FINGERPRINT_KEY, SPECIAL, TEMPLATE_KEY, TOKENI
 from specbench.engine.loading import load_pair
 from specbench.engine.sources import require_package
 from specbench.errors import UsageError
-from specbench.files import clear_errors
+from specbench.files import clear_errors, sync
 from specbench.pairs.registry import PairSpec
 
 # llama.cpp's name for a byte-level tokenizer whose digits are single tokens.
@@ -42,7 +42,9 @@ def export_pair(spec: PairSpec, folder: Path, form: str) -> list[Path]:
             files.append(folder / f"{role}-{form}.gguf")
             unfinished = files[-1].with_suffix(".partial")
             write_gguf(unfinished, runner.model, tokenizer, runner.fingerprint(), form)
+            sync(unfinished)
             unfinished.replace(files[-1])
+        sync(folder)
     return files
 
 

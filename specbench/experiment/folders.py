@@ -15,8 +15,15 @@ from typing import Any, NamedTuple
 from specbench.config import Group, Loading, Settings
 from specbench.errors import UsageError
 from specbench.example import Example
-from specbench.experiment.records import RECORDS, TABLE, latest_records, read_examples
-from specbench.files import find_stored, stored
+from specbench.experiment.records import (
+    EXAMPLES,
+    RECORDS,
+    TABLE,
+    latest_records,
+    read_examples,
+    read_records,
+)
+from specbench.files import PARTIAL, find_stored, stored
 from specbench.pairs.registry import PairSpec, custom_pair, pairs
 
 RESULTS = Path("results")
@@ -132,6 +139,11 @@ def read_run(folder: Path, *, required: bool = True) -> Run:
     config = _read_object(path)
     if config is None and required:
         what = "is not the configuration of a run" if path.is_file() else "does not exist"
+        if (folder / RECORDS).is_file():
+            raise UsageError(
+                f"{path} {what}: run the command of this run again with --output {folder}, which "
+                "rebuilds it from the samples"
+            )
         raise UsageError(f"{folder} is not a run folder, {path} {what}: give the folder of a run")
     return Run(folder, config or {})
 
@@ -229,13 +241,14 @@ def require_same_run(folder: Path, config: Mapping[str, Any]) -> None:
     """Check that a folder is empty or contains a run that the plan may resume.
 
     The plan may have more examples, cells and tasks than the run; everything else must be equal.
+    If only the configuration is lost, the store compares the plan with the samples.
 
     Raises:
         UsageError: The folder contains something else.
     """
-    if not any(path.name != LOCK for path in folder.iterdir()):
-        return
     run = read_run(folder, required=False)
+    if not run.config and _lacks_only_config(folder):
+        return
     if not run.progress:
         raise UsageError(
             f"{folder} is not empty and contains no run: choose another folder with --output"
@@ -253,6 +266,17 @@ def require_same_run(folder: Path, config: Mapping[str, Any]) -> None:
             f"{folder} contains another run ({found}): choose another folder with --output, or "
             "rename that run with --fresh"
         )
+
+
+def _lacks_only_config(folder: Path) -> bool:
+    """Return whether a folder contains samples of a run, or nothing that anybody would miss.
+
+    A run that was killed at its start leaves a lock, and files without samples.
+    """
+    names = {path.name for path in folder.iterdir() if not path.name.endswith(PARTIAL)}
+    if RECORDS in names:
+        return next(read_records(folder / RECORDS, damaged=[]), None) is not None
+    return not names or (LOCK in names and names <= {LOCK, CONFIG, ENVIRONMENT, EXAMPLES})
 
 
 def _differences(

@@ -68,17 +68,10 @@ class Display:
             done = self._bars.tasks[self._whole].completed + samples
             self._bars.reset(self._whole, completed=int(done), total=self._total)
 
-    def __call__(self, record: Mapping[str, Any]) -> None:
-        """Count a finished sample."""
-        task, label = record["task"], method_label(record)
-        sums = self._sums[task, label]
-        for name in _SUMMED:
-            sums[name] += record.get(name) or 0
-        self._failed += record.get("status", OK) != OK
-        figures = ", ".join([*_figures(sums), *[f"{self._failed} failed"] * bool(self._failed)])
-        self._bars.update(self._whole, advance=1, description=label, left=task, figures=figures)
-        if (worker := self._at.get(record.get("device", ""))) is not None:
-            self._bars.update(worker, advance=1, figures=f"{task}, {label}")
+    def __call__(self, *records: Mapping[str, Any]) -> None:
+        """Count finished samples."""
+        for record in records:
+            self._count(record)
 
     def worker(self, number: int, state: str, device: str = "") -> None:
         """Show the state of a worker, and its device once it is known."""
@@ -89,6 +82,17 @@ class Display:
         if device:
             self._at[device] = bar
             self._bars.update(bar, description=device)
+
+    def _count(self, record: Mapping[str, Any]) -> None:
+        task, label = record["task"], method_label(record)
+        sums = self._sums[task, label]
+        for name in _SUMMED:
+            sums[name] += record.get(name) or 0
+        self._failed += record.get("status", OK) != OK
+        figures = ", ".join([*_figures(sums), *[f"{self._failed} failed"] * bool(self._failed)])
+        self._bars.update(self._whole, advance=1, description=label, left=task, figures=figures)
+        if (worker := self._at.get(record.get("device", ""))) is not None:
+            self._bars.update(worker, advance=1, figures=f"{task}, {label}")
 
     def _add(self, left: str, description: str, *, worker: bool) -> TaskID:
         return self._bars.add_task(

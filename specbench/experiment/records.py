@@ -10,8 +10,9 @@ import csv
 import gzip
 import io
 import json
+import logging
 import zlib
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -23,10 +24,12 @@ from specbench.analysis.columns import BLEU_TERMS, TIMED_BASELINE, schema
 from specbench.analysis.folders import TIMINGS, lacks
 from specbench.errors import RunError, UsageError
 from specbench.example import Example
-from specbench.files import clear_errors, digits, write_atomically
+from specbench.files import digits, replacing, sync, write_atomically
 from specbench.methods.parameters import METHOD_COLUMNS
 from specbench.metrics import METRICS
 from specbench.validation import Model, refusal
+
+log = logging.getLogger(__name__)
 
 RECORDS = "samples.jsonl"
 PACKED = f"{RECORDS}.gz"
@@ -52,23 +55,24 @@ NAMES = (
     "turn",
     "repeat",
 )
+MOST_NAMED = 5  # damaged lines in a message
 _ALWAYS = frozenset(("key", "place", "run_id", "status", "task", "sample_id"))
 # These columns are needed to trace a text token by token.
 TRACED = frozenset((*METHOD_COLUMNS, "repeat", "draft_length", "drafter", "token_ids", "per_round"))
 
 
 def read_lines(path: Path) -> Iterator[bytes]:
-    """Yield the lines of a file, plain or gzipped; skip an incomplete last line.
+    """Yield the lines of a file, plain or gzipped; only the last one may lack its line end.
 
     Raises:
-        UsageError: The file cannot be read, or its gzip data is incomplete.
+        UsageError: The file cannot be read, or its gzip data is damaged.
     """
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            yield from (line for line in file if line.endswith(b"\n"))
+            yield from file
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise UsageError(
-            f"{path} is not a complete gzip file ({error}): unpack or copy it again"
+            f"{path} is a damaged gzip file ({error}): unpack or copy it again"
         ) from error
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}; check permissions") from error
@@ -95,12 +99,6 @@ def _storable(value: Any) -> bool:
     return True
 
 
-def cut_torn_line(path: Path) -> None:
-    """Remove an incomplete last line left by a crash, so that the next line starts clean."""
-    with clear_errors(path), path.open("rb+") as file:
-        file.truncate(file.read().rfind(b"\n") + 1)
-
-
 def record_files(folder: Path) -> list[Path]:
     """Return the files with a run's records, ``samples.jsonl`` before ``samples.jsonl.gz``.
 
@@ -113,27 +111,87 @@ def record_files(folder: Path) -> list[Path]:
     return found
 
 
-def read_records(path: Path, needed: Collection[str] = ()) -> Iterator[dict[str, Any]]:
+def read_records(
+    path: Path, needed: Collection[str] = (), damaged: list[int] | None = None
+) -> Iterator[dict[str, Any]]:
     """Yield the records of a run's folder, or of one of its files, in the order of the file.
 
-    Decoded samples must have the ``needed`` columns.
+    Damaged lines are left out; their numbers, from 1, are appended to ``damaged``. Without this
+    list a warning names them, except an unfinished last line: the run may be writing it.
 
     Raises:
-        UsageError: There are none, they cannot be read, or a line is not a sample.
+        UsageError: There are no records, they cannot be read, or a decoded sample lacks one of the
+            ``needed`` columns.
     """
     path = record_files(path)[0] if path.is_dir() else path
+    left_out: list[int] = []
     for number, line in enumerate(read_lines(path), start=1):
-        where = f"{path}, line {number}, is not a sample"
-        try:
-            record = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise UsageError(f"{where} (it is not valid JSON): run again") from error
-        if not isinstance(record, dict):
-            raise UsageError(f"{where} (it is not an object): run again")
-        wanted = _ALWAYS if record.get("status") == ERROR else _ALWAYS.union(needed)
-        if missing := sorted(wanted - record.keys()):
-            raise UsageError(f"{where} (it lacks {missing[0]}): run again")
+        record = _record(line)
+        if record is None:
+            if damaged is not None or line.endswith(b"\n"):
+                left_out.append(number)
+            continue
+        wanted = () if record["status"] == ERROR else needed
+        if missing := sorted(name for name in wanted if name not in record):
+            raise UsageError(
+                f"{path}, line {number}, is not a sample (it lacks {missing[0]}): run again"
+            )
         yield record
+    if damaged is not None:
+        damaged += left_out
+    elif left_out:
+        log.warning(
+            f"{path}: {lines_named(left_out)} damaged and left out; to decode the samples again, "
+            f"run the command of this run again with --output {path.parent}"
+        )
+
+
+def _record(line: bytes) -> dict[str, Any] | None:
+    """Return the record in a line, or None if the line is damaged."""
+    try:
+        record = json.loads(line)
+        whole = line.endswith(b"\n") and isinstance(record, dict) and record.keys() >= _ALWAYS
+        return record if whole and hash(names_of(record)) is not None else None
+    except (ValueError, RecursionError, TypeError):  # TypeError: a column is a list
+        return None
+
+
+def lines_named(numbers: Sequence[int]) -> str:
+    """Return line numbers with a verb, such as "line 3 is" or "lines 3, 5 and 9 more are"."""
+    if len(numbers) == 1:
+        return f"line {numbers[0]} is"
+    names = ", ".join(map(str, numbers[:MOST_NAMED]))
+    more = f" and {len(numbers) - MOST_NAMED} more" if len(numbers) > MOST_NAMED else ""
+    return f"lines {names}{more} are"
+
+
+def set_aside(path: Path, damaged: Collection[int]) -> Path:
+    """Move damaged lines, given by number, to the file beside it; return that file.
+
+    A line is in one of the files at any moment, even if the process is killed.
+
+    Raises:
+        SpecbenchError: A file cannot be written.
+    """
+    aside = damaged_file(path)
+    packed = path.suffix == ".gz"
+    with replacing(path) as file, aside.open("ab") as moved:
+        records = gzip.GzipFile(fileobj=file, mode="wb", mtime=0) if packed else file
+        for number, line in enumerate(read_lines(path), start=1):
+            if number in damaged:
+                moved.write(line.removesuffix(b"\n") + b"\n")
+            else:
+                records.write(line)
+        if packed:
+            records.close()
+        moved.flush()
+        sync(aside)
+    return aside
+
+
+def damaged_file(path: Path) -> Path:
+    """Return the file for the damaged lines of a file of records, such as ``samples.damaged``."""
+    return path.with_name(f"{path.name.partition('.')[0]}.damaged")
 
 
 def latest_records(path: Path, needed: Collection[str] = ()) -> list[dict[str, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import logging
 import os
 import shutil
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -28,19 +29,23 @@ from specbench.experiment.records import (
     RECORDS,
     SUMMARY,
     TABLE,
+    lines_named,
     names_of,
     read_lines,
     read_records,
     record_files,
+    set_aside,
     timed_records,
     to_line,
     write_tables,
 )
 from specbench.experiment.store import lock
-from specbench.files import clear_errors, stored
+from specbench.files import clear_errors, stored, sync, sync_tree
 from specbench.metrics import GREEDY, GROUP, METRICS, get_metric, score, try_metrics
 from specbench.metrics.sandbox.launch import layers
 from specbench.plugins import exists
+
+log = logging.getLogger(__name__)
 
 _STAGING = ".scoring"  # holds the new files until all are complete
 _WRITTEN = (RECORDS, PACKED, TABLE, SUMMARY, DIGEST, CONFIG, ENVIRONMENT)  # in this order
@@ -117,8 +122,9 @@ def score_run(
     run, metrics = found.run, found.metrics
     with _staging(run.folder) as staging:
         latest: dict[tuple[Any, ...], Record] = {}  # the last attempt of a sample counts
+        damaged: list[int] = []  # lines
         with (staging / RECORDS).open("wb") as file:
-            for record in read_records(run.folder, _NEEDED):
+            for record in read_records(run.folder, _NEEDED, damaged):
                 scored = _rescored(record, run, metrics, may_execute)
                 file.write(to_line(scored))
                 latest[names_of(scored)] = scored
@@ -141,16 +147,21 @@ def score_run(
             files[ENVIRONMENT] = {**run.environment, "sandbox": list(layers())}
         for name, values in files.items():
             (staging / name).write_text(as_json(values), encoding="utf-8")
-        names = {path.name for path in record_files(run.folder)}
+        names = [path.name for path in record_files(run.folder)]
+        if damaged:
+            aside = set_aside(run.folder / names[0], damaged)
+            log.warning(f"{names[0]}: {lines_named(damaged)} damaged and moved to {aside.name}")
         if PACKED in names:
             packed = gzip.compress((staging / RECORDS).read_bytes(), mtime=0)
             (staging / PACKED).write_bytes(packed)
         if RECORDS not in names:
             (staging / RECORDS).unlink()
+        sync_tree(staging)
         for name in _WRITTEN:
             if (staging / name).exists():
                 os.replace(staging / name, run.folder / name)
         (run.folder / f"{TABLE}.gz").unlink(missing_ok=True)  # it has the old scores
+        sync(run.folder)
     return Outcome(len(latest), len(failed), withheld, next(iter(failed), ""))
 
 

@@ -347,7 +347,7 @@ def execute(
     stop: Callable[[], bool] = lambda: False,
     loader: Loader | None = None,
 ) -> None:
-    """Decode all pending steps of a plan, and record each as soon as it is done.
+    """Decode all pending steps of a plan, and record each as soon as it is decoded.
 
     ``stop`` is called after each sample. The loader may still have the pair of an earlier plan.
 
@@ -365,9 +365,10 @@ def execute(
         missing = store.missing(batch)
         display.resumed(samples_of(batch) - samples_of(missing))
         for step, result in runner.run(missing):
-            display(store.record(step, result))
+            display(*store.record(step, result))
             if stop():
                 raise KeyboardInterrupt
+    display(*store.sync())
     store.write_environment({**environment, **runner.closing_facts()})
 
 

@@ -1,8 +1,9 @@
 """A run's folder during the run: its configuration, environment and samples.
 
-``samples.jsonl`` grows by one line per sample. All other files are replaced atomically, so tables
-on disk are always complete. A run that was stopped in any way can resume: the complete lines of
-``samples.jsonl`` are kept.
+``samples.jsonl`` grows by one line per sample; a sample counts as done once its line is synced to
+disk. All other files are replaced atomically, so tables on disk are always complete. A run that was
+stopped in any way can resume: damaged lines of ``samples.jsonl`` are moved to ``samples.damaged``,
+and a lost ``config.json`` is rebuilt.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from functools import cache
@@ -28,6 +30,7 @@ from specbench.experiment.folders import (
     LOCK,
     as_json,
     new_folder,
+    read_run,
     require_same_run,
     unfinished_twins,
     unused,
@@ -35,16 +38,20 @@ from specbench.experiment.folders import (
 from specbench.experiment.plan import Plan, Step
 from specbench.experiment.records import (
     EXAMPLES,
+    NAMES,
     OK,
     RECORDS,
     TIMED_RECORDS,
-    cut_torn_line,
+    damaged_file,
+    lines_named,
     names_of,
+    read_lines,
     read_records,
+    set_aside,
     to_line,
     write_tables,
 )
-from specbench.files import cannot_write, clear_errors, write_atomically
+from specbench.files import cannot_write, clear_errors, make_folder, sync, write_atomically
 from specbench.heads.registry import HeadFile
 from specbench.methods.drafters import MODEL
 from specbench.version import __version__
@@ -53,6 +60,8 @@ log = logging.getLogger(__name__)
 
 # Settings of the whole run that do not affect any single sample.
 _ABOUT_THE_RUN = {"repeats", "engine", "engine_fallback"}
+# Samples are synced together, so that syncing takes at most this share of a run's time.
+SYNC_SHARE = 0.01
 
 Key = Callable[[Step], str]
 
@@ -81,9 +90,12 @@ class Store:
         self._finished: set[str] = set()  # keys
         self._plan: Plan | None = None
         self._key: Key | None = None
+        self._unsynced: list[Mapping[str, Any]] = []  # records
+        self._next_sync = 0.0  # by the monotonic clock
+        self._damaged_lines = 0  # in the files beside the records
         self._made = not folder.exists()  # whether this store created the folder
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            make_folder(folder)
             require_same_run(folder, config)
             self._lock = lock(folder)
         except OSError as error:
@@ -91,12 +103,10 @@ class Store:
         self._new = not (folder / CONFIG).exists()
         try:
             for name in (RECORDS, TIMED_RECORDS):
-                if (folder / name).exists():
-                    cut_torn_line(folder / name)
-                    for record in read_records(folder / name):
-                        self.run_id = record["run_id"]
-                        self._count(record)
-            self._write_config("running")
+                self._recover(folder / name)
+            self._lost_config = not read_run(folder, required=False).progress and self.done > 0
+            if not self._lost_config:
+                self._write_config("running")
         except SpecbenchError as error:
             if self._made:
                 self._remove()
@@ -126,7 +136,7 @@ class Store:
 
     @property
     def done(self) -> int:
-        """Number of samples recorded so far, including earlier sessions."""
+        """Number of samples that are safely on disk, including those of earlier sessions."""
         return len(self._samples)
 
     @property
@@ -137,11 +147,15 @@ class Store:
     def expect(self, plan: Plan, models: Mapping[str, Any], engine: str) -> None:
         """Set the plan to execute, before ``missing`` and ``record``; see ``sample_keys``.
 
+        A lost ``config.json`` is written again if the plan makes all recorded samples.
+
         Raises:
             UsageError: A recorded sample was made with other models, another head, device or
                 version.
         """
         self._plan, self._key = plan, sample_keys(plan, models, engine)
+        if self._lost_config:
+            self._rebuild_config(plan, engine)
         edited = 0
         for step in plan.steps() if self.resumed else ():
             key = self._key(step)
@@ -169,26 +183,46 @@ class Store:
         done = self._finished
         return [step for step in steps if any(self._key(turn) not in done for turn in step.turns)]
 
-    def record(self, step: Step, result: Mapping[str, Any]) -> dict[str, Any]:
-        """Append the result of a step and return its record; see ``append``."""
+    def record(self, step: Step, result: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+        """Append the result of a step; return the records that this makes safe, see ``sync``.
+
+        The records are synced when the time since the last sync is so long that syncing takes a
+        share of at most ``SYNC_SHARE``; the end of the context syncs the rest.
+        """
         assert self._key is not None and self._plan is not None
         step = replace(step, turn=result.get("turn"))
         names = {"key": self._key(step), "place": step.place, "run_id": self.run_id}
         sources = self._plan.sources_of(step)
-        record = names | dict(result) | ({"sources": sources} if sources else {})
-        self.append(record)
-        return record
+        self.append(names | dict(result) | ({"sources": sources} if sources else {}))
+        return self.sync() if time.monotonic() >= self._next_sync else ()
 
     def append(self, record: Mapping[str, Any]) -> None:
-        """Append one record to its file (``samples.jsonl``, or ``timings.jsonl``) and flush it.
+        """Append one record to its file (``samples.jsonl``, or ``timings.jsonl``).
 
         Raises:
             SpecbenchError: It cannot be written, for example because the disk is full.
         """
-        path = self.folder / (TIMED_RECORDS if record.get("timing") else RECORDS)
+        path = self._file_of(record)
         with clear_errors(path), path.open("ab") as file:
             file.write(to_line(record))
-        self._count(record)
+        self._unsynced.append(record)
+
+    def sync(self) -> Sequence[Mapping[str, Any]]:
+        """Sync the appended records to disk and return them; only now they are done.
+
+        Raises:
+            SpecbenchError: They cannot be written.
+        """
+        began = time.monotonic()
+        records, self._unsynced = self._unsynced, []
+        for path in {self._file_of(record) for record in records}:
+            with clear_errors(path):
+                sync(path)
+                sync(self.folder)  # the file may be new
+        for record in records:
+            self._count(record)
+        self._next_sync = time.monotonic() + (time.monotonic() - began) / SYNC_SHARE
+        return records
 
     def write_environment(self, environment: Mapping[str, Any]) -> None:
         """Write ``environment.json``."""
@@ -199,16 +233,59 @@ class Store:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
-            if not self.done and self._new:
-                self._remove()
-                return
             state = "interrupted" if kind is KeyboardInterrupt else "failed"
             # Report the first error; a second one is often its consequence.
             with suppress(SpecbenchError) if kind else nullcontext():
-                write_tables(self.folder)
-                self._write_config(state if kind else COMPLETE)
+                self.sync()
+                if not self.done and self._new:
+                    self._remove()
+                elif not self._lost_config:
+                    write_tables(self.folder)
+                    self._write_config(state if kind else COMPLETE)
         finally:
             self._lock.release()
+
+    def _recover(self, path: Path) -> None:
+        """Count the records of a file, and move its damaged lines to the file beside it."""
+        if path.exists():
+            damaged: list[int] = []
+            for record in read_records(path, damaged=damaged):
+                self.run_id = record["run_id"]
+                self._count(record)
+            if damaged:
+                aside = set_aside(path, damaged)
+                log.warning(
+                    f"{path}: {lines_named(damaged)} damaged and moved to {aside.name}; the "
+                    "samples are decoded again"
+                )
+        if (aside := damaged_file(path)).exists():
+            self._damaged_lines += sum(1 for _ in read_lines(aside))
+
+    def _rebuild_config(self, plan: Plan, engine: str) -> None:
+        """Write ``config.json`` again if the plan makes all recorded samples.
+
+        Raises:
+            UsageError: It does not.
+        """
+        assert self._key is not None
+        planned = {names_of(plan.identify(step, engine)): self._key(step) for step in plan.steps()}
+        for names, (key, status) in self._samples.items():
+            if names not in planned or (status == OK and planned[names] != key):
+                sample = dict(zip(NAMES, names, strict=False))
+                raise UsageError(
+                    f"{self.folder / CONFIG} is lost, and this command does not make the recorded "
+                    f"sample {sample['sample_id']} of {sample['method']} on {sample['task']}: "
+                    "repeat the command of that run, or choose another folder with --output"
+                )
+        self._lost_config = False
+        self._write_config("running")
+        log.warning(
+            f"{self.folder / CONFIG} was lost and is rebuilt from this command, which makes all "
+            f"{self.done} recorded samples"
+        )
+
+    def _file_of(self, record: Mapping[str, Any]) -> Path:
+        return self.folder / (TIMED_RECORDS if record.get("timing") else RECORDS)
 
     def _count(self, record: Mapping[str, Any]) -> None:
         # The last attempt of a sample counts. A failed one may have been retried with other models.
@@ -222,6 +299,7 @@ class Store:
 
     def _write_config(self, state: str) -> None:
         progress = {"state": state, "samples": self.done, "failed": self.failed}
+        progress |= {"damaged_lines": self._damaged_lines} if self._damaged_lines else {}
         write_atomically(self.folder / CONFIG, as_json({**self._config, "progress": progress}))
 
     def _remove(self) -> None:

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from specbench.engine.loading import LoadedPair
 from specbench.errors import UsageError
-from specbench.files import clear_errors, write_atomically
+from specbench.files import clear_errors, make_folder, write_atomically
 from specbench.heads.head import Head
 from specbench.heads.registry import (
     DESCRIPTION,
@@ -47,7 +47,7 @@ def save_head(head: Head, folder: Path, description: dict[str, Any]) -> None:
         SpecbenchError: The files cannot be written.
     """
     with clear_errors(folder):
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
     contents = {
         WEIGHTS: save({name: weights.cpu() for name, weights in head.state_dict().items()}),
         DESCRIPTION: (json.dumps(description, indent=2) + "\n").encode(),

@@ -15,6 +15,7 @@ from transformers import PreTrainedTokenizerFast
 from specbench.config import Loading
 from specbench.engine.loading import load_pair
 from specbench.errors import UsageError
+from specbench.files import sync_tree
 from specbench.pairs.registry import ROLES, PairSpec
 from specbench.pretraining.corpus import Corpus
 from specbench.pretraining.generated import Generated
@@ -81,6 +82,7 @@ def _build_model(tables: dict[str, Any], texts: Texts, role: str, folder: Path) 
     model.save_pretrained(folder / role)
     tokenizer.save_pretrained(folder / role)
     shutil.copy(work / role / LOG, folder / role / LOG)
+    sync_tree(folder / role)
 
 
 def _tokenizer(tables: dict[str, Any], texts: Texts, folder: Path) -> PreTrainedTokenizerFast:

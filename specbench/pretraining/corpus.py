@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
+from specbench.files import replacing
 from specbench.pretraining.sources import SPLITS, Source, documents, read_splits
 from specbench.pretraining.texts import Batch, HeldOut
 
@@ -69,10 +69,8 @@ class Corpus:
         path = self.folder / TOKENS
         if not path.exists():
             self.folder.mkdir(parents=True, exist_ok=True)
-            unfinished = path.with_name(f".{TOKENS}.partial")
-            with unfinished.open("wb") as file:
+            with replacing(path) as file:
                 np.save(file, np.concatenate(list(self._encoded(splits["train"]))))
-            os.replace(unfinished, path)
         self.blocks = _blocks(np.load(path, mmap_mode="r"))
         self.order = np.random.default_rng(SEED).permutation(len(self.blocks))
 

@@ -16,7 +16,7 @@ from torch.nn.functional import cross_entropy
 from transformers import LlamaForCausalLM
 
 from specbench.errors import UsageError
-from specbench.files import write_atomically
+from specbench.files import make_folder, replacing, write_atomically
 from specbench.pretraining.models import ModelRecipe, build_optimizers
 from specbench.pretraining.texts import HeldOut, Texts
 from specbench.training.folder import CHECKPOINT, LOG
@@ -127,7 +127,7 @@ def _save(
     curve: list[dict[str, float]],
     seconds: float,
 ) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     state = {
         "recipe": asdict(recipe),
         "step": done,
@@ -136,9 +136,8 @@ def _save(
         "optimizers": [optimizer.state_dict() for optimizer in optimizers],
         "curve": curve,
     }
-    unfinished = folder / f".{CHECKPOINT}.partial"
-    torch.save(state, unfinished)
-    unfinished.replace(folder / CHECKPOINT)
+    with replacing(folder / CHECKPOINT) as file:
+        torch.save(state, file)
     write_atomically(folder / LOG, pd.DataFrame(curve).to_csv(index=False))
 
 

@@ -15,6 +15,7 @@ from filelock import FileLock, Timeout
 
 from specbench.config import DataOptions, Loading
 from specbench.errors import RunError
+from specbench.files import make_folder
 from specbench.heads.registry import is_head
 from specbench.suites.suite import HEADS, Job
 
@@ -81,5 +82,5 @@ def training_command(
 
 def _lock(job: Job, output: Path) -> FileLock:
     folder = job.folder(output)
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(folder.parent)
     return FileLock(folder.with_name(f".{job.task}.lock"))

@@ -26,7 +26,14 @@ from specbench.engine.runner import Runner
 from specbench.engine.sources import decoder_config, load_pretrained, load_weights
 from specbench.errors import RunError, UsageError
 from specbench.example import Example
-from specbench.files import cannot_write, clear_errors, shown_path
+from specbench.files import (
+    cannot_write,
+    clear_errors,
+    make_folder,
+    shown_path,
+    sync,
+    sync_tree,
+)
 from specbench.tasks.task import Task
 from specbench.training.material import (
     IGNORED,
@@ -173,7 +180,10 @@ def _atomic_folder(folder: Path) -> Iterator[Path]:
             yield unfinished
             with suppress(FileNotFoundError):
                 folder.rmdir()  # it may exist, empty
+            sync_tree(unfinished)
+            make_folder(folder.parent)
             unfinished.rename(folder)
+            sync(folder.parent)
         except SafetensorError as error:  # raised for a full disk
             raise RunError(cannot_write(folder, OSError(str(error)))) from error
         finally:

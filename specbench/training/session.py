@@ -19,7 +19,7 @@ import torch
 
 from specbench.engine.loading import LoadedPair
 from specbench.errors import UsageError
-from specbench.files import clear_errors, write_atomically
+from specbench.files import clear_errors, make_folder, write_atomically
 from specbench.heads.files import fingerprints, save_head
 from specbench.tasks.task import Task
 from specbench.training.folder import CHECKPOINT, LOG
@@ -64,7 +64,7 @@ def carry_out(
     if not training.static:
         training.begin()
     with clear_errors(folder):
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
     for progress in training.history:
         report(progress)
     while len(training.history) < training.recipe.steps:

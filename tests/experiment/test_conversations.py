@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +30,10 @@ def task_of(*examples: Example, **changes: Any) -> Task:
 
 
 def measure(plan: Plan, folder: Path, stop_after: int | None = None) -> list[dict[str, Any]]:
+    recorded = count(1)
     with Store.open(folder, "run", plan.describe()) as store:
         try:
-            execute(plan, store, stop=lambda: store.done == stop_after)
+            execute(plan, store, stop=lambda: next(recorded) == stop_after)
         except KeyboardInterrupt:
             assert stop_after is not None
     return latest_records(folder)

@@ -1,5 +1,6 @@
 """JSON Lines files: recovery after a crash, and errors."""
 
+import gzip
 import json
 import os
 from collections.abc import Callable
@@ -13,10 +14,13 @@ from hypothesis import strategies as st
 from specbench.errors import RunError, UsageError
 from specbench.example import Example
 from specbench.experiment.records import (
+    PACKED,
     RECORDS,
-    cut_torn_line,
+    damaged_file,
+    lines_named,
     read_examples,
     read_records,
+    set_aside,
     to_line,
     write_examples,
 )
@@ -36,18 +40,77 @@ def test_a_file_cut_anywhere_keeps_its_complete_lines_and_can_grow(
     path.write_bytes(content)
     whole = texts[: content.count(b"\n")]
     assert [r["text"] for r in read_records(tmp_path)] == whole
-    cut_torn_line(tmp_path / RECORDS)
+    damaged: list[int] = []
+    assert [r["text"] for r in read_records(tmp_path, damaged=damaged)] == whole
+    set_aside(path, damaged)
     with path.open("ab") as file:
         file.write(to_line({**RECORD, "text": "next"}))
     assert [r["text"] for r in read_records(tmp_path)] == [*whole, "next"]
 
 
+@pytest.mark.parametrize("packed", [False, True])
 @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 @given(line=st.binary().filter(lambda line: b"\n" not in line))
-def test_foreign_bytes_are_one_located_error(tmp_path: Path, line: bytes) -> None:
-    (tmp_path / "samples.jsonl").write_bytes(to_line(RECORD) + line + b"\n")
-    with pytest.raises(UsageError, match=r"samples\.jsonl, line 2, is not a sample"):
+def test_foreign_bytes_are_left_out_named_and_set_aside(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, packed: bool, line: bytes
+) -> None:
+    open_file = gzip.open if packed else open
+    path = tmp_path / ("samples.jsonl.gz" if packed else "samples.jsonl")
+    other = to_line({**RECORD, "sample_id": "2"})
+    with open_file(path, "wb") as file:
+        file.write(to_line(RECORD) + line + b"\n" + other)
+    aside = damaged_file(path)
+    aside.unlink(missing_ok=True)
+    caplog.clear()
+    assert [record["sample_id"] for record in read_records(tmp_path)] == ["1", "2"]
+    assert f"{path}: line 2 is damaged and left out" in caplog.text
+    assert set_aside(path, [2]) == aside == tmp_path / "samples.damaged"
+    assert aside.read_bytes() == line + b"\n"
+    with open_file(path, "rb") as file:
+        assert file.read() == to_line(RECORD) + other
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        b'{"key": "k", "pla' + to_line(RECORD),  # the start of one sample, then another
+        to_line(RECORD).strip() + to_line(RECORD),  # joined
+        b"\0" * 900 + b"\n",
+        b"[" * 100_000 + b"\n",
+        to_line({**RECORD, "sample_id": ["1"]}),
+        to_line({name: value for name, value in RECORD.items() if name != "key"}),
+        to_line(RECORD)[:-1],  # its line end was not written
+    ],
+)
+def test_a_damaged_line_costs_no_other_line(tmp_path: Path, damage: bytes) -> None:
+    path = tmp_path / RECORDS
+    path.write_bytes(to_line(RECORD) + damage)
+    damaged: list[int] = []
+    assert list(read_records(path, damaged=damaged)) == [RECORD]
+    assert damaged == [2]
+
+
+def test_a_flipped_byte_in_a_packed_file_is_no_damaged_line(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / PACKED
+    content = gzip.compress(b"".join(map(to_line, [RECORD] * 9)), compresslevel=0, mtime=0)
+    at = content.index(b"{")
+    path.write_bytes(content[:at] + b"[" + content[at + 1 :])
+    with pytest.raises(UsageError, match=r"samples\.jsonl\.gz is a damaged gzip file .*CRC"):
         list(read_records(tmp_path))
+    assert not caplog.records
+
+
+def test_damaged_lines_are_named_briefly() -> None:
+    assert lines_named([3]) == "line 3 is"
+    assert lines_named([3, 4]) == "lines 3, 4 are"
+    assert lines_named(range(1, 10)) == "lines 1, 2, 3, 4, 5 and 4 more are"
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+@given(line=st.binary().filter(lambda line: b"\n" not in line))
+def test_foreign_bytes_among_examples_are_one_located_error(tmp_path: Path, line: bytes) -> None:
     (tmp_path / "examples.jsonl").write_bytes(line + b"\n")
     with pytest.raises(UsageError, match=r"examples\.jsonl, line 1: "):
         read_examples(tmp_path)

@@ -1,23 +1,29 @@
 """Stopped runs resume, and different runs are refused."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
+import time
+from collections.abc import Mapping
 from contextlib import nullcontext
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from specbench.errors import UsageError
-from specbench.experiment.folders import CONFIG, LOCK
+from specbench.experiment.folders import CONFIG, LOCK, read_run
+from specbench.experiment.progress import Display
 from specbench.experiment.records import RECORDS, latest_records, read_records
 from specbench.experiment.runner import execute
 from specbench.experiment.store import Store
 
 from .test_execute import plan_of
 
+COMPLETE_RUN = {"state": "complete", "samples": 6, "failed": 0}
 TABLES = ("samples.csv", "summary.csv", "summary.md")
 METHODS = ["autoregressive", "sd"]
 
@@ -32,6 +38,18 @@ def run(folder: Path, *, methods: list[str] = METHODS, fresh: bool = False, **se
 
 def tables(folder: Path) -> list[str]:
     return [(folder / name).read_text() for name in TABLES]
+
+
+def progress(folder: Path) -> dict[str, Any]:
+    state: dict[str, Any] = json.loads((folder / CONFIG).read_text())["progress"]
+    return state
+
+
+def damage_config(folder: Path, content: bytes | None) -> None:
+    if content is None:
+        (folder / CONFIG).unlink()
+    else:
+        (folder / CONFIG).write_bytes(content)
 
 
 def test_a_run_cut_anywhere_resumes_to_the_same_result(engine: Any, tmp_path: Path) -> None:
@@ -50,17 +68,125 @@ def test_a_run_cut_anywhere_resumes_to_the_same_result(engine: Any, tmp_path: Pa
         assert (folder / RECORDS).read_bytes() == content
 
 
-def test_a_torn_line_that_stayed_would_break_the_next(
-    engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_damaged_lines_are_set_aside_and_their_samples_decoded_again(
+    engine: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A negative control."""
+    whole, folder = tmp_path / "whole" / "r", tmp_path / "damaged" / "r"
+    run(whole)
+    run(folder)
+    lines = (folder / RECORDS).read_bytes().splitlines(keepends=True)
+    damage = [lines[0][:50] + lines[1], b"\0" * 300 + b"\n", lines[3].strip() + lines[4]]
+    (folder / RECORDS).write_bytes(b"".join([*damage, lines[5]]))
+    before = tables(folder)
+    assert run(folder) == 1
+    assert "lines 1, 2, 3 are damaged and moved to samples.damaged" in caplog.text
+    assert (folder / "samples.damaged").read_bytes() == b"".join(damage)
+    assert progress(folder) == {**COMPLETE_RUN, "damaged_lines": 3}
+    assert tables(folder) == before == tables(whole)
+    assert len(list(read_records(folder))) == 6
+    assert run(folder) == 6  # and nothing is set aside twice
+    assert progress(folder)["damaged_lines"] == 3
+
+
+@pytest.mark.parametrize("half", [None, b"", b'{"pair": {"name": "p"', b"\0" * 100])
+def test_a_lost_configuration_is_rebuilt(
+    engine: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture, half: bytes | None
+) -> None:
     folder = tmp_path / "r"
     run(folder)
-    content = (folder / RECORDS).read_bytes()
-    (folder / RECORDS).write_bytes(content[:-9])
-    monkeypatch.setattr("specbench.experiment.store.cut_torn_line", lambda folder: None)
-    with pytest.raises(UsageError, match="it is not valid JSON"):
+    before = (tables(folder), (folder / CONFIG).read_bytes())
+    damage_config(folder, half)
+    with pytest.raises(UsageError, match=r"config\.json .* --output .*/r, which rebuilds it"):
+        read_run(folder)
+    calls = len(engine.calls)
+    assert run(folder) == 6
+    assert "was lost and is rebuilt from this command, which makes all 6" in caplog.text
+    assert (tables(folder), (folder / CONFIG).read_bytes()) == before
+    assert len(engine.calls) == calls
+
+
+@pytest.mark.parametrize("half", [None, b"{"])
+def test_samples_of_another_command_do_not_get_its_configuration(
+    engine: Any, tmp_path: Path, half: bytes | None
+) -> None:
+    folder = tmp_path / "r"
+    run(folder)
+    damage_config(folder, half)
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    for other in ({"seed": 1}, {"temperature": 0.0}, {"methods": ["sd"]}):
+        with pytest.raises(UsageError, match=r"config\.json is lost, and this command does not"):
+            run(folder, **other)  # type: ignore[arg-type]
+    after = {path.name: path.read_bytes() for path in folder.iterdir()}
+    for files in (before, after):
+        files.pop("environment.json")  # of the last attempt
+    assert after == before
+    (folder / RECORDS).write_text('{"prompt": "of the user"}\n')
+    with pytest.raises(UsageError, match="is not empty and contains no run"):
         run(folder)
+    assert (folder / RECORDS).read_text() == '{"prompt": "of the user"}\n'
+
+
+@pytest.mark.parametrize(
+    "files", [[LOCK], [LOCK, ".config.json.partial"], [LOCK, CONFIG, "environment.json"]]
+)
+def test_a_run_killed_at_its_start_begins_again(
+    engine: Any, tmp_path: Path, files: list[str]
+) -> None:
+    folder = tmp_path / "r"
+    folder.mkdir()
+    for name in files:
+        (folder / name).write_bytes(b"{")
+    assert run(folder) == 0
+    assert progress(folder) == COMPLETE_RUN
+
+
+def test_a_sample_counts_only_once_it_is_synced(
+    engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Progress never shows a sample that a power loss could take."""
+    folder, synced, shown = tmp_path / "r", 0, 0
+
+    def fsync(handle: int) -> None:
+        nonlocal synced
+        path = Path(os.readlink(f"/proc/self/fd/{handle}"))
+        synced = len(path.read_bytes().splitlines()) if path.name == RECORDS else synced
+
+    class Shown(Display):
+        def __call__(self, *records: Mapping[str, Any]) -> None:
+            nonlocal shown
+            shown += len(records)
+            assert shown <= store.done <= synced
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    plan = plan_of(METHODS)
+    with Store.open(folder, "run", plan.describe()) as store:
+        execute(plan, store, Shown(len(plan)))
+        assert shown == synced == 6
+
+
+def test_samples_are_synced_together_if_syncing_is_slow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sync of a second is due again after 100 seconds."""
+    now = 0.0
+    plan = plan_of(METHODS)
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+
+    def fsync(handle: int) -> None:
+        nonlocal now
+        now += 0.5  # of the file, and of its folder
+
+    with Store.open(tmp_path / "r", "run", plan.describe()) as store:
+        monkeypatch.setattr(os, "fsync", fsync)
+        store.expect(plan, {}, "eager")
+        safe = []
+        for step in plan.steps():
+            result = {**plan.identify(step, "eager"), "status": "error", "error": "no"}
+            safe.append(len(store.record(step, result)))
+            now += 40
+        assert (safe, store.done) == ([1, 0, 0, 3, 0, 0], 4)
+        assert len(store.sync()) == 2
+    assert progress(tmp_path / "r")["samples"] == 6
 
 
 def test_failed_samples_are_retried_and_count_once(engine: Any, tmp_path: Path) -> None:
@@ -77,8 +203,7 @@ def test_failed_samples_are_retried_and_count_once(engine: Any, tmp_path: Path) 
     calls = len(engine.calls)
     assert run(folder) == 6  # and nothing is decoded again
     assert (tables(folder), len(engine.calls)) == (tables(undisturbed), calls)
-    progress = json.loads((folder / CONFIG).read_text())["progress"]
-    assert progress == {"state": "complete", "samples": 6, "failed": 0}
+    assert progress(folder) == COMPLETE_RUN
 
 
 def test_tables_have_the_order_of_the_plan_and_a_renamed_run_stays_one(
@@ -160,10 +285,10 @@ def test_without_a_folder_the_newest_unfinished_run_of_the_plan_resumes(
     monkeypatch.chdir(tmp_path)
 
     def begin(stop_after: int | None, **settings: Any) -> Store:
-        plan = plan_of(METHODS, **settings)
+        plan, recorded = plan_of(METHODS, **settings), count(1)
         store = Store.open(None, "run-p", plan.describe())
         with pytest.raises(KeyboardInterrupt) if stop_after else nullcontext(), store:
-            execute(plan, store, stop=lambda: store.done == stop_after)
+            execute(plan, store, stop=lambda: next(recorded) == stop_after)
         return store
 
     stopped = begin(2)

@@ -46,6 +46,12 @@ def process() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
+def no_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Do not sync files: no test depends on the speed of the disk."""
+    monkeypatch.setattr(os, "fsync", lambda handle: None)
+
+
+@pytest.fixture(autouse=True)
 def few_resamples(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Use fewer resamples; only the tests of intervals need the full number."""
     exact = {"test_intervals", "test_coverage", "test_pareto", "test_points", "test_main_table"}

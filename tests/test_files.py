@@ -1,12 +1,15 @@
-"""Errors of the file system are one sentence with the advice that fits."""
+"""Errors of the file system are one sentence with fitting advice; files survive a power loss."""
 
 import errno
 from pathlib import Path
+from random import Random
 
 import pytest
 
 from specbench.errors import RunError, UsageError
-from specbench.files import check_parent, clear_errors
+from specbench.files import check_parent, clear_errors, make_folder, write_atomically
+
+from .disk import Recorder
 
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.ENOENT, errno.EROFS])
@@ -23,3 +26,19 @@ def test_a_file_needs_a_folder(tmp_path: Path) -> None:
     check_parent(tmp_path / "x")
     with pytest.raises(UsageError, match=r"none/x \(No such file or directory\)"):
         check_parent(tmp_path / "none" / "x")
+
+
+def test_a_replaced_file_is_the_old_or_the_new_one_after_a_power_loss(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path)
+    path = tmp_path / "new" / "folder" / "file"
+    with recorder.recording():
+        make_folder(path.parent)
+        for done, content in enumerate(["a" * 90, "b" * 90], start=1):
+            write_atomically(path, content)
+            recorder.done = done
+    random = Random(0)
+    for number, moment in enumerate(recorder.moments * 9):
+        moment.rebuild(tmp_path / f"left-{number}", random)
+        left = tmp_path / f"left-{number}" / "new" / "folder" / "file"
+        content = left.read_text() if left.exists() else ""
+        assert content in (["", "a" * 90, "b" * 90][moment.done :])

@@ -10,17 +10,20 @@ from collections.abc import Mapping
 from contextlib import nullcontext
 from itertools import count
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 
 from specbench.errors import UsageError
+from specbench.experiment import store as module
 from specbench.experiment.folders import CONFIG, LOCK, read_run
 from specbench.experiment.progress import Display
 from specbench.experiment.records import RECORDS, latest_records, read_records
 from specbench.experiment.runner import execute
 from specbench.experiment.store import Store
 
+from ..disk import Recorder
 from .test_execute import plan_of
 
 COMPLETE_RUN = {"state": "complete", "samples": 6, "failed": 0}
@@ -162,6 +165,36 @@ def test_a_sample_counts_only_once_it_is_synced(
     with Store.open(folder, "run", plan.describe()) as store:
         execute(plan, store, Shown(len(plan)))
         assert shown == synced == 6
+
+
+def test_a_run_survives_a_power_loss_at_any_moment(
+    engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing that was called done is lost, and the tables are those of an undisturbed run."""
+    monkeypatch.setattr(module, "SYNC_SHARE", float("inf"))  # sync each sample
+    recorder = Recorder(tmp_path)
+    whole = tmp_path / "whole" / "r"
+    plan = plan_of(METHODS)
+
+    class Shown(Display):
+        def __call__(self, *records: Mapping[str, Any]) -> None:
+            recorder.done += len(records)
+
+    with recorder.recording(), Store.open(whole, "run", plan.describe()) as store:
+        execute(plan, store, Shown(len(plan)))
+    random = Random(0)
+    moments = recorder.moments
+    for number, moment in enumerate(moments):
+        left = tmp_path / f"left-{number}"
+        moment.rebuild(left, random)
+        folder = left / "whole" / "r"
+        records = folder / RECORDS
+        safe = list(read_records(folder)) if records.exists() else []
+        assert len(safe) >= moment.done
+        if number % (len(moments) // 5) == 0:
+            assert run(folder) == len(safe)
+            assert tables(folder) == tables(whole)
+            assert len(list(read_records(folder))) == 6
 
 
 def test_samples_are_synced_together_if_syncing_is_slow(

@@ -91,7 +91,7 @@ class Store:
         self._plan: Plan | None = None
         self._key: Key | None = None
         self._unsynced: list[Mapping[str, Any]] = []  # records
-        self._next_sync = 0.0  # by the monotonic clock
+        self._opened, self._sync_seconds = time.monotonic(), 0.0
         self._damaged_lines = 0  # in the files beside the records
         self._made = not folder.exists()  # whether this store created the folder
         try:
@@ -186,15 +186,16 @@ class Store:
     def record(self, step: Step, result: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
         """Append the result of a step; return the records that this makes safe, see ``sync``.
 
-        The records are synced when the time since the last sync is so long that syncing takes a
-        share of at most ``SYNC_SHARE``; the end of the context syncs the rest.
+        The records are synced as long as all syncs took at most ``SYNC_SHARE`` of the time since
+        the store was opened; the end of the context syncs the rest.
         """
         assert self._key is not None and self._plan is not None
         step = replace(step, turn=result.get("turn"))
         names = {"key": self._key(step), "place": step.place, "run_id": self.run_id}
         sources = self._plan.sources_of(step)
         self.append(names | dict(result) | ({"sources": sources} if sources else {}))
-        return self.sync() if time.monotonic() >= self._next_sync else ()
+        affordable = SYNC_SHARE * (time.monotonic() - self._opened)
+        return self.sync() if self._sync_seconds <= affordable else ()
 
     def append(self, record: Mapping[str, Any]) -> None:
         """Append one record to its file (``samples.jsonl``, or ``timings.jsonl``).
@@ -221,7 +222,7 @@ class Store:
                 sync(self.folder)  # the file may be new
         for record in records:
             self._count(record)
-        self._next_sync = time.monotonic() + (time.monotonic() - began) / SYNC_SHARE
+        self._sync_seconds += time.monotonic() - began
         return records
 
     def write_environment(self, environment: Mapping[str, Any]) -> None:

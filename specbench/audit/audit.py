@@ -1,15 +1,17 @@
 """Execute an audit: texts of a decoder against the target's exact distribution in float32.
 
-Greedy texts must consist of the target's first choices up to rounding. Sampled texts are tested in
-four ways: their first tokens and their prefixes by counts in a few contexts, all their tokens as
-one stream in which each has the law of its own context, and those that are probably bonus tokens
-once more, since they are few. Texts are two rounds long. Half of the contexts end where the target
-is unsure, the others a round earlier, so that a bonus token falls there.
+Greedy texts must consist of the target's first choices up to rounding. Sampled texts are tested
+for draws from the draft in four ways: their first tokens and their prefixes by counts in a few
+contexts, all their tokens as one stream in which each has the law of its own context, and those
+that are probably bonus tokens once more, since they are few. Texts are two rounds long. Half of the
+contexts end where the target is unsure, the others a round earlier, so that a bonus token falls
+there. Another temperature and filters left on show most where a law has a long tail, so prompts are
+also cut off where the log-probability of the next token varies most, and continued by a few tokens.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import takewhile
 from typing import Any, NamedTuple
@@ -19,9 +21,11 @@ import torch
 from torch import Tensor
 
 from specbench.audit.decoders import Completion, Decoder
+from specbench.audit.distortions import Distortions, Filters, Temperature, log_moments
 from specbench.audit.spelling import Spelling
+from specbench.audit.texts import StoredTexts
 from specbench.check.check import CONTEXTS, ShowStep
-from specbench.check.draws import FALSE_ALARM, MIN_EXPECTED, Counts, Outcome, Stream
+from specbench.check.draws import MIN_EXPECTED, Counts, Outcome, Stream
 from specbench.check.findings import Finding
 from specbench.check.greedy import END, TIE, lag
 from specbench.check.passes import MAX_NUMBERS, plain_pass
@@ -30,12 +34,15 @@ from specbench.engine.loading import LoadedPair
 from specbench.engine.runner import Model
 from specbench.errors import UsageError
 
-LOSSLESS, LOSSY, WEAK = "lossless", "lossy", "too weak"
+NO_FAULT, FAULT, WEAK = "no fault found", "fault found", "too weak"
+FALSE_ALARM = 0.005  # probability for a whole audit, divided evenly among its tests
 GREEDY, SAMPLED = "greedy", "sampled"
 COUNTED = FIRST, PREFIXES = "first tokens", "prefixes"
 STREAMS = TOKENS, BONUS = "tokens", "bonus tokens"
+SAMPLER = TEMPERATURE, FILTERS = "temperature", "filters"
 LIKELY = 0.5  # probability that a token is a bonus, given those before
 GREEDY_TOKENS = 64  # per text
+CUT_TOKENS, CUT_SAMPLES = 4, 2  # tokens of a text after a cut prompt; texts per other text
 # Spells greedy texts: nearly all probability is on the first choice.
 COLD = 0.01
 
@@ -48,6 +55,7 @@ class AuditOptions(NamedTuple):
     draft_length: int  # N
     seed: int
     tie: float = TIE  # logits; greedy texts that differ by less differ by rounding
+    text_prompts: bool = False  # prompts must be equal after decoding and encoding
 
 
 class Laws(NamedTuple):
@@ -84,19 +92,31 @@ def run_audit(
     contexts: Sequence[Context],
     how: AuditOptions,
     show_step: ShowStep,
+    stored: StoredTexts | None = None,
 ) -> Iterator[Finding]:
     """Audit a decoder and yield the findings; call ``show_step`` with the name of each step.
+
+    Texts are read from ``stored`` if they are there, and added to it if not.
 
     Raises:
         UsageError: The decoder does not answer, or its texts cannot be tokens of the pair.
     """
     spelling = Spelling(pair.tokenizer, pair.target.vocabulary, pair.target.vocabulary)
-    random = np.random.default_rng(how.seed)
+    stored = StoredTexts() if stored is None else stored
 
     def decoded(context: Context, temperature: float, count: int, limit: int) -> list[list[int]]:
         laws = Laws(pair, temperature or COLD)
-        found = decoder.complete(context.prompt, temperature, count, limit, how.seed)
-        return _tokens(laws, spelling, context, found, limit, random)
+
+        def decode(seed: int, number: int) -> list[list[int]]:
+            random = np.random.default_rng(seed)
+            texts = decoder.complete(context.prompt, temperature, number, limit, seed)
+            return _tokens(laws, spelling, context, texts, limit, random)
+
+        seeds = range(how.seed, how.seed + count)
+        texts = stored.decoded(context.prompt, temperature, limit, seeds, decode)
+        for tokens in texts:
+            _require_tokens(laws, tokens)
+        return texts
 
     texts = []
     for number, context in enumerate(contexts):
@@ -109,23 +129,81 @@ def run_audit(
         # A round begins with the first token, or after one token of the target's own.
         earlier = (0, how.draft_length, 0, how.draft_length + 1)[number % 4]
         chosen.append(extended(pair, context, known, earlier))
+    cut = [_cut(pair, context, how.text_prompts) for context in contexts]
     limit = ROUNDS * (how.draft_length + 1) + 1
-    alpha = FALSE_ALARM / (len(COUNTED + STREAMS) * len(how.temperatures))
+    alpha = FALSE_ALARM / (len(COUNTED + STREAMS + SAMPLER) * len(how.temperatures))
     for temperature in how.temperatures:
+        laws = Laws(pair, temperature)
         tests: dict[str, Counts | Stream] = {name: Counts(how.seed) for name in COUNTED}
         tests |= {name: Stream(how.seed) for name in STREAMS}
+        sampler = Distortions()
         for number, context in enumerate(chosen):
             show_step(f"texts at T={temperature:g}, prompt {number + 1} of {len(chosen)}")
             drawn = decoded(context, temperature, max(1, how.samples // len(chosen)), limit)
-            _compare(Laws(pair, temperature), context, drawn, how.draft_length, tests)
+            _compare(laws, context, drawn, how.draft_length, tests, sampler)
+        for number, context in enumerate(cut):
+            show_step(f"texts at T={temperature:g}, cut prompt {number + 1} of {len(cut)}")
+            count = max(1, CUT_SAMPLES * how.samples // len(cut))
+            drawn = decoded(context, temperature, count, CUT_TOKENS)
+            for law, _, tokens, _ in _positions(laws, context, drawn, [laws.pair.target]):
+                sampler.add(law, tokens)
+        subject = f"T={temperature:g}"
         for name, test in tests.items():
-            yield _tested(f"T={temperature:g}", name, test.outcome(alpha), alpha)
+            yield _tested(subject, name, test.outcome(alpha), alpha)
+        yield _temperature(subject, temperature, sampler.temperature(alpha), alpha)
+        yield _filters(subject, sampler.filters(alpha), alpha)
 
 
 def verdict(findings: Sequence[Finding]) -> str:
-    """Return the verdict on a decoder: the worst of its findings."""
-    found = {finding.verdict for finding in findings}
-    return next((each for each in (LOSSY, WEAK) if each in found), LOSSLESS)
+    """Return the verdict on a decoder.
+
+    An audit is too weak if at some temperature none of its tests would notice texts of the draft.
+    """
+    if any(finding.verdict == FAULT for finding in findings):
+        return FAULT
+    strong = {each.subject: False for each in findings if each.part == SAMPLED}
+    for each in findings:
+        if each.name in COUNTED + STREAMS and each.verdict != WEAK:
+            strong[each.subject] = True
+    return NO_FAULT if strong and all(strong.values()) else WEAK
+
+
+def visible_faults(findings: Sequence[Finding]) -> str:
+    """Say which faults the tests of sampled texts would have seen."""
+    parts: dict[str, list[str]] = {}
+    shares: dict[str, float] = {}
+    for finding in findings:
+        facts, subject = finding.facts, finding.subject
+        if finding.part != SAMPLED:
+            continue
+        faults = parts.setdefault(subject, [])
+        if (share := facts.get("share")) is not None:
+            shares[subject] = min(share, shares.get(subject, 1.0))
+        elif finding.name == TEMPERATURE and facts["visible"] < 1:
+            faults.append(f"a temperature off by {facts['visible']:.1%}")
+        elif finding.name == FILTERS and facts["visible"]:
+            faults.append(_listed_filters(facts["visible"]))
+    for subject, share in shares.items():
+        parts[subject].insert(0, f"{share:.0%} of draws from the draft")
+    return "; ".join(
+        f"at {subject} it would have seen {', '.join(faults)}"
+        for subject, faults in parts.items()
+        if faults
+    )
+
+
+def _cut(pair: LoadedPair, context: Context, text_prompts: bool) -> Context:
+    """Cut a prompt off where the log-probability of the next token varies most."""
+    prompt = list(context.prompt)
+    law = plain_pass(pair.target, [[*prompt, 0]], last=len(prompt)).logits[0].double().softmax(-1)
+    _, variance = log_moments(law)
+    for end in (variance.argsort(descending=True) + 1).tolist():
+        kept = prompt[:end]
+        tail = kept[kept[0] == pair.tokenizer.bos_token_id :]
+        text = pair.tokenizer.decode(tail)
+        if not text_prompts or pair.tokenizer.encode(text, add_special_tokens=False) == tail:
+            return Context(context.name, kept)
+    return context
 
 
 def _tokens(
@@ -147,11 +225,7 @@ def _tokens(
         ends = laws.pair.eos_ids
         spelled = [list(takewhile(lambda t: t not in ends, text.tokens or ())) for text in found]
     for tokens, text in zip(spelled, found, strict=True):
-        if tokens and max(tokens) >= laws.end:
-            raise UsageError(
-                f"the decoder returns token {max(tokens)}, but the target has {laws.end}: give the "
-                "--pair or --target that it runs"
-            )
+        _require_tokens(laws, tokens, laws.end)
         if text.ended or len(tokens) < len(text.tokens or ()):
             tokens.append(laws.end)
         elif len(tokens) < limit:
@@ -160,6 +234,15 @@ def _tokens(
                 "without ending the text: give it a longer context, or shorter --prompts"
             )
     return spelled
+
+
+def _require_tokens(laws: Laws, tokens: Sequence[int], limit: int | None = None) -> None:
+    """Refuse tokens that the target does not have; by default its end is permitted."""
+    if tokens and max(tokens) >= (laws.end + 1 if limit is None else limit):
+        raise UsageError(
+            f"the decoder returns token {max(tokens)}, but the target has {laws.end}: give the "
+            "--pair or --target that it runs"
+        )
 
 
 def _greedy(
@@ -189,7 +272,7 @@ def _greedy(
     if not unlike:
         says += "; the draft never differs, so accepting every draft would also pass"
     facts = {"texts": len(texts), "tokens": sum(map(len, texts)), "draft_unlike": unlike}
-    said = LOSSY if wrong else LOSSLESS if unlike else WEAK
+    said = FAULT if wrong else NO_FAULT if unlike else WEAK
     return Finding(GREEDY, "T=0", "first choices", said, says, facts | {"forks": forks, "tie": tie})
 
 
@@ -199,6 +282,7 @@ def _compare(
     drawn: Sequence[list[int]],
     draft_length: int,
     tests: dict[str, Any],
+    sampler: Distortions,
 ) -> None:
     """Add the texts of one context to the tests; the wrong law is the draft's."""
     target, draft = laws.pair.target, laws.pair.draft
@@ -206,20 +290,40 @@ def _compare(
     first = torch.tensor([tokens[0] for tokens in drawn])
     tests[FIRST].add(p([[]]).exp()[0], q([[]]).exp()[0], first)
     tests[PREFIXES].add(*_prefixes(p, q, drawn, laws.end))
+    for law, wrong, tokens, bonus in _positions(
+        laws, context, drawn, (target, draft), draft_length
+    ):
+        tests[TOKENS].add(law, wrong, tokens)
+        tests[BONUS].add(law[bonus], wrong[bonus], tokens[bonus])
+        sampler.add(law, tokens)
+
+
+def _positions(
+    laws: Laws,
+    context: Context,
+    drawn: Sequence[list[int]],
+    models: Sequence[Model],
+    draft_length: int | None = None,
+) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
+    """Yield the laws ``[K, V + 1]`` by the first and last model, the tokens, and the bonus tokens.
+
+    Without a draft length no token is a bonus token.
+    """
     length = max(map(len, drawn))
     numbers = 10 * length * (laws.end + 1)
     padded = torch.tensor([tokens + [laws.end] * (length - len(tokens)) for tokens in drawn])
     real = torch.tensor([[at < len(tokens) for at in range(length)] for tokens in drawn])
+    device = models[0].device
     for rows in torch.arange(len(drawn)).split(max(1, MAX_NUMBERS // numbers)):
-        texts, seen = padded[rows], real[rows].to(target.device)
-        texts = texts.to(target.device)
-        law, wrong = (
-            laws.logs(model, context.prompt, texts.tolist(), length).exp()
-            for model in (target, draft)
-        )
-        bonus = seen & _bonus(law, wrong, texts, draft_length)
-        for name, those in ((TOKENS, seen), (BONUS, bonus)):
-            tests[name].add(law[those], wrong[those], texts[those])
+        texts, seen = padded[rows].to(device), real[rows].to(device)
+        laws_of = [
+            laws.logs(model, context.prompt, texts.tolist(), length).exp() for model in models
+        ]
+        law, wrong = laws_of[0], laws_of[-1]
+        bonus = torch.zeros_like(seen)
+        if draft_length is not None:
+            bonus = _bonus(law, wrong, texts, draft_length)
+        yield law[seen], wrong[seen], texts[seen], bonus[seen]
 
 
 def _bonus(p: Tensor, q: Tensor, tokens: Tensor, draft_length: int) -> Tensor:
@@ -280,11 +384,42 @@ def _prefixes(
 
 def _tested(subject: str, name: str, outcome: Outcome, alpha: float) -> Finding:
     says = f"{outcome.draws:,} draws, p = {outcome.p_value:.2g}"
-    said = LOSSLESS
+    said = NO_FAULT
     if outcome.p_value < alpha:
-        said = LOSSY
+        said = FAULT
     elif outcome.control >= alpha or outcome.share is None:
         said, says = WEAK, f"{says}; texts of the draft alone would hardly be noticed"
     if outcome.share is not None:
         says += f"; notices {outcome.share:.0%} of wrong draws"
     return Finding(SAMPLED, subject, name, said, says, outcome._asdict() | {"alpha": alpha})
+
+
+def _temperature(subject: str, temperature: float, outcome: Temperature, alpha: float) -> Finding:
+    says = f"{outcome.draws:,} draws, p = {outcome.p_value:.2g}; notices {outcome.visible:.1%}"
+    said = NO_FAULT if outcome.visible < 1 else WEAK
+    if outcome.p_value < alpha:
+        said = FAULT
+        low, high = (
+            temperature * (1 + outcome.estimate + sign * 1.96 * outcome.error) for sign in (-1, 1)
+        )
+        says += f"; the texts look like T={low:.3g} to {high:.3g}"
+    return Finding(SAMPLED, subject, TEMPERATURE, said, says, outcome._asdict() | {"alpha": alpha})
+
+
+def _filters(subject: str, outcome: Filters, alpha: float) -> Finding:
+    says = f"{outcome.draws:,} draws, p = {outcome.p_value:.2g}"
+    said = NO_FAULT if outcome.visible else WEAK
+    if outcome.visible:
+        says += f"; notices {_listed_filters(outcome.visible)}"
+    if outcome.p_value < alpha:
+        said = FAULT
+        kind, value = outcome.likeliest
+        says += (
+            f"; {outcome.seen} of {outcome.expected:.1f} expected tokens are beyond {kind} "
+            f"{value:g}: is a filter on?"
+        )
+    return Finding(SAMPLED, subject, FILTERS, said, says, outcome._asdict() | {"alpha": alpha})
+
+
+def _listed_filters(visible: Mapping[str, float]) -> str:
+    return ", ".join(f"{kind} {value:g}" for kind, value in visible.items())

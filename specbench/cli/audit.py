@@ -1,9 +1,10 @@
-"""``specbench audit``: test whether a decoder that specbench does not own is lossless."""
+"""``specbench audit``: test whether a decoder that specbench does not own has a fault."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -13,10 +14,10 @@ from pydantic import Field, model_validator
 from specbench.audit.server import ADVICE, Server
 from specbench.cli.generate import grouped
 from specbench.cli.options import Models, NewFolder, PromptFiles
-from specbench.cli.output import new_folder, note, print_json, print_table, step_status
+from specbench.cli.output import Interrupted, new_folder, note, print_json, print_table, step_status
 from specbench.client import KEY_VARIABLE, Client
 from specbench.config import DRAFT_LENGTH, LLAMACPP, Options, Settings, Temperature, option
-from specbench.errors import RunError
+from specbench.errors import RunError, UsageError
 from specbench.experiment.plan import Plan, build_plan
 from specbench.experiment.variants import method_variants
 from specbench.methods.registry import AUTOREGRESSIVE
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from specbench.engine.loading import LoadedPair
 
 FILE = "audit.json"
+UNFINISHED = "unfinished"
+UNRELATED = {"timeout", "batch_size"}  # settings that do not change a text
 TRANSFORMERS = "transformers"
 MAX_NEW_TOKENS = 64  # of a greedy text
 # The target's weights are taken as they are.
@@ -108,13 +111,13 @@ class AuditSettings(Options):
 def audit(
     data: PromptFiles, models: Annotated[Models, MODELS], settings: AuditSettings, to: NewFolder
 ) -> None:
-    """Test whether a decoder that is not specbench's is lossless; the exit code is 1 if not.
+    """Test whether a decoder that is not specbench's follows its target's exact distribution.
 
     The decoder must run the pair's target. Its greedy texts must consist of the target's first
-    choices in float32 up to rounding; first tokens, prefixes and all tokens of its sampled texts
-    must follow the target's exact distribution. Each test names the smallest share of wrong draws
-    (here: the draft's) that it notices with 99 % probability; the verdict is too weak if it would
-    not notice a text of the draft.
+    choices in float32 up to rounding. Its sampled texts are tested for draws from the draft, for
+    another temperature and for filters left on. The result names the smallest faults that would
+    have been seen with 99 % probability. The same command resumes an interrupted audit. The exit
+    code is 0 if no fault was found, 1 if one was found, and 2 if the audit was too weak to judge.
     """
     server = settings.server()
     spec = models.spec()
@@ -133,7 +136,15 @@ def audit(
     )
     note(*plan.notes)
 
-    from specbench.audit.audit import LOSSY, WEAK, AuditOptions, run_audit, verdict
+    from specbench.audit.audit import (
+        FAULT,
+        WEAK,
+        AuditOptions,
+        run_audit,
+        verdict,
+        visible_faults,
+    )
+    from specbench.audit.texts import TEXTS, StoredTexts
     from specbench.check.check import read_prompts
     from specbench.check.findings import Finding, findings_table
     from specbench.experiment.folders import as_json
@@ -142,37 +153,81 @@ def audit(
     from specbench.files import write_atomically
 
     how = AuditOptions(
-        settings.samples, settings.temperature, settings.draft_length, settings.seed, settings.tie
+        settings.samples,
+        settings.temperature,
+        settings.draft_length,
+        settings.seed,
+        settings.tie,
+        settings.text_prompts,
     )
     findings: list[Finding] = []
-    found: dict[str, Any] = {"verdict": "unfinished", "audit": settings.model_dump()}
-    with new_folder(to.output, f"audit-{plan.pair.name}") as folder:
+    described = {"audit": settings.model_dump(exclude=UNRELATED), "pair": plan.describe()["pair"]}
+    described = json.loads(as_json(described))
+    found: dict[str, Any] = {"verdict": UNFINISHED, **described}
+    with _folder(to.output, f"audit-{plan.pair.name}", described) as folder:
         quiet_libraries(downloads=not to.no_progress)
         pair = Loader().load(plan)
         contexts = [context for _, context in read_prompts(plan, pair)]
+        texts = StoredTexts(folder / TEXTS)
+        if len(texts):
+            note(f"resuming {folder}: {len(texts)} texts are done")
         try:
             with (
                 _decoder(settings, pair, plan, folder) as decoder,
                 step_status(not to.no_progress) as show_step,
             ):
-                for finding in run_audit(pair, decoder, contexts, how, show_step):
+                for finding in run_audit(pair, decoder, contexts, how, show_step, texts):
                     findings.append(finding)
-            found["verdict"] = verdict(findings)
+            found |= {"verdict": verdict(findings), "visible": visible_faults(findings)}
+        except KeyboardInterrupt as error:
+            if not len(texts):
+                raise
+            raise Interrupted(
+                f"interrupted: {len(texts)} texts are in {folder}; run the same command to resume"
+            ) from error
         finally:  # a server may fail in the middle
-            if findings:
+            if len(texts):
                 found["findings"] = [asdict(finding) for finding in findings]
                 write_atomically(folder / FILE, as_json(found))
     if to.as_json:
         print_json({"results": str(folder / FILE), **found})
     else:
-        styles = {LOSSY: "bold red", WEAK: "yellow"}
+        styles = {FAULT: "bold red", WEAK: "yellow"}
         print_table(findings_table(findings, f"Audit with {plan.pair.name}"), styles=styles)
-        print(f"verdict: {found['verdict']}")
+        seen = f"; {found['visible']} (99 % confidence)" * bool(found["visible"])
+        print(f"verdict: {found['verdict']}{seen}")
         print(f"results: {folder / FILE}")
     if found["verdict"] == WEAK:
-        note("some tests would not notice a fault: try more --samples, or other --prompts")
-    if lossy := [finding for finding in findings if finding.verdict == LOSSY]:
-        raise RunError(f"the decoder is lossy: {len(lossy)} of {len(findings)} tests failed")
+        raise UsageError(
+            "the audit is too weak to judge, since texts of the draft alone might pass: "
+            "raise --samples, or give other --prompts"
+        )
+    if faults := [finding for finding in findings if finding.verdict == FAULT]:
+        raise RunError(f"the decoder has a fault: {len(faults)} of {len(findings)} tests failed")
+
+
+def _folder(
+    output: Path | None, label: str, described: Mapping[str, Any]
+) -> AbstractContextManager[Path]:
+    """Return the folder of the same audit, if one was begun, or a new one."""
+    from specbench.experiment.folders import RESULTS
+
+    begun = [output] if output else sorted(RESULTS.glob(f"*-{label}*"), reverse=True)
+    for folder in begun:
+        audit = _stored(folder / FILE)
+        same = all(audit.get(name) == value for name, value in described.items())
+        if same and (output or audit.get("verdict") == UNFINISHED):
+            return nullcontext(folder)
+    return new_folder(output, label)
+
+
+def _stored(path: Path) -> dict[str, Any]:
+    """Return the content of an earlier audit's file; empty if there is none."""
+    try:
+        content = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return content if isinstance(content, dict) else {}
 
 
 @contextmanager

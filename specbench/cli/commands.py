@@ -79,7 +79,7 @@ COMMANDS = {
     ),
     "audit": Listed(
         "audit",
-        "Test whether a decoder that is not specbench's is lossless; the exit code is 1 if not.",
+        "Test whether a decoder that is not specbench's has a fault; the exit code is 1 if it has.",
         "audit --decoder transformers",
     ),
     "compare": Listed(

@@ -100,7 +100,7 @@ class Distorted(Local):
     def complete(
         self, prompt: Sequence[int], temperature: float, count: int, limit: int, seed: int
     ) -> list[Completion]:
-        laws = [toy().target.law(t, self.heat * temperature) for t in range(END + 1)]  # type: ignore[attr-defined]
+        laws = [toy().target.law(t, self.heat * temperature).copy() for t in range(END + 1)]  # type: ignore[attr-defined]
         for law in laws:
             law[law < self.least * law.max()] = 0
         edges = [np.cumsum(law / law.sum()) for law in laws]

@@ -42,6 +42,7 @@ class Table:
     def plain(self, tokens: Tensor, last: int, hidden: bool) -> tuple[Tensor, Tensor]:
         return torch.from_numpy(self.logits)[tokens][:, -last:].float(), torch.empty(0)
 
+    @cache  # noqa: B019
     def law(self, token: int, temperature: float) -> Floats:
         logits = self.logits[token]
         if not temperature:

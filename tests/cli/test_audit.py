@@ -44,7 +44,7 @@ def test_a_lossless_server(cli: Cli, loaded: list[str]) -> None:
         again = audit(cli, url, "--samples", "96")
     assert result.code == 0, result.err
     assert again.out == result.out and "resuming out: 580 texts are done" in again.err
-    assert loaded == ["float32"]
+    assert loaded == ["float32"] * 2
     verdict, results = result.out.splitlines()[-2:]
     assert re.fullmatch(
         r"verdict: no fault found; at T=1 it would have seen \d+% of draws from the draft, "

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.stats import norm
+from scipy.stats import norm, pearson3
 from torch import Tensor
 
 from specbench.check.draws import POWER
@@ -48,16 +48,18 @@ class Distortions:
     """Draws in many contexts, summed up for tests of temperature and filters."""
 
     def __init__(self) -> None:
-        self._scores: list[Floats] = []  # [2, K] log p - E log p of the draw, and its variance
+        # [3, K] log p - E log p of the draw, its variance, and its third central moment
+        self._scores: list[Floats] = []
         self._tails: list[Floats] = []  # [F, 2, K] mass that a filter cuts off; whether drawn there
 
     def add(self, law: Tensor, tokens: Tensor) -> None:
         """Add draws ``[K]`` from laws ``[K, V]`` in float64."""
         logs = law.clamp_min(torch.finfo(law.dtype).tiny).log()
         mean, variance = log_moments(law)
+        third = (law * (logs - mean[:, None]) ** 3).sum(-1)
         drawn = tokens[:, None]
         score = logs.gather(-1, drawn)[:, 0] - mean
-        self._scores.append(torch.stack((score, variance)).cpu().numpy())
+        self._scores.append(torch.stack((score, variance, third)).cpu().numpy())
         ordered = law.sort(-1, descending=True).values
         below = law.gather(-1, drawn)
         tails = []
@@ -70,13 +72,15 @@ class Distortions:
         """Test at a probability of a false alarm.
 
         At temperature (1 + d) T the mean of log p is lower by d times its variance, to first order.
+        The sum of log p has a longer tail to the left; Pearson's type III curve has its skewness.
         """
-        scores = np.concatenate([np.zeros((2, 0)), *self._scores], axis=1)
-        total, information = scores.sum(1)
+        scores = np.concatenate([np.zeros((3, 0)), *self._scores], axis=1)
+        total, information, third = scores.sum(1)
         if not information:
             return Temperature(scores.shape[1], 1.0, 0.0, float("inf"), float("inf"))
         error = float(information**-0.5)
-        p_value = float(2 * norm.sf(abs(total) * error))
+        law = pearson3(third * error**3)
+        p_value = float(min(1, 2 * min(law.cdf(total * error), law.sf(total * error))))
         visible = float((norm.isf(alpha / 2) + norm.ppf(POWER)) * error)
         return Temperature(scores.shape[1], p_value, float(-total * error**2), error, visible)
 

@@ -34,6 +34,9 @@ DRAFT_LENGTH = 5
 
 Dtype = Literal["auto", "float32", "bfloat16", "float16", "float64"]
 
+#: Options of loading that only the user may give, and no run: they decide which code runs.
+TRUSTED = ("trust_remote_code", "target_revision", "draft_revision")
+
 Group = TypeVar("Group", bound="Options")
 
 

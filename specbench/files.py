@@ -1,4 +1,9 @@
-"""Write files that survive a crash or a power loss, with clear errors."""
+"""Write files that survive a crash or a power loss, with clear errors, and refuse odd ones.
+
+A run folder may come from anyone. Its files are data: they are read as they are, but a link that
+leaves the folder, a device, and a file that unpacks to far more than it takes are refused before
+anything is read or written.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +12,20 @@ import gzip
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from io import TextIOWrapper
+from io import BufferedReader, RawIOBase, TextIOWrapper
 from pathlib import Path
-from typing import BinaryIO, TextIO
+from typing import Any, BinaryIO, TextIO, cast
 
 from specbench.errors import RunError, UsageError
 
 FULL = (errno.ENOSPC, errno.EDQUOT)  # errors of a full disk
 OTHER_FOLDER = "choose another folder with --output"
 PARTIAL = ".partial"  # suffix of unfinished files; a killed process may leave them
+PACKED = ".gz"
+SMALL = 2**28  # bytes; smaller files are not checked for their packing
+PACKING = 200  # bytes of content per byte on disk; a packed run has 5 to 30
+_CHUNK = 2**20  # bytes
+_BLOCK = 512  # bytes, the unit of st_blocks
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
@@ -40,7 +50,8 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     partial = path.with_name(f".{path.name}{PARTIAL}")
     with clear_errors(path):
         try:
-            with partial.open("wb") as file:
+            partial.unlink(missing_ok=True)  # it may be a link to another file
+            with partial.open("xb") as file:
                 yield file
             sync(partial)
             os.replace(partial, path)
@@ -82,7 +93,7 @@ def digits(number: float) -> str:
 
 def stored(path: Path) -> Path:
     """Return a file's path, or that of its gzipped copy if only this exists."""
-    packed = path.with_name(f"{path.name}.gz")
+    packed = path.with_name(f"{path.name}{PACKED}")
     return packed if packed.is_file() and not path.is_file() else path
 
 
@@ -93,9 +104,64 @@ def find_stored(folder: Path, name: str) -> list[Path]:
 
 def open_text(path: Path) -> TextIO:
     """Open a text file with its own line ends, plain or gzipped."""
-    if path.suffix == ".gz":
-        return TextIOWrapper(gzip.open(path), encoding="utf-8", newline="")
+    if path.suffix == PACKED:
+        return TextIOWrapper(open_binary(path), encoding="utf-8", newline="")
     return path.open(encoding="utf-8", newline="")
+
+
+def require_plain(folder: Path) -> None:
+    """Check that a folder contains only files and folders of its own, of plausible sizes.
+
+    Raises:
+        UsageError: An entry is a link out of the folder or no regular file, or is packed as
+            densely as only a file made to fill the memory is.
+    """
+    if not folder.is_dir():
+        return
+    inside = folder.resolve()
+    for entry in os.scandir(folder):
+        path, link = folder / entry.name, entry.is_symlink()
+        if link and not path.resolve().is_relative_to(inside):
+            raise UsageError(f"{path} is a link out of its folder: put the file itself there")
+        if entry.is_dir():
+            continue
+        if not entry.is_file():
+            raise UsageError(f"{path} is not a regular file: remove it")
+        facts = entry.stat()
+        if facts.st_size > max(SMALL, PACKING * _BLOCK * facts.st_blocks):
+            raise UsageError(f"{path} is a large file of holes: remove it")
+
+
+def open_binary(path: Path) -> BinaryIO:
+    """Open a file, plain or gzipped, as bytes.
+
+    Reading raises ``UsageError`` where a gzipped file unpacks to more than any run does.
+    """
+    if path.suffix == PACKED:
+        return cast("BinaryIO", BufferedReader(_Unpacked(path), _CHUNK))
+    return path.open("rb")
+
+
+class _Unpacked(RawIOBase):
+    """The content of a gzipped file, up to a multiple of its size."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._file = path, gzip.open(path)  # noqa: SIM115
+        self._left = max(SMALL, PACKING * path.stat().st_size)  # bytes
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        size = self._file.readinto(buffer)
+        self._left -= size
+        if self._left < 0:
+            raise UsageError(f"{self._path} unpacks to more than any run does: remove it")
+        return size
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
 
 
 def shown_path(path: str | Path) -> str:

@@ -67,14 +67,8 @@ def _load_from_file(name: str) -> Plugin:
     """
     file, _, function = name.rpartition(":") if _IN_FILE in name else (name, "", "")
     path = Path(file)
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise UsageError(
-            f"{path} cannot be read ({error.strerror}): give FILE.py:FUNCTION, a Python file and a "
-            "function in it"
-        ) from error
-    digest = hashlib.blake2b(content, digest_size=16).hexdigest()
+    content = _content(path)
+    digest = _digest(content)
     module = _execute(path.resolve(), content, str(path), digest)
     found = getattr(module, function, None)
     if not inspect.isfunction(found):
@@ -85,6 +79,37 @@ def _load_from_file(name: str) -> Plugin:
         advice = meant(function, own) if own else "define one"
         raise UsageError(f"{path} {what}; {advice}")
     return Plugin(f"{path}:{function}", found, digest, str(path))
+
+
+def given_for(recorded: str, given: Iterable[str]) -> str | None:
+    """Return the user's name for a function that a run names, by its short name, or None."""
+    return next((name for name in given if short_name(name) == short_name(recorded)), None)
+
+
+def digest_of(name: str, group: str) -> str | None:
+    """Return the digest of a function's source; a file is read, but not executed.
+
+    Raises:
+        UsageError: The file cannot be read, or the installed package cannot be imported.
+    """
+    if in_file(name):
+        return _digest(_content(Path(name.rpartition(":")[0])))
+    plugin = find(name, group)
+    return plugin and plugin.digest
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise UsageError(
+            f"{path} cannot be read ({error.strerror}): give FILE.py:FUNCTION, a Python file and a "
+            "function in it"
+        ) from error
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.blake2b(content, digest_size=16).hexdigest()
 
 
 def require_distinct(
@@ -138,7 +163,7 @@ def _load_installed(entry: metadata.EntryPoint) -> Plugin:
             f"{entry.name} of the package {package} cannot be imported from {entry.value} "
             f"({type(error).__name__}: {error}): update or remove the package"
         ) from error
-    digest = hashlib.blake2b(source + package.encode(), digest_size=16).hexdigest()
+    digest = _digest(source + package.encode())
     return Plugin(entry.name, function, digest, package)
 
 

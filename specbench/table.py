@@ -13,9 +13,12 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, groupby, zip_longest
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from rich.cells import cell_len
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Record = TypeVar("Record")
 
@@ -23,6 +26,8 @@ _ENDS = ("", "_low", "_high")  # column suffixes of a value and its interval
 GAP = "  "  # between columns
 MARKDOWN_WIDTH = 160  # wider tables need horizontal scrolling
 LATEX_WIDTH = 110  # characters in footnote size across a two-column page
+
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # how a spreadsheet's formula begins
 
 _LATEX = {
     **{sign: f"\\{sign}" for sign in "&%$#_{}"},
@@ -142,15 +147,32 @@ def to_markdown(*tables: Table) -> str:
     """Render tables as Markdown; the best numbers are bold. Notes are as in ``to_text``."""
 
     def body(table: Table) -> str:
-        title = [f"{_plain(table.title)}."] if table.title else []
+        title = [f"{markdown_line(table.title)}."] if table.title else []
         return "\n\n".join([*title, *map(_markdown_part, _parts(table, MARKDOWN_WIDTH))])
 
-    return _joined(tables, body, _plain, "\n\n")
+    return _joined(tables, body, markdown_line, "\n\n")
 
 
 def to_latex(*tables: Table) -> str:
     """Render tables as LaTeX with booktabs; titles and notes become captions."""
     return "\n\n".join([r"% needs \usepackage{booktabs}", *map(_latex_table, tables)]) + "\n"
+
+
+def to_csv(rows: pd.DataFrame, form: str | Callable[[float], str] | None = None) -> str:
+    """Return rows as CSV; ``form`` formats its numbers.
+
+    A text that a spreadsheet would compute as a formula gets an apostrophe in front.
+    """
+    texts = {
+        name: [_inert(value) for value in rows[name]]
+        for name in rows.select_dtypes(exclude="number")
+    }
+    inert = rows.assign(**texts).rename(columns=_inert)
+    return str(inert.to_csv(index=False, float_format=form))
+
+
+def _inert(value: object) -> object:
+    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
 
 
 def _cell(cell: str | Cell) -> Cell:
@@ -292,9 +314,14 @@ def _markdown_cell(cell: Cell) -> str:
     return "<br>".join(filter(None, [f"**{text}**" if cell.best else text, cell.interval]))
 
 
+def markdown_line(words: str) -> str:
+    """Escape text for Markdown, on one line."""
+    return _plain(" ".join(words.split()))
+
+
 def _plain(words: str) -> str:
     """Escape text for Markdown."""
-    return re.sub(r"([\\`*_|<]|(?<=\])\()", r"\\\1", words)
+    return re.sub(r"([\\`*_|<]|(?<=\])[(:])", r"\\\1", words)
 
 
 def _latex_table(table: Table) -> str:
@@ -343,5 +370,7 @@ def _escaped(words: str) -> str:
 
 
 def _is_common(sign: str) -> bool:
-    """Return whether a character is ASCII or an accented Latin letter."""
-    return sign.isascii() or (sign < "\u0100" and unicodedata.decomposition(sign)[:2] == "00")
+    """Return whether a character is printable ASCII or an accented Latin letter."""
+    if sign.isascii():
+        return sign.isprintable()
+    return sign < "\u0100" and unicodedata.decomposition(sign)[:2] == "00"

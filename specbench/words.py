@@ -22,14 +22,12 @@ def printable(text: str) -> str:
     >>> printable("\x1b[31mred")
     '�[31mred'
     """
-    if text.isascii() and text.isprintable():
-        return text
-    return "".join(
-        REPLACEMENT
-        if unicodedata.category(character) in _UNPRINTABLE and character not in _PRINTABLE
-        else character
-        for character in text
-    )
+    steering = [
+        ord(character)
+        for character in {*text} - _PRINTABLE
+        if unicodedata.category(character) in _UNPRINTABLE
+    ]
+    return text.translate(dict.fromkeys(steering, REPLACEMENT)) if steering else text
 
 
 def shown(text: str) -> str:

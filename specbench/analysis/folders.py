@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from specbench.errors import UsageError
-from specbench.files import find_stored, stored
+from specbench.files import find_stored, require_plain, stored
 
 #: The table of samples that were decoded again for their times only.
 TIMINGS = "timings.csv"
@@ -29,8 +29,11 @@ def run_folders(paths: Sequence[Path | str], *names: str) -> list[Path]:
     """
     if not paths:
         raise UsageError("No run was given; name at least one folder under results/.")
-    found = [folder for path in paths for folder in _runs_in(Path(path).resolve(), names)]
-    return list(dict.fromkeys(found))
+    given = [folder for path in paths for folder in _runs_in(Path(path).resolve(), names)]
+    folders = list(dict.fromkeys(given))
+    for folder in folders:
+        require_plain(folder)
+    return folders
 
 
 def _runs_in(path: Path, names: Sequence[str]) -> Sequence[Path]:

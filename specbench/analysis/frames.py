@@ -27,7 +27,7 @@ from specbench.analysis import columns
 from specbench.analysis.columns import may_be_blank, schema
 from specbench.analysis.folders import TIMINGS, run_folders
 from specbench.errors import UsageError
-from specbench.files import open_text, stored
+from specbench.files import PACKED, open_binary, open_text, stored
 from specbench.methods.parameters import METHOD_COLUMNS
 from specbench.plugins import short_name
 from specbench.words import meant
@@ -173,7 +173,7 @@ def _read_fast(path: Path, needed: Collection[str], known: Mapping[str, type]) -
         strings_can_be_null=True,
     )
     table = arrow_csv.read_csv(
-        path,
+        open_binary(path) if path.suffix == PACKED else path,
         read_options=arrow_csv.ReadOptions(use_threads=False),  # files are read in parallel
         convert_options=options,
         parse_options=arrow_csv.ParseOptions(newlines_in_values=True),
@@ -193,7 +193,8 @@ def _heading(path: Path) -> list[str]:
 def _read_text(path: Path) -> pd.DataFrame:
     try:
         # Read as text first, so that a bad number gets a clear error message.
-        frame = pd.read_csv(path, dtype="str", keep_default_na=False, na_values=[""])
+        with open_binary(path) as file:
+            frame = pd.read_csv(file, dtype="str", keep_default_na=False, na_values=[""])
     except pd.errors.EmptyDataError:
         raise UsageError(f"{path} is empty; run again or give another folder.") from None
     except (pd.errors.ParserError, UnicodeDecodeError, *DAMAGED) as error:

@@ -43,6 +43,7 @@ from specbench.table import (
     cell_at,
     drop_empty,
     interval_of,
+    markdown_line,
     number,
     number_of,
     to_markdown,
@@ -81,7 +82,8 @@ def summary_page(samples: pd.DataFrame, summary: pd.DataFrame) -> str:
         tables = [main, _texts_table(own[shown])]
         further = _further_table(own, further_metrics(summary))
         tables += [further] * bool(further.columns[1:])
-        parts += [f"Engine {setting['engine']}.\n"] * several + [to_markdown(*tables)]
+        heading = f"Engine {setting['engine']}."
+        parts += [f"{markdown_line(heading)}\n"] * several + [to_markdown(*tables)]
     return "\n".join(parts)
 
 

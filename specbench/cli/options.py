@@ -15,6 +15,7 @@ from specbench.cli.output import JSON, TEXT
 from specbench.config import (
     AUTO,
     DUMMY,
+    TRUSTED,
     Count,
     DataOptions,
     Loading,
@@ -52,6 +53,7 @@ from specbench.words import none_of
 
 if TYPE_CHECKING:
     from specbench.analysis.frames import Selection
+    from specbench.experiment.folders import Trust
 
 ALL, PAPER = "all", "paper"
 METHOD_GROUPS = {PAPER: PAPER_METHODS, ALL: tuple(METHODS)}
@@ -273,6 +275,28 @@ class Models(Loading):
     def loading(self) -> Loading:
         """Return how to load the pair."""
         return self.part(Loading)
+
+
+class RecordedModels(Models):
+    """Which models may be loaded for a finished run, which could name any."""
+
+    pair: str | None = option(
+        None,
+        "Pair of the run, if its models are not bundled; or name them with --target and --draft.",
+        metavar="NAME",
+        shown="the run's, if it is bundled",
+        complete=pairs,
+    )
+
+    def trust(self) -> Trust:
+        """Return what the user permits of a run."""
+        from specbench.experiment.folders import Trust
+
+        named = any(model is not None for model in (self.pair, self.target, self.draft))
+        return Trust(self.spec(alone=True) if named else None, self.loading())
+
+
+Recorded = Annotated[RecordedModels, ("pair", *ROLES, *TRUSTED)]
 
 
 def _methods(purpose: str, default: str) -> Any:

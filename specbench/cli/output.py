@@ -51,7 +51,7 @@ def print_table(*tables: Table, styles: Mapping[str, str] | None = None) -> None
     from specbench.table import to_text
 
     out = console()
-    shown = Text(to_text(*tables, width=out.width))
+    shown = Text(printable(to_text(*tables, width=out.width)))
     if not out.is_terminal:
         print(shown.plain, end="")
         return
@@ -64,16 +64,16 @@ def print_table(*tables: Table, styles: Mapping[str, str] | None = None) -> None
 
 def print_as(form: str, rows: pd.DataFrame, tables: Callable[[], Iterable[Table]]) -> None:
     """Print rows as CSV or JSON, or the tables built from them in another format."""
-    from specbench.table import to_latex, to_markdown
+    from specbench.table import to_csv, to_latex, to_markdown
 
     if form == JSON:
         print_json(rows)
     elif form == CSV:
-        print(rows.to_csv(index=False), end="")
+        print(printable(to_csv(rows)), end="")
     elif form == TEXT:
         print_table(*tables())
     else:
-        print({MARKDOWN: to_markdown, LATEX: to_latex}[form](*tables()), end="")
+        print(printable({MARKDOWN: to_markdown, LATEX: to_latex}[form](*tables())), end="")
 
 
 def print_verdicts(found: pd.DataFrame, form: str = TEXT) -> None:
@@ -81,8 +81,8 @@ def print_verdicts(found: pd.DataFrame, form: str = TEXT) -> None:
     from specbench.analysis.verdicts import by_task
 
     for heading, sentences in by_task(found).items():
-        print(heading)
-        for sentence in sentences:
+        print(printable(heading))
+        for sentence in map(printable, sentences):
             wrapped = textwrap.fill(sentence, console().width, subsequent_indent="  ")
             print(f"- {sentence}" if form == MARKDOWN else wrapped)
         print()
@@ -130,7 +130,7 @@ def next_step(text: str) -> None:
 
 def print_json(content: object) -> None:
     """Print plain values and data frames as JSON; a frame becomes a list of rows."""
-    print(json.dumps(content, default=_rows, indent=2, ensure_ascii=False))
+    print(printable(json.dumps(content, default=_rows, indent=2, ensure_ascii=False)))
 
 
 def _rows(frame: pd.DataFrame) -> list[dict[str, Any]]:

@@ -21,7 +21,7 @@ from specbench.experiment.variants import (
 from specbench.heads.registry import HeadFile, describe_heads, find_heads
 from specbench.methods.parameters import PARAMETERS
 from specbench.methods.registry import get_method
-from specbench.table import Table, to_markdown
+from specbench.table import Table, to_csv, to_markdown
 
 
 @grouped
@@ -142,7 +142,7 @@ def _matrix(folder: Path) -> list[Table]:
     results = Results([folder])
     matrix = transfer_data(results.summary)
     table = transfer_table(matrix)
-    write_atomically(folder / "transfer.csv", matrix.to_csv(index=False, float_format=digits))
+    write_atomically(folder / "transfer.csv", to_csv(matrix, digits))
     write_atomically(folder / "transfer.md", to_markdown(table))
     save(draw_transfer(results), folder / "figures", "transfer")
     return [table]

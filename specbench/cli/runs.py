@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from specbench.cli.generate import grouped
 from specbench.cli.measure import show_run
@@ -13,6 +13,8 @@ from specbench.cli.options import (
     FinishedRun,
     JsonOutput,
     Progress,
+    PromptFiles,
+    Recorded,
     Rows,
     Runs,
     output_option,
@@ -77,29 +79,54 @@ class VerifyOptions(JsonOutput):
         flags=("--samples", "-n"),
     )
     seed: int = option(0, "Random seed for choosing them.", ge=0)
+    metric: list[str] | None = option(
+        None, "Metrics of your own that the run names.", metavar="FILE.py:FUNCTION"
+    )
+    method: list[str] | None = option(
+        None,
+        "Rules of your own that the run names.",
+        flags=("--method", "-m"),
+        metavar="FILE.py:FUNCTION",
+    )
 
 
 @grouped
-def verify(run: FinishedRun, asked: VerifyOptions, code: CodeExecution, shown: Progress) -> None:
-    """Check that a run's tables follow from its samples, and decode some samples again.
+def verify(
+    run: FinishedRun,
+    asked: VerifyOptions,
+    models: Recorded,
+    data: Annotated[PromptFiles, ("task", "prompts", "folder")],
+    code: CodeExecution,
+    shown: Progress,
+) -> None:
+    """Check that a run's files follow from its samples, and decode some samples again.
 
     Samples are decoded with the models, settings, engine and seed of the run. Their texts, counts
     and scores must be the same; times are not compared. The exit code is 1 after any difference.
+    Nothing that the run names is executed: give its rules, metrics, tasks and models as to `run`.
     """
     from specbench.experiment.folders import read_run
 
-    verified = read_run(run)
+    verified = read_run(run, models.trust())
 
     from specbench.check.findings import FAILED, SKIPPED, findings_table
-    from specbench.check.verify import AGAIN, Verification, verify
     from specbench.experiment.progress import progress_bar, quiet_libraries
+    from specbench.verification.decoding import AGAIN
+    from specbench.verification.verify import Verification, verify
 
-    what = Verification(verified, asked.samples, asked.seed)
-    what = replace(what, may_execute=code.allowed(what.run.pair))
+    verification = Verification(
+        verified,
+        asked.samples,
+        asked.seed,
+        code.allow_code_execution,
+        tuple(asked.metric or ()),
+        tuple(asked.method or ()),
+        {task.name: task for task in data.tasks()} if data.task or data.prompts else {},
+    )
     note_unfinished([run])
     quiet_libraries(downloads=not shown.no_progress)
-    with progress_bar(what.total, not shown.no_progress) as report:
-        findings = list(verify(what, report))
+    with progress_bar(verification.total, not shown.no_progress) as report:
+        findings = list(verify(verification, report))
     if asked.as_json:
         print_json(list(map(asdict, findings)))
     else:
@@ -145,7 +172,7 @@ class TraceOptions(Options):
 
 
 @grouped
-def trace(run: FinishedRun, asked: TraceOptions) -> None:
+def trace(run: FinishedRun, asked: TraceOptions, models: Recorded) -> None:
     """Show one sample token by token: agreed, mismatched, rejected and corrected tokens.
 
     Shading shows the weight on the target. Without colours, tokens are marked as {~mismatch~}
@@ -170,11 +197,12 @@ def trace(run: FinishedRun, asked: TraceOptions) -> None:
         method=asked.method,
         repeat=asked.repeat,
     )
-    examples = read_run(run).examples if (run / EXAMPLES).is_file() else {}
+    source = read_run(run, models.trust())
+    examples = source.examples if (run / EXAMPLES).is_file() else {}
     example = examples.get(record["task"], {}).get(record["sample_id"])
     prompt = example.scored(record.get("turn"), None).prompt if example else ""
     try:
-        found = trace_of(record, name, run_decoder(run), prompt)
+        found = trace_of(record, name, run_decoder(source), prompt)
     except Unreadable as error:
         raise UsageError(
             f"the record of this sample in {run} is inconsistent ({error}): run again"
@@ -211,7 +239,7 @@ class ReportOptions(Options):
 
 
 @grouped
-def report(asked: ReportOptions, rows: Rows, runs: Runs = None) -> None:
+def report(asked: ReportOptions, rows: Rows, models: Recorded, runs: Runs = None) -> None:
     """Write one HTML file about finished runs: tables, figures, traces, commands.
 
     The file is self-contained and loads nothing from the network.
@@ -228,7 +256,7 @@ def report(asked: ReportOptions, rows: Rows, runs: Runs = None) -> None:
 
     from specbench.report.build import build
 
-    page = build(folders, rows.selection())
+    page = build(folders, rows.selection(), models.trust())
     note(*page.notes)
     write_atomically(path, page.html)
     print(path)

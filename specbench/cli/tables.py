@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from specbench.cli.generate import grouped
-from specbench.cli.options import SPLITS, JsonOutput, Rows, Runs, output_option
+from specbench.cli.options import SPLITS, JsonOutput, Recorded, Rows, Runs, output_option
 from specbench.cli.output import (
     CSV,
     JSON,
@@ -23,6 +22,7 @@ from specbench.cli.output import (
 from specbench.config import Options, option
 from specbench.errors import SpecbenchError, UsageError
 from specbench.files import check_parent, digits, write_atomically
+from specbench.words import printable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -282,7 +282,7 @@ class TheoryOptions(JsonOutput):
 
 
 @grouped
-def theory(asked: TheoryOptions, rows: Rows, runs: Runs = None) -> None:
+def theory(asked: TheoryOptions, rows: Rows, models: Recorded, runs: Runs = None) -> None:
     """Print theoretical predictions for finished runs next to the measurements.
 
     Acceptance, accepted lengths and tokens per round are predicted from the acceptance
@@ -304,7 +304,7 @@ def theory(asked: TheoryOptions, rows: Rows, runs: Runs = None) -> None:
     quiet_libraries(downloads=True)
     tables = []
     for folder in folders:
-        run, ratio = read_run(folder), None
+        run, ratio = read_run(folder, models.trust()), None
         try:
             ratio = bytes_ratio(run)
         except SpecbenchError as error:
@@ -357,14 +357,15 @@ def summary(asked: SummaryOptions, rows: Rows, runs: Runs = None) -> None:
     folders = chosen_runs(runs, TABLE, CONFIG)
 
     from specbench.results import Results
+    from specbench.table import to_csv
 
     found = getattr(Results(folders, rows.selection()), asked.frame)
     if output is None:
-        found.to_csv(sys.stdout, index=False, float_format=digits)
+        print(printable(to_csv(found, digits)), end="")
         return
     csv = form == CSV
     write_atomically(
         output,
-        found.to_csv(index=False, float_format=digits) if csv else found.to_parquet(index=False),
+        to_csv(found, digits) if csv else found.to_parquet(index=False),
     )
     print(output)

@@ -12,9 +12,10 @@ from itertools import chain, count
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from specbench.config import Group, Loading, Settings
+from specbench.config import TRUSTED, Group, Loading, Settings
 from specbench.errors import UsageError
 from specbench.example import Example
+from specbench.experiment.configuration import Configuration, Environment, read_object
 from specbench.experiment.records import (
     EXAMPLES,
     RECORDS,
@@ -23,8 +24,9 @@ from specbench.experiment.records import (
     read_examples,
     read_records,
 )
-from specbench.files import PARTIAL, find_stored, stored
-from specbench.pairs.registry import PairSpec, custom_pair, pairs
+from specbench.files import PARTIAL, find_stored, require_plain, stored
+from specbench.pairs.registry import ROLES, PairSpec, custom_pair, pairs
+from specbench.words import shown
 
 RESULTS = Path("results")
 CONFIG = "config.json"
@@ -44,6 +46,16 @@ _VARYING = {
 _MACHINE = ("platform", "cpu", "torch.threads", "torch.gpus")  # facts that affect times
 
 
+class Trust(NamedTuple):
+    """What the user permits of a run that may come from anyone."""
+
+    pair: PairSpec | None = None  # the run's models, if they are not bundled
+    loading: Loading = Loading()  # ``TRUSTED`` is taken from here
+
+
+NOTHING_TRUSTED = Trust()
+
+
 class Difference(NamedTuple):
     """A difference between two configurations."""
 
@@ -58,39 +70,51 @@ class Run:
 
     folder: Path
     config: dict[str, Any]
+    trust: Trust = NOTHING_TRUSTED
 
     @cached_property
     def environment(self) -> dict[str, Any]:
         """The content of ``environment.json``; empty if it is missing."""
-        return _read_object(self.folder / ENVIRONMENT) or {}
+        return read_object(self.folder / ENVIRONMENT, Environment)[0]
 
     @cached_property
     def pair(self) -> PairSpec:
-        """The pair; bundled models are located in this installation of specbench.
+        """The pair, see ``pair_with``; every model is bundled or named by the user."""
+        return self.pair_with(*ROLES)
+
+    def pair_with(self, *roles: str) -> PairSpec:
+        """Return the pair; bundled models are located in this installation of specbench.
 
         Raises:
-            UsageError: The run does not name its models.
+            UsageError: The run does not name its models, or a model of these roles is neither
+                bundled nor named by the user.
         """
-        known = self.config.get("pair")
-        if not isinstance(known, dict) or not isinstance(known.get("target"), str):
+        recorded = self.config.get("pair")
+        if not isinstance(recorded, dict) or not isinstance(recorded.get("target"), str):
             raise UsageError(
                 f"{self.folder / CONFIG} names no pair: give the folder of another run"
             )
-        target, draft = known["target"], known.get("draft")
+        models = {role: recorded[role] for role in ROLES if isinstance(recorded.get(role), str)}
         for spec in pairs().values():
-            if spec.bundled and _end(spec.target) == _end(target):
-                same = draft and spec.draft and _end(spec.draft) == _end(draft)
-                return spec if same else replace(spec, draft=draft)
-        return replace(
-            custom_pair(target, draft),
-            target_revision=known.get("target_revision"),
-            draft_revision=known.get("draft_revision"),
-        )
+            bundled = {role for role in models if _end(spec.models[role]) == _end(models[role])}
+            if spec.bundled and bundled and bundled >= {*models} & {*roles}:
+                whole = bundled == {*ROLES}
+                return spec if whole else replace(spec, draft=models.get("draft"), heads=None)
+        if self.trust.pair is not None:
+            return self.trust.pair
+        if roles:
+            raise UsageError(
+                f"the models of {self.folder} ({', '.join(map(shown, models.values()))}) are not "
+                "bundled, and a run may name any: to load them, name them with --pair, or with "
+                "--target and --draft"
+            )
+        return custom_pair(models["target"], models.get("draft"))
 
     @property
     def loading(self) -> Loading:
-        """How the models were loaded; the default if the run does not record it."""
-        return self._options("loading", Loading)
+        """How the models were loaded; permissions and revisions are the user's, not the run's."""
+        recorded = self._options("loading", Loading)
+        return recorded.updated(**{name: getattr(self.trust.loading, name) for name in TRUSTED})
 
     @property
     def settings(self) -> Settings:
@@ -128,24 +152,24 @@ class Run:
         return latest_records(self.folder, needed)
 
 
-def read_run(folder: Path, *, required: bool = True) -> Run:
+def read_run(folder: Path, trust: Trust = NOTHING_TRUSTED, *, required: bool = True) -> Run:
     """Read a run's folder.
 
     Raises:
-        UsageError: It has no readable ``config.json`` although ``required``; without ``required``
-            the configuration is then empty.
+        UsageError: It has links out of it, or no readable ``config.json`` although ``required``;
+            without ``required`` the configuration is then empty.
     """
+    require_plain(folder)
     path = folder / CONFIG
-    config = _read_object(path)
-    if config is None and required:
-        what = "is not the configuration of a run" if path.is_file() else "does not exist"
+    config, wrong = read_object(path, Configuration)
+    if wrong and required:
         if (folder / RECORDS).is_file():
             raise UsageError(
-                f"{path} {what}: run the command of this run again with --output {folder}, which "
+                f"{path} {wrong}: run the command of this run again with --output {folder}, which "
                 "rebuilds it from the samples"
             )
-        raise UsageError(f"{folder} is not a run folder, {path} {what}: give the folder of a run")
-    return Run(folder, config or {})
+        raise UsageError(f"{folder} is not a run folder, {path} {wrong}: give the folder of a run")
+    return Run(folder, config, trust)
 
 
 def as_json(value: Mapping[str, Any]) -> str:
@@ -315,15 +339,6 @@ def _lost_work(run: Run, config: Mapping[str, Any]) -> str | None:
             if cell not in now["cells"]:
                 return f"it has {cell['method']} on {name} with settings that are not requested"
     return None
-
-
-def _read_object(path: Path) -> dict[str, Any] | None:
-    """Return the object in a JSON file, or None."""
-    try:
-        found = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return None
-    return found if isinstance(found, dict) else None
 
 
 def _portable(label: str) -> str:

@@ -24,7 +24,7 @@ from specbench.analysis.columns import BLEU_TERMS, TIMED_BASELINE, schema
 from specbench.analysis.folders import TIMINGS, lacks
 from specbench.errors import RunError, UsageError
 from specbench.example import Example
-from specbench.files import digits, replacing, sync, write_atomically
+from specbench.files import digits, open_binary, replacing, sync, write_atomically
 from specbench.methods.parameters import METHOD_COLUMNS
 from specbench.metrics import METRICS
 from specbench.validation import Model, refusal
@@ -56,6 +56,15 @@ NAMES = (
     "repeat",
 )
 MOST_NAMED = 5  # damaged lines in a message
+# The types of the values of a record; a null is a blank.
+_TYPES: dict[str, Any] = {
+    **{
+        name: (int, float) if kind is float else kind
+        for name, kind in schema(columns.SAMPLES).items()
+    },
+    **{"key": str, "status": str, "error": str, "text": str, "timing": str},
+    **{"place": list, "token_ids": list, "per_round": dict, "scores": dict, "sources": dict},
+}
 _ALWAYS = frozenset(("key", "place", "run_id", "status", "task", "sample_id"))
 # These columns are needed to trace a text token by token.
 TRACED = frozenset((*METHOD_COLUMNS, "repeat", "draft_length", "drafter", "token_ids", "per_round"))
@@ -68,7 +77,7 @@ def read_lines(path: Path) -> Iterator[bytes]:
         UsageError: The file cannot be read, or its gzip data is damaged.
     """
     try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+        with open_binary(path) as file:
             yield from file
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise UsageError(
@@ -151,8 +160,8 @@ def _record(line: bytes) -> dict[str, Any] | None:
     try:
         record = json.loads(line)
         whole = line.endswith(b"\n") and isinstance(record, dict) and record.keys() >= _ALWAYS
-        return record if whole and hash(names_of(record)) is not None else None
-    except (ValueError, RecursionError, TypeError):  # TypeError: a column is a list
+        return record if whole and _has_types(record) else None
+    except (ValueError, RecursionError):
         return None
 
 
@@ -192,6 +201,20 @@ def set_aside(path: Path, damaged: Collection[int]) -> Path:
 def damaged_file(path: Path) -> Path:
     """Return the file for the damaged lines of a file of records, such as ``samples.damaged``."""
     return path.with_name(f"{path.name.partition('.')[0]}.damaged")
+
+
+def _has_types(record: Mapping[str, Any]) -> bool:
+    """Return whether the values of a record have the types of their columns."""
+    rounds = record.get("per_round") or {}
+    return (
+        all(
+            record.get(name) is None or isinstance(record[name], kind)
+            for name, kind in _TYPES.items()
+        )
+        and isinstance(record["place"], list)
+        and all(isinstance(index, int) for index in record["place"])
+        and all(isinstance(values, list) for values in rounds.values())
+    )
 
 
 def latest_records(path: Path, needed: Collection[str] = ()) -> list[dict[str, Any]]:

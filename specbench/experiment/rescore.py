@@ -8,7 +8,6 @@ import os
 import shutil
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -43,7 +42,7 @@ from specbench.experiment.store import lock
 from specbench.files import clear_errors, stored, sync, sync_tree
 from specbench.metrics import GREEDY, GROUP, METRICS, get_metric, score, try_metrics
 from specbench.metrics.sandbox.launch import layers
-from specbench.plugins import exists
+from specbench.plugins import exists, given_for, short_name
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +59,8 @@ class FinishedRun(NamedTuple):
 
     run: Run
     samples: int  # recorded
-    notes: Sequence[str]  # added metrics that are skipped on a task, and why
+    notes: Sequence[str]  # metrics that are skipped on a task, and why
+    trusted: Collection[str]  # metrics that may be loaded: the bundled ones and the user's
 
     @property
     def metrics(self) -> dict[str, list[str]]:
@@ -80,7 +80,8 @@ class Outcome(NamedTuple):
 def open_run(folder: Path, further: Sequence[str] = ()) -> FinishedRun:
     """Read a run and its examples, and add metrics to those of each task.
 
-    An added metric is skipped on tasks whose examples lack what it needs.
+    An added metric is skipped on tasks whose examples lack what it needs. A metric of the run that
+    is not bundled keeps its scores unless ``further`` names it: no code is loaded for a run.
 
     Raises:
         UsageError: The folder is not a run, it has no examples, or a metric is unknown.
@@ -93,8 +94,18 @@ def open_run(folder: Path, further: Sequence[str] = ()) -> FinishedRun:
         )
     notes = []
     added = dict.fromkeys(get_metric(name).name for name in further)
+    trusted = {*METRICS, *added}
     for name, task in run.tasks.items():
-        stored = any(get_metric(known).needs == GREEDY for known in task["metrics"])
+        task["metrics"] = [
+            metric if metric in METRICS else given_for(metric, added) or metric
+            for metric in task["metrics"]
+        ]
+        notes += [
+            f"{metric} of {name} keeps its scores: to score with it, give it with --metric"
+            for metric in task["metrics"]
+            if metric not in trusted
+        ]
+        stored = any(METRICS[m].needs == GREEDY for m in task["metrics"] if m in METRICS)
         for metric in (metric for metric in added if metric not in task["metrics"]):
             if stored and get_metric(metric).needs == GREEDY:
                 task["metrics"].append(metric)
@@ -104,7 +115,7 @@ def open_run(folder: Path, further: Sequence[str] = ()) -> FinishedRun:
                 task["metrics"].append(metric)
         require_own_columns(task["metrics"])
     samples = sum(1 for _ in read_lines(record_files(folder)[0]))
-    return FinishedRun(run, samples, notes)
+    return FinishedRun(run, samples, notes, trusted)
 
 
 def score_run(
@@ -125,7 +136,7 @@ def score_run(
         damaged: list[int] = []  # lines
         with (staging / RECORDS).open("wb") as file:
             for record in read_records(run.folder, _NEEDED, damaged):
-                scored = _rescored(record, run, metrics, may_execute)
+                scored = _rescored(record, found, may_execute)
                 file.write(to_line(scored))
                 latest[names_of(scored)] = scored
                 report(scored)
@@ -139,10 +150,11 @@ def score_run(
         samples = len(latest) + len(timed)
         progress = {**run.config["progress"], "samples": samples, "failed": len(failed)}
         config = {**run.config, "progress": progress}
-        if sources := {**run.config.get("sources", {}), **_digests(chain(*metrics.values()))}:
+        used = [name for names in metrics.values() for name in names if name in found.trusted]
+        if sources := {**run.config.get("sources", {}), **_digests(used)}:
             config["sources"] = sources
         files = {CONFIG: config}
-        executed = any(get_metric(name).executes for names in metrics.values() for name in names)
+        executed = any(get_metric(name).executes for name in used)
         if may_execute and executed and run.environment:
             files[ENVIRONMENT] = {**run.environment, "sandbox": list(layers())}
         for name, values in files.items():
@@ -165,15 +177,13 @@ def score_run(
     return Outcome(len(latest), len(failed), withheld, next(iter(failed), ""))
 
 
-def _rescored(
-    record: Record, run: Run, metrics: Mapping[str, Sequence[str]], may_execute: bool
-) -> Record:
+def _rescored(record: Record, found: FinishedRun, may_execute: bool) -> Record:
     if record["status"] == ERROR:
         return record
-    task, sample = record["task"], record["sample_id"]
+    run, task, sample = found.run, record["task"], record["sample_id"]
     where = f"{run.folder} contains a sample of example {sample!r} of task {task!r}"
     try:
-        names = metrics[task]
+        names = found.metrics[task]
         example = run.examples[task][sample].scored(record.get("turn"), record.get("greedy"))
     except (KeyError, TypeError, IndexError) as error:
         raise UsageError(
@@ -183,12 +193,15 @@ def _rescored(
         raise UsageError(
             f"{where} with text or scores of the wrong type: give the folder of another run"
         )
-    fields = score_text(names, record["text"], example, may_execute=may_execute)
-    if not may_execute:
-        fields["scores"] |= {n: record["scores"].get(n) for n in names if get_metric(n).executes}
-        fields["quality"] = next(iter(fields["scores"].values()), None)
+    trusted = [name for name in names if name in found.trusted]
+    fields = score_text(trusted, record["text"], example, may_execute=may_execute)
+    unscored = [n for n in names if n not in trusted or (get_metric(n).executes > may_execute)]
+    earlier = {short_name(name): record["scores"].get(short_name(name)) for name in unscored}
+    scores = fields["scores"] | earlier
+    fields["scores"] = {short_name(name): scores[short_name(name)] for name in names}
+    fields["quality"] = next(iter(fields["scores"].values()), None)
     kept = {name: value for name, value in record.items() if name not in _SCORED}
-    if sources := {**record.get("sources", {}), **_digests(names)}:
+    if sources := {**record.get("sources", {}), **_digests(trusted)}:
         kept["sources"] = sources
     return {**kept, "quality_metric": next(iter(fields["scores"]), None), **fields}
 

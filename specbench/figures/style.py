@@ -34,7 +34,9 @@ from specbench.errors import UsageError
 from specbench.figures import STYLES
 from specbench.files import clear_errors, write_atomically
 from specbench.plugins import short_name
+from specbench.table import to_csv
 from specbench.tasks.mini import GENERATORS
+from specbench.words import printable
 
 log = logging.getLogger(__name__)
 
@@ -123,6 +125,7 @@ PAGES = {PAPER: Page(1.0, 1.0, 300), SCREEN: Page(1.6, 1.12, 150)}
 _page = ContextVar("page", default=PAGES[PAPER])
 
 _PLAIN: dict[Any, Any] = {
+    "text.parse_math": False,  # a name may contain dollars
     "font.family": "DejaVu Sans",
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -420,7 +423,7 @@ def save(drawing: Drawing, folder: Path, name: str) -> list[Path]:
         SpecbenchError: The files cannot be written.
     """
     contents = {kind: rendered(drawing.figure, kind) for kind in _CANVASES}
-    contents["csv"] = drawing.data.to_csv(index=False, float_format="%.6g").encode()
+    contents["csv"] = to_csv(drawing.data, "%.6g").encode()
     with clear_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     paths = {folder / f"{name}.{kind}": content for kind, content in contents.items()}
@@ -441,7 +444,8 @@ def rendered(figure: Figure, kind: str, salt: str = _FILES["svg.hashsalt"]) -> b
     with matplotlib.rc_context(_FILES | {"svg.hashsalt": salt}):
         getattr(canvas(figure), f"print_{kind}")(file, metadata=undated)
     figure.set_dpi(dpi)  # vector canvases change it
-    return file.getvalue()
+    content = file.getvalue()
+    return printable(content.decode()).encode() if kind == "svg" else content  # XML has no controls
 
 
 def _marker(method: str) -> dict[str, Any]:

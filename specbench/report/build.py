@@ -15,7 +15,7 @@ from specbench.analysis.folders import run_folders
 from specbench.analysis.frames import Selection
 from specbench.analysis.verdicts import by_task
 from specbench.errors import UsageError
-from specbench.experiment.folders import Run, read_run, unfinished
+from specbench.experiment.folders import NOTHING_TRUSTED, Run, Trust, read_run, unfinished
 from specbench.experiment.records import SUMMARY
 from specbench.report.figures import figures
 from specbench.report.pages import render
@@ -36,12 +36,17 @@ class Report(NamedTuple):
     notes: list[str]
 
 
-def build(paths: Sequence[Path], selection: Selection = Selection()) -> Report:  # noqa: B008 (frozen)
+def build(
+    paths: Sequence[Path],
+    selection: Selection = Selection(),  # noqa: B008 (frozen)
+    trust: Trust = NOTHING_TRUSTED,
+) -> Report:
     """Return the report of runs; the same runs always give the same page.
 
     Args:
         paths: Run folders, or folders that contain runs.
         selection: Tasks, methods and draft lengths to show.
+        trust: Which tokenizers may be loaded for the traces, besides the bundled ones.
 
     Raises:
         UsageError: A run has no readable summary, or nothing in it is selected.
@@ -49,10 +54,10 @@ def build(paths: Sequence[Path], selection: Selection = Selection()) -> Report: 
     folders = run_folders(paths, SUMMARY)
     cells, further = read_cells(folders, selection)
     positions, unknown = _positions(folders, selection) if cells["draft_length"].any() else ([], [])
-    traces = collect_traces(folders, cells)
     states = {folder.name: unfinished(folder) for folder in folders}
     partial = [f"{name} is incomplete: {state}" for name, state in states.items() if state]
-    runs = [read_run(folder, required=False) for folder in folders]
+    runs = [read_run(folder, trust, required=False) for folder in folders]
+    traces = collect_traces(runs, cells)
     typed = [run.environment.get("command") for run in runs]
     itself = ["specbench", "report", *map(str, paths), *str(selection).split()]
     html = render(

@@ -11,13 +11,14 @@ from markupsafe import Markup
 
 from specbench.trace.tokens import visible
 from specbench.trace.trace import LEGEND, Trace
+from specbench.words import printable
 
 TEMPLATES = Path(__file__).with_name("templates")
 
 
 def render(template: str, **values: Any) -> str:
-    """Render a template."""
-    return _environment().get_template(template).render(values)
+    """Render a template; no text of a run may change the direction of the page's."""
+    return printable(_environment().get_template(template).render(values))
 
 
 def trace_page(trace: Trace) -> str:

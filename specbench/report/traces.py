@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -12,7 +11,7 @@ from markupsafe import Markup
 
 from specbench.errors import UsageError
 from specbench.example import Example
-from specbench.experiment.folders import read_run
+from specbench.experiment.folders import Run
 from specbench.experiment.records import ERROR, TRACED
 from specbench.report.pages import trace_article
 from specbench.trace.tokens import Decode, Unreadable
@@ -50,28 +49,28 @@ class _Run(NamedTuple):
     samples: Mapping[Key, Sequence[Record]]
 
 
-def collect_traces(folders: Sequence[Path], cells: pd.DataFrame) -> Traces:
+def collect_traces(runs: Sequence[Run], cells: pd.DataFrame) -> Traces:
     """Return the traces of the first prompts of each task for the cells of ``tables.read_cells``.
 
     The first prompts of all tasks come before the second ones, so that the size limit omits the
     same number of prompts for each task. A run without traces is skipped with a note.
     """
-    runs, notes = [], []
+    opened, notes = [], []
     named = cells[list(_NAMED)].astype("object")
     named["task"] = named["task"].str.partition("/")[0]  # tasks may be split, see `Selection`
     wanted = set(named.where(named.notna(), None).itertuples(index=False, name=None))
-    for folder in folders:
+    for run in runs:
         try:
-            runs.append(_open(folder, folder.name if len(folders) > 1 else None, wanted))
+            opened.append(_open(run, run.folder.name if len(runs) > 1 else None, wanted))
         except UsageError as error:
-            notes.append(f"no traces of {folder.name}: {error}")
+            notes.append(f"no traces of {run.folder.name}: {error}")
     by_prompt: dict[Key, PromptTraces] = {}
     length = 0
-    for run, (task, sample) in _in_turn(runs):
-        records = run.samples[task, sample]
+    for source, (task, sample) in _in_turn(opened):
+        records = source.samples[task, sample]
         try:
             articles = [
-                (name, trace_article(trace(record, name, run.decode), run.name))
+                (name, trace_article(trace(record, name, source.decode), source.name))
                 for record, name in zip(records, sample_names(records), strict=True)
             ]
         except (UsageError, Unreadable) as error:
@@ -82,16 +81,15 @@ def collect_traces(folders: Sequence[Path], cells: pd.DataFrame) -> Traces:
             notes.append("traces of later prompts are omitted: use `specbench trace` to show them")
             break
         if (task, sample) not in by_prompt:
-            example = run.examples.get(task, {}).get(sample) or Example(sample, "")
+            example = source.examples.get(task, {}).get(sample) or Example(sample, "")
             prompt, reference = _cut("\n\n".join(example.messages)), _cut(example.reference or "")
             by_prompt[task, sample] = PromptTraces(task, sample, prompt, reference, [])
         by_prompt[task, sample].traces.extend(articles)
     return Traces(list(by_prompt.values()), list(dict.fromkeys(notes)))
 
 
-def _open(folder: Path, name: str | None, wanted: Collection[tuple[Any, ...]]) -> _Run:
-    """Read a run and select the records of the first prompts of each task."""
-    run = read_run(folder)
+def _open(run: Run, name: str | None, wanted: Collection[tuple[Any, ...]]) -> _Run:
+    """Select the records of the first prompts of each task of a run."""
     samples: dict[Key, list[Record]] = {}
     begun: dict[str, set[str]] = defaultdict(set)
     for record in run.records(TRACED):
@@ -102,7 +100,7 @@ def _open(folder: Path, name: str | None, wanted: Collection[tuple[Any, ...]]) -
         if sample in begun[task] or len(begun[task]) < PROMPTS:
             begun[task].add(sample)
             samples.setdefault((task, sample), []).append(record)
-    return _Run(name, run_decoder(folder), run.examples, samples)
+    return _Run(name, run_decoder(run), run.examples, samples)
 
 
 def _in_turn(runs: Sequence[_Run]) -> Iterator[tuple[_Run, Key]]:

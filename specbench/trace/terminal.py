@@ -39,7 +39,8 @@ def written(trace: Trace, coloured: bool = True) -> Text:
     drawn = f", N = {trace.draft_length}" if trace.draft_length else ""
     repeated = f", repeat {trace.repeat}" if trace.repeat else ""
     title = f"{trace.task}, {trace.sample}{repeated}: {trace.method}{drawn}"
-    found = Text.assemble((title, "bold"), "\n", "; ".join(trace.facts), "\n")
+    facts = visible("; ".join(trace.facts))
+    found = Text.assemble((visible(title, rejected=True), "bold"), "\n", facts, "\n")
     found.append_text(_legend(trace, coloured)).append("\n\n")
     if trace.prompt:
         prompt = Text.assemble(("prompt: ", "bold"), (_shortened(trace.prompt), "dim"), "\n\n")

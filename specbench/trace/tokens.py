@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from specbench.errors import UsageError
+from specbench.words import printable
 
 Decode = Callable[[Sequence[int]], str]
 
@@ -106,7 +107,7 @@ def visible(text: str, *, marked: bool = False, rejected: bool = False) -> str:
     A line end of a marked text gets a visible symbol to carry the mark. A line end of a rejected
     text does not break the line.
     """
-    shown = text.translate(_PICTURES)
+    shown = printable(text.translate(_PICTURES))
     if rejected:
         return shown.replace("\n", "↵")
     return shown.replace("\n", "↵\n") if marked else shown

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from specbench.analysis.labels import method_labels
 from specbench.errors import UsageError
-from specbench.experiment.folders import read_run
+from specbench.experiment.folders import Run
 from specbench.experiment.records import ERROR
 from specbench.metrics import shown_metric
 from specbench.plugins import short_name
@@ -87,16 +86,17 @@ def _facts(record: Record, mismatches: int) -> Iterator[str]:
         yield f"{name} {quality * scale:.1f}"
 
 
-def run_decoder(folder: Path) -> Decode:
+def run_decoder(run: Run) -> Decode:
     """Return a function that decodes token ids of a run, without loading its models.
 
     Raises:
-        UsageError: The run does not name its models, or the tokenizer is not available.
+        UsageError: The run does not name its models, the user did not name a target that is not
+            bundled, or the tokenizer is not available.
     """
     from specbench.engine.sources import load_tokenizer
 
-    run = read_run(folder)
-    tokenizer = load_tokenizer(run.pair, "target", run.loading)
+    roles = () if run.loading.dummy else ("target",)
+    tokenizer = load_tokenizer(run.pair_with(*roles), "target", run.loading)
 
     def decode(ids: Any) -> str:
         return str(tokenizer.decode(ids, clean_up_tokenization_spaces=False))

@@ -157,8 +157,10 @@ def test_prompts_are_scored_by_an_own_metric(cli: Cli) -> None:
     assert record["quality_metric"] == "length_ratio" and 0 < record["quality"] < 1
     Path("my_metrics.py").unlink()
     assert "length_ratio" in cli("table", "out").out
-    missing = cli("score", "out")
-    assert missing.code == 2 and "my_metrics.py" in missing.err
+    kept = cli("score", "out")
+    assert kept.code == 0 and "length_ratio of q keeps its scores" in kept.err
+    again = json.loads(Path("out/samples.jsonl").read_text().splitlines()[0])
+    assert (again["scores"], again["quality"]) == (record["scores"], record["quality"])
     for name in ("pass@1", "none"):
         refused = cli(*run, "--metric", name)
         assert refused.code == 2 and "--metric" in refused.err

@@ -53,11 +53,12 @@ def cells(finished: Path) -> pd.DataFrame:
 @pytest.fixture(scope="module")
 def evil(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
     """The report of a run in which every text is an injection attempt."""
+    from specbench.experiment.folders import read_run
     from specbench.trace.trace import run_decoder
 
     folder = tmp_path_factory.mktemp("evil") / "small"
     shutil.copytree(finished, folder)
-    decode = run_decoder(folder)
+    decode = run_decoder(read_run(folder))
     ids = [i for c in EVIL for i in range(3, 300) if decode([i]) == c]
     assert decode(ids) == EVIL
     lines = []

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from specbench.errors import UsageError
+from specbench.experiment.folders import read_run
 from specbench.pairs.registry import get_pair
 from specbench.trace.trace import find_sample, run_decoder
 
@@ -81,14 +82,14 @@ def test_the_tokenizer_of_a_run_is_found(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "config.json").write_text(json.dumps(config))
-    assert run_decoder(tmp_path)([900, 897]) == " Step one"
+    assert run_decoder(read_run(tmp_path))([900, 897]) == " Step one"
 
 
 def test_a_run_without_a_pair_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is not a run"):
-        run_decoder(tmp_path)
+        run_decoder(read_run(tmp_path))
     nowhere = {"pair": {"target": "./nowhere", "draft": "d"}}
     for text in ("{}", "[]", "{", json.dumps(nowhere)):
         (tmp_path / "config.json").write_text(text)
         with pytest.raises(UsageError):
-            run_decoder(tmp_path)
+            run_decoder(read_run(tmp_path))

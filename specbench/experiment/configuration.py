@@ -1,0 +1,117 @@
+"""The types of ``config.json`` and ``environment.json``, since a run may come from anyone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+DEEPEST = 20  # nested objects and lists
+LARGEST = 2**26  # bytes
+
+_Count = Annotated[int, Field(ge=0, le=10**12)]
+_Text = Annotated[str, Field(max_length=10_000)]
+
+
+class _Part(BaseModel):
+    """An object with known keys, all optional, and any others."""
+
+    model_config = ConfigDict(extra="allow", strict=True, allow_inf_nan=False)
+
+
+class _Head(_Part):
+    name: _Text
+
+
+class _Cell(_Part):
+    method: _Text
+    draft_length: _Count
+    drafter: _Text = ""
+    session: _Count = 0
+    timing: _Text = ""
+    head: _Head | None = None
+
+
+class _Task(_Part):
+    name: _Text
+    version: _Text = ""
+    metrics: list[_Text] = []
+    prompt_format: _Text = ""
+    data: dict[str, Any] = {}
+    stop: list[_Text] = []
+    max_new_tokens: _Count = 0
+    examples: _Count = 0
+    cells: list[_Cell] = []
+
+
+class _Pair(_Part):
+    name: _Text | None = None
+    target: _Text | None = None
+    draft: _Text | None = None
+
+
+class _Progress(_Part):
+    state: _Text = ""
+    samples: _Count = 0
+    failed: _Count = 0
+
+
+class Configuration(_Part):
+    """The content of ``config.json``."""
+
+    pair: _Pair = _Pair()
+    loading: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
+    samples_planned: _Count = 0
+    tasks: list[_Task] = []
+    notes: list[_Text] = []
+    progress: _Progress = _Progress()
+    sources: dict[str, _Text] = {}
+
+
+class _Named(_Part):
+    name: _Text | None = None
+
+
+class _Torch(_Part):
+    gpus: list[_Named] = []
+
+
+class _Processor(_Part):
+    model: _Text | None = None
+
+
+class Environment(_Part):
+    """The content of ``environment.json``."""
+
+    command: list[_Text] = []
+    models: dict[str, Any] = {}
+    packages: dict[str, Any] = {}
+    git: dict[str, Any] = {}
+    cpu: _Processor = _Processor()
+    torch: _Torch = _Torch()
+
+
+def read_object(path: Path, kind: type[_Part]) -> tuple[dict[str, Any], str]:
+    """Return the object in a JSON file and an empty text, or ``{}`` and what is wrong with it."""
+    try:
+        if path.stat().st_size > LARGEST:
+            return {}, f"is larger than {LARGEST:,} bytes"
+        values = json.loads(path.read_bytes())
+        json.dumps(values, allow_nan=False, ensure_ascii=False).encode()
+        kind.model_validate(values)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        return {}, f"has a wrong `{'.'.join(map(str, first['loc']))}` ({first['msg']})"
+    except (OSError, ValueError, RecursionError):
+        return {}, "is not the configuration of a run" if path.is_file() else "does not exist"
+    if _deeper(values, DEEPEST):
+        return {}, f"has more than {DEEPEST} nested levels"
+    return values, ""
+
+
+def _deeper(value: Any, levels: int) -> bool:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return levels == 0 or any(_deeper(each, levels - 1) for each in inner)

@@ -1,0 +1,1 @@
+"""Verification of a finished run, which may come from anyone."""

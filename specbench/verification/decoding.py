@@ -1,0 +1,246 @@
+"""Samples of a run are decoded again, with the models, rules and heads that are here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import torch
+
+from specbench.check.findings import FAILED, OK, REPORT, Finding
+from specbench.engine.loading import LoadedPair
+from specbench.errors import UsageError
+from specbench.example import Example
+from specbench.experiment.environment import describe_environment
+from specbench.experiment.folders import ENVIRONMENT, Run
+from specbench.experiment.plan import Cell, Plan, Step, TaskPlan, own_sources
+from specbench.experiment.records import ERROR, names_of
+from specbench.experiment.runner import Loader, SampleRunner
+from specbench.experiment.store import sample_keys
+from specbench.files import require_plain
+from specbench.heads.registry import RELEASED, TRAINED, HeadFile, facts
+from specbench.pairs.registry import ROLES
+from specbench.tasks.prompts import PromptList
+from specbench.tasks.task import Task
+from specbench.verification.differences import Record, difference, finding, finding_of, named
+
+#: Absolute; probabilities are stored with four digits, and depend on the machine and the batch.
+PROBABILITY = {torch.float32: 1.5e-4, torch.float64: 1.5e-4}
+COARSE = 1e-3  # of the other types
+#: The columns that decoding again must reproduce, causes before consequences.
+DECODED = (
+    *("prompt_tokens", "token_ids", "text", "stopped_by", "output_tokens", "rounds", "proposed"),
+    *("accepted", "judged", "expected_acceptance", "mean_weight", "per_round", "quality", "scores"),
+)
+AGAIN = "decoded again"
+
+Report = Callable[[Record], object]
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """Decodes samples of a run again.
+
+    Attributes:
+        run: The run.
+        samples: Number per cell.
+        seed: Of their choice.
+        methods: The user's own rules for those that the run names.
+        may_execute: Whether generated code may be executed for scoring.
+    """
+
+    run: Run
+    samples: int
+    seed: int
+    methods: Mapping[str, str]
+    may_execute: bool
+
+    def plan(
+        self,
+        name: str,
+        examples: Mapping[str, Example],
+        metrics: Sequence[str],
+        cells: Sequence[Cell],
+    ) -> TaskPlan:
+        """Return the plan of a task as the run executed it."""
+        described, prompts = self.run.tasks[name], tuple(examples.values())
+        task = Task(
+            name=name,
+            version=described["version"],
+            description="",
+            metrics=tuple(metrics),
+            stop=tuple(described["stop"]),
+            max_new_tokens=described["max_new_tokens"],
+            source=PromptList(prompts),
+            path=self.run.folder,
+            prompt_format=described["prompt_format"],
+        )
+        return TaskPlan(task, prompts, tuple(cells), task.max_new_tokens)
+
+    def cell(self, described: Mapping[str, Any], task: str) -> Cell:
+        """Return a cell of the run, with a rule and a head that are here.
+
+        Raises:
+            UsageError: They are not, or differ from those of the run.
+        """
+        values = dict(described)
+        values["method"] = self.methods.get(values["method"], values["method"])
+        if isinstance(head := values.get("head"), Mapping):
+            _require_local(str(head["name"]))
+        cell = Cell.read(values, self.run.pair, task)
+        if isinstance(head, Mapping):
+            path = dict(cell.parameters)["head"].path
+            if path.suffix == RELEASED:
+                raise UsageError(f"{path} is no safetensors file")
+            require_plain(path)
+        return cell
+
+    def decode(
+        self, tasks: Sequence[TaskPlan], records: Sequence[Record], report: Report
+    ) -> Iterator[Finding]:
+        """Yield the findings on the models and on the samples decoded again.
+
+        ``report`` is called with each sample decoded again.
+
+        Raises:
+            SpecbenchError: The models cannot be loaded.
+        """
+        run, sources = self.run, own_sources(tasks)
+        plan = Plan(
+            run.pair, run.loading, run.settings, tuple(tasks), self.may_execute, (), sources
+        )
+        pair = Loader().load(plan)
+        runner = SampleRunner(plan, pair)
+        yield _check_models(run, runner)
+        if records and "token_ids" in records[0]:
+            yield _check_texts(records, pair)
+        recorded = {names_of(record): record for record in records}
+        within = PROBABILITY.get(pair.target.dtype, COARSE)
+        for number, task in enumerate(plan.tasks):
+            compared, keys = [], []
+            for steps in self._choose(plan, number, recorded):
+                for step, made in runner.run(steps):
+                    report(made)
+                    record = recorded[self._names(plan, step)]
+                    failed = made["error"] if made["status"] == ERROR else ""
+                    compared.append((record, failed or _divergence(record, made, within)))
+                    keys.append((step, record))
+            subject = f"{task.task.name}, {len(compared):,} samples of {len(task.cells)} cells"
+            result = finding(AGAIN, subject, compared)
+            # In bfloat16 rounding depends on the batch and may change a token.
+            coarse = result.verdict == FAILED and within == COARSE
+            yield replace(result, verdict=REPORT) if coarse else result
+            yield from _check_keys(plan, runner, keys)
+
+    def _names(self, plan: Plan, step: Step) -> tuple[Any, ...]:
+        """Return the name of a step's sample, with the run's own name of its rule."""
+        columns = plan.identify(step, "")
+        own = {given: recorded for recorded, given in self.methods.items()}
+        return names_of({**columns, "method": own.get(columns["method"], columns["method"])})
+
+    def _choose(
+        self, plan: Plan, number: int, recorded: Mapping[tuple[Any, ...], Record]
+    ) -> Iterator[list[Step]]:
+        """Yield the steps to decode again, of one cell of a task at a time."""
+        task = plan.tasks[number]
+        for cell in range(len(task.cells)):
+            steps = (
+                plan.step((number, repeat, example, cell))
+                for repeat in range(plan.settings.repeats)
+                for example in range(len(task.examples))
+            )
+            whole = [
+                step
+                for step in steps
+                if all(self._names(plan, turn) in recorded for turn in step.turns)
+            ]
+            chosen = Random(f"{self.seed}/{number}/{cell}")
+            yield chosen.sample(whole, min(self.samples, len(whole)))
+
+
+def _require_local(head: str) -> None:
+    """Refuse the path of a head that is neither beside the run nor under ``results/heads``."""
+    path = Path(head)
+    inside = len(path.parts) == 1 or path.is_relative_to(TRAINED)
+    if path.is_absolute() or ".." in path.parts or not inside:
+        raise UsageError(f"its head {head} is not under {TRAINED}")
+
+
+def _divergence(record: Record, made: Record, within: float) -> str:
+    """Return the first columns in which a sample differs from the one made again."""
+    columns = ({name: made[name]} for name in DECODED)
+    texts = [text for column in columns if (text := difference(record, column, within))]
+    return "; ".join(texts[:2])
+
+
+def _check_texts(records: Sequence[Record], pair: LoadedPair) -> Finding:
+    """Check that all stored texts follow from their tokens."""
+
+    def compare(record: Record) -> str:
+        text = str(pair.tokenizer.decode(record["token_ids"], skip_special_tokens=True))
+        cut = len(record["text"]) if record["stopped_by"] == "stop" else None
+        return difference({"text": record["text"]}, {"text": text[:cut]})
+
+    compared = ((record, compare(record)) for record in records)
+    return finding("texts follow from tokens", f"{len(records):,} samples", compared)
+
+
+def _check_models(run: Run, runner: SampleRunner) -> Finding:
+    """Check that the models and their types are those of the run, and tell what else differs."""
+    recorded = run.environment.get("models", {})
+    if not recorded.get("target"):
+        text = f"the run has no {ENVIRONMENT} with the fingerprints"
+        return Finding("", run.pair.name, "same models", REPORT, text)
+    here = {**runner.models, **describe_environment()["packages"], "engine": runner.engine}
+    there = {**recorded, **run.environment.get("packages", {})}
+    there["engine"] = run.environment.get("engine")
+    others = [
+        f"{name} {here[name]}, there {there[name]}"
+        for name in ("device", "engine", "torch", "transformers")
+        if there.get(name) not in (None, here[name])
+    ]
+    same = {name: runner.models.get(name) for name in (*ROLES, "dtype")}
+    wrong = difference(recorded, same)
+    found = "; ".join(filter(None, [wrong, *others]))
+    return Finding("", run.pair.name, "same models", FAILED if wrong else OK, found)
+
+
+def _check_keys(
+    plan: Plan, runner: SampleRunner, samples: Sequence[tuple[Step, Record]]
+) -> Iterator[Finding]:
+    """Compare the keys of samples: a hash of all that determines them, the head's bytes included.
+
+    Keys depend on the version and on metrics that were added later. If no sample of a task has the
+    key that it would have here, nothing follows.
+    """
+    if not all("key" in record for _, record in samples):
+        return
+    best: list[str] = []
+    for may_execute in (False, True):
+        key = sample_keys(replace(plan, may_execute=may_execute), runner.models, runner.engine)
+        other = [named(record) for step, record in samples if record["key"] != key(step)]
+        best = other if not may_execute or len(other) < len(best) else best
+    if len(best) < len(samples):
+        faults = [f"{name}: made with another head, example or setting" for name in best]
+        subject = f"{samples[0][1]['task']}, {len(samples):,} samples"
+        yield finding_of("keys follow from heads and settings", subject, faults)
+
+
+def head_difference(described: Mapping[str, Any], cell: Cell) -> str:
+    """Return how the head that is here differs from a run's cell, in what the run tells of it."""
+    head = dict(cell.parameters).get("head")
+    if not isinstance(head, HeadFile):
+        return ""
+    recorded, here = described["head"], facts(head)
+    names = sorted({*recorded, *here} - {"name", "path"})
+    return next(
+        (
+            f"head {head.name}: {name} is {recorded.get(name)!r}, not {here.get(name)!r}"
+            for name in names
+            if recorded.get(name) != here.get(name)
+        ),
+        "",
+    )

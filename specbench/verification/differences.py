@@ -1,0 +1,68 @@
+"""Differences between what a run records and what follows from something else."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Mapping
+from itertools import count
+from typing import Any
+
+from specbench.analysis.labels import method_label
+from specbench.check.findings import FAILED, OK, Finding
+
+ROUNDING = 1e-9  # relative difference of equal numbers; sums may be added in another order
+
+Record = Mapping[str, Any]
+
+
+def difference(recorded: Any, made: Any, within: float = 0.0) -> str:
+    """Return the first place where two plain values differ, with both; empty if they are equal.
+
+    Objects are compared by their common keys, without those that are not made. Numbers are equal
+    up to rounding, or up to an absolute difference ``within``.
+    """
+    if isinstance(recorded, Mapping) and isinstance(made, Mapping):
+        for name in (n for n in made if n in recorded and made[n] is not None):
+            if text := difference(recorded[name], made[name], within):
+                return f"{name}{text}" if text[0] in " [" else f"{name}.{text}"
+        return ""
+    if isinstance(recorded, list) and isinstance(made, list):
+        for at, (one, other) in enumerate(zip(recorded, made, strict=False)):
+            if text := difference(one, other, within):
+                return f"[{at}]{text}"
+        same_length = len(recorded) == len(made)
+        return "" if same_length else f" has length {len(recorded)}, not {len(made)}"
+    if isinstance(recorded, int | float) and isinstance(made, int | float):
+        same = math.isclose(recorded, made, rel_tol=ROUNDING, abs_tol=within)
+        return "" if same else f" is {recorded:.12g}, not {made:.12g}"
+    if isinstance(recorded, str) and isinstance(made, str) and recorded != made:
+        first = next(at for at in count() if recorded[at : at + 1] != made[at : at + 1])
+        at = max(first - 10, 0)
+        start = f"[{at}:]" if at else ""
+        return f"{start} is {recorded[at : at + 30]!r}, not {made[at : at + 30]!r}"
+    return "" if recorded == made else f" is {recorded!r}, not {made!r}"
+
+
+def finding(name: str, subject: str, differences: Iterable[tuple[Record, str]]) -> Finding:
+    """Return the finding of a check of many samples, which names the first one that differs."""
+    return finding_of(name, subject, [f"{named(row)}: {text}" for row, text in differences if text])
+
+
+def finding_of(name: str, subject: str, faults: Collection[str]) -> Finding:
+    """Return the finding of a check with these faults, which quotes the first."""
+    if not faults:
+        return Finding("", subject, name, OK, "")
+    more = f" (and {len(faults) - 1:,} more)" if len(faults) > 1 else ""
+    return Finding("", subject, name, FAILED, next(iter(faults)) + more)
+
+
+def named(row: Record) -> str:
+    """Return the name of a sample, or of a row of the summary."""
+    values = {name: None if value == "" else value for name, value in row.items()}
+    length = f"N = {values['draft_length']:g}" if values["draft_length"] else ""
+    repeat = f"repeat {values['repeat']:g}" if values.get("repeat") else ""
+    turn = f"turn {values['turn']:g}" if values.get("turn") else ""
+    last = values.get("sample_id") or values.get("metric")
+    return ", ".join(
+        filter(None, [values["task"], method_label(values), length, last, turn, repeat])
+    )

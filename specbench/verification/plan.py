@@ -1,0 +1,190 @@
+"""The samples of a run are those of its plan, and its examples and heads those that it names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from itertools import product
+from typing import Any
+
+from specbench.check.findings import REPORT, Finding
+from specbench.config import AUTO, DataOptions
+from specbench.errors import UsageError
+from specbench.example import Example
+from specbench.experiment.folders import COMPLETE, Run
+from specbench.experiment.records import OK as DECODED
+from specbench.experiment.records import names_of
+from specbench.methods.drafters import MODEL
+from specbench.methods.parameters import to_columns
+from specbench.plugins import short_name
+from specbench.tasks.dataset import Dataset
+from specbench.tasks.task import Task, load_task, task_names
+from specbench.verification.differences import Record, difference, finding_of, named
+
+_OF_CELL = ("method", "draft_length", "drafter", "session", "timing")
+
+
+def check_plan(
+    run: Run, records: Sequence[Record], examples: Mapping[str, Mapping[str, Example]], whole: bool
+) -> Iterator[Finding]:
+    """Compare all records with the plan: each cell has each example once per repeat and turn.
+
+    Args:
+        run: The run.
+        records: Its records, failed and timed ones included.
+        examples: By task and id; the ids of the records where the run does not store them.
+        whole: Whether timed and failed samples are among the records.
+    """
+    expected = {
+        names_of(sample): sample
+        for task in run.tasks.values()
+        for sample in _samples(run, task, examples[task["name"]])
+        if whole or "timing" not in sample
+    }
+    recorded = {names_of(record): record for record in records}
+    faults = []
+    for name, task in run.tasks.items():
+        if len(examples[name]) != task["examples"]:
+            faults.append(f"{name} has {len(examples[name])} examples, not {task['examples']}")
+    planned = run.config["samples_planned"]
+    if whole and len(expected) != planned:
+        faults.append(f"samples_planned is {planned}, not {len(expected)}")
+    faults += [f"{named(recorded[n])}: is not planned" for n in recorded.keys() - expected.keys()]
+    missing = [sample for name, sample in expected.items() if name not in recorded]
+    failed = [record for record in recorded.values() if record.get("status", DECODED) != DECODED]
+    progress, notes = run.progress, []
+    if progress.get("state") == COMPLETE:
+        faults += [f"{named(sample)}: is missing" for sample in missing]
+        counts = {"samples": len(recorded), "failed": len(failed)}
+        if whole and (text := difference(progress, counts)):
+            faults.append(f"progress.{text}")
+    elif missing:
+        notes.append(f"incomplete: {len(missing):,} samples are missing")
+    if failed:
+        notes.append(f"{len(failed):,} samples failed and are not in the tables")
+    unscored = sum(r.get("quality_metric") is not None and r["quality"] is None for r in records)
+    if unscored:
+        notes.append(f"{unscored:,} samples have no quality")
+    result = finding_of(
+        "samples are those of the plan", f"{len(recorded):,} of {len(expected):,} samples", faults
+    )
+    yield result if faults or not notes else _noted(result, "; ".join(notes))
+    facts = [
+        (recorded[name], difference(recorded[name], sample))
+        for name, sample in expected.items()
+        if name in recorded
+    ]
+    wrong = [f"{named(record)}: {text}" for record, text in facts if text]
+    wrong += _contradictions(run)
+    yield finding_of("settings are those of the plan", f"{len(facts):,} samples", wrong)
+
+
+def _noted(result: Finding, note: str) -> Finding:
+    return Finding("", result.subject, result.name, REPORT, note)
+
+
+def _samples(
+    run: Run, task: Mapping[str, Any], examples: Mapping[str, Example]
+) -> Iterator[dict[str, Any]]:
+    """Yield the columns that identify each planned sample of a task, see ``Plan.identify``."""
+    settings = run.settings
+    engine = settings.engine if settings.engine != AUTO else run.environment.get("engine")
+    metric = next(iter(task["metrics"]), None)
+    shared = {
+        "pair": run.config["pair"].get("name"),
+        "task": task["name"],
+        "temperature": settings.temperature,
+        "engine": None if settings.engine_fallback else engine,
+        "batch_size": settings.batch_size,
+        "seed": settings.seed,
+        "quality_metric": metric and short_name(metric),
+    }
+    for cell, repeat, example in product(task["cells"], range(settings.repeats), examples.values()):
+        values = {name: value for name, value in cell.items() if name not in _OF_CELL}
+        if isinstance(values.get("head"), Mapping):
+            values["head"] = values["head"]["name"]
+        columns = {
+            **shared,
+            "method": cell["method"],
+            **to_columns(values),
+            "draft_length": cell["draft_length"],
+            "drafter": cell.get("drafter", MODEL) if cell["draft_length"] else None,
+            "session": cell.get("session", 0),
+            "repeat": repeat,
+            "sample_id": example.id,
+            "category": example.category or None,
+        }
+        columns |= {"timing": cell["timing"]} if "timing" in cell else {}
+        for turn in range(1, len(example.turns) + 1) or (None,):
+            yield columns | {"turn": turn}
+
+
+def _contradictions(run: Run) -> Iterator[str]:
+    """Yield what the configuration and the environment say differently."""
+    name = run.config["pair"].get("name")
+    try:
+        spec = run.pair
+    except UsageError:
+        spec = None
+    if spec is not None and spec.name != name:
+        yield f"the pair is {name}, but its models are those of {spec.name}"
+    dtype, loaded = run.loading.dtype, run.environment.get("models", {}).get("dtype")
+    if dtype != AUTO and loaded not in (None, dtype):
+        yield f"dtype is {dtype} in the configuration and {loaded} in the environment"
+
+
+def check_examples(
+    name: str, described: Mapping[str, Any], seed: int, examples: Mapping[str, Example], task: Task
+) -> Finding:
+    """Compare the examples of a task, and its facts in ``config.json``, with the task's data.
+
+    Raises:
+        SpecbenchError: The data cannot be read.
+    """
+    # A generator is endless, and a run may claim any number.
+    made = task.examples("test", min(described["examples"], len(examples) + 1), seed)
+    faults = []
+    ids = [example.id for example in made]
+    if list(examples) != ids:
+        extra, missing = sorted({*examples} - {*ids}), sorted({*ids} - {*examples})
+        faults += [f"{each} is not an example of the plan" for each in extra]
+        faults += [f"{each} is missing" for each in missing]
+        faults += ["they are in another order"] * (not faults)
+    for example in made:
+        stored = examples.get(example.id)
+        if stored is not None and stored != example:
+            text = difference(asdict(stored), asdict(example)) or "has more than the task's"
+            faults.append(f"{example.id}: {text}")
+    facts = {
+        "data": task.provenance(),
+        "version": task.version,
+        "stop": list(task.stop),
+        "prompt_format": task.prompt_format,
+    }
+    if text := difference(_without_paths(described), _without_paths(facts)):
+        faults.append(text)
+    return finding_of("examples are those of the task", f"{name}, {len(made):,} examples", faults)
+
+
+def _without_paths(value: Any) -> Any:
+    """Return plain values without the paths of files, which differ between machines."""
+    if isinstance(value, Mapping):
+        return {name: _without_paths(v) for name, v in value.items() if name != "file"}
+    return list(value) if isinstance(value, tuple) else value
+
+
+def task_of(name: str, described: Mapping[str, Any], given: Mapping[str, Task]) -> Task:
+    """Return the user's task of this name, or a bundled one whose data is on this machine.
+
+    Raises:
+        UsageError: There is none; a run may name any file, so the user does.
+    """
+    if name in given:
+        return given[name]
+    if name not in task_names():
+        raise UsageError(f"{name} is not bundled: name its file with --task or --prompts")
+    shots = described["data"].get("shots")
+    task = load_task(name, DataOptions(shots=shots or None))
+    if isinstance(task.source, Dataset) and task.source.repository:
+        raise UsageError(f"the data of {name} is on the hub: name a folder with --data")
+    return task

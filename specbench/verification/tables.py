@@ -1,0 +1,95 @@
+"""The tables of a run follow from its samples."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pandas as pd
+
+from specbench.analysis.folders import TIMINGS, lacks
+from specbench.analysis.frames import SUMMARY as SUMMARY_COLUMNS
+from specbench.check.findings import Finding
+from specbench.errors import UsageError
+from specbench.experiment.records import (
+    NAMES,
+    SUMMARY,
+    TABLE,
+    TIMED_RECORDS,
+    write_summary,
+    write_tables,
+    write_timings,
+)
+from specbench.files import open_binary, stored
+from specbench.verification.differences import Record, difference, finding
+
+_CELL = [name for name in SUMMARY_COLUMNS if name not in {"value", "ci_low", "ci_high", "n"}]
+
+
+def check_tables(folder: Path, source: str) -> Iterator[Finding]:
+    """Write the tables again into another folder, and compare them.
+
+    ``source`` is the file that they follow from: the samples, or their table if they are gone.
+    """
+    with TemporaryDirectory() as temporary:
+        again = Path(temporary)
+        timings = TIMED_RECORDS if (folder / TIMED_RECORDS).is_file() else TIMINGS
+        for name in (source, timings):
+            if (file := stored(folder / name)).is_file():
+                shutil.copy(file, again)
+        if source == TABLE:
+            write_timings(again)
+            write_summary(again)
+        else:
+            write_tables(again)
+            yield _compare(folder / TABLE, again / TABLE, NAMES, source)
+        if (folder / TIMED_RECORDS).is_file() and (again / TIMINGS).is_file():
+            keys = (*NAMES, "timing", "session")
+            yield _compare(folder / TIMINGS, again / TIMINGS, keys, TIMED_RECORDS)
+        yield _compare(folder / SUMMARY, again / SUMMARY, _CELL, source)
+
+
+def _compare(path: Path, again: Path, keys: Sequence[str], source: str) -> Finding:
+    """Compare the rows of a table; a metric that all of it lacks is no difference."""
+    path = stored(path)
+    if not path.is_file():
+        raise UsageError(lacks(path.parent, path.name))
+    recorded, made = _rows(path, keys), _rows(again, keys)
+    metrics = {row.get("metric") for row in recorded.values()}
+
+    def compare() -> Iterator[tuple[Record, str]]:
+        for key, row in recorded.items():
+            yield row, difference(row, made[key]) if key in made else f"is not in {source}"
+        for key, row in made.items():
+            if key not in recorded and row.get("metric") in metrics:
+                yield row, f"is missing from {path.name}"
+
+    return finding(f"{path.name} follows from {source}", f"{len(recorded):,} rows", compare())
+
+
+def _rows(path: Path, keys: Sequence[str]) -> dict[tuple[Any, ...], dict[str, Any]]:
+    """Return the rows of a table, with numbers as numbers.
+
+    A row's name has the values of its ``keys`` and a number, by which copies of a row differ.
+    """
+    with open_binary(path) as file:
+        rows = pd.read_csv(file, dtype=str, keep_default_na=False).to_dict("records")
+    copies: Counter[tuple[Any, ...]] = Counter()
+    named_rows = {}
+    for texts in rows:
+        row = {str(name): _parsed(text) for name, text in texts.items()}
+        name = tuple(row.get(key) for key in keys)
+        copies[name] += 1
+        named_rows[(*name, copies[name])] = row
+    return named_rows
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return float(text)
+    except ValueError:
+        return text

@@ -1,0 +1,189 @@
+"""``specbench verify`` notices edits of a run, or names what it cannot check."""
+
+import copy
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specbench.analysis import intervals
+from specbench.experiment.records import write_tables
+from specbench.tasks.task import load_task
+from specbench.verification.plan import check_examples
+
+from .conftest import Cli
+
+Values = dict[str, Any]
+NOT_CHECKED = "not checked"
+
+
+def configure(run: Path, change: Callable[[Values], object]) -> None:
+    config = json.loads((run / "config.json").read_text())
+    change(config)
+    (run / "config.json").write_text(json.dumps(config))
+
+
+def lines(path: Path, change: Callable[[list[Values]], list[Values]]) -> None:
+    rows = change([json.loads(line) for line in path.read_text().splitlines()])
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def records(run: Path, change: Callable[[Values], object]) -> None:
+    """Change every record in place, and write the tables that follow."""
+
+    def edit(rows: list[Values]) -> list[Values]:
+        for row in rows:
+            change(row)
+        return rows
+
+    lines(run / "samples.jsonl", edit)
+    write_tables(run)
+
+
+def drop(run: Path, unwanted: Callable[[Values], bool]) -> int:
+    """Drop records, and write tables and progress that follow."""
+    lines(run / "samples.jsonl", lambda rows: [row for row in rows if not unwanted(row)])
+    write_tables(run)
+    left = len((run / "samples.jsonl").read_text().splitlines())
+    configure(run, lambda config: config["progress"].update(samples=left))
+    return left
+
+
+def drop_of_one_method(run: Path) -> None:
+    drop(run, lambda row: (row["method"], row["sample_id"]) == ("diversed", "test-0"))
+
+
+def drop_of_all_methods(run: Path) -> None:
+    """Drop a prompt everywhere, with a plan that fits."""
+    left = drop(run, lambda row: row["sample_id"] == "test-0")
+    lines(run / "examples.jsonl", lambda rows: [row for row in rows if row["id"] != "test-0"])
+
+    def fit(config: Values) -> None:
+        config["samples_planned"] = left
+        for task in config["tasks"]:
+            task["examples"] = 1
+
+    configure(run, fit)
+
+
+def own_texts_as_references(run: Path) -> None:
+    rows = [json.loads(line) for line in (run / "samples.jsonl").read_text().splitlines()]
+    texts = {(r["task"], r["sample_id"]): r["text"] for r in rows if r["method"] == "diversed"}
+
+    def edit(examples: list[Values]) -> list[Values]:
+        return [each | {"reference": texts[each["task"], each["id"]]} for each in examples]
+
+    lines(run / "examples.jsonl", edit)
+
+
+def with_worth(config: Values) -> None:
+    for task in config["tasks"]:
+        for cell in task["cells"]:
+            if "head" in cell:
+                cell["head"]["worth"] = "as good as the target"
+
+
+def renamed(run: Path) -> None:
+    configure(run, lambda config: config["pair"].update(name="llama"))
+    records(run, lambda row: row.update(pair="llama"))
+
+
+def halved(row: Values) -> None:
+    for name in row:
+        if name.endswith("_seconds"):
+            row[name] /= 2
+    row["tokens_per_second"] *= 2
+
+
+def raised(row: Values) -> None:
+    if row["expected_acceptance"] is not None:
+        row["expected_acceptance"] += 0.0009
+
+
+def blanked(row: Values) -> None:
+    row.update(quality=None, scores=dict.fromkeys(row["scores"]))
+
+
+def unlike_machine(run: Path) -> None:
+    facts = json.loads((run / "environment.json").read_text())
+    facts["cpu"]["model"], facts["packages"]["torch"] = "faster", "9.9"
+    (run / "environment.json").write_text(json.dumps(facts))
+
+
+EDITS: dict[str, tuple[Callable[[Path], object], str]] = {
+    "prompts dropped of one method": (drop_of_one_method, "test-0: is missing"),
+    "prompts dropped of all methods": (drop_of_all_methods, "is not an example of the plan"),
+    "references": (own_texts_as_references, "examples are those of the task"),
+    "samples_planned": (
+        lambda run: configure(run, lambda config: config.update(samples_planned=7)),
+        "samples_planned is 7, not 28",
+    ),
+    "data": (
+        lambda run: configure(run, lambda c: c["tasks"][0]["data"].update(generator="gsm8k")),
+        "data.generator is 'gsm8k'",
+    ),
+    "a head's worth": (lambda run: configure(run, with_worth), "worth is 'as good as"),
+    "the pair's name": (renamed, "the pair is llama, but its models are those of mini"),
+    "processor and versions": (unlike_machine, "not checked: times; the machine and its software"),
+    "all times": (lambda run: records(run, halved), "not checked: times;"),
+    "dtype": (
+        lambda run: configure(run, lambda config: config["loading"].update(dtype="bfloat16")),
+        "dtype is bfloat16 in the configuration and float32 in the environment",
+    ),
+    "engine": (
+        lambda run: configure(run, lambda config: config["settings"].update(engine="compile")),
+        "engine is 'eager', not 'compile'",
+    ),
+    "batch size": (
+        lambda run: configure(run, lambda config: config["settings"].update(batch_size=8)),
+        "batch_size is 1, not 8",
+    ),
+    "expected acceptance": (lambda run: records(run, raised), "expected_acceptance is"),
+    "qualities left out": (lambda run: records(run, blanked), "scores.accuracy is None"),
+    "temperature": (
+        lambda run: configure(run, lambda config: config["settings"].update(temperature=0.5)),
+        "is not planned",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", EDITS)
+def test_an_edit_is_noticed_or_named(
+    cli: Cli, finished: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(intervals, "RESAMPLES", 50)  # as in the run
+    run = Path(shutil.copytree(finished, tmp_path / "r"))
+    edit, found = EDITS[name]
+    edit(run)
+    shown = cli("verify", "r", "-n", "0", "--json")
+    findings = json.loads(shown.out)
+    texts = [f"{f['verdict']}: {f['says']} ({f['name']})" for f in findings]
+    assert any(found in text and not text.startswith("ok") for text in texts), texts
+    assert (shown.code == 0) == found.startswith(NOT_CHECKED)
+
+
+@pytest.mark.parametrize("state", ["interrupted", "complete"])
+def test_missing_samples_are_a_fault_only_of_a_complete_run(
+    cli: Cli, finished: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str
+) -> None:
+    monkeypatch.setattr(intervals, "RESAMPLES", 50)
+    run = Path(shutil.copytree(finished, tmp_path / "r"))
+    drop(run, lambda row: row["place"][2] == 1)
+    configure(run, lambda config: config["progress"].update(state=state))
+    shown = cli("verify", "r", "-n", "0")
+    assert shown.code == (state == "complete")
+    assert ("14 samples are missing" in " ".join(shown.out.split())) == (state == "interrupted")
+
+
+def test_the_digest_of_the_data_is_compared() -> None:
+    task = load_task("python-line")
+    examples = {example.id: example for example in task.examples("test", 2, 1)}
+    facts = copy.deepcopy(task.provenance())
+    described = {"examples": 2, "data": facts, "version": task.version}
+    assert check_examples("python-line", described, 1, examples, task).verdict == "ok"
+    facts["splits"]["python-line-test"] |= {"sha256": "0"}
+    found = check_examples("python-line", described, 1, examples, task)
+    assert (found.verdict, "sha256 is '0'" in found.says) == ("FAILED", True)

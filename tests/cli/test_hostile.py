@@ -1,0 +1,230 @@
+"""Commands on a run folder from anyone: nothing in it is executed, followed or displayed raw."""
+
+import gzip
+import json
+import os
+import shutil
+import unicodedata
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specbench.analysis import intervals
+from specbench.experiment.records import write_tables
+from specbench.files import write_atomically
+
+from .conftest import Cli
+from .test_edits import configure, lines
+
+SECRET = "a private text"
+STEERING = "\x1b[31m\x07\x9b\u202e\u2066\u2028"
+COMMANDS = {
+    "verify": ("verify", "r", "-n", "1"),
+    "score": ("score", "r"),
+    "table": ("table", "r"),
+    "latex": ("table", "r", "--format", "latex"),
+    "csv": ("table", "r", "--format", "csv"),
+    "compare": ("compare", "r"),
+    "summary": ("summary", "r", "--frame", "samples"),
+    "runs": ("summary", "r", "--frame", "runs"),
+    "plot": ("plot", "acceptance-time", "r"),
+    "trace": ("trace", "r", "-m", "sd"),
+    "theory": ("theory", "r"),
+    "report": ("report", "r", "-o", "report.html"),
+    "resume": ("run", "-m", "sd", "-t", "mini-math", "--output", "r", "--no-progress"),
+}
+READERS = [name for name in COMMANDS if name != "resume"]
+
+
+@pytest.fixture(scope="module")
+def small(finished: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One task of the finished run with two methods."""
+    run = Path(shutil.copytree(finished, tmp_path_factory.mktemp("runs") / "r"))
+
+    def fits(row: dict[str, Any]) -> bool:
+        few = row["method"] in ("sd", "static") and row["draft_length"] == 3
+        return row["task"] == "mini-math" and few
+
+    lines(run / "samples.jsonl", lambda rows: [row for row in rows if fits(row)])
+
+    def fit(config: dict[str, Any]) -> None:
+        config["tasks"] = [t for t in config["tasks"] if t["name"] == "mini-math"]
+        for task in config["tasks"]:
+            task["cells"] = [c for c in task["cells"] if fits({**c, "task": "mini-math"})]
+        config["samples_planned"] = config["progress"]["samples"] = 4
+
+    configure(run, fit)
+    write_tables(run)
+    return run
+
+
+@pytest.fixture
+def run(small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(intervals, "RESAMPLES", 20)
+    return Path(shutil.copytree(small, tmp_path / "r"))
+
+
+def steering(text: str) -> set[str]:
+    """Return the characters of a text that could steer a terminal."""
+    kept = "\n\t\u200c\u200d"
+    return {c for c in text if c not in kept and unicodedata.category(c) in ("Cc", "Cf", "Zl")}
+
+
+def code(run: Path) -> None:
+    """Name rules, metrics and models with code, and permit all of it."""
+    (run / "evil.py").write_text(f"open({str(run.parent / 'canary')!r}, 'w')\ndef f(*a): ...\n")
+    model = run / "model"
+    model.mkdir()
+    auto = dict.fromkeys(("AutoConfig", "AutoModelForCausalLM", "AutoTokenizer"), "evil.Evil")
+    (model / "config.json").write_text(json.dumps({"model_type": "evil", "auto_map": auto}))
+    shutil.copy(run / "evil.py", model)
+
+    def edit(config: dict[str, Any]) -> None:
+        config["loading"]["trust_remote_code"] = True
+        config["pair"] = {"name": "evil", "target": str(model), "draft": str(model)}
+        (task,) = config["tasks"]
+        task["metrics"].append(f"{run}/evil.py:f")
+        task["cells"][0]["method"] = f"{run}/evil.py:f"
+        config["sources"] = {f"{run}/evil.py:f": "0"}
+
+    configure(run, edit)
+
+    def named(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [r | {"method": f"{run}/evil.py:f"} if r["method"] == "sd" else r for r in rows]
+
+    lines(run / "samples.jsonl", named)
+    write_tables(run)
+
+
+@pytest.mark.parametrize("command", READERS)
+def test_nothing_that_a_run_names_is_executed(cli: Cli, run: Path, command: str) -> None:
+    code(run)
+    shown = cli(*COMMANDS[command])
+    assert not (run.parent / "canary").exists()
+    assert "(for the traceback" not in shown.err, shown.err
+    if command == "verify":
+        assert shown.code == 1 and "is not bundled: name it with --metric" in " ".join(
+            shown.out.split()
+        )
+    if command in ("trace", "theory"):
+        assert shown.code == 2 or "--target" in shown.err
+
+
+@pytest.mark.parametrize("name", ["samples.jsonl", "config.json", ".lock", "figures", "notes"])
+@pytest.mark.parametrize("command", ["score", "table", "report", "plot", "resume"])
+def test_links_out_of_a_run_are_refused(cli: Cli, run: Path, command: str, name: str) -> None:
+    outside = run.parent / "outside"
+    outside.mkdir() if name == "figures" else outside.write_text(SECRET)
+    path = run / name
+    path.unlink(missing_ok=True)
+    path.symlink_to(outside)
+    shown = cli(*COMMANDS[command])
+    assert shown.code == 2 and "is a link out of its folder" in shown.err
+    assert SECRET not in shown.out + shown.err
+    assert outside.is_dir() or outside.read_text() == SECRET
+
+
+def test_a_link_in_the_place_of_a_temporary_file_is_not_followed(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text(SECRET)
+    (tmp_path / ".page.html.partial").symlink_to(secret)
+    write_atomically(tmp_path / "page.html", "x")
+    assert (secret.read_text(), (tmp_path / "page.html").read_text()) == (SECRET, "x")
+
+
+def pipe(run: Path) -> None:
+    (run / "config.json").unlink()
+    os.mkfifo(run / "config.json")
+
+
+def holes(run: Path) -> None:
+    with (run / "samples.csv").open("r+b") as file:
+        file.truncate(2**40)
+
+
+def bomb(run: Path) -> None:
+    (run / "samples.csv").unlink()
+    with (run / "samples.csv.gz").open("wb") as file:
+        for _ in range(20):  # 320 MiB
+            file.write(BOMB)
+
+
+BOMB = gzip.compress(b"," * 2**24, 9)
+
+
+@pytest.mark.parametrize("plant", [pipe, holes, bomb])
+def test_special_and_huge_files_are_refused(
+    cli: Cli, run: Path, plant: Callable[[Path], None]
+) -> None:
+    plant(run)
+    shown = cli("compare", "r")
+    assert shown.code == 2 and "remove it" in shown.err
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_deep_and_odd_json_is_one_sentence(cli: Cli, run: Path, command: str) -> None:
+    for text in (
+        '{"progress": ' + "[" * 100_000,
+        '{"pair": ' + "[" * 900 + "]" * 900 + "}",
+        '{"pair": 1, "tasks": [{"name": [], "cells": 3}], "progress": {"state": {}}}',
+        '{"samples_planned": 1e999, "settings": {"temperature": []}, "tasks": {}}',
+    ):
+        (run / "config.json").write_text(text)
+        shown = cli(*COMMANDS[command])
+        assert shown.code in (0, 1, 2) and shown.err.count("error:") <= 1
+        assert "(for the traceback" not in shown.err, (text[:60], shown.err)
+
+
+ODD: dict[str, Any] = {
+    "place": {},
+    "task": [],
+    "repeat": "x",
+    "token_ids": 5,
+    "per_round": {"accepted": 1},
+    "scores": [],
+    "text": {},
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_a_record_of_the_wrong_type_is_left_out(cli: Cli, run: Path, name: str) -> None:
+    lines(run / "samples.jsonl", lambda rows: [rows[0] | {name: ODD[name]}, *rows[1:]])
+    shown = cli(*COMMANDS["trace"])
+    assert shown.code == 0 and "line 1 is damaged" in shown.err
+
+
+@pytest.fixture
+def steered(run: Path) -> Path:
+    """A run whose names contain control characters, a formula, HTML and LaTeX."""
+    evil = f"=cmd|' /C calc'!A0{STEERING}<script>alert(1)</script>\\input{{/etc/passwd}}"
+
+    def edit(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [row | {"sample_id": f"{evil}{row['sample_id']}"} for row in rows]
+
+    def renamed(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [row | {"task": evil} for row in rows]
+
+    lines(run / "samples.jsonl", lambda rows: renamed(edit(rows)))
+    lines(
+        run / "examples.jsonl",
+        lambda rows: [r | {"task": evil, "id": evil + r["id"]} for r in rows],
+    )
+    configure(run, lambda config: config["tasks"][0].update(name=evil))
+    write_tables(run)
+    return run
+
+
+@pytest.mark.parametrize("command", READERS)
+def test_names_steer_nothing(cli: Cli, steered: Path, command: str) -> None:
+    shown = cli(*COMMANDS[command])
+    assert not steering(shown.out + shown.err)
+    assert "(for the traceback" not in shown.err, shown.err
+    if command in ("csv", "summary"):
+        assert "=cmd" in shown.out and ",=cmd" not in shown.out and "\n=cmd" not in shown.out
+    if command == "latex":
+        assert r"\input" not in shown.out
+    if command == "report":
+        page = Path("report.html").read_text()
+        assert "<script>alert" not in page and not steering(page)

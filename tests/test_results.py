@@ -24,7 +24,7 @@ CELL = {
     **dict.fromkeys(PARAMETER_COLUMNS),
     **{
         "key": "k",
-        "place": 0,
+        "place": [0],
         "weight": 0.5,
         "temperature": 1.0,
         "draft_length": 3,

@@ -43,7 +43,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Callable[[bool], Path]:
                     record |= score_text(metrics, text, example, may_execute=may_execute)
                     store.append(record)
             failed = {"task": "sums", "sample_id": "9", "status": "error", "error": "broken"}
-            store.append({"key": "sums 9", "place": 0, "run_id": "r", **failed})
+            store.append({"key": "sums 9", "place": [0], "run_id": "r", **failed})
         return store.folder
 
     return write

@@ -36,7 +36,7 @@ def measured(task: str, sample: str, text: str) -> dict[str, Any]:
     return {
         **{name: kind() for name, kind in SAMPLES.items()},
         **dict.fromkeys(PARAMETER_COLUMNS),
-        **{"key": f"{task} {sample}", "place": 0, "run_id": "r", "pair": "p", "task": task},
+        **{"key": f"{task} {sample}", "place": [0], "run_id": "r", "pair": "p", "task": task},
         **{"method": "sd", "draft_length": 5, "drafter": "model", "engine": "eager"},
         **{"sample_id": sample, "category": None, "turn": None},
         **{"device": "cpu", "output_tokens": 8, "rounds": 2, "proposed": 10, "accepted": 6},

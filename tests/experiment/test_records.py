@@ -26,7 +26,7 @@ from specbench.experiment.records import (
 )
 
 FULL = Example("1", 'a "prompt"\n\u2028ü', None, ("assert f()", "x"), "a passage", "def f():", "f")
-RECORD = {"key": "k", "place": 0, "run_id": "r", "status": "ok", "task": "t", "sample_id": "1"}
+RECORD = {"key": "k", "place": [0], "run_id": "r", "status": "ok", "task": "t", "sample_id": "1"}
 
 
 @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))

@@ -15,7 +15,7 @@ Round = tuple[int, Sequence[float], int, int]
 CELL: dict[str, Any] = {
     **{"run_id": "run", "pair": "mini", "task": "mini-math", "method": "sd"},
     **dict.fromkeys(PARAMETER_COLUMNS),
-    **{"key": "k", "place": 0, "status": "ok", "temperature": 1.0, "draft_length": 5},
+    **{"key": "k", "place": [0], "status": "ok", "temperature": 1.0, "draft_length": 5},
     "drafter": "model",
     **{"engine": "eager", "batch_size": 1, "session": 0},
 }

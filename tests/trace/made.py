@@ -41,7 +41,7 @@ def made(*rounds: Round, end: bool = False, weight: float | None = None, **chang
         **{"task": "sums", "sample_id": "a", "repeat": 0, "method": "sd", "draft_length": 5},
         "drafter": "model",
         **dict.fromkeys(PARAMETER_COLUMNS),
-        **{"key": "k", "place": 0, "run_id": "r", "pair": "p", "temperature": 1.0},
+        **{"key": "k", "place": [0], "run_id": "r", "pair": "p", "temperature": 1.0},
         **{"engine": "eager", "batch_size": 1, "session": 0},
         **{"token_ids": ids, "per_round": counts, "status": "ok", "mean_weight": weight},
         **{"quality_metric": "accuracy", "quality": 1.0},

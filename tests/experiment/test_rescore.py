@@ -239,7 +239,10 @@ def test_a_folder_that_cannot_be_scored_is_one_located_error(make_run: Run) -> N
         (named(["beauty"]), r"config\.json"),
         (named([["x"]]), r"config\.json"),
         (lambda folder: first_record(folder, drop="text"), "line 1, .*it lacks text"),
-        (lambda folder: first_record(folder, text=None), "example '1' of task 'sums' .* wrong type"),
+        (
+            lambda folder: first_record(folder, text=None),
+            "example '1' of task 'sums' .* wrong type",
+        ),
         (lambda folder: first_record(folder, sample_id="8"), "example '8' of task 'sums'"),
         (lambda folder: first_record(folder, task="other"), "example '1' of task 'other'"),
         (packed, r"samples\.jsonl\.gz is a damaged gzip file"),

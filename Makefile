@@ -25,7 +25,6 @@ figures: $(VENV)/.run ## Redraw the figures of the pages from the runs under res
 	$(BIN)/specbench plot positions results/reference
 	$(BIN)/specbench trace results/reference -t mini-math -m diversed --output results/reference/figures/trace.svg
 	$(BIN)/specbench plot acceptance-time results/reference results/reference-compile --output results/reference/figures
-	$(BIN)/specbench plot pareto results/reference-dial
 	$(BIN)/specbench plot transfer results/reference-transfer
 	$(BIN)/specbench plot weights --head specbench/pairs/mini/heads/mini-math --output results/reference-learned
 	$(BIN)/specbench plot pareto $(addprefix results/reference-python-,line block docstring) --against acceptance \

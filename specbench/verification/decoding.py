@@ -162,11 +162,11 @@ class Decoder:
 
 
 def _require_local(head: str) -> None:
-    """Refuse the path of a head that is neither beside the run nor under ``results/heads``."""
-    path = Path(head)
-    inside = len(path.parts) == 1 or path.is_relative_to(TRAINED)
+    """Refuse the path of a head that is not below ``results``; a name without a folder is fine."""
+    path, results = Path(head), TRAINED.parent
+    inside = len(path.parts) == 1 or path.is_relative_to(results)
     if path.is_absolute() or ".." in path.parts or not inside:
-        raise UsageError(f"its head {head} is not under {TRAINED}")
+        raise UsageError(f"its head {head} is not under {results}")
 
 
 def _divergence(record: Record, made: Record, within: float) -> str:

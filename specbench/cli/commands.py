@@ -64,7 +64,7 @@ COMMANDS = {
     ),
     "verify": Listed(
         "runs",
-        "Check that a run's tables follow from its samples, and decode some samples again.",
+        "Check that a run's files follow from its samples, and decode some samples again.",
         "verify results/reference -n 1",
     ),
     "bench": Listed(

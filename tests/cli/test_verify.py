@@ -168,7 +168,8 @@ def test_what_is_absent_is_not_checked(cli: Cli, run: Path) -> None:
     said = " ".join(shown.out.split())
     assert "texts, counts and rounds, without samples.jsonl" in said
     assert "1 head that is not here" in said
-    tables, decoded = failures(shown)
+    tables, planned, decoded = failures(shown)
     assert tables.startswith("summary.csv follows from samples.csv")
+    assert "not planned" in planned  # the samples of the head that was renamed
     assert decoded.startswith("decoded again")
     assert "rounds is 99" in " ".join(shown.out.split())

@@ -24,7 +24,7 @@ from specbench.engine.engines import Engine
 from specbench.engine.graphs import Capture, CaptureError, Graphs
 from specbench.engine.loading import LoadedPair
 from specbench.engine.runner import CAPACITY_STEP, Runner
-from specbench.errors import EngineError
+from specbench.errors import EngineError, RunError
 from specbench.methods.control import DraftControl
 
 from ..decoding.helpers import run, run_all, said
@@ -248,7 +248,7 @@ def test_a_pool_that_overwrites_earlier_outputs_is_detected(
     pair = tiny_pair("llama")
     pair.reserve(64)
     fast = replace(pair, engine=shared_engine(monkeypatch, Shared(spares=False)))
-    with pytest.raises((AssertionError, RuntimeError, IndexError)):
+    with pytest.raises((AssertionError, RuntimeError, RunError, IndexError)):
         assert cells(fast) == cells(replace(pair, engine=Engine()))
 
 

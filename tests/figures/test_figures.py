@@ -98,13 +98,12 @@ def test_a_failed_write_leaves_the_old_figure(
     with pytest.raises(UsageError, match="taken"):
         style.save(drawing, tmp_path / "taken", "weights")
 
-    def full(self: Path, data: bytes) -> None:
-        self.touch()
+    def full(path: Path) -> None:
         raise OSError(28, "No space left on device")
 
     (tmp_path / "taken").unlink()
     (tmp_path / "weights.png").write_bytes(b"old")
-    monkeypatch.setattr(Path, "write_bytes", full)
+    monkeypatch.setattr("specbench.files.sync", full)
     with pytest.raises(RunError, match="No space left on device"):
         style.save(drawing, tmp_path, "weights")
     assert [path.name for path in tmp_path.iterdir()] == ["weights.png"]

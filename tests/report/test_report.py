@@ -11,6 +11,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from specbench.experiment.folders import read_run
 from specbench.report import traces as report_traces
 from specbench.report.build import build
 from specbench.report.figures import figures
@@ -182,13 +183,13 @@ def test_traces_are_bounded(
     finished: Path, cells: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(report_traces, "PROMPTS", 2)
-    whole = report_traces.collect_traces([finished], cells)
+    whole = report_traces.collect_traces([read_run(finished)], cells)
     expected = [(task, sample) for sample in ("test-0", "test-1") for task in TASKS]
     assert [(each.task, each.sample) for each in whole.prompts] == expected
     assert whole.notes == []
     size = sum(len(article) for each in whole.prompts[:2] for _, article in each.traces)
     monkeypatch.setattr(report_traces, "LARGEST", size)
-    cut = report_traces.collect_traces([finished], cells)
+    cut = report_traces.collect_traces([read_run(finished)], cells)
     assert cut.prompts == whole.prompts[:2]
     assert "`specbench trace`" in cut.notes[0]
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import reprlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -166,6 +167,13 @@ def quoted(text: str | bytes) -> str:
     """Return the beginning of what a server says, printable and without secrets."""
     known = text if isinstance(text, str) else text[:MAX_SHOWN].decode(errors="replace")
     return shown(mask_tokens(known))
+
+
+def described(value: object) -> str:
+    """Return the beginning of a value that a server answers, like ``quoted``."""
+    brief = reprlib.Repr()
+    brief.maxstring = MAX_SHOWN  # a key is masked before it is cut
+    return quoted(brief.repr(value))
 
 
 def _distinct(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:

@@ -42,7 +42,7 @@ STREAMS = TOKENS, BONUS = "tokens", "bonus tokens"
 SAMPLER = TEMPERATURE, FILTERS = "temperature", "filters"
 LIKELY = 0.5  # probability that a token is a bonus, given those before
 GREEDY_TOKENS = 64  # per text
-CUT_TOKENS, CUT_SAMPLES = 4, 2  # tokens of a text after a cut prompt; texts per other text
+CUT_TOKENS, CUT_SAMPLES = 4, 4  # tokens of a text after a cut prompt; texts per other text
 # Spells greedy texts: nearly all probability is on the first choice.
 COLD = 0.01
 

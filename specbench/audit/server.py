@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import reprlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from specbench.audit.decoders import Completion
-from specbench.client import API, Client, quoted
+from specbench.client import API, Client, described, quoted
 from specbench.errors import UsageError, require
 
 if TYPE_CHECKING:
@@ -98,7 +97,7 @@ class Server:
         text, tokens = choice.get("text"), choice.get("token_ids")
         if not isinstance(text, str) or "finish_reason" not in choice:
             raise UsageError(
-                f"{self.endpoint} answers {quoted(reprlib.repr(answer))} without choices, text and "
+                f"{self.endpoint} answers {described(answer)} without choices, text and "
                 f"finish_reason: {API}"
             )
         # True is an int in Python.
@@ -106,8 +105,7 @@ class Server:
             isinstance(tokens, list) and all(type(token) is int and token >= 0 for token in tokens)
         ):
             raise UsageError(
-                f"{self.endpoint} answers the token_ids {quoted(reprlib.repr(tokens))}, which "
-                f"are none: {API}"
+                f"{self.endpoint} answers the token_ids {described(tokens)}, which are none: {API}"
             )
         if tokens is not None and len(tokens) > limit:
             raise UsageError(

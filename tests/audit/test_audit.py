@@ -11,6 +11,7 @@ from scipy.stats import chisquare
 
 from specbench.audit.audit import (
     COUNTED,
+    CUT_SAMPLES,
     FAULT,
     FILTERS,
     NO_FAULT,
@@ -161,7 +162,7 @@ def test_a_stored_text_is_not_decoded_again(tmp_path: Path) -> None:
     assert 0 < kept < stored
     decoder.texts = 0
     findings = run(np.inf)
-    assert decoder.texts == 4 + 96 + 2 * 96 - kept
+    assert decoder.texts == 4 + 96 + CUT_SAMPLES * 96 - kept
     alone = AuditOptions(96, (1.0,), DRAFT_LENGTH, 0)
     assert findings == list(run_audit(toy(), Local(), CONTEXTS, alone, lambda text: None))
 

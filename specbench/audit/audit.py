@@ -104,7 +104,9 @@ def run_audit(
     spelling = Spelling(pair.tokenizer, pair.target.vocabulary, pair.target.vocabulary)
     stored = StoredTexts() if stored is None else stored
 
-    def decoded(context: Context, temperature: float, count: int, limit: int) -> list[list[int]]:
+    def decoded(
+        context: Context, temperature: float, count: int, limit: int, first: int = 0
+    ) -> list[list[int]]:
         laws = Laws(pair, temperature or COLD)
 
         def decode(seed: int, number: int) -> list[list[int]]:
@@ -112,7 +114,7 @@ def run_audit(
             texts = decoder.complete(context.prompt, temperature, number, limit, seed)
             return _tokens(laws, spelling, context, texts, limit, random)
 
-        seeds = range(how.seed, how.seed + count)
+        seeds = range(how.seed + first, how.seed + first + count)
         texts = stored.decoded(context.prompt, temperature, limit, seeds, decode)
         for tokens in texts:
             _require_tokens(laws, tokens)
@@ -129,7 +131,9 @@ def run_audit(
         # A round begins with the first token, or after one token of the target's own.
         earlier = (0, how.draft_length, 0, how.draft_length + 1)[number % 4]
         chosen.append(extended(pair, context, known, earlier))
-    cut = [_cut(pair, context, how.text_prompts) for context in contexts]
+    cuts = [_cut(pair, context, how.text_prompts) for context in contexts]
+    # Prompts of a task may begin alike, and the same prompt and seed give the same text twice.
+    cut = list({tuple(context.prompt): context for context in cuts}.values())
     limit = ROUNDS * (how.draft_length + 1) + 1
     alpha = FALSE_ALARM / (len(COUNTED + STREAMS + SAMPLER) * len(how.temperatures))
     for temperature in how.temperatures:
@@ -144,7 +148,7 @@ def run_audit(
         for number, context in enumerate(cut):
             show_step(f"texts at T={temperature:g}, cut prompt {number + 1} of {len(cut)}")
             count = max(1, CUT_SAMPLES * how.samples // len(cut))
-            drawn = decoded(context, temperature, count, CUT_TOKENS)
+            drawn = decoded(context, temperature, count, CUT_TOKENS, how.samples)
             for law, _, tokens, _ in _positions(laws, context, drawn, [laws.pair.target]):
                 sampler.add(law, tokens)
         subject = f"T={temperature:g}"

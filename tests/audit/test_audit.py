@@ -174,6 +174,21 @@ def test_a_fault_of_bonus_tokens_alone_is_fault() -> None:
     assert not {"first tokens T=1", "first tokens T=0.7"} & found
 
 
+def test_no_prompt_and_seed_is_decoded_twice() -> None:
+    """The same text twice would count as two draws."""
+    asked: list[tuple[int, ...]] = []
+
+    class Noting(Local):
+        def complete(self, prompt: Sequence[int], *how: Any) -> list[Completion]:
+            temperature, count, _, seed = how
+            asked.extend((*prompt, temperature, number) for number in range(seed, seed + count))
+            return super().complete(prompt, *how)
+
+    audit(Noting(), 16)
+    sampled = [key for key in asked if key[-2]]
+    assert len(sampled) == len(set(sampled))
+
+
 def test_few_samples_are_too_weak() -> None:
     findings = audit(Local(), 8)
     assert verdict(findings) == WEAK

@@ -81,7 +81,7 @@ def test_a_correct_server_is_never_fault() -> None:
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_is_lossy(fault: str) -> None:
     with serving(fault) as url:
-        findings = audit(Server(url, Client(requests=2)), 256)
+        findings = audit(Server(url, Client(requests=2)), 128)
     assert verdict(findings) == FAULT, findings
     if fault == "temperature":  # nothing is wrong at T = 1
         assert all("T=0.7" in name for name in failed(findings))

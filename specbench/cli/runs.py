@@ -200,7 +200,9 @@ def trace(run: FinishedRun, asked: TraceOptions, models: Recorded) -> None:
     source = read_run(run, models.trust())
     examples = source.examples if (run / EXAMPLES).is_file() else {}
     example = examples.get(record["task"], {}).get(record["sample_id"])
-    prompt = example.scored(record.get("turn"), None).prompt if example else ""
+    turn = record.get("turn") or 0
+    known = example is not None and turn <= len(example.turns)
+    prompt = example.scored(turn or None, None).prompt if example and known else ""
     try:
         found = trace_of(record, name, run_decoder(source), prompt)
     except Unreadable as error:

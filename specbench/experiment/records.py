@@ -12,6 +12,7 @@ import io
 import json
 import logging
 import zlib
+from array import array
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -62,9 +63,10 @@ _TYPES: dict[str, Any] = {
         name: (int, float) if kind is float else kind
         for name, kind in schema(columns.SAMPLES).items()
     },
-    **{"key": str, "status": str, "error": str, "text": str, "timing": str},
+    **{"key": str, "status": str, "error": str, "text": str, "greedy": str, "timing": str},
     **{"place": list, "token_ids": list, "per_round": dict, "scores": dict, "sources": dict},
 }
+_LONGEST = 2**16  # draft, in tokens
 _ALWAYS = frozenset(("key", "place", "run_id", "status", "task", "sample_id"))
 # These columns are needed to trace a text token by token.
 TRACED = frozenset((*METHOD_COLUMNS, "repeat", "draft_length", "drafter", "token_ids", "per_round"))
@@ -159,6 +161,8 @@ def _record(line: bytes) -> dict[str, Any] | None:
     """Return the record in a line, or None if the line is damaged."""
     try:
         record = json.loads(line)
+        if b"\\ud" in line:  # half of a character, which no file can hold
+            to_line(record).decode()
         whole = line.endswith(b"\n") and isinstance(record, dict) and record.keys() >= _ALWAYS
         return record if whole and _has_types(record) else None
     except (ValueError, RecursionError):
@@ -204,17 +208,27 @@ def damaged_file(path: Path) -> Path:
 
 
 def _has_types(record: Mapping[str, Any]) -> bool:
-    """Return whether the values of a record have the types of their columns."""
-    rounds = record.get("per_round") or {}
-    return (
-        all(
-            record.get(name) is None or isinstance(record[name], kind)
-            for name, kind in _TYPES.items()
-        )
-        and isinstance(record["place"], list)
-        and all(isinstance(index, int) for index in record["place"])
-        and all(isinstance(values, list) for values in rounds.values())
-    )
+    """Return whether the values of a record have the types of their columns.
+
+    The numbers of a round are in arrays of equal length, and so fit into those of other libraries.
+    """
+    if not all(
+        record.get(name) is None or isinstance(record[name], kind) for name, kind in _TYPES.items()
+    ):
+        return False
+    rounds = list((record.get("per_round") or {}).values())
+    scores = (record.get("scores") or {}).values()
+    try:
+        array("l", record["place"])
+        array("I", record.get("token_ids") or ())
+        array("d", [score for score in scores if score is not None])
+        for values in rounds:
+            array("d", [v for v in values if v is not None and not isinstance(v, list)])
+            for inner in values:
+                array("d", inner if isinstance(inner, list) else ())
+    except (TypeError, OverflowError):
+        return False
+    return len({*map(len, rounds)}) <= 1 and 0 <= (record.get("draft_length") or 0) <= _LONGEST
 
 
 def latest_records(path: Path, needed: Collection[str] = ()) -> list[dict[str, Any]]:

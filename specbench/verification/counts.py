@@ -44,7 +44,10 @@ def check_scores(
     def compare(record: Record) -> str:
         if record["sample_id"] not in examples:
             return "the example is missing"
-        example = examples[record["sample_id"]].scored(record.get("turn"), record.get("greedy"))
+        example = examples[record["sample_id"]]
+        if (record.get("turn") or 0) > len(example.turns):
+            return "the turn is missing"
+        example = example.scored(record.get("turn"), record.get("greedy"))
         made = score_text(metrics, record["text"], example, may_execute=False)
         scores = record["scores"] | {n: s for n, s in made["scores"].items() if s is not None}
         quality = scores.get(record["quality_metric"])

@@ -146,10 +146,11 @@ class Decoder:
     ) -> Iterator[list[Step]]:
         """Yield the steps to decode again, of one cell of a task at a time."""
         task = plan.tasks[number]
+        repeats = {int(record["repeat"]) for record in recorded.values()}
         for cell in range(len(task.cells)):
             steps = (
                 plan.step((number, repeat, example, cell))
-                for repeat in range(plan.settings.repeats)
+                for repeat in sorted(repeats)
                 for example in range(len(task.examples))
             )
             whole = [

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from itertools import product
 from typing import Any
 
-from specbench.check.findings import REPORT, Finding
+from specbench.check.findings import FAILED, REPORT, Finding
 from specbench.config import AUTO, DataOptions
 from specbench.errors import UsageError
 from specbench.example import Example
@@ -21,6 +21,7 @@ from specbench.tasks.dataset import Dataset
 from specbench.tasks.task import Task, load_task, task_names
 from specbench.verification.differences import Record, difference, finding_of, named
 
+LARGEST = 200_000  # planned samples of a run that has hardly any
 _OF_CELL = ("method", "draft_length", "drafter", "session", "timing")
 
 
@@ -35,6 +36,13 @@ def check_plan(
         examples: By task and id; the ids of the records where the run does not store them.
         whole: Whether timed and failed samples are among the records.
     """
+    size = run.settings.repeats * sum(
+        len(examples[name]) * len(task["cells"]) for name, task in run.tasks.items()
+    )
+    if size > LARGEST + 100 * len(records):  # a run may claim any number
+        text = f"{size:,} samples are planned, far more than there are"
+        yield Finding("", run.folder.name, "samples are those of the plan", FAILED, text)
+        return
     expected = {
         names_of(sample): sample
         for task in run.tasks.values()

@@ -12,8 +12,11 @@ from typing import Any
 import pytest
 
 from specbench.analysis import intervals
-from specbench.experiment.records import write_tables
+from specbench.example import Example
+from specbench.experiment.folders import read_run
+from specbench.experiment.records import read_records, write_tables
 from specbench.files import write_atomically
+from specbench.verification.plan import check_plan
 
 from .conftest import Cli
 from .test_edits import configure, lines
@@ -177,22 +180,30 @@ def test_deep_and_odd_json_is_one_sentence(cli: Cli, run: Path, command: str) ->
         assert "(for the traceback" not in shown.err, (text[:60], shown.err)
 
 
-ODD: dict[str, Any] = {
-    "place": {},
-    "task": [],
-    "repeat": "x",
-    "token_ids": 5,
-    "per_round": {"accepted": 1},
-    "scores": [],
-    "text": {},
-}
+ODD: list[tuple[str, Any]] = [
+    *(("place", {}), ("place", ["x"]), ("task", []), ("repeat", "x"), ("draft_length", 10**9)),
+    *(("token_ids", 5), ("token_ids", [-1]), ("token_ids", [2**70]), ("text", {})),
+    *(("per_round", {"accepted": 1}), ("per_round", {"expected": [["x"]]})),
+    *(("scores", []), ("scores", {"accuracy": "=cmd()"}), ("sample_id", "\ud800")),
+]
 
 
-@pytest.mark.parametrize("name", ODD)
-def test_a_record_of_the_wrong_type_is_left_out(cli: Cli, run: Path, name: str) -> None:
-    lines(run / "samples.jsonl", lambda rows: [rows[0] | {name: ODD[name]}, *rows[1:]])
-    shown = cli(*COMMANDS["trace"])
-    assert shown.code == 0 and "line 1 is damaged" in shown.err
+@pytest.mark.parametrize(("name", "value"), ODD)
+def test_a_record_of_the_wrong_type_is_left_out(small: Path, name: str, value: Any) -> None:
+    line = (small / "samples.jsonl").read_text().splitlines()[0]
+    damaged: list[int] = []
+    path = small.parent / "samples.jsonl"
+    path.write_text(f"{line}\n{json.dumps(json.loads(line) | {name: value})}\n")
+    assert len(list(read_records(path, damaged=damaged))) == 1
+    assert damaged == [2]
+
+
+def test_a_plan_of_any_size_is_not_enumerated(small: Path) -> None:
+    run = read_run(small)
+    examples = {"mini-math": {str(n): Example(str(n), "") for n in range(2)}}
+    run.config["settings"]["repeats"] = 10**12
+    (found,) = check_plan(run, [], examples, whole=True)
+    assert "samples are planned, far more than there are" in found.says
 
 
 @pytest.fixture

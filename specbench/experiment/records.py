@@ -162,7 +162,7 @@ def _record(line: bytes) -> dict[str, Any] | None:
     try:
         record = json.loads(line)
         if b"\\ud" in line:  # half of a character, which no file can hold
-            to_line(record).decode()
+            json.dumps(record, ensure_ascii=False).encode()
         whole = line.endswith(b"\n") and isinstance(record, dict) and record.keys() >= _ALWAYS
         return record if whole and _has_types(record) else None
     except (ValueError, RecursionError):

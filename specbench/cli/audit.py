@@ -176,6 +176,8 @@ def audit(
                 _decoder(settings, pair, plan, folder) as decoder,
                 step_status(not to.no_progress) as show_step,
             ):
+                # A process that is killed leaves an audit that goes on.
+                write_atomically(folder / FILE, as_json(found))
                 for finding in run_audit(pair, decoder, contexts, how, show_step, texts):
                     findings.append(finding)
             found |= {"verdict": verdict(findings), "visible": visible_faults(findings)}

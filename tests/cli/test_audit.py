@@ -94,6 +94,26 @@ def test_what_was_found_before_an_error_is_kept(cli: Cli, monkeypatch: pytest.Mo
     assert found["verdict"] == "unfinished" and len(found["findings"]) == 7
 
 
+def test_a_killed_audit_goes_on(cli: Cli, tmp_path: Path) -> None:
+    """What a killed process leaves is what lies there while it waits for a text."""
+    left: list[str] = []
+
+    class Watching(Handler):
+        def do_POST(self) -> None:
+            if not left:
+                left.append((tmp_path / "out" / "audit.json").read_text())
+            super().do_POST()
+
+    few = ("--samples", "8", "--temperature", "1")
+    with serving(handler=Watching) as url:
+        whole = audit(cli, url, *few)
+        (tmp_path / "out" / "audit.json").write_text(left[0])
+        again = audit(cli, url, *few)
+    assert json.loads(left[0])["verdict"] == "unfinished"
+    assert (again.code, again.out) == (whole.code, whole.out)
+    assert "note: resuming out: 44 texts are done" in again.err
+
+
 def test_a_server_that_is_down_leaves_nothing(cli: Cli) -> None:
     with serving() as url:
         pass

@@ -7,6 +7,8 @@ from pathlib import Path
 
 from specbench.errors import UsageError
 from specbench.files import find_stored, require_plain, stored
+from specbench.plugins import short_name
+from specbench.words import meant
 
 #: The table of samples that were decoded again for their times only.
 TIMINGS = "timings.csv"
@@ -44,6 +46,14 @@ def _runs_in(path: Path, names: Sequence[str]) -> Sequence[Path]:
     if runs := {file.parent for name in names for file in find_stored(path, name)}:
         return sorted(runs)
     raise UsageError(lacks(path, names[0]))
+
+
+def require_in_runs(column: str, values: Iterable[object], known: Sequence[str]) -> None:
+    """Refuse values of a column that no cell of the runs has; rules may be given as in labels."""
+    for value in map(str, values):
+        if value not in {*known, *map(short_name, known)}:
+            what = column.replace("_", " ")
+            raise UsageError(f"these runs have no {what} {value}: {meant(value, known)}")
 
 
 def lacks(folder: Path, name: str) -> str:

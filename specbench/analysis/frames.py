@@ -25,12 +25,11 @@ import pyarrow.csv as arrow_csv
 
 from specbench.analysis import columns
 from specbench.analysis.columns import may_be_blank, schema
-from specbench.analysis.folders import TIMINGS, run_folders
+from specbench.analysis.folders import TIMINGS, require_in_runs, run_folders
 from specbench.errors import UsageError
 from specbench.files import PACKED, open_binary, open_text, stored
 from specbench.methods.parameters import METHOD_COLUMNS
 from specbench.plugins import short_name
-from specbench.words import meant
 
 #: The columns that define a cell; its samples differ only in prompt, seed and repeat.
 CELL = (
@@ -256,10 +255,7 @@ class Selection:
             if column == "method":  # a rule of the user's own may be given as in labels
                 full = {short_name(name): name for name in known}
                 wanted = [full.get(name, name) for name in wanted]
-            for value in wanted:
-                if str(value) not in known:
-                    what, hint = column.replace("_", " "), meant(str(value), known)
-                    raise UsageError(f"these runs have no {what} {value}: {hint}")
+            require_in_runs(column, wanted, known)
             alike = table[column].isin(wanted)
             if column == "task":
                 alike |= whole.isin(wanted)

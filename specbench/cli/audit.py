@@ -18,8 +18,11 @@ from specbench.cli.output import Interrupted, new_folder, note, print_json, prin
 from specbench.client import KEY_VARIABLE, Client
 from specbench.config import DRAFT_LENGTH, LLAMACPP, Options, Settings, Temperature, option
 from specbench.errors import RunError, UsageError
+from specbench.experiment.folders import RESULTS, as_json
 from specbench.experiment.plan import Plan, build_plan
+from specbench.experiment.progress import quiet_libraries
 from specbench.experiment.variants import method_variants
+from specbench.files import write_atomically
 from specbench.methods.registry import AUTOREGRESSIVE
 
 if TYPE_CHECKING:
@@ -136,35 +139,32 @@ def audit(
     )
     note(*plan.notes)
 
-    from specbench.audit.audit import (
-        FAULT,
-        WEAK,
-        AuditOptions,
-        run_audit,
-        verdict,
-        visible_faults,
-    )
-    from specbench.audit.texts import TEXTS, StoredTexts
-    from specbench.check.check import read_prompts
-    from specbench.check.findings import Finding, findings_table
-    from specbench.experiment.folders import as_json
-    from specbench.experiment.progress import quiet_libraries
-    from specbench.experiment.runner import Loader
-    from specbench.files import write_atomically
-
-    how = AuditOptions(
-        settings.samples,
-        settings.temperature,
-        settings.draft_length,
-        settings.seed,
-        settings.tie,
-        settings.text_prompts,
-    )
-    findings: list[Finding] = []
     described = {"audit": settings.model_dump(exclude=UNRELATED), "pair": plan.describe()["pair"]}
     described = json.loads(as_json(described))
     found: dict[str, Any] = {"verdict": UNFINISHED, **described}
     with _folder(to.output, f"audit-{plan.pair.name}", described) as folder:
+        from specbench.audit.audit import (
+            FAULT,
+            WEAK,
+            AuditOptions,
+            run_audit,
+            verdict,
+            visible_faults,
+        )
+        from specbench.audit.texts import TEXTS, StoredTexts
+        from specbench.check.check import read_prompts
+        from specbench.check.findings import Finding, findings_table
+        from specbench.experiment.runner import Loader
+
+        how = AuditOptions(
+            settings.samples,
+            settings.temperature,
+            settings.draft_length,
+            settings.seed,
+            settings.tie,
+            settings.text_prompts,
+        )
+        findings: list[Finding] = []
         quiet_libraries(downloads=not to.no_progress)
         pair = Loader().load(plan)
         contexts = [context for _, context in read_prompts(plan, pair)]
@@ -212,8 +212,6 @@ def _folder(
     output: Path | None, label: str, described: Mapping[str, Any]
 ) -> AbstractContextManager[Path]:
     """Return the folder of the same audit, if one was begun, or a new one."""
-    from specbench.experiment.folders import RESULTS
-
     begun = [output] if output else sorted(RESULTS.glob(f"*-{label}*"), reverse=True)
     for folder in begun:
         audit = _stored(folder / FILE)

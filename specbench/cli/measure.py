@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
 from functools import partial
 from itertools import groupby
@@ -54,8 +54,7 @@ def measure(plan: Plan, label: str, asked: Measurement, tables: Tables | None = 
     if asked.dry_run:
         _print_forecast(plan, asked)
         return
-    with pool(asked, plan.loading) as workers:
-        store = carry_out(plan, label, asked, workers)
+    store = carry_out(plan, label, asked, pool(asked, plan.loading))
     _show(store, tables, asked.as_json)
     _suggest(plan, store.folder)
 
@@ -78,20 +77,29 @@ def say(plan: Plan, limit: int | None = None) -> None:
             note(weak)
 
 
-def pool(workers: Workers, loading: Loading) -> AbstractContextManager[Pool | None]:
-    """Return a context that holds the workers, or None without ``--workers``."""
-    if workers.workers is None:
-        return nullcontext()
+@contextmanager
+def pool(asked: Workers, loading: Loading) -> Iterator[Pool | None]:
+    """Start the workers, and stop them at the end of the context; None without ``--workers``."""
+    if asked.workers is None:
+        yield None
+        return
 
     from specbench.cluster.pool import Pool
 
-    return Pool(workers.workers, workers.ray_address, loading)
+    with Pool(asked.workers, asked.ray_address, loading) as workers:
+        yield workers
 
 
 def carry_out(
-    plan: Plan, label: str, to: RunFolder, workers: Pool | None, loader: Loader | None = None
+    plan: Plan,
+    label: str,
+    to: RunFolder,
+    workers: AbstractContextManager[Pool | None],
+    loader: Loader | None = None,
 ) -> Store:
     """Execute a plan, with workers or in this process, and return its closed store.
+
+    Workers start once the folder is accepted.
 
     Raises:
         SpecbenchError: The run failed.
@@ -107,8 +115,13 @@ def carry_out(
         done = store.resumed - store.failed
         note(f"resuming {store.folder}: {done} of {len(plan)} samples are done")
     try:
-        with _first_interrupt() as stop, store, progress_bar(len(plan), shown) as display:
-            execute = _executor(workers, loader, shown)
+        with (
+            _first_interrupt() as stop,
+            store,
+            workers as pool,
+            progress_bar(len(plan), shown) as display,
+        ):
+            execute = _executor(pool, loader, shown)
             execute(plan, store, display=display, stop=stop)
     except KeyboardInterrupt as error:
         kept = f"{store.done} of {len(plan)} samples are in {store.folder}"

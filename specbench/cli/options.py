@@ -555,6 +555,15 @@ class Rows(Options):
         choices=SPLITS,
     )
 
+    def require_in(self, folders: Iterable[Path]) -> None:
+        """Refuse names and lengths that no run has, before any table is read."""
+        from specbench.experiment.folders import require_cells
+
+        split = {*SPLITS} & {*(self.by or ())}  # the names of tasks then depend on the tables
+        chosen = {"task": None if split else self.task, "method": self.method}
+        names = {name: values for name, values in chosen.items() if values and ALL not in values}
+        require_cells(folders, {**names, "draft_length": self.draft_length or ()})
+
     def selection(self) -> Selection:
         """Return what to read."""
         from specbench.analysis.frames import Selection

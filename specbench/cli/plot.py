@@ -105,6 +105,9 @@ def plot(
     require_figure(figure)
     _refuse_ignored(figure, asked, models, data, rows, runs)
     require_folders(runs or ())
+    rows = rows.updated(task=data.task)
+    if asked.head is None and FIGURES[figure].source != HEADS:
+        rows.require_in(runs or ())
     if asked.output is not None:
         check_writable(asked.output)
     draw = load_figure(figure)
@@ -122,7 +125,7 @@ def plot(
         from specbench.results import Results
 
         folders, costs = runs or [newest_run()], asked.against or []
-        part = rows.updated(task=data.task).selection()
+        part = rows.selection()
         if "speedup" in costs and part.methods is not None:  # the speedup needs its baseline
             part = replace(part, methods=list(dict.fromkeys([*part.methods, AUTOREGRESSIVE])))
         # The filters are part of the file name, so that a filtered figure replaces no full one.

@@ -24,6 +24,7 @@ from specbench.cli.tables import note_unfinished
 from specbench.config import Options, option
 from specbench.errors import RunError, UsageError
 from specbench.metrics import METRICS
+from specbench.plugins import short_name
 
 if TYPE_CHECKING:
     from specbench.trace.trace import Trace
@@ -105,9 +106,10 @@ def verify(
     and scores must be the same; times are not compared. The exit code is 1 after any difference.
     Nothing that the run names is executed: give its rules, metrics, tasks and models as to `run`.
     """
-    from specbench.experiment.folders import read_run
+    from specbench.experiment.folders import read_run, require_cells
 
     verified = read_run(run, models.trust())
+    require_cells([run], {"method": [*map(short_name, asked.method or ())]})
 
     from specbench.check.findings import FAILED, SKIPPED, findings_table
     from specbench.experiment.progress import progress_bar, quiet_libraries
@@ -178,7 +180,7 @@ def trace(run: FinishedRun, asked: TraceOptions, models: Recorded) -> None:
     Shading shows the weight on the target. Without colours, tokens are marked as {~mismatch~}
     [-rejected-] {+correction+}. Mismatches are accepted tokens that are not the target's likeliest.
     """
-    from specbench.experiment.folders import read_run
+    from specbench.experiment.folders import read_run, require_cells
     from specbench.experiment.records import EXAMPLES, TRACED, latest_records
     from specbench.files import check_parent, write_atomically
     from specbench.trace.terminal import show
@@ -190,6 +192,9 @@ def trace(run: FinishedRun, asked: TraceOptions, models: Recorded) -> None:
         if asked.output.suffix not in _PICTURES:
             raise UsageError(f"--output {asked.output}: use the suffix {' or '.join(_PICTURES)}")
         check_parent(asked.output)
+    # The method may be a label, which begins with its name; reading all records takes seconds.
+    chosen = {"task": asked.task, "method": asked.method and asked.method.split(" ")[0]}
+    require_cells([run], {column: [value] for column, value in chosen.items() if value})
     record, name = find_sample(
         latest_records(run, TRACED),
         asked.sample,
@@ -252,7 +257,7 @@ def report(asked: ReportOptions, rows: Rows, models: Recorded, runs: Runs = None
     from specbench.files import check_parent, write_atomically
 
     folders = runs or [newest_run()]
-    run_folders(folders, SUMMARY)
+    rows.require_in(run_folders(folders, SUMMARY))
     path = asked.output or folders[-1] / PAGE
     check_parent(path)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -132,7 +133,7 @@ class _Session:
                         continue
                     say(plan)
                     to = RunFolder(output=folder, no_progress=self.asked.no_progress)
-                    store = carry_out(plan, "suite", to, workers, loader)
+                    store = carry_out(plan, "suite", to, nullcontext(workers), loader)
                 except Interrupted:
                     raise
                 except SpecbenchError as error:

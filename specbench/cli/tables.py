@@ -36,21 +36,23 @@ HELD_EQUAL = ("acceptance", "time", "quality", "hypervolume")
 BESIDE_SD, ALL_TABLES = "sd", "all"
 
 
-def chosen_runs(given: Sequence[Path] | None, *files: str) -> list[Path]:
+def chosen_runs(given: Sequence[Path] | None, rows: Rows, *files: str) -> list[Path]:
     """Return the chosen run folders, and print a note for each incomplete run.
 
     Args:
         given: Run folders, or folders that contain runs; by default the newest run under
             ``results/``.
+        rows: What the command reads of them.
         files: A folder that contains any of these files is a run.
 
     Raises:
-        UsageError: There is no run.
+        UsageError: There is no run, or no run has such rows.
     """
     from specbench.analysis.folders import run_folders
     from specbench.experiment.folders import newest_run
 
     folders = run_folders(given or [newest_run()], *files)
+    rows.require_in(folders)
     note_unfinished(folders)
     return folders
 
@@ -104,7 +106,7 @@ def table(asked: TableOptions, rows: TableRows, runs: Runs = None) -> None:
 
     from specbench.experiment.records import SUMMARY
 
-    folders = chosen_runs(runs, SUMMARY)
+    folders = chosen_runs(runs, rows, SUMMARY)
 
     from specbench.analysis.columns import TIMED_BASELINE
     from specbench.analysis.frames import Selection, read_samples
@@ -140,7 +142,7 @@ def _by_position(asked: TableOptions, rows: Rows, runs: Sequence[Path] | None) -
 
     if asked.against is not None:
         raise UsageError("--against has no numbers by position: omit it or --by")
-    folders = chosen_runs(runs, RECORDS, PACKED)
+    folders = chosen_runs(runs, rows, RECORDS, PACKED)
 
     from specbench.analysis.positions import position_tables
     from specbench.results import Results
@@ -173,7 +175,7 @@ def compare(asked: CompareOptions, rows: Rows, runs: Runs = None) -> None:
     """
     from specbench.experiment.records import TABLE
 
-    folders = chosen_runs(runs, TABLE)
+    folders = chosen_runs(runs, rows, TABLE)
 
     import pandas as pd
 
@@ -294,7 +296,7 @@ def theory(asked: TheoryOptions, rows: Rows, models: Recorded, runs: Runs = None
 
     if rows.by:
         raise UsageError("--by cannot split predictions: omit it")
-    folders = chosen_runs(runs, RECORDS, PACKED)
+    folders = chosen_runs(runs, rows, RECORDS, PACKED)
 
     import pandas as pd
 
@@ -354,7 +356,7 @@ def summary(asked: SummaryOptions, rows: Rows, runs: Runs = None) -> None:
 
     if output is not None:
         check_parent(output)
-    folders = chosen_runs(runs, TABLE, CONFIG)
+    folders = chosen_runs(runs, rows, TABLE, CONFIG)
 
     from specbench.results import Results
     from specbench.table import to_csv

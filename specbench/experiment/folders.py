@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
@@ -12,6 +12,7 @@ from itertools import chain, count
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from specbench.analysis.folders import require_in_runs
 from specbench.config import TRUSTED, Group, Loading, Settings
 from specbench.errors import UsageError
 from specbench.example import Example
@@ -170,6 +171,25 @@ def read_run(folder: Path, trust: Trust = NOTHING_TRUSTED, *, required: bool = T
             )
         raise UsageError(f"{folder} is not a run folder, {path} {wrong}: give the folder of a run")
     return Run(folder, config, trust)
+
+
+def require_cells(folders: Iterable[Path], chosen: Mapping[str, Collection[object]]) -> None:
+    """Refuse values that no cell of the runs has in these columns, before any table is read.
+
+    The tables are left to decide if a run does not say which cells it has.
+    """
+    cells: list[dict[str, Any]] = []
+    for folder in folders:
+        tasks = read_run(folder, required=False).tasks
+        described = [
+            {**cell, "task": name} for name, task in tasks.items() for cell in task.get("cells", ())
+        ]
+        if not described:
+            return
+        cells += described
+    for column, values in chosen.items():
+        known = dict.fromkeys(str(cell[column]) for cell in cells if cell[column])
+        require_in_runs(column, values, list(known))
 
 
 def as_json(value: Mapping[str, Any]) -> str:

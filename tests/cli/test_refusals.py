@@ -1,6 +1,7 @@
 """Refusals come first: before any library that takes seconds to import, and without traces."""
 
 import ast
+import json
 import os
 import subprocess
 import sys
@@ -12,8 +13,8 @@ HEAVY = {
     *("torch", "transformers", "pandas", "pyarrow", "numpy", "scipy", "matplotlib", "datasets"),
     *("ray", "huggingface_hub", "tokenizers"),
 }
-# Command lines, each with text that its error message must contain. No file exists except full/x
-# and used/, which another process writes.
+# Command lines, each with text that its error message must contain. No file exists except full/x,
+# used/, which another process writes, and done/, a run.
 REFUSED = {
     "run --device cuda": "no device cuda here",
     "run --device cuda:1 -t gsm8k": "no device cuda:1 here",
@@ -28,6 +29,7 @@ REFUSED = {
     "run --drafter models": "unknown drafter 'models'",
     "run -t mini-math -m sd -o full": "full is not empty",
     "run -t mini-math -m sd -o used": "another process is writing used",
+    "run -t mini-math -m sd -o full --workers 2": "full is not empty",
     "run -t mini-math -m sd -o /proc/none": "cannot write /proc/none",
     "sweep-weights -t mini-math -o full": "full is not empty",
     "sweep --parameter lenience --device cuda": "no device cuda here",
@@ -39,6 +41,7 @@ REFUSED = {
     "check -m sd -t mini-math --device cuda": "no device cuda here",
     "check -m sd -t mini-math -o full": "full is not an empty folder",
     "audit --decoder transformers -t mini-math --device cuda": "no device cuda here",
+    "audit --decoder transformers -t mini-math -o full": "full is not an empty folder",
     "train -t mini-math --device cuda": "no device cuda here",
     "finetune-draft -t mini-math --device cuda": "no device cuda here",
     "pairs export mini -o full/x": "full/x: is a file",
@@ -57,7 +60,18 @@ REFUSED = {
     "plot training none": "no folder none",
     "verify none": "none is not a run folder",
     "score none": "none is not a run folder",
+    "table done -m sdd": "these runs have no method sdd: did you mean `sd`?",
+    "table done --by position -t maths": "these runs have no task maths",
+    "compare done -m sdd": "these runs have no method sdd",
+    "theory done --draft-length 4": "these runs have no draft length 4: choose one of `5`",
+    "summary done -m sdd": "these runs have no method sdd",
+    "report done -m sdd": "these runs have no method sdd",
+    "trace done -m sdd": "these runs have no method sdd",
+    "plot pareto done -m sdd": "these runs have no method sdd",
+    "verify done -m sdd": "these runs have no method sdd",
 }
+CONFIG = {"tasks": [{"name": "math", "cells": [{"method": "sd", "draft_length": 5}]}]}
+DATA = {"samples.csv", "summary.csv", "samples.jsonl"}
 PROGRAM = f"""
 import contextlib, io, sys
 from specbench.cli.app import main
@@ -80,6 +94,10 @@ def test_a_refusal_imports_nothing_heavy(tmp_path: Path) -> None:
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "x").touch()
     (tmp_path / "used").mkdir()
+    (tmp_path / "done").mkdir()
+    (tmp_path / "done" / "config.json").write_text(json.dumps(CONFIG))
+    for name in DATA:
+        (tmp_path / "done" / name).touch()
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     held = lock(tmp_path / "used")
     done = subprocess.run(
@@ -96,4 +114,5 @@ def test_a_refusal_imports_nothing_heavy(tmp_path: Path) -> None:
     for line, code, error, heavy in answers:
         assert (line, code, heavy) == (line, 2, [])
         assert REFUSED[line] in error and error.count("error: ") == 1
-    assert {path.name for path in tmp_path.rglob("*")} == {"full", "x", "used", ".lock"}
+    left = {path.name for path in tmp_path.rglob("*")}
+    assert left == {"full", "x", "used", ".lock", "done", "config.json", *DATA}

@@ -1,6 +1,7 @@
 """Execute plans with a fake engine."""
 
 import json
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -259,7 +260,7 @@ def test_a_run_that_lacks_samples_is_an_error(
     monkeypatch.setattr(runner, "decode_all", decode_all)
     plan = plan_of(["sd"], batch_size=3)
     with pytest.raises(RunError, match="1 of 3 samples are missing"):
-        carry_out(plan, "run", RunFolder(output=tmp_path / "r", no_progress=True), None)
+        carry_out(plan, "run", RunFolder(output=tmp_path / "r", no_progress=True), nullcontext())
 
 
 @pytest.mark.parametrize("problem", [KeyboardInterrupt(), EngineError("cannot be captured")])

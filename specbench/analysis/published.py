@@ -8,12 +8,14 @@ of heads on tasks that they were not trained for.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
-from specbench.analysis.summary import ACCEPTANCE, QUALITY
+from specbench.analysis.summary import ACCEPTANCE, QUALITY, shown_name
 from specbench.heads.registry import UNTRAINED
 from specbench.methods.registry import AUTOREGRESSIVE
+from specbench.table import Column, Field, Table, cell_at, number_of
 
 REFERENCE = "arXiv 2604.07622"
 
@@ -59,6 +61,35 @@ def beside_published(table: pd.DataFrame) -> pd.DataFrame:
         source=found["source"],
         published_metric=found["metric"],
     )
+
+
+def published_table() -> Table:
+    """Return the paper's main table: a row per pair and method, columns for each task."""
+    rows = published().query("source == 'table1'")
+    fields: list[Field[tuple[Any, Any]]] = [
+        ("pair", lambda record: record[0][0]),
+        ("method", lambda record: record[0][1]),
+    ]
+    for task, metric in rows[["task", "metric"]].drop_duplicates().itertuples(index=False):
+        form = ".2f" if metric.startswith("rouge") else ".1f"
+        rate, quality = number_of("acceptance_rate_pct", ".2f"), number_of("quality", form)
+        fields += [
+            (Column("acc. /\ndrafted", task), cell_at(task, rate)),
+            (
+                Column(shown_name(metric).replace(" of 32 words", "-32"), task),
+                cell_at(task, quality),
+            ),
+        ]
+    records = {
+        key: {row["task"]: row for row in cells.to_dict("records")}
+        for key, cells in rows.groupby(["pair", "method"], sort=False)
+    }
+    (temperature,), (length,) = rows["temperature"].unique(), rows["draft_length"].unique()
+    title = (
+        f"Published in {REFERENCE}: other pairs and tasks than those of this run, "
+        f"T = {temperature:g}, N = {length}, 100 prompts per task"
+    )
+    return Table.of(records.items(), fields, title, stub=2)
 
 
 def remarks(section: pd.DataFrame) -> list[str]:

@@ -150,7 +150,7 @@ class TraceOptions(Options):
         None,
         "Sample id, as in samples.csv.",
         metavar="ID",
-        shown="the sample with the most accepted mismatches",
+        shown="one with rejected drafts and many mismatches, of a learned rule if there is one",
     )
     task: str | None = option(
         None, "Task, if several have a sample with this id.", flags=("--task", "-t"), metavar="NAME"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -76,7 +76,7 @@ class TableOptions(JsonOutput):
     against: str | None = option(
         None,
         "Add the paper's published numbers and the difference, where pair, task, method, "
-        "temperature and draft length match.",
+        "temperature and draft length match; if none do, the paper's main table below.",
         choices=("paper",),
     )
 
@@ -111,7 +111,7 @@ def table(asked: TableOptions, rows: TableRows, runs: Runs = None) -> None:
     from specbench.analysis.columns import TIMED_BASELINE
     from specbench.analysis.frames import Selection, read_samples
     from specbench.analysis.main_table import NEEDED, main_table, typeset
-    from specbench.analysis.published import beside_published, remarks
+    from specbench.analysis.published import beside_published, published_table, remarks
     from specbench.analysis.run_tables import NO_BASELINE
     from specbench.analysis.summary import SPEEDUP, selected_summary
     from specbench.experiment.folders import read_run
@@ -129,7 +129,12 @@ def table(asked: TableOptions, rows: TableRows, runs: Runs = None) -> None:
         note(*(remarks(shown) if asked.form in (CSV, JSON) else ()))
     if not ((shown["figure"] == SPEEDUP) & shown["value"].notna()).any():
         note(NO_BASELINE)
-    print_as(asked.form, shown, lambda: typeset(shown, asked.intervals))
+    apart = asked.against is not None and shown["source"].isna().all()
+    print_as(
+        asked.form,
+        shown,
+        lambda: [*typeset(shown, asked.intervals), *([published_table()] if apart else [])],
+    )
 
 
 def _by_position(asked: TableOptions, rows: Rows, runs: Sequence[Path] | None) -> None:
@@ -193,7 +198,8 @@ def compare(asked: CompareOptions, rows: Rows, runs: Runs = None) -> None:
     named = asked.at or ["acceptance"]
     chosen = [at for at in ATS if at in named or ALL_TABLES in named]
     try:
-        _check_methods(methods or (), set(samples.loc[samples["draft_length"] > 0, "method"]))
+        drafting = set(samples.loc[samples["draft_length"] > 0, "method"])
+        methods = _without_baselines(methods, drafting) if methods else None
         # The verdict needs the front at equal acceptance.
         found = compare(samples, [at for at in ATS if at in {*chosen, "acceptance"}], methods)
     except UsageError as error:
@@ -251,18 +257,25 @@ def _compare_runs(
     return found, [facts, *between_tables(found)]
 
 
-def _check_methods(names: Collection[str], drafting: set[str]) -> None:
-    """Refuse methods that are not in the runs or that are baselines."""
-    baselines = drafting & {"sd", "static"}
-    placed = sorted(drafting - baselines)
-    others = (
-        f"choose one of {', '.join(placed)}" if placed else "these runs contain no other method"
+def _without_baselines(names: Sequence[str], drafting: set[str]) -> list[str]:
+    """Return the methods to compare; baselines are in every comparison.
+
+    Raises:
+        UsageError: A method is not in the runs, or all are baselines.
+    """
+    from specbench.methods.registry import AUTOREGRESSIVE
+
+    baselines = {"sd", "static", AUTOREGRESSIVE}
+    compared = sorted(drafting - baselines)
+    choice = (
+        f"choose one of {', '.join(compared)}" if compared else "these runs contain no other method"
     )
     for name in names:
-        if name not in placed:
-            is_baseline = name in baselines
-            why = "is a baseline of the comparison" if is_baseline else "is not in these runs"
-            raise UsageError(f"--method {name!r} {why}: {others}")
+        if name not in drafting | {AUTOREGRESSIVE}:
+            raise UsageError(f"--method {name!r} is not in these runs: {choice}")
+    if not (chosen := [name for name in names if name not in baselines]):
+        raise UsageError(f"--method {names[0]!r} is a baseline of the comparison: {choice}")
+    return chosen
 
 
 class TheoryOptions(JsonOutput):

@@ -126,13 +126,14 @@ def find_sample(
     """Return one sample's record and its method's name from ``sample_names``.
 
     Task and method are optional if the sample is unique without them. The method may be a name from
-    ``sample_names``. Without ``sample``, the sample with the most accepted mismatches is chosen.
+    ``sample_names``. Without ``sample``, a sample with rejected drafts is preferred, then one of a
+    learned rule, then the one with the most accepted mismatches.
 
     Raises:
         UsageError: No sample or several samples match; the message lists the choices.
     """
     if sample is None:
-        return _most_mismatched(list(records), task, method, repeat)
+        return _worth_seeing(list(records), task, method, repeat)
     found = [record for record in records if record["sample_id"] == sample]
     if not found:
         raise UsageError(f"no sample `{shown(sample)}` in this run: see sample_id in samples.csv")
@@ -154,10 +155,12 @@ def find_sample(
     return named[name], name
 
 
-def _most_mismatched(
+def _worth_seeing(
     records: Sequence[Record], task: str | None, method: str | None, repeat: int
 ) -> tuple[Record, str]:
-    """Return the sample with the most accepted mismatches, and its method's name.
+    """Return the sample that shows most of its rule, and its method's name.
+
+    A rule that accepts every draft has the most mismatches and shows nothing else.
 
     Raises:
         UsageError: No sample matches.
@@ -174,12 +177,15 @@ def _most_mismatched(
         asked = {"--task": task, "--method": method, "--repeat": repeat}
         chosen = " ".join(f"{flag} {value}" for flag, value in asked.items() if value is not None)
         raise UsageError(f"no sample with {chosen}: see task, method and repeat in samples.csv")
-    return max(fitting, key=lambda found: _mismatches(found[0]))
+    return max(fitting, key=lambda fit: _interest(fit[0]))
 
 
-def _mismatches(record: Record) -> int:
-    agreed = record["per_round"].get("agreed", [])
-    return sum(len(flags) - sum(flags) for flags in agreed)
+def _interest(record: Record) -> tuple[bool, bool, int]:
+    """Return whether drafts were rejected, whether the rule has a head, and the mismatches."""
+    rounds = record["per_round"]
+    rejected = any(token is not None for token in rounds.get("rejected", []))
+    mismatches = sum(len(flags) - sum(flags) for flags in rounds.get("agreed", []))
+    return rejected, record.get("head") is not None, mismatches
 
 
 def _only(option: str, given: str | None, known: Mapping[str, set[str]]) -> str:

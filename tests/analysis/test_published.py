@@ -5,7 +5,7 @@ import pytest
 
 from specbench.analysis.frames import SAMPLES, SUMMARY, typed
 from specbench.analysis.main_table import main_table
-from specbench.analysis.published import beside_published, published, remarks
+from specbench.analysis.published import beside_published, published, published_table, remarks
 from specbench.methods.registry import METHODS
 from specbench.pairs.registry import pairs
 
@@ -102,3 +102,12 @@ def test_missing_comparisons_are_noted():
     assert "pairs are llama, qwen3, gemma3, its tasks gsm8k, cnndm, xsum, mbpp, T = 0.1, 1" in said
     (said,) = remarks(pd.concat([known, other]).reset_index())
     assert "humaneval" in said
+
+
+def test_the_papers_table_has_all_its_numbers():
+    table = published_table()
+    numbers = published().query("source == 'table1'")
+    shown = [cell.text if hasattr(cell, "text") else cell for row in table.rows for cell in row[2:]]
+    wanted = pd.concat([numbers["acceptance_rate_pct"], numbers["quality"]]).dropna()
+    assert sorted(map(float, filter(None, shown))) == pytest.approx(sorted(wanted))
+    assert [row[:2] for row in table.rows[:2]] == [["llama", "autoregressive"], ["llama", "sd"]]

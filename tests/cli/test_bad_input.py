@@ -117,7 +117,7 @@ REFUSED = {
     "table nowhere": "nowhere",
     "table RUN --format html": "--format",
     "table RUN -m sdd": "sdd",
-    "compare RUN -m lossy": "--method 'lossy' is not in these runs: choose one of diversed",
+    "compare RUN -m lossy": "these runs have no method lossy: choose one of",
     "compare RUN -m sd": "--method 'sd' is a baseline of the comparison",
     "theory RUN --front-gap 0": "--front-gap",
     "theory tables": "is a run without its samples.jsonl",

@@ -125,10 +125,14 @@ def test_published_numbers_are_shown_or_their_absence_explained(
     line = "The paper has no numbers for this setting: its pairs are llama, qwen3, gemma3"
     assert said.count(line) == 1
     assert (shown.err == "") == (format == "text")
+    # The paper's own table stands below, under a title that says that it is another setting.
+    block = "Published in arXiv 2604.07622: other pairs and tasks than those of this run"
+    assert shown.out.count(block) == (format == "text")
     for name in ("samples.csv", "summary.csv"):
         text = (run / name).read_text()
         (run / name).write_text(text.replace("mini-math", "gsm8k").replace("mini", "llama"))
     assert printed(cli("table", "--against", "paper", "--format", "csv"))["published"].any()
+    assert block not in cli("table", "--against", "paper").out
 
 
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="needs pdflatex")
@@ -146,6 +150,7 @@ def test_latex_compiles(cli: Cli, run: Path, tmp_path: Path) -> None:
 
 def test_the_newest_run_is_compared_in_every_way(cli: Cli, run: Path) -> None:
     short = cli("compare")
+    assert cli("compare", "-m", "autoregressive,sd,diversed").out == short.out
     assert short.out.startswith("mini-math on mini, T = 1, n = 30\ndiversed: ")
     assert len(short.out.splitlines()) < 20
     result = cli("compare", "--at", "all")

@@ -65,6 +65,18 @@ def test_choices_are_named(records: Any, asked: Any, place: str) -> None:
     assert place in str(error.value)
 
 
+def test_a_sample_worth_seeing_is_chosen() -> None:
+    everything = made(("ABCD", "", "e"), method="static") | {"weight": 0.0}
+    relaxed = made(("aB", "x", "c"), method="lossy")
+    learned = made(("aBc", "x", "d"), ("a", "x", "b"), method="diversed", weight=0.5, head="h")
+    shy = made(("abc", "x", "d"), method="diversed", weight=0.5, head="h", sample_id="b")
+    records = [shy, everything, relaxed, learned]
+    assert find_sample(records)[0] is learned
+    assert find_sample([everything, relaxed])[0] is relaxed
+    assert find_sample([everything])[0] is everything
+    assert find_sample(records, method="static w=0")[0] is everything
+
+
 @pytest.mark.parametrize(
     "config",
     [

@@ -131,9 +131,6 @@ def run_audit(
         # A round begins with the first token, or after one token of the target's own.
         earlier = (0, how.draft_length, 0, how.draft_length + 1)[number % 4]
         chosen.append(extended(pair, context, known, earlier))
-    cuts = [_cut(pair, context, how.text_prompts) for context in contexts]
-    # Prompts of a task may begin alike, and the same prompt and seed give the same text twice.
-    cut = list({tuple(context.prompt): context for context in cuts}.values())
     limit = ROUNDS * (how.draft_length + 1) + 1
     alpha = FALSE_ALARM / (len(COUNTED + STREAMS + SAMPLER) * len(how.temperatures))
     for temperature in how.temperatures:
@@ -141,6 +138,9 @@ def run_audit(
         tests: dict[str, Counts | Stream] = {name: Counts(how.seed) for name in COUNTED}
         tests |= {name: Stream(how.seed) for name in STREAMS}
         sampler = Distortions()
+        cuts = [cut_prompt(pair, context, temperature, how.text_prompts) for context in contexts]
+        # Prompts of a task may begin alike, and the same prompt and seed give the same text twice.
+        cut = list({tuple(context.prompt): context for context in cuts}.values())
         for number, context in enumerate(chosen):
             show_step(f"texts at T={temperature:g}, prompt {number + 1} of {len(chosen)}")
             drawn = decoded(context, temperature, max(1, how.samples // len(chosen)), limit)
@@ -196,11 +196,13 @@ def visible_faults(findings: Sequence[Finding]) -> str:
     )
 
 
-def _cut(pair: LoadedPair, context: Context, text_prompts: bool) -> Context:
+def cut_prompt(
+    pair: LoadedPair, context: Context, temperature: float, text_prompts: bool
+) -> Context:
     """Cut a prompt off where the log-probability of the next token varies most."""
     prompt = list(context.prompt)
-    law = plain_pass(pair.target, [[*prompt, 0]], last=len(prompt)).logits[0].double().softmax(-1)
-    _, variance = log_moments(law)
+    logits = plain_pass(pair.target, [[*prompt, 0]], last=len(prompt)).logits[0].double()
+    _, variance = log_moments((logits / temperature).softmax(-1))
     for end in (variance.argsort(descending=True) + 1).tolist():
         kept = prompt[:end]
         tail = kept[kept[0] == pair.tokenizer.bos_token_id :]

@@ -64,7 +64,7 @@ class Distortions:
         below = law.gather(-1, drawn)
         tails = []
         for kind, value in FILTERS:
-            least = _least_kept(ordered, kind, value)
+            least = least_kept(ordered, kind, value)
             tails.append(torch.stack(((law * (law < least)).sum(-1), (below < least)[:, 0])))
         self._tails.append(torch.stack(tails).cpu().numpy())
 
@@ -133,7 +133,7 @@ def lower_tails(masses: Floats, seen: NDArray[np.int64]) -> Floats:
     return np.asarray(np.clip(tails, 0, 1))
 
 
-def _least_kept(ordered: Tensor, kind: str, value: float) -> Tensor:
+def least_kept(ordered: Tensor, kind: str, value: float) -> Tensor:
     """Return the smallest probability ``[K, 1]`` that a filter keeps, of sorted laws."""
     if kind == MIN_P:
         return value * ordered[:, :1]

@@ -12,6 +12,7 @@ from scipy.stats import chisquare
 from specbench.audit.audit import (
     COUNTED,
     CUT_SAMPLES,
+    CUT_TOKENS,
     FAULT,
     FILTERS,
     NO_FAULT,
@@ -254,3 +255,24 @@ def test_a_text_is_spelled_with_the_probabilities_of_its_spellings() -> None:
         spelling.tokens([Completion("xyz", None, False)], 3, after, np.random.default_rng(0))
     with pytest.raises(UsageError, match="has 1,000,000 characters, but 3 tokens"):
         spelling.tokens([Completion("a" * 10**6, None, False)], 3, after, np.random.default_rng(0))
+
+
+def test_prompts_are_cut_where_the_next_token_varies_most_at_each_temperature() -> None:
+    prompt, cut = [8, 0, 1, 2, 3, 4, 5, 6, 7], {}
+
+    class Noting(Local):
+        def complete(self, prompt: Sequence[int], *how: Any) -> list[Completion]:
+            temperature, _, limit, _ = how
+            if limit == CUT_TOKENS:
+                cut[temperature] = prompt[-1]
+            return super().complete(prompt, *how)
+
+    def variance(token: int, temperature: float) -> float:
+        law = toy().target.law(token, temperature)  # type: ignore[attr-defined]
+        return float(law @ np.log(law) ** 2 - (law @ np.log(law)) ** 2)
+
+    temperatures = (1.0, 0.3)
+    how = AuditOptions(8, temperatures, DRAFT_LENGTH, 0)
+    list(run_audit(toy(), Noting(), [Context("p", prompt)], how, lambda text: None))
+    assert cut == {t: max(prompt, key=lambda token: variance(token, t)) for t in temperatures}
+    assert len(set(cut.values())) == 2

@@ -95,13 +95,14 @@ def test_other_programs_fail() -> None:
 def test_an_idle_program_and_busy_tests_end_in_time(
     processes: "list[subprocess.Popen[bytes]]",
 ) -> None:
-    start = time.perf_counter()
-    idle = RIGHT + "import time\ntime.sleep(60)"
+    """In far less than an hour, which the idle one waits, and the time that the busy ones have."""
+    start = time.monotonic()
+    idle = RIGHT + "import time\ntime.sleep(3600)"
     assert not passes(idle, TESTS, limits=Limits(wall_seconds=0.2))
-    limits = Limits(cpu_seconds=1, wall_seconds=60.0)
+    limits = Limits(cpu_seconds=1, wall_seconds=3600.0)
     assert not passes(RIGHT, ("while True:\n    pass",), limits=limits)
     assert not passes(RIGHT + "x = 9**9**9", TESTS, limits=limits)
-    assert time.perf_counter() - start < 50
+    assert time.monotonic() - start < 1800
     assert None not in [process.returncode for process in processes]
 
 

@@ -75,7 +75,7 @@ def ask(tmp_path: Path) -> Ask:
             ],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=600,  # only ends a browser that hangs
         )
         found = re.search(r'<pre id="result">(.+?)</pre>', done.stdout, re.DOTALL)
         assert found, done.stderr

@@ -1,4 +1,4 @@
-"""Running hostile programs: with short limits, and with chosen layers removed."""
+"""Running programs: with generous limits, and with chosen layers removed."""
 
 import os
 import time
@@ -11,7 +11,8 @@ import pytest
 from specbench.metrics.sandbox import launch
 from specbench.metrics.sandbox.launch import Limits, judge
 
-SHORT = Limits(cpu_seconds=1, wall_seconds=1.5)
+# A slow and busy machine must end an honest program in time.
+GENEROUS = Limits(cpu_seconds=60, wall_seconds=600.0)
 
 # Code that removes a layer from the supervisor; every layer must hold without the audit hook.
 _WITHOUT = {
@@ -39,8 +40,8 @@ def without(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 @pytest.fixture
 def passes() -> Callable[..., bool]:
-    """Run a program under short limits and return whether it passed."""
-    return lambda program, *tests, entry_point="": judge(program, tests, entry_point, SHORT)[0]
+    """Run a program and return whether it passed."""
+    return lambda program, *tests, entry_point="": judge(program, tests, entry_point, GENEROUS)[0]
 
 
 @pytest.fixture
@@ -50,7 +51,7 @@ def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[str]:
     monkeypatch.setattr(launch, "_BOOT", f"{launch._BOOT}  # {word}")
     assert not running(word)
     yield word
-    for _ in range(100):  # the kernel may need a moment for killed processes
+    for _ in range(3000):  # the kernel may need a moment for killed processes
         if not running(word):
             break
         time.sleep(0.02)

@@ -16,6 +16,9 @@ from specbench.metrics.sandbox import launch
 from specbench.metrics.sandbox import linux as kernel
 from specbench.metrics.sandbox.launch import Limits, judge, layers, weakness
 
+from .conftest import GENEROUS
+
+WAIT = GENEROUS.wall_seconds
 KERNEL = {"namespaces", "user", "landlock", "seccomp"}
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="layers of the Linux kernel")
@@ -90,7 +93,7 @@ def test_a_layer_works_alone(
     # Wherever Python is; nothing of its library is needed here.
     without("hook", "public library", *KERNEL - {layer})
     deeds = [deed.format(**places) for deed in REFUSED[layer]]
-    passed, held = judge(attempts(deeds), (f"assert refused == {deeds!r}",), limits=Limits(2, 9.0))
+    passed, held = judge(attempts(deeds), (f"assert refused == {deeds!r}",), limits=GENEROUS)
     assert passed
     assert {*held} == {"limits", layer}
     assert Path(str(places["public"])).read_text() == "text"
@@ -108,23 +111,23 @@ def test_without_layers_only_limits_refuse_operations(
         "import os; os.setsid()",
     ]
     program = attempts([deed.format(**places) for deed in deeds])
-    assert judge(program, ("assert not refused",), limits=Limits(2, 9.0)) == (True, ("limits",))
+    assert judge(program, ("assert not refused",), limits=GENEROUS) == (True, ("limits",))
 
 
 def test_limits_hold_without_any_other_layer(without: Callable[..., None]) -> None:
     without("hook", *KERNEL)
-    start = time.perf_counter()
     for deed in (
         "while True: pass",
         "x = bytes(600 << 20)",
         "open('big', 'wb', 0).write(b'x')",
         "x = [open('/dev/null') for _ in range(100)]",
     ):
-        passed, held = judge(f"x = 0\n{deed}", ("pass",), limits=Limits(1, 60.0))
+        start = time.monotonic()
+        passed, held = judge(f"x = 0\n{deed}", ("pass",), limits=Limits(1, WAIT))
         assert (passed, held) == (False, ("limits",)), deed
-    assert time.perf_counter() - start < 60
+        assert time.monotonic() - start < WAIT, deed  # another limit ended it
     room = "x = bytes(300 << 20)\ny = [open('/dev/null') for _ in range(40)]"
-    assert judge(room, ("pass",), limits=Limits(1, 60.0))[0]
+    assert judge(room, ("pass",), limits=GENEROUS)[0]
 
 
 def test_layers_lists_the_active_layers(without: Callable[..., None]) -> None:
@@ -161,7 +164,7 @@ def test_killing_the_supervisor_kills_its_program(
         return started[0]
 
     monkeypatch.setattr(launch, "_start", kill_soon)
-    passed, _ = judge("import time\ntime.sleep(60)", ("pass",), limits=Limits(2, 5.0))
+    passed, _ = judge("import time\ntime.sleep(3600)", ("pass",), limits=GENEROUS)
     assert not passed and started[0].returncode == -9
 
 
@@ -172,11 +175,11 @@ def test_a_private_python_requires_landlock(
         pytest.skip("this machine lacks a layer")
     program, test = attempts([f"open({places['secret']!r})"]), ("assert refused",)
     without("hook", "private library")
-    passed, held = judge(program, test, limits=Limits(2, 5.0))
+    passed, held = judge(program, test, limits=GENEROUS)
     assert passed and {"user", "landlock"} <= set(held)
     without("landlock")
     with pytest.raises(RunError):
-        judge(program, test, limits=Limits(2, 5.0))
+        judge(program, test, limits=GENEROUS)
 
 
 def test_a_system_that_cannot_limit_reading_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,5 +205,5 @@ def test_a_programs_files_are_removed_and_the_verdict_kept(
     without("hook", "landlock", "seccomp", "user")
     deed = f"import os\nfor _ in range({depth}):\n    os.mkdir('a')\n    os.chdir('a')\n"
     closed = "os.mkdir('b', 0)\nos.close(os.open('c', os.O_CREAT))"
-    assert judge(deed + closed, ("pass",), limits=Limits(2, 5.0))[0]
+    assert judge(deed + closed, ("pass",), limits=GENEROUS)[0]
     assert not os.listdir(tmp_path)

@@ -2,12 +2,21 @@
 
 import csv
 import json
+import re
+import shlex
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from specbench.errors import UsageError
+from specbench.experiment import forecast
+
 from .conftest import Cli
+
+ROOT = Path(__file__).parents[2]
+MOST_SAMPLES = 400  # of `make run`, which the README promises to take one to three minutes
 
 FAST = ("-t", "mini-math", "--limit", "2", "--no-progress", "--output", "r")
 TRANSFER = ("transfer", "-t", "mini-headline,mini-math", "--limit", "2", "--output", "r")
@@ -150,3 +159,24 @@ def test_a_pair_s_own_heads_are_compared_by_default(cli: Cli, engine: Any, tmp_p
     assert heads == ["sd", "mini-headline", "mini-math", "mini-code", "mini-news"]
     cli("run", "-m", "sd,diversed", "-t", "mini-math", "--limit", "2", "--output", "other")
     assert cli("plot", "transfer", "other").code == 2
+
+
+def test_make_run_plans_few_samples_of_bundled_tasks(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned: list[Any] = []
+
+    def stop(plan: Any) -> None:
+        planned.append(plan)
+        raise UsageError("it is planned")
+
+    monkeypatch.setattr(forecast, "forecast", stop)
+    make = ["make", "-C", str(ROOT), "--dry-run", "run"]
+    recipe = subprocess.run(make, capture_output=True, text=True, check=True).stdout
+    measuring = re.findall(r"/specbench ((?:run|sweep|transfer|suite)\S* .*)", recipe)
+    for line in measuring:
+        cli(*shlex.split(line), "--dry-run")
+    assert len(planned) == len(measuring) > 0
+    assert sum(map(len, planned)) <= MOST_SAMPLES
+    tasks = [each.task for plan in planned for each in plan.tasks]
+    assert all(task.max_new_tokens <= 128 for task in tasks)

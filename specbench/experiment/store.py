@@ -91,7 +91,9 @@ class Store:
         self._plan: Plan | None = None
         self._key: Key | None = None
         self._unsynced: list[Mapping[str, Any]] = []  # records
-        self._opened, self._sync_seconds = time.monotonic(), 0.0
+        self._opened = time.monotonic()
+        self._sync_seconds, self._last_sync_seconds = 0.0, 0.0  # of all syncs, and of the last one
+        self._named_files: set[Path] = set()  # those whose names are synced too
         self._damaged_lines = 0  # in the files beside the records
         self._made = not folder.exists()  # whether this store created the folder
         try:
@@ -186,8 +188,9 @@ class Store:
     def record(self, step: Step, result: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
         """Append the result of a step; return the records that this makes safe, see ``sync``.
 
-        The records are synced as long as all syncs took at most ``SYNC_SHARE`` of the time since
-        the store was opened; the end of the context syncs the rest.
+        The records are synced if all syncs, with another one like the last, take at most
+        ``SYNC_SHARE`` of the time since the store was opened; the end of the context syncs the
+        rest.
         """
         assert self._key is not None and self._plan is not None
         step = replace(step, turn=result.get("turn"))
@@ -195,7 +198,8 @@ class Store:
         sources = self._plan.sources_of(step)
         self.append(names | dict(result) | ({"sources": sources} if sources else {}))
         affordable = SYNC_SHARE * (time.monotonic() - self._opened)
-        return self.sync() if self._sync_seconds <= affordable else ()
+        needed = self._sync_seconds + self._last_sync_seconds
+        return self.sync() if needed <= affordable else ()
 
     def append(self, record: Mapping[str, Any]) -> None:
         """Append one record to its file (``samples.jsonl``, or ``timings.jsonl``).
@@ -219,10 +223,13 @@ class Store:
         for path in {self._file_of(record) for record in records}:
             with clear_errors(path):
                 sync(path)
-                sync(self.folder)  # the file may be new
+                if path not in self._named_files:
+                    sync(self.folder)
+                    self._named_files.add(path)
         for record in records:
             self._count(record)
-        self._sync_seconds += time.monotonic() - began
+        self._last_sync_seconds = time.monotonic() - began
+        self._sync_seconds += self._last_sync_seconds
         return records
 
     def write_environment(self, environment: Mapping[str, Any]) -> None:

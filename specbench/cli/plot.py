@@ -106,8 +106,8 @@ def plot(
     _refuse_ignored(figure, asked, models, data, rows, runs)
     require_folders(runs or ())
     rows = rows.updated(task=data.task)
-    if asked.head is None and FIGURES[figure].source != HEADS:
-        rows.require_in(runs or ())
+    if runs and FIGURES[figure].source != HEADS:
+        rows.require_in(runs)
     if asked.output is not None:
         check_writable(asked.output)
     draw = load_figure(figure)

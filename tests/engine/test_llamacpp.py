@@ -121,12 +121,12 @@ def test_a_prompt_longer_than_one_call_is_read_whole(
 def test_texts_are_those_of_pytorch(
     exported: LoadedPair, original: LoadedPair, batch_size: int
 ) -> None:
-    greedy = DecodeOptions(Sampling(temperature=0.0), 5, 48, batch_size=batch_size)
-    assert decoded(exported, sd, greedy, 6) == decoded(original, sd, greedy, 6)
+    greedy = DecodeOptions(Sampling(temperature=0.0), 5, 32, batch_size=batch_size)
     # With the same draws a text differs only where a draw is within rounding of a boundary.
     sampled = replace(greedy, sampling=Sampling())
-    assert decoded(exported, sd, sampled, 6) == decoded(original, sd, sampled, 6)
-    assert decoded(exported, sd, sampled, 6) != decoded(exported, sd, greedy, 6)
+    texts = [decoded(exported, sd, how, 6) for how in (greedy, sampled)]
+    assert texts == [decoded(original, sd, how, 6) for how in (greedy, sampled)]
+    assert texts[0] != texts[1]
 
 
 def test_a_head_of_the_original_serves_the_export(

@@ -44,12 +44,19 @@ def rules(pair: LoadedPair) -> dict[str, Rule | None]:
     }
 
 
+def rules_of(family: str) -> dict[str, Rule | None]:
+    """All rules for one family; for others those that read different outputs of the models."""
+    every = rules(tiny_pair(family))
+    basic = ("autoregressive", "sd", "diversed")
+    return every if family == FAMILIES[0] else {name: every[name] for name in basic}
+
+
 @pytest.mark.parametrize("sampling", [Sampling(), GREEDY], ids=["T=1", "T=0"])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_text_does_not_depend_on_its_neighbours(family: str, sampling: Sampling) -> None:
     pair = tiny_pair(family)
     settings: dict[str, Any] = {"sampling": sampling, "max_new_tokens": 12}
-    for name, rule in rules(pair).items():
+    for name, rule in rules_of(family).items():
         alone = [
             said(run(pair, list(r.prompt), rule, sample_key=r.key, **settings)) for r in REQUESTS
         ]

@@ -24,7 +24,7 @@ from specbench.errors import RunError, UsageError
 from specbench.methods.rules import sd, static
 
 from ..decoding.helpers import run, run_all, said, with_eos
-from ..decoding.test_rows import rules
+from ..decoding.test_rows import rules_of
 from .tiny import FAMILIES, random_prompt, tiny_pair
 
 REQUESTS = [Request(random_prompt(length), f"sample {length}") for length in (7, 1, 30, 12, 2)]
@@ -70,7 +70,7 @@ def both(pair: LoadedPair, verify: Any, **changes: Any) -> tuple[list[Any], list
 @pytest.mark.parametrize("family", FAMILIES)
 def test_graph_texts_equal_those_of_the_eager_engine(family: str) -> None:
     pair = fresh_pair(family)
-    for name, rule in rules(pair).items():
+    for name, rule in rules_of(family).items():
         recorded.clear()
         eager, graph = both(pair, rule)
         assert graph == eager and recorded, name

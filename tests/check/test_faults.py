@@ -38,8 +38,9 @@ CONTEXTS = [Context(f"task/{n}", 2 * random_prompt(n, VOCABULARY)) for n in (4, 
 
 @cache
 def pair() -> LoadedPair:
-    target = build(config("llama", initializer_range=0.25, vocab_size=VOCABULARY))
-    return pair_of(target, blurred(target, noise=0.04))
+    sizes = {"num_hidden_layers": 1, "vocab_size": VOCABULARY}
+    target = build(config("llama", initializer_range=0.25, **sizes))
+    return pair_of(target, blurred(target, noise=0.05))
 
 
 def findings(

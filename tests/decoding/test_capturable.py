@@ -119,12 +119,11 @@ def rule_of(pair: LoadedPair, method: str) -> Rule | None:
     return bind(method, parameters, pair).rule
 
 
-@pytest.mark.parametrize("rows", [1, 4])
-@pytest.mark.parametrize("name", PAIRS)
+@pytest.mark.parametrize(("name", "rows"), [(PAIRS[0], 1), *((name, 4) for name in PAIRS)])
 def test_no_part_of_a_round_waits_or_draws_random_numbers(name: str, rows: int) -> None:
     pair, drafter = meta_pair(name), load_drafter("model")
     # A rule sees the distributions but not the models, so one pair runs all of them.
-    for method in METHODS if name == PAIRS[0] else BASIC_METHODS:
+    for method in METHODS if (name, rows) == (PAIRS[0], 4) else BASIC_METHODS:
         rule = rule_of(pair, method)
         for sampling in SAMPLINGS if method in BASIC_METHODS else SAMPLINGS[:2]:
             step(pair, rule, rows, sampling, drafter)

@@ -19,7 +19,7 @@ from specbench.files import write_atomically
 from specbench.verification.plan import check_plan
 
 from .conftest import Cli
-from .test_edits import configure, lines
+from .test_edits import configure, lines, reduce_run
 
 SECRET = "a private text"
 STEERING = "\x1b[31m\x07\x9b\u202e\u2066\u2028"
@@ -50,16 +50,7 @@ def small(finished: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
         few = row["method"] in ("sd", "static") and row["draft_length"] == 3
         return row["task"] == "mini-math" and few
 
-    lines(run / "samples.jsonl", lambda rows: [row for row in rows if fits(row)])
-
-    def fit(config: dict[str, Any]) -> None:
-        config["tasks"] = [t for t in config["tasks"] if t["name"] == "mini-math"]
-        for task in config["tasks"]:
-            task["cells"] = [c for c in task["cells"] if fits({**c, "task": "mini-math"})]
-        config["samples_planned"] = config["progress"]["samples"] = 4
-
-    configure(run, fit)
-    write_tables(run)
+    reduce_run(run, fits)
     return run
 
 
@@ -167,7 +158,11 @@ def test_special_and_huge_files_are_refused(
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_deep_and_odd_json_is_one_sentence(cli: Cli, run: Path, command: str) -> None:
+def test_deep_and_odd_json_is_one_sentence(
+    cli: Cli, run: Path, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # They are slow to draw, and a function of tables only.
+    monkeypatch.setattr("specbench.report.build.figures", lambda *cells: [])
     for text in (
         '{"progress": ' + "[" * 100_000,
         '{"pair": ' + "[" * 900 + "]" * 900 + "}",

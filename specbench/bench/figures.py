@@ -44,8 +44,8 @@ def draw_rounds(table: pd.DataFrame) -> style.Drawing:
     bars = _bars(table)
     sizes = style.distinct(bars, "batch_size")
     most = bars["batch_size"].value_counts().max()
-    figure, grid = style.panels(1, len(sizes), height=_BAR_INCHES * most + 0.6)
-    figure.set_figwidth(style.scaled(max(5.2, 4.2 * len(sizes))))
+    width = max(5.2, 4.2 * len(sizes))
+    figure, grid = style.panels(1, len(sizes), height=_BAR_INCHES * most + 0.6, width=width)
     for size, axes in zip(sizes, grid[0], strict=True):
         _draw_bars(axes, bars[bars["batch_size"] == size])
         axes.set_title(f"Batch {size}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -73,12 +74,36 @@ class TableOptions(JsonOutput):
         TEXT, "csv has one row per number, with its interval.", choices=(TEXT, MARKDOWN, LATEX, CSV)
     )
     intervals: bool = option(False, "Show the 95 % interval of every number.")
+    caption: str | None = option(
+        None,
+        "Caption in place of the title, for a table in a paper; the notes follow it.",
+        metavar="TEXT",
+        shown="pair, T, N and n",
+    )
+    label: str | None = option(
+        None,
+        "Label for \\ref in LaTeX, after tab:; with several tables, numbers follow.",
+        metavar="NAME",
+        shown="made from the title",
+    )
     against: str | None = option(
         None,
         "Add the paper's published numbers and the difference, where pair, task, method, "
         "temperature and draft length match; if none do, the paper's main table below.",
         choices=("paper",),
     )
+
+    def named(self, *tables: Table) -> list[Table]:
+        """Return tables with the user's caption and label; several labels are numbered."""
+        numbers = [f"-{at}" for at in range(1, len(tables) + 1)] if len(tables) > 1 else [""]
+        return [
+            replace(
+                table,
+                title=table.title if self.caption is None else self.caption.rstrip("."),
+                label=f"{self.label}{number}" if self.label else "",
+            )
+            for table, number in zip(tables, numbers, strict=True)
+        ]
 
 
 class TableRows(Rows):
@@ -133,7 +158,10 @@ def table(asked: TableOptions, rows: TableRows, runs: Runs = None) -> None:
     print_as(
         asked.form,
         shown,
-        lambda: [*typeset(shown, asked.intervals), *([published_table()] if apart else [])],
+        lambda: [
+            *asked.named(*typeset(shown, asked.intervals)),
+            *([published_table()] if apart else []),
+        ],
     )
 
 
@@ -153,7 +181,7 @@ def _by_position(asked: TableOptions, rows: Rows, runs: Sequence[Path] | None) -
     from specbench.results import Results
 
     found = Results(folders, rows.selection()).positions
-    print_as(asked.form, found, lambda: position_tables(found, asked.intervals))
+    print_as(asked.form, found, lambda: asked.named(*position_tables(found, asked.intervals)))
 
 
 class CompareOptions(JsonOutput):

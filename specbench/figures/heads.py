@@ -276,11 +276,11 @@ def draw_transfer(results: Results) -> Drawing:
     strict = quality.loc[STRICT]
     change = quality - strict
 
-    figure, ((left, right),) = style.panels(1, 2, height=0.75 + _ROW * len(heads))
     cell = max(0.5, 0.055 * max(map(len, tasks)))
     rotated = 1.2 + 2 * cell * len(tasks) > _PAGE
-    width = 1.2 + 2 * (0.5 if rotated else cell) * len(tasks)
-    figure.set_figwidth(scaled(max(4.6, width)))
+    width = max(4.6, 1.2 + 2 * (0.5 if rotated else cell) * len(tasks))
+    height = 0.75 + _ROW * len(heads)
+    figure, ((left, right),) = style.panels(1, 2, height, width)
 
     _draw_fields(left, acceptance, acceptance.map("{:.0f}".format), "YlGnBu", Normalize())
     left.set_title("Accepted / drafted (%)")

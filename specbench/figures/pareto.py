@@ -385,21 +385,21 @@ def _handles(methods: Sequence[str], family: bool, seeds: bool) -> list[Line2D]:
         "static": {
             "linestyle": "--",
             "linewidth": scaled(1.1),
-            "label": "Static ensemble (w labelled) with randomised front",
+            "label": "static (w labelled) with randomised front",
         }
     }
     if controlled := [method for method in CONTROLS if method in methods]:
         lines[controlled[-1]] = {
             "linestyle": ":",
             "linewidth": scaled(1.1),
-            "label": f"{style.look(controlled[-1]).label} (dotted: the front with it)",
+            "label": f"{controlled[-1]} (dotted: the front with it)",
         }
     if family:
         lines[LEARNED] = {
             "linestyle": "-",
             "linewidth": scaled(0.9),
-            "label": "DIVERSED (goal of training labelled)",
+            "label": "diversed (goal of training labelled)",
         }
     elif seeds:
-        lines[LEARNED] = {"label": "DIVERSED (small: one seed; large: the mean of its seeds)"}
+        lines[LEARNED] = {"label": "diversed (small: one seed; large: the mean of its seeds)"}
     return [style.handle(method, **lines.get(method, {})) for method in style.ordered(methods)]

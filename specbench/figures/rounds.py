@@ -103,10 +103,10 @@ def _line_styles(methods: pd.Series) -> dict[str, dict[str, Any]]:
 
 def _handles(methods: pd.Series, lines: dict[str, dict[str, Any]]) -> Iterator[Line2D]:
     """Yield a legend entry for each setting; more than ``_MOST_NAMED`` of a method share one."""
-    for method, own in methods.groupby(methods, sort=False):
+    for _, own in methods.groupby(methods, sort=False):
         names = [str(name) for name in own.index]
         if len(names) > _MOST_NAMED:
-            last = names[-1].removeprefix(style.look(str(method)).label).strip()
+            last = names[-1].partition(" ")[2]
             yield Line2D([], [], label=f"{names[0]} to {last}, dark to light", **lines[names[0]])
         else:
             yield from (Line2D([], [], label=name, **lines[name]) for name in names)

@@ -47,7 +47,6 @@ Marker = str | tuple[int, int, int]
 class Look(NamedTuple):
     """The style of a method in all figures."""
 
-    label: str
     colour: str
     marker: Marker
     size: float  # of the marker, in points
@@ -55,24 +54,24 @@ class Look(NamedTuple):
 
 
 LOOKS = {
-    "autoregressive": Look("Autoregressive", "#222222", "o", 5.5),
-    "sd": Look("SD", "#0077BB", "^", 6.5),
-    "lossy": Look("Lossy SD", "#EE7733", "s", 5.0),
-    "speccascade": Look("SpecCascade", "#009988", "D", 4.8),
-    "static": Look("Static ensemble", "#6C6C80", "h", 4.2, layer=3),
-    "diversed": Look("DIVERSED", "#CC3311", "*", 11.0, layer=5),
-    "sd-adaptive": Look("SD, adaptive N", "#2E8BC0", "<", 6.5),
-    "block": Look("Block verification", "#22A0C8", "v", 6.5),
-    "mentored": Look("Mentored", "#994F00", "p", 6.0),
-    "typical": Look("Typical acceptance", "#AA9922", "P", 6.0),
-    "cactus": Look("Cactus", "#228833", "X", 6.0),
-    "sharpened": Look("SD, sharpened target", "#4488CC", "8", 5.5, layer=3),
-    "cooled": Look("Both models cooled", "#3366AA", (4, 1, 45), 5.5, layer=3),
-    "match": Look("Exact matching", "#66AADD", (5, 0, 180), 6.0),
-    "threshold": Look("Threshold", "#B0553C", (3, 1, 0), 7.0),
-    "relaxed": Look("Relaxed", "#8C6BB1", (5, 1, 180), 7.0),
-    "gated": Look("Gated static", "#9090A8", "d", 5.5, layer=3),
-    "gated-diversed": Look("Gated DIVERSED", "#7F1D0C", ">", 6.5),
+    "autoregressive": Look("#222222", "o", 5.5),
+    "sd": Look("#0077BB", "^", 6.5),
+    "lossy": Look("#EE7733", "s", 5.0),
+    "speccascade": Look("#009988", "D", 4.8),
+    "static": Look("#6C6C80", "h", 4.2, layer=3),
+    "diversed": Look("#CC3311", "*", 11.0, layer=5),
+    "sd-adaptive": Look("#2E8BC0", "<", 6.5),
+    "block": Look("#22A0C8", "v", 6.5),
+    "mentored": Look("#994F00", "p", 6.0),
+    "typical": Look("#AA9922", "P", 6.0),
+    "cactus": Look("#228833", "X", 6.0),
+    "sharpened": Look("#4488CC", "8", 5.5, layer=3),
+    "cooled": Look("#3366AA", (4, 1, 45), 5.5, layer=3),
+    "match": Look("#66AADD", (5, 0, 180), 6.0),
+    "threshold": Look("#B0553C", (3, 1, 0), 7.0),
+    "relaxed": Look("#8C6BB1", (5, 1, 180), 7.0),
+    "gated": Look("#AA3377", "d", 6.0),
+    "gated-diversed": Look("#7F1D0C", ">", 6.5),
 }
 # For the user's own methods; filled, since the edge is white.
 _OTHER_MARKERS: tuple[Marker, ...] = ("H", (4, 1, 0), (6, 1, 0), (7, 0, 0), (8, 1, 0))
@@ -95,6 +94,7 @@ GREY = "#555555"
 MOST_BARS = 200  # with more points, error bars are omitted
 MOST_ROWS = 60  # rows of a figure with a row per setting
 SETTING = ("pair", "engine", "batch_size")
+_LEAST_WIDTH = 1.5  # inches per column
 _WIDTHS = {1: 3.4, 2: 5.2, 3: 6.6}  # inches by number of columns; a page's text width is about 7
 
 
@@ -118,6 +118,8 @@ class Page(NamedTuple):
     scale: float
     stretch: float  # additional factor of widths
     dpi: int
+    width: float | None = None  # inches, in place of the width that fits the columns
+    title: str = ""  # above the figure
 
 
 PAPER, SCREEN = STYLES
@@ -137,7 +139,7 @@ _PLAIN: dict[Any, Any] = {
     "legend.handlelength": 2.2,
     "legend.columnspacing": 1.4,
 }
-_TICK_POINTS, _PAD_INCHES, _LEGEND_ROW = 7.0, 0.042, 0.17  # points, inches, inches
+_TITLE_POINTS, _TICK_POINTS, _PAD_INCHES, _LEGEND_ROW = 9.5, 7.0, 0.042, 0.17  # points, inches
 _POINTS: dict[Any, float] = {
     "font.size": 7.5,
     "axes.titlesize": 8.5,
@@ -149,7 +151,6 @@ _POINTS: dict[Any, float] = {
     "xtick.major.size": 2.5,
     "ytick.major.size": 2.5,
     "legend.fontsize": 7.5,
-    "legend.title_fontsize": 7.5,
 }
 Given = ParamSpec("Given")
 
@@ -173,17 +174,19 @@ def scaled(size: float) -> float:
 
 def look(method: str) -> Look:
     """Return the style of a method; one of the user's own gets a stable marker and colour."""
-    name = short_name(method)
-    colour, marker = divmod(crc32(name.encode()), len(_OTHER_MARKERS))
-    other = (_OTHER_COLOURS[colour % len(_OTHER_COLOURS)], _OTHER_MARKERS[marker], 7.0)
-    found = LOOKS.get(method, Look(name, *other))
-    return found._replace(size=scaled(found.size))
+    colour, marker = divmod(crc32(short_name(method).encode()), len(_OTHER_MARKERS))
+    own = Look(_OTHER_COLOURS[colour % len(_OTHER_COLOURS)], _OTHER_MARKERS[marker], 7.0)
+    style = LOOKS.get(method, own)
+    return style._replace(size=scaled(style.size))
 
 
 @contextmanager
-def page(style: str) -> Iterator[None]:
-    """Use one of ``STYLES`` inside the context; the default is ``paper``."""
-    before = _page.set(PAGES[style])
+def page(style: str, width: float | None = None, title: str = "") -> Iterator[None]:
+    """Use one of ``STYLES`` inside the context, with a width in inches and a title of the user's.
+
+    The default is ``paper``, as wide as its columns need, without a title.
+    """
+    before = _page.set(PAGES[style]._replace(width=width, title=title))
     try:
         yield
     finally:
@@ -198,6 +201,7 @@ def paged(draw: Callable[Given, Drawing]) -> Callable[Given, Drawing]:
         sizes = {name: scaled(size) for name, size in _POINTS.items()}
         with matplotlib.rc_context(_PLAIN | sizes | {"figure.dpi": _page.get().dpi}):
             drawing = draw(*arguments, **named)
+            _add_title(drawing.figure)
             settle(drawing.figure)
         return drawing
 
@@ -212,13 +216,31 @@ def settle(figure: Figure) -> None:
         figure.set_layout_engine("none")
 
 
-def panels(rows: int, columns: int, height: float, **shared: Any) -> tuple[Figure, np.ndarray]:
+def _add_title(figure: Figure) -> None:
+    """Add the user's title to a figure without a legend; a legend has it above its entries."""
+    if (title := _page.get().title) and not figure.legends:
+        figure.suptitle(title, fontsize=scaled(_TITLE_POINTS))
+
+
+def panels(
+    rows: int, columns: int, height: float, width: float | None = None, **shared: Any
+) -> tuple[Figure, np.ndarray]:
     """Make a figure and its axes [rows, columns], as wide as a column or page of a paper.
 
-    ``height`` is inches per row on ``paper``; ``shared`` is passed to ``Figure.subplots``.
+    ``height`` is inches per row and ``width`` those of the figure on ``paper``; ``shared`` is
+    passed to ``Figure.subplots``.
+
+    Raises:
+        UsageError: The user's width is too narrow for the columns.
     """
-    width = _WIDTHS.get(columns, 1.75 * columns) * _page.get().stretch
-    size = (scaled(width), scaled(rows * height + 0.3))
+    style = _page.get()
+    if style.width and style.width < (least := _LEAST_WIDTH * columns):
+        raise UsageError(
+            f"--width {style.width:g} is too narrow for {columns} panels beside each other: give "
+            f"at least {least:g} inches, or draw fewer tasks with --task."
+        )
+    natural = width or _WIDTHS.get(columns, 1.75 * columns) * style.stretch
+    size = (style.width or scaled(natural), scaled(rows * height + 0.3))
     pad = scaled(_PAD_INCHES)
     figure = DisplayedFigure(figsize=size, layout=ConstrainedLayoutEngine(w_pad=pad, h_pad=pad))
     FigureCanvasAgg(figure)  # needed to measure texts without pyplot
@@ -277,17 +299,24 @@ def legend(figure: Figure, handles: Sequence[Artist]) -> None:
     """Add one legend above all panels, with as few rows as fit the width, or one per row."""
     for rows in range(1, len(handles) + 1):
         columns = -(-len(handles) // rows)
-        drawn = figure.legend(handles=handles, loc="outside upper center", ncols=columns)
+        drawn = figure.legend(
+            handles=handles,
+            loc="outside upper center",
+            ncols=columns,
+            title=_page.get().title or None,
+            title_fontsize=scaled(_TITLE_POINTS),
+        )
         fits = drawn.get_window_extent().width <= 0.94 * figure.bbox.width
         if fits or rows == len(handles):
-            figure.set_figheight(figure.get_figheight() + (rows - 1) * scaled(_LEGEND_ROW))
+            more = rows - 1 + 1.5 * bool(_page.get().title)
+            figure.set_figheight(figure.get_figheight() + more * scaled(_LEGEND_ROW))
             return
         drawn.remove()
 
 
 def handle(method: str, **changes: Any) -> Line2D:
-    """Return a method's legend entry."""
-    entry = {"label": look(method).label, "linestyle": "none"}
+    """Return a method's legend entry, with the name that tables and sentences use."""
+    entry = {"label": short_name(method), "linestyle": "none"}
     return Line2D([], [], **(_marker(method) | entry | changes))
 
 
@@ -352,21 +381,21 @@ def cell_names(cells: pd.DataFrame, between: str = " ") -> list[str]:
     """
     rows, drafted = cells.to_dict("records"), cells.loc[cells["draft_length"] > 0, "draft_length"]
     several_lengths, several_runs = drafted.nunique() > 1, cells["run_id"].nunique() > 1
-    found = []
+    names = []
     for row, label in zip(rows, method_labels(rows), strict=True):
-        rest = [
-            label.removeprefix(short_name(row["method"])).strip(),
+        method, _, parameters = label.partition(" ")
+        details = [
+            parameters,
             f"N = {row['draft_length']}" if several_lengths and row["draft_length"] else "",
             row["run_id"] if several_runs else "",
         ]
-        parts = [look(row["method"]).label, ", ".join(filter(None, rest))]
-        found.append(between.join(filter(None, parts)))
-    if (count := len(set(found))) > MOST_ROWS:
+        names.append(between.join(filter(None, [method, ", ".join(filter(None, details))])))
+    if (count := len(set(names))) > MOST_ROWS:
         raise UsageError(
             f"The runs hold {count} settings of methods, more than the {MOST_ROWS} rows of this "
             "figure: choose some by --method, --task or --draft-length."
         )
-    return found
+    return names
 
 
 def repeated_runs(cells: pd.DataFrame) -> pd.Series:

@@ -249,7 +249,7 @@ def test_positions_are_drawn_as_in_their_table_with_a_line_per_setting() -> None
         np.testing.assert_allclose(np.sort(y), np.sort(100 * own["value"]))
         assert sorted(x.round()) == sorted(own["position"])
     names = [text.get_text() for text in drawing.figure.legends[0].get_texts()]
-    assert names == ["Static ensemble w=0 to w=5, dark to light", "DIVERSED"]
+    assert names == ["static w=0 to w=5, dark to light", "diversed"]
 
 
 def test_accepted_length_by_hand() -> None:
@@ -276,7 +276,7 @@ def test_accepted_length_has_a_row_per_setting_and_a_column_per_task() -> None:
     both = pd.concat([found.assign(weight=np.where(static, 0.0, np.nan)), weighted])
     drawing = rounds.draw_lengths(Made(rounds=both.reset_index(drop=True)))
     axes = np.reshape(drawing.figure.axes, (3, 2))
-    names = ["Static ensemble\nw=0, N = 3", "Static ensemble\nw=0.5, N = 5", "DIVERSED\nN = 3"]
+    names = ["static\nw=0, N = 3", "static\nw=0.5, N = 5", "diversed\nN = 3"]
     assert [line[0].get_ylabel() for line in axes] == names
     assert [[len(panel.patches) for panel in line] for line in axes] == [[4, 0], [0, 6], [4, 0]]
     assert drawing.data["mark"].value_counts().to_dict() == {"share": 14, "mean": 3}

@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 from matplotlib.image import imread
 from matplotlib.markers import MarkerStyle
+from matplotlib.text import Text
 
 from specbench.errors import RunError, UsageError
 from specbench.figures import FIGURES, load_figure, style
@@ -66,6 +67,21 @@ def test_every_figure_is_drawn_within_its_page_and_saved(name: str, tmp_path: Pa
     assert wide.shape[1] > paper.shape[1]
 
 
+@pytest.mark.parametrize("name", ["acceptance-time", "transfer"])  # with a legend, and without
+def test_a_figure_has_the_users_width_and_title_above_all_else(name: str, tmp_path: Path) -> None:
+    with style.page("paper", width=4.0, title="As in the paper"):
+        figure = draw(name, tmp_path).figure
+    assert figure.get_figwidth() == 4.0
+    figure.draw_without_rendering()  # places the legend
+    texts = figure.findobj(Text)
+    (title,) = [text for text in texts if text.get_text() == "As in the paper"]
+    below = [text for text in texts if text.get_text() not in ("", "As in the paper")]
+    bottom = title.get_window_extent().y0
+    assert all(text.get_window_extent().y1 <= bottom for text in below if text.get_visible())
+    with style.page("paper", width=1.0), pytest.raises(UsageError, match="--width 1 is too narrow"):
+        draw(name, tmp_path)
+
+
 def test_the_same_figure_gives_the_same_bytes_and_leaves_no_settings_behind(tmp_path: Path) -> None:
     first = style.save(draw("weights", tmp_path), tmp_path / "a", "weights")
     assert b"Date" not in first[1].read_bytes() + first[2].read_bytes()
@@ -81,7 +97,7 @@ def test_the_same_figure_gives_the_same_bytes_and_leaves_no_settings_behind(tmp_
 
 def test_every_method_has_its_own_style_and_a_new_one_a_stable_style() -> None:
     assert set(style.LOOKS) == set(METHODS)
-    for part in ("label", "colour", "marker"):
+    for part in ("colour", "marker"):
         assert len({getattr(look, part) for look in style.LOOKS.values()}) == len(METHODS)
     assert style.look("new") == style.look("new")
     new = {style.look(f"method-{i}").marker for i in range(200)}

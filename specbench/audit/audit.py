@@ -28,11 +28,13 @@ from specbench.check.check import CONTEXTS, ShowStep
 from specbench.check.draws import MIN_EXPECTED, Counts, Outcome, Stream
 from specbench.check.findings import Finding
 from specbench.check.greedy import END, TIE, lag
+from specbench.check.outputs import Beginning, Output, enumerate_outputs
 from specbench.check.passes import MAX_NUMBERS, plain_pass
 from specbench.check.texts import LEAD, ROUNDS, Context, extended
 from specbench.engine.loading import LoadedPair
 from specbench.engine.runner import Model
 from specbench.errors import UsageError
+from specbench.methods.laws import Next
 
 NO_FAULT, FAULT, WEAK = "no fault found", "fault found", "too weak"
 FALSE_ALARM = 0.005  # probability for a whole audit, divided evenly among its tests
@@ -295,7 +297,7 @@ def _compare(
     p, q = (partial(laws.after, model, context.prompt) for model in (target, draft))
     first = torch.tensor([tokens[0] for tokens in drawn])
     tests[FIRST].add(p([[]]).exp()[0], q([[]]).exp()[0], first)
-    tests[PREFIXES].add(*_prefixes(p, q, drawn, laws.end))
+    tests[PREFIXES].add(*_prefixes(laws, context, drawn))
     for law, wrong, tokens, bonus in _positions(
         laws, context, drawn, (target, draft), draft_length
     ):
@@ -353,39 +355,25 @@ def _bonus(p: Tensor, q: Tensor, tokens: Tensor, draft_length: int) -> Tensor:
 
 
 def _prefixes(
-    p: Any, q: Any, drawn: Sequence[list[int]], end: int
+    laws: Laws, context: Context, drawn: Sequence[list[int]]
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the law of prefixes ``[C]``, the wrong law, and the prefix of each text.
 
     A prefix grows by a token as long as enough texts are expected to have it, so every text has
     exactly one of the C prefixes.
     """
-    limit = max(map(len, drawn))
-    level: dict[tuple[int, ...], tuple[float, float]] = {(): (1.0, 1.0)}
-    places: dict[tuple[int, ...], int] = {}
-    laws: list[Tensor] = []
-    wrongs: list[Tensor] = []
-    while level:
-        mass = torch.tensor(list(level.values()), dtype=torch.float64)
-        law, wrong = (
-            after(list(level)).exp().cpu() * own[:, None]
-            for after, own in zip((p, q), mass.T, strict=True)
-        )
-        longer: dict[tuple[int, ...], tuple[float, float]] = {}
-        for row, node in enumerate(level):
-            places[node] = len(places)
-            likely = (law[row, :end] * len(drawn) >= 2 * MIN_EXPECTED).nonzero()[:, 0].tolist()
-            for token in likely if len(node) + 1 < limit else ():
-                longer[*node, token] = float(law[row, token]), float(wrong[row, token])
-                law[row, token] = wrong[row, token] = 0
-        laws.append(law)
-        wrongs.append(wrong)
-        level = longer
-    seen = []
-    for tokens in drawn:
-        depth = next(at for at in range(len(tokens)) if tuple(tokens[: at + 1]) not in places)
-        seen.append(places[tuple(tokens[:depth])] * (end + 1) + tokens[depth])
-    return torch.cat(laws).flatten(), torch.cat(wrongs).flatten(), torch.tensor(seen)
+    models, limit = (laws.pair.target, laws.pair.draft), max(map(len, drawn))
+
+    def after(beginnings: Sequence[Beginning]) -> tuple[Tensor, Tensor, Next]:
+        texts = [text for text, _ in beginnings]
+        p, q = (laws.after(model, context.prompt, texts).exp().cpu() for model in models)
+        return torch.zeros_like(p), p, Next(p, q, p, q, torch.zeros(len(p)), greedy=False)
+
+    def goes_on(prefix: Output) -> bool:
+        return prefix[-1] != laws.end and len(prefix) < limit
+
+    law = enumerate_outputs(after, 2 * MIN_EXPECTED / len(drawn), goes_on)
+    return law.law, law.wrong, torch.tensor([law.cell(tuple(tokens)) for tokens in drawn])
 
 
 def _tested(subject: str, name: str, outcome: Outcome, alpha: float) -> Finding:

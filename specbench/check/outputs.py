@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import NamedTuple
 
@@ -23,6 +23,10 @@ RARE = 4.0  # beginnings of outputs that are expected less often are not enumera
 CANDIDATES = 10  # tokens for a stop string that about half of the outputs contain
 READABLE = 2  # least characters of a stop string, if tokens have so many
 Output = tuple[int, ...]  # tokens, with the end token
+Beginning = tuple[Output, int]  # of an output, and the place in its round that the next token has
+NextToken = Callable[[Sequence[Beginning]], tuple[Tensor, Tensor, Next]]
+"""Returns the law of the token after each beginning in two parts ``[K, V]``: of a draft that is
+accepted, and of a token that ends the round; and what the wrong law follows from."""
 
 
 class OutputLaw(NamedTuple):
@@ -89,16 +93,15 @@ def ends_rightly(pair: LoadedPair, ends: Ends, generation: Generation) -> bool:
 
 
 def enumerate_outputs(
-    pair: LoadedPair,
-    context: Context,
-    method: BoundMethod,
-    drafter: Drafter,
-    sampling: Sampling,
-    ends: Ends,
-    draft_length: int,
-    texts: int,
+    next_token: NextToken, least: float, goes_on: Callable[[Output], bool]
 ) -> OutputLaw:
-    """Return the law of a prompt's outputs, as far as their parts are expected among ``texts``."""
+    """Return the law of a prompt's outputs, as far as their beginnings are likely.
+
+    Args:
+        next_token: The laws of the tokens after beginnings.
+        least: The probability of a beginning from which on it is enumerated further.
+        goes_on: Whether a beginning may be followed by another token.
+    """
     probabilities: list[Tensor] = []
     wrong_ones: list[Tensor] = []
     cells: dict[Output, dict[int, int]] = {}
@@ -107,9 +110,7 @@ def enumerate_outputs(
     wrong_mass: dict[Output, float] = {(): 1.0}
     while level:
         states = [(output, place) for output, places in level.items() for place in places]
-        kept, replaced, at = _next_token(
-            pair, context, method, drafter, sampling, draft_length, states
-        )
+        kept, replaced, at = next_token(states)
         deeper: dict[Output, dict[int, float]] = {}
         rows = iter(range(len(states)))
         for output, places in level.items():
@@ -119,9 +120,8 @@ def enumerate_outputs(
             law = (by_place[0] + by_place[1]).sum(0)
             here = Next._make((*(part[state_rows[:1]] for part in at[:5]), False))
             wrong = wrong_mass[output] * farther(law[None] / law.sum(), here)[0]
-            for token in (law * texts >= RARE).nonzero()[:, 0].tolist():
-                longer = (*output, token)
-                if stop_reason(pair, ends, longer) is not None:
+            for token in (law >= least).nonzero()[:, 0].tolist():
+                if not goes_on(longer := (*output, token)):
                     continue
                 wrong_mass[longer] = float(wrong[token])
                 following = {
@@ -142,16 +142,16 @@ def enumerate_outputs(
     )
 
 
-def _next_token(
+def next_token(
     pair: LoadedPair,
     context: Context,
     method: BoundMethod,
     drafter: Drafter,
     sampling: Sampling,
     draft_length: int,
-    states: Sequence[tuple[Output, int]],
+    states: Sequence[Beginning],
 ) -> tuple[Tensor, Tensor, Next]:
-    """Return the law of the token after each output at its place in the round, in two parts."""
+    """Return the laws of the tokens after outputs, see ``NextToken``, by plain passes."""
     texts = [[*context.prompt, *output] for output, _ in states]
     drafts = []
     for text, (_, place) in zip(texts, states, strict=True):

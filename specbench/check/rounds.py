@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -21,7 +22,13 @@ from torch import Tensor
 from specbench.check.draws import POWER, Counts, Outcome, Stream
 from specbench.check.findings import FAILED, OK, REPORT, WEAK, Finding
 from specbench.check.laws import Laws, farther, laws_at
-from specbench.check.outputs import ends_rightly, enumerate_outputs
+from specbench.check.outputs import (
+    RARE,
+    ends_rightly,
+    enumerate_outputs,
+    next_token,
+    stop_reason,
+)
 from specbench.check.passes import MAX_NUMBERS
 from specbench.check.replays import distances
 from specbench.check.texts import (
@@ -170,6 +177,7 @@ def check_rounds(pair: LoadedPair, case: Case, how: SampleOptions) -> list[Findi
     counts, endings = Counts(how.seed), Endings()
     deviations = {name: Deviations(share) for name, share in EXCEPTIONS.items()}
     ends = case.ends or Ends(ROUNDS * (how.draft_length + 1) + 1)
+    until = case.ends or Ends(limit=1)  # of the outputs whose law is enumerated
     for method, contexts in case.methods:
         n = how.draft_length if method.rule else 0
         batch = sample(pair, method, contexts, case.sampling, how, ends, case.drafter)
@@ -197,13 +205,12 @@ def check_rounds(pair: LoadedPair, case: Case, how: SampleOptions) -> list[Findi
                 _replay(method, part, laws, alternatives.to(pair.target.device), deviations)
             endings.add(pair, ends, generations)
             if method.rule is None or method.law is not None:
-                # Without ends, the law of a text's first token only.
                 law = enumerate_outputs(
-                    pair, context, method, case.drafter, case.sampling,
-                    case.ends or Ends(limit=1), n, how.texts,
-                )  # fmt: skip
-                limit = ends.limit if case.ends else 1
-                outputs = [tuple(ends.output(text)[:limit]) for text in generations]
+                    partial(next_token, pair, context, method, case.drafter, case.sampling, n),
+                    RARE / how.texts,
+                    lambda output: stop_reason(pair, until, output) is None,
+                )
+                outputs = [tuple(ends.output(text)[: until.limit]) for text in generations]
                 counts.add(law.law, law.wrong, torch.tensor([law.cell(each) for each in outputs]))
     lawless = any(method.rule and not method.law for method, _ in case.methods)
     name, unused = (OUTPUTS, NEXT) if case.ends else (NEXT, OUTPUTS)

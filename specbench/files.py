@@ -121,11 +121,16 @@ def require_plain(folder: Path) -> None:
     inside = folder.resolve()
     for entry in os.scandir(folder):
         path, link = folder / entry.name, entry.is_symlink()
-        if link and not path.resolve().is_relative_to(inside):
+        try:
+            outside = link and not path.resolve().is_relative_to(inside)
+            is_folder, is_file = entry.is_dir(), entry.is_file()
+        except (OSError, RuntimeError) as error:  # a link to itself
+            raise UsageError(f"{path} leads nowhere: remove it") from error
+        if outside:
             raise UsageError(f"{path} is a link out of its folder: put the file itself there")
-        if entry.is_dir():
+        if is_folder:
             continue
-        if not entry.is_file():
+        if not is_file:
             raise UsageError(f"{path} is not a regular file: remove it")
         facts = entry.stat()
         if facts.st_size > max(SMALL, PACKING * _BLOCK * facts.st_blocks):

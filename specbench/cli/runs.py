@@ -192,6 +192,7 @@ def trace(run: FinishedRun, asked: TraceOptions, models: Recorded) -> None:
         if asked.output.suffix not in _PICTURES:
             raise UsageError(f"--output {asked.output}: use the suffix {' or '.join(_PICTURES)}")
         check_parent(asked.output)
+    source = read_run(run, models.trust())
     # The method may be a label, which begins with its name; reading all records takes seconds.
     chosen = {"task": asked.task, "method": asked.method and asked.method.split(" ")[0]}
     require_cells([run], {column: [value] for column, value in chosen.items() if value})
@@ -202,7 +203,6 @@ def trace(run: FinishedRun, asked: TraceOptions, models: Recorded) -> None:
         method=asked.method,
         repeat=asked.repeat,
     )
-    source = read_run(run, models.trust())
     examples = source.examples if (run / EXAMPLES).is_file() else {}
     example = examples.get(record["task"], {}).get(record["sample_id"])
     turn = record.get("turn") or 0

@@ -222,6 +222,7 @@ def _has_types(record: Mapping[str, Any]) -> bool:
         array("l", record["place"])
         array("I", record.get("token_ids") or ())
         array("d", [score for score in scores if score is not None])
+        array("d", [value for value in record.values() if isinstance(value, int)])
         for values in rounds:
             array("d", [v for v in values if v is not None and not isinstance(v, list)])
             for inner in values:
@@ -249,16 +250,22 @@ def names_of(record: Mapping[str, Any]) -> tuple[Any, ...]:
     return (*(record.get(name) for name in NAMES), *timed)
 
 
-def write_tables(folder: Path) -> None:
-    """Write the tables of a run from its records, if any sample was decoded."""
-    if _write_samples(folder / TABLE, latest_records(folder)):
-        write_timings(folder)
-        write_summary(folder)
+def write_tables(folder: Path, into: Path | None = None) -> None:
+    """Write the tables of a run from its records, if any sample was decoded.
+
+    Args:
+        folder: The run.
+        into: Where to write them; None writes them into the run.
+    """
+    into = into or folder
+    if _write_samples(into / TABLE, latest_records(folder)):
+        write_timings(folder, into)
+        write_summary(into)
 
 
-def write_timings(folder: Path) -> None:
+def write_timings(folder: Path, into: Path) -> None:
     """Write the table of samples that were decoded again for their times, if there are any."""
-    _write_samples(folder / TIMINGS, timed_records(folder))
+    _write_samples(into / TIMINGS, timed_records(folder))
 
 
 def write_summary(folder: Path) -> None:
@@ -280,9 +287,10 @@ def _write_samples(path: Path, records: Iterable[Mapping[str, Any]]) -> bool:
         return False
     measured = [name for name in schema(columns.MEASURED) if any(name in row for row in rows)]
     # Metrics of the user's own; the quality metric is in the column ``quality``.
-    found = dict.fromkeys(name for row in rows for name in row.get("scores", ()) if name in row)
-    own = (name for name in found if name not in METRICS)
-    text, names = io.StringIO(), [*schema(columns.SAMPLES), *measured, *own]
+    names = [*schema(columns.SAMPLES), *measured]
+    further = dict.fromkeys(name for row in rows for name in row["scores"] if name in row)
+    names += [name for name in further if name not in {*METRICS, *names}]
+    text = io.StringIO()
     writer = csv.DictWriter(text, names, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
@@ -291,9 +299,12 @@ def _write_samples(path: Path, records: Iterable[Mapping[str, Any]]) -> bool:
 
 
 def _row(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a row of ``samples.csv``; metrics other than quality have their own columns."""
+    """Return a row of ``samples.csv``; metrics other than quality have their own columns.
+
+    A score never replaces a column, whatever its name is.
+    """
     scores = record["scores"]
-    row = {**record, **{n: s for n, s in scores.items() if n != record["quality_metric"]}}
+    row = {**{n: s for n, s in scores.items() if n != record["quality_metric"]}, **record}
     if BLEU_TERMS in record:
         row[BLEU_TERMS] = " ".join(map(str, record[BLEU_TERMS]))
     return row

@@ -11,6 +11,7 @@ from specbench.check.findings import Finding
 from specbench.decoding.records import Generation, RoundRecord
 from specbench.example import Example
 from specbench.experiment.measurements import measurements, score_text
+from specbench.plugins import short_name
 from specbench.verification.differences import Record, difference, finding
 
 #: Largest error of a mean of probabilities that are stored with four digits.
@@ -19,8 +20,29 @@ STORED = 0.5e-4 + 1e-9
 
 def check_counts(records: Sequence[Record]) -> Finding:
     """Check that the counts and rates of samples follow from their rounds and tokens."""
-    compared = ((record, difference(record, _measured(record), STORED)) for record in records)
+
+    def compare(record: Record) -> str:
+        try:
+            return _impossible(record) or difference(record, _measured(record), STORED)
+        except (KeyError, TypeError, ValueError):
+            return "its rounds or counts are not whole"
+
+    compared = ((record, compare(record)) for record in records)
     return finding("counts follow from rounds", f"{len(records):,} samples", compared)
+
+
+def _impossible(record: Record) -> str:
+    """Return what no decoder does: rounds whose counts do not fit each other or the text."""
+    rounds = record["per_round"]
+    columns = zip(rounds["proposed"], rounds["accepted"], rounds["emitted"], strict=True)
+    for number, (proposed, accepted, emitted) in enumerate(columns):
+        if not 0 <= accepted <= proposed <= record["draft_length"]:
+            return f"round {number} has {accepted} of {proposed} drafts accepted"
+        if emitted not in (accepted, accepted + 1):
+            return f"round {number} has {accepted} accepted drafts and {emitted} tokens"
+    tokens = len(record["token_ids"]) + (record["stopped_by"] == "eos")
+    emitted = sum(rounds["emitted"])
+    return "" if emitted == tokens else f"the text has {tokens} tokens, its rounds {emitted}"
 
 
 def _measured(record: Record) -> dict[str, Any]:
@@ -35,13 +57,25 @@ def _measured(record: Record) -> dict[str, Any]:
 
 def check_scores(
     task: str,
+    recorded: Sequence[str],
     metrics: Sequence[str],
     records: Sequence[Record],
     examples: Mapping[str, Example],
 ) -> Finding:
-    """Score all stored texts of a task again by metrics that execute no code."""
+    """Score all stored texts of a task again by metrics that execute no code.
+
+    Args:
+        task: Its name.
+        recorded: Names of the run's metrics.
+        metrics: Those of them that score here.
+        records: The samples of the task.
+        examples: Its examples by id.
+    """
+    names = {short_name(metric) for metric in recorded}
 
     def compare(record: Record) -> str:
+        if further := sorted(record["scores"].keys() - names):
+            return f"{further[0]} is not a metric of the run"
         if record["sample_id"] not in examples:
             return "the example is missing"
         example = examples[record["sample_id"]]

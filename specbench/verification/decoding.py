@@ -90,7 +90,10 @@ class Decoder:
         values["method"] = self.methods.get(values["method"], values["method"])
         if isinstance(head := values.get("head"), Mapping):
             _require_local(str(head["name"]))
-        cell = Cell.read(values, self.run.pair, task)
+        try:
+            cell = Cell.read(values, self.run.pair, task)
+        except OSError as error:  # the name of a head may be anything
+            raise UsageError(f"its head cannot be read ({error.strerror})") from error
         if isinstance(head, Mapping):
             path = dict(cell.parameters)["head"].path
             if path.suffix == RELEASED:
@@ -116,7 +119,8 @@ class Decoder:
         runner = SampleRunner(plan, pair)
         yield _check_models(run, runner)
         if records and "token_ids" in records[0]:
-            yield _check_texts(records, pair)
+            stops = {name: task["stop"] for name, task in run.tasks.items()}
+            yield _check_texts(records, pair, stops)
         recorded = {names_of(record): record for record in records}
         within = PROBABILITY.get(pair.target.dtype, COARSE)
         for number, task in enumerate(plan.tasks):
@@ -172,18 +176,27 @@ def _require_local(head: str) -> None:
 
 def _divergence(record: Record, made: Record, within: float) -> str:
     """Return the first columns in which a sample differs from the one made again."""
-    columns = ({name: made[name]} for name in DECODED)
+    unscored = {"quality"} if made["quality"] is None else set()  # code that is not executed here
+    scores = {name: score for name, score in made["scores"].items() if score is not None}
+    values = {**made, "scores": scores}
+    columns = ({name: values[name]} for name in DECODED if name not in unscored)
     texts = [text for column in columns if (text := difference(record, column, within))]
     return "; ".join(texts[:2])
 
 
-def _check_texts(records: Sequence[Record], pair: LoadedPair) -> Finding:
-    """Check that all stored texts follow from their tokens."""
+def _check_texts(
+    records: Sequence[Record], pair: LoadedPair, stops: Mapping[str, Sequence[str]]
+) -> Finding:
+    """Check that all stored texts follow from their tokens and the stop strings of their task."""
 
     def compare(record: Record) -> str:
-        text = str(pair.tokenizer.decode(record["token_ids"], skip_special_tokens=True))
-        cut = len(record["text"]) if record["stopped_by"] == "stop" else None
-        return difference({"text": record["text"]}, {"text": text[:cut]})
+        try:
+            text = str(pair.tokenizer.decode(record["token_ids"], skip_special_tokens=True))
+        except (OverflowError, TypeError, ValueError):
+            return "its tokens are not those of the models"
+        for stop in stops[record["task"]]:
+            text = text.split(stop, 1)[0]
+        return difference({"text": record["text"]}, {"text": text})
 
     compared = ((record, compare(record)) for record in records)
     return finding("texts follow from tokens", f"{len(records):,} samples", compared)
@@ -203,8 +216,8 @@ def _check_models(run: Run, runner: SampleRunner) -> Finding:
         for name in ("device", "engine", "torch", "transformers")
         if there.get(name) not in (None, here[name])
     ]
-    same = {name: runner.models.get(name) for name in (*ROLES, "dtype")}
-    wrong = difference(recorded, same)
+    same = {name: runner.models[name] for name in (*ROLES, "dtype") if name in runner.models}
+    wrong = difference({name: recorded.get(name) for name in same}, same)
     found = "; ".join(filter(None, [wrong, *others]))
     return Finding("", run.pair.name, "same models", FAILED if wrong else OK, found)
 
@@ -215,19 +228,23 @@ def _check_keys(
     """Compare the keys of samples: a hash of all that determines them, the head's bytes included.
 
     Keys depend on the version and on metrics that were added later. If no sample of a task has the
-    key that it would have here, nothing follows.
+    key that it would have here, the cause may be any of them.
     """
-    if not all("key" in record for _, record in samples):
+    name = "keys follow from heads and settings"
+    if not samples or not all("key" in record for _, record in samples):
         return
     best: list[str] = []
     for may_execute in (False, True):
         key = sample_keys(replace(plan, may_execute=may_execute), runner.models, runner.engine)
         other = [named(record) for step, record in samples if record["key"] != key(step)]
         best = other if not may_execute or len(other) < len(best) else best
+    subject = f"{samples[0][1]['task']}, {len(samples):,} samples"
     if len(best) < len(samples):
-        faults = [f"{name}: made with another head, example or setting" for name in best]
-        subject = f"{samples[0][1]['task']}, {len(samples):,} samples"
-        yield finding_of("keys follow from heads and settings", subject, faults)
+        faults = [f"{sample}: made with another head, example or setting" for sample in best]
+        yield finding_of(name, subject, faults)
+    else:
+        text = "none does: the run is of another version, or settings or metrics were changed"
+        yield Finding("", subject, name, REPORT, text)
 
 
 def head_difference(described: Mapping[str, Any], cell: Cell) -> str:

@@ -18,11 +18,11 @@ Record = Mapping[str, Any]
 def difference(recorded: Any, made: Any, within: float = 0.0) -> str:
     """Return the first place where two plain values differ, with both; empty if they are equal.
 
-    Objects are compared by their common keys, without those that are not made. Numbers are equal
-    up to rounding, or up to an absolute difference ``within``.
+    Objects are compared by their common keys. Numbers are equal up to rounding, or up to an
+    absolute difference ``within``.
     """
     if isinstance(recorded, Mapping) and isinstance(made, Mapping):
-        for name in (n for n in made if n in recorded and made[n] is not None):
+        for name in (name for name in made if name in recorded):
             if text := difference(recorded[name], made[name], within):
                 return f"{name}{text}" if text[0] in " [" else f"{name}.{text}"
         return ""

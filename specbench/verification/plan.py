@@ -98,11 +98,15 @@ def _samples(
     settings = run.settings
     engine = settings.engine if settings.engine != AUTO else run.environment.get("engine")
     metric = next(iter(task["metrics"]), None)
-    shared = {
+    facts = {
+        "engine": None if settings.engine_fallback else engine,
+        "device": run.environment.get("models", {}).get("device"),
         "pair": run.config["pair"].get("name"),
+    }
+    shared = {
+        **{name: value for name, value in facts.items() if value is not None},
         "task": task["name"],
         "temperature": settings.temperature,
-        "engine": None if settings.engine_fallback else engine,
         "batch_size": settings.batch_size,
         "seed": settings.seed,
         "quality_metric": metric and short_name(metric),
@@ -120,8 +124,8 @@ def _samples(
             "session": cell.get("session", 0),
             "repeat": repeat,
             "sample_id": example.id,
-            "category": example.category or None,
         }
+        columns |= {"category": example.category or None} if example.prompt else {}
         columns |= {"timing": cell["timing"]} if "timing" in cell else {}
         for turn in range(1, len(example.turns) + 1) or (None,):
             yield columns | {"turn": turn}

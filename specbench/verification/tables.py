@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -16,6 +17,7 @@ from specbench.analysis.frames import SUMMARY as SUMMARY_COLUMNS
 from specbench.check.findings import Finding
 from specbench.errors import UsageError
 from specbench.experiment.records import (
+    DIGEST,
     NAMES,
     SUMMARY,
     TABLE,
@@ -25,7 +27,7 @@ from specbench.experiment.records import (
     write_timings,
 )
 from specbench.files import open_binary, stored
-from specbench.verification.differences import Record, difference, finding
+from specbench.verification.differences import Record, difference, finding, finding_of
 
 _CELL = [name for name in SUMMARY_COLUMNS if name not in {"value", "ci_low", "ci_high", "n"}]
 
@@ -37,20 +39,31 @@ def check_tables(folder: Path, source: str) -> Iterator[Finding]:
     """
     with TemporaryDirectory() as temporary:
         again = Path(temporary)
-        timings = TIMED_RECORDS if (folder / TIMED_RECORDS).is_file() else TIMINGS
-        for name in (source, timings):
-            if (file := stored(folder / name)).is_file():
+        timed = (folder / TIMED_RECORDS).is_file()
+        copied = [TABLE] * (source == TABLE) + [TIMINGS] * (not timed)
+        for file in (stored(folder / name) for name in copied):
+            if file.is_file():
                 shutil.copy(file, again)
         if source == TABLE:
-            write_timings(again)
+            write_timings(folder, again)
             write_summary(again)
         else:
-            write_tables(again)
+            write_tables(folder, again)
             yield _compare(folder / TABLE, again / TABLE, NAMES, source)
-        if (folder / TIMED_RECORDS).is_file() and (again / TIMINGS).is_file():
+        if timed and (again / TIMINGS).is_file():
             keys = (*NAMES, "timing", "session")
             yield _compare(folder / TIMINGS, again / TIMINGS, keys, TIMED_RECORDS)
         yield _compare(folder / SUMMARY, again / SUMMARY, _CELL, source)
+        if (page := folder / DIGEST).is_file():
+            yield finding_of(f"{DIGEST} follows from {source}", DIGEST, _page_faults(page, again))
+
+
+def _page_faults(page: Path, again: Path) -> list[str]:
+    """Return the lines of a run's page that differ from those of the page made again."""
+    recorded = page.read_text(encoding="utf-8", errors="replace").splitlines()
+    made = (again / DIGEST).read_text(encoding="utf-8").splitlines()
+    lines = enumerate(zip_longest(recorded, made, fillvalue=""), start=1)
+    return [f"line {number}{difference(*pair)}" for number, pair in lines if pair[0] != pair[1]]
 
 
 def _compare(path: Path, again: Path, keys: Sequence[str], source: str) -> Finding:
@@ -63,7 +76,9 @@ def _compare(path: Path, again: Path, keys: Sequence[str], source: str) -> Findi
 
     def compare() -> Iterator[tuple[Record, str]]:
         for key, row in recorded.items():
-            yield row, difference(row, made[key]) if key in made else f"is not in {source}"
+            further = [name for name in row if key in made and name not in made[key]]
+            text = difference(row, made[key]) if key in made else f"is not in {source}"
+            yield row, f"{further[0]} is not in {source}" if further else text
         for key, row in made.items():
             if key not in recorded and row.get("metric") in metrics:
                 yield row, f"is missing from {path.name}"

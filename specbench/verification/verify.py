@@ -10,22 +10,28 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import count
 from typing import Any
 
+from specbench.analysis.folders import TIMINGS
 from specbench.analysis.frames import read_samples
 from specbench.check.findings import SKIPPED, Finding
 from specbench.errors import SpecbenchError, UsageError
 from specbench.example import Example
-from specbench.experiment.folders import CONFIG, Run
+from specbench.experiment.folders import CONFIG, ENVIRONMENT, Run
 from specbench.experiment.records import (
+    DIGEST,
     ERROR,
     EXAMPLES,
     PACKED,
     RECORDS,
+    SUMMARY,
     TABLE,
+    TIMED_RECORDS,
     TRACED,
     timed_records,
 )
+from specbench.files import PACKED as PACKED_SUFFIX
 from specbench.methods.own import GROUP as METHOD_GROUP
 from specbench.methods.registry import METHODS
 from specbench.metrics import GROUP as METRIC_GROUP
@@ -34,10 +40,12 @@ from specbench.plugins import digest_of, given_for
 from specbench.tasks.task import Task
 from specbench.verification.counts import check_counts, check_scores
 from specbench.verification.decoding import Decoder, Report, head_difference
-from specbench.verification.differences import finding_of
+from specbench.verification.differences import Record, finding_of
 from specbench.verification.plan import check_examples, check_plan, task_of
 from specbench.verification.tables import check_tables
+from specbench.words import listed
 
+_CHECKED = {CONFIG, ENVIRONMENT, EXAMPLES, RECORDS, TABLE, SUMMARY, DIGEST, TIMINGS, TIMED_RECORDS}
 _NEEDED = {*TRACED, "text", "stopped_by", "rounds", "scores", "quality", "quality_metric"}
 
 
@@ -108,6 +116,9 @@ def verify(asked: Verification, report: Report) -> Iterator[Finding]:
     if asked.source != TABLE:
         yield from _check_scores(asked, examples, unchecked)
     yield from _check_decoding(asked, examples, unchecked, report)
+    names = sorted(entry.name for entry in run.folder.iterdir() if not entry.name.startswith("."))
+    if other := [name for name in names if name.removesuffix(PACKED_SUFFIX) not in _CHECKED]:
+        unchecked.add(f"other files: {listed(other)}")
     yield unchecked.finding(run)
 
 
@@ -197,8 +208,9 @@ def _check_scores(
             if metric not in plain:
                 unchecked.add(f"{metric} of the samples of {name} that are not decoded again")
         records = [record for record in asked.records if record["task"] == name]
-        if plain and any(example.prompt for example in examples[name].values()):
-            yield check_scores(name, plain, records, examples[name])
+        if any(example.prompt for example in examples[name].values()):
+            recorded = asked.run.tasks[name]["metrics"]
+            yield check_scores(name, recorded, plain, records, examples[name])
 
 
 def _check_decoding(
@@ -242,7 +254,15 @@ def _check_decoding(
     if not asked.samples:
         unchecked.add("whether the models decode these texts, without --samples")
     elif tasks:
-        yield from decoder.decode(tasks, asked.records, report)
+        decoded = count(1)
+
+        def counted(made: Record) -> None:
+            next(decoded)
+            report(made)
+
+        yield from decoder.decode(tasks, asked.records, counted)
+        if left := len(asked.records) + 1 - next(decoded):
+            unchecked.add(f"{left:,} samples that were not decoded again")
 
 
 def _decoded_cells(task: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -134,6 +134,36 @@ def blanked(row: Values) -> None:
     row.update(quality=None, scores=dict.fromkeys(row["scores"]))
 
 
+def scored(**scores: float) -> Callable[[Path], object]:
+    """Return an edit that adds scores to each record."""
+    return lambda run: records(run, lambda row: row["scores"].update(scores))
+
+
+def without_metrics(run: Path) -> None:
+    """Name no metric, so that nothing seems to score the texts, and invent scores."""
+    for index in (0, 1):
+        configure(run, lambda config, index=index: config["tasks"][index].update(metrics=[]))
+    records(run, lambda row: row.update(quality=1.0, scores=dict.fromkeys(row["scores"], 1.0)))
+
+
+def with_longer_rounds(row: Values) -> None:
+    emitted = row["per_round"]["emitted"]
+    emitted[0] += 1
+    row["acceptance_length"] = sum(emitted) / len(emitted) if row["draft_length"] else None
+
+
+def with_column(run: Path) -> None:
+    heading, *rows = (run / "samples.csv").read_text().splitlines()
+    lines = [f"{heading},goodness", *(f"{row},1" for row in rows)]
+    (run / "samples.csv").write_text("\n".join(lines) + "\n")
+
+
+def replaced(run: Path, name: str, text: str, by: str) -> None:
+    before = (run / name).read_text()
+    assert text in before
+    (run / name).write_text(before.replace(text, by))
+
+
 def unlike_machine(run: Path) -> None:
     facts = json.loads((run / "environment.json").read_text())
     facts["cpu"]["model"], facts["packages"]["torch"] = "faster", "9.9"
@@ -170,6 +200,28 @@ EDITS: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "expected acceptance": (lambda run: records(run, raised), "expected_acceptance is"),
     "qualities left out": (lambda run: records(run, blanked), "scores.accuracy is None"),
+    "a score named as a column": (scored(accepted=9.0), "accepted is not a metric of the run"),
+    "quality named as a score": (scored(quality=1.0), "quality is not a metric of the run"),
+    "scores of no metric": (scored(goodness=1.0), "goodness is not a metric of the run"),
+    "metrics left out": (without_metrics, "quality_metric is"),
+    "a category": (
+        lambda run: records(run, lambda row: row.update(category="hard")),
+        "category is 'hard', not None",
+    ),
+    "the device of samples": (
+        lambda run: records(run, lambda row: row.update(device="cuda")),
+        "device is 'cuda', not 'cpu'",
+    ),
+    "rounds longer than the text": (
+        lambda run: records(run, with_longer_rounds),
+        "counts follow from rounds",
+    ),
+    "rounds left out": (
+        lambda run: records(run, lambda row: row.update(per_round={})),
+        "its rounds or counts are not whole",
+    ),
+    "a column more": (with_column, "goodness is not in samples.jsonl"),
+    "the page": (lambda run: replaced(run, "summary.md", "sd", "gs"), "summary.md follows"),
     "temperature": (
         lambda run: configure(run, lambda config: config["settings"].update(temperature=0.5)),
         "is not planned",
@@ -190,6 +242,22 @@ def test_an_edit_is_noticed_or_named(
     texts = [f"{f['verdict']}: {f['says']} ({f['name']})" for f in findings]
     assert any(found in text and not text.startswith("ok") for text in texts), texts
     assert (shown.code == 0) == found.startswith(NOT_CHECKED)
+
+
+def test_keys_that_no_sample_has_are_named(
+    cli: Cli, finished: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All files agree on a batch size, which the texts do not show."""
+    monkeypatch.setattr(intervals, "RESAMPLES", 50)
+    run = Path(shutil.copytree(finished, tmp_path / "r"))
+    configure(run, lambda config: config["settings"].update(batch_size=2))
+    records(run, lambda row: row.update(batch_size=2))
+    (run / "report.html").touch()
+    shown = cli("verify", "r", "-n", "1")
+    said = " ".join(shown.out.split())
+    assert "none does: the run is of another version, or settings or metrics were changed" in said
+    assert "14 samples that were not decoded again" in said
+    assert "other files: `report.html`" in said
 
 
 @pytest.mark.parametrize("state", ["interrupted", "complete"])

@@ -136,6 +136,12 @@ def swap(records: list[Record]) -> None:
         first[name], second[name] = second[name], first[name]
 
 
+def stop(records: list[Record]) -> None:
+    """Pretend that a stop string, which this task has not, ended a text early."""
+    record = next(record for record in records if record["stopped_by"] == "length")
+    record.update(text=record["text"][:5], stopped_by="stop")
+
+
 @pytest.mark.parametrize(
     ("change", "checks"),
     [
@@ -144,6 +150,7 @@ def swap(records: list[Record]) -> None:
             ["texts follow from tokens", "decoded again"],
         ),
         (swap, ["decoded again"]),
+        (stop, ["texts follow from tokens", "decoded again"]),
     ],
 )
 def test_an_edited_text_is_found(

@@ -30,6 +30,11 @@ ADVICE: dict[int, str] = {
     **dict.fromkeys(KEY_REFUSED, f"give the server's key with --api-key or {KEY_VARIABLE}"),
     HTTPStatus.NOT_FOUND: "correct --url, or give --model one of the server's models",
 }
+# An address may be malformed in many ways; a port out of range raises a group of errors.
+UNREACHABLE = (
+    *(httpx2.HTTPError, httpx2.InvalidURL, ExceptionGroup),
+    *(OSError, ValueError, ImportError),
+)
 API = "give the --url of a server with OpenAI's completions API, such as http://localhost:8080/v1"
 
 
@@ -75,6 +80,11 @@ class Client:
     async def _all(self, url: str, bodies: Sequence[Any], read: Callable[..., Any]) -> list[Any]:
         # Compressed answers could be larger than what arrives.
         headers = {"Accept-Encoding": "identity"}
+        require(
+            "@" not in url.partition("://")[2].partition("/")[0],
+            "--url contains a name or a password, which messages and files would show: give the "
+            f"address without it, and a key with --api-key or {KEY_VARIABLE}",
+        )
         if self.api_key is not None:
             headers["Authorization"] = f"Bearer {self.api_key}"
         free = asyncio.Semaphore(self.requests)
@@ -86,7 +96,7 @@ class Client:
                         return read(url, *await self._exchange(http, url, body))
 
                 return await asyncio.gather(*map(one, bodies))
-        except (httpx2.HTTPError, httpx2.InvalidURL, OSError, ValueError, ImportError) as error:
+        except UNREACHABLE as error:
             reason = quoted(str(error)) or type(error).__name__
             raise UsageError(
                 f"no server answers at {url} ({reason}): start it, or correct --url"
@@ -155,12 +165,15 @@ def parsed(content: bytes) -> Any:
         ValueError: It is something else.
         RecursionError: It is nested too deeply.
     """
-    return json.loads(
+    value = json.loads(
         content.decode(),
         object_pairs_hook=_distinct,
         parse_float=_finite,
         parse_constant=_finite,
     )
+    if b"\\ud" in content.lower():  # half of a character, which no file can hold
+        json.dumps(value, ensure_ascii=False).encode()
+    return value
 
 
 def quoted(text: str | bytes) -> str:

@@ -85,10 +85,26 @@ def refused(reply: Reply, client: Client | None = None) -> str:
         (b'{"a": NaN}', "NaN is not a finite number"),
         (b"[1e999]", "1e999 is not a finite number"),
         (b"9" * 5000, "Exceeds the limit"),
+        (rb'["\uD800"]', "can't encode character"),
     ],
 )
 def test_what_is_no_json_is_named(body: bytes, why: str) -> None:
     assert why in refused(saying(body))
+
+
+@pytest.mark.parametrize(
+    ("url", "advice"),
+    [
+        ("http://127.0.0.1:99999/v1", "correct --url"),
+        ("http://[::1", "correct --url"),
+        ("file:///etc/passwd", "correct --url"),
+        ("http://user:word@127.0.0.1:1/v1", "contains a name or a password"),
+    ],
+)
+def test_an_odd_address_is_one_sentence(url: str, advice: str) -> None:
+    with pytest.raises(UsageError, match=advice) as error:
+        Client().reach(url)
+    assert "word@" not in str(error.value)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,13 @@ from random import Random
 import pytest
 
 from specbench.errors import RunError, UsageError
-from specbench.files import check_parent, clear_errors, make_folder, write_atomically
+from specbench.files import (
+    check_parent,
+    clear_errors,
+    make_folder,
+    require_plain,
+    write_atomically,
+)
 
 from .disk import Recorder
 
@@ -20,6 +26,12 @@ def test_only_a_full_disk_asks_for_space(number: int) -> None:
     full = rf"x \(why\): free disk space or {other}$"
     with pytest.raises(RunError, match=full), clear_errors(Path("x")):
         raise OSError(errno.ENOSPC, "why")
+
+
+def test_a_link_to_itself_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "samples.csv").symlink_to("samples.csv")
+    with pytest.raises(UsageError, match=r"leads nowhere|is not a regular file"):
+        require_plain(tmp_path)
 
 
 def test_a_file_needs_a_folder(tmp_path: Path) -> None:

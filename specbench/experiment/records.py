@@ -57,6 +57,7 @@ NAMES = (
     "repeat",
 )
 MOST_NAMED = 5  # damaged lines in a message
+MOST_DAMAGED = 10_000  # lines; a crash damages a few, a file made to fill the memory millions
 # The types of the values of a record; a null is a blank.
 _TYPES: dict[str, Any] = {
     **{
@@ -141,6 +142,10 @@ def read_records(
         if record is None:
             if damaged is not None or line.endswith(b"\n"):
                 left_out.append(number)
+            if len(left_out) > MOST_DAMAGED:
+                raise UsageError(
+                    f"{path} has more than {MOST_DAMAGED} damaged lines: copy it again"
+                )
             continue
         wanted = () if record["status"] == ERROR else needed
         if missing := sorted(name for name in wanted if name not in record):
@@ -161,7 +166,7 @@ def _record(line: bytes) -> dict[str, Any] | None:
     """Return the record in a line, or None if the line is damaged."""
     try:
         record = json.loads(line)
-        if b"\\ud" in line:  # half of a character, which no file can hold
+        if b"\\ud" in line.lower():  # half of a character, which no file can hold
             json.dumps(record, ensure_ascii=False).encode()
         whole = line.endswith(b"\n") and isinstance(record, dict) and record.keys() >= _ALWAYS
         return record if whole and _has_types(record) else None

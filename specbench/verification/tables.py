@@ -49,6 +49,8 @@ def check_tables(folder: Path, source: str) -> Iterator[Finding]:
             write_summary(again)
         else:
             write_tables(folder, again)
+            if not (again / TABLE).is_file():
+                raise UsageError(f"{folder / source} has no decoded sample: give another run")
             yield _compare(folder / TABLE, again / TABLE, NAMES, source)
         if timed and (again / TIMINGS).is_file():
             keys = (*NAMES, "timing", "session")

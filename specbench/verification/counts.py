@@ -23,8 +23,8 @@ def check_counts(records: Sequence[Record]) -> Finding:
 
     def compare(record: Record) -> str:
         try:
-            return _impossible(record) or difference(record, _measured(record), STORED)
-        except (KeyError, TypeError, ValueError):
+            return difference(record, _measured(record), STORED) or _impossible(record)
+        except (ArithmeticError, KeyError, TypeError, ValueError):
             return "its rounds or counts are not whole"
 
     compared = ((record, compare(record)) for record in records)

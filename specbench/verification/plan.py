@@ -100,7 +100,6 @@ def _samples(
     metric = next(iter(task["metrics"]), None)
     facts = {
         "engine": None if settings.engine_fallback else engine,
-        "device": run.environment.get("models", {}).get("device"),
         "pair": run.config["pair"].get("name"),
     }
     shared = {

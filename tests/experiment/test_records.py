@@ -48,9 +48,11 @@ def test_a_file_cut_anywhere_keeps_its_complete_lines_and_can_grow(
     assert [r["text"] for r in read_records(tmp_path)] == [*whole, "next"]
 
 
-def test_half_characters_and_a_file_of_empty_lines_are_no_samples(tmp_path: Path) -> None:
+def test_half_characters_huge_numbers_and_empty_lines_are_no_samples(tmp_path: Path) -> None:
     path = tmp_path / RECORDS
     path.write_bytes(json.dumps(RECORD | {"text": "x"}).replace("x", r"\uD800").encode() + b"\n")
+    assert list(read_records(path, damaged=[])) == []
+    path.write_bytes(to_line(RECORD | {"output_tokens": 10**400}))
     assert list(read_records(path, damaged=[])) == []
     path.write_bytes(b"\n" * 20_000)  # a small gzip file may contain millions
     with pytest.raises(UsageError, match="more than 10000 damaged lines"):

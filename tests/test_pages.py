@@ -114,7 +114,7 @@ def _compared(run: str) -> dict[str, dict[str, str]]:
         cells = found.setdefault(
             row["task"], {"accepted": f"{100 * float(row['acceptance']):.0f} %"}
         )
-        if row["metric"] == "times_as_fast":
+        if row["metric"] == "times_as_fast" and row["against"] != "autoregressive":
             cells["speed"] = f"{value:.2f} [{low:.2f}, {high:.2f}]"
         elif row["metric"] == "quality_difference" or row["against"].startswith("static front"):
             cells[row["metric"]] = f"{100 * value:+.1f} [{100 * low:+.1f}, {100 * high:+.1f}]"
@@ -158,6 +158,8 @@ def findings_table(run: str) -> str:
     for row in csv.DictReader(io.StringIO(RUN.invoke(app, line).stdout)):
         if row["method"] == "cooled" and "w=0" in row["label"]:
             continue  # the draft alone at a lower temperature, a point of the second front only
+        if row["method"] == "static":
+            continue  # beside a coin, not above a front
         value, low, high = (100 * float(row[n] or "nan") for n in ("value", "ci_low", "ci_high"))
         text = f"{value:+.1f} [{low:+.1f}, {high:+.1f}]".replace("-0.0", "0.0")
         named = cells.setdefault(

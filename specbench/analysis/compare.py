@@ -28,13 +28,12 @@ import pandas as pd
 
 from specbench.analysis.intervals import Floats, Interval, estimate, mean_over_seeds, ratio
 from specbench.analysis.pareto import (
-    COARSE,
-    CONTROLS,
     STATIC_FAMILY,
     front_of,
     front_quality,
     gap_between,
     gap_of_seeds,
+    gaps_from_coin,
     hypervolume,
     points_with_front,
 )
@@ -45,7 +44,14 @@ from specbench.analysis.points import (
     Setting,
     shared_points,
 )
-from specbench.analysis.sessions import MethodSettings, SeedGroup, TaskRun, methods_of, sd_of
+from specbench.analysis.sessions import (
+    MethodSettings,
+    SeedGroup,
+    TaskRun,
+    alone_of,
+    methods_of,
+    sd_of,
+)
 from specbench.analysis.summary import (
     AT_LIMIT,
     COMPLETED,
@@ -55,7 +61,7 @@ from specbench.analysis.summary import (
 )
 from specbench.errors import UsageError
 from specbench.methods.drafters import MODEL
-from specbench.methods.registry import AUTOREGRESSIVE
+from specbench.methods.registry import AUTOREGRESSIVE, CONTROLS
 
 #: The quantity held equal; the hypervolume summarises a whole front instead.
 At = Literal["acceptance", "time", "quality", "hypervolume"]
@@ -65,6 +71,8 @@ OWN = "own quality"
 
 FRONT, SD, SD_CHOSEN = "static front (randomised)", "sd", "sd at chosen N"
 CONTROL = "sharpened front (randomised)"
+#: A random choice between ``sd`` and the draft for each prompt, and no speculation.
+COIN, ALONE = "coin between sd and the draft", AUTOREGRESSIVE
 FRONTS = {FRONT: STATIC_FAMILY, CONTROL: (*STATIC_FAMILY, *CONTROLS)}
 #: Quality minus the front's at the same gain, and at the front's nearest point of lower gain.
 ABOVE, ABOVE_MEASURED = "quality_above", "quality_above_measured"
@@ -91,15 +99,16 @@ _TASK = ["run_id", "pair", "temperature", "engine", "batch_size", "task", "quali
 #: ``seconds`` (per sample) belong to the method. ``reference`` is the baseline's value: a quality,
 #: a volume, or seconds per sample at ``against_quality``, which for the front is the method's
 #: quality, capped at the front's best. ``between`` names the front's points of next lower and next
-#: higher gain; ``step`` is the difference of their qualities. ``noise`` is a factor: speed-ups
-#: from 1 / noise to noise can be noise of the times; blank if ``sd`` was not timed twice. ``seeds``
-#: counts the heads of one recipe of which the row is a mean, 1 for each of them alone; it is blank
-#: for all other methods.
+#: higher gain; ``step`` is the difference of their qualities, and ``coarse`` whether it is large
+#: (``pareto.COARSE``). ``noise`` is a factor: speed-ups from 1 / noise to noise can be noise of the
+#: times; blank if ``sd`` was not timed twice. ``seeds`` counts the heads of one recipe of which the
+#: row is a mean, 1 for each of them alone; it is blank for all other methods. ``missing`` counts
+#: prompts that other settings of the run have and the method lacks.
 COMPARISON = (
-    *(*_TASK, "at", "method", "label", "points", "seeds", "draft_length", "drafter"),
-    *("quality", "acceptance", "seconds"),
+    *(*_TASK, "at", "method", "label", "points", "seeds", "missing", "draft_length"),
+    *("drafter", "quality", "acceptance", "seconds"),
     *("against", "against_draft_length", "against_quality", "reference", "between", "step"),
-    *("metric", "value", "ci_low", "ci_high", "n", "noise"),
+    *("coarse", "metric", "value", "ci_low", "ci_high", "n", "noise"),
 )
 
 Row = dict[str, Any]
@@ -118,14 +127,16 @@ def compare(
 ) -> Compared:
     """Compare methods with the static front and with plain SD, with 95 % intervals.
 
-    Own quality (always included): paired differences between the method and plain SD at the same
-    draft length. Against plain SD at its fastest draft length, ``share_of_gain`` is the share of
-    the method's time saving that plain SD reaches by changing N alone; it is given only where the
-    saving is significant. A method run with several draft lengths has another row at its fastest
-    one (``Points.estimates_with_fastest``).
+    Own quality (always included): the speed of each method and of SD relative to no speculation,
+    and paired differences between the method and plain SD at the same draft length. Against plain
+    SD at its fastest draft length, ``share_of_gain`` is the share of the method's time saving that
+    plain SD reaches by changing N alone; it is given only where the saving is significant. A method
+    run with several draft lengths has another row at its fastest one
+    (``Points.estimates_with_fastest``).
 
     Equal acceptance and equal time: ``quality_above`` the front, and ``quality_above_measured`` at
-    the front's nearest point of lower gain, without interpolation. Equal quality:
+    the front's nearest point of lower gain, without interpolation. Equal acceptance also places
+    each static weight above or below a coin between SD and the draft. Equal quality:
     ``times_as_fast`` as the static front, up to the front's best quality.
 
     Hypervolume: the area under the randomised front of a method's settings. It is measured in
@@ -176,6 +187,10 @@ def _parts(
 ) -> Iterator[tuple[str, Part]]:
     """Yield the quantity held equal and a function that makes its rows, in table order."""
     methods, groups = methods_of(run.settings, names)
+    for one in (*methods_of(run.settings, {"sd"} - {*(names or ())})[0], *methods):
+        yield from ((OWN, partial(_versus_none, run, one, n)) for n in one.choices)
+    for group in groups:
+        yield from ((OWN, partial(_seeds_versus_none, run, group, n)) for n in group.lengths)
     for one in methods:
         yield from ((OWN, partial(_versus_sd, run, one, n)) for n in one.choices)
         if len(run.sessions) > 1:
@@ -197,6 +212,8 @@ def _parts(
                 yield from (
                     (gain, partial(_seeds_gap, run, group, n, gain, front)) for n in lengths
                 )
+    if "acceptance" in ats:
+        yield "acceptance", partial(_versus_coin, run)
     if "quality" in ats:
         for one in relaxed:
             yield from (("quality", partial(_saving, run, one, n)) for n in one.choices)
@@ -222,6 +239,72 @@ def _require_times(run: TaskRun, method: MethodSettings) -> Iterator[Row]:
     yield from ()
 
 
+def _versus_none(run: TaskRun, method: MethodSettings, lengths: list[int]) -> Iterator[Row]:
+    """Compare the speed of a method with no speculation, in the method's session."""
+    alone = alone_of(run.sessions[method.session])
+    if not alone:
+        return
+    own = [method.lengths[length] for length in lengths]
+    points = shared_points(_scored_alike([*own, *alone]))
+    reached, (fastest,) = points.estimates_with_fastest(range(len(own)))
+    facts = method.facts(lengths, lengths[fastest], reached, -1)
+    seconds, speed = reached.seconds, reached.tokens_per_second
+    for metric, values in (
+        (TIMES, seconds[:, len(own)] / seconds[:, -1]),
+        (TOKENS, speed[:, -1] / speed[:, len(own)]),
+    ):
+        yield {
+            **facts,
+            "against": ALONE,
+            "reference": seconds[0, len(own)],
+            **figure_columns(metric, estimate(values, reached.n)),
+            "noise": run.noise.get(method.session, math.nan),
+        }
+
+
+def _seeds_versus_none(run: TaskRun, group: SeedGroup, length: int) -> Iterator[Row]:
+    """Compare the mean speed of the heads of a recipe with no speculation."""
+    alone = alone_of(run.sessions[group.session])
+    if not alone:
+        return
+    reached = shared_points(_scored_alike([*group.settings(length), *alone])).estimates()
+    seconds, speed = reached.seconds, reached.tokens_per_second
+    for metric, values in (
+        (TIMES, seconds[:, [-1]] / seconds[:, :-1]),
+        (TOKENS, speed[:, :-1] / speed[:, [-1]]),
+    ):
+        yield {
+            **group.facts(length, reached),
+            "against": ALONE,
+            "reference": seconds[0, -1],
+            **figure_columns(metric, mean_over_seeds(values, reached.n)),
+            "noise": run.noise.get(group.session, math.nan),
+        }
+
+
+def _versus_coin(run: TaskRun) -> Iterator[Row]:
+    """Place each static weight above or below a coin between ``sd`` and the draft."""
+    weights = methods_of(run.settings, ["static"])[0]
+    for length in dict.fromkeys(length for one in weights for length in one.lengths):
+        points = [point for point in front_of(run.settings) if point.draft_length == length]
+        gaps = gaps_from_coin(points)
+        for one in weights:
+            if length in one.lengths and (gap := gaps.get(one.lengths[length].point)):
+                yield {
+                    **one.facts([length], length, gap.reached, 0),
+                    "against": COIN,
+                    "reference": gap.front,
+                    **figure_columns(ABOVE, gap.above),
+                }
+
+
+def _scored_alike(settings: list[Setting]) -> list[Setting]:
+    """Return settings of which all have a quality or none has."""
+    if all(setting.has_quality for setting in settings):
+        return settings
+    return [setting.without_quality() for setting in settings]
+
+
 def _versus_sd(run: TaskRun, method: MethodSettings, lengths: list[int]) -> Iterator[Row]:
     """Compare a method, at one draft length or at its fastest of several, with plain SD.
 
@@ -233,7 +316,7 @@ def _versus_sd(run: TaskRun, method: MethodSettings, lengths: list[int]) -> Iter
         raise UsageError(f"{method.first.cell['task']} was not run with sd; run it too.")
     own = [method.lengths[length] for length in lengths]
     sd = range(len(own), len(own) + len(strict))
-    points = shared_points([*own, *strict], sd)
+    points = shared_points(_scored_alike([*own, *strict]), sd)
     reached, fastest = points.estimates_with_fastest(range(len(own)), sd)
     seconds, speed, n = reached.seconds, reached.tokens_per_second, reached.n
     this, chosen = -2, -1  # the method's point, and that of sd at the length chosen
@@ -283,7 +366,7 @@ def _seeds_versus_sd(run: TaskRun, group: SeedGroup, length: int) -> Iterator[Ro
     strict = timed or [sd for sd in sd_of(run.settings) if sd.draft_length == length]
     if not strict:
         return
-    reached = shared_points([*group.settings(length), strict[0]]).estimates()
+    reached = shared_points(_scored_alike([*group.settings(length), strict[0]])).estimates()
     quality, accepted, seconds = reached.quality, reached.acceptance, reached.seconds
     speed, tokens = reached.tokens_per_second, reached.output_tokens
     facts = group.facts(length, reached) | {
@@ -314,11 +397,12 @@ def _seeds_gap(
         _front_points(run, group.session, length, gain, front),
     )
     gap = gap_of_seeds(settings, points, gain)
+    facts = {**group.facts(length, gap.reached), "against": front, "coarse": gap.coarse}
+    yield {**facts, "reference": gap.front, **figure_columns(ABOVE, gap.above)}
     yield {
-        **group.facts(length, gap.reached),
-        "against": front,
-        "reference": gap.front,
-        **figure_columns(ABOVE, gap.above),
+        **facts,
+        "reference": gap.front_measured,
+        **figure_columns(ABOVE_MEASURED, gap.above_measured),
     }
 
 
@@ -338,6 +422,7 @@ def _gap(
         "against": front,
         "between": " to ".join(name or "none" for name in gap.between),
         "step": gap.step,
+        "coarse": gap.coarse,
     }
     yield {**facts, "reference": gap.front, **figure_columns(ABOVE, gap.above)}
     yield {
@@ -409,8 +494,13 @@ def figure_columns(metric: str, found: Interval) -> Row:
 
 def _cautions(rows: pd.DataFrame) -> Iterator[str]:
     """Yield notes on coarse fronts and on a missing control."""
-    placed = rows[rows["metric"] == ABOVE]
-    coarse = placed[placed["step"].abs() > COARSE].drop_duplicates(["task", "label", "between"])
+    tossed = rows[rows["against"] == COIN].groupby("task")["ci_high"].max()
+    placed = rows[(rows["metric"] == ABOVE) & (rows["against"] != COIN)]
+    # Between weights below the coin, more weights would not be on the front either.
+    tossed_tasks = tossed.index[tossed < 0]
+    coarse = placed[placed["coarse"].fillna(False).astype(bool) & placed["step"].notna()]
+    coarse = coarse[~coarse["task"].isin(tossed_tasks)]
+    coarse = coarse.drop_duplicates(["task", "label", "between"])
     if len(coarse):
         where = ", ".join(
             f"{row.label} on {row.task} ({row.between}, {100 * abs(row.step):.0f} points)"

@@ -34,7 +34,8 @@ AT_ACCEPTANCE = (
     "randomised static front)."
 )
 SPEEDS = (
-    "tokens/s: method / sd; s/sample: sd / method; both include prefill, and above 1 is faster."
+    "tokens/s: method / what it is against; s/sample: the reverse; both include prefill, and above "
+    "1 is faster."
 )
 FEW = (
     "Below 100 prompts the ratio at equal quality is biased downwards if sample scores are 0 or 1: "
@@ -59,7 +60,8 @@ def comparison_tables(rows: pd.DataFrame) -> list[Table]:
     """
     several = rows["run_id"].nunique() > 1
     found = []
-    for (run, temperature, _, _, task), own in rows.groupby(_KEYS, sort=False):
+    placed = rows[rows["against"] != c.COIN]  # static weights, of which the verdicts tell
+    for (run, temperature, _, _, task), own in placed.groupby(_KEYS, sort=False):
         where = f"{task} on {own['pair'].iloc[0]}, T = {temperature:g}" + f", {run}" * several
         tables = _Tables(task, own)
         makers = {c.OWN: tables.beside_sd, "quality": tables.savings, "hypervolume": tables.volumes}
@@ -113,19 +115,20 @@ class _Tables:
             ("less sd's\n[95 %]", interval_of(c.QUALITY_LESS, "+.1f", self.scale)),
             _ACCEPTANCE,
             ("less sd's\n[95 %]", interval_of(c.ACCEPTANCE_LESS, "+.1f", 100)),
-            ("tokens/s\n/ sd's [95 %]", interval_of(c.TOKENS, ".2f")),
-            ("sd's s/sample\n/ own [95 %]", lambda row: times(row) or share(row)),
+            ("tokens/s,\nratio [95 %]", interval_of(c.TOKENS, ".2f")),
+            ("s/sample,\nratio [95 %]", lambda row: times(row) or share(row)),
             _NOISE,
         ]
         # The gain from choosing N alone has its own row, without the repeated columns.
         alone = group["metric"] == c.SHARE
         group = group.assign(alone=alone)
-        group.loc[alone, ["quality", "acceptance"]] = float("nan")
+        group.loc[alone | (group["against"] == c.ALONE), ["quality", "acceptance"]] = float("nan")
         settings = merge_metrics(group, "against", "alone")
         notes = [SPEEDS, LESS, *filter(None, map(self.length_note, settings))]
         notes += [CHOSEN, POOLED] * (c.SD_CHOSEN in set(group["against"]))
         notes += [BY_N] * bool(alone.any())
-        title = f"Against sd, each at its own quality: {where}"
+        beside = " and no speculation" * (c.ALONE in set(group["against"]))
+        title = f"Against sd{beside}, each at its own quality: {where}"
         return drop_empty(Table.of(settings, fields, title, notes, stub=3))
 
     def texts(self, group: pd.DataFrame, where: str) -> Table:
@@ -233,6 +236,8 @@ def _length(row: _Row) -> str:
 def _against(row: _Row) -> str:
     if row["alone"]:
         return "by N alone"
+    if row["against"] == c.ALONE:
+        return "no speculation"
     length = f"{row['against_draft_length']:.0f}"
     return f"sd, N = {length}" if row["against"] == c.SD else f"sd, chosen ({length})"
 

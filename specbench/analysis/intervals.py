@@ -285,7 +285,7 @@ def ratio_difference(totals: Floats) -> Floats:
     return ratio(totals[..., :2]) - ratio(totals[..., 2:])
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=4)
 def _draws(n: int, resamples: int) -> Floats:
     """Return how often each of n clusters is drawn [resamples, n]; rows sum to n."""
     counts = np.random.default_rng(SEED).multinomial(n, np.full(n, 1 / n), size=resamples)

@@ -5,12 +5,13 @@
 Values of the same section, task and metric are compared. The highest is marked as best, and so is
 every value that does not differ from it significantly. The test is the paired interval of the
 difference: the intervals of two methods may overlap although they differ significantly on the same
-prompts.
+prompts. Methods that emit the target's own distribution have one quality, that of all their texts:
+none of them is best, or worse than the best, by luck.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -39,7 +40,7 @@ from specbench.analysis.summary import (
     shown_name,
 )
 from specbench.config import EAGER
-from specbench.methods.parameters import METHOD_COLUMNS
+from specbench.methods.parameters import METHOD_COLUMNS, from_columns
 from specbench.methods.registry import AUTOREGRESSIVE, METHODS
 from specbench.metrics import shown_metric
 from specbench.table import Cell, Column, Field, Table, cell_at, number, number_of
@@ -130,6 +131,7 @@ class Contest:
         self._starts = np.searchsorted(cell[order], np.arange(cell.max(initial=-1) + 2))
         known = samples[list(CELL)].iloc[order[self._starts[:-1]]]
         self.cells = known.assign(cell=np.arange(len(known)))
+        self._lossless = np.array([*map(_is_lossless, known.to_dict("records"))], dtype=np.bool_)
         alone = self.cells[self.cells["method"] == AUTOREGRESSIVE].set_index(BASELINE)["cell"]
         found = self.cells[BASELINE].join(alone.rename("baseline"), on=BASELINE)["baseline"]
         self._baseline = found.fillna(-1).to_numpy(dtype=np.intp)
@@ -139,12 +141,16 @@ class Contest:
 
         A cell does not differ if the paired 95 % interval of its difference from the first cell
         with the highest value includes 0. Cells that share fewer than ``FEWEST`` prompts with it
-        are not marked. The values are those of ``figure``; quality is measured by ``metric``.
+        are not marked. The values are those of ``figure``; quality is measured by ``metric``, and
+        each lossless cell has the quality of all lossless cells together.
         """
         marked = np.zeros(len(cells), dtype=np.bool_)
-        top = int(np.argmax(values))
-        prompts = np.unique(self._prompt[self._rows(cells[top])])
+        prompts = np.unique(np.concatenate([self._prompt[self._rows(cell)] for cell in cells]))
         sums, statistic = self._sums(cells, prompts, figure, metric)
+        if figure == QUALITY:
+            sums = _pooled(sums, self._lossless[cells])
+            values = statistic(np.nansum(sums, axis=0))
+        top = int(np.argmax(values))
         if figure == SPEEDUP:
             base, _ = self._sums(self._baseline[cells], prompts, figure, metric)
             sums, statistic = np.concatenate([sums, base], axis=2), paired_ratio
@@ -188,6 +194,22 @@ class Contest:
 
     def _rows(self, cell: int) -> _Numbers:
         return np.arange(self._starts[cell], self._starts[cell + 1])
+
+
+def _is_lossless(cell: Mapping[Any, Any]) -> bool:
+    """Return whether a cell emits the target's own distribution."""
+    method = METHODS.get(cell["method"])
+    return method is not None and method.emits_target(from_columns(cell))
+
+
+def _pooled(sums: Floats, alike: NDArray[np.bool_]) -> Floats:
+    """Return sums per prompt [prompts, k, terms] in which some cells have those of all of them."""
+    own = sums[:, alike]
+    pooled = np.nansum(own, axis=1)
+    pooled[np.all(np.isnan(own[..., 0]), axis=1)] = np.nan  # also without such cells
+    found = sums.copy()
+    found[:, alike] = pooled[:, None]
+    return found
 
 
 def _in_sections(rows: pd.DataFrame) -> pd.DataFrame:
@@ -257,7 +279,8 @@ def _notes(table: pd.DataFrame, intervals: bool) -> list[str]:
         same = f"; likewise for {others}, among methods with the best quality" if others else ""
         notes.append(
             "Best (* or bold): the highest quality, and every value whose paired 95 % interval of "
-            f"the difference from it includes 0{same}."
+            f"the difference from it includes 0{same}. Methods that emit the target's distribution "
+            "are one in quality."
         )
     if intervals and table["ci_low"].notna().any():
         notes.append("Brackets: 95 % intervals over prompts.")

@@ -11,7 +11,7 @@ All functions of fronts accept leading axes: one front per bootstrap resample.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -32,12 +32,11 @@ from specbench.errors import UsageError
 from specbench.methods.registry import AUTOREGRESSIVE
 
 STATIC_FAMILY = ("sd", "static")
-#: Methods that only sharpen, as controls for rules that do so implicitly.
-CONTROLS = ("sharpened", "cooled")
 _POINTS = 101  # of a drawn front
 _STEPS = 32  # of the integration under a front
-#: A front is coarse at a method if the qualities of the neighbouring points differ by more.
-COARSE = 0.05
+#: A front is coarse at a method if the qualities of the neighbouring points differ by more than
+#: this share of the range of quality between target and draft.
+COARSE = 0.2
 
 
 class Gap(NamedTuple):
@@ -50,14 +49,18 @@ class Gap(NamedTuple):
     front_measured: float
     between: tuple[str | None, str | None]  # the front's points of next lower and higher gain
     step: float  # the difference of their qualities; NaN if one is missing
+    coarse: bool  # see ``COARSE``
 
 
 class MeanGap(NamedTuple):
-    """The mean of ``Gap.above`` over heads that differ in their seed alone."""
+    """The mean of ``Gap`` over heads that differ in their seed alone."""
 
     above: Interval
+    above_measured: Interval
     reached: PointEstimates  # the heads come first
     front: float  # quality, 0 to 1; the mean over the heads
+    front_measured: float
+    coarse: bool  # at any of the heads
 
 
 def static_weight(frame: pd.DataFrame) -> pd.Series:
@@ -181,26 +184,17 @@ def gap_between(own: Setting, front: list[Setting], gain: Gain) -> Gap:
         UsageError: See ``points_with_front``.
     """
     reached = points_with_front([own], front).estimates()
-    points = slice(1, None)
-    quality, gains = reached.quality, reached.gains(gain)
-    front_gains, at = gains.of(points), gains.value[:, 0]
-    below, above = _neighbours(front_gains.value[0], at[0])
-    # Without a point of lower gain, the front is at its highest quality there.
-    measured = np.full_like(at, -np.inf) if below is None else front_gains.value[:, below]
-    level, level_measured = (
-        front_quality(front_gains, quality[:, points], g) for g in (at, measured)
-    )
-    step, names = float("nan"), [None if n is None else front[n].point for n in (below, above)]
-    if below is not None and above is not None:
-        step = float(quality[0, 1 + below] - quality[0, 1 + above])
+    quality, level = reached.quality[:, 0], _level_at(reached, 0, 1, gain)
+    names = [None if n is None else front[n].point for n in level.neighbours]
     return Gap(
-        above=estimate(quality[:, 0] - level, reached.n),
-        above_measured=estimate(quality[:, 0] - level_measured, reached.n),
+        above=estimate(quality - level.front, reached.n),
+        above_measured=estimate(quality - level.measured, reached.n),
         reached=reached,
-        front=float(level[0]),
-        front_measured=float(level_measured[0]),
+        front=float(level.front[0]),
+        front_measured=float(level.measured[0]),
         between=(names[0], names[1]),
-        step=step,
+        step=level.step,
+        coarse=level.coarse,
     )
 
 
@@ -213,15 +207,67 @@ def gap_of_seeds(heads: list[Setting], front: list[Setting], gain: Gain) -> Mean
         UsageError: See ``points_with_front``.
     """
     reached = points_with_front(heads, front).estimates()
-    seeds, points = slice(len(heads)), slice(len(heads), None)
-    gains, quality = reached.gains(gain), reached.quality
-    of_front, at_weights = gains.of(points), quality[:, points]
-    levels = [front_quality(of_front, at_weights, at) for at in gains.value[:, seeds].T]
-    level = np.stack(levels, axis=-1)  # [1 + RESAMPLES, heads]
+    levels = [_level_at(reached, head, len(heads), gain) for head in range(len(heads))]
+    quality = reached.quality[:, : len(heads)]
+    at_gain = np.stack([level.front for level in levels], axis=-1)  # [1 + RESAMPLES, heads]
+    at_measured = np.stack([level.measured for level in levels], axis=-1)
     return MeanGap(
-        above=mean_over_seeds(quality[:, seeds] - level, reached.n),
+        above=mean_over_seeds(quality - at_gain, reached.n),
+        above_measured=mean_over_seeds(quality - at_measured, reached.n),
         reached=reached,
-        front=float(level[0].mean()),
+        front=float(at_gain[0].mean()),
+        front_measured=float(at_measured[0].mean()),
+        coarse=any(level.coarse for level in levels),
+    )
+
+
+def gaps_from_coin(points: Sequence[Setting]) -> dict[str, Gap]:
+    """Return each static weight's distance above a coin between ``sd`` and the draft, by label.
+
+    The coin decides for each prompt which of the two decodes it; the distance is at equal
+    acceptance. Without a static weight of 0, a weight between, or qualities, there is none.
+    """
+    sd = [point for point in points if point.emits_target]
+    static = [point for point in points if not point.emits_target]
+    draft = [point for point in static if point.cell["weight"] == 0]
+    if not (sd and draft and all(point.has_quality for point in points)):
+        return {}
+    coin = [sd[0], draft[0]]
+    between = [point for point in static if point is not draft[0]]
+    return {point.point: gap_between(point, coin, "acceptance") for point in between}
+
+
+def below_coin(gaps: Mapping[str, Gap]) -> bool:
+    """Return whether every static weight lies below the coin (``gaps_from_coin``)."""
+    return bool(gaps) and all(gap.above.high < 0 for gap in gaps.values())
+
+
+class _Level(NamedTuple):
+    """The quality of a front where a point lies."""
+
+    front: Floats  # [1 + RESAMPLES] at the point's gain
+    measured: Floats  # [1 + RESAMPLES] at the front's point of next lower gain
+    neighbours: tuple[int | None, int | None]  # the front's points of next lower and higher gain
+    step: float  # see ``Gap``
+    coarse: bool
+
+
+def _level_at(reached: PointEstimates, point: int, first: int, gain: Gain) -> _Level:
+    """Return the level at a point of a front that consists of the points from ``first`` on."""
+    gains, quality = reached.gains(gain), reached.quality[:, first:]
+    front, at = gains.of(slice(first, None)), gains.value[:, point]
+    below, above = _neighbours(front.value[0], at[0])
+    # Without a point of lower gain, the front is at its highest quality there.
+    lower = np.full_like(at, -np.inf) if below is None else front.value[:, below]
+    step = float("nan")
+    if below is not None and above is not None:
+        step = float(quality[0, below] - quality[0, above])
+    return _Level(
+        front=front_quality(front, quality, at),
+        measured=front_quality(front, quality, lower),
+        neighbours=(below, above),
+        step=step,
+        coarse=abs(step) > COARSE * float(np.ptp(quality[0])),
     )
 
 

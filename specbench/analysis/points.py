@@ -73,6 +73,18 @@ class Setting:
         """Whether any of its samples has a quality."""
         return bool(self.samples["quality"].notna().any())
 
+    @cached_property
+    def prompts(self) -> set[str]:
+        """The prompts with a quality, or all if none has one."""
+        samples = self.samples
+        if self.has_quality:
+            samples = samples[samples["quality"].notna()]
+        return set(samples["sample_id"])
+
+    def without_quality(self) -> Setting:
+        """Return the setting without qualities, for a comparison with one that has none."""
+        return Setting(self.samples.assign(quality=np.nan))
+
     @property
     def point(self) -> str:
         """Its name as a point of a front, such as ``w=0.9`` or ``sd``."""

@@ -16,7 +16,7 @@ import pandas as pd
 from specbench.analysis.frames import CELL, read_samples, read_summary
 from specbench.analysis.intervals import Interval
 from specbench.analysis.labels import method_labels
-from specbench.analysis.pareto import COARSE, Gap, front_of, gap_between
+from specbench.analysis.pareto import Gap, front_of, gap_between
 from specbench.analysis.points import settings_of
 from specbench.analysis.summary import (
     ACCEPTANCE,
@@ -329,7 +329,7 @@ def _above_measured(gap: Gap, scale: float) -> str:
     """Return the distance above the static point of lower acceptance, and whether it is coarse."""
     below, above = (name or "none" for name in gap.between)
     coarse = f", coarse: {above} is {100 * abs(gap.step):.0f} points away"
-    return f"{_distance(gap.above_measured, scale)}\n{below}{coarse * (abs(gap.step) > COARSE)}"
+    return f"{_distance(gap.above_measured, scale)}\n{below}{coarse * gap.coarse}"
 
 
 def _distance(found: Interval, scale: float) -> str:

@@ -7,7 +7,7 @@ differ in nothing but the seed of their training are a recipe, which is compared
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence, Set
 from typing import Any, NamedTuple, Self
 
 import pandas as pd
@@ -20,6 +20,7 @@ from specbench.analysis.pareto import STATIC_FAMILY
 from specbench.analysis.points import PointEstimates, Setting, settings_of, shared_points
 from specbench.heads.registry import recipe_of
 from specbench.methods.parameters import PARAMETER_COLUMNS
+from specbench.methods.registry import AUTOREGRESSIVE
 
 
 class TaskRun(NamedTuple):
@@ -61,6 +62,7 @@ class MethodSettings(NamedTuple):
     label: str
     lengths: dict[int, Setting]
     seeds: float = math.nan  # 1 for one of several heads of a recipe
+    missing: int = 0  # prompts that other settings of the run have
 
     @property
     def first(self) -> Setting:
@@ -86,6 +88,7 @@ class MethodSettings(NamedTuple):
             "label": self.label,
             "points": len(lengths),
             "seeds": self.seeds,
+            "missing": self.missing,
             "draft_length": chosen,
             "drafter": self.first.drafter,
             "quality": reached.quality[0, point],
@@ -122,6 +125,7 @@ class SeedGroup(NamedTuple):
             "label": self.label,
             "points": 1,
             "seeds": len(self.heads),
+            "missing": max(head.missing for head in self.heads),
             "draft_length": length,
             "drafter": self.heads[0].first.drafter,
             "quality": reached.quality[0, heads].mean(),
@@ -154,10 +158,10 @@ def methods_of(
     # A recipe has the label of its first head, with the folder that the heads share.
     firsts = {key: {**cells[folders.index(key)], "head": key[0]} for key in shared}
     labels = method_labels([*cells, *firsts.values()])
-    methods = [
-        MethodSettings(label, lengths, 1 if folder in shared else math.nan)
-        for label, lengths, folder in zip(labels, chosen, folders, strict=False)
-    ]
+    prompts = {prompt for setting in settings for prompt in setting.prompts}
+    missing = [_missing(lengths, prompts) for lengths in chosen]
+    of_seeds = [1 if folder in shared else math.nan for folder in folders]
+    methods = list(map(MethodSettings, labels, chosen, of_seeds, missing))
     recipes = []
     for key, label in zip(firsts, labels[len(cells) :], strict=True):
         heads = [one for one, folder in zip(methods, folders, strict=True) if folder == key]
@@ -171,6 +175,16 @@ def methods_of(
 def sd_of(settings: Sequence[Setting]) -> list[Setting]:
     """Return the settings of plain SD."""
     return [setting for setting in settings if setting.method == "sd"]
+
+
+def alone_of(settings: Sequence[Setting]) -> list[Setting]:
+    """Return the settings without speculation."""
+    return [setting for setting in settings if setting.method == AUTOREGRESSIVE]
+
+
+def _missing(lengths: Mapping[int, Setting], prompts: Set[str]) -> int:
+    """Return how many of the prompts a method lacks at some draft length."""
+    return len(prompts - set.intersection(*(one.prompts for one in lengths.values())))
 
 
 def _recipe_folder(cell: Any) -> tuple[Any, ...] | None:

@@ -1,22 +1,26 @@
-"""The verdict on each method: one sentence about speed, quality and the static front.
+"""The verdict on each method: one sentence that says whether it pays, and at which price.
 
-A difference is named only if its 95 % interval excludes no difference. Below
-``intervals.FEWEST`` prompts there is no interval and so no verdict.
+The sentence begins with the speed relative to no speculation. Speed and quality relative to SD
+follow, then the quality relative to the static front at equal acceptance and at equal time, and
+whatever changes the meaning of these figures: prompts that are missing, texts of another length, a
+coarse front, a lower temperature that gains as much. A difference is named only if its 95 %
+interval excludes no difference. Below ``intervals.FEWEST`` prompts there is no interval and so no
+verdict.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import Any, NamedTuple
 
 import pandas as pd
 
 from specbench.analysis import compare as c
 from specbench.analysis.intervals import FEWEST
-from specbench.analysis.pareto import COARSE
 from specbench.analysis.summary import shown_name, shown_scale
 from specbench.errors import UsageError
 from specbench.methods.drafters import MODEL
+from specbench.metrics import AGREEMENT
 from specbench.table import with_interval
 
 FASTER, SLOWER, HIGHER, LOWER = "faster", "slower", "higher", "lower"
@@ -25,12 +29,15 @@ FASTER, SLOWER, HIGHER, LOWER = "faster", "slower", "higher", "lower"
 UNSHOWN, NOISE, FEW, MISSING = "no difference shown", "within noise", "too few prompts", ""
 
 _RUN = ["run_id", "pair", "temperature", "engine", "batch_size", "task"]
-#: ``speed`` and ``quality`` are relative to ``sd``, ``front`` is quality relative to the randomised
-#: static front at equal acceptance; each is one of the words above.
-VERDICTS = (
-    *(*_RUN, "method", "label", "draft_length", "n"),
-    *("speed", "quality", "front", "sentence"),
-)
+#: ``speculation`` is the speed relative to no speculation, ``speed`` and ``quality`` are relative
+#: to ``sd``. ``front`` is quality relative to the randomised static front at equal acceptance,
+#: ``front_at_time`` at equal time, ``control`` relative to the sharpened front at equal acceptance.
+#: Each is one of the words above.
+_SHOWN = ("speculation", "speed", "quality", "front", "front_at_time", "control")
+VERDICTS = (*_RUN, "method", "label", "draft_length", "n", "missing", *_SHOWN, "sentence")
+_FRONT = "the randomised static front"
+
+_Row = dict[str, Any]
 
 
 class _Part(NamedTuple):
@@ -44,22 +51,27 @@ def verdicts(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the verdicts on a comparison that includes equal acceptance: columns ``VERDICTS``.
 
     There is one row per task, method and draft length; several heads of one recipe are one method,
-    the mean over their seeds. If ``sd`` also has several draft lengths,
-    there is one row per task and method: both at their fastest, chosen as in ``compare``.
+    the mean over their seeds. If ``sd`` also has several draft lengths, there is one row per task
+    and method: both at their fastest, chosen as in ``compare``. ``sd`` itself has a row if the run
+    has times without speculation, and the static ensemble one if all of its weights lie below a
+    coin between ``sd`` and the draft.
     """
     found = []
     single_seeds = rows["seeds"] == 1
-    judged = rows[rows["at"].isin([c.OWN, "acceptance"]) & ~single_seeds]
+    judged = rows[rows["at"].isin([c.OWN, "acceptance", "time"]) & ~single_seeds]
     for key, run in judged.groupby(_RUN, sort=False, dropna=False):
+        shared = dict(zip(_RUN, key, strict=True))
         own = run[run["at"] == c.OWN]
+        several_sd = (own["against"] == c.SD_CHOSEN).any()
         for label, group in own.groupby("label", sort=False):
-            chosen = group[(group["points"] > 1) & (group["against"] == c.SD_CHOSEN)]
+            chosen = group[(group["points"] > 1) & group["against"].isin([c.SD_CHOSEN, c.ALONE])]
+            chosen = chosen if several_sd else chosen[:0]
             lengths = chosen if len(chosen) else group
             for length in lengths["draft_length"].unique():
                 alike = run[(run["label"] == label) & (run["draft_length"] == length)]
-                speed = chosen if len(chosen) else alike[alike["against"] == c.SD]
-                verdict = _verdict(alike[alike["points"] == 1], speed)
-                found.append(dict(zip(_RUN, key, strict=True)) | verdict)
+                single = alike[alike["points"] == 1]
+                found.append(shared | _verdict(single, chosen if len(chosen) else single))
+        found += [shared | verdict for verdict in _coin(run)]
     table = pd.DataFrame(found, columns=list(VERDICTS))
     several = table.groupby([*_RUN, "label"], dropna=False)["draft_length"].transform("nunique") > 1
     names = table["label"] + (", N = " + table["draft_length"].map("{:.0f}".format)).where(
@@ -72,88 +84,125 @@ def verdicts_of(samples: pd.DataFrame, methods: Collection[str] | None = None) -
     """Return the verdicts on all or some methods of runs; empty without ``sd`` to compare with."""
     names = None if methods is None else {*methods} - {"sd"}
     try:
-        return verdicts(c.compare(samples, ["acceptance"], names).rows)
+        return verdicts(c.compare(samples, ["acceptance", "time"], names).rows)
     except UsageError:
         return pd.DataFrame(columns=list(VERDICTS))
 
 
-def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
-    records: list[dict[str, Any]] = table.to_dict("records")
+def _records(table: pd.DataFrame) -> list[_Row]:
+    records: list[_Row] = table.to_dict("records")
     return records
 
 
 def by_task(table: pd.DataFrame) -> dict[str, list[str]]:
     """Return the sentences of verdicts under a heading for each task of each run."""
     several = [name for name in ("run_id", "engine", "batch_size") if table[name].nunique() > 1]
+    prompts = table.groupby(_RUN, dropna=False)["n"].transform("max")
     found: dict[str, list[str]] = {}
-    for row in _records(table):
+    for row in _records(table.assign(prompts=prompts)):
         parts = [f"{row['task']} on {row['pair']}", f"T = {row['temperature']:g}"]
         parts += [f"batch {row[name]}" if name == "batch_size" else row[name] for name in several]
-        found.setdefault(", ".join([*parts, f"n = {row['n']}"]), []).append(row["sentence"])
+        found.setdefault(", ".join([*parts, f"n = {row['prompts']}"]), []).append(row["sentence"])
     return found
 
 
-def _verdict(alike: pd.DataFrame, speed: pd.DataFrame) -> dict[str, Any]:
+def _verdict(alike: pd.DataFrame, speed: pd.DataFrame) -> _Row:
     """Return the verdict on a method at one draft length.
 
     Args:
         alike: All figures of the method at that length.
-        speed: Those that compare its time with that of ``sd``, at the same or the fastest length.
+        speed: Those that compare its time with others' times, at the same or the fastest length.
     """
-    known = {metric: row for row in _records(alike) if (metric := _metric(row))}
-    times = next((row for row in _records(speed) if row["metric"] == c.TIMES), None)
-    first = times or next(iter(known.values()))
-    unit, scale = (show(str(first["quality_metric"])) for show in (shown_name, shown_scale))
-    n = int(first["n"])
-    verdict = {name: first[name] for name in ("method", "label", "draft_length", "n")}
+    known = {(row["against"], row["at"], row["metric"]): row for row in _records(alike)}
+    times = {row["against"]: row for row in _records(speed) if row["metric"] == c.TIMES}
+    alone = times.get(c.ALONE)
+    beside_sd = times.get(c.SD_CHOSEN) or times.get(c.SD)
+    first = beside_sd or alone or next(iter(known.values()))
+    n, missing = int(first["n"]), int(first["missing"])
+    verdict = {name: first[name] for name in ("method", "label", "draft_length", "n", "missing")}
     if n < FEWEST:
         few = f"too few prompts for a verdict (n = {n}; at least {FEWEST} are needed)"
-        return verdict | dict.fromkeys(("speed", "quality", "front"), FEW) | {"sentence": few}
-    faster = _speed(times)
-    better = _quality(known.get(c.QUALITY_LESS), str(unit), float(scale))
-    above = _front(known, float(scale))
-    if {faster.shown, better.shown} <= {UNSHOWN, NOISE, MISSING}:
-        figures = ", ".join(filter(None, [faster.text, better.text]))
-        beside = f"no difference from {_baseline(first)} shown at n = {n}: {figures}"
-    else:
-        ending = {UNSHOWN: " (no difference shown)", NOISE: " (not told from noise)"}
-        told = [part.text + ending.get(part.shown, "") for part in (faster, better) if part.text]
-        beside = ", ".join(told)
-    return verdict | {
-        "speed": faster.shown,
-        "quality": better.shown,
-        "front": above.shown,
-        "sentence": "; ".join(filter(None, [beside, above.text])),
+        return verdict | dict.fromkeys(_SHOWN, FEW) | {"sentence": few}
+    better = known.get((c.SD, c.OWN, c.QUALITY_LESS))
+    has_sd = any(against in (c.SD, c.SD_CHOSEN) for against, *_ in known)
+    parts = {
+        "speculation": _speculation(alone),
+        "speed": _speed(beside_sd) if has_sd else _Part(MISSING, ""),
+        "quality": _quality(better) if has_sd else _Part(MISSING, ""),
+        "front": _front(known, "acceptance"),
+        "front_at_time": _front(known, "time"),
+        "control": _control(known),
     }
+    lost = f"n = {n} of {n + missing}: {missing} prompts have no result of this method"
+    sentence = [
+        lost * bool(missing),
+        parts["speculation"].text,
+        _beside_sd(parts["speed"], parts["quality"], first),
+        _length(known.get((c.SD, c.OWN, c.LENGTH))),
+        ", ".join(filter(None, [parts["front"].text, parts["front_at_time"].text])),
+        parts["control"].text,
+    ]
+    shown = {name: part.shown for name, part in parts.items()}
+    return verdict | shown | {"sentence": "; ".join(filter(None, sentence))}
 
 
-def _metric(row: dict[str, Any]) -> str:
-    """Return the metric of a row against ``sd`` or the static front; others are not needed."""
-    return str(row["metric"]) if row["against"] in (c.SD, c.FRONT) else ""
+def _coin(run: pd.DataFrame) -> Iterator[_Row]:
+    """Yield a verdict on the static ensemble for each N at which all weights lie below the coin."""
+    for length, weights in run[run["against"] == c.COIN].groupby("draft_length"):
+        if (weights["ci_high"] < 0).all():
+            first = _records(weights)[0]
+            points = -float(shown_scale(str(first["quality_metric"]))) * weights["value"]
+            yield {
+                "method": first["method"],
+                "label": "static",
+                "draft_length": length,
+                "n": first["n"],
+                "missing": 0,
+                **dict.fromkeys(_SHOWN, MISSING),
+                "sentence": (
+                    f"every weight measured between 0 and 1 lies below a {c.COIN} at equal "
+                    f"acceptance, by {points.min():.1f} to {points.max():.1f} points, so that coin "
+                    "is the randomised static front"
+                ),
+            }
 
 
-def _baseline(row: dict[str, Any]) -> str:
-    """Name the ``sd`` that a method is compared with: that of its own drafter."""
-    other = row["method"] != "sd" and row["drafter"] != MODEL
-    return f"sd {row['drafter']}" if other else "sd"
-
-
-def _sign(row: dict[str, Any], least: float, most: float, low: str, high: str) -> str:
+def _sign(row: _Row, least: float, most: float, low: str, high: str) -> str:
     """Return which side of a range the interval lies on: ``low``, ``high`` or neither."""
     return high if row["ci_low"] > most else low if row["ci_high"] < least else UNSHOWN
 
 
-def _speed(row: dict[str, Any] | None) -> _Part:
+def _sign_of_speed(row: _Row) -> str:
+    """Return whether a speed-up is a difference that exceeds the noise of ``sd``."""
+    shown, noise = _sign(row, 1, 1, SLOWER, FASTER), row["noise"]
+    if noise != noise or shown == UNSHOWN:
+        return shown
+    return shown if _sign(row, 1 / noise, noise, SLOWER, FASTER) == shown else NOISE
+
+
+def _times(row: _Row) -> str:
+    return with_interval(row["value"], row["ci_low"], row["ci_high"], ".2f") + " times as fast"
+
+
+def _speculation(row: _Row | None) -> _Part:
+    """Compare with no speculation."""
+    if row is None:
+        return _Part(MISSING, "")
+    shown = _sign_of_speed(row)
+    said = {
+        FASTER: "faster than no speculation",
+        SLOWER: "slower than no speculation",
+        UNSHOWN: "not shown to be faster or slower than no speculation",
+        NOISE: "not told from no speculation beyond noise",
+    }
+    return _Part(shown, f"{said[shown]} ({_times(row)} per sample)")
+
+
+def _speed(row: _Row | None) -> _Part:
+    """Compare with ``sd`` at the same or at each method's fastest draft length."""
     if row is None:
         return _Part(MISSING, "speed not comparable with sd")
-    shown, noise = _sign(row, 1, 1, SLOWER, FASTER), row["noise"]
-    if (
-        noise == noise
-        and shown != UNSHOWN
-        and _sign(row, 1 / noise, noise, SLOWER, FASTER) != shown
-    ):
-        shown = NOISE
-    times = with_interval(row["value"], row["ci_low"], row["ci_high"], ".2f")
+    shown, noise = _sign_of_speed(row), row["noise"]
     against = f" as {_baseline(row)}"
     if row["against"] == c.SD_CHOSEN:
         lengths = (row["draft_length"], row["against_draft_length"])
@@ -161,40 +210,85 @@ def _speed(row: dict[str, Any] | None) -> _Part:
     slower = " (slower)" if shown == SLOWER else ""
     if noise == noise:
         against += f" (noise {1 / noise:.2f} to {noise:.2f})"
-    return _Part(shown, f"{times} times as fast per sample{against}{slower}")
+    return _Part(shown, f"{_times(row)} per sample{against}{slower}")
 
 
-def _quality(row: dict[str, Any] | None, unit: str, scale: float) -> _Part:
+def _baseline(row: _Row) -> str:
+    """Name the ``sd`` that a method is compared with: that of its own drafter."""
+    other = row["method"] != "sd" and row["drafter"] != MODEL
+    return f"sd {row['drafter']}" if other else "sd"
+
+
+def _quality(row: _Row | None) -> _Part:
     if row is None:
-        return _Part(MISSING, "quality not measured")
+        return _Part(MISSING, "speed only, quality was not measured")
+    unit = shown_name(str(row["quality_metric"]))
     shown = _sign(row, 0, 0, LOWER, HIGHER)
     if shown == UNSHOWN:
-        return _Part(shown, f"{unit} {_difference(row, scale)} points")
-    return _Part(shown, f"{unit} {_size(row, scale)} points {shown}")
+        return _Part(shown, f"{unit} {_difference(row)} points")
+    return _Part(shown, f"{unit} {_size(row)} points {shown}")
 
 
-def _front(known: dict[str, dict[str, Any]], scale: float) -> _Part:
+def _beside_sd(speed: _Part, quality: _Part, first: _Row) -> str:
+    """Say speed and quality relative to ``sd``."""
+    figures = [part for part in (speed, quality) if part.text]
+    if figures and {part.shown for part in figures} <= {UNSHOWN, NOISE}:
+        told = ", ".join(part.text for part in figures)
+        return f"no difference from {_baseline(first)} shown at n = {first['n']}: {told}"
+    ending = {UNSHOWN: " (no difference shown)", NOISE: " (not told from noise)"}
+    return ", ".join(part.text + ending.get(part.shown, "") for part in figures)
+
+
+def _length(row: _Row | None) -> str:
+    """Say how much longer texts are than those of ``sd``, if that is shown in two decimals."""
+    if row is None or round(row["ci_low"], 2) <= 1 <= round(row["ci_high"], 2):
+        return ""
+    times = with_interval(row["value"], row["ci_low"], row["ci_high"], ".2f")
+    return f"its texts are {times} times as long as those of {_baseline(row)}"
+
+
+def _front(known: dict[tuple[str, str, str], _Row], at: str) -> _Part:
     """Compare with the static front; with a coarse one also at its nearest measured point."""
-    if (row := known.get(c.ABOVE)) is None:
+    if (row := known.get((c.FRONT, at, c.ABOVE))) is None:
         return _Part(MISSING, "")
     shown = _sign(row, 0, 0, LOWER, HIGHER)
-    front = "the randomised static front"
-    if shown == UNSHOWN:
-        return _Part(shown, f"not shown to differ from {front} ({_difference(row, scale)})")
-    side = "above" if shown == HIGHER else "below"
-    text = f"{_size(row, scale)} points {side} {front}"
-    coarse = abs(row["step"]) > COARSE
-    if shown == HIGHER and coarse and _sign(known[c.ABOVE_MEASURED], 0, 0, LOWER, HIGHER) != HIGHER:
-        return _Part(UNSHOWN, f"{text}, but not above its nearest measured weight")
+    side = {HIGHER: "above", LOWER: "below"}.get(shown)
+    name = _FRONT if at == "acceptance" else "it"
+    text = f"{_size(row)} points {side} {name}" if side else f"not shown to differ from {name}"
+    text += f" at equal {at}" + (f" ({_difference(row)})" if not side else "")
+    measured = known[c.FRONT, at, c.ABOVE_MEASURED]
+    if shown == HIGHER and row["coarse"] and _sign(measured, 0, 0, LOWER, HIGHER) != HIGHER:
+        between = f"but not above its nearest measured weight ({_difference(measured)})"
+        return _Part(UNSHOWN, f"{text}, {between}")
     return _Part(shown, text)
 
 
-def _difference(row: dict[str, Any], scale: float) -> str:
+def _control(known: dict[tuple[str, str, str], _Row]) -> _Part:
+    """Say what a lower temperature gains where a method is above the static front."""
+    front = known.get((c.FRONT, "acceptance", c.ABOVE))
+    cooler = known.get((c.CONTROL, "acceptance", c.ABOVE))
+    if front is None or front["ci_low"] <= 0:
+        return _Part(MISSING, "")
+    if cooler is None:
+        sampled = front["quality_metric"] == AGREEMENT and front["temperature"] > 0
+        unknown = "a lower temperature may gain as much, which this run did not measure"
+        return _Part(MISSING, unknown * bool(sampled))
+    scale = float(shown_scale(str(front["quality_metric"])))
+    gained = scale * (front["value"] - cooler["value"])
+    shown = _sign(cooler, 0, 0, LOWER, HIGHER)
+    more = f"{_difference(cooler)} more" + " (no difference shown)" * (shown == UNSHOWN)
+    return _Part(shown, f"a lower temperature gains {gained:+.1f} there, and the method {more}")
+
+
+def _difference(row: _Row) -> str:
+    """Return a difference with its interval, with signs."""
+    scale = float(shown_scale(str(row["quality_metric"])))
     value, low, high = (scale * row[name] for name in ("value", "ci_low", "ci_high"))
     return with_interval(value, low, high, "+.1f")
 
 
-def _size(row: dict[str, Any], scale: float) -> str:
+def _size(row: _Row) -> str:
     """Return a difference with its interval, without signs."""
+    scale = float(shown_scale(str(row["quality_metric"])))
     value, low, high = (abs(scale * row[name]) for name in ("value", "ci_low", "ci_high"))
     return with_interval(value, min(low, high), max(low, high), ".1f")

@@ -27,7 +27,13 @@ from specbench.config import (
 from specbench.engine.choice import require_engine
 from specbench.errors import UsageError
 from specbench.experiment.plan import Plan, build_plan
-from specbench.experiment.variants import ANCHORS, Variant, method_variants
+from specbench.experiment.variants import (
+    ANCHORS,
+    Variant,
+    method_variants,
+    with_baselines,
+    with_control,
+)
 from specbench.heads.registry import expand_family
 from specbench.methods.drafters import DRAFTERS, LOOKUP, MODEL, checked, ngram_lengths
 from specbench.methods.parameters import PARAMETERS
@@ -497,14 +503,21 @@ class Measurement(Prompts, Models, RunSettings, JsonOutput, RunFolder, Workers, 
         return found
 
     def plan(self, variants: Iterable[Variant], optional: Iterable[str] = ()) -> Plan:
-        """Plan a run; ``optional`` methods are skipped on tasks without a head."""
+        """Plan a run; ``optional`` methods are skipped on tasks without a head.
+
+        No speculation is measured too and, where quality is agreement with the target's greedy
+        text, a control for a lower temperature.
+        """
         spec = self.spec(alone=True)
         if self.ray_address is None:
             self.require_here(spec, self.engine)
+        tasks, measured = self.tasks(), with_baselines(list(variants))
+        if self.temperature > 0 and any(task.metric == AGREEMENT for task in tasks):
+            measured = with_control(measured)
         return build_plan(
             spec,
-            self.tasks(),
-            list(variants),
+            tasks,
+            measured,
             self.draft_length,
             self.part(Settings),
             loading=self.loading(),

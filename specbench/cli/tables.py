@@ -228,8 +228,9 @@ def compare(asked: CompareOptions, rows: Rows, runs: Runs = None) -> None:
     try:
         drafting = set(samples.loc[samples["draft_length"] > 0, "method"])
         methods = _without_baselines(methods, drafting) if methods else None
-        # The verdict needs the front at equal acceptance.
-        found = compare(samples, [at for at in ATS if at in {*chosen, "acceptance"}], methods)
+        # The verdict needs the fronts at equal acceptance and time.
+        needed = {*chosen, "acceptance", "time"}
+        found = compare(samples, [at for at in ATS if at in needed], methods)
     except UsageError as error:
         if between is None:
             raise

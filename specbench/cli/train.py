@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -115,10 +115,13 @@ def train(
         refused = _train_all(spec, loading, waiting, asked.resume, not shown.no_progress)
     if trained := [job for job in jobs if job.folder not in refused]:
         _show(trained, spec, root)
-        head = str(jobs[0].folder if len(jobs) == 1 else root)
-        command = ["specbench", "run", "--method", "sd,diversed", *models.retyped()]
-        command += [*data.retyped(), *code.retyped(), "--head", head]
-        print(f"use it: {shlex.join(command)}")
+
+        def command(methods: str, tasks: Sequence[str], *last: str) -> str:
+            chosen = data if len(trained) == 1 else data.updated(task=list(tasks))
+            parts = ["specbench", "run", "--method", methods, *models.retyped()]
+            return shlex.join([*parts, *chosen.retyped(), *code.retyped(), *last])
+
+        _advise(trained, root, command)
     if refused:
         raise UsageError("; ".join(dict.fromkeys(map(str, refused.values()))))
 
@@ -240,7 +243,7 @@ def _sizes(jobs: Sequence[HeadJob]) -> tuple[int, int, int]:
 def _remarks(job: HeadJob, description: Mapping[str, Any]) -> Iterator[str]:
     """Yield warnings about the training, with advice."""
     worth = description["worth"]
-    yield f"{job}: {worth['sentence']}, on {worth['n']} held-out prompts"
+    yield f"{job}: {worth['sentence']}"
     if silent := description["steps_without_gradient"]:
         yield (
             f"{job}: all rollouts had the same reward in {silent} of {job.recipe.steps} steps, so "
@@ -256,6 +259,27 @@ def _remarks(job: HeadJob, description: Mapping[str, Any]) -> Iterator[str]:
             else "more --steps may help"
         )
         yield f"{job}: held-out acceptance is {reached:.3f}, target {target:g}: {why}"
+
+
+def _advise(jobs: Sequence[HeadJob], root: Path, command: Callable[..., str]) -> None:
+    """Print how to use the heads that are above the static front, and what to use otherwise.
+
+    ``command`` returns a command from its methods, tasks and last options.
+    """
+    instead = {}  # static weights by folder
+    for job in jobs:
+        worth = read_description(job.folder).get("worth") or {}
+        if worth.get("better") is False and "static_weight" in worth:
+            instead[job.folder] = worth["static_weight"]
+    if useful := [job for job in jobs if job.folder not in instead]:
+        head = str(useful[0].folder if len(useful) == 1 else root)
+        tasks = dict.fromkeys(job.task.name for job in useful)
+        print(f"use it: {command('sd,diversed', [*tasks], '--head', head)}")
+    for job in jobs:
+        if job.folder in instead:
+            weight = f"{instead[job.folder]:.2f}"
+            static = command("sd,static", [job.task.name], "--weight", weight)
+            print(f"instead of {job.folder}, use the static weight of its acceptance: {static}")
 
 
 def _show(jobs: Sequence[HeadJob], spec: PairSpec, root: Path) -> None:

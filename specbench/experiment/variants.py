@@ -8,7 +8,7 @@ from typing import Any
 
 from specbench.errors import UsageError, require
 from specbench.methods.method import Method
-from specbench.methods.registry import AUTOREGRESSIVE, METHODS, get_method
+from specbench.methods.registry import AUTOREGRESSIVE, CONTROLS, METHODS, get_method
 from specbench.plugins import require_distinct
 from specbench.words import unknown
 
@@ -43,6 +43,29 @@ def method_variants(names: Iterable[str], given: Mapping[str, Any]) -> list[Vari
             "add one with --method, or omit the parameter"
         )
     return [variant for method in methods for variant in _variants(method, known)]
+
+
+def with_baselines(variants: Sequence[Variant]) -> list[Variant]:
+    """Return methods with no speculation before them: it says whether their drafts pay."""
+    methods = {method for method, _ in variants}
+    alone = [] if AUTOREGRESSIVE in methods else method_variants([AUTOREGRESSIVE], {})
+    return [*alone, *variants]
+
+
+def with_control(variants: Sequence[Variant]) -> list[Variant]:
+    """Return methods with a control for a lower temperature if any of them relaxes the target.
+
+    The control is SD at half of the temperature. A metric that rewards likely texts also rewards
+    rules that prefer likely tokens, and a lower temperature does the same without a rule.
+    """
+    relaxed = {
+        method
+        for method, values in variants
+        if not (method == STATIC or get_method(method).emits_target(values))
+    }
+    if not relaxed or relaxed.intersection(CONTROLS):
+        return list(variants)
+    return [*variants, *method_variants(["cooled"], {"both_temperature": 0.5})]
 
 
 def swept_methods(names: Collection[str], parameter: str) -> list[str]:

@@ -2,10 +2,11 @@
 
 After arXiv 2604.07622, with intervals. The dashed line is the randomised static front, that is, the
 best mixtures of static points, with its 95 % band; the dotted line, if controls were run, that of
-the static and sharpened points together. DIVERSED heads trained for several target
-acceptances are joined by a line and labelled with their targets. A target is a mean over positions;
-the fraction of drafts accepted is lower. Heads that differ in their seed alone are small marks; the
-large mark is their mean.
+the static and sharpened points together. Fronts are those of comparisons, so they need samples; if
+every static weight lies below a coin between SD and the draft, the panel says so. DIVERSED heads
+trained for several target acceptances are joined by a line and labelled with their targets. A
+target is a mean over positions; the fraction of drafts accepted is lower. Heads that differ in
+their seed alone are small marks; the large mark is their mean.
 """
 
 from __future__ import annotations
@@ -19,26 +20,29 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patheffects import withStroke
 
+from specbench.analysis.frames import CELL, SAMPLES
 from specbench.analysis.pareto import (
-    CONTROLS,
     STATIC_FAMILY,
+    below_coin,
     front_band,
-    hull,
+    front_of,
+    gaps_from_coin,
     static_weight,
 )
-from specbench.analysis.points import Gain
+from specbench.analysis.points import Gain, settings_of
 from specbench.analysis.run_tables import LEARNED
 from specbench.errors import UsageError
 from specbench.figures import AGAINST, style
 from specbench.figures.style import GREY, Drawing, data, scaled
 from specbench.heads.registry import FAMILIES, recipe_of
-from specbench.methods.registry import AUTOREGRESSIVE
+from specbench.methods.registry import AUTOREGRESSIVE, CONTROLS
 from specbench.results import Results
 
 _QUALITY = "100*quality"
 #: The fronts drawn, by the mark of their data, with the methods of their points.
 _FRONTS = {"front": STATIC_FAMILY, "sharpened front": (*STATIC_FAMILY, *CONTROLS)}
 _LINES = {"front": "--", "sharpened front": ":"}
+_COIN = "every weight between 0 and 1 is below\na coin between SD and the draft"
 _MOST_LABELLED = 100  # points of a panel; more leave no room for labels
 
 _FONT_POINTS = 5.8
@@ -82,6 +86,7 @@ class _Panel(NamedTuple):
     cells: pd.DataFrame
     front: pd.DataFrame
     targets: pd.DataFrame  # family and target acceptance of cells with such heads
+    coin: bool  # whether every static weight lies below a coin between SD and the draft
 
     def size(self, method: str) -> float:
         """Return the marker size of a method in points; markers of a family are smaller."""
@@ -155,6 +160,7 @@ def _column(
 ) -> Iterator[_Panel]:
     """Draw the panels of a task that have points; they share the quality axis."""
     first, samples = None, _samples(rows, results)
+    coin = any(_is_coin(own) for _, own in samples.groupby("run_id"))
     for axes, cost in zip(column, costs, strict=True):
         cells = rows.dropna(subset=cost.column)
         if cells.empty:
@@ -164,13 +170,13 @@ def _column(
             first = axes
         else:
             axes.sharey(first)
-        panel = _Panel(axes, cost, cells, _fronts(cells, cost, samples), _targets(cells))
+        panel = _Panel(axes, cost, cells, _fronts(cells, cost, samples), _targets(cells), coin)
         _draw(panel)
         yield panel
 
 
 def _draw(panel: _Panel) -> None:
-    axes, cost, cells, front, _ = panel
+    axes, cost, cells, front, *_ = panel
     seeds = _recipes(cells)
     for method, points in cells.drop(seeds.index).groupby("method", sort=False):
         name, size = str(method), panel.size(str(method))
@@ -185,62 +191,71 @@ def _draw(panel: _Panel) -> None:
     for line in _family_lines(panel):
         colour = style.look(LEARNED).colour
         axes.plot(*line.T, "-", color=colour, linewidth=scaled(0.9), zorder=3)
-    for mark, line in front.groupby("mark", sort=False):
+    for (mark, _), line in front.groupby(["mark", "run_id"], sort=False):
         colour = style.look("static" if mark == "front" else "cooled").colour
         look: dict[str, Any] = {"linestyle": _LINES[str(mark)], "linewidth": scaled(1.1)}
         axes.plot("x", "quality", data=line, color=colour, zorder=2, **look)
         if mark == "front" and line["quality_low"].notna().any():
             ends = (line["quality_low"], line["quality_high"])
             axes.fill_between(line["x"], *ends, color=colour, alpha=0.18, linewidth=0, zorder=1)
+    if panel.coin:
+        place: dict[str, Any] = {"ha": "right", "va": "top", "transform": axes.transAxes}
+        axes.text(0.98, 0.98, _COIN, fontsize=scaled(_FONT_POINTS), color=GREY, **place)
     axes.set_ylabel(style.quality_label(str(cells["quality_metric"].iloc[0])))
     axes.set_xlabel(cost.label)
     axes.margins(x=0.08, y=0.14)
     axes.locator_params(axis="x", nbins=4, steps=[1, 2, 5, 10])
 
 
-def _samples(rows: pd.DataFrame, results: Results) -> pd.DataFrame | None:
-    """Return the samples of the fronts and their baseline, if available and from one run."""
-    family = rows[rows["method"].isin(STATIC_FAMILY)]
-    if family["run_id"].nunique() != 1:  # fronts of different runs are not combined
-        return None
+def _samples(rows: pd.DataFrame, results: Results) -> pd.DataFrame:
+    """Return the samples of the fronts and their baselines, none if they are not available."""
     try:
         samples = results.samples
     except UsageError:
-        return None  # draw the summary alone
-    kept = samples["method"].isin([*STATIC_FAMILY, *CONTROLS, AUTOREGRESSIVE])
-    for name in ("run_id", "pair", "task", "engine", "batch_size"):
-        kept &= samples[name] == family[name].iloc[0]
-    return samples[kept]
+        samples = pd.DataFrame(columns=[*SAMPLES])  # the summary is drawn alone
+    family = rows[rows["method"].isin([*STATIC_FAMILY, *CONTROLS, AUTOREGRESSIVE])]
+    cell = [*CELL]
+    return samples.merge(family[cell].drop_duplicates(), on=cell) if len(samples) else samples
 
 
-def _fronts(cells: pd.DataFrame, cost: _Cost, samples: pd.DataFrame | None) -> pd.DataFrame:
-    """Return the static front and, if controls were run, the sharpened one, each with its mark."""
-    controlled = cells["method"].isin(CONTROLS).any()
-    return pd.concat(
-        [
-            _front(cells, cost, samples, _FRONTS[mark]).assign(mark=mark)
-            for mark in [*_FRONTS][: 1 + controlled]
-        ],
-        ignore_index=True,
-    )
+def _is_coin(samples: pd.DataFrame) -> bool:
+    """Return whether every static weight of a run lies below a coin between SD and the draft."""
+    return below_coin(gaps_from_coin(front_of(settings_of(samples))))
+
+
+def _fronts(cells: pd.DataFrame, cost: _Cost, samples: pd.DataFrame) -> pd.DataFrame:
+    """Return each run's static front and, if controls were run, the sharpened one.
+
+    The columns are ``run_id``, ``mark``, ``x``, ``quality``, ``quality_low`` and ``quality_high``,
+    in the panel's units.
+    """
+    texts = pd.DataFrame(columns=["run_id", "mark"], dtype="str")
+    numbers = pd.DataFrame(columns=["x", "quality", "quality_low", "quality_high"], dtype="float64")
+    found = []
+    for run_id, own in samples.groupby("run_id", sort=False):
+        drawn = cells[cells["run_id"] == run_id]
+        controlled = drawn["method"].isin(CONTROLS).any()
+        for mark in [*_FRONTS][: 1 + controlled]:
+            front = _front(drawn, cost, own, _FRONTS[mark])
+            found += [front.assign(run_id=run_id, mark=mark)] if len(front) else []
+    return pd.concat(found or [texts.join(numbers)], ignore_index=True)
 
 
 def _front(
-    cells: pd.DataFrame, cost: _Cost, samples: pd.DataFrame | None, methods: Sequence[str]
+    cells: pd.DataFrame, cost: _Cost, samples: pd.DataFrame, methods: Sequence[str]
 ) -> pd.DataFrame:
-    """Return the front of methods in the panel's units: with a band if samples are given."""
+    """Return the front of some methods of a run, empty if it has none or no single session."""
     family = cells[cells["method"].isin(methods)]
-    timed = cost.gain != "acceptance"
-    if samples is not None and timed:  # a band is of the times of one session
-        samples = None if family["session"].any() else samples[samples["session"] == 0]
-    if samples is not None and static_weight(family).nunique() > 1:
-        band = front_band(samples, cost.gain, methods)
-        ends = {"low": "quality_low", "high": "quality_high", "gain": "x"}
-        return band.rename(columns=ends) * [cost.scale, 100, 100, 100]
-    value, quality = family[cost.column].to_numpy(), family["quality"].to_numpy()
-    corners = hull(cost.sign * value, quality)
-    line = {"x": cost.scale * value[corners], "quality": 100 * quality[corners]}
-    return pd.DataFrame(line).assign(quality_low=np.nan, quality_high=np.nan)
+    if cost.gain != "acceptance":  # times are compared within a session
+        if family["session"].nunique() != 1:
+            return pd.DataFrame()
+        samples = samples[samples["session"] == family["session"].iloc[0]]
+    baseline = cost.gain == "speedup" and AUTOREGRESSIVE not in set(samples["method"])
+    if static_weight(family).nunique() < 2 or baseline:
+        return pd.DataFrame()
+    band = front_band(samples, cost.gain, methods)
+    ends = {"low": "quality_low", "high": "quality_high", "gain": "x"}
+    return band.rename(columns=ends) * [cost.scale, 100, 100, 100]
 
 
 def _data(panel: _Panel) -> pd.DataFrame:
@@ -284,7 +299,7 @@ def _label_points(panel: _Panel) -> None:
 
     Points of a cell that several runs have are labelled with their runs.
     """
-    axes, cost, cells, front, targets = panel
+    axes, cost, cells, front, targets, _ = panel
     if len(cells) > _MOST_LABELLED:
         return
     (x, *x_ends), (y, *y_ends) = style.values(cells, cost.expression), style.values(cells, _QUALITY)
@@ -293,7 +308,7 @@ def _label_points(panel: _Panel) -> None:
         *(np.column_stack([ends, [at, at]]) for *ends, at in zip(*x_ends, y, strict=True)),
         *(np.column_stack([[at, at], ends]) for *ends, at in zip(*y_ends, x, strict=True)),
     ]
-    fronts = [line[["x", "quality"]].to_numpy() for _, line in front.groupby("mark")]
+    fronts = [line[["x", "quality"]].to_numpy() for _, line in front.groupby(["mark", "run_id"])]
     lines = [*fronts, *_family_lines(panel), *bars]
 
     weights = cells.loc[cells["method"] == "static", "weight"]

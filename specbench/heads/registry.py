@@ -255,7 +255,7 @@ def _brief(head: HeadFile, task: str) -> str:
     if known.get("task", task) != task:
         parts.append(f"trained for {known['task']}")
     if "worth" in known:
-        parts.append(known["worth"])
+        parts.append(f"in training it was {known['worth']}")
     return ", ".join(parts)
 
 

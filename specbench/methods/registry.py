@@ -217,6 +217,8 @@ _REPLACEMENT = Parameter(
 )
 
 AUTOREGRESSIVE = "autoregressive"  # no draft; the baseline of speed-ups
+#: Methods that only sharpen, as controls for rules that do so implicitly.
+CONTROLS = ("sharpened", "cooled")
 
 METHODS: dict[str, Method] = {
     method.name: method

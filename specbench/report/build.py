@@ -53,6 +53,7 @@ def build(
     """
     folders = run_folders(paths, SUMMARY)
     cells, further = read_cells(folders, selection)
+    samples = _samples(folders, selection)
     positions, unknown = _positions(folders, selection) if cells["draft_length"].any() else ([], [])
     states = {folder.name: unfinished(folder) for folder in folders}
     partial = [f"{name} is incomplete: {state}" for name, state in states.items() if state]
@@ -66,7 +67,7 @@ def build(
         notes=[*partial, *unknown],
         verdicts=_verdicts(folders, selection),
         tables=summary_tables(cells, further),
-        figures=list(figures(cells, pd.concat([pd.DataFrame(), *positions]))),
+        figures=list(figures(cells, pd.concat([pd.DataFrame(), *positions]), samples)),
         traces=traces,
         legend=LEGEND,
         environment=_environment(runs),
@@ -86,6 +87,13 @@ def _positions(
         except UsageError as error:
             notes.append(f"no acceptance by position of {folder.name}: {error}")
     return found, notes
+
+
+def _samples(folders: Sequence[Path], selection: Selection) -> pd.DataFrame | None:
+    """Return the samples of the runs; None if one lacks them."""
+    with suppress(UsageError):
+        return Results(folders, selection).samples
+    return None
 
 
 def _verdicts(folders: Sequence[Path], selection: Selection) -> dict[str, list[str]]:

@@ -43,10 +43,13 @@ class Block(NamedTuple):
     figures: list[tuple[str, Markup]]
 
 
-def figures(cells: pd.DataFrame, positions: pd.DataFrame) -> Iterator[Block]:
+def figures(
+    cells: pd.DataFrame, positions: pd.DataFrame, samples: pd.DataFrame | None = None
+) -> Iterator[Block]:
     """Draw the figures of all cells, see ``tables.read_cells``.
 
     ``positions`` is acceptance by position as in ``Results.positions``, without rows if unknown.
+    Fronts need the ``samples``; None draws none.
     """
     for setting, here in cells.groupby("setting", sort=False):
         drafted = here.loc[here["draft_length"] > 0, ["drafter", "draft_length"]]
@@ -57,7 +60,7 @@ def figures(cells: pd.DataFrame, positions: pd.DataFrame) -> Iterator[Block]:
             name += "" if drafter == MODEL else f", {drafter}"
             # Tooltips by row of the table whose points a figure shows.
             tooltips = {at: _tooltip(cell, cells) for at, cell in shown.iterrows()}
-            drawn = list(_drawn(_of_cells(shown), tooltips, name))
+            drawn = list(_drawn(draws_of(shown, samples), tooltips, name))
             if len(positions):
                 own = positions.merge(shown[[*CELL, "label"]], on=list(CELL))
                 tooltips = {at: _position_tooltip(row) for at, row in own.iterrows()}
@@ -65,9 +68,10 @@ def figures(cells: pd.DataFrame, positions: pd.DataFrame) -> Iterator[Block]:
             yield Block(name, drawn)
 
 
-def _of_cells(cells: pd.DataFrame) -> Draws:
+def draws_of(cells: pd.DataFrame, samples: pd.DataFrame | None) -> Draws:
+    """Return the figures of cells and of their samples, if known, by title."""
     results = Results([])
-    vars(results)["cells"] = cells
+    vars(results).update({"cells": cells} | ({} if samples is None else {"samples": samples}))
     return {
         "Quality vs. cost": lambda: pareto.draw(results, pareto.known_costs(cells)),
         "Acceptance vs. time": lambda: acceptance.draw_time(results),

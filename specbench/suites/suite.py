@@ -19,7 +19,7 @@ from specbench.config import DRAFT_LENGTH, Count, DataOptions, Loading, Settings
 from specbench.errors import UsageError
 from specbench.experiment.folders import COMPLETE, read_run, same_plan
 from specbench.experiment.plan import Plan, build_plan
-from specbench.experiment.variants import Variant, method_variants
+from specbench.experiment.variants import Variant, method_variants, with_baselines
 from specbench.files import find_stored
 from specbench.heads.registry import HeadFile
 from specbench.methods.registry import AUTOREGRESSIVE, get_method
@@ -102,9 +102,9 @@ class Entry(Model):
         return Settings(**{**self.settings, "temperature": temperature, "seed": seed})
 
     def variants(self, heads: Sequence[Any] = ()) -> list[Variant]:
-        """Return the methods with their parameters, and methods with a head once per head."""
+        """Return no speculation, and the methods with their parameters, once per head if any."""
         known = {"head": list(heads)} if heads and self.needs_heads else {}
-        return method_variants(self.methods, {**self.parameters, **known})
+        return with_baselines(method_variants(self.methods, {**self.parameters, **known}))
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """What a head is worth: its distance above the static ensemble on held-out prompts.
 
-Everything is measured on roll-outs, one text per prompt. Acceptance is the mean over texts of the
+Everything is measured on roll-outs; several texts of a prompt count as one with their means.
+Acceptance is the mean over texts of the
 mean over tokens of ``1 - w TV(p, q)``, so it mixes linearly, and the randomised front of the static
 weights is their upper concave hull (see ``specbench.analysis.pareto``).
 """
@@ -8,11 +9,13 @@ weights is their upper concave hull (see ``specbench.analysis.pareto``).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import NormalDist
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from specbench.analysis.intervals import (
+    CONFIDENCE,
     FEWEST,
     Floats,
     Interval,
@@ -29,6 +32,7 @@ from specbench.table import with_interval
 
 # Static weights measured before training, from the target to the draft.
 WEIGHTS = (1.0, 0.95, 0.85, 0.6, 0.3, 0.0)
+POWER = 0.8  # of the smallest effect that a measurement would show
 NEARBY = 0.01  # distance in acceptance of the static weights that a head is compared with
 # A head has collapsed to a model if it is this close to it, as a share of the range of acceptance.
 EXTREME = 0.02
@@ -38,8 +42,8 @@ class Point(NamedTuple):
     """A head or a static weight, measured on n held-out prompts."""
 
     weight: float  # mean over tokens
-    quality: Floats  # [n] score of each text, 0 to 1
-    acceptance: Floats  # [n] mean over each text of 1 - w TV(p, q)
+    quality: Floats  # [n] score of each prompt's texts, 0 to 1
+    acceptance: Floats  # [n] mean over each prompt's texts of 1 - w TV(p, q)
 
     def lists(self) -> dict[str, Any]:
         """Return plain values, for a checkpoint; see ``from_lists``."""
@@ -54,6 +58,15 @@ class Point(NamedTuple):
         """Return the point of ``lists``."""
         quality, acceptance = (np.array(values[name]) for name in ("quality", "acceptance"))
         return cls(values["weight"], quality, acceptance)
+
+    @classmethod
+    def mean(cls, points: Sequence[Point]) -> Point:
+        """Return the mean of points on the same prompts."""
+        quality, acceptance = (
+            np.mean([getattr(point, name) for point in points], axis=0)
+            for name in ("quality", "acceptance")
+        )
+        return cls(float(np.mean([point.weight for point in points])), quality, acceptance)
 
     def described(self) -> dict[str, Any]:
         """Return the figures with their intervals, for ``head.json``."""
@@ -87,19 +100,25 @@ class Worth(NamedTuple):
         return "draft" if share > 1 - EXTREME else "target" if share < EXTREME else None
 
     def sentence(self, metric: Metric) -> str:
-        """Say in one sentence whether the head is better than the static ensemble."""
-        value, low, high = (metric.scale * each for each in self.distance[:3])
-        by = f"{with_interval(value, low, high, '.1f')} points"
+        """Say in one sentence whether the head is above or below the static front, or neither."""
+        found = self.distance
+        value, low, high = (metric.scale * each for each in found[:3])
+        by = f"{with_interval(value, low, high, '.1f')} points, n = {found.n}"
         if low > 0:
-            return f"above the randomised static front by {by}"
+            return f"above the randomised static front ({by})"
         if high < 0:
-            return f"below the randomised static front: {by}"
-        where = f": collapsed to the {self.collapsed}" if self.collapsed else ""
-        return f"no better than the static ensemble at the same acceptance ({by}){where}"
+            return f"below the randomised static front ({by})"
+        least = metric.scale * smallest_shown(found)
+        where = f"; collapsed to the {self.collapsed}" if self.collapsed else ""
+        return (
+            f"not shown to be above the randomised static front ({by}; {least:.1f} points would be "
+            f"shown in {100 * POWER:.0f} % of such measurements){where}"
+        )
 
     def described(self, metric: Metric) -> dict[str, Any]:
         """Return all figures, for ``head.json``."""
         found = self.distance
+        same_acceptance = weight_for_acceptance(self.head.acceptance.mean(), self.static)
         names = ["target", *["static"] * (len(self.static) - 2), "draft"]
         return {
             "sentence": self.sentence(metric),
@@ -108,6 +127,8 @@ class Worth(NamedTuple):
             "n": found.n,
             "distance": found.value,
             "distance_interval": [found.low, found.high],
+            "smallest_shown": smallest_shown(found),
+            "static_weight": same_acceptance,
             "head": self.head.described(),
             "others": [
                 {"name": name, **point.described()}
@@ -125,6 +146,17 @@ def distance(head: Point, static: Sequence[Point]) -> Interval:
     gains = Gains(accepted[:, :-1], np.full_like(accepted[:, :-1], n))
     front = front_quality(gains, quality[:, :-1], accepted[:, -1] / n)
     return estimate(quality[:, -1] - front, n)
+
+
+def smallest_shown(found: Interval) -> float:
+    """Return the difference that a measurement with this interval shows with ``POWER``.
+
+    A normal estimate with half-width h excludes 0 in this share of measurements if the truth is
+    ``h (1 + z_POWER / z_.975)``, which is 1.43 h.
+    """
+    normal = NormalDist()
+    half = (found.high - found.low) / 2
+    return half * (1 + normal.inv_cdf(POWER) / normal.inv_cdf((1 + CONFIDENCE) / 2))
 
 
 def slope(static: Sequence[Point]) -> float:

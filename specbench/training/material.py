@@ -21,6 +21,7 @@ from specbench.training.recipe import HeadRecipe
 
 # Held-out examples for measurements during training, and others for the final one. If a task has
 # too few, they are the same; if it has few distinct prompts (mini-code), some occur in training.
+# With fewer final ones than ``FINAL``, each has two texts.
 HELD_OUT, FINAL = 128, 256
 IGNORED = -100  # label of a token without loss
 
@@ -49,6 +50,11 @@ class Materials(NamedTuple):
     held_out: Material  # for measurements during training
     final: Material  # for the head's worth
     unseen_left_out: int = 0
+
+    @property
+    def final_texts(self) -> int:
+        """Texts per final prompt."""
+        return 1 if len(self.final.examples) >= FINAL else 2
 
     def left_out(self) -> dict[str, int]:
         """Return the number of skipped examples of each split."""

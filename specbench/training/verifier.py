@@ -228,10 +228,15 @@ class Training:
         return head.to(self.pair.target.device)
 
     def measure(
-        self, heads: Sequence[Head], material: Material, seed: int = HELD_OUT_SEED
+        self,
+        heads: Sequence[Head],
+        material: Material,
+        seed: int = HELD_OUT_SEED,
+        texts: int = 1,
     ) -> list[Point]:
-        """Measure heads with one text per prompt; the prompts take the temperatures in turn."""
+        """Measure heads with some texts per prompt; the prompts take the temperatures in turn."""
         generator = self._new_generator(seed)
+        heads = [head for head in heads for _ in range(texts)]
         turns = [material.every(len(self.samplings), turn) for turn in range(len(self.samplings))]
         rollouts = joined(
             [
@@ -240,10 +245,11 @@ class Training:
             ]
         )
         examples = [example for own in turns for example in own.examples]
-        return [
+        points = [
             self._point(head, rollouts.every(len(heads), number), examples)
             for number, head in enumerate(heads)
         ]
+        return [Point.mean(points[at : at + texts]) for at in range(0, len(points), texts)]
 
     def restore_best(self) -> None:
         """Replace the head by the best one that was measured."""
@@ -252,11 +258,15 @@ class Training:
         self.head.eval().requires_grad_(False)
 
     def measure_worth(self) -> Worth:
-        """Compare the head on final prompts with both models and the static weights around it."""
+        """Compare the head on final prompts with both models and the static weights around it.
+
+        Where a task has too few prompts, each has two texts, since no other prompts can be had.
+        """
         material = self.materials.final
-        [head] = self.measure([self.head], material, FINAL_SEED)
+        texts = self.materials.final_texts
+        [head] = self.measure([self.head], material, FINAL_SEED, texts)
         static = [self.static_head(weight) for weight in front.weights_around(head, self.static)]
-        return Worth(head, self.measure(static, material, FINAL_SEED + 1))
+        return Worth(head, self.measure(static, material, FINAL_SEED + 1, texts))
 
     @torch.no_grad()
     def _point(self, head: Head, rollouts: Rollouts, examples: list[Example]) -> Point:

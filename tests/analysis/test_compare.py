@@ -2,7 +2,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from specbench.analysis.compare import ATS, COMPARISON, CONTROL, FRONT, OWN, compare
+from specbench.analysis.compare import ALONE, ATS, COIN, COMPARISON, CONTROL, FRONT, OWN, compare
 from specbench.analysis.pareto import front_of, gap_between
 from specbench.analysis.points import settings_of
 from specbench.errors import UsageError
@@ -57,7 +57,8 @@ def above(frame, at, **only):
 
 
 def times(frame, **only):
-    return rows(frame, "quality", metric="times_as_fast", **only)
+    found = rows(frame, "quality", metric="times_as_fast", **only)
+    return found[found["against"] != ALONE]
 
 
 def values(found):
@@ -69,7 +70,8 @@ def test_a_comparison_is_a_tidy_table(samples):
     assert tuple(found.rows.columns) == COMPARISON
     assert set(found.rows["at"]) == {*ATS, OWN}
     assert found.rows["n"].eq(40).all()
-    placed = found.rows[found.rows["at"] != "hypervolume"]
+    others = found.rows["against"].isin([ALONE, COIN])
+    placed = found.rows[(found.rows["at"] != "hypervolume") & ~others]
     assert set(placed["method"]) == {"lossy", "speccascade", "diversed"}
 
 
@@ -233,11 +235,54 @@ def test_missing_comparisons_are_named_and_the_rest_remains(frame):
     assert set(found.rows["at"]) == {OWN, "hypervolume"}
     assert FRONT not in set(found.rows["against"])
     for rows, at, complaint in (
-        (frame[~frame["method"].isin(["sd", "static"])], "quality", "was not run with sd"),
-        (frame[~frame["method"].isin(["diversed", "static"])], "time", "hold no method to compare"),
+        (frame[frame["method"] == "diversed"], "quality", "was not run with sd"),
+        (frame[frame["method"] == "sd"], "time", "hold no method to compare"),
     ):
         with pytest.raises(UsageError, match=complaint):
             compare(rows, [at])
+
+
+def test_every_method_and_sd_is_compared_with_no_speculation(frame):
+    found = compare(frame, ["acceptance"]).rows.query("against == @ALONE and points == 1")
+    times = found[found["metric"] == "times_as_fast"].set_index(["method", "draft_length"])
+    for (method, length), seconds in SECONDS.items():
+        if method in ("sd", "diversed"):
+            expected = pytest.approx([SECONDS["autoregressive", 0] / seconds] * 3)
+            assert times.loc[(method, length), ["value", "ci_low", "ci_high"]].to_list() == expected
+    assert "static" not in set(found["method"])
+    # In another session it was not timed.
+    later = frame["method"] == "diversed"
+    apart = compare(frame.assign(session=later.astype(int)), ["acceptance"]).rows
+    assert set(apart.loc[apart["against"] == ALONE, "method"]) == {"sd"}
+
+
+def test_prompts_that_only_one_method_lacks_are_counted(frame):
+    lost = (frame["method"] == "diversed") & frame["sample_id"].isin(["p01", "p02", "p03"])
+    found = compare(frame[~lost], ["acceptance"]).rows
+    assert set(found.loc[found["method"] == "diversed", "missing"]) == {3}
+    assert set(found.loc[found["method"] == "sd", "missing"]) == {0}
+    scored = frame["quality"].mask(lost)  # decoded, and not scored
+    found = compare(frame.assign(quality=scored), ["acceptance"]).rows
+    assert set(found.loc[found["method"] == "diversed", "missing"]) == {3}
+
+
+def test_a_method_without_quality_is_compared_in_speed(frame):
+    unscored = frame["quality"].mask(frame["method"] == "diversed")
+    found = compare(frame.assign(quality=unscored), ["acceptance"]).rows
+    own = found[(found["method"] == "diversed") & (found["draft_length"] == 5)]
+    assert set(own["metric"]) >= {"times_as_fast", "acceptance_difference"}
+    assert "quality_difference" not in set(own["metric"])
+    times = own[(own["against"] == "sd") & (own["metric"] == "times_as_fast")]
+    assert times["value"].item() == pytest.approx(2.0)
+
+
+def test_static_weights_are_placed_beside_a_coin(frame):
+    middle = frame[frame["method"] == "static"].assign(weight=0.5, accepted=15, quality=0.3)
+    found = compare(pd.concat([frame, middle]), ["acceptance"]).rows.query("against == @COIN")
+    assert list(found["label"]) == ["static w=0.5"] * 2
+    # The coin runs from (0.4, 0.8) to (1, 0.2).
+    assert found["value"].to_numpy() == pytest.approx(0.3 - 0.6)
+    assert not any("measure more weights" in n for n in compare(pd.concat([frame, middle])).notes)
 
 
 def test_without_quality_the_rest_is_compared_with_sd(frame):

@@ -20,6 +20,7 @@ from specbench.analysis.verdicts import (
     verdicts,
     verdicts_of,
 )
+from specbench.metrics import AGREEMENT
 
 
 @pytest.fixture
@@ -59,8 +60,101 @@ def planted(make):
 
 
 def verdict(samples):
-    (row,) = verdicts_of(samples).to_dict("records")
+    found = verdicts_of(samples)
+    (row,) = found[found["method"] == "typical"].to_dict("records")
     return row
+
+
+def with_alone(samples, seconds, **changes):
+    """Add times without speculation, as multiples of the times of ``sd``."""
+    sd = samples[samples["method"] == "sd"]
+    times = seconds * sd["decode_seconds"]
+    alone = {"method": "autoregressive", "draft_length": 0, "accepted": None, "proposed": 0}
+    return pd.concat([samples, sd.assign(**alone, decode_seconds=times, **changes)])
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown", "first"),
+    [
+        (0.4, SLOWER, "typical ε=0.1 δ=0.3: slower than no speculation (0.5"),
+        (1.5, FASTER, "typical ε=0.1 δ=0.3: faster than no speculation (1.9"),
+        (1 / 1.3, UNSHOWN, "typical ε=0.1 δ=0.3: not shown to be faster or slower than no "),
+    ],
+)
+def test_a_sentence_begins_with_whether_speculation_pays(planted, seconds, shown, first):
+    """A rule that is 1.3 times as fast as sd can be slower than no speculation."""
+    samples = with_alone(planted(times=1.3), seconds)
+    found = verdict(samples)
+    assert found["speculation"] == shown
+    assert found["speed"] == FASTER
+    assert found["sentence"].startswith(first)
+    table = verdicts_of(samples).set_index("method")
+    assert table.loc["sd", "sentence"].startswith("sd: ")
+    assert "no speculation" in table.loc["sd", "sentence"]
+    assert verdict(planted(times=1.3))["speculation"] == MISSING
+
+
+def test_a_sentence_names_another_length(planted):
+    samples = planted(times=1.75)
+    shorter = samples["output_tokens"].where(samples["method"] != "typical", 10)
+    sentence = verdict(samples.assign(output_tokens=shorter))["sentence"]
+    assert "its texts are 0.50 [0.50, 0.50] times as long as those of sd" in sentence
+    assert "as long as" not in verdict(samples)["sentence"]
+
+
+def test_a_sentence_names_prompts_that_this_method_alone_lacks(planted):
+    samples = planted(n=50)
+    lost = (samples["method"] == "typical") & (samples["sample_id"] < "p020")
+    found = verdict(samples[~lost])
+    assert (found["n"], found["missing"]) == (30, 20)
+    assert ": n = 30 of 50: 20 prompts have no result of this method; " in found["sentence"]
+    assert "have no result" not in verdict(samples)["sentence"]
+    everyone = samples[samples["sample_id"] >= "p020"]
+    assert "have no result" not in verdict(everyone)["sentence"]
+
+
+def test_a_sentence_without_quality_says_so(planted):
+    samples = planted(n=30)
+    for lost in (samples["method"] == "typical", samples["method"] != ""):
+        sentence = verdict(samples.assign(quality=samples["quality"].mask(lost)))["sentence"]
+        assert sentence.endswith("speed only, quality was not measured")
+
+
+def test_the_front_is_compared_at_equal_time_too(planted):
+    found = verdict(planted(front=(0.2, 0.4, 0.5), times=1.0))
+    assert found["front"] == HIGHER
+    # ``typical`` takes as long as sd and is as good, so at equal time it is on the front.
+    assert found["front_at_time"] == UNSHOWN
+    assert (
+        "the randomised static front at equal acceptance, not shown to differ from it at equal"
+        in (found["sentence"])
+    )
+
+
+def test_a_lower_temperature_that_gains_as_much_is_named(planted):
+    samples = planted(front=(0.2, 0.4, 0.5))
+    cooled = samples[samples["method"] == "typical"].assign(
+        method="cooled", settings="both_temperature=0.5 both_min_p=0 cooled_weight=1"
+    )
+    found = verdict(pd.concat([samples, cooled]))
+    assert (found["front"], found["control"]) == (HIGHER, UNSHOWN)
+    size = found["sentence"].partition("; a lower temperature gains +")[2]
+    assert float(size.split()[0]) > 10
+    assert "there, and the method 0.0 [0.0, 0.0] more (no difference shown)" in size
+    # Agreement rewards likely texts, so it says what is missing.
+    unknown = "a lower temperature may gain as much, which this run did not measure"
+    assert unknown not in verdict(samples)["sentence"]
+    agreement = samples.assign(quality_metric=AGREEMENT)
+    assert unknown in verdict(agreement)["sentence"]
+    assert unknown not in verdict(agreement.assign(temperature=0.0))["sentence"]
+
+
+def test_static_weights_below_a_coin_have_a_sentence(planted):
+    table = verdicts_of(planted(front=(0.2, 0.3, 0.35)))
+    (sentence,) = table.loc[table["label"] == "static", "sentence"]
+    assert "below a coin between sd and the draft" in sentence and "points" in sentence
+    fine = verdicts_of(planted(front=(0.2, 0.7, 0.8)))
+    assert not (fine["label"] == "static").any()
 
 
 @pytest.mark.parametrize(
@@ -120,9 +214,11 @@ def test_draft_lengths_have_a_verdict_each_or_one_at_the_fastest(planted):
     run = planted(times=1.3)
     longer = run.assign(draft_length=8, decode_seconds=0.9 * run["decode_seconds"])
     both = verdicts_of(pd.concat([run, longer]))
+    both = both[both["method"] == "typical"]
     assert len(both) == 1
     assert "each at its fastest N" in both["sentence"].iloc[0]
     one = verdicts_of(pd.concat([run, longer[longer["method"] != "sd"]]))
+    one = one[one["method"] == "typical"]
     assert list(one["draft_length"]) == [5]  # sd was not run at N = 8
 
 
@@ -133,8 +229,9 @@ def test_verdicts_are_grouped_by_task_and_blank_without_sd(planted):
     assert [heading.split()[0] for heading in by_task(both)] == ["mini-math", "mini-code"]
     assert verdicts_of(run[run["method"] != "sd"]).empty
     static = verdicts_of(run[run["method"] != "typical"])  # without others, the static weights
-    assert list(static["label"]) == ["static w=0", "static w=0.5", "static w=0.9"]
-    assert set(static["front"]) == {MISSING}
+    weights = static[static["label"] != "static"]
+    assert list(weights["label"]) == ["static w=0", "static w=0.5", "static w=0.9"]
+    assert set(weights["front"]) == {MISSING}
 
 
 def timed_again(samples, timing, seconds, **changes):

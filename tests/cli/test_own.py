@@ -76,7 +76,7 @@ def test_an_edited_rule_is_decoded_again(cli: Cli) -> None:
     command = ["run", "-m", f"sd,{OWN}", "-t", "mini-math", "--output", "run", *SMALL]
     assert cli(*command).code == cli(*command).code == 0
     before = keys()
-    assert [len(found) for found in before.values()] == [4, 4]
+    assert [len(found) for found in before.values()] == [4, 4, 4]
     source = Path("my_rules.py").read_text()
     Path("my_rules.py").write_text(source.replace("fallback=at.p", "fallback=at.q"))
     result = cli(*command)
@@ -85,7 +85,7 @@ def test_an_edited_rule_is_decoded_again(cli: Cli) -> None:
     assert after["sd"] == before["sd"]
     assert after[OWN][:4] == before[OWN] and not {*after[OWN][4:]} & {*before[OWN]}
     assert len(after[OWN]) == 8
-    assert len(Path("run/samples.csv").read_text().splitlines()) == 1 + 8
+    assert len(Path("run/samples.csv").read_text().splitlines()) == 1 + 12
     config = json.loads(Path("run/config.json").read_text())
     assert list(config["sources"]) == [OWN]
 
@@ -120,14 +120,14 @@ def test_a_file_that_misbehaves_after_its_trial_fails_its_samples(cli: Cli) -> N
     what = ["-m", "sd,bad.py:exits,bad.py:breaks", "--prompts", "prompts.jsonl"]
     small = ["--max-new-tokens", "24", "--device", "cpu", "--no-progress", "--output", "run"]
     result = cli("run", *what, "--metric", "bad.py:ends", *small)
-    assert result.code == 1 and "3 of 3 samples failed" in result.err
+    assert result.code == 1 and "4 of 4 samples failed" in result.err
     found = Path("run/samples.jsonl").read_text()
     assert "NaN" not in found
     errors = sorted(json.loads(line)["error"] for line in found.splitlines())
     for error, start in zip(
         errors,
         (
-            "bad.py:ends on example prompts-1 failed (line 21: SystemExit: 3)",
+            *["bad.py:ends on example prompts-1 failed (line 21: SystemExit: 3)"] * 2,
             "breaks (bad.py, line 15): `accept` of draft 1 is nan, not from 0 to 1, in round",
             "exits (bad.py, line 10) failed (line 12: SystemExit: 0)",
         ),
@@ -143,7 +143,7 @@ def test_texts_do_not_depend_on_batches(cli: Cli) -> None:
         more = ["--batch-size", size, "--output", output]
         assert cli("run", "-m", OWN, "-t", "mini-math", *SMALL, *more).code == 0
         lines = Path(output, "samples.jsonl").read_text().splitlines()
-        texts.append({r["sample_id"]: r["text"] for r in map(json.loads, lines)})
+        texts.append({(r["method"], r["sample_id"]): r["text"] for r in map(json.loads, lines)})
     assert texts[0] == texts[1]
 
 

@@ -25,11 +25,10 @@ def test_a_run_prints_its_table_and_folder(cli: Cli, engine: Any, tmp_path: Path
     assert "--limit 2 is for testing" in result.err and result.err.count("\n") == 2
     assert "next: " in result.err.splitlines()[-1]
     assert len(rows(tmp_path / "r")) == 4
-    # Without autoregressive there is a note instead of an empty column.
+    # Drafts are always compared with no speculation.
     shown = cli("run", "-m", "sd", "-t", "mini-math", "--limit", "2", "--output", "s")
-    table, word, _ = shown.out.partition(NO_BASELINE)
-    assert "AR's" not in table and word
-    assert "autoregressive" in cli("table", "s").err
+    assert "AR's" in shown.out and NO_BASELINE not in shown.out
+    assert {row["method"] for row in rows(tmp_path / "s")} == {"autoregressive", "sd"}
 
 
 def test_without_a_flag_everything_bundled_runs(cli: Cli, engine: Any, tmp_path: Path) -> None:
@@ -142,7 +141,7 @@ def test_samples_that_fail_make_the_run_fail_after_its_table(
     result = cli("run", "-m", "sd", "-t", "mini-math", *FAST)
     assert result.code == 1
     assert "mini-math on mini" in result.out
-    assert "1 of 2 samples failed, the first with: ValueError: broken" in result.err
+    assert "1 of 4 samples failed, the first with: ValueError: broken" in result.err
     engine.failing = dict.fromkeys(range(20), ValueError("broken"))
     result = cli("run", "-m", "sd", "-t", "mini-math", "-n", "2", "-o", "s")
     assert (result.code, result.out) == (1, "results: s\n")
@@ -184,7 +183,7 @@ def test_prompt_files_replace_tasks(
     options = ("--metric", metric) if metric == "accuracy" else ()
     result = cli("run", "--prompts", "mine.jsonl", *options, "-m", "sd", "--output", "r")
     assert result.code == 0
-    found = rows(tmp_path / "r")
+    found = [row for row in rows(tmp_path / "r") if row["method"] == "sd"]
     assert [row["quality"] for row in found] == quality
     assert {(row["task"], row["quality_metric"]) for row in found} == {("mine", metric)}
     counted = "1 of 2 prompts of mine have no reference"

@@ -63,7 +63,7 @@ def test_code_is_scored_after_permission(cli: Cli, engine: Any, tmp_path: Path) 
     assert {row["quality"] for row in rows(folder)} == {""}
     waiting = cli("score", "r")
     assert waiting.code == 0
-    assert "the code of 2 samples" in waiting.err and "--allow-code-execution" in waiting.err
+    assert "the code of 4 samples" in waiting.err and "--allow-code-execution" in waiting.err
     before = json.loads((folder / "environment.json").read_text())
     assert before["sandbox"] == []
     allowed = cli("score", "r", "--allow-code-execution")

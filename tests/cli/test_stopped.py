@@ -17,7 +17,7 @@ from specbench.cli.app import main
 from ..benchmarks.kill_and_resume import untimed
 from .conftest import Cli
 
-RUN = ("run", "-m", "sd", "-t", "mini-math", "-n", "4", "--output", "r")
+RUN = ("run", "-m", "autoregressive", "-t", "mini-math", "-n", "4", "--output", "r")
 
 
 def started(*arguments: str) -> int:
@@ -53,7 +53,7 @@ def test_a_run_killed_at_any_moment_resumes_to_the_same_result(cli: Cli, engine:
         for table in ("samples.csv", "summary.csv"):
             files = (Path(run, table) for run in ("undisturbed/run", folder))
             pd.testing.assert_frame_equal(*(untimed(pd.read_csv(file)) for file in files))
-        assert len(pd.read_csv(f"{folder}/samples.csv")) == 16
+        assert len(pd.read_csv(f"{folder}/samples.csv")) == 24
     assert set(codes) <= {0, -signal.SIGKILL} and -signal.SIGKILL in codes
 
 

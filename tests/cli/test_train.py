@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from specbench.analysis.intervals import Interval
 from specbench.cli.options import Tasks
 from specbench.errors import UsageError
 from specbench.heads.registry import WEIGHTS, is_head, read_description
@@ -80,13 +81,32 @@ def test_a_head_is_trained_shown_and_used(cli: Cli, models: list[Any]) -> None:
     assert [row[1] for row in rows] == ["head", "target", "static", "static", "draft"]
     assert all(row[-1] == "ROUGE-2" for row in rows)
     assert f"Heads of mini in {HEAD.parent}" in result.out
-    assert "note: mini-headline: no better than the static ensemble at the same" in result.err
+    assert "note: mini-headline: not shown to be above the randomised static front" in result.err
+    assert "n = 12; " in result.err and "points would be shown in 80 % of such" in result.err
     assert "mini-headline on mini, mlp head: step 3, reward" in result.err
-    used = result.out.splitlines()[-1].removeprefix("use it: specbench ")
-    assert used.endswith(f"--task mini-headline --allow-code-execution --head {HEAD}")
-    run = cli(*shlex.split(used), "--limit", "1", "--max-new-tokens", "4", "-o", "run")
+    advice, _, used = result.out.splitlines()[-1].partition(": specbench ")
+    assert advice == f"instead of {HEAD}, use the static weight of its acceptance"
+    weight = read_description(HEAD)["worth"]["static_weight"]
+    assert used.endswith(f"--task mini-headline --allow-code-execution --weight {weight:.2f}")
+    method = ("--method", "sd,static,diversed", "--head", str(HEAD))
+    run = cli(*shlex.split(used), *method, "--limit", "1", "--max-new-tokens", "4", "-o", "run")
     assert run.code == 0
-    assert "diversed" in run.out
+    assert "diversed" in run.out and f"static w={weight:.2f}".rstrip("0") in run.out
+    assert "in training it was not shown to be above the randomised static front" in run.err
+
+
+def test_a_head_above_the_front_is_advised(
+    cli: Cli, models: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def distance(head: Any, static: Any) -> Interval:
+        return Interval(0.02, 0.01, 0.03, len(head.quality))
+
+    monkeypatch.setattr(front, "distance", distance)
+    result = cli(*TINY, "--no-progress")
+    assert "above the randomised static front (2.0 [1.0, 3.0] points, n = 12)" in result.err
+    used = result.out.splitlines()[-1].removeprefix("use it: specbench ")
+    assert used.endswith(f"--task mini-headline --head {HEAD}")
+    assert cli(*shlex.split(used), "--dry-run").code == 0
 
 
 def test_a_refusal_of_one_task_leaves_the_others(
@@ -160,8 +180,11 @@ def test_a_family_has_one_head_per_target_and_skips_long_prompts(
     (skipped,) = (line for line in result.err.splitlines() if "skipped" in line)
     assert skipped.startswith("note: mini-headline: 1 training and 6 held-out examples are skipped")
     assert "mini-headline at acceptance 0.95 on mini" in result.err
-    used = result.out.splitlines()[-1].removeprefix("use it: specbench ")
-    assert used.endswith("--head family")
+    advice = [line for line in result.out.splitlines() if "use" in line.split()[:3]]
+    assert [line.split()[2].rstrip(",") for line in advice] == [
+        f"family/acceptance-{goal}/mini-headline" for goal in ("0.9", "0.95")
+    ]
+    used = advice[-1].partition(": specbench ")[2]
     assert cli(*shlex.split(used), "--dry-run").code == 0
 
 
@@ -182,7 +205,7 @@ def test_missed_targets_and_steps_without_gradient_are_noted(
     unmoved = ("--learning-rate", "1e-6", "--no-progress")
     result = cli(*TINY, "--target-acceptance", target, *unmoved)
     worthless, silent, missed = result.err.splitlines()
-    assert "no better than the static ensemble" in worthless
+    assert "not shown to be above the randomised static front" in worthless
     assert is_head(HEAD)  # a single head is stored where `run` finds it
     assert "all rollouts had the same reward in 2 of 3 steps" in silent
     assert "held-out acceptance is 0." in missed

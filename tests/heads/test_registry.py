@@ -153,7 +153,7 @@ def test_the_note_names_the_head_and_its_training(tmp_path: Path) -> None:
         "code typed (mlp, target acceptance 0.85 per position, trained for news)",
         "code loss (mlp, at most 2.5 points below the target)",
         "news, math x/head.bin (the authors' file)",
-        "news y (mlp, no better than anything)",
+        "news y (mlp, in training it was no better than anything)",
         "news z (mlp)",
     ]
 

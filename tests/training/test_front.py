@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 
+from specbench.analysis.intervals import Interval
 from specbench.errors import UsageError
 from specbench.metrics import get_metric
 from specbench.training import front
@@ -49,9 +50,9 @@ def test_slope_and_weights_follow_the_measured_points() -> None:
 @pytest.mark.parametrize(
     ("head", "told", "better"),
     [
-        (made_point(0.5, quality=0.75), "above the randomised static front by 15.0", True),
-        (made_point(0.5, quality=0.5), "below the randomised static front: -10.0", False),
-        (made_point(0.5), "no better than the static ensemble at the same acceptance", False),
+        (made_point(0.5, quality=0.75), "above the randomised static front (15.0", True),
+        (made_point(0.5, quality=0.5), "below the randomised static front (-10.0", False),
+        (made_point(0.5), "not shown to be above the randomised static front (0.0", False),
         (made_point(0.001), "collapsed to the draft", False),
         (made_point(0.999), "collapsed to the target", False),
     ],
@@ -67,6 +68,26 @@ def test_one_sentence_says_what_a_head_is_worth(head: Point, told: str, better: 
     assert [other["name"] for other in described["others"]] == ["target", "static", "draft"]
     low, high = described["distance_interval"]
     assert low <= described["distance"] <= high
+    assert f"n = {PROMPTS}" in described["sentence"]
+    shown = f"{100 * described['smallest_shown']:.1f} points would be shown in 80 %"
+    assert (shown in described["sentence"]) == (low <= 0 <= high)
+    assert described["static_weight"] == pytest.approx(head.weight, abs=1e-6)
+
+
+def test_the_smallest_effect_is_shown_in_the_share_of_measurements_that_it_says() -> None:
+    rng, se = np.random.default_rng(0), 0.7
+    half = 1.96 * se
+    effect = front.smallest_shown(Interval(0.0, -half, half, 100))
+    shown = np.mean(rng.normal(effect, se, 20_000) - half > 0)
+    assert shown == pytest.approx(0.8, abs=0.01)
+
+
+def test_two_texts_of_a_prompt_count_as_one_with_their_means() -> None:
+    first, second = made_point(0.4, quality=0.7), made_point(0.6, quality=0.8)
+    mean = Point.mean([first, second])
+    assert (mean.weight, len(mean.quality)) == (pytest.approx(0.5), PROMPTS)
+    np.testing.assert_allclose(mean.quality, (first.quality + second.quality) / 2)
+    np.testing.assert_allclose(mean.acceptance, (first.acceptance + second.acceptance) / 2)
 
 
 def test_without_anything_to_protect_training_is_refused() -> None:

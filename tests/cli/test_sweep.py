@@ -154,7 +154,7 @@ def test_every_head_serves_every_task(cli: Cli, engine: Any, tmp_path: Path, fol
 
 
 def test_a_pair_s_own_heads_are_compared_by_default(cli: Cli, engine: Any, tmp_path: Path) -> None:
-    engine.failing = {5: ValueError("broken")}
+    engine.failing = {20: ValueError("broken")}
     result = cli(*TRANSFER)
     assert result.code == 1  # a sample failed; the matrix contains the others
     heads = list(dict.fromkeys(head for head, _, _ in matrix(tmp_path / "r")))

@@ -180,7 +180,7 @@ def test_a_family_has_one_head_per_target_and_skips_long_prompts(
     (skipped,) = (line for line in result.err.splitlines() if "skipped" in line)
     assert skipped.startswith("note: mini-headline: 1 training and 6 held-out examples are skipped")
     assert "mini-headline at acceptance 0.95 on mini" in result.err
-    advice = [line for line in result.out.splitlines() if "use" in line.split()[:3]]
+    advice = [line for line in result.out.splitlines() if line.startswith("instead of ")]
     assert [line.split()[2].rstrip(",") for line in advice] == [
         f"family/acceptance-{goal}/mini-headline" for goal in ("0.9", "0.95")
     ]

@@ -146,7 +146,7 @@ def compare(
     to that of the static family. Both areas use the best of noisy points and are biased upwards.
 
     Runs are compared separately. ``methods`` defaults to all methods that draft; without others, to
-    ``static``.
+    ``static``. Rows of ``sd`` itself and of the coin come only with the default.
 
     Raises:
         UsageError: No comparison is possible with these samples.
@@ -187,7 +187,8 @@ def _parts(
 ) -> Iterator[tuple[str, Part]]:
     """Yield the quantity held equal and a function that makes its rows, in table order."""
     methods, groups = methods_of(run.settings, names)
-    for one in (*methods_of(run.settings, {"sd"} - {*(names or ())})[0], *methods):
+    strict = methods_of(run.settings, ["sd"])[0] if names is None else []
+    for one in (*strict, *methods):
         yield from ((OWN, partial(_versus_none, run, one, n)) for n in one.choices)
     for group in groups:
         yield from ((OWN, partial(_seeds_versus_none, run, group, n)) for n in group.lengths)
@@ -212,7 +213,7 @@ def _parts(
                 yield from (
                     (gain, partial(_seeds_gap, run, group, n, gain, front)) for n in lengths
                 )
-    if "acceptance" in ats:
+    if "acceptance" in ats and names is None:
         yield "acceptance", partial(_versus_coin, run)
     if "quality" in ats:
         for one in relaxed:

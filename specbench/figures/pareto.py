@@ -3,7 +3,7 @@
 After arXiv 2604.07622, with intervals. The dashed line is the randomised static front, that is, the
 best mixtures of static points, with its 95 % band; the dotted line, if controls were run, that of
 the static and sharpened points together. Fronts are those of comparisons, so they need samples; if
-every static weight lies below a coin between SD and the draft, the panel says so. DIVERSED heads
+every static weight lies below a coin between SD and the draft, the title says so. DIVERSED heads
 trained for several target acceptances are joined by a line and labelled with their targets. A
 target is a mean over positions; the fraction of drafts accepted is lower. Heads that differ in
 their seed alone are small marks; the large mark is their mean.
@@ -42,7 +42,7 @@ _QUALITY = "100*quality"
 #: The fronts drawn, by the mark of their data, with the methods of their points.
 _FRONTS = {"front": STATIC_FAMILY, "sharpened front": (*STATIC_FAMILY, *CONTROLS)}
 _LINES = {"front": "--", "sharpened front": ":"}
-_COIN = "every weight between 0 and 1 is below\na coin between SD and the draft"
+_COIN = "\nfront: a coin between\nSD and the draft"  # below the title
 _MOST_LABELLED = 100  # points of a panel; more leave no room for labels
 
 _FONT_POINTS = 5.8
@@ -139,7 +139,7 @@ def draw(results: Results, against: Sequence[str] = AGAINST) -> Drawing:
         for task, column in zip(tasks, grid[start : start + len(costs)].T, strict=True):
             found = list(_column(column, costs, rows[rows["task"] == task], results))
             if found:
-                found[0].axes.set_title(style.title(task, setting))
+                found[0].axes.set_title(style.title(task, setting) + _COIN * found[0].coin)
             panels += found
     methods = style.distinct(table, "method")
     handles = _handles(methods, not _targets(table).empty, not _recipes(table).empty)
@@ -198,9 +198,6 @@ def _draw(panel: _Panel) -> None:
         if mark == "front" and line["quality_low"].notna().any():
             ends = (line["quality_low"], line["quality_high"])
             axes.fill_between(line["x"], *ends, color=colour, alpha=0.18, linewidth=0, zorder=1)
-    if panel.coin:
-        place: dict[str, Any] = {"ha": "right", "va": "top", "transform": axes.transAxes}
-        axes.text(0.98, 0.98, _COIN, fontsize=scaled(_FONT_POINTS), color=GREY, **place)
     axes.set_ylabel(style.quality_label(str(cells["quality_metric"].iloc[0])))
     axes.set_xlabel(cost.label)
     axes.margins(x=0.08, y=0.14)

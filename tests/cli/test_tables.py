@@ -160,8 +160,11 @@ def test_latex_compiles(cli: Cli, run: Path, tmp_path: Path) -> None:
 
 def test_the_newest_run_is_compared_in_every_way(cli: Cli, run: Path) -> None:
     short = cli("compare")
-    assert cli("compare", "-m", "autoregressive,sd,diversed").out == short.out
-    assert short.out.startswith("mini-math on mini, T = 1, n = 30\ndiversed: ")
+    lines = short.out.splitlines()
+    named = cli("compare", "-m", "autoregressive,sd,diversed").out.splitlines()
+    assert named == [line for line in lines if not line.startswith("sd: ")]
+    assert short.out.startswith("mini-math on mini, T = 1, n = 30\nsd: faster than no speculation")
+    assert lines[2].startswith("diversed: faster than no speculation (")
     assert len(short.out.splitlines()) < 20
     result = cli("compare", "--at", "all")
     assert (short.code, result.code) == (0, 0)
@@ -173,7 +176,7 @@ def test_the_newest_run_is_compared_in_every_way(cli: Cli, run: Path) -> None:
         line for line in result.out.splitlines() if ": mini-math on mini, T = 1, n = 30" in line
     ]
     assert [title.strip().partition(":")[0] for title in titles] == [
-        "Against sd, each at its own quality",
+        "Against sd and no speculation, each at its own quality",
         "Texts less sd's",
         "At equal acceptance",
         "At equal time",
@@ -325,11 +328,12 @@ def test_json_of_a_run_has_its_folder_its_cells_and_its_verdicts(cli: Cli, engin
     assert shown.code == 0, shown.err
     found = strict(shown.out)
     assert found["results"] == "out"
-    assert [cell["method"] for cell in found["cells"]] == ["sd", "diversed"]
+    assert [cell["method"] for cell in found["cells"]] == ["autoregressive", "sd", "diversed"]
     assert isinstance(found["cells"][0]["tokens_per_second"], float)
-    assert found["verdicts"][0]["sentence"].startswith("diversed: ")
+    sentences = [verdict["sentence"].partition(":")[0] for verdict in found["verdicts"]]
+    assert sentences == ["sd", "diversed"]
     planned = strict(cli(*line.split(), "--dry-run").out)
-    assert planned["samples"] == 24 and len(planned["cells"]) == 2
+    assert planned["samples"] == 36 and len(planned["cells"]) == 3
 
 
 def test_times_of_one_run_are_refused(cli: Cli, run: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
+from secrets import randbelow
 from typing import TYPE_CHECKING, Annotated
 
 from specbench.cli.generate import grouped
@@ -70,6 +71,9 @@ def score(run: FinishedRun, asked: ScoreOptions, code: CodeExecution, shown: Pro
         )
 
 
+_SEEDS = 1_000_000
+
+
 class VerifyOptions(JsonOutput):
     """How much to decode again."""
 
@@ -79,7 +83,12 @@ class VerifyOptions(JsonOutput):
         ge=0,
         flags=("--samples", "-n"),
     )
-    seed: int = option(0, "Random seed for choosing them.", ge=0)
+    seed: int | None = option(
+        None,
+        "Random seed for choosing them. A run's author must not know it beforehand.",
+        ge=0,
+        shown="drawn anew, and printed",
+    )
     metric: list[str] | None = option(
         None, "Metrics of your own that the run names.", metavar="FILE.py:FUNCTION"
     )
@@ -119,7 +128,7 @@ def verify(
     verification = Verification(
         verified,
         asked.samples,
-        asked.seed,
+        randbelow(_SEEDS) if asked.seed is None else asked.seed,
         code.allow_code_execution,
         tuple(asked.metric or ()),
         tuple(asked.method or ()),

@@ -262,7 +262,8 @@ def _check_decoding(
 
         yield from decoder.decode(tasks, asked.records, counted)
         if left := len(asked.records) + 1 - next(decoded):
-            unchecked.add(f"{left:,} samples that were not decoded again")
+            chosen = f" (--seed {asked.seed} chose the others)" if asked.samples else ""
+            unchecked.add(f"{left:,} samples that were not decoded again{chosen}")
 
 
 def _decoded_cells(task: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from specbench.analysis import intervals
+from specbench.cli import runs
 from specbench.experiment.records import write_tables
 from specbench.tasks.task import load_task
 from specbench.verification.plan import check_examples
@@ -240,6 +241,16 @@ def test_an_edit_is_noticed_or_named(
     assert (shown.code == 0) == found.startswith(NOT_CHECKED)
 
 
+def test_the_samples_that_are_decoded_again_cannot_be_foreseen(
+    cli: Cli, one_task: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(intervals, "RESAMPLES", 50)
+    monkeypatch.setattr(runs, "randbelow", lambda _: 4711)
+    for options, seed in (((), 4711), (("--seed", "8"), 8)):
+        shown = cli("verify", str(one_task), "-n", "1", *options)
+        assert f"not decoded again (--seed {seed} chose the others)" in " ".join(shown.out.split())
+
+
 def test_keys_that_no_sample_has_are_named(
     cli: Cli, finished: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -252,7 +263,7 @@ def test_keys_that_no_sample_has_are_named(
     shown = cli("verify", "r", "-n", "1")
     said = " ".join(shown.out.split())
     assert "none does: the run is of another version, or settings or metrics were changed" in said
-    assert "14 samples that were not decoded again" in said
+    assert "14 samples that were not decoded again (--seed " in said
     assert "other files: `report.html`" in said
 
 

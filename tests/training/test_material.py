@@ -52,6 +52,13 @@ def test_every_split_of_a_training_is_read_in_the_order_of_its_task(mini: Any) -
     assert len(other.prompts) == len(other.examples)
 
 
+@pytest.mark.parametrize(("prompts", "texts"), [(255, 2), (256, 1)])
+def test_a_task_with_few_final_prompts_has_two_texts_of_each(prompts: int, texts: int) -> None:
+    nothing, [example] = Material([], []), TASK.examples("held-out", 1)
+    final = Material([example] * prompts, [[]] * prompts)
+    assert Materials(nothing, nothing, final).final_texts == texts
+
+
 def test_few_held_out_prompts_serve_both_measurements(
     mini: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
 from functools import partial
+from importlib.util import find_spec
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,7 @@ from specbench.cli.output import (
     print_verdicts,
 )
 from specbench.config import DEFAULT_LIMIT, Loading
-from specbench.errors import RunError
+from specbench.errors import RunError, UsageError
 from specbench.experiment.plan import Plan
 from specbench.experiment.variants import STATIC
 from specbench.files import stored
@@ -77,17 +78,25 @@ def say(plan: Plan, limit: int | None = None) -> None:
             note(weak)
 
 
-@contextmanager
-def pool(asked: Workers, loading: Loading) -> Iterator[Pool | None]:
-    """Start the workers, and stop them at the end of the context; None without ``--workers``."""
-    if asked.workers is None:
-        yield None
-        return
+def pool(asked: Workers, loading: Loading) -> AbstractContextManager[Pool | None]:
+    """Return a context in which the workers run; None without ``--workers``.
 
+    Raises:
+        UsageError: Ray is not installed.
+    """
+    if asked.workers is None:
+        return nullcontext()
+    if find_spec("ray") is None:
+        raise UsageError("--workers needs Ray: pip install '.[ray]' in specbench's folder")
+    return _started(asked.workers, asked.ray_address, loading)
+
+
+@contextmanager
+def _started(workers: int, address: str | None, loading: Loading) -> Iterator[Pool]:
     from specbench.cluster.pool import Pool
 
-    with Pool(asked.workers, asked.ray_address, loading) as workers:
-        yield workers
+    with Pool(workers, address, loading) as started:
+        yield started
 
 
 def carry_out(

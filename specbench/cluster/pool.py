@@ -38,7 +38,7 @@ class Pool:
     on this machine.
 
     Raises:
-        UsageError: Ray is not installed, cannot be reached, or has too few GPUs or cores.
+        UsageError: Ray cannot be reached, or has too few GPUs or cores.
     """
 
     def __init__(
@@ -196,12 +196,8 @@ def _connect(address: str | None) -> Any:
     # Ray lowers the priority of its workers, which would make times depend on other processes.
     os.environ.setdefault("RAY_worker_niceness", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    try:
-        import ray
-    except ImportError as error:
-        raise UsageError(
-            "--workers needs Ray: pip install '.[ray]' in specbench's folder"
-        ) from error
+    import ray
+
     here: dict[str, Any] = {"include_dashboard": False, "object_store_memory": OBJECT_STORE}
     try:
         ray.init(

@@ -62,7 +62,7 @@ def draw_positions(results: Results) -> Drawing:
     table = table.assign(x=table["position"] + table["name"].map(apart))
 
     blocks, tasks = style.blocks(table), style.distinct(table, "task")
-    shared = {"sharex": True, "sharey": "row"}
+    shared: dict[str, Any] = {"sharex": True, "sharey": "row"}
     figure, grid = style.panels(len(_KINDS) * len(blocks), len(tasks), 1.45, **shared)
     for place, (setting, rows) in enumerate(blocks):
         part = grid[len(_KINDS) * place :][: len(_KINDS)]

@@ -131,7 +131,7 @@ REFUSED = {
     "score RUN --metric beauty": "unknown metric `beauty`",
     "trace RUN --sample test-0": "choose with --task from",
     "trace RUN --sample test-0 -t mini-math": "choose with --method from",
-    "trace tables --sample test-0": "is a run without its samples.jsonl",
+    "trace tables --sample test-0": "tables is not a run folder",
     "suite nowhere": "nowhere",
     "suite mini --shard 3/2": "--shard",
     "list thing": "methods, pairs, tasks",

@@ -123,7 +123,10 @@ class Compared(NamedTuple):
 
 
 def compare(
-    samples: pd.DataFrame, ats: Sequence[At] = ATS, methods: Collection[str] | None = None
+    samples: pd.DataFrame,
+    ats: Sequence[At] = ATS,
+    methods: Collection[str] | None = None,
+    texts: Sequence[str] = (*TEXTS_LESS.values(),),
 ) -> Compared:
     """Compare methods with the static front and with plain SD, with 95 % intervals.
 
@@ -145,8 +148,9 @@ def compare(
     grows with the number of settings, ``points``; a second row gives the area that the method adds
     to that of the static family. Both areas use the best of noisy points and are biased upwards.
 
-    Runs are compared separately. ``methods`` defaults to all methods that draft; without others, to
-    ``static``. Rows of ``sd`` itself and of the coin come only with the default.
+    Runs are compared separately. ``texts`` are the figures of texts to compare with those of plain
+    SD; each takes a bootstrap per method. ``methods`` defaults to all methods that draft; without
+    others, to ``static``. Rows of ``sd`` itself and of the coin come only with the default.
 
     Raises:
         UsageError: No comparison is possible with these samples.
@@ -155,7 +159,7 @@ def compare(
     notes: dict[str, None] = {}
     for key, run in samples.groupby(_TASK, sort=False, dropna=False):
         shared = dict(zip(_TASK, key, strict=True))
-        for at, part in _parts_by_drafter(TaskRun.of(run), ats, methods):
+        for at, part in _parts_by_drafter(TaskRun.of(run), ats, methods, texts):
             try:
                 rows += [{**shared, "at": at, **row} for row in part()]
             except UsageError as error:
@@ -170,20 +174,20 @@ def compare(
 
 
 def _parts_by_drafter(
-    run: TaskRun, ats: Sequence[At], names: Collection[str] | None
+    run: TaskRun, ats: Sequence[At], names: Collection[str] | None, texts: Sequence[str]
 ) -> Iterator[tuple[str, Part]]:
     """Yield the parts of each drafter, and of ``sd`` with each further drafter beside the first."""
     drafters = dict.fromkeys(setting.drafter for setting in run.settings if setting.drafter)
     first, *others = [run.of_drafter(name) for name in drafters if name] or [run]
     for other in others:
         for one in methods_of(other.settings, ["sd"])[0]:
-            yield from ((OWN, partial(_versus_sd, first, one, n)) for n in one.choices)
+            yield from ((OWN, partial(_versus_sd, first, one, n, texts)) for n in one.choices)
     for part in (first, *others):
-        yield from _parts(part, ats, names)
+        yield from _parts(part, ats, names, texts)
 
 
 def _parts(
-    run: TaskRun, ats: Sequence[At], names: Collection[str] | None
+    run: TaskRun, ats: Sequence[At], names: Collection[str] | None, texts: Sequence[str]
 ) -> Iterator[tuple[str, Part]]:
     """Yield the quantity held equal and a function that makes its rows, in table order."""
     methods, groups = methods_of(run.settings, names)
@@ -193,7 +197,7 @@ def _parts(
     for group in groups:
         yield from ((OWN, partial(_seeds_versus_none, run, group, n)) for n in group.lengths)
     for one in methods:
-        yield from ((OWN, partial(_versus_sd, run, one, n)) for n in one.choices)
+        yield from ((OWN, partial(_versus_sd, run, one, n, texts)) for n in one.choices)
         if len(run.sessions) > 1:
             yield OWN, partial(_require_times, run, one)
     for group in groups:
@@ -306,7 +310,9 @@ def _scored_alike(settings: list[Setting]) -> list[Setting]:
     return [setting.without_quality() for setting in settings]
 
 
-def _versus_sd(run: TaskRun, method: MethodSettings, lengths: list[int]) -> Iterator[Row]:
+def _versus_sd(
+    run: TaskRun, method: MethodSettings, lengths: list[int], names: Sequence[str]
+) -> Iterator[Row]:
     """Compare a method, at one draft length or at its fastest of several, with plain SD.
 
     Without times of ``sd`` from the method's session, compare quality and acceptance only.
@@ -341,9 +347,9 @@ def _versus_sd(run: TaskRun, method: MethodSettings, lengths: list[int]) -> Iter
         same = sd[sd_length.index(lengths[0])]
         every_sd = pd.concat([setting.samples for setting in strict])
         accepted, tokens = reached.acceptance, reached.output_tokens
-        texts = text_differences(own[0].samples, every_sd)
+        texts = text_differences(own[0].samples, every_sd, names)
         for metric, found in (
-            *((name, texts[of]) for name, of in TEXTS_LESS.items()),
+            *((name, texts[of]) for name, of in TEXTS_LESS.items() if of in texts),
             (ACCEPTANCE_LESS, estimate(accepted[:, this] - accepted[:, same], n)),
             (TIMES, estimate(seconds[:, same] / seconds[:, this], n)),
             (TOKENS, estimate(speed[:, this] / speed[:, same], n)),

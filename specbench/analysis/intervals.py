@@ -57,7 +57,8 @@ def cluster_sums(terms: ArrayLike, clusters: ArrayLike) -> tuple[NDArray[Any], F
 def resample(sums: Floats) -> Floats:
     """Return bootstrap totals [RESAMPLES, ...] of ``sums`` [n, ...]; the draws depend only on n."""
     n = len(sums)
-    return (_draws(n, RESAMPLES) @ sums.reshape(n, -1)).reshape(-1, *sums.shape[1:])
+    draws = _draws(n, RESAMPLES).astype(np.float64)
+    return (draws @ sums.reshape(n, -1)).reshape(-1, *sums.shape[1:])
 
 
 def bootstrap(sums: Floats) -> Floats:
@@ -285,10 +286,10 @@ def ratio_difference(totals: Floats) -> Floats:
     return ratio(totals[..., :2]) - ratio(totals[..., 2:])
 
 
-@lru_cache(maxsize=4)
-def _draws(n: int, resamples: int) -> Floats:
+@lru_cache(maxsize=64)  # drawing takes longer than all else; texts that end differ in number
+def _draws(n: int, resamples: int) -> NDArray[np.uint16]:
     """Return how often each of n clusters is drawn [resamples, n]; rows sum to n."""
     counts = np.random.default_rng(SEED).multinomial(n, np.full(n, 1 / n), size=resamples)
-    draws: Floats = counts.astype(np.float64)
+    draws = counts.astype(np.uint16)
     draws.flags.writeable = False
     return draws

@@ -266,8 +266,10 @@ def quality_difference(own: pd.DataFrame, base: pd.DataFrame) -> Interval:
     return paired_difference(own["quality"], ids, base["quality"], base_ids)
 
 
-def text_differences(own: pd.DataFrame, base: pd.DataFrame) -> dict[str, Interval]:
-    """Return the figures ``OF_TEXTS`` of one setting minus another's on a task, paired by prompt.
+def text_differences(
+    own: pd.DataFrame, base: pd.DataFrame, names: Sequence[str] = OF_TEXTS
+) -> dict[str, Interval]:
+    """Return figures of ``OF_TEXTS`` of one setting minus another's on a task, paired by prompt.
 
     The quality of completed texts is compared on the prompts that both completed.
     """
@@ -280,17 +282,21 @@ def text_differences(own: pd.DataFrame, base: pd.DataFrame) -> dict[str, Interva
         ids, base_ids = known.pop("sample_id"), known_base.pop("sample_id")
         return paired_interval(known, ids, known_base, base_ids, ratio_difference)
 
-    at_limit, base_at_limit = (rows["stopped_by"] == "length" for rows in (own, base))
-    return {
-        QUALITY: quality_difference(own, base),
-        COMPLETED: quality_difference(_completed(own), _completed(base)),
-        TOKENS: mean_difference("output_tokens"),
-        AT_LIMIT: paired_difference(at_limit, own["sample_id"], base_at_limit, base["sample_id"]),
-        REPETITION: mean_difference("repetition"),
+    def at_limit() -> Interval:
+        ends, base_ends = (rows["stopped_by"] == "length" for rows in (own, base))
+        return paired_difference(ends, own["sample_id"], base_ends, base["sample_id"])
+
+    figures: dict[str, Callable[[], Interval]] = {
+        QUALITY: lambda: quality_difference(own, base),
+        COMPLETED: lambda: quality_difference(_completed(own), _completed(base)),
+        TOKENS: lambda: mean_difference("output_tokens"),
+        AT_LIMIT: at_limit,
+        REPETITION: lambda: mean_difference("repetition"),
     }
+    return {name: figures[name]() for name in names}
 
 
-def less_than_sd(samples: pd.DataFrame) -> pd.DataFrame:
+def less_than_sd(samples: pd.DataFrame, names: Sequence[str] = OF_TEXTS) -> pd.DataFrame:
     """Return the ``text_differences`` between each cell that drafts and plain SD.
 
     SD's samples of all draft lengths and drafters are pooled: they have the same distribution. The
@@ -302,10 +308,10 @@ def less_than_sd(samples: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for cell, own in others.groupby(list(CELL), sort=False, dropna=False):
         base = strict.get(tuple(own[run].iloc[0]))
-        found = {} if base is None else text_differences(own, base)
-        ends = (found.get(name, _NOTHING)[:3] for name in OF_TEXTS)
+        found = {} if base is None else text_differences(own, base, names)
+        ends = (found.get(name, _NOTHING)[:3] for name in names)
         rows.append([*cell, *chain.from_iterable(ends)])
-    less = [f"{name}_less{end}" for name in OF_TEXTS for end in ("", "_low", "_high")]
+    less = [f"{name}_less{end}" for name in names for end in ("", "_low", "_high")]
     table = pd.DataFrame(rows, columns=[*CELL, *less])
     return table.astype(samples[list(CELL)].dtypes.to_dict() | dict.fromkeys(less, "float64"))
 

@@ -17,7 +17,7 @@ import pandas as pd
 
 from specbench.analysis import compare as c
 from specbench.analysis.intervals import FEWEST
-from specbench.analysis.summary import shown_name, shown_scale
+from specbench.analysis.summary import QUALITY, shown_name, shown_scale
 from specbench.errors import UsageError
 from specbench.methods.drafters import MODEL
 from specbench.metrics import AGREEMENT
@@ -84,7 +84,7 @@ def verdicts_of(samples: pd.DataFrame, methods: Collection[str] | None = None) -
     """Return the verdicts on all or some methods of runs; empty without ``sd`` to compare with."""
     names = None if methods is None else {*methods} - {"sd"}
     try:
-        return verdicts(c.compare(samples, ["acceptance", "time"], names).rows)
+        return verdicts(c.compare(samples, ["acceptance", "time"], names, [QUALITY]).rows)
     except UsageError:
         return pd.DataFrame(columns=list(VERDICTS))
 
@@ -104,6 +104,14 @@ def by_task(table: pd.DataFrame) -> dict[str, list[str]]:
         parts += [f"batch {row[name]}" if name == "batch_size" else row[name] for name in several]
         found.setdefault(", ".join([*parts, f"n = {row['prompts']}"]), []).append(row["sentence"])
     return found
+
+
+def foremost(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the verdict to read first on each task of each run: DIVERSED's, if it was run."""
+    judged = table[~table["method"].isin(["sd", "static"])]
+    judged = judged if len(judged) else table
+    first = judged.sort_values("method", key=lambda names: names != "diversed", kind="stable")
+    return first.drop_duplicates(_RUN).sort_index()
 
 
 def _verdict(alike: pd.DataFrame, speed: pd.DataFrame) -> _Row:

@@ -13,13 +13,13 @@ import pandas as pd
 
 from specbench.analysis.folders import run_folders
 from specbench.analysis.frames import Selection
-from specbench.analysis.verdicts import by_task
+from specbench.analysis.verdicts import VERDICTS, by_task, foremost
 from specbench.errors import UsageError
 from specbench.experiment.folders import NOTHING_TRUSTED, Run, Trust, read_run, unfinished
 from specbench.experiment.records import SUMMARY
 from specbench.report.figures import figures
 from specbench.report.pages import render
-from specbench.report.tables import read_cells, summary_tables
+from specbench.report.tables import read_cells, summary_tables, text_tables
 from specbench.report.traces import collect_traces
 from specbench.results import Results
 from specbench.table import Column, Table
@@ -59,14 +59,17 @@ def build(
     partial = [f"{name} is incomplete: {state}" for name, state in states.items() if state]
     runs = [read_run(folder, trust, required=False) for folder in folders]
     traces = collect_traces(runs, cells)
+    verdicts = _verdicts(folders, selection)
     typed = [run.environment.get("command") for run in runs]
     itself = ["specbench", "report", *map(str, paths), *str(selection).split()]
     html = render(
         "report.html",
-        title=", ".join(folder.name for folder in folders),
+        title=" and ".join(f"{tasks} with the pair {pair}" for pair, tasks in _tasks(cells)),
+        facts=_facts(runs, cells),
         notes=[*partial, *unknown],
-        verdicts=_verdicts(folders, selection),
-        tables=summary_tables(cells, further),
+        first=by_task(foremost(verdicts)),
+        verdicts=by_task(verdicts),
+        tables=[*summary_tables(cells), *text_tables(cells, further)],
         figures=list(figures(cells, pd.concat([pd.DataFrame(), *positions]), samples)),
         traces=traces,
         legend=LEGEND,
@@ -96,11 +99,37 @@ def _samples(folders: Sequence[Path], selection: Selection) -> pd.DataFrame | No
     return None
 
 
-def _verdicts(folders: Sequence[Path], selection: Selection) -> dict[str, list[str]]:
-    """Return the verdicts by task; none if a run lacks its samples or they lack ``sd``."""
+def _verdicts(folders: Sequence[Path], selection: Selection) -> pd.DataFrame:
+    """Return the verdicts; none if a run lacks its samples or they lack ``sd``."""
     with suppress(UsageError):
-        return by_task(Results(folders, selection).verdicts)
-    return {}
+        return Results(folders, selection).verdicts
+    return pd.DataFrame(columns=list(VERDICTS))
+
+
+def _tasks(cells: pd.DataFrame) -> Iterator[tuple[str, str]]:
+    """Yield the name of each pair and those of its tasks."""
+    for pair, rows in cells.groupby("pair", sort=False):
+        yield str(pair), ", ".join(rows["task"].unique())
+
+
+def _facts(runs: Sequence[Run], cells: pd.DataFrame) -> list[str]:
+    """Return the models of each pair, then temperatures, draft lengths and numbers of prompts."""
+    pairs = [run.config["pair"] for run in runs if "pair" in run.config]
+    models = [
+        f"Pair {pair.get('name')}: target {pair.get('target')}, draft {pair.get('draft')}"
+        for pair in pairs
+    ]
+    shared = {
+        "T": cells["temperature"].unique(),
+        "N": cells.loc[cells["draft_length"] > 0, "draft_length"].unique(),
+        "n": cells["n"].unique(),
+    }
+    named = [
+        f"{name} = {', '.join(f'{value:g}' for value in sorted(values))}"
+        for name, values in shared.items()
+        if len(values)
+    ]
+    return [*dict.fromkeys(models), "; ".join(named) + (" prompts" if len(shared["n"]) else "")]
 
 
 def _environment(runs: Sequence[Run]) -> Table:

@@ -1,10 +1,11 @@
-"""Cells of runs and their summary tables: one row per cell, one table per task and setting."""
+"""Cells of runs and their tables: one row per cell, two tables per task and setting."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,9 @@ import pandas as pd
 from specbench.analysis.frames import CELL, Selection, read_samples
 from specbench.analysis.labels import method_labels
 from specbench.analysis.summary import (
+    AT_LIMIT,
+    QUALITY,
+    TOKENS,
     further_metrics,
     less_than_sd,
     selected_summary,
@@ -22,7 +26,9 @@ from specbench.analysis.summary import (
 )
 from specbench.errors import UsageError
 from specbench.metrics import shown_metric
-from specbench.table import Cell, Field, Table, drop_empty, number
+from specbench.table import Cell, Field, Table, number
+
+_Field = Field[dict[Hashable, Any]]
 
 
 def _measured(name: str, form: str, scale: float = 1.0) -> Callable[[Mapping[Any, Any]], Cell]:
@@ -40,22 +46,25 @@ def _measured(name: str, form: str, scale: float = 1.0) -> Callable[[Mapping[Any
 
 _METRICS = (
     ("accepted / drafted\n%, pooled", _measured("draft_acceptance_rate", ".1f", 100)),
-    (
-        "accepted / drafted\n%, sample mean",
-        _measured("draft_acceptance_rate_sample_mean", ".1f", 100),
-    ),
     ("tokens per round\npooled", _measured("acceptance_length", ".2f")),
     ("time per sample\ns", _measured("seconds_per_sample", "#.3g")),
     ("tokens/s", _measured("tokens_per_second", "#.4g")),
     ("speedup\n× tokens/s", _measured("speedup", ".2f")),
-    ("output\ntokens", _measured("output_tokens", ".1f")),
-    ("rounds", _measured("rounds", ".1f")),
-    ("at length limit\n%", _measured("length_limit_rate", ".1f", 100)),
-    ("repeated 4-grams\n%", _measured("repetition", ".1f", 100)),
-    ("output tokens\nless sd's", _measured("output_tokens_less", "+.1f")),
-    ("at length limit\nless sd's", _measured("length_limit_rate_less", "+.1f", 100)),
-    ("repeated 4-grams\nless sd's", _measured("repetition_less", "+.1f", 100)),
 )
+_OF_TEXTS = (
+    ("output\ntokens", _measured("output_tokens", ".1f")),
+    ("output tokens\nless sd's", _measured("output_tokens_less", "+.1f")),
+    ("at length limit\n%", _measured("length_limit_rate", ".1f", 100)),
+    ("at length limit\nless sd's", _measured("length_limit_rate_less", "+.1f", 100)),
+    ("repeated 4-grams\n%", _measured("repetition", ".1f", 100)),
+    ("rounds", _measured("rounds", ".1f")),
+    (
+        "accepted / drafted\n%, sample mean",
+        _measured("draft_acceptance_rate_sample_mean", ".1f", 100),
+    ),
+)
+#: Differences from plain SD in the tables; each of the others takes seconds of bootstraps.
+_COMPARED = (QUALITY, TOKENS, AT_LIMIT)
 
 
 def read_cells(
@@ -74,7 +83,7 @@ def read_cells(
     cells = wide(summary)
     with suppress(UsageError):  # a run may lack its samples
         samples = Selection(by=selection.by).of(read_samples(*folders))
-        cells = cells.merge(less_than_sd(samples), on=list(CELL), how="left")
+        cells = cells.merge(less_than_sd(samples, _COMPARED), on=list(CELL), how="left")
     rows = cells.to_dict("records")
     settings = cells["pair"] + [f", T = {temperature:g}" for temperature in cells["temperature"]]
     if cells["engine"].nunique() > 1:
@@ -86,28 +95,66 @@ def read_cells(
     return cells, further_metrics(summary)
 
 
-def summary_tables(cells: pd.DataFrame, further: Sequence[str]) -> list[Table]:
-    """Return one table per task and setting; ``further`` are metrics other than quality."""
-    several = cells["run_id"].nunique() > 1
+def summary_tables(cells: pd.DataFrame) -> list[Table]:
+    """Return a table of quality, acceptance and speed for each task and setting."""
+    return [_table(title, rows, [*_quality(rows), *_METRICS]) for title, rows in _parts(cells)]
+
+
+def text_tables(cells: pd.DataFrame, further: Sequence[str]) -> list[Table]:
+    """Return a table of the texts for each task and setting; ``further`` are metrics of them."""
+    scores: list[_Field] = [
+        (shown_name(name), _measured(name, ".1f", shown_scale(name))) for name in further
+    ]
+    tables = []
+    for title, rows in _parts(cells):
+        completed = ("quality of\ncompleted texts", _measured("completed_quality", ".1f", 100))
+        tables.append(_table(f"Texts, {title}", rows, [completed, *scores, *_OF_TEXTS]))
+    return tables
+
+
+def _parts(cells: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+    """Yield title and cells of each task and setting."""
+    for (task, setting), rows in cells.groupby(["task", "setting"], sort=False):
+        counts = sorted({rows["n"].min(), rows["n"].max()} - {0})
+        prompts = f", {' to '.join(map(str, counts))} prompts" if counts else ""
+        yield f"{task} on {setting}{prompts}", rows
+
+
+def _quality(cells: pd.DataFrame) -> list[_Field]:
+    quality, scale = shown_metric(cells["quality_metric"].iloc[0])
     return [
-        _table(f"{task} on {setting}", rows, further, several)
-        for (task, setting), rows in cells.groupby(["task", "setting"], sort=False)
+        (quality or "quality", _measured("quality", ".1f", scale)),
+        ("less sd's\npaired", _measured("quality_less", "+.1f", scale)),
     ]
 
 
-def _table(title: str, cells: pd.DataFrame, further: Sequence[str], several: bool) -> Table:
-    quality, scale = shown_metric(cells["quality_metric"].iloc[0])
-    counts = sorted({cells["n"].min(), cells["n"].max()} - {0})
-    prompts = f", {' to '.join(map(str, counts))} prompts" if counts else ""
-    fields: list[Field[dict[Hashable, Any]]] = [
+def _table(title: str, cells: pd.DataFrame, fields: Sequence[_Field]) -> Table:
+    several = cells["run_id"].nunique() > 1
+    named: list[_Field] = [
         ("method", lambda cell: cell["label"]),
         ("run", lambda cell: cell["run_id"] if several else ""),
         ("N", lambda cell: str(cell["draft_length"] or "")),
-        (quality or "quality", _measured("quality", ".1f", scale)),
-        ("less sd's\npaired", _measured("quality_less", "+.1f", scale)),
-        ("of completed\ntexts", _measured("completed_quality", ".1f", scale)),
-        ("less sd's\npaired", _measured("completed_quality_less", "+.1f", scale)),
-        *_METRICS,
-        *((shown_name(name), _measured(name, ".1f", shown_scale(name))) for name in further),
     ]
-    return drop_empty(Table.of(cells.to_dict("records"), fields, title + prompts))
+    return without_constants(Table.of(cells.to_dict("records"), [*named, *fields], title))
+
+
+def without_constants(table: Table) -> Table:
+    """Return a table without columns that are empty, or equal in all rows that have a value.
+
+    The title names the latter; a column with a single value stays.
+    """
+    chosen, same = [], []
+    for at, (column, *cells) in enumerate(zip(table.columns, *table.rows, strict=True)):
+        values = [cell for cell in cells if cell not in ("", Cell())]
+        if not at or len(values) == 1 or len({*values}) > 1:
+            chosen.append(at)
+        elif values:
+            value = values[0] if isinstance(values[0], str) else values[0].text
+            same.append(f"{column.heading} {value}")
+    shared = "; the same in all rows: " + ", ".join(same) if same else ""
+    return replace(
+        table,
+        title=(table.title + shared).replace("\n", " "),
+        columns=[table.columns[at] for at in chosen],
+        rows=[[row[at] for at in chosen] for row in table.rows],
+    )

@@ -90,6 +90,7 @@ def collect_traces(runs: Sequence[Run], cells: pd.DataFrame) -> Traces:
 
 def _open(run: Run, name: str | None, wanted: Collection[tuple[Any, ...]]) -> _Run:
     """Select the records of the first prompts of each task of a run."""
+    examples, decode = run.examples, run_decoder(run)  # refuse before the records are read
     samples: dict[Key, list[Record]] = {}
     begun: dict[str, set[str]] = defaultdict(set)
     for record in run.records(TRACED):
@@ -100,7 +101,7 @@ def _open(run: Run, name: str | None, wanted: Collection[tuple[Any, ...]]) -> _R
         if sample in begun[task] or len(begun[task]) < PROMPTS:
             begun[task].add(sample)
             samples.setdefault((task, sample), []).append(record)
-    return _Run(name, run_decoder(run), run.examples, samples)
+    return _Run(name, decode, examples, samples)
 
 
 def _in_turn(runs: Sequence[_Run]) -> Iterator[tuple[_Run, Key]]:

@@ -25,11 +25,15 @@ def test_the_page_fits_without_errors_or_requests(
           wrong, fetched: performance.getEntriesByType("resource").length,
           dark: matchMedia("(prefers-color-scheme: dark)").matches, width: innerWidth,
           wide: document.documentElement.scrollWidth - innerWidth,
+          clipped: [...document.querySelectorAll("body *")].filter(
+            e => getComputedStyle(e).overflowX !== "visible" && e.scrollWidth > e.clientWidth
+              && e.checkVisibility()).map(e => e.outerHTML.slice(0, 100)),
         }""",
         width,
         dark,
     )
-    assert found == {"wrong": [], "fetched": 0, "dark": dark, "width": width, "wide": 0}
+    fitting = {"wrong": [], "fetched": 0, "wide": 0, "clipped": []}
+    assert found == fitting | {"dark": dark, "width": width}
 
 
 def test_points_show_their_values_to_pointer_and_keys(ask: Ask, page: str) -> None:

@@ -16,8 +16,8 @@ from specbench.report import traces as report_traces
 from specbench.report.build import build
 from specbench.report.figures import figures
 from specbench.report.pages import TEMPLATES
-from specbench.report.tables import read_cells, summary_tables
-from specbench.table import Cell
+from specbench.report.tables import read_cells, summary_tables, without_constants
+from specbench.table import Cell, Column, Table
 
 from .conftest import METHODS, TASKS, Ask
 
@@ -98,7 +98,7 @@ def test_injected_markup_stays_text_in_a_browser(ask: Ask, evil: str) -> None:
         return [document.title, wrong, document.querySelector("details .text").textContent,
           text.textContent];""",
     )
-    assert title == "specbench: small"
+    assert title == "specbench: mini-math, mini-headline with the pair mini"
     assert wrong == []
     assert prompt == traced == EVIL
 
@@ -162,21 +162,41 @@ def test_draft_lengths_and_batch_sizes_have_their_own_blocks(cells: pd.DataFrame
 
 
 def test_tables_omit_unknown_columns_and_name_several_runs(cells: pd.DataFrame) -> None:
-    math, headline = summary_tables(cells, [])
-    assert math.title == "mini-math on mini, T = 1, 10 prompts"
-    assert [column.heading for column in math.columns[:3]] == ["method", "N", "accuracy"]
-    assert headline.columns[2].heading == "ROUGE-2"
+    math, headline = summary_tables(cells)
+    assert math.title.startswith("mini-math on mini, T = 1, 10 prompts; the same in all rows: N 5")
+    assert [column.heading for column in math.columns[:2]] != ["method", "N"]
+    assert headline.columns[1].heading == "ROUGE-2"
     alone = cells.iloc[:1].assign(quality=0.5, quality_low=0.25, quality_high=0.625)
     alone = alone.assign(seconds_per_sample=0.09, seconds_per_sample_low=0.0879)
     alone = alone.assign(seconds_per_sample_high=0.1)
-    (table,) = summary_tables(alone, [])
+    (table,) = summary_tables(alone)
     found = dict(zip((c.heading for c in table.columns), table.rows[0], strict=True))
     assert not any("accepted" in heading for heading in found)
     assert found["time per sample\ns"] == Cell("0.0900", "0.0879 to 0.100")
     assert found["accuracy"] == Cell("50.0", "25.0 to 62.5")
     both = pd.concat([cells.iloc[:1], cells.iloc[:1].assign(run_id="other")])
-    (table,) = summary_tables(both, [])
+    (table,) = summary_tables(both)
     assert [row[1] for row in table.rows] == ["small", "other"]
+
+
+def test_a_column_that_is_constant_is_in_the_title_only() -> None:
+    rows = [["sd", "5", Cell("0.0"), ""], ["own", "5", Cell("0.0"), "1"], ["alone", "", "", ""]]
+    columns = [Column(name) for name in ("method", "N", "at limit\n%", "seen")]
+    table = without_constants(Table("mini", columns, rows))
+    assert table.title == "mini; the same in all rows: N 5, at limit % 0.0"
+    assert table.rows == [["sd", ""], ["own", "1"], ["alone", ""]]
+
+
+def test_the_page_begins_with_the_question_and_its_answer(page: str) -> None:
+    tags = [tag for tag, _ in Elements(page).found]
+    figures, tables = ([at for at, tag in enumerate(tags) if tag == of] for of in ("svg", "table"))
+    assert figures[0] < tables[1]
+    heading, after = page.split("<h1>")[1].split("</h1>")
+    assert heading == "mini-math, mini-headline with the pair mini"
+    top = after.split("<nav")[0]
+    assert "Pair mini: target " in top and "T = 1; N = 5; n = 10 prompts" in top
+    for task in TASKS:
+        assert f"<strong>{task} on mini, T = 1, n = 10.</strong> diversed: " in top
 
 
 def test_traces_are_bounded(

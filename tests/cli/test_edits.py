@@ -142,8 +142,7 @@ def scored(**scores: float) -> Callable[[Path], object]:
 
 def without_metrics(run: Path) -> None:
     """Name no metric, so that nothing seems to score the texts, and invent scores."""
-    for index in (0, 1):
-        configure(run, lambda config, index=index: config["tasks"][index].update(metrics=[]))
+    configure(run, lambda config: [task.update(metrics=[]) for task in config["tasks"]])
     records(run, lambda row: row.update(quality=1.0, scores=dict.fromkeys(row["scores"], 1.0)))
 
 

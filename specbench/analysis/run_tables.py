@@ -214,10 +214,10 @@ def _within(frame: pd.DataFrame, setting: _Row) -> pd.DataFrame:
 
 def _by_label(cells: pd.DataFrame) -> dict[str, dict[str, _Row]]:
     """Return the cells of each method by task."""
-    return {
-        str(label): {cell["task"]: cell for cell in rows.to_dict("records")}
-        for label, rows in cells.groupby("label", sort=False)
-    }
+    by_label: dict[str, dict[str, _Row]] = {}
+    for cell in cells.to_dict("records"):
+        by_label.setdefault(str(cell["label"]), {})[cell["task"]] = cell
+    return by_label
 
 
 def _heading(task: object, unit: str) -> str:

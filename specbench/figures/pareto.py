@@ -5,7 +5,8 @@ best mixtures of static points, with its 95 % band; the dotted line, if controls
 the static and sharpened points together. Fronts are those of comparisons, so they need samples; if
 every static weight lies below a coin between SD and the draft, the title says so. DIVERSED heads
 trained for several target acceptances are joined by a line and labelled with their targets. A
-target is a mean over positions; the fraction of drafts accepted is lower. Heads that differ in
+target is a mean over positions; the fraction of drafts accepted is lower. Other methods that were
+run with several values of one parameter are joined and labelled with these. Heads that differ in
 their seed alone are small marks; the large mark is their mean.
 """
 
@@ -35,6 +36,7 @@ from specbench.errors import UsageError
 from specbench.figures import AGAINST, style
 from specbench.figures.style import GREY, Drawing, data, scaled
 from specbench.heads.registry import FAMILIES, recipe_of
+from specbench.methods.parameters import from_columns
 from specbench.methods.registry import AUTOREGRESSIVE, CONTROLS
 from specbench.results import Results
 
@@ -188,9 +190,9 @@ def _draw(panel: _Panel) -> None:
         for table, scale in ((small, 0.45), (mean, 1.0)):
             drawn = (axes, table, LEARNED, cost.expression, _QUALITY)
             style.method_points(*drawn, markersize=scale * size)
-    for line in _family_lines(panel):
-        colour = style.look(LEARNED).colour
-        axes.plot(*line.T, "-", color=colour, linewidth=scaled(0.9), zorder=3)
+    for method, line in _family_lines(panel):
+        thin = scaled(0.9 if method == LEARNED else 0.6)
+        axes.plot(*line.T, "-", color=style.look(method).colour, linewidth=thin, zorder=3)
     for (mark, _), line in front.groupby(["mark", "run_id"], sort=False):
         colour = style.look("static" if mark == "front" else "cooled").colour
         look: dict[str, Any] = {"linestyle": _LINES[str(mark)], "linewidth": scaled(1.1)}
@@ -280,19 +282,40 @@ def _recipes(cells: pd.DataFrame) -> pd.Series:
     return recipes[recipes.duplicated(keep=False)]
 
 
-def _family_lines(panel: _Panel) -> list[np.ndarray]:
-    """Return a line [points, (x, y)] for each family of heads, by rising acceptance."""
+def _swept(cells: pd.DataFrame) -> pd.Series:
+    """Return the value of each cell whose method sweeps one number; those of static are weights."""
+    found = [pd.Series(dtype="float64")]
+    rules = cells[~cells["method"].isin(["static", LEARNED])]
+    for _, own in rules.groupby(["run_id", "method"], sort=False):
+        parameters = pd.DataFrame(map(from_columns, own.to_dict("records")), own.index)
+        swept = parameters.loc[:, parameters.nunique(dropna=False) > 1]
+        if swept.shape[1] == 1 and swept.notna().all(axis=None):
+            found.append(swept.iloc[:, 0])
+    values = pd.concat(found)
+    return values[[isinstance(value, int | float) for value in values]].astype("float64")
+
+
+def _family_lines(panel: _Panel) -> list[tuple[str, np.ndarray]]:
+    """Return a line [points, (x, y)] for each family of heads, by acceptance, and each sweep."""
     cells, targets, cost = panel.cells, panel.targets, panel.cost
     members = cells.loc[targets.index].sort_values("draft_acceptance_rate")
+    sweeps = cells.loc[_swept(cells).sort_values(kind="stable").index]
+    groups = [
+        *members.groupby([members["run_id"], targets["family"]]),
+        *sweeps.groupby(["run_id", "method"]),
+    ]
     return [
-        np.column_stack([cost.scale * points[cost.column], 100 * points["quality"]])
-        for _, points in members.groupby([members["run_id"], targets["family"]])
+        (
+            str(points["method"].iloc[0]),
+            np.column_stack([cost.scale * points[cost.column], 100 * points["quality"]]),
+        )
+        for _, points in groups
         if len(points) > 1
     ]
 
 
 def _label_points(panel: _Panel) -> None:
-    """Label families with their targets, and static points with w, ends of the sweep first.
+    """Label families with their targets, sweeps with their values, and static points with w.
 
     Points of a cell that several runs have are labelled with their runs.
     """
@@ -306,22 +329,25 @@ def _label_points(panel: _Panel) -> None:
         *(np.column_stack([[at, at], ends]) for *ends, at in zip(*y_ends, x, strict=True)),
     ]
     fronts = [line[["x", "quality"]].to_numpy() for _, line in front.groupby(["mark", "run_id"])]
-    lines = [*fronts, *_family_lines(panel), *bars]
+    lines = [*fronts, *(line for _, line in _family_lines(panel)), *bars]
 
     weights = cells.loc[cells["method"] == "static", "weight"]
     middle = (weights.min() + weights.max()) / 2
     ends_first = (weights - middle).abs().sort_values(ascending=False, kind="stable").index
     at = dict(zip(cells.index, zip(x, y, strict=True), strict=True))
-    texts = pd.concat([targets["target"].str.lstrip("0"), weights.map("{:g}".format)[ends_first]])
+    swept = _swept(cells).map("{:g}".format)
+    coloured = {*targets.index, *swept.index}
+    static = weights.map("{:g}".format)[ends_first]
+    texts = pd.concat([targets["target"].str.lstrip("0"), swept, static])
     runs = style.repeated_runs(cells)
-    order = [*targets.index, *runs.index.difference(texts.index), *ends_first]
+    order = [*targets.index, *swept.index, *runs.index.difference(texts.index), *ends_first]
     texts = texts.reindex(order, fill_value="")
     texts = texts.str.cat(runs.reindex(order, fill_value=""), sep=" ").str.strip()
     labels = [
         Label(
             at[i],
             text,
-            style.look(LEARNED).colour if i in targets.index else GREY,
+            style.look(cells["method"][i]).colour if i in coloured else GREY,
             None if i in weights.index else 0.9 * panel.size(cells["method"][i]),
         )
         for i, text in texts.items()

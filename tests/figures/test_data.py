@@ -97,6 +97,20 @@ def test_pareto_draws_heads_of_one_recipe_small_and_their_mean_large() -> None:
     assert {mean, other} <= large and not {single[0], single[2]} & large
 
 
+def test_pareto_joins_and_labels_a_swept_parameter_of_a_rule() -> None:
+    frame = summary_of(tasks=("mini-math",))
+    rule = frame[frame["method"] == "sd"].assign(method="typical")
+    swept = [rule.assign(epsilon=value, value=rule["value"] * (1 - value)) for value in (0.3, 0.1)]
+    drawn = pareto.draw(Made(summary=pd.concat([frame, *swept])), ("acceptance",))
+    (axes,) = drawn.figure.axes
+    colour = style.look("typical").colour
+    written = {text.get_text() for text in axes.texts if text.get_color() == colour}
+    assert written == {"0.1", "0.3"}
+    lines = [line for line in axes.get_lines() if line.get_color() == colour]
+    (joined,) = [line for line in lines if line.get_linestyle() == "-"]
+    assert np.diff(joined.get_xdata()) < 0  # from 0.1 to 0.3
+
+
 def _pairs(points: tuple[float, ...]) -> list[tuple[float, float]]:
     return list(zip(points[::2], points[1::2], strict=True))
 

@@ -79,9 +79,9 @@ def _compare_cells(base: pd.DataFrame, own: pd.DataFrame, times: bool) -> Iterat
     def row(metric: str, of: str, found: Interval) -> _Row:
         return {**shared, "reference": there.get(of), **c.figure_columns(metric, found)}
 
-    def paired(columns: list[str], statistic: Statistic) -> Interval:
+    def paired(columns: list[str], statistic: Statistic, *, log: bool = False) -> Interval:
         sides = (own[columns], own["sample_id"]), (base[columns], base["sample_id"])
-        return paired_interval(*sides[0], *sides[1], statistic)
+        return paired_interval(*sides[0], *sides[1], statistic, log=log)
 
     same_metric = base["quality_metric"].iloc[0] == cell["quality_metric"]
     if same_metric and not np.isnan(here["quality"]) and not np.isnan(there["quality"]):
@@ -90,7 +90,7 @@ def _compare_cells(base: pd.DataFrame, own: pd.DataFrame, times: bool) -> Iterat
         found = paired(["accepted", "proposed"], ratio_difference)
         yield row(c.ACCEPTANCE_LESS, "acceptance", found)
     if times and not pd.concat([own, base])["session"].any():  # not added to a run later
-        pace = paired(["seconds", "one"], lambda totals: 1 / paired_ratio(totals))
+        pace = paired(["seconds", "one"], lambda totals: 1 / paired_ratio(totals), log=True)
         yield row(c.TIMES, "seconds", pace)
     counts = [*_COUNTS, *["quality"] * bool(same_metric)]
     alike = (own[counts].fillna(-1) == base[counts].fillna(-1)).all(axis=1)

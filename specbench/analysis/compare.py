@@ -262,7 +262,7 @@ def _versus_none(run: TaskRun, method: MethodSettings, lengths: list[int]) -> It
             **facts,
             "against": ALONE,
             "reference": seconds[0, len(own)],
-            **figure_columns(metric, estimate(values, reached.n)),
+            **figure_columns(metric, estimate(values, reached.n, log=True)),
             "noise": run.noise.get(method.session, math.nan),
         }
 
@@ -351,14 +351,14 @@ def _versus_sd(
         for metric, found in (
             *((name, texts[of]) for name, of in TEXTS_LESS.items() if of in texts),
             (ACCEPTANCE_LESS, estimate(accepted[:, this] - accepted[:, same], n)),
-            (TIMES, estimate(seconds[:, same] / seconds[:, this], n)),
-            (TOKENS, estimate(speed[:, this] / speed[:, same], n)),
-            (LENGTH, estimate(tokens[:, this] / tokens[:, same], n)),
+            (TIMES, estimate(seconds[:, same] / seconds[:, this], n, log=True)),
+            (TOKENS, estimate(speed[:, this] / speed[:, same], n, log=True)),
+            (LENGTH, estimate(tokens[:, this] / tokens[:, same], n, log=True)),
         ):
             if found.n and (timed or metric not in (TIMES, TOKENS)):  # else unknown
                 yield row(SD, same, lengths[0], metric, found)
     if len(timed) > 1:
-        times = estimate(seconds[:, chosen] / seconds[:, this], n)
+        times = estimate(seconds[:, chosen] / seconds[:, this], n, log=True)
         yield row(SD_CHOSEN, chosen, chosen_length, TIMES, times)
     if timed and same is not None and chosen_length != lengths[0]:
         gain, saved = (seconds[:, same] - seconds[:, point] for point in (this, chosen))
@@ -453,7 +453,7 @@ def _saving(run: TaskRun, method: MethodSettings, lengths: list[int]) -> Iterato
         "against": FRONT,
         "against_quality": min(reached.quality[0, -1], quality[0].max()),
         "reference": level[0],
-        **figure_columns(TIMES, estimate(level / seconds[:, -1], reached.n)),
+        **figure_columns(TIMES, estimate(level / seconds[:, -1], reached.n, log=True)),
         "noise": run.noise.get(method.session, math.nan),
     }
 

@@ -200,5 +200,5 @@ def _recipe_folder(cell: Any) -> tuple[Any, ...] | None:
 def _noise(once: Setting, twice: Setting) -> float:
     """Return the largest factor in the interval of the ratio of the times of equal texts."""
     reached = shared_points([once, twice]).estimates()
-    ratio = estimate(reached.seconds[:, 0] / reached.seconds[:, 1], reached.n)
+    ratio = estimate(reached.seconds[:, 0] / reached.seconds[:, 1], reached.n, log=True)
     return max(ratio.high, 1 / ratio.low)

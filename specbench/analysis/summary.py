@@ -86,9 +86,8 @@ def _over_baseline(columns: list[str], statistic: Statistic) -> Figure:
         if baseline is None or cell[columns].isna().any(axis=None):
             return _NOTHING
         base = baseline[["output_tokens", "seconds"]]
-        return paired_interval(
-            cell[columns], cell["sample_id"], base, baseline["sample_id"], statistic
-        )
+        sides = cell[columns], cell["sample_id"], base, baseline["sample_id"]
+        return paired_interval(*sides, statistic, log=True)
 
     return figure
 

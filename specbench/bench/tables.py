@@ -46,7 +46,7 @@ def ratio_table(measured: Measured) -> pd.DataFrame:
         own, other = (repeats[_key(each)] for each in (row, base))
         terms = ["decode_seconds", "rounds"] if kind == ROUND_OVER_SD else SPEED
         sides = own[terms], own["repeat"], other[terms], other["repeat"]
-        interval = paired_interval(*sides, paired_ratio)
+        interval = paired_interval(*sides, paired_ratio, log=True)
         over = f"{base['engine']} {name_of(base)}, batch {base['batch_size']}"
         system = {name: row[name] for name in SYSTEM}
         found.append({"ratio": kind, **system, "over": over, **interval._asdict()})

@@ -5,13 +5,15 @@ import pytest
 
 from specbench.analysis.intervals import (
     FEWEST,
+    LARGE,
     RESAMPLES,
     bootstrap,
+    estimate,
+    limits,
     mean_interval,
     paired_difference,
     paired_interval,
     paired_ratio,
-    percentiles,
     proportion_interval,
     ratio,
     ratio_interval,
@@ -71,9 +73,58 @@ def test_undefined_ratios_are_silent_nan():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert np.isnan(ratio(np.array([1.0, 0.0])))
-        low, high = percentiles(ratio(np.array([[1.0, 0.0], [1.0, 2.0], [3.0, 2.0]])))
-    assert 0.5 < low < high < 1.5  # over the values that exist
-    assert np.isnan(percentiles(np.array([np.nan]))).all()
+        values = ratio(np.array([[2.0, 2.0], [1.0, 0.0], [1.0, 2.0], [3.0, 2.0]]))
+        for n in (FEWEST, LARGE):
+            found = estimate(values, n)
+            assert 0.5 <= found.low < found.high <= 1.5  # over the values that exist
+        assert np.isnan(estimate(np.array([1.0, np.nan]), LARGE)[1:3]).all()
+
+
+def false_differences(n, find):
+    """Shares of 1000 samples of n prompts in which a difference and a ratio exclude the truth.
+
+    Both sides have the same law with long tails, as times and edit similarities have.
+    """
+    rng = np.random.default_rng(n)
+    totals = bootstrap(rng.lognormal(sigma=0.7, size=(n, 1000, 2)))
+    for values, log in (
+        ((totals[..., 0] - totals[..., 1]) / n, False),
+        (totals[..., 0] / totals[..., 1], True),
+    ):
+        low, high = find(values[0], values[1:], n, log=log)
+        yield np.mean((low > log) | (high < log))  # the ratio is 1, the difference 0
+
+
+def percentile_limits(value, resampled, n, log):
+    return np.percentile(resampled, [2.5, 97.5], axis=0)
+
+
+@pytest.mark.parametrize("n", [10, 20, 50])
+def test_small_samples_name_few_false_differences(n):
+    assert max(false_differences(n, limits)) <= 0.07
+    if n < 50:  # the control: percentiles exclude the truth too often
+        assert min(false_differences(n, percentile_limits)) > 0.08
+
+
+def test_limits_of_large_samples_are_percentiles():
+    values = bootstrap(np.random.default_rng(3).normal(size=(LARGE, 1)))[:, 0]
+    expected = np.percentile(values[1:], [2.5, 97.5])
+    assert limits(values[0], values[1:], LARGE) == pytest.approx(expected)
+    assert limits(values[0], values[1:], LARGE - 1) != pytest.approx(expected, rel=1e-3)
+
+
+def test_small_samples_stay_within_the_range_of_resamples():
+    right = np.array([1.0] * 11 + [0.9])
+    assert mean_interval(right, range(12)).high == 1
+
+
+def test_a_ratio_and_its_inverse_have_the_same_interval():
+    sums = np.random.default_rng(7).uniform(1, 3, size=(12, 4))
+    one, other = (
+        paired_interval(a, range(12), b, range(12), paired_ratio, log=True)
+        for a, b in ((sums[:, :2], sums[:, 2:]), (sums[:, 2:], sums[:, :2]))
+    )
+    assert (other.low, other.high) == pytest.approx((1 / one.high, 1 / one.low))
 
 
 def test_few_prompts_have_a_value_and_no_interval():

@@ -25,7 +25,7 @@ def test_points_equal_the_summary(samples):
             ("tokens_per_second", reached.tokens_per_second),
             ("speedup", reached.gains("speedup").value),
         ):
-            found = estimate(values[:, number], 40)[:3]
+            found = estimate(values[:, number], 40, log=name == "speedup")[:3]
             expected = (cell[name], cell[f"{name}_low"], cell[f"{name}_high"])
             assert found == pytest.approx(expected, nan_ok=True), (method, name)
 
@@ -79,4 +79,4 @@ def test_the_fastest_of_equals_is_covered_unlike_the_naive_minimum(make):
             one = estimate(best / drawn[:, 4], 40)
             found.append(one.low <= 1.25 <= one.high)
     assert np.mean(honest) >= 0.93
-    assert np.mean(naive) < 0.88
+    assert np.mean(naive) < 0.91

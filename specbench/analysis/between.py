@@ -89,7 +89,8 @@ def _compare_cells(base: pd.DataFrame, own: pd.DataFrame, times: bool) -> Iterat
     if cell["draft_length"]:
         found = paired(["accepted", "proposed"], ratio_difference)
         yield row(c.ACCEPTANCE_LESS, "acceptance", found)
-    if times and not pd.concat([own, base])["session"].any():  # not added to a run later
+    both = pd.concat([own, base])
+    if times and not both["session"].any() and (both["batch_size"] == 1).all():
         pace = paired(["seconds", "one"], lambda totals: 1 / paired_ratio(totals), log=True)
         yield row(c.TIMES, "seconds", pace)
     counts = [*_COUNTS, *["quality"] * bool(same_metric)]

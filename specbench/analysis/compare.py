@@ -91,6 +91,11 @@ TEXTS_LESS = {
     REPETITION_LESS: REPETITION,
 }
 
+BATCHED = (
+    "texts that are decoded together share their time, so times per sample are not compared: "
+    "measure them with `--batch-size 1`, or throughput with `specbench bench --batch-size 1,8`"
+)
+
 _TASK = ["run_id", "pair", "temperature", "engine", "batch_size", "task", "quality_metric"]
 #: One row per figure: ``value`` with its interval over ``n`` prompts.
 #:
@@ -148,9 +153,10 @@ def compare(
     grows with the number of settings, ``points``; a second row gives the area that the method adds
     to that of the static family. Both areas use the best of noisy points and are biased upwards.
 
-    Runs are compared separately. ``texts`` are the figures of texts to compare with those of plain
-    SD; each takes a bootstrap per method. ``methods`` defaults to all methods that draft; without
-    others, to ``static``. Rows of ``sd`` itself and of the coin come only with the default.
+    Runs are compared separately, and times of texts that were decoded in batches not at all.
+    ``texts`` are the figures of texts to compare with those of plain SD; each takes a bootstrap per
+    method. ``methods`` defaults to all methods that draft; without others, to ``static``. Rows of
+    ``sd`` itself and of the coin come only with the default.
 
     Raises:
         UsageError: No comparison is possible with these samples.
@@ -159,6 +165,8 @@ def compare(
     notes: dict[str, None] = {}
     for key, run in samples.groupby(_TASK, sort=False, dropna=False):
         shared = dict(zip(_TASK, key, strict=True))
+        if shared["batch_size"] > 1:
+            notes[BATCHED] = None
         for at, part in _parts_by_drafter(TaskRun.of(run), ats, methods, texts):
             try:
                 rows += [{**shared, "at": at, **row} for row in part()]
@@ -206,7 +214,7 @@ def _parts(
         one for one in methods if not (one.first.emits_target or one.first.method in STATIC_FAMILY)
     ]
     has_control = any(setting.method in CONTROLS for setting in run.settings)
-    for gain in (at for at in GAINS if at in ats):
+    for gain in (at for at in GAINS if at in ats and (run.sessions or at == "acceptance")):
         for one in relaxed:
             controlled = has_control and one.first.method not in CONTROLS
             for front in (FRONT, CONTROL)[: 1 + controlled]:
@@ -219,7 +227,7 @@ def _parts(
                 )
     if "acceptance" in ats and names is None:
         yield "acceptance", partial(_versus_coin, run)
-    if "quality" in ats:
+    if "quality" in ats and run.sessions:
         for one in relaxed:
             yield from (("quality", partial(_saving, run, one, n)) for n in one.choices)
     if "hypervolume" in ats:
@@ -230,7 +238,7 @@ def _parts(
                 for length in sorted({setting.draft_length for setting in own}):
                     some = [setting for setting in drafting if setting.draft_length == length]
                     yield "hypervolume", partial(_volume, some, name, length)
-                for session in sorted({setting.session for setting in own}):
+                for session in sorted(run.sessions.keys() & {setting.session for setting in own}):
                     yield "hypervolume", partial(_volume, run.sessions[session], name, None)
 
 
@@ -246,7 +254,7 @@ def _require_times(run: TaskRun, method: MethodSettings) -> Iterator[Row]:
 
 def _versus_none(run: TaskRun, method: MethodSettings, lengths: list[int]) -> Iterator[Row]:
     """Compare the speed of a method with no speculation, in the method's session."""
-    alone = alone_of(run.sessions[method.session])
+    alone = alone_of(run.timed(method.session))
     if not alone:
         return
     own = [method.lengths[length] for length in lengths]
@@ -269,7 +277,7 @@ def _versus_none(run: TaskRun, method: MethodSettings, lengths: list[int]) -> It
 
 def _seeds_versus_none(run: TaskRun, group: SeedGroup, length: int) -> Iterator[Row]:
     """Compare the mean speed of the heads of a recipe with no speculation."""
-    alone = alone_of(run.sessions[group.session])
+    alone = alone_of(run.timed(group.session))
     if not alone:
         return
     reached = shared_points(_scored_alike([*group.settings(length), *alone])).estimates()
@@ -317,7 +325,7 @@ def _versus_sd(
 
     Without times of ``sd`` from the method's session, compare quality and acceptance only.
     """
-    timed = sd_of(run.sessions[method.session])
+    timed = sd_of(run.timed(method.session))
     strict = timed or sd_of(run.settings)
     if not strict:
         raise UsageError(f"{method.first.cell['task']} was not run with sd; run it too.")
@@ -369,7 +377,7 @@ def _versus_sd(
 
 def _seeds_versus_sd(run: TaskRun, group: SeedGroup, length: int) -> Iterator[Row]:
     """Compare the mean over the heads of a recipe with plain SD at the same draft length."""
-    timed = [sd for sd in sd_of(run.sessions[group.session]) if sd.draft_length == length]
+    timed = [sd for sd in sd_of(run.timed(group.session)) if sd.draft_length == length]
     strict = timed or [sd for sd in sd_of(run.settings) if sd.draft_length == length]
     if not strict:
         return

@@ -253,6 +253,8 @@ def _text(name: str, row: _Row) -> str:
 
 def _change(name: str, form: str, scale: float, row: _Row) -> str:
     """Return sd's value of a column, at the same N, and the method's own."""
+    if name == "seconds" and row["batch_size"] > 1:
+        return ""  # texts share their time
     before = {
         "quality": row["against_quality"],
         "acceptance": row["acceptance"] - row.get(c.ACCEPTANCE_LESS, math.nan),

@@ -38,6 +38,7 @@ from specbench.analysis.summary import (
     SPEEDUP,
     score_terms,
     shown_name,
+    without_shared_times,
 )
 from specbench.config import EAGER
 from specbench.methods.parameters import METHOD_COLUMNS, from_columns
@@ -102,7 +103,8 @@ def main_table(summary: pd.DataFrame, samples: pd.DataFrame) -> pd.DataFrame:
     are those of the summary's runs, with at least the columns ``NEEDED``.
     """
     contest = Contest(samples)
-    rows = summary[summary["metric"].isin(FIGURES)].rename(columns={"metric": "figure"})
+    rows = without_shared_times(summary[summary["metric"].isin(FIGURES)])
+    rows = rows.rename(columns={"metric": "figure"})
     rows = rows.merge(contest.cells, on=list(CELL), how="left").fillna({"cell": -1})
     metric = rows["unit"].where(rows["figure"] == QUALITY, rows["figure"]).fillna("")
     scales = {name: shown_metric(name)[1] for name in metric[rows["figure"] == QUALITY]}
@@ -249,7 +251,9 @@ def _best(table: pd.DataFrame, contest: Contest) -> pd.Series:
     is_quality = table["figure"] == QUALITY
     marked = _highest(table, is_quality, contest)
     cell = [table[name] for name in (*SECTION, "cell")]
-    return marked | _highest(table, ~is_quality & marked.groupby(cell).transform("any"), contest)
+    comparable = (table["figure"] != SPEEDUP) | (table["batch_size"] == 1)
+    others = ~is_quality & comparable & marked.groupby(cell).transform("any")
+    return marked | _highest(table, others, contest)
 
 
 def _highest(table: pd.DataFrame, competing: pd.Series, contest: Contest) -> pd.Series:

@@ -1,7 +1,9 @@
 """The settings of one task of a run, by session and by method, for comparisons.
 
-Times are compared only within a session. A method has one setting per draft length. Heads that
-differ in nothing but the seed of their training are a recipe, which is compared as one method.
+Times are compared only within a session, and not if several texts were decoded together: these
+share their time, so prompts are no independent measurements of it. A method has one setting per
+draft length. Heads that differ in nothing but the seed of their training are a recipe, which is
+compared as one method.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ class TaskRun(NamedTuple):
     """The settings of a task of a run."""
 
     settings: list[Setting]
-    sessions: dict[int, list[Setting]]  # those timed in each session
+    sessions: dict[int, list[Setting]]  # those timed in each session; none if decoded in batches
     noise: dict[int, float]  # by session: the largest factor between times of equal texts
 
     @classmethod
@@ -35,7 +37,8 @@ class TaskRun(NamedTuple):
         """Split samples, which may include those of ``timings.csv``."""
         is_again = samples.get("timing", pd.Series(index=samples.index)) == TIMED_AGAIN
         again, timed = samples[is_again], samples[~is_again]
-        sessions = {int(session): settings_of(rows) for session, rows in timed.groupby("session")}
+        alone = timed[timed["batch_size"] == 1]
+        sessions = {int(session): settings_of(rows) for session, rows in alone.groupby("session")}
         noise = {}
         for session, rows in again.groupby("session"):
             once, twice = (
@@ -45,6 +48,10 @@ class TaskRun(NamedTuple):
             factors = [_noise(once[key], twice[key]) for key in once.keys() & twice]
             noise[session] = max(factors, default=math.nan)
         return cls(settings_of(first_decodes(samples)), sessions, noise)
+
+    def timed(self, session: int) -> list[Setting]:
+        """Return the settings timed in a session."""
+        return self.sessions.get(session, [])
 
     def of_drafter(self, name: str) -> TaskRun:
         """Return the settings with a drafter, and those without drafts."""

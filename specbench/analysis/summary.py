@@ -57,6 +57,7 @@ COMPLETED = "completed_quality"
 OF_TEXTS = (QUALITY, COMPLETED, TOKENS, AT_LIMIT, REPETITION)
 #: Columns that a cell shares with its baseline, ``autoregressive``.
 BASELINE = ["run_id", "pair", "task", "temperature", "engine", "batch_size", "session"]
+_TIME_UNITS = ("s", "s/round", "tokens/s", "x")
 _NOTHING = Interval(float("nan"), float("nan"), float("nan"), 0)
 
 #: Maps the samples of a cell, and those of its baseline if any, to a figure.
@@ -196,8 +197,9 @@ def wide(summary: pd.DataFrame) -> pd.DataFrame:
     """Return one row per cell, for tables and figures.
 
     Columns are the cell's, ``quality_metric`` (the unit of quality) and, for every metric,
-    ``<metric>``, ``<metric>_low`` and ``<metric>_high``.
+    ``<metric>``, ``<metric>_low`` and ``<metric>_high``; see ``without_shared_times``.
     """
+    summary = without_shared_times(summary)
     cell = summary.groupby(list(CELL), sort=False, dropna=False).ngroup()
     cells = summary.assign(cell=cell).drop_duplicates("cell").set_index("cell")[list(CELL)]
     columns: dict[str, pd.Series] = {}
@@ -209,6 +211,15 @@ def wide(summary: pd.DataFrame) -> pd.DataFrame:
         for end, column in (("", "value"), ("_low", "ci_low"), ("_high", "ci_high")):
             columns[name + end] = found[column]
     return cells.join(pd.DataFrame(columns, index=cells.index)).reset_index(drop=True)
+
+
+def without_shared_times(summary: pd.DataFrame) -> pd.DataFrame:
+    """Return a summary without intervals of times of texts that were decoded together.
+
+    These texts share their time, so the prompts are no independent measurements of it.
+    """
+    shared = (summary["batch_size"] > 1) & summary["unit"].isin(_TIME_UNITS)
+    return summary.assign(**{end: summary[end].mask(shared) for end in ("ci_low", "ci_high")})
 
 
 def further_metrics(summary: pd.DataFrame) -> list[str]:

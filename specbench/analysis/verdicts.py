@@ -102,7 +102,11 @@ def by_task(table: pd.DataFrame) -> dict[str, list[str]]:
     for row in _records(table.assign(prompts=prompts)):
         parts = [f"{row['task']} on {row['pair']}", f"T = {row['temperature']:g}"]
         parts += [f"batch {row[name]}" if name == "batch_size" else row[name] for name in several]
-        found.setdefault(", ".join([*parts, f"n = {row['prompts']}"]), []).append(row["sentence"])
+        heading = ", ".join([*parts, f"n = {row['prompts']}"])
+        if row["batch_size"] > 1:
+            heading += f", decoded in batches of {row['batch_size']}: no verdict on time, which "
+            heading += "needs --batch-size 1"
+        found.setdefault(heading, []).append(row["sentence"])
     return found
 
 
@@ -126,7 +130,7 @@ def _verdict(alike: pd.DataFrame, speed: pd.DataFrame) -> _Row:
     alone = times.get(c.ALONE)
     beside_sd = times.get(c.SD_CHOSEN) or times.get(c.SD)
     first = beside_sd or alone or next(iter(known.values()))
-    n, missing = int(first["n"]), int(first["missing"])
+    n, missing, batched = int(first["n"]), int(first["missing"]), first["batch_size"] > 1
     verdict = {name: first[name] for name in ("method", "label", "draft_length", "n", "missing")}
     if n < FEWEST:
         few = f"too few prompts for a verdict (n = {n}; at least {FEWEST} are needed)"
@@ -135,8 +139,8 @@ def _verdict(alike: pd.DataFrame, speed: pd.DataFrame) -> _Row:
     has_sd = any(against in (c.SD, c.SD_CHOSEN) for against, *_ in known)
     parts = {
         "speculation": _speculation(alone),
-        "speed": _speed(beside_sd) if has_sd else _Part(MISSING, ""),
-        "quality": _quality(better) if has_sd else _Part(MISSING, ""),
+        "speed": _speed(beside_sd) if has_sd and not batched else _Part(MISSING, ""),
+        "quality": _quality(better, batched) if has_sd else _Part(MISSING, ""),
         "front": _front(known, "acceptance"),
         "front_at_time": _front(known, "time"),
         "control": _control(known),
@@ -227,9 +231,9 @@ def _baseline(row: _Row) -> str:
     return f"sd {row['drafter']}" if other else "sd"
 
 
-def _quality(row: _Row | None) -> _Part:
+def _quality(row: _Row | None, batched: bool) -> _Part:
     if row is None:
-        return _Part(MISSING, "speed only, quality was not measured")
+        return _Part(MISSING, "speed only, " * (not batched) + "quality was not measured")
     unit = shown_name(str(row["quality_metric"]))
     shown = _sign(row, 0, 0, LOWER, HIGHER)
     if shown == UNSHOWN:

@@ -253,6 +253,8 @@ def _front(
     if static_weight(family).nunique() < 2 or baseline:
         return pd.DataFrame()
     band = front_band(samples, cost.gain, methods)
+    if cost.gain != "acceptance" and (family["batch_size"] > 1).any():  # prompts share their time
+        band[["low", "high"]] = float("nan")
     ends = {"low": "quality_low", "high": "quality_high", "gain": "x"}
     return band.rename(columns=ends) * [cost.scale, 100, 100, 100]
 

@@ -411,7 +411,12 @@ def quality_label(metric: str) -> str:
 
 
 def timed_together(cells: pd.DataFrame, time: str) -> pd.DataFrame:
-    """Return cells without the ``time`` of those added to a run later; log which these are."""
+    """Return cells without the ``time`` of those added to a run later; log which these are.
+
+    Also log if times have no interval (``summary.without_shared_times``).
+    """
+    if (cells["batch_size"] > 1).any():
+        log.warning("times of texts that were decoded together are drawn without an interval")
     first = cells["session"] == cells.groupby("run_id")["session"].transform("min")
     if not first.all():
         names = ", ".join(dict.fromkeys(method_labels(cells[~first].to_dict("records"))))

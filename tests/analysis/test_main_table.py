@@ -6,7 +6,7 @@ import pytest
 
 from specbench.analysis.main_table import main_table, typeset
 from specbench.analysis.published import beside_published
-from specbench.analysis.summary import quality_difference, summarise
+from specbench.analysis.summary import quality_difference, summarise, wide
 
 METHODS = (
     {"method": "autoregressive", "draft_length": 0, "proposed": 0, "accepted": None},
@@ -224,3 +224,22 @@ def test_published_numbers_appear_next_to_measured_ones(make):
     }
     assert "The paper has no numbers here for humaneval." in shown.notes
     assert not any("paper" in n for n in typeset(table.drop(columns="published"))[0].notes)
+
+
+def test_speed_of_texts_decoded_together_has_no_mark_and_no_interval(tiny):
+    """They share their time; acceptance and quality are marked as ever."""
+    alone, together = (table_of(samples) for samples in (tiny, tiny.assign(batch_size=8)))
+    speed = alone["figure"] == "speedup"
+    assert alone.loc[speed, "best"].any()
+    assert not together.loc[speed, "best"].any()
+    assert together.loc[speed, ["ci_low", "ci_high"]].isna().all(axis=None)
+    kept = ["label", "task", "figure", "value", "ci_low", "ci_high", "best"]
+    pd.testing.assert_frame_equal(together.loc[~speed, kept], alone.loc[~speed, kept])
+    cells = wide(summarise(tiny.assign(batch_size=8)))
+    assert cells["seconds_per_sample"].notna().all()
+    assert (
+        cells[["seconds_per_sample_low", "speedup_high", "tokens_per_second_low"]]
+        .isna()
+        .all(axis=None)
+    )
+    assert cells["draft_acceptance_rate_low"].notna().any()

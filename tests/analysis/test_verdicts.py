@@ -1,10 +1,13 @@
 """Verdicts name a difference only if the data show one."""
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
 
-from specbench.analysis.compare import compare
+from specbench.analysis import compare as c
+from specbench.analysis.compare import ATS, BATCHED, compare
 from specbench.analysis.summary import summarise
 from specbench.analysis.verdicts import (
     FASTER,
@@ -312,3 +315,37 @@ def test_a_method_is_compared_with_sd_of_its_own_drafter(planted):
     assert "times as fast per sample as sd," in sentences["typical ε=0.1 δ=0.3"]
     assert "as sd prompt-lookup," in sentences["typical ε=0.1 δ=0.3 prompt-lookup"]
     assert "times as fast per sample as sd," in sentences["sd prompt-lookup"]
+
+
+TIMED = [c.TIMES, c.TOKENS]
+
+
+def test_times_of_texts_decoded_together_have_no_verdict(planted):
+    """Quality and acceptance have the same verdicts as without batches; a note gives the reason."""
+    samples = with_alone(planted(times=1.3, better=-0.3), 1.5)
+    batched = samples.assign(batch_size=50)
+    alone, together = (
+        verdicts_of(each).set_index("method").loc["typical"] for each in (samples, batched)
+    )
+    assert (alone["speculation"], alone["speed"]) == (FASTER, FASTER)
+    assert {together[name] for name in ("speculation", "speed", "front_at_time")} == {MISSING}
+    for name in ("quality", "front"):
+        assert together[name] == alone[name]
+    assert not re.search("times as fast|equal time|speed", together["sentence"])
+    compared = compare(batched, ATS)
+    assert not compared.rows["metric"].isin(TIMED).any()
+    assert not compared.rows["at"].isin(["time", "quality"]).any()
+    assert [BATCHED in one.notes for one in (compared, compare(samples))] == [True, False]
+    assert {"quality_difference", "acceptance_difference"} <= set(compared.rows["metric"])
+    (heading,) = by_task(verdicts_of(batched))
+    assert "decoded in batches of 50: no verdict on time" in heading
+
+
+def test_equal_work_in_batches_is_not_told_apart(planted):
+    """A slow hour of one cell's only block is no difference between methods."""
+    samples = planted()
+    slow = samples.assign(
+        decode_seconds=samples["decode_seconds"].where(samples["method"] == "sd", 9)
+    )
+    assert verdict(slow)["speed"] == SLOWER
+    assert verdict(slow.assign(batch_size=50))["speed"] == MISSING

@@ -36,7 +36,7 @@ from specbench.errors import UsageError
 from specbench.figures import AGAINST, style
 from specbench.figures.style import GREY, Drawing, data, scaled
 from specbench.heads.registry import FAMILIES, recipe_of
-from specbench.methods.parameters import from_columns
+from specbench.methods.parameters import PARAMETER_COLUMNS, from_columns
 from specbench.methods.registry import AUTOREGRESSIVE, CONTROLS
 from specbench.results import Results
 
@@ -289,7 +289,9 @@ def _swept(cells: pd.DataFrame) -> pd.Series:
     found = [pd.Series(dtype="float64")]
     rules = cells[~cells["method"].isin(["static", LEARNED])]
     for _, own in rules.groupby(["run_id", "method"], sort=False):
-        parameters = pd.DataFrame(map(from_columns, own.to_dict("records")), own.index)
+        parameters = pd.DataFrame(
+            map(from_columns, own[[*PARAMETER_COLUMNS]].to_dict("records")), own.index
+        )
         swept = parameters.loc[:, parameters.nunique(dropna=False) > 1]
         if swept.shape[1] == 1 and swept.notna().all(axis=None):
             found.append(swept.iloc[:, 0])

@@ -107,7 +107,8 @@ def text_tables(cells: pd.DataFrame, further: Sequence[str]) -> list[Table]:
     ]
     tables = []
     for title, rows in _parts(cells):
-        completed = ("quality of\ncompleted texts", _measured("completed_quality", ".1f", 100))
+        scale = shown_metric(rows["quality_metric"].iloc[0])[1]
+        completed = ("quality of\ncompleted texts", _measured("completed_quality", ".1f", scale))
         tables.append(_table(f"Texts, {title}", rows, [completed, *scores, *_OF_TEXTS]))
     return tables
 

@@ -38,11 +38,11 @@ SPEEDS = (
     "1 is faster."
 )
 FEW = (
-    "Below 100 prompts the ratio at equal quality is biased downwards if sample scores are 0 or 1: "
-    "at 20 prompts its interval covers the truth in 76 % of runs."
+    "Below 100 prompts the ratio at equal quality is biased downwards if sample scores are 0 or 1, "
+    "and its interval may miss the truth more often than 1 time in 20."
 )
 #: With fewer prompts, ``times_as_fast`` at equal quality is biased downwards if sample scores are 0
-#: or 1: its interval covered the truth in 76 % of simulated runs of 20 prompts.
+#: or 1: an interval of percentiles covered the truth in 76 % of simulated runs of 20 prompts.
 ENOUGH = 100
 
 

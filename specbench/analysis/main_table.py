@@ -23,8 +23,11 @@ from specbench.analysis.frames import CELL
 from specbench.analysis.intervals import (
     FEWEST,
     Floats,
+    Interval,
     Statistic,
+    bootstrap,
     difference_limits,
+    mean_over_seeds,
     paired_ratio,
     ratio,
     score_limits,
@@ -41,6 +44,7 @@ from specbench.analysis.summary import (
     without_shared_times,
 )
 from specbench.config import EAGER
+from specbench.heads.registry import recipe_of
 from specbench.methods.parameters import METHOD_COLUMNS, from_columns
 from specbench.methods.registry import AUTOREGRESSIVE, METHODS
 from specbench.metrics import shown_metric
@@ -98,9 +102,12 @@ def main_table(summary: pd.DataFrame, samples: pd.DataFrame) -> pd.DataFrame:
     itself. Autoregressive drafts nothing, so it appears in the section of every draft length of its
     pair, temperature, engine and batch size.
 
-    All methods compete for the best quality. Only methods whose quality is marked as best compete
-    for acceptance and speed-up, since bad texts can reach any acceptance or speed-up. ``samples``
-    are those of the summary's runs, with at least the columns ``NEEDED``.
+    Heads that differ in the seed of their training alone have a further row: their mean, with
+    seeds and prompts as random effects. It does not compete.
+
+    All other methods compete for the best quality. Only methods whose quality is marked as best
+    compete for acceptance and speed-up, since bad texts can reach any acceptance or speed-up.
+    ``samples`` are those of the summary's runs, with at least the columns ``NEEDED``.
     """
     contest = Contest(samples)
     rows = without_shared_times(summary[summary["metric"].isin(FIGURES)])
@@ -110,9 +117,12 @@ def main_table(summary: pd.DataFrame, samples: pd.DataFrame) -> pd.DataFrame:
     scales = {name: shown_metric(name)[1] for name in metric[rows["figure"] == QUALITY]}
     scale = metric.map(scales | {ACCEPTANCE: 100.0}).fillna(1.0)
     scaled = {name: rows[name] * scale for name in _SCALED}
-    rows = rows.assign(metric=metric, unit=rows["figure"].map(_UNITS), **scaled)
-    table = _in_order(_in_sections(rows))
-    return table.assign(label=_labels(table), best=_best(table, contest))[COLUMNS]
+    rows = rows.assign(metric=metric, unit=rows["figure"].map(_UNITS), scale=scale, **scaled)
+    sections = _in_sections(rows).assign(seeds=1)
+    means = _means_over_seeds(sections, contest)
+    table = _in_order(pd.concat([sections, *means], ignore_index=True))
+    several = table["seeds"].map(lambda count: f", mean of {count} seeds" if count > 1 else "")
+    return table.assign(label=_labels(table) + several, best=_best(table, contest))[COLUMNS]
 
 
 class Contest:
@@ -175,6 +185,16 @@ class Contest:
                 marked[some] = (low <= _ROUNDING) & (high >= -_ROUNDING)
         return marked
 
+    def mean_over_seeds(self, cells: _Numbers, figure: str, metric: str) -> Interval:
+        """Return the mean of cells that differ in the seed of their head, on shared prompts."""
+        prompts = np.unique(self._prompt[self._rows(cells[0])])
+        sums, statistic = self._sums(cells, prompts, figure, metric)
+        if figure == SPEEDUP:
+            base, _ = self._sums(self._baseline[cells], prompts, figure, metric)
+            sums, statistic = np.concatenate([sums, base], axis=2), paired_ratio
+        shared = sums[~np.isnan(sums).any(axis=(1, 2))]
+        return mean_over_seeds(statistic(bootstrap(shared)), len(shared))
+
     def _sums(
         self, cells: _Numbers, prompts: _Numbers, figure: str, metric: str
     ) -> tuple[Floats, Statistic]:
@@ -222,6 +242,25 @@ def _in_sections(rows: pd.DataFrame) -> pd.DataFrame:
     joined = alone.drop(columns="draft_length").merge(sections, on=shared, how="left")
     joined["draft_length"] = joined["draft_length"].fillna(0).astype("int64")
     return pd.concat([joined, drafted], ignore_index=True)
+
+
+def _means_over_seeds(rows: pd.DataFrame, contest: Contest) -> Iterator[pd.DataFrame]:
+    """Yield a row for each figure of heads that differ in the seed of their training alone."""
+    recipes = rows["head"].map(recipe_of, na_action="ignore")
+    shared = [*SECTION, "run_id", "task", "figure", "metric", "session"]
+    shared += [name for name in METHOD if name != "head"]
+    trained = rows[recipes.notna() & rows["value"].notna() & (rows["cell"] >= 0)]
+    for keys, seeds in trained.groupby([recipes, *shared], sort=False, dropna=False):
+        if len(seeds) > 1:
+            first = seeds.iloc[[0]]
+            cells = seeds["cell"].to_numpy(np.intp)
+            figure, metric = first["figure"].item(), first["metric"].item()
+            mean = contest.mean_over_seeds(cells, figure, metric)
+            hidden = seeds["ci_low"].isna().all()  # of times that texts share
+            ends = (np.nan, np.nan) if hidden else (mean.low, mean.high)
+            scaled = first["scale"].item() * np.array([mean.value, *ends])
+            row = first.assign(head=keys[0], cell=-1, seeds=len(seeds), n=mean.n)
+            yield row.assign(**dict(zip(_SCALED, scaled, strict=True)))
 
 
 def _in_order(rows: pd.DataFrame) -> pd.DataFrame:

@@ -123,7 +123,7 @@ def table(asked: TableOptions, rows: TableRows, runs: Runs = None) -> None:
     """Print the paper's main table from finished runs: methods as rows, tasks as columns.
 
     It shows acceptance, quality and speedup, in one table per pair, temperature and draft length.
-    Every static weight and every head has its own row.
+    Every static weight and every head has its own row; so has the mean of heads of several seeds.
     """
     if POSITION in (rows.by or ()):
         _by_position(asked, rows, runs)

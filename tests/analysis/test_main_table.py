@@ -243,3 +243,26 @@ def test_speed_of_texts_decoded_together_has_no_mark_and_no_interval(tiny):
         .all(axis=None)
     )
     assert cells["draft_acceptance_rate_low"].notna().any()
+
+
+def test_heads_of_one_recipe_have_a_row_of_their_mean(make):
+    """Seeds differ more than prompts do, so the mean's interval is wider than a single seed's."""
+    heads = {"results/h/seed-0": 10, "results/h/seed-1": 15, "results/h/seed-2": 23}
+    rows = [METHODS[0] | {"sample_id": f"{i}"} for i in range(20)]
+    rows += [
+        {"method": "diversed", "head": head, "sample_id": f"{i}", "accepted": accepted + i % 2}
+        for head, accepted in heads.items()
+        for i in range(20)
+    ]
+    table = table_of(make(*rows))
+    rate = table[table["figure"] == "draft_acceptance_rate"].set_index("label")
+    labels = [f"diversed {name}" for name in ("seed-0", "seed-1", "seed-2", "h, mean of 3 seeds")]
+    assert list(rate.index[-4:]) == labels
+    mean, single = rate.loc[labels[-1]], rate.loc[labels[0]]
+    assert mean["value"] == pytest.approx(100 * (16 + 0.5) / 25)
+    assert mean["ci_high"] - mean["ci_low"] > 5 * (single["ci_high"] - single["ci_low"])
+    assert not mean["best"]
+    alone = table_of(make(*(row for row in rows if row.get("head") != "results/h/seed-0")))
+    assert "diversed h, mean of 2 seeds" in set(alone["label"])
+    one = table_of(make(*(row for row in rows if row.get("head") in (None, "results/h/seed-1"))))
+    assert not any("mean" in label for label in one["label"])

@@ -35,6 +35,7 @@ Statistic = Callable[[Floats], Floats]
 RESAMPLES = 2000
 CONFIDENCE = 0.95
 SEED = 0
+ROUNDING = 1e-12  # relative to 1: resamples of equal values differ by less
 FEWEST = 10  # prompts required for an interval
 LARGE = 100  # prompts from which percentiles are used; Student's t adds less than 2 % of the width
 _ENDS = 50 * (1 - CONFIDENCE), 50 * (1 + CONFIDENCE)  # percentiles
@@ -100,10 +101,12 @@ def limits(
     if log:
         low, high = limits(np.log(value), np.log(resampled), n)
         return np.exp(low), np.exp(high)
-    spread = resampled.std(axis=0) * np.sqrt(n / (n - 1))
+    value, spread = np.asarray(value), resampled.std(axis=0) * np.sqrt(n / (n - 1))
     half = stdtrit(n - 1, (1 + CONFIDENCE) / 2) * spread
-    low, high = np.asarray(value) - half, np.asarray(value) + half
-    return np.maximum(low, resampled.min(axis=0)), np.minimum(high, resampled.max(axis=0))
+    low = np.maximum(value - half, resampled.min(axis=0))
+    high = np.minimum(value + half, resampled.max(axis=0))
+    constant = spread <= ROUNDING * np.abs(value).clip(min=1)
+    return np.where(constant, value, low), np.where(constant, value, high)
 
 
 def mean_over_seeds(values: Floats, n: int) -> Interval:

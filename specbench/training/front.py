@@ -34,6 +34,7 @@ from specbench.table import with_interval
 WEIGHTS = (1.0, 0.95, 0.85, 0.6, 0.3, 0.0)
 POWER = 0.8  # of the smallest effect that a measurement would show
 NEARBY = 0.01  # distance in acceptance of the static weights that a head is compared with
+ROUNDED = 12  # decimals of a distance; further ones are noise of the sums
 # A head has collapsed to a model if it is this close to it, as a share of the range of acceptance.
 EXTREME = 0.02
 
@@ -145,7 +146,7 @@ def distance(head: Point, static: Sequence[Point]) -> Interval:
     quality, accepted = totals[:, 0] / n, totals[:, 1]
     gains = Gains(accepted[:, :-1], np.full_like(accepted[:, :-1], n))
     front = front_quality(gains, quality[:, :-1], accepted[:, -1] / n)
-    return estimate(quality[:, -1] - front, n)
+    return estimate((quality[:, -1] - front).round(ROUNDED), n)
 
 
 def smallest_shown(found: Interval) -> float:

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from specbench.experiment.store import lock
 
 HEAVY = {
@@ -89,8 +91,12 @@ for line in sys.argv[1:]:
 """
 
 
-def test_a_refusal_imports_nothing_heavy(tmp_path: Path) -> None:
+def test_a_refusal_imports_nothing_heavy(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     """In one new process; the first line that imports something heavy fails."""
+    installed = tmp_path_factory.mktemp("installed") / "ray.py"  # also where Ray is missing
+    installed.touch()
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "x").touch()
     (tmp_path / "used").mkdir()
@@ -98,7 +104,9 @@ def test_a_refusal_imports_nothing_heavy(tmp_path: Path) -> None:
     (tmp_path / "done" / "config.json").write_text(json.dumps(CONFIG))
     for name in DATA:
         (tmp_path / "done" / name).touch()
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join([str(installed.parent), *filter(None, sys.path)])
+    }
     held = lock(tmp_path / "used")
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, *REFUSED],

@@ -202,4 +202,4 @@ def test_a_report_of_several_runs_names_incomplete_ones(cli: Cli, run: Path) -> 
     done = cli("report", "r", "other", "-m", "sd", "--output", "both.html")
     assert (done.code, done.out) == (0, "both.html\n"), done.err
     assert "note: other is incomplete: interrupted" in done.err
-    assert "<title>specbench: r, other</title>" in Path("both.html").read_text()
+    assert "other is incomplete" in Path("both.html").read_text()

@@ -106,7 +106,8 @@ def limits(
     low = np.maximum(value - half, resampled.min(axis=0))
     high = np.minimum(value + half, resampled.max(axis=0))
     constant = spread <= ROUNDING * np.abs(value).clip(min=1)
-    return np.where(constant, value, low), np.where(constant, value, high)
+    # An index of () makes a number of an array without dimensions.
+    return np.where(constant, value, low)[()], np.where(constant, value, high)[()]
 
 
 def mean_over_seeds(values: Floats, n: int) -> Interval:

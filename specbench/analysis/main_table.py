@@ -33,14 +33,13 @@ from specbench.analysis.intervals import (
     score_limits,
 )
 from specbench.analysis.labels import method_labels
-from specbench.analysis.published import REFERENCE, remarks
+from specbench.analysis.published import REFERENCE, quality_heading, remarks
 from specbench.analysis.summary import (
     ACCEPTANCE,
     BASELINE,
     QUALITY,
     SPEEDUP,
     score_terms,
-    shown_name,
     without_shared_times,
 )
 from specbench.config import EAGER
@@ -121,8 +120,8 @@ def main_table(summary: pd.DataFrame, samples: pd.DataFrame) -> pd.DataFrame:
     sections = _in_sections(rows).assign(seeds=1)
     means = _means_over_seeds(sections, contest)
     table = _in_order(pd.concat([sections, *means], ignore_index=True))
-    several = table["seeds"].map(lambda count: f", mean of {count} seeds" if count > 1 else "")
-    return table.assign(label=_labels(table) + several, best=_best(table, contest))[COLUMNS]
+    of_seeds = table["seeds"].map(lambda count: f", mean of {count} seeds" if count > 1 else "")
+    return table.assign(label=_labels(table) + of_seeds, best=_best(table, contest))[COLUMNS]
 
 
 class Contest:
@@ -163,9 +162,6 @@ class Contest:
             sums = _pooled(sums, self._lossless[cells])
             values = statistic(np.nansum(sums, axis=0))
         top = int(np.argmax(values))
-        if figure == SPEEDUP:
-            base, _ = self._sums(self._baseline[cells], prompts, figure, metric)
-            sums, statistic = np.concatenate([sums, base], axis=2), paired_ratio
         # Sums of scores are integers for every prompt if all scores are 0 or 1.
         whole = np.all(np.isnan(sums[..., 0]) | (sums[..., 0] % 1 == 0), axis=0)
         whole &= figure == QUALITY and statistic is ratio
@@ -189,16 +185,25 @@ class Contest:
         """Return the mean of cells that differ in the seed of their head, on shared prompts."""
         prompts = np.unique(self._prompt[self._rows(cells[0])])
         sums, statistic = self._sums(cells, prompts, figure, metric)
-        if figure == SPEEDUP:
-            base, _ = self._sums(self._baseline[cells], prompts, figure, metric)
-            sums, statistic = np.concatenate([sums, base], axis=2), paired_ratio
         shared = sums[~np.isnan(sums).any(axis=(1, 2))]
         return mean_over_seeds(statistic(bootstrap(shared)), len(shared))
 
     def _sums(
         self, cells: _Numbers, prompts: _Numbers, figure: str, metric: str
     ) -> tuple[Floats, Statistic]:
-        """Return sums per prompt [prompts, k, terms], NaN if missing, and their statistic."""
+        """Return sums per prompt [prompts, k, terms], NaN if missing, and their statistic.
+
+        The terms of a speed-up are those of the cells, then those of their baselines.
+        """
+        sums, statistic = self._sums_of_cells(cells, prompts, figure, metric)
+        if figure != SPEEDUP:
+            return sums, statistic
+        base, _ = self._sums_of_cells(self._baseline[cells], prompts, figure, metric)
+        return np.concatenate([sums, base], axis=2), paired_ratio
+
+    def _sums_of_cells(
+        self, cells: _Numbers, prompts: _Numbers, figure: str, metric: str
+    ) -> tuple[Floats, Statistic]:
         found = [self._rows(cell) for cell in cells]
         rows, column = np.concatenate(found), np.repeat(np.arange(len(cells)), [*map(len, found)])
         place = pd.Index(prompts).get_indexer(pd.Index(self._prompt[rows]))
@@ -360,7 +365,7 @@ def _fields(
     if not cells["value"].notna().any():
         return
     form = "z.2f" if metric.startswith(_TWO_DECIMALS) else "z.1f"
-    name = _HEADINGS.get(figure) or shown_name(metric).replace(" of 32 words", "-32") or QUALITY
+    name = _HEADINGS.get(figure) or quality_heading(metric) or QUALITY
     key = task, figure, metric
 
     def cell(row: dict[str, Any]) -> Cell:

@@ -63,6 +63,11 @@ def beside_published(table: pd.DataFrame) -> pd.DataFrame:
     )
 
 
+def quality_heading(metric: str) -> str:
+    """Return the heading of a column of quality."""
+    return shown_name(metric).replace(" of 32 words", "-32")
+
+
 def published_table() -> Table:
     """Return the paper's main table: a row per pair and method, columns for each task."""
     rows = published().query("source == 'table1'")
@@ -75,10 +80,7 @@ def published_table() -> Table:
         rate, quality = number_of("acceptance_rate_pct", ".2f"), number_of("quality", form)
         fields += [
             (Column("acc. /\ndrafted", task), cell_at(task, rate)),
-            (
-                Column(shown_name(metric).replace(" of 32 words", "-32"), task),
-                cell_at(task, quality),
-            ),
+            (Column(quality_heading(metric), task), cell_at(task, quality)),
         ]
     records = {
         key: {row["task"]: row for row in cells.to_dict("records")}

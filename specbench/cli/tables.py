@@ -93,7 +93,7 @@ class TableOptions(JsonOutput):
         choices=("paper",),
     )
 
-    def named(self, *tables: Table) -> list[Table]:
+    def captioned(self, *tables: Table) -> list[Table]:
         """Return tables with the user's caption and label; several labels are numbered."""
         numbers = [f"-{at}" for at in range(1, len(tables) + 1)] if len(tables) > 1 else [""]
         return [
@@ -154,13 +154,13 @@ def table(asked: TableOptions, rows: TableRows, runs: Runs = None) -> None:
         note(*(remarks(shown) if asked.form in (CSV, JSON) else ()))
     if not ((shown["figure"] == SPEEDUP) & shown["value"].notna()).any():
         note(NO_BASELINE)
-    apart = asked.against is not None and shown["source"].isna().all()
+    elsewhere = asked.against is not None and shown["source"].isna().all()
     print_as(
         asked.form,
         shown,
         lambda: [
-            *asked.named(*typeset(shown, asked.intervals)),
-            *([published_table()] if apart else []),
+            *asked.captioned(*typeset(shown, asked.intervals)),
+            *([published_table()] if elsewhere else []),
         ],
     )
 
@@ -181,7 +181,7 @@ def _by_position(asked: TableOptions, rows: Rows, runs: Sequence[Path] | None) -
     from specbench.results import Results
 
     found = Results(folders, rows.selection()).positions
-    print_as(asked.form, found, lambda: asked.named(*position_tables(found, asked.intervals)))
+    print_as(asked.form, found, lambda: asked.captioned(*position_tables(found, asked.intervals)))
 
 
 class CompareOptions(JsonOutput):

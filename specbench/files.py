@@ -7,11 +7,13 @@ anything is read or written.
 
 from __future__ import annotations
 
+import bz2
 import errno
 import gzip
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from io import BufferedReader, RawIOBase, TextIOWrapper
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO, cast
@@ -21,7 +23,7 @@ from specbench.errors import RunError, UsageError
 FULL = (errno.ENOSPC, errno.EDQUOT)  # errors of a full disk
 OTHER_FOLDER = "choose another folder with --output"
 PARTIAL = ".partial"  # suffix of unfinished files; a killed process may leave them
-PACKED = ".gz"
+PACKINGS: Mapping[str, Any] = {".gz": gzip.open, ".bz2": bz2.open}  # by suffix of a packed file
 SMALL = 2**28  # bytes; smaller files are not checked for their packing
 PACKING = 200  # bytes of content per byte on disk; a packed run has 5 to 30
 _CHUNK = 2**20  # bytes
@@ -92,19 +94,23 @@ def digits(number: float) -> str:
 
 
 def stored(path: Path) -> Path:
-    """Return a file's path, or that of its gzipped copy if only this exists."""
-    packed = path.with_name(f"{path.name}{PACKED}")
-    return packed if packed.is_file() and not path.is_file() else path
+    """Return a file's path, or that of its packed copy if only this exists."""
+    return next((file for file in copies(path) if file.is_file()), path)
+
+
+def copies(path: Path) -> list[Path]:
+    """Return the names that a file may have, plain or packed."""
+    return [path.with_name(f"{path.name}{suffix}") for suffix in ("", *PACKINGS)]
 
 
 def find_stored(folder: Path, name: str) -> list[Path]:
-    """Return the files of this name in the folders below a folder, plain or gzipped."""
-    return [file for each in (name, f"{name}.gz") for file in folder.glob(f"*/{each}")]
+    """Return the files of this name in the folders below a folder, plain or packed."""
+    return [file for path in copies(Path(name)) for file in folder.glob(f"*/{path}")]
 
 
 def open_text(path: Path) -> TextIO:
-    """Open a text file with its own line ends, plain or gzipped."""
-    if path.suffix == PACKED:
+    """Open a text file with its own line ends, plain or packed."""
+    if path.suffix in PACKINGS:
         return TextIOWrapper(open_binary(path), encoding="utf-8", newline="")
     return path.open(encoding="utf-8", newline="")
 
@@ -138,27 +144,37 @@ def require_plain(folder: Path) -> None:
 
 
 def open_binary(path: Path) -> BinaryIO:
-    """Open a file, plain or gzipped, as bytes.
+    """Open a file, plain or packed, as bytes.
 
-    Reading raises ``UsageError`` where a gzipped file unpacks to more than any run does.
+    Reading raises ``UsageError`` where a packed file is damaged or unpacks to more than any run
+    does.
     """
-    if path.suffix == PACKED:
+    if path.suffix in PACKINGS:
         return cast("BinaryIO", BufferedReader(_Unpacked(path), _CHUNK))
     return path.open("rb")
 
 
+def packing(path: Path, file: BinaryIO) -> AbstractContextManager[BinaryIO]:
+    """Return a writer to an open file that packs as the suffix of ``path`` says."""
+    return PACKINGS[path.suffix](file, "wb") if path.suffix in PACKINGS else nullcontext(file)
+
+
 class _Unpacked(RawIOBase):
-    """The content of a gzipped file, up to a multiple of its size."""
+    """The content of a packed file, up to a multiple of its size."""
 
     def __init__(self, path: Path) -> None:
-        self._path, self._file = path, gzip.open(path)  # noqa: SIM115
+        self._path, self._file = path, PACKINGS[path.suffix](path)
         self._left = max(SMALL, PACKING * path.stat().st_size)  # bytes
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
-        size = self._file.readinto(buffer)
+        try:
+            size: int = self._file.readinto(buffer)
+        except (EOFError, OSError, zlib.error) as error:
+            message = f"{self._path} is damaged ({error}): unpack or copy it again"
+            raise UsageError(message) from error
         self._left -= size
         if self._left < 0:
             raise UsageError(f"{self._path} unpacks to more than any run does: remove it")

@@ -23,7 +23,7 @@ from specbench.analysis.positions import acceptance_by_position
 from specbench.analysis.summary import selected_summary, wide
 from specbench.analysis.verdicts import verdicts_of
 from specbench.experiment.folders import CONFIG, read_run
-from specbench.experiment.records import PACKED, RECORDS, TABLE, TRACED, latest_records
+from specbench.experiment.records import RECORDS, TABLE, TRACED, latest_records
 from specbench.files import open_text, stored
 
 RUNS, ROUNDS = schema(dictionary.RUNS), schema(dictionary.ROUNDS)
@@ -69,7 +69,7 @@ class Results:
     @cached_property
     def rounds(self) -> pd.DataFrame:
         """One row per round of every sample, dozens per sample."""
-        folders = run_folders(self._paths, RECORDS, PACKED)
+        folders = run_folders(self._paths, RECORDS)
         rounds = pd.concat([_rounds(folder) for folder in folders], ignore_index=True)
         return self.selection.of(rounds)
 

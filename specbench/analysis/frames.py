@@ -8,8 +8,6 @@ samples may have columns of ``MEASURED`` after those of ``SAMPLES``.
 from __future__ import annotations
 
 import csv
-import gzip
-import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -27,7 +25,7 @@ from specbench.analysis import columns
 from specbench.analysis.columns import may_be_blank, schema
 from specbench.analysis.folders import TIMINGS, require_in_runs, run_folders
 from specbench.errors import UsageError
-from specbench.files import PACKED, open_binary, open_text, stored
+from specbench.files import PACKINGS, open_binary, open_text, stored
 from specbench.methods.parameters import METHOD_COLUMNS
 from specbench.plugins import short_name
 
@@ -41,7 +39,6 @@ SAMPLES = schema(columns.SAMPLES)
 SUMMARY = schema(columns.SUMMARY)
 #: Optional columns of samples: further metrics, under their names.
 MEASURED = schema(columns.MEASURED)
-DAMAGED = (EOFError, gzip.BadGzipFile, zlib.error)  # raised for a damaged gzip file
 
 #: Columns that are blank if they do not apply to a method, task or sample.
 MAY_BE_BLANK = may_be_blank(columns.SAMPLES, columns.MEASURED, columns.SUMMARY)
@@ -135,7 +132,7 @@ def _read_runs(
         rows = [len(table) for table in tables]
         frame = pa.concat_tables(tables, promote_options="default").to_pandas()
         table = typed(frame, {n: kind for n, kind in known.items() if n in frame}, name, blank)
-    except (UsageError, ValueError, OSError, *DAMAGED):  # read again slowly to locate the error
+    except (UsageError, ValueError, OSError):  # read again slowly to locate the error
         frames = []
         for file in files:
             frame = _read_text(file)
@@ -172,7 +169,7 @@ def _read_fast(path: Path, needed: Collection[str], known: Mapping[str, type]) -
         strings_can_be_null=True,
     )
     table = arrow_csv.read_csv(
-        open_binary(path) if path.suffix == PACKED else path,
+        open_binary(path) if path.suffix in PACKINGS else path,
         read_options=arrow_csv.ReadOptions(use_threads=False),  # files are read in parallel
         convert_options=options,
         parse_options=arrow_csv.ParseOptions(newlines_in_values=True),
@@ -184,7 +181,7 @@ def _read_fast(path: Path, needed: Collection[str], known: Mapping[str, type]) -
 
 def _heading(path: Path) -> list[str]:
     """Return the column names of a table; none if it cannot be read."""
-    with suppress(OSError, ValueError, csv.Error, *DAMAGED), open_text(path) as file:
+    with suppress(UsageError, OSError, ValueError, csv.Error), open_text(path) as file:
         return next(csv.reader(file), [])
     return []
 
@@ -196,7 +193,7 @@ def _read_text(path: Path) -> pd.DataFrame:
             frame = pd.read_csv(file, dtype="str", keep_default_na=False, na_values=[""])
     except pd.errors.EmptyDataError:
         raise UsageError(f"{path} is empty; run again or give another folder.") from None
-    except (pd.errors.ParserError, UnicodeDecodeError, *DAMAGED) as error:
+    except (pd.errors.ParserError, UnicodeDecodeError) as error:
         reason = " ".join(str(error).split())
         raise UsageError(f"{path} is not a readable CSV file ({reason}); run again.") from error
     except OSError as error:

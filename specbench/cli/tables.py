@@ -171,11 +171,11 @@ def _by_position(asked: TableOptions, rows: Rows, runs: Sequence[Path] | None) -
     Raises:
         UsageError: The records of rounds are missing, or nothing is drafted.
     """
-    from specbench.experiment.records import PACKED, RECORDS
+    from specbench.experiment.records import RECORDS
 
     if asked.against is not None:
         raise UsageError("--against has no numbers by position: omit it or --by")
-    folders = chosen_runs(runs, rows, RECORDS, PACKED)
+    folders = chosen_runs(runs, rows, RECORDS)
 
     from specbench.analysis.positions import position_tables
     from specbench.results import Results
@@ -334,11 +334,11 @@ def theory(asked: TheoryOptions, rows: Rows, models: Recorded, runs: Runs = None
     """
     from specbench.experiment.folders import read_run
     from specbench.experiment.progress import quiet_libraries
-    from specbench.experiment.records import PACKED, RECORDS
+    from specbench.experiment.records import RECORDS
 
     if rows.by:
         raise UsageError("--by cannot split predictions: omit it")
-    folders = chosen_runs(runs, rows, RECORDS, PACKED)
+    folders = chosen_runs(runs, rows, RECORDS)
 
     import pandas as pd
 

@@ -7,11 +7,9 @@ contains the references, so that a run can be scored again without models and da
 from __future__ import annotations
 
 import csv
-import gzip
 import io
 import json
 import logging
-import zlib
 from array import array
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -25,7 +23,7 @@ from specbench.analysis.columns import BLEU_TERMS, TIMED_BASELINE, schema
 from specbench.analysis.folders import TIMINGS, lacks
 from specbench.errors import RunError, UsageError
 from specbench.example import Example
-from specbench.files import digits, open_binary, replacing, sync, write_atomically
+from specbench.files import copies, digits, open_binary, packing, replacing, sync, write_atomically
 from specbench.methods.parameters import METHOD_COLUMNS
 from specbench.metrics import METRICS
 from specbench.validation import Model, refusal
@@ -33,7 +31,6 @@ from specbench.validation import Model, refusal
 log = logging.getLogger(__name__)
 
 RECORDS = "samples.jsonl"
-PACKED = f"{RECORDS}.gz"
 TIMED_RECORDS = "timings.jsonl"  # samples decoded again for their times only, without rounds
 EXAMPLES = "examples.jsonl"
 TABLE = "samples.csv"
@@ -74,18 +71,14 @@ TRACED = frozenset((*METHOD_COLUMNS, "repeat", "draft_length", "drafter", "token
 
 
 def read_lines(path: Path) -> Iterator[bytes]:
-    """Yield the lines of a file, plain or gzipped; only the last one may lack its line end.
+    """Yield the lines of a file, plain or packed; only the last one may lack its line end.
 
     Raises:
-        UsageError: The file cannot be read, or its gzip data is damaged.
+        UsageError: The file cannot be read, or it is packed and damaged.
     """
     try:
         with open_binary(path) as file:
             yield from file
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise UsageError(
-            f"{path} is a damaged gzip file ({error}): unpack or copy it again"
-        ) from error
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}; check permissions") from error
 
@@ -112,15 +105,15 @@ def _storable(value: Any) -> bool:
 
 
 def record_files(folder: Path) -> list[Path]:
-    """Return the files with a run's records, ``samples.jsonl`` before ``samples.jsonl.gz``.
+    """Return the files with a run's records, the plain ``samples.jsonl`` before packed copies.
 
     Raises:
         UsageError: There is none.
     """
-    found = [path for name in (RECORDS, PACKED) if (path := folder / name).is_file()]
-    if not found:
+    files = [path for path in copies(folder / RECORDS) if path.is_file()]
+    if not files:
         raise UsageError(lacks(folder, RECORDS))
-    return found
+    return files
 
 
 def read_records(
@@ -192,16 +185,12 @@ def set_aside(path: Path, damaged: Collection[int]) -> Path:
         SpecbenchError: A file cannot be written.
     """
     aside = damaged_file(path)
-    packed = path.suffix == ".gz"
-    with replacing(path) as file, aside.open("ab") as moved:
-        records = gzip.GzipFile(fileobj=file, mode="wb", mtime=0) if packed else file
+    with replacing(path) as file, packing(path, file) as records, aside.open("ab") as moved:
         for number, line in enumerate(read_lines(path), start=1):
             if number in damaged:
                 moved.write(line.removesuffix(b"\n") + b"\n")
             else:
                 records.write(line)
-        if packed:
-            records.close()
         moved.flush()
         sync(aside)
     return aside

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import logging
 import os
 import shutil
@@ -24,7 +23,6 @@ from specbench.experiment.records import (
     ERROR,
     EXAMPLES,
     OK,
-    PACKED,
     RECORDS,
     SUMMARY,
     TABLE,
@@ -39,7 +37,7 @@ from specbench.experiment.records import (
     write_tables,
 )
 from specbench.experiment.store import lock
-from specbench.files import clear_errors, stored, sync, sync_tree
+from specbench.files import clear_errors, copies, packing, stored, sync, sync_tree
 from specbench.metrics import GREEDY, GROUP, METRICS, get_metric, score, try_metrics
 from specbench.metrics.sandbox.launch import layers
 from specbench.plugins import exists, given_for, short_name
@@ -47,7 +45,7 @@ from specbench.plugins import exists, given_for, short_name
 log = logging.getLogger(__name__)
 
 _STAGING = ".scoring"  # holds the new files until all are complete
-_WRITTEN = (RECORDS, PACKED, TABLE, SUMMARY, DIGEST, CONFIG, ENVIRONMENT)  # in this order
+_WRITTEN = (TABLE, SUMMARY, DIGEST, CONFIG, ENVIRONMENT)  # in this order
 _SCORED = ("quality_metric", "quality", "scores", BLEU_TERMS, "status", "error")
 _NEEDED = {*schema(columns.SAMPLES), "text", "scores"} - {"quality_metric", "quality"}
 
@@ -163,16 +161,18 @@ def score_run(
         if damaged:
             aside = set_aside(run.folder / names[0], damaged)
             log.warning(f"{names[0]}: {lines_named(damaged)} damaged and moved to {aside.name}")
-        if PACKED in names:
-            packed = gzip.compress((staging / RECORDS).read_bytes(), mtime=0)
-            (staging / PACKED).write_bytes(packed)
+        for name in names:
+            if name != RECORDS:
+                with (staging / name).open("wb") as file, packing(staging / name, file) as packed:
+                    packed.write((staging / RECORDS).read_bytes())
         if RECORDS not in names:
             (staging / RECORDS).unlink()
         sync_tree(staging)
-        for name in _WRITTEN:
+        for name in (*names, *_WRITTEN):
             if (staging / name).exists():
                 os.replace(staging / name, run.folder / name)
-        (run.folder / f"{TABLE}.gz").unlink(missing_ok=True)  # it has the old scores
+        for table in copies(run.folder / TABLE)[1:]:
+            table.unlink(missing_ok=True)  # it has the old scores
         sync(run.folder)
     return Outcome(len(latest), len(failed), withheld, next(iter(failed), ""))
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 from specbench.analysis.folders import TIMINGS
@@ -23,7 +24,6 @@ from specbench.experiment.records import (
     DIGEST,
     ERROR,
     EXAMPLES,
-    PACKED,
     RECORDS,
     SUMMARY,
     TABLE,
@@ -31,7 +31,7 @@ from specbench.experiment.records import (
     TRACED,
     timed_records,
 )
-from specbench.files import PACKED as PACKED_SUFFIX
+from specbench.files import copies, stored
 from specbench.methods.own import GROUP as METHOD_GROUP
 from specbench.methods.registry import METHODS
 from specbench.metrics import GROUP as METRIC_GROUP
@@ -69,8 +69,8 @@ class Verification:
     @cached_property
     def source(self) -> str:
         """The file that the tables follow from: the samples, or their table if they are gone."""
-        stored = (name for name in (RECORDS, PACKED) if (self.run.folder / name).is_file())
-        return next(stored, TABLE)
+        file = stored(self.run.folder / RECORDS)
+        return file.name if file.is_file() else TABLE
 
     @cached_property
     def every(self) -> list[dict[str, Any]]:
@@ -116,8 +116,9 @@ def verify(asked: Verification, report: Report) -> Iterator[Finding]:
     if asked.source != TABLE:
         yield from _check_scores(asked, examples, unchecked)
     yield from _check_decoding(asked, examples, unchecked, report)
+    checked = {file.name for name in _CHECKED for file in copies(Path(name))}
     names = sorted(entry.name for entry in run.folder.iterdir() if not entry.name.startswith("."))
-    if other := [name for name in names if name.removesuffix(PACKED_SUFFIX) not in _CHECKED]:
+    if other := [name for name in names if name not in checked]:
         unchecked.add(f"other files: {listed(other)}")
     yield unchecked.finding(run)
 

@@ -1,6 +1,5 @@
 """``specbench table``, ``compare``, ``theory`` and ``summary``: formats, notes, filters."""
 
-import gzip
 import io
 import json
 import shutil
@@ -16,6 +15,7 @@ from specbench.analysis.compare import COMPARISON
 from specbench.analysis.frames import read_summary
 from specbench.cli import output
 from specbench.experiment.folders import Run, run_differences
+from specbench.files import PACKINGS
 from specbench.table import Cell, Column, Table
 
 from .conftest import Cli
@@ -341,8 +341,10 @@ def test_times_of_one_run_are_refused(cli: Cli, run: Path) -> None:
     assert (refused.code, refused.err.count("\n")) == (2, 1)
 
 
-@pytest.mark.parametrize("records", [True, False])
-def test_a_run_may_be_gzipped(cli: Cli, finished: str, tmp_path: Path, records: bool) -> None:
+@pytest.mark.parametrize(("suffix", "records"), [(".gz", True), (".gz", False), (".bz2", True)])
+def test_a_run_may_be_packed(
+    cli: Cli, finished: str, tmp_path: Path, suffix: str, records: bool
+) -> None:
     """All tables and checks are those of the plain run."""
     plain, packed = (Path(shutil.copytree(finished, tmp_path / n / "small")) for n in ("a", "b"))
     if not records:
@@ -350,7 +352,8 @@ def test_a_run_may_be_gzipped(cli: Cli, finished: str, tmp_path: Path, records: 
             (folder / "samples.jsonl").unlink()
     files = ["samples.csv", *(["samples.jsonl"] if records else [])]
     for file in (packed / name for name in files):
-        Path(f"{file}.gz").write_bytes(gzip.compress(file.read_bytes()))
+        with PACKINGS[suffix](f"{file}{suffix}", "wb") as packed_file:
+            packed_file.write(file.read_bytes())
         file.unlink()
     verify = "verify {} --samples 0"
     for line in ("table {} --json", "compare {} --draft-length 2", verify):
@@ -358,8 +361,8 @@ def test_a_run_may_be_gzipped(cli: Cli, finished: str, tmp_path: Path, records: 
         assert one.code == two.code == 0, two.err
         if line != verify:
             assert one.out.replace(str(plain), str(packed)) == two.out
-    damaged = packed / "samples.csv.gz"
+    damaged = packed / f"samples.csv{suffix}"
     damaged.write_bytes(damaged.read_bytes()[:200])
     result = cli("table", str(packed))
     assert result.code == 2
-    assert "samples.csv.gz" in result.err
+    assert f"{damaged.name} is damaged" in result.err

@@ -14,6 +14,7 @@ from specbench.experiment import rescore as module
 from specbench.experiment.records import read_records
 from specbench.experiment.rescore import Outcome, open_run, score_run
 from specbench.experiment.store import lock
+from specbench.files import PACKINGS
 
 from .runs import TASKS, Run, contents, records, rows
 
@@ -124,17 +125,19 @@ def test_without_permission_code_is_not_executed_and_scores_are_kept(make_run: R
     assert scores(waiting) == scores(ran)
 
 
+@pytest.mark.parametrize("suffix", PACKINGS)
 @pytest.mark.parametrize("plain", [True, False])
-def test_compressed_samples_are_scored_and_stay_compressed(make_run: Run, plain: bool) -> None:
+def test_packed_samples_are_scored_and_stay_packed(make_run: Run, plain: bool, suffix: str) -> None:
     folder = make_run()
     (folder / "environment.json").write_text('{"python": "3"}')
-    packed = gzip.compress((folder / "samples.jsonl").read_bytes())
-    (folder / "samples.jsonl.gz").write_bytes(packed)
+    with PACKINGS[suffix](folder / f"samples.jsonl{suffix}", "wb") as packed:
+        packed.write((folder / "samples.jsonl").read_bytes())
     if not plain:
         (folder / "samples.jsonl").unlink()
     assert rescored(folder, "rougeL").samples == 7
     assert (folder / "samples.jsonl").exists() == plain
-    unpacked = gzip.decompress((folder / "samples.jsonl.gz").read_bytes())
+    with PACKINGS[suffix](folder / f"samples.jsonl{suffix}") as packed:
+        unpacked = packed.read()
     assert json.loads(unpacked.splitlines()[0])["scores"]["rougeL"] == 1.0
     if plain:
         assert (folder / "samples.jsonl").read_bytes() == unpacked
@@ -245,7 +248,7 @@ def test_a_folder_that_cannot_be_scored_is_one_located_error(make_run: Run) -> N
         ),
         (lambda folder: first_record(folder, sample_id="8"), "example '8' of task 'sums'"),
         (lambda folder: first_record(folder, task="other"), "example '1' of task 'other'"),
-        (packed, r"samples\.jsonl\.gz is a damaged gzip file"),
+        (packed, r"samples\.jsonl\.gz is damaged"),
     ]
     for number, (spoil, place) in enumerate(wrong):
         folder = make_run(name=f"{number}-r")

@@ -178,8 +178,8 @@ def parsed(content: bytes) -> Any:
 
 def quoted(text: str | bytes) -> str:
     """Return the beginning of what a server says, printable and without secrets."""
-    known = text if isinstance(text, str) else text[:MAX_SHOWN].decode(errors="replace")
-    return shown(mask_tokens(known))
+    printable = text if isinstance(text, str) else text[:MAX_SHOWN].decode(errors="replace")
+    return shown(mask_tokens(printable))
 
 
 def described(value: object) -> str:

@@ -126,7 +126,7 @@ class Options(Model):
     def _owner(cls, name: str) -> Any:
         """Return the group that defines a field."""
         bases = reversed(cls.__mro__)
-        return next(each for each in bases if name in getattr(each, "model_fields", ()))
+        return next(base for base in bases if name in getattr(base, "model_fields", ()))
 
     @classmethod
     def _flag(cls, key: str) -> str:
@@ -148,8 +148,8 @@ class Options(Model):
         for name in self.ordered_fields():
             flag, value = self.flags(name)[0], getattr(self, name)
             if value != type(self).model_fields[name].default:
-                for each in value if isinstance(value, list) else [value]:
-                    parts += [flag] if each is True else [flag, str(each)]
+                for element in value if isinstance(value, list) else [value]:
+                    parts += [flag] if element is True else [flag, str(element)]
         return parts
 
 
@@ -287,8 +287,8 @@ class RunSettings(Settings):
     @model_validator(mode="before")
     @classmethod
     def _of_preset(cls, values: Any) -> Any:
-        named = values.get("preset") if isinstance(values, dict) else None
-        return PRESETS.get(str(named), {}) | values if named else values
+        preset = values.get("preset") if isinstance(values, dict) else None
+        return PRESETS.get(str(preset), {}) | values if preset else values
 
 
 class Loading(Options):

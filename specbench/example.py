@@ -57,6 +57,6 @@ class Example:
 
     def identity(self) -> dict[str, Any]:
         """Return the values that determine a sample; ``turns`` only if there are several."""
-        others = {"category", "greedy", "columns"}
-        others |= set() if self.turns else {"turns", "references"}
-        return {name: value for name, value in asdict(self).items() if name not in others}
+        left_out = {"category", "greedy", "columns"}
+        left_out |= set() if self.turns else {"turns", "references"}
+        return {name: value for name, value in asdict(self).items() if name not in left_out}

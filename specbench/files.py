@@ -195,7 +195,7 @@ def shown_path(path: str | Path) -> str:
 
 def check_writable(folder: Path, option: str = "--output") -> None:
     """Raise ``UsageError`` if a folder, existing or not, is not writable; ``option`` sets it."""
-    nearest = next(place for place in (folder, *folder.parents) if place.exists())
+    nearest = next(parent for parent in (folder, *folder.parents) if parent.exists())
     if nearest.is_dir() and os.access(nearest, os.W_OK):
         return
     reason = "no permission" if nearest.is_dir() else "is a file"

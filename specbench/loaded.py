@@ -52,11 +52,11 @@ class LoadedResults(Results):
             tables = []
         rows = self.cells.to_dict("records")
         several = self.cells["run_id"].nunique() > 1
-        shown = [
+        columns = [
             {**({"run": row["run_id"]} if several else {}), **_cell(row, label)}
             for row, label in zip(rows, method_labels(rows), strict=True)
         ]
-        tables.append(pd.DataFrame(shown))
+        tables.append(pd.DataFrame(columns))
         return "\n".join(
             table.to_html(index=False, border=0, max_rows=_MOST_ROWS, na_rep="") for table in tables
         )

@@ -36,9 +36,9 @@ def mask_tokens(text: str) -> str:
 def mask_arguments(arguments: Sequence[str]) -> list[str]:
     """Return a command line without tokens and keys."""
     masked = [mask_tokens(argument) for argument in arguments]
-    for place, argument in enumerate(arguments):
+    for index, argument in enumerate(arguments):
         if argument.startswith(f"{KEY_OPTION}="):
-            masked[place] = f"{KEY_OPTION}={KEY_MASK}"
-        elif argument == KEY_OPTION and place + 1 < len(arguments):
-            masked[place + 1] = KEY_MASK
+            masked[index] = f"{KEY_OPTION}={KEY_MASK}"
+        elif argument == KEY_OPTION and index + 1 < len(arguments):
+            masked[index + 1] = KEY_MASK
     return masked

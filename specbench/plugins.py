@@ -70,15 +70,15 @@ def _load_from_file(name: str) -> Plugin:
     content = _content(path)
     digest = _digest(content)
     module = _execute(path.resolve(), content, str(path), digest)
-    found = getattr(module, function, None)
-    if not inspect.isfunction(found):
-        own = [
+    value = getattr(module, function, None)
+    if not inspect.isfunction(value):
+        defined = [
             n for n, v in vars(module).items() if getattr(v, "__module__", "") == module.__name__
         ]
-        what = f"has no function `{function}`" if function else "needs the name of a function in it"
-        advice = meant(function, own) if own else "define one"
-        raise UsageError(f"{path} {what}; {advice}")
-    return Plugin(f"{path}:{function}", found, digest, str(path))
+        lack = f"has no function `{function}`" if function else "needs the name of a function in it"
+        advice = meant(function, defined) if defined else "define one"
+        raise UsageError(f"{path} {lack}; {advice}")
+    return Plugin(f"{path}:{function}", value, digest, str(path))
 
 
 def given_for(recorded: str, given: Iterable[str]) -> str | None:
@@ -214,8 +214,8 @@ def described(error: BaseException, path: str) -> str:
     lines = [frame.lineno for frame in extract_tb(error.__traceback__) if frame.filename == path]
     line = error.lineno if isinstance(error, SyntaxError) else next(reversed(lines), None)
     reason = " ".join(str(error.msg if isinstance(error, SyntaxError) else error).split())
-    where = "" if line is None else f"line {line}: "
-    return f"{where}{type(error).__name__}: {reason}"
+    location = "" if line is None else f"line {line}: "
+    return f"{location}{type(error).__name__}: {reason}"
 
 
 @cache

@@ -51,9 +51,9 @@ class Results:
         require_folders(self._paths)
 
     def __repr__(self) -> str:
-        where = ", ".join(map(str, self._paths))
+        folders = ", ".join(map(str, self._paths))
         frames = "runs, samples, rounds, positions, summary, cells, verdicts"
-        return f"<results of {where}: {frames}>"
+        return f"<results of {folders}: {frames}>"
 
     @cached_property
     def runs(self) -> pd.DataFrame:
@@ -103,7 +103,7 @@ def _run(folder: Path) -> dict[str, Any]:
     models, torch = environment.get("models", {}), environment.get("torch", {})
     pair, progress = config.get("pair", {}), config.get("progress", {})
     gpus = torch.get("gpus") or [{}]
-    found = {
+    values = {
         **config.get("settings", {}),
         **progress,
         "run_id": _run_id(folder),
@@ -123,7 +123,7 @@ def _run(folder: Path) -> dict[str, Any]:
         "python": environment.get("python"),
         **environment.get("packages", {}),
     }
-    return {name: found.get(name) for name in RUNS}
+    return {name: values.get(name) for name in RUNS}
 
 
 def _run_id(folder: Path) -> str:
@@ -139,8 +139,8 @@ def _rounds(folder: Path) -> pd.DataFrame:
     """Return the rounds of a run's samples."""
     needed = TRACED.union(_SAMPLE)
     decoded = [record for record in latest_records(folder, needed) if "per_round" in record]
-    named = [[record[name] for name in _SAMPLE] for record in decoded]
-    samples = pd.DataFrame(named, columns=_SAMPLE)
+    names = [[record[name] for name in _SAMPLE] for record in decoded]
+    samples = pd.DataFrame(names, columns=_SAMPLE)
     columns = [_columns(record["per_round"]) for record in decoded]
     table = samples.loc[np.repeat(samples.index, [len(c["round"]) for c in columns])]
     table = table.reset_index(drop=True).assign(

@@ -79,8 +79,8 @@ class Table:
         stub: int = 1,
     ) -> Table:
         """Build a table with one row per record."""
-        named, cells = zip(*fields, strict=True)
-        columns = [Column(name) if isinstance(name, str) else name for name in named]
+        headings, cells = zip(*fields, strict=True)
+        columns = [Column(name) if isinstance(name, str) else name for name in headings]
         rows = [[cell(record) for cell in cells] for record in records]
         return cls(title, columns, rows, notes, stub)
 
@@ -95,9 +95,9 @@ def number(value: float | None, form: str) -> str:
 
 def with_interval(value: float, low: float, high: float, form: str, unit: str = "") -> str:
     """Format a number followed by its interval, if it has one: ``1.2 [1.0, 1.4]``."""
-    shown, *ends = (number(each, form) for each in (value, low, high))
-    interval = f" [{', '.join(ends)}]" if all([shown, *ends]) else ""
-    return f"{shown}{unit}{interval}" if shown else ""
+    text, *ends = (number(each, form) for each in (value, low, high))
+    interval = f" [{', '.join(ends)}]" if all([text, *ends]) else ""
+    return f"{text}{unit}{interval}" if text else ""
 
 
 def number_of(name: str, form: str, scale: float = 1.0) -> Callable[[Mapping[Any, Any]], str]:
@@ -126,8 +126,8 @@ def cell_at(
 
 def drop_empty(table: Table) -> Table:
     """Return a table without empty columns; the stub stays."""
-    filled = {at for row in table.rows for at, cell in enumerate(row) if _cell(cell).text}
-    return _part(table, [at for at in range(len(table.columns)) if at < table.stub or at in filled])
+    filled = {i for row in table.rows for i, cell in enumerate(row) if _cell(cell).text}
+    return _part(table, [i for i in range(len(table.columns)) if i < table.stub or i in filled])
 
 
 def to_text(*tables: Table, width: int) -> str:
@@ -193,10 +193,10 @@ def _groups(table: Table) -> list[list[int]]:
 def _joined(
     tables: Sequence[Table], body: Callable[[Table], str], note: Callable[[str], str], between: str
 ) -> str:
-    last = {text: at for at, table in enumerate(tables) for text in table.notes}
+    last = {text: i for i, table in enumerate(tables) for text in table.notes}
     parts = []
-    for at, table in enumerate(tables):
-        notes = [note(text) for text in dict.fromkeys(table.notes) if last[text] == at]
+    for i, table in enumerate(tables):
+        notes = [note(text) for text in dict.fromkeys(table.notes) if last[text] == i]
         parts += [body(table), *([between.join(notes)] if notes else [])]
     return "\n\n".join(parts) + "\n"
 
@@ -205,22 +205,22 @@ def _part(table: Table, places: Sequence[int]) -> Table:
     """Return some columns of a table, without rows whose values are all in other columns."""
 
     def holds(row: Sequence[str | Cell], places: Sequence[int]) -> bool:
-        return any(_cell(row[at]).text for at in places)
+        return any(_cell(row[i]).text for i in places)
 
-    rest = range(table.stub, len(table.columns))
-    rows = [r for r in table.rows if holds(r, places[table.stub :]) or not holds(r, rest)]
-    own = [[row[at] for at in places] for row in rows]
-    return replace(table, columns=[table.columns[at] for at in places], rows=own)
+    values = range(table.stub, len(table.columns))
+    rows = [r for r in table.rows if holds(r, places[table.stub :]) or not holds(r, values)]
+    cells = [[row[i] for i in places] for row in rows]
+    return replace(table, columns=[table.columns[i] for i in places], rows=cells)
 
 
 def _parts(table: Table, width: int) -> Iterator[Table]:
     """Split a table into parts that fit a width, each with the stub and at least one group."""
-    least, natural = _widths(table, [_lines(table, at) for at in range(len(table.columns))])
+    least, natural = _widths(table, [_lines(table, i) for i in range(len(table.columns))])
     needed = natural[: table.stub] + least[table.stub :]
     stub = list(range(table.stub))
     part = stub
     for group in _groups(table):
-        if part != stub and _span(needed[at] for at in part + group) > width:
+        if part != stub and _span(needed[i] for i in part + group) > width:
             yield _part(table, part)
             part = stub
         part = part + group
@@ -230,13 +230,13 @@ def _parts(table: Table, width: int) -> Iterator[Table]:
 def _widths(table: Table, cells: Sequence[list[list[str]]]) -> tuple[list[int], list[int]]:
     """Return the minimum width of each column, with wrapping, and its natural width."""
     least, natural = [], []
-    for at, column in enumerate(table.columns):
-        lines = {*column.heading.split("\n"), *chain.from_iterable(cells[at])}
+    for i, column in enumerate(table.columns):
+        lines = {*column.heading.split("\n"), *chain.from_iterable(cells[i])}
         natural.append(max(map(cell_len, lines)))
-        words = {word for line in lines for word in line.split()} if _wraps(table, at) else lines
+        words = {word for line in lines for word in line.split()} if _wraps(table, i) else lines
         least.append(max(map(cell_len, words), default=0))
     for group in _groups(table):
-        missing = cell_len(table.columns[group[0]].group) - _span(natural[at] for at in group)
+        missing = cell_len(table.columns[group[0]].group) - _span(natural[i] for i in group)
         if missing > 0:
             natural[group[0]] += missing
             least[group[0]] += missing
@@ -245,8 +245,8 @@ def _widths(table: Table, cells: Sequence[list[list[str]]]) -> tuple[list[int], 
 
 def _span(widths: Iterator[int] | Sequence[int]) -> int:
     """Return the total width of adjacent columns in characters."""
-    known = list(widths)
-    return sum(known) + len(GAP) * (len(known) - 1)
+    every = list(widths)
+    return sum(every) + len(GAP) * (len(every) - 1)
 
 
 def _wraps(table: Table, at: int) -> bool:
@@ -257,18 +257,18 @@ def _lines(table: Table, at: int) -> list[list[str]]:
     """Return the lines of each cell of a column; if any cell is the best, add a star column."""
     cells = [_cell(row[at]) for row in table.rows]
     starred = any(cell.best for cell in cells)
-    found = []
+    lines_of_cells = []
     for text, interval, best in cells:
         lines = text.split("\n")
         if starred:
             lines = [line and line + " *"[best] for line in lines]
-        found.append([*lines, interval] if interval else lines)
-    return found
+        lines_of_cells.append([*lines, interval] if interval else lines)
+    return lines_of_cells
 
 
 def _text_lines(part: Table, width: int) -> Iterator[str]:
     columns = range(len(part.columns))
-    cells = [_lines(part, at) for at in columns]
+    cells = [_lines(part, i) for i in columns]
     least, widths = _widths(part, cells)
     while _span(widths) > width and widths != least:
         widths[max(columns, key=lambda at: (widths[at] > least[at], widths[at]))] -= 1
@@ -288,12 +288,12 @@ def _text_lines(part: Table, width: int) -> Iterator[str]:
         for texts in zip_longest(*map(wrapped, row, columns), fillvalue=""):
             yield GAP.join(map(padded, texts, columns)).rstrip()
 
-    groups = [(part.columns[g[0]].group, _span(widths[at] for at in g)) for g in _groups(part)]
+    groups = [(part.columns[g[0]].group, _span(widths[i] for i in g)) for g in _groups(part)]
     if _has_groups(part):
         names = [" " * width for width in widths[: part.stub]]
         yield GAP.join([*names, *(name.center(span) for name, span in groups)]).rstrip()
         yield GAP.join([*names, *(" ─"[bool(name)] * span for name, span in groups)]).rstrip()
-    headings = [wrapped(c.heading.split("\n"), at) for at, c in enumerate(part.columns)]
+    headings = [wrapped(c.heading.split("\n"), i) for i, c in enumerate(part.columns)]
     height = max(map(len, headings))
     yield from shown([[""] * (height - len(lines)) + lines for lines in headings])
     yield "─" * _span(widths)
@@ -302,12 +302,12 @@ def _text_lines(part: Table, width: int) -> Iterator[str]:
 
 
 def _markdown_part(part: Table) -> str:
-    rule = ("---" if _wraps(part, at) else "--:" for at in range(len(part.columns)))
-    named = (", ".join(filter(None, [c.group, c.heading])) for c in part.columns)
-    headings = (_plain(" ".join(name.split())) for name in named)
+    rule = ("---" if _wraps(part, i) else "--:" for i in range(len(part.columns)))
+    groups = (", ".join(filter(None, [c.group, c.heading])) for c in part.columns)
+    headings = (_plain(" ".join(name.split())) for name in groups)
     rows = ([_markdown_cell(_cell(cell)) for cell in row] for row in part.rows)
-    first, *others = (f"| {' | '.join(row)} |" for row in (headings, *rows))
-    return "\n".join([first, f"|{'|'.join(rule)}|", *others])
+    first, *body = (f"| {' | '.join(row)} |" for row in (headings, *rows))
+    return "\n".join([first, f"|{'|'.join(rule)}|", *body])
 
 
 def _markdown_cell(cell: Cell) -> str:
@@ -336,7 +336,7 @@ def _latex_table(table: Table) -> str:
 
 
 def _tabular(part: Table) -> str:
-    align = "".join("l" if _wraps(part, at) else "r" for at in range(len(part.columns)))
+    align = "".join("l" if _wraps(part, i) else "r" for i in range(len(part.columns)))
     lines = [rf"\begin{{tabular}}{{@{{}}{align}@{{}}}}", r"\toprule"]
     if _has_groups(part):
         spans = [(_escaped(part.columns[mine[0]].group), mine) for mine in _groups(part)]

@@ -41,7 +41,7 @@ class Problem(NamedTuple):
     """A mistake: its dotted key (empty for the whole input) and what is wrong."""
 
     key: str
-    what: str
+    message: str
 
 
 def quoted(key: str) -> str:
@@ -70,10 +70,10 @@ def refusal(
     kind: Any, error: ValidationError, where: str = "", name: Callable[[str], str] = quoted
 ) -> UsageError:
     """Convert a pydantic error to the error that ``validated`` raises."""
-    first, *others = _problems(kind, error)
-    place = f"{where}: " * bool(where) + f"{name(first.key)} " * bool(first.key)
-    more = f" (and {len(others)} more problem{'s' * (len(others) > 1)})" if others else ""
-    return UsageError(f"{place}{first.what}{more}")
+    first, *further = _problems(kind, error)
+    location = f"{where}: " * bool(where) + f"{name(first.key)} " * bool(first.key)
+    more = f" (and {len(further)} more problem{'s' * (len(further) > 1)})" if further else ""
+    return UsageError(f"{location}{first.message}{more}")
 
 
 def problems(kind: type[Any], values: object) -> list[Problem]:
@@ -103,14 +103,14 @@ def read_toml(path: Path, kind: type[T], what: str = "file") -> T:
 
 
 def _made(kind: type[T], values: object) -> T:
-    made: T
+    value: T
     if isinstance(kind, type) and issubclass(kind, BaseModel):
         # This bypasses the model's __init__, which may refer to fields as options.
         new = kind.__new__(kind)
-        made = kind.__pydantic_validator__.validate_python(values, self_instance=new)
+        value = kind.__pydantic_validator__.validate_python(values, self_instance=new)
     else:
-        made = TypeAdapter(kind).validate_python(values)
-    return made
+        value = TypeAdapter(kind).validate_python(values)
+    return value
 
 
 # Expected values by the type of the pydantic error, formatted with its context.
@@ -137,29 +137,29 @@ _WANTED = {
 
 def _problems(kind: Any, error: ValidationError) -> list[Problem]:
     # A mistyped key explains why another key is missing, so unknown keys come first.
-    found = sorted(error.errors(include_url=False), key=lambda each: each["type"] != UNKNOWN_KEY)
-    return [_problem(kind, each) for each in found]
+    errors = sorted(error.errors(include_url=False), key=lambda each: each["type"] != UNKNOWN_KEY)
+    return [_problem(kind, entry) for entry in errors]
 
 
 def _problem(kind: Any, error: Any) -> Problem:
-    place: Place = tuple(step for step in error["loc"] if step != "[key]")
-    key, value, context = _dotted(place), error["input"], error.get("ctx", {})
+    location: Place = tuple(step for step in error["loc"] if step != "[key]")
+    key, value, context = _dotted(location), error["input"], error.get("ctx", {})
     match error["type"]:
         case error_type if error_type == UNKNOWN_KEY:
-            keys = [_dotted((*place[:-1], known)) for known in _keys(kind, place[:-1])]
-            what = f"is unknown; {meant(key, keys)}"
+            keys = [_dotted((*location[:-1], name)) for name in _keys(kind, location[:-1])]
+            problem = f"is unknown; {meant(key, keys)}"
         case "missing":
-            what = "is missing; add it"
+            problem = "is missing; add it"
         case "string_too_short" | "too_short":
-            what = "is empty; fill it in"
+            problem = "is empty; fill it in"
         case "literal_error":
-            what = none_of(value, re.findall(r"'([^']*)'", context["expected"]))
+            problem = none_of(value, re.findall(r"'([^']*)'", context["expected"]))
         case "value_error" | "assertion_error":
-            what = str(context["error"])
+            problem = str(context["error"])
         case other:
-            wanted = _WANTED.get(other, "").format(**context)
-            what = f"must be {wanted}, not {shown(repr(value))}" if wanted else error["msg"]
-    return Problem(key, " ".join(what.split()))
+            expected = _WANTED.get(other, "").format(**context)
+            problem = f"must be {expected}, not {shown(repr(value))}" if expected else error["msg"]
+    return Problem(key, " ".join(problem.split()))
 
 
 def _dotted(place: Sequence[str | int]) -> str:
@@ -173,7 +173,10 @@ def _keys(kind: Any, place: Place) -> Iterator[str]:
     for step in place:
         fields = [model.model_fields for model in _models(kind)]
         # A key or index of a container of models leads to the same models.
-        kind = next((known[str(step)].annotation for known in fields if step in known), kind)
+        kind = next(
+            (by_name[str(step)].annotation for by_name in fields if step in by_name),
+            kind,
+        )
     for model in _models(kind):
         yield from model.model_fields
 

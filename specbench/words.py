@@ -59,6 +59,6 @@ def meant(word: str, known: Iterable[str]) -> str:
 def none_of(word: object, known: Iterable[str]) -> str:
     """Return a message that a word must be one of the known ones, with a suggestion."""
     names = list(known)
-    what = f"must be one of {listed(names)}, not {shown(repr(word))}"
+    problem = f"must be one of {listed(names)}, not {shown(repr(word))}"
     near = meant(str(word), names)
-    return f"{what}; {near}" if near.startswith("did") else what
+    return f"{problem}; {near}" if near.startswith("did") else problem

@@ -91,7 +91,7 @@ def specbench_decoders(
         return decode
 
     lengths = warmup_lengths(control, cell.draft_length, pair.engine.static)
-    return decoder(control), [decoder(each) for each in lengths]
+    return decoder(control), [decoder(length) for length in lengths]
 
 
 def timing_of(generations: Sequence[Generation]) -> Timing:

@@ -50,8 +50,8 @@ def draw_rounds(table: pd.DataFrame) -> style.Drawing:
         _draw_bars(axes, bars[bars["batch_size"] == size])
         axes.set_title(f"Batch {size}")
         axes.set_xlabel("Time per round (ms)")
-    shown = [part for part in _COLOURS if bars[part].gt(0).any()]
-    patches = [Patch(label=_NAMES[part], color=_COLOURS[part]) for part in shown]
+    parts = [part for part in _COLOURS if bars[part].gt(0).any()]
+    patches = [Patch(label=_NAMES[part], color=_COLOURS[part]) for part in parts]
     limit = Line2D([], [], label="Bandwidth limit", lw=style.scaled(0.9), **_LIMIT)
     style.legend(figure, [*patches, limit])
     return style.Drawing(figure, bars)
@@ -78,8 +78,8 @@ def draw_curve(table: pd.DataFrame) -> style.Drawing:
     figure, grid = style.panels(len(rows), len(engines), height=2.0, sharex=True, sharey="row")
     for (size, length), line in zip(rows, grid, strict=True):
         for engine, axes in zip(engines, line, strict=True):
-            here = table[(table["batch_size"] == size) & (table["engine"] == engine)]
-            _draw_times(axes, here[here["draft_length"].isin([0, length])])
+            rows_of_engine = table[(table["batch_size"] == size) & (table["engine"] == engine)]
+            _draw_times(axes, rows_of_engine[rows_of_engine["draft_length"].isin([0, length])])
             axes.set_title(f"{engine}, batch {size}, N = {length}")
         line[0].set_ylabel("Time per token (ms)")
         line[0].set_ylim(bottom=0)  # after all panels that share this axis are drawn

@@ -102,12 +102,14 @@ def measure(
             decoders = {}
             for system in bench.at(size):
                 try:
-                    decoders[system], known = _warmed_up(bench, pairs[system.engine], system, size)
+                    decoders[system], warm_up = _warmed_up(
+                        bench, pairs[system.engine], system, size
+                    )
                 except MissingError as error:
                     name = name_of(system.columns())
                     log.warning(f"{system.engine} {name} is skipped: {error}")
                     continue
-                systems.append({"batch_size": size, **system.columns(), **shared, **known})
+                systems.append({"batch_size": size, **system.columns(), **shared, **warm_up})
             for repeat, system in bench.interleaved(list(decoders)):
                 prompts = random_prompts(bench, pair, size, repeat)
                 timing = decoders[system](prompts, settings.new_tokens, str(repeat))
@@ -149,8 +151,8 @@ def _warmed_up(
     began = time.perf_counter()
     decoder, rehearsals = _decoders(bench, system, pair)
     prompts = random_prompts(bench, pair, size, settings.repeats)
-    for each in (*rehearsals, decoder):
-        each(prompts, min(settings.new_tokens, WARM_UP_TOKENS), "warm-up")
+    for decode in (*rehearsals, decoder):
+        decode(prompts, min(settings.new_tokens, WARM_UP_TOKENS), "warm-up")
     # On average, half of the new tokens are in the cache.
     tokens = bench.prompt_tokens + settings.new_tokens / 2
     return decoder, {
@@ -162,10 +164,10 @@ def _warmed_up(
 def _prompt_tokens(bench: Bench) -> int:
     """Return the prompt length: the requested one, or the default if it fits."""
     context = shared_context(bench.pair, bench.loading)
-    new, asked = bench.settings.new_tokens, bench.settings.prompt_tokens
+    new, length_given = bench.settings.new_tokens, bench.settings.prompt_tokens
     if context is None:
-        return asked or DEFAULT_PROMPT
-    length = asked or min(DEFAULT_PROMPT, context - new)
+        return length_given or DEFAULT_PROMPT
+    length = length_given or min(DEFAULT_PROMPT, context - new)
     require(
         0 < length <= context - new,
         f"{max(length, 1)} prompt and {new} new tokens exceed the context of {context}: lower "

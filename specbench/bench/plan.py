@@ -172,8 +172,8 @@ def build_bench(
     cells: list[tuple[Cell, float | None]] = []
     rates: Sequence[float | None] = settings.acceptance or [None]
     drafting = list(product(settings.draft_length, rates))
-    for method, given in variants:
-        parameters = tuple(_with_head(given, pair, loading, notes).items())
+    for method, values in variants:
+        parameters = tuple(_with_head(values, pair, loading, notes).items())
         for length, rate in [(0, None)] if method == AUTOREGRESSIVE else drafting:
             cells.append((Cell(method, parameters, length), rate))
     systems = [System(engine, *cell) for engine in settings.engine for cell in cells]
@@ -187,7 +187,7 @@ def build_bench(
                 "Transformers' assisted generation is skipped: its acceptance cannot be forced at "
                 "temperature 0"
             )
-        elif max(settings.batch_size) > 1 and not all(each.takes_batches for each in theirs):
+        elif max(settings.batch_size) > 1 and not all(system.takes_batches for system in theirs):
             notes.append("Transformers' assisted generation supports only batch 1")
         systems += theirs
     return Bench(pair, loading, settings, tuple(dict.fromkeys(systems)), tuple(notes))
@@ -205,12 +205,12 @@ def _with_head(
     if "head" not in values:
         return dict(values)
     task, *_ = default_task_names()
-    given = values["head"]
-    if given is None and not loading.dummy:
+    head = values["head"]
+    if head is None and not loading.dummy:
         try:
             return {**values, "head": find_head(pair, task)}
         except UsageError:
             pass
-    if given is None:
+    if head is None:
         notes.append(f"pair {pair.name} has no suitable head: diversed uses an untrained one")
-    return {**values, "head": find_head(pair, task, given or UNTRAINED)}
+    return {**values, "head": find_head(pair, task, head or UNTRAINED)}

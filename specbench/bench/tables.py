@@ -41,21 +41,21 @@ def ratio_table(measured: Measured) -> pd.DataFrame:
     """Return the ratios between systems with intervals, paired by repeat."""
     rows: list[Any] = measured.systems.to_dict("records")
     repeats = _by_system(measured)
-    found = []
+    ratios = []
     for kind, row, base in _compared(rows):
-        own, other = (repeats[_key(each)] for each in (row, base))
+        upper, lower = (repeats[_key(system)] for system in (row, base))
         terms = ["decode_seconds", "rounds"] if kind == ROUND_OVER_SD else SPEED
-        sides = own[terms], own["repeat"], other[terms], other["repeat"]
+        sides = upper[terms], upper["repeat"], lower[terms], lower["repeat"]
         interval = paired_interval(*sides, paired_ratio, log=True)
         over = f"{base['engine']} {name_of(base)}, batch {base['batch_size']}"
         system = {name: row[name] for name in SYSTEM}
-        found.append({"ratio": kind, **system, "over": over, **interval._asdict()})
-    return pd.DataFrame(found)
+        ratios.append({"ratio": kind, **system, "over": over, **interval._asdict()})
+    return pd.DataFrame(ratios)
 
 
 def _compared(rows: Sequence[Row]) -> Iterator[tuple[str, Row, Row]]:
     """Yield the kind, numerator and denominator of each ratio."""
-    known = {_key(row): row for row in rows}
+    by_key = {_key(row): row for row in rows}
     blank: Row = dict.fromkeys(PARAMETER_COLUMNS)
     alone = {"method": AUTOREGRESSIVE, "draft_length": 0, "forced_acceptance": None}
     kinds: dict[str, Row] = {
@@ -66,7 +66,7 @@ def _compared(rows: Sequence[Row]) -> Iterator[tuple[str, Row, Row]]:
     }
     for kind, changes in kinds.items():
         for row in rows:
-            base = known.get(_key(row | changes), row)
+            base = by_key.get(_key(row | changes), row)
             if base is not row and (kind != ROUND_OVER_SD or row["method"] == "diversed"):
                 yield kind, row, base
 

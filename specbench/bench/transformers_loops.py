@@ -78,11 +78,11 @@ def forced_in_transformers(rate: float | None, draws: Sequence[Sequence[float]])
 
     def constant(ids: Tensor, logits: Tensor, drafted: int, *rest: Any, **options: Any) -> Any:
         tokens, _ = decide(ids, logits, drafted, *rest, **options)
-        numbers, kept = next(remaining), 0
-        while kept < drafted and numbers[kept] < rate:
-            kept += 1
+        numbers, accepted = next(remaining), 0
+        while accepted < drafted and numbers[accepted] < rate:
+            accepted += 1
         drafts = ids[:, ids.shape[1] - drafted :]
-        return torch.cat((drafts[:, :kept], tokens[:, -1:]), -1), kept
+        return torch.cat((drafts[:, :accepted], tokens[:, -1:]), -1), accepted
 
     setattr(utils, DECISION, constant)
     try:
@@ -114,7 +114,9 @@ def _turn(
     steps = list(zip(seen.lengths, seen.lengths[1:], strict=False))
     proposed = [min(draft_length, end - before - 1) for before, _ in steps]
     accepted = [after - before - 1 for before, after in steps]
-    rejected = sum(kept < drafts for kept, drafts in zip(accepted, proposed, strict=True))
+    rejected = sum(
+        accepted_drafts < drafts for accepted_drafts, drafts in zip(accepted, proposed, strict=True)
+    )
     return Timing(
         output_tokens=texts * (seen.lengths[-1] - seen.lengths[0]),
         rounds=len(steps),
@@ -158,11 +160,11 @@ def own_settings(target: Any, draft: PreTrainedModel | None, draft_length: int) 
             assistant_confidence_threshold=0.0,
         )
         models.append((draft, settings))
-    kept = [model.generation_config for model, _ in models]
+    earlier = [model.generation_config for model, _ in models]
     for model, settings in models:
         model.generation_config = settings
     try:
         yield
     finally:
-        for (model, _), settings in zip(models, kept, strict=True):
+        for (model, _), settings in zip(models, earlier, strict=True):
             model.generation_config = settings

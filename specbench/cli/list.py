@@ -83,7 +83,7 @@ def _print_mistakes(files: Iterable[str], as_json: bool) -> None:
     """Print the mistakes in task files; exit with code 2 if there are any."""
     found = {shown_path(path): _problems(path) for path in map(task_path, files)}
     rows = [
-        {"file": file, "key": problem.key, "problem": problem.what}
+        {"file": file, "key": problem.key, "problem": problem.message}
         for file, wrong in found.items()
         for problem in wrong
     ]
@@ -105,7 +105,7 @@ def _problems(path: Path) -> list[Problem]:
         return [Problem("", str(error).removeprefix(f"{path}: "))]
     training = values.get("training")
     wrong = problems(HeadRecipe, training) if isinstance(training, dict) else []
-    in_table = [Problem(f"training.{problem.key}", problem.what) for problem in wrong]
+    in_table = [Problem(f"training.{problem.key}", problem.message) for problem in wrong]
     return problems(Definition, values) + in_table
 
 

@@ -88,14 +88,14 @@ class _Execution:
         for reference in self._pool.wait(self._asked):
             number, row = self._asked.pop(reference)
             try:
-                found = self._pool.answer(reference)
+                answer = self._pool.answer(reference)
             except WorkerLostError as error:
                 self._lost(number, row, str(error))
                 continue
             if row is None:
-                self._ready(number, found)
+                self._ready(number, answer)
             else:
-                results, warnings = found
+                results, warnings = answer
                 self._warn(warnings)
                 for index, result in results:
                     self._display(*self._store.record(self._plan.step(index), result))
@@ -115,16 +115,16 @@ class _Execution:
     def close(self) -> None:
         """Sync the last samples, and collect the workers' facts that are known only at the end."""
         self._display(*self._store.sync())
-        asked = {number: self._pool.ask(number, "end", again=False) for number in self._idle}
+        requests = {number: self._pool.ask(number, "end", again=False) for number in self._idle}
         facts: dict[int, Mapping[str, Any]] = {}
-        for number, reference in asked.items():
+        for number, reference in requests.items():
             with suppress(WorkerLostError):
                 facts[number] = self._pool.answer(reference)
             self._display.worker(number, "done")
         self._write(
-            warm_ups=[{"worker": n, **w} for n, known in facts.items() for w in known["warm_ups"]],
-            gpus_at_the_end=[gpu for known in facts.values() for gpu in known["gpus_at_the_end"]],
-            engine=", ".join(sorted({known["engine"] for known in facts.values()})),
+            warm_ups=[{"worker": n, **w} for n, seen in facts.items() for w in seen["warm_ups"]],
+            gpus_at_the_end=[gpu for seen in facts.values() for gpu in seen["gpus_at_the_end"]],
+            engine=", ".join(sorted({seen["engine"] for seen in facts.values()})),
         )
 
     def _ready(self, number: int, facts: Mapping[str, Any]) -> None:
@@ -161,8 +161,8 @@ class _Execution:
         rows = {task: len(rows) for task, rows in (self._waiting or {}).items() if rows}
         if self._task_of.get(worker) in rows:
             return self._task_of[worker]
-        others = Counter(task for other, task in self._task_of.items() if other != worker)
-        return max(rows, key=lambda task: rows[task] / (1 + others[task]), default=None)
+        taken = Counter(task for other, task in self._task_of.items() if other != worker)
+        return max(rows, key=lambda task: rows[task] / (1 + taken[task]), default=None)
 
     def _give(self, number: int, row: Row) -> None:
         """Make a worker decode the next batch of a row; without a batch it becomes idle."""
@@ -189,13 +189,13 @@ class _Execution:
         self._warn([f"worker {number} is lost, other workers take over: {reason}"])
         suspects = row.popleft()
         self._deaths.update(suspects)
-        if again := [index for index in suspects if self._deaths[index] < MOST_TRIES]:
-            row.appendleft(again)
-        for index in sorted({*suspects} - {*again}):
+        if retried := [index for index in suspects if self._deaths[index] < MOST_TRIES]:
+            row.appendleft(retried)
+        for index in sorted({*suspects} - {*retried}):
             error = f"gave up after {MOST_TRIES} workers died while decoding it: {reason}"
             for step in self._plan.step(index).turns:
-                known = self._plan.identify(step, self._first["engine"])
-                failed = {**known, "status": ERROR, "error": error}
+                identity = self._plan.identify(step, self._first["engine"])
+                failed = {**identity, "status": ERROR, "error": error}
                 self._display(*self._store.record(step, failed))
         if row and self._waiting is not None:
             self._waiting.setdefault(row[0][0][0], deque()).append(row)
@@ -211,8 +211,8 @@ class _Execution:
 
     def _write(self, **further: Any) -> None:
         workers = [{"worker": n, "device": device} for n, device in sorted(self._devices.items())]
-        own = {"command": command_line(), "workers": workers}
-        self._store.write_environment({**self._first["environment"], **own, **further})
+        shared = {"command": command_line(), "workers": workers}
+        self._store.write_environment({**self._first["environment"], **shared, **further})
 
 
 def _by_row(batches: Iterable[list[Step]]) -> Iterable[list[list[Step]]]:

@@ -162,14 +162,14 @@ def run_here(commands: Sequence[list[str]]) -> Iterator[tuple[int, int, str]]:
 def uses_gpus(resources: dict[str, float], workers: int, loading: Loading) -> bool:
     """Return whether workers use GPUs; refuse more workers than GPUs or cores."""
     gpus, cores = (int(resources.get(name, 0)) for name in ("GPU", "CPU"))
-    wanted = loading.device == "cuda" or (loading.device == AUTO and gpus > 0)
-    available, unit = (gpus, "GPUs") if wanted else (cores, "cores")
+    needs_gpu = loading.device == "cuda" or (loading.device == AUTO and gpus > 0)
+    available, unit = (gpus, "GPUs") if needs_gpu else (cores, "cores")
     if workers > available:
         raise UsageError(
             f"--workers {workers} exceeds the {available} {unit} of Ray, and every worker needs "
             "one: use fewer workers, or a cluster with --ray-address"
         )
-    return wanted
+    return needs_gpu
 
 
 def _why(message: str) -> str:
@@ -198,18 +198,18 @@ def _connect(address: str | None) -> Any:
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     import ray
 
-    here: dict[str, Any] = {"include_dashboard": False, "object_store_memory": OBJECT_STORE}
+    local: dict[str, Any] = {"include_dashboard": False, "object_store_memory": OBJECT_STORE}
     try:
         ray.init(
             address=address or "local",
             log_to_driver=False,
             logging_level=logging.ERROR,
-            **({} if address else here),
+            **({} if address else local),
         )
     except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
-        where = f"at --ray-address {address}" if address else "on this machine"
+        location = f"at --ray-address {address}" if address else "on this machine"
         why = mask_tokens(str(error)).splitlines()[0]
         raise UsageError(
-            f"no Ray {where} ({why}): start it with `ray start --head`, or omit --ray-address"
+            f"no Ray {location} ({why}): start it with `ray start --head`, or omit --ray-address"
         ) from error
     return ray

@@ -148,8 +148,8 @@ def _difference(
         same = torch.equal(chosen.last, torch.cat((state.last[:, 1:], tokens), 1))
         same = same and torch.equal(chosen.length, state.length + state.active)
     else:
-        again = verify(rule, state, drafts, output, sampling.greedy)
-        same = torch.equal(chosen.last, again.last) and torch.equal(chosen.length, again.length)
+        redone = verify(rule, state, drafts, output, sampling.greedy)
+        same = torch.equal(chosen.last, redone.last) and torch.equal(chosen.length, redone.length)
     return worst, None if same else "other tokens follow from the same distributions"
 
 

@@ -147,9 +147,9 @@ def draft_adaptively(
     drafting = control.begin(state.active)
     for i in range(state.uniforms.shape[1] // 2):
         tokens = drafts[-1].x if drafts else state.last
-        one = engine(draft_token)(model, state, tokens, i, sampling)
-        drafts.append(Drafts(*(part.clone() for part in one[:4])))  # the engine reuses its memory
-        drafting = control.after(drafting, one.q[:, 0], i + 1)
+        draft = engine(draft_token)(model, state, tokens, i, sampling)
+        drafts.append(Drafts(*(part.clone() for part in draft[:4])))  # the engine reuses its memory
+        drafting = control.after(drafting, draft.q[:, 0], i + 1)
         if not drafting.active.any():
             break
     return joined(drafts)._replace(proposed=drafting.proposed)
@@ -159,8 +159,8 @@ def draft_token(model: Model, state: State, tokens: Tensor, i: int, sampling: Sa
     """Read ``tokens`` ``[B, k]`` and draft the i-th token of the round, from 0."""
     # The draft has not read the last draft of a round that accepted all of them. Reading the last
     # two tokens is correct after every round and keeps the shape fixed.
-    at = state.length[:, None] + torch.arange(i - tokens.shape[1], i, device=tokens.device)
-    hidden, logits = model.read(tokens, at.clamp_min(0), kv_length(state, i), last=True)
+    positions = state.length[:, None] + torch.arange(i - tokens.shape[1], i, device=tokens.device)
+    hidden, logits = model.read(tokens, positions.clamp_min(0), kv_length(state, i), last=True)
     q, q1 = sampling.distributions(logits[:, 0])
     x = draw(q, state.uniforms[:, i])
     return Drafts(x[:, None], q[:, None], q1[:, None], hidden)

@@ -30,20 +30,20 @@ def lookup(
 
     Source: Saxena 2023, prompt lookup decoding; n-gram speculation of serving engines.
     """
-    at = torch.arange(tokens.shape[1], device=tokens.device)
+    positions = torch.arange(tokens.shape[1], device=tokens.device)
     last = length[:, None] - 1
     # matched[b, i]: how many tokens up to i equal as many at the end of the text.
     matched = torch.zeros_like(tokens)
-    running = at < last  # an occurrence ends before the text does
+    running = positions < last  # an occurrence ends before the text does
     for back in range(longest):
         end = tokens.gather(1, (last - back).clamp_min(0))
-        here = tokens.gather(1, (at - back).clamp_min(0).expand_as(tokens))
-        running = running & (here == end) & (at >= back) & (last >= back)
+        earlier = tokens.gather(1, (positions - back).clamp_min(0).expand_as(tokens))
+        running = running & (earlier == end) & (positions >= back) & (last >= back)
         matched += running
     matched = torch.where(matched >= shortest, matched, 0)
     # The longest n-gram first, then the last occurrence.
-    best, place = (matched * tokens.shape[1] + at).max(1)
-    found = best >= tokens.shape[1]
-    after = place[:, None] + 1 + torch.arange(drafts, device=tokens.device)
-    proposed = torch.where(found, (length - 1 - place).clamp_max(drafts), 0)
+    best, match_end = (matched * tokens.shape[1] + positions).max(1)
+    has_match = best >= tokens.shape[1]
+    after = match_end[:, None] + 1 + torch.arange(drafts, device=tokens.device)
+    proposed = torch.where(has_match, (length - 1 - match_end).clamp_max(drafts), 0)
     return tokens.gather(1, after.clamp_max(tokens.shape[1] - 1)), proposed

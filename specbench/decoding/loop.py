@@ -168,8 +168,8 @@ class Batch:
         reports = [read_report(row) for row in chosen.report.tolist()]
         if self._tokens is not None:
             new_tokens = chosen.report[:, 3 : 4 + self._n].long()  # see ``read_report``
-            at = self._length[:, None] + torch.arange(1 + self._n, device=new_tokens.device)
-            self._tokens.scatter_(1, at, new_tokens)  # void ones stay behind the text's end
+            positions = self._length[:, None] + torch.arange(1 + self._n, device=new_tokens.device)
+            self._tokens.scatter_(1, positions, new_tokens)  # void ones stay behind the text's end
         self._last.copy_(chosen.last)
         self._length.copy_(chosen.length)
         self._round += self._active
@@ -221,17 +221,17 @@ class Batch:
         assert report.length == expected, f"a text of {expected} tokens has {report.length}"
         stops = self._stops(text.output + new_tokens)  # once per round, since detokenising is slow
         reason: StopReason | None = None
-        kept = 0
-        while reason is None and kept < len(new_tokens):
-            text.output.append(new_tokens[kept])
-            kept += 1
+        used = 0
+        while reason is None and used < len(new_tokens):
+            text.output.append(new_tokens[used])
+            used += 1
             if text.output[-1] in self._pair.eos_ids:
                 reason = "eos"
             elif stops and self._stops(text.output):
                 reason = "stop"
             elif len(text.output) == self._options.max_new_tokens:
                 reason = "length"
-        text.rounds.append(report.record(kept))
+        text.rounds.append(report.record(used))
         return reason
 
     def _stops(self, output: list[int]) -> bool:

@@ -90,8 +90,8 @@ def target_forward(
     """Read the newest token of every text, and its drafts ``x`` ``[B, n]``, in one pass."""
     tokens = state.last[:, 1:] if x is None else torch.cat((state.last[:, 1:], x), 1)
     n = tokens.shape[1] - 1
-    at = state.length[:, None] + torch.arange(-1, n, device=tokens.device)
-    hidden, logits = model.read(tokens, at, kv_length(state, n))
+    positions = state.length[:, None] + torch.arange(-1, n, device=tokens.device)
+    hidden, logits = model.read(tokens, positions, kv_length(state, n))
     return TargetOutput(*sampling.distributions(logits), hidden)
 
 
@@ -120,11 +120,11 @@ def verify(
 
     proposed = (torch.full_like(state.length, n) if proposed is None else proposed)[:, None]
     judged = torch.arange(n, device=p.device) < proposed
-    kept = judged & (state.uniforms[:, most : most + n] < accept)
-    accepted = kept.cumprod(1).sum(1, keepdim=True)  # [B, 1] drafts before the first rejection
+    passed = judged & (state.uniforms[:, most : most + n] < accept)
+    accepted = passed.cumprod(1).sum(1, keepdim=True)  # [B, 1] drafts before the first rejection
     row = torch.arange(rows, device=p.device)[:, None]
-    rest = residual[row, accepted.clamp_max(n - 1)]
-    source = torch.where((accepted < proposed)[..., None], rest, p[row, accepted])
+    correction = residual[row, accepted.clamp_max(n - 1)]
+    source = torch.where((accepted < proposed)[..., None], correction, p[row, accepted])
     source = source[:, 0]
     final = draw(source, state.uniforms[:, -1])[:, None]
     new_tokens = torch.cat((x, final), 1).scatter(1, accepted, final)

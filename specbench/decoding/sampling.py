@@ -38,8 +38,8 @@ class Sampling(config.Sampling):
         # The shift does not change the softmax and avoids overflow at small temperatures.
         scaled = (logits - logits.amax(-1, keepdim=True)) / self.temperature
         if self.top_k is not None and self.top_k < logits.shape[-1]:
-            kept = scaled.topk(self.top_k, -1)
-            scaled = torch.full_like(scaled, -torch.inf).scatter(-1, kept.indices, kept.values)
+            top = scaled.topk(self.top_k, -1)
+            scaled = torch.full_like(scaled, -torch.inf).scatter(-1, top.indices, top.values)
         processed = scaled.softmax(-1)
         if self.top_p is not None and self.top_p < 1:
             processed = _nucleus(processed, self.top_p)
@@ -55,8 +55,8 @@ def _nucleus(distribution: Tensor, mass: float) -> Tensor:
     ordered, tokens = distribution.sort(-1, descending=True)
     before = ordered.cumsum(-1) - ordered
     ordered = torch.where(before < mass, ordered, 0.0)
-    kept = torch.zeros_like(distribution).scatter(-1, tokens, ordered)
-    return kept / kept.sum(-1, keepdim=True)
+    nucleus = torch.zeros_like(distribution).scatter(-1, tokens, ordered)
+    return nucleus / nucleus.sum(-1, keepdim=True)
 
 
 def draw(distribution: Tensor, uniform: Tensor) -> Tensor:

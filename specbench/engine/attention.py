@@ -91,8 +91,8 @@ def grouped_attention(
     if attention_mask is None or groups == 1 or attention_mask.shape[2] != groups * k:
         return sdpa_attention_forward(module, query, key, value, attention_mask, **options)
     if any(_is_set(option) for name, option in options.items() if name not in PLAIN):
-        own = attention_mask[:, :, :k]
-        return sdpa_attention_forward(module, query, key, value, own, **options)
+        mask = attention_mask[:, :, :k]
+        return sdpa_attention_forward(module, query, key, value, mask, **options)
     grouped = query.reshape(rows, key.shape[1], groups * k, width)
     scale = options.get("scaling")
     mixed = scaled_dot_product_attention(grouped, key, value, attention_mask, scale=scale)

@@ -53,23 +53,23 @@ class SlotCache(Cache):
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor]:
         """Write states ``[B, heads, k, width]``; return the keys and values to attend to."""
-        keys, values, at = self.keys[layer_idx], self.values[layer_idx], self._at
+        keys, values, positions = self.keys[layer_idx], self.values[layer_idx], self._at
         if self._row is not None:
             keys, values = keys[self._row], values[self._row]
-        if isinstance(at, slice):
-            keys[:, :, at] = key_states
-            values[:, :, at] = value_states
+        if isinstance(positions, slice):
+            keys[:, :, positions] = key_states
+            values[:, :, positions] = value_states
             return keys[:, :, : self._kv_length], values[:, :, : self._kv_length]
-        if at.device != keys.device:
-            at = at.to(keys.device)
-        if len(at) == 1:
-            slots = at[0]
+        if positions.device != keys.device:
+            positions = positions.to(keys.device)
+        if len(positions) == 1:
+            slots = positions[0]
             keys.index_copy_(2, slots, key_states)
             values.index_copy_(2, slots, value_states)
         else:
-            rows = torch.arange(len(at), device=at.device)[:, None]
-            keys[rows, :, at] = key_states.transpose(1, 2)
-            values[rows, :, at] = value_states.transpose(1, 2)
+            rows = torch.arange(len(positions), device=positions.device)[:, None]
+            keys[rows, :, positions] = key_states.transpose(1, 2)
+            values[rows, :, positions] = value_states.transpose(1, 2)
         return keys[:, :, : self._kv_length], values[:, :, : self._kv_length]
 
     def get_seq_length(self, layer_idx: int = 0) -> int:

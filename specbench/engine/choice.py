@@ -55,15 +55,15 @@ def choose_engine(name: str, device: str, spread: bool = False, gguf: bool = Fal
     if gguf and name in (AUTO, LLAMACPP):
         return LLAMACPP
     if gguf or name == LLAMACPP:
-        what = f"GGUF files need --engine {LLAMACPP}, not {name}: omit it"
+        needs_llamacpp = f"GGUF files need --engine {LLAMACPP}, not {name}: omit it"
         other = f"--engine {LLAMACPP} runs GGUF files only: see specbench pairs export"
-        raise UsageError(what if gguf else other)
+        raise UsageError(needs_llamacpp if gguf else other)
     possible = device.partition(":")[0] == CUDA and not spread
     if name == AUTO:
         return GRAPH if possible else EAGER
     if name == GRAPH and not possible:
-        where = "layers spread over devices" if spread else f"the device {device}"
+        devices = "layers spread over devices" if spread else f"the device {device}"
         raise UsageError(
-            f"--engine {GRAPH} needs one CUDA device, not {where}: choose {EAGER} or {COMPILE}"
+            f"--engine {GRAPH} needs one CUDA device, not {devices}: choose {EAGER} or {COMPILE}"
         )
     return name

@@ -57,8 +57,8 @@ class Engine:
             return function
         if function not in self._made:
             self._made[function] = self._make(function)
-        made: F = self._made[function]
-        return made
+        prepared: F = self._made[function]
+        return prepared
 
     def give_up(self, reason: str, cause: Exception | None = None) -> None:
         """Switch to eager execution with a warning.

@@ -33,8 +33,8 @@ def stored_tokenizer(path: Path) -> PreTrainedTokenizerFast | None:
         number = value(f"tokenizer.ggml.{kind}_token_id")
         if number is not None:
             names[f"{name}_token"] = tokenizer.id_to_token(int(number))
-    made = PreTrainedTokenizerFast(
+    wrapped = PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, clean_up_tokenization_spaces=False, **names
     )
-    made.chat_template = value(TEMPLATE_KEY)
-    return made
+    wrapped.chat_template = value(TEMPLATE_KEY)
+    return wrapped

@@ -184,8 +184,8 @@ class Graphs:
         return leaf.shape, leaf.dtype, leaf.device, id(leaf) if id(leaf) in self._outputs else None
 
     def _drop_replaced(self) -> None:
-        known = self._caches.items()
-        if any(runner.cache is None or cache() is not runner.cache for runner, cache in known):
+        caches = self._caches.items()
+        if any(runner.cache is None or cache() is not runner.cache for runner, cache in caches):
             self.clear()
 
 

@@ -202,32 +202,32 @@ class LlamaCppModel:
         """Read ``tokens`` at positions ``at``, both ``[B, k]``; see ``Runner.read``."""
         rows, k = tokens.shape
         items: list[tuple[int, int, int]] = []
-        place = torch.empty(rows, k, dtype=torch.long)
+        index = torch.empty(rows, k, dtype=torch.long)
         for row, (ids, positions) in enumerate(zip(tokens.tolist(), at.tolist(), strict=True)):
             self._remove(row, positions[0])
             for i, (token, position) in enumerate(zip(ids, positions, strict=True)):
                 # A text of one token gives it twice, at the same position.
                 if not i or position != positions[i - 1]:
                     items.append((token, position, row))
-                place[row, i] = len(items) - 1
+                index[row, i] = len(items) - 1
         self._decode(items, outputs=True)
         logits = _copied(self._library.llama_get_logits(self._context), len(items), self._tokens)
         states = self._library.llama_get_embeddings(self._context)
         hidden = _copied(states, len(items), self.hidden_size)
-        place = place[:, -1:] if last else place
-        return hidden[place], logits[place][..., : self.vocabulary]
+        index = index[:, -1:] if last else index
+        return hidden[index], logits[index][..., : self.vocabulary]
 
     def plain(self, tokens: Tensor, last: int, hidden: bool) -> tuple[Tensor, Tensor]:
         """Run whole texts ``[B, T]``, one pass each in an empty cache; see ``Runner.plain``."""
         # Another object, since this one's cache may be in use.
         self._other = self._other or self.twin()
-        at, states, logits = torch.arange(tokens.shape[1])[None], [], []
+        positions, states, logits = torch.arange(tokens.shape[1])[None], [], []
         for text in tokens:
             self._other.drop_cache()
             self._other.reserve(1, len(text))
-            state, own = self._other.read(text[None], at)
+            state, text_logits = self._other.read(text[None], positions)
             states.append(state[:, -last:])
-            logits.append(own[:, -last:])
+            logits.append(text_logits[:, -last:])
         return torch.cat(logits), torch.cat(states) if hidden else torch.empty(0)
 
     def twin(self) -> LlamaCppModel:
@@ -281,10 +281,10 @@ def library() -> Any:
         UsageError: It is not installed, or another build.
     """
     try:
-        found = distribution(PACKAGE)
+        installed = distribution(PACKAGE)
     except PackageNotFoundError:
         raise UsageError(f"GGUF files need llama.cpp: {INSTALL}") from None
-    folder = Path(str(found.locate_file(PACKAGE)))
+    folder = Path(str(installed.locate_file(PACKAGE)))
     (path,) = (f for f in folder.iterdir() if f.suffix in {".so", ".dylib", ".pyd"})
     loaded = ctypes.CDLL(str(path))
     for name, (result, arguments) in _SIGNATURES.items():
@@ -294,7 +294,7 @@ def library() -> Any:
     loaded.llama_backend_init()
     params = loaded.llama_context_default_params()
     if any(getattr(params, name) != value for name, value in DEFAULTS.items()):
-        raise UsageError(f"{PACKAGE} {found.version} is another build of llama.cpp: {INSTALL}")
+        raise UsageError(f"{PACKAGE} {installed.version} is another build of llama.cpp: {INSTALL}")
     return loaded
 
 

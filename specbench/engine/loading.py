@@ -98,12 +98,12 @@ def load_pair(spec: PairSpec, loading: Loading | None = None) -> LoadedPair:
         UsageError: A model is not available, the device does not exist or the tokenizers differ.
     """
     loading = loading or Loading()
-    place = choose_device(loading.device)
-    if place.type == "cuda":
-        if place.index is not None:
-            torch.cuda.set_device(place)  # for streams and graphs
+    torch_device = choose_device(loading.device)
+    if torch_device.type == "cuda":
+        if torch_device.index is not None:
+            torch.cuda.set_device(torch_device)  # for streams and graphs
         exclude_cudnn()
-    dtype = choose_dtype(spec, loading, place)
+    dtype = choose_dtype(spec, loading, torch_device)
     # Small files first, so that a missing model is reported before large downloads.
     configs = [load_config(spec, role, loading) for role in spec.models]
     tokenizers = [load_tokenizer(spec, role, loading) for role in spec.models]
@@ -112,7 +112,7 @@ def load_pair(spec: PairSpec, loading: Loading | None = None) -> LoadedPair:
         return _load_gguf(spec, loading, configs, tokenizers)
     try:
         models = [
-            load_model(spec, role, loading, config, place, dtype)
+            load_model(spec, role, loading, config, torch_device, dtype)
             for role, config in zip(spec.models, configs, strict=True)
         ]
         rows = min(model.get_output_embeddings().weight.shape[0] for model in models)
@@ -122,7 +122,7 @@ def load_pair(spec: PairSpec, loading: Loading | None = None) -> LoadedPair:
         target, draft = runners[0], runners[-1]
     except torch.OutOfMemoryError as error:
         raise UsageError(
-            f"{spec.name} does not fit into the memory of {place}: choose a smaller pair or "
+            f"{spec.name} does not fit into the memory of {torch_device}: choose a smaller pair or "
             "another --dtype"
         ) from error
     if target.device != draft.device:
@@ -130,7 +130,7 @@ def load_pair(spec: PairSpec, loading: Loading | None = None) -> LoadedPair:
             f"the target is on {target.device} and the draft on {draft.device}: choose another "
             "--device-map"
         )
-    if place.type == "cpu":
+    if torch_device.type == "cpu":
         _use_one_thread(target.hidden_size)
     ends = frozenset() if loading.dummy else end_tokens(models[0], tokenizers[0])
     # Resolved commits, whichever names the revisions have.
@@ -207,24 +207,24 @@ def shared_vocabulary(target: PreTrainedTokenizerBase, draft: PreTrainedTokenize
     ]
     if different:
         first = different[0]
-        own, other = (
-            repr(known[first]) if first in known else "nothing" for known in (ours, theirs)
+        in_target, in_draft = (
+            repr(tokens[first]) if first in tokens else "nothing" for tokens in (ours, theirs)
         )
         raise UsageError(
-            f"the models do not share a vocabulary: token {first} is {own} in the target and "
-            f"{other} in the draft ({len(different)} ids differ); choose a draft of the target's "
-            "family"
+            f"the models do not share a vocabulary: token {first} is {in_target} in the target "
+            f"and {in_draft} in the draft ({len(different)} ids differ); choose a draft of the "
+            "target's family"
         )
     return size
 
 
 def end_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
     """Collect end tokens from the generation settings, the configuration and the tokenizer."""
-    found: set[int] = set()
+    end_ids: set[int] = set()
     for source in (model.generation_config, model.config, tokenizer):
         ids = getattr(source, "eos_token_id", None)
-        found.update([] if ids is None else [ids] if isinstance(ids, int) else ids)
-    return frozenset(found)
+        end_ids.update([] if ids is None else [ids] if isinstance(ids, int) else ids)
+    return frozenset(end_ids)
 
 
 def choose_dtype(spec: PairSpec, loading: Loading, device: torch.device) -> torch.dtype:

@@ -49,14 +49,16 @@ class LockstepBatch:
             after the last token.
         """
         start, end = self.position, self.position + tokens.shape[1]
-        at = torch.arange(start, end, device=tokens.device)[None]
+        positions = torch.arange(start, end, device=tokens.device)[None]
         real = self.real[:, None, None, :end]
         if start == 0:
             # A padding token attends to itself, since an empty row of the mask gives NaN.
             real = real | torch.eye(end, dtype=torch.bool, device=real.device)
-        masks = {kind: visible(at, end, window) & real for kind, window in self.windows.items()}
-        self.cache.set_positions(at, end)
-        angles = angles_at(self.rotary, at)
+        masks = {
+            kind: visible(positions, end, window) & real for kind, window in self.windows.items()
+        }
+        self.cache.set_positions(positions, end)
+        angles = angles_at(self.rotary, positions)
         hidden = self.runner.through_layers(tokens, self.cache, angles, masks)[:, -1]
         self.position = end
         return self.runner.logits(hidden), hidden

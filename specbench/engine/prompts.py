@@ -84,12 +84,12 @@ def encode(
         raise UsageError(_too_long(len(ids), limit, "even without its passage"))
     # The most characters that fit. More text hardly ever gives fewer tokens; even then the result
     # fits.
-    kept, excess = 0, len(passage)
-    while excess - kept > 1:
-        middle = (kept + excess) // 2
+    fitting, excess = 0, len(passage)
+    while excess - fitting > 1:
+        middle = (fitting + excess) // 2
         tried = tokens(before + passage[:middle] + after)
         if len(tried) <= limit:
-            kept, ids = middle, tried
+            fitting, ids = middle, tried
         else:
             excess = middle
     if not ids:

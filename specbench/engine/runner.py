@@ -210,16 +210,16 @@ class Runner:
         Raises:
             RunError: The prompt has a token that the model does not know.
         """
-        known = self.base.embed_tokens.weight.shape[0]
-        if (highest := int(prompt.max())) >= known:
+        vocabulary = self.base.embed_tokens.weight.shape[0]
+        if (highest := int(prompt.max())) >= vocabulary:
             raise RunError(
-                f"the prompt has token {highest}, but a model knows only {known} tokens: choose a "
-                "draft with the target's special tokens, or --prompt-format plain"
+                f"the prompt has token {highest}, but a model knows only {vocabulary} tokens: "
+                "choose a draft with the target's special tokens, or --prompt-format plain"
             )
         read = len(prompt) - 1
         if read:
-            at = torch.arange(read, device=self.device)[None]
-            self._forward(prompt[None, :-1], at, read, row)
+            positions = torch.arange(read, device=self.device)[None]
+            self._forward(prompt[None, :-1], positions, read, row)
 
     @torch.no_grad()
     def forward(self, tokens: Tensor, at: Tensor, kv_length: int | None = None) -> Tensor:
@@ -401,13 +401,13 @@ class Runner:
         index = torch.arange(CHECKED_TOKENS, device=self.device)[None]
         tokens = index % self.vocabulary
         self.reserve(1, CAPACITY_STEP)
-        own = self.model(tokens, use_cache=False).logits[0, :, : self.vocabulary].float()
+        expected = self.model(tokens, use_cache=False).logits[0, :, : self.vocabulary].float()
         pieces = [
-            self._forward(tokens[:, at[0]], at, int(at[0, -1]) + 1)
-            for at in index.split([3, 1, CHECKED_TOKENS - 4], dim=1)
+            self._forward(tokens[:, positions[0]], positions, int(positions[0, -1]) + 1)
+            for positions in index.split([3, 1, CHECKED_TOKENS - 4], dim=1)
         ]
         ours = self.logits(torch.cat(pieces, dim=1))[0]
-        return float((own.to(self.device) - ours).norm() / own.norm())
+        return float((expected.to(self.device) - ours).norm() / expected.norm())
 
 
 @contextmanager
@@ -440,11 +440,11 @@ def _widening_hooks(
         for number, weights in enumerate(chain(module.parameters(), module.buffers())):
             if weights.is_floating_point() and weights.dtype != torch.float32:
                 data = weights.data[:rows]
-                place = (number, data.shape, data.device)
-                if place not in spare:
-                    spare[place] = torch.empty_like(data, dtype=torch.float32)
+                key = (number, data.shape, data.device)
+                if key not in spare:
+                    spare[key] = torch.empty_like(data, dtype=torch.float32)
                 stored.append((weights, weights.data))
-                weights.data = spare[place].copy_(data)
+                weights.data = spare[key].copy_(data)
 
     def restore(*_: Any) -> None:
         for weights, data in stored:

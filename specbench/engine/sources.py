@@ -76,8 +76,10 @@ def load_tokenizer(spec: PairSpec, role: str, loading: Loading) -> PreTrainedTok
     name, options = _source(spec, role, loading)
     if loading.dummy:
         name, options = get_pair(TOKENIZER_OF_DUMMIES).target, {}
-    if GGUF_FILE in options and (own := stored_tokenizer(Path(name) / options[GGUF_FILE])):
-        return own
+    if GGUF_FILE in options and (
+        tokenizer_in_file := stored_tokenizer(Path(name) / options[GGUF_FILE])
+    ):
+        return tokenizer_in_file
     tokenizer: PreTrainedTokenizerBase = load_pretrained(AutoTokenizer, name, **options)
     return tokenizer
 
@@ -110,8 +112,8 @@ def load_model(
         )
         quantised = True
     if loading.device_map or quantised:
-        what = "--device-map" if loading.device_map else "a quantised model"
-        require_package("accelerate", what)
+        reason = "--device-map" if loading.device_map else "a quantised model"
+        require_package("accelerate", reason)
         options["device_map"] = loading.device_map or {"": device}
     model: Any = load_weights(name, config=config, dtype=dtype, **options)
     if any(weights.is_meta for weights in model.parameters()):
@@ -132,7 +134,7 @@ def load_weights(name: str, config: PretrainedConfig, **options: Any) -> PreTrai
     if config.get_text_config() is config:
         options["key_mapping"] = TEXT_WEIGHTS
     with _errors_only():
-        model, found = load_pretrained(
+        model, report = load_pretrained(
             AutoModelForCausalLM,
             name,
             config=config,
@@ -141,7 +143,7 @@ def load_weights(name: str, config: PretrainedConfig, **options: Any) -> PreTrai
             **options,
         )
     # Transformers would initialise them at random.
-    if missing := sorted(found["missing_keys"]):
+    if missing := sorted(report["missing_keys"]):
         raise UsageError(
             f"cannot load {name} ({len(missing)} of its weights are missing, {missing[0]} first): "
             "give a complete model of a supported architecture"

@@ -71,11 +71,11 @@ def bind(
         if head.path not in heads:
             heads[head.path] = load_head(head.path, pair)
         head = heads[head.path]
-    both = {name: values.pop(name) for name in BOTH_MODELS if name in values}
+    shared = {name: values.pop(name) for name in BOTH_MODELS if name in values}
     if rule is not None:
         rule = partial(rule, **values, **({} if head is None else {"head": head.weigh}))
         if definition.digest is not None:
             target, draft = pair.target, pair.draft
             sizes = (target.vocabulary, target.hidden_size, draft.hidden_size)
             try_rule(definition, rule, sizes, target.device, target.dtype)
-    return BoundMethod(method, rule, None, values, head, law, **both)
+    return BoundMethod(method, rule, None, values, head, law, **shared)

@@ -74,10 +74,10 @@ def load_head(path: Path, pair: LoadedPair) -> Head:
         kind, weights = _described(path, pair)
     head = Head(kind, sizes)
     expected = {name: tuple(tensor.shape) for name, tensor in head.state_dict().items()}
-    found = {name: tuple(tensor.shape) for name, tensor in weights.items()}
-    if found != expected:
+    shapes = {name: tuple(tensor.shape) for name, tensor in weights.items()}
+    if shapes != expected:
         raise UsageError(
-            f"the head in {path} has the wrong shape for {pair.name} ({_shapes(found)} instead of "
+            f"the head in {path} has the wrong shape for {pair.name} ({_shapes(shapes)} instead of "
             f"{_shapes(expected)}): train one for this pair"
         )
     for name, tensor in weights.items():
@@ -91,8 +91,8 @@ def load_head(path: Path, pair: LoadedPair) -> Head:
 
 def fingerprints(pair: LoadedPair) -> dict[str, str]:
     """Return hashes of the pair's weights, independent of model names and dtype."""
-    found = {"target": pair.target.fingerprint()}
-    return found if pair.draft is pair.target else found | {"draft": pair.draft.fingerprint()}
+    hashes = {"target": pair.target.fingerprint()}
+    return hashes if pair.draft is pair.target else hashes | {"draft": pair.draft.fingerprint()}
 
 
 def describe_models(pair: LoadedPair) -> dict[str, Any]:

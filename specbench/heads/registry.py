@@ -98,10 +98,10 @@ def find_head(
         if given in (None, name) and is_head(folder / task):
             return HeadFile(name, folder / task)
     if not trainable:
-        known = ", ".join(_known_heads(places))
+        names = ", ".join(_known_heads(places))
         raise UsageError(
             f"pair {spec.name} has no head for the prompts {task}: name one with --head"
-            f"{f' ({known})' if known else ''}, or leave out diversed with --method"
+            f"{f' ({names})' if names else ''}, or leave out diversed with --method"
         )
     command = f"`specbench train --task {task}` and these models"
     if spec.name in pairs():
@@ -124,20 +124,20 @@ def find_heads(spec: PairSpec, root: str | None = None) -> dict[str, HeadFile]:
     places = _places(spec)
     if root is not None:
         places = {root: places.get(root, Path(root))}
-    found = _known_heads(places)
-    if not found:
+    heads = _known_heads(places)
+    if not heads:
         raise UsageError(
             f"{root or f'pair {spec.name}'} holds no head: train some with `specbench train`, or "
             "name with --head a folder that has a head folder per task"
         )
-    return found
+    return heads
 
 
 def expand_family(given: str) -> list[str]:
     """Return the folders of a family (``acceptance-0.9``, ``seed-0``) in order, or ``given``."""
     prefixes = (*FAMILIES.values(), SEED)
-    found = [folder for prefix in prefixes for folder in Path(given).glob(f"{prefix}*")]
-    members = sorted((folder for folder in found if folder.is_dir()), key=_goal)
+    folders = [folder for prefix in prefixes for folder in Path(given).glob(f"{prefix}*")]
+    members = sorted((folder for folder in folders if folder.is_dir()), key=_goal)
     return [str(folder) for folder in members] or [given.rstrip("/") or given]
 
 
@@ -161,15 +161,15 @@ def facts(head: HeadFile) -> dict[str, Any]:
     if head.path.suffix == RELEASED or head.name == UNTRAINED:
         return {"kind": LINEAR}
     try:
-        known = read_description(head.path)
+        description = read_description(head.path)
     except UsageError:
         return {}  # loading it will report the error
-    goals = {name: (known.get("recipe") or {}).get(name) for name in FAMILIES}
-    worth = known.get("worth") or {}
-    found = {"kind": known.get("kind"), "task": known.get("task"), **goals}
+    goals = {name: (description.get("recipe") or {}).get(name) for name in FAMILIES}
+    worth = description.get("worth") or {}
+    values = {"kind": description.get("kind"), "task": description.get("task"), **goals}
     if worth.get("better") is False:
-        found["worth"] = worth["sentence"]
-    return {name: value for name, value in found.items() if value is not None}
+        values["worth"] = worth["sentence"]
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def read_description(folder: Path) -> dict[str, Any]:
@@ -215,8 +215,8 @@ def describe_heads(used: Iterable[tuple[str, HeadFile]]) -> str:
     """Return one line on which head is used for which task, from (task, head) pairs."""
     tasks: dict[str, list[str]] = {}
     for task, head in dict.fromkeys(used):
-        where = str(head.path.parent) if head.name == RESULTS else head.name
-        tasks.setdefault(f"{where} ({_brief(head, task)})", []).append(task)
+        source = str(head.path.parent) if head.name == RESULTS else head.name
+        tasks.setdefault(f"{source} ({_brief(head, task)})", []).append(task)
     return "; ".join(f"{', '.join(served)} {head}" for head, served in tasks.items())
 
 
@@ -233,29 +233,29 @@ def _places(spec: PairSpec) -> dict[str, Path]:
 
 def _known_heads(places: Mapping[str, Path]) -> dict[str, HeadFile]:
     """Return the heads in these folders by training task; earlier folders take precedence."""
-    found: dict[str, HeadFile] = {}
-    for name, place in places.items():
-        for folder in place.glob("*"):
+    heads: dict[str, HeadFile] = {}
+    for name, parent in places.items():
+        for folder in parent.glob("*"):
             if is_head(folder):
-                found.setdefault(folder.name, HeadFile(name, folder))
-    return dict(sorted(found.items()))
+                heads.setdefault(folder.name, HeadFile(name, folder))
+    return dict(sorted(heads.items()))
 
 
 def _brief(head: HeadFile, task: str) -> str:
     """Return a head's kind and goal, its training task if it differs, and whether it is useless."""
-    known = facts(head)
-    parts = [known.get("kind", "of unknown kind")]
+    facts_of_head = facts(head)
+    parts = [facts_of_head.get("kind", "of unknown kind")]
     if head.path.suffix == RELEASED:
         parts = ["the authors' file"]
-    if "target_acceptance" in known:
+    if "target_acceptance" in facts_of_head:
         # Per position; a run's accepted / drafted is lower.
-        parts.append(f"target acceptance {known['target_acceptance']:g} per position")
-    if "max_quality_loss" in known:
-        parts.append(f"at most {known['max_quality_loss']:g} points below the target")
-    if known.get("task", task) != task:
-        parts.append(f"trained for {known['task']}")
-    if "worth" in known:
-        parts.append(f"in training it was {known['worth']}")
+        parts.append(f"target acceptance {facts_of_head['target_acceptance']:g} per position")
+    if "max_quality_loss" in facts_of_head:
+        parts.append(f"at most {facts_of_head['max_quality_loss']:g} points below the target")
+    if facts_of_head.get("task", task) != task:
+        parts.append(f"trained for {facts_of_head['task']}")
+    if "worth" in facts_of_head:
+        parts.append(f"in training it was {facts_of_head['worth']}")
     return ", ".join(parts)
 
 

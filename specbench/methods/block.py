@@ -33,16 +33,16 @@ def block(at: Positions, x: Tensor) -> Verdict:
     ratio = torch.where(drafted, ratio, -torch.inf)  # P is 0 after the end, so nothing passes
     # A product clipped at 1 equals the running product relative to its largest value so far.
     total = ratio.view(-1, at.n).cumsum(-1)
-    kept = (total - total.clamp_min(0).cummax(-1).values).exp()  # P_1 to P_N
-    one = torch.ones_like(kept[:, :1])
-    before = torch.cat((one, kept[:, :-1]), -1)  # P_0 to P_{N-1}
+    probability = (total - total.clamp_min(0).cummax(-1).values).exp()  # P_1 to P_N
+    ones = torch.ones_like(probability[:, :1])
+    before = torch.cat((ones, probability[:, :-1]), -1)  # P_0 to P_{N-1}
     share = before.view(-1, 1)
     mass = (share * at.p - at.q).clamp_min(0)
     room = mass.sum(-1).view(-1, at.n)[:, 1:]  # S_1 to S_{N-1}
-    out_of = room + 1 - kept[:, :-1]
-    last = torch.cat((torch.where(out_of > 0, room / out_of, 1.0), kept[:, -1:]), -1)  # h
+    out_of = room + 1 - probability[:, :-1]
+    last = torch.cat((torch.where(out_of > 0, room / out_of, 1.0), probability[:, -1:]), -1)  # h
     reached = 1 - (1 - last).flip(-1).cumprod(-1).flip(-1)  # A_1 to A_N
-    earlier = torch.cat((one, reached[:, :-1]), -1).clamp_min(tiny)
+    earlier = torch.cat((ones, reached[:, :-1]), -1).clamp_min(tiny)
     return Verdict(
         accept=(reached / earlier).clamp_max(1).view(-1),
         residual=normalise(mass, fallback=at.p),

@@ -39,8 +39,8 @@ class DraftControl:
 
     def begin(self, active: Tensor) -> DraftState:
         """Return the state before the first draft; every ``active`` row ``[B]`` gets one."""
-        one = torch.ones(len(active), device=active.device)
-        return DraftState(torch.zeros_like(active, dtype=torch.long), active, one, one)
+        ones = torch.ones(len(active), device=active.device)
+        return DraftState(torch.zeros_like(active, dtype=torch.long), active, ones, ones)
 
     def after(self, state: DraftState, q: Tensor, drafted: int) -> DraftState:
         """Return the state after one more draft from ``q`` ``[B, V]``, the ``drafted``-th."""
@@ -64,8 +64,8 @@ class FixedLength(DraftControl):
 
     def after(self, state: DraftState, q: Tensor, drafted: int) -> DraftState:
         """Return the state after one more draft; see ``DraftControl``."""
-        found = super().after(state, q, drafted)
-        return found._replace(active=state.active & (drafted < self.drafts))
+        following = super().after(state, q, drafted)
+        return following._replace(active=state.active & (drafted < self.drafts))
 
 
 def warmup_lengths(

@@ -33,7 +33,7 @@ def checked(name: str) -> str:
 
 def ngram_lengths(name: str) -> tuple[int, int] | None:
     """Return the shortest and longest n-gram of a prompt lookup; None for a draft model."""
-    found = _LOOKUP.fullmatch(name)
-    if found is None:
+    match = _LOOKUP.fullmatch(name)
+    if match is None:
         return None
-    return (int(found[1]), int(found[2])) if found[1] else (SHORTEST, LONGEST)
+    return (int(match[1]), int(match[2])) if match[1] else (SHORTEST, LONGEST)

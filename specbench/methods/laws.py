@@ -51,8 +51,8 @@ def sd(at: Next) -> Split:
 def lossy(at: Next, lenience: float) -> Split:
     """Keep up to p / l of each token, at T = 0 if p1 >= l max p1; replace by norm((p - q)+)."""
     near = at.p1 >= lenience * top(at.p1)
-    kept = torch.where(near, at.q, 0) if at.greedy else torch.minimum(at.q, at.p / lenience)
-    return Split(kept, (1 - total(kept)) * normalised((at.p - at.q).clamp_min(0)))
+    accepted = torch.where(near, at.q, 0) if at.greedy else torch.minimum(at.q, at.p / lenience)
+    return Split(accepted, (1 - total(accepted)) * normalised((at.p - at.q).clamp_min(0)))
 
 
 def static(at: Next, weight: float | Tensor) -> Split:
@@ -81,15 +81,15 @@ def gated(at: Next, gate: float, weight: float | Tensor) -> Split:
         inside = torch.where(plausible, weight * at.p1 + (1 - weight) * at.q1, -1)
         return coupled(torch.where(plausible.any(-1, True), likeliest(inside), at.p), at.q)
     v = torch.where(plausible, weight * at.p + (1 - weight) * at.q, at.p)
-    kept = torch.minimum(at.q, v)
-    return Split(kept, (1 - total(kept)) * normalised((at.p - at.q).clamp_min(0)))
+    accepted = torch.minimum(at.q, v)
+    return Split(accepted, (1 - total(accepted)) * normalised((at.p - at.q).clamp_min(0)))
 
 
 def sharpened(at: Next, target_temperature: float, target_min_p: float) -> Split:
     """Emit the target at a lower temperature, without tokens far below its argmax."""
     logits = at.p.log() / target_temperature
-    kept = logits >= top(logits) + (math.log(target_min_p) if target_min_p else -math.inf)
-    return coupled(logits.masked_fill(~kept, -torch.inf).softmax(-1), at.q)
+    plausible = logits >= top(logits) + (math.log(target_min_p) if target_min_p else -math.inf)
+    return coupled(logits.masked_fill(~plausible, -torch.inf).softmax(-1), at.q)
 
 
 def speccascade(at: Next, rule: str, alpha: float) -> Split:
@@ -124,8 +124,8 @@ def mentored(at: Next, budget: float) -> Split:
 def typical(at: Next, epsilon: float, delta: float) -> Split:
     """Keep tokens above the threshold on p, and replace all others by the target's argmax."""
     entropy = -total(torch.xlogy(at.p, at.p))
-    kept = torch.where(at.p > (delta * (-entropy).exp()).clamp_max(epsilon), at.q, 0)
-    return Split(kept, (1 - total(kept)) * likeliest(at.p))
+    accepted = torch.where(at.p > (delta * (-entropy).exp()).clamp_max(epsilon), at.q, 0)
+    return Split(accepted, (1 - total(accepted)) * likeliest(at.p))
 
 
 def cactus(at: Next, divergence: float) -> Split:
@@ -134,11 +134,11 @@ def cactus(at: Next, divergence: float) -> Split:
     Here c_x = (1 - g(x)) / (1 - p(x)). The sum over all x is computed on sorted thresholds.
     """
     g = (at.p + (2 * divergence * at.p * (1 - at.p)).clamp_min(0).sqrt()).clamp_max(1)
-    kept = torch.minimum(at.q, g)
+    accepted = torch.minimum(at.q, g)
     c = (1 - g) / (1 - at.p).clamp_min(TINY)
     curve = _Curve(at.p, at.q)
     whole = curve.gain(1 / c.clamp_min(TINY))  # mass of the residual of each x
-    rejected = torch.where(at.q > kept, (at.q - kept) / whole.clamp_min(TINY), 0)
+    rejected = torch.where(at.q > accepted, (at.q - accepted) / whole.clamp_min(TINY), 0)
     # A token y gains mass from the rejection of every x with c_x p(y) > q(y).
     order = c.argsort(-1, descending=True)
     needed = (at.q / at.p.clamp_min(TINY)).clamp_max(2)
@@ -146,7 +146,7 @@ def cactus(at: Next, divergence: float) -> Split:
     count = torch.searchsorted(sorted_c, -needed)
     by_p, by_q = (_running(part.gather(-1, order)) for part in (rejected * c, rejected))
     gained = at.p * by_p.gather(-1, count) - at.q * by_q.gather(-1, count)
-    return Split(kept, (1 - total(kept)) * normalised(gained.clamp_min(0)))
+    return Split(accepted, (1 - total(accepted)) * normalised(gained.clamp_min(0)))
 
 
 def match(at: Next) -> Split:
@@ -168,8 +168,10 @@ def relaxed(
     least = top(at.p1) - margin if form == "margin" else ratio * top(at.p1)
     ascending = at.p1.sort(-1).values
     larger = at.p1.shape[-1] - torch.searchsorted(ascending, at.p1.contiguous(), right=True)
-    kept = torch.where((at.p1 >= least) & (larger < keep), at.q, 0)
-    return Split(kept, (1 - total(kept)) * (likeliest(at.p) if replacement == "argmax" else at.p))
+    accepted = torch.where((at.p1 >= least) & (larger < keep), at.q, 0)
+    return Split(
+        accepted, (1 - total(accepted)) * (likeliest(at.p) if replacement == "argmax" else at.p)
+    )
 
 
 LAWS: dict[str, Law] = {
@@ -207,8 +209,8 @@ class _Curve:
     def __init__(self, p: Tensor, q: Tensor) -> None:
         ratio = torch.where(q > 0, p / q, torch.inf)
         self._ratio, order = ratio.sort(-1)
-        rest = (p.gather(-1, order), q.gather(-1, order))
-        self._p, self._q = (_running(part.flip(-1)).flip(-1) for part in rest)
+        ordered = (p.gather(-1, order), q.gather(-1, order))
+        self._p, self._q = (_running(part.flip(-1)).flip(-1) for part in ordered)
 
     def gain(self, b: Tensor) -> Tensor:
         """Return the sum at thresholds ``[K, n]``."""
@@ -227,9 +229,9 @@ class _Curve:
 
 
 def _mentored(at: Next, a: Tensor, curve: _Curve) -> Split:
-    kept = torch.minimum(at.q, at.p / a)
-    b = curve.threshold((1 - total(kept)).clamp_min(0)).clamp_min(1)
-    return Split(kept, (at.p / b - at.q).clamp_min(0))
+    accepted = torch.minimum(at.q, at.p / a)
+    b = curve.threshold((1 - total(accepted)).clamp_min(0)).clamp_min(1)
+    return Split(accepted, (at.p / b - at.q).clamp_min(0))
 
 
 def _divergence(p: Tensor, split: Split) -> Tensor:
@@ -265,5 +267,5 @@ def normalised(rows: Tensor) -> Tensor:
 
 def parameters_of(values: dict[str, Any], weight: Tensor | None) -> dict[str, Any]:
     """Return the parameters of a method's law: a head is replaced by its weights ``[K]``."""
-    known = {name: value for name, value in values.items() if name != "head"}
-    return known if weight is None else {**known, "weight": weight[:, None]}
+    parameters = {name: value for name, value in values.items() if name != "head"}
+    return parameters if weight is None else {**parameters, "weight": weight[:, None]}

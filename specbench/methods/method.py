@@ -75,8 +75,8 @@ class Parameter:
         except (KeyError, TypeError, ValueError, OverflowError):
             converted = None
         if converted is None or not self._permits(converted):
-            place = f" with {self.when[0]} {self.when[1]}" if self.when else ""
-            raise UsageError(f"{self.name} cannot be {value}{place}: give {self.permitted}")
+            condition = f" with {self.when[0]} {self.when[1]}" if self.when else ""
+            raise UsageError(f"{self.name} cannot be {value}{condition}: give {self.permitted}")
         return converted
 
     def _permits(self, value: Any) -> bool:
@@ -140,8 +140,8 @@ class Method:
         for parameter in self.parameters:
             name = parameter.name
             if not parameter.when or resolved[parameter.when[0]] == parameter.when[1]:
-                known = name in values
-                resolved[name] = parameter.check(values[name]) if known else parameter.default
+                is_set = name in values
+                resolved[name] = parameter.check(values[name]) if is_set else parameter.default
         return resolved
 
 

@@ -67,15 +67,15 @@ def own_method(plugin: Plugin, head: Parameter) -> Method:
     Raises:
         UsageError: Its signature is not that of a rule.
     """
-    known = getattr(plugin.function, "_specbench", _Description((), None, None))
+    description = getattr(plugin.function, "_specbench", _Description((), None, None))
     lines = (inspect.getdoc(plugin.function) or "").splitlines()
     return Method(
         plugin.name,
-        known.summary or next(iter(lines), ""),
+        description.summary or next(iter(lines), ""),
         plugin.source,
         plugin.function,
-        tuple(_parameters(plugin, known.parameters, head)),
-        law=known.law,
+        tuple(_parameters(plugin, description.parameters, head)),
+        law=description.law,
         digest=plugin.digest,
     )
 
@@ -88,21 +88,23 @@ def _parameters(
         p for p in signature.parameters.values() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
     ]
     first = [p for p in plain[:2] if p.kind != p.KEYWORD_ONLY]
-    where = place(plugin.name, plugin.function)
+    location = place(plugin.name, plugin.function)
     if len(first) < 2 or len(plain) < len(signature.parameters):
         raise UsageError(
-            f"{where} must take the positions, the drafted tokens and named parameters, such as "
+            f"{location} must take the positions, the drafted tokens and named parameters, such as "
             f"(at, x, *, keep=2), not {signature}"
         )
     names = [p.name for p in plain[2:]]
     for parameter in described:
         if parameter.name not in names:
             raise UsageError(
-                f"{where} has no argument `{parameter.name}`, which @rule describes: add it"
+                f"{location} has no argument `{parameter.name}`, which @rule describes: add it"
             )
     for name in BOTH_MODELS:
         if name in names:
-            raise UsageError(f"{where}: `{name}` is a parameter of `cooled`: rename the argument")
+            raise UsageError(
+                f"{location}: `{name}` is a parameter of `cooled`: rename the argument"
+            )
     by_name = {parameter.name: parameter for parameter in described}
     for argument in plain[2:]:
         yield _parameter(plugin, argument, by_name.get(argument.name), head)
@@ -116,7 +118,7 @@ def _parameter(
     Raises:
         UsageError: It has no kind, or @rule or a value contradicts the annotation.
     """
-    name, where = argument.name, place(plugin.name, plugin.function)
+    name, location = argument.name, place(plugin.name, plugin.function)
     if described is None and name == head.name:
         return head
     hint = _evaluated(argument.annotation, plugin.function)
@@ -126,7 +128,7 @@ def _parameter(
         kind = described.kind if described else type(argument.default)
     if kind not in _KINDS or (described is None and argument.default is argument.empty):
         raise UsageError(
-            f"{where} takes `{name}` without a default that is a number or a text: write "
+            f"{location} takes `{name}` without a default that is a number or a text: write "
             f"{name}=0.5, or describe it with @rule"
         )
     plain = described or Parameter(name, argument.default, f"of {plugin.name}", kind)
@@ -134,7 +136,7 @@ def _parameter(
     # A description that states no kind has float.
     if plain.kind not in (kind, float) or (choices and plain.choices not in ((), choices)):
         raise UsageError(
-            f"{where}: @rule describes `{name}` as {plain.permitted}, but its annotation means "
+            f"{location}: @rule describes `{name}` as {plain.permitted}, but its annotation means "
             f"{parameter.permitted}: change one of them"
         )
     try:
@@ -142,7 +144,7 @@ def _parameter(
             if parameter.check(value) != value or isinstance(value, bool) != (kind is bool):
                 raise UsageError(f"{name} cannot be {value!r}: give {parameter.permitted}")
     except UsageError as error:
-        raise UsageError(f"{where}: {error}") from error
+        raise UsageError(f"{location}: {error}") from error
     return replace(parameter, default=parameter.check(parameter.default))
 
 
@@ -178,27 +180,27 @@ def try_rule(
     from specbench.methods.verdict import Verdict
 
     assert callable(method.rule)
-    vocabulary, where = sizes[0], place(method.name, method.rule)
+    vocabulary, location = sizes[0], place(method.name, method.rule)
     values = getattr(rule, "keywords", {}).items()
-    named = " ".join((method.name, *(f"{n}={v}" for n, v in values if not callable(v))))
-    for at in (_positions(sizes, device, dtype, greedy) for greedy in (False, True)):
-        x = torch.multinomial(at.q, 1, generator=_seeded(device))[:, 0]
-        with user_code(method.rule, f"{named} on random positions"), torch.inference_mode():
-            found = rule(at, x)
-        if not isinstance(found, Verdict):
-            kind = type(found).__name__
-            raise UsageError(f"{where} must return a Verdict, not {kind}: correct it")
+    label = " ".join((method.name, *(f"{n}={v}" for n, v in values if not callable(v))))
+    for positions in (_positions(sizes, device, dtype, greedy) for greedy in (False, True)):
+        x = torch.multinomial(positions.q, 1, generator=_seeded(device))[:, 0]
+        with user_code(method.rule, f"{label} on random positions"), torch.inference_mode():
+            verdict = rule(positions, x)
+        if not isinstance(verdict, Verdict):
+            kind = type(verdict).__name__
+            raise UsageError(f"{location} must return a Verdict, not {kind}: correct it")
         k = len(x)
         shapes = {"accept": (k,), "residual": (k, vocabulary), "expected": (k,)}
-        shapes |= {} if found.weight is None else {"weight": (k,)}
+        shapes |= {} if verdict.weight is None else {"weight": (k,)}
         for name, shape in shapes.items():
-            value = getattr(found, name)
-            if (wrong := _wrong(name, value, shape, found.accept)) is not None:
+            value = getattr(verdict, name)
+            if (wrong := _wrong(name, value, shape, verdict.accept)) is not None:
                 raise UsageError(
-                    f"{where}: `{name}` {wrong}, on {k} random positions with a vocabulary "
-                    f"of {vocabulary}{' at temperature 0' * at.greedy}: correct it"
+                    f"{location}: `{name}` {wrong}, on {k} random positions with a vocabulary "
+                    f"of {vocabulary}{' at temperature 0' * positions.greedy}: correct it"
                 )
-        _note_waiting(where, method.rule, rule, at, x)
+        _note_waiting(location, method.rule, rule, positions, x)
 
 
 def _note_waiting(

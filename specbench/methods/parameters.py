@@ -29,21 +29,21 @@ def to_columns(parameters: Mapping[str, Any]) -> dict[str, Any]:
         UsageError: A text in ``settings`` contains a space or an equals sign.
     """
     columns: dict[str, Any] = {name: parameters.get(name) for name in PARAMETERS}
-    others = {name: value for name, value in parameters.items() if name not in columns}
-    for name, value in others.items():
+    further = {name: value for name, value in parameters.items() if name not in columns}
+    for name, value in further.items():
         plain = not isinstance(value, str) or not set(value) & set(" =")
         require(plain, f"{name} cannot be '{value}': leave out spaces and equals signs")
-    texts = [f"{name}={_text(value)}" for name, value in others.items()]
+    texts = [f"{name}={_text(value)}" for name, value in further.items()]
     return columns | {SETTINGS: " ".join(texts) or None}
 
 
 def from_columns(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return the parameters of a row of a table by name, without blanks (None or NaN)."""
-    known = {name: row[name] for name in PARAMETER_COLUMNS if row[name] == row[name]}
-    settings = known.pop(SETTINGS, None) or ""
+    parameters = {name: row[name] for name in PARAMETER_COLUMNS if row[name] == row[name]}
+    settings = parameters.pop(SETTINGS, None) or ""
     pairs = (part.split("=", 1) for part in settings.split())
-    others = {name: _value(text) for name, text in pairs}
-    return {name: value for name, value in known.items() if value is not None} | others
+    further = {name: _value(text) for name, text in pairs}
+    return {name: value for name, value in parameters.items() if value is not None} | further
 
 
 def _text(value: Any) -> str:

@@ -82,5 +82,5 @@ def relaxed(
 
 def _without(at: Positions, x: Tensor, accept: Tensor) -> Verdict:
     """Accept with ``accept`` ``[K, V]``; replace x by a draw from p without x."""
-    rest = at.p.scatter(-1, x.unsqueeze(-1), 0)
-    return Verdict(pick(accept, x), normalise(rest, at.p), expected=(at.q * accept).sum(-1))
+    residual = at.p.scatter(-1, x.unsqueeze(-1), 0)
+    return Verdict(pick(accept, x), normalise(residual, at.p), expected=(at.q * accept).sum(-1))

@@ -40,8 +40,8 @@ class Metric:
 
     def suits(self, example: Example) -> bool:
         """Return whether an example has what the metric needs; a greedy text may be empty."""
-        found = getattr(example, self.needs)
-        return found is not None if self.needs == GREEDY else bool(found)
+        value = getattr(example, self.needs)
+        return value is not None if self.needs == GREEDY else bool(value)
 
 
 GROUP = "specbench.metrics"  # of entry points
@@ -96,8 +96,8 @@ def get_metric(name: str) -> Metric:
     try:
         inspect.signature(plugin.function).bind("text", "reference")
     except TypeError as error:
-        where = plugins.place(plugin.name, plugin.function)
-        raise UsageError(f"{where} must take a text and its reference ({error})") from error
+        location = plugins.place(plugin.name, plugin.function)
+        raise UsageError(f"{location} must take a text and its reference ({error})") from error
     return Metric(plugin.name, plugin.function, short, "reference", digest=plugin.digest)
 
 
@@ -118,22 +118,24 @@ def try_metrics(names: Iterable[str], examples: Iterable[Example]) -> None:
     Raises:
         UsageError: The metric raises, or does not return a number from 0 to 1.
     """
-    own = [name for name in names if get_metric(name).digest is not None]
+    custom = [name for name in names if get_metric(name).digest is not None]
     for example in [example for example in examples if example.reference][:1]:
-        for name in own:
+        for name in custom:
             score(name, example.reference or "", example)
 
 
 def _own_score(
     name: str, function: Callable[[str, str], float], text: str, example: Example
 ) -> float:
-    place = plugins.place(name, function)
+    location = plugins.place(name, function)
     with plugins.user_code(function, f"{name} on example {example.id}"):
         value = function(text, example.reference or "")
         in_range = isinstance(value, Real) and 0 <= value <= 1
-        shown = repr(value)
+        text_of_value = repr(value)
     if not in_range:
-        raise UsageError(f"{place} must return a number from 0 to 1, not {shown}: correct it")
+        raise UsageError(
+            f"{location} must return a number from 0 to 1, not {text_of_value}: correct it"
+        )
     return float(value)
 
 
@@ -151,6 +153,6 @@ def score(metric: str, text: str, example: Example) -> float:
     """
     chosen = get_metric(metric)
     if not chosen.suits(example):
-        what = f"the metric `{metric}` needs `{chosen.needs}`"
-        raise UsageError(f"{what}, which example `{example.id}` lacks; add it")
+        need = f"the metric `{metric}` needs `{chosen.needs}`"
+        raise UsageError(f"{need}, which example `{example.id}` lacks; add it")
     return chosen.load()(text, example)

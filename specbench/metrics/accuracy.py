@@ -53,8 +53,8 @@ def final_number(text: str) -> Decimal | None:
     GSM8K's own evaluation and lm-evaluation-harness's strict match also take the first: models
     often continue with another question.
     """
-    found = _MARKED.search(text)
-    return None if found is None else _marked_value(found)
+    match = _MARKED.search(text)
+    return None if match is None else _marked_value(match)
 
 
 def flexible_number(text: str) -> Decimal | None:
@@ -72,9 +72,9 @@ def flexible_number(text: str) -> Decimal | None:
     for matches in (_BOXED.findall(plain), _STATED.findall(plain)):
         if matches:
             sentence = _SENTENCE_END.split(matches[-1], maxsplit=1)[0]
-            found = _LOOSE.search(sentence.rpartition("=")[2])
-            if found:
-                return _value(found)
+            match = _LOOSE.search(sentence.rpartition("=")[2])
+            if match:
+                return _value(match)
     numbers = list(_LOOSE.finditer(plain))
     return _value(numbers[-1]) if numbers else None
 
@@ -121,12 +121,12 @@ def _result(text: str, marked: re.Match[str]) -> Decimal:
 
     The result is the last side of an ``=`` that is a number rather than a calculation.
     """
-    rest = text[marked.end() :].partition("\n")[0]
-    if _OPERATION.search(_plain(rest).partition("=")[0]):
-        for side in reversed(_plain(marked[0].removeprefix(MARK) + rest).split("=")):
-            found = _LOOSE.search(side)
-            if found and not _OPERATION.search(side, found.end()):
-                return _value(found)
+    line = text[marked.end() :].partition("\n")[0]
+    if _OPERATION.search(_plain(line).partition("=")[0]):
+        for side in reversed(_plain(marked[0].removeprefix(MARK) + line).split("=")):
+            match = _LOOSE.search(side)
+            if match and not _OPERATION.search(side, match.end()):
+                return _value(match)
     return _marked_value(marked)
 
 

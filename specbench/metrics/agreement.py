@@ -42,13 +42,14 @@ def agreement(text: str, example: Example) -> float:
 
 def prefix_share(text: str, example: Example) -> float:
     """Return the share of words before the first difference, of the longer of both texts."""
-    words, others = _words(text), _words(example.greedy or "")
-    if not (words or others):
+    words, greedy_words = _words(text), _words(example.greedy or "")
+    if not (words or greedy_words):
         return 1.0
     same = sum(
-        1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(words, others, strict=False))
+        1
+        for _ in takewhile(lambda pair: pair[0] == pair[1], zip(words, greedy_words, strict=False))
     )
-    return same / max(len(words), len(others))
+    return same / max(len(words), len(greedy_words))
 
 
 @cache

@@ -40,8 +40,8 @@ def bleu_terms(text: str, example: Example) -> list[int]:
         [10] tokens of the text and of the reference, n-grams of order 1 to 4 shared with the
         reference, n-grams of order 1 to 4 of the text.
     """
-    found = _sentence(text, example)
-    return [found.sys_len, found.ref_len, *found.counts, *found.totals]
+    counts = _sentence(text, example)
+    return [counts.sys_len, counts.ref_len, *counts.counts, *counts.totals]
 
 
 def corpus_bleu(totals: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -56,8 +56,8 @@ def program_of(text: str, example: Example) -> str:
     if not example.entry_point:
         return example.code_prefix + code
     is_redefined = example.entry_point in _defined(_cut("", code)[1])
-    rest = _without(example.code_prefix, example.entry_point)
-    return _cut(rest and rest + "\n" if is_redefined else example.code_prefix, code)[0]
+    helpers = _without(example.code_prefix, example.entry_point)
+    return _cut(helpers and helpers + "\n" if is_redefined else example.code_prefix, code)[0]
 
 
 def fenced(text: str, example: Example) -> str:
@@ -90,24 +90,24 @@ def helpers_of(example: Example) -> tuple[str, ...]:
 
     They precede the tests, so that a program cannot replace a helper that computes expected values.
     """
-    rest = _without(example.code_prefix, example.entry_point)
-    return (rest,) if _defined(_parsed(rest)) else ()
+    helpers = _without(example.code_prefix, example.entry_point)
+    return (helpers,) if _defined(_parsed(helpers)) else ()
 
 
 def _cut(prefix: str, code: str) -> tuple[str, ast.Module | None]:
     """Return the prefix with as many lines of code as parse, or all if none do, and the tree."""
     lines = list(StringIO(prefix + code, newline=""))  # as Python counts them
     least = prefix.count("\n")
-    kept = len(lines)
+    end = len(lines)
     for _ in range(_MOST_CUTS):
-        if kept <= least:
+        if end <= least:
             break
-        program = "".join(lines[:kept])
+        program = "".join(lines[:end])
         tree, line = read_python(program)
         if tree:
             return program, tree
         # An error in a line remains when later lines are removed.
-        kept = min(kept - 1, line - 1) if line else kept // 2
+        end = min(end - 1, line - 1) if line else end // 2
     return prefix + code, None
 
 

@@ -135,7 +135,7 @@ def read_pairs(path: Path) -> dict[str, PairSpec]:
     tables: dict[str, PairTable] = read_toml(path, PairTables, "pair file")
     if not tables:
         raise UsageError(f"{path}: contains no pair; add a table with `target` and `draft`")
-    found = {}
+    specs = {}
     for name, table in tables.items():
         values = table.model_dump(exclude_unset=True)
         for key in PARTS:
@@ -144,25 +144,25 @@ def read_pairs(path: Path) -> dict[str, PairSpec]:
                 values[key] = str(path.parent / values[key])
         if table.heads is not None:
             values["heads"] = Path(values["heads"])
-        found[name] = PairSpec(name=name, file=path, **values)
-    return found
+        specs[name] = PairSpec(name=name, file=path, **values)
+    return specs
 
 
 def get_pair(name: str) -> PairSpec:
     """Return a pair by name, or from a file: ``pairs.toml``, ``folder/pairs.toml:name``."""
-    known, place, wanted = pairs(), "", name
+    specs, source, chosen = pairs(), "", name
     if match := _IN_A_FILE.fullmatch(name):
         path = Path(match["file"])
-        known, place = read_pairs(path), f"{path}: "
-        first = next(iter(known))
-        if match["name"] is None and len(known) > 1:
+        specs, source = read_pairs(path), f"{path}: "
+        first = next(iter(specs))
+        if match["name"] is None and len(specs) > 1:
             raise UsageError(
-                f"{place}contains several pairs ({', '.join(known)}): name one, as {path}:{first}"
+                f"{source}contains several pairs ({', '.join(specs)}): name one, as {path}:{first}"
             )
-        wanted = match["name"] or first
-    if wanted not in known:
-        raise UsageError(place + unknown("pair", wanted, known))
-    return known[wanted]
+        chosen = match["name"] or first
+    if chosen not in specs:
+        raise UsageError(source + unknown("pair", chosen, specs))
+    return specs[chosen]
 
 
 def custom_pair(target: str, draft: str | None) -> PairSpec:
@@ -189,5 +189,5 @@ def with_draft(pair: PairSpec, draft: str) -> PairSpec:
     """Return a pair with another draft and a name for it; the pair's heads do not fit it."""
     name = f"{pair.name}+{draft.rstrip('/').rsplit('/', 1)[-1]}"
     architecture = {role: values for role, values in pair.architecture.items() if role != "draft"}
-    own: dict[str, Any] = {"draft_revision": None, "heads": None, "architecture": architecture}
-    return replace(pair, name=name, draft=draft, **own)
+    changes: dict[str, Any] = {"draft_revision": None, "heads": None, "architecture": architecture}
+    return replace(pair, name=name, draft=draft, **changes)

@@ -103,8 +103,8 @@ class Entry(Model):
 
     def variants(self, heads: Sequence[Any] = ()) -> list[Variant]:
         """Return no speculation, and the methods with their parameters, once per head if any."""
-        known = {"head": list(heads)} if heads and self.needs_heads else {}
-        return with_baselines(method_variants(self.methods, {**self.parameters, **known}))
+        parameters = {"head": list(heads)} if heads and self.needs_heads else {}
+        return with_baselines(method_variants(self.methods, {**self.parameters, **parameters}))
 
 
 @dataclass(frozen=True)
@@ -213,16 +213,16 @@ class Suite(Model):
     def needs(self, unit: Unit) -> list[Job]:
         """Return the heads and drafts that a run needs."""
         entry = unit.entry
-        found = []
+        jobs = []
         for job in self.jobs():
-            own = job.task == unit.task
+            same_task = job.task == unit.task
             if job.training.what == HEADS:
-                wanted = entry.needs_heads and (own or entry.heads == EVERY)
+                needed = entry.needs_heads and (same_task or entry.heads == EVERY)
             else:
-                wanted = entry.drafts == TUNED and own
-            if wanted and job.pair == unit.pair:
-                found.append(job)
-        return found
+                needed = entry.drafts == TUNED and same_task
+            if needed and job.pair == unit.pair:
+                jobs.append(job)
+        return jobs
 
     def heads(self, pair: str) -> int:
         """Return the number of heads trained for a pair."""
@@ -271,10 +271,10 @@ class Suite(Model):
 
 def find_suite(name: str) -> Path:
     """Return the file of a suite, given the name of a bundled suite or a path."""
-    known = {path.stem: path for path in sorted(Path(__file__).parent.glob("*.toml"))}
-    path = known.get(name, Path(name))
+    bundled = {path.stem: path for path in sorted(Path(__file__).parent.glob("*.toml"))}
+    path = bundled.get(name, Path(name))
     if not path.is_file():
-        raise UsageError(f"there is no suite {name}: give a TOML file, or {' or '.join(known)}")
+        raise UsageError(f"there is no suite {name}: give a TOML file, or {' or '.join(bundled)}")
     return path
 
 

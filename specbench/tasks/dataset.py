@@ -132,16 +132,16 @@ class Dataset:
         names = [f"{split}{suffix}{packed}" for suffix in SUFFIXES for packed in ("", GZIP)]
         if plain_name(Path(split)).suffix in SUFFIXES:
             names = [split]
-        found = [name for name in names if (folder / name).exists()]
-        if not found:
-            what = "training split" if split == task.source.train else "test split"
+        files = [name for name in names if (folder / name).exists()]
+        if not files:
+            kind = "training split" if split == task.source.train else "test split"
             raise UsageError(
-                f"{task.name} has no {what} in {folder}: put {listed(names[::2])} there, or choose "
+                f"{task.name} has no {kind} in {folder}: put {listed(names[::2])} there, or choose "
                 f"another with {chosen}"
             )
-        if len(found) > 1:
-            raise UsageError(f"{folder} contains {found[0]} and {found[1]}: keep one of them")
-        file = read_rows(folder / found[0], SUFFIXES, "data file", task.columns)
+        if len(files) > 1:
+            raise UsageError(f"{folder} contains {files[0]} and {files[1]}: keep one of them")
+        file = read_rows(folder / files[0], SUFFIXES, "data file", task.columns)
         return _Split(file.rows, {"file": shown_path(file.path), "sha256": file.sha256})
 
     def _from_hub(self, split: str) -> _Split:
@@ -157,10 +157,10 @@ class Dataset:
                 f"{self.repository}: the cache contains commit {commit}, not {revision}: run once "
                 "without --offline, or use the cached commit"
             )
-        where, names = f"{self.repository} {split}", table.column_names
+        location, names = f"{self.repository} {split}", table.column_names
         outer = [n if n in names else n.partition(".")[0] for n in self.definition.columns]
-        require_columns(dict.fromkeys(names), outer, where)
-        return _Split(HubRows(table, where), {"commit": commit})
+        require_columns(dict.fromkeys(names), outer, location)
+        return _Split(HubRows(table, location), {"commit": commit})
 
     def _load_table(self, split: str) -> Any:
         """Load a split from the hub or its cache, as the library's ``Dataset``."""
@@ -205,14 +205,14 @@ def _is_commit(name: str) -> bool:
 class HubRows(Sequence[Row]):
     """Rows of a loaded dataset, read from its file on access."""
 
-    def __init__(self, table: Any, where: str) -> None:
-        self.table, self.where = table, where
+    def __init__(self, table: Any, location: str) -> None:
+        self.table, self.location = table, location
 
     def __len__(self) -> int:
         return len(self.table)
 
     def __getitem__(self, index: Any) -> Any:
-        return Row(f"{self.where}: row {index + 1}", self.table[index])
+        return Row(f"{self.location}: row {index + 1}", self.table[index])
 
 
 def go_offline() -> None:

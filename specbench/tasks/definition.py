@@ -49,7 +49,7 @@ SplitName = Annotated[Text, AfterValidator(_split_name)]
 
 def columns_of(template: str) -> list[str]:
     """Return the columns named in a template, without repeats."""
-    return list(dict.fromkeys(found[2] for found in _PLACE.finditer(template) if found[2]))
+    return list(dict.fromkeys(match[2] for match in _PLACE.finditer(template) if match[2]))
 
 
 def _template(text: str) -> str:
@@ -107,8 +107,8 @@ class SourceTable(Model):
     @model_validator(mode="after")
     def _one_source(self) -> SourceTable:
         if self.generator is not None:
-            if others := self.model_fields_set - {"generator"}:
-                raise ValueError(f"names a generator and also {listed(sorted(others))}; keep one")
+            if further := self.model_fields_set - {"generator"}:
+                raise ValueError(f"names a generator and also {listed(sorted(further))}; keep one")
         elif self.dataset is None and (self.config or self.revision):
             raise ValueError("has a `config` or `revision`, but no `dataset` on the hub; add it")
         elif self.test is None and self.dataset is None:
@@ -214,7 +214,7 @@ class Definition(Model):
 
         prompt, part = filled(self.prompt.template), self.example
         if not prompt.strip():
-            raise UsageError(f"{row.where}: the prompt is empty; fill it in or remove the row")
+            raise UsageError(f"{row.location}: the prompt is empty; fill it in or remove the row")
         return Example(
             id=filled(part.id) or name,
             prompt=prompt,
@@ -238,27 +238,27 @@ def fill(template: str, row: Row) -> str:
 
 def _expand(template: str, row: Row) -> list[str]:
     """Fill a template; one that consists of a column with a list returns the list's entries."""
-    place = _PLACE.fullmatch(template)
-    if place is None or not place[2]:
+    match = _PLACE.fullmatch(template)
+    if match is None or not match[2]:
         return [fill(template, row)]
-    texts = _texts(place[2], row)
+    texts = _texts(match[2], row)
     if texts and texts[0].lstrip().startswith("["):
         # As a Python statement, a list of tests has no effect and would always pass.
-        raise UsageError(f"{row.where}: `{place[2]}` must be a list of texts; write it as JSON")
+        raise UsageError(f"{row.location}: `{match[2]}` must be a list of texts; write it as JSON")
     return texts
 
 
 def _texts(name: str, row: Row) -> list[str]:
-    require_columns(row.columns, [name], row.where)
+    require_columns(row.columns, [name], row.location)
     value = list_in(value_of(row.columns, name))
     return [_text(entry, name, row) for entry in (value if isinstance(value, list) else [value])]
 
 
 def _text(value: object, name: str, row: Row) -> str:
     if value is None:
-        raise UsageError(f"{row.where}: `{name}` is empty; fill it in or remove the row")
+        raise UsageError(f"{row.location}: `{name}` is empty; fill it in or remove the row")
     if not isinstance(value, str | int | float):
         kind = type(value).__name__
-        raise UsageError(f"{row.where}: `{name}` must be text, a number or a list, not {kind}")
+        raise UsageError(f"{row.location}: `{name}` must be text, a number or a list, not {kind}")
     # MBPP's code has Windows line ends.
-    return require_utf8(str(value).replace("\r\n", "\n"), name, row.where)
+    return require_utf8(str(value).replace("\r\n", "\n"), name, row.location)

@@ -71,13 +71,12 @@ def prompts_task(path: Path, *, cut: bool = False) -> Task:
     file = read_rows(path, SUFFIXES, "prompt file", needed)
     if plain.suffix == ".csv" and "turns" not in file.rows[0].columns:
         require_columns(file.rows[0].columns, ["prompt"], f"{path}:1")
-    rows = [_example(row, f"{plain.stem}-{row.where.rpartition(':')[2]}") for row in file.rows]
+    rows = [_example(row, f"{plain.stem}-{row.location.rpartition(':')[2]}") for row in file.rows]
     seen: set[str] = set()
     for row, example in zip(file.rows, rows, strict=True):
         if example.id in seen:
-            raise UsageError(
-                f"{row.where}: a second row with the id `{shown(example.id)}`: give it its own id"
-            )
+            message = f"a second row with the id `{shown(example.id)}`: give it its own id"
+            raise UsageError(f"{row.location}: {message}")
         seen.add(example.id)
     rows = [replace(e, passage=e.prompt) if cut and not e.passage else e for e in rows]
     return Task(
@@ -99,15 +98,15 @@ def _facts(path: Path, file: DataFile) -> dict[str, Any]:
 def _example(row: Row, name: str) -> Example:
     """Return the prompt or conversation of a row; ``name`` is its id unless it has its own."""
     if "turns" not in row.columns:
-        require_columns(row.columns, ["prompt"], row.where)
+        require_columns(row.columns, ["prompt"], row.location)
     turns = _texts(row, "turns") or [_text(row, "prompt")]
     if not all(turn.strip() for turn in turns):
-        raise UsageError(f"{row.where}: the prompt is empty; fill it in or remove the line")
+        raise UsageError(f"{row.location}: the prompt is empty; fill it in or remove the line")
     references = [text or None for text in _texts(row, "reference")]
     references += [None] * (len(turns) - len(references))
     passage = _text(row, "passage")
     if passage not in turns[0]:
-        raise UsageError(f"{row.where}: `passage` must be a part of the prompt, word for word")
+        raise UsageError(f"{row.location}: `passage` must be a part of the prompt, word for word")
     several = len(turns) > 1
     return Example(
         id=_text(row, "id", int) or _text(row, "question_id", int) or name,
@@ -139,5 +138,5 @@ def _text(row: Row, name: str, *others: type) -> str:
 def _checked(value: object, name: str, row: Row) -> str:
     if not isinstance(value, str):
         kind = type(value).__name__
-        raise UsageError(f"{row.where}: `{name}` must be a string, not {kind}")
-    return require_utf8(value, name, row.where)
+        raise UsageError(f"{row.location}: `{name}` must be a string, not {kind}")
+    return require_utf8(value, name, row.location)

@@ -24,7 +24,7 @@ _INDICES = re.compile(r"(\.\d+)+$")  # of entries of a list
 class Row(NamedTuple):
     """One row of a dataset: its location for messages (``file:line``), and values by column."""
 
-    where: str
+    location: str
     columns: Mapping[str, object]
 
 
@@ -49,8 +49,8 @@ def read_rows(
     """
     suffix = plain_name(path).suffix
     if suffix not in suffixes:
-        known = f"{', '.join(list(suffixes)[:-1])} or {list(suffixes)[-1]}"
-        raise UsageError(f"{path}: a {what} must end in {known}, optionally with {GZIP}")
+        endings = f"{', '.join(list(suffixes)[:-1])} or {list(suffixes)[-1]}"
+        raise UsageError(f"{path}: a {what} must end in {endings}, optionally with {GZIP}")
     try:
         content = path.read_bytes()
         if path.suffix == GZIP:
@@ -91,11 +91,11 @@ def list_in(value: object) -> object:
     if not isinstance(value, str) or not value.startswith('["'):
         return value
     try:
-        found = json.loads(value)
+        texts = json.loads(value)
     except (ValueError, RecursionError):
         return value
-    is_texts = isinstance(found, list) and all(isinstance(entry, str) for entry in found)
-    return found if is_texts else value
+    is_texts = isinstance(texts, list) and all(isinstance(entry, str) for entry in texts)
+    return texts if is_texts else value
 
 
 def require_columns(columns: Mapping[str, object], needed: Collection[str], where: str) -> None:
@@ -140,40 +140,40 @@ def _lines(content: bytes, path: Path) -> Iterator[tuple[str, str]]:
 
 
 def _plain(content: bytes, path: Path, needed: Collection[str]) -> Iterator[Row]:
-    for where, line in _lines(content, path):
-        yield Row(where, {"prompt": line})
+    for location, line in _lines(content, path):
+        yield Row(location, {"prompt": line})
 
 
 def _jsonl(content: bytes, path: Path, needed: Collection[str]) -> Iterator[Row]:
-    for where, line in _lines(content, path):
+    for location, line in _lines(content, path):
         try:
             columns = json.loads(line)
         except json.JSONDecodeError as error:
             # Some messages already end in "at".
-            what = f"not valid JSON: {error.msg.removesuffix(' at')} at column {error.colno}"
-            raise UsageError(f"{where}: {what}") from error
+            problem = f"not valid JSON: {error.msg.removesuffix(' at')} at column {error.colno}"
+            raise UsageError(f"{location}: {problem}") from error
         except ValueError as error:  # an integer of thousands of digits
-            raise UsageError(f"{where}: not valid JSON: a number is too long") from error
+            raise UsageError(f"{location}: not valid JSON: a number is too long") from error
         except RecursionError as error:
-            raise UsageError(f"{where}: not valid JSON: nested too deeply") from error
+            raise UsageError(f"{location}: not valid JSON: nested too deeply") from error
         if not isinstance(columns, dict):
-            wanted = ", ".join(f'"{name}": "..."' for name in needed or ["prompt"])
-            raise UsageError(f"{where}: expected a JSON object such as {{{wanted}}}")
-        require_columns(columns, needed, where)
-        yield Row(where, columns)
+            example = ", ".join(f'"{name}": "..."' for name in needed or ["prompt"])
+            raise UsageError(f"{location}: expected a JSON object such as {{{example}}}")
+        require_columns(columns, needed, location)
+        yield Row(location, columns)
 
 
 def _csv(content: bytes, path: Path, needed: Collection[str]) -> Iterator[Row]:
     records = _records(_text(content, path), path)
-    where, header = next(records, (f"{path}:1", list(needed)))
+    location, header = next(records, (f"{path}:1", list(needed)))
     names = [name if name in header else _INDICES.sub("", name) for name in needed]
-    require_columns(dict.fromkeys(header), names, where)
-    for where, fields in records:
+    require_columns(dict.fromkeys(header), names, location)
+    for location, fields in records:
         if len(fields) > len(header):
-            raise UsageError(f"{where}: more fields than columns; quote those with commas")
+            raise UsageError(f"{location}: more fields than columns; quote those with commas")
         columns = dict(zip_longest(header, fields, fillvalue=""))
-        require_columns(columns, needed, where)
-        yield Row(where, columns)
+        require_columns(columns, needed, location)
+        yield Row(location, columns)
 
 
 def _records(text: str, path: Path) -> Iterator[tuple[str, list[str]]]:
@@ -203,9 +203,9 @@ def _parquet(content: bytes, path: Path, needed: Collection[str]) -> Iterator[Ro
             f"{path}: not a complete Parquet file ({first}); write it again"
         ) from error
     for number, columns in enumerate(rows, 1):
-        where = f"{path}: row {number}"
-        require_columns(columns, needed, where)
-        yield Row(where, columns)
+        location = f"{path}: row {number}"
+        require_columns(columns, needed, location)
+        yield Row(location, columns)
 
 
 READERS = {".jsonl": _jsonl, ".csv": _csv, ".txt": _plain, ".parquet": _parquet}

@@ -53,9 +53,9 @@ class Generated:
             split, seed = "train", (seed + 1) * RESERVED_SEEDS
         first = seed * SEED_STRIDE
         count = GENERATED_EXAMPLES if limit is None else limit
-        made = (GENERATORS[self.generator](split, first + i) for i in range(count))
+        examples = (GENERATORS[self.generator](split, first + i) for i in range(count))
         # Not str.format, since a template may contain other braces, such as in JSON or code.
-        return [replace(e, prompt=self.template.replace(PROMPT, e.prompt)) for e in made]
+        return [replace(e, prompt=self.template.replace(PROMPT, e.prompt)) for e in examples]
 
     def provenance(self) -> dict[str, Any]:
         """Return the generator's name."""

@@ -40,12 +40,12 @@ def written(trace: Trace, coloured: bool = True) -> Text:
     repeated = f", repeat {trace.repeat}" if trace.repeat else ""
     title = f"{trace.task}, {trace.sample}{repeated}: {trace.method}{drawn}"
     facts = visible("; ".join(trace.facts))
-    found = Text.assemble((visible(title, rejected=True), "bold"), "\n", facts, "\n")
-    found.append_text(_legend(trace, coloured)).append("\n\n")
+    output = Text.assemble((visible(title, rejected=True), "bold"), "\n", facts, "\n")
+    output.append_text(_legend(trace, coloured)).append("\n\n")
     if trace.prompt:
         prompt = Text.assemble(("prompt: ", "bold"), (_shortened(trace.prompt), "dim"), "\n\n")
-        found.append_text(prompt)
-    return found.append_text(Text().join(_marked(piece, coloured) for piece in trace.pieces))
+        output.append_text(prompt)
+    return output.append_text(Text().join(_marked(piece, coloured) for piece in trace.pieces))
 
 
 def _shortened(prompt: str) -> str:
@@ -60,9 +60,9 @@ def _legend(trace: Trace, coloured: bool) -> Text:
     """Return a one-line legend of the marks."""
     if not trace.draft_length:
         return Text("every token is drawn from the target", "dim")
-    shown = LEGEND if coloured else [entry for entry in LEGEND if entry[0] != BONUS]
-    known = [_marked(Piece(word, kind, 0, None, None), coloured) for kind, word, _ in shown]
-    line = Text("  ").join(known)
+    entries = LEGEND if coloured else [entry for entry in LEGEND if entry[0] != BONUS]
+    marks = [_marked(Piece(word, kind, 0, None, None), coloured) for kind, word, _ in entries]
+    line = Text("  ").join(marks)
     if trace.weighted and coloured:
         line.append("  w: 0 ")
         for step in range(_STEPS):
@@ -83,6 +83,6 @@ def _marked(piece: Piece, coloured: bool) -> Text:
 
 
 def _shade(weight: float) -> Style:
-    at = min(max(weight, 0.0), 1.0)
-    mixed = (round(a + at * (b - a)) for a, b in zip(_PALE, _DEEP, strict=True))
+    position = min(max(weight, 0.0), 1.0)
+    mixed = (round(a + position * (b - a)) for a, b in zip(_PALE, _DEEP, strict=True))
     return Style(bgcolor="#{:02x}{:02x}{:02x}".format(*mixed))

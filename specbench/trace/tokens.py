@@ -107,18 +107,18 @@ def visible(text: str, *, marked: bool = False, rejected: bool = False) -> str:
     A line end of a marked text gets a visible symbol to carry the mark. A line end of a rejected
     text does not break the line.
     """
-    shown = printable(text.translate(_PICTURES))
+    visible_text = printable(text.translate(_PICTURES))
     if rejected:
-        return shown.replace("\n", "↵")
-    return shown.replace("\n", "↵\n") if marked else shown
+        return visible_text.replace("\n", "↵")
+    return visible_text.replace("\n", "↵\n") if marked else visible_text
 
 
 def _rounds(ids: Iterator[int | None], rounds: Iterator[tuple[Any, ...]]) -> Iterator[Token]:
     for number, counts in enumerate(rounds, start=1):
         proposed, accepted, emitted, rejected, agreed, expected, weights = counts
-        for place, likeliest in zip(range(accepted), agreed, strict=True):
+        for position, likeliest in zip(range(accepted), agreed, strict=True):
             kind = AGREED if likeliest else MISMATCH
-            yield Token(next(ids), kind, number, _at(expected, place), _at(weights, place))
+            yield Token(next(ids), kind, number, _at(expected, position), _at(weights, position))
         judged = _at(expected, accepted), _at(weights, accepted)
         if rejected is not None:
             yield Token(rejected, REJECTED, number, *judged)

@@ -57,17 +57,17 @@ def trace(record: Record, name: str, decode: Decode, prompt: str = "") -> Trace:
         UsageError: The run did not record rejected tokens.
         Unreadable: The rounds do not match the tokens.
     """
-    found = tokens(record)
+    record_tokens = tokens(record)
     return Trace(
         task=record["task"],
         sample=record["sample_id"],
         repeat=record["repeat"],
         method=name,
         draft_length=record["draft_length"],
-        facts=tuple(_facts(record, sum(token.kind == MISMATCH for token in found))),
+        facts=tuple(_facts(record, sum(token.kind == MISMATCH for token in record_tokens))),
         prompt=prompt,
-        pieces=tuple(pieces(found, decode)),
-        weighted=any(token.weight is not None for token in found),
+        pieces=tuple(pieces(record_tokens, decode)),
+        weighted=any(token.weight is not None for token in record_tokens),
     )
 
 
@@ -134,25 +134,25 @@ def find_sample(
     """
     if sample is None:
         return _worth_seeing(list(records), task, method, repeat)
-    found = [record for record in records if record["sample_id"] == sample]
-    if not found:
+    matching = [record for record in records if record["sample_id"] == sample]
+    if not matching:
         raise UsageError(f"no sample `{shown(sample)}` in this run: see sample_id in samples.csv")
-    chosen = _only("--task", task, {r["task"]: {r["task"]} for r in found})
-    found = [r for r in found if r["task"] == chosen]
-    known = listed(str(number) for number in sorted({r["repeat"] for r in found}))
-    found = [r for r in found if r["repeat"] == repeat]
-    if not found:
-        raise UsageError(f"the sample has no repeat {repeat}: choose from {known}")
-    named = dict(zip(sample_names(found), found, strict=True))
+    chosen = _only("--task", task, {r["task"]: {r["task"]} for r in matching})
+    matching = [r for r in matching if r["task"] == chosen]
+    repeats = listed(str(number) for number in sorted({r["repeat"] for r in matching}))
+    matching = [r for r in matching if r["repeat"] == repeat]
+    if not matching:
+        raise UsageError(f"the sample has no repeat {repeat}: choose from {repeats}")
+    by_name = dict(zip(sample_names(matching), matching, strict=True))
     names = {
         name: {name, r["method"], short_name(r["method"]), name.split(" N=")[0]}
-        for name, r in named.items()
+        for name, r in by_name.items()
     }
     name = _only("--method", method, names)
-    if named[name].get("status") == ERROR:
-        error = named[name].get("error")
+    if by_name[name].get("status") == ERROR:
+        error = by_name[name].get("error")
         raise UsageError(f"the sample could not be decoded ({error}): run again")
-    return named[name], name
+    return by_name[name], name
 
 
 def _worth_seeing(
@@ -174,8 +174,8 @@ def _worth_seeing(
         and record.get("status") != ERROR
     ]
     if not fitting:
-        asked = {"--task": task, "--method": method, "--repeat": repeat}
-        chosen = " ".join(f"{flag} {value}" for flag, value in asked.items() if value is not None)
+        options = {"--task": task, "--method": method, "--repeat": repeat}
+        chosen = " ".join(f"{flag} {value}" for flag, value in options.items() if value is not None)
         raise UsageError(f"no sample with {chosen}: see task, method and repeat in samples.csv")
     return max(fitting, key=lambda fit: _interest(fit[0]))
 

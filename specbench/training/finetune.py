@@ -72,7 +72,7 @@ def finetune_draft(
             no references, or most of its prompts are too long.
         RunError: The loss is not finite, or the folder cannot be written.
     """
-    place = choose_device(device)
+    torch_device = choose_device(device)
     examples = _referenced(task, "train", recipe.steps * recipe.batch_size, recipe.seed)
     held_out = _referenced(task, "held-out", HELD_OUT, 0)
     config = decoder_config(draft, revision=revision)
@@ -80,23 +80,23 @@ def finetune_draft(
     tokenizer = load_pretrained(AutoTokenizer, draft, revision=revision)
     # Half precision would lose small updates, so training uses float32.
     model: Any = load_weights(draft, config, dtype=torch.float32, revision=revision)
-    model.to(place)
+    model.to(torch_device)
     runner = Runner(model, len(tokenizer))
     fingerprint, recipe = runner.fingerprint(), recipe.for_width(runner.hidden_size)
     end = _end_token(model, tokenizer)
     batch = partial(answer_batch, tokenizer, end=end, pad=end)
     limit = recipe.max_prompt_tokens
-    known = read_material(tokenizer, task, examples, "train", limit)
+    material = read_material(tokenizer, task, examples, "train", limit)
     unseen = read_material(tokenizer, task, held_out, "held-out", limit)
     with _atomic_folder(folder) as unfinished:
         started = time.perf_counter()
         before = _held_out_loss(model, batch, unseen, recipe.batch_size)
-        _train(model, batch, known, recipe, report)
+        _train(model, batch, material, recipe, report)
         after = _held_out_loss(model, batch, unseen, recipe.batch_size)
         description = {
             "base": shown_path(draft),
             "base_fingerprint": fingerprint,
-            **describe_data(task, {"train": known.left_out, "held-out": unseen.left_out}),
+            **describe_data(task, {"train": material.left_out, "held-out": unseen.left_out}),
             "recipe": recipe.model_dump(),
             "held_out_loss": {"n": len(unseen.examples), "before": before, "after": after},
             "seconds": round(time.perf_counter() - started, 1),
@@ -149,10 +149,10 @@ def _held_out_loss(model: PreTrainedModel, batch: Batch, material: Material, siz
 def _end_token(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> int:
     """Return the token that ends an answer; in Gemma's chat template it differs from EOS."""
     if tokenizer.chat_template is not None:
-        known = end_tokens(model, tokenizer)
+        end_ids = end_tokens(model, tokenizer)
         turns = [{"role": role, "content": "."} for role in ("user", "assistant")]
         for token in reversed(list(tokenizer.apply_chat_template(turns, return_dict=False))):
-            if token in known:
+            if token in end_ids:
                 return int(token)
     if tokenizer.eos_token_id is None:
         raise UsageError("the draft's tokenizer has no end token: choose a draft that has one")

@@ -102,33 +102,33 @@ class Worth(NamedTuple):
 
     def sentence(self, metric: Metric) -> str:
         """Say in one sentence whether the head is above or below the static front, or neither."""
-        found = self.distance
-        value, low, high = (metric.scale * each for each in found[:3])
-        by = f"{with_interval(value, low, high, '.1f')} points, n = {found.n}"
+        distance = self.distance
+        value, low, high = (metric.scale * limit for limit in distance[:3])
+        by = f"{with_interval(value, low, high, '.1f')} points, n = {distance.n}"
         if low > 0:
             return f"above the randomised static front ({by})"
         if high < 0:
             return f"below the randomised static front ({by})"
-        least = metric.scale * smallest_shown(found)
-        where = f"; collapsed to the {self.collapsed}" if self.collapsed else ""
+        least = metric.scale * smallest_shown(distance)
+        collapse = f"; collapsed to the {self.collapsed}" if self.collapsed else ""
         return (
             f"not shown to be above the randomised static front ({by}; {least:.1f} points would be "
-            f"shown in {100 * POWER:.0f} % of such measurements){where}"
+            f"shown in {100 * POWER:.0f} % of such measurements){collapse}"
         )
 
     def described(self, metric: Metric) -> dict[str, Any]:
         """Return all figures, for ``head.json``."""
-        found = self.distance
+        distance = self.distance
         same_acceptance = weight_for_acceptance(self.head.acceptance.mean(), self.static)
         names = ["target", *["static"] * (len(self.static) - 2), "draft"]
         return {
             "sentence": self.sentence(metric),
             "metric": metric.name,
-            "better": bool(found.low > 0),
-            "n": found.n,
-            "distance": found.value,
-            "distance_interval": [found.low, found.high],
-            "smallest_shown": smallest_shown(found),
+            "better": bool(distance.low > 0),
+            "n": distance.n,
+            "distance": distance.value,
+            "distance_interval": [distance.low, distance.high],
+            "smallest_shown": smallest_shown(distance),
             "static_weight": same_acceptance,
             "head": self.head.described(),
             "others": [
@@ -169,8 +169,8 @@ def slope(static: Sequence[Point]) -> float:
 
 def weight_for_acceptance(acceptance: float, static: Sequence[Point]) -> float:
     """Return the static weight with this acceptance, interpolated."""
-    found = [point.acceptance.mean() for point in static]
-    return float(np.interp(acceptance, found, [point.weight for point in static]))
+    acceptances = [point.acceptance.mean() for point in static]
+    return float(np.interp(acceptance, acceptances, [point.weight for point in static]))
 
 
 def weight_for_quality(quality: float, static: Sequence[Point]) -> float:
@@ -202,10 +202,10 @@ def require_trade(static: Sequence[Point], task: str, metric: Metric) -> None:
     gained = paired_difference(target.quality, prompts, draft.quality, prompts)
     if gained.low > 0 and draft.acceptance.mean() > target.acceptance.mean():
         return
-    own, other = (metric.scale * point.quality.mean() for point in (target, draft))
-    value, low, high = (metric.scale * each for each in gained[:3])
+    best, worst = (metric.scale * point.quality.mean() for point in (target, draft))
+    value, low, high = (metric.scale * limit for limit in gained[:3])
     raise UsageError(
-        f"{task}: the target is not measurably better than the draft ({metric.unit} {own:.1f} "
-        f"against {other:.1f}, difference {value:+.1f} [{low:+.1f}, {high:+.1f}] on {gained.n} "
+        f"{task}: the target is not measurably better than the draft ({metric.unit} {best:.1f} "
+        f"against {worst:.1f}, difference {value:+.1f} [{low:+.1f}, {high:+.1f}] on {gained.n} "
         "held-out prompts), so there is nothing to protect: choose another metric or draft"
     )

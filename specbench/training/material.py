@@ -77,20 +77,20 @@ def read_material(
     Raises:
         UsageError: Most prompts fail, so the remaining ones would not represent the task.
     """
-    kept: list[tuple[Example, list[int]]] = []
+    encoded: list[tuple[Example, list[int]]] = []
     problems: list[str] = []
     for example in examples:
         try:
             prompt = encode_prompt(tokenizer, example, task.prompt_format, limit, thinking=thinking)
-            kept.append((example, prompt.ids))
+            encoded.append((example, prompt.ids))
         except UsageError as error:
             problems.append(str(error))
-    if len(problems) > len(kept):
+    if len(problems) > len(encoded):
         raise UsageError(
             f"{len(problems)} of {len(examples)} {what} examples of {task.name} cannot be used, "
             f"the first because {problems[0]}"
         )
-    return Material([e for e, _ in kept], [prompt for _, prompt in kept], len(problems))
+    return Material([e for e, _ in encoded], [prompt for _, prompt in encoded], len(problems))
 
 
 def split_material(
@@ -112,11 +112,11 @@ def read_materials(pair: LoadedPair, task: Task, recipe: HeadRecipe) -> Material
         return split_material(pair, task, split, count, seed, recipe.max_prompt_tokens)
 
     unseen = read("held-out", HELD_OUT + FINAL, 0)
-    others = len(unseen.examples) - HELD_OUT
+    further = len(unseen.examples) - HELD_OUT
     return Materials(
         train=read("train", recipe.steps * recipe.prompts_per_step, recipe.seed),
-        held_out=unseen.taken(0, HELD_OUT) if others >= HELD_OUT else unseen,
-        final=unseen.taken(HELD_OUT, others) if others >= HELD_OUT else unseen,
+        held_out=unseen.taken(0, HELD_OUT) if further >= HELD_OUT else unseen,
+        final=unseen.taken(HELD_OUT, further) if further >= HELD_OUT else unseen,
         unseen_left_out=unseen.left_out,
     )
 

@@ -199,12 +199,12 @@ def head_recipe(pair: PairSpec, task: Task, given: Mapping[str, Any]) -> HeadRec
     Raises:
         UsageError: A value out of range, or an unknown name or a wrong type in one of the files.
     """
-    own, pairs_own = dict(task.training), f"{pair.name}.training."
-    validated(HeadRecipe, own, str(task.path), lambda key: quoted(f"training.{key}"))
-    own |= pair.training
-    validated(HeadRecipe, own, str(pair.file), lambda key: quoted(pairs_own + key))
-    own |= {name: value for name, value in given.items() if value is not None}
-    return HeadRecipe(**own)
+    values, pairs_own = dict(task.training), f"{pair.name}.training."
+    validated(HeadRecipe, values, str(task.path), lambda key: quoted(f"training.{key}"))
+    values |= pair.training
+    validated(HeadRecipe, values, str(pair.file), lambda key: quoted(pairs_own + key))
+    values |= {name: value for name, value in given.items() if value is not None}
+    return HeadRecipe(**values)
 
 
 def warm_up_cosine(step: int, steps: int) -> float:

@@ -39,9 +39,9 @@ class Rollouts(NamedTuple):
 
     def every(self, count: int, first: int) -> Rollouts:
         """Return every ``count``-th text, starting with ``first``."""
-        own = self.row % count == first
-        columns = (column[own] for column in self[2:])
-        return Rollouts(self.texts[first::count], self.row[own] // count, *columns)
+        chosen = self.row % count == first
+        columns = (column[chosen] for column in self[2:])
+        return Rollouts(self.texts[first::count], self.row[chosen] // count, *columns)
 
 
 def roll_out(
@@ -62,11 +62,11 @@ def roll_out(
     models read these tokens.
     """
     size = max(1, AT_ONCE // len(heads))
-    asked = (max_new_tokens, generator, stop, sampling)
+    options = (max_new_tokens, generator, stop, sampling)
     parts = []
     for start in range(0, len(prompts), size):
-        given = answers and answers[start : start + size]
-        parts.append(_batch(pair, heads, prompts[start : start + size], *asked, given))
+        part_answers = answers and answers[start : start + size]
+        parts.append(_batch(pair, heads, prompts[start : start + size], *options, part_answers))
     return joined(parts)
 
 
@@ -101,7 +101,7 @@ def _batch(
 
     text = torch.arange(len(rows), device=device)  # index of each row's text, -1 once it has ended
     written: list[list[int]] = [[] for _ in range(len(rows))]  # used for stop strings only
-    kept: list[tuple[Tensor, ...]] = []
+    steps: list[tuple[Tensor, ...]] = []
     read, lengths = _padded(answers, max_new_tokens, device) if answers else (None, None)
     for position in range(max_new_tokens):
         (logits_p, h_p), (logits_q, h_q) = outputs
@@ -115,7 +115,7 @@ def _batch(
         tv = (p - q).abs().sum(-1) / 2
         active = text >= 0
         columns = (text, token, inputs, pick(p, token), pick(q, token), tv)
-        kept.append(tuple(column[active] for column in columns))
+        steps.append(tuple(column[active] for column in columns))
         over = torch.isin(token, ends) if lengths is None else lengths[text] == position + 1
         if stop and lengths is None:
             over |= _stopped(pair, written, text, token, stop)
@@ -129,8 +129,10 @@ def _batch(
                 model.select(rows)
         outputs = [model.forward(token.unsqueeze(-1)) for model in models]
 
-    text, token, *rest = (torch.cat(parts) for parts in zip(*kept, strict=True))
-    return Rollouts(_texts(pair, text, token, len(prompts) * len(heads), stop), text, token, *rest)
+    text, token, *records = (torch.cat(parts) for parts in zip(*steps, strict=True))
+    return Rollouts(
+        _texts(pair, text, token, len(prompts) * len(heads), stop), text, token, *records
+    )
 
 
 def _weights(heads: Sequence[Head], inputs: Tensor, text: Tensor) -> Tensor:
@@ -138,8 +140,8 @@ def _weights(heads: Sequence[Head], inputs: Tensor, text: Tensor) -> Tensor:
     if all(head is heads[0] for head in heads):
         weights: Tensor = heads[0](inputs)
         return weights
-    each = torch.stack([head(inputs) for head in heads])
-    return each.gather(0, (text % len(heads)).unsqueeze(0)).squeeze(0)
+    weights_by_head = torch.stack([head(inputs) for head in heads])
+    return weights_by_head.gather(0, (text % len(heads)).unsqueeze(0)).squeeze(0)
 
 
 def _padded(
@@ -156,14 +158,14 @@ def _stopped(
     pair: LoadedPair, written: list[list[int]], text: Tensor, token: Tensor, stop: Sequence[str]
 ) -> Tensor:
     """Append a step's tokens ``[B]`` to their texts; return which texts have a stop string."""
-    found = []
+    ended = []
     for number, new in zip(text.tolist(), token.tolist(), strict=True):
         so_far = ""
         if number >= 0:
             written[number].append(new)
             so_far = str(pair.tokenizer.decode(written[number]))
-        found.append(any(string in so_far for string in stop))
-    return torch.tensor(found, device=text.device)
+        ended.append(any(string in so_far for string in stop))
+    return torch.tensor(ended, device=text.device)
 
 
 def _texts(
@@ -171,9 +173,9 @@ def _texts(
 ) -> list[str]:
     """Decode every text without its end token, cut before a stop string."""
     written: list[list[int]] = [[] for _ in range(count)]
-    for text, each in zip(row.tolist(), token.tolist(), strict=True):
-        if each not in pair.eos_ids:
-            written[text].append(each)
+    for text, token_id in zip(row.tolist(), token.tolist(), strict=True):
+        if token_id not in pair.eos_ids:
+            written[text].append(token_id)
     texts = list(pair.tokenizer.batch_decode(written, skip_special_tokens=True))
     for string in stop:
         texts = [text.split(string, 1)[0] for text in texts]

@@ -106,9 +106,9 @@ def _load_checkpoint(training: Training, path: Path) -> None:
     except (OSError, EOFError, RuntimeError, pickle.UnpicklingError) as error:
         raise UsageError(f"cannot read {path} ({error}): train again in another folder") from error
     for name, expected in _identity(training).items():
-        if (found := content.get(name)) != expected:
+        if (value := content.get(name)) != expected:
             raise UsageError(
-                f"{path} is from a training with another {name} ({_difference(found, expected)}): "
+                f"{path} is from a training with another {name} ({_difference(value, expected)}): "
                 "use the same values, or train in another folder"
             )
     training.begin([Point.from_lists(values) for values in content["static"]])
@@ -135,11 +135,11 @@ def _identity(training: Training) -> dict[str, dict[str, Any]]:
 
 def _data(task: Task) -> dict[str, Any]:
     """Identity of the examples, independent of file locations, and the prompt format."""
-    known = {"prompt_format": task.prompt_format, **task.provenance()}
-    for split, facts in known.pop("splits", {}).items():
-        known |= {f"{split}'s {name}": value for name, value in facts.items()}
+    identity = {"prompt_format": task.prompt_format, **task.provenance()}
+    for split, facts in identity.pop("splits", {}).items():
+        identity |= {f"{split}'s {name}": value for name, value in facts.items()}
     moving = ("file", "revision")  # digest and commit identify the content
-    return {name: v for name, v in known.items() if name.rpartition(" ")[2] not in moving}
+    return {name: v for name, v in identity.items() if name.rpartition(" ")[2] not in moving}
 
 
 def _difference(found: Any, expected: dict[str, Any]) -> str:

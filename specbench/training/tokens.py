@@ -60,8 +60,8 @@ def token_text(tokenizer: PreTrainedTokenizerBase, token: int) -> str:
 def _names_and_kinds(pair: LoadedPair, text: Tensor, token: Tensor) -> dict[str, list[str]]:
     """Columns ``name`` and ``kind`` of tokens ``[M]`` in the order of their texts."""
     ids = token.tolist()
-    known = {i: token_text(pair.tokenizer, i) for i in set(ids)}
-    names = [known[i] for i in ids]
+    name_of = {i: token_text(pair.tokenizer, i) for i in set(ids)}
+    names = [name_of[i] for i in ids]
     same_text = [False, *(text[1:] == text[:-1]).tolist()]
     before = [last if same else "" for last, same in zip(["", *names[:-1]], same_text, strict=True)]
     return {

@@ -181,8 +181,8 @@ class Training:
         else:
             texts = recipe.rollouts
             rollouts = self._roll_out([head] * texts, chosen, self.generator, sampling)
-            each = [example for example in chosen.examples for _ in range(texts)]
-            rewards = reward(rollouts, each, self.metric).to(rollouts.tv.device)
+            repeated = [example for example in chosen.examples for _ in range(texts)]
+            rewards = reward(rollouts, repeated, self.metric).to(rollouts.tv.device)
         rolled_out = time.perf_counter()
 
         with torch.no_grad():
@@ -199,8 +199,8 @@ class Training:
         for _ in range(recipe.epochs_per_rollout):
             value = evaluate(head, step)
             loss = -value.objective
-            kept = " in another folder; the last checkpoint is untouched"
-            gradient = descend(loss, head, self.optimizer, done, kept)
+            advice = " in another folder; the last checkpoint is untouched"
+            gradient = descend(loss, head, self.optimizer, done, advice)
         progress = Progress(
             step=done + 1,
             reward=rewards.mean().item(),
@@ -240,16 +240,16 @@ class Training:
         turns = [material.every(len(self.samplings), turn) for turn in range(len(self.samplings))]
         rollouts = joined(
             [
-                self._roll_out(heads, own, generator, sampling)
-                for own, sampling in zip(turns, self.samplings, strict=True)
+                self._roll_out(heads, turn, generator, sampling)
+                for turn, sampling in zip(turns, self.samplings, strict=True)
             ]
         )
-        examples = [example for own in turns for example in own.examples]
+        examples = [example for turn in turns for example in turn.examples]
         points = [
             self._point(head, rollouts.every(len(heads), number), examples)
             for number, head in enumerate(heads)
         ]
-        return [Point.mean(points[at : at + texts]) for at in range(0, len(points), texts)]
+        return [Point.mean(points[first : first + texts]) for first in range(0, len(points), texts)]
 
     def restore_best(self) -> None:
         """Replace the head by the best one that was measured."""
@@ -311,9 +311,9 @@ class Training:
         if recipe.target_acceptance is not None:
             least = float(target.acceptance.mean())
             span = float(draft.acceptance.mean()) - least
-            asked = (recipe.target_acceptance - least) / span
+            goal = (recipe.target_acceptance - least) / span
             done = (len(self.history) + 1) / recipe.steps
-            return self.price.for_acceptance((accepted - least) / span, asked, done)
+            return self.price.for_acceptance((accepted - least) / span, goal, done)
         if recipe.max_quality_loss is not None:
             lost = float(target.quality.mean()) - rewarded
             return self.price.for_quality(lost / self._allowed_loss())

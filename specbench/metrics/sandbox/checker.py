@@ -34,10 +34,10 @@ def passes(program: Program, text: str, imports: str, names: tuple[str, ...]) ->
         raise BrokenTests(f"{type(error).__name__}: {error}") from error
     try:
         # A tuple of names, since the program could change a list.
-        found = program.ask(dict, "run", names)
+        functions = program.ask(dict, "run", names)
         # Compiled separately, so that an unclosed string or block cannot swallow them.
         code = compile(text, "<tests>", "exec", dont_inherit=True)
-        exec(code, space | {name: found[name] for name in names if name in found})
+        exec(code, space | {name: functions[name] for name in names if name in functions})
     except BaseException:  # including SystemExit
         return False
     return not program.gone  # even if a test caught the exception
@@ -68,8 +68,8 @@ class Program:
             reply = decode(receive(self._replies, self._deadline), self._handle, shared)
             try:
                 error, result, changes = _exactly(tuple, reply)
-                for at, items in _exactly(dict, changes).items():
-                    refill(shared[at], items)
+                for number, items in _exactly(dict, changes).items():
+                    refill(shared[number], items)
                 if error is None:
                     return result if kind is object else _exactly(kind, result)
             except Exception as invalid:
@@ -124,7 +124,7 @@ class Handle:
     def __contains__(self: Any, item: object) -> bool:
         for content in _contents(self):
             return item in content
-        return any(own is item or own == item for own in self)  # in this process
+        return any(member is item or member == item for member in self)  # in this process
 
     def __instancecheck__(self, instance: object) -> bool:
         return type(instance) is Handle and self._handle_program.ask(

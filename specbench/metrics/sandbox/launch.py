@@ -93,10 +93,10 @@ def weakness() -> str | None:
     active = set(layers())
     if active & {"landlock", "user"}:
         return None
-    what = "every file that you may read"
+    readable = "every file that you may read"
     if sys.platform == "linux" and "namespaces" not in active:
-        what += " and, through /proc, the memory and environment of your processes"
-    return f"the sandbox cannot limit reading on this system: a program in it can read {what}"
+        readable += " and, through /proc, the memory and environment of your processes"
+    return f"the sandbox cannot limit reading on this system: a program in it can read {readable}"
 
 
 def _start(folder: str) -> subprocess.Popen[bytes]:

@@ -154,12 +154,12 @@ def read_only(paths: list[str], silent: bool) -> bool:
 def _allow_reading(rules: int, path: str) -> None:
     assert _LIBC is not None
     try:
-        place = os.open(path, os.O_PATH | os.O_CLOEXEC)  # type: ignore[attr-defined,unused-ignore]
+        descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)  # type: ignore[attr-defined,unused-ignore]
     except OSError:
         return
     rights = _READ_FILE | _READ_FOLDER if os.path.isdir(path) else _READ_FILE
-    _LIBC.syscall(_ADD_RULE, rules, 1, struct.pack("=Qi", rights, place), 0)
-    os.close(place)
+    _LIBC.syscall(_ADD_RULE, rules, 1, struct.pack("=Qi", rights, descriptor), 0)
+    os.close(descriptor)
 
 
 def instructions(supervising: bool) -> list[Instruction]:
@@ -197,8 +197,8 @@ def filter_calls(supervising: bool) -> bool:
     Args:
         supervising: Also allow killing and waiting for children.
     """
-    found = instructions(supervising)
-    packed = b"".join(struct.pack("=HBBI", *instruction) for instruction in found)
+    program_lines = instructions(supervising)
+    packed = b"".join(struct.pack("=HBBI", *instruction) for instruction in program_lines)
     code = ctypes.create_string_buffer(packed, len(packed))
-    program = struct.pack("@HP", len(found), ctypes.addressof(code))
-    return bool(found) and _control(_PR_SET_SECCOMP, 2, program)
+    program = struct.pack("@HP", len(program_lines), ctypes.addressof(code))
+    return bool(program_lines) and _control(_PR_SET_SECCOMP, 2, program)

@@ -81,17 +81,17 @@ class Objects:
         containers in the request that changed, by their number.
         """
         shared: list[object] = []
-        operation, args, named = decode(request, self._objects.__getitem__, shared)
+        operation, args, keywords = decode(request, self._objects.__getitem__, shared)
         before = [contents(container) for container in shared]
         error = result = None
         try:
-            own = getattr(self, operation, None)
-            result = own(*args) if own else perform(operation, *args, **named)
+            handler = getattr(self, operation, None)
+            result = handler(*args) if handler else perform(operation, *args, **keywords)
         except BaseException as raised:  # a test may expect any, even SystemExit
             error = _builtin(raised)
         changes = {
-            at: now
-            for at, (container, old) in enumerate(zip(shared, before, strict=True))
+            index: now
+            for index, (container, old) in enumerate(zip(shared, before, strict=True))
             if len(now := contents(container)) != len(old) or not all(map(_operator.is_, old, now))
         }
         try:
@@ -124,7 +124,7 @@ def _builtin(error: BaseException) -> BaseException:
     kind: Any = next(kind for kind in type(error).__mro__ if kind in TYPES.values())
     try:
         own_text = type(error).__str__ is not kind.__str__
-        made: BaseException = kind(*((str(error)[:1000],) if own_text else error.args))
+        copied: BaseException = kind(*((str(error)[:1000],) if own_text else error.args))
     except BaseException:  # even its text may raise
-        made = kind.__new__(kind)
-    return made
+        copied = kind.__new__(kind)
+    return copied

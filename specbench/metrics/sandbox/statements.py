@@ -66,15 +66,15 @@ def read_tests(tests: tuple[str, ...], entry_point: str = "") -> Tests:
         raise UsageError("an example has no tests, so that any program would pass; add statements")
     taken = _taken(tables)
     modules = _modules(tree, taken - {entry_point})
-    own = {name for name in taken if hasattr(builtins, name)} - {entry_point}
-    names = tuple(sorted(taken - modules - own))
+    shadowing = {name for name in taken if hasattr(builtins, name)} - {entry_point}
+    names = tuple(sorted(taken - modules - shadowing))
     # Imports of the module and of its functions; conditional imports may fail.
     blocks = [node for node in ast.walk(tree) if isinstance(node, ast.Module | ast.FunctionDef)]
     imports = [
         *(n for block in blocks for n in block.body if isinstance(n, ast.Import | ast.ImportFrom)),
         *(ast.Import([ast.alias(name)]) for name in sorted(modules)),
     ]
-    shadowed = () if names else tuple(sorted(own))
+    shadowed = () if names else tuple(sorted(shadowing))
     return Tests(text, "\n".join(map(ast.unparse, imports)), names, shadowed)
 
 
@@ -84,8 +84,8 @@ def names_of(tests: Tests, program: str) -> tuple[str, ...]:
         return tests.names
     body = tree.body if (tree := read_python(program)[0]) else []
     defined = {n.name for n in body if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)}
-    found = defined.intersection(tests.shadowed)
-    return tuple(found) if len(found) == 1 else ()
+    shadowed = defined.intersection(tests.shadowed)
+    return tuple(shadowed) if len(shadowed) == 1 else ()
 
 
 def _tables(table: SymbolTable) -> Iterator[SymbolTable]:
@@ -112,5 +112,5 @@ def _taken(tables: list[SymbolTable]) -> set[str]:
 def _modules(tree: ast.Module, names: set[str]) -> set[str]:
     """Return the names that are standard library modules and used only for attributes."""
     owners = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
-    others = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and id(n) not in owners}
-    return (names - others) & sys.stdlib_module_names
+    used_alone = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and id(n) not in owners}
+    return (names - used_alone) & sys.stdlib_module_names

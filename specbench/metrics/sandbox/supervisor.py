@@ -75,7 +75,7 @@ def _judge() -> None:
 
 def _run(source: str, pipes: tuple[int, int], cpu: int, memory: int) -> None:
     """Run the program in this process, with only its two pipes open."""
-    moved = [os.dup2(pipe, 250 + at) for at, pipe in enumerate(pipes)]
+    moved = [os.dup2(pipe, 250 + index) for index, pipe in enumerate(pipes)]
     requests, replies = os.dup2(moved[0], 3), os.dup2(moved[1], 4)
     os.closerange(5, 256)
     send(replies, encode(confine(cpu, memory)))

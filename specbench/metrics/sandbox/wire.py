@@ -85,7 +85,7 @@ _OF_ANYTHING = {*list(_COMPOUNDS)[:6], "defaultdict"}
 _SCALARS = {int, float, str, type(None)}
 
 _NAMES = (*_ATOMS, *_COMPOUNDS, *_CONTAINERS, "an object", "a known container")
-_TAGS = {name: bytes([at]) for at, name in enumerate(_NAMES)}
+_TAGS = {name: bytes([code]) for code, name in enumerate(_NAMES)}
 _BUILTIN = {kind: name for name, kind in TYPES.items() if name in _TAGS}
 _BUILTIN |= {kind: "an exception" for kind in TYPES.values() if issubclass(kind, BaseException)}
 del _BUILTIN[type]  # only some types are plain data
@@ -101,11 +101,11 @@ def send(pipe: int, message: bytes, deadline: float | None = None) -> None:
     Raises:
         Gone: The other side does not read until the deadline, a time of ``time.monotonic``.
     """
-    rest = memoryview(len(message).to_bytes(_SIZE, "big") + message)
-    while rest:
+    unsent = memoryview(len(message).to_bytes(_SIZE, "big") + message)
+    while unsent:
         _wait(pipe, select.POLLOUT, deadline)
         try:  # At most as much as a ready pipe accepts at once, so that it cannot block.
-            rest = rest[write(pipe, rest[: select.PIPE_BUF]) :]
+            unsent = unsent[write(pipe, unsent[: select.PIPE_BUF]) :]
         except OSError as error:
             raise Gone("nobody reads") from error
 
@@ -158,7 +158,7 @@ def encode(
         ValueError: Nested too deeply, or too long.
     """
     shared = [] if shared is None else shared
-    numbers = {id(container): at for at, container in enumerate(shared)}
+    numbers = {id(container): index for index, container in enumerate(shared)}
     message = bytearray()
 
     def add(name: str, payload: bytes) -> None:
@@ -202,17 +202,17 @@ def decode(
         Gone: The bytes do not encode a value.
     """
     shared = [] if shared is None else shared
-    at = 0
+    position = 0
 
     def take(size: int) -> bytes:
-        nonlocal at
-        start, at = at, at + size
-        if at > len(message):
+        nonlocal position
+        start, position = position, position + size
+        if position > len(message):
             raise ValueError("cut off")
-        return message[start:at]
+        return message[start:position]
 
     def take_all(size: int, depth: int) -> tuple[object, ...]:
-        if size > len(message) - at:  # each value takes a byte or more
+        if size > len(message) - position:  # each value takes a byte or more
             raise ValueError("cut off")
         return tuple([take_value(depth - 1) for _ in range(size)])
 
@@ -235,7 +235,7 @@ def decode(
 
     try:
         value = take_value(MAX_DEPTH)
-        if at < len(message):
+        if position < len(message):
             raise ValueError("more than a value")
     except Exception as error:
         raise Gone("not a value") from error

@@ -123,9 +123,9 @@ def draw(rng: random.Random) -> Problem:
 def prompt(problem: Problem, write: Writer) -> str:
     """Describe the function in one sentence."""
     steps = [stage.text for stage in problem.stages]
-    what = {"number": "a number", "list": "a list", "word": "a word"}[problem.kind]
+    argument = {"number": "a number", "list": "a list", "word": "a word"}[problem.kind]
     steps_text = ", ".join(steps[:-1]) + " and " + steps[-1]
-    return f"# Write a function {problem.name} that takes {what}, {steps_text}.\n"
+    return f"# Write a function {problem.name} that takes {argument}, {steps_text}.\n"
 
 
 def answer(problem: Problem, write: Writer) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import Literal, NamedTuple
 
 StopReason = Literal["eos", "length", "stop"]
@@ -52,7 +53,7 @@ class Generation:
     rounds: list[RoundRecord] = field(default_factory=list)  # one record per round
 
 
-NO_WEIGHT = -1.0  # in place of a weight, for rules without one
+NO_WEIGHT = -1024.0  # in place of all weights of a round, for rules without them
 ROUNDING = 1e-3  # by which a probability may exceed 1
 
 
@@ -63,9 +64,10 @@ class Report(NamedTuple):
     accepted: int
     proposed: int  # drafts proposed to the target; later ones are void
     new_tokens: list[int]  # [n + 1]; only the first accepted + 1 are valid
-    # the least and the greatest number of the distribution of the last of them: the residual after
-    # a rejection, else p
+    # least number and sum of the distribution of the last of them: the residual after a rejection,
+    # else p
     source: tuple[float, float]
+    logits: tuple[float, float]  # NaN if the target's, or the draft's, are not finite
     drafted: list[int]  # [n]
     agreed: list[bool]  # [n] whether a draft is the target's argmax
     accept: list[float]  # [n] probability of accepting the draft
@@ -74,6 +76,9 @@ class Report(NamedTuple):
 
     def fault(self) -> str | None:
         """Describe a number of this round that is not finite or out of range; None without one."""
+        for model, softmax in zip(("target", "draft"), self.logits, strict=True):
+            if not isfinite(softmax):
+                return f"the {model}'s logits are not finite; try another --dtype"
         rejected = self.accepted < self.proposed
         judged = self.accepted + rejected
         for name, values in (
@@ -84,11 +89,11 @@ class Report(NamedTuple):
             for position, value in enumerate(values[:judged]):
                 if not 0 <= value <= 1 + ROUNDING:
                     return f"`{name}` of draft {position + 1} is {value:g}, not from 0 to 1"
-        least, greatest = self.source
-        if least >= 0 and 0 < greatest <= 1 + ROUNDING:
+        least, total = self.source
+        if least >= 0 and abs(total - 1) <= ROUNDING:
             return None
         name = f"`residual` of draft {judged}" if rejected else "the target's distribution p"
-        return f"{name} has numbers from {least:g} to {greatest:g}, not a distribution"
+        return f"{name} has {least:g} as its least number and sums to {total:g}, not to 1"
 
     def record(self, kept: int) -> RoundRecord:
         """Return the record of a round of which the text kept ``kept`` tokens before its end."""
@@ -112,21 +117,22 @@ def read_report(row: Sequence[float]) -> Report:
     The numbers may be float32, which represents tokens and lengths exactly up to 2^24. Weights are
     ``NO_WEIGHT`` for rules without them.
     """
-    n = (len(row) - 6) // 6
+    n = (len(row) - 8) // 6
     length, accepted, proposed, *new_tokens = map(int, row[: 4 + n])
-    least, greatest = row[4 + n : 6 + n]
+    least, total, target, draft = row[4 + n : 8 + n]
     drafted, agreed, accept, expected, weights = (
-        row[6 + k * n : 6 + (k + 1) * n] for k in range(1, 6)
+        row[8 + k * n : 8 + (k + 1) * n] for k in range(1, 6)
     )
     return Report(
         length,
         accepted,
         proposed,
         new_tokens,
-        (least, greatest),
+        (least, total),
+        (target, draft),
         drafted=list(map(int, drafted)),
         agreed=list(map(bool, agreed)),
         accept=list(accept),
         expected=list(expected),
-        weights=[weight for weight in weights if weight != NO_WEIGHT],
+        weights=[] if {*weights} == {NO_WEIGHT} else list(weights),
     )

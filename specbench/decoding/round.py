@@ -21,6 +21,7 @@ from specbench.engine.loading import LoadedPair
 from specbench.engine.runner import Model
 from specbench.methods import Positions, Rule
 from specbench.methods.control import DraftControl
+from specbench.methods.verdict import fault_of_form
 from specbench.plugins import user_code
 
 
@@ -97,10 +98,12 @@ def target_forward(
 
 def autoregressive_step(model: Model, state: State, sampling: Sampling) -> StepOutput:
     """Draw the next token of every text from p."""
-    p = target_forward(model, state, None, sampling).p[:, 0]
+    output = target_forward(model, state, None, sampling)
+    p = output.p[:, 0]
     x = draw(p, state.uniforms[:, 0])[:, None]
     none, length = torch.zeros_like(x), state.length + state.active
-    report = torch.cat((length[:, None], none, none, x, _extremes(p)), 1)
+    checks = _checks(p, output.p1, output.p1[:, :0])
+    report = torch.cat((length[:, None], none, none, x, checks), 1)
     return StepOutput(torch.cat((state.last[:, 1:], x), 1), length, report)
 
 
@@ -115,6 +118,8 @@ def verify(
     pair = (p[:, :n], q, p1[:, :n], q1, h_p[:, :n], h_q)
     p_, q_, p1_, q1_, h_p_, h_q_ = (part.flatten(0, 1) for part in pair)  # [B n, ...]
     verdict = rule(Positions(p_, q_, p1_, q1_, h_p_, h_q_, greedy, n), x.flatten())
+    if (fault := fault_of_form(verdict, *p_.shape)) is not None:
+        raise ValueError(fault)
     accept, expected = (part.reshape(rows, n) for part in (verdict.accept, verdict.expected))
     residual = verdict.residual.reshape(p[:, :n].shape)
 
@@ -137,10 +142,16 @@ def verify(
     if verdict.weight is not None:
         weight = verdict.weight.reshape(rows, n)
     tokens = (length[:, None], accepted, proposed, new_tokens)
-    report = (*tokens, _extremes(source), x, agreed, accept, expected, weight)
+    report = (*tokens, _checks(source, p1, q1), x, agreed, accept, expected, weight)
     return StepOutput(last, length, torch.cat(report, 1))
 
 
-def _extremes(source: Tensor) -> Tensor:
-    """Return the least and the greatest number of every row ``[B, V]``; both NaN with a NaN."""
-    return torch.stack((source.amin(-1), source.amax(-1)), 1)  # aminmax is slower on a CPU
+def _checks(source: Tensor, p1: Tensor, q1: Tensor) -> Tensor:
+    """Return ``[B, 4]`` what shows whether the numbers of a round are valid.
+
+    These are least number and sum of ``source`` ``[B, V]``, and a number that is NaN if the
+    target's logits, or the draft's, are not finite: then whole rows of their softmax ``p1`` or
+    ``q1`` ``[B, n, V]`` are NaN, so that a column shows it.
+    """
+    logits = (softmax[:, :, 0].sum(1) for softmax in (p1, q1))
+    return torch.stack((source.amin(-1), source.sum(-1), *logits), 1)

@@ -67,7 +67,9 @@ def draw(distribution: Tensor, uniform: Tensor) -> Tensor:
     """
     cumulative = distribution.cumsum(-1, dtype=torch.float64)
     threshold = uniform[:, None] * cumulative[:, -1:]
-    return torch.searchsorted(cumulative, threshold, right=True)[:, 0]
+    tokens = torch.searchsorted(cumulative, threshold, right=True)[:, 0]
+    # Without this limit a NaN would draw a token that no model has.
+    return tokens.clamp_max(distribution.shape[-1] - 1)
 
 
 def uniforms(seed: int, sample: str, rounds: int, draft_length: int) -> Tensor:

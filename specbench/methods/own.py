@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from specbench.methods.laws import Law
-    from specbench.methods.verdict import Positions, Rule
+    from specbench.methods.verdict import Positions, Rule, Verdict
 
 log = logging.getLogger(__name__)
 
@@ -177,7 +177,7 @@ def try_rule(
     """
     import torch
 
-    from specbench.methods.verdict import Verdict
+    from specbench.methods.verdict import fault_of_form
 
     assert callable(method.rule)
     vocabulary, location = sizes[0], place(method.name, method.rule)
@@ -185,21 +185,17 @@ def try_rule(
     label = " ".join((method.name, *(f"{n}={v}" for n, v in values if not callable(v))))
     for positions in (_positions(sizes, device, dtype, greedy) for greedy in (False, True)):
         x = torch.multinomial(positions.q, 1, generator=_seeded(device))[:, 0]
+        inputs = {**positions._asdict(), "x": x}
+        before = {name: v.clone() for name, v in inputs.items() if isinstance(v, torch.Tensor)}
         with user_code(method.rule, f"{label} on random positions"), torch.inference_mode():
             verdict = rule(positions, x)
-        if not isinstance(verdict, Verdict):
-            kind = type(verdict).__name__
-            raise UsageError(f"{location} must return a Verdict, not {kind}: correct it")
-        k = len(x)
-        shapes = {"accept": (k,), "residual": (k, vocabulary), "expected": (k,)}
-        shapes |= {} if verdict.weight is None else {"weight": (k,)}
-        for name, shape in shapes.items():
-            value = getattr(verdict, name)
-            if (wrong := _wrong(name, value, shape, verdict.accept)) is not None:
-                raise UsageError(
-                    f"{location}: `{name}` {wrong}, on {k} random positions with a vocabulary "
-                    f"of {vocabulary}{' at temperature 0' * positions.greedy}: correct it"
-                )
+        changed = (f"writes to `{n}`" for n, v in before.items() if not torch.equal(v, inputs[n]))
+        fault = next(changed, None) or fault_of_form(verdict, len(x), vocabulary)
+        if (fault := fault or _fault_of_numbers(verdict)) is not None:
+            raise UsageError(
+                f"{location}: {fault}, on {len(x)} random positions with a vocabulary of "
+                f"{vocabulary}{' at temperature 0' * positions.greedy}: correct it"
+            )
         _note_waiting(location, method.rule, rule, positions, x)
 
 
@@ -232,22 +228,20 @@ def _warn_once(text: str) -> None:  # a rule is tried for every cell
     log.warning(text)
 
 
-def _wrong(name: str, value: Any, shape: tuple[int, ...], accept: Tensor) -> str | None:
-    """Describe what is wrong with a field of a verdict, or return None."""
-    import torch
-
-    if not isinstance(value, torch.Tensor):
-        return f"must be a tensor, not {type(value).__name__}"
-    if tuple(value.shape) != shape:
-        return f"must have the shape {list(shape)}, not {list(value.shape)}"
-    # The residual of a token that is always accepted is never used.
-    used = value[accept < 1] if name == "residual" else value
-    if used.isnan().any():
-        return "contains NaN"
-    if ((used < 0) | (used > 1 + _TOLERANCE)).any():
-        return f"must be between 0 and 1, not {float(used.min()):g} to {float(used.max()):g}"
-    if name == "residual" and ((total := used.sum(-1)) - 1).abs().gt(_TOLERANCE).any():
-        return f"must sum to 1 in every row, not to {float(total.min()):g}"
+def _fault_of_numbers(verdict: Verdict) -> str | None:
+    """Describe a number of a verdict that is no probability, or return None."""
+    for name, value in verdict._asdict().items():
+        if value is None:
+            continue
+        # The residual of a token that is always accepted is never used.
+        used = value[verdict.accept < 1] if name == "residual" else value
+        if used.isnan().any():
+            return f"`{name}` contains NaN"
+        if ((used < 0) | (used > 1 + _TOLERANCE)).any():
+            least, greatest = float(used.min()), float(used.max())
+            return f"`{name}` must be between 0 and 1, not {least:g} to {greatest:g}"
+        if name == "residual" and ((total := used.sum(-1)) - 1).abs().gt(_TOLERANCE).any():
+            return f"`{name}` must sum to 1 in every row, not to {float(total.min()):g}"
     return None
 
 

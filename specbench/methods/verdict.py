@@ -47,6 +47,21 @@ Rule = Callable[..., Verdict]
 """`rule(at: Positions, x: LongTensor[K], **parameters) -> Verdict`."""
 
 
+def fault_of_form(verdict: object, positions: int, vocabulary: int) -> str | None:
+    """Describe a wrong type or shape in what a rule returned for K positions, or return None."""
+    if not isinstance(verdict, Verdict):
+        return f"must return a Verdict, not {type(verdict).__name__}"
+    for name, value in zip(Verdict._fields, verdict, strict=True):
+        shape = (positions, vocabulary) if name == "residual" else (positions,)
+        if value is None and name == "weight":
+            continue
+        if not isinstance(value, Tensor):
+            return f"`{name}` must be a tensor, not {type(value).__name__}"
+        if tuple(value.shape) != shape:
+            return f"`{name}` must have the shape {list(shape)}, not {list(value.shape)}"
+    return None
+
+
 def pick(rows: Tensor, x: Tensor) -> Tensor:
     """Return `rows[k, x[k]]` for rows [K, V] and x [K]."""
     return rows.gather(-1, x.unsqueeze(-1)).squeeze(-1)

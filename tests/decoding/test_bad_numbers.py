@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -9,12 +10,13 @@ import torch
 from torch import Tensor
 
 from specbench.decoding.records import Report
+from specbench.decoding.sampling import Sampling
 from specbench.errors import SpecbenchError
 from specbench.methods import Positions, Verdict
-from specbench.methods.rules import sd
+from specbench.methods.rules import sd, typical
 
 from ..engine.tiny import random_prompt, tiny_pair
-from .helpers import run
+from .helpers import GREEDY, run
 
 NAN, INF = float("nan"), float("inf")
 
@@ -39,6 +41,11 @@ def replaced(name: str, value: float) -> Callable[[Verdict], Verdict]:
     return change
 
 
+def one_infinite(logits: Tensor) -> Tensor:
+    logits[..., 1] = INF
+    return logits
+
+
 def raised(error: BaseException) -> Callable[[Verdict], Verdict]:
     def change(verdict: Verdict) -> Verdict:
         raise error
@@ -51,8 +58,8 @@ def raised(error: BaseException) -> Callable[[Verdict], Verdict]:
     [
         *(("accept", value) for value in (NAN, -1.5, 1.5, INF)),
         *(("expected", value) for value in (NAN, -0.1, INF)),
-        *(("residual", value) for value in (NAN, -0.1, 0.0, INF)),
-        *(("weight", value) for value in (NAN, 1.5)),
+        *(("residual", value) for value in (NAN, -0.1, 0.0, 1.0, INF)),
+        *(("weight", value) for value in (NAN, 1.5, -1)),
     ],
 )
 def test_a_number_out_of_range_names_rule_quantity_and_value(name: str, value: float) -> None:
@@ -73,6 +80,9 @@ def test_a_number_out_of_range_names_rule_quantity_and_value(name: str, value: f
         (lambda verdict: None, "NoneType"),
         (lambda verdict: verdict._replace(residual=verdict.residual[:, :1]), "shape"),
         (lambda verdict: verdict._replace(accept=verdict.accept[:1]), "shape"),
+        (lambda verdict: verdict._replace(accept=verdict.accept[:, None]), "`accept` must have"),
+        (lambda verdict: verdict._replace(residual=verdict.residual.T), "`residual` must have"),
+        (lambda verdict: verdict._replace(expected=None), "`expected` must be a tensor"),
     ],
 )
 def test_an_error_of_a_rule_is_one_located_sentence(change: Any, named: str) -> None:
@@ -88,7 +98,7 @@ def test_ctrl_c_in_a_rule_is_not_an_error_of_the_rule() -> None:
 
 def test_numbers_that_are_not_used_may_be_undefined() -> None:
     """After the first rejection a rule may divide by zero."""
-    used = ([1, 2], (0.0, 1.0), [7, 8], [True, True])
+    used = ([1, 2], (0.0, 1.0), (0.1, 0.1), [7, 8], [True, True])
     report = Report(9, 1, 2, *used, accept=[1.0, 0.5], expected=[1.0, 0.5], weights=[])
     assert report.fault() is None
     rejected = report._replace(accepted=0, accept=[0.5, NAN], expected=[0.5, NAN])
@@ -96,3 +106,24 @@ def test_numbers_that_are_not_used_may_be_undefined() -> None:
     assert "draft 2" in str(rejected._replace(accepted=1).fault())
     assert "`residual`" in str(report._replace(source=(-0.5, 1.0)).fault())
     assert "the target's" in str(report._replace(accepted=2, source=(NAN, NAN)).fault())
+
+
+@pytest.mark.parametrize("model", ["target", "draft"])
+@pytest.mark.parametrize("sampling", [GREEDY, Sampling(), Sampling(temperature=0.7, top_k=5)])
+@pytest.mark.parametrize("change", [lambda x: x * NAN, lambda x: x.fill_(-INF), one_infinite])
+def test_logits_that_are_not_finite_are_named(
+    monkeypatch: pytest.MonkeyPatch, model: str, sampling: Sampling, change: Any
+) -> None:
+    """At temperature 0 the argmax of NaNs is a token like any other."""
+    pair = tiny_pair("llama")
+    runner, rule = getattr(pair, model), partial(typical, epsilon=0.09, delta=0.3)
+    read, calls = runner.read, []
+
+    def late(*arguments: Any, **options: Any) -> tuple[Tensor, Tensor]:
+        calls.append(1)
+        hidden, logits = read(*arguments, **options)
+        return hidden, logits if len(calls) < 3 else change(logits.clone())
+
+    monkeypatch.setattr(runner, "read", late)
+    with pytest.raises(SpecbenchError, match=f"the {model}'s logits are not finite"):
+        run(pair, random_prompt(6), rule, max_new_tokens=40, sampling=sampling)

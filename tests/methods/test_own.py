@@ -123,6 +123,8 @@ WRONG: dict[str, tuple[Callable[[Positions, torch.Tensor], Any], str]] = {
     "half a residual": (lambda at, x: good(at, x)._replace(residual=at.p / 2), "sum to 1"),
     "negative residual": (lambda at, x: good(at, x)._replace(residual=at.p - at.q), "`residual`"),
     "weights of all": (lambda at, x: good(at, x)._replace(weight=at.p), "`weight`"),
+    "writes its tokens": (lambda at, x: (good(at, x), x.fill_(5))[0], "writes to `x`"),
+    "writes p": (lambda at, x: (good(at, x), at.p.copy_(at.q))[0], "writes to `p`"),
     "wrong when greedy": (
         lambda at, x: good(at, x)._replace(residual=at.p * (1 - at.greedy)),
         "at temperature 0",

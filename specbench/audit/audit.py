@@ -225,10 +225,12 @@ def _tokens(
     """Return the tokens of completions, with the end as a token."""
     if any(text.tokens is None for text in found):
 
-        def after(texts: Sequence[Sequence[int]]) -> Any:
-            return laws.after(laws.pair.target, context.prompt, texts).cpu().numpy()
+        def log_laws(texts: Sequence[Sequence[int]]) -> Any:
+            length = max(map(len, texts)) + 1
+            padded = [[*text, *(0 for _ in range(length - len(text)))] for text in texts]
+            return laws.logs(laws.pair.target, context.prompt, padded, length).cpu().numpy()
 
-        spelled = spelling.tokens(found, limit, after, random)
+        spelled = spelling.tokens(found, limit, log_laws, random)
     else:
         ends = laws.pair.eos_ids
         spelled = [list(takewhile(lambda t: t not in ends, text.tokens or ())) for text in found]
@@ -269,19 +271,21 @@ def _greedy(
             place = {"prompt": context.name, "position": at, "margin": float(found.margin[at])}
             forks.append(place | {"behind": float(behind)})
     wrong = [fork for fork in forks if fork["behind"] > tie]
-    says = f"{len(forks)} of {len(texts)} texts fork ({len(forks) / len(texts):.0%})"
+    sentence = f"{len(forks)} of {len(texts)} texts fork ({len(forks) / len(texts):.0%})"
     if forks:
         first = max(forks, key=lambda fork: float(fork["behind"]))
         kind = f"{len(wrong)} by more than rounding" if wrong else "all by rounding"
-        says += (
+        sentence += (
             f", {kind}; the worst at token {first['position']} of {first['prompt']}, where the "
             f"margin is {first['margin']:.2g}"
         )
     if not unlike:
-        says += "; the draft never differs, so accepting every draft would also pass"
+        sentence += "; the draft never differs, so accepting every draft would also pass"
     facts = {"texts": len(texts), "tokens": sum(map(len, texts)), "draft_unlike": unlike}
     said = FAULT if wrong else NO_FAULT if unlike else WEAK
-    return Finding(GREEDY, "T=0", "first choices", said, says, facts | {"forks": forks, "tie": tie})
+    return Finding(
+        GREEDY, "T=0", "first choices", said, sentence, facts | {"forks": forks, "tie": tie}
+    )
 
 
 def _compare(
@@ -377,42 +381,44 @@ def _prefixes(
 
 
 def _tested(subject: str, name: str, outcome: Outcome, alpha: float) -> Finding:
-    says = f"{outcome.draws:,} draws, p = {outcome.p_value:.2g}"
+    sentence = f"{outcome.draws:,} draws, p = {outcome.p_value:.2g}"
     said = NO_FAULT
     if outcome.p_value < alpha:
         said = FAULT
     elif outcome.control >= alpha or outcome.share is None:
-        said, says = WEAK, f"{says}; texts of the draft alone would hardly be noticed"
+        said, sentence = WEAK, f"{sentence}; texts of the draft alone would hardly be noticed"
     if outcome.share is not None:
-        says += f"; notices {outcome.share:.0%} of wrong draws"
-    return Finding(SAMPLED, subject, name, said, says, outcome._asdict() | {"alpha": alpha})
+        sentence += f"; notices {outcome.share:.0%} of wrong draws"
+    return Finding(SAMPLED, subject, name, said, sentence, outcome._asdict() | {"alpha": alpha})
 
 
 def _temperature(subject: str, temperature: float, outcome: Temperature, alpha: float) -> Finding:
-    says = f"{outcome.draws:,} draws, p = {outcome.p_value:.2g}; notices {outcome.visible:.1%}"
+    sentence = f"{outcome.draws:,} draws, p = {outcome.p_value:.2g}; notices {outcome.visible:.1%}"
     said = NO_FAULT if outcome.visible < 1 else WEAK
     if outcome.p_value < alpha:
         said = FAULT
         low, high = (
             temperature * (1 + outcome.estimate + sign * 1.96 * outcome.error) for sign in (-1, 1)
         )
-        says += f"; the texts look like T={low:.3g} to {high:.3g}"
-    return Finding(SAMPLED, subject, TEMPERATURE, said, says, outcome._asdict() | {"alpha": alpha})
+        sentence += f"; the texts look like T={low:.3g} to {high:.3g}"
+    return Finding(
+        SAMPLED, subject, TEMPERATURE, said, sentence, outcome._asdict() | {"alpha": alpha}
+    )
 
 
 def _filters(subject: str, outcome: Filters, alpha: float) -> Finding:
-    says = f"{outcome.draws:,} draws, p = {outcome.p_value:.2g}"
+    sentence = f"{outcome.draws:,} draws, p = {outcome.p_value:.2g}"
     said = NO_FAULT if outcome.visible else WEAK
     if outcome.visible:
-        says += f"; notices {_listed_filters(outcome.visible)}"
+        sentence += f"; notices {_listed_filters(outcome.visible)}"
     if outcome.p_value < alpha:
         said = FAULT
         kind, value = outcome.likeliest
-        says += (
+        sentence += (
             f"; {outcome.seen} of {outcome.expected:.1f} expected tokens are beyond {kind} "
             f"{value:g}: is a filter on?"
         )
-    return Finding(SAMPLED, subject, FILTERS, said, says, outcome._asdict() | {"alpha": alpha})
+    return Finding(SAMPLED, subject, FILTERS, said, sentence, outcome._asdict() | {"alpha": alpha})
 
 
 def _listed_filters(visible: Mapping[str, float]) -> str:

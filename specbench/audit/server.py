@@ -16,7 +16,11 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 # Servers filter tokens by default; names that a server does not know are ignored.
-UNFILTERED = {"top_p": 1, "top_k": 0, "min_p": 0, "repeat_penalty": 1, "return_token_ids": True}
+UNFILTERED = {"top_p": 1, "top_k": 0, "min_p": 0, "repeat_penalty": 1}
+# vLLM returns tokens by the first option, llama.cpp by the others in a part of its answer.
+WITH_TOKENS = {"return_token_ids": True, "return_tokens": True, "verbose": True}
+VERBOSE = "__verbose"
+OPTIONS = UNFILTERED | WITH_TOKENS
 _PROMPT = "add --text-prompts if the server takes no token ids, or correct --model"
 ADVICE: dict[int, str] = {
     HTTPStatus.BAD_REQUEST: _PROMPT,
@@ -76,7 +80,7 @@ class Server:
         self, prompt: Sequence[int], temperature: float, count: int, limit: int, seed: int
     ) -> list[Completion]:
         """Continue a prompt, one request per text; see ``Decoder.complete``."""
-        body = UNFILTERED | {
+        body = OPTIONS | {
             "prompt": list(prompt) if self.tokenizer is None else _text(self.tokenizer, prompt),
             "temperature": temperature,
             "max_tokens": limit,
@@ -100,6 +104,8 @@ class Server:
                 f"{self.endpoint} answers {described(answer)} without choices, text and "
                 f"finish_reason: {API}"
             )
+        if tokens is None and isinstance(verbose := answer.get(VERBOSE), dict):
+            tokens = verbose.get("tokens") or None
         # True is an int in Python.
         if tokens is not None and not (
             isinstance(tokens, list) and all(type(token) is int and token >= 0 for token in tokens)

@@ -7,7 +7,8 @@ probability given the text: if the text was sampled from the model, so are these
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,9 +20,19 @@ from specbench.words import shown
 
 # Log-probability below which a spelling is ignored, relative to others that are at least as far.
 LEAST = -16.0
+PASSES = 32  # texts in one call of the laws, which bounds its memory
 Tokens = tuple[int, ...]
 LogLaws = Callable[[Sequence[Tokens]], NDArray[np.float64]]
-"""``laws(texts) -> [K, V]``: log-probabilities of the token after each of K equally long texts."""
+"""``laws(texts) -> [K, T + 1, V]``: log-probabilities of the token after each of the first t tokens
+of K texts of up to T tokens."""
+
+
+class Branch(NamedTuple):
+    """The beginning of a spelling."""
+
+    tokens: Tokens
+    weight: float  # log-probability
+    length: int  # characters
 
 
 class Spelling:
@@ -59,43 +70,87 @@ class Spelling:
                 f"tokens of the target have at most {longest}: give the --pair or --target that "
                 "the server runs"
             )
-        # Log-probability, and number of characters, by tokens; the best of those as far.
-        beams: list[dict[Tokens, tuple[float, int]]] = [{(): (0.0, 0)} for _ in texts]
-        whole: list[dict[Tokens, float]] = [{} for _ in texts]
-        best = [np.full(len(text.text) + 1, -np.inf) for text in texts]
-        for length in range(limit + 1):
-            nodes = list(dict.fromkeys(node for beam in beams for node in beam))
-            if not nodes:
-                break
-            known = dict(zip(nodes, laws(nodes), strict=True))
-            for number, (text, _, ended) in enumerate(texts):
-                longer = {}
-                for node, (weight, at) in beams[number].items():
-                    law = known[node]
-                    if at == len(text) and (ended or length == limit):
-                        whole[number][node] = weight + (law[self.end] if ended else 0)
-                    if length < limit:
-                        for piece in range(min(self._longest, len(text) - at) + 1):
-                            for token in self._tokens.get(text[at : at + piece], ()):
-                                longer[*node, token] = weight + law[token], at + piece
-                for weight, at in longer.values():
-                    np.maximum(best[number][: at + 1], weight, out=best[number][: at + 1])
-                beams[number] = {
-                    node: (weight, at)
-                    for node, (weight, at) in longer.items()
-                    if weight >= best[number][at] + LEAST
-                }
-        return [self._draw(*both, random) for both in zip(texts, whole, strict=True)]
+        searches = {(text, ended): Search(self, text, ended, limit) for text, _, ended in texts}
+        while branches := [(each, branch) for each in searches.values() for branch in each.open()]:
+            for start in range(0, len(branches), PASSES):
+                part = branches[start : start + PASSES]
+                paths = [search.complete(branch) for search, branch in part]
+                for (search, branch), path, law in zip(part, paths, laws(paths), strict=True):
+                    search.follow(branch, path, law)
+        return [searches[text, ended].draw(random) for text, _, ended in texts]
 
-    def _draw(
-        self, text: Completion, spelled: dict[Tokens, float], random: np.random.Generator
-    ) -> list[int]:
-        if not spelled:
+    def beginnings(self, text: str, start: int) -> Iterator[tuple[int, int]]:
+        """Yield each token that may follow ``start`` characters, with its length, longest last."""
+        for size in range(min(self._longest, len(text) - start) + 1):
+            for token in self._tokens.get(text[start : start + size], ()):
+                yield token, size
+
+
+class Search:
+    """Finds the likely spellings of a text.
+
+    One pass over a spelling gives the laws of all its tokens, and so the probability of every
+    spelling that branches off it by a token. A pass over each beginning of each spelling would cost
+    the square of the length.
+    """
+
+    def __init__(self, spelling: Spelling, text: str, ended: bool, limit: int) -> None:
+        self._spelling, self._text, self._ended, self._limit = spelling, text, ended, limit
+        self._branches = [Branch((), 0.0, 0)]
+        self._spelled: dict[Tokens, float] = {}  # log-probabilities
+        # By number of characters, the largest log-probability of a beginning at least as long.
+        self._best = np.full(len(text) + 1, -np.inf)
+
+    def open(self) -> list[Branch]:
+        """Return the likely branches that are not followed yet."""
+        branches, self._branches = self._branches, []
+        return [branch for branch in branches if self._likely(branch)]
+
+    def complete(self, branch: Branch) -> Tokens:
+        """Return the tokens of a branch, continued by the longest piece each time."""
+        tokens, length = list(branch.tokens), branch.length
+        while length < len(self._text) and len(tokens) < self._limit:
+            *_, (token, size) = [(None, 0), *self._spelling.beginnings(self._text, length)]
+            if token is None or not size:
+                break
+            tokens.append(token)
+            length += size
+        return tuple(tokens)
+
+    def follow(self, branch: Branch, path: Tokens, laws: NDArray[np.float64]) -> None:
+        """Weigh a path from a branch on by its laws ``[T + 1, V]``, and note new branches."""
+        for law in laws[len(branch.tokens) : len(path) + 1]:
+            tokens, weight, length = branch
+            whole = length == len(self._text)
+            if whole and (self._ended or len(tokens) == self._limit):
+                end = law[self._spelling.end] if self._ended else 0.0
+                self._spelled[tokens] = weight + end
+            if len(tokens) == self._limit or not self._likely(branch):
+                return
+            for token, size in self._spelling.beginnings(self._text, length):
+                longer = Branch((*tokens, token), weight + law[token], length + size)
+                seen = self._best[: longer.length + 1]
+                np.maximum(seen, longer.weight, out=seen)
+                if longer.tokens == path[: len(longer.tokens)]:
+                    branch = longer
+                else:
+                    self._branches.append(longer)
+
+    def draw(self, random: np.random.Generator) -> list[int]:
+        """Return a spelling, drawn by its probability.
+
+        Raises:
+            UsageError: There is none.
+        """
+        if not self._spelled:
             raise UsageError(
-                f"the target's tokens cannot spell the server's text {shown(repr(text.text))}: "
+                f"the target's tokens cannot spell the server's text {shown(repr(self._text))}: "
                 "give the --pair or --target that the server runs, or other --prompts if tokens "
                 "are parts of characters"
             )
-        weights = np.exp(np.array(list(spelled.values())) - max(spelled.values()))
-        chosen = random.choice(len(spelled), p=weights / weights.sum())
-        return list(list(spelled)[chosen])
+        weights = np.exp(np.array(list(self._spelled.values())) - max(self._spelled.values()))
+        chosen = random.choice(len(weights), p=weights / weights.sum())
+        return list(list(self._spelled)[chosen])
+
+    def _likely(self, branch: Branch) -> bool:
+        return branch.weight >= self._best[branch.length] + LEAST

@@ -36,7 +36,7 @@ def check_own_draft(pair: LoadedPair, contexts: Sequence[Context], how: SampleOp
     mean, mean_of_draft = _mean(rounds), _mean(control)
     enough = min(mean, accepted / judged) >= MIN_ACCEPTANCE
     verdict = FAILED if not enough else OK if mean_of_draft < MIN_ACCEPTANCE else WEAK
-    says = (
+    sentence = (
         f"{accepted:,} of {judged:,} drafts accepted, mean probability {mean:.6f} "
         f"(with the pair's draft {mean_of_draft:.3f})"
     )
@@ -46,7 +46,9 @@ def check_own_draft(pair: LoadedPair, contexts: Sequence[Context], how: SampleOp
         "expected": mean,
         "expected_of_draft": mean_of_draft,
     }
-    return Finding(OWN_DRAFT, "sd, T=1", OWN_DRAFT, verdict if how.exact else REPORT, says, facts)
+    return Finding(
+        OWN_DRAFT, "sd, T=1", OWN_DRAFT, verdict if how.exact else REPORT, sentence, facts
+    )
 
 
 def check_time(pair: LoadedPair, context: Context) -> Finding:
@@ -65,7 +67,7 @@ def check_time(pair: LoadedPair, context: Context) -> Finding:
     reads = size + pair.target.cache_bytes(len(context.prompt) + TOKENS / 2)
     bandwidth = copy_bandwidth(device, size)
     share = rate * reads / bandwidth
-    says = (
+    sentence = (
         f"{rate:,.0f} tokens/s read {rate * reads / 1e9:,.1f} GB/s, {share:.0%} of the copy "
         f"bandwidth; the records account for {accounted:.0%} of the elapsed time"
     )
@@ -78,7 +80,7 @@ def check_time(pair: LoadedPair, context: Context) -> Finding:
         "accounted": accounted,
     }
     subject = f"autoregressive, {str(pair.target.dtype).removeprefix('torch.')}"
-    return Finding(TIME, subject, TIME, OK if possible else FAILED, says, facts)
+    return Finding(TIME, subject, TIME, OK if possible else FAILED, sentence, facts)
 
 
 def _rounds(pair: LoadedPair, contexts: Sequence[Context], how: SampleOptions) -> list[RoundRecord]:

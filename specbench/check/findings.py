@@ -23,11 +23,11 @@ class Finding:
     subject: str  # method or model, and settings
     name: str  # what was compared
     verdict: str
-    says: str
+    sentence: str
     facts: dict[str, Any] = field(default_factory=dict)
 
 
 def findings_table(findings: Iterable[Finding], title: str = "") -> Table:
     """Return a table with one row per finding."""
     columns = [Column(name, align="left") for name in ("check", "of", "verdict", "found")]
-    return Table(title, columns, [[f.name, f.subject, f.verdict, f.says] for f in findings])
+    return Table(title, columns, [[f.name, f.subject, f.verdict, f.sentence] for f in findings])

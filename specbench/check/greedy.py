@@ -54,8 +54,8 @@ def check_greedy(
     }
     subject = f"T=0, {str(pair.target.dtype).removeprefix('torch.')}"
     return [
-        Finding(PART, subject, name, verdict if strict else REPORT, says, facts)
-        for name, (verdict, says, facts) in found.items()
+        Finding(PART, subject, name, verdict if strict else REPORT, sentence, facts)
+        for name, (verdict, sentence, facts) in found.items()
     ]
 
 
@@ -114,15 +114,15 @@ def _against_plain(
     clear = sum(int((found.margin > TIE).sum()) for found in lags)
     facts = {"texts": len(texts), "tokens": tokens, "clear": clear, "wrong": wrong}
     if not wrong:
-        says = f"{tokens:,} tokens of {len(texts)} texts, all the target's first choice"
-        return OK if clear else WEAK, says, facts
+        sentence = f"{tokens:,} tokens of {len(texts)} texts, all the target's first choice"
+        return OK if clear else WEAK, sentence, facts
     first = wrong[0]
-    says = (
+    sentence = (
         f"{len(wrong)} of {len(texts)} texts contain a token that is not the target's first "
         f"choice, first at token {first['position']} of {first['prompt']}, up to "
         f"{first['behind']:.2g} behind"
     )
-    return FAILED, says, facts
+    return FAILED, sentence, facts
 
 
 def _against_alone(
@@ -145,17 +145,17 @@ def _against_alone(
         "draft_unlike": unlike,
         "divergences": found,
     }
-    says = (
+    sentence = (
         f"{len(alone) - len(found)} of {len(alone)} texts equal, {tokens:,} tokens, {ended} to "
         "their end"
     )
     if found:
         first = (wrong or found)[0]
-        says += (
+        sentence += (
             f"; first divergence at token {first['position']} of {first['prompt']}, "
             f"top-1/top-2 margin there {first['margin']:.2g}" + (" (a tie)" if first["tie"] else "")
         )
     if not wrong and not unlike:
-        says += "; the draft never differs, so accepting every draft would also pass"
-        return WEAK, says, facts
-    return FAILED if wrong else OK, says, facts
+        sentence += "; the draft never differs, so accepting every draft would also pass"
+        return WEAK, sentence, facts
+    return FAILED if wrong else OK, sentence, facts

@@ -309,39 +309,39 @@ def _replay(
 
 
 def _tested(subject: str, name: str, outcome: Outcome, alpha: float) -> Finding:
-    verdict, says = OK, f"{outcome.draws:,} draws, p = {outcome.p_value:.2g}"
+    verdict, sentence = OK, f"{outcome.draws:,} draws, p = {outcome.p_value:.2g}"
     if outcome.p_value < alpha:
-        verdict, says = FAILED, f"{COMPARED[name][1]} ({says})"
+        verdict, sentence = FAILED, f"{COMPARED[name][1]} ({sentence})"
     elif outcome.control >= alpha:
         verdict = WEAK
-        says = f"a wrong law would also pass ({says}, control {outcome.control:.2g})"
-    return Finding(LAW, subject, name, verdict, says, outcome._asdict() | {"alpha": alpha})
+        sentence = f"a wrong law would also pass ({sentence}, control {outcome.control:.2g})"
+    return Finding(LAW, subject, name, verdict, sentence, outcome._asdict() | {"alpha": alpha})
 
 
 def _ended(subject: str, endings: Endings) -> Finding:
     rarest = min(endings.early, endings.count - endings.early)
     verdict = OK if rarest else WEAK
-    says = (
+    sentence = (
         f"{endings.early:,} of {endings.count:,} outputs end before their limit, "
         f"{endings.inside:,} with an accepted draft"
     )
     if endings.wrong:
         verdict = FAILED
-        says = f"{COMPARED[ENDINGS][1]} ({endings.wrong:,} of {endings.count:,})"
+        sentence = f"{COMPARED[ENDINGS][1]} ({endings.wrong:,} of {endings.count:,})"
     share = 1 - (1 - POWER) ** (1 / rarest) if rarest else None
-    return Finding(LAW, subject, ENDINGS, verdict, says, vars(endings) | {"share": share})
+    return Finding(LAW, subject, ENDINGS, verdict, sentence, vars(endings) | {"share": share})
 
 
 def _reported(subject: str, name: str, deviations: Deviations, exact: bool) -> Finding:
     count, off = deviations.count, deviations.off
-    says = f"{off:,} of {count:,} positions are off by more than {TOLERANCE:g}"
+    sentence = f"{off:,} of {count:,} positions are off by more than {TOLERANCE:g}"
     verdict = OK if exact else REPORT
     if exact and off > deviations.allowed:
         verdict = FAILED
-        says = f"{COMPARED[name][1]} ({says}, at most by {deviations.largest:.2g})"
+        sentence = f"{COMPARED[name][1]} ({sentence}, at most by {deviations.largest:.2g})"
     elif exact and deviations.control <= deviations.allowed:
         verdict = WEAK
-        says = f"the negative control would also pass ({says})"
+        sentence = f"the negative control would also pass ({sentence})"
     facts: dict[str, Any] = {
         "positions": count,
         "off": off,
@@ -350,7 +350,7 @@ def _reported(subject: str, name: str, deviations: Deviations, exact: bool) -> F
         "tolerance": TOLERANCE,
         "share": deviations.share,
     }
-    return Finding(LAW, subject, name, verdict, says, facts)
+    return Finding(LAW, subject, name, verdict, sentence, facts)
 
 
 def rounds_table(findings: Sequence[Finding]) -> Table:

@@ -90,5 +90,5 @@ def check(
         )
     if failed := [finding for finding in findings if finding.verdict == FAILED]:
         for finding in () if to.as_json else failed:
-            print(f"{FAILED} {finding.subject}: {finding.name}: {finding.says}")
+            print(f"{FAILED} {finding.subject}: {finding.name}: {finding.sentence}")
         raise RunError(f"{len(failed)} of {len(findings)} comparisons failed: see above")

@@ -2,12 +2,14 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from scipy.stats import chisquare
+from torch import Tensor
 
 from specbench.audit.audit import (
     COUNTED,
@@ -36,7 +38,7 @@ from specbench.check.texts import Context
 from specbench.client import Client
 from specbench.errors import UsageError
 
-from .toy import BONUS_FROM_Q, DRAFT_LENGTH, END, FAULTS, PIECES, serving, speculate, toy
+from .toy import BONUS_FROM_Q, DRAFT_LENGTH, END, FAULTS, PIECES, Table, serving, speculate, toy
 
 CONTEXTS = [Context(f"p{token}", [8, token]) for token in range(4)]
 
@@ -71,7 +73,7 @@ def test_a_correct_server_is_lossless_and_the_power_is_named() -> None:
     assert [f.name for f in findings] == ["first choices", *2 * [*COUNTED, *STREAMS, *SAMPLER]]
     tokens = next(f for f in findings if f.name == TOKENS)
     assert 0.05 < tokens.facts["share"] < 0.7
-    assert f"notices {tokens.facts['share']:.0%} of wrong draws" in tokens.says
+    assert f"notices {tokens.facts['share']:.0%} of wrong draws" in tokens.sentence
 
 
 def test_a_correct_server_is_never_fault() -> None:
@@ -123,8 +125,8 @@ def test_another_temperature_and_a_filter_are_found(fault: dict[str, float], nam
     findings = audit(Distorted(**fault), 512)
     assert f"{name} T=1" in failed(findings)
     (found,) = [f for f in findings if f.name == name and f.subject == "T=1"]
-    assert ("the texts look like T=" in found.says) == (name == TEMPERATURE)
-    assert ("is a filter on?" in found.says) == (name == FILTERS)
+    assert ("the texts look like T=" in found.sentence) == (name == TEMPERATURE)
+    assert ("is a filter on?" in found.sentence) == (name == FILTERS)
 
 
 def test_one_weak_test_does_not_make_an_audit_weak() -> None:
@@ -193,7 +195,7 @@ def test_no_prompt_and_seed_is_decoded_twice() -> None:
 def test_few_samples_are_too_weak() -> None:
     findings = audit(Local(), 8)
     assert verdict(findings) == WEAK
-    assert any("would hardly be noticed" in finding.says for finding in findings)
+    assert any("would hardly be noticed" in finding.sentence for finding in findings)
 
 
 def test_a_fork_by_rounding_is_not_fault() -> None:
@@ -212,7 +214,7 @@ def test_a_fork_by_rounding_is_not_fault() -> None:
     for tie, expected in ((1e-3, FAULT), (10.0, NO_FAULT)):
         first, *_ = run_audit(toy(), Second(), CONTEXTS, how._replace(tie=tie), lambda text: None)
         assert first.verdict == expected
-        assert first.says.startswith("4 of 4 texts fork (100%)")
+        assert first.sentence.startswith("4 of 4 texts fork (100%)")
         assert {fork["position"] for fork in first.facts["forks"]} == {0}
         logits = np.sort(toy().target.logits[0])  # type: ignore[attr-defined]
         assert first.facts["forks"][0]["margin"] == pytest.approx(logits[-1] - logits[-2], abs=1e-5)
@@ -240,21 +242,52 @@ def test_a_text_is_spelled_with_the_probabilities_of_its_spellings() -> None:
     spelling = Spelling(toy().tokenizer, len(PIECES), END + 1)
     texts = [Completion("abc", None, ended=True)] * 4000
 
-    def after(nodes: Sequence[Sequence[int]]) -> np.ndarray:
-        return laws.after(toy().target, [8], nodes).numpy()
+    def log_laws(nodes: Sequence[Sequence[int]]) -> np.ndarray:
+        length = max(map(len, nodes)) + 1
+        padded = [[*node, *[0] * (length - len(node))] for node in nodes]
+        return laws.logs(toy().target, [8], padded, length).numpy()
 
-    drawn = spelling.tokens(texts, 7, after, np.random.default_rng(0))
+    drawn = spelling.tokens(texts, 7, log_laws, np.random.default_rng(0))
     counts = Counter(map(tuple, drawn))
     seen = [counts[tuple(spelled)] for spelled in tokens]
     assert sum(seen) == 4000 and min(seen) > 20
     assert chisquare(seen, 4000 * np.array(weights) / sum(weights)).pvalue > 1e-4
     # Without an end, a text of two tokens has only two spellings.
-    cut = spelling.tokens([Completion("abc", None, False)] * 50, 2, after, np.random.default_rng(0))
+    cut = spelling.tokens(
+        [Completion("abc", None, False)] * 50, 2, log_laws, np.random.default_rng(0)
+    )
     assert {len(spelled) for spelled in cut} == {2}
     with pytest.raises(UsageError, match="cannot spell the server's text 'xyz'"):
-        spelling.tokens([Completion("xyz", None, False)], 3, after, np.random.default_rng(0))
+        spelling.tokens([Completion("xyz", None, False)], 3, log_laws, np.random.default_rng(0))
     with pytest.raises(UsageError, match="has 1,000,000 characters, but 3 tokens"):
-        spelling.tokens([Completion("a" * 10**6, None, False)], 3, after, np.random.default_rng(0))
+        spelling.tokens(
+            [Completion("a" * 10**6, None, False)], 3, log_laws, np.random.default_rng(0)
+        )
+
+
+def test_the_passes_that_spell_a_text_grow_with_its_length() -> None:
+    """A rare token is possible at each position, so there are as many spellings as positions."""
+    logits = np.full((END + 1, END + 1), -50.0)
+    logits[:, PIECES.index("ab")] = 0
+    logits[:, PIECES.index("a")] = -10
+    logits[PIECES.index("a"), PIECES.index("b")] = 5
+    passes: Counter[int] = Counter()
+
+    class Counting(Table):
+        def plain(self, tokens: Tensor, last: int, hidden: bool) -> tuple[Tensor, Tensor]:
+            passes[draft_length] += len(tokens)
+            return super().plain(tokens, last, hidden)
+
+    class Speaking(Local):
+        def complete(self, *how: Any) -> list[Completion]:
+            _, _, count, limit, _ = how
+            return count * [Completion("ab" * (limit // 2), None, ended=True)]
+
+    pair = replace(toy(), target=Counting(logits))  # type: ignore[arg-type]
+    for draft_length in (15, 31):
+        how = AuditOptions(1, (1.0,), draft_length, 0)
+        list(run_audit(pair, Speaking(), CONTEXTS[:1], how, lambda text: None))
+    assert passes[31] < 2.5 * passes[15]
 
 
 def test_prompts_are_cut_where_the_next_token_varies_most_at_each_temperature() -> None:

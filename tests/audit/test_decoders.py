@@ -61,7 +61,7 @@ def test_the_server_of_llamacpp(
     for draft in ([], files[1:]):
         with llamacpp_server(files[0], *draft, draft_length=3) as server:
             (greedy,) = server.complete(prompt, 0.0, 1, LIMIT, seed=0)
-            assert greedy == (mini.tokenizer.decode(expected), None, False)
+            assert greedy == (mini.tokenizer.decode(expected), expected, False)
     (tmp_path / "junk.gguf").write_bytes(b"junk")
     with (
         pytest.raises(UsageError, match=r"llama\.cpp cannot serve .*junk\.gguf"),

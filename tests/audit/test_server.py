@@ -119,6 +119,26 @@ def test_prompts_are_sent_as_tokens_or_as_text() -> None:
     assert found.tokens == [3] and found.ended
 
 
+@pytest.mark.parametrize(
+    ("choice", "answer", "tokens"),
+    [
+        ({"token_ids": [3]}, {}, [3]),
+        ({}, {"__verbose": {"tokens": [3, 4]}}, [3, 4]),
+        ({}, {"__verbose": {"tokens": []}}, None),
+        ({}, {"__verbose": "tokens"}, None),
+    ],
+)
+def test_tokens_come_from_vllm_and_from_llamacpp(
+    choice: dict[str, Any], answer: dict[str, Any], tokens: list[int] | None
+) -> None:
+    def reply(handler: Handler) -> None:
+        handler.reply(200, {"choices": [CHOICE | choice], **answer})
+
+    with serving(handler=answering(reply)) as url:
+        (found,) = Server(url).complete([8, 0], 1.0, 1, 5, seed=0)
+    assert found.tokens == tokens
+
+
 def test_texts_have_the_seeds_that_follow_the_first() -> None:
     with serving() as url:
         found = Server(url, Client(requests=3)).complete([8, 0], 1.0, 8, 5, seed=7)

@@ -199,4 +199,4 @@ def test_a_crash_is_a_finding() -> None:
 
     (finding,) = findings_or_crash("sd, T=1", crash)
     assert (finding.verdict, finding.subject) == (FAILED, "sd, T=1")
-    assert "IndexError (index 8 is out of bounds) in test_faults.py, line" in finding.says
+    assert "IndexError (index 8 is out of bounds) in test_faults.py, line" in finding.sentence

@@ -82,8 +82,8 @@ def test_a_fault_fails_with_its_position(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(greedy, "_text", wrong)
     plain, equal = check_greedy(tiny_pair("llama"), CONTEXTS, 3, strict=True)
     assert (plain.verdict, equal.verdict) == (OK, FAILED)
-    assert "0 of 2 texts equal" in equal.says
-    assert "first divergence at token 6 of task/5, top-1/top-2 margin there" in equal.says
+    assert "0 of 2 texts equal" in equal.sentence
+    assert "first divergence at token 6 of task/5, top-1/top-2 margin there" in equal.sentence
 
 
 def test_lag_is_measured_from_the_first_choice() -> None:

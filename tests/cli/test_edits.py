@@ -287,4 +287,4 @@ def test_the_digest_of_the_data_is_compared() -> None:
     assert check_examples("python-line", described, 1, examples, task).verdict == "ok"
     facts["splits"]["python-line-test"] |= {"sha256": "0"}
     found = check_examples("python-line", described, 1, examples, task)
-    assert (found.verdict, "sha256 is '0'" in found.says) == ("FAILED", True)
+    assert (found.verdict, "sha256 is '0'" in found.sentence) == ("FAILED", True)

@@ -198,7 +198,7 @@ def test_a_plan_of_any_size_is_not_enumerated(small: Path) -> None:
     examples = {"mini-math": {str(n): Example(str(n), "") for n in range(2)}}
     run.config["settings"]["repeats"] = 10**12
     (found,) = check_plan(run, [], examples, whole=True)
-    assert "samples are planned, far more than there are" in found.says
+    assert "samples are planned, far more than there are" in found.sentence
 
 
 @pytest.fixture

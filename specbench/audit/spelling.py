@@ -153,4 +153,4 @@ class Search:
         return list(list(self._spelled)[chosen])
 
     def _likely(self, branch: Branch) -> bool:
-        return branch.weight >= self._best[branch.length] + LEAST
+        return bool(branch.weight >= self._best[branch.length] + LEAST)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import cycle, zip_longest
@@ -18,8 +18,10 @@ from specbench.check.draws import FALSE_ALARM
 from specbench.check.findings import FAILED, Finding, findings_table
 from specbench.check.greedy import check_greedy
 from specbench.check.outputs import choose_ends
-from specbench.check.rounds import LAW, TESTS, Case, Groups, check_rounds, rounds_table
-from specbench.check.texts import Context, Ends, SampleOptions, informative
+from specbench.check.rounds import TESTS, Case, check_rounds
+from specbench.check.setup import Context, Ends, Setup, after_rounds
+from specbench.check.tables import LAW, rounds_table
+from specbench.check.texts import informative
 from specbench.decoding.drafting import load_drafter
 from specbench.decoding.sampling import Sampling
 from specbench.engine.device import choose_device, free_memory
@@ -71,12 +73,21 @@ def run_check(check: Check, show_step: ShowStep) -> Iterator[Finding]:
     show_step("greedy decoding, sd against the target alone")
     greedy = partial(check_greedy, contexts=contexts, draft_length=check.draft_length)
     yield from findings_or_crash("greedy", partial(greedy, pair, strict=strict))
-    yield from _check_methods(check, pair, prompts, strict, show_step)
+    settings = check.plan.settings
+    setup = Setup(
+        pair,
+        bind("sd", {}, pair),
+        draft_length=check.draft_length,
+        ends=after_rounds(check.draft_length),
+        batch_size=settings.batch_size,
+        seed=settings.seed,
+    )
+    yield from _check_methods(check, setup, prompts, strict, show_step)
     show_step("the target as its own draft")
-    how = _sample_options(check, FALSE_ALARM, strict)
-    yield from findings_or_crash("own draft", lambda: [check_own_draft(pair, contexts, how)])
+    own_draft = partial(check_own_draft, setup, contexts, exact=strict)
+    yield from findings_or_crash("own draft", lambda: [own_draft()])
     if dtype != working:
-        del pair
+        del pair, setup, own_draft
         free_memory()
         show_step(f"loading the models in {working}")
         pair = _load(check, working)
@@ -111,20 +122,19 @@ def tables(findings: Sequence[Finding]) -> Iterator[Table]:
 
 
 def _check_methods(
-    check: Check, pair: LoadedPair, prompts: Sequence[Prompted], strict: bool, show_step: ShowStep
+    check: Check, setup: Setup, prompts: Sequence[Prompted], strict: bool, show_step: ShowStep
 ) -> Iterator[Finding]:
     """Sample rounds and whole outputs of every method with every drafter."""
     cells: dict[str, list[tuple[Context, Cell]]] = {}
     for task, context in prompts:
         for cell in task.cells:
             cells.setdefault(method_label(cell.columns()), []).append((context, cell))
-    cases = list(_cases(check, pair, cells))
-    alpha = FALSE_ALARM / (len(TESTS) * len(cases))
+    cases = list(_cases(check, setup, cells))
+    alpha = FALSE_ALARM / (TESTS * len(cases))
     for case in cases:
         show_step(f"sampling {case.subject}")
-        prompts_used = sum(len(contexts) for _, contexts in case.methods)
-        how = _sample_options(check, alpha, strict, prompts_used)
-        yield from findings_or_crash(case.subject, partial(check_rounds, pair, case, how))
+        compare = partial(check_rounds, case, alpha, exact=strict)
+        yield from findings_or_crash(case.subject, compare)
 
 
 def findings_or_crash(subject: str, compare: Callable[[], Sequence[Finding]]) -> Sequence[Finding]:
@@ -133,52 +143,52 @@ def findings_or_crash(subject: str, compare: Callable[[], Sequence[Finding]]) ->
         return compare()
     except (AssertionError, LookupError, ValueError) as error:
         frame = extract_tb(error.__traceback__)[-1]
-        place = f"{Path(frame.filename).name}, line {frame.lineno}"
-        reason = f"decoding stopped with {type(error).__name__} ({error}) in {place}"
+        line = f"{Path(frame.filename).name}, line {frame.lineno}"
+        reason = f"decoding stopped with {type(error).__name__} ({error}) in {line}"
         return [Finding("crash", subject, "decoding", FAILED, reason)]
 
 
 def _cases(
-    check: Check, pair: LoadedPair, cells: Mapping[str, Sequence[tuple[Context, Cell]]]
+    check: Check, setup: Setup, cells: Mapping[str, Sequence[tuple[Context, Cell]]]
 ) -> Iterator[Case]:
     """Yield what to sample for each label: rounds with the draft model, and whole outputs."""
+    pair = setup.pair
     contexts: dict[tuple[str, int], Context] = {}
     ends: dict[tuple[str, ...], Ends] = {}
     heads: dict[Path, Head] = {}
 
-    def groups(prompts: Sequence[tuple[Context, Cell]], parts: Iterable[int]) -> Groups:
-        """Bind the methods of prompts, of which only one of so many parts is left."""
+    def shortened(context: Context, part: int) -> Context:
+        key = context.name, part
+        if key not in contexts:
+            tokens = context.prompt[: max(1, len(context.prompt) // part)]
+            contexts[key] = informative(pair, Context(f"{context.name}/{part}", tokens))
+        return contexts[key]
+
+    def case(label: str, prompts: Sequence[tuple[Context, Cell]], row: Setup) -> Case:
         by_cell: dict[Cell, list[Context]] = {}
-        for (context, cell), part in zip(cycle(prompts), parts, strict=False):
-            key = context.name, part
-            if key not in contexts:
-                tokens = context.prompt[: max(1, len(context.prompt) // part)]
-                contexts[key] = informative(pair, Context(f"{context.name}/{part}", tokens))
-            by_cell.setdefault(cell, []).append(contexts[key])
-        return [
-            (bind(cell.method, dict(cell.parameters), pair, heads), those)
-            for cell, those in by_cell.items()
-        ]
+        for context, cell in prompts:
+            by_cell.setdefault(cell, []).append(context)
+        row = row._replace(texts=max(1, check.texts // len(prompts)))
+        groups = []
+        for cell, contexts_of_cell in by_cell.items():
+            method = bind(cell.method, dict(cell.parameters), pair, heads)
+            bound = row._replace(method=method, drafter=load_drafter(cell.drafter))
+            groups.append((bound, contexts_of_cell))
+        return Case(label, groups)
 
     limit = check.draft_length + 3  # it cuts the second round
     for label, prompts in cells.items():
-        drafter = prompts[0][1].drafter
-        if drafter == MODEL:
-            methods = groups(prompts, [1] * min(CONTEXTS, check.texts, len(prompts)))
+        if prompts[0][1].drafter == MODEL:
+            few = prompts[: min(CONTEXTS, check.texts)]
+            unsure = [(shortened(context, 1), cell) for context, cell in few]
             for sampling in SAMPLINGS:
-                yield Case(label, methods, load_drafter(drafter), sampling)
-        methods = groups(prompts, SHORTENED)
-        short = [context for _, those in methods for context in those]
-        names = tuple(context.name for context in short)
+                yield case(label, unsure, setup._replace(sampling=sampling))
+        parts = zip(cycle(prompts), SHORTENED, strict=False)
+        short = [(shortened(context, part), cell) for (context, cell), part in parts]
+        names = tuple(context.name for context, _ in short)
         if names not in ends:
-            ends[names] = choose_ends(pair, short, WHOLE, limit)
-        yield Case(label, methods, load_drafter(drafter), WHOLE, ends[names])
-
-
-def _sample_options(check: Check, alpha: float, exact: bool, prompts: int = 1) -> SampleOptions:
-    settings = check.plan.settings
-    size, texts = settings.batch_size, max(1, check.texts // prompts)
-    return SampleOptions(texts, check.draft_length, size, settings.seed, alpha, exact)
+            ends[names] = choose_ends(pair, [context for context, _ in short], WHOLE, limit)
+        yield case(label, short, setup._replace(sampling=WHOLE, ends=ends[names]))
 
 
 def _fits_exactly(check: Check, working: str) -> bool:
@@ -216,4 +226,4 @@ def read_prompts(plan: Plan, pair: LoadedPair) -> list[Prompted]:
         ]
         for task in plan.tasks
     ]
-    return [each for row in zip_longest(*by_task) for each in row if each is not None]
+    return [prompt for row in zip_longest(*by_task) for prompt in row if prompt is not None]

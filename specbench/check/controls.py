@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from statistics import fmean
 
 from specbench.check.findings import FAILED, OK, REPORT, WEAK, Finding
-from specbench.check.texts import Context, SampleOptions, decode_one, sample
+from specbench.check.setup import Context, Setup
+from specbench.check.texts import decode_one, sample
 from specbench.decoding.records import RoundRecord
-from specbench.decoding.sampling import Sampling
 from specbench.engine.device import copy_bandwidth, now
 from specbench.engine.loading import LoadedPair
-from specbench.heads.bind import bind
 
 OWN_DRAFT, TIME = "own draft", "time"
 
@@ -24,13 +24,14 @@ MAX_SHARE = 2.0
 MIN_ACCOUNTED = 0.8  # minimum share of the elapsed time that the records account for
 
 
-def check_own_draft(pair: LoadedPair, contexts: Sequence[Context], how: SampleOptions) -> Finding:
+def check_own_draft(setup: Setup, contexts: Sequence[Context], *, exact: bool) -> Finding:
     """Decode with the target as its own draft: q equals p, so every draft must be accepted.
 
     The control is the pair's draft, which must be accepted less often.
     """
-    own = replace(pair, draft=pair.target.twin())
-    rounds, control = (_rounds(each, contexts, how) for each in (own, pair))
+    pair = setup.pair
+    twins = replace(pair, draft=pair.target.twin())
+    rounds, control = (_rounds(setup._replace(pair=models), contexts) for models in (twins, pair))
     judged = sum(record.accepted + (record.rejected is not None) for record in rounds)
     accepted = sum(record.accepted for record in rounds)
     mean, mean_of_draft = _mean(rounds), _mean(control)
@@ -46,9 +47,8 @@ def check_own_draft(pair: LoadedPair, contexts: Sequence[Context], how: SampleOp
         "expected": mean,
         "expected_of_draft": mean_of_draft,
     }
-    return Finding(
-        OWN_DRAFT, "sd, T=1", OWN_DRAFT, verdict if how.exact else REPORT, sentence, facts
-    )
+    verdict = verdict if exact else REPORT
+    return Finding(OWN_DRAFT, "sd, T=1", OWN_DRAFT, verdict, sentence, facts)
 
 
 def check_time(pair: LoadedPair, context: Context) -> Finding:
@@ -83,17 +83,10 @@ def check_time(pair: LoadedPair, context: Context) -> Finding:
     return Finding(TIME, subject, TIME, OK if possible else FAILED, sentence, facts)
 
 
-def _rounds(pair: LoadedPair, contexts: Sequence[Context], how: SampleOptions) -> list[RoundRecord]:
-    few = how._replace(texts=max(1, TEXTS // len(contexts)))
-    sd = bind("sd", {}, pair)
-    return [
-        record
-        for texts in sample(pair, sd, contexts, Sampling(), few)
-        for text in texts
-        for record in text.rounds
-    ]
+def _rounds(setup: Setup, contexts: Sequence[Context]) -> list[RoundRecord]:
+    batch = sample(setup._replace(texts=max(1, TEXTS // len(contexts))), contexts)
+    return [record for texts in batch for text in texts for record in text.rounds]
 
 
 def _mean(rounds: Sequence[RoundRecord]) -> float:
-    found = [probability for record in rounds for probability in record.expected]
-    return sum(found) / len(found)
+    return fmean(probability for record in rounds for probability in record.expected)

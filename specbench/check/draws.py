@@ -14,12 +14,15 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import brentq
 from scipy.special import xlogy
-from scipy.stats import chi2, ncx2
+from scipy.stats import binom, chi2, ncx2
 from torch import Tensor
+
+from specbench.check.findings import FAILED, OK, WEAK
 
 FALSE_ALARM = 1e-6  # probability for a whole check, divided evenly among its tests
 BINS, MIN_EXPECTED = 16, 10
 POWER = 0.99
+TOLERANCE = 1e-3  # of numbers
 Floats = NDArray[np.float64]
 
 
@@ -30,6 +33,38 @@ class Outcome(NamedTuple):
     p_value: float  # of the draws, under the law
     control: float  # of equally many draws from a wrong law, which must be rejected
     share: float | None  # smallest share of wrong draws that is detected; None if none is
+
+    @property
+    def sentence(self) -> str:
+        """The result in words."""
+        return f"{self.draws:,} draws, p = {self.p_value:.2g}"
+
+    def verdict(self, alpha: float) -> str:
+        """Judge the draws at a probability of a false alarm."""
+        return _verdict(self.p_value < alpha, self.control < alpha)
+
+
+class Agreement(NamedTuple):
+    """The result of comparing numbers."""
+
+    draws: int  # numbers, each of a draw or an output
+    off: int  # by more than the tolerance
+    control: int  # of the numbers of a negative control, so many are off
+    allowed: int  # so many may be off
+    largest_error: float
+    share: float | None  # smallest share of wrong numbers that is detected; None if none is
+
+    @property
+    def sentence(self) -> str:
+        """The result in words."""
+        return (
+            f"{self.off:,} of {self.draws:,} numbers are off by more than {TOLERANCE:g}, "
+            f"at most by {self.largest_error:.2g}"
+        )
+
+    def verdict(self, _: float) -> str:
+        """Judge the numbers, which leave no doubt."""
+        return _verdict(self.off > self.allowed, self.control > self.allowed)
 
 
 class Stream:
@@ -45,8 +80,8 @@ class Stream:
         mass = self._uniform(wrong) * wrong.sum(-1, keepdim=True)
         drawn = torch.searchsorted(wrong.cumsum(-1), mass, right=True)[:, 0]
         drawn = drawn.clamp_max(wrong.shape[-1] - 1)
-        for found, tokens in ((self._seen, seen), (self._control, drawn)):
-            found.append(uniform(law, wrong, tokens, self._uniform(law)[:, 0]).cpu())
+        for numbers, tokens in ((self._seen, seen), (self._control, drawn)):
+            numbers.append(uniform(law, wrong, tokens, self._uniform(law)[:, 0]).cpu())
 
     def outcome(self, alpha: float) -> Outcome:
         """Test all draws so far at a probability of a false alarm."""
@@ -79,15 +114,41 @@ class Counts:
             return
         drawn = self._random.multinomial(len(seen), wrong_ones / wrong_ones.sum())
         counted = np.bincount(seen.cpu().numpy(), minlength=len(expected))
-        found, control, mean = (np.bincount(cells, n) for n in (counted, drawn, expected))
+        observed, control, mean = (np.bincount(cells, n) for n in (counted, drawn, expected))
         self._draws += len(seen)
         self._freedom += freedom
-        self._seen += deviance(found, mean)
+        self._seen += deviance(observed, mean)
         self._control += deviance(control, mean)
 
     def outcome(self, alpha: float) -> Outcome:
         """Test all draws so far at a probability of a false alarm."""
         return _outcome(self._draws, self._seen, self._control, self._freedom, alpha)
+
+
+class Numbers:
+    """Compares numbers that must agree up to rounding."""
+
+    def __init__(self, exceptions: float) -> None:
+        """Create a comparison in which so large a share may be off, but at least one number."""
+        self._exceptions = exceptions
+        self._errors, self._control = [torch.zeros(0)], [torch.zeros(0)]
+
+    def add(self, error: Tensor, control: Tensor) -> None:
+        """Add errors and those of a negative control; both are NaN where there is no number."""
+        for errors, part in ((self._errors, error), (self._control, control)):
+            errors.append(part[~part.isnan()].cpu())
+
+    def outcome(self, _: float) -> Agreement:
+        """Compare all numbers so far."""
+        errors, control = torch.cat(self._errors), torch.cat(self._control)
+        count = len(errors)
+        allowed = max(1, int(self._exceptions * count)) if self._exceptions else 0
+        off, control_off = (int((part > TOLERANCE).sum()) for part in (errors, control))
+        largest = float(errors.max()) if count else 0.0
+        share = None
+        if count > allowed:
+            share = float(brentq(lambda s: binom.sf(allowed, count, s) - POWER, 0, 1))
+        return Agreement(count, off, control_off, allowed, largest, share)
 
 
 def uniform(law: Tensor, wrong: Tensor, seen: Tensor, uniforms: Tensor) -> Tensor:
@@ -127,18 +188,18 @@ def cells_of(expected: Floats) -> NDArray[np.int64]:
     order = np.argsort(-expected)
     ordered = expected[order]
     alone = int((ordered >= MIN_EXPECTED).sum())
-    rest = ordered[alone:].sum()
+    rare = ordered[alone:].sum()
     # Every cell of rare tokens has an expected count of at least MIN_EXPECTED.
-    parts = int(rest // (2 * MIN_EXPECTED)) or int(rest >= MIN_EXPECTED)
+    parts = int(rare // (2 * MIN_EXPECTED)) or int(rare >= MIN_EXPECTED)
     cells = np.arange(len(expected))
     if parts:
         middle = ordered[alone:].cumsum() - ordered[alone:] / 2
-        cells[alone:] = alone + np.minimum(middle * parts // rest, parts - 1).astype(int)
+        cells[alone:] = alone + np.minimum(middle * parts // rare, parts - 1).astype(int)
     else:
         cells[alone:] = max(alone - 1, 0)
-    found = np.empty_like(cells)
-    found[order] = cells
-    return found
+    by_token = np.empty_like(cells)
+    by_token[order] = cells
+    return by_token
 
 
 def _outcome(draws: int, seen: float, control: float, freedom: int, alpha: float) -> Outcome:
@@ -146,3 +207,9 @@ def _outcome(draws: int, seen: float, control: float, freedom: int, alpha: float
         return Outcome(draws, 1.0, 1.0, None)
     p_value, control_p = (float(chi2.sf(statistic, freedom)) for statistic in (seen, control))
     return Outcome(draws, p_value, control_p, smallest_share(control, freedom, alpha))
+
+
+def _verdict(failed: bool, control_failed: bool) -> str:
+    if failed:
+        return FAILED
+    return OK if control_failed else WEAK

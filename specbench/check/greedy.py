@@ -10,7 +10,8 @@ from torch import Tensor
 
 from specbench.check.findings import FAILED, OK, REPORT, WEAK, Finding
 from specbench.check.passes import plain_pass
-from specbench.check.texts import Context, decode_one
+from specbench.check.setup import Context
+from specbench.check.texts import decode_one
 from specbench.engine.loading import LoadedPair
 from specbench.engine.runner import Model
 from specbench.methods import Rule
@@ -24,6 +25,7 @@ LIMIT = 256  # new tokens per text, which should end before
 TIE = 1e-3
 END = -1  # represents any end token
 NEVER = -1e9  # logit of an end if there are no end tokens
+NEVER_UNLIKE = "the draft never differs, so accepting every draft would also pass"
 
 
 class Lag(NamedTuple):
@@ -38,6 +40,15 @@ class Lag(NamedTuple):
         return self.behind > TIE
 
 
+class FirstChoices(NamedTuple):
+    """Greedy texts against the first choices of both models."""
+
+    tokens: int
+    clear: int  # tokens at which the target's first choice leads by more than a tie
+    draft_unlike: int  # tokens that are not the draft's: only there a wrong acceptance is visible
+    forks: list[dict[str, Any]]  # of each text, the token that is farthest behind the target's
+
+
 def check_greedy(
     pair: LoadedPair, contexts: Sequence[Context], draft_length: int, *, strict: bool
 ) -> list[Finding]:
@@ -48,26 +59,49 @@ def check_greedy(
     alone, drafted = (
         [_text(pair, rule, context, draft_length) for context in contexts] for rule in (None, sd)
     )
-    found = {
-        PLAIN: _against_plain(pair, contexts, alone),
-        EQUAL: _against_alone(pair, contexts, alone, drafted),
-    }
+    choices = first_choices(pair, contexts, alone)
+    texts = zip(contexts, alone, drafted, strict=True)
+    divergences = [divergence(pair, *text) for text in texts if text[1] != text[2]]
+    ended = sum(text[-1:] == [END] for text in alone)
     subject = f"T=0, {str(pair.target.dtype).removeprefix('torch.')}"
+    facts = choices._asdict() | {"texts": len(alone), "ended": ended, "divergences": divergences}
     return [
         Finding(PART, subject, name, verdict if strict else REPORT, sentence, facts)
-        for name, (verdict, sentence, facts) in found.items()
+        for name, (verdict, sentence) in (
+            (PLAIN, _against_plain(choices, len(alone))),
+            (EQUAL, _against_alone(choices, divergences, len(alone), ended)),
+        )
     ]
+
+
+def first_choices(
+    pair: LoadedPair, contexts: Sequence[Context], texts: Sequence[Sequence[int]]
+) -> FirstChoices:
+    """Compare each token of greedy texts with the first choice after the tokens before."""
+    clear, unlike, forks = 0, 0, []
+    for context, text in zip(contexts, texts, strict=True):
+        to_target, to_draft = (
+            lag(model, context, text, pair.eos_ids) for model in (pair.target, pair.draft)
+        )
+        clear += int((to_target.margin > TIE).sum())
+        unlike += int(to_draft.wrong.sum())
+        position = int(to_target.behind.argmax())
+        margin, behind = (float(part[position]) for part in (to_target.margin, to_target.behind))
+        if behind > 0:
+            fork = {"prompt": context.name, "position": position}
+            forks.append(fork | {"margin": margin, "behind": behind})
+    return FirstChoices(sum(map(len, texts)), clear, unlike, forks)
 
 
 def lag(runner: Model, context: Context, text: Sequence[int], ends: frozenset[int]) -> Lag:
     """Return how far the tokens of a text are behind the model's first choices, by a plain pass."""
-    known = [token for token in text if token != END]
+    tokens = [token for token in text if token != END]
     # One position more than there are tokens, to predict what follows the last one.
-    logits = plain_pass(runner, [[*context.prompt, *known, 0]], last=len(known) + 1).logits[0]
+    logits = plain_pass(runner, [[*context.prompt, *tokens, 0]], last=len(tokens) + 1).logits[0]
     best = logits.topk(2, -1).values[: len(text)]
     ending = [token for token in ends if token < runner.vocabulary]
     choices = [ending if token == END else [token] for token in text]
-    chosen = [logits[at][tokens].max() if tokens else NEVER for at, tokens in enumerate(choices)]
+    chosen = [logits[at][same].max() if same else NEVER for at, same in enumerate(choices)]
     return Lag(best[:, 0].cpu() - torch.tensor(chosen), (best[:, 0] - best[:, 1]).cpu())
 
 
@@ -81,7 +115,7 @@ def divergence(
     texts = [*alone, END], [*drafted, END]  # one text may be a prefix of the other
     at = next(i for i, (one, other) in enumerate(zip(*texts, strict=False)) if one != other)
     both = [lag(pair.target, context, text[: at + 1], pair.eos_ids) for text in texts]
-    behind = [float(each.behind[at]) for each in both]
+    behind = [float(text_lag.behind[at]) for text_lag in both]
     return {
         "prompt": context.name,
         "position": at,
@@ -93,69 +127,34 @@ def divergence(
 
 def _text(pair: LoadedPair, rule: Rule | None, context: Context, draft_length: int) -> list[int]:
     """Return the tokens of a greedy text, with ``END`` if it ended."""
-    found = decode_one(pair, context, LIMIT, rule=rule, draft_length=draft_length)
-    return [*found.token_ids, *([END] if found.stopped_by == "eos" else [])]
+    text = decode_one(pair, context, LIMIT, rule=rule, draft_length=draft_length)
+    return [*text.token_ids, *([END] if text.stopped_by == "eos" else [])]
 
 
-def _against_plain(
-    pair: LoadedPair, contexts: Sequence[Context], texts: Sequence[list[int]]
-) -> tuple[str, str, dict[str, Any]]:
-    lags = [lag(pair.target, *both, pair.eos_ids) for both in zip(contexts, texts, strict=True)]
-    wrong = [
-        {
-            "prompt": context.name,
-            "position": int(found.wrong.nonzero()[0]),
-            "behind": float(found.behind.max()),
-        }
-        for context, found in zip(contexts, lags, strict=True)
-        if found.wrong.any()
-    ]
-    tokens = sum(map(len, texts))
-    clear = sum(int((found.margin > TIE).sum()) for found in lags)
-    facts = {"texts": len(texts), "tokens": tokens, "clear": clear, "wrong": wrong}
+def _against_plain(choices: FirstChoices, texts: int) -> tuple[str, str]:
+    wrong = [fork for fork in choices.forks if fork["behind"] > TIE]
     if not wrong:
-        sentence = f"{tokens:,} tokens of {len(texts)} texts, all the target's first choice"
-        return OK if clear else WEAK, sentence, facts
-    first = wrong[0]
-    sentence = (
-        f"{len(wrong)} of {len(texts)} texts contain a token that is not the target's first "
-        f"choice, first at token {first['position']} of {first['prompt']}, up to "
-        f"{first['behind']:.2g} behind"
+        sentence = f"{choices.tokens:,} tokens of {texts} texts, all the target's first choice"
+        return OK if choices.clear else WEAK, sentence
+    worst = max(wrong, key=lambda fork: float(fork["behind"]))
+    return FAILED, (
+        f"{len(wrong)} of {texts} texts contain a token that is not the target's first choice, the "
+        f"worst at token {worst['position']} of {worst['prompt']}, {worst['behind']:.2g} behind"
     )
-    return FAILED, sentence, facts
 
 
 def _against_alone(
-    pair: LoadedPair,
-    contexts: Sequence[Context],
-    alone: Sequence[list[int]],
-    drafted: Sequence[list[int]],
-) -> tuple[str, str, dict[str, Any]]:
-    texts = list(zip(contexts, alone, drafted, strict=True))
-    # Accepting a draft wrongly is visible only where the draft's first choice differs.
-    unlike = sum(int(lag(pair.draft, c, one, pair.eos_ids).wrong.sum()) for c, one, _ in texts)
-    found = [divergence(pair, *text) for text in texts if text[1] != text[2]]
-    wrong = [each for each in found if not each["tie"]]
-    tokens = sum(map(len, alone))
-    ended = sum(text[-1:] == [END] for text in alone)
-    facts = {
-        "texts": len(alone),
-        "tokens": tokens,
-        "ended": ended,
-        "draft_unlike": unlike,
-        "divergences": found,
-    }
-    sentence = (
-        f"{len(alone) - len(found)} of {len(alone)} texts equal, {tokens:,} tokens, {ended} to "
-        "their end"
-    )
-    if found:
-        first = (wrong or found)[0]
+    choices: FirstChoices, divergences: Sequence[dict[str, Any]], texts: int, ended: int
+) -> tuple[str, str]:
+    equal = texts - len(divergences)
+    sentence = f"{equal} of {texts} texts equal, {choices.tokens:,} tokens, {ended} to their end"
+    wrong = [fork for fork in divergences if not fork["tie"]]
+    if divergences:
+        first = (wrong or divergences)[0]
         sentence += (
             f"; first divergence at token {first['position']} of {first['prompt']}, "
             f"top-1/top-2 margin there {first['margin']:.2g}" + (" (a tie)" if first["tie"] else "")
         )
-    if not wrong and not unlike:
-        sentence += "; the draft never differs, so accepting every draft would also pass"
-        return WEAK, sentence, facts
-    return FAILED if wrong else OK, sentence, facts
+    if wrong or choices.draft_unlike:
+        return FAILED if wrong else OK, sentence
+    return WEAK, f"{sentence}; {NEVER_UNLIKE}"

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from specbench.check.passes import plain_pass, processed
+from specbench.check.setup import Setup
 from specbench.decoding.drafting import Drafter, LookupDrafter, ModelDrafter
 from specbench.decoding.sampling import Sampling
-from specbench.engine.loading import LoadedPair
 from specbench.errors import UsageError
 from specbench.heads.bind import BoundMethod
 from specbench.methods import Positions
@@ -49,30 +49,33 @@ class Laws(NamedTuple):
     weight: Tensor | None
     positions: Placed  # what a rule would receive, in float32
 
+    def acceptance(self, drafted: Tensor) -> Tensor | None:
+        """Return the probability that each drafted token ``[K]`` is accepted; None without law."""
+        if self.split is None:
+            return None
+        # A draft with q = 0 has no acceptance probability; the test of drafts covers it.
+        ratio = torch.where(self.at.q > 0, self.split.kept / self.at.q, 1)
+        return ratio.gather(-1, drafted[:, None])[:, 0]
+
 
 def laws_at(
-    pair: LoadedPair,
-    method: BoundMethod,
-    sampling: Sampling,
-    texts: Sequence[Sequence[int]],
-    position: Tensor,
-    drafter: Drafter = ModelDrafter(),  # noqa: B008 (frozen)
-    proposed: Tensor | None = None,
+    setup: Setup, texts: Sequence[Sequence[int]], position: Tensor, proposed: Tensor | None = None
 ) -> Laws:
     """Return the laws at the last T tokens of B texts of equal length, flattened row by row.
 
     ``position`` ``[B, T]`` is the index of each of these tokens within its round, from 0;
     ``proposed`` ``[B T]`` has the tokens that a prompt lookup must propose there.
     """
-    sampling = method.sampling(sampling)
+    method, sampling = setup.method, setup.method.sampling(setup.sampling)
     # A rule of the user's own may read hidden states without a head.
     hidden = method.head is not None or method.method not in LAWS
     forward = partial(plain_pass, texts=texts, last=position.shape[1], hidden=hidden)
-    target, draft = forward(pair.target), forward(pair.draft)
+    target, draft = forward(setup.pair.target), forward(setup.pair.draft)
     p_logits, q_logits = (output.logits.flatten(0, 1) for output in (target, draft))
     p1 = p_logits.double().softmax(-1)
-    q, q1 = _draft_law(drafter, q_logits, sampling, proposed)
-    at = Next(processed(p_logits, sampling), q, p1, q1, position.flatten().to(q.device))
+    q, q1 = _draft_law(setup.drafter, q_logits, sampling, proposed)
+    within = position.flatten().clamp_max(max(setup.drafts - 1, 0))  # a bonus token has no draft
+    at = Next(processed(p_logits, sampling), q, p1, q1, within.to(q.device))
     h_p, h_q = (
         output.hidden.flatten(0, 1) if hidden else output.hidden for output in (target, draft)
     )
@@ -117,6 +120,6 @@ def _split(method: BoundMethod, at: Next, weight: Tensor | None) -> Split | None
         kept, replaced = method.law(at, **parameters_of(dict(method.parameters), weight))
         sound = kept.shape == replaced.shape == at.p.shape and not (kept + replaced).isnan().any()
     if not sound:
-        where = place(f"the law {method.law.__name__} of {method.method}", method.law)
-        raise UsageError(f"{where} must return two tensors like p without NaN: correct it")
+        subject = place(f"the law {method.law.__name__} of {method.method}", method.law)
+        raise UsageError(f"{subject} must return two tensors like p without NaN: correct it")
     return Split(kept, replaced)

@@ -11,20 +11,20 @@ from torch import Tensor
 
 from specbench.check.laws import farther, laws_at
 from specbench.check.passes import plain_pass, processed
-from specbench.check.texts import NOTHING, Context, Ends, decode_one, proposals
-from specbench.decoding.drafting import Drafter
+from specbench.check.setup import NOTHING, Context, Ends, Setup
+from specbench.check.texts import decode_one
 from specbench.decoding.records import Generation, StopReason
 from specbench.decoding.sampling import Sampling
 from specbench.engine.loading import LoadedPair
-from specbench.heads.bind import BoundMethod
 from specbench.methods.laws import Next
 
 RARE = 4.0  # beginnings of outputs that are expected less often are not enumerated further
 CANDIDATES = 10  # tokens for a stop string that about half of the outputs contain
 READABLE = 2  # least characters of a stop string, if tokens have so many
 Output = tuple[int, ...]  # tokens, with the end token
-Beginning = tuple[Output, int]  # of an output, and the place in its round that the next token has
-NextToken = Callable[[Sequence[Beginning]], tuple[Tensor, Tensor, Next]]
+Beginning = tuple[Output, int]  # of an output, and the position in its round of the next token
+LawsAfter = tuple[Tensor, Tensor, Next]
+NextToken = Callable[[Sequence[Beginning]], LawsAfter]
 """Returns the law of the token after each beginning in two parts ``[K, V]``: of a draft that is
 accepted, and of a token that ends the round; and what the wrong law follows from."""
 
@@ -105,30 +105,35 @@ def enumerate_outputs(
     probabilities: list[Tensor] = []
     wrong_ones: list[Tensor] = []
     cells: dict[Output, dict[int, int]] = {}
-    # Beginning of an output -> probability of each place in the round that the next token has.
+    # Beginning of an output -> probability of each position in the round that the next token has.
     level: dict[Output, dict[int, float]] = {(): {0: 1.0}}
     wrong_mass: dict[Output, float] = {(): 1.0}
     while level:
-        states = [(output, place) for output, places in level.items() for place in places]
-        kept, replaced, at = next_token(states)
+        states = [
+            (output, position) for output, positions in level.items() for position in positions
+        ]
+        accepted, replaced, at = next_token(states)
         deeper: dict[Output, dict[int, float]] = {}
         rows = iter(range(len(states)))
-        for output, places in level.items():
-            state_rows = list(islice(rows, len(places)))
-            mass = kept.new_tensor(list(places.values()))[:, None]
-            by_place = mass * kept[state_rows], mass * replaced[state_rows]
-            law = (by_place[0] + by_place[1]).sum(0)
-            here = Next._make((*(part[state_rows[:1]] for part in at[:5]), False))
-            wrong = wrong_mass[output] * farther(law[None] / law.sum(), here)[0]
+        for output, positions in level.items():
+            state_rows = list(islice(rows, len(positions)))
+            mass = accepted.new_tensor(list(positions.values()))[:, None]
+            going_on, restarting = (mass * part[state_rows] for part in (accepted, replaced))
+            law = (going_on + restarting).sum(0)
+            start = Next._make((*(part[state_rows[:1]] for part in at[:5]), False))
+            wrong = wrong_mass[output] * farther(law[None] / law.sum(), start)[0]
             for token in (law >= least).nonzero()[:, 0].tolist():
                 if not goes_on(longer := (*output, token)):
                     continue
                 wrong_mass[longer] = float(wrong[token])
                 following = {
-                    place + 1: float(by_place[0][row, token]) for row, place in enumerate(places)
+                    position + 1: float(going_on[row, token])
+                    for row, position in enumerate(positions)
                 }
-                following[0] = float(by_place[1][:, token].sum())
-                deeper[longer] = {place: mass for place, mass in following.items() if mass > 0}
+                following[0] = float(restarting[:, token].sum())
+                deeper[longer] = {
+                    position: mass for position, mass in following.items() if mass > 0
+                }
                 law[token] = wrong[token] = 0
             possible = ((law > 0) | (wrong > 0)).nonzero()[:, 0]
             first = sum(len(part) for part in probabilities)
@@ -136,32 +141,23 @@ def enumerate_outputs(
             probabilities.append(law[possible])
             wrong_ones.append(wrong[possible])
         level = deeper
-    impossible = [kept.new_zeros(1)]
+    impossible = [accepted.new_zeros(1)]
     return OutputLaw(
         torch.cat(probabilities + impossible), torch.cat(wrong_ones + impossible), cells
     )
 
 
-def next_token(
-    pair: LoadedPair,
-    context: Context,
-    method: BoundMethod,
-    drafter: Drafter,
-    sampling: Sampling,
-    draft_length: int,
-    states: Sequence[Beginning],
-) -> tuple[Tensor, Tensor, Next]:
+def next_token(setup: Setup, context: Context, states: Sequence[Beginning]) -> LawsAfter:
     """Return the laws of the tokens after outputs, see ``NextToken``, by plain passes."""
     texts = [[*context.prompt, *output] for output, _ in states]
     drafts = []
-    for text, (_, place) in zip(texts, states, strict=True):
-        copied = proposals(drafter, text[: len(text) - place], draft_length, pair.target.vocabulary)
-        drafts.append(copied[place] if place < len(copied) else NOTHING)
-    proposed = torch.tensor(drafts, device=pair.target.device)
-    texts = [[*text, 0] for text in texts]
-    position = torch.tensor([[min(place, max(draft_length - 1, 0))] for _, place in states])
-    laws = laws_at(pair, method, sampling, texts, position, drafter, proposed)
+    for text, (_, position) in zip(texts, states, strict=True):
+        copied = setup.propose(text[: len(text) - position])
+        drafts.append(copied[position] if position < len(copied) else NOTHING)
+    proposed = torch.tensor(drafts, device=setup.pair.target.device)
+    positions = torch.tensor([[position] for _, position in states])
+    laws = laws_at(setup, [[*text, 0] for text in texts], positions, proposed)
     assert laws.split is not None
     bonus = (proposed == NOTHING)[:, None]
-    kept = torch.where(bonus, 0, laws.split.kept)
-    return kept, torch.where(bonus, laws.at.p, laws.split.replaced), laws.at
+    accepted = torch.where(bonus, 0, laws.split.kept)
+    return accepted, torch.where(bonus, laws.at.p, laws.split.replaced), laws.at

@@ -58,5 +58,5 @@ def processed(logits: Tensor, sampling: Sampling) -> Tensor:
         ordered = ordered.masked_fill(ordered.cumsum(-1) - ordered >= sampling.top_p, 0)
     if sampling.min_p is not None:
         ordered = ordered.masked_fill(ordered < sampling.min_p * ordered[:, :1], 0)
-    kept = torch.zeros_like(p).scatter(-1, tokens, ordered)
-    return kept / kept.sum(-1, keepdim=True)
+    filtered = torch.zeros_like(p).scatter(-1, tokens, ordered)
+    return filtered / filtered.sum(-1, keepdim=True)

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from specbench.check.laws import Laws
-from specbench.check.texts import ACCEPTED, CORRECTED, NOTHING, OWN, Tokens
+from specbench.check.setup import NOTHING
+from specbench.check.texts import CORRECTED, TARGET, VOID, Tokens
 from specbench.heads.bind import BoundMethod
 from specbench.methods.laws import JOINT
 
@@ -20,42 +21,44 @@ IMPOSSIBLE = 2.0  # distance of a draw that no random number gives
 
 
 def distances(method: BoundMethod, tokens: Tokens, laws: Laws, numbers: Tensor) -> Tensor:
-    """Return how far random numbers are from those that give the tokens of a text.
+    """Return how far random numbers are from those that give the tokens of texts.
 
     Args:
         method: The bound method.
-        tokens: K tokens, flat.
+        tokens: The tokens of K texts.
         laws: The laws at these tokens.
-        numbers: ``[K, S, 2 N + 1]``: S alternatives of the random numbers of each token's round.
+        numbers: ``[K, S, rounds, 2 N + 1]``: S alternatives of each text's random numbers.
 
     Returns:
-        ``[K, S]``, the largest distance over the draws of a token; 0 if all of them agree.
+        ``[K T, S]``, the largest distance over the draws of a token; 0 if all of them agree.
     """
-    place = tokens.place[:, None, None].expand(-1, numbers.shape[1], 1)
+    rounds = tokens.round[:, None, :, None].expand(-1, numbers.shape[1], -1, numbers.shape[-1])
+    numbers = numbers.gather(2, rounds).transpose(1, 2).flatten(0, 1)
+    tokens = tokens.flatten()
+    position = tokens.position[:, None, None].expand(-1, numbers.shape[1], 1)
     n = numbers.shape[-1] // 2
-    for_draft, for_acceptance = (numbers.gather(-1, place + i)[..., 0] for i in (0, n))
-    corrected, final = tokens.kind == CORRECTED, tokens.kind == OWN
-    judged = corrected | (tokens.kind == ACCEPTED)
+    for_draft, for_acceptance = (numbers.gather(-1, position + i)[..., 0] for i in (0, n))
+    corrected, final, judged = tokens.kind == CORRECTED, tokens.kind == TARGET, tokens.judged
     joint = method.method in JOINT
     largest = torch.zeros_like(for_draft)
     source = laws.at.p
     if method.rule is not None:
-        largest[judged] = _outside(laws.at.q[judged], tokens.drafted[judged], for_draft[judged])
-        verdict = method.rule(laws.positions.part(judged), tokens.drafted[judged])
+        drafted = tokens.drafted[judged]
+        largest[judged] = _outside(laws.at.q[judged], drafted, for_draft[judged])
+        verdict = method.rule(laws.positions.part(judged), drafted)
         source = source.index_put((judged,), verdict.residual.double())
-        final = final | (corrected & (tokens.place == 0) if joint else corrected)
+        final = final | (corrected & (tokens.position == 0) if joint else corrected)
     if judged.any() and not joint:
-        accept = verdict.accept.double()
-        if laws.split is not None:
-            ratio = torch.where(laws.at.q > 0, laws.split.kept / laws.at.q, 1)
-            accept = ratio[judged].gather(-1, tokens.drafted[judged][:, None])[:, 0]
+        acceptance = laws.acceptance(tokens.drafted)
+        accept = verdict.accept.double() if acceptance is None else acceptance[judged]
         above = for_acceptance[judged] - accept[:, None]
-        above = torch.where((tokens.kind == ACCEPTED)[judged][:, None], above, -above)
+        above = torch.where(corrected[judged][:, None], -above, above)
         largest[judged] = torch.maximum(largest[judged], above.clamp_min(0))
     at_end = _outside(source[final], tokens.tokens[final], numbers[final][..., -1])
     largest[final] = torch.maximum(largest[final], at_end)
     if method.control is None:  # drafting must not stop earlier
-        largest[(tokens.kind == OWN) & (tokens.proposed != NOTHING)] = IMPOSSIBLE
+        largest[(tokens.kind == TARGET) & (tokens.proposed != NOTHING)] = IMPOSSIBLE
+    largest[tokens.kind == VOID] = torch.nan
     return largest
 
 

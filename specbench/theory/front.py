@@ -18,6 +18,7 @@ from specbench.analysis.intervals import bootstrap, cluster_sums
 from specbench.analysis.labels import method_label
 from specbench.check.laws import laws_at
 from specbench.check.passes import processed
+from specbench.check.setup import Setup
 from specbench.decoding.sampling import Sampling
 from specbench.engine.loading import LoadedPair, load_pair
 from specbench.engine.memory import decoding_needs
@@ -98,7 +99,8 @@ def _sums(
     """Return the sums of bias and front gap over a text's tokens, and their number."""
     text = [*_prompt(run, pair, record, answers), *record["token_ids"]]
     sampling = run.settings.part(Sampling)
-    laws = laws_at(pair, method, sampling, [text], _positions(record))
+    setup = Setup(pair, method, sampling, draft_length=record["draft_length"])
+    laws = laws_at(setup, [text], _places(record))
     assert laws.split is not None
     changed = method.sampling(sampling) != sampling
     target = processed(laws.at.p1.log(), sampling) if changed else laws.at.p
@@ -109,11 +111,10 @@ def _sums(
     return float(total_variation(law, p).sum()), float(gaps.sum()), len(gaps)
 
 
-def _positions(record: Record) -> torch.Tensor:
-    """Return the index of each token of a record within its round ``[1, T]``, at most N - 1."""
-    emitted, last = record["per_round"]["emitted"], max(record["draft_length"] - 1, 0)
-    positions = [min(position, last) for tokens in emitted for position in range(tokens)]
-    return torch.tensor([positions[: len(record["token_ids"])]])
+def _places(record: Record) -> torch.Tensor:
+    """Return the index of each token of a record within its round ``[1, T]``."""
+    places = [place for tokens in record["per_round"]["emitted"] for place in range(tokens)]
+    return torch.tensor([places[: len(record["token_ids"])]])
 
 
 def _answers(records: Sequence[Record], record: Record) -> list[str]:

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,16 +26,16 @@ from specbench.audit.audit import (
     WEAK,
     AuditOptions,
     Finding,
-    Laws,
     run_audit,
     verdict,
     visible_faults,
 )
 from specbench.audit.decoders import Completion
+from specbench.audit.laws import Laws
 from specbench.audit.server import Server
 from specbench.audit.spelling import Spelling
 from specbench.audit.texts import StoredTexts
-from specbench.check.texts import Context
+from specbench.check.setup import Context
 from specbench.client import Client
 from specbench.errors import UsageError
 
@@ -242,27 +243,19 @@ def test_a_text_is_spelled_with_the_probabilities_of_its_spellings() -> None:
     spelling = Spelling(toy().tokenizer, len(PIECES), END + 1)
     texts = [Completion("abc", None, ended=True)] * 4000
 
-    def log_laws(nodes: Sequence[Sequence[int]]) -> np.ndarray:
-        length = max(map(len, nodes)) + 1
-        padded = [[*node, *[0] * (length - len(node))] for node in nodes]
-        return laws.logs(toy().target, [8], padded, length).numpy()
-
-    drawn = spelling.tokens(texts, 7, log_laws, np.random.default_rng(0))
+    along = partial(laws.along, [8])
+    drawn = spelling.tokens(texts, 7, along, np.random.default_rng(0))
     counts = Counter(map(tuple, drawn))
     seen = [counts[tuple(spelled)] for spelled in tokens]
     assert sum(seen) == 4000 and min(seen) > 20
     assert chisquare(seen, 4000 * np.array(weights) / sum(weights)).pvalue > 1e-4
     # Without an end, a text of two tokens has only two spellings.
-    cut = spelling.tokens(
-        [Completion("abc", None, False)] * 50, 2, log_laws, np.random.default_rng(0)
-    )
+    cut = spelling.tokens([Completion("abc", None, False)] * 50, 2, along, np.random.default_rng(0))
     assert {len(spelled) for spelled in cut} == {2}
     with pytest.raises(UsageError, match="cannot spell the server's text 'xyz'"):
-        spelling.tokens([Completion("xyz", None, False)], 3, log_laws, np.random.default_rng(0))
+        spelling.tokens([Completion("xyz", None, False)], 3, along, np.random.default_rng(0))
     with pytest.raises(UsageError, match="has 1,000,000 characters, but 3 tokens"):
-        spelling.tokens(
-            [Completion("a" * 10**6, None, False)], 3, log_laws, np.random.default_rng(0)
-        )
+        spelling.tokens([Completion("a" * 10**6, None, False)], 3, along, np.random.default_rng(0))
 
 
 def test_the_passes_that_spell_a_text_grow_with_its_length() -> None:

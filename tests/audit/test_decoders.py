@@ -9,7 +9,8 @@ import pytest
 from specbench.audit import libraries
 from specbench.audit.libraries import Assisted, llamacpp_server
 from specbench.bench.transformers_loops import MissingError
-from specbench.check.texts import Context, decode_one
+from specbench.check.setup import Context
+from specbench.check.texts import decode_one
 from specbench.engine.prompts import encode
 from specbench.errors import UsageError
 from specbench.pairs.registry import get_pair

@@ -14,8 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from specbench.audit.audit import COUNTED, FALSE_ALARM, SAMPLER, STREAMS, Laws, cut_prompt
+from specbench.audit.audit import COUNTED, FALSE_ALARM, SAMPLER, STREAMS, cut_prompt
 from specbench.audit.distortions import TOP_K, TOP_P, Distortions, least_kept
+from specbench.audit.laws import Laws
 from specbench.check.check import read_prompts
 from specbench.config import Loading, Settings
 from specbench.engine.loading import LoadedPair

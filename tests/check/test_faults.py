@@ -18,7 +18,7 @@ from specbench.check.check import WHOLE, findings_or_crash
 from specbench.check.findings import FAILED, Finding
 from specbench.check.outputs import choose_ends
 from specbench.check.rounds import Case, check_rounds
-from specbench.check.texts import Context, SampleOptions
+from specbench.check.setup import Context, Setup, after_rounds
 from specbench.decoding import drafting, loop
 from specbench.decoding import round as rounds
 from specbench.decoding.drafting import Drafter, LookupDrafter, ModelDrafter, load_drafter
@@ -31,7 +31,7 @@ from ..engine.tiny import blurred, build, config, pair_of, random_prompt
 
 Patch = pytest.MonkeyPatch
 N, VOCABULARY = 3, 12
-HOW = SampleOptions(texts=100, draft_length=N, batch_size=32, seed=0, alpha=1e-7)
+ALPHA = 1e-7
 # Prompts of different lengths, which repeat themselves, so that a prompt lookup has proposals.
 CONTEXTS = [Context(f"task/{n}", 2 * random_prompt(n, VOCABULARY)) for n in (4, 9)]
 
@@ -47,10 +47,12 @@ def findings(
     drafter: Drafter, *, whole: bool = True, method: str = "sd", **parameters: Any
 ) -> list[Finding]:
     """Compare the texts of a method: whole outputs, or two rounds of each text."""
-    ends = choose_ends(pair(), CONTEXTS, WHOLE, N + 3) if whole else None
+    ends = choose_ends(pair(), CONTEXTS, WHOLE, N + 3) if whole else after_rounds(N)
+    sampling = WHOLE if whole else Sampling()
     bound = bind(method, parameters, pair())
-    case = Case(method, [(bound, CONTEXTS)], drafter, WHOLE if whole else Sampling(), ends)
-    return list(findings_or_crash(case.subject, lambda: check_rounds(pair(), case, HOW)))
+    setup = Setup(pair(), bound, sampling, drafter, N, ends, texts=100, batch_size=32)
+    case = Case(method, [(setup, CONTEXTS)])
+    return list(findings_or_crash(case.subject, lambda: check_rounds(case, ALPHA)))
 
 
 def failures(compared: list[Finding]) -> set[str]:

@@ -9,7 +9,7 @@ import torch
 from specbench.check import greedy
 from specbench.check.findings import FAILED, OK, REPORT, WEAK
 from specbench.check.greedy import END, check_greedy, divergence, lag
-from specbench.check.texts import Context
+from specbench.check.setup import Context
 from specbench.engine.loading import LoadedPair
 
 from ..decoding.helpers import own_draft

@@ -5,18 +5,15 @@ from math import nan
 
 import torch
 
+from specbench.check.setup import DRAWN, NOTHING, Ends, proposals
 from specbench.check.texts import (
     ACCEPTED,
     CORRECTED,
-    DRAWN,
-    NOTHING,
-    OWN,
+    TARGET,
     VOID,
-    Ends,
-    proposals,
     tokens_of,
 )
-from specbench.decoding.drafting import ModelDrafter, load_drafter
+from specbench.decoding.drafting import load_drafter
 from specbench.decoding.records import Generation, RoundRecord
 
 ROUNDS = [
@@ -28,11 +25,11 @@ ROUNDS = [
 
 def test_the_origin_of_every_token(make_generation: Callable[..., Generation]) -> None:
     text = make_generation(token_ids=[1, 2, 3, 4, 5, 6], rounds=ROUNDS)
-    found = tokens_of([text, text], [7], Ends(6), ModelDrafter(), 3, 10)
+    found = tokens_of([text, text], [7], Ends(6), lambda text: [DRAWN] * 3)
     assert found.tokens.tolist() == [[1, 2, 3, 4, 5, 6]] * 2
-    assert found.kind[0].tolist() == [ACCEPTED, CORRECTED, ACCEPTED, ACCEPTED, OWN, ACCEPTED]
+    assert found.kind[0].tolist() == [ACCEPTED, CORRECTED, ACCEPTED, ACCEPTED, TARGET, ACCEPTED]
     assert found.drafted[0].tolist() == [1, 9, 3, 4, 0, 6]
-    assert found.place[0].tolist() == [0, 1, 0, 1, 2, 0]
+    assert found.position[0].tolist() == [0, 1, 0, 1, 2, 0]
     assert found.round[0].tolist() == [0, 0, 1, 1, 1, 2]
     # The second round was shorter than the drafter must make it, and the third was cut.
     assert found.proposed[0].tolist() == [DRAWN] * 6
@@ -46,8 +43,8 @@ def test_autoregressive_tokens_are_the_targets_own(
     make_generation: Callable[..., Generation],
 ) -> None:
     text = make_generation(token_ids=[4, 5], stopped_by="length", rounds=[RoundRecord(0, 0, 1)] * 2)
-    found = tokens_of([text], [7], Ends(2), ModelDrafter(), 0, 10)
-    assert found.kind.tolist() == [[OWN, OWN]]
+    found = tokens_of([text], [7], Ends(2), lambda text: [])
+    assert found.kind.tolist() == [[TARGET, TARGET]]
     assert found.expected.isnan().all()
 
 
@@ -58,9 +55,9 @@ def test_the_end_token_is_part_of_a_text_and_what_follows_is_void(
     longer = make_generation(
         token_ids=[4, 4, 4], stopped_by="length", rounds=[RoundRecord(0, 0, 1)] * 3
     )
-    found = tokens_of([ended, longer], [7], Ends(3, token=9), ModelDrafter(), 2, 10)
+    found = tokens_of([ended, longer], [7], Ends(3, token=9), lambda text: [DRAWN] * 2)
     assert found.tokens.tolist() == [[4, 9, 0], [4, 4, 4]]
-    assert found.kind.tolist() == [[ACCEPTED, ACCEPTED, VOID], [OWN] * 3]
+    assert found.kind.tolist() == [[ACCEPTED, ACCEPTED, VOID], [TARGET] * 3]
     assert found.proposed[0].tolist() == [DRAWN, DRAWN, NOTHING]
 
 

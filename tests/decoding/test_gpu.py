@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from specbench.check import greedy as check_greedy
-from specbench.check.texts import Context
+from specbench.check.setup import Context
 from specbench.config import COMPILE, EAGER, GRAPH, Loading
 from specbench.decoding.loop import Request
 from specbench.decoding.records import Generation

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from specbench.analysis import compare as c
+from specbench.analysis import comparison as c
 from specbench.analysis.compare_tables import merge_metrics
 from specbench.analysis.frames import CELL
 from specbench.analysis.intervals import (
@@ -50,7 +50,7 @@ def between_runs(samples: pd.DataFrame, *, times: bool) -> pd.DataFrame:
     """Compare the second of two runs with the first, in the cells that both have.
 
     Returns:
-        Columns ``compare.COMPARISON`` with ``at`` = ``BETWEEN``: a row's run is the second one,
+        Columns ``comparison.COMPARISON`` with ``at`` = ``BETWEEN``: a row's run is the second one,
         ``against`` names the first one, and ``reference`` is its value. The metrics are the
         differences in quality and acceptance, ``EQUAL`` and, with ``times``, ``TIMES``. It has no
         rows if the runs share no sample.

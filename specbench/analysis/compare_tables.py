@@ -9,7 +9,8 @@ from typing import Any
 
 import pandas as pd
 
-from specbench.analysis import compare as c
+from specbench.analysis import comparison as c
+from specbench.analysis.intervals import FEWEST
 from specbench.analysis.summary import shown_name, shown_scale
 from specbench.table import Field, Table, drop_empty, interval_of, number, number_of
 
@@ -56,7 +57,7 @@ _KEYS = ["run_id", "temperature", "engine", "batch_size", "task"]
 def comparison_tables(rows: pd.DataFrame) -> list[Table]:
     """Return one table per task and quantity held equal, in the order of the comparison.
 
-    ``rows`` has the columns ``compare.COMPARISON``.
+    ``rows`` has the columns ``comparison.COMPARISON``.
     """
     several = rows["run_id"].nunique() > 1
     found = []
@@ -253,7 +254,7 @@ def _text(name: str, row: _Row) -> str:
 
 def _change(name: str, form: str, scale: float, row: _Row) -> str:
     """Return sd's value of a column, at the same N, and the method's own."""
-    if name == "seconds" and row["batch_size"] > 1:
+    if name == "seconds" and row["batch_size"] > 1 and not row["blocks"] >= FEWEST:
         return ""  # texts share their time
     before = {
         "quality": row["against_quality"],

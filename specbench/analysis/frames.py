@@ -70,7 +70,7 @@ def read_samples(
         return samples
     again = _read_runs(timed, TIMINGS, SAMPLES, MEASURED)
     first = _read_runs(timed, "samples.csv", SAMPLES, MEASURED, others=True)
-    texts = ["quality", *(name for name in first if name not in SAMPLES)]
+    texts = ["quality", *(n for n in first if n not in SAMPLES and n not in again)]
     sample = [name for name in (*CELL, "seed", "repeat", "sample_id", "turn") if name != "session"]
     again = again[again["timing"].isin(timings)].drop(columns="quality")
     again = again.merge(first[[*sample, *texts]], on=sample)

@@ -18,6 +18,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from specbench.analysis.blocks import time_units
 from specbench.analysis.columns import BLEU_TERMS
 from specbench.analysis.frames import CELL
 from specbench.analysis.intervals import (
@@ -67,7 +68,7 @@ _SUMMED = (
 )
 _RATIOS = {ACCEPTANCE: ["accepted", "proposed"], SPEEDUP: ["output_tokens", "seconds"]}
 #: The columns of samples needed to mark the best values.
-NEEDED = (*CELL, "sample_id", *_SUMMED)
+NEEDED = (*CELL, "repeat", "sample_id", "block", *_SUMMED)
 _AT_ONCE = 256  # cells resampled together
 _ROUNDING = 1e-9  # tolerance between equal figures
 _TWO_DECIMALS = ("rouge", "bleu", SPEEDUP)  # others have one decimal
@@ -136,9 +137,11 @@ class Contest:
         self._known = {
             QUALITY: summed["quality"].notna().to_numpy(),
             ACCEPTANCE: (summed["proposed"] > 0).to_numpy(),
-            SPEEDUP: np.ones(len(summed), dtype=np.bool_),
         }
-        self._prompt = pd.factorize(samples["sample_id"])[0][order]
+        prompts, blocks = samples["sample_id"], time_units(samples)
+        units = {QUALITY: prompts, ACCEPTANCE: prompts, SPEEDUP: blocks}
+        self._unit = {name: pd.factorize(unit)[0][order] for name, unit in units.items()}
+        self._known[SPEEDUP] = self._unit[SPEEDUP] >= 0
         self._starts = np.searchsorted(cell[order], np.arange(cell.max(initial=-1) + 2))
         known = samples[list(CELL)].iloc[order[self._starts[:-1]]]
         self.cells = known.assign(cell=np.arange(len(known)))
@@ -156,8 +159,9 @@ class Contest:
         each lossless cell has the quality of all lossless cells together.
         """
         marked = np.zeros(len(cells), dtype=np.bool_)
-        prompts = np.unique(np.concatenate([self._prompt[self._rows(cell)] for cell in cells]))
-        sums, statistic = self._sums(cells, prompts, figure, metric)
+        unit = self._unit[figure]
+        units = np.unique(np.concatenate([unit[self._rows(cell)] for cell in cells]))
+        sums, statistic = self._sums(cells, units, figure, metric)
         if figure == QUALITY:
             sums = _pooled(sums, self._lossless[cells])
             values = statistic(np.nansum(sums, axis=0))
@@ -183,30 +187,30 @@ class Contest:
 
     def mean_over_seeds(self, cells: _Numbers, figure: str, metric: str) -> Interval:
         """Return the mean of cells that differ in the seed of their head, on shared prompts."""
-        prompts = np.unique(self._prompt[self._rows(cells[0])])
-        sums, statistic = self._sums(cells, prompts, figure, metric)
+        units = np.unique(self._unit[figure][self._rows(cells[0])])
+        sums, statistic = self._sums(cells, units, figure, metric)
         shared = sums[~np.isnan(sums).any(axis=(1, 2))]
         return mean_over_seeds(statistic(bootstrap(shared)), len(shared))
 
     def _sums(
-        self, cells: _Numbers, prompts: _Numbers, figure: str, metric: str
+        self, cells: _Numbers, units: _Numbers, figure: str, metric: str
     ) -> tuple[Floats, Statistic]:
-        """Return sums per prompt [prompts, k, terms], NaN if missing, and their statistic.
+        """Return sums per unit [units, k, terms], NaN if missing, and their statistic.
 
         The terms of a speed-up are those of the cells, then those of their baselines.
         """
-        sums, statistic = self._sums_of_cells(cells, prompts, figure, metric)
+        sums, statistic = self._sums_of_cells(cells, units, figure, metric)
         if figure != SPEEDUP:
             return sums, statistic
-        base, _ = self._sums_of_cells(self._baseline[cells], prompts, figure, metric)
+        base, _ = self._sums_of_cells(self._baseline[cells], units, figure, metric)
         return np.concatenate([sums, base], axis=2), paired_ratio
 
     def _sums_of_cells(
-        self, cells: _Numbers, prompts: _Numbers, figure: str, metric: str
+        self, cells: _Numbers, units: _Numbers, figure: str, metric: str
     ) -> tuple[Floats, Statistic]:
         found = [self._rows(cell) for cell in cells]
         rows, column = np.concatenate(found), np.repeat(np.arange(len(cells)), [*map(len, found)])
-        place = pd.Index(prompts).get_indexer(pd.Index(self._prompt[rows]))
+        place = pd.Index(units).get_indexer(pd.Index(self._unit[figure][rows]))
         kept = (place >= 0) & self._known[figure][rows]
         samples = self._samples.iloc[rows[kept]]
         statistic: Statistic = ratio
@@ -214,10 +218,10 @@ class Contest:
             terms, statistic = score_terms(samples, "quality", metric)
         else:
             terms = samples[_RATIOS[figure]].to_numpy(np.float64)
-        field, fields = (place * len(cells) + column)[kept], len(prompts) * len(cells)
+        field, fields = (place * len(cells) + column)[kept], len(units) * len(cells)
         sums: Floats = np.stack([np.bincount(field, term, fields) for term in terms.T], axis=-1)
         sums[np.bincount(field, minlength=fields) == 0] = np.nan
-        return sums.reshape(len(prompts), len(cells), -1), statistic
+        return sums.reshape(len(units), len(cells), -1), statistic
 
     def _rows(self, cell: int) -> _Numbers:
         return np.arange(self._starts[cell], self._starts[cell + 1])
@@ -295,7 +299,7 @@ def _best(table: pd.DataFrame, contest: Contest) -> pd.Series:
     is_quality = table["figure"] == QUALITY
     marked = _highest(table, is_quality, contest)
     cell = [table[name] for name in (*SECTION, "cell")]
-    comparable = (table["figure"] != SPEEDUP) | (table["batch_size"] == 1)
+    comparable = (table["figure"] != SPEEDUP) | table["ci_low"].notna()
     others = ~is_quality & comparable & marked.groupby(cell).transform("any")
     return marked | _highest(table, others, contest)
 
@@ -332,6 +336,13 @@ def _notes(table: pd.DataFrame, intervals: bool) -> list[str]:
         )
     if intervals and table["ci_low"].notna().any():
         notes.append("Brackets: 95 % intervals over prompts.")
+    blocks = table[
+        (table["figure"] == SPEEDUP) & table["ci_low"].notna() & (table["batch_size"] > 1)
+    ]
+    notes += [
+        f"tok/s / AR: paired by block, in {number} blocks of {size} prompts."
+        for size, number in blocks.groupby("batch_size")["n"].max().items()
+    ]
     if "published" in table and table["published"].notna().any():
         notes.append(
             f"{PAPER}: {REFERENCE}, 100 prompts per task, without intervals. It does not state w, "

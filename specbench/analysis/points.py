@@ -7,7 +7,7 @@ one bootstrap over the shared prompts gives all figures of all points, and compa
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from specbench.analysis.blocks import by_time_unit, count_blocks
 from specbench.analysis.intervals import Floats, Statistic, bootstrap, cluster_sums, ratio
 from specbench.analysis.labels import method_label
 from specbench.analysis.summary import score_terms
@@ -32,9 +33,13 @@ _SUMMED = ("accepted", "proposed", "seconds", "output_tokens", "samples")
 
 @dataclass(frozen=True)
 class Setting:
-    """A method with its parameters and a draft length, on one task."""
+    """A method with its parameters and a draft length, on one task.
+
+    The column ``sample_id`` names the units of its intervals: prompts, or blocks of prompts.
+    """
 
     samples: pd.DataFrame
+    prompts_per_unit: int = 1
 
     @cached_property
     def cell(self) -> Mapping[Any, Any]:
@@ -83,7 +88,14 @@ class Setting:
 
     def without_quality(self) -> Setting:
         """Return the setting without qualities, for a comparison with one that has none."""
-        return Setting(self.samples.assign(quality=np.nan))
+        return replace(self, samples=self.samples.assign(quality=np.nan))
+
+    @cached_property
+    def timed(self) -> Setting:
+        """The setting in units of which the time was measured: whole blocks, if it has any."""
+        if not count_blocks(self.samples) > 0:
+            return self
+        return Setting(by_time_unit(self.samples), int(self.cell["batch_size"]))
 
     @property
     def point(self) -> str:
@@ -136,11 +148,12 @@ class Gains(NamedTuple):
 class PointEstimates:
     """Figures of points: row 0 for the data, the others for bootstrap resamples.
 
-    ``n`` is the number of shared prompts. The others are [1 + RESAMPLES, points]: quality from 0 to
-    1, and means per sample.
+    ``n`` is the number of shared units, which are prompts or blocks of prompts. The arrays are
+    [1 + RESAMPLES, points]: quality from 0 to 1, and means per sample.
     """
 
     n: int
+    prompts_per_unit: int
     quality: Floats
     accepted: Floats
     proposed: Floats
@@ -168,15 +181,17 @@ class PointEstimates:
 
 @dataclass(frozen=True)
 class Points:
-    """Sums of points over their shared prompts.
+    """Sums of points over their shared units, which are prompts or blocks of prompts.
 
     Attributes:
-        sums: [prompts, points, terms] terms of quality, then those of ``_SUMMED``.
+        sums: [units, points, terms] terms of quality, then those of ``_SUMMED``.
         score: Maps totals of the terms of quality to quality.
+        prompts_per_unit: 1, or the size of a block.
     """
 
     sums: Floats
     score: Statistic
+    prompts_per_unit: int
 
     def estimates(self) -> PointEstimates:
         """Return the figures of the points."""
@@ -208,7 +223,8 @@ class Points:
         terms = totals.shape[-1] - len(_SUMMED)
         means = totals[..., terms:-1] / totals[..., -1:]
         parts = dict(zip(_SUMMED[:-1], np.moveaxis(means, -1, 0), strict=True))
-        return PointEstimates(len(self.sums), self.score(totals[..., :terms]), **parts)
+        quality = self.score(totals[..., :terms])
+        return PointEstimates(len(self.sums), self.prompts_per_unit, quality, **parts)
 
 
 def shared_points(settings: Sequence[Setting], one_law: Sequence[int] = ()) -> Points:
@@ -232,7 +248,7 @@ def shared_points(settings: Sequence[Setting], one_law: Sequence[int] = ()) -> P
     if one_law:
         quality = sums[:, list(one_law), : -len(_SUMMED)]
         sums[:, list(one_law), : -len(_SUMMED)] = quality.sum(axis=1, keepdims=True)
-    return Points(sums, parts[0][-1])
+    return Points(sums, parts[0][-1], settings[0].prompts_per_unit)
 
 
 def _seconds(totals: Floats) -> Floats:

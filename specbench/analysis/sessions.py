@@ -1,9 +1,8 @@
 """The settings of one task of a run, by session and by method, for comparisons.
 
-Times are compared only within a session, and not if several texts were decoded together: these
-share their time, so prompts are no independent measurements of it. A method has one setting per
-draft length. Heads that differ in nothing but the seed of their training are a recipe, which is
-compared as one method.
+Times are compared only within a session, and those of texts that were decoded together only if
+there are enough ``blocks``. A method has one setting per draft length. Heads that differ in nothing
+but the seed of their training are a recipe, which is compared as one method.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from typing import Any, NamedTuple, Self
 
 import pandas as pd
 
+from specbench.analysis.blocks import count_blocks, has_comparable_times
 from specbench.analysis.columns import TIMED_AGAIN
 from specbench.analysis.frames import first_decodes
 from specbench.analysis.intervals import estimate
@@ -29,16 +29,20 @@ class TaskRun(NamedTuple):
     """The settings of a task of a run."""
 
     settings: list[Setting]
-    sessions: dict[int, list[Setting]]  # those timed in each session; none if decoded in batches
+    sessions: dict[int, list[Setting]]  # those with comparable times, by session
     noise: dict[int, float]  # by session: the largest factor between times of equal texts
+    blocks: float  # number of whole blocks; NaN if texts were decoded alone or none is recorded
 
     @classmethod
     def of(cls, samples: pd.DataFrame) -> Self:
         """Split samples, which may include those of ``timings.csv``."""
         is_again = samples.get("timing", pd.Series(index=samples.index)) == TIMED_AGAIN
         again, timed = samples[is_again], samples[~is_again]
-        alone = timed[timed["batch_size"] == 1]
-        sessions = {int(session): settings_of(rows) for session, rows in alone.groupby("session")}
+        sessions = {
+            int(session): settings_of(rows)
+            for session, rows in timed.groupby("session")
+            if has_comparable_times(rows)
+        }
         noise = {}
         for session, rows in again.groupby("session"):
             once, twice = (
@@ -47,7 +51,7 @@ class TaskRun(NamedTuple):
             )
             factors = [_noise(once[key], twice[key]) for key in once.keys() & twice]
             noise[session] = max(factors, default=math.nan)
-        return cls(settings_of(first_decodes(samples)), sessions, noise)
+        return cls(settings_of(first_decodes(samples)), sessions, noise, count_blocks(timed))
 
     def timed(self, session: int) -> list[Setting]:
         """Return the settings timed in a session."""
@@ -60,7 +64,7 @@ class TaskRun(NamedTuple):
             return [setting for setting in settings if setting.drafter in (name, None)]
 
         sessions = {session: drafted(timed) for session, timed in self.sessions.items()}
-        return TaskRun(drafted(self.settings), sessions, self.noise)
+        return TaskRun(drafted(self.settings), sessions, self.noise, self.blocks)
 
 
 class MethodSettings(NamedTuple):
@@ -206,6 +210,6 @@ def _recipe_folder(cell: Any) -> tuple[Any, ...] | None:
 
 def _noise(once: Setting, twice: Setting) -> float:
     """Return the largest factor in the interval of the ratio of the times of equal texts."""
-    reached = shared_points([once, twice]).estimates()
+    reached = shared_points([once.timed, twice.timed]).estimates()
     ratio = estimate(reached.seconds[:, 0] / reached.seconds[:, 1], reached.n, log=True)
     return max(ratio.high, 1 / ratio.low)

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
+from specbench.analysis.blocks import by_time_unit
 from specbench.analysis.columns import BLEU_TERMS, TIMED_BASELINE
 from specbench.analysis.frames import (
     CELL,
@@ -156,7 +157,8 @@ def summarise(samples: pd.DataFrame) -> pd.DataFrame:
     Samples that were timed again (column ``timing``) are only baselines. After the figures of every
     cell come the task's further metrics and, with enough repeats, pass@k. A cell consists of the
     samples that share ``frames.CELL``; ``n`` counts its prompts, over which the 95 % intervals are
-    computed. Times include prefill. Numbers that are in no schema are the user's own metrics.
+    computed, or for times of a run in batches its blocks (``blocks``). Times include prefill.
+    Numbers that are in no schema are the user's own metrics.
 
     Raises:
         UsageError: There are no samples.
@@ -166,15 +168,19 @@ def summarise(samples: pd.DataFrame) -> pd.DataFrame:
     numbers = samples.select_dtypes("number")
     own = [name for name in numbers if name not in SAMPLES and name not in MEASURED]
     terms = _with_terms(samples)
-    baselines = dict(list(terms[terms["method"] == AUTOREGRESSIVE].groupby(BASELINE)))
+    alone = by_time_unit(terms[terms["method"] == AUTOREGRESSIVE])
+    baselines = dict(list(alone.groupby(BASELINE)))
     rows: list[tuple[object, ...]] = []
     for cell, group in first_decodes(terms).groupby(list(CELL), sort=False, dropna=False):
         baseline = baselines.get(tuple(group[BASELINE].iloc[0]))
-        metric = group["quality_metric"].iloc[0]
-        figures = [(m.name, m.figure(group, baseline), m.unit or metric) for m in METRICS]
+        metric, timed = group["quality_metric"].iloc[0], by_time_unit(group)
+        figures = [
+            (name, figure(timed if unit in _TIME_UNITS else group, baseline), unit or metric)
+            for name, unit, figure in METRICS
+        ]
         rows += [
-            (*cell, name, found.value, found.low, found.high, found.n, unit)
-            for name, found, unit in (*figures, *_further_scores(group, own))
+            (*cell, name, *figure, unit)
+            for name, figure, unit in (*figures, *_further_scores(group, own))
         ]
     return typed(pd.DataFrame(rows, columns=list(SUMMARY)), SUMMARY, "the summary")
 
@@ -214,11 +220,14 @@ def wide(summary: pd.DataFrame) -> pd.DataFrame:
 
 
 def without_shared_times(summary: pd.DataFrame) -> pd.DataFrame:
-    """Return a summary without intervals of times of texts that were decoded together.
+    """Return a summary without intervals over prompts of times of texts decoded together.
 
-    These texts share their time, so the prompts are no independent measurements of it.
+    These texts share their time, so the prompts are no independent measurements of it. Intervals
+    over blocks stay: a cell has at most as many blocks as its prompts fill.
     """
-    shared = (summary["batch_size"] > 1) & summary["unit"].isin(_TIME_UNITS)
+    prompts = summary.groupby(list(CELL), dropna=False)["n"].transform("max")
+    too_many = summary["n"] * summary["batch_size"] > prompts
+    shared = (summary["batch_size"] > 1) & summary["unit"].isin(_TIME_UNITS) & too_many
     return summary.assign(**{end: summary[end].mask(shared) for end in ("ci_low", "ci_high")})
 
 

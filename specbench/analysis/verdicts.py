@@ -15,7 +15,9 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from specbench.analysis import compare as c
+from specbench.analysis import comparison as c
+from specbench.analysis.blocks import describe_blocks
+from specbench.analysis.compare import compare
 from specbench.analysis.intervals import FEWEST
 from specbench.analysis.summary import QUALITY, shown_name, shown_scale
 from specbench.errors import UsageError
@@ -34,7 +36,7 @@ _RUN = ["run_id", "pair", "temperature", "engine", "batch_size", "task"]
 #: ``front_at_time`` at equal time, ``control`` relative to the sharpened front at equal acceptance.
 #: Each is one of the words above.
 _SHOWN = ("speculation", "speed", "quality", "front", "front_at_time", "control")
-VERDICTS = (*_RUN, "method", "label", "draft_length", "n", "missing", *_SHOWN, "sentence")
+VERDICTS = (*_RUN, "blocks", "method", "label", "draft_length", "n", "missing", *_SHOWN, "sentence")
 _FRONT = "the randomised static front"
 
 _Row = dict[str, Any]
@@ -60,7 +62,7 @@ def verdicts(rows: pd.DataFrame) -> pd.DataFrame:
     single_seeds = rows["seeds"] == 1
     judged = rows[rows["at"].isin([c.OWN, "acceptance", "time"]) & ~single_seeds]
     for key, run in judged.groupby(_RUN, sort=False, dropna=False):
-        shared = dict(zip(_RUN, key, strict=True))
+        shared = dict(zip(_RUN, key, strict=True)) | {"blocks": run["blocks"].iloc[0]}
         own = run[run["at"] == c.OWN]
         several_sd = (own["against"] == c.SD_CHOSEN).any()
         for label, group in own.groupby("label", sort=False):
@@ -84,7 +86,7 @@ def verdicts_of(samples: pd.DataFrame, methods: Collection[str] | None = None) -
     """Return the verdicts on all or some methods of runs; empty without ``sd`` to compare with."""
     names = None if methods is None else {*methods} - {"sd"}
     try:
-        return verdicts(c.compare(samples, ["acceptance", "time"], names, [QUALITY]).rows)
+        return verdicts(compare(samples, ["acceptance", "time"], names, [QUALITY]).rows)
     except UsageError:
         return pd.DataFrame(columns=list(VERDICTS))
 
@@ -104,8 +106,7 @@ def by_task(table: pd.DataFrame) -> dict[str, list[str]]:
         parts += [f"batch {row[name]}" if name == "batch_size" else row[name] for name in several]
         heading = ", ".join([*parts, f"n = {row['prompts']}"])
         if row["batch_size"] > 1:
-            heading += f", decoded in batches of {row['batch_size']}: no verdict on time, which "
-            heading += "needs --batch-size 1"
+            heading += f" in {describe_blocks(row['blocks'], row['batch_size'])}"
         found.setdefault(heading, []).append(row["sentence"])
     return found
 
@@ -126,11 +127,13 @@ def _verdict(alike: pd.DataFrame, speed: pd.DataFrame) -> _Row:
         speed: Those that compare its time with others' times, at the same or the fastest length.
     """
     known = {(row["against"], row["at"], row["metric"]): row for row in _records(alike)}
-    times = {row["against"]: row for row in _records(speed) if row["metric"] == c.TIMES}
+    ratio = c.TOKENS if alike["batch_size"].iloc[0] > 1 else c.TIMES
+    times = {row["against"]: row for row in _records(speed) if row["metric"] == ratio}
     alone = times.get(c.ALONE)
     beside_sd = times.get(c.SD_CHOSEN) or times.get(c.SD)
     first = beside_sd or alone or next(iter(known.values()))
-    n, missing, batched = int(first["n"]), int(first["missing"]), first["batch_size"] > 1
+    n, missing = int(first["n"]), int(first["missing"])
+    timeless = first["batch_size"] > 1 and not first["blocks"] >= FEWEST
     verdict = {name: first[name] for name in ("method", "label", "draft_length", "n", "missing")}
     if n < FEWEST:
         few = f"too few prompts for a verdict (n = {n}; at least {FEWEST} are needed)"
@@ -139,8 +142,8 @@ def _verdict(alike: pd.DataFrame, speed: pd.DataFrame) -> _Row:
     has_sd = any(against in (c.SD, c.SD_CHOSEN) for against, *_ in known)
     parts = {
         "speculation": _speculation(alone),
-        "speed": _speed(beside_sd) if has_sd and not batched else _Part(MISSING, ""),
-        "quality": _quality(better, batched) if has_sd else _Part(MISSING, ""),
+        "speed": _speed(beside_sd) if has_sd and not timeless else _Part(MISSING, ""),
+        "quality": _quality(better, timeless) if has_sd else _Part(MISSING, ""),
         "front": _front(known, "acceptance"),
         "front_at_time": _front(known, "time"),
         "control": _control(known),
@@ -193,7 +196,9 @@ def _sign_of_speed(row: _Row) -> str:
 
 
 def _times(row: _Row) -> str:
-    return with_interval(row["value"], row["ci_low"], row["ci_high"], ".2f") + " times as fast"
+    ratio = with_interval(row["value"], row["ci_low"], row["ci_high"], ".2f")
+    unit = "times as many tokens/s" if row["metric"] == c.TOKENS else "times as fast per sample"
+    return f"{ratio} {unit}"
 
 
 def _speculation(row: _Row | None) -> _Part:
@@ -207,7 +212,7 @@ def _speculation(row: _Row | None) -> _Part:
         UNSHOWN: "not shown to be faster or slower than no speculation",
         NOISE: "not told from no speculation beyond noise",
     }
-    return _Part(shown, f"{said[shown]} ({_times(row)} per sample)")
+    return _Part(shown, f"{said[shown]} ({_times(row)})")
 
 
 def _speed(row: _Row | None) -> _Part:
@@ -222,7 +227,7 @@ def _speed(row: _Row | None) -> _Part:
     slower = " (slower)" if shown == SLOWER else ""
     if noise == noise:
         against += f" (noise {1 / noise:.2f} to {noise:.2f})"
-    return _Part(shown, f"{_times(row)} per sample{against}{slower}")
+    return _Part(shown, f"{_times(row)}{against}{slower}")
 
 
 def _baseline(row: _Row) -> str:
@@ -231,9 +236,9 @@ def _baseline(row: _Row) -> str:
     return f"sd {row['drafter']}" if other else "sd"
 
 
-def _quality(row: _Row | None, batched: bool) -> _Part:
+def _quality(row: _Row | None, timeless: bool) -> _Part:
     if row is None:
-        return _Part(MISSING, "speed only, " * (not batched) + "quality was not measured")
+        return _Part(MISSING, "speed only, " * (not timeless) + "quality was not measured")
     unit = shown_name(str(row["quality_metric"]))
     shown = _sign(row, 0, 0, LOWER, HIGHER)
     if shown == UNSHOWN:

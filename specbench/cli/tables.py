@@ -213,8 +213,9 @@ def compare(asked: CompareOptions, rows: Rows, runs: Runs = None) -> None:
     import pandas as pd
 
     from specbench.analysis.columns import TIMED
-    from specbench.analysis.compare import ATS, OWN, Compared, compare
+    from specbench.analysis.compare import Compared, compare
     from specbench.analysis.compare_tables import comparison_tables, overview
+    from specbench.analysis.comparison import ATS, OWN
     from specbench.analysis.frames import first_decodes, read_samples
     from specbench.analysis.verdicts import verdicts
 

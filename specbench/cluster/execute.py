@@ -150,9 +150,9 @@ class _Execution:
         self._store.expect(self._plan, self._first["models"], self._first["engine"])
         rows: dict[int, deque[Row]] = {}
         for batches in _by_row(self._plan.batches()):
-            missing = [self._store.missing(batch) for batch in batches]
-            self._display.resumed(sum(map(samples_of, batches)) - sum(map(samples_of, missing)))
-            if left := deque([step.place for step in steps] for steps in missing if steps):
+            pending = [self._store.pending(batch) for batch in batches]
+            self._display.resumed(sum(map(samples_of, batches)) - sum(map(samples_of, pending)))
+            if left := deque([step.place for step in steps] for steps in pending if steps):
                 rows.setdefault(batches[0][0].place[0], deque()).append(left)
         return rows
 

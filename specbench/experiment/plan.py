@@ -1,8 +1,9 @@
 """The plan of a run: which cells are measured on which examples, and in which order.
 
 A cell is one row of the results: a method with its parameters, draft length and drafter. The cells
-of a task are interleaved: all of them decode an example before the next example starts, so that
-changes in the machine's speed during the run affect all cells equally.
+of a task are interleaved: all of them decode a block, which is as many examples as a batch has,
+before the next block starts, so that changes in the machine's speed during the run affect all cells
+equally.
 """
 
 from __future__ import annotations
@@ -34,7 +35,6 @@ from specbench.version import __version__
 
 SampleIndex = tuple[int, int, int, int]  # indices of task, repeat, example and cell
 
-GROUP = 4  # batches queued together
 _BASELINES = (AUTOREGRESSIVE, "sd")  # timed again in every session
 
 
@@ -194,15 +194,12 @@ class Plan:
             yield from step.turns
 
     def batches(self) -> Iterator[list[Step]]:
-        """Yield groups of steps that are decoded together, each from a single cell.
+        """Yield the steps that are decoded together, each time those of a block from one cell.
 
-        The order is task, repeat, example, cell. The order of cells is shuffled for each example,
-        so that no cell always follows the same other cell. With batch size 1 every step is its own
-        group. Larger batches use groups of several batches, so that a new text can replace a
-        finished one while cells are still interleaved.
+        The order is task, repeat, block, cell. The order of cells is shuffled for each block, so
+        that no cell always follows the same other cell. With batch size 1 a block is one example.
         """
         size = self.settings.batch_size
-        size *= GROUP if size > 1 else 1
         for number, task in enumerate(self.tasks):
             for repeat in range(self.settings.repeats):
                 for start in range(0, len(task.examples), size):
@@ -220,6 +217,7 @@ class Plan:
 
     def identify(self, step: Step, engine: str) -> dict[str, Any]:
         """Return the columns of ``samples.csv`` that identify a step's sample."""
+        size, (_, _, example, _) = self.settings.batch_size, step.place
         return {
             "pair": self.pair.name,
             "task": step.plan.task.name,
@@ -234,6 +232,7 @@ class Plan:
             "category": step.example.category or None,
             "turn": step.turn,
             "quality_metric": step.plan.task.metric and short_name(step.plan.task.metric),
+            **({"block": example // size} if size > 1 else {}),
             **({"timing": step.cell.timing} if step.cell.timing else {}),
         }
 

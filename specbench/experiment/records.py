@@ -63,6 +63,7 @@ _TYPES: dict[str, Any] = {
     },
     **{"key": str, "status": str, "error": str, "text": str, "greedy": str, "timing": str},
     **{"place": list, "token_ids": list, "per_round": dict, "scores": dict, "sources": dict},
+    **{"block": int},
 }
 _LONGEST = 2**16  # draft, in tokens
 _ALWAYS = frozenset(("key", "place", "run_id", "status", "task", "sample_id"))

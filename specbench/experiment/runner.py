@@ -8,7 +8,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -181,8 +181,9 @@ class SampleRunner:
             if len(left) == 1:
                 yield from failed
             else:  # retry one by one, so that only the failing sample is lost
-                for step in left:
-                    yield from self._run([step], answers)
+                retried = (self._run([step], answers) for step in left)
+                for step, result in chain.from_iterable(retried):
+                    yield step, {**result, "block": None}  # not decoded together
 
     def pace(self, steps: Sequence[Step]) -> float:
         """Return the seconds per token of a short decode of one cell's steps."""
@@ -362,9 +363,9 @@ def execute(
     write_examples(store.folder, {t.task.name: t.examples for t in plan.tasks})
     store.expect(plan, runner.models, runner.engine)
     for batch in plan.batches():
-        missing = store.missing(batch)
-        display.resumed(samples_of(batch) - samples_of(missing))
-        for step, result in runner.run(missing):
+        pending = store.pending(batch)
+        display.resumed(samples_of(batch) - samples_of(pending))
+        for step, result in runner.run(pending):
             display(*store.record(step, result))
             if stop():
                 raise KeyboardInterrupt

@@ -21,6 +21,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patheffects import withStroke
 
+from specbench.analysis.blocks import by_time_unit, has_comparable_times
 from specbench.analysis.frames import CELL, SAMPLES
 from specbench.analysis.pareto import (
     STATIC_FAMILY,
@@ -252,8 +253,9 @@ def _front(
     baseline = cost.gain == "speedup" and AUTOREGRESSIVE not in set(samples["method"])
     if static_weight(family).nunique() < 2 or baseline:
         return pd.DataFrame()
-    band = front_band(samples, cost.gain, methods)
-    if cost.gain != "acceptance" and (family["batch_size"] > 1).any():  # prompts share their time
+    of_times = cost.gain != "acceptance"
+    band = front_band(by_time_unit(samples) if of_times else samples, cost.gain, methods)
+    if of_times and not has_comparable_times(samples):
         band[["low", "high"]] = float("nan")
     ends = {"low": "quality_low", "high": "quality_high", "gain": "x"}
     return band.rename(columns=ends) * [cost.scale, 100, 100, 100]

@@ -415,7 +415,7 @@ def timed_together(cells: pd.DataFrame, time: str) -> pd.DataFrame:
 
     Also log if times have no interval (``summary.without_shared_times``).
     """
-    if (cells["batch_size"] > 1).any():
+    if ((cells["batch_size"] > 1) & cells[f"{time}_low"].isna()).any():
         log.warning("times of texts that were decoded together are drawn without an interval")
     first = cells["session"] == cells.groupby("run_id")["session"].transform("min")
     if not first.all():

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from specbench.analysis.between import EQUAL, between_runs, between_tables
-from specbench.analysis.compare import ACCEPTANCE_LESS, COMPARISON, QUALITY_LESS, TIMES
+from specbench.analysis.comparison import ACCEPTANCE_LESS, COMPARISON, QUALITY_LESS, TIMES
 
 from .conftest import Make
 

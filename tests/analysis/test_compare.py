@@ -2,7 +2,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from specbench.analysis.compare import ALONE, ATS, COIN, COMPARISON, CONTROL, FRONT, OWN, compare
+from specbench.analysis.compare import compare
+from specbench.analysis.comparison import ALONE, ATS, COIN, COMPARISON, CONTROL, FRONT, OWN
 from specbench.analysis.pareto import front_of, gap_between
 from specbench.analysis.points import settings_of
 from specbench.errors import UsageError

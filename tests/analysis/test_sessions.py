@@ -4,7 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from specbench.analysis.compare import ABOVE, QUALITY_LESS, TIMES, compare
+from specbench.analysis.compare import compare
+from specbench.analysis.comparison import ABOVE, QUALITY_LESS, TIMES
 from specbench.analysis.intervals import RESAMPLES, bootstrap, mean_over_seeds, ratio
 from specbench.analysis.verdicts import verdicts_of
 

@@ -6,8 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from specbench.analysis import compare as c
-from specbench.analysis.compare import ATS, BATCHED, compare
+from specbench.analysis import comparison as c
+from specbench.analysis.compare import BATCHED, compare
+from specbench.analysis.comparison import ATS
 from specbench.analysis.summary import summarise
 from specbench.analysis.verdicts import (
     FASTER,
@@ -338,7 +339,7 @@ def test_times_of_texts_decoded_together_have_no_verdict(planted):
     assert [BATCHED in one.notes for one in (compared, compare(samples))] == [True, False]
     assert {"quality_difference", "acceptance_difference"} <= set(compared.rows["metric"])
     (heading,) = by_task(verdicts_of(batched))
-    assert "decoded in batches of 50: no verdict on time" in heading
+    assert "in no recorded blocks of 50 prompts: no verdict on time" in heading
 
 
 def test_equal_work_in_batches_is_not_told_apart(planted):

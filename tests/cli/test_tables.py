@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from specbench.analysis.compare import COMPARISON
+from specbench.analysis.comparison import COMPARISON
 from specbench.analysis.frames import read_summary
 from specbench.cli import output
 from specbench.experiment.folders import Run, run_differences

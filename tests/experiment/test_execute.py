@@ -229,6 +229,18 @@ def test_in_a_batch_only_the_failing_text_fails(
     assert status == {"t-0": "ok", "t-1": "error", "t-2": "ok"}
 
 
+def test_texts_that_are_decoded_alone_after_an_error_are_in_no_block(
+    engine: Any, tmp_path: Path
+) -> None:
+    engine.failing = {1: ValueError("no room")}  # for both texts together, not for each alone
+    found = records(plan_of(["sd"], batch_size=2), tmp_path / "r")
+    assert {r["sample_id"]: (r["status"], r["block"]) for r in found} == {
+        "t-0": ("ok", None),
+        "t-1": ("ok", None),
+        "t-2": ("ok", 1),
+    }
+
+
 def test_a_text_that_cannot_be_recorded_is_a_failed_sample(
     engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -61,6 +61,20 @@ def test_no_cell_always_follows_the_same_one() -> None:
     assert min(behind.values()) > 110
 
 
+def test_cells_take_turns_block_by_block() -> None:
+    """With batches of 4, each block of 4 prompts is decoded by all cells before the next."""
+    plan = plan_of(["autoregressive", "sd"], [make_task("a", 10)], settings=Settings(batch_size=4))
+    batches = list(plan.batches())
+    ids = [[step.example.id for step in batch] for batch in batches]
+    assert [len(batch) for batch in batches] == [4, 4, 4, 4, 2, 2]
+    assert ids[::2] == ids[1::2]
+    assert all(len({step.cell for step in batch}) == 1 for batch in batches)
+    blocks = [{plan.identify(step, "eager")["block"] for step in batch} for batch in batches]
+    assert blocks == [{0}, {0}, {1}, {1}, {2}, {2}]
+    alone = plan_of(["sd"])
+    assert "block" not in alone.identify(next(alone.steps()), "eager")
+
+
 def test_every_drafting_method_runs_with_each_draft_length_and_autoregressive_once() -> None:
     plan = plan_of(["autoregressive", "sd", "lossy"], draft_lengths=[3, 7])
     cells = [(cell.method, cell.draft_length) for cell in plan.tasks[0].cells]

@@ -223,6 +223,20 @@ def test_samples_are_synced_together_if_syncing_is_slow(
     assert progress(tmp_path / "r")["samples"] == 6
 
 
+def test_a_torn_block_is_decoded_again_as_a_whole(engine: Any, tmp_path: Path) -> None:
+    """Its texts share their time, so one of them cannot be timed alone."""
+    folder = tmp_path / "r"
+    run(folder, batch_size=2)
+    content = (folder / RECORDS).read_bytes().splitlines(keepends=True)
+    (folder / RECORDS).write_bytes(b"".join(content[1:]))
+    assert run(folder, batch_size=2) == 5
+    first = json.loads(content[0])
+    again = [json.loads(line) for line in (folder / RECORDS).read_bytes().splitlines()[5:]]
+    assert [(r["method"], r["block"]) for r in again] == [(first["method"], 0)] * 2
+    assert len(latest_records(folder)) == 6
+    assert progress(folder) == COMPLETE_RUN
+
+
 def test_failed_samples_are_retried_and_count_once(engine: Any, tmp_path: Path) -> None:
     engine.failing = {1: ValueError("no"), 5: ValueError("no")}
     folder = tmp_path / "r"

@@ -6,8 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from specbench.analysis.compare import ABOVE, FRONT, compare
+from specbench.analysis.compare import compare
 from specbench.analysis.compare_tables import overview
+from specbench.analysis.comparison import ABOVE, FRONT
 from specbench.analysis.run_tables import summary_page
 from specbench.analysis.summary import summarise
 from specbench.analysis.verdicts import verdicts_of

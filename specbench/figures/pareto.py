@@ -6,8 +6,9 @@ the static and sharpened points together. Fronts are those of comparisons, so th
 every static weight lies below a coin between SD and the draft, the title says so. DIVERSED heads
 trained for several target acceptances are joined by a line and labelled with their targets. A
 target is a mean over positions; the fraction of drafts accepted is lower. Other methods that were
-run with several values of one parameter are joined and labelled with these. Heads that differ in
-their seed alone are small marks; the large mark is their mean.
+run with several values of one parameter are joined and labelled with these; if two parameters vary,
+labels have both, and points that differ in the last one are joined. Heads that differ in their seed
+alone are small marks; the large mark is their mean.
 """
 
 from __future__ import annotations
@@ -286,29 +287,36 @@ def _recipes(cells: pd.DataFrame) -> pd.Series:
     return recipes[recipes.duplicated(keep=False)]
 
 
-def _swept(cells: pd.DataFrame) -> pd.Series:
-    """Return the value of each cell whose method sweeps one number; those of static are weights."""
-    found = [pd.Series(dtype="float64")]
+def _swept(cells: pd.DataFrame) -> pd.DataFrame:
+    """Return the cells of methods that sweep one or two numbers; those of static are weights.
+
+    The columns are ``text``, the numbers; ``last``, the last of them; and ``line``, the number
+    before it, which cells on a line share.
+    """
+    sweeps = []
     rules = cells[~cells["method"].isin(["static", LEARNED])]
     for _, own in rules.groupby(["run_id", "method"], sort=False):
         parameters = pd.DataFrame(
             map(from_columns, own[[*PARAMETER_COLUMNS]].to_dict("records")), own.index
         )
         swept = parameters.loc[:, parameters.nunique(dropna=False) > 1]
-        if swept.shape[1] == 1 and swept.notna().all(axis=None):
-            found.append(swept.iloc[:, 0])
-    values = pd.concat(found)
-    return values[[isinstance(value, int | float) for value in values]].astype("float64")
+        numbers = swept.map(lambda value: isinstance(value, int | float)) & swept.notna()
+        if swept.shape[1] in (1, 2) and numbers.all(axis=None):
+            texts = swept.map("{:g}".format)
+            columns = {"text": texts.agg("/".join, axis=1), "last": swept.iloc[:, -1]}
+            line = texts.iloc[:, 0] if swept.shape[1] == 2 else ""
+            sweeps.append(pd.DataFrame(columns).assign(line=line))
+    return pd.concat(sweeps or [pd.DataFrame(columns=["text", "last", "line"])])
 
 
 def _family_lines(panel: _Panel) -> list[tuple[str, np.ndarray]]:
     """Return a line [points, (x, y)] for each family of heads, by acceptance, and each sweep."""
     cells, targets, cost = panel.cells, panel.targets, panel.cost
     members = cells.loc[targets.index].sort_values("draft_acceptance_rate")
-    sweeps = cells.loc[_swept(cells).sort_values(kind="stable").index]
+    sweeps = cells.join(_swept(cells), how="inner").sort_values("last", kind="stable")
     groups = [
         *members.groupby([members["run_id"], targets["family"]]),
-        *sweeps.groupby(["run_id", "method"]),
+        *sweeps.groupby(["run_id", "method", "line"]),
     ]
     return [
         (
@@ -341,7 +349,7 @@ def _label_points(panel: _Panel) -> None:
     middle = (weights.min() + weights.max()) / 2
     ends_first = (weights - middle).abs().sort_values(ascending=False, kind="stable").index
     at = dict(zip(cells.index, zip(x, y, strict=True), strict=True))
-    swept = _swept(cells).map("{:g}".format)
+    swept = _swept(cells)["text"]
     coloured = {*targets.index, *swept.index}
     static = weights.map("{:g}".format)[ends_first]
     texts = pd.concat([targets["target"].str.lstrip("0"), swept, static])

@@ -111,6 +111,26 @@ def test_pareto_joins_and_labels_a_swept_parameter_of_a_rule() -> None:
     assert np.diff(joined.get_xdata()) < 0  # from 0.1 to 0.3
 
 
+def test_pareto_labels_two_swept_parameters_and_joins_along_the_last() -> None:
+    frame = summary_of(tasks=("mini-math",))
+    rule = frame[frame["method"] == "sd"].assign(method="typical")
+    values = {(0.1, 0.2): 0.95, (0.1, 0.8): 0.6, (0.4, 0.2): 0.8, (0.4, 0.8): 0.45}
+    swept = [
+        rule.assign(epsilon=epsilon, delta=delta, value=rule["value"] * scale)
+        for (epsilon, delta), scale in values.items()
+    ]
+    drawn = pareto.draw(Made(summary=pd.concat([frame, *swept])), ("acceptance",))
+    (axes,) = drawn.figure.axes
+    colour = style.look("typical").colour
+    written = {text.get_text() for text in axes.texts if text.get_color() == colour}
+    assert written == {"0.1/0.2", "0.1/0.8", "0.4/0.2", "0.4/0.8"}
+    lines = [line for line in axes.get_lines() if line.get_color() == colour]
+    joined = [line.get_ydata() for line in lines if line.get_linestyle() == "-"]
+    assert [len(line) for line in joined] == [2, 2]
+    ratios = sorted(last / first for first, last in joined)
+    np.testing.assert_allclose(ratios, [0.45 / 0.8, 0.6 / 0.95])
+
+
 def _pairs(points: tuple[float, ...]) -> list[tuple[float, float]]:
     return list(zip(points[::2], points[1::2], strict=True))
 

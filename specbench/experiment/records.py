@@ -10,6 +10,7 @@ import csv
 import io
 import json
 import logging
+import math
 from array import array
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -41,6 +42,7 @@ DIGEST = "summary.md"
 OK = "ok"
 UNSCORED = "unscored"  # decoded, but its metric failed
 ERROR = "error"  # could not be decoded; in samples.jsonl, but in no table
+STATES = (OK, UNSCORED, ERROR)
 
 # These columns identify a sample within its run.
 NAMES = (
@@ -66,7 +68,7 @@ _TYPES: dict[str, Any] = {
     **{"block": int},
 }
 _LONGEST = 2**16  # draft, in tokens
-_ALWAYS = frozenset(("key", "place", "run_id", "status", "task", "sample_id"))
+_ALWAYS = frozenset(("key", "place", "run_id", "status", "task", "method", "sample_id"))
 # These columns are needed to trace a text token by token.
 TRACED = frozenset((*METHOD_COLUMNS, "repeat", "draft_length", "drafter", "token_ids", "per_round"))
 
@@ -205,26 +207,31 @@ def damaged_file(path: Path) -> Path:
 def _has_types(record: Mapping[str, Any]) -> bool:
     """Return whether the values of a record have the types of their columns.
 
-    The numbers of a round are in arrays of equal length, and so fit into those of other libraries.
+    Numbers are finite, and those of a round are in lists of equal length, so they fit into arrays
+    of other libraries.
     """
     if not all(
         record.get(name) is None or isinstance(record[name], kind) for name, kind in _TYPES.items()
     ):
+        return False
+    if any(record[name] is None for name in _ALWAYS) or record["status"] not in STATES:
         return False
     rounds = list((record.get("per_round") or {}).values())
     scores = (record.get("scores") or {}).values()
     try:
         array("l", record["place"])
         array("I", record.get("token_ids") or ())
-        array("d", [score for score in scores if score is not None])
-        array("d", [value for value in record.values() if isinstance(value, int)])
+        numbers = array("d", [score for score in scores if score is not None])
+        numbers.extend(value for value in record.values() if isinstance(value, (int, float)))
         for values in rounds:
-            array("d", [v for v in values if v is not None and not isinstance(v, list)])
+            numbers.extend(v for v in values if v is not None and not isinstance(v, list))
             for inner in values:
-                array("d", inner if isinstance(inner, list) else ())
+                numbers.extend(inner if isinstance(inner, list) else ())
     except (TypeError, OverflowError):
         return False
-    return len({*map(len, rounds)}) <= 1 and 0 <= (record.get("draft_length") or 0) <= _LONGEST
+    finite = all(map(math.isfinite, numbers))
+    lengths = {*map(len, rounds)}
+    return finite and len(lengths) <= 1 and 0 <= (record.get("draft_length") or 0) <= _LONGEST
 
 
 def latest_records(path: Path, needed: Collection[str] = ()) -> list[dict[str, Any]]:
@@ -283,7 +290,7 @@ def _write_samples(path: Path, records: Iterable[Mapping[str, Any]]) -> bool:
     measured = [name for name in schema(columns.MEASURED) if any(name in row for row in rows)]
     # Metrics of the user's own; the quality metric is in the column ``quality``.
     names = [*schema(columns.SAMPLES), *measured]
-    further = dict.fromkeys(name for row in rows for name in row["scores"] if name in row)
+    further = dict.fromkeys(n for row in rows for n in row.get("scores") or {} if n in row)
     names += [name for name in further if name not in {*METRICS, *names}]
     text = io.StringIO()
     writer = csv.DictWriter(text, names, extrasaction="ignore", lineterminator="\n")
@@ -298,7 +305,7 @@ def _row(record: Mapping[str, Any]) -> dict[str, Any]:
 
     A score never replaces a column, whatever its name is.
     """
-    scores = record["scores"]
+    scores = record.get("scores") or {}
     row = {**{n: s for n, s in scores.items() if n != record["quality_metric"]}, **record}
     if BLEU_TERMS in record:
         row[BLEU_TERMS] = " ".join(map(str, record[BLEU_TERMS]))

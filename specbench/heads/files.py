@@ -134,8 +134,11 @@ def _released(path: Path) -> dict[str, Tensor]:
         weights = torch.load(content, map_location="cpu", weights_only=True)
     except Exception as error:  # of any type, as the file may hold anything
         raise unreadable(path, error) from error
-    tensors = isinstance(weights, dict) and all(isinstance(w, Tensor) for w in weights.values())
-    if not tensors:
+    named = isinstance(weights, dict) and all(
+        isinstance(name, str) and isinstance(w, Tensor) for name, w in weights.items()
+    )
+    # Sparse and nested tensors and those without values support few operations.
+    if not named or any(w.is_meta or w.is_nested or w.is_sparse for w in weights.values()):
         raise UsageError(f"{path} holds no named weights: give the authors' file or train a head")
     return dict(weights)
 

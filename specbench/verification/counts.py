@@ -32,7 +32,10 @@ def check_counts(records: Sequence[Record]) -> Finding:
 
 
 def _impossible(record: Record) -> str:
-    """Return what no decoder does: rounds whose counts do not fit each other or the text."""
+    """Return what no decoder does: negative times, or counts of rounds that do not fit."""
+    for name, value in record.items():
+        if name.endswith("_seconds") and (value or 0) < 0:
+            return f"{name} is {value:g}"
     rounds = record["per_round"]
     columns = zip(rounds["proposed"], rounds["accepted"], rounds["emitted"], strict=True)
     for number, (proposed, accepted, emitted) in enumerate(columns):

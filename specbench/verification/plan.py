@@ -20,6 +20,7 @@ from specbench.plugins import short_name
 from specbench.tasks.dataset import Dataset
 from specbench.tasks.task import Task, load_task, task_names
 from specbench.verification.differences import Record, difference, finding_of, named
+from specbench.words import listed
 
 LARGEST = 200_000  # planned samples of a run that has hardly any
 _OF_CELL = ("method", "draft_length", "drafter", "session", "timing")
@@ -83,7 +84,7 @@ def check_plan(
         if name in recorded
     ]
     wrong = [f"{named(record)}: {text}" for record, text in facts if text]
-    wrong += _contradictions(run)
+    wrong += _contradictions(run, records)
     yield finding_of("settings are those of the plan", f"{len(facts):,} samples", wrong)
 
 
@@ -130,8 +131,8 @@ def _samples(
             yield columns | {"turn": turn}
 
 
-def _contradictions(run: Run) -> Iterator[str]:
-    """Yield what the configuration and the environment say differently."""
+def _contradictions(run: Run, records: Sequence[Record]) -> Iterator[str]:
+    """Yield what the configuration, the environment and the records say differently."""
     name = run.config["pair"].get("name")
     try:
         spec = run.pair
@@ -142,6 +143,18 @@ def _contradictions(run: Run) -> Iterator[str]:
     dtype, loaded = run.loading.dtype, run.environment.get("models", {}).get("dtype")
     if dtype != AUTO and loaded not in (None, dtype):
         yield f"dtype is {dtype} in the configuration and {loaded} in the environment"
+    if len(names := {str(record["run_id"]) for record in records}) > 1:
+        yield f"run_id has {len(names)} values: {listed(sorted(names))}"
+    # A worker's device has the name of its machine before it.
+    kinds = {_kind(device) for record in records if (device := record.get("device"))}
+    device = run.environment.get("models", {}).get("device")
+    if kinds and device is not None and kinds != {_kind(device)}:
+        yield f"devices are {listed(sorted(kinds))} in samples and {device} in the environment"
+
+
+def _kind(device: str) -> str:
+    """Return the kind of a device, such as ``cuda`` of ``machine cuda:1``."""
+    return str(device).rpartition(" ")[2].partition(":")[0]
 
 
 def check_examples(

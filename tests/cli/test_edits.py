@@ -198,6 +198,18 @@ EDITS: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda run: configure(run, lambda config: config["settings"].update(batch_size=8)),
         "batch_size is 1, not 8",
     ),
+    "negative times": (
+        lambda run: records(run, lambda row: row.update(latency_seconds=-1.5)),
+        "latency_seconds is -1.5",
+    ),
+    "device": (
+        lambda run: records(run, lambda row: row.update(device="node cuda:1")),
+        "devices are `cuda` in samples and cpu in the environment",
+    ),
+    "samples of two runs": (
+        lambda run: records(run, lambda row: row.update(run_id=row["method"])),
+        "run_id has",
+    ),
     "expected acceptance": (lambda run: records(run, raised), "expected_acceptance is"),
     "qualities left out": (lambda run: records(run, blanked), "scores.accuracy is None"),
     "a score named as a column": (scored(accepted=9.0), "accepted is not a metric of the run"),

@@ -26,7 +26,10 @@ from specbench.experiment.records import (
 from specbench.files import PACKINGS
 
 FULL = Example("1", 'a "prompt"\n\u2028ü', None, ("assert f()", "x"), "a passage", "def f():", "f")
-RECORD = {"key": "k", "place": [0], "run_id": "r", "status": "ok", "task": "t", "sample_id": "1"}
+RECORD = {
+    **{"key": "k", "place": [0], "run_id": "r", "status": "ok"},
+    **{"task": "t", "method": "sd", "sample_id": "1"},
+}
 
 
 @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
@@ -89,6 +92,12 @@ def test_foreign_bytes_are_left_out_named_and_set_aside(
         b"[" * 100_000 + b"\n",
         to_line({**RECORD, "sample_id": ["1"]}),
         to_line({name: value for name, value in RECORD.items() if name != "key"}),
+        to_line({name: value for name, value in RECORD.items() if name != "method"}),
+        to_line({**RECORD, "method": None}),
+        to_line({**RECORD, "status": "fine"}),
+        to_line({**RECORD, "repetition": 5}).replace(b"5", b"NaN"),
+        to_line({**RECORD, "repetition": 5}).replace(b"5", b"1e999"),
+        to_line({**RECORD, "per_round": {"expected": [[5]]}}).replace(b"[[5]]", b"[[NaN]]"),
         to_line(RECORD)[:-1],  # its line end was not written
     ],
 )

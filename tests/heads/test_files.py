@@ -146,6 +146,23 @@ def test_a_broken_file_of_the_authors_is_one_sentence(tmp_path: Path) -> None:
             load_head(path, pair())
 
 
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"summary.weight": torch.ones(2, 48).to_sparse()},
+        {"summary.weight": torch.ones(2, 48, device="meta")},
+        {1: torch.ones(2)},
+    ],
+    ids=["sparse", "without values", "numbered"],
+)
+def test_odd_tensors_of_the_authors_file_are_refused(
+    tmp_path: Path, odd: dict[Any, torch.Tensor]
+) -> None:
+    torch.save({"summary.bias": torch.zeros(2), **odd}, tmp_path / "head.bin")
+    with pytest.raises(UsageError, match="holds no named weights"):
+        load_head(tmp_path / "head.bin", pair())
+
+
 def test_a_head_without_hidden_states_serves_any_pair(tmp_path: Path) -> None:
     other = pair_of(build(config("llama", hidden_size=48)), build(config("llama"), seed=1))
     head = random_head("features")

@@ -57,10 +57,7 @@ class Agreement(NamedTuple):
     @property
     def sentence(self) -> str:
         """The result in words."""
-        return (
-            f"{self.off:,} of {self.draws:,} numbers are off by more than {TOLERANCE:g}, "
-            f"at most by {self.largest_error:.2g}"
-        )
+        return f"{self.off:,} of {self.draws:,} are wrong; largest error {self.largest_error:.2g}"
 
     def verdict(self, _: float) -> str:
         """Judge the numbers, which leave no doubt."""
@@ -146,7 +143,7 @@ class Numbers:
         off, control_off = (int((part > TOLERANCE).sum()) for part in (errors, control))
         largest = float(errors.max()) if count else 0.0
         share = None
-        if count > allowed:
+        if control_off > allowed:
             share = float(brentq(lambda s: binom.sf(allowed, count, s) - POWER, 0, 1))
         return Agreement(count, off, control_off, allowed, largest, share)
 

@@ -340,7 +340,7 @@ def _notes(table: pd.DataFrame, intervals: bool) -> list[str]:
         (table["figure"] == SPEEDUP) & table["ci_low"].notna() & (table["batch_size"] > 1)
     ]
     notes += [
-        f"tok/s / AR: paired by block, in {number} blocks of {size} prompts."
+        f"In batches, tok/s / AR is paired by block instead: {number} blocks of {size} prompts."
         for size, number in blocks.groupby("batch_size")["n"].max().items()
     ]
     if "published" in table and table["published"].notna().any():

@@ -225,7 +225,8 @@ def _heading(task: object, unit: str) -> str:
 
 
 def _page_table(samples: pd.DataFrame, cells: pd.DataFrame, setting: _Row) -> Table:
-    units = {row.task: shown_metric(row.quality_metric) for row in cells.itertuples()}
+    tasks = zip(cells["task"], cells["quality_metric"], strict=True)
+    units = {task: shown_metric(metric) for task, metric in tasks}
     methods = _by_label(cells)
     learned = cells.loc[cells["method"] == LEARNED, "label"].unique()
     gaps = {

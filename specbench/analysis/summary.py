@@ -58,6 +58,8 @@ COMPLETED = "completed_quality"
 OF_TEXTS = (QUALITY, COMPLETED, TOKENS, AT_LIMIT, REPETITION)
 #: Columns that a cell shares with its baseline, ``autoregressive``.
 BASELINE = ["run_id", "pair", "task", "temperature", "engine", "batch_size", "session"]
+#: Columns of samples from which ``text_differences`` are computed.
+_OF_SAMPLES = ("sample_id", QUALITY, "quality_metric", BLEU_TERMS, TOKENS, "stopped_by", REPETITION)
 _TIME_UNITS = ("s", "s/round", "tokens/s", "x")
 _NOTHING = Interval(float("nan"), float("nan"), float("nan"), 0)
 
@@ -208,10 +210,10 @@ def wide(summary: pd.DataFrame) -> pd.DataFrame:
     summary = without_shared_times(summary)
     cell = summary.groupby(list(CELL), sort=False, dropna=False).ngroup()
     cells = summary.assign(cell=cell).drop_duplicates("cell").set_index("cell")[list(CELL)]
+    figures = summary[["metric", "unit", "value", "ci_low", "ci_high"]].set_index(cell)
     columns: dict[str, pd.Series] = {}
     for name in (*(metric.name for metric in METRICS), *further_metrics(summary)):
-        rows = summary["metric"] == name
-        found = summary[rows].set_index(cell[rows])
+        found = figures[figures["metric"] == name]
         if name == "quality":
             columns["quality_metric"] = found["unit"]
         for end, column in (("", "value"), ("_low", "ci_low"), ("_high", "ci_high")):
@@ -292,14 +294,15 @@ def text_differences(
 
     The quality of completed texts is compared on the prompts that both completed.
     """
+    own, base = (rows.filter(_OF_SAMPLES) for rows in (own, base))  # fewer columns to copy
 
     def mean_difference(column: str) -> Interval:
-        known, known_base = (
-            rows[rows[column].notna()].assign(count=1.0)[["sample_id", column, "count"]]
-            for rows in (own, base)
+        sides = (rows[rows[column].notna()] for rows in (own, base))
+        (terms, ids), (base_terms, base_ids) = (
+            (np.column_stack([rows[column], np.ones(len(rows))]), rows["sample_id"])
+            for rows in sides
         )
-        ids, base_ids = known.pop("sample_id"), known_base.pop("sample_id")
-        return paired_interval(known, ids, known_base, base_ids, ratio_difference)
+        return paired_interval(terms, ids, base_terms, base_ids, ratio_difference)
 
     def at_limit() -> Interval:
         ends, base_ends = (rows["stopped_by"] == "length" for rows in (own, base))
@@ -322,6 +325,8 @@ def less_than_sd(samples: pd.DataFrame, names: Sequence[str] = OF_TEXTS) -> pd.D
     columns are ``CELL`` and ``<metric>_less``, ``<metric>_less_low`` and ``<metric>_less_high``.
     """
     run = BASELINE[:-1]  # texts, unlike times, are compared across sessions
+    samples = samples.filter(dict.fromkeys((*CELL, *_OF_SAMPLES)))
+    samples = samples.assign(sample_id=pd.factorize(samples["sample_id"], sort=True)[0])
     strict = dict(list(samples[samples["method"] == "sd"].groupby(run)))
     others = samples[~samples["method"].isin([AUTOREGRESSIVE, "sd"])]
     rows = []

@@ -276,8 +276,9 @@ def write_summary(folder: Path) -> None:
     from specbench.analysis.run_tables import summary_page
     from specbench.analysis.summary import summarise
 
-    samples = read_samples(folder)
-    summary = summarise(read_samples(folder, timings=[TIMED_BASELINE]))
+    timed = read_samples(folder, timings=[TIMED_BASELINE])
+    samples = read_samples(folder) if "timing" in timed else timed
+    summary = summarise(timed)
     write_atomically(folder / SUMMARY, summary.to_csv(index=False, float_format=digits))
     write_atomically(folder / DIGEST, summary_page(samples, summary))
 

@@ -13,10 +13,14 @@ from typing import Any
 
 import pytest
 import torch
+from filelock import FileLock
 
 from specbench.analysis import intervals
 from specbench.decoding.records import Generation, RoundRecord
 
+RESAMPLES = intervals.RESAMPLES
+EXACT = ("intervals", "coverage", "pareto", "points", "main_table", "pages")
+Once = Callable[[str, Callable[[Path], object]], Path]
 LIBRARIES = ("datasets", "huggingface_hub", "transformers")
 
 
@@ -45,19 +49,42 @@ def process() -> Iterator[None]:
         logging.getLogger(name).setLevel(level)
 
 
+@pytest.fixture(scope="session")
+def once(tmp_path_factory: pytest.TempPathFactory) -> Once:
+    """Make a file or folder once per session, also if several processes share the tests."""
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+    def make_once(name: str, make: Callable[[Path], object]) -> Path:
+        path, finished = shared / name, shared / f"{name}.finished"
+        with FileLock(shared / f"{name}.lock"):
+            if not finished.exists():
+                make(path)
+                finished.touch()
+        return path
+
+    return make_once
+
+
 @pytest.fixture(autouse=True)
 def no_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     """Do not sync files: no test depends on the speed of the disk."""
     monkeypatch.setattr(os, "fsync", lambda handle: None)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def few_resamples() -> Iterator[None]:
+    """Use fewer resamples, also in runs that tests share."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(intervals, "RESAMPLES", 100)
+        yield
+
+
 @pytest.fixture(autouse=True)
-def few_resamples(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Use fewer resamples; only the tests of intervals need the full number."""
-    exact = {"test_intervals", "test_coverage", "test_pareto", "test_points", "test_main_table"}
-    exact |= {"test_pages"}
-    if request.path.stem not in exact:
-        monkeypatch.setattr(intervals, "RESAMPLES", 100)
+def all_resamples(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Use the full number in tests of intervals, and where published numbers are compared."""
+    if request.path.stem.removeprefix("test_") in EXACT:
+        monkeypatch.setattr(intervals, "RESAMPLES", RESAMPLES)
 
 
 def generation(**changes: Any) -> Generation:

@@ -6,9 +6,13 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from specbench.analysis import intervals
 from specbench.cli.app import main
+from specbench.config import Loading
+from specbench.engine.loading import LoadedPair, load_pair
+from specbench.experiment.runner import Loader
+from specbench.pairs.registry import PairSpec, get_pair
 
+from ..conftest import Once
 from ..training.conftest import measured_by_weight
 
 
@@ -21,6 +25,28 @@ class Result(NamedTuple):
 
 
 Cli = Callable[..., Result]
+LOADED: dict[str, LoadedPair] = {}  # the bundled pair by its options
+
+
+def load_once(spec: PairSpec, loading: Loading) -> LoadedPair:
+    """Load a pair; the bundled one is kept as ``Loader`` keeps the last pair."""
+    if spec != get_pair("mini"):
+        return load_pair(spec, loading)
+    if (key := repr(loading)) not in LOADED:
+        LOADED[key] = load_pair(spec, loading)
+    LOADED[key].drop_caches()
+    return LOADED[key]
+
+
+@pytest.fixture(autouse=True)
+def loaded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Load the bundled pair once for all runs; ``tests/engine`` tests loading."""
+    initialise = Loader.__init__
+
+    def keeping(loader: Loader, load: Any = load_once, *more: Any, **named: Any) -> None:
+        initialise(loader, load, *more, **named)
+
+    monkeypatch.setattr(Loader, "__init__", keeping)
 
 
 @pytest.fixture
@@ -38,21 +64,19 @@ def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     return run
 
 
-def measured(folder: Path, line: str, resamples: int) -> Path:
+def measured(folder: Path, line: str) -> None:
     """Measure the paper's main methods on the bundled pair with these further options."""
     methods = "run -m autoregressive,sd,static,diversed --device cpu --no-progress --output"
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as exit:
-        patch.setattr(intervals, "RESAMPLES", resamples)
+    with pytest.raises(SystemExit) as exit:
         main([*methods.split(), str(folder), *line.split()])
     assert exit.value.code == 0
-    return folder
 
 
 @pytest.fixture(scope="session")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> str:
+def finished(once: Once) -> str:
     """A run of the bundled pair with two tasks, four methods, two draft lengths and two prompts."""
     line = "-t mini-math,mini-headline --weight 0.4 -n 2 --draft-length 2,3 --max-new-tokens 12"
-    return str(measured(tmp_path_factory.mktemp("runs") / "small", line, 50))
+    return str(once("small", lambda folder: measured(folder, line)))
 
 
 @pytest.fixture

@@ -35,6 +35,7 @@ from .conftest import Cli, Result
 
 Patch = pytest.MonkeyPatch
 PROMPTS = ["a cat", "The dog 7 ran", "x", "four words stand here."]
+SAMPLINGS = checking.SAMPLINGS
 PLAIN, EQUAL = "autoregressive against plain passes", "sd against autoregressive"
 
 
@@ -55,6 +56,8 @@ def load_by(monkeypatch: Patch, load_pair: Callable[..., LoadedPair]) -> None:
 def loaded(monkeypatch: Patch, tmp_path: Path) -> list[str]:
     """Replace the bundled pair by the tiny one, with a head whose weights vary strongly.
 
+    Rounds are sampled at T = 1 only, see ``both_samplings``.
+
     Returns:
         The formats in which the pair is loaded.
     """
@@ -69,6 +72,7 @@ def loaded(monkeypatch: Patch, tmp_path: Path) -> list[str]:
     monkeypatch.setattr(controls, "copy_bandwidth", lambda device, size: 1e12)
     monkeypatch.setattr(controls, "TOKENS", 16)
     monkeypatch.setattr(greedy, "LIMIT", 24)
+    monkeypatch.setattr(checking, "SAMPLINGS", SAMPLINGS[:1])
     monkeypatch.setattr(command, "MAX_NEW_TOKENS", 24)
     monkeypatch.setattr(command, "DRAFTERS", ("model",))  # others: tests/check/test_faults.py
     (tmp_path / "prompts.txt").write_text("\n".join(PROMPTS))
@@ -78,6 +82,12 @@ def loaded(monkeypatch: Patch, tmp_path: Path) -> list[str]:
     head.summary.bias.copy_(torch.tensor([0, log(2)]))
     save_head(head, tmp_path / "head", {"kind": "linear", "models": fingerprints(pair())})
     return formats
+
+
+@pytest.fixture
+def both_samplings(loaded: list[str], monkeypatch: Patch) -> None:
+    """Sample rounds with all options of sampling too."""
+    monkeypatch.setattr(checking, "SAMPLINGS", SAMPLINGS)
 
 
 def check(cli: Cli, method: str = "sd", *more: str) -> tuple[Result, list[dict[str, Any]]]:
@@ -103,6 +113,7 @@ def failures(cli: Cli, method: str = "sd") -> tuple[set[str], str]:
     return names, result.out
 
 
+@pytest.mark.usefixtures("both_samplings")
 @pytest.mark.parametrize("method", ["sd", "diversed"])
 def test_a_correct_pair_passes(cli: Cli, method: str) -> None:
     result, found = check(cli, method)
@@ -179,6 +190,7 @@ def test_a_greedy_draft_against_a_soft_q(cli: Cli, monkeypatch: Patch) -> None:
     assert not failed & {"acceptance", "corrections", "bonus tokens", "probabilities", EQUAL}
 
 
+@pytest.mark.usefixtures("both_samplings")
 @pytest.mark.parametrize("consistent", [False, True])
 def test_no_temperature_on_the_draft(cli: Cli, monkeypatch: Patch, consistent: bool) -> None:
     """If verification gets the wrong q too, the tokens of `sd` are right and only q is wrong."""
@@ -199,6 +211,7 @@ def test_no_temperature_on_the_draft(cli: Cli, monkeypatch: Patch, consistent: b
     assert "FAILED sd, T=0.7 top-k 20 top-p 0.9 min-p 0.02: drafts: " in out
 
 
+@pytest.mark.usefixtures("both_samplings")
 def test_a_residual_that_is_not_renormalised(cli: Cli, monkeypatch: Patch) -> None:
     """It shows if the draw expects a distribution: the missing mass goes to the last token."""
 

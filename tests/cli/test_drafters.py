@@ -33,7 +33,7 @@ def test_drafters_beside_each_other(cli: Cli, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("models", [(), ("--target", get_pair("mini").target)])
 def test_a_target_without_a_draft_model(models: tuple[str, ...], cli: Cli, tmp_path: Path) -> None:
-    how = (*models, "--draft", "prompt-lookup", *FAST)
+    how = (*models, "--draft", "prompt-lookup", *FAST, "-n", "1")
     result = cli("run", *how, "--output", "r")
     assert result.code == 0
     assert "note: diversed is skipped with prompt-lookup" in result.err

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from specbench.analysis import intervals
 from specbench.cli import runs
 from specbench.experiment.records import write_tables
 from specbench.tasks.task import load_task
@@ -63,11 +62,9 @@ def reduce_run(run: Path, fits: Callable[[Values], bool]) -> None:
 
 @pytest.fixture(scope="module")
 def one_task(finished: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The finished run with one of its tasks."""
+    """The finished run with one of its tasks and one of its draft lengths."""
     run = Path(shutil.copytree(finished, tmp_path_factory.mktemp("runs") / "r"))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(intervals, "RESAMPLES", 50)  # as in the run
-        reduce_run(run, lambda row: row["task"] == "mini-math")
+    reduce_run(run, lambda row: row["task"] == "mini-math" and row["draft_length"] != 2)
     return run
 
 
@@ -176,7 +173,7 @@ EDITS: dict[str, tuple[Callable[[Path], object], str]] = {
     "references": (own_texts_as_references, "examples are those of the task"),
     "samples_planned": (
         lambda run: configure(run, lambda config: config.update(samples_planned=7)),
-        "samples_planned is 7, not 14",
+        "samples_planned is 7, not 8",
     ),
     "data": (
         lambda run: configure(run, lambda c: c["tasks"][0]["data"].update(generator="gsm8k")),
@@ -238,10 +235,7 @@ EDITS: dict[str, tuple[Callable[[Path], object], str]] = {
 
 
 @pytest.mark.parametrize("name", EDITS)
-def test_an_edit_is_noticed_or_named(
-    cli: Cli, one_task: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    monkeypatch.setattr(intervals, "RESAMPLES", 50)  # as in the run
+def test_an_edit_is_noticed_or_named(cli: Cli, one_task: Path, tmp_path: Path, name: str) -> None:
     run = Path(shutil.copytree(one_task, tmp_path / "r"))
     edit, found = EDITS[name]
     edit(run)
@@ -255,18 +249,14 @@ def test_an_edit_is_noticed_or_named(
 def test_the_samples_that_are_decoded_again_cannot_be_foreseen(
     cli: Cli, one_task: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(intervals, "RESAMPLES", 50)
     monkeypatch.setattr(runs, "randbelow", lambda _: 4711)
     for options, seed in (((), 4711), (("--seed", "8"), 8)):
         shown = cli("verify", str(one_task), "-n", "1", *options)
         assert f"not decoded again (--seed {seed} chose the others)" in " ".join(shown.out.split())
 
 
-def test_keys_that_no_sample_has_are_named(
-    cli: Cli, finished: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_keys_that_no_sample_has_are_named(cli: Cli, finished: str, tmp_path: Path) -> None:
     """All files agree on a batch size, which the texts do not show."""
-    monkeypatch.setattr(intervals, "RESAMPLES", 50)
     run = Path(shutil.copytree(finished, tmp_path / "r"))
     configure(run, lambda config: config["settings"].update(batch_size=2))
     records(run, lambda row: row.update(batch_size=2))
@@ -280,15 +270,14 @@ def test_keys_that_no_sample_has_are_named(
 
 @pytest.mark.parametrize("state", ["interrupted", "complete"])
 def test_missing_samples_are_a_fault_only_of_a_complete_run(
-    cli: Cli, one_task: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str
+    cli: Cli, one_task: Path, tmp_path: Path, state: str
 ) -> None:
-    monkeypatch.setattr(intervals, "RESAMPLES", 50)
     run = Path(shutil.copytree(one_task, tmp_path / "r"))
     drop(run, lambda row: row["place"][2] == 1)
     configure(run, lambda config: config["progress"].update(state=state))
     shown = cli("verify", "r", "-n", "0")
     assert shown.code == (state == "complete")
-    assert ("7 samples are missing" in " ".join(shown.out.split())) == (state == "interrupted")
+    assert ("4 samples are missing" in " ".join(shown.out.split())) == (state == "interrupted")
 
 
 def test_the_digest_of_the_data_is_compared() -> None:

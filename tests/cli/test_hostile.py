@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from specbench.analysis import intervals
 from specbench.example import Example
 from specbench.experiment.folders import read_run
 from specbench.experiment.records import read_records, write_tables
@@ -55,8 +54,7 @@ def small(finished: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def run(small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(intervals, "RESAMPLES", 20)
+def run(small: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(small, tmp_path / "r"))
 
 

@@ -7,10 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from specbench.check import controls, greedy
+from specbench.cli import check as checking
+
 from .conftest import Cli
 
 PAGE = Path(__file__).parents[2] / "specbench" / "methods" / "README.md"
 SMALL = ["-n", "4", "--max-new-tokens", "12", "--device", "cpu", "--no-progress"]
+CHECK = ["--samples", "40", "-n", "2", "--device", "cpu"]
 OWN = "my_rules.py:geometric"
 SHIPPED = PAGE.parents[1] / "docs" / "my_rules.py"
 
@@ -33,13 +37,18 @@ def test_the_file_to_copy_is_the_one_on_the_page() -> None:
 
 
 @pytest.mark.usefixtures("files")
-def test_the_page_leads_from_nothing_to_a_figure(cli: Cli) -> None:
+def test_the_page_leads_from_nothing_to_a_figure(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run its commands in order, with fewer samples; finished runs are read without the files."""
+    # `check` itself is tested in `test_check.py`.
+    monkeypatch.setattr(checking, "MAX_NEW_TOKENS", 24)
+    monkeypatch.setattr(checking, "DRAFTERS", ("model",))
+    monkeypatch.setattr(greedy, "LIMIT", 24)
+    monkeypatch.setattr(controls, "TOKENS", 16)
     lines = re.sub(r"\\\n", " ", "".join(blocks("sh"))).splitlines()
     assert len(lines) == 6
     for line in lines:
         _, command, *rest = shlex.split(line, comments=True)
-        sizes = {"run": SMALL, "sweep": SMALL, "check": ["--samples", "40", "--device", "cpu"]}
+        sizes = {"run": SMALL, "sweep": SMALL, "check": CHECK}
         if command in ("plot", "compare"):
             Path("my_rules.py").rename("away")
         result = cli(command, *rest, *sizes.get(command, []))

@@ -14,18 +14,17 @@ from typing import Any
 import pytest
 import torch
 
-from specbench.analysis import intervals
 from specbench.check import check
 from specbench.cli import measure
 from specbench.engine import loading, memory
 from specbench.errors import UsageError
 from specbench.training import finetune, folder
 
+from ..conftest import Once
 from ..figures.made import training_of
 from ..pages import PAGES, ROOT, blocks, commands
 from .conftest import Cli, measured
 
-RESAMPLES = 10
 RUN = "results/reference"
 DATA = "tests/data"
 ARTICLES = {"cnndm": ("id", "article", "highlights"), "xsum": ("id", "document", "summary")}
@@ -76,10 +75,10 @@ def faults(text: str, cli: Cli) -> list[str]:
 
 
 @pytest.fixture(scope="session")
-def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def small(once: Once) -> Path:
     """A real run with the names of the reference run, and fewer prompts and cells."""
     line = "-t mini-math --weight 0,0.5 -n 10 --seed 1 --max-new-tokens 8"
-    return measured(tmp_path_factory.mktemp("runs") / "reference", line, RESAMPLES)
+    return once("reference", lambda folder: measured(folder, line))
 
 
 @pytest.fixture
@@ -87,7 +86,6 @@ def reader(
     cli: Cli, small: Path, engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Cli:
     """Run commands in a folder with what a reader of a page has at hand."""
-    monkeypatch.setattr(intervals, "RESAMPLES", RESAMPLES)
     monkeypatch.setattr(measure, "_print_forecast", lambda *_: None)  # reads from the hub
     for module, name in (
         (loading, "load_config"),

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from specbench.analysis import intervals
 from specbench.experiment.records import write_tables
 
 from .conftest import Cli, Result
@@ -18,9 +17,8 @@ Record = dict[str, Any]
 
 
 @pytest.fixture
-def run(finished: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def run(finished: str, tmp_path: Path) -> Path:
     """A copy of the finished run that a test may change."""
-    monkeypatch.setattr(intervals, "RESAMPLES", 50)  # as in the run
     return Path(shutil.copytree(finished, tmp_path / "r"))
 
 

@@ -15,6 +15,8 @@ import pytest
 from specbench.cli.app import main
 from specbench.report.build import build
 
+from ..conftest import Once
+
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome", "chromium-headless-shell")
 NAMED = "SPECBENCH_TEST_BROWSER"
 TASKS = ("mini-math", "mini-headline")
@@ -35,19 +37,21 @@ Ask = Callable[..., Any]
 
 
 @pytest.fixture(scope="session")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def finished(once: Once) -> Path:
     """A run of two tasks, ten prompts and four methods."""
-    folder = tmp_path_factory.mktemp("runs") / "small"
     line = f"run -m {','.join(METHODS)} --weight 0.4 -t {','.join(TASKS)} -n 10 --max-new-tokens 16"
-    with pytest.raises(SystemExit) as exit:
-        main([*line.split(), "--no-progress", "--device", "cpu", "--output", str(folder)])
-    assert exit.value.code == 0
-    return folder
+
+    def measure(folder: Path) -> None:
+        with pytest.raises(SystemExit) as exit:
+            main([*line.split(), "--no-progress", "--device", "cpu", "--output", str(folder)])
+        assert exit.value.code == 0
+
+    return once("reported", measure)
 
 
 @pytest.fixture(scope="session")
-def page(finished: Path) -> str:
-    return build([finished]).html
+def page(once: Once, finished: Path) -> str:
+    return once("page.html", lambda path: path.write_text(build([finished]).html)).read_text()
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """Run command lines in this process, and return the exit code and both streams."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,6 +15,7 @@ from specbench.pairs.registry import PairSpec, get_pair
 
 from ..conftest import Once
 from ..training.conftest import measured_by_weight
+from .made import reduce_run
 
 
 class Result(NamedTuple):
@@ -77,6 +79,17 @@ def finished(once: Once) -> str:
     """A run of the bundled pair with two tasks, four methods, two draft lengths and two prompts."""
     line = "-t mini-math,mini-headline --weight 0.4 -n 2 --draft-length 2,3 --max-new-tokens 12"
     return str(once("small", lambda folder: measured(folder, line)))
+
+
+@pytest.fixture(scope="session")
+def one_task(once: Once, finished: str) -> Path:
+    """The finished run with one of its tasks and one of its draft lengths."""
+
+    def reduce(folder: Path) -> None:
+        shutil.copytree(finished, folder)
+        reduce_run(folder, lambda row: row["task"] == "mini-math" and row["draft_length"] != 2)
+
+    return once("one task", reduce)
 
 
 @pytest.fixture

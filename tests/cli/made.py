@@ -1,13 +1,18 @@
-"""The tables of a made-up run with 30 prompts per method."""
+"""The tables of a made-up run with 30 prompts per method, and changes of a run's files."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from specbench.analysis.frames import SAMPLES, typed
 from specbench.analysis.summary import summarise
+from specbench.experiment.records import write_tables
+
+Values = dict[str, Any]
 
 # Method, weight, draft length, quality, accepted out of 25, seconds.
 Point = tuple[str, float | None, int, float, int | None, float]
@@ -42,3 +47,31 @@ def write_run(folder: Path, points: Sequence[Point] = POINTS, pair: str = "mini"
     samples.to_csv(folder / "samples.csv", index=False)
     summarise(samples).to_csv(folder / "summary.csv", index=False)
     return folder
+
+
+def configure(run: Path, change: Callable[[Values], object]) -> None:
+    config = json.loads((run / "config.json").read_text())
+    change(config)
+    (run / "config.json").write_text(json.dumps(config))
+
+
+def lines(path: Path, change: Callable[[list[Values]], list[Values]]) -> None:
+    rows = change([json.loads(line) for line in path.read_text().splitlines()])
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def reduce_run(run: Path, fits: Callable[[Values], bool]) -> None:
+    """Leave the records and cells of a run that fit, and write the tables that follow."""
+    lines(run / "samples.jsonl", lambda rows: [row for row in rows if fits(row)])
+    left = len((run / "samples.jsonl").read_text().splitlines())
+
+    def fit(config: Values) -> None:
+        for task in config["tasks"]:
+            task["cells"] = [cell for cell in task["cells"] if fits({**cell, "task": task["name"]})]
+        config["tasks"] = [task for task in config["tasks"] if task["cells"]]
+        config["samples_planned"] = config["progress"]["samples"] = left
+
+    configure(run, fit)
+    tasks = {task["name"] for task in json.loads((run / "config.json").read_text())["tasks"]}
+    lines(run / "examples.jsonl", lambda rows: [row for row in rows if row["task"] in tasks])
+    write_tables(run)

@@ -5,7 +5,6 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,20 +14,9 @@ from specbench.tasks.task import load_task
 from specbench.verification.plan import check_examples
 
 from .conftest import Cli
+from .made import Values, configure, lines
 
-Values = dict[str, Any]
 NOT_CHECKED = "not checked"
-
-
-def configure(run: Path, change: Callable[[Values], object]) -> None:
-    config = json.loads((run / "config.json").read_text())
-    change(config)
-    (run / "config.json").write_text(json.dumps(config))
-
-
-def lines(path: Path, change: Callable[[list[Values]], list[Values]]) -> None:
-    rows = change([json.loads(line) for line in path.read_text().splitlines()])
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
 def records(run: Path, change: Callable[[Values], object]) -> None:
@@ -41,31 +29,6 @@ def records(run: Path, change: Callable[[Values], object]) -> None:
 
     lines(run / "samples.jsonl", edit)
     write_tables(run)
-
-
-def reduce_run(run: Path, fits: Callable[[Values], bool]) -> None:
-    """Leave the records and cells of a run that fit, and write the tables that follow."""
-    lines(run / "samples.jsonl", lambda rows: [row for row in rows if fits(row)])
-    left = len((run / "samples.jsonl").read_text().splitlines())
-
-    def fit(config: Values) -> None:
-        for task in config["tasks"]:
-            task["cells"] = [cell for cell in task["cells"] if fits({**cell, "task": task["name"]})]
-        config["tasks"] = [task for task in config["tasks"] if task["cells"]]
-        config["samples_planned"] = config["progress"]["samples"] = left
-
-    configure(run, fit)
-    tasks = {task["name"] for task in json.loads((run / "config.json").read_text())["tasks"]}
-    lines(run / "examples.jsonl", lambda rows: [row for row in rows if row["task"] in tasks])
-    write_tables(run)
-
-
-@pytest.fixture(scope="module")
-def one_task(finished: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The finished run with one of its tasks and one of its draft lengths."""
-    run = Path(shutil.copytree(finished, tmp_path_factory.mktemp("runs") / "r"))
-    reduce_run(run, lambda row: row["task"] == "mini-math" and row["draft_length"] != 2)
-    return run
 
 
 def drop(run: Path, unwanted: Callable[[Values], bool]) -> int:

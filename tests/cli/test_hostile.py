@@ -18,7 +18,7 @@ from specbench.files import write_atomically
 from specbench.verification.plan import check_plan
 
 from .conftest import Cli
-from .test_edits import configure, lines, reduce_run
+from .made import configure, lines, reduce_run
 
 SECRET = "a private text"
 STEERING = "\x1b[31m\x07\x9b\u202e\u2066\u2028"

@@ -17,9 +17,9 @@ Record = dict[str, Any]
 
 
 @pytest.fixture
-def run(finished: str, tmp_path: Path) -> Path:
-    """A copy of the finished run that a test may change."""
-    return Path(shutil.copytree(finished, tmp_path / "r"))
+def run(one_task: Path, tmp_path: Path) -> Path:
+    """A copy of a finished run that a test may change."""
+    return Path(shutil.copytree(one_task, tmp_path / "r"))
 
 
 def edit_row(path: Path, change: Callable[[list[Record]], object]) -> None:
@@ -67,7 +67,8 @@ def test_other_texts_in_bfloat16_are_reported_only(
     assert any(verdict in line for line in lines)
 
 
-def test_a_faithful_run_passes(cli: Cli, run: Path) -> None:
+def test_a_faithful_run_passes(cli: Cli, finished: str, tmp_path: Path) -> None:
+    run = Path(shutil.copytree(finished, tmp_path / "r"))
     before = {path.name: path.read_bytes() for path in run.iterdir()}
     shown = cli("verify", "r", "-n", "9")
     assert (shown.code, shown.err) == (0, ""), shown.out

@@ -10,7 +10,7 @@ from specbench.pairs.registry import get_pair
 
 from .conftest import Cli
 
-FAST = ("-t", "mini-headline", "-n", "3", "--max-new-tokens", "12", "--no-progress")
+FAST = ("-t", "mini-headline", "-n", "2", "--max-new-tokens", "12", "--no-progress")
 
 
 def test_drafters_beside_each_other(cli: Cli, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from .conftest import Cli
 
 PAGE = Path(__file__).parents[2] / "specbench" / "methods" / "README.md"
 SMALL = ["-n", "4", "--max-new-tokens", "12", "--device", "cpu", "--no-progress"]
-CHECK = ["--samples", "40", "-n", "2", "--device", "cpu"]
+CHECK = ["--samples", "10", "-n", "1", "--device", "cpu"]
 OWN = "my_rules.py:geometric"
 SHIPPED = PAGE.parents[1] / "docs" / "my_rules.py"
 
@@ -48,7 +48,8 @@ def test_the_page_leads_from_nothing_to_a_figure(cli: Cli, monkeypatch: pytest.M
     assert len(lines) == 6
     for line in lines:
         _, command, *rest = shlex.split(line, comments=True)
-        sizes = {"run": SMALL, "sweep": SMALL, "check": CHECK}
+        fewest = [*SMALL, "-n", "2"]
+        sizes = {"run": fewest, "sweep": fewest, "check": CHECK}
         if command in ("plot", "compare"):
             Path("my_rules.py").rename("away")
         result = cli(command, *rest, *sizes.get(command, []))

@@ -83,8 +83,7 @@ def sample(
 ) -> list[Tokens]:
     prompt = changes.pop("prompt", random_prompt(3, VOCABULARY))
     requests = [Request(prompt, f"sample {i}") for i in range(count)]
-    # Large batches need fewer rounds.
-    settings = {"draft_length": N, "max_new_tokens": LENGTH, "seed": 11, "batch_size": 500}
+    settings = {"draft_length": N, "max_new_tokens": LENGTH, "seed": 11, "batch_size": 64}
     found = run_all(pair, rule, requests, **(settings | changes))
     return [tuple(generation.token_ids) for generation in found]
 

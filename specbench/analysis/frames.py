@@ -181,7 +181,7 @@ def _read_fast(path: Path, needed: Collection[str], known: Mapping[str, type]) -
 
 def _heading(path: Path) -> list[str]:
     """Return the column names of a table; none if it cannot be read."""
-    with suppress(UsageError, OSError, ValueError, csv.Error), open_text(path) as file:
+    with suppress(OSError, ValueError, csv.Error), open_text(path) as file:
         return next(csv.reader(file), [])
     return []
 

@@ -176,7 +176,7 @@ def test_tables_omit_unknown_columns_and_name_several_runs(cells: pd.DataFrame) 
     assert found["accuracy"] == Cell("50.0", "25.0 to 62.5")
     both = pd.concat([cells.iloc[:1], cells.iloc[:1].assign(run_id="other")])
     (table,) = summary_tables(both)
-    assert [row[1] for row in table.rows] == ["small", "other"]
+    assert [row[1] for row in table.rows] == ["reported", "other"]
 
 
 def test_a_column_that_is_constant_is_in_the_title_only() -> None:

@@ -204,7 +204,7 @@ def test_an_edit_is_noticed_or_named(cli: Cli, one_task: Path, tmp_path: Path, n
     edit(run)
     shown = cli("verify", "r", "-n", "0", "--json")
     findings = json.loads(shown.out)
-    texts = [f"{f['verdict']}: {f['says']} ({f['name']})" for f in findings]
+    texts = [f"{f['verdict']}: {f['sentence']} ({f['name']})" for f in findings]
     assert any(found in text and not text.startswith("ok") for text in texts), texts
     assert (shown.code == 0) == found.startswith(NOT_CHECKED)
 

@@ -77,17 +77,8 @@ _EXPLAINED = {
     QUALITY: "Quality: times 100.",
     SPEEDUP: "tok/s / AR: tokens/s including prefill / that of autoregressive, paired by prompt.",
 }
-_SHOWN = [
-    "label",
-    "run_id",
-    "task",
-    "figure",
-    "metric",
-    *_SCALED,
-    "best",
-    "published",
-    "difference",
-]
+_SHOWN = ["label", "run_id", "task", "figure", "metric", *_SCALED]
+_SHOWN += ["best", "published", "difference"]
 _HEADINGS = {ACCEPTANCE: "acc. /\ndrafted", SPEEDUP: "tok/s\n/ AR"}
 
 _Numbers = NDArray[np.intp]

@@ -44,20 +44,20 @@ def versus_none(run: TaskRun, method: MethodSettings, lengths: list[int]) -> Ite
     alone = alone_of(run.timed(method.session))
     if not alone:
         return
-    own = [method.lengths[length] for length in lengths]
-    points = _timed_points([*own, *alone])
-    reached, (fastest,) = points.estimates_with_fastest(range(len(own)))
+    settings = [method.lengths[length] for length in lengths]
+    points = _timed_points([*settings, *alone])
+    reached, (fastest,) = points.estimates_with_fastest(range(len(settings)))
     facts = method.facts(lengths, lengths[fastest], reached, -1)
     seconds, speed = reached.seconds, reached.tokens_per_second
     for metric, values in (
-        (TIMES, seconds[:, len(own)] / seconds[:, -1]),
-        (TOKENS, speed[:, -1] / speed[:, len(own)]),
+        (TIMES, seconds[:, len(settings)] / seconds[:, -1]),
+        (TOKENS, speed[:, -1] / speed[:, len(settings)]),
     ):
         figure = estimate(values, reached.n, log=True)
         yield {
             **facts,
             "against": ALONE,
-            "reference": seconds[0, len(own)],
+            "reference": seconds[0, len(settings)],
             **figure_columns(metric, figure, reached.prompts_per_unit),
             "noise": run.noise.get(method.session, math.nan),
         }
@@ -107,14 +107,14 @@ def versus_sd(
     strict = timed or sd_of(run.settings)
     if not strict:
         raise UsageError(f"{method.first.cell['task']} was not run with sd; run it too.")
-    own = [method.lengths[length] for length in lengths]
-    sd = range(len(own), len(own) + len(strict))
-    points = shared_points(_scored_alike([*own, *strict]), sd)
-    reached, fastest = points.estimates_with_fastest(range(len(own)), sd)
+    settings = [method.lengths[length] for length in lengths]
+    sd = range(len(settings), len(settings) + len(strict))
+    points = shared_points(_scored_alike([*settings, *strict]), sd)
+    reached, fastest = points.estimates_with_fastest(range(len(settings)), sd)
     clock = reached
     if run.blocks > 0 and timed:  # times are measured in other units than quality
-        points = _timed_points([*own, *strict], sd)
-        clock, fastest = points.estimates_with_fastest(range(len(own)), sd)
+        points = _timed_points([*settings, *strict], sd)
+        clock, fastest = points.estimates_with_fastest(range(len(settings)), sd)
     n, seconds, speed = reached.n, clock.seconds, clock.tokens_per_second
     this, chosen = -2, -1  # the method's point, and that of sd at the length chosen
     sd_length = [setting.draft_length for setting in strict]
@@ -139,7 +139,7 @@ def versus_sd(
         same = sd[sd_length.index(lengths[0])]
         every_sd = pd.concat([setting.samples for setting in strict])
         accepted, tokens = reached.acceptance, reached.output_tokens
-        texts = text_differences(own[0].samples, every_sd, names)
+        texts = text_differences(settings[0].samples, every_sd, names)
         for metric, figure in (
             *((name, texts[of]) for name, of in TEXTS_LESS.items() if of in texts),
             (ACCEPTANCE_LESS, estimate(accepted[:, this] - accepted[:, same], n)),

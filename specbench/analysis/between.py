@@ -61,36 +61,40 @@ def between_runs(samples: pd.DataFrame, *, times: bool) -> pd.DataFrame:
         seconds=samples["prefill_seconds"] + samples["decode_seconds"], one=1.0
     )
     for _, cell in samples.groupby(_CELL, sort=False, dropna=False):
-        base, own = (cell[cell["run_id"] == run] for run in runs[[0, -1]])
-        both = base[_SAMPLE].merge(own[_SAMPLE])
-        if len(both) and len(runs) > 1:
-            rows += _compare_cells(both.merge(base), both.merge(own), times)
+        earlier, later = (cell[cell["run_id"] == run] for run in runs[[0, -1]])
+        shared = earlier[_SAMPLE].merge(later[_SAMPLE])
+        if len(shared) and len(runs) > 1:
+            rows += _compare_cells(shared.merge(earlier), shared.merge(later), times)
     return pd.DataFrame(rows, columns=list(c.COMPARISON))
 
 
 def _compare_cells(base: pd.DataFrame, own: pd.DataFrame, times: bool) -> Iterator[_Row]:
     """Compare the samples of one cell, which are in the same order on both sides."""
     cell = own.iloc[0]
-    there, here = map(_figures, (base, own))
-    shared = {name: cell[name] for name in c.COMPARISON if name in cell} | here
+    earlier_figures, later_figures = map(_figures, (base, own))
+    shared = {name: cell[name] for name in c.COMPARISON if name in cell} | later_figures
     shared |= {"at": BETWEEN, "label": method_labels([dict(cell)])[0], "points": 1}
     shared |= {"against": base["run_id"].iloc[0], "against_draft_length": cell["draft_length"]}
 
     def row(metric: str, of: str, found: Interval) -> _Row:
-        return {**shared, "reference": there.get(of), **c.figure_columns(metric, found)}
+        return {**shared, "reference": earlier_figures.get(of), **c.figure_columns(metric, found)}
 
     def paired(columns: list[str], statistic: Statistic, *, log: bool = False) -> Interval:
         sides = (own[columns], own["sample_id"]), (base[columns], base["sample_id"])
         return paired_interval(*sides[0], *sides[1], statistic, log=log)
 
     same_metric = base["quality_metric"].iloc[0] == cell["quality_metric"]
-    if same_metric and not np.isnan(here["quality"]) and not np.isnan(there["quality"]):
+    if (
+        same_metric
+        and not np.isnan(later_figures["quality"])
+        and not np.isnan(earlier_figures["quality"])
+    ):
         yield row(c.QUALITY_LESS, "quality", quality_difference(own, base))
     if cell["draft_length"]:
         found = paired(["accepted", "proposed"], ratio_difference)
         yield row(c.ACCEPTANCE_LESS, "acceptance", found)
-    both = pd.concat([own, base])
-    if times and not both["session"].any() and (both["batch_size"] == 1).all():
+    samples = pd.concat([own, base])
+    if times and not samples["session"].any() and (samples["batch_size"] == 1).all():
         pace = paired(["seconds", "one"], lambda totals: 1 / paired_ratio(totals), log=True)
         yield row(c.TIMES, "seconds", pace)
     counts = [*_COUNTS, *["quality"] * bool(same_metric)]

@@ -46,8 +46,8 @@ def by_time_unit(samples: pd.DataFrame) -> pd.DataFrame:
 
 def count_blocks(samples: pd.DataFrame) -> float:
     """Return the number of whole blocks; NaN if the samples were decoded alone or name no block."""
-    named = "block" in samples and samples["block"].notna().any()
-    return float(whole_blocks(samples).nunique()) if named else float("nan")
+    has_blocks = "block" in samples and samples["block"].notna().any()
+    return float(whole_blocks(samples).nunique()) if has_blocks else float("nan")
 
 
 def describe_blocks(blocks: float, batch_size: int) -> str:

@@ -48,7 +48,7 @@ def dictionary() -> tuple[Column, ...]:
     path = Path(__file__).with_suffix(".csv")
     with path.open(encoding="utf-8", newline="") as file:
         _, *rows = csv.reader(file)
-    return tuple(Column(tuple(tables.split()), *rest) for tables, *rest in rows)
+    return tuple(Column(tuple(tables.split()), *values) for tables, *values in rows)
 
 
 def schema(table: str) -> dict[str, type]:

@@ -115,9 +115,9 @@ def compare(
         shared["blocks"] = task_run.blocks
         if not task_run.sessions:
             notes[BATCHED] = None
-        for at, part in _parts_by_drafter(task_run, ats, methods, texts):
+        for kind, part in _parts_by_drafter(task_run, ats, methods, texts):
             try:
-                rows += [{**shared, "at": at, **row} for row in part()]
+                rows += [{**shared, "at": kind, **row} for row in part()]
             except UsageError as error:
                 notes[str(error)] = None
     if not rows:
@@ -134,11 +134,11 @@ def _parts_by_drafter(
 ) -> Iterator[tuple[str, Part]]:
     """Yield the parts of each drafter, and of ``sd`` with each further drafter beside the first."""
     drafters = dict.fromkeys(setting.drafter for setting in run.settings if setting.drafter)
-    first, *others = [run.of_drafter(name) for name in drafters if name] or [run]
-    for other in others:
-        for one in methods_of(other.settings, ["sd"])[0]:
-            yield from ((OWN, partial(versus_sd, first, one, n, texts)) for n in one.choices)
-    for part in (first, *others):
+    first, *further = [run.of_drafter(name) for name in drafters if name] or [run]
+    for other in further:
+        for method in methods_of(other.settings, ["sd"])[0]:
+            yield from ((OWN, partial(versus_sd, first, method, n, texts)) for n in method.choices)
+    for part in (first, *further):
         yield from _parts(part, ats, names, texts)
 
 
@@ -148,26 +148,25 @@ def _parts(
     """Yield the quantity held equal and a function that makes its rows, in table order."""
     methods, groups = methods_of(run.settings, names)
     strict = methods_of(run.settings, ["sd"])[0] if names is None else []
-    for one in (*strict, *methods):
-        yield from ((OWN, partial(versus_none, run, one, n)) for n in one.choices)
+    for method in (*strict, *methods):
+        yield from ((OWN, partial(versus_none, run, method, n)) for n in method.choices)
     for group in groups:
         yield from ((OWN, partial(seeds_versus_none, run, group, n)) for n in group.lengths)
-    for one in methods:
-        yield from ((OWN, partial(versus_sd, run, one, n, texts)) for n in one.choices)
+    for method in methods:
+        yield from ((OWN, partial(versus_sd, run, method, n, texts)) for n in method.choices)
         if len(run.sessions) > 1:
-            yield OWN, partial(require_times, run, one)
+            yield OWN, partial(require_times, run, method)
     for group in groups:
         yield from ((OWN, partial(seeds_versus_sd, run, group, n)) for n in group.lengths)
-    relaxed = [
-        one for one in methods if not (one.first.emits_target or one.first.method in STATIC_FAMILY)
-    ]
+    relaxed = [m for m in methods if not (m.first.emits_target or m.first.method in STATIC_FAMILY)]
     has_control = any(setting.method in CONTROLS for setting in run.settings)
-    for gain in (at for at in GAINS if at in ats and (run.sessions or at == "acceptance")):
-        for one in relaxed:
-            controlled = has_control and one.first.method not in CONTROLS
+    for gain in (name for name in GAINS if name in ats and (run.sessions or name == "acceptance")):
+        for method in relaxed:
+            controlled = has_control and method.first.method not in CONTROLS
             for front in (FRONT, CONTROL)[: 1 + controlled]:
                 yield from (
-                    (gain, partial(above_front, run, one, n, gain, front)) for n in one.lengths
+                    (gain, partial(above_front, run, method, n, gain, front))
+                    for n in method.lengths
                 )
         for group in groups:
             for front in (FRONT, CONTROL)[: 1 + has_control]:
@@ -178,17 +177,21 @@ def _parts(
     if "acceptance" in ats and names is None:
         yield "acceptance", partial(versus_coin, run)
     if "quality" in ats and run.sessions:
-        for one in relaxed:
-            yield from (("quality", partial(at_equal_quality, run, one, n)) for n in one.choices)
+        for method in relaxed:
+            yield from (
+                ("quality", partial(at_equal_quality, run, method, n)) for n in method.choices
+            )
     if "hypervolume" in ats:
         drafting = [setting for setting in run.settings if setting.draft_length > 0]
         for name in dict.fromkeys(setting.method for setting in drafting):
             if names is None or name in {*names, *STATIC_FAMILY}:
-                own = [setting for setting in drafting if setting.method == name]
-                for length in sorted({setting.draft_length for setting in own}):
+                settings = [setting for setting in drafting if setting.method == name]
+                for length in sorted({setting.draft_length for setting in settings}):
                     some = [setting for setting in drafting if setting.draft_length == length]
                     yield "hypervolume", partial(volume_of, some, name, length)
-                for session in sorted(run.sessions.keys() & {setting.session for setting in own}):
+                for session in sorted(
+                    run.sessions.keys() & {setting.session for setting in settings}
+                ):
                     yield "hypervolume", partial(volume_of, run.sessions[session], name, None)
 
 
@@ -202,13 +205,13 @@ def _cautions(rows: pd.DataFrame) -> Iterator[str]:
     coarse = coarse[~coarse["task"].isin(tossed_tasks)]
     coarse = coarse.drop_duplicates(["task", "label", "between"])
     if len(coarse):
-        where = ", ".join(
+        places = ", ".join(
             f"{row.label} on {row.task} ({row.between}, {100 * abs(row.step):.0f} points)"
             for row in coarse.itertuples()
         )
         yield (
             "the front is interpolated between weights whose qualities are far apart; measure more "
-            f"weights for {where}"
+            f"weights for {places}"
         )
     if not placed.empty and CONTROL not in set(placed["against"]):
         yield (

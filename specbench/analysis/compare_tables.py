@@ -60,26 +60,28 @@ def comparison_tables(rows: pd.DataFrame) -> list[Table]:
     ``rows`` has the columns ``comparison.COMPARISON``.
     """
     several = rows["run_id"].nunique() > 1
-    found = []
+    tables_of_runs = []
     placed = rows[rows["against"] != c.COIN]  # static weights, of which the verdicts tell
-    for (run, temperature, _, _, task), own in placed.groupby(_KEYS, sort=False):
-        where = f"{task} on {own['pair'].iloc[0]}, T = {temperature:g}" + f", {run}" * several
-        tables = _Tables(task, own)
+    for (run, temperature, _, _, task), comparisons in placed.groupby(_KEYS, sort=False):
+        setting = (
+            f"{task} on {comparisons['pair'].iloc[0]}, T = {temperature:g}" + f", {run}" * several
+        )
+        tables = _Tables(task, comparisons)
         makers = {c.OWN: tables.beside_sd, "quality": tables.savings, "hypervolume": tables.volumes}
-        for at, group in own.groupby("at", sort=False):
+        for kind, group in comparisons.groupby("at", sort=False):
             counts = sorted({group["n"].min(), group["n"].max()})
-            title = f"{where}, n = {' to '.join(map(str, counts))}"
-            found.append(makers.get(str(at), tables.above)(group, title))
-            found += [tables.texts(group, title)] * (at == c.OWN)
-    return found
+            title = f"{setting}, n = {' to '.join(map(str, counts))}"
+            tables_of_runs.append(makers.get(str(kind), tables.above)(group, title))
+            tables_of_runs += [tables.texts(group, title)] * (kind == c.OWN)
+    return tables_of_runs
 
 
 def overview(rows: pd.DataFrame) -> Table:
     """Return a table of sd's values and each method's own; the intervals are in the verdicts."""
-    kept = rows[(rows["points"] == 1) & rows["against"].isin([c.SD, c.FRONT])]
-    kept = kept[kept["at"].isin([c.OWN, "acceptance"])]
-    several = [name for name in _KEYS if kept[name].nunique() > 1]
-    length = [*kept["draft_length"].unique()]
+    shown_rows = rows[(rows["points"] == 1) & rows["against"].isin([c.SD, c.FRONT])]
+    shown_rows = shown_rows[shown_rows["at"].isin([c.OWN, "acceptance"])]
+    several = [name for name in _KEYS if shown_rows[name].nunique() > 1]
+    length = [*shown_rows["draft_length"].unique()]
     title = f"Each method beside sd, N = {length[0]:.0f}" if len(length) == 1 else "Beside sd"
     fields: _Fields = [
         *((name, partial(_text, name)) for name in several),
@@ -90,8 +92,8 @@ def overview(rows: pd.DataFrame) -> Table:
         _NOISE,
         ("front's\nquality", _front_quality),
     ]
-    stub, settings = len(fields) - 5, merge_metrics(kept, *_KEYS)
-    notes = [AT_ACCEPTANCE] * bool((kept["against"] == c.FRONT).any())
+    stub, settings = len(fields) - 5, merge_metrics(shown_rows, *_KEYS)
+    notes = [AT_ACCEPTANCE] * bool((shown_rows["against"] == c.FRONT).any())
     return drop_empty(Table.of(settings, fields, title, notes, stub))
 
 
@@ -104,8 +106,8 @@ class _Tables:
         metric = "quality" if pd.isna(first) else str(first)
         self.task, self.unit, self.scale = task, shown_name(metric), shown_scale(metric)
         self.quality: Field[_Row] = (self.unit, number_of("quality", ".1f", self.scale))
-        own = merge_metrics(rows[(rows["at"] == c.OWN) & (rows["against"] == c.SD)])
-        self.from_sd = {(row["label"], row["draft_length"]): row for row in own}
+        beside_sd = merge_metrics(rows[(rows["at"] == c.OWN) & (rows["against"] == c.SD)])
+        self.from_sd = {(row["label"], row["draft_length"]): row for row in beside_sd}
 
     def beside_sd(self, group: pd.DataFrame, where: str) -> Table:
         share, times = interval_of(c.SHARE, ".0f", 100, " %"), interval_of(c.TIMES, ".2f")
@@ -146,11 +148,11 @@ class _Tables:
         return drop_empty(Table.of(settings, fields, f"Texts less sd's: {where}", [LESS], stub=2))
 
     def above(self, group: pd.DataFrame, where: str) -> Table:
-        at = group["at"].iloc[0]
+        kind = group["at"].iloc[0]
         fields: _Fields = [
             *_NAMES,
             ("front", lambda row: row["against"].partition(" ")[0]),
-            _ACCEPTANCE if at == "acceptance" else _SECONDS,
+            _ACCEPTANCE if kind == "acceptance" else _SECONDS,
             self.quality,
             ("front,\nrandomised", number_of(f"{c.ABOVE}_reference", ".1f", self.scale)),
             ("above it\n[95 %]", interval_of(c.ABOVE, "+.1f", self.scale)),
@@ -161,7 +163,7 @@ class _Tables:
         ]
         fronts = set(group["against"])
         notes = [FRONT] * (c.FRONT in fronts) + [CONTROL] * (c.CONTROL in fronts) + [LESS]
-        settings, title = merge_metrics(group, "against"), f"At equal {at}: {where}"
+        settings, title = merge_metrics(group, "against"), f"At equal {kind}: {where}"
         return Table.of(settings, fields, title, notes, stub=3)
 
     def savings(self, group: pd.DataFrame, where: str) -> Table:
@@ -203,8 +205,8 @@ class _Tables:
             yield f"{name}\nless sd's [95 %]", cell
 
     def _versus_sd(self, show: Callable[[_Row], str], row: _Row) -> str:
-        known = self.from_sd.get((row["label"], row["draft_length"]), {})
-        return show(known) if row["points"] == 1 else ""
+        beside_sd = self.from_sd.get((row["label"], row["draft_length"]), {})
+        return show(beside_sd) if row["points"] == 1 else ""
 
     def length_note(self, row: _Row) -> str:
         """Return a note if the method's texts and sd's differ in length."""
@@ -220,12 +222,12 @@ def merge_metrics(rows: pd.DataFrame, *keys: str) -> list[_Row]:
     """Merge the rows of each setting; ``keys`` distinguish settings further."""
     ends = {"": "value", "_low": "ci_low", "_high": "ci_high", "_reference": "reference"}
     groups = rows.groupby(["label", "draft_length", "points", *keys], sort=False, dropna=False)
-    found = []
+    merged = []
     for _, group in groups:
         records: list[Any] = group.to_dict("records")
         figures = {row["metric"] + end: row[of] for row in records for end, of in ends.items()}
-        found.append(records[0] | figures | {"noise": group["noise"].max()})
-    return found
+        merged.append(records[0] | figures | {"noise": group["noise"].max()})
+    return merged
 
 
 def _length(row: _Row) -> str:

@@ -31,8 +31,8 @@ def run_folders(paths: Sequence[Path | str], *names: str) -> list[Path]:
     """
     if not paths:
         raise UsageError("No run was given; name at least one folder under results/.")
-    given = [folder for path in paths for folder in _runs_in(Path(path).resolve(), names)]
-    folders = list(dict.fromkeys(given))
+    folders_given = [folder for path in paths for folder in _runs_in(Path(path).resolve(), names)]
+    folders = list(dict.fromkeys(folders_given))
     for folder in folders:
         require_plain(folder)
     return folders
@@ -52,14 +52,14 @@ def require_in_runs(column: str, values: Iterable[object], known: Sequence[str])
     """Refuse values of a column that no cell of the runs has; rules may be given as in labels."""
     for value in map(str, values):
         if value not in {*known, *map(short_name, known)}:
-            what = column.replace("_", " ")
-            raise UsageError(f"these runs have no {what} {value}: {meant(value, known)}")
+            name = column.replace("_", " ")
+            raise UsageError(f"these runs have no {name} {value}: {meant(value, known)}")
 
 
 def lacks(folder: Path, name: str) -> str:
     """Return the error message for a file that is missing from a folder."""
     if any(
-        stored(folder / known).exists() for known in ("samples.csv", "summary.csv", "config.json")
+        stored(folder / file).exists() for file in ("samples.csv", "summary.csv", "config.json")
     ):
         return f"{folder} is a run without its {name}: put that file there, or measure it again"
     return f"{folder} holds no {name}: give the folder of a finished run"

@@ -59,8 +59,8 @@ def read_samples(
             folders hold the same run.
     """
     needed, optional = (
-        {name: kind for name, kind in known.items() if only is None or name in only}
-        for known in (SAMPLES, MEASURED)
+        {name: kind for name, kind in columns.items() if only is None or name in only}
+        for columns in (SAMPLES, MEASURED)
     )
     samples = _read_runs(paths, "samples.csv", needed, optional, others=only is None)
     timed = [
@@ -68,14 +68,14 @@ def read_samples(
     ]
     if not (timings and timed):
         return samples
-    again = _read_runs(timed, TIMINGS, SAMPLES, MEASURED)
+    repeated = _read_runs(timed, TIMINGS, SAMPLES, MEASURED)
     first = _read_runs(timed, "samples.csv", SAMPLES, MEASURED, others=True)
-    texts = ["quality", *(n for n in first if n not in SAMPLES and n not in again)]
+    texts = ["quality", *(n for n in first if n not in SAMPLES and n not in repeated)]
     sample = [name for name in (*CELL, "seed", "repeat", "sample_id", "turn") if name != "session"]
-    again = again[again["timing"].isin(timings)].drop(columns="quality")
-    again = again.merge(first[[*sample, *texts]], on=sample)
-    again = again.reindex(columns=[*samples.columns, "timing"])
-    return pd.concat([samples, again], ignore_index=True)
+    repeated = repeated[repeated["timing"].isin(timings)].drop(columns="quality")
+    repeated = repeated.merge(first[[*sample, *texts]], on=sample)
+    repeated = repeated.reindex(columns=[*samples.columns, "timing"])
+    return pd.concat([samples, repeated], ignore_index=True)
 
 
 def first_decodes(samples: pd.DataFrame) -> pd.DataFrame:
@@ -121,22 +121,22 @@ def _read_runs(
 ) -> pd.DataFrame:
     """Read a table of runs; ``others`` also reads unknown columns of numbers."""
     files = [stored(folder / name) for folder in run_folders(paths, name)]
-    known: dict[str, type] = {**needed, **optional}
+    kinds: dict[str, type] = {**needed, **optional}
     names = dict.fromkeys(name for file in files for name in _heading(file)) if others else ()
-    unknown = [name for name in names if name not in known]
-    known |= dict.fromkeys(unknown, str)
-    blank = MAY_BE_BLANK.union(known.keys() - needed)
+    unknown = [name for name in names if name not in kinds]
+    kinds |= dict.fromkeys(unknown, str)
+    blank = MAY_BE_BLANK.union(kinds.keys() - needed)
     try:
         with ThreadPoolExecutor() as pool:
-            tables = list(pool.map(lambda file: _read_fast(file, needed, known), files))
+            tables = list(pool.map(lambda file: _read_fast(file, needed, kinds), files))
         rows = [len(table) for table in tables]
         frame = pa.concat_tables(tables, promote_options="default").to_pandas()
-        table = typed(frame, {n: kind for n, kind in known.items() if n in frame}, name, blank)
+        table = typed(frame, {n: kind for n, kind in kinds.items() if n in frame}, name, blank)
     except (UsageError, ValueError, OSError):  # read again slowly to locate the error
         frames = []
         for file in files:
             frame = _read_text(file)
-            columns = {n: kind for n, kind in known.items() if n in needed or n in frame}
+            columns = {n: kind for n, kind in kinds.items() if n in needed or n in frame}
             frames.append(typed(frame, columns, file, blank))
         table, rows = pd.concat(frames, ignore_index=True), list(map(len, frames))
     for column in unknown:
@@ -210,9 +210,9 @@ def _typed_column(column: pd.Series, kind: type, source: object, may_be_blank: b
         """Raise for the first row that is not ``good``; rows count from 1 below the header."""
         if not good.all():
             row = int((~good).to_numpy().argmax())
-            shown = "" if blank.iloc[row] else f" ({column.iloc[row]!r})"
-            where = f"{source}: {column.name}{shown} in data row {row + 1}"
-            raise UsageError(f"{where} {complaint}; run again.")
+            printed = "" if blank.iloc[row] else f" ({column.iloc[row]!r})"
+            location = f"{source}: {column.name}{printed} in data row {row + 1}"
+            raise UsageError(f"{location} {complaint}; run again.")
 
     if not may_be_blank:
         require(~blank, "is blank")
@@ -245,23 +245,23 @@ class Selection:
         """Return the selected rows of a table; raise for names and lengths it does not contain."""
         whole = table["task"]
         table = self._split(table)
-        kept = np.ones(len(table), dtype=np.bool_)
-        for column, wanted in self._chosen():
+        selected = np.ones(len(table), dtype=np.bool_)
+        for column, names in self._chosen():
             values = pd.concat([table["task"], whole]) if column == "task" else table[column]
-            known = [str(value) for value in values.dropna().unique() if value != 0]
+            present = [str(value) for value in values.dropna().unique() if value != 0]
             if column == "method":  # a rule of the user's own may be given as in labels
-                full = {short_name(name): name for name in known}
-                wanted = [full.get(name, name) for name in wanted]
-            require_in_runs(column, wanted, known)
-            alike = table[column].isin(wanted)
+                full = {short_name(name): name for name in present}
+                names = [full.get(name, name) for name in names]
+            require_in_runs(column, names, present)
+            alike = table[column].isin(names)
             if column == "task":
-                alike |= whole.isin(wanted)
+                alike |= whole.isin(names)
             if column in ("draft_length", "drafter"):
                 alike |= ~(table["draft_length"] > 0)
-            kept &= alike.to_numpy()
-        if len(table) and not kept.any():
+            selected &= alike.to_numpy()
+        if len(table) and not selected.any():
             raise UsageError(f"these runs have no sample with {self}: choose fewer at once")
-        return table if kept.all() else table[kept].reset_index(drop=True)
+        return table if selected.all() else table[selected].reset_index(drop=True)
 
     def _split(self, table: pd.DataFrame) -> pd.DataFrame:
         """Add the values of the columns ``by`` to the names of the tasks.
@@ -274,19 +274,18 @@ class Selection:
             values = table[column]
             if values.isna().all():
                 raise UsageError(f"these runs have no {column}: omit --by {column}")
-            shown = values.map(lambda value: f"turn {value:.0f}") if column == "turn" else values
-            names = names.mask(values.notna(), names + "/" + shown.astype("str"))
+            texts = values.map(lambda value: f"turn {value:.0f}") if column == "turn" else values
+            names = names.mask(values.notna(), names + "/" + texts.astype("str"))
         return table.assign(task=names) if self.by else table
 
     def __str__(self) -> str:
         """Return the selection as command-line options."""
         chosen = [*self._chosen(), *([("by", self.by)] if self.by else [])]
         return " ".join(
-            f"--{column.replace('_', '-')} {','.join(map(str, wanted))}"
-            for column, wanted in chosen
+            f"--{column.replace('_', '-')} {','.join(map(str, names))}" for column, names in chosen
         )
 
     def _chosen(self) -> Iterator[tuple[str, Sequence[Any]]]:
         columns = {"task": self.tasks, "method": self.methods, "draft_length": self.draft_lengths}
         columns["drafter"] = self.drafters
-        return ((column, wanted) for column, wanted in columns.items() if wanted is not None)
+        return ((column, names) for column, names in columns.items() if names is not None)

@@ -40,13 +40,13 @@ from specbench.methods.registry import AUTOREGRESSIVE
 def versus_coin(run: TaskRun) -> Iterator[Row]:
     """Place each static weight above or below a coin between ``sd`` and the draft."""
     weights = methods_of(run.settings, ["static"])[0]
-    for length in dict.fromkeys(length for one in weights for length in one.lengths):
+    for length in dict.fromkeys(length for weight in weights for length in weight.lengths):
         points = [point for point in front_of(run.settings) if point.draft_length == length]
         gaps = gaps_from_coin(points)
-        for one in weights:
-            if length in one.lengths and (gap := gaps.get(one.lengths[length].point)):
+        for weight in weights:
+            if length in weight.lengths and (gap := gaps.get(weight.lengths[length].point)):
                 yield {
-                    **one.facts([length], length, gap.reached, 0),
+                    **weight.facts([length], length, gap.reached, 0),
                     "against": COIN,
                     "reference": gap.front,
                     **figure_columns(ABOVE, gap.above),
@@ -88,8 +88,8 @@ def above_front(
 ) -> Iterator[Row]:
     """Return the distance of a method above a front."""
     points = _front_points(run, method.session, length, gain, front)
-    (own,) = _in_units([method.lengths[length]], gain)
-    gap = gap_between(own, points, gain)
+    (setting,) = _in_units([method.lengths[length]], gain)
+    gap = gap_between(setting, points, gain)
     facts = method.facts([length], length, gap.reached, 0) | {
         "against": front,
         "between": " to ".join(name or "none" for name in gap.between),
@@ -101,11 +101,11 @@ def above_front(
 
 def at_equal_quality(run: TaskRun, method: MethodSettings, lengths: list[int]) -> Iterator[Row]:
     """Compare a method's speed with that of the static front at the method's quality."""
-    own = [method.lengths[n].timed for n in lengths]
+    settings = [method.lengths[n].timed for n in lengths]
     front = [point.timed for point in front_of(run.sessions[method.session])]
-    together = points_with_front(own, front)
-    reached, (fastest,) = together.estimates_with_fastest(range(len(own)))
-    points = slice(len(own), len(own) + len(front))
+    together = points_with_front(settings, front)
+    reached, (fastest,) = together.estimates_with_fastest(range(len(settings)))
+    points = slice(len(settings), len(settings) + len(front))
     quality, seconds = reached.quality[:, points], reached.seconds
     as_gain = Gains(quality, np.ones_like(quality))
     level = -front_quality(as_gain, -seconds[:, points], reached.quality[:, -1])
@@ -130,10 +130,10 @@ def volume_of(run: list[Setting], name: str, length: int | None) -> Iterator[Row
         raise UsageError(f"{run[0].cell['task']} was not run with autoregressive; run it too.")
     front = front_of(run)
     strict, statics = sum(setting.emits_target for setting in front), len(front)
-    others = [s for s in run if s.method == name and name not in STATIC_FAMILY]
-    reached = shared_points([*front, *others, *last], range(strict)).estimates()
+    settings = [s for s in run if s.method == name and name not in STATIC_FAMILY]
+    reached = shared_points([*front, *settings, *last], range(strict)).estimates()
     within = {"sd": slice(0, strict), "static": slice(0, statics)}
-    own = within.get(name, slice(statics, statics + len(others)))
+    points_of_method = within.get(name, slice(statics, statics + len(settings)))
 
     def volume(points: slice) -> Floats:
         gains = reached.gains(gain).of(points)
@@ -145,14 +145,14 @@ def volume_of(run: list[Setting], name: str, length: int | None) -> Iterator[Row
     facts = {
         "method": name,
         "label": label if drafter == MODEL else f"{label}, {drafter}",
-        "points": own.stop - own.start,
+        "points": points_of_method.stop - points_of_method.start,
         "draft_length": length,
         "drafter": drafter,
     }
     size = reached.prompts_per_unit
-    yield {**facts, **figure_columns(metric, estimate(volume(own), reached.n), size)}
-    if strict < statics and not all(setting.emits_target for setting in others):
-        static, both = volume(within["static"]), volume(slice(0, own.stop))
-        added = estimate(np.maximum(both - static, 0.0), reached.n)  # negative only by rounding
+    yield {**facts, **figure_columns(metric, estimate(volume(points_of_method), reached.n), size)}
+    if strict < statics and not all(setting.emits_target for setting in settings):
+        static, together = volume(within["static"]), volume(slice(0, points_of_method.stop))
+        added = estimate(np.maximum(together - static, 0.0), reached.n)  # negative only by rounding
         columns = figure_columns(metric, added, size)
         yield {**facts, "against": FRONT, "reference": static[0], **columns}

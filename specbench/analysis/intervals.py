@@ -163,8 +163,8 @@ def paired_ratio(totals: Floats) -> Floats:
 def ratio_interval(numerator: ArrayLike, denominator: ArrayLike, clusters: ArrayLike) -> Interval:
     """Return a ratio of sums over samples; samples that are blank or have b = 0 are ignored."""
     terms = np.column_stack([numerator, denominator]).astype(np.float64)
-    kept = ~np.isnan(terms).any(axis=1) & (terms[:, 1] > 0)
-    _, sums = cluster_sums(terms[kept], np.asarray(clusters)[kept])
+    valid = ~np.isnan(terms).any(axis=1) & (terms[:, 1] > 0)
+    _, sums = cluster_sums(terms[valid], np.asarray(clusters)[valid])
     return interval(sums, ratio)
 
 
@@ -188,9 +188,9 @@ def proportion_interval(values: ArrayLike, clusters: ArrayLike) -> Interval:
     if n < FEWEST:
         return Interval(float(mean), float("nan"), float("nan"), n)
     seen = min(np.sum(sums[:, 0] < sums[:, 1]), np.sum(sums[:, 0] > 0))  # informative prompts
-    found = n / (n - 1) * np.sum((sums[:, 0] - mean * sums[:, 1]) ** 2) / count**2
+    measured = n / (n - 1) * np.sum((sums[:, 0] - mean * sums[:, 1]) ** 2) / count**2
     agreeing = mean * (1 - mean) / n
-    variance = (seen * found + agreeing) / (seen + 1)
+    variance = (seen * measured + agreeing) / (seen + 1)
     effective = float(np.clip(n * agreeing / variance, n, count)) if variance > 0 else float(n)
     centre = mean + _Z**2 / (2 * effective)
     half = _Z * np.sqrt(mean * (1 - mean) / effective + _Z**2 / (4 * effective**2))
@@ -206,10 +206,10 @@ def paired_difference(
     Blank samples are ignored. If all values are 0 or 1, each prompt counts once with the mean of
     its repeats and the interval is that of ``score_limits``; otherwise it is the bootstrap's.
     """
-    own, base = _counted(values, clusters), _counted(base_values, base_clusters)
-    if not all(is_binary(terms) for terms, _ in (own, base)):
-        return paired_interval(*own, *base, ratio_difference)
-    sums, base_sums = _paired_sums(*own, *base)
+    counted, base_counted = _counted(values, clusters), _counted(base_values, base_clusters)
+    if not all(is_binary(terms) for terms, _ in (counted, base_counted)):
+        return paired_interval(*counted, *base_counted, ratio_difference)
+    sums, base_sums = _paired_sums(*counted, *base_counted)
     differences = ratio(sums) - ratio(base_sums)
     n, value = len(differences), float(differences.mean()) if len(differences) else float("nan")
     if n < FEWEST:
@@ -245,8 +245,8 @@ def score_limits(differences: Floats, samples: ArrayLike) -> tuple[Floats, Float
     n = len(differences)
     better, worse = (np.maximum(sign * differences, 0).mean(axis=0) for sign in (1, -1))
     alone = (better + worse - (better - worse) ** 2) / n
-    found = differences.var(axis=0, ddof=1) / n
-    effective = n * np.divide(alone, found, out=np.ones_like(alone), where=found > 0)
+    measured = differences.var(axis=0, ddof=1) / n
+    effective = n * np.divide(alone, measured, out=np.ones_like(alone), where=measured > 0)
     effective = np.clip(effective, n, samples)
     return _lower_limit(better, worse, effective), -_lower_limit(worse, better, effective)
 
@@ -256,13 +256,13 @@ def _lower_limit(better: Floats, worse: Floats, n: Floats) -> Floats:
     value = better - worse
     low, high = np.full_like(value, -1.0), value.copy()
     for _ in range(50):
-        at = (low + high) / 2
+        middle = (low + high) / 2
         # Maximum-likelihood fraction of worse prompts if the difference is ``at``.
-        linear = (2 - value) * at - better - worse
-        share = (np.sqrt(linear**2 + 8 * worse * at * (1 - at)) - linear) / 4
-        variance = np.maximum(2 * share + at * (1 - at), 0) / n
-        rejected = value - at > _Z * np.sqrt(variance)
-        low, high = np.where(rejected, at, low), np.where(rejected, high, at)
+        linear = (2 - value) * middle - better - worse
+        share = (np.sqrt(linear**2 + 8 * worse * middle * (1 - middle)) - linear) / 4
+        variance = np.maximum(2 * share + middle * (1 - middle), 0) / n
+        rejected = value - middle > _Z * np.sqrt(variance)
+        low, high = np.where(rejected, middle, low), np.where(rejected, high, middle)
     return high
 
 
@@ -274,8 +274,10 @@ def is_binary(values: ArrayLike) -> bool:
 def _counted(values: ArrayLike, clusters: ArrayLike) -> tuple[Floats, NDArray[Any]]:
     """Return the values that are not blank, each with a count of 1 [known, 2], and clusters."""
     numbers = np.asarray(values, dtype=np.float64)
-    known = ~np.isnan(numbers)
-    return np.column_stack([numbers[known], np.ones(known.sum())]), np.asarray(clusters)[known]
+    present = ~np.isnan(numbers)
+    return np.column_stack([numbers[present], np.ones(present.sum())]), np.asarray(clusters)[
+        present
+    ]
 
 
 def paired_interval(
@@ -309,8 +311,8 @@ def _paired_sums(
     """Return the sums of two sides per shared cluster."""
     labels, sums = cluster_sums(terms, clusters)
     base_labels, base_sums = cluster_sums(base_terms, base_clusters)
-    _, own, base = np.intersect1d(labels, base_labels, return_indices=True)
-    return sums[own], base_sums[base]
+    _, rows, base_rows = np.intersect1d(labels, base_labels, return_indices=True)
+    return sums[rows], base_sums[base_rows]
 
 
 def ratio_difference(totals: Floats) -> Floats:

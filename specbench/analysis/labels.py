@@ -37,9 +37,9 @@ def method_label(cell: Mapping[str, Any], heads: Mapping[str, str] = _FOUND) -> 
 def method_labels(cells: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the labels of a run's cells, with the shortest unambiguous head names."""
     served = {(cell["task"], cell["head"]) for cell in cells if isinstance(cell["head"], str)}
-    both = any((task, RESULTS) in served for task, head in served if head == BUNDLED)
-    named = {head for _, head in served} - (set() if both else set(_FOUND))
-    short = {name: _ending(name, named) for name in named}
+    has_two_sources = any((task, RESULTS) in served for task, head in served if head == BUNDLED)
+    heads = {head for _, head in served} - (set() if has_two_sources else set(_FOUND))
+    short = {name: _ending(name, heads) for name in heads}
     return [method_label(cell, _FOUND | short) for cell in cells]
 
 
@@ -51,8 +51,8 @@ def _part(name: str, value: Any, signs: Mapping[str, str | None]) -> str:
 
 def _ending(name: str, names: Collection[str]) -> str:
     """Return the shortest end of a path that no other name shares."""
-    parts, others = PurePath(name).parts, [PurePath(n).parts for n in names if n != name]
+    parts, further = PurePath(name).parts, [PurePath(n).parts for n in names if n != name]
     length = 1
-    while length < len(parts) and any(parts[-length:] == other[-length:] for other in others):
+    while length < len(parts) and any(parts[-length:] == other[-length:] for other in further):
         length += 1
     return str(PurePath(*parts[-length:]))

@@ -78,8 +78,8 @@ def kind_of(text: str, before: str = "") -> str:
 
 def readable(text: str) -> str:
     """Make white space visible and escape characters that cannot be printed."""
-    shown = text.translate(_VISIBLE)
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in shown)
+    visible = text.translate(_VISIBLE)
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in visible)
 
 
 def _figures(group: pd.DataFrame) -> tuple[float, ...]:

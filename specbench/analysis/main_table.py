@@ -134,12 +134,12 @@ class Contest:
         self._unit = {name: pd.factorize(unit)[0][order] for name, unit in units.items()}
         self._known[SPEEDUP] = self._unit[SPEEDUP] >= 0
         self._starts = np.searchsorted(cell[order], np.arange(cell.max(initial=-1) + 2))
-        known = samples[list(CELL)].iloc[order[self._starts[:-1]]]
-        self.cells = known.assign(cell=np.arange(len(known)))
-        self._lossless = np.array([*map(_is_lossless, known.to_dict("records"))], dtype=np.bool_)
+        firsts = samples[list(CELL)].iloc[order[self._starts[:-1]]]
+        self.cells = firsts.assign(cell=np.arange(len(firsts)))
+        self._lossless = np.array([*map(_is_lossless, firsts.to_dict("records"))], dtype=np.bool_)
         alone = self.cells[self.cells["method"] == AUTOREGRESSIVE].set_index(BASELINE)["cell"]
-        found = self.cells[BASELINE].join(alone.rename("baseline"), on=BASELINE)["baseline"]
-        self._baseline = found.fillna(-1).to_numpy(dtype=np.intp)
+        baselines = self.cells[BASELINE].join(alone.rename("baseline"), on=BASELINE)["baseline"]
+        self._baseline = baselines.fillna(-1).to_numpy(dtype=np.intp)
 
     def best(self, cells: _Numbers, values: Floats, figure: str, metric: str) -> NDArray[np.bool_]:
         """Return which cells [k] have the highest value [k] or do not differ from it significantly.
@@ -162,17 +162,17 @@ class Contest:
         whole &= figure == QUALITY and statistic is ratio
         present = ~np.isnan(sums).any(axis=2) & ~np.isnan(sums[:, [top]]).any(axis=2)
         kinds, kind = np.unique(np.vstack([present, whole]), axis=1, return_inverse=True)
-        for at, (*shared, zero_or_one) in enumerate(kinds.T):
+        for pattern, (*shared, zero_or_one) in enumerate(kinds.T):
             if sum(shared) < FEWEST:
                 continue
-            members = np.flatnonzero(kind.ravel() == at)
+            members = np.flatnonzero(kind.ravel() == pattern)
             for some in np.array_split(members, -(-len(members) // _AT_ONCE)):
-                own, base = sums[np.ix_(shared, some)], sums[np.ix_(shared, [top])]
+                compared, highest = sums[np.ix_(shared, some)], sums[np.ix_(shared, [top])]
                 if zero_or_one and whole[top]:
-                    counts = np.minimum(own[..., 1].sum(axis=0), base[..., 1].sum(axis=0))
-                    low, high = score_limits(ratio(own) - ratio(base), counts)
+                    counts = np.minimum(compared[..., 1].sum(axis=0), highest[..., 1].sum(axis=0))
+                    low, high = score_limits(ratio(compared) - ratio(highest), counts)
                 else:
-                    low, high = difference_limits(own, base, statistic)
+                    low, high = difference_limits(compared, highest, statistic)
                 marked[some] = (low <= _ROUNDING) & (high >= -_ROUNDING)
         return marked
 
@@ -199,17 +199,18 @@ class Contest:
     def _sums_of_cells(
         self, cells: _Numbers, units: _Numbers, figure: str, metric: str
     ) -> tuple[Floats, Statistic]:
-        found = [self._rows(cell) for cell in cells]
-        rows, column = np.concatenate(found), np.repeat(np.arange(len(cells)), [*map(len, found)])
-        place = pd.Index(units).get_indexer(pd.Index(self._unit[figure][rows]))
-        kept = (place >= 0) & self._known[figure][rows]
-        samples = self._samples.iloc[rows[kept]]
+        rows_of_cells = [self._rows(cell) for cell in cells]
+        rows = np.concatenate(rows_of_cells)
+        column = np.repeat(np.arange(len(cells)), [*map(len, rows_of_cells)])
+        index = pd.Index(units).get_indexer(pd.Index(self._unit[figure][rows]))
+        counted = (index >= 0) & self._known[figure][rows]
+        samples = self._samples.iloc[rows[counted]]
         statistic: Statistic = ratio
         if figure == QUALITY:
             terms, statistic = score_terms(samples, "quality", metric)
         else:
             terms = samples[_RATIOS[figure]].to_numpy(np.float64)
-        field, fields = (place * len(cells) + column)[kept], len(units) * len(cells)
+        field, fields = (index * len(cells) + column)[counted], len(units) * len(cells)
         sums: Floats = np.stack([np.bincount(field, term, fields) for term in terms.T], axis=-1)
         sums[np.bincount(field, minlength=fields) == 0] = np.nan
         return sums.reshape(len(units), len(cells), -1), statistic
@@ -226,12 +227,12 @@ def _is_lossless(cell: Mapping[Any, Any]) -> bool:
 
 def _pooled(sums: Floats, alike: NDArray[np.bool_]) -> Floats:
     """Return sums per prompt [prompts, k, terms] in which some cells have those of all of them."""
-    own = sums[:, alike]
-    pooled = np.nansum(own, axis=1)
-    pooled[np.all(np.isnan(own[..., 0]), axis=1)] = np.nan  # also without such cells
-    found = sums.copy()
-    found[:, alike] = pooled[:, None]
-    return found
+    pooled_cells = sums[:, alike]
+    pooled = np.nansum(pooled_cells, axis=1)
+    pooled[np.all(np.isnan(pooled_cells[..., 0]), axis=1)] = np.nan  # also without such cells
+    result = sums.copy()
+    result[:, alike] = pooled[:, None]
+    return result
 
 
 def _in_sections(rows: pd.DataFrame) -> pd.DataFrame:
@@ -265,7 +266,7 @@ def _means_over_seeds(rows: pd.DataFrame, contest: Contest) -> Iterator[pd.DataF
 
 def _in_order(rows: pd.DataFrame) -> pd.DataFrame:
     """Sort rows by section, method (in registry order) and parameters; the sort is stable."""
-    rank = {name: place for place, name in enumerate(METHODS)}
+    rank = {name: index for index, name in enumerate(METHODS)}
     keys = ["weight", "lenience", "rule", "alpha"]
     ranked = rows[keys].assign(
         section=rows.groupby(SECTION, sort=False).ngroup(),
@@ -291,8 +292,8 @@ def _best(table: pd.DataFrame, contest: Contest) -> pd.Series:
     marked = _highest(table, is_quality, contest)
     cell = [table[name] for name in (*SECTION, "cell")]
     comparable = (table["figure"] != SPEEDUP) | table["ci_low"].notna()
-    others = ~is_quality & comparable & marked.groupby(cell).transform("any")
-    return marked | _highest(table, others, contest)
+    is_compared = ~is_quality & comparable & marked.groupby(cell).transform("any")
+    return marked | _highest(table, is_compared, contest)
 
 
 def _highest(table: pd.DataFrame, competing: pd.Series, contest: Contest) -> pd.Series:
@@ -314,12 +315,12 @@ def typeset(table: pd.DataFrame, intervals: bool = False) -> list[Table]:
 
 
 def _notes(table: pd.DataFrame, intervals: bool) -> list[str]:
-    shown = set(table.loc[table["value"].notna(), "figure"])
-    notes = [text for figure, text in _EXPLAINED.items() if figure in shown]
+    figures = set(table.loc[table["value"].notna(), "figure"])
+    notes = [text for figure, text in _EXPLAINED.items() if figure in figures]
     if table["best"].any():
         names = {ACCEPTANCE: "acceptance", SPEEDUP: "tokens/s"}
-        others = " and ".join(name for figure, name in names.items() if figure in shown)
-        same = f"; likewise for {others}, among methods with the best quality" if others else ""
+        further = " and ".join(name for figure, name in names.items() if figure in figures)
+        same = f"; likewise for {further}, among methods with the best quality" if further else ""
         notes.append(
             "Best (* or bold): the highest quality, and every value whose paired 95 % interval of "
             f"the difference from it includes 0{same}. Methods that emit the target's distribution "
@@ -349,8 +350,8 @@ def _section(rows: pd.DataFrame, intervals: bool, notes: list[str]) -> Table:
     fields += [("run", lambda record: record[0][1])] * bool(several)
     for task, of_task in rows.groupby("task", sort=False):
         for figure in FIGURES:
-            found = of_task[of_task["figure"] == figure]
-            for metric, cells in found.groupby("metric", sort=False):
+            of_figure = of_task[of_task["figure"] == figure]
+            for metric, cells in of_figure.groupby("metric", sort=False):
                 fields += _fields(cells, str(task), figure, str(metric), intervals)
     records: dict[Any, dict[Any, Any]] = {}
     for row in rows[[name for name in _SHOWN if name in rows]].to_dict("records"):

@@ -115,16 +115,17 @@ def front_quality(gains: Gains, quality: Floats, at: ArrayLike) -> Floats:
     defined = (gains.denominator > 0) & ~np.isnan(quality)
     surplus = gains.numerator - np.asarray(at)[..., None] * gains.denominator
     # Points first, so that the loop below reads contiguous memory.
-    own, level = (np.ascontiguousarray(np.moveaxis(v, -1, 0)) for v in (surplus, quality))
-    known = np.moveaxis(defined, -1, 0)
-    enough, short = known & (own >= 0), known & (own < 0)
+    spare, level = (np.ascontiguousarray(np.moveaxis(v, -1, 0)) for v in (surplus, quality))
+    is_defined = np.moveaxis(defined, -1, 0)
+    enough, short = is_defined & (spare >= 0), is_defined & (spare < 0)
     best = np.where(enough, level, -np.inf).max(axis=0, initial=-np.inf)
-    others = [point for point, row in enumerate(short) if row.any()]
-    for point in [point for point, row in enumerate(enough) if others and row.any()]:
+    lower = [point for point, row in enumerate(short) if row.any()]
+    for point in [point for point, row in enumerate(enough) if lower and row.any()]:
         with np.errstate(invalid="ignore", divide="ignore"):
-            share = own[point] / (own[point] - own[others])  # of the point with too little gain
-            mixed = level[point] + (level[others] - level[point]) * share
-        mixed = np.where(enough[point] & short[others], mixed, -np.inf)
+            # Share of the point with too little gain.
+            share = spare[point] / (spare[point] - spare[lower])
+            mixed = level[point] + (level[lower] - level[point]) * share
+        mixed = np.where(enough[point] & short[lower], mixed, -np.inf)
         best = np.maximum(best, mixed.max(axis=0, initial=-np.inf))
     if np.isinf(best).any():
         furthest = np.where(defined, gains.value, -np.inf)
@@ -161,9 +162,9 @@ def points_with_front(
     """
     strict = sum(point.emits_target for point in front)
     if strict == len(front):
-        where = "".join(f" on {one.cell['task']}" for one in [*first, *front][:1])
+        task = "".join(f" on {one.cell['task']}" for one in [*first, *front][:1])
         raise UsageError(
-            f"A front{where} needs two static weights or more: repeat the run with static among "
+            f"A front{task} needs two static weights or more: repeat the run with static among "
             "its methods and --weight 0.9,0.75,0.5."
         )
     return shared_points([*first, *front, *last], range(len(first), len(first) + strict))
@@ -255,15 +256,15 @@ class _Level(NamedTuple):
 def _level_at(reached: PointEstimates, point: int, first: int, gain: Gain) -> _Level:
     """Return the level at a point of a front that consists of the points from ``first`` on."""
     gains, quality = reached.gains(gain), reached.quality[:, first:]
-    front, at = gains.of(slice(first, None)), gains.value[:, point]
-    below, above = _neighbours(front.value[0], at[0])
+    front, gain_of_point = gains.of(slice(first, None)), gains.value[:, point]
+    below, above = _neighbours(front.value[0], gain_of_point[0])
     # Without a point of lower gain, the front is at its highest quality there.
-    lower = np.full_like(at, -np.inf) if below is None else front.value[:, below]
+    lower = np.full_like(gain_of_point, -np.inf) if below is None else front.value[:, below]
     step = float("nan")
     if below is not None and above is not None:
         step = float(quality[0, below] - quality[0, above])
     return _Level(
-        front=front_quality(front, quality, at),
+        front=front_quality(front, quality, gain_of_point),
         measured=front_quality(front, quality, lower),
         neighbours=(below, above),
         step=step,
@@ -297,7 +298,8 @@ def front_band(
     """
     settings = settings_of(samples)
     front = front_of(settings, family)
-    baseline = [one for one in settings if one.method == AUTOREGRESSIVE and gain == "speedup"]
+    alone = [setting for setting in settings if setting.method == AUTOREGRESSIVE]
+    baseline = alone if gain == "speedup" else []
     if gain == "speedup" and not baseline:
         raise UsageError("A speed-up needs autoregressive; run it too.")
     reached = points_with_front([], front, baseline).estimates()
@@ -306,7 +308,7 @@ def front_band(
     value = gains.value[0]
     corners = value[hull(value, quality[0])]
     grid = np.union1d(corners, np.linspace(corners.min(), corners.max(), _POINTS))
-    curve = [estimate(front_quality(gains, quality, at), reached.n)[:3] for at in grid]
+    curve = [estimate(front_quality(gains, quality, cost), reached.n)[:3] for cost in grid]
     band = pd.DataFrame(curve, columns=["quality", "low", "high"])
     band.insert(0, "gain", np.abs(grid))
     return band.sort_values("gain", ignore_index=True)

@@ -115,15 +115,15 @@ class Setting:
         terms, score = score_terms(scored, "quality", metric)
         accepted = scored["accepted"].fillna(0)  # autoregressive drafts nothing
         seconds = scored["prefill_seconds"] + scored["decode_seconds"]
-        others = [accepted, scored["proposed"], seconds, scored["output_tokens"]]
-        columns = np.column_stack([terms, *others, np.ones(len(scored))])
+        terms_of_speed = [accepted, scored["proposed"], seconds, scored["output_tokens"]]
+        columns = np.column_stack([terms, *terms_of_speed, np.ones(len(scored))])
         return *cluster_sums(columns, scored["sample_id"]), score
 
 
 def settings_of(samples: pd.DataFrame) -> list[Setting]:
     """Split the samples of one task into settings, in the order of the run."""
-    named = [name for name in PARAMETER_COLUMNS if samples[name].notna().any()]
-    keys = ["method", *named, "draft_length", "drafter"]
+    parameters = [name for name in PARAMETER_COLUMNS if samples[name].notna().any()]
+    keys = ["method", *parameters, "draft_length", "drafter"]
     groups = samples.groupby(keys, sort=False, dropna=False)
     return [Setting(rows) for _, rows in groups]
 
@@ -240,11 +240,11 @@ def shared_points(settings: Sequence[Setting], one_law: Sequence[int] = ()) -> P
     """
     parts = [setting.sums for setting in settings]
     scored = {setting.has_quality for setting in settings}
-    prompts = reduce(np.intersect1d, (own for own, _, _ in parts))
+    prompts = reduce(np.intersect1d, (labels for labels, _, _ in parts))
     if not len(prompts) or len(scored) > 1:
         task = settings[0].cell["task"]
         raise UsageError(f"On {task} no prompt has a quality in every setting compared.")
-    sums = np.stack([sums[np.searchsorted(own, prompts)] for own, sums, _ in parts], axis=1)
+    sums = np.stack([sums[np.searchsorted(labels, prompts)] for labels, sums, _ in parts], axis=1)
     if one_law:
         quality = sums[:, list(one_law), : -len(_SUMMED)]
         sums[:, list(one_law), : -len(_SUMMED)] = quality.sum(axis=1, keepdims=True)

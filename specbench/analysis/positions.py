@@ -46,8 +46,10 @@ def acceptance_by_position(rounds: pd.DataFrame) -> pd.DataFrame:
     drafted = drafted.assign(sample_id=pd.factorize(drafted["sample_id"])[0])  # faster
     rows = [
         (*cell, *row)
-        for cell, own in drafted.groupby(list(CELL), sort=False, dropna=False)
-        for row in _rows(*(own[name].to_numpy() for name in ("proposed", "accepted", "sample_id")))
+        for cell, rounds_of_cell in drafted.groupby(list(CELL), sort=False, dropna=False)
+        for row in _rows(
+            *(rounds_of_cell[name].to_numpy() for name in ("proposed", "accepted", "sample_id"))
+        )
     ]
     frame = pd.DataFrame(rows, columns=list(POSITIONS))
     return typed(frame, POSITIONS, "the rounds", may_be_blank(columns.POSITIONS))
@@ -63,8 +65,8 @@ def _rows(
             if kind == CONDITIONAL:
                 counted &= accepted >= position - 1
             if counted.any():
-                found = proportion_interval(accepted[counted] >= position, prompts[counted])
-                yield kind, position, counted.sum(), *found
+                estimate = proportion_interval(accepted[counted] >= position, prompts[counted])
+                yield kind, position, counted.sum(), *estimate
 
 
 def position_tables(table: pd.DataFrame, intervals: bool = False) -> Iterator[Table]:
@@ -75,8 +77,8 @@ def position_tables(table: pd.DataFrame, intervals: bool = False) -> Iterator[Ta
         title = f"Acceptance by position, {task} on {pair}, T = {temperature:g}, N = {length}"
         cells = rows.assign(label=method_labels(rows.to_dict("records")))
         records = {
-            names: {row["position"]: row for row in found.to_dict("records")}
-            for names, found in cells.groupby(["label", "kind"], sort=False)
+            names: {row["position"]: row for row in group.to_dict("records")}
+            for names, group in cells.groupby(["label", "kind"], sort=False)
         }
 
         def shown(row: dict[str, Any]) -> Cell:
@@ -86,6 +88,9 @@ def position_tables(table: pd.DataFrame, intervals: bool = False) -> Iterator[Ta
         fields: list[Field[Any]] = [
             ("method", lambda record: record[0][0]),
             (Column("% accepted", align="left"), lambda record: record[0][1]),
-            *((f"{at}", cell_at(at, shown)) for at in sorted(rows["position"].unique())),
+            *(
+                (f"{position}", cell_at(position, shown))
+                for position in sorted(rows["position"].unique())
+            ),
         ]
         yield Table.of(records.items(), fields, title + f", {run}" * several, NOTES, stub=2)

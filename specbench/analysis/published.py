@@ -50,16 +50,18 @@ def beside_published(table: pd.DataFrame) -> pd.DataFrame:
     paper = published()
     paper["draft_length"] = _comparable_length(paper)
     values = [*_KEY, "source", "acceptance_rate_pct", "metric", "quality"]
-    found = _as_published(table).merge(paper[values], on=_KEY, how="left", validate="many_to_one")
-    found.index = table.index
-    same = (table["figure"] == QUALITY) & (table["metric"] == found["metric"])
-    rate = found["acceptance_rate_pct"].where(table["figure"] == ACCEPTANCE)
-    number = rate.fillna(found["quality"].where(same))
+    compared = _as_published(table).merge(
+        paper[values], on=_KEY, how="left", validate="many_to_one"
+    )
+    compared.index = table.index
+    same = (table["figure"] == QUALITY) & (table["metric"] == compared["metric"])
+    rate = compared["acceptance_rate_pct"].where(table["figure"] == ACCEPTANCE)
+    number = rate.fillna(compared["quality"].where(same))
     return table.assign(
         published=number,
         difference=table["value"] - number,
-        source=found["source"],
-        published_metric=found["metric"],
+        source=compared["source"],
+        published_metric=compared["metric"],
     )
 
 
@@ -113,8 +115,8 @@ def remarks(section: pd.DataFrame) -> list[str]:
     other = rows[(rows["figure"] == QUALITY) & (rows["metric"] != rows["published_metric"])]
     other = other[other["value"].notna()].drop_duplicates(["task", "metric"])
     return notes + [
-        f"Quality on {task} is not compared: {own} here, {paper} in the paper."
-        for task, own, paper in zip(
+        f"Quality on {task} is not compared: {metric} here, {paper} in the paper."
+        for task, metric, paper in zip(
             other["task"], other["metric"], other["published_metric"], strict=True
         )
     ]
@@ -124,9 +126,11 @@ def _as_published(table: pd.DataFrame) -> pd.DataFrame:
     """Return the columns ``_KEY`` of each row in the paper's names."""
     tasks = frozenset(published()["task"])
     cells = zip(*(table[name] for name in ("pair", "task", "method", "head")), strict=True)
-    named = [_named(pair, task, method, head, tasks) for pair, task, method, head in cells]
+    published_names = [
+        _named(pair, task, method, head, tasks) for pair, task, method, head in cells
+    ]
     columns = ["pair", "task", "method", "trained_on"]
-    rows = pd.DataFrame(named, columns=columns, index=table.index, dtype="str")
+    rows = pd.DataFrame(published_names, columns=columns, index=table.index, dtype="str")
     return rows.assign(temperature=table["temperature"], draft_length=_comparable_length(table))[
         _KEY
     ]

@@ -76,11 +76,11 @@ def summary_page(samples: pd.DataFrame, summary: pd.DataFrame) -> str:
     several = settings["engine"].nunique() > 1
     parts = []
     for setting in settings.to_dict("records") or cells[_SETTING].head(1).to_dict("records"):
-        own = _within(cells, setting)
-        main = _page_table(_within(samples, setting), own, setting)
-        shown = own["label"].isin([row[0] for row in main.rows if isinstance(row[0], str)])
-        tables = [main, _texts_table(own[shown])]
-        further = _further_table(own, further_metrics(summary))
+        of_setting = _within(cells, setting)
+        main = _page_table(_within(samples, setting), of_setting, setting)
+        listed = of_setting["label"].isin([row[0] for row in main.rows if isinstance(row[0], str)])
+        tables = [main, _texts_table(of_setting[listed])]
+        further = _further_table(of_setting, further_metrics(summary))
         tables += [further] * bool(further.columns[1:])
         heading = f"Engine {setting['engine']}."
         parts += [f"{markdown_line(heading)}\n"] * several + [to_markdown(*tables)]
@@ -101,14 +101,14 @@ def run_tables(folder: Path) -> list[Table]:
         ("method", lambda cell: cell["label"]),
         ("N", lambda cell: str(cell["draft_length"] or "")),
     ]
-    found = []
-    for task, own in _labelled(summary, read_samples(folder)).groupby("task", sort=False):
+    tables = []
+    for task, cells_of_task in _labelled(summary, read_samples(folder)).groupby("task", sort=False):
         counts = summary[summary["task"] == task].groupby("metric")["n"].max()
         n, scored = counts.max(), counts.get(QUALITY, counts.max())
         partly = f", quality of {scored} of them" if 0 < scored < n else ""
-        title = f"{task} on {own['pair'].iloc[0]}, n = {n}{partly}"
-        notes = [NO_BASELINE] * bool(own[SPEEDUP].isna().all()) + _sessions(own)
-        unit, scale = shown_metric(own["quality_metric"].iloc[0])
+        title = f"{task} on {cells_of_task['pair'].iloc[0]}, n = {n}{partly}"
+        notes = [NO_BASELINE] * bool(cells_of_task[SPEEDUP].isna().all()) + _sessions(cells_of_task)
+        unit, scale = shown_metric(cells_of_task["quality_metric"].iloc[0])
         figures: list[Field[_Row]] = [
             *names,
             (f"{unit or QUALITY}\n[95 %]", interval_of(QUALITY, ".1f", scale)),
@@ -124,17 +124,21 @@ def run_tables(folder: Path) -> list[Table]:
                 for name in further_metrics(summary)
             ),
             (unit or QUALITY, _priced(QUALITY, ".1f", scale)),
-            *[("of completed", _priced(COMPLETED, ".1f", scale))] * bool(own[AT_LIMIT].any()),
+            *[("of completed", _priced(COMPLETED, ".1f", scale))]
+            * bool(cells_of_task[AT_LIMIT].any()),
             ("tokens", _priced(TOKENS, ".1f")),
             ("rounds", number_of("rounds", ".1f")),
             ("ended by limit", _priced(AT_LIMIT, ".1f", 100, "%")),
             ("repeated 4-grams", _priced(REPETITION, ".1f", 100, "%")),
         ]
-        cells = own.to_dict("records")
-        found.append(drop_empty(Table.of(cells, figures, title, notes, stub=2)))
-        title, notes = f"{task}: further metrics", [LESS] * bool(own[f"{QUALITY}_less"].any())
-        found.append(drop_empty(Table.of(cells, lengths, title, notes, stub=2)))
-    return found
+        cells = cells_of_task.to_dict("records")
+        tables.append(drop_empty(Table.of(cells, figures, title, notes, stub=2)))
+        title, notes = (
+            f"{task}: further metrics",
+            [LESS] * bool(cells_of_task[f"{QUALITY}_less"].any()),
+        )
+        tables.append(drop_empty(Table.of(cells, lengths, title, notes, stub=2)))
+    return tables
 
 
 def _sessions(cells: pd.DataFrame) -> list[str]:
@@ -162,9 +166,9 @@ def transfer_data(summary: pd.DataFrame) -> pd.DataFrame:
     heads = rows.loc[rows["method"] == LEARNED, "head"]
     if heads.empty or heads.isin([BUNDLED, RESULTS]).any():
         raise UsageError("these runs compare no heads: start with `specbench transfer`")
-    for name, what in (("run_id", "run"), ("draft_length", "draft length")):
+    for name, noun in (("run_id", "run"), ("draft_length", "draft length")):
         if rows[name].nunique() > 1:
-            raise UsageError(f"a transfer table needs a single {what}: choose one")
+            raise UsageError(f"a transfer table needs a single {noun}: choose one")
     trained_on = rows["head"].where(rows["method"] == LEARNED, STRICT)
     return rows.assign(trained_on=trained_on)[TRANSFER].reset_index(drop=True)
 
@@ -176,9 +180,9 @@ def transfer_table(matrix: pd.DataFrame) -> Table:
         for head, rows in matrix.groupby("trained_on", sort=False)
     }
     fields: list[Field[_Named]] = [("trained on", _NAME[1])]
-    for task, own in matrix.groupby("task", sort=False):
-        unit, _ = shown_metric(next(iter(own.loc[own["metric"] == QUALITY, "unit"]), ""))
-        heading = f"{_heading(task, unit)} (n = {own['n'].max()})"
+    for task, cells in matrix.groupby("task", sort=False):
+        unit, _ = shown_metric(next(iter(cells.loc[cells["metric"] == QUALITY, "unit"]), ""))
+        heading = f"{_heading(task, unit)} (n = {cells['n'].max()})"
         fields.append((heading, cell_at(task, _transfer_cell)))
     title = (
         f"Pair {matrix['pair'].iloc[0]}. Each field: quality, then accepted over drafted tokens, "
@@ -189,13 +193,13 @@ def transfer_table(matrix: pd.DataFrame) -> Table:
 
 def _transfer_cell(rows: pd.DataFrame) -> Cell:
     """Return a head's cell for one task."""
-    found, lines = {row.metric: row for row in rows.itertuples()}, []
+    by_metric, lines = {row.metric: row for row in rows.itertuples()}, []
     for metric, unit in ((QUALITY, ""), (ACCEPTANCE, " %")):
-        if row := found.get(metric):
+        if row := by_metric.get(metric):
             value, low, high = (100 * end for end in (row.value, row.ci_low, row.ci_high))
             lines.append(with_interval(value, low, high, ".1f", unit))
-    own = rows["trained_on"].iloc[0] == rows["task"].iloc[0]
-    return Cell("\n".join(filter(None, lines)), best=own)
+    is_own_task = rows["trained_on"].iloc[0] == rows["task"].iloc[0]
+    return Cell("\n".join(filter(None, lines)), best=is_own_task)
 
 
 def _labelled(summary: pd.DataFrame, samples: pd.DataFrame) -> pd.DataFrame:
@@ -237,8 +241,8 @@ def _page_table(samples: pd.DataFrame, cells: pd.DataFrame, setting: _Row) -> Ta
 
     def across(by_task: Mapping[str, Any], show: Callable[[Any, float], str]) -> list[str]:
         """Return a text for each task, blank if unknown."""
-        found = ((by_task.get(task), scale) for task, (_, scale) in units.items())
-        return ["" if one is None else show(one, scale) for one, scale in found]
+        values = ((by_task.get(task), scale) for task, (_, scale) in units.items())
+        return ["" if value is None else show(value, scale) for value, scale in values]
 
     def field(cell: _Row, scale: float) -> str:
         accepted, speedup = number(cell[ACCEPTANCE], ".0%"), number(cell[SPEEDUP], ".2f")
@@ -281,10 +285,10 @@ def _texts_table(cells: pd.DataFrame) -> Table:
         figures = [(TOKENS, 1.0, "tokens"), (REPETITION, 100.0, "% repeated")]
         if limited[cell["task"]]:
             figures += [(AT_LIMIT, 100.0, "% at the limit"), (COMPLETED, scale, "if completed")]
-        known = ((number(by * cell[name], ".1f"), name, by, what) for name, by, what in figures)
+        texts = ((number(by * cell[name], ".1f"), name, by, words) for name, by, words in figures)
         return "\n".join(
-            ", ".join(filter(None, [f"{value} {what}", _less(cell, name, by)]))
-            for value, name, by, what in known
+            ", ".join(filter(None, [f"{value} {words}", _less(cell, name, by)]))
+            for value, name, by, words in texts
             if value
         )
 
@@ -319,9 +323,9 @@ def _gap(samples: pd.DataFrame, cell: _Row) -> Gap | None:
     """Return the gap of a head to the static front at its acceptance, if the run has a front."""
     of_task = settings_of(samples[samples["task"] == cell["task"]])
     settings = [setting for setting in of_task if setting.drafter == cell["drafter"]]
-    own = [s for s in settings if s.method == LEARNED and s.cell["head"] == cell["head"]]
+    heads = [s for s in settings if s.method == LEARNED and s.cell["head"] == cell["head"]]
     try:
-        return gap_between(own[0], front_of(settings), "acceptance")
+        return gap_between(heads[0], front_of(settings), "acceptance")
     except UsageError:
         return None
 

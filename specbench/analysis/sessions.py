@@ -37,14 +37,14 @@ class TaskRun(NamedTuple):
     def of(cls, samples: pd.DataFrame) -> Self:
         """Split samples, which may include those of ``timings.csv``."""
         is_again = samples.get("timing", pd.Series(index=samples.index)) == TIMED_AGAIN
-        again, timed = samples[is_again], samples[~is_again]
+        repeated, timed = samples[is_again], samples[~is_again]
         sessions = {
             int(session): settings_of(rows)
             for session, rows in timed.groupby("session")
             if has_comparable_times(rows)
         }
         noise = {}
-        for session, rows in again.groupby("session"):
+        for session, rows in repeated.groupby("session"):
             once, twice = (
                 {(setting.draft_length, setting.drafter): setting for setting in settings}
                 for settings in (sd_of(sessions.get(session, [])), settings_of(rows))
@@ -175,11 +175,11 @@ def methods_of(
     methods = list(map(MethodSettings, labels, chosen, of_seeds, missing))
     recipes = []
     for key, label in zip(firsts, labels[len(cells) :], strict=True):
-        heads = [one for one, folder in zip(methods, folders, strict=True) if folder == key]
+        heads = [method for method, folder in zip(methods, folders, strict=True) if folder == key]
         recipes.append(SeedGroup(f"{label}, mean of {len(heads)} seeds", heads))
     return (
-        [one for one in methods if one.first.method in names],
-        [one for one in recipes if one.heads[0].first.method in names],
+        [method for method in methods if method.first.method in names],
+        [recipe for recipe in recipes if recipe.heads[0].first.method in names],
     )
 
 
@@ -195,7 +195,7 @@ def alone_of(settings: Sequence[Setting]) -> list[Setting]:
 
 def _missing(lengths: Mapping[int, Setting], prompts: Set[str]) -> int:
     """Return how many of the prompts a method lacks at some draft length."""
-    return len(prompts - set.intersection(*(one.prompts for one in lengths.values())))
+    return len(prompts - set.intersection(*(setting.prompts for setting in lengths.values())))
 
 
 def _recipe_folder(cell: Any) -> tuple[Any, ...] | None:
@@ -203,8 +203,8 @@ def _recipe_folder(cell: Any) -> tuple[Any, ...] | None:
     folder = recipe_of(cell["head"]) if isinstance(cell["head"], str) else None
     if folder is None:
         return None
-    others = (cell[name] for name in PARAMETER_COLUMNS if name != "head")
-    values = (None if pd.isna(value) else value for value in others)
+    parameters = (cell[name] for name in PARAMETER_COLUMNS if name != "head")
+    values = (None if pd.isna(value) else value for value in parameters)
     return (folder, cell["method"], cell["session"], *values)
 
 

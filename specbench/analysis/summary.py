@@ -168,7 +168,7 @@ def summarise(samples: pd.DataFrame) -> pd.DataFrame:
     if samples.empty:
         raise UsageError("There are no samples to summarise; run at least one.")
     numbers = samples.select_dtypes("number")
-    own = [name for name in numbers if name not in SAMPLES and name not in MEASURED]
+    user_metrics = [name for name in numbers if name not in SAMPLES and name not in MEASURED]
     terms = _with_terms(samples)
     alone = by_time_unit(terms[terms["method"] == AUTOREGRESSIVE])
     baselines = dict(list(alone.groupby(BASELINE)))
@@ -182,7 +182,7 @@ def summarise(samples: pd.DataFrame) -> pd.DataFrame:
         ]
         rows += [
             (*cell, name, *figure, unit)
-            for name, figure, unit in (*figures, *_further_scores(group, own))
+            for name, figure, unit in (*figures, *_further_scores(group, user_metrics))
         ]
     return typed(pd.DataFrame(rows, columns=list(SUMMARY)), SUMMARY, "the summary")
 
@@ -213,11 +213,11 @@ def wide(summary: pd.DataFrame) -> pd.DataFrame:
     figures = summary[["metric", "unit", "value", "ci_low", "ci_high"]].set_index(cell)
     columns: dict[str, pd.Series] = {}
     for name in (*(metric.name for metric in METRICS), *further_metrics(summary)):
-        found = figures[figures["metric"] == name]
+        rows = figures[figures["metric"] == name]
         if name == "quality":
-            columns["quality_metric"] = found["unit"]
+            columns["quality_metric"] = rows["unit"]
         for end, column in (("", "value"), ("_low", "ci_low"), ("_high", "ci_high")):
-            columns[name + end] = found[column]
+            columns[name + end] = rows[column]
     return cells.join(pd.DataFrame(columns, index=cells.index)).reset_index(drop=True)
 
 
@@ -235,8 +235,8 @@ def without_shared_times(summary: pd.DataFrame) -> pd.DataFrame:
 
 def further_metrics(summary: pd.DataFrame) -> list[str]:
     """Return the metrics that only some tasks have: further quality metrics and pass@k."""
-    known = {metric.name for metric in METRICS}
-    return [name for name in summary["metric"].unique() if name not in known]
+    standard = {metric.name for metric in METRICS}
+    return [name for name in summary["metric"].unique() if name not in standard]
 
 
 def _with_terms(samples: pd.DataFrame) -> pd.DataFrame:
@@ -328,12 +328,12 @@ def less_than_sd(samples: pd.DataFrame, names: Sequence[str] = OF_TEXTS) -> pd.D
     samples = samples.filter(dict.fromkeys((*CELL, *_OF_SAMPLES)))
     samples = samples.assign(sample_id=pd.factorize(samples["sample_id"], sort=True)[0])
     strict = dict(list(samples[samples["method"] == "sd"].groupby(run)))
-    others = samples[~samples["method"].isin([AUTOREGRESSIVE, "sd"])]
+    relaxed = samples[~samples["method"].isin([AUTOREGRESSIVE, "sd"])]
     rows = []
-    for cell, own in others.groupby(list(CELL), sort=False, dropna=False):
-        base = strict.get(tuple(own[run].iloc[0]))
-        found = {} if base is None else text_differences(own, base, names)
-        ends = (found.get(name, _NOTHING)[:3] for name in names)
+    for cell, samples_of_cell in relaxed.groupby(list(CELL), sort=False, dropna=False):
+        base = strict.get(tuple(samples_of_cell[run].iloc[0]))
+        differences = {} if base is None else text_differences(samples_of_cell, base, names)
+        ends = (differences.get(name, _NOTHING)[:3] for name in names)
         rows.append([*cell, *chain.from_iterable(ends)])
     less = [f"{name}_less{end}" for name in names for end in ("", "_low", "_high")]
     table = pd.DataFrame(rows, columns=[*CELL, *less])

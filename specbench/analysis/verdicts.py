@@ -58,23 +58,25 @@ def verdicts(rows: pd.DataFrame) -> pd.DataFrame:
     has times without speculation, and the static ensemble one if all of its weights lie below a
     coin between ``sd`` and the draft.
     """
-    found = []
+    verdicts_of_runs = []
     single_seeds = rows["seeds"] == 1
     judged = rows[rows["at"].isin([c.OWN, "acceptance", "time"]) & ~single_seeds]
     for key, run in judged.groupby(_RUN, sort=False, dropna=False):
         shared = dict(zip(_RUN, key, strict=True)) | {"blocks": run["blocks"].iloc[0]}
-        own = run[run["at"] == c.OWN]
-        several_sd = (own["against"] == c.SD_CHOSEN).any()
-        for label, group in own.groupby("label", sort=False):
+        beside_baseline = run[run["at"] == c.OWN]
+        several_sd = (beside_baseline["against"] == c.SD_CHOSEN).any()
+        for label, group in beside_baseline.groupby("label", sort=False):
             chosen = group[(group["points"] > 1) & group["against"].isin([c.SD_CHOSEN, c.ALONE])]
             chosen = chosen if several_sd else chosen[:0]
             lengths = chosen if len(chosen) else group
             for length in lengths["draft_length"].unique():
                 alike = run[(run["label"] == label) & (run["draft_length"] == length)]
                 single = alike[alike["points"] == 1]
-                found.append(shared | _verdict(single, chosen if len(chosen) else single))
-        found += [shared | verdict for verdict in _coin(run)]
-    table = pd.DataFrame(found, columns=list(VERDICTS))
+                verdicts_of_runs.append(
+                    shared | _verdict(single, chosen if len(chosen) else single)
+                )
+        verdicts_of_runs += [shared | verdict for verdict in _coin(run)]
+    table = pd.DataFrame(verdicts_of_runs, columns=list(VERDICTS))
     several = table.groupby([*_RUN, "label"], dropna=False)["draft_length"].transform("nunique") > 1
     names = table["label"] + (", N = " + table["draft_length"].map("{:.0f}".format)).where(
         several, ""
@@ -100,15 +102,15 @@ def by_task(table: pd.DataFrame) -> dict[str, list[str]]:
     """Return the sentences of verdicts under a heading for each task of each run."""
     several = [name for name in ("run_id", "engine", "batch_size") if table[name].nunique() > 1]
     prompts = table.groupby(_RUN, dropna=False)["n"].transform("max")
-    found: dict[str, list[str]] = {}
+    sentences: dict[str, list[str]] = {}
     for row in _records(table.assign(prompts=prompts)):
         parts = [f"{row['task']} on {row['pair']}", f"T = {row['temperature']:g}"]
         parts += [f"batch {row[name]}" if name == "batch_size" else row[name] for name in several]
         heading = ", ".join([*parts, f"n = {row['prompts']}"])
         if row["batch_size"] > 1:
             heading += f" in {describe_blocks(row['blocks'], row['batch_size'])}"
-        found.setdefault(heading, []).append(row["sentence"])
-    return found
+        sentences.setdefault(heading, []).append(row["sentence"])
+    return sentences
 
 
 def foremost(table: pd.DataFrame) -> pd.DataFrame:
@@ -126,39 +128,39 @@ def _verdict(alike: pd.DataFrame, speed: pd.DataFrame) -> _Row:
         alike: All figures of the method at that length.
         speed: Those that compare its time with others' times, at the same or the fastest length.
     """
-    known = {(row["against"], row["at"], row["metric"]): row for row in _records(alike)}
+    by_comparison = {(row["against"], row["at"], row["metric"]): row for row in _records(alike)}
     ratio = c.TOKENS if alike["batch_size"].iloc[0] > 1 else c.TIMES
     times = {row["against"]: row for row in _records(speed) if row["metric"] == ratio}
     alone = times.get(c.ALONE)
     beside_sd = times.get(c.SD_CHOSEN) or times.get(c.SD)
-    first = beside_sd or alone or next(iter(known.values()))
+    first = beside_sd or alone or next(iter(by_comparison.values()))
     n, missing = int(first["n"]), int(first["missing"])
     timeless = first["batch_size"] > 1 and not first["blocks"] >= FEWEST
     verdict = {name: first[name] for name in ("method", "label", "draft_length", "n", "missing")}
     if n < FEWEST:
         few = f"too few prompts for a verdict (n = {n}; at least {FEWEST} are needed)"
         return verdict | dict.fromkeys(_SHOWN, FEW) | {"sentence": few}
-    better = known.get((c.SD, c.OWN, c.QUALITY_LESS))
-    has_sd = any(against in (c.SD, c.SD_CHOSEN) for against, *_ in known)
+    better = by_comparison.get((c.SD, c.OWN, c.QUALITY_LESS))
+    has_sd = any(against in (c.SD, c.SD_CHOSEN) for against, *_ in by_comparison)
     parts = {
         "speculation": _speculation(alone),
         "speed": _speed(beside_sd) if has_sd and not timeless else _Part(MISSING, ""),
         "quality": _quality(better, timeless) if has_sd else _Part(MISSING, ""),
-        "front": _front(known, "acceptance"),
-        "front_at_time": _front(known, "time"),
-        "control": _control(known),
+        "front": _front(by_comparison, "acceptance"),
+        "front_at_time": _front(by_comparison, "time"),
+        "control": _control(by_comparison),
     }
     lost = f"n = {n} of {n + missing}: {missing} prompts have no result of this method"
     sentence = [
         lost * bool(missing),
         parts["speculation"].text,
         _beside_sd(parts["speed"], parts["quality"], first),
-        _length(known.get((c.SD, c.OWN, c.LENGTH))),
+        _length(by_comparison.get((c.SD, c.OWN, c.LENGTH))),
         ", ".join(filter(None, [parts["front"].text, parts["front_at_time"].text])),
         parts["control"].text,
     ]
-    shown = {name: part.shown for name, part in parts.items()}
-    return verdict | shown | {"sentence": "; ".join(filter(None, sentence))}
+    outcomes = {name: part.shown for name, part in parts.items()}
+    return verdict | outcomes | {"sentence": "; ".join(filter(None, sentence))}
 
 
 def _coin(run: pd.DataFrame) -> Iterator[_Row]:
@@ -189,10 +191,10 @@ def _sign(row: _Row, least: float, most: float, low: str, high: str) -> str:
 
 def _sign_of_speed(row: _Row) -> str:
     """Return whether a speed-up is a difference that exceeds the noise of ``sd``."""
-    shown, noise = _sign(row, 1, 1, SLOWER, FASTER), row["noise"]
-    if noise != noise or shown == UNSHOWN:
-        return shown
-    return shown if _sign(row, 1 / noise, noise, SLOWER, FASTER) == shown else NOISE
+    outcome, noise = _sign(row, 1, 1, SLOWER, FASTER), row["noise"]
+    if noise != noise or outcome == UNSHOWN:
+        return outcome
+    return outcome if _sign(row, 1 / noise, noise, SLOWER, FASTER) == outcome else NOISE
 
 
 def _times(row: _Row) -> str:
@@ -205,29 +207,29 @@ def _speculation(row: _Row | None) -> _Part:
     """Compare with no speculation."""
     if row is None:
         return _Part(MISSING, "")
-    shown = _sign_of_speed(row)
-    said = {
+    outcome = _sign_of_speed(row)
+    phrases = {
         FASTER: "faster than no speculation",
         SLOWER: "slower than no speculation",
         UNSHOWN: "not shown to be faster or slower than no speculation",
         NOISE: "not told from no speculation beyond noise",
     }
-    return _Part(shown, f"{said[shown]} ({_times(row)})")
+    return _Part(outcome, f"{phrases[outcome]} ({_times(row)})")
 
 
 def _speed(row: _Row | None) -> _Part:
     """Compare with ``sd`` at the same or at each method's fastest draft length."""
     if row is None:
         return _Part(MISSING, "speed not comparable with sd")
-    shown, noise = _sign_of_speed(row), row["noise"]
+    outcome, noise = _sign_of_speed(row), row["noise"]
     against = f" as {_baseline(row)}"
     if row["against"] == c.SD_CHOSEN:
         lengths = (row["draft_length"], row["against_draft_length"])
         against += ", each at its fastest N ({:.0f} and {:.0f})".format(*lengths)
-    slower = " (slower)" if shown == SLOWER else ""
+    slower = " (slower)" if outcome == SLOWER else ""
     if noise == noise:
         against += f" (noise {1 / noise:.2f} to {noise:.2f})"
-    return _Part(shown, f"{_times(row)}{against}{slower}")
+    return _Part(outcome, f"{_times(row)}{against}{slower}")
 
 
 def _baseline(row: _Row) -> str:
@@ -240,18 +242,18 @@ def _quality(row: _Row | None, timeless: bool) -> _Part:
     if row is None:
         return _Part(MISSING, "speed only, " * (not timeless) + "quality was not measured")
     unit = shown_name(str(row["quality_metric"]))
-    shown = _sign(row, 0, 0, LOWER, HIGHER)
-    if shown == UNSHOWN:
-        return _Part(shown, f"{unit} {_difference(row)} points")
-    return _Part(shown, f"{unit} {_size(row)} points {shown}")
+    outcome = _sign(row, 0, 0, LOWER, HIGHER)
+    if outcome == UNSHOWN:
+        return _Part(outcome, f"{unit} {_difference(row)} points")
+    return _Part(outcome, f"{unit} {_size(row)} points {outcome}")
 
 
 def _beside_sd(speed: _Part, quality: _Part, first: _Row) -> str:
     """Say speed and quality relative to ``sd``."""
     figures = [part for part in (speed, quality) if part.text]
     if figures and {part.shown for part in figures} <= {UNSHOWN, NOISE}:
-        told = ", ".join(part.text for part in figures)
-        return f"no difference from {_baseline(first)} shown at n = {first['n']}: {told}"
+        texts = ", ".join(part.text for part in figures)
+        return f"no difference from {_baseline(first)} shown at n = {first['n']}: {texts}"
     ending = {UNSHOWN: " (no difference shown)", NOISE: " (not told from noise)"}
     return ", ".join(part.text + ending.get(part.shown, "") for part in figures)
 
@@ -268,16 +270,16 @@ def _front(known: dict[tuple[str, str, str], _Row], at: str) -> _Part:
     """Compare with the static front; with a coarse one also at its nearest measured point."""
     if (row := known.get((c.FRONT, at, c.ABOVE))) is None:
         return _Part(MISSING, "")
-    shown = _sign(row, 0, 0, LOWER, HIGHER)
-    side = {HIGHER: "above", LOWER: "below"}.get(shown)
+    outcome = _sign(row, 0, 0, LOWER, HIGHER)
+    side = {HIGHER: "above", LOWER: "below"}.get(outcome)
     name = _FRONT if at == "acceptance" else "it"
     text = f"{_size(row)} points {side} {name}" if side else f"not shown to differ from {name}"
     text += f" at equal {at}" + (f" ({_difference(row)})" if not side else "")
     measured = known[c.FRONT, at, c.ABOVE_MEASURED]
-    if shown == HIGHER and row["coarse"] and _sign(measured, 0, 0, LOWER, HIGHER) != HIGHER:
+    if outcome == HIGHER and row["coarse"] and _sign(measured, 0, 0, LOWER, HIGHER) != HIGHER:
         between = f"but not above its nearest measured weight ({_difference(measured)})"
         return _Part(UNSHOWN, f"{text}, {between}")
-    return _Part(shown, text)
+    return _Part(outcome, text)
 
 
 def _control(known: dict[tuple[str, str, str], _Row]) -> _Part:
@@ -292,9 +294,9 @@ def _control(known: dict[tuple[str, str, str], _Row]) -> _Part:
         return _Part(MISSING, unknown * bool(sampled))
     scale = float(shown_scale(str(front["quality_metric"])))
     gained = scale * (front["value"] - cooler["value"])
-    shown = _sign(cooler, 0, 0, LOWER, HIGHER)
-    more = f"{_difference(cooler)} more" + " (no difference shown)" * (shown == UNSHOWN)
-    return _Part(shown, f"a lower temperature gains {gained:+.1f} there, and the method {more}")
+    outcome = _sign(cooler, 0, 0, LOWER, HIGHER)
+    more = f"{_difference(cooler)} more" + " (no difference shown)" * (outcome == UNSHOWN)
+    return _Part(outcome, f"a lower temperature gains {gained:+.1f} there, and the method {more}")
 
 
 def _difference(row: _Row) -> str:

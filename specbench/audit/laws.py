@@ -69,7 +69,9 @@ def positions(
     length = max(map(len, drawn))
     numbers = 10 * length * (laws.end + 1)
     padded = torch.tensor([tokens + [laws.end] * (length - len(tokens)) for tokens in drawn])
-    real = torch.tensor([[at < len(tokens) for at in range(length)] for tokens in drawn])
+    real = torch.tensor(
+        [[position < len(tokens) for position in range(length)] for tokens in drawn]
+    )
     device = models[0].device
     for rows in torch.arange(len(drawn)).split(max(1, MAX_NUMBERS // numbers)):
         texts, seen = padded[rows].to(device), real[rows].to(device)
@@ -94,12 +96,12 @@ def _bonus(p: Tensor, q: Tensor, tokens: Tensor, draft_length: int) -> Tensor:
     accepted = (of_q / of_p).clamp_max(1).nan_to_num(0)
     bonus = torch.zeros_like(tokens, dtype=torch.bool)
     for start in (0, draft_length):
-        place = torch.zeros(len(tokens), draft_length + 1, dtype=p.dtype, device=p.device)
-        place[:, start] = 1  # probability of each place in the round
-        for at in range(tokens.shape[1]):
-            bonus[:, at] |= place[:, -1] >= LIKELY
-            going = place[:, :-1] * accepted[:, at, None]
-            place = torch.cat((1 - going.sum(1, keepdim=True), going), 1)
+        state = torch.zeros(len(tokens), draft_length + 1, dtype=p.dtype, device=p.device)
+        state[:, start] = 1  # probability of each place in the round
+        for position in range(tokens.shape[1]):
+            bonus[:, position] |= state[:, -1] >= LIKELY
+            going = state[:, :-1] * accepted[:, position, None]
+            state = torch.cat((1 - going.sum(1, keepdim=True), going), 1)
     return bonus
 
 

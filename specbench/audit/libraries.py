@@ -45,26 +45,26 @@ class Assisted:
     ) -> list[Completion]:
         """Continue a prompt; see ``Decoder.complete``."""
         inputs = torch.tensor([list(prompt)], device=self._target.device)
-        how = GenerationConfig(
+        generation = GenerationConfig(
             max_new_tokens=limit,
             eos_token_id=self._ends or None,
             pad_token_id=self._ends[0] if self._ends else 0,
             **sampling_options(temperature, self._weight),
         )
-        found = []
+        texts = []
         for number in range(seed, seed + count):
             torch.manual_seed(number)
             with own_settings(self._target, self._draft, self._draft_length):
                 text = self._target.generate(
                     inputs,
                     attention_mask=torch.ones_like(inputs),
-                    generation_config=how,
+                    generation_config=generation,
                     assistant_model=self._draft,
                 )
             tokens = text[0, inputs.shape[1] :].tolist()
             ended = bool(tokens) and tokens[-1] in self._ends
-            found.append(Completion("", tokens[: len(tokens) - ended], ended))
-        return found
+            texts.append(Completion("", tokens[: len(tokens) - ended], ended))
+        return texts
 
 
 @contextmanager
@@ -94,9 +94,9 @@ def llamacpp_server(
         speculation.types = [cpp.common_speculative_type.COMMON_SPECULATIVE_TYPE_DRAFT_SIMPLE]
         speculation.draft.mparams.path, speculation.draft.n_max = str(draft), draft_length
         kinds.append(speculation.draft)
-    for each in kinds:
-        each.cache_type_k = each.cache_type_v = cpp.ggml_type.GGML_TYPE_F32
-        each.cpuparams.n_threads = each.cpuparams_batch.n_threads = (
+    for model in kinds:
+        model.cache_type_k = model.cache_type_v = cpp.ggml_type.GGML_TYPE_F32
+        model.cpuparams.n_threads = model.cpuparams_batch.n_threads = (
             threads or torch.get_num_threads()
         )
     try:

@@ -64,14 +64,16 @@ class Spelling:
             UsageError: The tokens cannot spell a text.
         """
         longest = limit * self._longest  # characters
-        if over := next((each.text for each in texts if len(each.text) > longest), None):
+        if over := next((text.text for text in texts if len(text.text) > longest), None):
             raise UsageError(
                 f"the server's text {shown(repr(over))} has {len(over):,} characters, but {limit} "
                 f"tokens of the target have at most {longest}: give the --pair or --target that "
                 "the server runs"
             )
         searches = {(text, ended): Search(self, text, ended, limit) for text, _, ended in texts}
-        while branches := [(each, branch) for each in searches.values() for branch in each.open()]:
+        while branches := [
+            (search, branch) for search in searches.values() for branch in search.open()
+        ]:
             for start in range(0, len(branches), PASSES):
                 part = branches[start : start + PASSES]
                 paths = [search.complete(branch) for search, branch in part]

@@ -47,7 +47,7 @@ class StoredTexts:
         decode: Callable[[int, int], Texts],
     ) -> Texts:
         """Return the texts with these seeds; ``decode(seed, count)`` decodes missing ones."""
-        found: Texts = []
+        texts: Texts = []
         name = sha256(json.dumps(list(prompt)).encode()).hexdigest()[:16]
         for start in range(0, len(seeds), PART):
             part = seeds[start : start + PART]
@@ -55,8 +55,8 @@ class StoredTexts:
             if key not in self._parts:
                 self._parts[key] = decode(part[0], len(part))
                 self._write(key)
-            found += self._parts[key]
-        return found
+            texts += self._parts[key]
+        return texts
 
     def _write(self, key: str) -> None:
         if self._path is not None:

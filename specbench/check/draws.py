@@ -157,8 +157,8 @@ def uniform(law: Tensor, wrong: Tensor, seen: Tensor, uniforms: Tensor) -> Tenso
     ``[K]``.
     """
     ratio = torch.where(law > 0, wrong / law, torch.inf)
-    own = ratio.gather(-1, seen[:, None])
-    before, tied = ((law * part).sum(-1) for part in (ratio < own, ratio == own))
+    drawn = ratio.gather(-1, seen[:, None])
+    before, tied = ((law * part).sum(-1) for part in (ratio < drawn, ratio == drawn))
     return before + uniforms * tied
 
 

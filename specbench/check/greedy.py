@@ -101,7 +101,7 @@ def lag(runner: Model, context: Context, text: Sequence[int], ends: frozenset[in
     best = logits.topk(2, -1).values[: len(text)]
     ending = [token for token in ends if token < runner.vocabulary]
     choices = [ending if token == END else [token] for token in text]
-    chosen = [logits[at][same].max() if same else NEVER for at, same in enumerate(choices)]
+    chosen = [logits[index][same].max() if same else NEVER for index, same in enumerate(choices)]
     return Lag(best[:, 0].cpu() - torch.tensor(chosen), (best[:, 0] - best[:, 1]).cpu())
 
 
@@ -113,13 +113,13 @@ def divergence(
     It is a tie if the target's logits of both tokens equal its largest logit up to ``TIE``.
     """
     texts = [*alone, END], [*drafted, END]  # one text may be a prefix of the other
-    at = next(i for i, (one, other) in enumerate(zip(*texts, strict=False)) if one != other)
-    both = [lag(pair.target, context, text[: at + 1], pair.eos_ids) for text in texts]
-    behind = [float(text_lag.behind[at]) for text_lag in both]
+    first = next(i for i, (token, other) in enumerate(zip(*texts, strict=False)) if token != other)
+    lags = [lag(pair.target, context, text[: first + 1], pair.eos_ids) for text in texts]
+    behind = [float(text_lag.behind[first]) for text_lag in lags]
     return {
         "prompt": context.name,
-        "position": at,
-        "margin": float(both[0].margin[at]),
+        "position": first,
+        "margin": float(lags[0].margin[first]),
         "behind": behind,
         "tie": max(behind) <= TIE,
     }

@@ -75,16 +75,16 @@ def laws_at(
     p1 = p_logits.double().softmax(-1)
     q, q1 = _draft_law(setup.drafter, q_logits, sampling, proposed)
     within = position.flatten().clamp_max(max(setup.drafts - 1, 0))  # a bonus token has no draft
-    at = Next(processed(p_logits, sampling), q, p1, q1, within.to(q.device))
+    next_law = Next(processed(p_logits, sampling), q, p1, q1, within.to(q.device))
     h_p, h_q = (
         output.hidden.flatten(0, 1) if hidden else output.hidden for output in (target, draft)
     )
-    singles = (part.float() for part in at[:4])
-    positions = Placed._make((*singles, h_p, h_q, False, 1)).at(at.position)
+    singles = (part.float() for part in next_law[:4])
+    positions = Placed._make((*singles, h_p, h_q, False, 1)).at(next_law.position)
     if method.rule is None:
-        return Laws(at, Split(torch.zeros_like(at.p), at.p), None, positions)
+        return Laws(next_law, Split(torch.zeros_like(next_law.p), next_law.p), None, positions)
     weight = None if method.head is None else method.head.weigh(positions).double()
-    return Laws(at, _split(method, at, weight), weight, positions)
+    return Laws(next_law, _split(method, next_law, weight), weight, positions)
 
 
 def farther(law: Tensor, at: Next) -> Tensor:
@@ -117,9 +117,12 @@ def _split(method: BoundMethod, at: Next, weight: Tensor | None) -> Split | None
     if method.law is None:
         return None
     with user_code(method.law, f"the law of {method.method}"):
-        kept, replaced = method.law(at, **parameters_of(dict(method.parameters), weight))
-        sound = kept.shape == replaced.shape == at.p.shape and not (kept + replaced).isnan().any()
+        accepted, replaced = method.law(at, **parameters_of(dict(method.parameters), weight))
+        sound = (
+            accepted.shape == replaced.shape == at.p.shape
+            and not (accepted + replaced).isnan().any()
+        )
     if not sound:
         subject = place(f"the law {method.law.__name__} of {method.method}", method.law)
         raise UsageError(f"{subject} must return two tensors like p without NaN: correct it")
-    return Split(kept, replaced)
+    return Split(accepted, replaced)

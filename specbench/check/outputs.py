@@ -112,7 +112,7 @@ def enumerate_outputs(
         states = [
             (output, position) for output, positions in level.items() for position in positions
         ]
-        accepted, replaced, at = next_token(states)
+        accepted, replaced, laws_at = next_token(states)
         deeper: dict[Output, dict[int, float]] = {}
         rows = iter(range(len(states)))
         for output, positions in level.items():
@@ -120,7 +120,7 @@ def enumerate_outputs(
             mass = accepted.new_tensor(list(positions.values()))[:, None]
             going_on, restarting = (mass * part[state_rows] for part in (accepted, replaced))
             law = (going_on + restarting).sum(0)
-            start = Next._make((*(part[state_rows[:1]] for part in at[:5]), False))
+            start = Next._make((*(part[state_rows[:1]] for part in laws_at[:5]), False))
             wrong = wrong_mass[output] * farther(law[None] / law.sum(), start)[0]
             for token in (law >= least).nonzero()[:, 0].tolist():
                 if not goes_on(longer := (*output, token)):

@@ -120,31 +120,31 @@ def _compare_tokens(
 
 def _compare_draws(method: BoundMethod, tokens: Tokens, laws: Laws, tests: Tests) -> None:
     """Compare draws with their laws; ``tokens`` are flat."""
-    at, split = laws.at, laws.split
+    next_law, split = laws.at, laws.split
     bonus, corrected, judged = tokens.kind == TARGET, tokens.kind == CORRECTED, tokens.judged
     if split is not None:
         real = tokens.kind != VOID
-        law = torch.where(bonus[:, None], at.p, split.kept + split.replaced)
-        tests.tokens.add(law[real], farther(law, at)[real], tokens.tokens[real])
+        law = torch.where(bonus[:, None], next_law.p, split.kept + split.replaced)
+        tests.tokens.add(law[real], farther(law, next_law)[real], tokens.tokens[real])
     if method.rule is None:
         return
-    tests.bonus_tokens.add(at.p[bonus], at.q[bonus], tokens.tokens[bonus])
+    tests.bonus_tokens.add(next_law.p[bonus], next_law.q[bonus], tokens.tokens[bonus])
     joint = method.method in JOINT
     if joint:
         judged &= tokens.position == 0
-    tests.drafts.add(at.q[judged], at.p[judged], tokens.drafted[judged])
+    tests.drafts.add(next_law.q[judged], next_law.p[judged], tokens.drafted[judged])
     if joint:
         return
     accept = laws.acceptance(tokens.drafted)
     if accept is None:  # the mean over drafts, which the rule reported before the draw
-        accept = tokens.expected.to(at.p)
+        accept = tokens.expected.to(next_law.p)
     accept = accept[judged, None].clamp(0, 1)
     decisions = torch.cat((accept, 1 - accept), 1)
     always = torch.tensor([1.0, 0.0], dtype=accept.dtype, device=accept.device)
     tests.acceptance.add(decisions, always.expand_as(decisions), corrected[judged].long())
     if split is not None:
         residual = normalised(split.replaced[corrected])
-        tests.corrections.add(residual, at.q[corrected], tokens.tokens[corrected])
+        tests.corrections.add(residual, next_law.q[corrected], tokens.tokens[corrected])
 
 
 def _compare_numbers(method: BoundMethod, tokens: Tokens, laws: Laws, tests: Tests) -> None:

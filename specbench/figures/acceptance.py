@@ -48,8 +48,8 @@ def draw_time(results: Results) -> Drawing:
     table = table.assign(time=_normalised(table))
     pairs = style.distinct(table, "pair")
     # With a single pair, methods keep their own colours.
-    own = cycle(style.PAIR_COLOURS if len(pairs) > 1 else [None])
-    colours: dict[str, str | None] = dict(zip(pairs, own, strict=False))
+    colours_of_pairs = cycle(style.PAIR_COLOURS if len(pairs) > 1 else [None])
+    colours: dict[str, str | None] = dict(zip(pairs, colours_of_pairs, strict=False))
     figure, grid, panels = style.task_panels(table, 2.0, ["engine", "batch_size"], sharey=True)
     for axes, rows in panels:
         for pair, colour in colours.items():
@@ -103,9 +103,9 @@ def draw_weights(results: Results) -> Drawing:
     figure, grid, panels = style.task_panels(table, 1.9, sharex=True, sharey=True)
     drawn = []
     for axes, rows in panels:
-        for (_, length), found in rows.groupby(["run_id", "draft_length"], sort=False):
+        for (_, length), cells in rows.groupby(["run_id", "draft_length"], sort=False):
             # sd equals static at w = 1: keep one point.
-            curve = found.sort_values("w").drop_duplicates("w")
+            curve = cells.sort_values("w").drop_duplicates("w")
             style.points(axes, curve, "w", _ACCEPTANCE, **curves[length])
             drawn.append(curve)
     for axes in grid[:, 0]:
@@ -142,13 +142,13 @@ def _normalised(table: pd.DataFrame) -> pd.Series:
 
 def _draw_pair(axes: Axes, cells: pd.DataFrame, colour: str | None) -> None:
     if cells["time"].nunique() >= _FEWEST_POINTS:
-        at = np.linspace(cells["time"].min(), cells["time"].max(), 101)
+        times = np.linspace(cells["time"].min(), cells["time"].max(), 101)
         acceptance = 100 * cells["draft_acceptance_rate"].to_numpy()
-        curves = quadratic_band(cells["time"].to_numpy(), acceptance, at)
+        curves = quadratic_band(cells["time"].to_numpy(), acceptance, times)
         fit, low, high = (curve.clip(0, 100) for curve in curves)
         shade = colour or style.GREY
-        axes.fill_between(at, low, high, color=shade, alpha=0.15, linewidth=0)
-        axes.plot(at, fit, color=shade, linewidth=scaled(1.1), alpha=0.8)
+        axes.fill_between(times, low, high, color=shade, alpha=0.15, linewidth=0)
+        axes.plot(times, fit, color=shade, linewidth=scaled(1.1), alpha=0.8)
     for method, points in cells.groupby("method", sort=False):
         paint = _paint(str(method), colour)
         style.method_points(axes, points, str(method), "time", _ACCEPTANCE, **paint)
@@ -156,11 +156,11 @@ def _draw_pair(axes: Axes, cells: pd.DataFrame, colour: str | None) -> None:
 
 def _paint(method: str, pair_colour: str | None, rim: bool = True) -> dict[str, Any]:
     """Return the colours of a method's marker and bars: the pair's, but DIVERSED's star is red."""
-    own = style.look(method).colour
+    method_colour = style.look(method).colour
     if pair_colour is None:
-        return {"color": own}
+        return {"color": method_colour}
     if method != "diversed":
         return {"color": pair_colour}
-    red = {"color": pair_colour, "markerfacecolor": own}
+    red = {"color": pair_colour, "markerfacecolor": method_colour}
     line = {"markeredgecolor": pair_colour, "markeredgewidth": scaled(0.6)}
     return red | (line if rim else {})

@@ -71,8 +71,8 @@ def draw_training(folders: Sequence[Path]) -> Drawing:
         UsageError: A folder has no ``training.csv``, or the file has no step.
     """
     # A folder without a log is kept, for its error.
-    found = [head for folder in folders for head in sorted(logged(folder)) or [folder]]
-    tables = {name: _shown(read_training(folder)) for name, folder in _named(found).items()}
+    logs = [head for folder in folders for head in sorted(logged(folder)) or [folder]]
+    tables = {name: _shown(read_training(folder)) for name, folder in _named(logs).items()}
     figure, grid = style.panels(2, 2, height=1.75, sharex=True)
     colours = [style.look(LEARNED).colour] if len(tables) == 1 else style.PAIR_COLOURS
     looks = dict(zip(tables, cycle(product(_DASHES, colours)), strict=False))
@@ -82,14 +82,14 @@ def draw_training(folders: Sequence[Path]) -> Drawing:
         _CURVES.items(), grid.flat, strict=True
     ):
         for name, (dashes, colour) in looks.items():
-            own: dict[str, Any] = {"data": tables[name], "color": colour}
+            options: dict[str, Any] = {"data": tables[name], "color": colour}
             if column is None:
                 checks = tables[name].dropna(subset=checked)
                 axes.plot("step", checked, dashes, lw=scaled(1.2), data=checks, color=colour)
             else:
-                axes.plot("step", column, lw=scaled(0.6), alpha=0.3, **own)
-                axes.plot("step", f"{column}_smooth", dashes, lw=scaled(1.2), **own)
-            axes.plot("step", checked, **held_out, **own)
+                axes.plot("step", column, lw=scaled(0.6), alpha=0.3, **options)
+                axes.plot("step", f"{column}_smooth", dashes, lw=scaled(1.2), **options)
+            axes.plot("step", checked, **held_out, **options)
             if column == "acceptance":
                 axes.plot("step", f"{_STRICT}_smooth", data=tables[name], **floor)
         if column is None:
@@ -99,14 +99,14 @@ def draw_training(folders: Sequence[Path]) -> Drawing:
         axes.locator_params(axis="x", integer=True)
     for axes in grid[-1]:
         axes.set_xlabel("Step")
-    shown = [table.assign(head=name)[["head", *table]] for name, table in tables.items()]
+    drawn = [table.assign(head=name)[["head", *table]] for name, table in tables.items()]
     handles = [Line2D([], [], color=c, ls=dashes, label=n) for n, (dashes, c) in looks.items()]
     handles += [
         Line2D([], [], color=GREY, label="held-out prompts", **held_out),
         Line2D([], [], label="acceptance at w = 1", **floor),
     ]
     style.legend(figure, handles)
-    return Drawing(figure, pd.concat(shown, ignore_index=True))
+    return Drawing(figure, pd.concat(drawn, ignore_index=True))
 
 
 def read_training(folder: Path) -> pd.DataFrame:
@@ -198,12 +198,12 @@ def draw_learned(table: pd.DataFrame) -> Drawing:
 
 def _draw_kinds(axes: Axes, kinds: pd.DataFrame) -> None:
     """Draw a box per kind from its quantiles, with both means; the highest mean is on top."""
-    for place, (_, row) in enumerate(kinds.iterrows()):
+    for height, (_, row) in enumerate(kinds.iterrows()):
         colour, _ = KIND_LOOKS[row["kind"]]
         line = {"color": colour, "linewidth": scaled(0.8)}
         axes.bxp(
             [{name: row[quantile] for quantile, name in _BOX.items()}],
-            positions=[place],
+            positions=[height],
             widths=0.6,
             orientation="horizontal",
             showfliers=False,
@@ -214,7 +214,7 @@ def _draw_kinds(axes: Axes, kinds: pd.DataFrame) -> None:
             whiskerprops=line,
             capprops=line,
         )
-        axes.plot(row["effective_weight"], place + _OFFSET, **_hollow(colour), zorder=5)
+        axes.plot(row["effective_weight"], height + _OFFSET, **_hollow(colour), zorder=5)
     _draw_means(axes, kinds.assign(place=np.arange(len(kinds)) - _OFFSET))
     labels = [f"{row['kind']}\nn = {row['n']:,}" for _, row in kinds.iterrows()]
     axes.set_yticks(range(len(kinds)), labels)
@@ -227,16 +227,16 @@ def _draw_tokens(axes: Axes, tokens: pd.DataFrame) -> None:
     highest, lowest = ranked[:SHOWN], ranked[SHOWN:][-SHOWN:]
     gap = _GAP if len(ranked) > 2 * SHOWN else 0.0
     places = [*range(len(highest)), *(SHOWN + gap + i for i in range(len(lowest)))]
-    shown = pd.concat([highest, lowest]).assign(place=places)
-    _draw_means(axes, shown)
-    axes.set_yticks(places, shown["name"], parse_math=False)
+    ranked_tokens = pd.concat([highest, lowest]).assign(place=places)
+    _draw_means(axes, ranked_tokens)
+    axes.set_yticks(places, ranked_tokens["name"], parse_math=False)
     axes.set_ylim(max([SHOWN, *places]) + 0.6, -0.6)
-    tv = [f"{share:.2f}".removeprefix("0") for share in shown["mean_tv"]]
+    tv = [f"{share:.2f}".removeprefix("0") for share in ranked_tokens["mean_tv"]]
     small: dict[str, Any] = {"ha": "right", "va": "center", "fontsize": scaled(6), "color": GREY}
     transform = axes.get_yaxis_transform()
-    for x, column in ((1.16, ["n", *shown["n"].map("{:,}".format)]), (1.3, ["TV", *tv])):
-        for place, cell in zip([-1.0, *places], column, strict=True):
-            axes.text(x, place, cell, transform=transform, **small)
+    for x, column in ((1.16, ["n", *ranked_tokens["n"].map("{:,}".format)]), (1.3, ["TV", *tv])):
+        for height, cell in zip([-1.0, *places], column, strict=True):
+            axes.text(x, height, cell, transform=transform, **small)
 
 
 def _draw_means(axes: Axes, rows: pd.DataFrame) -> None:

@@ -141,10 +141,10 @@ def draw(results: Results, against: Sequence[str] = AGAINST) -> Drawing:
     panels = []
     for start, (setting, rows) in zip(range(0, len(grid), len(costs)), settings, strict=True):
         for task, column in zip(tasks, grid[start : start + len(costs)].T, strict=True):
-            found = list(_column(column, costs, rows[rows["task"] == task], results))
-            if found:
-                found[0].axes.set_title(style.title(task, setting) + _COIN * found[0].coin)
-            panels += found
+            drawn = list(_column(column, costs, rows[rows["task"] == task], results))
+            if drawn:
+                drawn[0].axes.set_title(style.title(task, setting) + _COIN * drawn[0].coin)
+            panels += drawn
     methods = style.distinct(table, "method")
     handles = _handles(methods, not _targets(table).empty, not _recipes(table).empty)
     style.legend(figure, handles)
@@ -164,7 +164,7 @@ def _column(
 ) -> Iterator[_Panel]:
     """Draw the panels of a task that have points; they share the quality axis."""
     first, samples = None, _samples(rows, results)
-    coin = any(_is_coin(own) for _, own in samples.groupby("run_id"))
+    coin = any(_is_coin(samples_of_run) for _, samples_of_run in samples.groupby("run_id"))
     for axes, cost in zip(column, costs, strict=True):
         cells = rows.dropna(subset=cost.column)
         if cells.empty:
@@ -232,14 +232,14 @@ def _fronts(cells: pd.DataFrame, cost: _Cost, samples: pd.DataFrame) -> pd.DataF
     """
     texts = pd.DataFrame(columns=["run_id", "mark"], dtype="str")
     numbers = pd.DataFrame(columns=["x", "quality", "quality_low", "quality_high"], dtype="float64")
-    found = []
-    for run_id, own in samples.groupby("run_id", sort=False):
+    fronts = []
+    for run_id, samples_of_run in samples.groupby("run_id", sort=False):
         drawn = cells[cells["run_id"] == run_id]
         controlled = drawn["method"].isin(CONTROLS).any()
         for mark in [*_FRONTS][: 1 + controlled]:
-            front = _front(drawn, cost, own, _FRONTS[mark])
-            found += [front.assign(run_id=run_id, mark=mark)] if len(front) else []
-    return pd.concat(found or [texts.join(numbers)], ignore_index=True)
+            front = _front(drawn, cost, samples_of_run, _FRONTS[mark])
+            fronts += [front.assign(run_id=run_id, mark=mark)] if len(front) else []
+    return pd.concat(fronts or [texts.join(numbers)], ignore_index=True)
 
 
 def _front(
@@ -268,10 +268,10 @@ def _data(panel: _Panel) -> pd.DataFrame:
     points = data(cells, "quality_metric", x=cost.expression, quality=_QUALITY)
     shared = ["pair", "task", "engine", "batch_size", "quality_metric"]
     front = panel.front.assign(**cells[shared].iloc[0])
-    both = pd.concat([points.assign(mark="point"), front])
-    both.insert(0, "against", cost.gain)
-    both.insert(0, "mark", both.pop("mark"))
-    return both
+    drawn = pd.concat([points.assign(mark="point"), front])
+    drawn.insert(0, "against", cost.gain)
+    drawn.insert(0, "mark", drawn.pop("mark"))
+    return drawn
 
 
 def _targets(cells: pd.DataFrame) -> pd.DataFrame:
@@ -295,9 +295,10 @@ def _swept(cells: pd.DataFrame) -> pd.DataFrame:
     """
     sweeps = []
     rules = cells[~cells["method"].isin(["static", LEARNED])]
-    for _, own in rules.groupby(["run_id", "method"], sort=False):
+    for _, of_rule in rules.groupby(["run_id", "method"], sort=False):
         parameters = pd.DataFrame(
-            map(from_columns, own[[*PARAMETER_COLUMNS]].to_dict("records")), own.index
+            map(from_columns, of_rule[[*PARAMETER_COLUMNS]].to_dict("records")),
+            of_rule.index,
         )
         swept = parameters.loc[:, parameters.nunique(dropna=False) > 1]
         numbers = swept.map(lambda value: isinstance(value, int | float)) & swept.notna()
@@ -339,8 +340,8 @@ def _label_points(panel: _Panel) -> None:
     (x, *x_ends), (y, *y_ends) = style.values(cells, cost.expression), style.values(cells, _QUALITY)
     radius = [panel.size(method) / 2 for method in cells["method"]]
     bars = [
-        *(np.column_stack([ends, [at, at]]) for *ends, at in zip(*x_ends, y, strict=True)),
-        *(np.column_stack([[at, at], ends]) for *ends, at in zip(*y_ends, x, strict=True)),
+        *(np.column_stack([ends, [mean, mean]]) for *ends, mean in zip(*x_ends, y, strict=True)),
+        *(np.column_stack([[mean, mean], ends]) for *ends, mean in zip(*y_ends, x, strict=True)),
     ]
     fronts = [line[["x", "quality"]].to_numpy() for _, line in front.groupby(["mark", "run_id"])]
     lines = [*fronts, *(line for _, line in _family_lines(panel)), *bars]
@@ -348,7 +349,7 @@ def _label_points(panel: _Panel) -> None:
     weights = cells.loc[cells["method"] == "static", "weight"]
     middle = (weights.min() + weights.max()) / 2
     ends_first = (weights - middle).abs().sort_values(ascending=False, kind="stable").index
-    at = dict(zip(cells.index, zip(x, y, strict=True), strict=True))
+    position_of = dict(zip(cells.index, zip(x, y, strict=True), strict=True))
     swept = _swept(cells)["text"]
     coloured = {*targets.index, *swept.index}
     static = weights.map("{:g}".format)[ends_first]
@@ -359,7 +360,7 @@ def _label_points(panel: _Panel) -> None:
     texts = texts.str.cat(runs.reindex(order, fill_value=""), sep=" ").str.strip()
     labels = [
         Label(
-            at[i],
+            position_of[i],
             text,
             style.look(cells["method"][i]).colour if i in coloured else GREY,
             None if i in weights.index else 0.9 * panel.size(cells["method"][i]),
@@ -403,7 +404,7 @@ def place(
             path_effects=[withStroke(linewidth=scaled(1.4), foreground="white")],
         )
         text.set_in_layout(False)
-        found = []
+        spots = []
         for across, up in _SIDES:
             reach = (label.reach or scaled(_REACH)) * (0.6 if across and up else 1.0)
             spot: dict[str, Any] = {"position": (reach * across, reach * up)}
@@ -414,8 +415,8 @@ def place(
             outside = (box[:2] < frame[:2]).any() or (box[2:] > frame[2:]).any()
             apart = (boxes[:, :2] >= box[2:]) | (boxes[:, 2:] <= box[:2])
             cost = costs[~apart.any(axis=1)].sum() + _COVERED * outside
-            found.append((cost, spot, box))
-        cost, spot, box = min(found, key=lambda candidate: candidate[0])
+            spots.append((cost, spot, box))
+        cost, spot, box = min(spots, key=lambda candidate: candidate[0])
         if cost < _COVERED:
             text.set(**spot)
             boxes, costs = np.vstack([boxes, box]), np.append(costs, _COVERED)
@@ -428,8 +429,8 @@ def _along(corners: np.ndarray, step: float) -> np.ndarray:
     if not len(corners) or np.isnan(corners).any():
         return np.empty((0, 2))
     reached = np.hypot(*np.diff(corners, axis=0, prepend=corners[:1]).T).cumsum()
-    at = np.arange(0, reached[-1] + step, step)
-    return np.column_stack([np.interp(at, reached, side) for side in corners.T])
+    distances = np.arange(0, reached[-1] + step, step)
+    return np.column_stack([np.interp(distances, reached, side) for side in corners.T])
 
 
 def _handles(methods: Sequence[str], family: bool, seeds: bool) -> list[Line2D]:

@@ -64,14 +64,14 @@ def draw_positions(results: Results) -> Drawing:
     blocks, tasks = style.blocks(table), style.distinct(table, "task")
     shared: dict[str, Any] = {"sharex": True, "sharey": "row"}
     figure, grid = style.panels(len(_KINDS) * len(blocks), len(tasks), 1.45, **shared)
-    for place, (setting, rows) in enumerate(blocks):
-        part = grid[len(_KINDS) * place :][: len(_KINDS)]
+    for block, (setting, rows) in enumerate(blocks):
+        part = grid[len(_KINDS) * block :][: len(_KINDS)]
         for (kind, label), line in zip(_KINDS.items(), part, strict=True):
             line[0].set_ylabel(label)
             for task, axes in zip(tasks, line, strict=True):
-                shown = rows[(rows["task"] == task) & (rows["kind"] == kind)]
+                drawn = rows[(rows["task"] == task) & (rows["kind"] == kind)]
                 for name in methods.index:
-                    points = shown[shown["name"] == name]
+                    points = drawn[drawn["name"] == name]
                     style.points(axes, points, "x", "100*value", **lines[name])
         for task, axes in zip(tasks, part[0], strict=True):
             axes.set_title(style.title(task, setting))
@@ -84,8 +84,8 @@ def draw_positions(results: Results) -> Drawing:
 
 def _line_styles(methods: pd.Series) -> dict[str, dict[str, Any]]:
     """Return a line style for each name; each further setting of a method is lighter."""
-    count, place = methods.groupby(methods).transform("size"), methods.groupby(methods).cumcount()
-    lighter = _LIGHTEST * place / count
+    count, rank = methods.groupby(methods).transform("size"), methods.groupby(methods).cumcount()
+    lighter = _LIGHTEST * rank / count
     styles = {}
     for name, method in methods.items():
         look = style.look(method)
@@ -103,8 +103,8 @@ def _line_styles(methods: pd.Series) -> dict[str, dict[str, Any]]:
 
 def _handles(methods: pd.Series, lines: dict[str, dict[str, Any]]) -> Iterator[Line2D]:
     """Yield a legend entry for each setting; more than ``_MOST_NAMED`` of a method share one."""
-    for _, own in methods.groupby(methods, sort=False):
-        names = [str(name) for name in own.index]
+    for _, settings in methods.groupby(methods, sort=False):
+        names = [str(name) for name in settings.index]
         if len(names) > _MOST_NAMED:
             last = names[-1].partition(" ")[2]
             yield Line2D([], [], label=f"{names[0]} to {last}, dark to light", **lines[names[0]])
@@ -133,8 +133,8 @@ def draw_lengths(results: Results) -> Drawing:
     methods = cells.drop_duplicates("name").set_index("name")["method"]
     of_cells = rounds.groupby(list(CELL), sort=False, dropna=False)
     marks = [
-        histogram(found).assign(**cell)
-        for (_, found), (_, cell) in zip(of_cells, cells.iterrows(), strict=True)
+        histogram(rounds_of_cell).assign(**cell)
+        for (_, rounds_of_cell), (_, cell) in zip(of_cells, cells.iterrows(), strict=True)
     ]
     counted = pd.concat(marks, ignore_index=True)[[*CELL, "name", *_MARK]]
     order = style.ordered(list(methods.unique()))
@@ -160,9 +160,9 @@ def histogram(rounds: pd.DataFrame) -> pd.DataFrame:
     """
     possible = np.arange(rounds["draft_length"].iloc[0] + 1)
     counts = rounds.groupby(["sample_id", "accepted"]).size().unstack(fill_value=0)
-    found = counts.reindex(columns=possible, fill_value=0).to_numpy(dtype=float)
-    totals = bootstrap(np.column_stack([found, found @ possible, found.sum(axis=1)]))
-    figures = [estimate(ratio(totals[:, [i, -1]]), len(found))[:3] for i in [*possible, -2]]
+    filled = counts.reindex(columns=possible, fill_value=0).to_numpy(dtype=float)
+    totals = bootstrap(np.column_stack([filled, filled @ possible, filled.sum(axis=1)]))
+    figures = [estimate(ratio(totals[:, [i, -1]]), len(filled))[:3] for i in [*possible, -2]]
     table = pd.DataFrame(figures, columns=list(_MARK[2:]))
     table.loc[possible] *= 100
     table.insert(0, "accepted", [*possible.astype(float), np.nan])
@@ -184,11 +184,11 @@ def _draw_histogram(axes: Axes, marks: pd.DataFrame, method: str) -> None:
     above = axes.get_xaxis_transform()
     raised = mean.assign(height=_MEAN_AT)
     style.method_points(axes, raised, method, "value", "height", transform=above, clip_on=False)
-    at = float(mean["value"].iloc[0])
-    left = at > bars["accepted"].max() / 2
+    mean_value = float(mean["value"].iloc[0])
+    left = mean_value > bars["accepted"].max() / 2
     axes.annotate(
-        f"{at:.2f}",
-        (at, _MEAN_AT),
+        f"{mean_value:.2f}",
+        (mean_value, _MEAN_AT),
         xycoords=above,
         xytext=(scaled(-7 if left else 7), 0),
         textcoords="offset points",

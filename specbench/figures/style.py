@@ -175,8 +175,8 @@ def scaled(size: float) -> float:
 def look(method: str) -> Look:
     """Return the style of a method; one of the user's own gets a stable marker and colour."""
     colour, marker = divmod(crc32(short_name(method).encode()), len(_OTHER_MARKERS))
-    own = Look(_OTHER_COLOURS[colour % len(_OTHER_COLOURS)], _OTHER_MARKERS[marker], 7.0)
-    style = LOOKS.get(method, own)
+    generated = Look(_OTHER_COLOURS[colour % len(_OTHER_COLOURS)], _OTHER_MARKERS[marker], 7.0)
+    style = LOOKS.get(method, generated)
     return style._replace(size=scaled(style.size))
 
 
@@ -259,12 +259,12 @@ def task_panels(
     """
     settings, tasks = blocks(table, names), distinct(table, "task")
     figure, grid = panels(len(settings), len(tasks), height, **shared)
-    found = []
+    panels_drawn = []
     for (setting, rows), line in zip(settings, grid, strict=True):
         for task, axes in zip(tasks, line, strict=True):
             axes.set_title(title(task, setting))
-            found.append((axes, rows[rows["task"] == task]))
-    return figure, grid, found
+            panels_drawn.append((axes, rows[rows["task"] == task]))
+    return figure, grid, panels_drawn
 
 
 def blocks(table: pd.DataFrame, names: Sequence[str] = SETTING) -> list[tuple[str, pd.DataFrame]]:
@@ -330,8 +330,8 @@ def points(axes: Axes, table: pd.DataFrame, x: str, y: str, **properties: Any) -
     (xs, *x_ends), (ys, *y_ends) = values(table, x), values(table, y)
     x_errors, y_errors = _errors(xs, *x_ends), _errors(ys, *y_ends)
     bars: dict[str, Any] = {"elinewidth": scaled(0.7), "capsize": 0, "linestyle": "none"}
-    given = bars | _white_rim() | properties
-    drawn = axes.errorbar(xs, ys, yerr=y_errors, xerr=x_errors, **given)
+    options = bars | _white_rim() | properties
+    drawn = axes.errorbar(xs, ys, yerr=y_errors, xerr=x_errors, **options)
     for bar in drawn.lines[2]:
         bar.set_alpha(0.45)
     number = sum(len(panel.containers) for panel in axes.figure.axes)
@@ -342,8 +342,8 @@ def method_points(
     axes: Axes, table: pd.DataFrame, method: str, x: str, y: str, **changes: Any
 ) -> None:
     """Draw ``points`` in a method's style, with changes."""
-    own = {"label": method, "zorder": look(method).layer}
-    points(axes, table, x, y, **(_marker(method) | own | changes))
+    base = {"label": method, "zorder": look(method).layer}
+    points(axes, table, x, y, **(_marker(method) | base | changes))
 
 
 def values(table: pd.DataFrame, expression: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -430,12 +430,12 @@ def only(table: pd.DataFrame, name: str) -> None:
     Raises:
         UsageError: The column ``name`` has several values.
     """
-    found, what = sorted(table[name].dropna().unique()), name.replace("_", " ")
-    if len(found) > 1:
-        shown = ", ".join(value if isinstance(value, str) else f"{value:g}" for value in found)
+    values, noun = sorted(table[name].dropna().unique()), name.replace("_", " ")
+    if len(values) > 1:
+        listing = ", ".join(value if isinstance(value, str) else f"{value:g}" for value in values)
         filtered = name in ("draft_length", "drafter")
-        choice = f"one by --{name.replace('_', '-')}" if filtered else f"runs of one {what}"
-        raise UsageError(f"The runs hold several {what}s ({shown}): choose {choice}.")
+        choice = f"one by --{name.replace('_', '-')}" if filtered else f"runs of one {noun}"
+        raise UsageError(f"The runs hold several {noun}s ({listing}): choose {choice}.")
 
 
 def distinct(table: pd.DataFrame, name: str) -> list[Any]:
@@ -483,8 +483,12 @@ def rendered(figure: Figure, kind: str, salt: str = _FILES["svg.hashsalt"]) -> b
 
 
 def _marker(method: str) -> dict[str, Any]:
-    own = look(method)
-    return {"color": own.colour, "marker": own.marker, "markersize": own.size} | _white_rim()
+    method_look = look(method)
+    return {
+        "color": method_look.colour,
+        "marker": method_look.marker,
+        "markersize": method_look.size,
+    } | _white_rim()
 
 
 def _white_rim() -> dict[str, Any]:

@@ -58,15 +58,15 @@ def draw(results: Results) -> Drawing:
 def _panel(axes: Axes, rows: pd.DataFrame, metric: str) -> None:
     """Draw a metric, the predictions of the i.i.d. formula behind it, and the diagonal."""
     scale, _ = _COLUMNS[metric]
-    shown = rows[rows["metric"].isin([metric, IID] if metric == LENGTH else [metric])]
-    for (name, method), found in shown.groupby(["metric", "method"], sort=False):
+    drawn = rows[rows["metric"].isin([metric, IID] if metric == LENGTH else [metric])]
+    for (name, method), points in drawn.groupby(["metric", "method"], sort=False):
         changes: dict[str, Any] = {}
         if name == IID:
             colour = style.look(str(method)).colour
             changes = {"markerfacecolor": "none", "markeredgecolor": colour, "zorder": 2}
-            found = found.drop(columns=["y_low", "y_high"])
-        style.method_points(axes, found, str(method), f"{scale}*x", f"{scale}*y", **changes)
-    ends = scale * shown[["x", "y", "y_low", "y_high"]].to_numpy(dtype=float)
+            points = points.drop(columns=["y_low", "y_high"])
+        style.method_points(axes, points, str(method), f"{scale}*x", f"{scale}*y", **changes)
+    ends = scale * drawn[["x", "y", "y_low", "y_high"]].to_numpy(dtype=float)
     if np.isnan(ends).all():
         return
     low, high = np.nanmin(ends), np.nanmax(ends)

@@ -83,13 +83,13 @@ def _positions(
     folders: Sequence[Path], selection: Selection
 ) -> tuple[list[pd.DataFrame], list[str]]:
     """Return acceptance by position of the runs that have records of rounds, and notes."""
-    found, notes = [], []
+    tables, notes = [], []
     for folder in folders:
         try:
-            found.append(Results([folder], selection).positions)
+            tables.append(Results([folder], selection).positions)
         except UsageError as error:
             notes.append(f"no acceptance by position of {folder.name}: {error}")
-    return found, notes
+    return tables, notes
 
 
 def _samples(folders: Sequence[Path], selection: Selection) -> pd.DataFrame | None:
@@ -124,17 +124,17 @@ def _facts(runs: Sequence[Run], cells: pd.DataFrame) -> list[str]:
         "N": cells.loc[cells["draft_length"] > 0, "draft_length"].unique(),
         "n": cells["n"].unique(),
     }
-    named = [
+    facts = [
         f"{name} = {', '.join(f'{value:g}' for value in sorted(values))}"
         for name, values in shared.items()
         if len(values)
     ]
-    return [*dict.fromkeys(models), "; ".join(named) + (" prompts" if len(shared["n"]) else "")]
+    return [*dict.fromkeys(models), "; ".join(facts) + (" prompts" if len(shared["n"]) else "")]
 
 
 def _environment(runs: Sequence[Run]) -> Table:
     """Return settings, software and hardware of the runs, one column per run."""
-    known = [
+    settings = [
         dict(
             _flat(
                 {name: run.config[name] for name in _OF_CONFIG if name in run.config}
@@ -143,9 +143,9 @@ def _environment(runs: Sequence[Run]) -> Table:
         )
         for run in runs
     ]
-    facts = dict.fromkeys(name for run in known for name in run)
+    facts = dict.fromkeys(name for run in settings for name in run)
     columns = [Column("run"), *(Column(run.folder.name) for run in runs)]
-    return Table("", columns, [[name, *(run.get(name, "") for run in known)] for name in facts])
+    return Table("", columns, [[name, *(run.get(name, "") for run in settings)] for name in facts])
 
 
 def _flat(value: Any, name: str = "") -> Iterator[tuple[str, str]]:

@@ -51,20 +51,20 @@ def figures(
     ``positions`` is acceptance by position as in ``Results.positions``, without rows if unknown.
     Fronts need the ``samples``; None draws none.
     """
-    for setting, here in cells.groupby("setting", sort=False):
-        drafted = here.loc[here["draft_length"] > 0, ["drafter", "draft_length"]]
+    for setting, of_setting in cells.groupby("setting", sort=False):
+        drafted = of_setting.loc[of_setting["draft_length"] > 0, ["drafter", "draft_length"]]
         for drafter, n in sorted(set(drafted.itertuples(index=False, name=None))) or [(MODEL, 0)]:
-            alike = (here["draft_length"] == n) & (here["drafter"] == drafter)
-            shown = here[alike | (here["draft_length"] == 0)]
+            alike = (of_setting["draft_length"] == n) & (of_setting["drafter"] == drafter)
+            drawn_cells = of_setting[alike | (of_setting["draft_length"] == 0)]
             name = f"{setting}, N = {n}" if n else str(setting)
             name += "" if drafter == MODEL else f", {drafter}"
             # Tooltips by row of the table whose points a figure shows.
-            tooltips = {at: _tooltip(cell, cells) for at, cell in shown.iterrows()}
-            drawn = list(_drawn(draws_of(shown, samples), tooltips, name))
+            tooltips = {index: _tooltip(cell, cells) for index, cell in drawn_cells.iterrows()}
+            drawn = list(_drawn(draws_of(drawn_cells, samples), tooltips, name))
             if len(positions):
-                own = positions.merge(shown[[*CELL, "label"]], on=list(CELL))
-                tooltips = {at: _position_tooltip(row) for at, row in own.iterrows()}
-                drawn += _drawn(_of_positions(own.drop(columns="label")), tooltips, name)
+                of_cells = positions.merge(drawn_cells[[*CELL, "label"]], on=list(CELL))
+                tooltips = {index: _position_tooltip(row) for index, row in of_cells.iterrows()}
+                drawn += _drawn(_of_positions(of_cells.drop(columns="label")), tooltips, name)
             yield Block(name, drawn)
 
 
@@ -101,19 +101,19 @@ def _position_tooltip(row: pd.Series) -> str:
     """Return the tooltip of an acceptance by position."""
     value, low, high = (100 * row[name] for name in ("value", "ci_low", "ci_high"))
     accepted = with_interval(value, low, high, ".1f", " %")
-    where = f"draft {row['position']}, {row['kind']}"
-    return f"{row['label']}; {where}; accepted {accepted}; {row['rounds']} rounds"
+    position = f"draft {row['position']}, {row['kind']}"
+    return f"{row['label']}; {position}; accepted {accepted}; {row['rounds']} rounds"
 
 
 def _tooltip(cell: pd.Series, cells: pd.DataFrame) -> str:
     """Return the tooltip of a cell's point: method, values with intervals, run."""
     name, scale = shown_metric(cell["quality_metric"])
-    found = []
+    lines = []
     for column, label, factor, unit in (("quality", name or "quality", scale, ""), *_TOOLTIP):
         value, low, high = (factor * cell[column + end] for end in ("", "_low", "_high"))
-        found.append((f"{label}{unit and f' ({unit})'}", with_interval(value, low, high, "#.3g")))
+        lines.append((f"{label}{unit and f' ({unit})'}", with_interval(value, low, high, "#.3g")))
     run = [cell["run_id"]] if cells["run_id"].nunique() > 1 else []
-    return "; ".join([cell["label"], *(f"{k} {v}" for k, v in found if v), *run])
+    return "; ".join([cell["label"], *(f"{k} {v}" for k, v in lines if v), *run])
 
 
 def _embedded(drawing: Drawing, tooltips: Mapping[Hashable, str], salt: str) -> Markup:
@@ -127,6 +127,6 @@ def _embedded(drawing: Drawing, tooltips: Mapping[Hashable, str], salt: str) -> 
         name = group.attrib.pop("id", "")  # ids of groups are not unique on the page
         if match := re.fullmatch(r"points-\d+-([\d-]+)", name):
             marks = group.findall(f".//{{{_SVG}}}g/{{{_SVG}}}use")
-            for mark, at in zip(marks, match[1].split("-"), strict=False):
-                mark.set("data-tooltip", tooltips[int(at)])
+            for mark, row in zip(marks, match[1].split("-"), strict=False):
+                mark.set("data-tooltip", tooltips[int(row)])
     return Markup(ElementTree.tostring(svg, encoding="unicode"))

@@ -131,12 +131,12 @@ def _quality(cells: pd.DataFrame) -> list[_Field]:
 
 def _table(title: str, cells: pd.DataFrame, fields: Sequence[_Field]) -> Table:
     several = cells["run_id"].nunique() > 1
-    named: list[_Field] = [
+    columns: list[_Field] = [
         ("method", lambda cell: cell["label"]),
         ("run", lambda cell: cell["run_id"] if several else ""),
         ("N", lambda cell: str(cell["draft_length"] or "")),
     ]
-    return without_constants(Table.of(cells.to_dict("records"), [*named, *fields], title))
+    return without_constants(Table.of(cells.to_dict("records"), [*columns, *fields], title))
 
 
 def without_constants(table: Table) -> Table:
@@ -145,10 +145,10 @@ def without_constants(table: Table) -> Table:
     The title names the latter; a column with a single value stays.
     """
     chosen, same = [], []
-    for at, (column, *cells) in enumerate(zip(table.columns, *table.rows, strict=True)):
+    for index, (column, *cells) in enumerate(zip(table.columns, *table.rows, strict=True)):
         values = [cell for cell in cells if cell not in ("", Cell())]
-        if not at or len(values) == 1 or len({*values}) > 1:
-            chosen.append(at)
+        if not index or len(values) == 1 or len({*values}) > 1:
+            chosen.append(index)
         elif values:
             value = values[0] if isinstance(values[0], str) else values[0].text
             same.append(f"{column.heading} {value}")
@@ -156,6 +156,6 @@ def without_constants(table: Table) -> Table:
     return replace(
         table,
         title=(table.title + shared).replace("\n", " "),
-        columns=[table.columns[at] for at in chosen],
-        rows=[[row[at] for at in chosen] for row in table.rows],
+        columns=[table.columns[index] for index in chosen],
+        rows=[[row[index] for index in chosen] for row in table.rows],
     )

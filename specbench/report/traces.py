@@ -56,12 +56,12 @@ def collect_traces(runs: Sequence[Run], cells: pd.DataFrame) -> Traces:
     same number of prompts for each task. A run without traces is skipped with a note.
     """
     opened, notes = [], []
-    named = cells[list(_NAMED)].astype("object")
-    named["task"] = named["task"].str.partition("/")[0]  # tasks may be split, see `Selection`
-    wanted = set(named.where(named.notna(), None).itertuples(index=False, name=None))
+    names = cells[list(_NAMED)].astype("object")
+    names["task"] = names["task"].str.partition("/")[0]  # tasks may be split, see `Selection`
+    cells_shown = set(names.where(names.notna(), None).itertuples(index=False, name=None))
     for run in runs:
         try:
-            opened.append(_open(run, run.folder.name if len(runs) > 1 else None, wanted))
+            opened.append(_open(run, run.folder.name if len(runs) > 1 else None, cells_shown))
         except UsageError as error:
             notes.append(f"no traces of {run.folder.name}: {error}")
     by_prompt: dict[Key, PromptTraces] = {}
@@ -94,8 +94,8 @@ def _open(run: Run, name: str | None, wanted: Collection[tuple[Any, ...]]) -> _R
     samples: dict[Key, list[Record]] = {}
     begun: dict[str, set[str]] = defaultdict(set)
     for record in run.records(TRACED):
-        shown = tuple(record.get(name) for name in _NAMED) in wanted
-        if not shown or record["repeat"] or record.get("status") == ERROR:
+        in_report = tuple(record.get(name) for name in _NAMED) in wanted
+        if not in_report or record["repeat"] or record.get("status") == ERROR:
             continue
         task, sample = record["task"], record["sample_id"]
         if sample in begun[task] or len(begun[task]) < PROMPTS:

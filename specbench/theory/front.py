@@ -61,8 +61,8 @@ def front_gaps(run: Run, texts: int) -> pd.DataFrame:
         UsageError: The run is greedy, or its models or examples are not available.
     """
     if not run.settings.temperature:
-        what = "is greedy, but front gaps need sampled texts"
-        raise UsageError(f"{run.folder} {what}: run above T=0")
+        reason = "is greedy, but front gaps need sampled texts"
+        raise UsageError(f"{run.folder} {reason}: run above T=0")
     cells = cells_of(run.records(TRACED.union(CELL)))
     _ = run.examples  # report errors in the examples before loading the models
     pair = load_pair(run.pair, run.loading)
@@ -71,24 +71,25 @@ def front_gaps(run: Run, texts: int) -> pd.DataFrame:
         if cell["drafter"] != MODEL:
             log.warning(_UNMEASURED, method_label(cell), "only for the draft model")
             continue
-        given = get_method(cell["method"]).resolve(from_columns(cell))
-        if "head" in given:
-            given["head"] = find_head(run.pair, cell["task"], given["head"])
-        method = bind(cell["method"], given, pair)
+        parameters = get_method(cell["method"]).resolve(from_columns(cell))
+        if "head" in parameters:
+            parameters["head"] = find_head(run.pair, cell["task"], parameters["head"])
+        method = bind(cell["method"], parameters, pair)
         if method.law is None:
             log.warning(_UNMEASURED, method_label(cell), "its law is not known")
             continue
-        kept = [each for each in records if not each["repeat"] and each["token_ids"]][:texts]
-        sums = np.array([_sums(run, pair, method, each, _answers(records, each)) for each in kept])
-        prompts, summed = cluster_sums(sums, [record["sample_id"] for record in kept])
+        first = [record for record in records if not record["repeat"] and record["token_ids"]]
+        chosen = first[:texts]
+        sums = np.array([_sums(run, pair, method, r, _answers(records, r)) for r in chosen])
+        prompts, summed = cluster_sums(sums, [record["sample_id"] for record in chosen])
         bias, gap, tokens = bootstrap(summed).T
         unknown = np.full_like(gap, np.nan)
         on_front = np.zeros_like(gap) if method.method in ON_FRONT else unknown
-        for found in (
+        for predicted in (
             PredictedMeasured(BIAS, unknown, bias / tokens),
             PredictedMeasured(GAP, on_front, gap / tokens),
         ):
-            rows.append(found.row(cell, len(prompts)))
+            rows.append(predicted.row(cell, len(prompts)))
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
@@ -104,24 +105,24 @@ def _sums(
     assert laws.split is not None
     changed = method.sampling(sampling) != sampling
     target = processed(laws.at.p1.log(), sampling) if changed else laws.at.p
-    found = target, laws.at.q, *laws.split
-    p, q, kept, replaced = (rows.cpu().numpy() for rows in found)
-    law = kept + replaced
-    gaps = front_gap(p, q, law, kept.sum(axis=-1))
+    laws_of_text = target, laws.at.q, *laws.split
+    p, q, accepted, replaced = (rows.cpu().numpy() for rows in laws_of_text)
+    law = accepted + replaced
+    gaps = front_gap(p, q, law, accepted.sum(axis=-1))
     return float(total_variation(law, p).sum()), float(gaps.sum()), len(gaps)
 
 
 def _places(record: Record) -> torch.Tensor:
     """Return the index of each token of a record within its round ``[1, T]``."""
-    places = [place for tokens in record["per_round"]["emitted"] for place in range(tokens)]
+    places = [index for tokens in record["per_round"]["emitted"] for index in range(tokens)]
     return torch.tensor([places[: len(record["token_ids"])]])
 
 
 def _answers(records: Sequence[Record], record: Record) -> list[str]:
     """Return the texts of a conversation's turns before a record's; ``records`` are of its cell."""
     names, turn = ("sample_id", "repeat"), record.get("turn") or 1
-    own = [each for each in records if all(each[name] == record[name] for name in names)]
-    return [str(each["text"]) for each in own if (each.get("turn") or 1) < turn]
+    turns = [r for r in records if all(r[name] == record[name] for name in names)]
+    return [str(r["text"]) for r in turns if (r.get("turn") or 1) < turn]
 
 
 def _prompt(run: Run, pair: LoadedPair, record: Record, answers: Sequence[str]) -> list[int]:

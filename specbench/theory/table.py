@@ -87,7 +87,7 @@ def cells_of(records: Sequence[Record]) -> list[tuple[dict[str, Any], list[Recor
     for record in records:
         if record["draft_length"] and "per_round" in record:
             cells.setdefault(tuple(record[name] for name in CELL), []).append(record)
-    return [(dict(zip(CELL, cell, strict=True)), found) for cell, found in cells.items()]
+    return [(dict(zip(CELL, cell, strict=True)), group) for cell, group in cells.items()]
 
 
 def _rows(cell: Record, records: Sequence[Record], bytes_ratio: float | None) -> Iterator[Row]:
@@ -98,24 +98,26 @@ def _rows(cell: Record, records: Sequence[Record], bytes_ratio: float | None) ->
     rounds, judged, emitted = totals[:, :3].T
     reached, expected, accepted = (totals[:, 3 + k * size :][:, :size] for k in range(3))
     reached = np.maximum(reached, 1)  # positions that no round reached accept nothing
-    every, kept = expected.sum(axis=1), accepted.sum(axis=1)
+    every, accepted_drafts = expected.sum(axis=1), accepted.sum(axis=1)
     unknown = np.full_like(rounds, np.nan)
     length = accepted_length(accepted / reached)
     # The last round of a text may lack the target's own token, so its measured count is used.
-    tokens = (every + emitted - kept) / rounds
-    found = [
-        PredictedMeasured(ACCEPTANCE, every / judged, kept / judged),
+    tokens = (every + emitted - accepted_drafts) / rounds
+    figures = [
+        PredictedMeasured(ACCEPTANCE, every / judged, accepted_drafts / judged),
         PredictedMeasured(LENGTH, accepted_length(expected / reached), length),
         PredictedMeasured(TOKENS, tokens, emitted / rounds),
     ]
     method = METHODS.get(cell["method"])  # a rule of the user's own has no control
     fixed = method is None or method.control is None
     if fixed and ngram_lengths(cell["drafter"]) is None:  # each round drafts N
-        found.append(PredictedMeasured(IID, iid_accepted_length(kept / judged, size), length))
+        figures.append(
+            PredictedMeasured(IID, iid_accepted_length(accepted_drafts / judged, size), length)
+        )
         if bytes_ratio is not None:
             bound = memory_bound_speedup(tokens, size, bytes_ratio)
-            found.append(PredictedMeasured(MEMORY_BOUND, bound, unknown))
-    return (each.row(cell, len(prompts)) for each in found)
+            figures.append(PredictedMeasured(MEMORY_BOUND, bound, unknown))
+    return (figure.row(cell, len(prompts)) for figure in figures)
 
 
 def _terms(record: Record, size: int) -> list[float]:
@@ -182,7 +184,7 @@ def shown(table: pd.DataFrame) -> Iterator[Table]:
     several = table["run_id"].nunique() > 1
     setting = ["run_id", "pair", "task", "temperature", "engine", "batch_size"]
     for (run, pair, task, temperature, *_), group in table.groupby(setting, sort=False):
-        where = f"{task} on {pair}, T = {temperature:g}" + f", {run}" * several
+        setting_name = f"{task} on {pair}, T = {temperature:g}" + f", {run}" * several
         labelled = group.assign(label=method_labels(group.to_dict("records")))
         off_front = labelled["metric"].isin([BIAS, GAP])
         for title, rows, fields, notes in (
@@ -191,7 +193,7 @@ def shown(table: pd.DataFrame) -> Iterator[Table]:
         ):
             if len(rows):
                 cells = _cells(rows)
-                yield drop_empty(Table.of(cells, fields, f"{title}: {where}", notes, stub=2))
+                yield drop_empty(Table.of(cells, fields, f"{title}: {setting_name}", notes, stub=2))
 
 
 def _cells(rows: pd.DataFrame) -> Iterator[dict[str, Any]]:

@@ -141,7 +141,7 @@ def audit(
 
     described = {"audit": settings.model_dump(exclude=UNRELATED), "pair": plan.describe()["pair"]}
     described = json.loads(as_json(described))
-    found: dict[str, Any] = {"verdict": UNFINISHED, **described}
+    result: dict[str, Any] = {"verdict": UNFINISHED, **described}
     with _folder(to.output, f"audit-{plan.pair.name}", described) as folder:
         from specbench.audit.audit import (
             FAULT,
@@ -156,7 +156,7 @@ def audit(
         from specbench.check.findings import Finding, findings_table
         from specbench.experiment.runner import Loader
 
-        how = AuditOptions(
+        audit_options = AuditOptions(
             settings.samples,
             settings.temperature,
             settings.draft_length,
@@ -177,10 +177,10 @@ def audit(
                 step_status(not to.no_progress) as show_step,
             ):
                 # A process that is killed leaves an audit that goes on.
-                write_atomically(folder / FILE, as_json(found))
-                for finding in run_audit(pair, decoder, contexts, how, show_step, texts):
+                write_atomically(folder / FILE, as_json(result))
+                for finding in run_audit(pair, decoder, contexts, audit_options, show_step, texts):
                     findings.append(finding)
-            found |= {"verdict": verdict(findings), "visible": visible_faults(findings)}
+            result |= {"verdict": verdict(findings), "visible": visible_faults(findings)}
         except KeyboardInterrupt as error:
             if not len(texts):
                 raise
@@ -189,17 +189,17 @@ def audit(
             ) from error
         finally:  # a server may fail in the middle
             if len(texts):
-                found["findings"] = [asdict(finding) for finding in findings]
-                write_atomically(folder / FILE, as_json(found))
+                result["findings"] = [asdict(finding) for finding in findings]
+                write_atomically(folder / FILE, as_json(result))
     if to.as_json:
-        print_json({"results": str(folder / FILE), **found})
+        print_json({"results": str(folder / FILE), **result})
     else:
         styles = {FAULT: "bold red", WEAK: "yellow"}
         print_table(findings_table(findings, f"Audit with {plan.pair.name}"), styles=styles)
-        seen = f"; {found['visible']} (99 % confidence)" * bool(found["visible"])
-        print(f"verdict: {found['verdict']}{seen}")
+        seen = f"; {result['visible']} (99 % confidence)" * bool(result["visible"])
+        print(f"verdict: {result['verdict']}{seen}")
         print(f"results: {folder / FILE}")
-    if found["verdict"] == WEAK:
+    if result["verdict"] == WEAK:
         raise UsageError(
             "the audit is too weak to judge, since texts of the draft alone might pass: "
             "raise --samples, or give other --prompts"

@@ -76,10 +76,10 @@ def check(
         began = time.perf_counter()
         with step_status(not to.no_progress) as show_step:
             findings = list(run_check(task, show_step))
-        found = describe(task, findings, time.perf_counter() - began)
-        write_atomically(folder / FILE, as_json(found))
+        result = describe(task, findings, time.perf_counter() - began)
+        write_atomically(folder / FILE, as_json(result))
     if to.as_json:
-        print_json({"results": str(folder / FILE), **found})
+        print_json({"results": str(folder / FILE), **result})
     else:
         print_table(*tables(findings), styles={FAILED: "bold red", WEAK: "yellow"})
         print(f"results: {folder / FILE}")

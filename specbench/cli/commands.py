@@ -147,20 +147,20 @@ class Commands(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the called command's name, the command and its arguments."""
-        name, command, rest = super().resolve_command(ctx, args)
-        return name, command and load(str(command.name)), rest
+        name, command, arguments = super().resolve_command(ctx, args)
+        return name, command and load(str(command.name)), arguments
 
 
 def load(name: str) -> Any:
     """Return a command with all its options."""
     plain = name.replace("-", "_")
-    known = vars(import_module(f"{__package__}.{COMMANDS[name].module}"))
-    app = known.get("app")
+    contents = vars(import_module(f"{__package__}.{COMMANDS[name].module}"))
+    app = contents.get("app")
     if app is None:
         app = typer.Typer(add_completion=False, rich_markup_mode="rich")
         example = f"Example: [bold]specbench {COMMANDS[name].example}[/bold]"
         # A function whose name would shadow a builtin ends in an underscore.
-        app.command(name, epilog=example)(known.get(plain) or known[f"{plain}_"])
+        app.command(name, epilog=example)(contents.get(plain) or contents[f"{plain}_"])
     command = typer.main.get_command(app)
     command.name = name
     return command

@@ -28,12 +28,14 @@ def pages() -> dict[str, Path]:
         "results": root.parent / "results" / "README.md",
         "findings": root.parent / "results" / "findings.md",
     }
-    found = {
+    pages_by_name = {
         path.parent.name if path.stem == "README" else path.stem: path
         for path in root.rglob("*.md")
         if definitions_folder() not in path.parents
     }
-    return {name: path for name, path in sorted((found | elsewhere).items()) if path.exists()}
+    return {
+        name: path for name, path in sorted((pages_by_name | elsewhere).items()) if path.exists()
+    }
 
 
 def docs(
@@ -48,15 +50,15 @@ def docs(
     ] = None,
 ) -> None:
     """Print a page of the documentation, or list the pages with their questions."""
-    known = pages()
+    pages_by_name = pages()
     if name is None:
-        rows = [[page, _question(path)] for page, path in known.items()]
+        rows = [[page, _question(path)] for page, path in pages_by_name.items()]
         columns = [Column("page"), Column("question")]
         print_table(Table("Pages; specbench docs NAME prints one", columns, rows, stub=2))
         return
-    if name not in known:
-        raise UsageError(unknown("page", name, known))
-    text, console = known[name].read_text(encoding="utf-8"), Console()
+    if name not in pages_by_name:
+        raise UsageError(unknown("page", name, pages_by_name))
+    text, console = pages_by_name[name].read_text(encoding="utf-8"), Console()
     if not console.is_terminal:
         print(text, end="")
         return

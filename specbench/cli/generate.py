@@ -26,12 +26,12 @@ def grouped(function: Callable[..., None]) -> Callable[..., None]:
     """
     signature = inspect.signature(function, eval_str=True).parameters
     groups = {name: group for name, p in signature.items() if (group := _group(p.annotation))}
-    found = {"context": _parameter("context", typer.Context)}
+    options = {"context": _parameter("context", typer.Context)}
     for name, parameter in signature.items():
-        own = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)]
-        for option in _options(groups[name]) if name in groups else own:
-            found.setdefault(option.name, option)
-    parameters = list(found.values())
+        plain = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)]
+        for option in _options(groups[name]) if name in groups else plain:
+            options.setdefault(option.name, option)
+    parameters = list(options.values())
 
     def command(context: typer.Context, **values: Any) -> None:
         typed = {
@@ -39,9 +39,9 @@ def grouped(function: Callable[..., None]) -> Callable[..., None]:
             for name, value in values.items()
             if getattr(context.get_parameter_source(name), "name", "") != "DEFAULT"
         }
-        own = {name: value for name, value in values.items() if name in signature}
+        direct = {name: value for name, value in values.items() if name in signature}
         try:
-            function(**own, **{name: _made(group, typed) for name, group in groups.items()})
+            function(**direct, **{name: _made(group, typed) for name, group in groups.items()})
         except SystemExit as error:  # no command ends so; its code could hide what is missing
             raise RunError(f"a library or a file of yours called sys.exit({error})") from error
 
@@ -66,11 +66,11 @@ def split(option: str, values: Sequence[str]) -> list[str]:
 
     After ``NAME=`` values are distinct for that name: ``a=1,2,b=1`` has three.
     """
-    owner, found = "", dict[tuple[str, str], None]()
+    owner, parts = "", dict[tuple[str, str], None]()
     for part in filter(None, (part.strip() for value in values for part in value.split(","))):
         owner = part.partition("=")[0] if "=" in part else owner
-        found[owner, part] = None
-    names = [part for _, part in found]
+        parts[owner, part] = None
+    names = [part for _, part in parts]
     # An unset variable in a script must not silently mean everything.
     if values and not names:
         raise UsageError(f"{option} is empty: give at least one value or leave the option out")
@@ -82,8 +82,10 @@ def parse_numbers(option: str, text: str, kind: Callable[[str], Number]) -> list
     try:
         return list(dict.fromkeys(kind(part) for part in split(option, [text])))
     except ValueError as error:
-        what = "whole numbers" if kind is int else "numbers"
-        raise UsageError(f"{option} cannot be {text!r}: give {what} separated by commas") from error
+        numbers = "whole numbers" if kind is int else "numbers"
+        raise UsageError(
+            f"{option} cannot be {text!r}: give {numbers} separated by commas"
+        ) from error
 
 
 class _Group(NamedTuple):
@@ -95,13 +97,13 @@ class _Group(NamedTuple):
 def _group(annotation: Any) -> _Group | None:
     """Return a parameter's group of options, or None if it is a plain option or argument."""
     kind: Any = annotation
-    what: Any = None
+    marker: Any = None
     if get_origin(annotation) is Annotated:
-        kind, what = annotation.__origin__, annotation.__metadata__[0]
-    if isinstance(what, type) and issubclass(what, Options):
-        return _Group(what, what.ordered_fields(), raw=True)
+        kind, marker = annotation.__origin__, annotation.__metadata__[0]
+    if isinstance(marker, type) and issubclass(marker, Options):
+        return _Group(marker, marker.ordered_fields(), raw=True)
     if isinstance(kind, type) and issubclass(kind, Options):
-        return _Group(kind, kind.ordered_fields() if what is None else what)
+        return _Group(kind, kind.ordered_fields() if marker is None else marker)
     return None
 
 
@@ -143,15 +145,15 @@ def _flag(group: type[Options], name: str, kind: Any, default: Any) -> Any:
     about = group.about(name)
     choices = about.get("choices") or (get_args(kind) if get_origin(kind) is Literal else ())
     complete = about.get("complete") or (choices and (lambda: choices))
-    shown: Any = about.get("shown")
-    if shown is None:
+    printed: Any = about.get("shown")
+    if printed is None:
         listed = isinstance(default, list)
-        shown = ",".join(f"{value:g}" for value in default) if listed else default is not None
+        printed = ",".join(f"{value:g}" for value in default) if listed else default is not None
     return typer.Option(
         *group.flags(name),
         help=group.model_fields[name].description,
         metavar=about.get("metavar") or (name.upper() if choices else None),
-        show_default=shown,
+        show_default=printed,
         envvar=about.get("variable"),
         autocompletion=completer(complete) if complete else None,
         rich_help_panel=group.panel_of(name),

@@ -81,18 +81,18 @@ def list_(
 
 def _print_mistakes(files: Iterable[str], as_json: bool) -> None:
     """Print the mistakes in task files; exit with code 2 if there are any."""
-    found = {shown_path(path): _problems(path) for path in map(task_path, files)}
+    mistakes = {shown_path(path): _problems(path) for path in map(task_path, files)}
     rows = [
         {"file": file, "key": problem.key, "problem": problem.message}
-        for file, wrong in found.items()
+        for file, wrong in mistakes.items()
         for problem in wrong
     ]
     if as_json:
         print_json(rows)
     else:
-        for file, wrong in found.items():
-            for key, what in wrong or [Problem("", "ok")]:
-                print(f"{file}: {quoted(key)} {what}" if key else f"{file}: {what}")
+        for file, wrong in mistakes.items():
+            for key, message in wrong or [Problem("", "ok")]:
+                print(f"{file}: {quoted(key)} {message}" if key else f"{file}: {message}")
     if rows:
         raise typer.Exit(2)
 

@@ -63,7 +63,7 @@ def measure(plan: Plan, label: str, asked: Measurement, tables: Tables | None = 
 def say(plan: Plan, limit: int | None = None) -> None:
     """Print notes on a plan before it is executed."""
     note(*plan.notes)
-    tasks = [each.task for each in plan.tasks]
+    tasks = [task_plan.task for task_plan in plan.tasks]
     if names := [t.name for t in tasks if isinstance(t.source, PromptList) and not t.metrics]:
         note(
             f"no references in {', '.join(names)}, so quality is not measured: add --metric "
@@ -118,7 +118,7 @@ def carry_out(
     from specbench.experiment.store import Store
 
     plan = _continued(plan, to)
-    shown = not to.no_progress
+    has_display = not to.no_progress
     store = Store.open(to.output, f"{label}-{plan.pair.name}", plan.describe(), to.fresh)
     if store.resumed:
         done = store.resumed - store.failed
@@ -128,14 +128,14 @@ def carry_out(
             _first_interrupt() as stop,
             store,
             workers as pool,
-            progress_bar(len(plan), shown) as display,
+            progress_bar(len(plan), has_display) as display,
         ):
-            execute = _executor(pool, loader, shown)
+            execute = _executor(pool, loader, has_display)
             execute(plan, store, display=display, stop=stop)
     except KeyboardInterrupt as error:
-        kept = f"{store.done} of {len(plan)} samples are in {store.folder}"
+        progress = f"{store.done} of {len(plan)} samples are in {store.folder}"
         raise Interrupted(
-            f"interrupted: {kept}; run the same command to resume"
+            f"interrupted: {progress}; run the same command to resume"
             if store.done
             else "interrupted: no sample was finished"
         ) from error
@@ -213,18 +213,18 @@ def show_run(folder: Path, tables: Tables | None = None, as_json: bool = False) 
     from specbench.experiment.records import TABLE
     from specbench.results import Results
 
-    shown: dict[str, Any] = {"results": str(folder)}
+    printed: dict[str, Any] = {"results": str(folder)}
     if stored(folder / TABLE).is_file():
         results = Results([folder])
-        found = (tables or run_tables)(folder)
+        shown_tables = (tables or run_tables)(folder)
         if as_json:
-            shown |= {"verdicts": results.verdicts, "cells": results.cells}
+            printed |= {"verdicts": results.verdicts, "cells": results.cells}
         else:
             if tables is None:
                 print_verdicts(results.verdicts)
-            print_table(*found)
+            print_table(*shown_tables)
     if as_json:
-        print_json(shown)
+        print_json(printed)
     else:
         print(f"results: {folder}")
 
@@ -253,11 +253,11 @@ def _print_forecast(plan: Plan, asked: Measurement) -> None:
     from specbench.experiment.progress import quiet_libraries
 
     quiet_libraries(downloads=not asked.no_progress)
-    found = forecast(plan)
+    cost = forecast(plan)
     rows: list[dict[str, Any]] = []
     for task in plan.tasks:
-        cells = [cell for cell in found.cells if cell.step.plan is task]
-        labels = method_labels([plan.identify(cell.step, found.engine) for cell in cells])
+        cells = [cell for cell in cost.cells if cell.step.plan is task]
+        labels = method_labels([plan.identify(cell.step, cost.engine) for cell in cells])
         rows += [
             {
                 "task": task.task.name,
@@ -269,10 +269,10 @@ def _print_forecast(plan: Plan, asked: Measurement) -> None:
             }
             for cell, label in zip(cells, labels, strict=True)
         ]
-    most = sum(cell.most for cell in found.cells)
+    most = sum(cell.most for cell in cost.cells)
     if asked.as_json:
-        facts = {"samples": len(plan), "engine": found.engine, "most_seconds": most}
-        memory = {"memory_bytes": found.memory, "free_bytes": found.free}
+        facts = {"samples": len(plan), "engine": cost.engine, "most_seconds": most}
+        memory = {"memory_bytes": cost.memory, "free_bytes": cost.free}
         print_json({**facts, **memory, "cells": rows})
         return
     fields: list[Field[dict[str, Any]]] = [
@@ -282,11 +282,11 @@ def _print_forecast(plan: Plan, asked: Measurement) -> None:
         ("ms/token", number_of("seconds_per_token", ".1f", 1000)),
         ("at most", lambda row: _clock(row["most_seconds"])),
     ]
-    for name, own in groupby(rows, lambda row: row["task"]):
-        print_table(Table.of(own, fields, f"{name} on {plan.pair.name}"))
-    free = "" if found.free is None else f" of {found.free / GIB:.1f} GiB free"
+    for name, rows_of_task in groupby(rows, lambda row: row["task"]):
+        print_table(Table.of(rows_of_task, fields, f"{name} on {plan.pair.name}"))
+    free = "" if cost.free is None else f" of {cost.free / GIB:.1f} GiB free"
     print(
-        f"{len(plan)} samples; {found.memory / GIB:.2f}{free}; engine {found.engine}; at most "
+        f"{len(plan)} samples; {cost.memory / GIB:.2f}{free}; engine {cost.engine}; at most "
         f"{_clock(most)} if every answer reaches its limit, without warm-up and scoring"
     )
 

@@ -298,8 +298,8 @@ class RecordedModels(Models):
         """Return what the user permits of a run."""
         from specbench.experiment.folders import Trust
 
-        named = any(model is not None for model in (self.pair, self.target, self.draft))
-        return Trust(self.spec(alone=True) if named else None, self.loading())
+        has_models = any(model is not None for model in (self.pair, self.target, self.draft))
+        return Trust(self.spec(alone=True) if has_models else None, self.loading())
 
 
 Recorded = Annotated[RecordedModels, ("pair", *ROLES, *TRUSTED)]
@@ -478,7 +478,7 @@ class Measurement(Prompts, Models, RunSettings, JsonOutput, RunFolder, Workers, 
     drafter: list[str] | None = option(
         None,
         "What proposes the drafts; several are all measured: "
-        f"{'; '.join(f'{name}, {what}' for name, what in DRAFTERS.items())}.",
+        f"{'; '.join(f'{name}, {purpose}' for name, purpose in DRAFTERS.items())}.",
         metavar="NAME[,NAME...]",
         shown="model, or the one given as --draft",
         complete=lambda: DRAFTERS,
@@ -494,13 +494,13 @@ class Measurement(Prompts, Models, RunSettings, JsonOutput, RunFolder, Workers, 
     def drafters(self, spec: PairSpec) -> list[str]:
         """Return the chosen drafters; a pair without a draft model has none that needs one."""
         names = self.drafter or [MODEL if spec.draft is not None else str(self.draft)]
-        found = list(dict.fromkeys(map(checked, names)))
-        needing = [name for name in found if ngram_lengths(name) is None]
+        drafters = list(dict.fromkeys(map(checked, names)))
+        needing = [name for name in drafters if ngram_lengths(name) is None]
         if needing and spec.draft is None:
             raise UsageError(
                 f"--drafter {needing[0]} needs a draft model: name one with --draft, or omit it"
             )
-        return found
+        return drafters
 
     def plan(self, variants: Iterable[Variant], optional: Iterable[str] = ()) -> Plan:
         """Plan a run; ``optional`` methods are skipped on tasks without a head.

@@ -50,16 +50,16 @@ def print_table(*tables: Table, styles: Mapping[str, str] | None = None) -> None
     """
     from specbench.table import to_text
 
-    out = console()
-    shown = Text(printable(to_text(*tables, width=out.width)))
-    if not out.is_terminal:
-        print(shown.plain, end="")
+    terminal = console()
+    text = Text(printable(to_text(*tables, width=terminal.width)))
+    if not terminal.is_terminal:
+        print(text.plain, end="")
         return
-    shown.highlight_words([table.title for table in tables if table.title], "italic")
-    shown.highlight_regex(r"[\d.]+\*", "bold")
+    text.highlight_words([table.title for table in tables if table.title], "italic")
+    text.highlight_regex(r"[\d.]+\*", "bold")
     for word, style in (styles or {}).items():
-        shown.highlight_words([word], style)
-    out.print(shown, end="", soft_wrap=True)
+        text.highlight_words([word], style)
+    terminal.print(text, end="", soft_wrap=True)
 
 
 def print_as(form: str, rows: pd.DataFrame, tables: Callable[[], Iterable[Table]]) -> None:
@@ -150,7 +150,7 @@ def new_folder(output: Path | None, label: str) -> Iterator[Path]:
     from specbench.files import clear_errors
 
     folder = choose_folder(output, label)
-    made = [path for path in (folder, *folder.parents) if not path.exists()]
+    created = [path for path in (folder, *folder.parents) if not path.exists()]
     try:
         with clear_errors(folder):  # fail before measuring, not after
             folder.mkdir(parents=True, exist_ok=True)
@@ -159,16 +159,16 @@ def new_folder(output: Path | None, label: str) -> Iterator[Path]:
         raise Interrupted("interrupted: nothing was written") from error
     finally:
         with suppress(OSError):  # folders with results are not empty and stay
-            for path in made:
+            for path in created:
                 path.rmdir()
 
 
 @contextmanager
 def step_status(shown: bool) -> Iterator[Callable[[str], None]]:
     """Yield a function that shows the current step on stderr if that is a terminal."""
-    out = Console(stderr=True)
-    if not (shown and out.is_terminal):
+    stderr = Console(stderr=True)
+    if not (shown and stderr.is_terminal):
         yield lambda text: None
         return
-    with out.status("") as status:
+    with stderr.status("") as status:
         yield status.update

@@ -179,9 +179,9 @@ def _refuse_ignored(
         return
     if of_heads and (typed := rows.retyped()):
         raise UsageError(f"{typed[0]} filters runs, but {figure} draws heads: omit it")
-    others = data if of_heads else data.updated(task=None)
+    further = data if of_heads else data.updated(task=None)
     limit = [] if asked.limit is None else ["--limit"]
-    if typed := [*models.retyped(), *others.retyped(), *limit]:
+    if typed := [*models.retyped(), *further.retyped(), *limit]:
         raise UsageError(f"{typed[0]} needs --head: name a head too, or omit it")
 
 
@@ -269,17 +269,17 @@ def _task(head: str, own: str | None, typed: Tasks) -> Task:
         raise UsageError(f"{head} does not say which task it is for: name one with --task")
     if not typed.task and own not in task_names():
         raise UsageError(f"{head} was trained on your own task {own}: give its file with --task")
-    found = typed.updated(task=names).tasks()
-    if len(found) > 1:
+    tasks = typed.updated(task=names).tasks()
+    if len(tasks) > 1:
         raise UsageError("--task takes only one task here: the figure shows one")
-    return found[0]
+    return tasks[0]
 
 
 def _folder(head: Path, spec: PairSpec, task: str) -> Path:
     """Return the default output folder: the head's own folder if it is below ``results/``."""
-    own = head.parent if head.suffix == RELEASED else head
-    if own.resolve().is_relative_to(TRAINED.parent.resolve()):
-        return own
+    folder_of_head = head.parent if head.suffix == RELEASED else head
+    if folder_of_head.resolve().is_relative_to(TRAINED.parent.resolve()):
+        return folder_of_head
     folder = trained_heads(spec.name) / task
     if is_head(folder):
         raise UsageError(f"{folder} contains another head: name a folder with --output")

@@ -56,16 +56,16 @@ def sweep(asked: Sweep, what: Measurement, methods: SweptMethods) -> None:
 
     The sweep covers the chosen methods that take the parameter, or all such methods if none does.
     """
-    names, given, parameter = methods.names, methods.given(), asked.parameter
+    names, values, parameter = methods.names, methods.given(), asked.parameter
     swept = swept_methods(names, parameter)
-    if given.get(parameter) is not None:
+    if values.get(parameter) is not None:
         flag = f"--{parameter}" if parameter in PARAMETERS else f"--set {parameter}"
         raise UsageError(f"{flag} gives the swept parameter: give --values instead")
-    given[parameter] = asked.values or usual_values(swept[0], parameter, given)
+    values[parameter] = asked.values or usual_values(swept[0], parameter, values)
     if asked.weights and STATIC in swept:
         raise UsageError("--weights needs a sweep of another method: give --values instead")
     baselines = [n for n in names if n not in swept and not (asked.weights and n == STATIC)]
-    variants = method_variants([*baselines, *swept], given)
+    variants = method_variants([*baselines, *swept], values)
     if asked.weights:
         variants += method_variants([STATIC], {"weight": asked.weights})
     measure(what.plan(variants, {*methods.optional, *(set(swept) - set(names))}), "sweep", what)
@@ -119,15 +119,15 @@ def transfer(asked: Heads, what: Measurement) -> None:
     """
     if len(what.draft_length) > 1:
         raise UsageError("--draft-length takes only one length here: the matrix shows one setting")
-    found = find_heads(what.spec(), None if asked.head is None else str(asked.head))
+    heads_by_task = find_heads(what.spec(), None if asked.head is None else str(asked.head))
     # Tasks and heads have the same order, so that matching ones are on the diagonal.
     tasks = [task.name for task in what.tasks()]
-    heads = {name: found[name] for name in tasks if name in found} | found
-    named = [HeadFile(trained_on, known.path) for trained_on, known in heads.items()]
-    plan = what.plan(method_variants(["sd", "diversed"], {"head": named}))
+    heads = {name: heads_by_task[name] for name in tasks if name in heads_by_task} | heads_by_task
+    head_files = [HeadFile(trained_on, head.path) for trained_on, head in heads.items()]
+    plan = what.plan(method_variants(["sd", "diversed"], {"head": head_files}))
     # Every head is used on every task, so one note on their origin is enough.
-    one = f"heads: {describe_heads(heads.items())}"
-    plan = replace(plan, notes=(one, *(n for n in plan.notes if not n.startswith("heads: "))))
+    origin = f"heads: {describe_heads(heads.items())}"
+    plan = replace(plan, notes=(origin, *(n for n in plan.notes if not n.startswith("heads: "))))
     measure(plan, "transfer", what, tables=_matrix)
 
 

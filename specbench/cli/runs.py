@@ -51,11 +51,11 @@ def score(run: FinishedRun, asked: ScoreOptions, code: CodeExecution, shown: Pro
     from specbench.experiment.progress import progress_bar
     from specbench.experiment.rescore import open_run, score_run
 
-    found = open_run(run, asked.metric or [])
-    note(*found.notes)
+    finished_run = open_run(run, asked.metric or [])
+    note(*finished_run.notes)
     try:
-        with progress_bar(found.samples, not shown.no_progress) as report:
-            outcome = score_run(found, code.allow_code_execution, report)
+        with progress_bar(finished_run.samples, not shown.no_progress) as report:
+            outcome = score_run(finished_run, code.allow_code_execution, report)
     except KeyboardInterrupt as error:
         raise Interrupted(f"interrupted: score {run} again") from error
     if outcome.withheld:
@@ -215,18 +215,18 @@ def trace(run: FinishedRun, asked: TraceOptions, models: Recorded) -> None:
     examples = source.examples if (run / EXAMPLES).is_file() else {}
     example = examples.get(record["task"], {}).get(record["sample_id"])
     turn = record.get("turn") or 0
-    known = example is not None and turn <= len(example.turns)
-    prompt = example.scored(turn or None, None).prompt if example and known else ""
+    has_prompt = example is not None and turn <= len(example.turns)
+    prompt = example.scored(turn or None, None).prompt if example and has_prompt else ""
     try:
-        found = trace_of(record, name, run_decoder(source), prompt)
+        trace = trace_of(record, name, run_decoder(source), prompt)
     except Unreadable as error:
         raise UsageError(
             f"the record of this sample in {run} is inconsistent ({error}): run again"
         ) from error
     if asked.output is None:
-        show(found, console(asked.plain))
+        show(trace, console(asked.plain))
         return
-    write_atomically(asked.output, _PICTURES[asked.output.suffix](found))
+    write_atomically(asked.output, _PICTURES[asked.output.suffix](trace))
     print(asked.output)
 
 

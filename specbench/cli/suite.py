@@ -62,9 +62,9 @@ def suite(
     Every run is an ordinary one, so `summary`, `table` and `plot` accept the suite's folder, or the
     folders of several shards.
     """
-    known = read_suite(find_suite(file))
-    output = asked.output or Path("results") / known.name
-    session = _Session(known, shard(known.units(), asked.shard), output, data, asked)
+    suite = read_suite(find_suite(file))
+    output = asked.output or Path("results") / suite.name
+    session = _Session(suite, shard(suite.units(), asked.shard), output, data, asked)
     if asked.dry_run:
         session.show()
         return
@@ -161,9 +161,9 @@ class _Session:
         samples = sum(unit.samples(heads) for unit, heads in counts)
         print(f"{len(self.units)} runs, {samples} samples, {_total(hours, workers)}")
         for pair in dict.fromkeys(unit.pair for unit in self.units):
-            how = "measured in this folder" if pair in measured else "assumed in the file"
+            source = "measured in this folder" if pair in measured else "assumed in the file"
             print(
-                f"{pair}: {paces[pair]:.3g} tokens/s per worker, {how}"
+                f"{pair}: {paces[pair]:.3g} tokens/s per worker, {source}"
                 if pair in paces
                 else f"{pair}: speed and hours are unknown until its first run in this folder; or "
                 "set assumed_tokens_per_second in the file"
@@ -175,10 +175,10 @@ class _Session:
 
 def _total(hours: Sequence[float | None], workers: int) -> str:
     """Describe the total hours for one worker, and for several if all are always busy."""
-    known = [each for each in hours if each is not None]
-    if not known:
+    hours_known = [value for value in hours if value is not None]
+    if not hours_known:
         return "hours unknown"
-    total, missing = sum(known), len(hours) - len(known)
-    one = f"at most {total:.1f} worker hours"
+    total, missing = sum(hours_known), len(hours) - len(hours_known)
+    total_hours = f"at most {total:.1f} worker hours"
     several = "" if workers == 1 else f", {total / workers:.1f} hours with {workers} workers"
-    return one + several + f", excluding {missing} with unknown hours" * bool(missing)
+    return total_hours + several + f", excluding {missing} with unknown hours" * bool(missing)

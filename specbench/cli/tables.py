@@ -95,7 +95,7 @@ class TableOptions(JsonOutput):
 
     def captioned(self, *tables: Table) -> list[Table]:
         """Return tables with the user's caption and label; several labels are numbered."""
-        numbers = [f"-{at}" for at in range(1, len(tables) + 1)] if len(tables) > 1 else [""]
+        numbers = [f"-{i}" for i in range(1, len(tables) + 1)] if len(tables) > 1 else [""]
         return [
             replace(
                 table,
@@ -147,19 +147,19 @@ def table(asked: TableOptions, rows: TableRows, runs: Runs = None) -> None:
     # Methods that are not shown may still be the baseline of a speedup.
     selection = rows.selection()
     samples = read_samples(*folders, only=(*NEEDED, *selection.by), timings=[TIMED_BASELINE])
-    shown = main_table(selected_summary(folders, selection), Selection(by=selection.by).of(samples))
+    table = main_table(selected_summary(folders, selection), Selection(by=selection.by).of(samples))
     if asked.against:
-        shown = beside_published(shown)
+        table = beside_published(table)
         # The other formats print these remarks below the table.
-        note(*(remarks(shown) if asked.form in (CSV, JSON) else ()))
-    if not ((shown["figure"] == SPEEDUP) & shown["value"].notna()).any():
+        note(*(remarks(table) if asked.form in (CSV, JSON) else ()))
+    if not ((table["figure"] == SPEEDUP) & table["value"].notna()).any():
         note(NO_BASELINE)
-    elsewhere = asked.against is not None and shown["source"].isna().all()
+    elsewhere = asked.against is not None and table["source"].isna().all()
     print_as(
         asked.form,
-        shown,
+        table,
         lambda: [
-            *asked.captioned(*typeset(shown, asked.intervals)),
+            *asked.captioned(*typeset(table, asked.intervals)),
             *([published_table()] if elsewhere else []),
         ],
     )
@@ -180,8 +180,12 @@ def _by_position(asked: TableOptions, rows: Rows, runs: Sequence[Path] | None) -
     from specbench.analysis.positions import position_tables
     from specbench.results import Results
 
-    found = Results(folders, rows.selection()).positions
-    print_as(asked.form, found, lambda: asked.captioned(*position_tables(found, asked.intervals)))
+    positions = Results(folders, rows.selection()).positions
+
+    def tables() -> list[Table]:
+        return asked.captioned(*position_tables(positions, asked.intervals))
+
+    print_as(asked.form, positions, tables)
 
 
 class CompareOptions(JsonOutput):
@@ -224,38 +228,39 @@ def compare(asked: CompareOptions, rows: Rows, runs: Runs = None) -> None:
     # --method selects the methods to compare; sd and static remain as baselines.
     samples = rows.updated(method=None).selection().of(every)
     methods = rows.selection().methods
-    named = asked.at or ["acceptance"]
-    chosen = [at for at in ATS if at in named or ALL_TABLES in named]
+    kinds = asked.at or ["acceptance"]
+    chosen = [kind for kind in ATS if kind in kinds or ALL_TABLES in kinds]
     try:
         drafting = set(samples.loc[samples["draft_length"] > 0, "method"])
         methods = _without_baselines(methods, drafting) if methods else None
         # The verdict needs the fronts at equal acceptance and time.
         needed = {*chosen, "acceptance", "time"}
-        found = compare(samples, [at for at in ATS if at in needed], methods)
+        compared = compare(samples, [kind for kind in ATS if kind in needed], methods)
     except UsageError as error:
         if between is None:
             raise
         note(f"no comparison within a run: {error}")
-        found = Compared(between[:0], [])
-    shown, told = found.rows[found.rows["at"].isin([OWN, *chosen])], verdicts(found.rows)
-    note(*found.notes)
+        compared = Compared(between[:0], [])
+    rows_shown = compared.rows[compared.rows["at"].isin([OWN, *chosen])]
+    judged = verdicts(compared.rows)
+    note(*compared.notes)
     if (
         "quality" in chosen
         and samples.loc[samples["method"] == "sd", "draft_length"].nunique() == 1
     ):
         note("sd was measured at one N; add --draft-length 3,5,7 to compare best N")
     if asked.form == JSON:
-        print_json({"verdicts": told, "rows": pd.concat([between, shown])})
+        print_json({"verdicts": judged, "rows": pd.concat([between, rows_shown])})
     elif asked.form == CSV:
-        print_as(CSV, pd.concat([between, shown]), list)
+        print_as(CSV, pd.concat([between, rows_shown]), list)
     else:
         if between is not None:
             print_as(asked.form, between, lambda: tables)
             print()
-        if len(shown):
-            print_verdicts(told, asked.form)
-            own = comparison_tables(shown) if asked.at else [overview(shown)]
-            print_as(asked.form, shown, lambda: own)
+        if len(rows_shown):
+            print_verdicts(judged, asked.form)
+            printed = comparison_tables(rows_shown) if asked.at else [overview(rows_shown)]
+            print_as(asked.form, rows_shown, lambda: printed)
 
 
 def _compare_runs(
@@ -277,14 +282,14 @@ def _compare_runs(
         if first.tasks[name].get("version") != second.tasks[name].get("version"):
             note(f"the two runs have different versions of {name}, which are not compared")
             samples = samples[samples["task"] != name]
-    found = between_runs(rows.selection().of(samples), times=not apart)
-    if found.empty:
+    differences = between_runs(rows.selection().of(samples), times=not apart)
+    if differences.empty:
         note("the two runs share no sample of the same cell, so each is compared within itself")
         return None, []
     if apart:
         note(f"times of the two runs are not compared: {apart} (--times compares them anyway)")
     facts = facts_table(run_differences(first, second), *map(shown_path, folders))
-    return found, [facts, *between_tables(found)]
+    return differences, [facts, *between_tables(differences)]
 
 
 def _without_baselines(names: Sequence[str], drafting: set[str]) -> list[str]:
@@ -357,8 +362,8 @@ def theory(asked: TheoryOptions, rows: Rows, models: Recorded, runs: Runs = None
         tables.append(theory_table(run, ratio))
         if asked.front_gap is not None:
             tables.append(front_gaps(run, asked.front_gap))
-    found = rows.selection().of(pd.concat(tables, ignore_index=True))
-    print_as(asked.form, found, lambda: shown(found))
+    predictions = rows.selection().of(pd.concat(tables, ignore_index=True))
+    print_as(asked.form, predictions, lambda: shown(predictions))
 
 
 class SummaryOptions(Options):
@@ -404,13 +409,13 @@ def summary(asked: SummaryOptions, rows: Rows, runs: Runs = None) -> None:
     from specbench.results import Results
     from specbench.table import to_csv
 
-    found = getattr(Results(folders, rows.selection()), asked.frame)
+    frame = getattr(Results(folders, rows.selection()), asked.frame)
     if output is None:
-        print(printable(to_csv(found, digits)), end="")
+        print(printable(to_csv(frame, digits)), end="")
         return
     csv = form == CSV
     write_atomically(
         output,
-        to_csv(found, digits) if csv else found.to_parquet(index=False),
+        to_csv(frame, digits) if csv else frame.to_parquet(index=False),
     )
     print(output)

@@ -136,8 +136,8 @@ def _jobs(
     """Return one job per goal and task, each with its own folder."""
     jobs: list[HeadJob] = []
     for typed in recipes:
-        named = [f"{FAMILIES[name]}{typed[name]:g}" for name in FAMILIES if name in typed]
-        family = named[0] if len(recipes) > 1 else ""
+        families = [f"{FAMILIES[name]}{typed[name]:g}" for name in FAMILIES if name in typed]
+        family = families[0] if len(recipes) > 1 else ""
         for task in tasks:
             recipe = head_recipe(spec, task, typed)
             folder = root / family / task.name
@@ -286,8 +286,8 @@ def _show(jobs: Sequence[HeadJob], spec: PairSpec, root: Path) -> None:
     """Print each trained head beside both models and the static ensemble."""
     rows: list[list[str]] = []
     for job in jobs:
-        known = read_description(job.folder)
-        metric, worth = get_metric(job.recipe.metric_for(job.task) or ""), known.get("worth")
+        description = read_description(job.folder)
+        metric, worth = get_metric(job.recipe.metric_for(job.task) or ""), description.get("worth")
         if worth is None:  # trained by an earlier version
             continue
         for name, point in (("head", worth["head"]), *((o["name"], o) for o in worth["others"])):

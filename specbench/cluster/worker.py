@@ -74,7 +74,7 @@ class Worker:
             raise NotStartedError
         plan, runner = self._work
         steps = [plan.step(index) for index in indices]
-        return [(step.place, found) for step, found in runner.run(steps)], self._take_warnings()
+        return [(step.place, result) for step, result in runner.run(steps)], self._take_warnings()
 
     def end(self) -> dict[str, Any]:
         """Return the facts that are known only after all samples."""

@@ -114,4 +114,4 @@ def read_object(path: Path, kind: type[_Part]) -> tuple[dict[str, Any], str]:
 
 def _deeper(value: Any, levels: int) -> bool:
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return levels == 0 or any(_deeper(each, levels - 1) for each in inner)
+    return levels == 0 or any(_deeper(element, levels - 1) for element in inner)

@@ -124,24 +124,24 @@ class Run:
 
     def _options(self, name: str, kind: type[Group]) -> Group:
         """Return recorded options, ignoring those of other versions that no longer exist."""
-        known = self.config.get(name)
-        values = known if isinstance(known, dict) else {}
+        recorded = self.config.get(name)
+        values = recorded if isinstance(recorded, dict) else {}
         return kind(**{name: value for name, value in values.items() if name in kind.model_fields})
 
     @property
     def tasks(self) -> dict[str, dict[str, Any]]:
         """The tasks in ``config.json``, by name."""
-        known = self.config.get("tasks")
-        whole = [t for t in known if isinstance(t, dict)] if isinstance(known, list) else []
+        recorded = self.config.get("tasks")
+        whole = [t for t in recorded if isinstance(t, dict)] if isinstance(recorded, list) else []
         return {task["name"]: task for task in whole if isinstance(task.get("name"), str)}
 
     @property
     def progress(self) -> dict[str, Any]:
         """``state`` and the numbers of ``samples`` and ``failed``; empty if unknown."""
-        known = self.config.get("progress")
-        if not isinstance(known, dict) or not {"state", "samples"} <= known.keys():
+        recorded = self.config.get("progress")
+        if not isinstance(recorded, dict) or not {"state", "samples"} <= recorded.keys():
             return {}
-        return known if {"samples_planned", "tasks"} <= self.config.keys() else {}
+        return recorded if {"samples_planned", "tasks"} <= self.config.keys() else {}
 
     @cached_property
     def examples(self) -> dict[str, dict[str, Example]]:
@@ -188,8 +188,8 @@ def require_cells(folders: Iterable[Path], chosen: Mapping[str, Collection[objec
             return
         cells += described
     for column, values in chosen.items():
-        known = dict.fromkeys(str(cell[column]) for cell in cells if cell[column])
-        require_in_runs(column, values, list(known))
+        present = dict.fromkeys(str(cell[column]) for cell in cells if cell[column])
+        require_in_runs(column, values, list(present))
 
 
 def as_json(value: Mapping[str, Any]) -> str:
@@ -266,8 +266,10 @@ def run_differences(first: Run, second: Run) -> list[Difference]:
         }
         for run in (first, second)
     )
-    found = _differences(known, wanted, _GROWING - {"tasks", "sources"} | _VARYING, absent=_ABSENT)
-    return [each for each in found if _ABSENT not in each[1:]]
+    differences = _differences(
+        known, wanted, _GROWING - {"tasks", "sources"} | _VARYING, absent=_ABSENT
+    )
+    return [difference for difference in differences if _ABSENT not in difference[1:]]
 
 
 def why_untimed(first: Run, second: Run) -> str | None:
@@ -275,9 +277,11 @@ def why_untimed(first: Run, second: Run) -> str | None:
     known, other = first.environment, second.environment
     if not (known and other):
         return f"a run has no {ENVIRONMENT}"
-    if any(each.name.startswith(_MACHINE) for each in _differences(known, other, set())):
+    if any(
+        difference.name.startswith(_MACHINE) for difference in _differences(known, other, set())
+    ):
         return "they were measured on different machines"
-    days = [str(each.get("started"))[: len("2026-01-01")] for each in (known, other)]
+    days = [str(environment.get("started"))[: len("2026-01-01")] for environment in (known, other)]
     return None if days[0] == days[1] else f"they were measured on {days[0]} and {days[1]}"
 
 
@@ -302,13 +306,13 @@ def require_same_run(folder: Path, config: Mapping[str, Any]) -> None:
             f"{folder} contains the tables of a run without its {RECORDS}: unpack it, or choose "
             "another folder with --output"
         )
-    wanted = json.loads(as_json(config))
-    found = next(map(_stated, _differences(run.config, wanted, _GROWING)), None)
-    found = found or _lost_work(run, wanted)
-    if found is not None:
+    requested = json.loads(as_json(config))
+    difference = next(map(_stated, _differences(run.config, requested, _GROWING)), None)
+    difference = difference or _lost_work(run, requested)
+    if difference is not None:
         raise UsageError(
-            f"{folder} contains another run ({found}): choose another folder with --output, or "
-            "rename that run with --fresh"
+            f"{folder} contains another run ({difference}): choose another folder with --output, "
+            "or rename that run with --fresh"
         )
 
 
@@ -332,16 +336,16 @@ def _differences(
     """
     if isinstance(known, dict) and isinstance(wanted, dict):
         for key in [key for key in {**known, **wanted} if key not in free]:
-            where = f"{name}.{key}" if name else key
+            key_path = f"{name}.{key}" if name else key
             values = known.get(key, absent), wanted.get(key, absent)
-            yield from _differences(*values, free, where, absent)
+            yield from _differences(*values, free, key_path, absent)
     elif known != wanted:
         yield Difference(name, known, wanted)
 
 
 def _stated(found: Difference) -> str:
-    name, known, wanted = found
-    return f"{name} is {json.dumps(known)} there but {json.dumps(wanted)} here"
+    name, recorded, requested = found
+    return f"{name} is {json.dumps(recorded)} there but {json.dumps(requested)} here"
 
 
 def _lost_work(run: Run, config: Mapping[str, Any]) -> str | None:
@@ -351,8 +355,8 @@ def _lost_work(run: Run, config: Mapping[str, Any]) -> str | None:
         if name not in tasks:
             return f"it includes the task {name}"
         now = tasks[name]
-        for found in _differences(task, now, _GROWING, name):
-            return _stated(found)
+        for difference in _differences(task, now, _GROWING, name):
+            return _stated(difference)
         if task["examples"] > now["examples"]:
             return f"it has {task['examples']} examples of {name}, more than requested"
         for cell in task["cells"]:

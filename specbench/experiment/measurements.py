@@ -54,9 +54,9 @@ def measurements(generation: Generation, drafts: bool) -> dict[str, Any]:
 
 def times_of(generation: Generation, drafts: bool) -> dict[str, Any]:
     """Return the columns of a sample that is decoded again for its times, without rounds."""
-    known = measurements(generation, drafts)
-    kept = {name: value for name, value in known.items() if name not in _UNTIMED}
-    return {**kept, "quality": None, "scores": {}, "status": OK}
+    columns = measurements(generation, drafts)
+    timed = {name: value for name, value in columns.items() if name not in _UNTIMED}
+    return {**timed, "quality": None, "scores": {}, "status": OK}
 
 
 def score_text(

@@ -56,8 +56,8 @@ class Cell:
             values["head"] = {"name": head.name, "path": shown_path(head.path), **facts(head)}
         extra = {"session": self.session, "timing": self.timing}
         extra |= {} if self.drafter == MODEL else {"drafter": self.drafter}
-        known = {name: value for name, value in extra.items() if value}
-        return {"method": self.method, **values, "draft_length": self.draft_length, **known}
+        further = {name: value for name, value in extra.items() if value}
+        return {"method": self.method, **values, "draft_length": self.draft_length, **further}
 
     @classmethod
     def read(cls, described: Mapping[str, Any], pair: PairSpec, task: str) -> Self:
@@ -69,13 +69,13 @@ class Cell:
         values = dict(described)
         method, length = values.pop("method"), values.pop("draft_length")
         head = values.pop("head", None)
-        others = {
+        further = {
             name: values.pop(name) for name in ("drafter", "session", "timing") if name in values
         }
         parameters = get_method(method).resolve(values)
         if head is not None:
             parameters["head"] = find_head(pair, task, head["name"])
-        return cls(method, tuple(parameters.items()), length, **others)
+        return cls(method, tuple(parameters.items()), length, **further)
 
     def columns(self) -> dict[str, Any]:
         """Return the cell in the columns of ``samples.csv``; a head is given by its name."""
@@ -207,7 +207,7 @@ class Plan:
                     cells = list(range(len(task.cells)))
                     Random(f"{repeat}/{start}").shuffle(cells)
                     for cell in cells:
-                        yield [self.step((number, repeat, each, cell)) for each in examples]
+                        yield [self.step((number, repeat, example, cell)) for example in examples]
 
     def step(self, place: SampleIndex) -> Step:
         """Return the step with an index."""
@@ -243,10 +243,10 @@ class Plan:
         which ``autoregressive`` and ``sd`` are timed again, since times of different sessions
         cannot be compared.
         """
-        known = {name: task["cells"] for name, task in run.items() if task.get("cells")}
+        recorded = {name: task["cells"] for name, task in run.items() if task.get("cells")}
         tasks = [
-            replace(task, cells=_in_sessions(task.cells, known[task.task.name]))
-            if task.task.name in known
+            replace(task, cells=_in_sessions(task.cells, recorded[task.task.name]))
+            if task.task.name in recorded
             else task
             for task in self.tasks
         ]
@@ -293,14 +293,14 @@ def _in_sessions(cells: Sequence[Cell], known: Sequence[Mapping[str, Any]]) -> t
         sessions.setdefault(name(cell), cell.get("session", 0))
     new = 1 + max(sessions.values(), default=-1)
     first = dict.fromkeys(replace(c, session=0) for c in cells if c.timing != TIMED_BASELINE)
-    own = [replace(cell, session=sessions.get(name(cell.describe()), new)) for cell in first]
-    again = [
+    added = [replace(cell, session=sessions.get(name(cell.describe()), new)) for cell in first]
+    timed_again = [
         replace(cell, session=session, timing=cell.timing or TIMED_BASELINE)
-        for session in range(1, 1 + max((cell.session for cell in own), default=0))
-        for cell in own
+        for session in range(1, 1 + max((cell.session for cell in added), default=0))
+        for cell in added
         if cell.session < session and (cell.timing or cell.method in _BASELINES)
     ]
-    return (*own, *again)
+    return (*added, *timed_again)
 
 
 def build_plan(
@@ -350,9 +350,11 @@ def build_plan(
             lengths = (0,) if method == AUTOREGRESSIVE else draft_lengths
             for length, drafter in product(lengths, suited[method]):
                 cells.append(Cell(method, tuple(complete.items()), length, drafter))
-        again = [replace(cell, timing=TIMED_AGAIN) for cell in cells if a_a and cell.method == "sd"]
-        require(not a_a or bool(again), "--a-a times sd twice: add sd with --method")
-        cells += again
+        repeated = [
+            replace(cell, timing=TIMED_AGAIN) for cell in cells if a_a and cell.method == "sd"
+        ]
+        require(not a_a or bool(repeated), "--a-a times sd twice: add sd with --method")
+        cells += repeated
         whole = limit is None and isinstance(task.source, PromptList)
         count = None if whole else limit or DEFAULT_LIMIT
         examples = task.examples("test", count, settings.seed)
@@ -372,28 +374,30 @@ def _suited(method: str, drafters: Sequence[str], optional: Collection[str]) -> 
     Raises:
         UsageError: A method that is not optional needs another drafter.
     """
-    known = get_method(method)
-    if known.rule is None:
+    definition = get_method(method)
+    if definition.rule is None:
         return (MODEL,)
-    if not (known.control or any(parameter.name == "head" for parameter in known.parameters)):
+    if not (
+        definition.control or any(parameter.name == "head" for parameter in definition.parameters)
+    ):
         return drafters
-    found = [drafter for drafter in drafters if ngram_lengths(drafter) is None]
-    if not found and method not in optional:
-        what = "confidence" if known.control else "hidden states"
+    fitting = [drafter for drafter in drafters if ngram_lengths(drafter) is None]
+    if not fitting and method not in optional:
+        inputs = "confidence" if definition.control else "hidden states"
         raise UsageError(
-            f"{method} reads the {what} of a draft model, and {' and '.join(drafters)} runs none: "
-            f"leave out {method}, or add --drafter model"
+            f"{method} reads the {inputs} of a draft model, and {' and '.join(drafters)} runs "
+            f"none: leave out {method}, or add --drafter model"
         )
-    return found
+    return fitting
 
 
 def _left_out(suited: Mapping[str, Sequence[str]], drafters: Sequence[str]) -> Iterator[str]:
     """Yield a sentence for each drafter on the methods that it leaves out."""
     for drafter in drafters:
-        others = {name: own for name, own in suited.items() if get_method(name).rule}
-        if out := [method for method, own in others.items() if drafter not in own]:
-            skipped = "are skipped" if len(out) > 1 else "is skipped"
-            yield f"{', '.join(out)} {skipped} with {drafter}, which runs no draft model"
+        rules = {name: names for name, names in suited.items() if get_method(name).rule}
+        if left_out := [method for method, names in rules.items() if drafter not in names]:
+            skipped = "are skipped" if len(left_out) > 1 else "is skipped"
+            yield f"{', '.join(left_out)} {skipped} with {drafter}, which runs no draft model"
 
 
 def require_own_columns(metrics: Iterable[str]) -> None:
@@ -418,10 +422,10 @@ def own_sources(tasks: Iterable[TaskPlan]) -> dict[str, str]:
 def _with_head(parameters: Mapping[str, Any], pair: PairSpec, task: Task) -> dict[str, Any]:
     if "head" not in parameters:
         return dict(parameters)
-    given = parameters["head"]
-    if not isinstance(given, HeadFile):
-        given = find_head(pair, task.name, given, trainable=not isinstance(task.source, PromptList))
-    return {**parameters, "head": given}
+    head = parameters["head"]
+    if not isinstance(head, HeadFile):
+        head = find_head(pair, task.name, head, trainable=not isinstance(task.source, PromptList))
+    return {**parameters, "head": head}
 
 
 def _notes(

@@ -36,9 +36,9 @@ def quiet_libraries(downloads: bool) -> None:
     set_verbosity_error()
     # specbench itself checks for prompts that are too long.
     transformers.logging.set_verbosity_error()
-    wanted = downloads and sys.stderr.isatty() and not are_progress_bars_disabled()
+    has_bars = downloads and sys.stderr.isatty() and not are_progress_bars_disabled()
     disable_progress_bar()  # disables both loading and download bars
-    if wanted:
+    if has_bars:
         enable_progress_bars()
 
 

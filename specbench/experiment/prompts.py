@@ -68,12 +68,12 @@ class Prompts:
             UsageError: The prompt is over the limit and cannot be cut.
             RunError: The prompt and its answer do not fit the models' context.
         """
-        found = self._encoded[task.task.name][example.id]
+        encoded = self._encoded[task.task.name][example.id]
         if answers:
-            found = self._encode(task, example, answers)
-        if isinstance(found, SpecbenchError):
-            raise type(found)(str(found))
-        return found
+            encoded = self._encode(task, example, answers)
+        if isinstance(encoded, SpecbenchError):
+            raise type(encoded)(str(encoded))
+        return encoded
 
     def require_decodable(self) -> None:
         """Warn about every task with examples that cannot be decoded.
@@ -122,7 +122,7 @@ class Prompts:
             limit = limit if room < 1 else min(room, limit or room)
         prompt_format = settings.prompt_format or task.task.prompt_format
         try:
-            found = encode_prompt(
+            encoded = encode_prompt(
                 pair.tokenizer,
                 example,
                 prompt_format,
@@ -130,7 +130,7 @@ class Prompts:
                 answers=answers,
                 thinking=pair.thinking,
             )
-            require_context(pair.context, len(found.ids), task.max_new_tokens)
+            require_context(pair.context, len(encoded.ids), task.max_new_tokens)
         except SpecbenchError as error:
             return error.with_traceback(None)
-        return found
+        return encoded

@@ -143,8 +143,8 @@ def read_records(
                     f"{path} has more than {MOST_DAMAGED} damaged lines: copy it again"
                 )
             continue
-        wanted = () if record["status"] == ERROR else needed
-        if missing := sorted(name for name in wanted if name not in record):
+        required = () if record["status"] == ERROR else needed
+        if missing := sorted(name for name in required if name not in record):
             raise UsageError(
                 f"{path}, line {number}, is not a sample (it lacks {missing[0]}): run again"
             )
@@ -236,8 +236,8 @@ def _has_types(record: Mapping[str, Any]) -> bool:
 
 def latest_records(path: Path, needed: Collection[str] = ()) -> list[dict[str, Any]]:
     """Return one record per sample, the last attempt, in the order of the plan."""
-    found = {names_of(record): record for record in read_records(path, needed)}
-    return sorted(found.values(), key=lambda record: (record["place"], record.get("turn") or 0))
+    latest = {names_of(record): record for record in read_records(path, needed)}
+    return sorted(latest.values(), key=lambda record: (record["place"], record.get("turn") or 0))
 
 
 def timed_records(folder: Path) -> list[dict[str, Any]]:
@@ -335,15 +335,15 @@ def read_examples(folder: Path) -> dict[str, dict[str, Example]]:
             f"{folder} has no {EXAMPLES} with the references: give a run of this version of "
             "specbench"
         )
-    found: dict[str, dict[str, Example]] = {}
+    examples: dict[str, dict[str, Example]] = {}
     for number, line in enumerate(read_lines(path), start=1):
         try:
             values = dict(_ExampleLine.model_validate_json(line))
         except ValidationError as error:
             raise refusal(_ExampleLine, error, f"{path}, line {number}") from error
         task = values.pop("task")
-        found.setdefault(task, {})[values["id"]] = Example(**values)
-    return found
+        examples.setdefault(task, {})[values["id"]] = Example(**values)
+    return examples
 
 
 _FIELDS: dict[str, Any] = {

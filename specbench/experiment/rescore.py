@@ -181,17 +181,17 @@ def _rescored(record: Record, found: FinishedRun, may_execute: bool) -> Record:
     if record["status"] == ERROR:
         return record
     run, task, sample = found.run, record["task"], record["sample_id"]
-    where = f"{run.folder} contains a sample of example {sample!r} of task {task!r}"
+    location = f"{run.folder} contains a sample of example {sample!r} of task {task!r}"
     try:
         names = found.metrics[task]
         example = run.examples[task][sample].scored(record.get("turn"), record.get("greedy"))
     except (KeyError, TypeError, IndexError) as error:
         raise UsageError(
-            f"{where}, which is missing from its {EXAMPLES}: give the folder of another run"
+            f"{location}, which is missing from its {EXAMPLES}: give the folder of another run"
         ) from error
     if not isinstance(record["text"], str) or not isinstance(record["scores"], dict):
         raise UsageError(
-            f"{where} with text or scores of the wrong type: give the folder of another run"
+            f"{location} with text or scores of the wrong type: give the folder of another run"
         )
     trusted = [name for name in names if name in found.trusted]
     fields = score_text(trusted, record["text"], example, may_execute=may_execute)
@@ -200,16 +200,16 @@ def _rescored(record: Record, found: FinishedRun, may_execute: bool) -> Record:
     scores = fields["scores"] | earlier
     fields["scores"] = {short_name(name): scores[short_name(name)] for name in names}
     fields["quality"] = next(iter(fields["scores"].values()), None)
-    kept = {name: value for name, value in record.items() if name not in _SCORED}
+    identity = {name: value for name, value in record.items() if name not in _SCORED}
     if sources := {**record.get("sources", {}), **_digests(trusted)}:
-        kept["sources"] = sources
-    return {**kept, "quality_metric": next(iter(fields["scores"]), None), **fields}
+        identity["sources"] = sources
+    return {**identity, "quality_metric": next(iter(fields["scores"]), None), **fields}
 
 
 def _digests(metrics: Iterable[str]) -> dict[str, str]:
     """Return the digests of the sources of those metrics that are the user's own."""
-    found = {name: get_metric(name).digest for name in metrics}
-    return {name: digest for name, digest in found.items() if digest is not None}
+    digests = {name: get_metric(name).digest for name in metrics}
+    return {name: digest for name, digest in digests.items() if digest is not None}
 
 
 def _is_withheld(record: Record, run: Run) -> bool:

@@ -71,8 +71,8 @@ class Loader:
         device = str(choose_device(loading.device))
         name = choose_engine(settings.engine, device, spread, plan.pair.gguf)
         engine = Engine(name, log.warning if settings.falls_back else None)
-        wanted = (plan.pair, loading)
-        if self._loaded and self._loaded[0] == wanted:
+        key = (plan.pair, loading)
+        if self._loaded and self._loaded[0] == key:
             pair = self._loaded[1]
             Prompts(plan, pair).require_decodable()
             pair.drop_caches()
@@ -81,7 +81,7 @@ class Loader:
             self.check_memory(plan.pair, loading, *largest(plan))
             Prompts(plan, self.load_reader(plan.pair, loading)).require_decodable()
             pair = self.load_pair(plan.pair, loading)
-            self._loaded = (wanted, pair)
+            self._loaded = (key, pair)
         pair.engine = engine
         return pair
 
@@ -131,13 +131,13 @@ class SampleRunner:
         """
         cell = max(self._bound, key=lambda cell: cell.draft_length > 0)
         rule = sd if cell.method in self._plan.sources else self._bound[cell].rule
-        found = compare_with_eager(self._pair, rule, self._options(cell, 1))
-        if found.difference is not None:
+        comparison = compare_with_eager(self._pair, rule, self._options(cell, 1))
+        if comparison.difference is not None:
             self._pair.engine.give_up(
-                f"engine {found.engine} is not the same as eager on {found.device} in "
-                f"{found.dtype} ({found.difference})"
+                f"engine {comparison.engine} is not the same as eager on {comparison.device} in "
+                f"{comparison.dtype} ({comparison.difference})"
             )
-        return found
+        return comparison
 
     def run(self, steps: Sequence[Step]) -> Iterator[SampleResult]:
         """Decode steps of one cell together.
@@ -189,9 +189,9 @@ class SampleRunner:
         """Return the seconds per token of a short decode of one cell's steps."""
         ready = [(step, self._prompts.of(step.plan, step.example)) for step in steps]
         self._warm_up(ready)
-        found = [generation for _, generation in self._decode(ready, WARM_UP_TOKENS)]
-        seconds = sum(g.prefill_seconds + g.decode_seconds for g in found)
-        return seconds / sum(g.output_tokens for g in found)
+        generations = [generation for _, generation in self._decode(ready, WARM_UP_TOKENS)]
+        seconds = sum(g.prefill_seconds + g.decode_seconds for g in generations)
+        return seconds / sum(g.output_tokens for g in generations)
 
     def opening_facts(self) -> dict[str, Any]:
         """Return the content of ``environment.json`` at the start of a run."""
@@ -203,12 +203,12 @@ class SampleRunner:
             "sandbox": list(layers()) if self._plan.may_execute else [],
             "first_prompts": self._prompts.first(),
         }
-        if others := other_processes():
+        if foreign := other_processes():
             log.warning(
                 "other processes use the GPUs (%d): measured times will be unreliable",
-                len(others),
+                len(foreign),
             )
-            facts["other_gpu_processes"] = others
+            facts["other_gpu_processes"] = foreign
         return facts
 
     def closing_facts(self) -> dict[str, Any]:
@@ -220,10 +220,10 @@ class SampleRunner:
         return {"engine": self.engine, "warm_ups": warm_ups, "gpus_at_the_end": gpu_states()}
 
     def _prompt(self, step: Step, answers: Sequence[str | None]) -> Encoded:
-        known = [text for text in answers if text is not None]
-        if len(known) < len(answers):
+        decoded = [text for text in answers if text is not None]
+        if len(decoded) < len(answers):
             raise RunError("an earlier turn of the conversation could not be decoded")
-        return self._prompts.of(step.plan, step.example, known)
+        return self._prompts.of(step.plan, step.example, decoded)
 
     def _add_greedy(self, ready: Sequence[Ready]) -> None:
         """Decode the target's own greedy texts of these prompts, once for all cells.
@@ -232,9 +232,9 @@ class SampleRunner:
         """
         new = []
         for step, _ in ready if ready[0][0].plan.needs_greedy else ():
-            known = self._greedy[step.place[0], step.example.id]
-            if len(known) < (step.turn or 1):
-                new.append((step, self._prompt(step, known)))
+            earlier_answers = self._greedy[step.place[0], step.example.id]
+            if len(earlier_answers) < (step.turn or 1):
+                new.append((step, self._prompt(step, earlier_answers)))
         for number, generation in self._decode(new, greedy=True) if new else ():
             step, _ = new[number]
             self._greedy[step.place[0], step.example.id].append(generation.text)
@@ -278,8 +278,8 @@ class SampleRunner:
             return
         began = time.perf_counter()
         control, static = self._bound[step.cell].control, self._pair.engine.static
-        for each in (*warmup_lengths(control, step.cell.draft_length, static), None):
-            list(self._decode(ready, WARM_UP_TOKENS, each))
+        for length in (*warmup_lengths(control, step.cell.draft_length, static), None):
+            list(self._decode(ready, WARM_UP_TOKENS, length))
         self._warm_ups[group] = time.perf_counter() - began
 
     def _decode(

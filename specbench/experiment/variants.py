@@ -28,11 +28,11 @@ def method_variants(names: Iterable[str], given: Mapping[str, Any]) -> list[Vari
     Raises:
         UsageError: A method is unknown, a value is out of range, or no method has the parameter.
     """
-    methods = list({known.name: known for known in map(get_method, names)}.values())
+    methods = list({values.name: values for values in map(get_method, names)}.values())
     require_distinct([method.name for method in methods], METHODS, METHODS, "method")
-    known = {name: value for name, value in given.items() if value is not None}
+    values = {name: value for name, value in given.items() if value is not None}
     taken = [parameter.name for method in methods for parameter in method.parameters]
-    for name in known:
+    for name in values:
         if name in taken:
             continue
         owners = [method.name for method in METHODS.values() if _takes(method, name)]
@@ -42,7 +42,7 @@ def method_variants(names: Iterable[str], given: Mapping[str, Any]) -> list[Vari
             f"{name} is a parameter of {' and '.join(owners)}, not of the chosen methods: "
             "add one with --method, or omit the parameter"
         )
-    return [variant for method in methods for variant in _variants(method, known)]
+    return [variant for method in methods for variant in _variants(method, values)]
 
 
 def with_baselines(variants: Sequence[Variant]) -> list[Variant]:
@@ -74,11 +74,13 @@ def swept_methods(names: Collection[str], parameter: str) -> list[str]:
     Raises:
         UsageError: A method is unknown, or none has the parameter.
     """
-    own = [name for name in names if name not in METHODS]
-    takers = [name for name in [*METHODS, *own] if _is_number(get_method(name), parameter)]
+    custom = [name for name in names if name not in METHODS]
+    takers = [name for name in [*METHODS, *custom] if _is_number(get_method(name), parameter)]
     if not takers:
-        known = [p.name for name in own for p in get_method(name).parameters if p.kind is not str]
-        raise UsageError(unknown("parameter", parameter, [*NUMBERS, *known]))
+        custom_parameters = [
+            p.name for name in custom for p in get_method(name).parameters if p.kind is not str
+        ]
+        raise UsageError(unknown("parameter", parameter, [*NUMBERS, *custom_parameters]))
     return [name for name in takers if name in names] or takers
 
 
@@ -88,11 +90,11 @@ def usual_values(method: str, parameter: str, given: Mapping[str, Any]) -> Seque
     Raises:
         UsageError: The parameter of an own rule has no grid.
     """
-    known = get_method(method)
-    _, resolved = _variants(known, given)[0]
+    definition = get_method(method)
+    _, resolved = _variants(definition, given)[0]
     grid = next(
         p.grid
-        for p in known.parameters
+        for p in definition.parameters
         if p.name == parameter and (p.when is None or resolved[p.when[0]] == p.when[1])
     )
     require(len(grid) > 0, f"{parameter} of {method} has no usual values: give some with --values")
@@ -106,12 +108,12 @@ def _variants(method: Method, given: Mapping[str, Any]) -> list[Variant]:
         for name, value in given.items()
         if value is not None and _takes(method, name)
     }
-    found = []
+    chosen_variants = []
     for values in product(*lists.values()):
         chosen = dict(zip(lists, values, strict=True))
         heads = {"head": chosen.pop("head")} if "head" in chosen else {}
-        found.append((method.name, method.resolve(chosen) | heads))
-    return found
+        chosen_variants.append((method.name, method.resolve(chosen) | heads))
+    return chosen_variants
 
 
 def _is_number(method: Method, parameter: str) -> bool:

@@ -88,9 +88,9 @@ def _build_model(tables: dict[str, Any], texts: Texts, role: str, folder: Path) 
 def _tokenizer(tables: dict[str, Any], texts: Texts, folder: Path) -> PreTrainedTokenizerFast:
     """Return the tokenizer of a model in the folder, or a new one that is stored there."""
     stored = folder / WORK / "tokenizer"
-    for place in (stored, *(folder / role for role in ROLES)):
-        if (place / "tokenizer.json").exists():
-            found: PreTrainedTokenizerFast = PreTrainedTokenizerFast.from_pretrained(place)
+    for folder_of_role in (stored, *(folder / role for role in ROLES)):
+        if (folder_of_role / "tokenizer.json").exists():
+            found: PreTrainedTokenizerFast = PreTrainedTokenizerFast.from_pretrained(folder_of_role)
             return found
     tokenizer = build_tokenizer(texts.for_tokenizer(), tables["tokenizer"]["vocabulary"])
     tokenizer.save_pretrained(stored)

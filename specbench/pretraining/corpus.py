@@ -97,11 +97,11 @@ class Corpus:
         """Yield the tokens of some texts at a time, each text followed by the end token."""
         texts = list(documents(sources, SEED))
         for start in range(0, len(texts), AT_ONCE):
-            found = self.tokenizer(
+            encoded = self.tokenizer(
                 texts[start : start + AT_ONCE], add_special_tokens=False, verbose=False
             )
             ends = [self.tokenizer.eos_token_id]
-            rows = [np.array(ids + ends, dtype=np.uint16) for ids in found["input_ids"]]
+            rows = [np.array(ids + ends, dtype=np.uint16) for ids in encoded["input_ids"]]
             yield np.concatenate(rows)
 
     def _batch(self, blocks: Tokens, share: float) -> Batch:

@@ -50,7 +50,7 @@ def read_package(name: str) -> list[Source]:
     Raises:
         UsageError: The package is not installed.
     """
-    found = []
+    documents = []
     for path, file in sorted(_files(name)):
         parts = Path(path).parts
         last = parts[-1]
@@ -64,16 +64,16 @@ def read_package(name: str) -> list[Source]:
         except UnicodeDecodeError:
             continue
         if not _GENERATED.search(text[:HEADER]):
-            found.append(Source(name, path, text))
-    return found
+            documents.append(Source(name, path, text))
+    return documents
 
 
 def digest(sources: list[Source]) -> str:
     """Return a digest of the paths and texts of files."""
-    found = hashlib.sha256()
+    digest_of_sources = hashlib.sha256()
     for source in sources:
-        found.update(f"{source.path}\0{source.text}\0".encode())
-    return found.hexdigest()[:DIGEST]
+        digest_of_sources.update(f"{source.path}\0{source.text}\0".encode())
+    return digest_of_sources.hexdigest()[:DIGEST]
 
 
 def version_of(name: str) -> str:
@@ -98,8 +98,8 @@ def read_splits(packages: Mapping[str, Mapping[str, str]]) -> dict[str, list[Sou
     splits: dict[str, list[Source]] = {}
     for split in reversed(SPLITS):
         splits[split] = []
-        for name, wanted in packages[split].items():
-            for source in _as_wanted(name, wanted):
+        for name, version in packages[split].items():
+            for source in _as_wanted(name, version):
                 if source.text not in seen:
                     seen.add(source.text)
                     splits[split].append(source)
@@ -124,7 +124,7 @@ def documented(text: str) -> list[tuple[str, str]]:
 
     The code lacks the docstring and ends with three quotes, after which the sentence follows.
     """
-    found = []
+    functions = []
     tree = read_python(text)[0]
     lines = text.split("\n")
     for node in ast.walk(tree) if tree else ():
@@ -134,9 +134,9 @@ def documented(text: str) -> list[tuple[str, str]]:
         quoted = node.body[0]
         first, last = node.lineno - 1, node.end_lineno or 0
         if sentence and first < quoted.lineno - 1 and last - first <= MOST_LINES:
-            kept = lines[first : quoted.lineno - 1] + lines[quoted.end_lineno : last]
-            found.append((dedent("\n".join(kept)) + '\n"""', sentence))
-    return found
+            body = lines[first : quoted.lineno - 1] + lines[quoted.end_lineno : last]
+            functions.append((dedent("\n".join(body)) + '\n"""', sentence))
+    return functions
 
 
 def first_sentence(docstring: str) -> str:

@@ -85,10 +85,10 @@ def check_scores(
         if (record.get("turn") or 0) > len(example.turns):
             return "the turn is missing"
         example = example.scored(record.get("turn"), record.get("greedy"))
-        made = score_text(metrics, record["text"], example, may_execute=False)
-        scores = record["scores"] | {n: s for n, s in made["scores"].items() if s is not None}
+        scored = score_text(metrics, record["text"], example, may_execute=False)
+        scores = record["scores"] | {n: s for n, s in scored["scores"].items() if s is not None}
         quality = scores.get(record["quality_metric"])
-        terms = {name: made[name] for name in (BLEU_TERMS,) if name in made}
+        terms = {name: scored[name] for name in (BLEU_TERMS,) if name in scored}
         return difference(record, {"scores": scores, "quality": quality, **terms})
 
     compared = ((record, compare(record)) for record in records)

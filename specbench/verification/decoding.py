@@ -126,11 +126,11 @@ class Decoder:
         for number, task in enumerate(plan.tasks):
             compared, keys = [], []
             for steps in self._choose(plan, number, recorded):
-                for step, made in runner.run(steps):
-                    report(made)
+                for step, again_decoded in runner.run(steps):
+                    report(again_decoded)
                     record = recorded[self._names(plan, step)]
-                    failed = made["error"] if made["status"] == ERROR else ""
-                    compared.append((record, failed or _divergence(record, made, within)))
+                    failed = again_decoded["error"] if again_decoded["status"] == ERROR else ""
+                    compared.append((record, failed or _divergence(record, again_decoded, within)))
                     keys.append((step, record))
             subject = f"{task.task.name}, {len(compared):,} samples of {len(task.cells)} cells"
             result = finding(AGAIN, subject, compared)
@@ -208,18 +208,18 @@ def _check_models(run: Run, runner: SampleRunner) -> Finding:
     if not recorded.get("target"):
         text = f"the run has no {ENVIRONMENT} with the fingerprints"
         return Finding("", run.pair.name, "same models", REPORT, text)
-    here = {**runner.models, **describe_environment()["packages"], "engine": runner.engine}
-    there = {**recorded, **run.environment.get("packages", {})}
-    there["engine"] = run.environment.get("engine")
-    others = [
-        f"{name} {here[name]}, there {there[name]}"
+    current = {**runner.models, **describe_environment()["packages"], "engine": runner.engine}
+    earlier = {**recorded, **run.environment.get("packages", {})}
+    earlier["engine"] = run.environment.get("engine")
+    versions = [
+        f"{name} {current[name]}, there {earlier[name]}"
         for name in ("device", "engine", "torch", "transformers")
-        if there.get(name) not in (None, here[name])
+        if earlier.get(name) not in (None, current[name])
     ]
     same = {name: runner.models[name] for name in (*ROLES, "dtype") if name in runner.models}
     wrong = difference({name: recorded.get(name) for name in same}, same)
-    found = "; ".join(filter(None, [wrong, *others]))
-    return Finding("", run.pair.name, "same models", FAILED if wrong else OK, found)
+    reason = "; ".join(filter(None, [wrong, *versions]))
+    return Finding("", run.pair.name, "same models", FAILED if wrong else OK, reason)
 
 
 def _check_keys(

@@ -27,19 +27,21 @@ def difference(recorded: Any, made: Any, within: float = 0.0) -> str:
                 return f"{name}{text}" if text[0] in " [" else f"{name}.{text}"
         return ""
     if isinstance(recorded, list) and isinstance(made, list):
-        for at, (one, other) in enumerate(zip(recorded, made, strict=False)):
+        for index, (one, other) in enumerate(zip(recorded, made, strict=False)):
             if text := difference(one, other, within):
-                return f"[{at}]{text}"
+                return f"[{index}]{text}"
         same_length = len(recorded) == len(made)
         return "" if same_length else f" has length {len(recorded)}, not {len(made)}"
     if isinstance(recorded, int | float) and isinstance(made, int | float):
         same = math.isclose(recorded, made, rel_tol=ROUNDING, abs_tol=within)
         return "" if same else f" is {recorded:.12g}, not {made:.12g}"
     if isinstance(recorded, str) and isinstance(made, str) and recorded != made:
-        first = next(at for at in count() if recorded[at : at + 1] != made[at : at + 1])
-        at = max(first - 10, 0)
-        start = f"[{at}:]" if at else ""
-        return f"{start} is {recorded[at : at + 30]!r}, not {made[at : at + 30]!r}"
+        first = next(
+            index for index in count() if recorded[index : index + 1] != made[index : index + 1]
+        )
+        index = max(first - 10, 0)
+        start = f"[{index}:]" if index else ""
+        return f"{start} is {recorded[index : index + 30]!r}, not {made[index : index + 30]!r}"
     return "" if recorded == made else f" is {recorded!r}, not {made!r}"
 
 

@@ -166,15 +166,15 @@ def check_examples(
         SpecbenchError: The data cannot be read.
     """
     # A generator is endless, and a run may claim any number.
-    made = task.examples("test", min(described["examples"], len(examples) + 1), seed)
+    examples_again = task.examples("test", min(described["examples"], len(examples) + 1), seed)
     faults = []
-    ids = [example.id for example in made]
+    ids = [example.id for example in examples_again]
     if list(examples) != ids:
         extra, missing = sorted({*examples} - {*ids}), sorted({*ids} - {*examples})
         faults += [f"{each} is not an example of the plan" for each in extra]
         faults += [f"{each} is missing" for each in missing]
         faults += ["they are in another order"] * (not faults)
-    for example in made:
+    for example in examples_again:
         stored = examples.get(example.id)
         if stored is not None and stored != example:
             text = difference(asdict(stored), asdict(example)) or "has more than the task's"
@@ -187,7 +187,9 @@ def check_examples(
     }
     if text := difference(_without_paths(described), _without_paths(facts)):
         faults.append(text)
-    return finding_of("examples are those of the task", f"{name}, {len(made):,} examples", faults)
+    return finding_of(
+        "examples are those of the task", f"{name}, {len(examples_again):,} examples", faults
+    )
 
 
 def _without_paths(value: Any) -> Any:

@@ -63,8 +63,8 @@ def check_tables(folder: Path, source: str) -> Iterator[Finding]:
 def _page_faults(page: Path, again: Path) -> list[str]:
     """Return the lines of a run's page that differ from those of the page made again."""
     recorded = page.read_text(encoding="utf-8", errors="replace").splitlines()
-    made = (again / DIGEST).read_text(encoding="utf-8").splitlines()
-    lines = enumerate(zip_longest(recorded, made, fillvalue=""), start=1)
+    rebuilt = (again / DIGEST).read_text(encoding="utf-8").splitlines()
+    lines = enumerate(zip_longest(recorded, rebuilt, fillvalue=""), start=1)
     return [f"line {number}{difference(*pair)}" for number, pair in lines if pair[0] != pair[1]]
 
 

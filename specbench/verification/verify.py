@@ -156,7 +156,7 @@ def _examples(
             raise UsageError(f"{name} has version {task.version} here")
         if not stored:  # as many as there are
             limit, seed = min(described["examples"], len(ids) + 1), run.settings.seed
-            examples = {each.id: each for each in task.examples("test", limit, seed)}
+            examples = {example.id: example for example in task.examples("test", limit, seed)}
         return examples, check_examples(name, described, run.settings.seed, examples, task)
     except SpecbenchError as error:
         unchecked.add(f"examples of {name} ({error})")

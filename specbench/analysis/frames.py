@@ -40,6 +40,8 @@ SUMMARY = schema(columns.SUMMARY)
 #: Optional columns of samples: further metrics, under their names.
 MEASURED = schema(columns.MEASURED)
 
+_LONGEST_HEADING = 2**20  # characters
+
 #: Columns that are blank if they do not apply to a method, task or sample.
 MAY_BE_BLANK = may_be_blank(columns.SAMPLES, columns.MEASURED, columns.SUMMARY)
 
@@ -180,9 +182,16 @@ def _read_fast(path: Path, needed: Collection[str], known: Mapping[str, type]) -
 
 
 def _heading(path: Path) -> list[str]:
-    """Return the column names of a table; none if it cannot be read."""
+    """Return the column names of a table; none if it cannot be read.
+
+    Raises:
+        UsageError: The heading is longer than that of any run.
+    """
     with suppress(OSError, ValueError, csv.Error), open_text(path) as file:
-        return next(csv.reader(file), [])
+        heading = file.readline(_LONGEST_HEADING)
+        if len(heading) == _LONGEST_HEADING:
+            raise UsageError(f"{path} has a heading of over {len(heading):,} characters: remove it")
+        return next(csv.reader([heading]), [])
     return []
 
 

@@ -15,7 +15,7 @@ REFERENCE = Path(__file__).parents[2] / "results" / "reference"
 def test_metrics_match_the_code_with_their_units() -> None:
     known = [(c.name, c.unit) for c in dictionary() if columns.METRICS in c.tables]
     assert known == [(metric.name, metric.unit) for metric in METRICS]
-    assert list(schema(columns.MEASURED)) == [*OF_QUALITY, BLEU_TERMS, "timing"]
+    assert list(schema(columns.MEASURED)) == [*OF_QUALITY, BLEU_TERMS, "block", "timing"]
 
 
 def test_every_entry_is_complete() -> None:

@@ -98,7 +98,7 @@ SHOWN_RUNS = {
     **{f"reference-python-{task}": ("T = 0.4", QUALITY) for task in PYTHON},
     "reference-python-times": ("T = 0.4", SPEED),
 }
-SHOWN_LABELS = ("diversed", "diversed features, mean of 3 seeds")
+SHOWN_LABEL = re.compile(r"diversed( features, mean of \d+ seeds)?")
 
 
 @cache
@@ -108,7 +108,7 @@ def _compared(run: str) -> dict[str, dict[str, str]]:
     line = ["compare", str(folder), "-m", "diversed", "--at", "acceptance", "--format", "csv"]
     found: dict[str, dict[str, str]] = {}
     for row in csv.DictReader(io.StringIO(RUN.invoke(app, line).stdout)):
-        if row["label"] not in SHOWN_LABELS:
+        if not SHOWN_LABEL.fullmatch(row["label"]):
             continue
         value, low, high = (float(row[name] or "nan") for name in ("value", "ci_low", "ci_high"))
         cells = found.setdefault(

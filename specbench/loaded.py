@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from specbench.analysis.labels import method_labels
 from specbench.analysis.summary import shown_name, shown_scale
 from specbench.errors import UsageError
 from specbench.figures import FIGURES, HEADS, STYLES, load_figure
 from specbench.results import Results
+from specbench.runs.labels import method_labels
 from specbench.table import interval_of, number, number_of
 
 if TYPE_CHECKING:

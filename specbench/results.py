@@ -15,16 +15,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from specbench.analysis import columns as dictionary
-from specbench.analysis.columns import may_be_blank, schema
-from specbench.analysis.folders import require_folders, run_folders
-from specbench.analysis.frames import Selection, read_samples, typed
 from specbench.analysis.positions import acceptance_by_position
 from specbench.analysis.summary import selected_summary, wide
 from specbench.analysis.verdicts import verdicts_of
 from specbench.experiment.folders import CONFIG, read_run
-from specbench.experiment.records import RECORDS, TABLE, TRACED, latest_records
 from specbench.files import open_text, stored
+from specbench.runs import columns as dictionary
+from specbench.runs.columns import may_be_blank, schema
+from specbench.runs.folders import require_folders, run_folders
+from specbench.runs.frames import Selection, read_samples, typed
+from specbench.runs.records import RECORDS, TABLE, TRACED, latest_records
 
 RUNS, ROUNDS = schema(dictionary.RUNS), schema(dictionary.ROUNDS)
 

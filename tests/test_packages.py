@@ -32,17 +32,33 @@ def imports(path: Path, module: str) -> set[str]:
     return {name for name in found if name.split(".")[0] == FACE}
 
 
+def needs_of_packages() -> dict[str, set[str]]:
+    """Return the packages that each package imports, see the tests."""
+    graph: dict[str, set[str]] = {}
+    for path in ROOT.rglob("*.py"):
+        module = ".".join([FACE, *path.relative_to(ROOT).with_suffix("").parts])
+        needs = {package(name) for name in imports(path, module)} - {package(module)}
+        graph.setdefault(package(module), set()).update(needs)
+    return graph
+
+
 def test_the_packages_import_each_other_in_one_direction() -> None:
     """No package depends on itself, directly or through others.
 
     Imports inside functions and for type checking count too, and functions that a registry names:
     they cannot fail at import, but a package cannot be read or moved without them.
     """
-    graph: dict[str, set[str]] = {}
-    for path in ROOT.rglob("*.py"):
-        module = ".".join([FACE, *path.relative_to(ROOT).with_suffix("").parts])
-        needs = {package(name) for name in imports(path, module)} - {package(module)}
-        graph.setdefault(package(module), set()).update(needs)
+    graph = needs_of_packages()
     assert {"methods", "engine"} <= graph["decoding"]
     assert "loaded" in graph[FACE]
     TopologicalSorter(graph).prepare()  # raises CycleError, which names the cycle
+
+
+def test_the_half_that_measures_needs_nothing_of_the_half_that_analyses() -> None:
+    graph = needs_of_packages()
+    reached, new = set(), {"experiment", "runs"}
+    while new:
+        reached |= new
+        new = set().union(*(graph.get(name, set()) for name in new)) - reached
+    assert {"decoding", "engine"} <= reached
+    assert not reached & {"analysis", "figures", "report", "results", "theory"}

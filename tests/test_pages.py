@@ -158,17 +158,19 @@ def findings_tables(run: str) -> tuple[str, str]:
     """
     line = ["compare", str(ROOT / "results" / run), "--at", "acceptance", "--format", "csv"]
     cells: dict[str, dict[str, str]] = {}
-    seeds: dict[str, list[str]] = {}
+    seeds: dict[tuple[str, str], list[str]] = {}
     for row in csv.DictReader(io.StringIO(RUN.invoke(app, line).stdout)):
         if row["method"] == "cooled" and "w=0" in row["label"]:
             continue  # the draft alone at a lower temperature, a point of the second front only
-        if row["method"] == "static":
-            continue  # beside a coin, not above a front
+        if row["method"] in ("static", "sd"):
+            continue  # beside a coin, and beside no speculation
         value, low, high = (100 * float(row[n] or "nan") for n in ("value", "ci_low", "ci_high"))
         front = re.sub(r" \(.*", "", row["against"])
         if seed := re.fullmatch(r"(diversed(?: \w+)?)[ /]seed-\d+", row["label"]):
             if row["metric"] == "quality_above" and front == "static front":
-                seeds.setdefault(seed[1], []).append(f"{value:+.1f}".replace("-0.0", "0.0"))
+                setting = f"`{row['task']}`, T = {float(row['temperature']):g}"
+                above = seeds.setdefault((setting, seed[1]), [])
+                above.append(f"{value:+.1f}".replace("-0.0", "0.0"))
             continue
         text = f"{value:+.1f} [{low:+.1f}, {high:+.1f}]".replace("-0.0", "0.0")
         named = cells.setdefault(
@@ -182,7 +184,9 @@ def findings_tables(run: str) -> tuple[str, str]:
     lines = [f"| method | {' | '.join(names)} |", "|---|" + "--:|" * len(names)]
     for label, texts in cells.items():
         lines.append(f"| `{label}` | {' | '.join(texts.get(name, '') for name in names)} |")
-    single = [f"| `{label}` | {', '.join(values)} |" for label, values in seeds.items()]
+    single = [
+        f"| {task} | `{name}` | {', '.join(above)} |" for (task, name), above in seeds.items()
+    ]
     return "\n".join(lines), "\n".join(single)
 
 

@@ -13,10 +13,10 @@ import pandas as pd
 import pytest
 
 import specbench
-from specbench.analysis import columns
-from specbench.analysis.columns import schema
 from specbench.errors import UsageError
 from specbench.methods.parameters import PARAMETER_COLUMNS
+from specbench.runs import columns
+from specbench.runs.columns import schema
 
 REFERENCE = Path(__file__).parents[1] / "results" / "reference"
 CELL = {

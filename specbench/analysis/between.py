@@ -15,7 +15,6 @@ import pandas as pd
 
 from specbench.analysis import comparison as c
 from specbench.analysis.compare_tables import merge_metrics
-from specbench.analysis.frames import CELL
 from specbench.analysis.intervals import (
     Interval,
     Statistic,
@@ -23,8 +22,9 @@ from specbench.analysis.intervals import (
     paired_ratio,
     ratio_difference,
 )
-from specbench.analysis.labels import method_labels
 from specbench.analysis.summary import quality_difference, score_interval, shown_name, shown_scale
+from specbench.runs.frames import CELL
+from specbench.runs.labels import method_labels
 from specbench.table import Column, Field, Table, drop_empty, interval_of, number, number_of
 
 #: Value of ``at`` in the rows of a comparison of two runs.

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import pandas as pd
 
-from specbench.analysis.frames import CELL
 from specbench.analysis.intervals import FEWEST
+from specbench.runs.frames import CELL
 
 
 def whole_blocks(samples: pd.DataFrame) -> pd.Series:

@@ -19,8 +19,6 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from specbench.analysis.blocks import time_units
-from specbench.analysis.columns import BLEU_TERMS
-from specbench.analysis.frames import CELL
 from specbench.analysis.intervals import (
     FEWEST,
     Floats,
@@ -33,7 +31,6 @@ from specbench.analysis.intervals import (
     ratio,
     score_limits,
 )
-from specbench.analysis.labels import method_labels
 from specbench.analysis.published import REFERENCE, quality_heading, remarks
 from specbench.analysis.summary import (
     ACCEPTANCE,
@@ -48,6 +45,9 @@ from specbench.heads.registry import recipe_of
 from specbench.methods.parameters import METHOD_COLUMNS, from_columns
 from specbench.methods.registry import AUTOREGRESSIVE, METHODS
 from specbench.metrics import shown_metric
+from specbench.runs.columns import BLEU_TERMS
+from specbench.runs.frames import CELL
+from specbench.runs.labels import method_labels
 from specbench.table import Cell, Column, Field, Table, cell_at, number, number_of
 
 FIGURES = (ACCEPTANCE, QUALITY, SPEEDUP)

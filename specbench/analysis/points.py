@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 
 from specbench.analysis.blocks import by_time_unit, count_blocks
 from specbench.analysis.intervals import Floats, Statistic, bootstrap, cluster_sums, ratio
-from specbench.analysis.labels import method_label
 from specbench.analysis.summary import score_terms
 from specbench.errors import UsageError
 from specbench.methods.parameters import PARAMETER_COLUMNS, from_columns
 from specbench.methods.registry import METHODS
 from specbench.plugins import short_name
+from specbench.runs.labels import method_label
 
 #: What quality is traded for; more is better. ``speedup`` is relative to autoregressive.
 Gain = Literal["acceptance", "time", "speedup"]

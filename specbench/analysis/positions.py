@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from specbench.analysis import columns
-from specbench.analysis.columns import may_be_blank, schema
-from specbench.analysis.frames import CELL, typed
 from specbench.analysis.intervals import proportion_interval
-from specbench.analysis.labels import method_labels
 from specbench.errors import UsageError
+from specbench.runs import columns
+from specbench.runs.columns import may_be_blank, schema
+from specbench.runs.frames import CELL, typed
+from specbench.runs.labels import method_labels
 from specbench.table import Cell, Column, Field, Table, cell_at, number
 
 MARGINAL, CONDITIONAL = "marginal", "conditional"

@@ -13,9 +13,7 @@ from typing import Any
 
 import pandas as pd
 
-from specbench.analysis.frames import CELL, read_samples, read_summary
 from specbench.analysis.intervals import Interval
-from specbench.analysis.labels import method_labels
 from specbench.analysis.pareto import Gap, front_of, gap_between
 from specbench.analysis.points import settings_of
 from specbench.analysis.summary import (
@@ -35,6 +33,8 @@ from specbench.analysis.summary import (
 from specbench.errors import UsageError
 from specbench.heads.registry import BUNDLED, RESULTS
 from specbench.metrics import shown_metric
+from specbench.runs.frames import CELL, read_samples, read_summary
+from specbench.runs.labels import method_labels
 from specbench.table import (
     Cell,
     Column,

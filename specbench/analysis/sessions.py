@@ -14,15 +14,15 @@ from typing import Any, NamedTuple, Self
 import pandas as pd
 
 from specbench.analysis.blocks import count_blocks, has_comparable_times
-from specbench.analysis.columns import TIMED_AGAIN
-from specbench.analysis.frames import first_decodes
 from specbench.analysis.intervals import estimate
-from specbench.analysis.labels import method_labels
 from specbench.analysis.pareto import STATIC_FAMILY
 from specbench.analysis.points import PointEstimates, Setting, settings_of, shared_points
 from specbench.heads.registry import recipe_of
 from specbench.methods.parameters import PARAMETER_COLUMNS
 from specbench.methods.registry import AUTOREGRESSIVE
+from specbench.runs.columns import TIMED_AGAIN
+from specbench.runs.frames import first_decodes
+from specbench.runs.labels import method_labels
 
 
 class TaskRun(NamedTuple):

@@ -16,18 +16,6 @@ import numpy as np
 import pandas as pd
 
 from specbench.analysis.blocks import by_time_unit
-from specbench.analysis.columns import BLEU_TERMS, TIMED_BASELINE
-from specbench.analysis.frames import (
-    CELL,
-    MEASURED,
-    SAMPLES,
-    SUMMARY,
-    Selection,
-    first_decodes,
-    read_samples,
-    read_summary,
-    typed,
-)
 from specbench.analysis.intervals import (
     Floats,
     Interval,
@@ -50,6 +38,18 @@ from specbench.metrics import BLEU, shown_metric
 from specbench.metrics import METRICS as TASK_METRICS
 from specbench.metrics.bleu import TERMS, corpus_bleu
 from specbench.metrics.passk import BUDGETS, pass_at_k
+from specbench.runs.columns import BLEU_TERMS, TIMED_BASELINE
+from specbench.runs.frames import (
+    CELL,
+    MEASURED,
+    SAMPLES,
+    SUMMARY,
+    Selection,
+    first_decodes,
+    read_samples,
+    read_summary,
+    typed,
+)
 
 ACCEPTANCE, QUALITY, SPEEDUP, PASS = "draft_acceptance_rate", "quality", "speedup", "pass@1"
 TOKENS, AT_LIMIT, REPETITION = "output_tokens", "length_limit_rate", "repetition"

@@ -14,7 +14,6 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from specbench.analysis.labels import method_label
 from specbench.config import (
     AUTO,
     DRAFT_LENGTH,
@@ -33,6 +32,7 @@ from specbench.files import shown_path
 from specbench.heads.registry import UNTRAINED, find_head
 from specbench.methods.registry import AUTOREGRESSIVE
 from specbench.pairs.registry import PairSpec
+from specbench.runs.labels import method_label
 from specbench.tasks.task import default_task_names
 from specbench.version import __version__
 

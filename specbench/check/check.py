@@ -12,7 +12,6 @@ from pathlib import Path
 from traceback import extract_tb
 from typing import Any
 
-from specbench.analysis.labels import method_label
 from specbench.check.controls import check_own_draft, check_time
 from specbench.check.draws import FALSE_ALARM
 from specbench.check.findings import FAILED, Finding, findings_table
@@ -34,6 +33,7 @@ from specbench.experiment.runner import Loader, largest
 from specbench.heads.bind import bind
 from specbench.heads.head import Head
 from specbench.methods.drafters import MODEL
+from specbench.runs.labels import method_label
 from specbench.table import Table
 from specbench.version import __version__
 

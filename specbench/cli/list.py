@@ -9,7 +9,6 @@ from typing import Annotated, Any
 
 import typer
 
-from specbench.analysis.columns import MEASURED, METRICS, dictionary
 from specbench.cli.generate import completer, grouped
 from specbench.cli.options import JsonOutput
 from specbench.cli.output import print_json, print_table
@@ -19,6 +18,7 @@ from specbench.files import shown_path
 from specbench.methods.method import Parameter
 from specbench.methods.registry import METHODS, get_method, installed_methods
 from specbench.pairs.registry import pairs
+from specbench.runs.columns import MEASURED, METRICS, dictionary
 from specbench.table import Column, Table
 from specbench.tasks.definition import Definition
 from specbench.tasks.task import load_task, task_names, task_path

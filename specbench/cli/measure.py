@@ -114,12 +114,15 @@ def carry_out(
         SpecbenchError: The run failed.
         Interrupted: The user stopped it; the message says what was kept.
     """
+    from specbench.analysis.write import write_summary
     from specbench.experiment.progress import progress_bar
     from specbench.experiment.store import Store
 
     plan = _continued(plan, to)
     has_display = not to.no_progress
-    store = Store.open(to.output, f"{label}-{plan.pair.name}", plan.describe(), to.fresh)
+    store = Store.open(
+        to.output, f"{label}-{plan.pair.name}", plan.describe(), to.fresh, write_summary
+    )
     if store.resumed:
         done = store.resumed - store.failed
         note(f"resuming {store.folder}: {done} of {len(plan)} samples are done")
@@ -189,7 +192,7 @@ def _first_interrupt() -> Iterator[Callable[[], bool]]:
 
 
 def _show(store: Store, tables: Tables | None, as_json: bool) -> None:
-    from specbench.experiment.records import OK, latest_records, timed_records
+    from specbench.runs.records import OK, latest_records, timed_records
 
     records = [*latest_records(store.folder), *timed_records(store.folder)]
     if cut := {(r["task"], r["sample_id"]) for r in records if r.get("prompt_cut")}:
@@ -210,8 +213,8 @@ def _show(store: Store, tables: Tables | None, as_json: bool) -> None:
 def show_run(folder: Path, tables: Tables | None = None, as_json: bool = False) -> None:
     """Print a run's verdicts and tables, or only the given ``tables``, and its folder."""
     from specbench.analysis.run_tables import run_tables
-    from specbench.experiment.records import TABLE
     from specbench.results import Results
+    from specbench.runs.records import TABLE
 
     printed: dict[str, Any] = {"results": str(folder)}
     if stored(folder / TABLE).is_file():
@@ -248,9 +251,9 @@ def _suggest(plan: Plan, folder: Path) -> None:
 
 def _print_forecast(plan: Plan, asked: Measurement) -> None:
     """Print one row per cell of a plan, then the memory and time it needs."""
-    from specbench.analysis.labels import method_labels
     from specbench.experiment.forecast import forecast
     from specbench.experiment.progress import quiet_libraries
+    from specbench.runs.labels import method_labels
 
     quiet_libraries(downloads=not asked.no_progress)
     cost = forecast(plan)

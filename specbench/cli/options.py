@@ -58,8 +58,8 @@ from specbench.tasks.task import Task, default_task_names, load_task, task_names
 from specbench.words import none_of
 
 if TYPE_CHECKING:
-    from specbench.analysis.frames import Selection
     from specbench.experiment.folders import Trust
+    from specbench.runs.frames import Selection
 
 ALL, PAPER = "all", "paper"
 METHOD_GROUPS = {PAPER: PAPER_METHODS, ALL: tuple(METHODS)}
@@ -579,7 +579,7 @@ class Rows(Options):
 
     def selection(self) -> Selection:
         """Return what to read."""
-        from specbench.analysis.frames import Selection
+        from specbench.runs.frames import Selection
 
         tasks, methods = (
             None if names is None or ALL in names else names for names in (self.task, self.method)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from specbench.analysis.folders import require_folders
 from specbench.cli.generate import completer, grouped
 from specbench.cli.options import DEFAULT_PAIR, NEWEST, Models, Rows, Tasks, output_option
 from specbench.cli.output import note
@@ -33,6 +32,7 @@ from specbench.heads.registry import (
 from specbench.methods.registry import AUTOREGRESSIVE
 from specbench.pairs.registry import PairSpec, pairs
 from specbench.plugins import short_name
+from specbench.runs.folders import require_folders
 from specbench.tasks.task import Task, task_names
 
 if TYPE_CHECKING:

@@ -48,6 +48,7 @@ class ScoreOptions(Options):
 @grouped
 def score(run: FinishedRun, asked: ScoreOptions, code: CodeExecution, shown: Progress) -> None:
     """Score the texts of a finished run again, without models or data."""
+    from specbench.analysis.write import write_summary
     from specbench.experiment.progress import progress_bar
     from specbench.experiment.rescore import open_run, score_run
 
@@ -55,7 +56,7 @@ def score(run: FinishedRun, asked: ScoreOptions, code: CodeExecution, shown: Pro
     note(*finished_run.notes)
     try:
         with progress_bar(finished_run.samples, not shown.no_progress) as report:
-            outcome = score_run(finished_run, code.allow_code_execution, report)
+            outcome = score_run(finished_run, code.allow_code_execution, report, write_summary)
     except KeyboardInterrupt as error:
         raise Interrupted(f"interrupted: score {run} again") from error
     if outcome.withheld:
@@ -190,8 +191,8 @@ def trace(run: FinishedRun, asked: TraceOptions, models: Recorded) -> None:
     [-rejected-] {+correction+}. Mismatches are accepted tokens that are not the target's likeliest.
     """
     from specbench.experiment.folders import read_run, require_cells
-    from specbench.experiment.records import EXAMPLES, TRACED, latest_records
     from specbench.files import check_parent, write_atomically
+    from specbench.runs.records import EXAMPLES, TRACED, latest_records
     from specbench.trace.terminal import show
     from specbench.trace.tokens import Unreadable
     from specbench.trace.trace import find_sample, run_decoder
@@ -260,10 +261,10 @@ def report(asked: ReportOptions, rows: Rows, models: Recorded, runs: Runs = None
 
     The file is self-contained and loads nothing from the network.
     """
-    from specbench.analysis.folders import run_folders
     from specbench.experiment.folders import newest_run
-    from specbench.experiment.records import SUMMARY
     from specbench.files import check_parent, write_atomically
+    from specbench.runs.folders import run_folders
+    from specbench.runs.records import SUMMARY
 
     folders = runs or [newest_run()]
     rows.require_in(run_folders(folders, SUMMARY))

@@ -49,8 +49,8 @@ def chosen_runs(given: Sequence[Path] | None, rows: Rows, *files: str) -> list[P
     Raises:
         UsageError: There is no run, or no run has such rows.
     """
-    from specbench.analysis.folders import run_folders
     from specbench.experiment.folders import newest_run
+    from specbench.runs.folders import run_folders
 
     folders = run_folders(given or [newest_run()], *files)
     rows.require_in(folders)
@@ -129,17 +129,17 @@ def table(asked: TableOptions, rows: TableRows, runs: Runs = None) -> None:
         _by_position(asked, rows, runs)
         return
 
-    from specbench.experiment.records import SUMMARY
+    from specbench.runs.records import SUMMARY
 
     folders = chosen_runs(runs, rows, SUMMARY)
 
-    from specbench.analysis.columns import TIMED_BASELINE
-    from specbench.analysis.frames import Selection, read_samples
     from specbench.analysis.main_table import NEEDED, main_table, typeset
     from specbench.analysis.published import beside_published, published_table, remarks
     from specbench.analysis.run_tables import NO_BASELINE
     from specbench.analysis.summary import SPEEDUP, selected_summary
     from specbench.experiment.folders import read_run
+    from specbench.runs.columns import TIMED_BASELINE
+    from specbench.runs.frames import Selection, read_samples
 
     for folder in folders:
         if asked.against and read_run(folder, required=False).loading.dummy:
@@ -171,7 +171,7 @@ def _by_position(asked: TableOptions, rows: Rows, runs: Sequence[Path] | None) -
     Raises:
         UsageError: The records of rounds are missing, or nothing is drafted.
     """
-    from specbench.experiment.records import RECORDS
+    from specbench.runs.records import RECORDS
 
     if asked.against is not None:
         raise UsageError("--against has no numbers by position: omit it or --by")
@@ -210,18 +210,18 @@ def compare(asked: CompareOptions, rows: Rows, runs: Runs = None) -> None:
     With two runs, also show what differs between them, and compare the cells that both have, paired
     by sample.
     """
-    from specbench.experiment.records import TABLE
+    from specbench.runs.records import TABLE
 
     folders = chosen_runs(runs, rows, TABLE)
 
     import pandas as pd
 
-    from specbench.analysis.columns import TIMED
     from specbench.analysis.compare import Compared, compare
     from specbench.analysis.compare_tables import comparison_tables, overview
     from specbench.analysis.comparison import ATS, OWN
-    from specbench.analysis.frames import first_decodes, read_samples
     from specbench.analysis.verdicts import verdicts
+    from specbench.runs.columns import TIMED
+    from specbench.runs.frames import first_decodes, read_samples
 
     every = read_samples(*folders, timings=TIMED)
     between, tables = _compare_runs(folders, first_decodes(every), rows, asked)
@@ -340,7 +340,7 @@ def theory(asked: TheoryOptions, rows: Rows, models: Recorded, runs: Runs = None
     """
     from specbench.experiment.folders import read_run
     from specbench.experiment.progress import quiet_libraries
-    from specbench.experiment.records import RECORDS
+    from specbench.runs.records import RECORDS
 
     if rows.by:
         raise UsageError("--by cannot split predictions: omit it")
@@ -400,7 +400,7 @@ def summary(asked: SummaryOptions, rows: Rows, runs: Runs = None) -> None:
         raise UsageError(f"{typed[0]} cannot filter --frame {RUNS}: omit it")
 
     from specbench.experiment.folders import CONFIG
-    from specbench.experiment.records import TABLE
+    from specbench.runs.records import TABLE
 
     if output is not None:
         check_parent(output)

@@ -18,8 +18,8 @@ from specbench.errors import RunError
 from specbench.experiment.environment import command_line
 from specbench.experiment.plan import Plan, SampleIndex, Step, samples_of
 from specbench.experiment.progress import Display
-from specbench.experiment.records import ERROR, write_examples
 from specbench.experiment.store import Store
+from specbench.runs.records import ERROR, write_examples
 
 log = logging.getLogger(__name__)
 

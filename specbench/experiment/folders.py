@@ -12,12 +12,14 @@ from itertools import chain, count
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from specbench.analysis.folders import require_in_runs
 from specbench.config import TRUSTED, Group, Loading, Settings
 from specbench.errors import UsageError
 from specbench.example import Example
 from specbench.experiment.configuration import Configuration, Environment, read_object
-from specbench.experiment.records import (
+from specbench.files import PARTIAL, find_stored, require_plain, stored
+from specbench.pairs.registry import ROLES, PairSpec, custom_pair, pairs
+from specbench.runs.folders import require_in_runs
+from specbench.runs.records import (
     EXAMPLES,
     RECORDS,
     TABLE,
@@ -25,8 +27,6 @@ from specbench.experiment.records import (
     read_examples,
     read_records,
 )
-from specbench.files import PARTIAL, find_stored, require_plain, stored
-from specbench.pairs.registry import ROLES, PairSpec, custom_pair, pairs
 from specbench.words import shown
 
 RESULTS = Path("results")

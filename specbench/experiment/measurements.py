@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from specbench.analysis.columns import BLEU_TERMS
 from specbench.errors import SpecbenchError
 from specbench.example import Example
-from specbench.experiment.records import OK, UNSCORED
 from specbench.masking import mask_tokens
 from specbench.metrics import BLEU, get_metric, score
 from specbench.plugins import short_name
+from specbench.runs.columns import BLEU_TERMS
+from specbench.runs.records import OK, UNSCORED
 
 if TYPE_CHECKING:
     from specbench.decoding.records import Generation

@@ -16,7 +16,6 @@ from itertools import chain, product
 from random import Random
 from typing import Any, Self
 
-from specbench.analysis.columns import MEASURED, SAMPLES, TIMED_AGAIN, TIMED_BASELINE, schema
 from specbench.config import DEFAULT_LIMIT, Loading, Settings
 from specbench.errors import UsageError, require, require_at_least
 from specbench.example import Example
@@ -29,6 +28,7 @@ from specbench.methods.registry import AUTOREGRESSIVE, get_method
 from specbench.metrics import GREEDY, METRICS, get_metric, try_metrics
 from specbench.pairs.registry import PairSpec
 from specbench.plugins import require_distinct, short_name
+from specbench.runs.columns import MEASURED, SAMPLES, TIMED_AGAIN, TIMED_BASELINE, schema
 from specbench.tasks.prompts import PromptList
 from specbench.tasks.task import Task
 from specbench.version import __version__

@@ -20,8 +20,8 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from specbench.analysis.labels import method_label
-from specbench.experiment.records import OK
+from specbench.runs.labels import method_label
+from specbench.runs.records import OK
 
 _SUMMED = ("accepted", "proposed", "output_tokens", "prefill_seconds", "decode_seconds")
 

@@ -10,15 +10,20 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from specbench.analysis import columns
-from specbench.analysis.columns import BLEU_TERMS, schema
-from specbench.analysis.folders import TIMINGS
 from specbench.errors import UsageError
 from specbench.example import Example
 from specbench.experiment.folders import CONFIG, ENVIRONMENT, Run, as_json, read_run
 from specbench.experiment.measurements import score_text
 from specbench.experiment.plan import require_own_columns
-from specbench.experiment.records import (
+from specbench.experiment.store import Summarise, lock
+from specbench.files import clear_errors, copies, packing, stored, sync, sync_tree
+from specbench.metrics import GREEDY, GROUP, METRICS, get_metric, score, try_metrics
+from specbench.metrics.sandbox.launch import layers
+from specbench.plugins import exists, given_for, short_name
+from specbench.runs import columns
+from specbench.runs.columns import BLEU_TERMS, schema
+from specbench.runs.folders import TIMINGS
+from specbench.runs.records import (
     DIGEST,
     ERROR,
     EXAMPLES,
@@ -34,13 +39,8 @@ from specbench.experiment.records import (
     set_aside,
     timed_records,
     to_line,
-    write_tables,
 )
-from specbench.experiment.store import lock
-from specbench.files import clear_errors, copies, packing, stored, sync, sync_tree
-from specbench.metrics import GREEDY, GROUP, METRICS, get_metric, score, try_metrics
-from specbench.metrics.sandbox.launch import layers
-from specbench.plugins import exists, given_for, short_name
+from specbench.runs.tables import write_samples
 
 log = logging.getLogger(__name__)
 
@@ -117,12 +117,16 @@ def open_run(folder: Path, further: Sequence[str] = ()) -> FinishedRun:
 
 
 def score_run(
-    found: FinishedRun, may_execute: bool, report: Callable[[Record], None] = lambda record: None
+    found: FinishedRun,
+    may_execute: bool,
+    report: Callable[[Record], None] = lambda record: None,
+    summarise: Summarise = lambda folder: None,
 ) -> Outcome:
     """Score every text of a run again and replace its samples and tables.
 
     Files are replaced only after all new ones are on disk, so an interruption loses nothing.
-    Without ``may_execute``, existing scores of metrics that execute code are kept.
+    Without ``may_execute``, existing scores of metrics that execute code are kept. ``summarise`` is
+    called after the tables of samples are written.
 
     Raises:
         UsageError: A line is not a sample of this run, or the run is still being written.
@@ -142,7 +146,8 @@ def score_run(
         withheld = sum(_is_withheld(r, run) for r in latest.values())
         if (timings := stored(run.folder / TIMINGS)).exists():
             shutil.copy(timings, staging)
-        write_tables(staging)
+        if write_samples(staging):
+            summarise(staging)
         timed = timed_records(run.folder)
         failed += [str(r.get("error")) for r in timed if r["status"] != OK]
         samples = len(latest) + len(timed)

@@ -30,7 +30,6 @@ from specbench.experiment.measurements import describe_error, measurements, scor
 from specbench.experiment.plan import Cell, Plan, SampleIndex, Step, own_sources, samples_of
 from specbench.experiment.progress import Display
 from specbench.experiment.prompts import Prompts
-from specbench.experiment.records import ERROR, to_line, write_examples
 from specbench.experiment.store import Store
 from specbench.heads.bind import bind
 from specbench.heads.files import describe_models
@@ -39,6 +38,7 @@ from specbench.methods.control import DraftControl, warmup_lengths
 from specbench.methods.rules import sd
 from specbench.metrics.sandbox.launch import layers
 from specbench.pairs.registry import PairSpec
+from specbench.runs.records import ERROR, to_line, write_examples
 
 SampleResult = tuple[Step, dict[str, Any]]  # the step and the columns of its record
 Ready = tuple[Step, Encoded]  # a step and its prompt

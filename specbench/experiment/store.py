@@ -36,7 +36,10 @@ from specbench.experiment.folders import (
     unused,
 )
 from specbench.experiment.plan import Plan, Step
-from specbench.experiment.records import (
+from specbench.files import cannot_write, clear_errors, make_folder, sync, write_atomically
+from specbench.heads.registry import HeadFile
+from specbench.methods.drafters import MODEL
+from specbench.runs.records import (
     EXAMPLES,
     NAMES,
     OK,
@@ -49,11 +52,8 @@ from specbench.experiment.records import (
     read_records,
     set_aside,
     to_line,
-    write_tables,
 )
-from specbench.files import cannot_write, clear_errors, make_folder, sync, write_atomically
-from specbench.heads.registry import HeadFile
-from specbench.methods.drafters import MODEL
+from specbench.runs.tables import write_samples
 from specbench.version import __version__
 
 log = logging.getLogger(__name__)
@@ -64,6 +64,7 @@ _ABOUT_THE_RUN = {"repeats", "engine", "engine_fallback"}
 SYNC_SHARE = 0.01
 
 Key = Callable[[Step], str]
+Summarise = Callable[[Path], None]  # writes what follows from a run's tables of samples
 
 
 class Store:
@@ -81,9 +82,12 @@ class Store:
         UsageError: The folder contains something else, is in use, or cannot be written.
     """
 
-    def __init__(self, folder: Path, config: Mapping[str, Any]) -> None:
+    def __init__(
+        self, folder: Path, config: Mapping[str, Any], summarise: Summarise = lambda folder: None
+    ) -> None:
         self.folder, self.run_id = folder, folder.name
         self._config = config
+        self._summarise = summarise
         # The key and status of each sample, by its identifying columns.
         self._samples: dict[tuple[Any, ...], tuple[str, str]] = {}
         self._sources: dict[tuple[Any, ...], Mapping[str, str]] = {}  # see ``Plan.sources_of``
@@ -118,23 +122,29 @@ class Store:
 
     @classmethod
     def open(
-        cls, output: Path | None, label: str, config: Mapping[str, Any], fresh: bool = False
+        cls,
+        output: Path | None,
+        label: str,
+        config: Mapping[str, Any],
+        fresh: bool = False,
+        summarise: Summarise = lambda folder: None,
     ) -> Store:
         """Open the folder of a new run, or resume a run of the same plan.
 
         Without ``output``, resume the newest unfinished run ``results/<UTC time>-<label>`` with the
         same configuration, or start a new one. ``fresh`` always starts a new run and renames an
-        existing run in ``output`` first.
+        existing run in ``output`` first. ``summarise`` is called after the tables of samples are
+        written.
         """
         if output is not None:
             if fresh and (output / CONFIG).exists():
                 lock(output).release()  # fails if it is in use
                 output.rename(unused(output.with_name(f"{output.name}-before")))
-            return cls(output, config)
+            return cls(output, config, summarise)
         for folder in () if fresh else unfinished_twins(label, config):
             with suppress(UsageError):
-                return cls(folder, config)
-        return cls(new_folder(label), config)
+                return cls(folder, config, summarise)
+        return cls(new_folder(label), config, summarise)
 
     @property
     def done(self) -> int:
@@ -252,7 +262,8 @@ class Store:
                 if not self.done and self._new:
                     self._remove()
                 elif not self._lost_config:
-                    write_tables(self.folder)
+                    if write_samples(self.folder):
+                        self._summarise(self.folder)
                     self._write_config(state if kind else COMPLETE)
         finally:
             self._lock.release()

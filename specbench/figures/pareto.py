@@ -23,7 +23,6 @@ from matplotlib.lines import Line2D
 from matplotlib.patheffects import withStroke
 
 from specbench.analysis.blocks import by_time_unit, has_comparable_times
-from specbench.analysis.frames import CELL, SAMPLES
 from specbench.analysis.pareto import (
     STATIC_FAMILY,
     below_coin,
@@ -41,6 +40,7 @@ from specbench.heads.registry import FAMILIES, recipe_of
 from specbench.methods.parameters import PARAMETER_COLUMNS, from_columns
 from specbench.methods.registry import AUTOREGRESSIVE, CONTROLS
 from specbench.results import Results
+from specbench.runs.frames import CELL, SAMPLES
 
 _QUALITY = "100*quality"
 #: The fronts drawn, by the mark of their data, with the methods of their points.

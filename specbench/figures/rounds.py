@@ -17,13 +17,13 @@ from matplotlib.colors import to_rgb
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from specbench.analysis.frames import CELL
 from specbench.analysis.intervals import bootstrap, estimate, ratio
 from specbench.analysis.positions import CONDITIONAL, MARGINAL
 from specbench.errors import UsageError
 from specbench.figures import style
 from specbench.figures.style import Drawing, cell_names, data, scaled
 from specbench.results import Results
+from specbench.runs.frames import CELL
 
 _KINDS = {CONDITIONAL: "Conditional (%)", MARGINAL: "Marginal (%)"}
 _APART = 0.12  # largest distance of a point from its position, so that intervals do not overlap

@@ -28,12 +28,12 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 
-from specbench.analysis.frames import CELL
-from specbench.analysis.labels import method_labels
 from specbench.errors import UsageError
 from specbench.figures import STYLES
 from specbench.files import clear_errors, write_atomically
 from specbench.plugins import short_name
+from specbench.runs.frames import CELL
+from specbench.runs.labels import method_labels
 from specbench.table import to_csv
 from specbench.tasks.mini import GENERATORS
 from specbench.words import printable

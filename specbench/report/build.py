@@ -11,17 +11,17 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from specbench.analysis.folders import run_folders
-from specbench.analysis.frames import Selection
 from specbench.analysis.verdicts import VERDICTS, by_task, foremost
 from specbench.errors import UsageError
 from specbench.experiment.folders import NOTHING_TRUSTED, Run, Trust, read_run, unfinished
-from specbench.experiment.records import SUMMARY
 from specbench.report.figures import figures
 from specbench.report.pages import render
 from specbench.report.tables import read_cells, summary_tables, text_tables
 from specbench.report.traces import collect_traces
 from specbench.results import Results
+from specbench.runs.folders import run_folders
+from specbench.runs.frames import Selection
+from specbench.runs.records import SUMMARY
 from specbench.table import Column, Table
 from specbench.trace.trace import LEGEND
 

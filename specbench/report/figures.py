@@ -14,13 +14,13 @@ from xml.etree import ElementTree
 import pandas as pd
 from markupsafe import Markup
 
-from specbench.analysis.frames import CELL
 from specbench.errors import UsageError
 from specbench.figures import acceptance, pareto, rounds, style
 from specbench.figures.style import Drawing
 from specbench.methods.drafters import MODEL
 from specbench.metrics import shown_metric
 from specbench.results import Results
+from specbench.runs.frames import CELL
 from specbench.table import with_interval
 
 _SVG, _LINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"

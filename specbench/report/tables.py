@@ -11,8 +11,6 @@ from typing import Any
 
 import pandas as pd
 
-from specbench.analysis.frames import CELL, Selection, read_samples
-from specbench.analysis.labels import method_labels
 from specbench.analysis.summary import (
     AT_LIMIT,
     QUALITY,
@@ -26,6 +24,8 @@ from specbench.analysis.summary import (
 )
 from specbench.errors import UsageError
 from specbench.metrics import shown_metric
+from specbench.runs.frames import CELL, Selection, read_samples
+from specbench.runs.labels import method_labels
 from specbench.table import Cell, Field, Table, number
 
 _Field = Field[dict[Hashable, Any]]

@@ -12,8 +12,8 @@ from markupsafe import Markup
 from specbench.errors import UsageError
 from specbench.example import Example
 from specbench.experiment.folders import Run
-from specbench.experiment.records import ERROR, TRACED
 from specbench.report.pages import trace_article
+from specbench.runs.records import ERROR, TRACED
 from specbench.trace.tokens import Decode, Unreadable
 from specbench.trace.trace import Record, run_decoder, sample_names, trace
 

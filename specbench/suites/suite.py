@@ -299,8 +299,8 @@ def is_done(folder: Path, plan: Plan) -> bool:
 
 def measured_paces(output: Path) -> dict[str, float]:
     """Return the measured tokens per second in a suite's folder, by pair."""
-    from specbench.analysis.frames import read_samples
-    from specbench.experiment.records import TABLE
+    from specbench.runs.frames import read_samples
+    from specbench.runs.records import TABLE
 
     if not find_stored(output, TABLE):
         return {}

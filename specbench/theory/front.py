@@ -13,9 +13,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from specbench.analysis.frames import CELL
 from specbench.analysis.intervals import bootstrap, cluster_sums
-from specbench.analysis.labels import method_label
 from specbench.check.laws import laws_at
 from specbench.check.passes import processed
 from specbench.check.setup import Setup
@@ -25,12 +23,14 @@ from specbench.engine.memory import decoding_needs
 from specbench.errors import UsageError
 from specbench.experiment.folders import Run
 from specbench.experiment.prompts import encode_prompt
-from specbench.experiment.records import TRACED
 from specbench.heads.bind import BoundMethod, bind
 from specbench.heads.registry import find_head
 from specbench.methods.drafters import MODEL
 from specbench.methods.parameters import from_columns
 from specbench.methods.registry import get_method
+from specbench.runs.frames import CELL
+from specbench.runs.labels import method_label
+from specbench.runs.records import TRACED
 from specbench.theory.formulas import front_gap, total_variation
 from specbench.theory.table import BIAS, COLUMNS, GAP, PredictedMeasured, Record, cells_of
 

@@ -19,14 +19,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from specbench.analysis.frames import CELL
 from specbench.analysis.intervals import Floats, bootstrap, cluster_sums, estimate
-from specbench.analysis.labels import method_labels
 from specbench.errors import UsageError
 from specbench.experiment.folders import Run
-from specbench.experiment.records import TRACED
 from specbench.methods.drafters import ngram_lengths
 from specbench.methods.registry import METHODS
+from specbench.runs.frames import CELL
+from specbench.runs.labels import method_labels
+from specbench.runs.records import TRACED
 from specbench.table import Column, Field, Table, drop_empty, interval_of, number_of
 from specbench.theory.formulas import accepted_length, iid_accepted_length, memory_bound_speedup
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from specbench.analysis.labels import method_labels
 from specbench.errors import UsageError
 from specbench.experiment.folders import Run
-from specbench.experiment.records import ERROR
 from specbench.metrics import shown_metric
 from specbench.plugins import short_name
+from specbench.runs.labels import method_labels
+from specbench.runs.records import ERROR
 from specbench.trace.tokens import (
     AGREED,
     BONUS,

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
-from specbench.analysis.columns import BLEU_TERMS
 from specbench.check.findings import Finding
 from specbench.decoding.records import Generation, RoundRecord
 from specbench.example import Example
 from specbench.experiment.measurements import measurements, score_text
 from specbench.plugins import short_name
+from specbench.runs.columns import BLEU_TERMS
 from specbench.verification.differences import Record, difference, finding
 
 #: Largest error of a mean of probabilities that are stored with four digits.

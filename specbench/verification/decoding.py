@@ -17,12 +17,12 @@ from specbench.example import Example
 from specbench.experiment.environment import describe_environment
 from specbench.experiment.folders import ENVIRONMENT, Run
 from specbench.experiment.plan import Cell, Plan, Step, TaskPlan, own_sources
-from specbench.experiment.records import ERROR, names_of
 from specbench.experiment.runner import Loader, SampleRunner
 from specbench.experiment.store import sample_keys
 from specbench.files import require_plain
 from specbench.heads.registry import RELEASED, TRAINED, HeadFile, facts
 from specbench.pairs.registry import ROLES
+from specbench.runs.records import ERROR, names_of
 from specbench.tasks.prompts import PromptList
 from specbench.tasks.task import Task
 from specbench.verification.differences import Record, difference, finding, finding_of, named

@@ -12,11 +12,11 @@ from specbench.config import AUTO, DataOptions
 from specbench.errors import UsageError
 from specbench.example import Example
 from specbench.experiment.folders import COMPLETE, Run
-from specbench.experiment.records import OK as DECODED
-from specbench.experiment.records import names_of
 from specbench.methods.drafters import MODEL
 from specbench.methods.parameters import to_columns
 from specbench.plugins import short_name
+from specbench.runs.records import OK as DECODED
+from specbench.runs.records import names_of
 from specbench.tasks.dataset import Dataset
 from specbench.tasks.task import Task, load_task, task_names
 from specbench.verification.differences import Record, difference, finding_of, named

@@ -12,21 +12,20 @@ from typing import Any
 
 import pandas as pd
 
-from specbench.analysis.folders import TIMINGS, lacks
-from specbench.analysis.frames import SUMMARY as SUMMARY_COLUMNS
+from specbench.analysis.write import write_summary, write_tables
 from specbench.check.findings import Finding
 from specbench.errors import UsageError
-from specbench.experiment.records import (
+from specbench.files import open_binary, stored
+from specbench.runs.folders import TIMINGS, lacks
+from specbench.runs.frames import SUMMARY as SUMMARY_COLUMNS
+from specbench.runs.records import (
     DIGEST,
     NAMES,
     SUMMARY,
     TABLE,
     TIMED_RECORDS,
-    write_summary,
-    write_tables,
-    write_timings,
 )
-from specbench.files import open_binary, stored
+from specbench.runs.tables import write_timings
 from specbench.verification.differences import Record, difference, finding, finding_of
 
 _CELL = [name for name in SUMMARY_COLUMNS if name not in {"value", "ci_low", "ci_high", "n"}]

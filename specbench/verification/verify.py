@@ -14,13 +14,19 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from specbench.analysis.folders import TIMINGS
-from specbench.analysis.frames import read_samples
 from specbench.check.findings import SKIPPED, Finding
 from specbench.errors import SpecbenchError, UsageError
 from specbench.example import Example
 from specbench.experiment.folders import CONFIG, ENVIRONMENT, Run
-from specbench.experiment.records import (
+from specbench.files import copies, stored
+from specbench.methods.own import GROUP as METHOD_GROUP
+from specbench.methods.registry import METHODS
+from specbench.metrics import GROUP as METRIC_GROUP
+from specbench.metrics import METRICS, get_metric
+from specbench.plugins import digest_of, given_for
+from specbench.runs.folders import TIMINGS
+from specbench.runs.frames import read_samples
+from specbench.runs.records import (
     DIGEST,
     ERROR,
     EXAMPLES,
@@ -31,12 +37,6 @@ from specbench.experiment.records import (
     TRACED,
     timed_records,
 )
-from specbench.files import copies, stored
-from specbench.methods.own import GROUP as METHOD_GROUP
-from specbench.methods.registry import METHODS
-from specbench.metrics import GROUP as METRIC_GROUP
-from specbench.metrics import METRICS, get_metric
-from specbench.plugins import digest_of, given_for
 from specbench.tasks.task import Task
 from specbench.verification.counts import check_counts, check_scores
 from specbench.verification.decoding import Decoder, Report, head_difference

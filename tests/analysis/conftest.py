@@ -7,8 +7,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from specbench.analysis.frames import SAMPLES, typed
 from specbench.methods.parameters import PARAMETER_COLUMNS
+from specbench.runs.frames import SAMPLES, typed
 
 _DEFAULTS: dict[str, Any] = {
     "run_id": "run",

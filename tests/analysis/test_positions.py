@@ -6,8 +6,6 @@ import pandas as pd
 import pytest
 
 import specbench
-from specbench.analysis import columns
-from specbench.analysis.columns import schema
 from specbench.analysis.positions import (
     CONDITIONAL,
     MARGINAL,
@@ -15,6 +13,8 @@ from specbench.analysis.positions import (
     position_tables,
 )
 from specbench.errors import UsageError
+from specbench.runs import columns
+from specbench.runs.columns import schema
 from specbench.table import to_text
 
 from ..figures.made import rounds_of

@@ -3,11 +3,11 @@
 import pandas as pd
 import pytest
 
-from specbench.analysis.frames import SAMPLES, SUMMARY, typed
 from specbench.analysis.main_table import main_table
 from specbench.analysis.published import beside_published, published, published_table, remarks
 from specbench.methods.registry import METHODS
 from specbench.pairs.registry import pairs
+from specbench.runs.frames import SAMPLES, SUMMARY, typed
 
 CELL = {
     **{"pair": "llama", "task": "gsm8k", "method": "diversed", "head": "results"},

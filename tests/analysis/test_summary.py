@@ -6,7 +6,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from specbench.analysis.frames import CELL
 from specbench.analysis.summary import (
     METRICS,
     further_metrics,
@@ -18,6 +17,7 @@ from specbench.analysis.summary import (
     wide,
 )
 from specbench.errors import UsageError
+from specbench.runs.frames import CELL
 
 AUTOREGRESSIVE = {
     "method": "autoregressive",

@@ -16,16 +16,16 @@ from pathlib import Path
 
 import pandas as pd
 
-from specbench.analysis.columns import TIMED_AGAIN
 from specbench.analysis.compare import compare
 from specbench.analysis.comparison import SD, TOKENS
-from specbench.analysis.frames import read_samples
 from specbench.config import Settings
 from specbench.experiment.plan import build_plan
 from specbench.experiment.runner import execute
 from specbench.experiment.store import Store
 from specbench.experiment.variants import method_variants
 from specbench.pairs.registry import get_pair
+from specbench.runs.columns import TIMED_AGAIN
+from specbench.runs.frames import read_samples
 from specbench.tasks.task import load_task
 
 

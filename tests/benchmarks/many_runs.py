@@ -21,10 +21,10 @@ from pathlib import Path
 
 import numpy as np
 
-from specbench.analysis.frames import read_samples
 from specbench.analysis.run_tables import summary_page
 from specbench.analysis.summary import summarise
 from specbench.cli.output import print_table
+from specbench.runs.frames import read_samples
 from specbench.table import Column, Table
 
 COMMANDS = ("summary --output {out}/summary.csv", "table", "plot pareto --output {out}")

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import numpy as np
 
-from specbench.analysis.frames import read_samples
 from specbench.analysis.intervals import Floats, bootstrap, is_binary, limits, score_limits
 from specbench.analysis.pareto import static_weight
+from specbench.runs.frames import read_samples
 
 RESULTS = Path(__file__).parents[2] / "results"
 TASKS = {

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from specbench.analysis.frames import SAMPLES, typed
 from specbench.analysis.summary import summarise
-from specbench.experiment.records import write_tables
+from specbench.analysis.write import write_tables
+from specbench.runs.frames import SAMPLES, typed
 
 Values = dict[str, Any]
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from specbench.experiment.records import read_records
 from specbench.pairs.registry import get_pair
+from specbench.runs.records import read_records
 
 from .conftest import Cli
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from specbench.analysis.write import write_tables
 from specbench.cli import runs
-from specbench.experiment.records import write_tables
 from specbench.tasks.task import load_task
 from specbench.verification.plan import check_examples
 

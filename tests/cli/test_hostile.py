@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
+from specbench.analysis.write import write_tables
 from specbench.example import Example
 from specbench.experiment.folders import read_run
-from specbench.experiment.records import read_records, write_tables
 from specbench.files import write_atomically
+from specbench.runs.records import read_records
 from specbench.verification.plan import check_plan
 
 from .conftest import Cli

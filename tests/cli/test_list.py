@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from specbench.analysis.columns import dictionary
+from specbench.runs.columns import dictionary
 from specbench.tasks.task import definitions_folder, task_names
 
 from .conftest import Cli

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 import specbench
-from specbench.analysis.frames import read_samples
+from specbench.runs.frames import read_samples
 
 SUITE = """
 about = "two tasks"

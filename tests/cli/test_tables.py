@@ -12,10 +12,10 @@ import pandas as pd
 import pytest
 
 from specbench.analysis.comparison import COMPARISON
-from specbench.analysis.frames import read_summary
 from specbench.cli import output
 from specbench.experiment.folders import Run, run_differences
 from specbench.files import PACKINGS
+from specbench.runs.frames import read_summary
 from specbench.table import Cell, Column, Table
 
 from .conftest import Cli

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from specbench.analysis.write import write_summary
 from specbench.cluster.execute import execute
 from specbench.cluster.pool import Pool, uses_gpus
 from specbench.config import Loading, Settings
@@ -18,10 +19,10 @@ from specbench.errors import RunError, UsageError
 from specbench.example import Example
 from specbench.experiment import runner, store
 from specbench.experiment.plan import Plan, build_plan
-from specbench.experiment.records import latest_records, read_records
 from specbench.experiment.store import Store
 from specbench.experiment.variants import method_variants
 from specbench.pairs.registry import PairSpec, get_pair
+from specbench.runs.records import latest_records, read_records
 from specbench.tasks.prompts import PromptList
 from specbench.tasks.task import Task, load_task
 
@@ -44,7 +45,7 @@ def pool() -> Iterator[Pool]:
 def no_tables(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     """Write no tables, because workers without models record no times."""
     if "mini" not in request.node.name:
-        monkeypatch.setattr(store, "write_tables", lambda folder: None)
+        monkeypatch.setattr(store, "write_samples", lambda folder: False)
 
 
 def plan_of(
@@ -61,7 +62,7 @@ def plan_of(
 
 
 def run(plan: Plan, pool: Pool, folder: Path, **arguments: Any) -> list[dict[str, Any]]:
-    with Store.open(folder, "run", plan.describe()) as opened:
+    with Store.open(folder, "run", plan.describe(), summarise=write_summary) as opened:
         execute(plan, opened, pool, **arguments)
     return latest_records(folder)
 
@@ -91,7 +92,7 @@ def test_killed_workers_of_the_mini_pair_match_one_process(
     variants = method_variants(["autoregressive", "diversed"], {})
     settings, tasks = Settings(max_new_tokens=32), [load_task("mini-math")]
     plan = build_plan(get_pair("mini"), tasks, variants, [5], settings, loading=CPU, limit=3)
-    with Store.open(tmp_path / "one", "run", plan.describe()) as opened:
+    with Store.open(tmp_path / "one", "run", plan.describe(), summarise=write_summary) as opened:
         runner.execute(plan, opened, loader=runner.Loader(lambda *_: mini))
     kills: list[int] = []
 

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from specbench.analysis.write import write_summary
 from specbench.experiment.measurements import score_text
-from specbench.experiment.records import write_examples
 from specbench.experiment.store import Store
+from specbench.runs.records import write_examples
 
 from .runs import EXAMPLES, TASKS, TEXTS, Run, measured
 
@@ -34,7 +35,9 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Callable[[bool], Path]:
     def write(may_execute: bool) -> Path:
         tasks = [{"name": task, "metrics": list(metrics)} for task, metrics in TASKS.items()]
         config = {"samples_planned": 7, "tasks": tasks, "notes": ["kept"]}
-        with Store.open(tmp_path_factory.mktemp("runs") / "r", "run", config) as store:
+        with Store.open(
+            tmp_path_factory.mktemp("runs") / "r", "run", config, summarise=write_summary
+        ) as store:
             write_examples(store.folder, EXAMPLES)
             for task, metrics in TASKS.items():
                 for example, text in zip(EXAMPLES[task], TEXTS[task], strict=True):
@@ -42,8 +45,9 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Callable[[bool], Path]:
                     record["quality_metric"] = metrics[0] if metrics else None
                     record |= score_text(metrics, text, example, may_execute=may_execute)
                     store.append(record)
-            failed = {"task": "sums", "sample_id": "9", "status": "error", "error": "broken"}
-            store.append({"key": "sums 9", "place": [0], "run_id": "r", **failed})
+            failed = {"task": "sums", "method": "sd", "sample_id": "9", "status": "error"}
+            failed |= {"key": "sums 9", "place": [0], "run_id": "r", "error": "broken"}
+            store.append(failed)
         return store.folder
 
     return write

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from specbench.analysis.frames import SAMPLES
 from specbench.example import Example
 from specbench.methods.parameters import PARAMETER_COLUMNS
+from specbench.runs.frames import SAMPLES
 
 TASKS = {
     "sums": ("accuracy", "accuracy-flexible"),

@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
+from specbench.analysis.write import write_summary
 from specbench.example import Example
 from specbench.experiment.plan import Plan
-from specbench.experiment.records import ERROR, RECORDS, latest_records
 from specbench.experiment.rescore import open_run, score_run
 from specbench.experiment.runner import execute
 from specbench.experiment.store import Store, sample_keys
+from specbench.runs.records import ERROR, RECORDS, latest_records
 from specbench.tasks.prompts import PromptList
 from specbench.tasks.task import Task
 
@@ -31,7 +32,7 @@ def task_of(*examples: Example, **changes: Any) -> Task:
 
 def measure(plan: Plan, folder: Path, stop_after: int | None = None) -> list[dict[str, Any]]:
     recorded = count(1)
-    with Store.open(folder, "run", plan.describe()) as store:
+    with Store.open(folder, "run", plan.describe(), summarise=write_summary) as store:
         try:
             execute(plan, store, stop=lambda: next(recorded) == stop_after)
         except KeyboardInterrupt:

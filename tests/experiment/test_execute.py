@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from specbench.analysis.write import write_summary
 from specbench.cli.measure import carry_out
 from specbench.cli.options import RunFolder
 from specbench.config import Loading, Settings
@@ -22,11 +23,11 @@ from specbench.example import Example
 from specbench.experiment import runner
 from specbench.experiment.measurements import measurements, repetition
 from specbench.experiment.plan import Plan, build_plan
-from specbench.experiment.records import latest_records, read_examples, read_records
 from specbench.experiment.store import Store
 from specbench.experiment.variants import method_variants
 from specbench.methods.rules import static
 from specbench.pairs.registry import PairSpec
+from specbench.runs.records import latest_records, read_examples, read_records
 from specbench.tasks.prompts import PromptList
 from specbench.tasks.task import Task
 
@@ -41,7 +42,7 @@ def plan_of(names: list[str], task: Task = TASK, **settings: Any) -> Plan:
 
 
 def records(plan: Plan, folder: Path) -> list[dict[str, Any]]:
-    with Store.open(folder, "run", plan.describe()) as store:
+    with Store.open(folder, "run", plan.describe(), summarise=write_summary) as store:
         runner.execute(plan, store)
     return list(read_records(folder))
 

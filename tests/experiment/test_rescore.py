@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
+from specbench.analysis.write import write_summary
 from specbench.errors import RunError, UsageError
 from specbench.experiment import rescore as module
-from specbench.experiment.records import read_records
 from specbench.experiment.rescore import Outcome, open_run, score_run
 from specbench.experiment.store import lock
 from specbench.files import PACKINGS
+from specbench.runs.records import read_records
 
 from .runs import TASKS, Run, contents, records, rows
 
@@ -22,7 +23,7 @@ WHOLE = Outcome(7, 1, 0, "broken")
 
 
 def rescored(folder: Path, *further: str, may_execute: bool = True) -> Outcome:
-    return score_run(open_run(folder, further), may_execute)
+    return score_run(open_run(folder, further), may_execute, summarise=write_summary)
 
 
 def configured(folder: Path, **changes: Any) -> None:
@@ -41,7 +42,9 @@ def test_the_same_metrics_give_the_same_folder(make_run: Run) -> None:
     folder = make_run()
     before, recorded = contents(folder), records(folder)
     reported: list[dict[str, Any]] = []
-    outcome = score_run(open_run(folder), True, lambda record: reported.append(dict(record)))
+    outcome = score_run(
+        open_run(folder), True, lambda record: reported.append(dict(record)), write_summary
+    )
     assert outcome == WHOLE
     after = contents(folder)
     for name in before.keys() - {"samples.jsonl"}:
@@ -153,13 +156,13 @@ def test_a_crash_leaves_all_files_unchanged(make_run: Run, full_disk: Any) -> No
     before = contents(folder)
     for where, name, accident, error in (
         (module, "score_text", stop, KeyboardInterrupt),
-        (module, "write_tables", stop, KeyboardInterrupt),
+        (module, "write_samples", stop, KeyboardInterrupt),
         (Path, "write_text", full_disk, RunError),
     ):
         run = open_run(folder, ["rougeL"])
         with pytest.MonkeyPatch.context() as patch, pytest.raises(error):
             patch.setattr(where, name, accident)
-            score_run(run, True)
+            score_run(run, True, summarise=write_summary)
         assert contents(folder) == before
 
 
@@ -178,9 +181,9 @@ def test_scoring_again_repairs_an_interruption_between_two_files(
 
     run = open_run(folder, ["rougeL"])
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(module, "write_tables", lambda staging: None)
+        patch.setattr(module, "write_samples", lambda staging: False)
         patch.setattr(os, "replace", once)
-        score_run(run, True)
+        score_run(run, True, summarise=write_summary)
     for each in (folder, other):
         rescored(each, "rougeL")
     assert rows(folder / "summary.csv") == rows(other / "summary.csv")
@@ -191,10 +194,10 @@ def test_a_running_run_cannot_be_scored(make_run: Run) -> None:
     held = lock(folder)
     before, run = contents(folder), open_run(folder)
     with pytest.raises(UsageError, match="another process is writing"):
-        score_run(run, True)
+        score_run(run, True, summarise=write_summary)
     assert contents(folder) == before
     held.release()
-    assert score_run(run, True).samples == 7
+    assert score_run(run, True, summarise=write_summary).samples == 7
 
 
 def test_a_retried_sample_counts_once(make_run: Run) -> None:

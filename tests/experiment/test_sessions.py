@@ -8,16 +8,17 @@ from typing import Any
 
 import pytest
 
-from specbench.analysis.columns import TIMED
-from specbench.analysis.folders import TIMINGS
-from specbench.analysis.frames import read_samples
+from specbench.analysis.write import write_summary
 from specbench.errors import UsageError
 from specbench.experiment.folders import CONFIG, read_run
 from specbench.experiment.plan import Plan, build_plan
-from specbench.experiment.records import RECORDS, TIMED_RECORDS, read_records, timed_records
 from specbench.experiment.rescore import open_run, score_run
 from specbench.experiment.runner import execute
 from specbench.experiment.store import Store
+from specbench.runs.columns import TIMED
+from specbench.runs.folders import TIMINGS
+from specbench.runs.frames import read_samples
+from specbench.runs.records import RECORDS, TIMED_RECORDS, read_records, timed_records
 
 from .test_execute import plan_of
 
@@ -36,7 +37,7 @@ def a_a(plan: Plan) -> Plan:
 def run(folder: Path, plan: Plan) -> int:
     """Execute a plan as the command line does; return the number of samples recorded before."""
     plan = plan.added_to(read_run(folder, required=False).tasks)
-    with Store.open(folder, "run", plan.describe()) as store:
+    with Store.open(folder, "run", plan.describe(), summarise=write_summary) as store:
         execute(plan, store)
     return store.resumed
 

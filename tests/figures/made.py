@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from specbench.analysis.frames import SAMPLES, SUMMARY, typed
 from specbench.analysis.learned import About, tabulate
 from specbench.analysis.summary import summarise
 from specbench.errors import UsageError
 from specbench.figures.heads import KIND_LOOKS
 from specbench.results import ROUNDS, Results
+from specbench.runs.frames import SAMPLES, SUMMARY, typed
 
 CELL = {"run_id": "run-mini", "pair": "mini", "task": "mini-math", "temperature": 1.0}
 SETTING = {"engine": "eager", "batch_size": 1, "session": 0, "seed": 0, "repeat": 0}

@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 from matplotlib.container import ErrorbarContainer
 
-from specbench.analysis.frames import Selection
 from specbench.figures import acceptance, heads, pareto, rounds, style, theory
 from specbench.results import Results
+from specbench.runs.frames import Selection
 
 from ..theory.runs import write_simulated
 from .made import (

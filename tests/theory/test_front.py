@@ -13,9 +13,9 @@ from specbench.errors import UsageError
 from specbench.experiment.folders import Run, read_run
 from specbench.experiment.measurements import measurements
 from specbench.experiment.prompts import encode_prompt
-from specbench.experiment.records import EXAMPLES, write_examples
 from specbench.heads.bind import bind
 from specbench.pairs.registry import get_pair
+from specbench.runs.records import EXAMPLES, write_examples
 from specbench.tasks.task import load_task
 from specbench.theory import front
 from specbench.theory.front import bytes_ratio, front_gaps

@@ -6,8 +6,6 @@ contains the references, so that a run can be scored again without models and da
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import logging
 import math
@@ -19,14 +17,13 @@ from typing import Any, get_type_hints
 
 from pydantic import ValidationError, create_model
 
-from specbench.analysis import columns
-from specbench.analysis.columns import BLEU_TERMS, TIMED_BASELINE, schema
-from specbench.analysis.folders import TIMINGS, lacks
 from specbench.errors import RunError, UsageError
 from specbench.example import Example
-from specbench.files import copies, digits, open_binary, packing, replacing, sync, write_atomically
+from specbench.files import copies, open_binary, packing, replacing, sync, write_atomically
 from specbench.methods.parameters import METHOD_COLUMNS
-from specbench.metrics import METRICS
+from specbench.runs import columns
+from specbench.runs.columns import schema
+from specbench.runs.folders import lacks
 from specbench.validation import Model, refusal
 
 log = logging.getLogger(__name__)
@@ -250,67 +247,6 @@ def names_of(record: Mapping[str, Any]) -> tuple[Any, ...]:
     """Return the values that identify a sample within its run, independent of its key."""
     timed = (record["timing"], record["session"]) if "timing" in record else ()
     return (*(record.get(name) for name in NAMES), *timed)
-
-
-def write_tables(folder: Path, into: Path | None = None) -> None:
-    """Write the tables of a run from its records, if any sample was decoded.
-
-    Args:
-        folder: The run.
-        into: Where to write them; None writes them into the run.
-    """
-    into = into or folder
-    if _write_samples(into / TABLE, latest_records(folder)):
-        write_timings(folder, into)
-        write_summary(into)
-
-
-def write_timings(folder: Path, into: Path) -> None:
-    """Write the table of samples that were decoded again for their times, if there are any."""
-    _write_samples(into / TIMINGS, timed_records(folder))
-
-
-def write_summary(folder: Path) -> None:
-    """Write the summaries of a run from its tables of samples."""
-    from specbench.analysis.frames import read_samples
-    from specbench.analysis.run_tables import summary_page
-    from specbench.analysis.summary import summarise
-
-    timed = read_samples(folder, timings=[TIMED_BASELINE])
-    samples = read_samples(folder) if "timing" in timed else timed
-    summary = summarise(timed)
-    write_atomically(folder / SUMMARY, summary.to_csv(index=False, float_format=digits))
-    write_atomically(folder / DIGEST, summary_page(samples, summary))
-
-
-def _write_samples(path: Path, records: Iterable[Mapping[str, Any]]) -> bool:
-    """Write a table of the samples that were decoded; return whether there are any."""
-    rows = [_row(record) for record in records if record["status"] != ERROR]
-    if not rows:
-        return False
-    measured = [name for name in schema(columns.MEASURED) if any(name in row for row in rows)]
-    # Metrics of the user's own; the quality metric is in the column ``quality``.
-    names = [*schema(columns.SAMPLES), *measured]
-    further = dict.fromkeys(n for row in rows for n in row.get("scores") or {} if n in row)
-    names += [name for name in further if name not in {*METRICS, *names}]
-    text = io.StringIO()
-    writer = csv.DictWriter(text, names, extrasaction="ignore", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    write_atomically(path, text.getvalue())
-    return True
-
-
-def _row(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a row of ``samples.csv``; metrics other than quality have their own columns.
-
-    A score never replaces a column, whatever its name is.
-    """
-    scores = record.get("scores") or {}
-    row = {**{n: s for n, s in scores.items() if n != record["quality_metric"]}, **record}
-    if BLEU_TERMS in record:
-        row[BLEU_TERMS] = " ".join(map(str, record[BLEU_TERMS]))
-    return row
 
 
 def write_examples(folder: Path, tasks: Mapping[str, Iterable[Example]]) -> None:

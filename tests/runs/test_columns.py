@@ -3,11 +3,11 @@
 import csv
 from pathlib import Path
 
-import specbench.analysis.columns as columns
-from specbench.analysis.columns import BLEU_TERMS, TABLES, TYPES, dictionary, schema
+import specbench.runs.columns as columns
 from specbench.analysis.summary import METRICS
 from specbench.files import open_text, stored
 from specbench.metrics import METRICS as OF_QUALITY
+from specbench.runs.columns import BLEU_TERMS, TABLES, TYPES, dictionary, schema
 
 REFERENCE = Path(__file__).parents[2] / "results" / "reference"
 

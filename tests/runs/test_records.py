@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from specbench.errors import RunError, UsageError
 from specbench.example import Example
-from specbench.experiment.records import (
+from specbench.files import PACKINGS
+from specbench.runs.records import (
     RECORDS,
     damaged_file,
     lines_named,
@@ -23,7 +24,6 @@ from specbench.experiment.records import (
     to_line,
     write_examples,
 )
-from specbench.files import PACKINGS
 
 FULL = Example("1", 'a "prompt"\n\u2028ü', None, ("assert f()", "x"), "a passage", "def f():", "f")
 RECORD = {

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from specbench.analysis.labels import method_label, method_labels
 from specbench.methods.parameters import PARAMETER_COLUMNS
+from specbench.runs.labels import method_label, method_labels
 
 BLANK = dict.fromkeys(PARAMETER_COLUMNS)
 
@@ -23,6 +23,11 @@ def test_heads_have_the_shortest_unambiguous_names() -> None:
         ("x/a/math x/b/math x/c", "diversed a/math, diversed b/math, diversed c"),
         ("math x/math", "diversed math, diversed x/math"),
         ("/heads/mlp", "diversed mlp"),
+        # Heads of one recipe have names of one length.
+        (
+            "f/seed-0 f/seed-1 g/seed-0",
+            "diversed f/seed-0, diversed f/seed-1, diversed g/seed-0",
+        ),
     ):
         assert ", ".join(method_labels(cells(*heads.split()))) == labels
 

@@ -4,9 +4,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from specbench.analysis import frames
-from specbench.analysis.frames import SAMPLES, Selection, read_samples
 from specbench.errors import UsageError
+from specbench.runs import frames
+from specbench.runs.frames import SAMPLES, Selection, read_samples
 
 
 def write(folder: Path, frame: pd.DataFrame) -> Path:

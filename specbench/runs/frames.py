@@ -21,13 +21,13 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.csv as arrow_csv
 
-from specbench.analysis import columns
-from specbench.analysis.columns import may_be_blank, schema
-from specbench.analysis.folders import TIMINGS, require_in_runs, run_folders
 from specbench.errors import UsageError
 from specbench.files import PACKINGS, open_binary, open_text, stored
 from specbench.methods.parameters import METHOD_COLUMNS
 from specbench.plugins import short_name
+from specbench.runs import columns
+from specbench.runs.columns import may_be_blank, schema
+from specbench.runs.folders import TIMINGS, require_in_runs, run_folders
 
 #: The columns that define a cell; its samples differ only in prompt, seed and repeat.
 CELL = (

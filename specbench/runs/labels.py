@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
-from specbench.heads.registry import BUNDLED, RESULTS
+from specbench.heads.registry import BUNDLED, RESULTS, recipe_of
 from specbench.methods.drafters import MODEL
 from specbench.methods.parameters import from_columns
 from specbench.methods.registry import METHODS
@@ -35,11 +35,22 @@ def method_label(cell: Mapping[str, Any], heads: Mapping[str, str] = _FOUND) -> 
 
 
 def method_labels(cells: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the labels of a run's cells, with the shortest unambiguous head names."""
+    """Return the labels of a run's cells, with the shortest unambiguous head names.
+
+    Heads of one recipe, which differ only in their seed, get names of the same length.
+    """
     served = {(cell["task"], cell["head"]) for cell in cells if isinstance(cell["head"], str)}
     has_two_sources = any((task, RESULTS) in served for task, head in served if head == BUNDLED)
     heads = {head for _, head in served} - (set() if has_two_sources else set(_FOUND))
-    short = {name: _ending(name, heads) for name in heads}
+    lengths = {name: _shortest_ending(name, heads) for name in heads}
+    recipes = {name: recipe_of(name) or name for name in heads}
+    longest: dict[str, int] = {}
+    for name, recipe in recipes.items():
+        longest[recipe] = max(lengths[name], longest.get(recipe, 1))
+    short = {
+        name: str(PurePath(*PurePath(name).parts[-longest[recipe] :]))
+        for name, recipe in recipes.items()
+    }
     return [method_label(cell, _FOUND | short) for cell in cells]
 
 
@@ -49,10 +60,10 @@ def _part(name: str, value: Any, signs: Mapping[str, str | None]) -> str:
     return f"{name}={text}" if sign is None else f"{sign}{text}"
 
 
-def _ending(name: str, names: Collection[str]) -> str:
-    """Return the shortest end of a path that no other name shares."""
+def _shortest_ending(name: str, names: Collection[str]) -> int:
+    """Return the number of parts of the shortest end of a path that no other name shares."""
     parts, further = PurePath(name).parts, [PurePath(n).parts for n in names if n != name]
     length = 1
     while length < len(parts) and any(parts[-length:] == other[-length:] for other in further):
         length += 1
-    return str(PurePath(*parts[-length:]))
+    return length

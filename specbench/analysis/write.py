@@ -1,0 +1,31 @@
+"""Write the summaries of a run from its tables of samples."""
+
+from pathlib import Path
+
+from specbench.analysis.run_tables import summary_page
+from specbench.analysis.summary import summarise
+from specbench.files import digits, write_atomically
+from specbench.runs.columns import TIMED_BASELINE
+from specbench.runs.frames import read_samples
+from specbench.runs.records import DIGEST, SUMMARY
+from specbench.runs.tables import write_samples
+
+
+def write_summary(folder: Path) -> None:
+    """Write ``summary.csv`` and ``summary.md`` of a run from its tables of samples."""
+    timed = read_samples(folder, timings=[TIMED_BASELINE])
+    samples = read_samples(folder) if "timing" in timed else timed
+    summary = summarise(timed)
+    write_atomically(folder / SUMMARY, summary.to_csv(index=False, float_format=digits))
+    write_atomically(folder / DIGEST, summary_page(samples, summary))
+
+
+def write_tables(folder: Path, into: Path | None = None) -> None:
+    """Write all tables of a run from its records, if any sample was decoded.
+
+    Args:
+        folder: The run.
+        into: Where to write them; None writes them into the run.
+    """
+    if write_samples(folder, into):
+        write_summary(into or folder)

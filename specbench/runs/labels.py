@@ -1,6 +1,6 @@
 """Short labels of methods, for tables and progress bars."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
@@ -43,14 +43,9 @@ def method_labels(cells: Sequence[Mapping[str, Any]]) -> list[str]:
     has_two_sources = any((task, RESULTS) in served for task, head in served if head == BUNDLED)
     heads = {head for _, head in served} - (set() if has_two_sources else set(_FOUND))
     lengths = {name: _shortest_ending(name, heads) for name in heads}
-    recipes = {name: recipe_of(name) or name for name in heads}
-    longest: dict[str, int] = {}
-    for name, recipe in recipes.items():
-        longest[recipe] = max(lengths[name], longest.get(recipe, 1))
-    short = {
-        name: str(PurePath(*PurePath(name).parts[-longest[recipe] :]))
-        for name, recipe in recipes.items()
-    }
+    for siblings in _recipes(heads):
+        lengths |= dict.fromkeys(siblings, max(lengths[name] for name in siblings))
+    short = {name: str(PurePath(*PurePath(name).parts[-lengths[name] :])) for name in heads}
     return [method_label(cell, _FOUND | short) for cell in cells]
 
 
@@ -58,6 +53,15 @@ def _part(name: str, value: Any, signs: Mapping[str, str | None]) -> str:
     text = f"{value:g}" if isinstance(value, float) else f"{value}"
     sign = signs.get(name)
     return f"{name}={text}" if sign is None else f"{sign}{text}"
+
+
+def _recipes(heads: Iterable[str]) -> Iterable[list[str]]:
+    """Return the heads of each recipe."""
+    recipes: dict[str, list[str]] = {}
+    for name in heads:
+        if recipe := recipe_of(name):
+            recipes.setdefault(recipe, []).append(name)
+    return recipes.values()
 
 
 def _shortest_ending(name: str, names: Collection[str]) -> int:

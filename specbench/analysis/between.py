@@ -1,7 +1,7 @@
 """Compare two runs cell by cell, paired by their samples' names.
 
 Pairs, engines, machines and versions may differ between the runs: that is what is compared. Times
-are a matter of the machine and the day, so they are compared only if the caller says so.
+depend on machine and day, so they are compared only on request.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ All comparisons are paired by prompt, or for times of texts that were decoded to
 stay within one run, because times differ by a few per cent between runs. Within a run, times are
 compared only within a session: cells that were added to the run later have times of ``sd`` from
 their own session (column ``timing`` of the samples). If ``sd`` was timed twice in a session,
-``noise`` says how much the times of equal texts differ.
+``noise`` is the timing noise between both.
 
 The acceptance of a weight depends on the draft length. At equal acceptance a method is therefore
 compared with the static points of its own draft length; at equal time or quality, with those of

@@ -257,7 +257,7 @@ def _lower_limit(better: Floats, worse: Floats, n: Floats) -> Floats:
     low, high = np.full_like(value, -1.0), value.copy()
     for _ in range(50):
         middle = (low + high) / 2
-        # Maximum-likelihood fraction of worse prompts if the difference is ``at``.
+        # Maximum-likelihood fraction of worse prompts if the difference is ``middle``.
         linear = (2 - value) * middle - better - worse
         share = (np.sqrt(linear**2 + 8 * worse * middle * (1 - middle)) - linear) / 4
         variance = np.maximum(2 * share + middle * (1 - middle), 0) / n

@@ -254,7 +254,7 @@ def _beside_sd(speed: _Part, quality: _Part, first: _Row) -> str:
     if figures and {part.shown for part in figures} <= {UNSHOWN, NOISE}:
         texts = ", ".join(part.text for part in figures)
         return f"no difference from {_baseline(first)} shown at n = {first['n']}: {texts}"
-    ending = {UNSHOWN: " (no difference shown)", NOISE: " (not told from noise)"}
+    ending = {UNSHOWN: " (no difference shown)", NOISE: " (within the timing noise)"}
     return ", ".join(part.text + ending.get(part.shown, "") for part in figures)
 
 

@@ -487,8 +487,8 @@ class Measurement(Prompts, Models, RunSettings, JsonOutput, RunFolder, Workers, 
 
     a_a: bool = option(
         False,
-        "Time sd twice, to measure how much the times of equal texts differ; `compare` shows this "
-        "noise beside every speed-up.",
+        "Time sd twice (an A/A test) to measure timing noise, which `compare` shows beside every "
+        "speed-up.",
     )
 
     def drafters(self, spec: PairSpec) -> list[str]:

@@ -251,9 +251,7 @@ class Plan:
             for task in self.tasks
         ]
         added = sum(cell.session for task in tasks for cell in task.cells)
-        text = (
-            "the cells that are added to the run are timed together with autoregressive and sd anew"
-        )
+        text = "added cells are timed in a new session, together with autoregressive and sd"
         notes = dict.fromkeys([*self.notes, *[text] * bool(added)])
         return replace(self, tasks=tuple(tasks), notes=tuple(notes))
 

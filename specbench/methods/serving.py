@@ -55,8 +55,8 @@ def relaxed(
 ) -> Verdict:
     """Accept x where it is among the k likeliest tokens and p1(x) is close to the likeliest's.
 
-    Close is p1(x) >= max p1 - margin, or p1(x) >= ratio max p1. The draft is not asked how it came
-    to x, so what is emitted is neither p nor between p and q.
+    Close is p1(x) >= max p1 - margin, or p1(x) >= ratio max p1. The rule ignores q(x), so
+    the emitted distribution is neither p nor between p and q.
 
     Args:
         at: the K positions.

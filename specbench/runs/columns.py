@@ -19,7 +19,7 @@ TABLES = SAMPLES, MEASURED, SUMMARY, METRICS, ROUNDS, POSITIONS, RUNS = (
 )
 
 #: Why a sample was decoded again for its times only (column ``timing``): as the baseline of cells
-#: that were added to the run later, or to measure how much the times of equal texts differ.
+#: that were added to the run later, or to measure timing noise (an A/A test).
 TIMED = TIMED_BASELINE, TIMED_AGAIN = "baseline", "a-a"
 
 #: A sample's terms of corpus BLEU: ten integers separated by spaces.

@@ -114,14 +114,13 @@ def carry_out(
         SpecbenchError: The run failed.
         Interrupted: The user stopped it; the message says what was kept.
     """
-    from specbench.analysis.write import write_summary
     from specbench.experiment.progress import progress_bar
     from specbench.experiment.store import Store
 
     plan = _continued(plan, to)
     has_display = not to.no_progress
     store = Store.open(
-        to.output, f"{label}-{plan.pair.name}", plan.describe(), to.fresh, write_summary
+        to.output, f"{label}-{plan.pair.name}", plan.describe(), to.fresh, _summarise
     )
     if store.resumed:
         done = store.resumed - store.failed
@@ -148,6 +147,12 @@ def carry_out(
             "command to decode them"
         )
     return store
+
+
+def _summarise(folder: Path) -> None:
+    from specbench.analysis.write import write_summary  # a refusal must not import statistics
+
+    write_summary(folder)
 
 
 def _executor(workers: Pool | None, loader: Loader | None, shown: bool) -> Callable[..., None]:

@@ -48,12 +48,13 @@ class ScoreOptions(Options):
 @grouped
 def score(run: FinishedRun, asked: ScoreOptions, code: CodeExecution, shown: Progress) -> None:
     """Score the texts of a finished run again, without models or data."""
-    from specbench.analysis.write import write_summary
     from specbench.experiment.progress import progress_bar
     from specbench.experiment.rescore import open_run, score_run
 
     finished_run = open_run(run, asked.metric or [])
     note(*finished_run.notes)
+    from specbench.analysis.write import write_summary  # after refusals
+
     try:
         with progress_bar(finished_run.samples, not shown.no_progress) as report:
             outcome = score_run(finished_run, code.allow_code_execution, report, write_summary)

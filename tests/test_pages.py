@@ -3,12 +3,14 @@
 import csv
 import io
 import re
+import shutil
 from functools import cache
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+from specbench.analysis.write import write_summary
 from specbench.cli.app import app
 from specbench.cli.commands import COMMANDS, load
 
@@ -86,6 +88,15 @@ def test_a_page_begins_with_its_question(page):
 def test_tables_are_those_of_the_reference_runs(table):
     text = (ROOT / "results" / table).read_text(encoding="utf-8").strip()
     assert text in (ROOT / "results" / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("run", ["reference-python-drafters", "reference-python-times"])
+def test_summaries_of_committed_runs_are_those_of_today(run, tmp_path):
+    """Both have at most 100 prompts, where another kind of interval begins."""
+    shutil.copy(ROOT / "results" / run / "samples.csv.gz", tmp_path)
+    write_summary(tmp_path)
+    for name in ("summary.csv", "summary.md"):
+        assert (tmp_path / name).read_text() == (ROOT / "results" / run / name).read_text()
 
 
 PYTHON = ("line", "block", "docstring")  # tasks

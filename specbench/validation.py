@@ -173,10 +173,7 @@ def _keys(kind: Any, place: Place) -> Iterator[str]:
     for step in place:
         fields = [model.model_fields for model in _models(kind)]
         # A key or index of a container of models leads to the same models.
-        kind = next(
-            (by_name[str(step)].annotation for by_name in fields if step in by_name),
-            kind,
-        )
+        kind = next((table[str(step)].annotation for table in fields if step in table), kind)
     for model in _models(kind):
         yield from model.model_fields
 

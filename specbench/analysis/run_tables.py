@@ -133,10 +133,8 @@ def run_tables(folder: Path) -> list[Table]:
         ]
         cells = cells_of_task.to_dict("records")
         tables.append(drop_empty(Table.of(cells, figures, title, notes, stub=2)))
-        title, notes = (
-            f"{task}: further metrics",
-            [LESS] * bool(cells_of_task[f"{QUALITY}_less"].any()),
-        )
+        title = f"{task}: further metrics"
+        notes = [LESS] * bool(cells_of_task[f"{QUALITY}_less"].any())
         tables.append(drop_empty(Table.of(cells, lengths, title, notes, stub=2)))
     return tables
 

@@ -202,10 +202,10 @@ def require_trade(static: Sequence[Point], task: str, metric: Metric) -> None:
     gained = paired_difference(target.quality, prompts, draft.quality, prompts)
     if gained.low > 0 and draft.acceptance.mean() > target.acceptance.mean():
         return
-    best, worst = (metric.scale * point.quality.mean() for point in (target, draft))
+    p_mean, q_mean = (metric.scale * point.quality.mean() for point in (target, draft))
     value, low, high = (metric.scale * limit for limit in gained[:3])
     raise UsageError(
-        f"{task}: the target is not measurably better than the draft ({metric.unit} {best:.1f} "
-        f"against {worst:.1f}, difference {value:+.1f} [{low:+.1f}, {high:+.1f}] on {gained.n} "
+        f"{task}: the target is not measurably better than the draft ({metric.unit} {p_mean:.1f} "
+        f"against {q_mean:.1f}, difference {value:+.1f} [{low:+.1f}, {high:+.1f}] on {gained.n} "
         "held-out prompts), so there is nothing to protect: choose another metric or draft"
     )

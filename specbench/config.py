@@ -27,7 +27,6 @@ from specbench.words import none_of
 AUTO, DUMMY = "auto", "dummy"
 EAGER, COMPILE, GRAPH = ENGINES = ("eager", "compile", "graph")
 LLAMACPP = "llamacpp"  # runs GGUF files, and nothing else does
-QUANTIZATIONS = ("8bit", "4bit")
 LOWEST_TEMPERATURE = 1e-5  # lower ones only amplify rounding errors; 1e-46 is 0 in float32
 DEFAULT_LIMIT = 20  # examples per task; shows the effect, and is fast on two CPU cores
 DRAFT_LENGTH = 5
@@ -173,14 +172,14 @@ class Filters(Options):
     top_k: int | None = option(None, "Sample from the k likeliest tokens.", ge=1, shown="off")
     top_p: float | None = option(
         None,
-        "Sample from the likeliest tokens with this total probability.",
+        "Sample from the likeliest tokens of this total probability.",
         gt=0,
         le=1,
         shown="off",
     )
     min_p: float | None = option(
         None,
-        "Drop tokens less likely than this share of the likeliest token's probability.",
+        "Drop tokens less likely than this share of the likeliest token.",
         gt=0,
         le=1,
         shown="off",
@@ -190,48 +189,42 @@ class Filters(Options):
 class Sampling(Filters):
     """How to turn logits into a sampling distribution."""
 
-    temperature: Temperature = option(1.0, "0 is greedy.")
+    temperature: Temperature = option(1.0, "0 is greedy.", panel="Options")
 
 
 class Settings(Sampling):
     """Settings shared by all cells of a run."""
 
     seed: int = option(0, "Random seed for choosing examples and for sampling.", ge=0)
-    repeats: int = option(
-        1, "Number of times to decode each example, with new random numbers.", ge=1
-    )
+    repeats: int = option(1, "Times to decode each example, with new random numbers.", ge=1)
     max_new_tokens: int | None = option(
         None, "Maximum length of an answer.", ge=1, shown="the task's own"
     )
     max_prompt_tokens: int | None = option(
         None,
-        "Maximum length of a prompt; in a longer one the end of the article is cut.",
+        "Maximum length of a prompt; the article of a longer one is cut.",
         ge=1,
         shown="the models' context",
     )
     prompt_format: Literal["chat", "plain"] | None = option(
         None,
-        "chat applies the model's chat template; plain uses the prompt unchanged.",
+        "chat, by the model's template, or plain.",
         metavar="FORMAT",
         shown="the task's own",
     )
     engine: Literal["auto", "eager", "compile", "graph", "llamacpp"] = option(
         AUTO,
-        "eager runs plain PyTorch; graph captures the parts of a round in CUDA graphs; compile "
-        "generates code, which takes one to six minutes per method the first time, is cached on "
-        "disk and halves the time on a CPU; llamacpp runs GGUF files. auto means graph on a GPU, "
-        "llamacpp for GGUF files, else eager.",
+        "eager, plain PyTorch; graph, CUDA graphs; compile, code that takes minutes per method to "
+        "generate once; llamacpp, for GGUF files; auto, graph on a GPU, else eager.",
         metavar="NAME",
     )
     engine_fallback: bool = option(
         False,
-        "If a round cannot be captured or compiled, or gives other results than eager, warn and "
-        "continue with eager instead of failing; auto always does.",
+        "Continue with eager if the engine fails or gives other results; auto always does.",
     )
     batch_size: int = option(
         1,
-        "Texts per batch. Batching does not change the random numbers; rounding may change a text, "
-        "rarely in float32, sometimes in bfloat16. Time is split evenly.",
+        "Texts per batch; random numbers stay the same, but rounding may change a text.",
         ge=1,
         metavar="B",
     )
@@ -269,6 +262,7 @@ class RunSettings(Settings):
     limit: int | None = option(
         None,
         "Examples per task.",
+        panel="Options",
         ge=1,
         flags=("--limit", "-n"),
         shown=f"{DEFAULT_LIMIT} per task, all of a prompt file",
@@ -282,6 +276,7 @@ class RunSettings(Settings):
         [DRAFT_LENGTH],
         "Tokens drafted per round; several values are all measured.",
         metavar="N[,N...]",
+        panel="Options",
     )
 
     @model_validator(mode="before")
@@ -302,31 +297,30 @@ class Loading(Options):
     )
     load_format: Literal["auto", "dummy"] = option(
         AUTO,
-        "auto loads the weights; dummy creates random weights of the same shape, for timing "
-        "without a download.",
+        "dummy creates random weights of the same shape, for timing.",
         metavar="FORMAT",
     )
     device_map: str | None = option(
         None,
-        "auto spreads the layers over all GPUs (needs accelerate).",
+        "auto spreads layers over all GPUs (needs accelerate).",
         metavar="MAP",
         shown="off",
     )
     quantization: Literal["8bit", "4bit"] | None = option(
         None,
-        f"{' or '.join(QUANTIZATIONS)} weights of the target (needs bitsandbytes).",
+        "8bit or 4bit weights of the target (needs bitsandbytes).",
         metavar="BITS",
         shown="off",
     )
     target_revision: str | None = option(
         None,
-        "Branch, tag or commit of the target on the Hugging Face hub.",
+        "Branch, tag or commit of the target.",
         metavar="REVISION",
         shown="the pair's own",
     )
     draft_revision: str | None = option(
         None,
-        "Branch, tag or commit of the draft on the Hugging Face hub.",
+        "Branch, tag or commit of the draft.",
         metavar="REVISION",
         shown="the pair's own",
     )
@@ -353,24 +347,21 @@ class DataOptions(Options):
 
     folder: Path | None = option(
         None,
-        "Read examples from FOLDER/TASK/SPLIT.jsonl (or .csv, .parquet; plain or .gz) instead of "
-        "the hub.",
+        "Read FOLDER/TASK/SPLIT.jsonl (or .csv, .parquet, .gz) instead of the hub.",
         flags=("--data",),
         metavar="FOLDER",
     )
-    offline: bool = option(
-        False, "Use only files already downloaded from the hub; never access the network."
-    )
+    offline: bool = option(False, "Use only files that are already here; never access the network.")
     revision: str | None = option(
         None,
-        "Branch, tag or commit of the dataset on the hub.",
+        "Branch, tag or commit of the data set.",
         flags=("--data-revision",),
         metavar="REVISION",
         shown="the task's own",
     )
     shots: int | None = option(
         None,
-        "Few-shot examples before each prompt, from the training split.",
+        "Few-shot examples before each prompt.",
         ge=0,
         metavar="K",
         shown="the task's own",

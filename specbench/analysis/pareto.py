@@ -165,7 +165,7 @@ def points_with_front(
         task = "".join(f" on {one.cell['task']}" for one in [*first, *front][:1])
         raise UsageError(
             f"A front{task} needs two static weights or more: repeat the run with static among "
-            "its methods and --weight 0.9,0.75,0.5."
+            "its methods and --set weight=0.9,0.75,0.5."
         )
     return shared_points([*first, *front, *last], range(len(first), len(first) + strict))
 

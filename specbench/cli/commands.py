@@ -16,6 +16,7 @@ class Listed(NamedTuple):
     """What is known about a command before it is imported."""
 
     module: str
+    panel: str  # the group of commands in help
     purpose: str  # the first line of its docstring
     example: str  # a command line
 
@@ -24,113 +25,135 @@ class Listed(NamedTuple):
 COMMANDS = {
     "run": Listed(
         "run",
+        "Measure",
         "Measure methods on tasks: quality, acceptance and speed, interleaved in one run.",
-        "run -m sd,static --weight 0.7 -t mini-math",
+        "run -m sd,static --set weight=0.7 -t mini-math",
     ),
     "sweep-weights": Listed(
         "run",
+        "Measure",
         "Measure the static ensemble at each weight, together with baseline methods.",
         "sweep-weights --draft-length 3,5,7",
     ),
     "sweep": Listed(
         "run",
+        "Measure",
         "Measure methods at each value of a parameter, together with baseline methods.",
         "sweep --parameter budget --values 0.01,0.1",
     ),
-    "train": Listed(
-        "train",
-        "Train one DIVERSED head per task; it predicts the weight on the target at every token.",
-        "train --task mini-math --target-acceptance 0.85",
-    ),
-    "finetune-draft": Listed(
-        "train",
-        "Fine-tune the draft on a task's training split, for `run --draft FOLDER`.",
-        "finetune-draft --task mini-math",
-    ),
     "transfer": Listed(
         "run",
+        "Measure",
         "Measure every head on every task; sd is the baseline without a head.",
         "transfer --limit 100",
     ),
     "suite": Listed(
         "suite",
+        "Measure",
         "Execute all runs of a suite file: train the heads, then measure, one folder per run.",
         "suite paper --dry-run",
     ),
-    "score": Listed(
-        "runs",
-        "Score the texts of a finished run again, without models or data.",
-        "score results/my-run --metric rouge1,rougeL",
-    ),
-    "verify": Listed(
-        "runs",
-        "Check that a run's files follow from its samples, and decode some samples again.",
-        "verify results/reference -n 1",
-    ),
     "bench": Listed(
         "bench",
+        "Measure",
         "Time methods on engines: time per round by part, tokens/s, share of the bandwidth limit.",
         "bench --batch-size 1,8 --acceptance 0.6,0.8",
     ),
-    "check": Listed(
-        "check",
-        "Check that a pair is decoded correctly; the exit code is 1 if it is not.",
-        "check --pair mini -m sd,diversed",
-    ),
-    "audit": Listed(
-        "audit",
-        "Test whether a decoder that is not specbench's has a fault; the exit code is 1 if it has.",
-        "audit --decoder transformers",
+    "table": Listed(
+        "tables",
+        "Inspect",
+        "Print the paper's main table from finished runs: methods as rows, tasks as columns.",
+        "table results/my-run --against paper",
     ),
     "compare": Listed(
         "tables",
+        "Inspect",
         "Compare methods with SD and with the static front: one sentence per task and method.",
         "compare results/reference --at quality",
     ),
     "plot": Listed(
         "plot",
+        "Inspect",
         "Draw a figure of finished runs or heads as PNG, SVG and PDF, with its data as CSV.",
         "plot pareto results/reference",
     ),
-    "theory": Listed(
-        "tables",
-        "Print theoretical predictions for finished runs next to the measurements.",
-        "theory results/my-run --front-gap 20",
-    ),
-    "table": Listed(
-        "tables",
-        "Print the paper's main table from finished runs: methods as rows, tasks as columns.",
-        "table results/my-run --against paper",
-    ),
     "summary": Listed(
         "tables",
+        "Inspect",
         "Merge the tables of finished runs into one, with 95 % intervals.",
         "summary results/ --output all.parquet",
     ),
     "trace": Listed(
         "runs",
+        "Inspect",
         "Show one sample token by token: agreed, mismatched, rejected and corrected tokens.",
         "trace results/my-run -t mini-math -m diversed",
     ),
     "report": Listed(
         "runs",
+        "Inspect",
         "Write one HTML file about finished runs: tables, figures, traces, commands.",
         "report results/my-run --output report.html",
     ),
+    "check": Listed(
+        "check",
+        "Validate",
+        "Check that a pair is decoded correctly; the exit code is 1 if it is not.",
+        "check --pair mini -m sd,diversed",
+    ),
+    "audit": Listed(
+        "audit",
+        "Validate",
+        "Test whether a decoder that is not specbench's has a fault; the exit code is 1 if it has.",
+        "audit --decoder transformers",
+    ),
+    "verify": Listed(
+        "runs",
+        "Validate",
+        "Check that a run's files follow from its samples, and decode some samples again.",
+        "verify results/reference -n 1",
+    ),
+    "theory": Listed(
+        "tables",
+        "Validate",
+        "Print theoretical predictions for finished runs next to the measurements.",
+        "theory results/my-run --front-gap 20",
+    ),
+    "score": Listed(
+        "runs",
+        "Validate",
+        "Score the texts of a finished run again, without models or data.",
+        "score results/my-run --metric rouge1,rougeL",
+    ),
+    "train": Listed(
+        "train",
+        "Train",
+        "Train one DIVERSED head per task; it predicts the weight on the target at every token.",
+        "train --task mini-math --target-acceptance 0.85",
+    ),
+    "finetune-draft": Listed(
+        "train",
+        "Train",
+        "Fine-tune the draft on a task's training split, for `run --draft FOLDER`.",
+        "finetune-draft --task mini-math",
+    ),
+    "pairs": Listed(
+        "pairs",
+        "Train",
+        "Retrain a bundled pair from its recipe, or export a pair to GGUF files.",
+        "pairs build mini --part heads",
+    ),
     "list": Listed(
         "list",
+        "Look up",
         "List methods, pairs, tasks or columns of tables, with descriptions.",
         "list methods",
     ),
     "docs": Listed(
         "docs",
+        "Look up",
         "Print a page of the documentation, or list the pages with their questions.",
         "docs training",
-    ),
-    "pairs": Listed(
-        "pairs",
-        "Retrain a bundled pair from its recipe, or export a pair to GGUF files.",
-        "pairs build mini --part heads",
     ),
 }
 
@@ -142,7 +165,8 @@ class Commands(TyperGroup):
         """Create placeholder commands for help, completion and suggestions."""
         super().__init__(**attributes)
         self.commands = {
-            name: TyperCommand(name, help=listed.purpose) for name, listed in COMMANDS.items()
+            name: TyperCommand(name, help=listed.purpose, rich_help_panel=listed.panel)
+            for name, listed in COMMANDS.items()
         }
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:

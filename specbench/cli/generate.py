@@ -14,6 +14,8 @@ from specbench.config import Options
 from specbench.errors import RunError, UsageError
 
 Number = TypeVar("Number", int, float)
+#: The options that help shows first.
+LEADING = ("task", "method", "pair", "limit", "head", "set_values", "draft_length", "temperature")
 
 
 def grouped(function: Callable[..., None]) -> Callable[..., None]:
@@ -31,7 +33,7 @@ def grouped(function: Callable[..., None]) -> Callable[..., None]:
         plain = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)]
         for option in _options(groups[name]) if name in groups else plain:
             options.setdefault(option.name, option)
-    parameters = list(options.values())
+    parameters = sorted(options.values(), key=lambda p: [*LEADING, p.name].index(p.name))
 
     def command(context: typer.Context, **values: Any) -> None:
         typed = {

@@ -249,7 +249,7 @@ def _suggest(plan: Plan, folder: Path) -> None:
     elif examples < ENOUGH and not isinstance(plan.tasks[0].task.source, PromptList):
         next_step(f"{same} --limit {10 * examples}, to narrow the intervals with more prompts")
     elif compared and sum(cell.method == STATIC for cell in cells) < 2 * len(plan.tasks):
-        next_step(f"{same}, static among its methods and --weight 0.9,0.75,0.5, to add a front")
+        next_step(f"{same}, static among its methods and --set weight=0.9,0.75,0.5, to add a front")
     if compared:
         next_step(f"specbench compare {folder} --at all; specbench report {folder}")
 

@@ -151,7 +151,7 @@ def plot(
         if bare := [str(task) for task, points in fronts.items() if points <= len(COSTS)]:
             note(
                 f"no static front on {', '.join(bare)}: repeat the run with static among its "
-                "methods and --weight 0.9,0.75,0.5"
+                "methods and --set weight=0.9,0.75,0.5"
             )
     for path in save(drawing, folder, name):
         print(path)

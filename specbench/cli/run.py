@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
 
 from specbench.cli.generate import grouped
 from specbench.cli.measure import measure
@@ -19,7 +18,6 @@ from specbench.experiment.variants import (
     usual_values,
 )
 from specbench.heads.registry import HeadFile, describe_heads, find_heads
-from specbench.methods.parameters import PARAMETERS
 from specbench.methods.registry import get_method
 from specbench.table import Table, to_csv, to_markdown
 
@@ -59,8 +57,7 @@ def sweep(asked: Sweep, what: Measurement, methods: SweptMethods) -> None:
     names, values, parameter = methods.names, methods.given(), asked.parameter
     swept = swept_methods(names, parameter)
     if values.get(parameter) is not None:
-        flag = f"--{parameter}" if parameter in PARAMETERS else f"--set {parameter}"
-        raise UsageError(f"{flag} gives the swept parameter: give --values instead")
+        raise UsageError(f"--set {parameter} gives the swept parameter: give --values instead")
     values[parameter] = asked.values or usual_values(swept[0], parameter, values)
     if asked.weights and STATIC in swept:
         raise UsageError("--weights needs a sweep of another method: give --values instead")
@@ -85,9 +82,7 @@ class Weights(Options):
 def sweep_weights(
     asked: Weights,
     what: Measurement,
-    methods: Annotated[
-        SweptMethods, ["method", "set_values", *(p for p in PARAMETERS if p != "weight")]
-    ],
+    methods: SweptMethods,
 ) -> None:
     """Measure the static ensemble at each weight, together with baseline methods.
 

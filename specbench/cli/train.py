@@ -278,7 +278,7 @@ def _advise(jobs: Sequence[HeadJob], root: Path, command: Callable[..., str]) ->
     for job in jobs:
         if job.folder in instead:
             weight = f"{instead[job.folder]:.2f}"
-            static = command("sd,static", [job.task.name], "--weight", weight)
+            static = command("sd,static", [job.task.name], "--set", f"weight={weight}")
             print(f"instead of {job.folder}, use the static weight of its acceptance: {static}")
 
 

@@ -1,6 +1,6 @@
 """A method's parameters in the columns of tables.
 
-The parameters with an option of their own have a column of their own; all others share the column
+Parameters of the oldest methods have columns of their own; all others share the column
 ``settings``, as in ``margin=0.3 keep=10``. Nothing here imports torch.
 """
 
@@ -15,7 +15,7 @@ PARAMETERS = (
     *("budget", "epsilon", "delta", "divergence", "target_temperature", "target_min_p"),
     *("gate", "cost", "head"),
 )
-"""The parameters with an option and a column of their own; ``--set`` gives any other."""
+"""The parameters with a column of their own in tables."""
 
 SETTINGS = "settings"
 PARAMETER_COLUMNS = (*PARAMETERS, SETTINGS)

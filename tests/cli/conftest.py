@@ -77,7 +77,7 @@ def measured(folder: Path, line: str) -> None:
 @pytest.fixture(scope="session")
 def finished(once: Once) -> str:
     """A run of the bundled pair with two tasks, four methods, two draft lengths and two prompts."""
-    line = "-t mini-math,mini-headline --weight 0.4 -n 2 --draft-length 2,3 --max-new-tokens 12"
+    line = "-t mini-math,mini-headline --set weight=0.4 -n 2 --draft-length 2,3 --max-new-tokens 12"
     return str(once("small", lambda folder: measured(folder, line)))
 
 

@@ -64,8 +64,9 @@ def test_measuring_commands_share_their_options(cli: Cli) -> None:
     for text in shown.values():
         assert all(f"{option} " in text for option in shared)
         assert "Example: specbench" in text
-    assert "--weight " in shown["run"]
-    assert "--weights " in shown["sweep-weights"] and "--weight " not in shown["sweep-weights"]
+    assert "--weights " in shown["sweep-weights"]
+    leading = [shown["run"].index(f"{flag} ") for flag in ("--task", "--method", "--pair")]
+    assert leading == sorted(leading) and leading[-1] < shown["run"].index("--drafter ")
 
 
 @pytest.mark.parametrize(

@@ -129,7 +129,9 @@ def test_a_correct_pair_passes(cli: Cli, method: str) -> None:
 
 
 def test_tables_and_file_of_two_formats(cli: Cli, loaded: list[str]) -> None:
-    result, findings = check(cli, "autoregressive,static", "--weight", "0.6", "--dtype", "bfloat16")
+    result, findings = check(
+        cli, "autoregressive,static", "--set", "weight=0.6", "--dtype", "bfloat16"
+    )
     assert result.code == 0, result.err
     assert loaded == ["float32", "bfloat16"]
     assert "static w=0.6" in result.out

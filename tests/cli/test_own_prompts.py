@@ -21,7 +21,7 @@ QUESTIONS = [
     ),
     {"question_id": 81, "category": "talk", "turns": ["Ann has 5 apples.", "And 4 more?"]},
 ]
-EXACT = "autoregressive,sd,static --weight 0,1 --temperature 0 --draft-length 3"
+EXACT = "autoregressive,sd,static --set weight=0,1 --temperature 0 --draft-length 3"
 
 
 @pytest.fixture

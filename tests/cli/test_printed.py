@@ -77,7 +77,7 @@ def faults(text: str, cli: Cli) -> list[str]:
 @pytest.fixture(scope="session")
 def small(once: Once) -> Path:
     """A real run with the names of the reference run, and fewer prompts and cells."""
-    line = "-t mini-math --weight 0,0.5 -n 10 --seed 1 --max-new-tokens 8"
+    line = "-t mini-math --set weight=0,0.5 -n 10 --seed 1 --max-new-tokens 8"
     return once("reference", lambda folder: measured(folder, line))
 
 

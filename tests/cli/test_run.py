@@ -110,7 +110,7 @@ def test_several_heads_are_interleaved_in_one_run(cli: Cli, engine: Any, tmp_pat
 
 def test_an_untrained_head_decodes_as_static_does(cli: Cli, tmp_path: Path) -> None:
     command = ("run", "-m", "static,diversed", "--head", "untrained", "-t", "mini-math")
-    assert cli(*command, "--weight", "0.5", "--max-new-tokens", "24", *FAST).code == 0
+    assert cli(*command, "--set", "weight=0.5", "--max-new-tokens", "24", *FAST).code == 0
     lines = (tmp_path / "r" / "samples.jsonl").read_text().splitlines()
     texts: dict[str, list[str]] = {}
     for record in map(json.loads, lines):

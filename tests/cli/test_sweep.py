@@ -61,7 +61,7 @@ def variants(folder: Path, *names: str) -> list[tuple[str, ...]]:
         ("sweep --parameter weight --values 0.3 -m static", ("weight",), [("static", "0.3")]),
         # Other parameters apply to every method that has them.
         (
-            "sweep --parameter gate --values 0.5 --weight 0.2 -m static,lossy --head untrained",
+            "sweep --parameter gate --values 0.5 --set weight=0.2 -m static,lossy --head untrained",
             ("gate", "weight", "head"),
             [
                 ("static", "", "0.2", ""),
@@ -86,7 +86,7 @@ def variants(folder: Path, *names: str) -> list[tuple[str, ...]]:
         ),
         # `run` combines the values of several parameters.
         (
-            "run -m static,lossy --weight 0.2,0.8 --lenience 0.3",
+            "run -m static,lossy --set weight=0.2,0.8 --set lenience=0.3",
             ("weight", "lenience"),
             [("static", "0.2", ""), ("static", "0.8", ""), ("lossy", "", "0.3")],
         ),
@@ -108,7 +108,7 @@ def test_a_grid_is_measured_with_its_anchors(
     assert measured == expected
 
 
-@pytest.mark.parametrize(("rule", "first"), [((), "0.0"), (("--rule", "diff"), "-1.0")])
+@pytest.mark.parametrize(("rule", "first"), [((), "0.0"), (("--set", "rule=diff"), "-1.0")])
 def test_default_values_come_from_the_parameter(
     cli: Cli, engine: Any, tmp_path: Path, rule: tuple[str, ...], first: str
 ) -> None:

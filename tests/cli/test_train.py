@@ -87,7 +87,7 @@ def test_a_head_is_trained_shown_and_used(cli: Cli, models: list[Any]) -> None:
     advice, _, used = result.out.splitlines()[-1].partition(": specbench ")
     assert advice == f"instead of {HEAD}, use the static weight of its acceptance"
     weight = read_description(HEAD)["worth"]["static_weight"]
-    assert used.endswith(f"--task mini-headline --allow-code-execution --weight {weight:.2f}")
+    assert used.endswith(f"--task mini-headline --allow-code-execution --set weight={weight:.2f}")
     method = ("--method", "sd,static,diversed", "--head", str(HEAD))
     run = cli(*shlex.split(used), *method, "--limit", "1", "--max-new-tokens", "4", "-o", "run")
     assert run.code == 0

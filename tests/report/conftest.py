@@ -39,7 +39,8 @@ Ask = Callable[..., Any]
 @pytest.fixture(scope="session")
 def finished(once: Once) -> Path:
     """A run of two tasks, ten prompts and four methods."""
-    line = f"run -m {','.join(METHODS)} --weight 0.4 -t {','.join(TASKS)} -n 10 --max-new-tokens 16"
+    methods, tasks = ",".join(METHODS), ",".join(TASKS)
+    line = f"run -m {methods} --set weight=0.4 -t {tasks} -n 10 --max-new-tokens 16"
 
     def measure(folder: Path) -> None:
         with pytest.raises(SystemExit) as exit:

@@ -1,7 +1,7 @@
 """Lambda during training: fixed, or following a goal.
 
-With a goal, lambda is the multiplier of a constraint, adjusted by a proportional and an integral
-part of what is missing. Acceptance is in units of the static ensemble's range between target (0)
+With a goal, lambda is the multiplier of a constraint, set by a PI controller on the shortfall.
+Acceptance is in units of the static ensemble's range between target (0)
 and draft (1), a loss of quality in units of the permitted one, and lambda in units of the static
 ensemble's slope, so the same gains suit every metric.
 

@@ -27,8 +27,6 @@ import pandas as pd
 
 from specbench.analysis.baselines import (
     require_times,
-    seeds_versus_none,
-    seeds_versus_sd,
     versus_none,
     versus_sd,
 )
@@ -48,9 +46,7 @@ from specbench.analysis.comparison import (
 from specbench.analysis.fronts import (
     above_front,
     at_equal_quality,
-    seeds_above_front,
     versus_coin,
-    volume_of,
 )
 from specbench.analysis.intervals import FEWEST
 from specbench.analysis.pareto import STATIC_FAMILY
@@ -94,12 +90,6 @@ def compare(
     each static weight above or below a coin between SD and the draft. Equal quality:
     ``times_as_fast`` as the static front, up to the front's best quality.
 
-    Hypervolume: the area under the randomised front of a method's settings. It is measured in
-    quality times acceptance above (0, 0) for each draft length, and in quality times speed-up above
-    a quality of 0 and a speed-up of 1 over all draft lengths. ``static`` includes ``sd``. The area
-    grows with the number of settings, ``points``; a second row gives the area that the method adds
-    to that of the static family. Both areas use the best of noisy points and are biased upwards.
-
     Runs are compared separately. ``texts`` are the figures of texts to compare with those of plain
     SD; each takes a bootstrap per method. ``methods`` defaults to all methods that draft; without
     others, to ``static``. Rows of ``sd`` itself and of the coin come only with the default.
@@ -136,7 +126,7 @@ def _parts_by_drafter(
     drafters = dict.fromkeys(setting.drafter for setting in run.settings if setting.drafter)
     first, *further = [run.of_drafter(name) for name in drafters if name] or [run]
     for other in further:
-        for method in methods_of(other.settings, ["sd"])[0]:
+        for method in methods_of(other.settings, ["sd"]):
             yield from ((OWN, partial(versus_sd, first, method, n, texts)) for n in method.choices)
     for part in (first, *further):
         yield from _parts(part, ats, names, texts)
@@ -146,18 +136,14 @@ def _parts(
     run: TaskRun, ats: Sequence[At], names: Collection[str] | None, texts: Sequence[str]
 ) -> Iterator[tuple[str, Part]]:
     """Yield the quantity held equal and a function that makes its rows, in table order."""
-    methods, groups = methods_of(run.settings, names)
-    strict = methods_of(run.settings, ["sd"])[0] if names is None else []
+    methods = methods_of(run.settings, names)
+    strict = methods_of(run.settings, ["sd"]) if names is None else []
     for method in (*strict, *methods):
         yield from ((OWN, partial(versus_none, run, method, n)) for n in method.choices)
-    for group in groups:
-        yield from ((OWN, partial(seeds_versus_none, run, group, n)) for n in group.lengths)
     for method in methods:
         yield from ((OWN, partial(versus_sd, run, method, n, texts)) for n in method.choices)
         if len(run.sessions) > 1:
             yield OWN, partial(require_times, run, method)
-    for group in groups:
-        yield from ((OWN, partial(seeds_versus_sd, run, group, n)) for n in group.lengths)
     relaxed = [m for m in methods if not (m.first.emits_target or m.first.method in STATIC_FAMILY)]
     has_control = any(setting.method in CONTROLS for setting in run.settings)
     for gain in (name for name in GAINS if name in ats and (run.sessions or name == "acceptance")):
@@ -168,31 +154,13 @@ def _parts(
                     (gain, partial(above_front, run, method, n, gain, front))
                     for n in method.lengths
                 )
-        for group in groups:
-            for front in (FRONT, CONTROL)[: 1 + has_control]:
-                lengths = group.lengths
-                yield from (
-                    (gain, partial(seeds_above_front, run, group, n, gain, front)) for n in lengths
-                )
     if "acceptance" in ats and names is None:
         yield "acceptance", partial(versus_coin, run)
     if "quality" in ats and run.sessions:
-        for method in relaxed:
+        for method in (method for method in relaxed if len(method.heads) == 1):
             yield from (
                 ("quality", partial(at_equal_quality, run, method, n)) for n in method.choices
             )
-    if "hypervolume" in ats:
-        drafting = [setting for setting in run.settings if setting.draft_length > 0]
-        for name in dict.fromkeys(setting.method for setting in drafting):
-            if names is None or name in {*names, *STATIC_FAMILY}:
-                settings = [setting for setting in drafting if setting.method == name]
-                for length in sorted({setting.draft_length for setting in settings}):
-                    some = [setting for setting in drafting if setting.draft_length == length]
-                    yield "hypervolume", partial(volume_of, some, name, length)
-                for session in sorted(
-                    run.sessions.keys() & {setting.session for setting in settings}
-                ):
-                    yield "hypervolume", partial(volume_of, run.sessions[session], name, None)
 
 
 def _cautions(rows: pd.DataFrame) -> Iterator[str]:

@@ -67,7 +67,7 @@ def comparison_tables(rows: pd.DataFrame) -> list[Table]:
             f"{task} on {comparisons['pair'].iloc[0]}, T = {temperature:g}" + f", {run}" * several
         )
         tables = _Tables(task, comparisons)
-        makers = {c.OWN: tables.beside_sd, "quality": tables.savings, "hypervolume": tables.volumes}
+        makers = {c.OWN: tables.beside_sd, "quality": tables.savings}
         for kind, group in comparisons.groupby("at", sort=False):
             counts = sorted({group["n"].min(), group["n"].max()})
             title = f"{setting}, n = {' to '.join(map(str, counts))}"
@@ -180,20 +180,6 @@ class _Tables:
         notes = [FRONT, *[CHOSEN] * chosen, *[FEW] * few, LESS]
         title = f"At equal quality: {where}"
         return drop_empty(Table.of(merge_metrics(group), fields, title, notes, stub=2))
-
-    def volumes(self, group: pd.DataFrame, where: str) -> Table:
-        length = number_of("draft_length", ".0f")
-        fields: _Fields = [
-            _NAMES[0],
-            ("N", lambda row: length(row) or "all"),
-            ("points", number_of("points", ".0f")),
-            (f"{self.unit} x", lambda row: row["gain"].rpartition("_")[2]),
-            ("area\n[95 %]", interval_of("area", ".3f")),
-            ("adds to static's\n[95 %]", interval_of("added", "+.3f")),
-        ]
-        kind = group["against"].map(lambda against: "area" if pd.isna(against) else "added")
-        settings = merge_metrics(group.assign(gain=group["metric"], metric=kind), "gain")
-        return Table.of(settings, fields, f"Hypervolume: {where}", stub=2)
 
     def less_than_sd(self) -> Iterator[Field[_Row]]:
         """Yield the differences from plain SD, for settings at a fixed N."""

@@ -9,8 +9,8 @@ from specbench.analysis.pareto import STATIC_FAMILY
 from specbench.analysis.summary import AT_LIMIT, COMPLETED, QUALITY, REPETITION
 from specbench.methods.registry import AUTOREGRESSIVE, CONTROLS
 
-#: The quantity held equal; the hypervolume summarises a whole front instead.
-At = Literal["acceptance", "time", "quality", "hypervolume"]
+#: The quantity held equal.
+At = Literal["acceptance", "time", "quality"]
 ATS: tuple[At, ...] = get_args(At)
 #: Used instead of ``quality`` for comparisons with plain SD, in which quality is not held equal.
 OWN = "own quality"
@@ -44,7 +44,7 @@ TASK_RUN = ["run_id", "pair", "temperature", "engine", "batch_size", "task", "qu
 #: ``points`` counts the settings that a row chose from or combined. ``draft_length`` is the
 #: method's, or the chosen one; blank if the row combines several. ``quality``, ``acceptance`` and
 #: ``seconds`` (per sample) belong to the method. ``reference`` is the baseline's value: a quality,
-#: a volume, or seconds per sample at ``against_quality``, which for the front is the method's
+#: or seconds per sample at ``against_quality``, which for the front is the method's
 #: quality, capped at the front's best. ``between`` names the front's points of next lower and next
 #: higher gain; ``step`` is the difference of their qualities, and ``coarse`` whether it is large
 #: (``pareto.COARSE``). ``noise`` is a factor: speed-ups from 1 / noise to noise can be noise of the

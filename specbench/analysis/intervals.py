@@ -110,6 +110,15 @@ def limits(
     return np.where(constant, value, low)[()], np.where(constant, value, high)[()]
 
 
+def estimate_of_heads(values: Floats, n: int, *, log: bool = False) -> Interval:
+    """Return the interval of a statistic of one head, or of its mean over heads of one recipe.
+
+    ``values`` are [1 + RESAMPLES, heads]; see ``estimate`` and ``mean_over_seeds``.
+    """
+    single = values.shape[1] == 1
+    return estimate(values[:, 0], n, log=log) if single else mean_over_seeds(values, n)
+
+
 def mean_over_seeds(values: Floats, n: int) -> Interval:
     """Return the mean of a statistic over seeds, with seeds and prompts as random effects.
 

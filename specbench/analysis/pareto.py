@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from specbench.analysis.intervals import Floats, Interval, estimate, mean_over_seeds
+from specbench.analysis.intervals import Floats, Interval, estimate, estimate_of_heads
 from specbench.analysis.points import (
     Gain,
     Gains,
@@ -33,34 +33,25 @@ from specbench.methods.registry import AUTOREGRESSIVE
 
 STATIC_FAMILY = ("sd", "static")
 _POINTS = 101  # of a drawn front
-_STEPS = 32  # of the integration under a front
 #: A front is coarse at a method if the qualities of the neighbouring points differ by more than
 #: this share of the range of quality between target and draft.
 COARSE = 0.2
 
 
 class Gap(NamedTuple):
-    """A method's quality minus that of the randomised static front at the method's gain."""
+    """Quality minus that of the randomised static front at a setting's own gain.
+
+    For several heads of one recipe, all figures are means over the heads.
+    """
 
     above: Interval  # quality minus the front at the same gain, interpolated on a chord
     above_measured: Interval  # quality minus the front at ``between[0]``, not interpolated
-    reached: PointEstimates  # point 0 is the method
+    reached: PointEstimates  # the heads come first
     front: float  # quality, 0 to 1
     front_measured: float
-    between: tuple[str | None, str | None]  # the front's points of next lower and higher gain
-    step: float  # the difference of their qualities; NaN if one is missing
-    coarse: bool  # see ``COARSE``
-
-
-class MeanGap(NamedTuple):
-    """The mean of ``Gap`` over heads that differ in their seed alone."""
-
-    above: Interval
-    above_measured: Interval
-    reached: PointEstimates  # the heads come first
-    front: float  # quality, 0 to 1; the mean over the heads
-    front_measured: float
-    coarse: bool  # at any of the heads
+    between: tuple[str | None, str | None]  # the front's points next to the first head
+    step: float  # the difference of their qualities; NaN if one is missing or of several heads
+    coarse: bool  # at any head, see ``COARSE``
 
 
 def static_weight(frame: pd.DataFrame) -> pd.Series:
@@ -135,23 +126,6 @@ def front_quality(gains: Gains, quality: Floats, at: ArrayLike) -> Floats:
     return np.where(np.isinf(best), np.nan, best)
 
 
-def hypervolume(gains: Gains, quality: Floats, reference: tuple[float, float]) -> Floats:
-    """Return the area [...] under the randomised front of points and above a reference point.
-
-    ``gains`` and ``quality`` are [..., points]. ``reference`` is a gain and a quality; points worse
-    than it in either add no area.
-    """
-    value = gains.value
-    defined = ~(np.isnan(value) | np.isnan(quality))
-    reach = np.where(defined, value - reference[0], 0.0).max(axis=-1, initial=0.0)
-    heights = [
-        np.nan_to_num(front_quality(gains, quality, reference[0] + share * reach) - reference[1])
-        for share in np.linspace(0, 1, _STEPS + 1)
-    ]
-    area: Floats = np.trapezoid(np.maximum(heights, 0.0), axis=0) * reach / _STEPS
-    return area
-
-
 def points_with_front(
     first: list[Setting], front: list[Setting], last: Sequence[Setting] = ()
 ) -> Points:
@@ -170,7 +144,7 @@ def points_with_front(
     return shared_points([*first, *front, *last], range(len(first), len(first) + strict))
 
 
-def gap_between(own: Setting, front: list[Setting], gain: Gain) -> Gap:
+def gap_between(heads: list[Setting], front: list[Setting], gain: Gain) -> Gap:
     """Return the distance of a setting above a randomised front (``front_of``) at its own gain.
 
     Prompts are resampled jointly for the method and all points of the front, and the front is
@@ -181,28 +155,8 @@ def gap_between(own: Setting, front: list[Setting], gain: Gain) -> Gap:
     no weight with more gain has a higher quality than that point. At equal acceptance, the front
     must have the setting's draft length.
 
-    Raises:
-        UsageError: See ``points_with_front``.
-    """
-    reached = points_with_front([own], front).estimates()
-    quality, level = reached.quality[:, 0], _level_at(reached, 0, 1, gain)
-    names = [None if n is None else front[n].point for n in level.neighbours]
-    return Gap(
-        above=estimate(quality - level.front, reached.n),
-        above_measured=estimate(quality - level.measured, reached.n),
-        reached=reached,
-        front=float(level.front[0]),
-        front_measured=float(level.measured[0]),
-        between=(names[0], names[1]),
-        step=level.step,
-        coarse=level.coarse,
-    )
-
-
-def gap_of_seeds(heads: list[Setting], front: list[Setting], gain: Gain) -> MeanGap:
-    """Return the mean distance of heads of one recipe above a front, see ``gap_between``.
-
-    The interval has seeds and prompts as random effects (``intervals.mean_over_seeds``).
+    Several ``heads`` of one recipe have the mean of their distances, with seeds and prompts as
+    random effects.
 
     Raises:
         UsageError: See ``points_with_front``.
@@ -212,12 +166,15 @@ def gap_of_seeds(heads: list[Setting], front: list[Setting], gain: Gain) -> Mean
     quality = reached.quality[:, : len(heads)]
     at_gain = np.stack([level.front for level in levels], axis=-1)  # [1 + RESAMPLES, heads]
     at_measured = np.stack([level.measured for level in levels], axis=-1)
-    return MeanGap(
-        above=mean_over_seeds(quality - at_gain, reached.n),
-        above_measured=mean_over_seeds(quality - at_measured, reached.n),
+    below, above = (None if n is None else front[n].point for n in levels[0].neighbours)
+    return Gap(
+        above=estimate_of_heads(quality - at_gain, reached.n),
+        above_measured=estimate_of_heads(quality - at_measured, reached.n),
         reached=reached,
         front=float(at_gain[0].mean()),
         front_measured=float(at_measured[0].mean()),
+        between=(below, above),
+        step=levels[0].step if len(heads) == 1 else float("nan"),
         coarse=any(level.coarse for level in levels),
     )
 
@@ -235,7 +192,7 @@ def gaps_from_coin(points: Sequence[Setting]) -> dict[str, Gap]:
         return {}
     coin = [sd[0], draft[0]]
     between = [point for point in static if point is not draft[0]]
-    return {point.point: gap_between(point, coin, "acceptance") for point in between}
+    return {point.point: gap_between([point], coin, "acceptance") for point in between}
 
 
 def below_coin(gaps: Mapping[str, Gap]) -> bool:

@@ -323,7 +323,7 @@ def _gap(samples: pd.DataFrame, cell: _Row) -> Gap | None:
     settings = [setting for setting in of_task if setting.drafter == cell["drafter"]]
     heads = [s for s in settings if s.method == LEARNED and s.cell["head"] == cell["head"]]
     try:
-        return gap_between(heads[0], front_of(settings), "acceptance")
+        return gap_between(heads[:1], front_of(settings), "acceptance")
     except UsageError:
         return None
 

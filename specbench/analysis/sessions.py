@@ -68,32 +68,54 @@ class TaskRun(NamedTuple):
 
 
 class MethodSettings(NamedTuple):
-    """A method with its parameters: its settings by draft length, of one session."""
+    """A method with its parameters: its settings by draft length, of one session.
+
+    A recipe is a method with several heads, which differ in nothing but the seed of their training;
+    its figures are means over the heads.
+    """
 
     label: str
-    lengths: dict[int, Setting]
-    seeds: float = math.nan  # 1 for one of several heads of a recipe
+    lengths: dict[int, list[Setting]]  # one setting for each head
+    seeds: float = math.nan  # the number of heads of a recipe; 1 for each of them alone
     missing: int = 0  # prompts that other settings of the run have
 
     @property
-    def first(self) -> Setting:
-        """The setting at the first draft length."""
+    def heads(self) -> list[Setting]:
+        """The heads' settings at the first draft length; a method without heads has one."""
         return next(iter(self.lengths.values()))
+
+    @property
+    def first(self) -> Setting:
+        """A setting at the first draft length."""
+        return self.heads[0]
 
     @property
     def session(self) -> int:
         """The session in which it was measured."""
-        return int(self.first.cell["session"])
+        return self.first.session
 
     @property
     def choices(self) -> list[list[int]]:
-        """Each draft length alone and, if there are several, all of them together."""
-        return [*([n] for n in self.lengths), *([list(self.lengths)] * (len(self.lengths) > 1))]
+        """Each draft length alone and, unless it is a recipe, several of them together."""
+        together = len(self.lengths) > 1 == len(self.heads)
+        return [*([n] for n in self.lengths), *([list(self.lengths)] if together else [])]
+
+    def at(self, lengths: Sequence[int]) -> list[Setting]:
+        """Return the settings at some draft lengths."""
+        return [setting for length in lengths for setting in self.lengths[length]]
+
+    def points(self, chosen: int) -> list[int]:
+        """Return the points of the method: the chosen one, or those of all heads, which are first.
+
+        Args:
+            chosen: The point of the fastest draft length, see ``Points.estimates_with_fastest``.
+        """
+        return [chosen] if len(self.heads) == 1 else list(range(len(self.heads)))
 
     def facts(
-        self, lengths: list[int], chosen: int, reached: PointEstimates, point: int
+        self, lengths: list[int], chosen: int, reached: PointEstimates, points: list[int]
     ) -> dict[str, Any]:
-        """Return the columns that describe the method, taken from one point of ``reached``."""
+        """Return the columns that describe the method, as means over its points."""
         return {
             "method": self.first.method,
             "label": self.label,
@@ -102,53 +124,14 @@ class MethodSettings(NamedTuple):
             "missing": self.missing,
             "draft_length": chosen,
             "drafter": self.first.drafter,
-            "quality": reached.quality[0, point],
-            "acceptance": reached.acceptance[0, point],
-            "seconds": reached.seconds[0, point],
+            "quality": reached.quality[0, points].mean(),
+            "acceptance": reached.acceptance[0, points].mean(),
+            "seconds": reached.seconds[0, points].mean(),
         }
 
 
-class SeedGroup(NamedTuple):
-    """Heads that differ in nothing but the seed of their training, of one session."""
-
-    label: str
-    heads: list[MethodSettings]
-
-    @property
-    def session(self) -> int:
-        """The session in which the heads were measured."""
-        return self.heads[0].session
-
-    @property
-    def lengths(self) -> list[int]:
-        """The draft lengths with which all heads were measured."""
-        return [n for n in self.heads[0].lengths if all(n in head.lengths for head in self.heads)]
-
-    def settings(self, length: int) -> list[Setting]:
-        """Return the heads' settings at a draft length."""
-        return [head.lengths[length] for head in self.heads]
-
-    def facts(self, length: int, reached: PointEstimates) -> dict[str, Any]:
-        """Return the columns that describe the mean; the heads are the first of the points."""
-        heads = slice(len(self.heads))
-        return {
-            "method": self.heads[0].first.method,
-            "label": self.label,
-            "points": 1,
-            "seeds": len(self.heads),
-            "missing": max(head.missing for head in self.heads),
-            "draft_length": length,
-            "drafter": self.heads[0].first.drafter,
-            "quality": reached.quality[0, heads].mean(),
-            "acceptance": reached.acceptance[0, heads].mean(),
-            "seconds": reached.seconds[0, heads].mean(),
-        }
-
-
-def methods_of(
-    settings: list[Setting], names: Collection[str] | None
-) -> tuple[list[MethodSettings], list[SeedGroup]]:
-    """Return the settings of these methods, and the recipes of several heads among them.
+def methods_of(settings: list[Setting], names: Collection[str] | None) -> list[MethodSettings]:
+    """Return the settings of these methods, then the recipes of several heads among them.
 
     ``names`` defaults to all methods that draft; to ``static`` if there is no other.
     """
@@ -162,25 +145,40 @@ def methods_of(
     if names is None:
         used = {key[0] for key in by_method}
         names = used - {*STATIC_FAMILY} or used - {"sd"}
-    chosen = [lengths for key, lengths in by_method.items()]
-    cells = [next(iter(lengths.values())).cell for lengths in chosen]
+    by_length = list(by_method.values())
+    cells = [next(iter(lengths.values())).cell for lengths in by_length]
     folders = [_recipe_folder(cell) for cell in cells]
     shared = dict.fromkeys(key for key in folders if key and folders.count(key) > 1)
     # A recipe has the label of its first head, with the folder that the heads share.
-    firsts = {key: {**cells[folders.index(key)], "head": key[0]} for key in shared}
-    labels = method_labels([*cells, *firsts.values()])
+    firsts = [{**cells[folders.index(key)], "head": key[0]} for key in shared]
+    labels = method_labels([*cells, *firsts])
     prompts = {prompt for setting in settings for prompt in setting.prompts}
-    missing = [_missing(lengths, prompts) for lengths in chosen]
-    of_seeds = [1 if folder in shared else math.nan for folder in folders]
-    methods = list(map(MethodSettings, labels, chosen, of_seeds, missing))
-    recipes = []
-    for key, label in zip(firsts, labels[len(cells) :], strict=True):
-        heads = [method for method, folder in zip(methods, folders, strict=True) if folder == key]
-        recipes.append(SeedGroup(f"{label}, mean of {len(heads)} seeds", heads))
-    return (
-        [method for method in methods if method.first.method in names],
-        [recipe for recipe in recipes if recipe.heads[0].first.method in names],
-    )
+    methods = [
+        MethodSettings(
+            label,
+            {length: [setting] for length, setting in lengths.items()},
+            1 if folder in shared else math.nan,
+            _missing(lengths, prompts),
+        )
+        for label, lengths, folder in zip(labels, by_length, folders, strict=False)
+    ]
+    recipes = [
+        _recipe(label, [m for m, folder in zip(methods, folders, strict=True) if folder == key])
+        for key, label in zip(shared, labels[len(cells) :], strict=True)
+    ]
+    measured = [method for method in (*methods, *recipes) if method.lengths]
+    return [method for method in measured if method.first.method in names]
+
+
+def _recipe(label: str, heads: Sequence[MethodSettings]) -> MethodSettings:
+    """Return heads as one method, at the draft lengths with which all of them were measured."""
+    lengths = {
+        n: [head.lengths[n][0] for head in heads]
+        for n in heads[0].lengths
+        if all(n in head.lengths for head in heads)
+    }
+    name = f"{label}, mean of {len(heads)} seeds"
+    return MethodSettings(name, lengths, len(heads), max(head.missing for head in heads))
 
 
 def sd_of(settings: Sequence[Setting]) -> list[Setting]:

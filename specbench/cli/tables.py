@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 PARQUET = "parquet"
 RUNS = "runs"
 POSITION = "position"
-HELD_EQUAL = ("acceptance", "time", "quality", "hypervolume")
+HELD_EQUAL = ("acceptance", "time", "quality")
 BESIDE_SD, ALL_TABLES = "sd", "all"
 
 
@@ -194,7 +194,7 @@ class CompareOptions(JsonOutput):
     at: list[str] | None = option(
         None,
         "Show full tables: paired differences from sd, and what is held equal in a comparison with "
-        f"the static front; {HELD_EQUAL[-1]} compares the areas under fronts.",
+        "the static front.",
         metavar="WHAT[,WHAT...]",
         shown="one table, with the front at equal acceptance",
         choices=(BESIDE_SD, *HELD_EQUAL, ALL_TABLES),

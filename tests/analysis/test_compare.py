@@ -72,7 +72,7 @@ def test_a_comparison_is_a_tidy_table(samples):
     assert set(found.rows["at"]) == {*ATS, OWN}
     assert found.rows["n"].eq(40).all()
     others = found.rows["against"].isin([ALONE, COIN])
-    placed = found.rows[(found.rows["at"] != "hypervolume") & ~others]
+    placed = found.rows[~others]
     assert set(placed["method"]) == {"lossy", "speccascade", "diversed"}
 
 
@@ -80,7 +80,7 @@ def test_a_comparison_is_a_tidy_table(samples):
 def test_at_equal_gain_it_is_the_gap(samples, at):
     settings = settings_of(samples[samples["task"] == "mini-code"])
     (own,) = (setting for setting in settings if setting.method == "lossy")
-    gap = gap_between(own, front_of(settings), at)
+    gap = gap_between([own], front_of(settings), at)
     for metric, figure, level in (
         ("quality_above", gap.above, gap.front),
         ("quality_above_measured", gap.above_measured, gap.front_measured),
@@ -142,7 +142,7 @@ def test_a_method_that_relaxes_nothing_has_no_distance(frame):
     strict = frame[frame["method"] == "sd"].assign(method="lossy", lenience=1.0)
     found = compare(pd.concat([frame, adaptive, strict])).rows
     exact = found[found["method"].isin(["sd-adaptive", "lossy"])]
-    assert set(exact["at"]) == {OWN, "hypervolume"}
+    assert set(exact["at"]) == {OWN}
     assert FRONT not in set(exact["against"])
     loose = frame[frame["method"] == "sd"].assign(method="lossy", lenience=0.5)
     found = compare(pd.concat([frame, loose])).rows
@@ -181,27 +181,6 @@ def test_share_of_the_gain_from_the_draft_length_alone(frame):
     assert len(times(frame, draft_length=5, points=1)) == 3
 
 
-def test_hypervolumes_by_hand(frame):
-    found = rows(frame, "hypervolume", metric="quality_x_acceptance", draft_length=5)
-    own = found[found["against"].isna()].set_index("method")["value"]
-    static = 0.4 * 0.8 + 0.6 * (0.8 + 0.2) / 2
-    assert own.to_dict() == pytest.approx(
-        {"sd": 0.32, "diversed": 0.56, "static": static}, abs=1e-3
-    )
-    added = found[found["against"] == FRONT].iloc[0]
-    # diversed at (0.8, 0.7) is a corner above the chord, which is at 0.4 there.
-    assert added["value"] == pytest.approx(0.6 * (0.7 - 0.4) / 2, abs=1e-3)
-    assert added["reference"] == pytest.approx(static, abs=1e-3)
-
-
-def test_volume_in_speedup_joins_all_draft_lengths(frame):
-    found = rows(frame, "hypervolume", metric="quality_x_speedup", method="static").iloc[0]
-    # sd is 2 and 1.6 times as fast as autoregressive, static 4 and 3.2 times. Mixtures of the
-    # fastest two have 0.2 + 0.6 (4 / s - 1) at a speed-up of s, since their times mix.
-    assert found["value"] == pytest.approx((2 - 1) * 0.8 - 0.8 + 2.4 * np.log(2), abs=1e-3)
-    assert (found["points"], found["draft_length"]) == (4, pytest.approx(np.nan, nan_ok=True))
-
-
 def test_each_drafter_has_its_own_sd_and_front(frame):
     other = frame[frame["draft_length"] > 0].assign(drafter="prompt-lookup")
     other["quality"] = other["quality"] - 0.1
@@ -231,9 +210,9 @@ def test_runs_are_not_mixed(frame):
 
 def test_missing_comparisons_are_named_and_the_rest_remains(frame):
     found = compare(frame[~frame["method"].isin(["static", "autoregressive"])])
-    for note, place in zip(found.notes, ("two static weights", "with autoregressive"), strict=True):
-        assert place in note
-    assert set(found.rows["at"]) == {OWN, "hypervolume"}
+    (note,) = found.notes
+    assert "two static weights" in note
+    assert set(found.rows["at"]) == {OWN}
     assert FRONT not in set(found.rows["against"])
     for rows, at, complaint in (
         (frame[frame["method"] == "diversed"], "quality", "was not run with sd"),

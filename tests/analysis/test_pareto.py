@@ -9,7 +9,6 @@ from specbench.analysis.pareto import (
     front_quality,
     gap_between,
     hull,
-    hypervolume,
 )
 from specbench.analysis.points import Gains, settings_of
 from specbench.analysis.summary import summarise, wide
@@ -91,23 +90,11 @@ def test_many_fronts_at_once_equal_fronts_one_by_one(clouds):
     assert front_quality(plain(quality), gain, there) == pytest.approx(0.5)
 
 
-@pytest.mark.parametrize("reference", [(0.0, 0.0), (0.3, 0.1)])
-def test_hypervolume_is_the_area_under_the_hull(clouds, reference):
-    gain, quality = clouds
-    found = hypervolume(plain(gain), quality, reference)
-    for g, q, area in zip(gain, quality, found, strict=True):
-        corners = hull(g, q)
-        fine = np.linspace(reference[0], 1, 5001)
-        height = np.interp(fine, g[corners], q[corners], right=reference[1])
-        expected = np.trapezoid(np.maximum(height - reference[1], 0), fine)
-        assert area == pytest.approx(expected, abs=2e-3)
-
-
 def gap_of(frame, gain="acceptance"):
     """The gap of the single setting of ``diversed`` above the static front."""
     settings = settings_of(frame)
     (own,) = (setting for setting in settings if setting.method == "diversed")
-    return gap_between(own, front_of(settings), gain)
+    return gap_between([own], front_of(settings), gain)
 
 
 def coin(make, prompts=400):

@@ -44,7 +44,7 @@ def test_a_sweep_becomes_the_front_and_the_distance_above_it(samples):
     ):
         settings = settings_of(samples[samples["task"] == task])
         (own,) = (setting for setting in settings if setting.method == "diversed")
-        gap = gap_between(own, front_of(settings), "acceptance")
+        gap = gap_between([own], front_of(settings), "acceptance")
         value, low, high, _ = (100 * number for number in gap.above_measured)
         shown = f"{value:+.1f} [{low:.1f}, {high:.1f}]<br>{gap.between[0]}, coarse: "
         assert cell.strip().startswith(shown)

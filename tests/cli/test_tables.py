@@ -181,7 +181,6 @@ def test_the_newest_run_is_compared_in_every_way(cli: Cli, run: Path) -> None:
         "At equal acceptance",
         "At equal time",
         "At equal quality",
-        "Hypervolume",
     ]
     assert "…" not in result.out  # no cell is truncated
     table = printed(cli("compare", "--at", "quality", "--format", "csv"))
@@ -195,7 +194,7 @@ def test_what_a_comparison_lacks_is_noted_once(cli: Cli, tmp_path: Path) -> None
     result = cli("compare", "bare", "--at", "all")
     assert result.code == 0
     notes = result.err.splitlines()
-    assert len(notes) == 3
+    assert len(notes) == 2
     assert sum("two static weights or more" in line for line in notes) == 1
     assert sum("--draft-length 3,5,7" in line for line in notes) == 1
     assert "Against sd, each at its own quality" in result.out

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from specbench.audit.server import ADVICE, Server
 from specbench.cli.generate import grouped
 from specbench.cli.options import Models, NewFolder, PromptFiles
 from specbench.cli.output import Interrupted, new_folder, note, print_json, print_table, step_status
@@ -24,10 +23,11 @@ from specbench.experiment.progress import quiet_libraries
 from specbench.experiment.variants import method_variants
 from specbench.files import write_atomically
 from specbench.methods.registry import AUTOREGRESSIVE
+from specbench.proofs.server import ADVICE, Server
 
 if TYPE_CHECKING:
-    from specbench.audit.decoders import Decoder
     from specbench.engine.loading import LoadedPair
+    from specbench.proofs.decoders import Decoder
 
 FILE = "audit.json"
 UNFINISHED = "unfinished"
@@ -143,7 +143,8 @@ def audit(
     described = json.loads(as_json(described))
     result: dict[str, Any] = {"verdict": UNFINISHED, **described}
     with _folder(to.output, f"audit-{plan.pair.name}", described) as folder:
-        from specbench.audit.audit import (
+        from specbench.experiment.runner import Loader
+        from specbench.proofs.audit import (
             FAULT,
             WEAK,
             AuditOptions,
@@ -151,10 +152,9 @@ def audit(
             verdict,
             visible_faults,
         )
-        from specbench.audit.texts import TEXTS, StoredTexts
-        from specbench.check.check import read_prompts
-        from specbench.check.findings import Finding, findings_table
-        from specbench.experiment.runner import Loader
+        from specbench.proofs.check import read_prompts
+        from specbench.proofs.findings import Finding, findings_table
+        from specbench.proofs.stored import TEXTS, StoredTexts
 
         audit_options = AuditOptions(
             settings.samples,
@@ -235,8 +235,8 @@ def _decoder(
     settings: AuditSettings, pair: LoadedPair, plan: Plan, folder: Path
 ) -> Iterator[Decoder]:
     """Yield the decoder to audit; llama.cpp gets files that are exported for it if necessary."""
-    from specbench.audit.libraries import Assisted, llamacpp_server
     from specbench.engine.export import export_pair
+    from specbench.proofs.libraries import Assisted, llamacpp_server
 
     if (server := settings.server()) is not None:
         yield replace(server, tokenizer=pair.tokenizer if settings.text_prompts else None)

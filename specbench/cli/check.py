@@ -65,11 +65,11 @@ def check(
     note(*plan.notes)
 
     with new_folder(to.output, f"check-{plan.pair.name}") as folder:
-        from specbench.check.check import Check, describe, run_check, tables
-        from specbench.check.findings import FAILED, WEAK
         from specbench.experiment.folders import as_json
         from specbench.experiment.progress import quiet_libraries
         from specbench.files import write_atomically
+        from specbench.proofs.check import Check, describe, run_check, tables
+        from specbench.proofs.findings import FAILED, WEAK
 
         task = Check(plan, settings.draft_length, settings.samples)
         quiet_libraries(downloads=not to.no_progress)

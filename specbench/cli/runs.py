@@ -122,8 +122,8 @@ def verify(
     verified = read_run(run, models.trust())
     require_cells([run], {"method": [*map(short_name, asked.method or ())]})
 
-    from specbench.check.findings import FAILED, SKIPPED, findings_table
     from specbench.experiment.progress import progress_bar, quiet_libraries
+    from specbench.proofs.findings import FAILED, SKIPPED, findings_table
     from specbench.verification.decoding import AGAIN
     from specbench.verification.verify import Verification, verify
 

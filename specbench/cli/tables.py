@@ -348,8 +348,8 @@ def theory(asked: TheoryOptions, rows: Rows, models: Recorded, runs: Runs = None
 
     import pandas as pd
 
-    from specbench.theory.front import bytes_ratio, front_gaps
-    from specbench.theory.table import shown, theory_table
+    from specbench.analysis.theory import shown, theory_table
+    from specbench.proofs.front import bytes_ratio, front_gaps
 
     quiet_libraries(downloads=True)
     tables = []
@@ -359,7 +359,7 @@ def theory(asked: TheoryOptions, rows: Rows, models: Recorded, runs: Runs = None
             ratio = bytes_ratio(run)
         except SpecbenchError as error:
             note(f"the memory-bound speedup is omitted: {error}")
-        tables.append(theory_table(run, ratio))
+        tables.append(theory_table(folder, ratio))
         if asked.front_gap is not None:
             tables.append(front_gaps(run, asked.front_gap))
     predictions = rows.selection().of(pd.concat(tables, ignore_index=True))

@@ -10,11 +10,10 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
-from specbench.experiment.folders import read_run
+from specbench.analysis.theory import ACCEPTANCE, IID, LENGTH, theory_table
 from specbench.figures import style
 from specbench.figures.style import GREY, Drawing, data, scaled
 from specbench.results import Results
-from specbench.theory.table import ACCEPTANCE, IID, LENGTH, theory_table
 
 #: The metrics drawn, with their scales and column titles.
 _COLUMNS = {ACCEPTANCE: (100, "Accepted / judged (%)"), LENGTH: (1, "Accepted length")}
@@ -33,7 +32,7 @@ def draw(results: Results) -> Drawing:
         UsageError: No method drafts, temperatures are mixed, or records are missing.
     """
     folders = [Path(folder) for folder in results.runs["folder"]]
-    table = pd.concat([theory_table(read_run(folder)) for folder in folders])
+    table = pd.concat([theory_table(folder) for folder in folders])
     table = results.selection.of(table)
     style.only(table, "temperature")
     table = table[table["metric"].isin([*_COLUMNS, IID])].reset_index(drop=True)

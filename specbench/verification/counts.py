@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
-from specbench.check.findings import Finding
 from specbench.decoding.records import Generation, RoundRecord
 from specbench.example import Example
 from specbench.experiment.measurements import measurements, score_text
 from specbench.plugins import short_name
+from specbench.proofs.findings import Finding
 from specbench.runs.columns import BLEU_TERMS
 from specbench.verification.differences import Record, difference, finding
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 
-from specbench.check.findings import FAILED, OK, REPORT, Finding
 from specbench.engine.loading import LoadedPair
 from specbench.errors import UsageError
 from specbench.example import Example
@@ -22,6 +21,7 @@ from specbench.experiment.store import sample_keys
 from specbench.files import require_plain
 from specbench.heads.registry import RELEASED, TRAINED, HeadFile, facts
 from specbench.pairs.registry import ROLES
+from specbench.proofs.findings import FAILED, OK, REPORT, Finding
 from specbench.runs.records import ERROR, names_of
 from specbench.tasks.prompts import PromptList
 from specbench.tasks.task import Task

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from itertools import count
 from typing import Any
 
-from specbench.check.findings import FAILED, OK, Finding
+from specbench.proofs.findings import FAILED, OK, Finding
 from specbench.runs.labels import method_label
 
 ROUNDING = 1e-9  # relative difference of equal numbers; sums may be added in another order

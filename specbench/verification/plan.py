@@ -7,7 +7,6 @@ from dataclasses import asdict
 from itertools import product
 from typing import Any
 
-from specbench.check.findings import FAILED, REPORT, Finding
 from specbench.config import AUTO, DataOptions
 from specbench.errors import UsageError
 from specbench.example import Example
@@ -15,6 +14,7 @@ from specbench.experiment.folders import COMPLETE, Run
 from specbench.methods.drafters import MODEL
 from specbench.methods.parameters import to_columns
 from specbench.plugins import short_name
+from specbench.proofs.findings import FAILED, REPORT, Finding
 from specbench.runs.records import OK as DECODED
 from specbench.runs.records import names_of
 from specbench.tasks.dataset import Dataset

@@ -13,9 +13,9 @@ from typing import Any
 import pandas as pd
 
 from specbench.analysis.write import write_summary, write_tables
-from specbench.check.findings import Finding
 from specbench.errors import UsageError
 from specbench.files import open_binary, stored
+from specbench.proofs.findings import Finding
 from specbench.runs.folders import TIMINGS, lacks
 from specbench.runs.frames import SUMMARY as SUMMARY_COLUMNS
 from specbench.runs.records import (

@@ -14,7 +14,6 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from specbench.check.findings import SKIPPED, Finding
 from specbench.errors import SpecbenchError, UsageError
 from specbench.example import Example
 from specbench.experiment.folders import CONFIG, ENVIRONMENT, Run
@@ -24,6 +23,7 @@ from specbench.methods.registry import METHODS
 from specbench.metrics import GROUP as METRIC_GROUP
 from specbench.metrics import METRICS, get_metric
 from specbench.plugins import digest_of, given_for
+from specbench.proofs.findings import SKIPPED, Finding
 from specbench.runs.folders import TIMINGS
 from specbench.runs.frames import read_samples
 from specbench.runs.records import (

@@ -28,8 +28,6 @@ from rich.console import Console
 from rich.progress import track
 
 from specbench.analysis.intervals import ratio_interval
-from specbench.audit.libraries import llamacpp_server
-from specbench.audit.server import Server
 from specbench.bench.decoders import Timing, timing_of
 from specbench.bench.plan import TRANSFORMERS, BenchSettings, System
 from specbench.bench.transformers_loops import transformers_decoder
@@ -46,6 +44,8 @@ from specbench.engine.prompts import encode
 from specbench.experiment.plan import Cell
 from specbench.methods.rules import sd
 from specbench.pairs.registry import PairSpec, get_pair
+from specbench.proofs.libraries import llamacpp_server
+from specbench.proofs.server import Server
 from specbench.table import Column, Table, number, with_interval
 from specbench.tasks.task import default_task_names, load_task
 

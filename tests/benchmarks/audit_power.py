@@ -14,16 +14,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from specbench.audit.audit import COUNTED, FALSE_ALARM, SAMPLER, STREAMS, cut_prompt
-from specbench.audit.distortions import TOP_K, TOP_P, Distortions, least_kept
-from specbench.audit.laws import Laws
-from specbench.check.check import read_prompts
 from specbench.config import Loading, Settings
 from specbench.engine.loading import LoadedPair
 from specbench.experiment.plan import build_plan
 from specbench.experiment.runner import Loader
 from specbench.experiment.variants import method_variants
 from specbench.pairs.registry import get_pair
+from specbench.proofs.audit import COUNTED, FALSE_ALARM, SAMPLER, STREAMS, cut_prompt
+from specbench.proofs.check import read_prompts
+from specbench.proofs.distortions import TOP_K, TOP_P, Distortions, least_kept
+from specbench.proofs.ends import Laws
 from specbench.tasks.task import default_task_names, load_task
 
 TEMPERATURES = (1.0, 0.7)

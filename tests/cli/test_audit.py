@@ -14,7 +14,7 @@ from specbench.errors import UsageError
 from specbench.experiment import runner
 from specbench.experiment.runner import Loader
 
-from ..audit.toy import Handler, serving, toy
+from ..proofs.toy import Handler, serving, toy
 from .conftest import Cli, Result
 
 
@@ -76,7 +76,7 @@ def test_a_weak_audit_says_so(cli: Cli) -> None:
 
 
 def test_what_was_found_before_an_error_is_kept(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    from specbench.audit import server
+    from specbench.proofs import server
 
     complete = server.Server.complete
 

@@ -16,8 +16,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from specbench.check import check as checking
-from specbench.check import controls, greedy
 from specbench.cli import check as command
 from specbench.decoding import drafting
 from specbench.decoding import round as rounds
@@ -30,6 +28,8 @@ from specbench.experiment.runner import Loader
 from specbench.heads.files import fingerprints, save_head
 from specbench.heads.head import Head
 from specbench.methods import verdict
+from specbench.proofs import check as checking
+from specbench.proofs import controls, greedy
 
 from ..engine.tiny import blurred, build, config, pair_of
 from .conftest import Cli, Result

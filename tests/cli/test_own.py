@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from specbench.check import controls, greedy
 from specbench.cli import check as checking
+from specbench.proofs import controls, greedy
 
 from .conftest import Cli
 

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 import torch
 
-from specbench.check import check
 from specbench.cli import measure
 from specbench.engine import loading, memory
 from specbench.errors import UsageError
+from specbench.proofs import check
 from specbench.training import finetune, folder
 
 from ..conftest import Once

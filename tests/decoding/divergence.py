@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from itertools import takewhile
 from typing import NamedTuple
 
-from specbench.check.greedy import TIE
-from specbench.check.passes import plain_pass
 from specbench.decoding.loop import Request
 from specbench.decoding.records import Generation, RoundRecord
 from specbench.engine.loading import LoadedPair
+from specbench.proofs.greedy import TIE
+from specbench.proofs.passes import plain_pass
 
 
 class Divergence(NamedTuple):

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from specbench.check.greedy import TIE
 from specbench.decoding.loop import Request
 from specbench.methods.rules import sd
+from specbench.proofs.greedy import TIE
 
-from ..check.test_greedy import twins
 from ..engine.tiny import random_prompt, tiny_pair
+from ..proofs.test_greedy import twins
 from .divergence import divergence, require_equal_up_to_ties
 from .helpers import GREEDY, run
 

@@ -7,8 +7,6 @@ from typing import Any
 import pytest
 import torch
 
-from specbench.check import greedy as check_greedy
-from specbench.check.setup import Context
 from specbench.config import COMPILE, EAGER, GRAPH, Loading
 from specbench.decoding.loop import Request
 from specbench.decoding.records import Generation
@@ -19,6 +17,8 @@ from specbench.engine.prompts import encode
 from specbench.methods import Positions, Verdict
 from specbench.methods.rules import sd, static
 from specbench.pairs.registry import get_pair
+from specbench.proofs import greedy as check_greedy
+from specbench.proofs.setup import Context
 from specbench.tasks.task import default_task_names, load_task
 
 from .divergence import require_equal_up_to_ties

@@ -13,7 +13,7 @@ from specbench.figures import acceptance, heads, pareto, rounds, style, theory
 from specbench.results import Results
 from specbench.runs.frames import Selection
 
-from ..theory.runs import write_simulated
+from ..analysis.simulated import write_simulated
 from .made import (
     Made,
     from_samples,

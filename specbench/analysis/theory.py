@@ -1,0 +1,205 @@
+"""Predicted and measured figures of a run's cells.
+
+At every position, a rule records its acceptance probability before the draft is drawn:
+sum_z q(z) a(z), which is 1 - w TV(p, q) for a static ensemble. A position is judged if all drafts
+before it were accepted and the text had not ended; both are known before its draft is drawn. The
+sum of these probabilities over the judged positions minus the drafts accepted there is therefore a
+martingale. Its mean is 0 for any rule, whatever the dependence between positions and wherever texts
+end. Easy contexts reach later positions more often, but this selection is the same for predictions
+and measurements.
+
+Differences are paired: both sides come from the same resampled prompts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from specbench.analysis.formulas import accepted_length, iid_accepted_length, memory_bound_speedup
+from specbench.analysis.intervals import Floats, bootstrap, cluster_sums, estimate
+from specbench.errors import UsageError
+from specbench.methods.drafters import ngram_lengths
+from specbench.methods.registry import METHODS
+from specbench.runs.frames import CELL
+from specbench.runs.labels import method_labels
+from specbench.runs.records import TRACED, latest_records
+from specbench.table import Column, Field, Table, drop_empty, interval_of, number_of
+
+#: Metric -> unit. ``accepted_length`` is for rounds not cut short by the end of a text;
+#: ``tokens_per_round`` is for all rounds.
+UNITS = {
+    (ACCEPTANCE := "acceptance"): "fraction",
+    (LENGTH := "accepted_length"): "tokens/round",
+    (IID := "accepted_length_iid"): "tokens/round",
+    (TOKENS := "tokens_per_round"): "tokens/round",
+    (MEMORY_BOUND := "memory_bound_speedup"): "x",
+    (BIAS := "bias"): "fraction",
+    (GAP := "front_gap"): "fraction",
+}
+SIDES = PREDICTED, MEASURED, DIFFERENCE = ("predicted", "measured", "difference")
+COLUMNS = (
+    *(*CELL, "metric"),
+    *(f"{side}{end}" for side in SIDES for end in ("", "_low", "_high")),
+    *("n", "unit"),
+)
+Record = Mapping[str, Any]
+Row = dict[str, Any]
+
+
+class PredictedMeasured(NamedTuple):
+    """Predicted and measured values of a metric, [1 + RESAMPLES] each; NaN if unknown."""
+
+    metric: str
+    predicted: Floats
+    measured: Floats
+
+    def row(self, cell: Record, n: int) -> Row:
+        """Return the row of a cell of n prompts, with columns ``COLUMNS``."""
+        sides = (self.predicted, self.measured, self.measured - self.predicted)
+        ends = [end for side in sides for end in estimate(side, n)[:3]]
+        values = (*cell.values(), self.metric, *ends, n, UNITS[self.metric])
+        return dict(zip(COLUMNS, values, strict=True))
+
+
+def theory_table(folder: Path, bytes_ratio: float | None = None) -> pd.DataFrame:
+    """Return predicted and measured figures of a run's cells that draft, with ``COLUMNS``.
+
+    ``bytes_ratio`` is the size of the draft's parameters / the target's, if known.
+
+    Raises:
+        UsageError: There are no readable records, or nothing was drafted.
+    """
+    cells = cells_of(latest_records(folder, TRACED.union(CELL)))
+    if not cells:
+        raise UsageError(f"{folder} has nothing to predict: run a method that drafts")
+    rows = [row for cell, records in cells for row in _rows(cell, records, bytes_ratio)]
+    return pd.DataFrame(rows, columns=list(COLUMNS))
+
+
+def cells_of(records: Sequence[Record]) -> list[tuple[dict[str, Any], list[Record]]]:
+    """Return the cells that draft, with their decoded samples."""
+    cells: dict[tuple[Any, ...], list[Record]] = {}
+    for record in records:
+        if record["draft_length"] and "per_round" in record:
+            cells.setdefault(tuple(record[name] for name in CELL), []).append(record)
+    return [(dict(zip(CELL, cell, strict=True)), group) for cell, group in cells.items()]
+
+
+def _rows(cell: Record, records: Sequence[Record], bytes_ratio: float | None) -> Iterator[Row]:
+    size = cell["draft_length"]
+    terms = np.array([_terms(record, size) for record in records])
+    prompts, sums = cluster_sums(terms, [record["sample_id"] for record in records])
+    totals = bootstrap(sums)
+    rounds, judged, emitted = totals[:, :3].T
+    reached, expected, accepted = (totals[:, 3 + k * size :][:, :size] for k in range(3))
+    reached = np.maximum(reached, 1)  # positions that no round reached accept nothing
+    every, accepted_drafts = expected.sum(axis=1), accepted.sum(axis=1)
+    unknown = np.full_like(rounds, np.nan)
+    length = accepted_length(accepted / reached)
+    # The last round of a text may lack the target's own token, so its measured count is used.
+    tokens = (every + emitted - accepted_drafts) / rounds
+    figures = [
+        PredictedMeasured(ACCEPTANCE, every / judged, accepted_drafts / judged),
+        PredictedMeasured(LENGTH, accepted_length(expected / reached), length),
+        PredictedMeasured(TOKENS, tokens, emitted / rounds),
+    ]
+    method = METHODS.get(cell["method"])  # a rule of the user's own has no control
+    fixed = method is None or method.control is None
+    if fixed and ngram_lengths(cell["drafter"]) is None:  # each round drafts N
+        figures.append(
+            PredictedMeasured(IID, iid_accepted_length(accepted_drafts / judged, size), length)
+        )
+        if bytes_ratio is not None:
+            bound = memory_bound_speedup(tokens, size, bytes_ratio)
+            figures.append(PredictedMeasured(MEMORY_BOUND, bound, unknown))
+    return (figure.row(cell, len(prompts)) for figure in figures)
+
+
+def _terms(record: Record, size: int) -> list[float]:
+    """Return a sample's terms: rounds, judged, emitted, then three values per position of a block.
+
+    These are the rounds that reached the position (all drafts before it were accepted and the text
+    had not ended), the sum of acceptance probabilities judged there, and the drafts accepted there.
+    """
+    rounds = record["per_round"]
+    places = np.zeros((3, size))
+    names = ("expected", "accepted", "emitted")
+    for expected, accepted, emitted in zip(*(rounds[name] for name in names), strict=True):
+        places[0, : accepted + (emitted > accepted)] += 1
+        places[1, : len(expected)] += expected
+        places[2, :accepted] += 1
+    judged = sum(map(len, rounds["expected"]))
+    return [len(rounds["expected"]), judged, sum(rounds["emitted"]), *places.ravel()]
+
+
+def _figure(
+    heading: str,
+    metric: str,
+    form: str,
+    scale: float = 1.0,
+    sides: Sequence[str] = SIDES,
+    with_interval: str = DIFFERENCE,
+) -> Iterator[Field[Record]]:
+    """Yield the sides of a metric under one heading; ``with_interval`` shows its interval."""
+    for side in sides:
+        name, sign = f"{metric} {side}", "+" if side == DIFFERENCE else ""
+        if side == with_interval:
+            yield Column(f"{side} [95 %]", heading), interval_of(name, sign + form, scale)
+        else:
+            yield Column(side, heading), number_of(name, form, scale)
+
+
+_NAMES: tuple[Field[Record], ...] = (
+    ("method", lambda cell: cell["label"]),
+    ("N", lambda cell: str(cell["draft_length"])),
+)
+_PREDICTIONS = (
+    *_NAMES,
+    *_figure("accepted / judged %", ACCEPTANCE, ".1f", 100),
+    *_figure("length", LENGTH, ".2f"),
+    *_figure("length i.i.d.", IID, ".2f", 1, (PREDICTED,)),
+    *_figure("tokens/round", TOKENS, ".2f"),
+    *_figure("memory-bound speed-up", MEMORY_BOUND, ".2f", 1, (PREDICTED,)),
+)
+_FRONT = (
+    *_NAMES,
+    *_figure("bias %", BIAS, ".2f", 100, (MEASURED,), MEASURED),
+    *_figure("front gap %", GAP, ".2f", 100, (PREDICTED, MEASURED), MEASURED),
+)
+_NOTES = (
+    "accepted / judged: fraction of judged drafts accepted; drafts after a round's first rejection "
+    "are not judged, but a run's accepted / drafted includes them.",
+    "length: drafts accepted per round, for rounds not cut short by the end of the text. "
+    "tokens/round: over all rounds, including the target's own token.",
+)
+
+
+def shown(table: pd.DataFrame) -> Iterator[Table]:
+    """Yield readable tables of the rows of ``theory_table`` and ``front_gaps``."""
+    several = table["run_id"].nunique() > 1
+    setting = ["run_id", "pair", "task", "temperature", "engine", "batch_size"]
+    for (run, pair, task, temperature, *_), group in table.groupby(setting, sort=False):
+        setting_name = f"{task} on {pair}, T = {temperature:g}" + f", {run}" * several
+        labelled = group.assign(label=method_labels(group.to_dict("records")))
+        off_front = labelled["metric"].isin([BIAS, GAP])
+        for title, rows, fields, notes in (
+            ("Acceptance and accepted length", labelled[~off_front], _PREDICTIONS, _NOTES),
+            ("Off the front", labelled[off_front], _FRONT, ()),
+        ):
+            if len(rows):
+                cells = _cells(rows)
+                yield drop_empty(Table.of(cells, fields, f"{title}: {setting_name}", notes, stub=2))
+
+
+def _cells(rows: pd.DataFrame) -> Iterator[dict[str, Any]]:
+    """Yield each cell with all sides of its metrics, such as ``acceptance predicted_low``."""
+    sides = [f"{side}{end}" for side in SIDES for end in ("", "_low", "_high")]
+    for (label, size), cell in rows.groupby(["label", "draft_length"], sort=False):
+        values = cell.set_index("metric")[sides].stack()
+        figures = {f"{metric} {side}": value for (metric, side), value in values.items()}
+        yield {"label": str(label), "draft_length": size, **figures}

@@ -1,1 +1,0 @@
-"""Check that a pair is decoded correctly, by plain forward passes and closed forms."""

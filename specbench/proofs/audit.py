@@ -1,0 +1,326 @@
+"""Execute an audit: texts of a decoder against the target's exact distribution in float32.
+
+Greedy texts must consist of the target's first choices up to rounding. Sampled texts are tested
+for draws from the draft in four ways: their first tokens and their prefixes by counts in a few
+contexts, all their tokens as one stream in which each has the law of its own context, and those
+that are probably bonus tokens once more, since they are few. Texts are two rounds long. Half of the
+contexts end where the target is unsure, the others a round earlier, so that a bonus token falls
+there. Another temperature and filters left on show most where a law has a long tail, so prompts are
+also cut off where the log-probability of the next token varies most, and continued by a few tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from itertools import takewhile
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from specbench.engine.loading import LoadedPair
+from specbench.errors import UsageError
+from specbench.proofs.check import CONTEXTS, ShowStep
+from specbench.proofs.decoders import Completion, Decoder
+from specbench.proofs.distortions import Distortions, Filters, Temperature, log_moments
+from specbench.proofs.draws import Counts, Outcome, Stream
+from specbench.proofs.ends import Laws, positions, prefixes
+from specbench.proofs.findings import Finding
+from specbench.proofs.greedy import END, NEVER_UNLIKE, TIE, first_choices
+from specbench.proofs.passes import plain_pass
+from specbench.proofs.setup import Context, after_rounds
+from specbench.proofs.spelling import Spelling
+from specbench.proofs.stored import StoredTexts
+from specbench.proofs.texts import LEAD, extended
+
+NO_FAULT, FAULT, WEAK = "no fault found", "fault found", "too weak"
+FALSE_ALARM = 0.005  # probability for a whole audit, divided evenly among its tests
+GREEDY, SAMPLED = "greedy", "sampled"
+COUNTED = FIRST, PREFIXES = "first tokens", "prefixes"
+STREAMS = TOKENS, BONUS = "tokens", "bonus tokens"
+SAMPLER = TEMPERATURE, FILTERS = "temperature", "filters"
+GREEDY_TOKENS = 64  # per text
+CUT_TOKENS, CUT_SAMPLES = 4, 4  # tokens of a text after a cut prompt; texts per other text
+# Spells greedy texts: nearly all probability is on the first choice.
+COLD = 0.01
+
+
+class AuditOptions(NamedTuple):
+    """How much an audit decodes, and what it tolerates."""
+
+    samples: int  # texts per temperature, over all contexts
+    temperatures: Sequence[float]  # of sampled texts
+    draft_length: int  # N
+    seed: int
+    tie: float = TIE  # logits; greedy texts that differ by less differ by rounding
+    text_prompts: bool = False  # prompts must be equal after decoding and encoding
+
+
+class Decoding(NamedTuple):
+    """How texts are decoded, or read if they are stored."""
+
+    pair: LoadedPair
+    decoder: Decoder
+    spelling: Spelling
+    stored: StoredTexts
+    seed: int
+
+    def texts(
+        self, context: Context, temperature: float, count: int, limit: int, first: int = 0
+    ) -> list[list[int]]:
+        """Return the tokens of texts whose seeds begin so far after that of the audit."""
+        laws = Laws(self.pair, temperature or COLD)
+
+        def decode(seed: int, number: int) -> list[list[int]]:
+            random = np.random.default_rng(seed)
+            texts = self.decoder.complete(context.prompt, temperature, number, limit, seed)
+            return _tokens(laws, self.spelling, context, texts, limit, random)
+
+        seeds = range(self.seed + first, self.seed + first + count)
+        texts = self.stored.decoded(context.prompt, temperature, limit, seeds, decode)
+        for tokens in texts:
+            _require_tokens(laws, tokens)
+        return texts
+
+
+def run_audit(
+    pair: LoadedPair,
+    decoder: Decoder,
+    contexts: Sequence[Context],
+    how: AuditOptions,
+    show_step: ShowStep,
+    stored: StoredTexts | None = None,
+) -> Iterator[Finding]:
+    """Audit a decoder and yield the findings; call ``show_step`` with the name of each step.
+
+    Texts are read from ``stored`` if they are there, and added to it if not.
+
+    Raises:
+        UsageError: The decoder does not answer, or its texts cannot be tokens of the pair.
+    """
+    stored = StoredTexts() if stored is None else stored
+    spelling = Spelling(pair.tokenizer, pair.target.vocabulary, pair.target.vocabulary)
+    decoded = Decoding(pair, decoder, spelling, stored, how.seed).texts
+    texts = []
+    for number, context in enumerate(contexts):
+        show_step(f"greedy texts, {number + 1} of {len(contexts)}")
+        texts += decoded(context, 0.0, 1, GREEDY_TOKENS)
+    yield _greedy(pair, contexts, texts, how.tie)
+    chosen = []
+    for number, (context, text) in enumerate(zip(contexts[:CONTEXTS], texts, strict=False)):
+        answer = [token for token in text[:LEAD] if token != pair.target.vocabulary]
+        # A round begins with the first token, or after one token of the target's own.
+        earlier = (0, how.draft_length, 0, how.draft_length + 1)[number % 4]
+        chosen.append(extended(pair, context, answer, earlier))
+    limit = after_rounds(how.draft_length).limit
+    alpha = FALSE_ALARM / (len(COUNTED + STREAMS + SAMPLER) * len(how.temperatures))
+    for temperature in how.temperatures:
+        laws = Laws(pair, temperature)
+        tests: dict[str, Counts | Stream] = {name: Counts(how.seed) for name in COUNTED}
+        tests |= {name: Stream(how.seed) for name in STREAMS}
+        sampler = Distortions()
+        cuts = [cut_prompt(pair, context, temperature, how.text_prompts) for context in contexts]
+        # Prompts of a task may begin alike, and the same prompt and seed give the same text twice.
+        cut = list({tuple(context.prompt): context for context in cuts}.values())
+        for number, context in enumerate(chosen):
+            show_step(f"texts at T={temperature:g}, prompt {number + 1} of {len(chosen)}")
+            drawn = decoded(context, temperature, max(1, how.samples // len(chosen)), limit)
+            _compare(laws, context, drawn, how.draft_length, tests, sampler)
+        for number, context in enumerate(cut):
+            show_step(f"texts at T={temperature:g}, cut prompt {number + 1} of {len(cut)}")
+            count = max(1, CUT_SAMPLES * how.samples // len(cut))
+            drawn = decoded(context, temperature, count, CUT_TOKENS, how.samples)
+            for law, _, tokens, _ in positions(laws, context, drawn, [laws.pair.target]):
+                sampler.add(law, tokens)
+        subject = f"T={temperature:g}"
+        for name, test in tests.items():
+            yield _tested(subject, name, test.outcome(alpha), alpha)
+        yield _temperature(subject, temperature, sampler.temperature(alpha), alpha)
+        yield _filters(subject, sampler.filters(alpha), alpha)
+
+
+def verdict(findings: Sequence[Finding]) -> str:
+    """Return the verdict on a decoder.
+
+    An audit is too weak if at some temperature none of its tests would notice texts of the draft.
+    """
+    if any(finding.verdict == FAULT for finding in findings):
+        return FAULT
+    strong = {finding.subject: False for finding in findings if finding.part == SAMPLED}
+    for finding in findings:
+        if finding.name in COUNTED + STREAMS and finding.verdict != WEAK:
+            strong[finding.subject] = True
+    return NO_FAULT if strong and all(strong.values()) else WEAK
+
+
+def visible_faults(findings: Sequence[Finding]) -> str:
+    """Say which faults the tests of sampled texts would have seen."""
+    parts: dict[str, list[str]] = {}
+    shares: dict[str, float] = {}
+    for finding in findings:
+        facts, subject = finding.facts, finding.subject
+        if finding.part != SAMPLED:
+            continue
+        faults = parts.setdefault(subject, [])
+        if (share := facts.get("share")) is not None:
+            shares[subject] = min(share, shares.get(subject, 1.0))
+        elif finding.name == TEMPERATURE and facts["visible"] < 1:
+            faults.append(f"a temperature off by {facts['visible']:.1%}")
+        elif finding.name == FILTERS and facts["visible"]:
+            faults.append(_listed_filters(facts["visible"]))
+    for subject, share in shares.items():
+        parts[subject].insert(0, f"{share:.0%} of draws from the draft")
+    return "; ".join(
+        f"at {subject} it would have seen {', '.join(faults)}"
+        for subject, faults in parts.items()
+        if faults
+    )
+
+
+def cut_prompt(
+    pair: LoadedPair, context: Context, temperature: float, text_prompts: bool
+) -> Context:
+    """Cut a prompt off where the log-probability of the next token varies most."""
+    prompt = list(context.prompt)
+    logits = plain_pass(pair.target, [[*prompt, 0]], last=len(prompt)).logits[0].double()
+    _, variance = log_moments((logits / temperature).softmax(-1))
+    for end in (variance.argsort(descending=True) + 1).tolist():
+        beginning = prompt[:end]
+        tail = beginning[beginning[0] == pair.tokenizer.bos_token_id :]
+        text = pair.tokenizer.decode(tail)
+        if not text_prompts or pair.tokenizer.encode(text, add_special_tokens=False) == tail:
+            return Context(context.name, beginning)
+    return context
+
+
+def _tokens(
+    laws: Laws,
+    spelling: Spelling,
+    context: Context,
+    completions: Sequence[Completion],
+    limit: int,
+    random: np.random.Generator,
+) -> list[list[int]]:
+    """Return the tokens of completions, with the end as a token."""
+    if any(text.tokens is None for text in completions):
+        along = partial(laws.along, context.prompt)
+        spelled = spelling.tokens(completions, limit, along, random)
+    else:
+        ends = laws.pair.eos_ids
+        spelled = [
+            list(takewhile(lambda t: t not in ends, text.tokens or ())) for text in completions
+        ]
+    for tokens, text in zip(spelled, completions, strict=True):
+        _require_tokens(laws, tokens, laws.end)
+        if text.ended or len(tokens) < len(text.tokens or ()):
+            tokens.append(laws.end)
+        elif len(tokens) < limit:
+            raise UsageError(
+                f"the decoder stopped after {len(tokens)} of {limit} tokens after {context.name} "
+                "without ending the text: give it a longer context, or shorter --prompts"
+            )
+    return spelled
+
+
+def _require_tokens(laws: Laws, tokens: Sequence[int], limit: int | None = None) -> None:
+    """Refuse tokens that the target does not have; by default its end is permitted."""
+    if tokens and max(tokens) >= (laws.end + 1 if limit is None else limit):
+        raise UsageError(
+            f"the decoder returns token {max(tokens)}, but the target has {laws.end}: give the "
+            "--pair or --target that it runs"
+        )
+
+
+def _greedy(
+    pair: LoadedPair, contexts: Sequence[Context], texts: Sequence[list[int]], tie: float
+) -> Finding:
+    """Compare greedy texts with the target's first choices, each after the text's own tokens."""
+    end = pair.target.vocabulary
+    marked = [[END if token == end else token for token in tokens] for tokens in texts]
+    choices = first_choices(pair, contexts, marked)
+    forks = choices.forks
+    wrong = sum(fork["behind"] > tie for fork in forks)
+    sentence = f"{len(forks)} of {len(texts)} texts fork ({len(forks) / len(texts):.0%})"
+    if forks:
+        worst = max(forks, key=lambda fork: float(fork["behind"]))
+        kind = f"{wrong} by more than rounding" if wrong else "all by rounding"
+        sentence += (
+            f", {kind}; the worst at token {worst['position']} of {worst['prompt']}, where the "
+            f"margin is {worst['margin']:.2g}"
+        )
+    if not choices.draft_unlike:
+        sentence += f"; {NEVER_UNLIKE}"
+    judged = FAULT if wrong else NO_FAULT if choices.draft_unlike else WEAK
+    facts = choices._asdict() | {"texts": len(texts), "tie": tie}
+    return Finding(GREEDY, "T=0", "first choices", judged, sentence, facts)
+
+
+def _compare(
+    laws: Laws,
+    context: Context,
+    drawn: Sequence[list[int]],
+    draft_length: int,
+    tests: dict[str, Any],
+    sampler: Distortions,
+) -> None:
+    """Add the texts of one context to the tests; the wrong law is the draft's."""
+    target, draft = laws.pair.target, laws.pair.draft
+    p, q = (partial(laws.after, model, context.prompt) for model in (target, draft))
+    first = torch.tensor([tokens[0] for tokens in drawn])
+    tests[FIRST].add(p([[]]).exp()[0], q([[]]).exp()[0], first)
+    tests[PREFIXES].add(*prefixes(laws, context, drawn))
+    for law, wrong, tokens, bonus in positions(laws, context, drawn, (target, draft), draft_length):
+        tests[TOKENS].add(law, wrong, tokens)
+        tests[BONUS].add(law[bonus], wrong[bonus], tokens[bonus])
+        sampler.add(law, tokens)
+
+
+def _tested(subject: str, name: str, outcome: Outcome, alpha: float) -> Finding:
+    weak = outcome.control >= alpha or outcome.share is None
+    sentence = ""
+    if weak and outcome.p_value >= alpha:
+        sentence = "; texts of the draft alone would hardly be noticed"
+    if outcome.share is not None:
+        sentence += f"; notices {outcome.share:.0%} of wrong draws"
+    return _finding(subject, name, outcome, alpha, weak, sentence)
+
+
+def _temperature(subject: str, temperature: float, outcome: Temperature, alpha: float) -> Finding:
+    sentence = f"; notices {outcome.visible:.1%}"
+    if outcome.p_value < alpha:
+        low, high = (
+            temperature * (1 + outcome.estimate + sign * 1.96 * outcome.error) for sign in (-1, 1)
+        )
+        sentence += f"; the texts look like T={low:.3g} to {high:.3g}"
+    return _finding(subject, TEMPERATURE, outcome, alpha, outcome.visible >= 1, sentence)
+
+
+def _filters(subject: str, outcome: Filters, alpha: float) -> Finding:
+    sentence = f"; notices {_listed_filters(outcome.visible)}" if outcome.visible else ""
+    if outcome.p_value < alpha:
+        kind, value = outcome.likeliest
+        sentence += (
+            f"; {outcome.seen} of {outcome.expected:.1f} expected tokens are beyond {kind} "
+            f"{value:g}: is a filter on?"
+        )
+    return _finding(subject, FILTERS, outcome, alpha, not outcome.visible, sentence)
+
+
+def _finding(
+    subject: str,
+    name: str,
+    outcome: Outcome | Temperature | Filters,
+    alpha: float,
+    weak: bool,
+    sentence: str,
+) -> Finding:
+    """Judge an outcome; a test is weak if it would not have noticed a fault."""
+    judged = FAULT if outcome.p_value < alpha else WEAK if weak else NO_FAULT
+    sentence = f"{outcome.draws:,} draws, p = {outcome.p_value:.2g}{sentence}"
+    facts = outcome._asdict() | {"alpha": alpha}
+    return Finding(SAMPLED, subject, name, judged, sentence, facts)
+
+
+def _listed_filters(visible: Mapping[str, float]) -> str:
+    return ", ".join(f"{kind} {value:g}" for kind, value in visible.items())

@@ -1,0 +1,160 @@
+"""Greedy decoding: `sd` against the target alone, and the target alone against plain passes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from specbench.engine.loading import LoadedPair
+from specbench.engine.runner import Model
+from specbench.methods import Rule
+from specbench.methods.rules import sd
+from specbench.proofs.findings import FAILED, OK, REPORT, WEAK, Finding
+from specbench.proofs.passes import plain_pass
+from specbench.proofs.setup import Context
+from specbench.proofs.texts import decode_one
+
+PART = "greedy"
+PLAIN, EQUAL = "autoregressive against plain passes", "sd against autoregressive"
+LIMIT = 256  # new tokens per text, which should end before
+# Logits closer than this are a tie in float32. Rounding depends on the number of tokens per pass
+# and may favour either one, so both are correct.
+TIE = 1e-3
+END = -1  # represents any end token
+NEVER = -1e9  # logit of an end if there are no end tokens
+NEVER_UNLIKE = "the draft never differs, so accepting every draft would also pass"
+
+
+class Lag(NamedTuple):
+    """How far each token of a text is behind the model's first choice, in logits."""
+
+    behind: Tensor  # [T] the largest logit minus that of the token
+    margin: Tensor  # [T] the largest logit minus the second largest
+
+    @property
+    def wrong(self) -> Tensor:
+        """``[T]`` whether a token is behind the first choice by more than a tie."""
+        return self.behind > TIE
+
+
+class FirstChoices(NamedTuple):
+    """Greedy texts against the first choices of both models."""
+
+    tokens: int
+    clear: int  # tokens at which the target's first choice leads by more than a tie
+    draft_unlike: int  # tokens that are not the draft's: only there a wrong acceptance is visible
+    forks: list[dict[str, Any]]  # of each text, the token that is farthest behind the target's
+
+
+def check_greedy(
+    pair: LoadedPair, contexts: Sequence[Context], draft_length: int, *, strict: bool
+) -> list[Finding]:
+    """Decode prompts greedily, alone and speculatively, and compare.
+
+    Without ``strict`` the findings are only reports, because the dtype is too coarse.
+    """
+    alone, drafted = (
+        [_text(pair, rule, context, draft_length) for context in contexts] for rule in (None, sd)
+    )
+    choices = first_choices(pair, contexts, alone)
+    texts = zip(contexts, alone, drafted, strict=True)
+    divergences = [divergence(pair, *text) for text in texts if text[1] != text[2]]
+    ended = sum(text[-1:] == [END] for text in alone)
+    subject = f"T=0, {str(pair.target.dtype).removeprefix('torch.')}"
+    facts = choices._asdict() | {"texts": len(alone), "ended": ended, "divergences": divergences}
+    return [
+        Finding(PART, subject, name, verdict if strict else REPORT, sentence, facts)
+        for name, (verdict, sentence) in (
+            (PLAIN, _against_plain(choices, len(alone))),
+            (EQUAL, _against_alone(choices, divergences, len(alone), ended)),
+        )
+    ]
+
+
+def first_choices(
+    pair: LoadedPair, contexts: Sequence[Context], texts: Sequence[Sequence[int]]
+) -> FirstChoices:
+    """Compare each token of greedy texts with the first choice after the tokens before."""
+    clear, unlike, forks = 0, 0, []
+    for context, text in zip(contexts, texts, strict=True):
+        to_target, to_draft = (
+            lag(model, context, text, pair.eos_ids) for model in (pair.target, pair.draft)
+        )
+        clear += int((to_target.margin > TIE).sum())
+        unlike += int(to_draft.wrong.sum())
+        position = int(to_target.behind.argmax())
+        margin, behind = (float(part[position]) for part in (to_target.margin, to_target.behind))
+        if behind > 0:
+            fork = {"prompt": context.name, "position": position}
+            forks.append(fork | {"margin": margin, "behind": behind})
+    return FirstChoices(sum(map(len, texts)), clear, unlike, forks)
+
+
+def lag(runner: Model, context: Context, text: Sequence[int], ends: frozenset[int]) -> Lag:
+    """Return how far the tokens of a text are behind the model's first choices, by a plain pass."""
+    tokens = [token for token in text if token != END]
+    # One position more than there are tokens, to predict what follows the last one.
+    logits = plain_pass(runner, [[*context.prompt, *tokens, 0]], last=len(tokens) + 1).logits[0]
+    best = logits.topk(2, -1).values[: len(text)]
+    ending = [token for token in ends if token < runner.vocabulary]
+    choices = [ending if token == END else [token] for token in text]
+    chosen = [logits[index][same].max() if same else NEVER for index, same in enumerate(choices)]
+    return Lag(best[:, 0].cpu() - torch.tensor(chosen), (best[:, 0] - best[:, 1]).cpu())
+
+
+def divergence(
+    pair: LoadedPair, context: Context, alone: list[int], drafted: list[int]
+) -> dict[str, Any]:
+    """Describe the first difference of two texts, by plain passes up to it.
+
+    It is a tie if the target's logits of both tokens equal its largest logit up to ``TIE``.
+    """
+    texts = [*alone, END], [*drafted, END]  # one text may be a prefix of the other
+    first = next(i for i, (token, other) in enumerate(zip(*texts, strict=False)) if token != other)
+    lags = [lag(pair.target, context, text[: first + 1], pair.eos_ids) for text in texts]
+    behind = [float(text_lag.behind[first]) for text_lag in lags]
+    return {
+        "prompt": context.name,
+        "position": first,
+        "margin": float(lags[0].margin[first]),
+        "behind": behind,
+        "tie": max(behind) <= TIE,
+    }
+
+
+def _text(pair: LoadedPair, rule: Rule | None, context: Context, draft_length: int) -> list[int]:
+    """Return the tokens of a greedy text, with ``END`` if it ended."""
+    text = decode_one(pair, context, LIMIT, rule=rule, draft_length=draft_length)
+    return [*text.token_ids, *([END] if text.stopped_by == "eos" else [])]
+
+
+def _against_plain(choices: FirstChoices, texts: int) -> tuple[str, str]:
+    wrong = [fork for fork in choices.forks if fork["behind"] > TIE]
+    if not wrong:
+        sentence = f"{choices.tokens:,} tokens of {texts} texts, all the target's first choice"
+        return OK if choices.clear else WEAK, sentence
+    worst = max(wrong, key=lambda fork: float(fork["behind"]))
+    return FAILED, (
+        f"{len(wrong)} of {texts} texts contain a token that is not the target's first choice, the "
+        f"worst at token {worst['position']} of {worst['prompt']}, {worst['behind']:.2g} behind"
+    )
+
+
+def _against_alone(
+    choices: FirstChoices, divergences: Sequence[dict[str, Any]], texts: int, ended: int
+) -> tuple[str, str]:
+    equal = texts - len(divergences)
+    sentence = f"{equal} of {texts} texts equal, {choices.tokens:,} tokens, {ended} to their end"
+    wrong = [fork for fork in divergences if not fork["tie"]]
+    if divergences:
+        first = (wrong or divergences)[0]
+        sentence += (
+            f"; first divergence at token {first['position']} of {first['prompt']}, "
+            f"top-1/top-2 margin there {first['margin']:.2g}" + (" (a tie)" if first["tie"] else "")
+        )
+    if wrong or choices.draft_unlike:
+        return FAILED if wrong else OK, sentence
+    return WEAK, f"{sentence}; {NEVER_UNLIKE}"

@@ -1,0 +1,128 @@
+"""The exact laws of the next token for a method and a drafter, from plain forward passes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from specbench.decoding.drafting import Drafter, LookupDrafter, ModelDrafter
+from specbench.decoding.sampling import Sampling
+from specbench.errors import UsageError
+from specbench.heads.bind import BoundMethod
+from specbench.methods import Positions
+from specbench.methods.laws import LAWS, Next, Split, likeliest, parameters_of
+from specbench.plugins import place, user_code
+from specbench.proofs.passes import plain_pass, processed
+from specbench.proofs.setup import Setup
+
+
+class Placed(Positions):
+    """What a rule receives at K positions that need not be whole rounds."""
+
+    _position: Tensor
+
+    @property
+    def position(self) -> Tensor:
+        """Index of each draft within its round, from 0, ``[K]``."""
+        return self._position
+
+    def at(self, position: Tensor) -> Placed:
+        """Set the index of each draft within its round."""
+        self._position = position
+        return self
+
+    def part(self, rows: Tensor) -> Placed:
+        """Return the positions of a mask ``[K]``."""
+        tensors = (tensor[rows] if len(tensor) else tensor for tensor in self[:6])
+        return Placed._make((*tensors, False, 1)).at(self._position[rows])
+
+
+class Laws(NamedTuple):
+    """The laws at K positions, derived from p and q; see ``methods.laws``."""
+
+    at: Next
+    split: Split | None  # None if the method has no law
+    weight: Tensor | None
+    positions: Placed  # what a rule would receive, in float32
+
+    def acceptance(self, drafted: Tensor) -> Tensor | None:
+        """Return the probability that each drafted token ``[K]`` is accepted; None without law."""
+        if self.split is None:
+            return None
+        # A draft with q = 0 has no acceptance probability; the test of drafts covers it.
+        ratio = torch.where(self.at.q > 0, self.split.kept / self.at.q, 1)
+        return ratio.gather(-1, drafted[:, None])[:, 0]
+
+
+def laws_at(
+    setup: Setup, texts: Sequence[Sequence[int]], position: Tensor, proposed: Tensor | None = None
+) -> Laws:
+    """Return the laws at the last T tokens of B texts of equal length, flattened row by row.
+
+    ``position`` ``[B, T]`` is the index of each of these tokens within its round, from 0;
+    ``proposed`` ``[B T]`` has the tokens that a prompt lookup must propose there.
+    """
+    method, sampling = setup.method, setup.method.sampling(setup.sampling)
+    # A rule of the user's own may read hidden states without a head.
+    hidden = method.head is not None or method.method not in LAWS
+    forward = partial(plain_pass, texts=texts, last=position.shape[1], hidden=hidden)
+    target, draft = forward(setup.pair.target), forward(setup.pair.draft)
+    p_logits, q_logits = (output.logits.flatten(0, 1) for output in (target, draft))
+    p1 = p_logits.double().softmax(-1)
+    q, q1 = _draft_law(setup.drafter, q_logits, sampling, proposed)
+    within = position.flatten().clamp_max(max(setup.drafts - 1, 0))  # a bonus token has no draft
+    next_law = Next(processed(p_logits, sampling), q, p1, q1, within.to(q.device))
+    h_p, h_q = (
+        output.hidden.flatten(0, 1) if hidden else output.hidden for output in (target, draft)
+    )
+    singles = (part.float() for part in next_law[:4])
+    positions = Placed._make((*singles, h_p, h_q, False, 1)).at(next_law.position)
+    if method.rule is None:
+        return Laws(next_law, Split(torch.zeros_like(next_law.p), next_law.p), None, positions)
+    weight = None if method.head is None else method.head.weigh(positions).double()
+    return Laws(next_law, _split(method, next_law, weight), weight, positions)
+
+
+def farther(law: Tensor, at: Next) -> Tensor:
+    """Return the wrong law: row by row, whichever of p and q is farther from the law."""
+    to_p, to_q = ((law - other).abs().sum(-1, keepdim=True) for other in (at.p, at.q))
+    proposed = at.q.sum(-1, keepdim=True) > 0  # a prompt lookup may propose nothing
+    return torch.where((to_q >= to_p) & proposed, at.q, at.p)
+
+
+def _draft_law(
+    drafter: Drafter, logits: Tensor, sampling: Sampling, proposed: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """Return q ``[K, V]``, from which a drafter draws, and its q1."""
+    logits = logits.double()
+    if isinstance(drafter, LookupDrafter):
+        assert proposed is not None
+        q = torch.zeros_like(logits)
+        q.scatter_(-1, proposed.clamp_min(0)[:, None], (proposed >= 0).to(q)[:, None])
+        return q, q
+    greedy = isinstance(drafter, ModelDrafter) and drafter.greedy
+    return likeliest(logits) if greedy else processed(logits, sampling), logits.softmax(-1)
+
+
+def _split(method: BoundMethod, at: Next, weight: Tensor | None) -> Split | None:
+    """Return the law of a method at K positions; the user's own law may be wrong.
+
+    Raises:
+        UsageError: It raises, or does not return a mass for every token.
+    """
+    if method.law is None:
+        return None
+    with user_code(method.law, f"the law of {method.method}"):
+        accepted, replaced = method.law(at, **parameters_of(dict(method.parameters), weight))
+        sound = (
+            accepted.shape == replaced.shape == at.p.shape
+            and not (accepted + replaced).isnan().any()
+        )
+    if not sound:
+        subject = place(f"the law {method.law.__name__} of {method.method}", method.law)
+        raise UsageError(f"{subject} must return two tensors like p without NaN: correct it")
+    return Split(accepted, replaced)

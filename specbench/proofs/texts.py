@@ -1,0 +1,175 @@
+"""Texts that a check samples with the real loop, and the origin of each token."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from math import nan
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from specbench.decoding.loop import DecodeOptions, Request, decode, decode_all
+from specbench.decoding.records import Generation, RoundRecord
+from specbench.decoding.sampling import Sampling, uniforms
+from specbench.engine.loading import LoadedPair
+from specbench.methods import Rule
+from specbench.proofs.passes import plain_pass
+from specbench.proofs.setup import NOTHING, Context, Ends, Setup
+
+LEAD = 24  # maximum number of tokens between a prompt and the sampled rounds
+
+
+def decode_one(
+    pair: LoadedPair,
+    context: Context,
+    tokens: int,
+    *,
+    rule: Rule | None = None,
+    draft_length: int = 0,
+    temperature: float = 0.0,
+) -> Generation:
+    """Decode a prompt once, by default greedily with the target alone."""
+    options = DecodeOptions(Sampling(temperature=temperature), draft_length, tokens)
+    return decode(pair, rule, Request(context.prompt, f"check/{context.name}"), options)
+
+
+def informative(pair: LoadedPair, context: Context) -> Context:
+    """Extend a prompt greedily to a position where the target is unsure and the draft differs.
+
+    Directly after a prompt, the next token is often certain and would reveal no fault.
+    """
+    return extended(pair, context, decode_one(pair, context, LEAD).token_ids)
+
+
+def extended(
+    pair: LoadedPair, context: Context, answer: Sequence[int], earlier: int = 0
+) -> Context:
+    """Extend a prompt by those tokens of its answer that lead to such a position.
+
+    The result ends so many tokens ``earlier``; those left out should be accepted if drafted.
+    """
+    text = [*context.prompt, *answer, 0]
+    p, q = (
+        plain_pass(runner, [text], last=len(answer) + 1).logits[0].softmax(-1)
+        for runner in (pair.target, pair.draft)
+    )
+    entropy = torch.special.entr(p).sum(-1)
+    tokens = torch.tensor([*answer], dtype=torch.long, device=p.device)[:, None]
+    accept = (q[:-1].gather(1, tokens) / p[:-1].gather(1, tokens))[:, 0].clamp_max(1)
+    earlier = min(earlier, len(answer))
+    ends = range(len(answer) + 1 - earlier)
+    accepted = torch.stack([accept[i : i + earlier].prod() for i in ends])
+    score = ((p - q).abs().sum(-1) * entropy)[earlier:] * accepted
+    return Context(context.name, [*context.prompt, *answer[: int(score.argmax())]])
+
+
+def sample(setup: Setup, contexts: Sequence[Context]) -> list[list[Generation]]:
+    """Decode each prompt ``setup.texts`` times with different random numbers.
+
+    The prompts take turns in one batch, so its rows have different lengths.
+    """
+    requests = [
+        Request(context.prompt, _key(context, number))
+        for number in range(setup.texts)
+        for context in contexts
+    ]
+    method, ends = setup.method, setup.ends
+    options = DecodeOptions(
+        method.sampling(setup.sampling),
+        setup.draft_length,
+        ends.limit,
+        seed=setup.seed,
+        stop=(ends.stop,) if ends.stop else (),
+        batch_size=min(setup.batch_size, len(requests)),
+        drafter=setup.drafter,
+        control=method.control,
+    )
+    end_tokens = frozenset() if ends.token is None else frozenset({ends.token})
+    decoded = decode_all(replace(setup.pair, eos_ids=end_tokens), method.rule, requests, options)
+    texts = [generation for _, generation in sorted(decoded, key=lambda numbered: numbered[0])]
+    return [texts[number :: len(contexts)] for number in range(len(contexts))]
+
+
+def random_numbers(setup: Setup, context: Context, rounds: int) -> Tensor:
+    """Return the random numbers of a prompt's texts, ``[texts, rounds, 2 N + 1]``."""
+    keys = (_key(context, number) for number in range(setup.texts))
+    return torch.stack([uniforms(setup.seed, key, rounds, setup.drafts) for key in keys])
+
+
+def _key(context: Context, number: int) -> str:
+    return f"check/{context.name}/{number}"
+
+
+VOID, ACCEPTED, CORRECTED, TARGET = range(4)
+"""A token is an accepted draft, the correction of a rejected one, or the target's: a bonus token,
+or any token without drafting. What follows the end of a text is void."""
+
+
+class Tokens(NamedTuple):
+    """The tokens of K texts of up to T tokens each; every field is ``[K, T]``."""
+
+    tokens: Tensor
+    kind: Tensor
+    drafted: Tensor  # the drafted token at this position; 0 if there was none
+    position: Tensor  # position within the round, from 0
+    expected: Tensor  # reported acceptance probability; NaN without a drafted token
+    weight: Tensor  # reported weight on the target; NaN without a drafted token
+    round: Tensor  # number of the round, from 0
+    proposed: Tensor  # the token that the drafter must propose; DRAWN or NOTHING
+
+    @property
+    def judged(self) -> Tensor:
+        """Whether a draft was accepted or rejected here."""
+        return (self.kind == ACCEPTED) | (self.kind == CORRECTED)
+
+    def flatten(self) -> Tokens:
+        """Return all tokens as texts of one token, without the dimension T."""
+        return Tokens(*(column.flatten() for column in self))
+
+    def part(self, rows: Tensor, device: torch.device) -> Tokens:
+        """Return some of the texts on a device."""
+        return Tokens(*(column[rows].to(device) for column in self))
+
+
+_VOID = (0, VOID, 0, 0, nan, nan, 0, NOTHING)
+
+
+def tokens_of(
+    generations: Sequence[Generation],
+    prompt: Sequence[int],
+    ends: Ends,
+    propose: Callable[[Sequence[int]], Sequence[int]],
+) -> Tokens:
+    """Return the tokens of a prompt's texts; ``propose`` is that of their setup."""
+    rows: list[list[tuple[float, ...]]] = []
+    for generation in generations:
+        output = ends.output(generation)
+        rows.append([])
+        for number, record in enumerate(generation.rounds):
+            start = len(rows[-1])
+            proposed = propose([*prompt, *output[:start]])
+            origins = _origins(record, output[start : start + record.emitted])
+            for position, origin in enumerate(origins):
+                draft = proposed[position] if position < len(proposed) else NOTHING
+                rows[-1].append((*origin, number, draft))
+    longest = max(map(len, rows))
+    padded = [row + [_VOID] * (longest - len(row)) for row in rows]
+    columns = ([[token[i] for token in row] for row in padded] for i in range(len(_VOID)))
+    return Tokens(*map(torch.tensor, columns))
+
+
+def _origins(
+    record: RoundRecord, emitted: Sequence[int]
+) -> Iterator[tuple[int, int, int, int, float, float]]:
+    """Yield the first six fields of ``Tokens`` of a round's tokens."""
+    for position, token in enumerate(emitted):
+        accepted = position < record.accepted
+        drafted = token if accepted else record.rejected
+        if drafted is None:
+            yield token, TARGET, 0, position, nan, nan
+            continue
+        kind = ACCEPTED if accepted else CORRECTED
+        weight = record.weights[position] if record.weights else nan
+        yield token, kind, drafted, position, record.expected[position], weight

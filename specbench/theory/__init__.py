@@ -1,1 +1,0 @@
-"""Theoretical predictions for a run, compared with measurements."""

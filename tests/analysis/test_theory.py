@@ -1,0 +1,94 @@
+"""Predictions match measurements under a known law, and wrong predictions do not."""
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from specbench.analysis.formulas import accepted_length
+from specbench.analysis.theory import (
+    ACCEPTANCE,
+    COLUMNS,
+    IID,
+    LENGTH,
+    MEMORY_BOUND,
+    TOKENS,
+    theory_table,
+)
+from specbench.errors import UsageError
+
+from .simulated import ACCEPTANCE as BY_PLACE
+from .simulated import autoregressive, record, write, write_simulated
+
+# Rejected at the third position; all three accepted; ended by its second accepted draft.
+ROUNDS = [(3, (0.9, 0.8, 0.5), 2, 1), (3, (0.9, 0.7, 0.6), 3, 1), (2, (0.4, 0.3), 2, 0)]
+OURS: dict[str, Any] = {"draft_length": 3}
+
+
+def table_of(folder: Path, *records: Any, bytes_ratio: float | None = None) -> pd.DataFrame:
+    return theory_table(write(folder, records), bytes_ratio)
+
+
+def row(table: pd.DataFrame, metric: str, n: int = 3) -> Any:
+    found = table[(table["metric"] == metric) & (table["draft_length"] == n)]
+    (chosen,) = found.to_dict("records")
+    return chosen
+
+
+def sides(table: pd.DataFrame, metric: str) -> tuple[float, float]:
+    found = row(table, metric)
+    return found["predicted"], found["measured"]
+
+
+def agrees(found: Any) -> bool:
+    return bool(found["difference_low"] <= 0 <= found["difference_high"])
+
+
+def test_metrics_by_hand(tmp_path: Path) -> None:
+    table = table_of(tmp_path, record(ROUNDS, **OURS), autoregressive("a", 9), bytes_ratio=0.1)
+    assert tuple(table.columns) == COLUMNS
+    tokens = (5.1 + 2) / 3
+    assert sides(table, ACCEPTANCE) == pytest.approx((5.1 / 8, 7 / 8))
+    # The text ended before the third position of its third round: two rounds reached it.
+    chances = [2.2 / 3, 1.8 / 3, 1.1 / 2]
+    assert sides(table, LENGTH) == pytest.approx((accepted_length(chances), 1 + 1 + 1 / 2))
+    pooled = 7 / 8
+    assert sides(table, IID) == pytest.approx((pooled + pooled**2 + pooled**3, 2.5))
+    assert sides(table, TOKENS) == pytest.approx((tokens, 9 / 3))
+    assert sides(table, MEMORY_BOUND)[0] == pytest.approx(tokens / 1.3)
+    assert set(table["n"]) == {1}
+    samples = [record(ROUNDS, **OURS), record(ROUNDS, "b", engine="graph", **OURS)]
+    assert list(table_of(tmp_path, *samples)["engine"].unique()) == ["eager", "graph"]
+    with pytest.raises(UsageError, match="run a method that drafts"):
+        table_of(tmp_path, autoregressive("a", 3))
+
+
+def test_a_repeated_sample_counts_once_and_a_failed_one_never(tmp_path: Path) -> None:
+    first = record([(3, (0.1,), 0, 1)], **OURS, key="a")
+    failed = {**record([], "b", **OURS, key="b"), "status": "error", "error": "no"}
+    del failed["per_round"]
+    table = table_of(tmp_path, first, failed, record(ROUNDS, **OURS, key="a"))
+    assert sides(table, ACCEPTANCE) == pytest.approx((5.1 / 8, 7 / 8))
+
+
+def test_rounds_of_varying_length_have_no_fixed_length_formula(tmp_path: Path) -> None:
+    rounds = [(2, (0.9, 0.8), 2, 1), (3, (0.9, 0.7, 0.6), 2, 1)]
+    adaptive = record(rounds, method="sd-adaptive", cost=0.1, **OURS)
+    table = table_of(tmp_path, adaptive, bytes_ratio=0.1)
+    assert set(table["metric"]) == {ACCEPTANCE, LENGTH, TOKENS}
+    # Of two rounds that accepted two drafts, one stopped there.
+    assert row(table, LENGTH)["predicted"] == pytest.approx(accepted_length([0.9, 0.75, 0.3]))
+
+
+def test_theory_agrees_with_a_simulation_and_the_iid_formula_does_not(tmp_path: Path) -> None:
+    table = theory_table(write_simulated(tmp_path, lengths=(2, 5, 8), prompts=150))
+    for n in (2, 5, 8):
+        for metric in (ACCEPTANCE, LENGTH, TOKENS):
+            assert agrees(row(table, metric, n)), (metric, n)
+        exact = accepted_length(BY_PLACE[:n])
+        assert row(table, LENGTH, n)["predicted"] == pytest.approx(exact, rel=0.01)
+        assert row(table, LENGTH, n)["measured"] == pytest.approx(exact, rel=0.05)
+    # Acceptance grows within a block: the mean is too high if few positions are tried.
+    assert not agrees(row(table, IID, 2))
+    assert row(table, IID, 2)["difference"] < 0

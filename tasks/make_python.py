@@ -19,10 +19,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from pretraining.models import PRE_TOKENIZER
+from pretraining.sources import Source, documented, read_splits
+
 from specbench.metrics.sandbox.statements import read_python
 from specbench.pairs.registry import PAIRS_FILE
-from specbench.pretraining.models import PRE_TOKENIZER
-from specbench.pretraining.sources import Source, documented, read_splits
 from specbench.validation import load_toml
 
 SIZES = {"test": 500, "train": 4000}

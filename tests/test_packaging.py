@@ -37,9 +37,11 @@ def test_every_dependency_has_a_range_and_a_pin() -> None:
 
 
 def test_the_wheel_carries_the_tasks_and_the_command() -> None:
-    include = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
-    assert include == {"tasks": "specbench/tasks/definitions"}
+    wheel = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]
+    assert wheel["sources"] == {"tasks": "specbench/tasks/definitions"}
     assert list((ROOT / "tasks").glob("*.toml"))
+    # What made the bundled data and weights is not in it.
+    assert wheel["exclude"] == ["tasks/*.py", "tasks/pretraining"]
     commands = entry_points(group="console_scripts", name="specbench")
     assert {command.load() for command in commands} == {main}
 

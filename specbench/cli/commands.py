@@ -139,9 +139,9 @@ COMMANDS = {
     ),
     "pairs": Listed(
         "pairs",
-        "Train",
-        "Retrain a bundled pair from its recipe, or export a pair to GGUF files.",
-        "pairs build mini --part heads",
+        "Export to GGUF",
+        "Export a pair to GGUF files.",
+        "pairs export mini --type q8_0",
     ),
     "list": Listed(
         "list",

@@ -2,8 +2,8 @@
 
 Interpolated Kneser-Ney smoothing over the same training tokens and the same held-out blocks.
 
-    specbench pairs build python --output results/pairs/python
-    python tests/benchmarks/ngram.py results/pairs/python
+    python tasks/make_pair.py python
+    PYTHONPATH=tasks python tests/benchmarks/ngram.py results/pairs/python
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import argparse
 from pathlib import Path
 
 import numpy as np
+from make_pair import WORK
 from numpy.typing import NDArray
+from pretraining.corpus import BLOCK, TOKENS, Corpus
 from transformers import PreTrainedTokenizerFast
 
 from specbench.pairs.registry import PAIRS_FILE
-from specbench.pretraining.build import WORK
-from specbench.pretraining.corpus import BLOCK, TOKENS, Corpus
 from specbench.validation import load_toml
 
 BITS = 12  # of a token; five of them fit into one integer

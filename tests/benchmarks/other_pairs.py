@@ -3,7 +3,8 @@
 ``problems`` continues GSM8K's problems, ``code`` continues Python functions of installed packages.
 The metric compares with the target's own greedy text, so any text is a task.
 
-    python tests/benchmarks/other_pairs.py problems --gsm8k FOLDER --minutes 18 --output pairs
+    PYTHONPATH=tasks python tests/benchmarks/other_pairs.py problems --gsm8k FOLDER --minutes 18 \
+        --output pairs
     specbench train --target pairs/problems/target --draft pairs/problems/draft \
         -t pairs/problems.toml --data pairs --seed 0
 """
@@ -19,6 +20,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
+from pretraining.models import (
+    ModelRecipe,
+    build_model,
+    build_optimizers,
+    build_tokenizer,
+)
+from pretraining.sources import read_package
 from torch import Tensor
 from torch.nn.functional import cross_entropy, kl_div, log_softmax
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
@@ -27,13 +35,6 @@ from specbench.config import Loading
 from specbench.engine.loading import LoadedPair, load_pair
 from specbench.engine.lockstep import LockstepBatch
 from specbench.pairs.registry import PairSpec
-from specbench.pretraining.models import (
-    ModelRecipe,
-    build_model,
-    build_optimizers,
-    build_tokenizer,
-)
-from specbench.pretraining.sources import read_package
 
 PACKAGES = ("pandas", "scipy", "numpy", "matplotlib", "sympy", "networkx")
 NEW_TOKENS, LENGTH, BATCH, UNSEEN, RATE = 48, 129, 32, 2500, 2e-3

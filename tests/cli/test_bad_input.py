@@ -138,8 +138,6 @@ REFUSED = {
     "list pairs --validate": "--validate checks tasks",
     "list tasks some.toml": "--validate",
     "list tasks --validate mbp": "did you mean `mbpp`?",
-    "pairs build llama": "mini",
-    "pairs build mini --part hed": "hed",
 }
 
 

@@ -47,7 +47,6 @@ REFUSED = {
     "train -t mini-math --device cuda": "no device cuda here",
     "finetune-draft -t mini-math --device cuda": "no device cuda here",
     "pairs export mini -o full/x": "full/x: is a file",
-    "pairs build mini -o full/x": "full/x: is a file",
     "table none": "no folder",
     "table none --by position": "no folder",
     "compare none": "no folder",

@@ -1,12 +1,12 @@
 """The tasks on Python source code: excerpts of the packages in the recipe's held-out splits."""
 
 import pytest
+from pretraining.sources import digest, read_package, version_of
 
 from specbench.errors import UsageError
 from specbench.example import Example
 from specbench.metrics import score
 from specbench.pairs.registry import PAIRS_FILE
-from specbench.pretraining.sources import digest, read_package, version_of
 from specbench.tasks.task import load_task
 from specbench.validation import load_toml
 

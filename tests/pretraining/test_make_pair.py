@@ -6,25 +6,22 @@ from typing import Any
 import pandas as pd
 import pytest
 import torch
+from make_pair import make_pair
+from pretraining import loop
+from pretraining.corpus import SEED, Corpus
+from pretraining.generated import Generated
+from pretraining.models import EOS, build_tokenizer
+from pretraining.sources import digest, documents, read_package, version_of
 from safetensors.torch import load_file
 
 from specbench.config import Loading
 from specbench.engine.loading import load_pair
 from specbench.errors import UsageError
-from specbench.heads.files import load_head
-from specbench.pairs.registry import PARTS, PairSpec
-from specbench.pretraining import loop
-from specbench.pretraining.build import build
-from specbench.pretraining.corpus import SEED, Corpus
-from specbench.pretraining.generated import Generated
-from specbench.pretraining.models import EOS, build_tokenizer
-from specbench.pretraining.sources import digest, documents, read_package, version_of
+from specbench.pairs.registry import ROLES, PairSpec
 from specbench.tasks.mini import MODULES, generate
 from specbench.training.material import IGNORED
 
 RECIPE = """
-tasks = ["mini-headline"]
-
 [tokenizer]
 vocabulary = 400
 examples = 30
@@ -51,12 +48,6 @@ steps = 10
 learning_rate = 0.01
 style = "draft"
 seed = 2
-
-[heads]
-steps = 1
-prompts_per_step = 2
-rollouts = 2
-epochs_per_rollout = 1
 """
 
 
@@ -126,34 +117,20 @@ def test_only_answers_carry_loss(tokenizer, name):
         assert prompt == example.prompt
 
 
-@pytest.mark.usefixtures("unmeasured")
-def test_a_pair_is_built_completely_and_its_head_fits(tmp_path: Path, capsys):
-    recipe = tmp_path / "toy" / "recipe.toml"
-    recipe.parent.mkdir()
-    recipe.write_text(RECIPE)
-    build(recipe, tmp_path / "out", PARTS)
-    pair = load_pair(
-        PairSpec("toy", *(str(tmp_path / "out" / r) for r in PARTS[:2])), Loading(device="cpu")
-    )
-    head = load_head(tmp_path / "out" / "heads" / "mini-headline", pair)
-    weight = head(head.shift[None] + 1 / head.scale)
-    assert 0 < weight.item() < 1
-    lines = capsys.readouterr().err.splitlines()
-    assert any(line.startswith("head mini-headline: step 1, reward") for line in lines)
-
-
-def test_heads_without_models_are_refused_at_once(tmp_path: Path):
+def test_the_models_of_a_pair_fit_each_other(tmp_path: Path) -> None:
     recipe = tmp_path / "recipe.toml"
     recipe.write_text(RECIPE)
-    with pytest.raises(UsageError, match="has no target"):
-        build(recipe, tmp_path / "out", ("heads",))
+    make_pair(recipe, tmp_path / "out", ROLES)
+    spec = PairSpec("toy", *(str(tmp_path / "out" / role) for role in ROLES))
+    pair = load_pair(spec, Loading(device="cpu"))
+    assert (pair.target.hidden_size, pair.draft.hidden_size) == (16, 16)
 
 
 def test_a_killed_build_resumes_to_the_same_model(tmp_path: Path, monkeypatch: Any) -> None:
     recipe = tmp_path / "recipe.toml"
     recipe.write_text(RECIPE)
     monkeypatch.setattr(loop, "SAVE_EVERY", 0.0)
-    build(recipe, tmp_path / "whole", ["draft"])
+    make_pair(recipe, tmp_path / "whole", ["draft"])
 
     honest = Generated.batches
 
@@ -164,7 +141,7 @@ def test_a_killed_build_resumes_to_the_same_model(tmp_path: Path, monkeypatch: A
 
     with monkeypatch.context() as patch, pytest.raises(Killed):
         patch.setattr(Generated, "batches", batches)
-        build(recipe, tmp_path / "killed", ["draft"])
+        make_pair(recipe, tmp_path / "killed", ["draft"])
     used: list[int] = []
 
     def noted(self: Generated, step: int, style: str | None) -> Any:
@@ -172,7 +149,7 @@ def test_a_killed_build_resumes_to_the_same_model(tmp_path: Path, monkeypatch: A
         return honest(self, step, style)
 
     monkeypatch.setattr(Generated, "batches", noted)
-    build(recipe, tmp_path / "killed", ["draft"])
+    make_pair(recipe, tmp_path / "killed", ["draft"])
     assert used == [6, 7, 8, 9]
     whole, resumed = (
         load_file(tmp_path / name / "draft" / "model.safetensors") for name in ("whole", "killed")
@@ -180,15 +157,15 @@ def test_a_killed_build_resumes_to_the_same_model(tmp_path: Path, monkeypatch: A
     assert all(torch.equal(whole[name], resumed[name]) for name in whole)
     recipe.write_text(RECIPE.replace("learning_rate = 0.01", "learning_rate = 0.02"))
     with pytest.raises(UsageError, match="is of another recipe"):
-        build(recipe, tmp_path / "killed", ["draft"])
+        make_pair(recipe, tmp_path / "killed", ["draft"])
 
 
 def test_a_pair_is_built_from_source_code(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(loop, "_can_compile", lambda: False)  # compiling takes half a minute
+    monkeypatch.setattr(loop, "can_compile", lambda: False)  # compiling takes half a minute
     recipe, out = tmp_path / "recipe.toml", tmp_path / "out"
     packages = {name: described(name) for name in ("tabulate", "six", "safetensors")}
     recipe.write_text(SOURCES.format_map(packages))
-    build(recipe, out, ["target"])
+    make_pair(recipe, out, ["target"])
     curve = pd.read_csv(out / "target" / "training.csv")
     assert curve["step"].tolist() == [3]
     # A token has several characters.

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
+from pretraining.sources import SPLITS, Source, documents, read_splits
+from pretraining.texts import Batch, HeldOut
 from specbench.files import replacing
-from specbench.pretraining.sources import SPLITS, Source, documents, read_splits
-from specbench.pretraining.texts import Batch, HeldOut
 
 BLOCK = 512  # tokens of a row
 ROWS = 8  # rows that go through the model together

@@ -5,11 +5,8 @@ import re
 from pathlib import Path
 
 import pytest
-
-from specbench.errors import UsageError
-from specbench.pairs.registry import PAIRS_FILE
-from specbench.pretraining import sources
-from specbench.pretraining.sources import (
+from pretraining import sources
+from pretraining.sources import (
     Source,
     digest,
     documented,
@@ -19,6 +16,9 @@ from specbench.pretraining.sources import (
     read_splits,
     version_of,
 )
+
+from specbench.errors import UsageError
+from specbench.pairs.registry import PAIRS_FILE
 from specbench.validation import load_toml
 
 

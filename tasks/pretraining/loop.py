@@ -15,10 +15,10 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 from transformers import LlamaForCausalLM
 
+from pretraining.models import ModelRecipe, build_optimizers
+from pretraining.texts import HeldOut, Texts
 from specbench.errors import UsageError
 from specbench.files import make_folder, replacing, write_atomically
-from specbench.pretraining.models import ModelRecipe, build_optimizers
-from specbench.pretraining.texts import HeldOut, Texts
 from specbench.training.folder import CHECKPOINT, LOG
 from specbench.training.material import IGNORED
 
@@ -47,7 +47,7 @@ def train(
     named = [(name, torch.nn.Parameter(master)) for name, master in masters.items()]
     optimizers = build_optimizers(named, recipe.learning_rate)
     run = _loss
-    if texts.one_shape and _can_compile():
+    if texts.one_shape and can_compile():
         # Compiled, the plain form of attention is faster on a CPU than the fused kernel.
         model.set_attn_implementation("eager")
         run = torch.compile(_loss)
@@ -163,5 +163,6 @@ def _resume(
     return state["step"], state["curve"], state["seconds"]
 
 
-def _can_compile() -> bool:
+def can_compile() -> bool:
+    """Return whether there is a C++ compiler."""
     return any(which(name) for name in ("g++", "clang++", "c++"))

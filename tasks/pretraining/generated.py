@@ -12,7 +12,7 @@ from typing import cast
 
 from transformers import PreTrainedTokenizerFast
 
-from specbench.pretraining.texts import Batch, HeldOut
+from pretraining.texts import Batch, HeldOut
 from specbench.tasks.mini import MODULES, generate
 from specbench.tasks.mini.writer import Style
 from specbench.training.material import Material, answer_batch

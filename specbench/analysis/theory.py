@@ -23,7 +23,7 @@ import pandas as pd
 from specbench.analysis.formulas import accepted_length, iid_accepted_length, memory_bound_speedup
 from specbench.analysis.intervals import Floats, bootstrap, cluster_sums, estimate
 from specbench.errors import UsageError
-from specbench.methods.drafters import ngram_lengths
+from specbench.methods.drafters import needs_model
 from specbench.methods.registry import METHODS
 from specbench.runs.frames import CELL
 from specbench.runs.labels import method_labels
@@ -110,7 +110,7 @@ def _rows(cell: Record, records: Sequence[Record], bytes_ratio: float | None) ->
     ]
     method = METHODS.get(cell["method"])  # a rule of the user's own has no control
     fixed = method is None or method.control is None
-    if fixed and ngram_lengths(cell["drafter"]) is None:  # each round drafts N
+    if fixed and needs_model(cell["drafter"]):  # each round drafts N
         figures.append(
             PredictedMeasured(IID, iid_accepted_length(accepted_drafts / judged, size), length)
         )

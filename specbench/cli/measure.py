@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
-from functools import partial
 from importlib.util import find_spec
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from specbench.cli.options import Measurement, RunFolder, Workers
+from specbench.cli.options import Measurement, Progress, RunFolder, Workers
 from specbench.cli.output import (
     Interrupted,
     next_step,
@@ -32,8 +31,7 @@ from specbench.table import Field, Table, number_of
 from specbench.tasks.prompts import PromptList
 
 if TYPE_CHECKING:
-    from specbench.cluster.pool import Pool
-    from specbench.experiment.runner import Loader
+    from specbench.experiment.execute import Workers as ProcessPool
     from specbench.experiment.store import Store
 
 #: Returns the tables of a run's folder.
@@ -55,7 +53,7 @@ def measure(plan: Plan, label: str, asked: Measurement, tables: Tables | None = 
     if asked.dry_run:
         _print_forecast(plan, asked)
         return
-    store = carry_out(plan, label, asked, pool(asked, plan.loading))
+    store = carry_out(plan, label, asked, start_workers(asked, plan.loading, asked))
     _show(store, tables, asked.as_json)
     _suggest(plan, store.folder)
 
@@ -78,47 +76,43 @@ def say(plan: Plan, limit: int | None = None) -> None:
             note(weak)
 
 
-def pool(asked: Workers, loading: Loading) -> AbstractContextManager[Pool | None]:
-    """Return a context in which the workers run; None without ``--workers``.
+@contextmanager
+def start_workers(asked: Workers, loading: Loading, shown: Progress) -> Iterator[ProcessPool]:
+    """Yield the workers that decode: this process, or with ``--workers`` those of Ray.
 
     Raises:
         UsageError: Ray is not installed.
     """
     if asked.workers is None:
-        return nullcontext()
+        from specbench.experiment.execute import ThisProcess, Worker
+
+        yield ThisProcess(Worker(downloads=not shown.no_progress))
+        return
     if find_spec("ray") is None:
         raise UsageError("--workers needs Ray: pip install '.[ray]' in specbench's folder")
-    return _started(asked.workers, asked.ray_address, loading)
-
-
-@contextmanager
-def _started(workers: int, address: str | None, loading: Loading) -> Iterator[Pool]:
     from specbench.cluster.pool import Pool
 
-    with Pool(workers, address, loading) as started:
-        yield started
+    with Pool(asked.workers, asked.ray_address, loading) as pool:
+        yield pool
 
 
 def carry_out(
     plan: Plan,
     label: str,
     to: RunFolder,
-    workers: AbstractContextManager[Pool | None],
-    loader: Loader | None = None,
+    workers: AbstractContextManager[ProcessPool],
 ) -> Store:
-    """Execute a plan, with workers or in this process, and return its closed store.
-
-    Workers start once the folder is accepted.
+    """Execute a plan and return its closed store; workers start once the folder is accepted.
 
     Raises:
         SpecbenchError: The run failed.
         Interrupted: The user stopped it; the message says what was kept.
     """
+    from specbench.experiment.execute import execute
     from specbench.experiment.progress import progress_bar
     from specbench.experiment.store import Store
 
     plan = _continued(plan, to)
-    has_display = not to.no_progress
     store = Store.open(
         to.output, f"{label}-{plan.pair.name}", plan.describe(), to.fresh, _summarise
     )
@@ -129,11 +123,10 @@ def carry_out(
         with (
             _first_interrupt() as stop,
             store,
-            workers as pool,
-            progress_bar(len(plan), has_display) as display,
+            workers as started,
+            progress_bar(len(plan), not to.no_progress) as display,
         ):
-            execute = _executor(pool, loader, has_display)
-            execute(plan, store, display=display, stop=stop)
+            execute(plan, store, started, display, stop=stop)
     except KeyboardInterrupt as error:
         progress = f"{store.done} of {len(plan)} samples are in {store.folder}"
         raise Interrupted(
@@ -153,20 +146,6 @@ def _summarise(folder: Path) -> None:
     from specbench.analysis.write import write_summary  # a refusal must not import statistics
 
     write_summary(folder)
-
-
-def _executor(workers: Pool | None, loader: Loader | None, shown: bool) -> Callable[..., None]:
-    """Return the function that executes a plan; this imports the heavy libraries."""
-    if workers is not None:
-        from specbench.cluster import execute as cluster
-
-        return partial(cluster.execute, pool=workers)
-
-    from specbench.experiment import runner
-    from specbench.experiment.progress import quiet_libraries
-
-    quiet_libraries(downloads=shown)
-    return partial(runner.execute, loader=loader)
 
 
 def _continued(plan: Plan, to: RunFolder) -> Plan:

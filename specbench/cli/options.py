@@ -35,7 +35,7 @@ from specbench.experiment.variants import (
     with_control,
 )
 from specbench.heads.registry import expand_family
-from specbench.methods.drafters import DRAFTERS, LOOKUP, MODEL, checked, ngram_lengths
+from specbench.methods.drafters import DRAFTERS, LOOKUP, MODEL, checked, needs_model
 from specbench.methods.parameters import PARAMETERS
 from specbench.methods.registry import METHODS
 from specbench.methods.registry import PAPER as PAPER_METHODS
@@ -232,7 +232,7 @@ class Models(Loading):
 
         ``alone`` permits a target without a draft model, by ``--draft prompt-lookup``.
         """
-        lookup = self.draft is not None and ngram_lengths(self.draft) is not None
+        lookup = self.draft is not None and not needs_model(self.draft)
         if lookup and not alone:
             raise UsageError(f"--draft {self.draft} is no model, which this command needs")
         if self.target is None:
@@ -469,7 +469,7 @@ class Measurement(Prompts, Models, RunSettings, JsonOutput, RunFolder, Workers, 
         """Return the chosen drafters; a pair without a draft model has none that needs one."""
         names = self.drafter or [MODEL if spec.draft is not None else str(self.draft)]
         drafters = list(dict.fromkeys(map(checked, names)))
-        needing = [name for name in drafters if ngram_lengths(name) is None]
+        needing = [name for name in drafters if needs_model(name)]
         if needing and spec.draft is None:
             raise UsageError(
                 f"--drafter {needing[0]} needs a draft model: name one with --draft, or omit it"

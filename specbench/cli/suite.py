@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from specbench.cli.generate import grouped
-from specbench.cli.measure import carry_out, pool, say
+from specbench.cli.measure import carry_out, say, start_workers
 from specbench.cli.options import CodeExecution, Progress, RunFolder, Workers, output_option
 from specbench.cli.output import Interrupted, note, print_table
 from specbench.config import DataOptions, option
@@ -97,7 +97,6 @@ class _Session:
 
     def train(self) -> None:
         """Train the heads and drafts that these runs need, before any run loads a pair."""
-        from specbench.cluster.pool import run_here
 
         def command(job: Job) -> list[str]:
             loading = self.suite.loading
@@ -108,19 +107,16 @@ class _Session:
         if not (jobs := self.untrained()):
             return
         try:
-            with pool(self.asked, self.suite.loading) as workers:
-                run = run_here if workers is None else workers.run
-                for job in train_all(jobs, self.output, command, run):
+            with start_workers(self.asked, self.suite.loading, self.asked) as workers:
+                for job in train_all(jobs, self.output, command, workers.run):
                     note(f"trained {job}: {job.folder(self.output)}")
         except KeyboardInterrupt as error:
             raise Interrupted("interrupted: run the same command to resume training") from error
 
     def measure(self) -> list[str]:
         """Execute the runs; return one message per failed run, and continue after failures."""
-        from specbench.experiment.runner import Loader
-
-        failed, loader = [], Loader()
-        with pool(self.asked, self.suite.loading) as workers:
+        failed = []
+        with start_workers(self.asked, self.suite.loading, self.asked) as workers:
             for index, unit in enumerate(self.units, start=1):
                 folder = self.output / unit.name
                 title = f"{index} of {len(self.units)}, {unit.name}"
@@ -133,7 +129,7 @@ class _Session:
                         continue
                     say(plan)
                     to = RunFolder(output=folder, no_progress=self.asked.no_progress)
-                    store = carry_out(plan, "suite", to, nullcontext(workers), loader)
+                    store = carry_out(plan, "suite", to, nullcontext(workers))
                 except Interrupted:
                     raise
                 except SpecbenchError as error:

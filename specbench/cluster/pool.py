@@ -5,29 +5,29 @@ from __future__ import annotations
 import logging
 import os
 import re
-import subprocess
-import sys
 from collections.abc import Collection, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any, Self
 
-from specbench.cluster.worker import NotStartedError, Worker
+from specbench.cluster.worker import Worker
 from specbench.config import AUTO, Loading
 from specbench.errors import RunError, SpecbenchError, UsageError
+from specbench.experiment.execute import (
+    MOST_TRIES,
+    CommandResult,
+    NotStartedError,
+    WorkerLostError,
+    run_command,
+)
 from specbench.masking import mask_tokens
 
 OBJECT_STORE = 128 * 2**20  # bytes; enough for samples
-MOST_TRIES = 3  # attempts at a task during which workers die
 POLL_SECONDS = 0.2  # maximum time of one wait for results
-STDERR_TAIL = 2000  # bytes of a command's stderr to keep
 # Environment variables for workers, also on other machines; tokens are not forwarded.
 FORWARDED = ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE")
+log = logging.getLogger(__name__)
 _DETAIL = re.compile(r"exit detail: (.*?)(?: Some common causes|$)", re.DOTALL)
-
-
-class WorkerLostError(Exception):
-    """A worker died or is unreachable; the message gives the known reason."""
 
 
 class Pool:
@@ -40,6 +40,8 @@ class Pool:
     Raises:
         UsageError: Ray cannot be reached, or has too few GPUs or cores.
     """
+
+    separate = True
 
     def __init__(
         self, workers: int, address: str | None, loading: Loading, kind: type[Worker] = Worker
@@ -69,7 +71,7 @@ class Pool:
         """Put a value into Ray's object store; return a reference for ``ask``."""
         return self._ray.put(value)
 
-    def ask(self, number: int, what: str, *values: Any, again: bool = True) -> Any:
+    def ask(self, number: int, request: str, *values: Any, again: bool = True) -> Any:
         """Call a method of a worker, and start the worker if necessary.
 
         With ``again``, Ray retries a call during which the worker dies, up to ``MOST_TRIES`` times.
@@ -80,8 +82,9 @@ class Pool:
         if number not in self._actors:
             variables = {name: os.environ[name] for name in FORWARDED if name in os.environ}
             self._actors[number] = self._actor.remote(Path.cwd(), variables, self._gpus)
-        method = getattr(self._actors[number], what)
-        return (method if again else method.options(max_task_retries=0)).remote(*values)
+        options = {} if again else {"max_task_retries": 0}
+        call = self._actors[number].call.options(name=f"Worker.{request}", **options)
+        return call.remote(request, *values)
 
     def wait(self, references: Collection[Any]) -> list[Any]:
         """Return the references whose results are available, possibly none after a short wait."""
@@ -89,7 +92,7 @@ class Pool:
         return ready
 
     def answer(self, reference: Any) -> Any:
-        """Return the result of a call.
+        """Return the result of a call, and log the worker's warnings.
 
         Raises:
             WorkerLostError: The worker died.
@@ -98,7 +101,7 @@ class Pool:
         from ray.exceptions import RayError, RayTaskError
 
         try:
-            return self._ray.get(reference)
+            result, warnings = self._ray.get(reference)
         except RayTaskError as error:
             if isinstance(error.cause, SpecbenchError):
                 raise type(error.cause)(str(error.cause)) from None
@@ -108,12 +111,15 @@ class Pool:
             raise RunError(f"a worker failed: {message}") from error
         except RayError as error:
             raise WorkerLostError(_why(str(error))) from error
+        for text in warnings:
+            log.warning(text)
+        return result
 
     def dismiss(self, number: int) -> None:
         """Kill a worker."""
         self._ray.kill(self._actors.pop(number))
 
-    def run(self, commands: Sequence[list[str]]) -> Iterator[tuple[int, int, str]]:
+    def run(self, commands: Sequence[list[str]]) -> Iterator[CommandResult]:
         """Run specbench commands, each on its own device, in parallel up to the number of workers.
 
         Yields:
@@ -138,25 +144,6 @@ class Pool:
                 except RayError as error:
                     raise RunError(f"a command was lost: {_why(str(error))}") from error
                 yield running.pop(reference), code, message
-
-
-def run_command(folder: Path, arguments: Sequence[str]) -> tuple[int, str]:
-    """Run ``specbench`` in a folder; return its exit code and last line on stderr."""
-    done = subprocess.run(
-        [sys.executable, "-m", "specbench", *arguments],
-        cwd=folder,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-    )
-    message = done.stderr[-STDERR_TAIL:].decode(errors="replace").strip()
-    return done.returncode, message.splitlines()[-1] if message else ""
-
-
-def run_here(commands: Sequence[list[str]]) -> Iterator[tuple[int, int, str]]:
-    """Run commands one by one in the working directory; see ``Pool.run``."""
-    for number, arguments in enumerate(commands):
-        yield number, *run_command(Path.cwd(), arguments)
 
 
 def uses_gpus(resources: dict[str, float], workers: int, loading: Loading) -> bool:

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain, product
+from functools import partial
+from itertools import chain
 from random import Random
+from types import MappingProxyType
 from typing import Any, Self
 
 from specbench.config import DEFAULT_LIMIT, Loading, Settings
@@ -22,7 +24,7 @@ from specbench.example import Example
 from specbench.experiment.variants import Variant
 from specbench.files import shown_path
 from specbench.heads.registry import HeadFile, describe_heads, facts, find_head
-from specbench.methods.drafters import MODEL, ngram_lengths
+from specbench.methods.drafters import MODEL, needs_model
 from specbench.methods.parameters import to_columns
 from specbench.methods.registry import AUTOREGRESSIVE, get_method
 from specbench.metrics import GREEDY, METRICS, get_metric, try_metrics
@@ -49,42 +51,58 @@ class Cell:
     session: int = 0  # cells of a session are interleaved; cells added to a run start a new one
     timing: str = ""  # ``TIMED_BASELINE`` or ``TIMED_AGAIN`` if only its times are recorded
 
+    @property
+    def values(self) -> dict[str, Any]:
+        """The parameters by name."""
+        return dict(self.parameters)
+
+    @property
+    def heads(self) -> list[HeadFile]:
+        """The heads among the parameters: one or none."""
+        return [value for _, value in self.parameters if isinstance(value, HeadFile)]
+
+    def values_with(self, head: Callable[[HeadFile], Any]) -> dict[str, Any]:
+        """Return the parameters by name, with the result of a function in place of a head."""
+        return {n: head(v) if isinstance(v, HeadFile) else v for n, v in self.parameters}
+
     def describe(self) -> dict[str, Any]:
         """Return the cell in plain values, for ``config.json``."""
-        values = dict(self.parameters)
-        if isinstance(head := values.get("head"), HeadFile):
-            values["head"] = {"name": head.name, "path": shown_path(head.path), **facts(head)}
-        extra = {"session": self.session, "timing": self.timing}
-        extra |= {} if self.drafter == MODEL else {"drafter": self.drafter}
-        further = {name: value for name, value in extra.items() if value}
+        values = self.values_with(
+            lambda head: {"name": head.name, "path": shown_path(head.path), **facts(head)}
+        )
+        further = {"session": self.session, "timing": self.timing}
+        further |= {} if self.drafter == MODEL else {"drafter": self.drafter}
+        further = {name: value for name, value in further.items() if value}
         return {"method": self.method, **values, "draft_length": self.draft_length, **further}
 
     @classmethod
-    def read(cls, described: Mapping[str, Any], pair: PairSpec, task: str) -> Self:
-        """Return the cell that ``describe`` described; its head is searched by name.
+    def recorded(cls, described: Mapping[str, Any]) -> Self:
+        """Return the cell that ``describe`` described, unchecked and with its head by name."""
+        values = dict(described)
+        names = ("method", "draft_length", "drafter", "session", "timing")
+        fields = {name: values.pop(name) for name in names if name in values}
+        if isinstance(head := values.get("head"), Mapping):
+            values["head"] = head["name"]
+        return cls(parameters=tuple(values.items()), **fields)
+
+    def resolved(self, pair: PairSpec, task: str) -> Self:
+        """Return a recorded cell with checked parameters, and its head searched by name.
 
         Raises:
             UsageError: The method, a parameter or the head is unknown.
         """
-        values = dict(described)
-        method, length = values.pop("method"), values.pop("draft_length")
+        values = self.values
         head = values.pop("head", None)
-        further = {
-            name: values.pop(name) for name in ("drafter", "session", "timing") if name in values
-        }
-        parameters = get_method(method).resolve(values)
+        parameters = get_method(self.method).resolve(values)
         if head is not None:
-            parameters["head"] = find_head(pair, task, head["name"])
-        return cls(method, tuple(parameters.items()), length, **further)
+            parameters["head"] = find_head(pair, task, head)
+        return replace(self, parameters=tuple(parameters.items()))
 
     def columns(self) -> dict[str, Any]:
         """Return the cell in the columns of ``samples.csv``; a head is given by its name."""
-        values = dict(self.parameters)
-        if isinstance(head := values.get("head"), HeadFile):
-            values["head"] = head.name
         return {
             "method": self.method,
-            **to_columns(values),
+            **to_columns(self.values_with(lambda head: head.name)),
             "draft_length": self.draft_length,
             "drafter": self.drafter if self.draft_length else None,
         }
@@ -260,8 +278,7 @@ class Plan:
         return {
             "specbench": __version__,
             "pair": {
-                "name": self.pair.name,
-                **{role: shown_path(model) for role, model in self.pair.models.items()},
+                **describe_pair(self.pair),
                 "target_revision": self.loading.target_revision or self.pair.target_revision,
                 "draft_revision": self.loading.draft_revision or self.pair.draft_revision,
             },
@@ -272,6 +289,37 @@ class Plan:
             "notes": list(self.notes),
             **({"sources": dict(self.sources)} if self.sources else {}),
         }
+
+
+def describe_pair(pair: PairSpec) -> dict[str, str]:
+    """Return the name and models of a pair in plain values."""
+    return {"name": pair.name} | {role: shown_path(model) for role, model in pair.models.items()}
+
+
+def cells_of(
+    variants: Iterable[Variant],
+    draft_lengths: Sequence[int],
+    drafters: Mapping[str, Sequence[str]] = MappingProxyType({}),
+) -> list[Cell]:
+    """Return a cell per variant, draft length and drafter of its method, ``model`` by default.
+
+    ``autoregressive`` has one cell, without drafts.
+    """
+    return [
+        Cell(method, tuple(parameters.items()), length, drafter)
+        for method, parameters in variants
+        for length in ((0,) if method == AUTOREGRESSIVE else draft_lengths)
+        for drafter in drafters.get(method, (MODEL,))
+    ]
+
+
+def with_head(
+    parameters: Mapping[str, Any], find: Callable[[str | None], HeadFile]
+) -> dict[str, Any]:
+    """Return parameters with a head, if they have one that is only named or left open."""
+    head = parameters.get("head", HeadFile)
+    open_head = "head" in parameters and not isinstance(head, HeadFile)
+    return {**parameters, "head": find(head)} if open_head else dict(parameters)
 
 
 def samples_of(steps: Sequence[Step]) -> int:
@@ -334,20 +382,18 @@ def build_plan(
     plans = []
     headless: dict[str, list[str]] = {}
     for task in tasks:
-        cells = []
+        trainable = not isinstance(task.source, PromptList)
+        find = partial(find_head, pair, task.name, trainable=trainable)
+        with_heads = []
         for method, parameters in variants:
-            if not suited[method]:
-                continue
             try:
-                complete = _with_head(parameters, pair, task)
+                with_heads.append((method, with_head(parameters, find)))
             except UsageError:
                 if method not in optional or parameters["head"]:
                     raise
-                headless.setdefault(method, []).append(task.name)
-                continue
-            lengths = (0,) if method == AUTOREGRESSIVE else draft_lengths
-            for length, drafter in product(lengths, suited[method]):
-                cells.append(Cell(method, tuple(complete.items()), length, drafter))
+                if suited[method]:
+                    headless.setdefault(method, []).append(task.name)
+        cells = cells_of(with_heads, draft_lengths, suited)
         repeated = [
             replace(cell, timing=TIMED_AGAIN) for cell in cells if a_a and cell.method == "sd"
         ]
@@ -379,7 +425,7 @@ def _suited(method: str, drafters: Sequence[str], optional: Collection[str]) -> 
         definition.control or any(parameter.name == "head" for parameter in definition.parameters)
     ):
         return drafters
-    fitting = [drafter for drafter in drafters if ngram_lengths(drafter) is None]
+    fitting = [drafter for drafter in drafters if needs_model(drafter)]
     if not fitting and method not in optional:
         inputs = "confidence" if definition.control else "hidden states"
         raise UsageError(
@@ -417,15 +463,6 @@ def own_sources(tasks: Iterable[TaskPlan]) -> dict[str, str]:
     return {name: digest for name, digest in digests.items() if digest is not None}
 
 
-def _with_head(parameters: Mapping[str, Any], pair: PairSpec, task: Task) -> dict[str, Any]:
-    if "head" not in parameters:
-        return dict(parameters)
-    head = parameters["head"]
-    if not isinstance(head, HeadFile):
-        head = find_head(pair, task.name, head, trainable=not isinstance(task.source, PromptList))
-    return {**parameters, "head": head}
-
-
 def _notes(
     pair: PairSpec,
     plans: Sequence[TaskPlan],
@@ -438,8 +475,7 @@ def _notes(
             f"{method} is skipped on {', '.join(tasks)}: pair {pair.name} has no head for it "
             "(train one with `specbench train`, or give one with --head)"
         )
-    heads = [(p.task.name, dict(c.parameters).get("head")) for p in plans for c in p.cells]
-    if used := [(task, head) for task, head in heads if isinstance(head, HeadFile)]:
+    if used := [(p.task.name, head) for p in plans for cell in p.cells for head in cell.heads]:
         yield f"heads: {describe_heads(used)}"
     for plan in plans:
         missing = sum(not example.reference for example in plan.examples)

@@ -1,4 +1,4 @@
-"""Execute a plan: load the pair, then decode, score and record each sample."""
+"""Decode and score the samples of a plan with a loaded pair."""
 
 from __future__ import annotations
 
@@ -27,10 +27,8 @@ from specbench.engine.prompts import Encoded
 from specbench.errors import EngineError, RunError, UsageError
 from specbench.experiment.environment import describe_environment, gpu_states, other_processes
 from specbench.experiment.measurements import describe_error, measurements, score_text, times_of
-from specbench.experiment.plan import Cell, Plan, SampleIndex, Step, own_sources, samples_of
-from specbench.experiment.progress import Display
+from specbench.experiment.plan import Cell, Plan, SampleIndex, Step, own_sources
 from specbench.experiment.prompts import Prompts
-from specbench.experiment.store import Store
 from specbench.heads.bind import bind
 from specbench.heads.files import describe_models
 from specbench.heads.head import Head
@@ -38,7 +36,7 @@ from specbench.methods.control import DraftControl, warmup_lengths
 from specbench.methods.rules import sd
 from specbench.metrics.sandbox.launch import layers
 from specbench.pairs.registry import PairSpec
-from specbench.runs.records import ERROR, to_line, write_examples
+from specbench.runs.records import ERROR, to_line
 
 SampleResult = tuple[Step, dict[str, Any]]  # the step and the columns of its record
 Ready = tuple[Step, Encoded]  # a step and its prompt
@@ -338,39 +336,6 @@ class SampleRunner:
 
     def _identity(self, step: Step) -> dict[str, Any]:
         return {**self._plan.identify(step, self.engine), "device": self._device}
-
-
-def execute(
-    plan: Plan,
-    store: Store,
-    display: Display | None = None,
-    *,
-    stop: Callable[[], bool] = lambda: False,
-    loader: Loader | None = None,
-) -> None:
-    """Decode all pending steps of a plan, and record each as soon as it is decoded.
-
-    ``stop`` is called after each sample. The loader may still have the pair of an earlier plan.
-
-    Raises:
-        SpecbenchError: The pair or a head cannot be loaded, or the disk cannot be written.
-        KeyboardInterrupt: The run was stopped.
-    """
-    display = display or Display(len(plan))
-    runner = SampleRunner(plan, (loader or Loader()).load(plan))
-    environment = runner.opening_facts()
-    store.write_environment(environment)
-    write_examples(store.folder, {t.task.name: t.examples for t in plan.tasks})
-    store.expect(plan, runner.models, runner.engine)
-    for batch in plan.batches():
-        pending = store.pending(batch)
-        display.resumed(samples_of(batch) - samples_of(pending))
-        for step, result in runner.run(pending):
-            display(*store.record(step, result))
-            if stop():
-                raise KeyboardInterrupt
-    display(*store.sync())
-    store.write_environment({**environment, **runner.closing_facts()})
 
 
 def largest(plan: Plan) -> tuple[int, int, int, int]:

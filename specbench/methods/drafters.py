@@ -31,6 +31,11 @@ def checked(name: str) -> str:
     return LOOKUP if lengths == (SHORTEST, LONGEST) else name
 
 
+def needs_model(name: str) -> bool:
+    """Return whether a drafter runs a draft model."""
+    return ngram_lengths(name) is None
+
+
 def ngram_lengths(name: str) -> tuple[int, int] | None:
     """Return the shortest and longest n-gram of a prompt lookup; None for a draft model."""
     match = _LOOKUP.fullmatch(name)

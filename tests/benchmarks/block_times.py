@@ -19,8 +19,8 @@ import pandas as pd
 from specbench.analysis.compare import compare
 from specbench.analysis.comparison import SD, TOKENS
 from specbench.config import Settings
+from specbench.experiment.execute import execute
 from specbench.experiment.plan import build_plan
-from specbench.experiment.runner import execute
 from specbench.experiment.store import Store
 from specbench.experiment.variants import method_variants
 from specbench.pairs.registry import get_pair

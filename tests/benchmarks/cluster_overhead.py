@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from specbench.cluster import pool, worker
-from specbench.cluster.execute import execute
 from specbench.config import Loading, Settings
 from specbench.example import Example
 from specbench.experiment import store
+from specbench.experiment.execute import execute
 from specbench.experiment.plan import Plan, Step, build_plan
 from specbench.experiment.progress import Display
 from specbench.experiment.variants import method_variants
@@ -64,7 +64,7 @@ class Worker(worker.Worker):
     def _take_device(self, gpu: bool) -> str:
         return "simulated"
 
-    def _make_runner(self, plan: Plan) -> Any:
+    def load(self, plan: Plan) -> Any:
         return Runner()
 
 
@@ -82,10 +82,10 @@ class Clock(Display):
         if not self._missing and not self.began:
             self.began = time.perf_counter()
 
-    def __call__(self, record: Any) -> None:
-        """Record the time of a sample."""
+    def __call__(self, *records: Any) -> None:
+        """Record the time of samples."""
         self.ended = time.perf_counter()
-        self.samples += bool(self.began)
+        self.samples += len(records) if self.began else 0
 
 
 def main() -> None:

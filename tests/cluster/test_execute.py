@@ -12,13 +12,15 @@ from typing import Any
 import pytest
 
 from specbench.analysis.write import write_summary
-from specbench.cluster.execute import execute
 from specbench.cluster.pool import Pool, uses_gpus
 from specbench.config import Loading, Settings
 from specbench.errors import RunError, UsageError
 from specbench.example import Example
 from specbench.experiment import runner, store
+from specbench.experiment.execute import ThisProcess, execute
+from specbench.experiment.execute import Worker as LocalWorker
 from specbench.experiment.plan import Plan, build_plan
+from specbench.experiment.progress import Display
 from specbench.experiment.store import Store
 from specbench.experiment.variants import method_variants
 from specbench.pairs.registry import PairSpec, get_pair
@@ -93,7 +95,7 @@ def test_killed_workers_of_the_mini_pair_match_one_process(
     settings, tasks = Settings(max_new_tokens=32), [load_task("mini-math")]
     plan = build_plan(get_pair("mini"), tasks, variants, [5], settings, loading=CPU, limit=3)
     with Store.open(tmp_path / "one", "run", plan.describe(), summarise=write_summary) as opened:
-        runner.execute(plan, opened, loader=runner.Loader(lambda *_: mini))
+        execute(plan, opened, ThisProcess(LocalWorker(runner.Loader(lambda *_: mini))))
     kills: list[int] = []
 
     def kill_one() -> bool:
@@ -129,9 +131,9 @@ def test_a_stopped_run_resumes(pool: Pool, tmp_path: Path) -> None:
     plan = plan_of(*[SLOW] * 8, names="t")
     seen: list[Any] = []
 
-    class Counting(runner.Display):
-        def __call__(self, record: Any) -> None:
-            seen.append(record)
+    class Counting(Display):
+        def __call__(self, *records: Any) -> None:
+            seen.extend(records)
 
     with pytest.raises(KeyboardInterrupt):
         run(plan, pool, tmp_path, display=Counting(16), stop=lambda: len(seen) > 3)

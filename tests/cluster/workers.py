@@ -49,11 +49,11 @@ class Runner:
 class Worker(worker.Worker):
     """A worker with a bundled pair, or with a made-up pair that changes its behaviour."""
 
-    def _make_runner(self, plan: Plan) -> Any:
+    def load(self, plan: Plan) -> Any:
         if plan.pair.bundled:
-            return super()._make_runner(plan)
+            return super().load(plan)
         if plan.pair.name == ABSENT:
             raise UsageError("no such model")
         if plan.pair.name == DEADLY:
             os.kill(os.getpid(), signal.SIGKILL)
-        return Runner(plan, self._device)
+        return Runner(plan, str(self.device))

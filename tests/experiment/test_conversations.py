@@ -10,9 +10,9 @@ import pytest
 
 from specbench.analysis.write import write_summary
 from specbench.example import Example
+from specbench.experiment.execute import execute
 from specbench.experiment.plan import Plan
 from specbench.experiment.rescore import open_run, score_run
-from specbench.experiment.runner import execute
 from specbench.experiment.store import Store, sample_keys
 from specbench.runs.records import ERROR, RECORDS, latest_records
 from specbench.tasks.prompts import PromptList

@@ -21,6 +21,7 @@ from specbench.engine import device
 from specbench.errors import EngineError, RunError, UsageError
 from specbench.example import Example
 from specbench.experiment import runner
+from specbench.experiment.execute import execute
 from specbench.experiment.measurements import measurements, repetition
 from specbench.experiment.plan import Plan, build_plan
 from specbench.experiment.store import Store
@@ -43,7 +44,7 @@ def plan_of(names: list[str], task: Task = TASK, **settings: Any) -> Plan:
 
 def records(plan: Plan, folder: Path) -> list[dict[str, Any]]:
     with Store.open(folder, "run", plan.describe(), summarise=write_summary) as store:
-        runner.execute(plan, store)
+        execute(plan, store)
     return list(read_records(folder))
 
 

@@ -18,9 +18,9 @@ import pytest
 from specbench.analysis.write import write_summary
 from specbench.errors import UsageError
 from specbench.experiment import store as module
+from specbench.experiment.execute import execute
 from specbench.experiment.folders import CONFIG, LOCK, read_run
 from specbench.experiment.progress import Display
-from specbench.experiment.runner import execute
 from specbench.experiment.store import SYNC_SHARE, Store
 from specbench.runs.records import RECORDS, latest_records, read_records
 
@@ -164,7 +164,7 @@ def test_a_sample_counts_only_once_it_is_synced(
     monkeypatch.setattr(os, "fsync", fsync)
     plan = plan_of(METHODS)
     with Store.open(folder, "run", plan.describe(), summarise=write_summary) as store:
-        execute(plan, store, Shown(len(plan)))
+        execute(plan, store, display=Shown(len(plan)))
         assert shown == synced == 6
 
 
@@ -185,7 +185,7 @@ def test_a_run_survives_a_power_loss_at_any_moment(
         recorder.recording(),
         Store.open(whole, "run", plan.describe(), summarise=write_summary) as store,
     ):
-        execute(plan, store, Shown(len(plan)))
+        execute(plan, store, display=Shown(len(plan)))
     random = Random(0)
     moments = recorder.moments
     for number, moment in enumerate(moments):

@@ -10,10 +10,10 @@ import pytest
 
 from specbench.analysis.write import write_summary
 from specbench.errors import UsageError
+from specbench.experiment.execute import execute
 from specbench.experiment.folders import CONFIG, read_run
 from specbench.experiment.plan import Plan, build_plan
 from specbench.experiment.rescore import open_run, score_run
-from specbench.experiment.runner import execute
 from specbench.experiment.store import Store
 from specbench.runs.columns import TIMED
 from specbench.runs.folders import TIMINGS

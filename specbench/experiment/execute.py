@@ -1,0 +1,412 @@
+"""Execute a plan: workers decode, and only this process writes files.
+
+The unit of work is a row: all cells of a task on the same examples. One worker decodes a whole row
+without interruption, so methods are compared on the same device at the same time. This process is
+the only worker, or Ray starts several, see ``cluster.pool``. Nothing here imports torch.
+"""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from specbench.errors import RunError
+from specbench.experiment.environment import command_line
+from specbench.experiment.plan import Plan, SampleIndex, Step, samples_of
+from specbench.experiment.progress import Display, quiet_libraries
+from specbench.experiment.store import Store
+from specbench.runs.records import ERROR, write_examples
+
+if TYPE_CHECKING:
+    from specbench.experiment.runner import Loader, SampleRunner
+
+MOST_TRIES = 3  # attempts at a task during which workers die
+STDERR_TAIL = 2000  # bytes of a command's stderr to keep
+
+log = logging.getLogger(__name__)
+
+# Work for one worker: batches of one cell each.
+Row = deque[list[SampleIndex]]
+# Index of a command, its exit code, and its last line on stderr.
+CommandResult = tuple[int, int, str]
+
+
+class WorkerLostError(Exception):
+    """A worker died or is unreachable; the message gives the known reason."""
+
+
+class NotStartedError(Exception):
+    """The worker was restarted and has not loaded a plan."""
+
+
+class Worker:
+    """Decodes samples of one plan after another, and keeps the loaded pair.
+
+    Args:
+        loader: Loads the pairs; by default a new one.
+        downloads: Whether libraries may show their download bars.
+    """
+
+    device: str | None = None  # in the records; None names the device of the models
+
+    def __init__(self, loader: Loader | None = None, downloads: bool = False) -> None:
+        self._loader, self._downloads = loader, downloads
+        self._work: tuple[Plan, SampleRunner] | None = None
+
+    def start(self, plan: Plan) -> dict[str, Any]:
+        """Load a plan's pair; return the device, models, engine and environment.
+
+        Raises:
+            SpecbenchError: The pair or a head cannot be loaded.
+        """
+        self._work = None  # free its memory before loading another pair
+        runner = self.load(plan)
+        self._work = (plan, runner)
+        return {
+            "device": self.device,
+            "models": runner.models,
+            "engine": runner.engine,
+            "environment": runner.opening_facts(),
+        }
+
+    def measure(self, indices: Sequence[SampleIndex]) -> Iterable[tuple[SampleIndex, Any]]:
+        """Decode samples of one cell; yield the index and record of each."""
+        plan, runner = self._started()
+        steps = [plan.step(index) for index in indices]
+        return ((step.place, result) for step, result in runner.run(steps))
+
+    def end(self) -> dict[str, Any]:
+        """Return the facts that are known only after all samples."""
+        return self._started()[1].closing_facts()
+
+    def load(self, plan: Plan) -> SampleRunner:
+        """Return a runner of a plan's samples, with its pair."""
+        from specbench.experiment.runner import Loader, SampleRunner
+
+        quiet_libraries(self._downloads)
+        self._loader = self._loader or Loader()
+        return SampleRunner(plan, self._loader.load(plan), self.device)
+
+    def _started(self) -> tuple[Plan, SampleRunner]:
+        if self._work is None:
+            raise NotStartedError
+        return self._work
+
+
+class Workers(Protocol):
+    """Workers that are asked by their number, from 0."""
+
+    @property
+    def size(self) -> int:
+        """The number of workers."""
+
+    @property
+    def separate(self) -> bool:
+        """Whether the workers are processes of their own, with devices of their own."""
+
+    def share(self, plan: Plan) -> Any:
+        """Return a plan in the form in which ``ask`` takes it."""
+
+    def ask(self, number: int, request: str, value: Any = None, *, again: bool = True) -> Any:
+        """Call a method of a worker, again if it dies; return a reference to the result."""
+
+    def wait(self, references: Collection[Any]) -> Sequence[Any]:
+        """Return references whose results are available, possibly none after a short wait."""
+
+    def answer(self, reference: Any) -> Any:
+        """Return the result of a call.
+
+        Raises:
+            WorkerLostError: The worker died.
+        """
+
+    def dismiss(self, number: int) -> None:
+        """Stop a worker."""
+
+    def run(self, commands: Sequence[list[str]]) -> Iterator[CommandResult]:
+        """Run specbench commands; yield the result of each as it ends."""
+
+
+class ThisProcess:
+    """This process as the only worker: a call is made when its answer is wanted."""
+
+    size, separate = 1, False
+
+    def __init__(self, worker: Worker | None = None) -> None:
+        self._worker = worker or Worker()
+
+    def share(self, plan: Plan) -> Plan:
+        """Return the plan."""
+        return plan
+
+    def ask(self, number: int, request: str, *values: Any, again: bool = True) -> Any:
+        """Return the call of a method of the worker."""
+        return partial(getattr(self._worker, request), *values)
+
+    def wait(self, references: Collection[Any]) -> Sequence[Any]:
+        """Return all references."""
+        return list(references)
+
+    def answer(self, reference: Any) -> Any:
+        """Call the method and return its result."""
+        return reference()
+
+    def dismiss(self, number: int) -> None:
+        """Do nothing: this process ends by itself."""
+
+    def run(self, commands: Sequence[list[str]]) -> Iterator[CommandResult]:
+        """Run commands one by one."""
+        for number, arguments in enumerate(commands):
+            yield number, *run_command(Path.cwd(), arguments)
+
+
+def run_command(folder: Path, arguments: Sequence[str]) -> tuple[int, str]:
+    """Run ``specbench`` in a folder; return its exit code and last line on stderr."""
+    done = subprocess.run(
+        [sys.executable, "-m", "specbench", *arguments],
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
+    message = done.stderr[-STDERR_TAIL:].decode(errors="replace").strip()
+    return done.returncode, message.splitlines()[-1] if message else ""
+
+
+def execute(
+    plan: Plan,
+    store: Store,
+    workers: Workers | None = None,
+    display: Display | None = None,
+    *,
+    stop: Callable[[], bool] = lambda: False,
+) -> None:
+    """Decode all pending steps of a plan, and record each as soon as it is decoded.
+
+    ``stop`` is called after each sample, and while no result is available. Without ``workers``,
+    this process decodes.
+
+    Raises:
+        SpecbenchError: The pair or a head cannot be loaded, workers have different models or die
+            before they are ready, or the disk cannot be written.
+        KeyboardInterrupt: The run was stopped.
+    """
+    workers, display = workers or ThisProcess(), display or Display(len(plan))
+    execution = _Execution(plan, store, workers, display, stop)
+    try:
+        for number, _ in zip(range(workers.size), _rows(plan), strict=False):
+            execution.start(number)
+        while execution.unfinished:
+            execution.proceed()
+    except BaseException:
+        execution.dismiss()
+        raise
+    execution.close()
+
+
+class _Execution:
+    """Assigns pending rows to workers, and reassigns the row of a worker that dies."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        store: Store,
+        workers: Workers,
+        display: Display,
+        stop: Callable[[], bool],
+    ) -> None:
+        self._plan, self._store, self._workers = plan, store, workers
+        self._display, self._stop = display, stop
+        self._shared = workers.share(plan)
+        self._requests: dict[Any, tuple[int, Row | None]] = {}  # None while a worker starts
+        self._idle: set[int] = set()
+        self._pending: dict[int, deque[Row]] | None = None  # rows by task; None before any is ready
+        self._task_of: dict[int, int] = {}  # the task that each worker is warmed up for
+        self._deaths: Counter[SampleIndex] = Counter()
+        self._first: Mapping[str, Any] = {}
+        self._devices: dict[int, str] = {}
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether any sample is pending or being decoded."""
+        busy = any(row for _, row in self._requests.values())
+        return busy or self._pending is None or any(self._pending.values())
+
+    def start(self, number: int) -> None:
+        """Make a worker load the pair; Ray retries if the worker dies."""
+        self._requests[self._workers.ask(number, "start", self._shared)] = (number, None)
+        self._show(number, "loading")
+
+    def proceed(self) -> None:
+        """Wait briefly for results, record them, and give work to idle workers.
+
+        Raises:
+            KeyboardInterrupt: The run was stopped.
+        """
+        references = self._workers.wait(self._requests)
+        if not references:
+            self._check_stop()
+        for reference in references:
+            number, row = self._requests.pop(reference)
+            try:
+                answer = self._workers.answer(reference)
+            except WorkerLostError as error:
+                self._lost(number, row, str(error))
+                continue
+            if row is None:
+                self._ready(number, answer)
+                continue
+            for index, result in answer:
+                self._display(*self._store.record(self._plan.step(index), result))
+                self._check_stop()
+            row.popleft()
+            self._give(number, row)
+        for number in sorted(self._idle):
+            if (task := self._choose(number)) is not None and self._pending:
+                self._idle.remove(number)
+                self._task_of[number] = task
+                self._give(number, self._pending[task].popleft())
+
+    def dismiss(self) -> None:
+        """Stop the busy workers."""
+        for number, _ in self._requests.values():
+            self._workers.dismiss(number)
+
+    def close(self) -> None:
+        """Sync the last samples, and collect the workers' facts that are known only at the end."""
+        self._display(*self._store.sync())
+        requests = {number: self._workers.ask(number, "end", again=False) for number in self._idle}
+        facts: dict[int, Mapping[str, Any]] = {}
+        for number, reference in requests.items():
+            with suppress(WorkerLostError):
+                facts[number] = self._workers.answer(reference)
+            self._show(number, "done")
+        self._write_environment(
+            warm_ups=[
+                self._named(n) | w for n, closing in facts.items() for w in closing["warm_ups"]
+            ],
+            gpus_at_the_end=[
+                gpu for closing in facts.values() for gpu in closing["gpus_at_the_end"]
+            ],
+            engine=", ".join(sorted({closing["engine"] for closing in facts.values()})),
+        )
+
+    def _check_stop(self) -> None:
+        if self._stop():
+            raise KeyboardInterrupt
+
+    def _ready(self, number: int, facts: Mapping[str, Any]) -> None:
+        """Register a worker; refuse one with other models or another engine than the first."""
+        self._first = self._first or facts
+        for name in ("models", "engine"):
+            if facts[name] != self._first[name]:
+                raise RunError(
+                    f"worker {number} ({facts['device']}) differs in its {name} from the first: "
+                    f"{_differences(facts[name], self._first[name])}; use the same models and "
+                    "versions on all machines"
+                )
+        if self._pending is None:
+            self._pending = self._pending_rows()
+        self._devices[number] = facts["device"]
+        self._show(number, "decoding", facts["device"])
+        self._write_environment()
+        self._idle.add(number)
+
+    def _pending_rows(self) -> dict[int, deque[Row]]:
+        """Return the pending rows of the plan by task index."""
+        plan, store = self._plan, self._store
+        write_examples(store.folder, {task.task.name: task.examples for task in plan.tasks})
+        store.expect(plan, self._first["models"], self._first["engine"])
+        pending_rows: dict[int, deque[Row]] = {}
+        for batches in _rows(plan):
+            pending = [store.pending(batch) for batch in batches]
+            self._display.resumed(sum(map(samples_of, batches)) - sum(map(samples_of, pending)))
+            if row := deque([step.place for step in steps] for steps in pending if steps):
+                pending_rows.setdefault(batches[0][0].place[0], deque()).append(row)
+        return pending_rows
+
+    def _choose(self, worker: int) -> int | None:
+        """Choose a task: the one the worker is warm for, else the one with most rows per worker.
+
+        A single worker follows the order of the plan.
+        """
+        rows = {task: len(rows) for task, rows in (self._pending or {}).items() if rows}
+        if self._task_of.get(worker) in rows:
+            return self._task_of[worker]
+        if self._workers.size == 1:
+            return min(rows, default=None)
+        taken = Counter(task for other, task in self._task_of.items() if other != worker)
+        return max(rows, key=lambda task: rows[task] / (1 + taken[task]), default=None)
+
+    def _give(self, number: int, row: Row) -> None:
+        """Make a worker decode the next batch of a row; without a batch it becomes idle."""
+        if row:
+            reference = self._workers.ask(number, "measure", row[0], again=False)
+            self._requests[reference] = (number, row)
+        else:
+            self._idle.add(number)
+
+    def _lost(self, number: int, row: Row | None, reason: str) -> None:
+        """Reassign the work of a worker that died, and restart the worker.
+
+        Samples during which ``MOST_TRIES`` workers died are recorded as failed. The rest of the row
+        is queued behind all other rows, so that a temporary outage does not hit the same samples
+        again.
+        """
+        self._show(number, "lost, restarting")
+        if row is None:
+            if not self._requests and not self._idle:
+                raise RunError(
+                    f"a worker died {MOST_TRIES} times before it was ready; last reason: {reason}"
+                )
+            self._show(number, "lost")
+            return
+        log.warning(f"worker {number} is lost, other workers take over: {reason}")
+        suspects = row.popleft()
+        self._deaths.update(suspects)
+        if retried := [index for index in suspects if self._deaths[index] < MOST_TRIES]:
+            row.appendleft(retried)
+        for index in sorted({*suspects} - {*retried}):
+            error = f"gave up after {MOST_TRIES} workers died while decoding it: {reason}"
+            for step in self._plan.step(index).turns:
+                identity = self._plan.identify(step, self._first["engine"])
+                failed = {**identity, "status": ERROR, "error": error}
+                self._display(*self._store.record(step, failed))
+        if row and self._pending is not None:
+            self._pending.setdefault(row[0][0][0], deque()).append(row)
+        self._task_of.pop(number, None)
+        self.start(number)
+
+    def _show(self, number: int, state: str, device: str = "") -> None:
+        if self._workers.separate:
+            self._display.worker(number, state, device)
+
+    def _named(self, number: int) -> dict[str, int]:
+        return {"worker": number} if self._workers.separate else {}
+
+    def _write_environment(self, **closing: Any) -> None:
+        shared: dict[str, Any] = {"command": command_line()}
+        if self._workers.separate:
+            devices = sorted(self._devices.items())
+            shared["workers"] = [{"worker": n, "device": device} for n, device in devices]
+        self._store.write_environment({**self._first["environment"], **shared, **closing})
+
+
+def _rows(plan: Plan) -> Iterator[list[list[Step]]]:
+    """Yield the batches of a plan by row: all cells of a task on the same examples."""
+    for _, row in groupby(plan.batches(), lambda batch: batch[0].place[:3]):
+        yield list(row)
+
+
+def _differences(one: Any, other: Any) -> str:
+    if not isinstance(one, dict):
+        return f"{one}, not {other}"
+    return ", ".join(f"{n} {one[n]}, not {other.get(n)}" for n in one if one[n] != other.get(n))

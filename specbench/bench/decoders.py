@@ -70,7 +70,7 @@ def specbench_decoders(
         UsageError: The head does not fit the pair.
     """
     cell = system.cell
-    bound = bind(cell.method, dict(cell.parameters), pair)
+    bound = bind(cell.method, cell.values, pair)
     rule, control = bound.rule, bound.control
     if rule is not None and system.acceptance is not None:
         rule = forced(rule, system.acceptance)

@@ -8,8 +8,8 @@ instead of samples.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from itertools import product
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -26,10 +26,9 @@ from specbench.config import (
     option,
 )
 from specbench.errors import UsageError
-from specbench.experiment.plan import Cell
+from specbench.experiment.plan import Cell, cells_of, describe_pair, with_head
 from specbench.experiment.variants import Variant
-from specbench.files import shown_path
-from specbench.heads.registry import UNTRAINED, find_head
+from specbench.heads.registry import UNTRAINED, HeadFile, find_head
 from specbench.methods.registry import AUTOREGRESSIVE
 from specbench.pairs.registry import PairSpec
 from specbench.runs.labels import method_label
@@ -141,10 +140,7 @@ class Bench:
         """Return the benchmark in plain values, for ``environment.json``."""
         return {
             "specbench": __version__,
-            "pair": {
-                "name": self.pair.name,
-                **{role: shown_path(model) for role, model in self.pair.models.items()},
-            },
+            "pair": describe_pair(self.pair),
             "loading": self.loading.model_dump(),
             **self.settings.model_dump(),
             "systems": [system.columns() for system in self.systems],
@@ -169,13 +165,24 @@ def build_bench(
         UsageError: A head is missing.
     """
     notes: list[str] = []
-    cells: list[tuple[Cell, float | None]] = []
+    task, *_ = default_task_names()
+
+    def find(head: str | None) -> HeadFile:
+        """Return the named head; the default is the pair's head, else an untrained one."""
+        if head is None and not loading.dummy:
+            with suppress(UsageError):
+                return find_head(pair, task)
+        if head is None:
+            notes.append(f"pair {pair.name} has no suitable head: diversed uses an untrained one")
+        return find_head(pair, task, head or UNTRAINED)
+
+    with_heads = [(method, with_head(parameters, find)) for method, parameters in variants]
     rates: Sequence[float | None] = settings.acceptance or [None]
-    drafting = list(product(settings.draft_length, rates))
-    for method, values in variants:
-        parameters = tuple(_with_head(values, pair, loading, notes).items())
-        for length, rate in [(0, None)] if method == AUTOREGRESSIVE else drafting:
-            cells.append((Cell(method, parameters, length), rate))
+    cells = [
+        (cell, rate)
+        for cell in cells_of(with_heads, settings.draft_length)
+        for rate in (rates if cell.draft_length else [None])
+    ]
     systems = [System(engine, *cell) for engine in settings.engine for cell in cells]
     if pair.gguf and not settings.no_transformers:
         notes.append("Transformers' own loops are skipped: they do not run GGUF files")
@@ -195,22 +202,4 @@ def build_bench(
 
 def _theirs(cell: Cell) -> bool:
     """Return whether Transformers implements the method."""
-    return cell.method in THEIR_NAMES and dict(cell.parameters).get("weight") not in (0, 1)
-
-
-def _with_head(
-    values: Mapping[str, Any], pair: PairSpec, loading: Loading, notes: list[str]
-) -> dict[str, Any]:
-    """Replace a head's name by its file; the default is the pair's head, else an untrained one."""
-    if "head" not in values:
-        return dict(values)
-    task, *_ = default_task_names()
-    head = values["head"]
-    if head is None and not loading.dummy:
-        try:
-            return {**values, "head": find_head(pair, task)}
-        except UsageError:
-            pass
-    if head is None:
-        notes.append(f"pair {pair.name} has no suitable head: diversed uses an untrained one")
-    return {**values, "head": find_head(pair, task, head or UNTRAINED)}
+    return cell.method in THEIR_NAMES and cell.values.get("weight") not in (0, 1)

@@ -34,7 +34,7 @@ def transformers_decoder(settings: BenchSettings, system: System, pair: LoadedPa
     n = system.cell.draft_length
     target: Any = pair.runners[0].model
     draft = pair.runners[1].model if n else None
-    options = sampling_options(settings.temperature, dict(system.cell.parameters).get("weight"))
+    options = sampling_options(settings.temperature, system.cell.values.get("weight"))
 
     def decode(prompts: Prompts, limit: int, key: str) -> Timing:
         device = pair.target.device

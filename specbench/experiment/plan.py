@@ -316,10 +316,10 @@ def cells_of(
 def with_head(
     parameters: Mapping[str, Any], find: Callable[[str | None], HeadFile]
 ) -> dict[str, Any]:
-    """Return parameters with a head, if they have one that is only named or left open."""
-    head = parameters.get("head", HeadFile)
-    open_head = "head" in parameters and not isinstance(head, HeadFile)
-    return {**parameters, "head": find(head)} if open_head else dict(parameters)
+    """Return parameters with a head file, if they have a head that is only named or left open."""
+    if "head" not in parameters or isinstance(parameters["head"], HeadFile):
+        return dict(parameters)
+    return {**parameters, "head": find(parameters["head"])}
 
 
 def samples_of(steps: Sequence[Step]) -> int:
@@ -385,14 +385,13 @@ def build_plan(
         trainable = not isinstance(task.source, PromptList)
         find = partial(find_head, pair, task.name, trainable=trainable)
         with_heads = []
-        for method, parameters in variants:
+        for method, parameters in (variant for variant in variants if suited[variant[0]]):
             try:
                 with_heads.append((method, with_head(parameters, find)))
             except UsageError:
                 if method not in optional or parameters["head"]:
                     raise
-                if suited[method]:
-                    headless.setdefault(method, []).append(task.name)
+                headless.setdefault(method, []).append(task.name)
         cells = cells_of(with_heads, draft_lengths, suited)
         repeated = [
             replace(cell, timing=TIMED_AGAIN) for cell in cells if a_a and cell.method == "sd"

@@ -103,7 +103,7 @@ class SampleRunner:
         self._greedy: defaultdict[tuple[int, str], list[str]] = defaultdict(list)
         heads: dict[Path, Head] = {}
         self._bound = {  # bind all cells now, so that errors appear early
-            cell: bind(cell.method, dict(cell.parameters), pair, heads)
+            cell: bind(cell.method, cell.values, pair, heads)
             for task in plan.tasks
             for cell in task.cells
         }

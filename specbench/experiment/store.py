@@ -37,7 +37,6 @@ from specbench.experiment.folders import (
 )
 from specbench.experiment.plan import Plan, Step
 from specbench.files import cannot_write, clear_errors, make_folder, sync, write_atomically
-from specbench.heads.registry import HeadFile
 from specbench.methods.drafters import MODEL
 from specbench.runs.records import (
     EXAMPLES,
@@ -369,9 +368,6 @@ def sample_keys(plan: Plan, models: Mapping[str, Any], engine: str) -> Key:
 
     def key(step: Step) -> str:
         task = step.plan.task
-        parameters = dict(step.cell.parameters)
-        if isinstance(head := parameters.get("head"), HeadFile):
-            parameters["head"] = [head.name, _content(head.path)]
         facts = {
             **shared,
             "task": [task.name, task.version, list(task.metrics), list(task.stop)],
@@ -379,7 +375,7 @@ def sample_keys(plan: Plan, models: Mapping[str, Any], engine: str) -> Key:
             "max_new_tokens": step.plan.max_new_tokens,
             "example": step.example.identity(),
             "method": step.cell.method,
-            "parameters": parameters,
+            "parameters": step.cell.values_with(lambda head: [head.name, _content(head.path)]),
             "draft_length": step.cell.draft_length,
             "repeat": step.repeat,
             **({} if step.cell.drafter == MODEL else {"drafter": step.cell.drafter}),

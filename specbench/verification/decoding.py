@@ -12,19 +12,16 @@ import torch
 
 from specbench.engine.loading import LoadedPair
 from specbench.errors import UsageError
-from specbench.example import Example
 from specbench.experiment.environment import describe_environment
 from specbench.experiment.folders import ENVIRONMENT, Run
 from specbench.experiment.plan import Cell, Plan, Step, TaskPlan, own_sources
 from specbench.experiment.runner import Loader, SampleRunner
 from specbench.experiment.store import sample_keys
 from specbench.files import require_plain
-from specbench.heads.registry import RELEASED, TRAINED, HeadFile, facts
+from specbench.heads.registry import RELEASED, TRAINED, facts
 from specbench.pairs.registry import ROLES
 from specbench.proofs.findings import FAILED, OK, REPORT, Finding
 from specbench.runs.records import ERROR, names_of
-from specbench.tasks.prompts import PromptList
-from specbench.tasks.task import Task
 from specbench.verification.differences import Record, difference, finding, finding_of, named
 
 #: Absolute; probabilities are stored with four digits, and depend on the machine and the batch.
@@ -58,47 +55,25 @@ class Decoder:
     methods: Mapping[str, str]
     may_execute: bool
 
-    def plan(
-        self,
-        name: str,
-        examples: Mapping[str, Example],
-        metrics: Sequence[str],
-        cells: Sequence[Cell],
-    ) -> TaskPlan:
-        """Return the plan of a task as the run executed it."""
-        described, prompts = self.run.tasks[name], tuple(examples.values())
-        task = Task(
-            name=name,
-            version=described["version"],
-            description="",
-            metrics=tuple(metrics),
-            stop=tuple(described["stop"]),
-            max_new_tokens=described["max_new_tokens"],
-            source=PromptList(prompts),
-            path=self.run.folder,
-            prompt_format=described["prompt_format"],
-        )
-        return TaskPlan(task, prompts, tuple(cells), task.max_new_tokens)
-
     def cell(self, described: Mapping[str, Any], task: str) -> Cell:
         """Return a cell of the run, with a rule and a head that are here.
 
         Raises:
             UsageError: They are not, or differ from those of the run.
         """
-        values = dict(described)
-        values["method"] = self.methods.get(values["method"], values["method"])
-        if isinstance(head := values.get("head"), Mapping):
-            _require_local(str(head["name"]))
+        recorded = Cell.recorded(described)
+        if recorded.method in self.methods:
+            recorded = replace(recorded, method=self.methods[recorded.method])
+        if "head" in recorded.values:
+            _require_local(str(recorded.values["head"]))
         try:
-            cell = Cell.read(values, self.run.pair, task)
+            cell = recorded.resolved(self.run.pair, task)
         except OSError as error:  # the name of a head may be anything
             raise UsageError(f"its head cannot be read ({error.strerror})") from error
-        if isinstance(head, Mapping):
-            path = dict(cell.parameters)["head"].path
-            if path.suffix == RELEASED:
-                raise UsageError(f"{path} is no safetensors file")
-            require_plain(path)
+        for head in cell.heads:
+            if head.path.suffix == RELEASED:
+                raise UsageError(f"{head.path} is no safetensors file")
+            require_plain(head.path)
         return cell
 
     def decode(
@@ -249,16 +224,9 @@ def _check_keys(
 
 def head_difference(described: Mapping[str, Any], cell: Cell) -> str:
     """Return how the head that is here differs from a run's cell, in what the run tells of it."""
-    head = dict(cell.parameters).get("head")
-    if not isinstance(head, HeadFile):
-        return ""
-    recorded, here = described["head"], facts(head)
-    names = sorted({*recorded, *here} - {"name", "path"})
-    return next(
-        (
-            f"head {head.name}: {name} is {recorded.get(name)!r}, not {here.get(name)!r}"
-            for name in names
-            if recorded.get(name) != here.get(name)
-        ),
-        "",
-    )
+    for head in cell.heads:
+        recorded, here = described["head"], facts(head)
+        for name in sorted({*recorded, *here} - {"name", "path"}):
+            if recorded.get(name) != here.get(name):
+                return f"head {head.name}: {name} is {recorded.get(name)!r}, not {here.get(name)!r}"
+    return ""

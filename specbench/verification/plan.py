@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from itertools import product
 from typing import Any
 
 from specbench.config import AUTO, DataOptions
 from specbench.errors import UsageError
 from specbench.example import Example
 from specbench.experiment.folders import COMPLETE, Run
-from specbench.methods.drafters import MODEL
-from specbench.methods.parameters import to_columns
-from specbench.plugins import short_name
+from specbench.experiment.plan import Cell, Plan, Step, TaskPlan
+from specbench.pairs.registry import PairSpec
 from specbench.proofs.findings import FAILED, REPORT, Finding
 from specbench.runs.records import OK as DECODED
 from specbench.runs.records import names_of
 from specbench.tasks.dataset import Dataset
+from specbench.tasks.prompts import PromptList
 from specbench.tasks.task import Task, load_task, task_names
 from specbench.verification.differences import Record, difference, finding_of, named
 from specbench.words import listed
 
 LARGEST = 200_000  # planned samples of a run that has hardly any
-_OF_CELL = ("method", "draft_length", "drafter", "session", "timing")
 
 
 def check_plan(
@@ -37,19 +35,18 @@ def check_plan(
         examples: By task and id; the ids of the records where the run does not store them.
         whole: Whether timed and failed samples are among the records.
     """
-    size = run.settings.repeats * sum(
-        len(examples[name]) * len(task["cells"]) for name, task in run.tasks.items()
-    )
-    if size > LARGEST + 100 * len(records):  # a run may claim any number
-        text = f"{size:,} samples are planned, far more than there are"
+    tasks = [
+        task_plan(run, name, examples[name], task["metrics"], map(Cell.recorded, task["cells"]))
+        for name, task in run.tasks.items()
+    ]
+    pair = PairSpec(str(run.config["pair"].get("name")), "", None)
+    plan = Plan(pair, run.loading, run.settings, tuple(tasks))
+    if len(plan) > LARGEST + 100 * len(records):  # a run may claim any number
+        text = f"{len(plan):,} samples are planned, far more than there are"
         yield Finding("", run.folder.name, "samples are those of the plan", FAILED, text)
         return
-    expected = {
-        names_of(sample): sample
-        for task in run.tasks.values()
-        for sample in _samples(run, task, examples[task["name"]])
-        if whole or "timing" not in sample
-    }
+    samples = (_columns(run, plan, step) for step in plan.steps() if whole or not step.cell.timing)
+    expected = {names_of(sample): sample for sample in samples}
     recorded = {names_of(record): record for record in records}
     faults = []
     for name, task in run.tasks.items():
@@ -92,43 +89,41 @@ def _noted(result: Finding, note: str) -> Finding:
     return Finding("", result.subject, result.name, REPORT, note)
 
 
-def _samples(
-    run: Run, task: Mapping[str, Any], examples: Mapping[str, Example]
-) -> Iterator[dict[str, Any]]:
-    """Yield the columns that identify each planned sample of a task, see ``Plan.identify``."""
-    settings = run.settings
+def task_plan(
+    run: Run,
+    name: str,
+    examples: Mapping[str, Example],
+    metrics: Iterable[str],
+    cells: Iterable[Cell],
+) -> TaskPlan:
+    """Return the plan of a task as the run executed it, with these metrics and cells."""
+    described, prompts = run.tasks[name], tuple(examples.values())
+    task = Task(
+        name=name,
+        version=described.get("version", ""),
+        description="",
+        metrics=tuple(metrics),
+        stop=tuple(described.get("stop", ())),
+        max_new_tokens=described.get("max_new_tokens", 0),
+        source=PromptList(prompts),
+        path=run.folder,
+        prompt_format=described["prompt_format"],
+    )
+    return TaskPlan(task, prompts, tuple(cells), task.max_new_tokens)
+
+
+def _columns(run: Run, plan: Plan, step: Step) -> dict[str, Any]:
+    """Return the columns that identify a planned sample, as far as the run determines them."""
+    settings = plan.settings
     engine = settings.engine if settings.engine != AUTO else run.environment.get("engine")
-    metric = next(iter(task["metrics"]), None)
-    facts = {
-        "engine": None if settings.engine_fallback else engine,
-        "pair": run.config["pair"].get("name"),
+    unknown = {
+        "block": True,  # blank for a sample that was decoded alone after its batch failed
+        "engine": settings.engine_fallback or engine is None,
+        "pair": run.config["pair"].get("name") is None,
+        "category": not step.example.prompt,  # the example is not stored
     }
-    shared = {
-        **{name: value for name, value in facts.items() if value is not None},
-        "task": task["name"],
-        "temperature": settings.temperature,
-        "batch_size": settings.batch_size,
-        "seed": settings.seed,
-        "quality_metric": metric and short_name(metric),
-    }
-    for cell, repeat, example in product(task["cells"], range(settings.repeats), examples.values()):
-        values = {name: value for name, value in cell.items() if name not in _OF_CELL}
-        if isinstance(values.get("head"), Mapping):
-            values["head"] = values["head"]["name"]
-        columns = {
-            **shared,
-            "method": cell["method"],
-            **to_columns(values),
-            "draft_length": cell["draft_length"],
-            "drafter": cell.get("drafter", MODEL) if cell["draft_length"] else None,
-            "session": cell.get("session", 0),
-            "repeat": repeat,
-            "sample_id": example.id,
-        }
-        columns |= {"category": example.category or None} if example.prompt else {}
-        columns |= {"timing": cell["timing"]} if "timing" in cell else {}
-        for turn in range(1, len(example.turns) + 1) or (None,):
-            yield columns | {"turn": turn}
+    columns = plan.identify(step, str(engine))
+    return {name: value for name, value in columns.items() if not unknown.get(name)}
 
 
 def _contradictions(run: Run, records: Sequence[Record]) -> Iterator[str]:

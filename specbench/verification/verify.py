@@ -41,7 +41,7 @@ from specbench.tasks.task import Task
 from specbench.verification.counts import check_counts, check_scores
 from specbench.verification.decoding import Decoder, Report, head_difference
 from specbench.verification.differences import Record, finding_of
-from specbench.verification.plan import check_examples, check_plan, task_of
+from specbench.verification.plan import check_examples, check_plan, task_of, task_plan
 from specbench.verification.tables import check_tables
 from specbench.words import listed
 
@@ -249,7 +249,7 @@ def _check_decoding(
             faults += filter(None, [head_difference(cell, cells[-1])])
         if cells and any(example.prompt for example in examples[name].values()):
             metrics = _metrics(asked, name, _Unchecked())
-            tasks.append(decoder.plan(name, examples[name], metrics, cells))
+            tasks.append(task_plan(run, name, examples[name], metrics, cells))
     if heads:
         yield finding_of("heads are those of the run", f"{heads} cells", faults)
     if not asked.samples:

@@ -237,6 +237,7 @@ def test_a_described_cell_can_be_read() -> None:
     loaded = {"loading": Loading(), "drafters": ["greedy", "prompt-lookup"]}
     plan = build_plan(pair, [task], variants, [1, 5], Settings(), **loaded)
     (cells,) = (planned.cells for planned in plan.tasks)
-    read = [Cell.read(json.loads(json.dumps(cell.describe())), pair, task.name) for cell in cells]
+    described = (json.loads(json.dumps(cell.describe())) for cell in cells)
+    read = [Cell.recorded(values).resolved(pair, task.name) for values in described]
     assert tuple(read) == cells
     assert len(set(cells)) > 2 * len(METHODS)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -12,15 +11,14 @@ from numpy.typing import NDArray
 from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerFast
 
 from specbench.config import Loading
-from specbench.engine.gguf import FINGERPRINT_KEY, SPECIAL, TEMPLATE_KEY, TOKENIZER_KEY
+from specbench.engine.gguf import FINGERPRINT_KEY
+from specbench.engine.gguf_tokenizer import write_tokenizer
 from specbench.engine.loading import load_pair
 from specbench.engine.sources import require_package
 from specbench.errors import UsageError
 from specbench.files import clear_errors, sync
 from specbench.pairs.registry import PairSpec
 
-# llama.cpp's name for a byte-level tokenizer whose digits are single tokens.
-PRE_TOKENIZER = "smollm"
 # Types of the weight matrices, with llama.cpp's name for such a file.
 FILE_TYPES = {"f32": "ALL_F32", "f16": "MOSTLY_F16", "q8_0": "MOSTLY_Q8_0"}
 
@@ -55,44 +53,25 @@ def write_gguf(
     fingerprint: str,
     form: str,
 ) -> None:
-    """Write a Llama model with a byte-level BPE tokenizer as a GGUF file.
+    """Write a Llama model with a BPE tokenizer as a GGUF file.
 
     The file keeps the model's fingerprint, so heads for the model serve the file as well. In f16
     and q8_0 the norms stay float32; rows that q8_0 cannot divide into blocks of 32 become f16.
 
     Raises:
-        UsageError: The model has another architecture, or its tokenizer another kind.
+        UsageError: The model has another architecture, or llama.cpp no tokenizer like its own.
     """
-    from gguf import GGMLQuantizationType, GGUFWriter, LlamaFileType, TokenType
+    from gguf import GGMLQuantizationType, GGUFWriter, LlamaFileType
     from gguf.quants import quantize
 
     config = model.config
-    stored = json.loads(tokenizer.backend_tokenizer.to_str())
-    if config.model_type != "llama" or stored["model"]["type"] != "BPE":
+    if config.model_type != "llama":
         raise UsageError(
-            f"cannot export a {config.model_type} model with a {stored['model']['type']} "
-            "tokenizer: use llama.cpp's convert_hf_to_gguf.py"
+            f"cannot export a {config.model_type} model: use llama.cpp's convert_hf_to_gguf.py"
         )
     writer = GGUFWriter(path, "llama")
     _describe(writer, config, LlamaFileType[FILE_TYPES[form]])
-    words = sorted(tokenizer.get_vocab(), key=tokenizer.get_vocab().__getitem__)
-    added = tokenizer.added_tokens_decoder
-    writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre(PRE_TOKENIZER)
-    writer.add_token_list(words)
-    writer.add_token_types(
-        [TokenType.CONTROL if i in added else TokenType.NORMAL for i in range(len(words))]
-    )
-    merges = stored["model"]["merges"]
-    writer.add_token_merges([m if isinstance(m, str) else " ".join(m) for m in merges])
-    for name, kind in SPECIAL.items():
-        number = getattr(tokenizer, f"{name}_token_id")
-        if number is not None:
-            writer.add_uint32(f"tokenizer.ggml.{kind}_token_id", number)
-    writer.add_add_bos_token(True)
-    writer.add_string(TOKENIZER_KEY, tokenizer.backend_tokenizer.to_str())
-    if isinstance(tokenizer.chat_template, str):
-        writer.add_string(TEMPLATE_KEY, tokenizer.chat_template)
+    write_tokenizer(writer, tokenizer)
     writer.add_string(FINGERPRINT_KEY, fingerprint)
     for name, weights in _tensors(model):
         stored_as = GGMLQuantizationType.F32

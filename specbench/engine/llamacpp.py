@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from ctypes import (
     POINTER,
     Structure,
@@ -39,8 +39,9 @@ from specbench.errors import RunError, UsageError
 
 PACKAGE, BUILD = "xllamacpp", "2026.10.11549"
 INSTALL = f"pip install '{PACKAGE}=={BUILD}' gguf"
-# Defaults of llama_context_params in this build; others would mean another layout in memory.
-DEFAULTS = {"n_ctx": 512, "n_batch": 2048, "n_ubatch": 512, "n_seq_max": 1, "type_k": 1}
+# Defaults of the parameters in this build; others would mean another layout in memory.
+CONTEXT_DEFAULTS = {"n_ctx": 512, "n_batch": 2048, "n_ubatch": 512, "n_seq_max": 1, "type_k": 1}
+MODEL_DEFAULTS = {"vocab_only": False, "check_tensors": False, "use_extra_bufts": True}
 SPARE = 512  # bytes behind the fields in use, for those of the library
 FLOAT32 = 0  # ggml's number of the type
 READ_AT_ONCE = 512  # tokens of a prompt in one call
@@ -53,6 +54,9 @@ class _ModelParams(Structure):
         ("devices", c_void_p),
         ("buffer_types", c_void_p),
         ("n_gpu_layers", c_int32),
+        ("kinds", c_int32 * 4),
+        ("pointers", c_void_p * 4),
+        *((name, c_bool) for name in ("vocab_only", "check_tensors", "use_extra_bufts")),
         ("spare", c_byte * SPARE),
     ]
 
@@ -93,6 +97,10 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "llama_model_free": (None, [c_void_p]),
     "llama_model_get_vocab": (c_void_p, [c_void_p]),
     "llama_vocab_n_tokens": (c_int32, [c_void_p]),
+    "llama_tokenize": (
+        c_int32,
+        [c_void_p, c_char_p, c_int32, POINTER(c_int32), c_int32, c_bool, c_bool],
+    ),
     "llama_model_meta_val_str": (c_int32, [c_void_p, c_char_p, c_char_p, c_size_t]),
     "llama_init_from_model": (c_void_p, [c_void_p, _ContextParams]),
     "llama_free": (None, [c_void_p]),
@@ -263,6 +271,34 @@ class LlamaCppModel:
             raise RunError(f"llama.cpp failed with status {status} ({_last_error()})")
 
 
+def tokenize(path: Path, texts: Iterable[str]) -> list[list[int]]:
+    """Return the tokens of texts by a GGUF file's tokenizer, without a start token.
+
+    Only the vocabulary is read, so the file may lack tensors.
+
+    Raises:
+        UsageError: llama.cpp does not know this kind of tokenizer.
+    """
+    loaded = library()
+    params = loaded.llama_model_default_params()
+    params.vocab_only = True
+    model = loaded.llama_model_load_from_file(str(path).encode(), params)
+    if not model:
+        raise UsageError(f"llama.cpp cannot read the tokenizer in {path} ({_last_error()})")
+    try:
+        vocabulary, tokens = loaded.llama_model_get_vocab(model), []
+        for text in texts:
+            encoded = text.encode()
+            ids = (c_int32 * (len(encoded) + 8))()
+            number = loaded.llama_tokenize(
+                vocabulary, encoded, len(encoded), ids, len(ids), False, False
+            )
+            tokens.append(list(ids[:number]))
+        return tokens
+    finally:
+        loaded.llama_model_free(model)
+
+
 def _free(loaded: Any, batch: _Batch, context: Any) -> None:
     loaded.llama_batch_free(batch)
     loaded.llama_free(context)
@@ -292,9 +328,14 @@ def library() -> Any:
         function.restype, function.argtypes = result, arguments
     loaded.llama_log_set(_note, None)
     loaded.llama_backend_init()
-    params = loaded.llama_context_default_params()
-    if any(getattr(params, name) != value for name, value in DEFAULTS.items()):
-        raise UsageError(f"{PACKAGE} {installed.version} is another build of llama.cpp: {INSTALL}")
+    for params, defaults in (
+        (loaded.llama_context_default_params(), CONTEXT_DEFAULTS),
+        (loaded.llama_model_default_params(), MODEL_DEFAULTS),
+    ):
+        if any(getattr(params, name) != value for name, value in defaults.items()):
+            raise UsageError(
+                f"{PACKAGE} {installed.version} is another build of llama.cpp: {INSTALL}"
+            )
     return loaded
 
 

@@ -172,7 +172,7 @@ def test_a_missing_or_other_library_is_refused(
     files: PairSpec, fresh: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(fresh, "DEFAULTS", {"n_ctx": 1})
+        patch.setattr(fresh, "CONTEXT_DEFAULTS", {"n_ctx": 1})
         with pytest.raises(UsageError, match=r"another build of llama\.cpp: pip install"):
             load_pair(files, CPU)
 

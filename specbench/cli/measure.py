@@ -240,26 +240,26 @@ def _print_forecast(plan: Plan, asked: Measurement) -> None:
     from specbench.runs.labels import method_labels
 
     quiet_libraries(downloads=not asked.no_progress)
-    cost = forecast(plan)
+    expected = forecast(plan)
     rows: list[dict[str, Any]] = []
     for task in plan.tasks:
-        cells = [cell for cell in cost.cells if cell.step.plan is task]
-        labels = method_labels([plan.identify(cell.step, cost.engine) for cell in cells])
+        cells = [(step, cost) for step, cost in expected.cells if step.plan is task]
+        labels = method_labels([plan.identify(step, expected.engine) for step, _ in cells])
         rows += [
             {
                 "task": task.task.name,
-                "method": label + " again" * bool(cell.step.cell.timing),
-                "draft_length": cell.step.cell.draft_length,
-                "samples": cell.samples,
-                "seconds_per_token": cell.pace,
-                "most_seconds": cell.most,
+                "method": f"{label} again" if step.cell.timing else label,
+                "draft_length": step.cell.draft_length,
+                "samples": cost.samples,
+                "seconds_per_token": cost.pace,
+                "most_seconds": cost.most_seconds,
             }
-            for cell, label in zip(cells, labels, strict=True)
+            for (step, cost), label in zip(cells, labels, strict=True)
         ]
-    most = sum(cell.most for cell in cost.cells)
+    most = sum(row["most_seconds"] for row in rows)
     if asked.as_json:
-        facts = {"samples": len(plan), "engine": cost.engine, "most_seconds": most}
-        memory = {"memory_bytes": cost.memory, "free_bytes": cost.free}
+        facts = {"samples": len(plan), "engine": expected.engine, "most_seconds": most}
+        memory = {"memory_bytes": expected.memory, "free_bytes": expected.free}
         print_json({**facts, **memory, "cells": rows})
         return
     fields: list[Field[dict[str, Any]]] = [
@@ -271,10 +271,10 @@ def _print_forecast(plan: Plan, asked: Measurement) -> None:
     ]
     for name, rows_of_task in groupby(rows, lambda row: row["task"]):
         print_table(Table.of(rows_of_task, fields, f"{name} on {plan.pair.name}"))
-    free = "" if cost.free is None else f" of {cost.free / GIB:.1f} GiB free"
+    free = "" if expected.free is None else f" of {expected.free / GIB:.1f} GiB free"
     print(
-        f"{len(plan)} samples; {cost.memory / GIB:.2f}{free}; engine {cost.engine}; at most "
-        f"{_clock(most)} if every answer reaches its limit, without warm-up and scoring"
+        f"{len(plan)} samples; {expected.memory / GIB:.2f}{free}; engine {expected.engine}; "
+        f"at most {_clock(most)} if every answer reaches its limit, without warm-up and scoring"
     )
 
 

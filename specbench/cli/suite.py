@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,18 +16,10 @@ from specbench.cli.options import CodeExecution, Progress, RunFolder, Workers, o
 from specbench.cli.output import Interrupted, note, print_table
 from specbench.config import DataOptions, option
 from specbench.errors import RunError, SpecbenchError
-from specbench.suites.suite import (
-    Job,
-    Suite,
-    Unit,
-    find_suite,
-    is_done,
-    measured_paces,
-    read_suite,
-    shard,
-)
+from specbench.experiment.forecast import Cost, measured_paces
+from specbench.suites.suite import Job, Suite, Unit, find_suite, is_done, read_suite, shard
 from specbench.suites.training import is_trained, train_all, training_command
-from specbench.table import Column, Table, number
+from specbench.table import Field, Table, number
 from specbench.tasks.dataset import go_offline
 
 
@@ -92,7 +84,7 @@ class _Session:
 
     def untrained(self) -> list[Job]:
         """Return the heads and drafts to train before these runs."""
-        needed = dict.fromkeys(job for unit in self.units for job in self.suite.needs(unit))
+        needed = dict.fromkeys(job for unit in self.units for job in unit.jobs)
         return [job for job in needed if not is_trained(job, self.output)]
 
     def train(self) -> None:
@@ -121,8 +113,8 @@ class _Session:
                 folder = self.output / unit.name
                 title = f"{index} of {len(self.units)}, {unit.name}"
                 try:
-                    plan = self.suite.plan(
-                        unit, self.output, self.data, self.asked.allow_code_execution
+                    plan = unit.plan(
+                        self.suite, self.output, self.data, self.asked.allow_code_execution
                     )
                     if is_done(folder, plan):
                         print(f"{title}: already done")
@@ -146,16 +138,17 @@ class _Session:
         suite, workers = self.suite, self.asked.workers or 1
         measured = measured_paces(self.output)
         paces = {**suite.assumed_tokens_per_second, **measured}
-        counts = [(unit, suite.heads(unit.pair)) for unit in self.units]
-        hours = [suite.most_hours(unit, paces) for unit in self.units]
-        rows = [
-            (unit.name, str(unit.cells(heads)), str(unit.samples(heads)), number(most, ".2g"))
-            for (unit, heads), most in zip(counts, hours, strict=True)
+        costs = [unit.cost(paces.get(unit.pair)) for unit in self.units]
+        fields: list[Field[tuple[Unit, Cost]]] = [
+            ("run", lambda row: row[0].name),
+            ("cells", lambda row: str(row[0].cells)),
+            ("samples", lambda row: str(row[1].samples)),
+            ("hours at most", lambda row: number(_hours(row[1]), ".2g")),
         ]
-        columns = [Column(text) for text in ("run", "cells", "samples", "hours at most")]
-        print_table(Table(f"suite {suite.name}: {suite.about}", columns, rows))
-        samples = sum(unit.samples(heads) for unit, heads in counts)
-        print(f"{len(self.units)} runs, {samples} samples, {_total(hours, workers)}")
+        rows = zip(self.units, costs, strict=True)
+        print_table(Table.of(rows, fields, f"suite {suite.name}: {suite.about}"))
+        samples = sum(cost.samples for cost in costs)
+        print(f"{len(self.units)} runs, {samples} samples, {_total(map(_hours, costs), workers)}")
         for pair in dict.fromkeys(unit.pair for unit in self.units):
             source = "measured in this folder" if pair in measured else "assumed in the file"
             print(
@@ -165,16 +158,23 @@ class _Session:
                 "set assumed_tokens_per_second in the file"
             )
         if jobs := self.untrained():
-            assumed = _total([job.training.hours for job in jobs], workers)
+            assumed = _total([job.table.hours for job in jobs], workers)
             print(f"to train first: {len(jobs)} heads and drafts, {assumed}, assumed in the file")
 
 
-def _total(hours: Sequence[float | None], workers: int) -> str:
+def _hours(cost: Cost) -> float | None:
+    return None if cost.most_seconds is None else cost.most_seconds / 3600
+
+
+def _total(hours: Iterable[float | None], workers: int) -> str:
     """Describe the total hours for one worker, and for several if all are always busy."""
-    hours_known = [value for value in hours if value is not None]
-    if not hours_known:
+    all_hours = list(hours)
+    known_hours = [value for value in all_hours if value is not None]
+    if not known_hours:
         return "hours unknown"
-    total, missing = sum(hours_known), len(hours) - len(hours_known)
-    total_hours = f"at most {total:.1f} worker hours"
-    several = "" if workers == 1 else f", {total / workers:.1f} hours with {workers} workers"
-    return total_hours + several + f", excluding {missing} with unknown hours" * bool(missing)
+    text = f"at most {sum(known_hours):.1f} worker hours"
+    if workers > 1:
+        text += f", {sum(known_hours) / workers:.1f} hours with {workers} workers"
+    if missing := len(all_hours) - len(known_hours):
+        text += f", excluding {missing} with unknown hours"
+    return text

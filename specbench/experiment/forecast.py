@@ -1,28 +1,32 @@
-"""Estimate the time and memory of a plan from a short probe of each cell."""
+"""Estimate the time and memory of a plan, from a probe of each cell or from measured speeds."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import NamedTuple
 
-from specbench.engine.device import available_memory, choose_device
-from specbench.engine.memory import decoding_needs
 from specbench.experiment.plan import Plan, Step
-from specbench.experiment.runner import Loader, SampleRunner, largest
+from specbench.files import find_stored
+from specbench.runs.records import TABLE
 
 
-class CellForecast(NamedTuple):
-    """The estimated cost of one cell on one task."""
+class Cost(NamedTuple):
+    """The estimated cost of some samples."""
 
-    step: Step  # one step of the cell
-    samples: int  # planned
-    pace: float  # seconds per token in the probe, prefill included
-    most: float  # seconds for all samples if every answer reaches its limit
+    samples: int
+    tokens: int  # the greatest length of an answer
+    pace: float | None  # seconds per token, prefill included; None if unknown
+
+    @property
+    def most_seconds(self) -> float | None:
+        """The time if every answer reaches its greatest length, None for an unknown pace."""
+        return None if self.pace is None else self.samples * self.tokens * self.pace
 
 
 class Forecast(NamedTuple):
     """The estimated cost of a plan."""
 
-    cells: list[CellForecast]
+    cells: list[tuple[Step, Cost]]  # one step of each cell on each task, and the cell's cost
     engine: str
     memory: float  # estimated bytes of both models, their caches and working memory
     free: int | None  # free bytes before loading; None if unknown
@@ -34,6 +38,10 @@ def forecast(plan: Plan) -> Forecast:
     Raises:
         SpecbenchError: The pair does not fit or cannot be loaded, or a probe fails.
     """
+    from specbench.engine.device import available_memory, choose_device
+    from specbench.engine.memory import decoding_needs
+    from specbench.experiment.runner import Loader, SampleRunner, largest
+
     needs = decoding_needs(plan.pair, plan.loading, *largest(plan)).values()
     free = available_memory(
         choose_device(plan.loading.device), spread=plan.loading.device_map is not None
@@ -45,7 +53,19 @@ def forecast(plan: Plan) -> Forecast:
         first.setdefault((task, cell), batch)
     cells = []
     for batch in first.values():
-        work, pace = batch[0].plan, runner.pace(batch)
-        samples = work.samples * plan.settings.repeats
-        cells.append(CellForecast(batch[0], samples, pace, samples * work.max_new_tokens * pace))
+        task_plan = batch[0].plan
+        samples = task_plan.samples * plan.settings.repeats
+        cells.append((batch[0], Cost(samples, task_plan.max_new_tokens, runner.pace(batch))))
     return Forecast(cells, runner.engine, sum(map(sum, needs)), free)
+
+
+def measured_paces(output: Path) -> dict[str, float]:
+    """Return the measured tokens per second of the runs in a folder, by pair."""
+    if not find_stored(output, TABLE):
+        return {}
+    from specbench.runs.frames import read_samples
+
+    samples = read_samples(output)
+    seconds = samples["prefill_seconds"] + samples["decode_seconds"]
+    sums = samples.assign(seconds=seconds).groupby("pair")[["output_tokens", "seconds"]].sum()
+    return {str(pair): row.output_tokens / row.seconds for pair, row in sums.iterrows()}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -18,12 +18,12 @@ from pydantic import Field, model_validator
 from specbench.config import DRAFT_LENGTH, Count, DataOptions, Loading, Settings
 from specbench.errors import UsageError
 from specbench.experiment.folders import COMPLETE, read_run, same_plan
-from specbench.experiment.plan import Plan, build_plan
+from specbench.experiment.forecast import Cost
+from specbench.experiment.plan import Plan, build_plan, cells_of
 from specbench.experiment.variants import Variant, method_variants, with_baselines
-from specbench.files import find_stored
 from specbench.heads.registry import HeadFile
-from specbench.methods.registry import AUTOREGRESSIVE, get_method
-from specbench.pairs.registry import PairSpec, get_pair, with_draft
+from specbench.methods.registry import get_method
+from specbench.pairs.registry import get_pair, with_draft
 from specbench.tasks.task import load_task
 from specbench.validation import Model, load_toml, validated
 
@@ -33,7 +33,7 @@ EVERY, TUNED = "every", "fine-tuned"
 Names = Annotated[list[str], Field(min_length=1)]
 
 
-class Training(Model):
+class TrainTable(Model):
     """Heads or fine-tuned drafts to train for every pair and task; a table ``[[train]]``.
 
     Attributes:
@@ -111,16 +111,16 @@ class Entry(Model):
 class Job:
     """One head or draft to train."""
 
-    training: Training
+    table: TrainTable
     pair: str
     task: str
 
     def folder(self, output: Path) -> Path:
         """Return the output folder, which is named after the task."""
-        return output / self.training.what / self.pair / self.task
+        return output / self.table.what / self.pair / self.task
 
     def __str__(self) -> str:
-        return f"the {self.training.what.removesuffix('s')} of {self.pair} on {self.task}"
+        return f"the {self.table.what.removesuffix('s')} of {self.pair} on {self.task}"
 
     # A training contains lists, which have no hash; the folder identifies the job.
     def __hash__(self) -> int:
@@ -129,13 +129,14 @@ class Job:
 
 @dataclass(frozen=True)
 class Unit:
-    """One run of a suite."""
+    """One run of a suite, with the heads and drafts that it needs."""
 
     entry: Entry
     pair: str
     task: str
     temperature: float
     seed: int
+    jobs: tuple[Job, ...]
 
     @property
     def name(self) -> str:
@@ -143,19 +144,48 @@ class Unit:
         task = Path(self.task).stem
         return f"{self.entry.name}-{self.pair}-{task}-T{self.temperature:g}-seed{self.seed}"
 
+    @property
     def settings(self) -> Settings:
-        """Return the settings shared by all cells of the run."""
+        """The settings shared by all cells of the run."""
         return self.entry.run_settings(self.temperature, self.seed)
 
-    def cells(self, heads: int) -> int:
-        """Return the number of cells, given the number of heads of the pair."""
-        variants = self.entry.variants(range(heads) if self.entry.heads == EVERY else ())
-        lengths = len(self.entry.draft_lengths)
-        return sum(1 if method == AUTOREGRESSIVE else lengths for method, _ in variants)
+    @property
+    def cells(self) -> int:
+        """The number of cells."""
+        return len(cells_of(self._variants(Path()), self.entry.draft_lengths))
 
-    def samples(self, heads: int) -> int:
-        """Return the maximum number of samples; a data set may have fewer examples."""
-        return self.cells(heads) * self.entry.limit * self.settings().repeats
+    def cost(self, tokens_per_second: float | None) -> Cost:
+        """Return the greatest cost of the run; a data set may have fewer examples."""
+        tokens = self.settings.max_new_tokens or load_task(self.task).max_new_tokens
+        samples = self.cells * self.entry.limit * self.settings.repeats
+        return Cost(samples, tokens, tokens_per_second and 1 / tokens_per_second)
+
+    def plan(self, suite: Suite, output: Path, data: DataOptions, may_execute: bool) -> Plan:
+        """Plan the run with what is trained in the suite's folder; see ``build_plan``."""
+        spec = get_pair(self.pair)
+        for job in self.jobs:
+            if job.table.what == DRAFTS:
+                spec = with_draft(spec, str(job.folder(output)))
+        return build_plan(
+            spec,
+            [load_task(self.task, data)],
+            self._variants(output),
+            self.entry.draft_lengths,
+            self.settings,
+            loading=suite.loading,
+            limit=self.entry.limit,
+            may_execute=may_execute or spec.bundled,
+        )
+
+    def _variants(self, output: Path) -> list[Variant]:
+        """Return the methods with their parameters, and with the heads in the suite's folder."""
+        every = self.entry.heads == EVERY
+        heads = [
+            HeadFile(job.task, job.folder(output)) if every else str(job.folder(output).parent)
+            for job in self.jobs
+            if job.table.what == HEADS
+        ]
+        return self.entry.variants(heads)
 
 
 class Suite(Model):
@@ -172,7 +202,7 @@ class Suite(Model):
 
     name: str
     entry: list[Entry] = Field(min_length=1)
-    train: list[Training] = Field(default_factory=list)
+    train: list[TrainTable] = Field(default_factory=list)
     about: str = ""
     loading: Loading = Loading()
     assumed_tokens_per_second: dict[str, float] = Field(default_factory=dict)
@@ -186,13 +216,13 @@ class Suite(Model):
             if number > 1:
                 raise ValueError(f"{folder} would be trained twice: remove it from one [[train]]")
         for unit in self.units():
-            entry, needed = unit.entry, self.needs(unit)
-            if entry.drafts == TUNED and not any(job.training.what == DRAFTS for job in needed):
+            entry, trained = unit.entry, {job.table.what for job in unit.jobs}
+            if entry.drafts == TUNED and DRAFTS not in trained:
                 raise ValueError(
                     f"{entry.name} needs the draft of {unit.pair} fine-tuned on {unit.task}: add "
                     f'it to a [[train]] with what = "{DRAFTS}"'
                 )
-            if entry.heads == EVERY and not needed:
+            if entry.heads == EVERY and not trained:
                 raise ValueError(f"{entry.name} needs heads of {unit.pair}: add a [[train]]")
         return self
 
@@ -203,70 +233,22 @@ class Suite(Model):
     def units(self) -> list[Unit]:
         """Return all runs, grouped by pair so that each pair is loaded once."""
         units = [
-            Unit(entry, *values)
+            Unit(entry, pair, task, temperature, seed, self._needed(entry, pair, task))
             for entry in self.entry
-            for values in product(entry.pairs, entry.tasks, entry.temperatures, entry.seeds)
+            for pair, task in product(entry.pairs, entry.tasks)
+            for temperature, seed in product(entry.temperatures, entry.seeds)
         ]
         order = list(dict.fromkeys(unit.pair for unit in units))
         return sorted(units, key=lambda unit: order.index(unit.pair))
 
-    def needs(self, unit: Unit) -> list[Job]:
-        """Return the heads and drafts that a run needs."""
-        entry = unit.entry
-        jobs = []
-        for job in self.jobs():
-            same_task = job.task == unit.task
-            if job.training.what == HEADS:
-                needed = entry.needs_heads and (same_task or entry.heads == EVERY)
-            else:
-                needed = entry.drafts == TUNED and same_task
-            if needed and job.pair == unit.pair:
-                jobs.append(job)
-        return jobs
-
-    def heads(self, pair: str) -> int:
-        """Return the number of heads trained for a pair."""
-        return sum(job.training.what == HEADS and job.pair == pair for job in self.jobs())
-
-    def most_hours(self, unit: Unit, paces: Mapping[str, float]) -> float | None:
-        """Return the worker hours if every answer reaches its limit, None for an unknown pace.
-
-        Args:
-            unit: The run.
-            paces: Tokens per second by pair.
-        """
-        if unit.pair not in paces:
-            return None
-        limit = unit.settings().max_new_tokens or load_task(unit.task).max_new_tokens
-        return unit.samples(self.heads(unit.pair)) * limit / paces[unit.pair] / 3600
-
-    def plan(self, unit: Unit, output: Path, data: DataOptions, may_execute: bool) -> Plan:
-        """Plan one run of the suite; see ``build_plan``."""
-        entry, spec = unit.entry, self._pair(unit, output)
-        return build_plan(
-            spec,
-            [load_task(unit.task, data)],
-            entry.variants(self._heads(unit, output)),
-            entry.draft_lengths,
-            unit.settings(),
-            loading=self.loading,
-            limit=entry.limit,
-            may_execute=may_execute or spec.bundled,
-        )
-
-    def _pair(self, unit: Unit, output: Path) -> PairSpec:
-        spec = get_pair(unit.pair)
-        if unit.entry.drafts != TUNED:
-            return spec
-        (job,) = (job for job in self.needs(unit) if job.training.what == DRAFTS)
-        return with_draft(spec, str(job.folder(output)))
-
-    def _heads(self, unit: Unit, output: Path) -> list[Any]:
-        """Return the heads of a run, in the form that ``build_plan`` takes."""
-        jobs = [job for job in self.needs(unit) if job.training.what == HEADS]
-        if unit.entry.heads == EVERY:
-            return [HeadFile(job.task, job.folder(output)) for job in jobs]
-        return [str(job.folder(output).parent) for job in jobs]
+    def _needed(self, entry: Entry, pair: str, task: str) -> tuple[Job, ...]:
+        """Return the heads and drafts that the runs of an entry on a pair and a task need."""
+        tasks: dict[str, Collection[str]] = {HEADS: (), DRAFTS: ()}
+        if entry.needs_heads:
+            tasks[HEADS] = {job.task for job in self.jobs()} if entry.heads == EVERY else {task}
+        if entry.drafts == TUNED:
+            tasks[DRAFTS] = {task}
+        return (*(j for j in self.jobs() if j.pair == pair and j.task in tasks[j.table.what]),)
 
 
 def find_suite(name: str) -> Path:
@@ -295,19 +277,6 @@ def is_done(folder: Path, plan: Plan) -> bool:
     plan = plan.added_to(run.tasks)
     whole = {"state": COMPLETE, "samples": len(plan), "failed": 0}
     return run.progress.items() >= whole.items() and same_plan(run.config, plan.describe())
-
-
-def measured_paces(output: Path) -> dict[str, float]:
-    """Return the measured tokens per second in a suite's folder, by pair."""
-    from specbench.runs.frames import read_samples
-    from specbench.runs.records import TABLE
-
-    if not find_stored(output, TABLE):
-        return {}
-    samples = read_samples(output)
-    seconds = samples["prefill_seconds"] + samples["decode_seconds"]
-    sums = samples.assign(seconds=seconds).groupby("pair")[["output_tokens", "seconds"]].sum()
-    return {str(pair): row.output_tokens / row.seconds for pair, row in sums.iterrows()}
 
 
 def shard(units: Sequence[Unit], text: str | None) -> list[Unit]:

@@ -15,16 +15,16 @@ from filelock import FileLock, Timeout
 
 from specbench.config import DataOptions, Loading
 from specbench.errors import RunError
+from specbench.experiment.execute import CommandResult
 from specbench.files import make_folder
 from specbench.heads.registry import is_head
 from specbench.suites.suite import HEADS, Job
 
-Outcome = tuple[int, int, str]  # index of the command, its exit code, its last line on stderr
-RunAll = Callable[[Sequence[list[str]]], Iterator[Outcome]]
+RunCommands = Callable[[Sequence[list[str]]], Iterator[CommandResult]]
 
 
 def train_all(
-    jobs: Iterable[Job], output: Path, command: Callable[[Job], list[str]], run: RunAll
+    jobs: Iterable[Job], output: Path, command: Callable[[Job], list[str]], run: RunCommands
 ) -> Iterator[Job]:
     """Train the pending jobs; yield each job when it is done.
 
@@ -63,17 +63,17 @@ def train_all(
 def is_trained(job: Job, output: Path) -> bool:
     """Return whether a head or draft is already trained."""
     folder = job.folder(output)
-    return is_head(folder) if job.training.what == HEADS else (folder / "config.json").is_file()
+    return is_head(folder) if job.table.what == HEADS else (folder / "config.json").is_file()
 
 
 def training_command(
     job: Job, output: Path, loading: Loading, data: DataOptions, may_execute: bool
 ) -> list[str]:
     """Return the command-line arguments that train a job."""
-    heads = job.training.what == HEADS
+    heads = job.table.what == HEADS
     parts = ["train" if heads else "finetune-draft", "--pair", job.pair, "--task", job.task]
     parts += ["--no-progress", "--output", str(job.folder(output).parent), *data.retyped()]
-    for name, value in job.training.options.items():
+    for name, value in job.table.options.items():
         parts += [f"--{name.replace('_', '-')}", str(value)]
     if not heads:
         return [*parts, "--device", loading.device]

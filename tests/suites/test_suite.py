@@ -63,16 +63,16 @@ def test_an_entry_is_a_run_for_each_pair_task_temperature_and_seed(suite_of: Any
     pairs = [u.pair for u in suite_of(ENTRY.replace('["mini"]', '["mini", "llama"]')).units()]
     assert pairs == ["mini"] * 8 + ["llama"] * 8  # so that a pair is loaded once
     # One cell for autoregressive, and two weights and a head at two draft lengths each.
-    assert units[0].cells(0) == 1 + (2 + 1) * 2
-    assert units[0].samples(0) == 7 * 4 * 2
+    assert units[0].cells == 1 + (2 + 1) * 2
+    assert units[0].cost(None).samples == 7 * 4 * 2
 
 
 def test_the_plan_of_a_run_is_what_the_suite_counts(suite_of: Any, tmp_path: Path) -> None:
     suite = suite_of(ENTRY)
     for unit in suite.units():
-        plan = suite.plan(unit, tmp_path, DataOptions(), False)
+        plan = unit.plan(suite, tmp_path, DataOptions(), False)
         (task,) = plan.tasks
-        assert (len(task.cells), len(plan)) == (unit.cells(0), unit.samples(0))
+        assert (len(task.cells), len(plan)) == (unit.cells, unit.cost(None).samples)
         assert (plan.settings.temperature, plan.settings.seed) == (unit.temperature, unit.seed)
         assert {cell.draft_length for cell in task.cells} == {0, 3, 5}
         assert plan.may_execute  # the pair is bundled
@@ -92,12 +92,12 @@ def test_shards_partition_the_runs(suite_of: Any) -> None:
 def test_runs_of_a_suite_use_the_heads_it_trains(suite_of: Any, tmp_path: Path) -> None:
     suite = suite_of(TRAIN + ENTRY)
     unit = suite.units()[0]
-    (job,) = suite.needs(unit)
+    (job,) = unit.jobs
     assert (job.task, job.folder(tmp_path)) == ("mini-math", tmp_path / "heads/mini/mini-math")
     with pytest.raises(UsageError, match="heads/mini"):
-        suite.plan(unit, tmp_path, DataOptions(), False)
+        unit.plan(suite, tmp_path, DataOptions(), False)
     _make_head(job.folder(tmp_path))
-    plan = suite.plan(unit, tmp_path, DataOptions(), False)
+    plan = unit.plan(suite, tmp_path, DataOptions(), False)
     heads = {
         dict(cell.parameters)["head"] for cell in plan.tasks[0].cells if cell.method == "diversed"
     }
@@ -107,12 +107,12 @@ def test_runs_of_a_suite_use_the_heads_it_trains(suite_of: Any, tmp_path: Path) 
 def test_every_head_of_a_pair_is_measured_on_request(suite_of: Any, tmp_path: Path) -> None:
     suite = suite_of(TRAIN + ENTRY + 'heads = "every"')
     unit = suite.units()[0]
-    jobs = suite.needs(unit)
+    jobs = unit.jobs
     assert {job.task for job in jobs} == {"mini-math", "mini-code"}
     for job in jobs:
         _make_head(job.folder(tmp_path))
-    plan = suite.plan(unit, tmp_path, DataOptions(), False)
-    assert len(plan.tasks[0].cells) == unit.cells(2) == 1 + (2 + 2) * 2
+    plan = unit.plan(suite, tmp_path, DataOptions(), False)
+    assert len(plan.tasks[0].cells) == unit.cells == 1 + (2 + 2) * 2
     heads = [dict(c.parameters)["head"].name for c in plan.tasks[0].cells if c.method == "diversed"]
     assert heads[::2] == ["mini-math", "mini-code"]
 
@@ -120,16 +120,16 @@ def test_every_head_of_a_pair_is_measured_on_request(suite_of: Any, tmp_path: Pa
 def test_a_fine_tuned_draft_replaces_the_pairs_draft(suite_of: Any, tmp_path: Path) -> None:
     suite = suite_of(TUNED)
     (unit,) = suite.units()
-    (job,) = suite.needs(unit)
-    plan = suite.plan(unit, tmp_path, DataOptions(), False)
+    (job,) = unit.jobs
+    plan = unit.plan(suite, tmp_path, DataOptions(), False)
     assert (plan.pair.name, plan.pair.draft) == ("mini+mini-math", str(job.folder(tmp_path)))
 
 
 def test_hours_are_samples_times_tokens_over_pace(suite_of: Any) -> None:
     suite = suite_of(ENTRY.replace("repeats = 2", "repeats = 2, max_new_tokens = 100"))
     unit = suite.units()[0]
-    assert suite.most_hours(unit, {"mini": 50.0}) == pytest.approx(56 * 100 / 50 / 3600)
-    assert suite.most_hours(unit, {"llama": 50.0}) is None
+    assert unit.cost(50.0).most_seconds == pytest.approx(56 * 100 / 50)
+    assert unit.cost(None).most_seconds is None
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_the_papers_suite_has_every_number_that_the_paper_published() -> None:
     measured = set()
     for unit in suite.units():
         tuned = unit.entry.drafts == "fine-tuned"
-        heads = [job.task for job in suite.needs(unit) if job.training.what == "heads"]
+        heads = [job.task for job in unit.jobs if job.table.what == "heads"]
         for method, _ in unit.entry.variants():
             trained = heads if method == "diversed" else [unit.task]
             name = "sd-finetuned-draft" if tuned else method
@@ -213,7 +213,7 @@ def test_each_head_is_trained_once_and_a_failure_is_reported(suite_of: Any, tmp_
 
 def test_only_a_complete_run_of_the_plan_is_done(suite_of: Any, tmp_path: Path) -> None:
     suite = suite_of(ENTRY)
-    plan = suite.plan(suite.units()[0], tmp_path, DataOptions(), False)
+    plan = suite.units()[0].plan(suite, tmp_path, DataOptions(), False)
     assert not is_done(tmp_path / "r", plan)
     for state, samples, failed, done in (
         ("complete", len(plan), 0, True),

@@ -1,4 +1,4 @@
-"""Tables of one run: the page ``summary.md``, the terminal's tables, and the transfer matrix.
+"""Tables of one run: the page ``summary.md``, the terminal's tables, and transfer between tasks.
 
 Rows are methods. On the page, columns are tasks, and a sweep of static weights is condensed: the
 page shows the randomised static front at DIVERSED's acceptance, and the distance of DIVERSED above
@@ -47,7 +47,6 @@ from specbench.table import (
     number,
     number_of,
     to_markdown,
-    with_interval,
 )
 
 LEARNED = "diversed"
@@ -163,41 +162,15 @@ def transfer_data(summary: pd.DataFrame) -> pd.DataFrame:
     rows = rows[rows["metric"].isin([ACCEPTANCE, QUALITY])]
     heads = rows.loc[rows["method"] == LEARNED, "head"]
     if heads.empty or heads.isin([BUNDLED, RESULTS]).any():
-        raise UsageError("these runs compare no heads: start with `specbench transfer`")
+        raise UsageError(
+            "these runs compare no heads by task: start with `specbench run -m sd,diversed --head "
+            "TASK,TASK`, which names the heads by their tasks"
+        )
     for name, noun in (("run_id", "run"), ("draft_length", "draft length")):
         if rows[name].nunique() > 1:
-            raise UsageError(f"a transfer table needs a single {noun}: choose one")
+            raise UsageError(f"this figure needs a single {noun}: choose one")
     trained_on = rows["head"].where(rows["method"] == LEARNED, STRICT)
     return rows.assign(trained_on=trained_on)[TRANSFER].reset_index(drop=True)
-
-
-def transfer_table(matrix: pd.DataFrame) -> Table:
-    """Return the transfer matrix as a table: heads down, tasks across, quality over acceptance."""
-    heads: dict[Any, _Row] = {
-        "no head (sd)" if head == STRICT else head: dict(list(rows.groupby("task")))
-        for head, rows in matrix.groupby("trained_on", sort=False)
-    }
-    fields: list[Field[_Named]] = [("trained on", _NAME[1])]
-    for task, cells in matrix.groupby("task", sort=False):
-        unit, _ = shown_metric(next(iter(cells.loc[cells["metric"] == QUALITY, "unit"]), ""))
-        heading = f"{_heading(task, unit)} (n = {cells['n'].max()})"
-        fields.append((heading, cell_at(task, _transfer_cell)))
-    title = (
-        f"Pair {matrix['pair'].iloc[0]}. Each field: quality, then accepted over drafted tokens, "
-        "with their 95 % intervals; bold (or *) on the task that the head was trained for"
-    )
-    return Table.of(heads.items(), fields, title)
-
-
-def _transfer_cell(rows: pd.DataFrame) -> Cell:
-    """Return a head's cell for one task."""
-    by_metric, lines = {row.metric: row for row in rows.itertuples()}, []
-    for metric, unit in ((QUALITY, ""), (ACCEPTANCE, " %")):
-        if row := by_metric.get(metric):
-            value, low, high = (100 * end for end in (row.value, row.ci_low, row.ci_high))
-            lines.append(with_interval(value, low, high, ".1f", unit))
-    is_own_task = rows["trained_on"].iloc[0] == rows["task"].iloc[0]
-    return Cell("\n".join(filter(None, lines)), best=is_own_task)
 
 
 def _labelled(summary: pd.DataFrame, samples: pd.DataFrame) -> pd.DataFrame:

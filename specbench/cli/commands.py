@@ -41,12 +41,6 @@ COMMANDS = {
         "Measure methods at each value of a parameter, together with baseline methods.",
         "sweep --parameter budget --values 0.01,0.1",
     ),
-    "transfer": Listed(
-        "run",
-        "Measure",
-        "Measure every head on every task; sd is the baseline without a head.",
-        "transfer --limit 100",
-    ),
     "suite": Listed(
         "suite",
         "Measure",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
 from importlib.util import find_spec
 from itertools import groupby
@@ -76,23 +76,28 @@ def say(plan: Plan, limit: int | None = None) -> None:
             note(weak)
 
 
-@contextmanager
-def start_workers(asked: Workers, loading: Loading, shown: Progress) -> Iterator[ProcessPool]:
-    """Yield the workers that decode: this process, or with ``--workers`` those of Ray.
+def start_workers(
+    asked: Workers, loading: Loading, shown: Progress
+) -> AbstractContextManager[ProcessPool]:
+    """Return a context of the workers: this process, or with ``--workers`` those of Ray.
 
     Raises:
         UsageError: Ray is not installed.
     """
-    if asked.workers is None:
-        from specbench.experiment.execute import ThisProcess, Worker
+    from specbench.experiment.execute import ThisProcess, Worker
 
-        yield ThisProcess(Worker(downloads=not shown.no_progress))
-        return
+    if asked.workers is None:
+        return nullcontext(ThisProcess(Worker(downloads=not shown.no_progress)))
     if find_spec("ray") is None:
         raise UsageError("--workers needs Ray: pip install '.[ray]' in specbench's folder")
+    return _pool(asked.workers, asked.ray_address, loading)
+
+
+@contextmanager
+def _pool(workers: int, address: str | None, loading: Loading) -> Iterator[ProcessPool]:
     from specbench.cluster.pool import Pool
 
-    with Pool(asked.workers, asked.ray_address, loading) as pool:
+    with Pool(workers, address, loading) as pool:
         yield pool
 
 

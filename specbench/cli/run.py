@@ -1,9 +1,6 @@
-"""``specbench run``, ``sweep``, ``sweep-weights`` and ``transfer``."""
+"""``specbench run``, ``sweep`` and ``sweep-weights``."""
 
 from __future__ import annotations
-
-from dataclasses import replace
-from pathlib import Path
 
 from specbench.cli.generate import grouped
 from specbench.cli.measure import measure
@@ -17,9 +14,7 @@ from specbench.experiment.variants import (
     swept_methods,
     usual_values,
 )
-from specbench.heads.registry import HeadFile, describe_heads, find_heads
 from specbench.methods.registry import get_method
-from specbench.table import Table, to_csv, to_markdown
 
 
 @grouped
@@ -94,50 +89,3 @@ def sweep_weights(
     variants = method_variants(names, methods.given())
     variants += method_variants([STATIC], {"weight": asked.weights})
     measure(what.plan(variants, methods.optional), "sweep-weights", what)
-
-
-class Heads(Options):
-    """Which heads to compare."""
-
-    head: Path | None = option(
-        None,
-        "Folder with one head folder per task, or bundled, or results.",
-        shown="the pair's bundled heads, else those under results/",
-    )
-
-
-@grouped
-def transfer(asked: Heads, what: Measurement) -> None:
-    """Measure every head on every task; sd is the baseline without a head.
-
-    The matrix is written to the run's folder as transfer.csv, transfer.md and a figure.
-    """
-    if len(what.draft_length) > 1:
-        raise UsageError("--draft-length takes only one length here: the matrix shows one setting")
-    heads_by_task = find_heads(what.spec(), None if asked.head is None else str(asked.head))
-    # Tasks and heads have the same order, so that matching ones are on the diagonal.
-    tasks = [task.name for task in what.tasks()]
-    heads = {name: heads_by_task[name] for name in tasks if name in heads_by_task} | heads_by_task
-    head_files = [HeadFile(trained_on, head.path) for trained_on, head in heads.items()]
-    plan = what.plan(method_variants(["sd", "diversed"], {"head": head_files}))
-    # Every head is used on every task, so one note on their origin is enough.
-    origin = f"heads: {describe_heads(heads.items())}"
-    plan = replace(plan, notes=(origin, *(n for n in plan.notes if not n.startswith("heads: "))))
-    measure(plan, "transfer", what, tables=_matrix)
-
-
-def _matrix(folder: Path) -> list[Table]:
-    """Write the matrix to the run's folder, draw it and return it as a table."""
-    from specbench.analysis.run_tables import transfer_data, transfer_table
-    from specbench.figures.heads import draw_transfer
-    from specbench.figures.style import save
-    from specbench.files import digits, write_atomically
-    from specbench.results import Results
-
-    results = Results([folder])
-    matrix = transfer_data(results.summary)
-    table = transfer_table(matrix)
-    write_atomically(folder / "transfer.csv", to_csv(matrix, digits))
-    write_atomically(folder / "transfer.md", to_markdown(table))
-    save(draw_transfer(results), folder / "figures", "transfer")
-    return [table]

@@ -1,4 +1,4 @@
-"""The tables of a run: the report page, the terminal and the transfer matrix."""
+"""The tables of a run: the report page, the terminal and transfer between tasks."""
 
 import numpy as np
 import pandas as pd
@@ -11,11 +11,10 @@ from specbench.analysis.run_tables import (
     run_tables,
     summary_page,
     transfer_data,
-    transfer_table,
 )
 from specbench.analysis.summary import less_than_sd, quality_difference, summarise
 from specbench.errors import UsageError
-from specbench.table import to_markdown, to_text
+from specbench.table import to_text
 
 ABOVE = "above the static front (randomised)"
 
@@ -214,23 +213,3 @@ def test_the_table_is_tidy_and_has_every_head_on_every_task(summary):
         wrong = summary.assign(**{k: np.resize(v, len(summary)) for k, v in change.items()})
         with pytest.raises(UsageError):
             transfer_data(wrong)
-
-
-def test_markdown_has_intervals_units_and_marks_the_diagonal(summary):
-    page = to_markdown(transfer_table(transfer_data(summary)))
-    *_, header, _, strict, maths, news = page.splitlines()
-    assert header == "| trained on | math, accuracy (n = 10) | news, ROUGE-2 (n = 10) |"
-    assert strict == (
-        "| no head (sd) | 99.0 [99.0, 99.0]<br>40.0 % [40.0, 40.0] "
-        "| 50.0 [50.0, 50.0]<br>60.0 % [60.0, 60.0] |"
-    )
-    assert maths.startswith("| math | **90.0 [90.0, 90.0]<br>80.0 % [80.0, 80.0]** | 25.0 ")
-    assert news.endswith("| **50.0 [50.0, 50.0]<br>80.0 % [80.0, 80.0]** |")
-    # Values that were not measured are blank.
-    missing = (summary["head"] == "math") & (summary["task"] == "news")
-    unscored = (summary["metric"] == "quality") & (summary["task"] == "news")
-    page = to_markdown(transfer_table(transfer_data(summary[~missing & ~unscored])))
-    *_, maths, news = page.splitlines()
-    assert "news (n = 10)" in page
-    assert maths.endswith("80.0 % [80.0, 80.0]** |  |")
-    assert news.endswith("| **80.0 % [80.0, 80.0]** |")

@@ -28,7 +28,7 @@ from .conftest import Cli, measured
 RUN = "results/reference"
 DATA = "tests/data"
 ARTICLES = {"cnndm": ("id", "article", "highlights"), "xsum": ("id", "document", "summary")}
-MEASURE = ("run", "sweep-weights", "sweep", "transfer")
+MEASURE = ("run", "sweep-weights", "sweep")
 LOADS = "here models are loaded"
 NO_SERVER = "no server answers at http://localhost"  # the options have then been checked
 # In the place of names that a reader replaces, and of runs with many cells.

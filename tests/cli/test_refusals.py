@@ -35,7 +35,7 @@ REFUSED = {
     "run -t mini-math -m sd -o /proc/none": "cannot write /proc/none",
     "sweep-weights -t mini-math -o full": "full is not empty",
     "sweep --parameter lenience --device cuda": "no device cuda here",
-    "transfer --engine graph": "needs one CUDA device",
+    "sweep-weights --engine graph": "needs one CUDA device",
     "suite minis": "there is no suite minis",
     "bench --engine eager,graph": "needs one CUDA device",
     "bench --device cuda": "no device cuda here",

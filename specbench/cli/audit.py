@@ -13,7 +13,7 @@ from pydantic import Field, model_validator
 
 from specbench.cli.generate import grouped
 from specbench.cli.options import Models, NewFolder, PromptFiles
-from specbench.cli.output import Interrupted, new_folder, note, print_json, print_table, step_status
+from specbench.cli.output import Interrupted, new_folder, note, print_findings, step_status
 from specbench.client import KEY_VARIABLE, Client
 from specbench.config import DRAFT_LENGTH, LLAMACPP, Options, Settings, Temperature, option
 from specbench.errors import RunError, UsageError
@@ -146,14 +146,14 @@ def audit(
         from specbench.experiment.runner import Loader
         from specbench.proofs.audit import (
             FAULT,
-            WEAK,
+            TOO_WEAK,
             AuditOptions,
             run_audit,
             verdict,
             visible_faults,
         )
         from specbench.proofs.check import read_prompts
-        from specbench.proofs.findings import Finding, findings_table
+        from specbench.proofs.findings import Finding, failures, findings_table
         from specbench.proofs.stored import TEXTS, StoredTexts
 
         audit_options = AuditOptions(
@@ -189,23 +189,22 @@ def audit(
             ) from error
         finally:  # a server may fail in the middle
             if len(texts):
-                result["findings"] = [asdict(finding) for finding in findings]
+                result["findings"] = list(map(asdict, findings))
                 write_atomically(folder / FILE, as_json(result))
-    if to.as_json:
-        print_json({"results": str(folder / FILE), **result})
-    else:
-        styles = {FAULT: "bold red", WEAK: "yellow"}
-        print_table(findings_table(findings, f"Audit with {plan.pair.name}"), styles=styles)
-        seen = f"; {result['visible']} (99 % confidence)" * bool(result["visible"])
-        print(f"verdict: {result['verdict']}{seen}")
-        print(f"results: {folder / FILE}")
-    if result["verdict"] == WEAK:
+    visible = f"; {result['visible']} (99 % confidence)" if result["visible"] else ""
+    print_findings(
+        to.as_json,
+        {"results": str(folder / FILE), **result},
+        findings_table(findings, f"Audit with {plan.pair.name}"),
+        after=f"verdict: {result['verdict']}{visible}\nresults: {folder / FILE}\n",
+    )
+    if result["verdict"] == TOO_WEAK:
         raise UsageError(
             "the audit is too weak to judge, since texts of the draft alone might pass: "
             "raise --samples, or give other --prompts"
         )
-    if faults := [finding for finding in findings if finding.verdict == FAULT]:
-        raise RunError(f"the decoder has a fault: {len(faults)} of {len(findings)} tests failed")
+    if result["verdict"] == FAULT:
+        raise RunError(f"the decoder has a fault: {failures(findings)} tests failed")
 
 
 def _folder(

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from specbench.cli.generate import grouped
 from specbench.cli.options import Methods, Models, NewFolder, PromptFiles
-from specbench.cli.output import new_folder, note, print_json, print_table, step_status
+from specbench.cli.output import new_folder, note, print_findings, step_status
 from specbench.config import DRAFT_LENGTH, Options, RunSettings, Settings, option
 from specbench.errors import RunError
 from specbench.experiment.plan import build_plan
@@ -69,7 +69,7 @@ def check(
         from specbench.experiment.progress import quiet_libraries
         from specbench.files import write_atomically
         from specbench.proofs.check import Check, describe, run_check, tables
-        from specbench.proofs.findings import FAILED, WEAK
+        from specbench.proofs.findings import FAILED, WEAK, failures
 
         task = Check(plan, settings.draft_length, settings.samples)
         quiet_libraries(downloads=not to.no_progress)
@@ -78,17 +78,15 @@ def check(
             findings = list(run_check(task, show_step))
         result = describe(task, findings, time.perf_counter() - began)
         write_atomically(folder / FILE, as_json(result))
-    if to.as_json:
-        print_json({"results": str(folder / FILE), **result})
-    else:
-        print_table(*tables(findings), styles={FAILED: "bold red", WEAK: "yellow"})
-        print(f"results: {folder / FILE}")
+    content = {"results": str(folder / FILE), **result}
+    print_findings(to.as_json, content, *tables(findings), after=f"results: {folder / FILE}\n")
     if weak := sum(finding.verdict == WEAK for finding in findings):
         note(
             f"{weak} of {len(findings)} comparisons are weak: they could not have detected a "
             "fault; try more --samples"
         )
-    if failed := [finding for finding in findings if finding.verdict == FAILED]:
-        for finding in () if to.as_json else failed:
+    for finding in () if to.as_json else findings:
+        if finding.verdict == FAILED:
             print(f"{FAILED} {finding.subject}: {finding.name}: {finding.sentence}")
-        raise RunError(f"{len(failed)} of {len(findings)} comparisons failed: see above")
+    if number := failures(findings):
+        raise RunError(f"{number} comparisons failed: see above")

@@ -76,6 +76,17 @@ def print_as(form: str, rows: pd.DataFrame, tables: Callable[[], Iterable[Table]
         print(printable({MARKDOWN: to_markdown, LATEX: to_latex}[form](*tables())), end="")
 
 
+def print_findings(as_json: bool, content: object, *tables: Table, after: str = "") -> None:
+    """Print the findings of a check as JSON, or as tables with lines ``after`` them."""
+    from specbench.proofs.findings import STYLES
+
+    if as_json:
+        print_json(content)
+        return
+    print_table(*tables, styles=STYLES)
+    print(printable(after), end="")
+
+
 def print_verdicts(found: pd.DataFrame, form: str = TEXT) -> None:
     """Print the verdicts on each task's methods, as a list in Markdown."""
     from specbench.analysis.verdicts import by_task

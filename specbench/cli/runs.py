@@ -20,7 +20,7 @@ from specbench.cli.options import (
     Runs,
     output_option,
 )
-from specbench.cli.output import Interrupted, console, note, print_json, print_table
+from specbench.cli.output import Interrupted, console, note, print_findings
 from specbench.cli.tables import note_unfinished
 from specbench.config import Options, option
 from specbench.errors import RunError, UsageError
@@ -123,7 +123,7 @@ def verify(
     require_cells([run], {"method": [*map(short_name, asked.method or ())]})
 
     from specbench.experiment.progress import progress_bar, quiet_libraries
-    from specbench.proofs.findings import FAILED, SKIPPED, findings_table
+    from specbench.proofs.findings import FAILED, failures, findings_table
     from specbench.verification.decoding import AGAIN
     from specbench.verification.verify import Verification, verify
 
@@ -140,18 +140,14 @@ def verify(
     quiet_libraries(downloads=not shown.no_progress)
     with progress_bar(verification.total, not shown.no_progress) as report:
         findings = list(verify(verification, report))
-    if asked.as_json:
-        print_json(list(map(asdict, findings)))
-    else:
-        print_table(findings_table(findings), styles={FAILED: "bold red", SKIPPED: "yellow"})
-    failed = [finding for finding in findings if finding.verdict == FAILED]
-    if any(finding.name == AGAIN for finding in failed):
+    print_findings(asked.as_json, list(map(asdict, findings)), findings_table(findings))
+    if any(finding.name == AGAIN and finding.verdict == FAILED for finding in findings):
         note(
             "on other hardware or with other versions, rounding may change a token and with it the "
             "rest of a text"
         )
-    if failed:
-        raise RunError(f"{len(failed)} of {len(findings)} checks of {run} failed: see above")
+    if number := failures(findings):
+        raise RunError(f"{number} checks of {run} failed: see above")
 
 
 class TraceOptions(Options):

@@ -12,6 +12,7 @@ also cut off where the log-probability of the next token varies most, and contin
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import takewhile
 from typing import Any, NamedTuple
@@ -23,18 +24,22 @@ from specbench.engine.loading import LoadedPair
 from specbench.errors import UsageError
 from specbench.proofs.check import CONTEXTS, ShowStep
 from specbench.proofs.decoders import Completion, Decoder
-from specbench.proofs.distortions import Distortions, Filters, Temperature, log_moments
-from specbench.proofs.draws import Counts, Outcome, Stream
-from specbench.proofs.ends import Laws, positions, prefixes
-from specbench.proofs.findings import Finding
+from specbench.proofs.distortions import (
+    FilteredTails,
+    TemperatureScore,
+    listed_filters,
+    log_moments,
+)
+from specbench.proofs.draws import Counts, Stream
+from specbench.proofs.ends import EndedLaws, positions, prefixes
+from specbench.proofs.findings import FAILED, OK, WEAK, Finding, failures, findings_of
 from specbench.proofs.greedy import END, NEVER_UNLIKE, TIE, first_choices
 from specbench.proofs.passes import plain_pass
-from specbench.proofs.setup import Context, after_rounds
 from specbench.proofs.spelling import Spelling
 from specbench.proofs.stored import StoredTexts
-from specbench.proofs.texts import LEAD, extended
+from specbench.proofs.texts import LEAD, Context, after_rounds, extended
 
-NO_FAULT, FAULT, WEAK = "no fault found", "fault found", "too weak"
+NO_FAULT, FAULT, TOO_WEAK = "no fault found", "fault found", "too weak"
 FALSE_ALARM = 0.005  # probability for a whole audit, divided evenly among its tests
 GREEDY, SAMPLED = "greedy", "sampled"
 COUNTED = FIRST, PREFIXES = "first tokens", "prefixes"
@@ -70,7 +75,7 @@ class Decoding(NamedTuple):
         self, context: Context, temperature: float, count: int, limit: int, first: int = 0
     ) -> list[list[int]]:
         """Return the tokens of texts whose seeds begin so far after that of the audit."""
-        laws = Laws(self.pair, temperature or COLD)
+        laws = EndedLaws(self.pair, temperature or COLD)
 
         def decode(seed: int, number: int) -> list[list[int]]:
             random = np.random.default_rng(seed)
@@ -88,7 +93,7 @@ def run_audit(
     pair: LoadedPair,
     decoder: Decoder,
     contexts: Sequence[Context],
-    how: AuditOptions,
+    options: AuditOptions,
     show_step: ShowStep,
     stored: StoredTexts | None = None,
 ) -> Iterator[Finding]:
@@ -101,43 +106,46 @@ def run_audit(
     """
     stored = StoredTexts() if stored is None else stored
     spelling = Spelling(pair.tokenizer, pair.target.vocabulary, pair.target.vocabulary)
-    decoded = Decoding(pair, decoder, spelling, stored, how.seed).texts
+    decoded = Decoding(pair, decoder, spelling, stored, options.seed).texts
     texts = []
     for number, context in enumerate(contexts):
         show_step(f"greedy texts, {number + 1} of {len(contexts)}")
         texts += decoded(context, 0.0, 1, GREEDY_TOKENS)
-    yield _greedy(pair, contexts, texts, how.tie)
+    yield _greedy(pair, contexts, texts, options.tie)
     chosen = []
     for number, (context, text) in enumerate(zip(contexts[:CONTEXTS], texts, strict=False)):
         answer = [token for token in text[:LEAD] if token != pair.target.vocabulary]
         # A round begins with the first token, or after one token of the target's own.
-        earlier = (0, how.draft_length, 0, how.draft_length + 1)[number % 4]
+        earlier = (0, options.draft_length, 0, options.draft_length + 1)[number % 4]
         chosen.append(extended(pair, context, answer, earlier))
-    limit = after_rounds(how.draft_length).limit
-    alpha = FALSE_ALARM / (len(COUNTED + STREAMS + SAMPLER) * len(how.temperatures))
-    for temperature in how.temperatures:
-        laws = Laws(pair, temperature)
-        tests: dict[str, Counts | Stream] = {name: Counts(how.seed) for name in COUNTED}
-        tests |= {name: Stream(how.seed) for name in STREAMS}
-        sampler = Distortions()
-        cuts = [cut_prompt(pair, context, temperature, how.text_prompts) for context in contexts]
+    limit = after_rounds(options.draft_length).limit
+    alpha = FALSE_ALARM / (len(COUNTED + STREAMS + SAMPLER) * len(options.temperatures))
+    for temperature in options.temperatures:
+        laws, seed = EndedLaws(pair, temperature), options.seed
+        tests: dict[str, Any] = {
+            **{name: Counts(seed) for name in COUNTED},
+            **{name: Stream(seed) for name in STREAMS},
+            TEMPERATURE: TemperatureScore(temperature),
+            FILTERS: FilteredTails(),
+        }
+        cuts = [cut_prompt(pair, each, temperature, options.text_prompts) for each in contexts]
         # Prompts of a task may begin alike, and the same prompt and seed give the same text twice.
         cut = list({tuple(context.prompt): context for context in cuts}.values())
         for number, context in enumerate(chosen):
             show_step(f"texts at T={temperature:g}, prompt {number + 1} of {len(chosen)}")
-            drawn = decoded(context, temperature, max(1, how.samples // len(chosen)), limit)
-            _compare(laws, context, drawn, how.draft_length, tests, sampler)
+            drawn = decoded(context, temperature, max(1, options.samples // len(chosen)), limit)
+            _compare(laws, context, drawn, options.draft_length, tests)
         for number, context in enumerate(cut):
             show_step(f"texts at T={temperature:g}, cut prompt {number + 1} of {len(cut)}")
-            count = max(1, CUT_SAMPLES * how.samples // len(cut))
-            drawn = decoded(context, temperature, count, CUT_TOKENS, how.samples)
-            for law, _, tokens, _ in positions(laws, context, drawn, [laws.pair.target]):
-                sampler.add(law, tokens)
-        subject = f"T={temperature:g}"
-        for name, test in tests.items():
-            yield _tested(subject, name, test.outcome(alpha), alpha)
-        yield _temperature(subject, temperature, sampler.temperature(alpha), alpha)
-        yield _filters(subject, sampler.filters(alpha), alpha)
+            count = max(1, CUT_SAMPLES * options.samples // len(cut))
+            drawn = decoded(context, temperature, count, CUT_TOKENS, options.samples)
+            for law, _, tokens, _ in positions(laws, context, drawn, [pair.target]):
+                for name in SAMPLER:
+                    tests[name].add(law, tokens)
+        for finding in findings_of(SAMPLED, f"T={temperature:g}", tests, alpha):
+            # Here a test must name a visible fault: its control may have failed by chance.
+            powerless = finding.verdict == OK and finding.facts.get("share", 1) is None
+            yield replace(finding, verdict=WEAK) if powerless else finding
 
 
 def verdict(findings: Sequence[Finding]) -> str:
@@ -145,13 +153,13 @@ def verdict(findings: Sequence[Finding]) -> str:
 
     An audit is too weak if at some temperature none of its tests would notice texts of the draft.
     """
-    if any(finding.verdict == FAULT for finding in findings):
+    if failures(findings):
         return FAULT
     strong = {finding.subject: False for finding in findings if finding.part == SAMPLED}
     for finding in findings:
         if finding.name in COUNTED + STREAMS and finding.verdict != WEAK:
             strong[finding.subject] = True
-    return NO_FAULT if strong and all(strong.values()) else WEAK
+    return NO_FAULT if strong and all(strong.values()) else TOO_WEAK
 
 
 def visible_faults(findings: Sequence[Finding]) -> str:
@@ -168,7 +176,7 @@ def visible_faults(findings: Sequence[Finding]) -> str:
         elif finding.name == TEMPERATURE and facts["visible"] < 1:
             faults.append(f"a temperature off by {facts['visible']:.1%}")
         elif finding.name == FILTERS and facts["visible"]:
-            faults.append(_listed_filters(facts["visible"]))
+            faults.append(listed_filters(facts["visible"]))
     for subject, share in shares.items():
         parts[subject].insert(0, f"{share:.0%} of draws from the draft")
     return "; ".join(
@@ -195,7 +203,7 @@ def cut_prompt(
 
 
 def _tokens(
-    laws: Laws,
+    laws: EndedLaws,
     spelling: Spelling,
     context: Context,
     completions: Sequence[Completion],
@@ -223,7 +231,7 @@ def _tokens(
     return spelled
 
 
-def _require_tokens(laws: Laws, tokens: Sequence[int], limit: int | None = None) -> None:
+def _require_tokens(laws: EndedLaws, tokens: Sequence[int], limit: int | None = None) -> None:
     """Refuse tokens that the target does not have; by default its end is permitted."""
     if tokens and max(tokens) >= (laws.end + 1 if limit is None else limit):
         raise UsageError(
@@ -251,76 +259,26 @@ def _greedy(
         )
     if not choices.draft_unlike:
         sentence += f"; {NEVER_UNLIKE}"
-    judged = FAULT if wrong else NO_FAULT if choices.draft_unlike else WEAK
+    judged = FAILED if wrong else OK if choices.draft_unlike else WEAK
     facts = choices._asdict() | {"texts": len(texts), "tie": tie}
     return Finding(GREEDY, "T=0", "first choices", judged, sentence, facts)
 
 
 def _compare(
-    laws: Laws,
+    laws: EndedLaws,
     context: Context,
     drawn: Sequence[list[int]],
     draft_length: int,
-    tests: dict[str, Any],
-    sampler: Distortions,
+    tests: Mapping[str, Any],
 ) -> None:
     """Add the texts of one context to the tests; the wrong law is the draft's."""
     target, draft = laws.pair.target, laws.pair.draft
-    p, q = (partial(laws.after, model, context.prompt) for model in (target, draft))
+    p, q = laws.after(target, context.prompt, [[]]), laws.after(draft, context.prompt, [[]])
     first = torch.tensor([tokens[0] for tokens in drawn])
-    tests[FIRST].add(p([[]]).exp()[0], q([[]]).exp()[0], first)
+    tests[FIRST].add(p.exp()[0], q.exp()[0], first)
     tests[PREFIXES].add(*prefixes(laws, context, drawn))
     for law, wrong, tokens, bonus in positions(laws, context, drawn, (target, draft), draft_length):
         tests[TOKENS].add(law, wrong, tokens)
         tests[BONUS].add(law[bonus], wrong[bonus], tokens[bonus])
-        sampler.add(law, tokens)
-
-
-def _tested(subject: str, name: str, outcome: Outcome, alpha: float) -> Finding:
-    weak = outcome.control >= alpha or outcome.share is None
-    sentence = ""
-    if weak and outcome.p_value >= alpha:
-        sentence = "; texts of the draft alone would hardly be noticed"
-    if outcome.share is not None:
-        sentence += f"; notices {outcome.share:.0%} of wrong draws"
-    return _finding(subject, name, outcome, alpha, weak, sentence)
-
-
-def _temperature(subject: str, temperature: float, outcome: Temperature, alpha: float) -> Finding:
-    sentence = f"; notices {outcome.visible:.1%}"
-    if outcome.p_value < alpha:
-        low, high = (
-            temperature * (1 + outcome.estimate + sign * 1.96 * outcome.error) for sign in (-1, 1)
-        )
-        sentence += f"; the texts look like T={low:.3g} to {high:.3g}"
-    return _finding(subject, TEMPERATURE, outcome, alpha, outcome.visible >= 1, sentence)
-
-
-def _filters(subject: str, outcome: Filters, alpha: float) -> Finding:
-    sentence = f"; notices {_listed_filters(outcome.visible)}" if outcome.visible else ""
-    if outcome.p_value < alpha:
-        kind, value = outcome.likeliest
-        sentence += (
-            f"; {outcome.seen} of {outcome.expected:.1f} expected tokens are beyond {kind} "
-            f"{value:g}: is a filter on?"
-        )
-    return _finding(subject, FILTERS, outcome, alpha, not outcome.visible, sentence)
-
-
-def _finding(
-    subject: str,
-    name: str,
-    outcome: Outcome | Temperature | Filters,
-    alpha: float,
-    weak: bool,
-    sentence: str,
-) -> Finding:
-    """Judge an outcome; a test is weak if it would not have noticed a fault."""
-    judged = FAULT if outcome.p_value < alpha else WEAK if weak else NO_FAULT
-    sentence = f"{outcome.draws:,} draws, p = {outcome.p_value:.2g}{sentence}"
-    facts = outcome._asdict() | {"alpha": alpha}
-    return Finding(SAMPLED, subject, name, judged, sentence, facts)
-
-
-def _listed_filters(visible: Mapping[str, float]) -> str:
-    return ", ".join(f"{kind} {value:g}" for kind, value in visible.items())
+        for name in SAMPLER:
+            tests[name].add(law, tokens)

@@ -30,9 +30,8 @@ from specbench.proofs.findings import FAILED, Finding, findings_table
 from specbench.proofs.greedy import check_greedy
 from specbench.proofs.outputs import choose_ends
 from specbench.proofs.rounds import TESTS, Case, check_rounds
-from specbench.proofs.setup import Context, Ends, Setup, after_rounds
 from specbench.proofs.tables import LAW, rounds_table
-from specbench.proofs.texts import informative
+from specbench.proofs.texts import Context, Ends, Setup, after_rounds, informative
 from specbench.runs.labels import method_label
 from specbench.table import Table
 from specbench.version import __version__

@@ -10,8 +10,7 @@ from specbench.decoding.records import RoundRecord
 from specbench.engine.device import copy_bandwidth, now
 from specbench.engine.loading import LoadedPair
 from specbench.proofs.findings import FAILED, OK, REPORT, WEAK, Finding
-from specbench.proofs.setup import Context, Setup
-from specbench.proofs.texts import decode_one, sample
+from specbench.proofs.texts import Context, Setup, decode_one, sample
 
 OWN_DRAFT, TIME = "own draft", "time"
 

@@ -7,8 +7,6 @@ randomness is seeded, so results are reproducible.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
@@ -17,51 +15,14 @@ from scipy.special import xlogy
 from scipy.stats import binom, chi2, ncx2
 from torch import Tensor
 
-from specbench.proofs.findings import FAILED, OK, WEAK
+from specbench.proofs.findings import Judgement, judged
 
 FALSE_ALARM = 1e-6  # probability for a whole check, divided evenly among its tests
 BINS, MIN_EXPECTED = 16, 10
 POWER = 0.99
 TOLERANCE = 1e-3  # of numbers
+NO_POWER = "; a wrong law would hardly be noticed"
 Floats = NDArray[np.float64]
-
-
-class Outcome(NamedTuple):
-    """The result of a test."""
-
-    draws: int
-    p_value: float  # of the draws, under the law
-    control: float  # of equally many draws from a wrong law, which must be rejected
-    share: float | None  # smallest share of wrong draws that is detected; None if none is
-
-    @property
-    def sentence(self) -> str:
-        """The result in words."""
-        return f"{self.draws:,} draws, p = {self.p_value:.2g}"
-
-    def verdict(self, alpha: float) -> str:
-        """Judge the draws at a probability of a false alarm."""
-        return _verdict(self.p_value < alpha, self.control < alpha)
-
-
-class Agreement(NamedTuple):
-    """The result of comparing numbers."""
-
-    draws: int  # numbers, each of a draw or an output
-    off: int  # by more than the tolerance
-    control: int  # of the numbers of a negative control, so many are off
-    allowed: int  # so many may be off
-    largest_error: float
-    share: float | None  # smallest share of wrong numbers that is detected; None if none is
-
-    @property
-    def sentence(self) -> str:
-        """The result in words."""
-        return f"{self.off:,} of {self.draws:,} are wrong; largest error {self.largest_error:.2g}"
-
-    def verdict(self, _: float) -> str:
-        """Judge the numbers, which leave no doubt."""
-        return _verdict(self.off > self.allowed, self.control > self.allowed)
 
 
 class Stream:
@@ -80,16 +41,20 @@ class Stream:
         for numbers, tokens in ((self._seen, seen), (self._control, drawn)):
             numbers.append(uniform(law, wrong, tokens, self._uniform(law)[:, 0]).cpu())
 
-    def outcome(self, alpha: float) -> Outcome:
+    def judge(self, alpha: float) -> Judgement:
         """Test all draws so far at a probability of a false alarm."""
-        parts = (torch.cat(part or [torch.empty(0)]) for part in (self._seen, self._control))
-        seen, control = (part.clamp(0, 1).numpy() for part in parts)
+        seen, control = self._numbers(self._seen), self._numbers(self._control)
         bins = min(BINS, len(seen) // MIN_EXPECTED)
         if bins < 2:
-            return Outcome(len(seen), 1.0, 1.0, None)
-        counts = (np.histogram(part, bins, (0, 1))[0] for part in (seen, control))
-        observed, wrong = (deviance(count, len(seen) / bins) for count in counts)
-        return _outcome(len(seen), observed, wrong, bins - 1, alpha)
+            return _of_draws(len(seen), 0.0, 0.0, 0, alpha)
+        expected = len(seen) / bins
+        observed = deviance(np.histogram(seen, bins, (0, 1))[0], expected)
+        wrong = deviance(np.histogram(control, bins, (0, 1))[0], expected)
+        return _of_draws(len(seen), observed, wrong, bins - 1, alpha)
+
+    @staticmethod
+    def _numbers(parts: list[Tensor]) -> Floats:
+        return torch.cat([torch.empty(0), *parts]).clamp(0, 1).numpy()
 
     def _uniform(self, like: Tensor) -> Tensor:
         return torch.from_numpy(self._random.random((len(like), 1))).to(like.device)
@@ -117,9 +82,9 @@ class Counts:
         self._seen += deviance(observed, mean)
         self._control += deviance(control, mean)
 
-    def outcome(self, alpha: float) -> Outcome:
+    def judge(self, alpha: float) -> Judgement:
         """Test all draws so far at a probability of a false alarm."""
-        return _outcome(self._draws, self._seen, self._control, self._freedom, alpha)
+        return _of_draws(self._draws, self._seen, self._control, self._freedom, alpha)
 
 
 class Numbers:
@@ -135,17 +100,28 @@ class Numbers:
         for errors, part in ((self._errors, error), (self._control, control)):
             errors.append(part[~part.isnan()].cpu())
 
-    def outcome(self, _: float) -> Agreement:
-        """Compare all numbers so far."""
+    def judge(self, alpha: float) -> Judgement:
+        """Compare all numbers so far, which leave no doubt."""
         errors, control = torch.cat(self._errors), torch.cat(self._control)
         count = len(errors)
         allowed = max(1, int(self._exceptions * count)) if self._exceptions else 0
-        off, control_off = (int((part > TOLERANCE).sum()) for part in (errors, control))
-        largest = float(errors.max()) if count else 0.0
-        share = None
-        if control_off > allowed:
+        off, control_off = int((errors > TOLERANCE).sum()), int((control > TOLERANCE).sum())
+        weak, share = control_off <= allowed, None
+        if not weak:
             share = float(brentq(lambda s: binom.sf(allowed, count, s) - POWER, 0, 1))
-        return Agreement(count, off, control_off, allowed, largest, share)
+        largest = float(errors.max()) if count else 0.0
+        sentence = f"{off:,} of {count:,} are wrong; largest error {largest:.2g}"
+        sentence += NO_POWER if weak else f"; notices {share:.2%} of wrong numbers"
+        facts = {
+            "draws": count,  # numbers, each of a draw or an output
+            "off": off,  # by more than the tolerance
+            "control": control_off,  # so many are off in the negative control
+            "allowed": allowed,  # so many may be off
+            "largest_error": largest,
+            "share": share,  # smallest share of wrong numbers that is detected; None if none is
+            "alpha": alpha,
+        }
+        return judged(off > allowed, weak, sentence, facts)
 
 
 def uniform(law: Tensor, wrong: Tensor, seen: Tensor, uniforms: Tensor) -> Tensor:
@@ -199,14 +175,19 @@ def cells_of(expected: Floats) -> NDArray[np.int64]:
     return by_token
 
 
-def _outcome(draws: int, seen: float, control: float, freedom: int, alpha: float) -> Outcome:
-    if not freedom:
-        return Outcome(draws, 1.0, 1.0, None)
-    p_value, control_p = (float(chi2.sf(statistic, freedom)) for statistic in (seen, control))
-    return Outcome(draws, p_value, control_p, smallest_share(control, freedom, alpha))
-
-
-def _verdict(failed: bool, control_failed: bool) -> str:
-    if failed:
-        return FAILED
-    return OK if control_failed else WEAK
+def _of_draws(draws: int, seen: float, control: float, freedom: int, alpha: float) -> Judgement:
+    """Judge draws by their statistic, and their test by that of a wrong law's draws."""
+    p_value, control_p, share = 1.0, 1.0, None
+    if freedom:
+        p_value, control_p = float(chi2.sf(seen, freedom)), float(chi2.sf(control, freedom))
+        share = smallest_share(control, freedom, alpha)
+    sentence = f"{draws:,} draws, p = {p_value:.2g}"
+    sentence += NO_POWER if share is None else f"; notices {share:.0%} of wrong draws"
+    facts = {
+        "draws": draws,
+        "p_value": p_value,  # of the draws, under the law
+        "control": control_p,  # of equally many draws from a wrong law, which must be rejected
+        "share": share,  # smallest share of wrong draws that is detected; None if none is
+        "alpha": alpha,
+    }
+    return judged(p_value < alpha, control_p >= alpha, sentence, facts)

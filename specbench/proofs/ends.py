@@ -16,12 +16,12 @@ from specbench.methods.laws import Next
 from specbench.proofs.draws import MIN_EXPECTED
 from specbench.proofs.outputs import Beginning, Output, enumerate_outputs
 from specbench.proofs.passes import MAX_NUMBERS, plain_pass
-from specbench.proofs.setup import Context
+from specbench.proofs.texts import Context
 
 LIKELY = 0.5  # probability that a token is a bonus, given those before
 
 
-class Laws(NamedTuple):
+class EndedLaws(NamedTuple):
     """A pair's exact laws of the next token, with one more column for the end of the text."""
 
     pair: LoadedPair
@@ -56,7 +56,7 @@ class Laws(NamedTuple):
 
 
 def positions(
-    laws: Laws,
+    laws: EndedLaws,
     context: Context,
     drawn: Sequence[list[int]],
     models: Sequence[Model],
@@ -106,7 +106,7 @@ def _bonus(p: Tensor, q: Tensor, tokens: Tensor, draft_length: int) -> Tensor:
 
 
 def prefixes(
-    laws: Laws, context: Context, drawn: Sequence[list[int]]
+    laws: EndedLaws, context: Context, drawn: Sequence[list[int]]
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the law of prefixes ``[C]``, the wrong law, and the prefix of each text.
 

@@ -1,14 +1,15 @@
-"""Findings of a check, one per comparison."""
+"""Findings: one verdict per comparison, with a sentence and the numbers behind it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 from specbench.table import Column, Table
 
 OK, FAILED, WEAK, REPORT, SKIPPED = "ok", "FAILED", "weak", "report", "not checked"
+STYLES = {FAILED: "bold red", WEAK: "yellow", SKIPPED: "yellow"}  # of words in a terminal
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,40 @@ class Finding:
     verdict: str
     sentence: str
     facts: dict[str, Any] = field(default_factory=dict)
+
+
+class Judgement(NamedTuple):
+    """What a test gives: the last fields of a finding."""
+
+    verdict: str
+    sentence: str
+    facts: dict[str, Any]
+
+
+class Test(Protocol):
+    """Collects draws or numbers, and judges them."""
+
+    def judge(self, alpha: float) -> Judgement:
+        """Judge everything added so far, at a probability of a false alarm."""
+
+
+def judged(failed: bool, weak: bool, sentence: str, facts: dict[str, Any]) -> Judgement:
+    """Return a judgement, which is weak if the test would hardly have noticed a fault."""
+    return Judgement(FAILED if failed else WEAK if weak else OK, sentence, facts)
+
+
+def findings_of(
+    part: str, subject: str, tests: Mapping[str, Test], alpha: float
+) -> Iterable[Finding]:
+    """Yield the finding of each test."""
+    for name, test in tests.items():
+        yield Finding(part, subject, name, *test.judge(alpha))
+
+
+def failures(findings: Sequence[Finding]) -> str:
+    """Return how many comparisons failed, such as "2 of 7"; empty if none did."""
+    failed = sum(finding.verdict == FAILED for finding in findings)
+    return f"{failed} of {len(findings)}" if failed else ""
 
 
 def findings_table(findings: Iterable[Finding], title: str = "") -> Table:

@@ -29,7 +29,7 @@ from specbench.methods.parameters import from_columns
 from specbench.methods.registry import get_method
 from specbench.proofs.laws import laws_at
 from specbench.proofs.passes import processed
-from specbench.proofs.setup import Setup
+from specbench.proofs.texts import Setup
 from specbench.runs.frames import CELL
 from specbench.runs.labels import method_label
 from specbench.runs.records import TRACED

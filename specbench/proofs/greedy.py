@@ -14,8 +14,7 @@ from specbench.methods import Rule
 from specbench.methods.rules import sd
 from specbench.proofs.findings import FAILED, OK, REPORT, WEAK, Finding
 from specbench.proofs.passes import plain_pass
-from specbench.proofs.setup import Context
-from specbench.proofs.texts import decode_one
+from specbench.proofs.texts import Context, decode_one
 
 PART = "greedy"
 PLAIN, EQUAL = "autoregressive against plain passes", "sd against autoregressive"

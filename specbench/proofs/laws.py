@@ -17,7 +17,7 @@ from specbench.methods import Positions
 from specbench.methods.laws import LAWS, Next, Split, likeliest, parameters_of
 from specbench.plugins import place, user_code
 from specbench.proofs.passes import plain_pass, processed
-from specbench.proofs.setup import Setup
+from specbench.proofs.texts import Setup
 
 
 class Placed(Positions):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
@@ -14,9 +15,8 @@ from specbench.decoding.sampling import Sampling
 from specbench.engine.loading import LoadedPair
 from specbench.methods.laws import Next
 from specbench.proofs.laws import farther, laws_at
-from specbench.proofs.passes import plain_pass, processed
-from specbench.proofs.setup import NOTHING, Context, Ends, Setup
-from specbench.proofs.texts import decode_one
+from specbench.proofs.passes import laws_along
+from specbench.proofs.texts import NOTHING, Context, Ends, Setup, decode_one
 
 RARE = 4.0  # beginnings of outputs that are expected less often are not enumerated further
 CANDIDATES = 10  # tokens for a stop string that about half of the outputs contain
@@ -55,10 +55,8 @@ def choose_ends(
     for context in contexts:
         text = [*context.prompt, *decode_one(pair, context, limit).token_ids, 0]
         last = len(text) - len(context.prompt)
-        p, q = (
-            processed(plain_pass(model, [text], last).logits[0], sampling)
-            for model in (pair.target, pair.draft)
-        )
+        p = laws_along(pair.target, text, last, sampling)
+        q = laws_along(pair.draft, text, last, sampling)
         mean = mean + torch.minimum(p, q).mean(0)  # what both propose ends texts inside drafts
     assert isinstance(mean, Tensor)
     expected = limit * mean / len(contexts)  # accepted drafts of each token in an output
@@ -161,3 +159,20 @@ def next_token(setup: Setup, context: Context, states: Sequence[Beginning]) -> L
     bonus = (proposed == NOTHING)[:, None]
     accepted = torch.where(bonus, 0, laws.split.kept)
     return accepted, torch.where(bonus, laws.at.p, laws.split.replaced), laws.at
+
+
+def outputs_of(
+    setup: Setup, context: Context, generations: Sequence[Generation]
+) -> tuple[OutputLaw, Tensor]:
+    """Return the enumerated law of a prompt's outputs, and the cell ``[K]`` of each of them.
+
+    Of texts that are not whole outputs, these are only the first tokens.
+    """
+    ends = setup.ends if setup.ends.whole else Ends(limit=1)
+    law = enumerate_outputs(
+        partial(next_token, setup, context),
+        RARE / len(generations),
+        lambda output: stop_reason(setup.pair, ends, output) is None,
+    )
+    outputs = [tuple(ends.output(text)[: ends.limit]) for text in generations]
+    return law, torch.tensor([law.cell(output) for output in outputs])

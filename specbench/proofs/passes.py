@@ -45,6 +45,11 @@ def plain_pass(
     return Pass(outputs.logits[rows], outputs.hidden[rows] if hidden else outputs.hidden)
 
 
+def laws_along(model: Model, text: Sequence[int], last: int, sampling: Sampling) -> Tensor:
+    """Return a model's laws ``[last, V]`` of the last tokens of a text."""
+    return processed(plain_pass(model, [text], last).logits[0], sampling)
+
+
 def processed(logits: Tensor, sampling: Sampling) -> Tensor:
     """Return probabilities ``[K, V]`` in float64 after temperature, top-k, top-p and min-p."""
     p = (logits.double() / sampling.temperature).softmax(-1)

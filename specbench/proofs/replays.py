@@ -14,8 +14,7 @@ from torch import Tensor
 from specbench.heads.bind import BoundMethod
 from specbench.methods.laws import JOINT
 from specbench.proofs.laws import Laws
-from specbench.proofs.setup import NOTHING
-from specbench.proofs.texts import CORRECTED, TARGET, VOID, Tokens
+from specbench.proofs.texts import CORRECTED, NOTHING, TARGET, VOID, Tokens
 
 IMPOSSIBLE = 2.0  # distance of a draw that no random number gives
 

@@ -10,9 +10,9 @@ acceptance the rule, corrections the residual, and bonus tokens p.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
+from dataclasses import replace
 from math import nan
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -21,17 +21,18 @@ from specbench.decoding.sampling import Sampling
 from specbench.heads.bind import BoundMethod
 from specbench.methods.laws import JOINT, normalised
 from specbench.proofs.draws import Counts, Numbers, Stream
-from specbench.proofs.findings import FAILED, REPORT, WEAK, Finding
+from specbench.proofs.findings import FAILED, REPORT, Finding, findings_of
 from specbench.proofs.laws import Laws, farther, laws_at
-from specbench.proofs.outputs import RARE, ends_rightly, enumerate_outputs, next_token, stop_reason
+from specbench.proofs.outputs import ends_rightly, outputs_of
 from specbench.proofs.passes import MAX_NUMBERS
 from specbench.proofs.replays import distances
-from specbench.proofs.setup import Context, Ends, Setup
 from specbench.proofs.tables import COMPARED, LAW, NO_LAW, WHOLE
 from specbench.proofs.texts import (
     CORRECTED,
     TARGET,
     VOID,
+    Context,
+    Setup,
     Tokens,
     random_numbers,
     sample,
@@ -41,9 +42,11 @@ from specbench.proofs.texts import (
 TESTS = 6  # of a row, with a p-value: of outputs and of the five streams of draws
 NEED_DRAWS = {"next token", "outputs", "tokens"}  # which every method has
 NEED_LAW = {"next token", "outputs", "tokens", "corrections", "probabilities"}
+STREAMS = ("tokens", "drafts", "acceptance", "corrections", "bonus tokens")
 # These shares of numbers may be off, because rounding may decide whether a token is inside top-p or
-# beyond a rule's threshold. It rarely decides a draw as well.
-EXCEPTIONS = {"probabilities": 0.01, "weights": 0.01, "replays": 0.001}
+# beyond a rule's threshold. It rarely decides a draw as well, and never an ending.
+EXCEPTIONS = {"endings": 0.0, "replays": 0.001, "probabilities": 0.01, "weights": 0.01}
+Tests = dict[str, Any]
 
 
 class Case(NamedTuple):
@@ -59,23 +62,15 @@ class Case(NamedTuple):
         return self.groups[0][0].ends.whole
 
     @property
+    def first(self) -> str:
+        """The name of the first comparison."""
+        return "outputs" if self.whole else "next token"
+
+    @property
     def subject(self) -> str:
         """A description of the row."""
         parts = [self.label, describe(self.groups[0][0].sampling)]
         return ", ".join([*parts, WHOLE] if self.whole else parts)
-
-
-class Tests:
-    """What the texts of a row are compared with."""
-
-    def __init__(self, seed: int) -> None:
-        self.outputs = Counts(seed)  # or their first tokens
-        self.tokens, self.drafts, self.acceptance = (Stream(seed) for _ in range(3))
-        self.corrections, self.bonus_tokens = (Stream(seed) for _ in range(2))
-        self.endings = Numbers(exceptions=0)
-        self.replays, self.probabilities, self.weights = (
-            Numbers(EXCEPTIONS[name]) for name in ("replays", "probabilities", "weights")
-        )
 
 
 def check_rounds(case: Case, alpha: float, *, exact: bool = True) -> list[Finding]:
@@ -86,15 +81,26 @@ def check_rounds(case: Case, alpha: float, *, exact: bool = True) -> list[Findin
         alpha: The probability of a false alarm of one test.
         exact: False if the dtype is too coarse for comparing probabilities.
     """
-    tests = Tests(case.groups[0][0].seed)
+    tests = _tests(case)
     for setup, contexts in case.groups:
         for context, generations in zip(contexts, sample(setup, contexts), strict=True):
             _compare_tokens(setup, context, generations, tests)
             if case.whole:
                 _compare_endings(setup, generations, tests)
             if setup.method.rule is None or setup.method.law is not None:
-                _compare_outputs(setup, context, generations, tests)
+                law, outputs = outputs_of(setup, context, generations)
+                tests[case.first].add(law.law, law.wrong, outputs)
     return list(_findings(case, tests, alpha, exact))
+
+
+def _tests(case: Case) -> dict[str, Any]:
+    """Return what the texts of a row are compared with, by the names in ``COMPARED``."""
+    seed = case.groups[0][0].seed
+    return {
+        case.first: Counts(seed),
+        **{name: Stream(seed) for name in STREAMS},
+        **{name: Numbers(exceptions) for name, exceptions in EXCEPTIONS.items()},
+    }
 
 
 def describe(sampling: Sampling) -> str:
@@ -123,7 +129,7 @@ def _compare_tokens(
         _compare_numbers(setup.method, tokens, laws, tests)
         # The control: the random numbers of another text.
         alternatives = torch.stack((numbers[rows], numbers[rows - 1]), 1).to(target.device)
-        tests.replays.add(*distances(setup.method, tokens, laws, alternatives).T)
+        tests["replays"].add(*distances(setup.method, tokens, laws, alternatives).T)
 
 
 def _compare_draws(method: BoundMethod, tokens: Tokens, laws: Laws, tests: Tests) -> None:
@@ -133,14 +139,14 @@ def _compare_draws(method: BoundMethod, tokens: Tokens, laws: Laws, tests: Tests
     if split is not None:
         real = tokens.kind != VOID
         law = torch.where(bonus[:, None], next_law.p, split.kept + split.replaced)
-        tests.tokens.add(law[real], farther(law, next_law)[real], tokens.tokens[real])
+        tests["tokens"].add(law[real], farther(law, next_law)[real], tokens.tokens[real])
     if method.rule is None:
         return
-    tests.bonus_tokens.add(next_law.p[bonus], next_law.q[bonus], tokens.tokens[bonus])
+    tests["bonus tokens"].add(next_law.p[bonus], next_law.q[bonus], tokens.tokens[bonus])
     joint = method.method in JOINT
     if joint:
         judged &= tokens.position == 0
-    tests.drafts.add(next_law.q[judged], next_law.p[judged], tokens.drafted[judged])
+    tests["drafts"].add(next_law.q[judged], next_law.p[judged], tokens.drafted[judged])
     if joint:
         return
     accept = laws.acceptance(tokens.drafted)
@@ -149,10 +155,10 @@ def _compare_draws(method: BoundMethod, tokens: Tokens, laws: Laws, tests: Tests
     accept = accept[judged, None].clamp(0, 1)
     decisions = torch.cat((accept, 1 - accept), 1)
     always = torch.tensor([1.0, 0.0], dtype=accept.dtype, device=accept.device)
-    tests.acceptance.add(decisions, always.expand_as(decisions), corrected[judged].long())
+    tests["acceptance"].add(decisions, always.expand_as(decisions), corrected[judged].long())
     if split is not None:
         residual = normalised(split.replaced[corrected])
-        tests.corrections.add(residual, next_law.q[corrected], tokens.tokens[corrected])
+        tests["corrections"].add(residual, next_law.q[corrected], tokens.tokens[corrected])
 
 
 def _compare_numbers(method: BoundMethod, tokens: Tokens, laws: Laws, tests: Tests) -> None:
@@ -161,8 +167,8 @@ def _compare_numbers(method: BoundMethod, tokens: Tokens, laws: Laws, tests: Tes
     expected = torch.where(single, tokens.expected, nan)
     probabilities = None if laws.split is None else laws.split.kept.sum(-1)
     for numbers, reported, correct in (
-        (tests.probabilities, expected, probabilities),
-        (tests.weights, tokens.weight, laws.weight),
+        (tests["probabilities"], expected, probabilities),
+        (tests["weights"], tokens.weight, laws.weight),
     ):
         if correct is not None:
             correct = correct.view(tokens.kind.shape)
@@ -177,42 +183,21 @@ def _compare_endings(setup: Setup, generations: Sequence[Generation], tests: Tes
         text.stopped_by != before.stopped_by
         for text, before in zip(generations, previous, strict=True)
     ]
-    tests.endings.add(wrong.float(), torch.tensor(other).float())
-
-
-def _compare_outputs(
-    setup: Setup, context: Context, generations: Sequence[Generation], tests: Tests
-) -> None:
-    """Compare whole outputs of a prompt, or only their first tokens, with their enumerated law."""
-    ends = setup.ends if setup.ends.whole else Ends(limit=1)
-    law = enumerate_outputs(
-        partial(next_token, setup, context),
-        RARE / len(generations),
-        lambda output: stop_reason(setup.pair, ends, output) is None,
-    )
-    outputs = [tuple(ends.output(text)[: ends.limit]) for text in generations]
-    tests.outputs.add(law.law, law.wrong, torch.tensor([law.cell(output) for output in outputs]))
+    tests["endings"].add(wrong.float(), torch.tensor(other).float())
 
 
 def _findings(case: Case, tests: Tests, alpha: float, exact: bool) -> Iterator[Finding]:
     """Yield a finding of each comparison that has draws."""
     lawless = any(setup.method.rule and not setup.method.law for setup, _ in case.groups)
-    comparisons = {name.replace("_", " "): test for name, test in vars(tests).items()}
-    if not case.whole:
-        comparisons = {"next token": comparisons.pop("outputs"), **comparisons}
-    for name, comparison in comparisons.items():
+    for finding in findings_of(LAW, case.subject, tests, alpha):
+        name, verdict = finding.name, finding.verdict
         if lawless and name in NEED_LAW:
             yield Finding(LAW, case.subject, name, NO_LAW, f"{case.label} has no law")
+        elif not finding.facts["draws"] and name not in NEED_DRAWS:
             continue
-        outcome = comparison.outcome(alpha)
-        if not outcome.draws and name not in NEED_DRAWS:
-            continue
-        verdict, sentence = outcome.verdict(alpha), outcome.sentence
-        if name in EXCEPTIONS and not exact:
-            verdict = REPORT
-        if verdict == FAILED:
-            sentence = f"{COMPARED[name][1]} ({sentence})"
-        elif verdict == WEAK:
-            sentence = f"the negative control would also pass ({sentence})"
-        facts = outcome._asdict() | {"alpha": alpha}
-        yield Finding(LAW, case.subject, name, verdict, sentence, facts)
+        elif EXCEPTIONS.get(name) and not exact:
+            yield replace(finding, verdict=REPORT)
+        elif verdict == FAILED:
+            yield replace(finding, sentence=f"{COMPARED[name][1]} ({finding.sentence})")
+        else:
+            yield finding

@@ -1,24 +1,102 @@
-"""Texts that a check samples with the real loop, and the origin of each token."""
+"""How texts are sampled with the real loop, and the origin of each of their tokens."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import takewhile
 from math import nan
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from specbench.decoding.drafting import Drafter, LookupDrafter, ModelDrafter
 from specbench.decoding.loop import DecodeOptions, Request, decode, decode_all
 from specbench.decoding.records import Generation, RoundRecord
 from specbench.decoding.sampling import Sampling, uniforms
 from specbench.engine.loading import LoadedPair
+from specbench.heads.bind import BoundMethod
 from specbench.methods import Rule
-from specbench.proofs.passes import plain_pass
-from specbench.proofs.setup import NOTHING, Context, Ends, Setup
+from specbench.proofs.passes import laws_along
 
 LEAD = 24  # maximum number of tokens between a prompt and the sampled rounds
+ROUNDS = 2  # minimum number of complete rounds per text, so that caches are overwritten
+DRAWN, NOTHING = -2, -1
+"""In place of a token that is proposed for certain: one that is drawn, or none."""
+
+
+class Context(NamedTuple):
+    """The tokens of a prompt, and the name of its task and example."""
+
+    name: str
+    prompt: Sequence[int]
+
+
+class Ends(NamedTuple):
+    """What ends a sampled text, in position of the pair's own end tokens."""
+
+    limit: int  # tokens, with the end token
+    token: int | None = None  # end token
+    stop: str = ""  # stop string; none if empty
+
+    def output(self, generation: Generation) -> list[int]:
+        """Return the tokens of an output, with its end token."""
+        if self.token is None or generation.stopped_by != "eos":
+            return generation.token_ids
+        return [*generation.token_ids, self.token]
+
+    @property
+    def whole(self) -> bool:
+        """Whether a text is a whole output, not so many rounds."""
+        return self.token is not None
+
+
+def after_rounds(draft_length: int) -> Ends:
+    """Return ends that let ``ROUNDS`` rounds be complete."""
+    return Ends(ROUNDS * (draft_length + 1) + 1)
+
+
+class Setup(NamedTuple):
+    """How the texts of prompts are sampled, which decides their laws."""
+
+    pair: LoadedPair
+    method: BoundMethod
+    sampling: Sampling = Sampling()
+    drafter: Drafter = ModelDrafter()
+    draft_length: int = 0  # N
+    ends: Ends = Ends(limit=1)
+    texts: int = 1  # per prompt
+    batch_size: int = 1
+    seed: int = 0
+
+    @property
+    def drafts(self) -> int:
+        """The number of drafts that a round may have."""
+        return self.draft_length if self.method.rule else 0
+
+    def propose(self, text: Sequence[int]) -> list[int]:
+        """Return what must be proposed after a text, ``DRAWN`` if it is drawn."""
+        return proposals(self.drafter, text, self.drafts, self.pair.target.vocabulary)
+
+
+def proposals(
+    drafter: Drafter, text: Sequence[int], draft_length: int, vocabulary: int
+) -> list[int]:
+    """Return what a drafter must propose after a text, DRAWN if it draws.
+
+    The search for an n-gram is independent of ``decoding.lookup``: the longest that ends the text
+    and occurs before, at its last occurrence.
+    """
+    if not isinstance(drafter, LookupDrafter):
+        return [DRAWN] * draft_length
+    for length in range(min(drafter.longest, len(text) - 1), drafter.shortest - 1, -1):
+        for start in range(len(text) - length - 1, -1, -1):
+            end = start + length
+            if text[start:end] == text[-length:]:
+                copied = text[end : end + draft_length]
+                return list(takewhile(lambda token: token < vocabulary, copied))
+    return []
 
 
 def decode_one(
@@ -50,11 +128,9 @@ def extended(
 
     The result ends so many tokens ``earlier``; those left out should be accepted if drafted.
     """
-    text = [*context.prompt, *answer, 0]
-    p, q = (
-        plain_pass(runner, [text], last=len(answer) + 1).logits[0].softmax(-1)
-        for runner in (pair.target, pair.draft)
-    )
+    text, last = [*context.prompt, *answer, 0], len(answer) + 1
+    p = laws_along(pair.target, text, last, Sampling())
+    q = laws_along(pair.draft, text, last, Sampling())
     entropy = torch.special.entr(p).sum(-1)
     tokens = torch.tensor([*answer], dtype=torch.long, device=p.device)[:, None]
     accept = (q[:-1].gather(1, tokens) / p[:-1].gather(1, tokens))[:, 0].clamp_max(1)

@@ -22,11 +22,12 @@ from specbench.experiment.variants import method_variants
 from specbench.pairs.registry import get_pair
 from specbench.proofs.audit import COUNTED, FALSE_ALARM, SAMPLER, STREAMS, cut_prompt
 from specbench.proofs.check import read_prompts
-from specbench.proofs.distortions import TOP_K, TOP_P, Distortions, least_kept
-from specbench.proofs.ends import Laws
+from specbench.proofs.distortions import TOP_K, TOP_P, FilteredTails, TemperatureScore, least_kept
+from specbench.proofs.ends import EndedLaws
 from specbench.tasks.task import default_task_names, load_task
 
 TEMPERATURES = (1.0, 0.7)
+Audit = tuple[TemperatureScore, FilteredTails]
 
 
 def main() -> None:
@@ -51,20 +52,21 @@ def main() -> None:
         for fault, drawn_from in faults(laws).items():
             repeats = options.repeats if fault else options.honest
             audits = [draw(every, drawn_from, options.texts, generator) for _ in range(repeats)]
-            heat = [audit.temperature(alpha).p_value < alpha for audit in audits]
-            filters = [audit.filters(alpha).p_value < alpha for audit in audits]
+            judged = [[test.judge(alpha).facts for test in audit] for audit in audits]
+            heat = [facts["p_value"] < alpha for facts, _ in judged]
+            filters = [facts["p_value"] < alpha for _, facts in judged]
             either = np.logical_or(heat, filters).sum()
             print(
                 f"T={temperature:g}, {fault or 'no fault'}: found in {either} of {repeats} "
                 f"(temperature {sum(heat)}, filters {sum(filters)})"
             )
-        heat_seen, filters_seen = audits[0].temperature(alpha), audits[0].filters(alpha)
-        print(f"  would see a temperature off by {heat_seen.visible:.1%}, {filters_seen.visible}")
+        heat_seen, filters_seen = (facts["visible"] for facts in judged[0])
+        print(f"  would see a temperature off by {heat_seen:.1%}, {filters_seen}")
 
 
 def laws_after(pair: LoadedPair, prompts: set[tuple[int, ...]], temperature: float) -> Tensor:
     """Return the laws ``[C, V]`` of the tokens after prompts."""
-    laws = Laws(pair, temperature)
+    laws = EndedLaws(pair, temperature)
     return torch.cat([laws.after(pair.target, p, [[]]).exp() for p in sorted(prompts)])
 
 
@@ -79,23 +81,22 @@ def faults(laws: Tensor) -> dict[str, Tensor]:
     return {name: law / law.sum(-1, keepdim=True) for name, law in found.items()}
 
 
-def every_draw(law: Tensor) -> Distortions:
+def every_draw(law: Tensor) -> Audit:
     """Return the sums for one draw of each token from a law."""
-    found = Distortions()
-    found.add(law.expand(len(law), -1), torch.arange(len(law)))
-    return found
+    tests = TemperatureScore(1.0), FilteredTails()
+    for test in tests:
+        test.add(law.expand(len(law), -1), torch.arange(len(law)))
+    return tests
 
 
-def draw(
-    every: list[Distortions], drawn_from: Tensor, texts: int, generator: torch.Generator
-) -> Distortions:
+def draw(every: list[Audit], drawn_from: Tensor, texts: int, generator: torch.Generator) -> Audit:
     """Return the sums of an audit that draws its texts from other laws."""
     tokens = torch.multinomial(drawn_from, texts // len(every), True, generator=generator)
-    found = Distortions()
-    for each, drawn in zip(every, tokens.numpy(), strict=True):
-        found._scores += [part[:, drawn] for part in each._scores]
-        found._tails += [part[..., drawn] for part in each._tails]
-    return found
+    score, tails = TemperatureScore(1.0), FilteredTails()
+    for (one_score, one_tails), drawn in zip(every, tokens.numpy(), strict=True):
+        score._scores += [part[:, drawn] for part in one_score._scores[1:]]
+        tails._tails += [part[..., drawn] for part in one_tails._tails[1:]]
+    return score, tails
 
 
 if __name__ == "__main__":

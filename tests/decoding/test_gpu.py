@@ -18,7 +18,7 @@ from specbench.methods import Positions, Verdict
 from specbench.methods.rules import sd, static
 from specbench.pairs.registry import get_pair
 from specbench.proofs import greedy as check_greedy
-from specbench.proofs.setup import Context
+from specbench.proofs.texts import Context
 from specbench.tasks.task import default_task_names, load_task
 
 from .divergence import require_equal_up_to_ties

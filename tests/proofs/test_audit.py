@@ -25,36 +25,49 @@ from specbench.proofs.audit import (
     STREAMS,
     TEMPERATURE,
     TOKENS,
-    WEAK,
+    TOO_WEAK,
     AuditOptions,
-    Finding,
     run_audit,
     verdict,
     visible_faults,
 )
 from specbench.proofs.decoders import Completion
-from specbench.proofs.ends import Laws
+from specbench.proofs.ends import EndedLaws
+from specbench.proofs.findings import FAILED, OK, WEAK, Finding
 from specbench.proofs.server import Server
-from specbench.proofs.setup import Context
 from specbench.proofs.spelling import Spelling
 from specbench.proofs.stored import StoredTexts
+from specbench.proofs.texts import Context
 
-from .toy import BONUS_FROM_Q, DRAFT_LENGTH, END, FAULTS, PIECES, Table, serving, speculate, toy
+from .toy import (
+    BONUS_FROM_Q,
+    DRAFT_LENGTH,
+    END,
+    FAULTS,
+    PIECES,
+    Table,
+    serving,
+    speculate,
+    spell,
+    toy,
+)
 
 CONTEXTS = [Context(f"p{token}", [8, token]) for token in range(4)]
 
 
 class Local:
-    """The server's loop without the server; it returns the tokens."""
+    """The server's loop without the server; it returns the tokens, or only their text."""
 
-    def __init__(self, fault: str = "") -> None:
-        self.fault = fault
+    def __init__(self, fault: str = "", as_text: bool = False) -> None:
+        self.fault, self.as_text = fault, as_text
 
     def complete(
         self, prompt: Sequence[int], temperature: float, count: int, limit: int, seed: int
     ) -> list[Completion]:
         seeds = range(seed, seed + count)
         texts = [speculate(prompt, temperature, limit, n, self.fault) for n in seeds]
+        if self.as_text:
+            return [Completion(spell(tokens), None, tokens[-1] == END) for tokens in texts]
         return [Completion("", tokens, tokens[-1] == END) for tokens in texts]
 
 
@@ -64,7 +77,7 @@ def audit(decoder: object, samples: int, seed: int = 0) -> list[Finding]:
 
 
 def failed(findings: list[Finding]) -> set[str]:
-    return {f"{f.name} {f.subject}" for f in findings if f.verdict == FAULT}
+    return {f"{f.name} {f.subject}" for f in findings if f.verdict == FAILED}
 
 
 def test_a_correct_server_is_lossless_and_the_power_is_named() -> None:
@@ -84,8 +97,7 @@ def test_a_correct_server_is_never_fault() -> None:
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_is_lossy(fault: str) -> None:
-    with serving(fault) as url:
-        findings = audit(Server(url, Client(requests=2)), 128)
+    findings = audit(Local(fault, as_text=True), 128)
     assert verdict(findings) == FAULT, findings
     if fault == "temperature":  # nothing is wrong at T = 1
         assert all("T=0.7" in name for name in failed(findings))
@@ -195,7 +207,7 @@ def test_no_prompt_and_seed_is_decoded_twice() -> None:
 
 def test_few_samples_are_too_weak() -> None:
     findings = audit(Local(), 8)
-    assert verdict(findings) == WEAK
+    assert verdict(findings) == TOO_WEAK
     assert any("would hardly be noticed" in finding.sentence for finding in findings)
 
 
@@ -212,7 +224,7 @@ def test_a_fork_by_rounding_is_not_fault() -> None:
             return [Completion("", tokens, tokens[-1] == END)]
 
     how = AuditOptions(64, (1.0,), DRAFT_LENGTH, 0)
-    for tie, expected in ((1e-3, FAULT), (10.0, NO_FAULT)):
+    for tie, expected in ((1e-3, FAILED), (10.0, OK)):
         first, *_ = run_audit(toy(), Second(), CONTEXTS, how._replace(tie=tie), lambda text: None)
         assert first.verdict == expected
         assert first.sentence.startswith("4 of 4 texts fork (100%)")
@@ -233,7 +245,7 @@ def test_tokens_beyond_the_vocabulary_are_refused(token: int) -> None:
 
 def test_a_text_is_spelled_with_the_probabilities_of_its_spellings() -> None:
     """`abc` and an end: the tokens are drawn from their exact distribution given the text."""
-    laws = Laws(toy(), 3.0)
+    laws = EndedLaws(toy(), 3.0)
     spellings = [["abc"], ["ab", "c"], ["a", "bc"], ["a", "b", "c"]]
     tokens = [[PIECES.index(piece) for piece in pieces] for pieces in spellings]
     weights = []

@@ -12,8 +12,7 @@ from specbench.errors import UsageError
 from specbench.pairs.registry import get_pair
 from specbench.proofs import libraries
 from specbench.proofs.libraries import Assisted, llamacpp_server
-from specbench.proofs.setup import Context
-from specbench.proofs.texts import decode_one
+from specbench.proofs.texts import Context, decode_one
 from specbench.tasks.task import load_task
 
 LIMIT = 12

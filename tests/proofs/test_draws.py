@@ -9,6 +9,7 @@ from torch import Tensor
 
 from specbench.proofs.draws import (
     MIN_EXPECTED,
+    NO_POWER,
     Counts,
     Stream,
     cells_of,
@@ -16,9 +17,11 @@ from specbench.proofs.draws import (
     smallest_share,
     uniform,
 )
+from specbench.proofs.findings import FAILED, WEAK
 
 ALPHA = 1e-6
 K, V = 3000, 12
+NOTHING = {"draws": 0, "p_value": 1.0, "control": 1.0, "share": None, "alpha": ALPHA}
 
 
 def laws(seed: int, size: int = K) -> tuple[Tensor, Tensor, Tensor]:
@@ -51,10 +54,10 @@ def test_a_stream_passes_its_law_and_refuses_a_wrong_one() -> None:
         stream = Stream(seed=0)
         for rows in torch.arange(K).split(700):  # in parts of different sizes
             stream.add(given[rows], other[rows], seen[rows])
-        outcome = stream.outcome(ALPHA)
-        assert outcome.draws == K
-        assert outcome.control < 1e-9
-        p_values.append(outcome.p_value)
+        facts = stream.judge(ALPHA).facts
+        assert facts["draws"] == K
+        assert facts["control"] < 1e-9
+        p_values.append(facts["p_value"])
     assert p_values[0] > 1e-3 > 1e-9 > p_values[1]
 
 
@@ -62,11 +65,12 @@ def test_without_power_the_control_passes() -> None:
     law, _, seen = laws(2)
     stream, few = Stream(seed=0), Stream(seed=0)
     stream.add(law, law, seen)
-    outcome = stream.outcome(ALPHA)
-    assert outcome.p_value > 1e-3 and outcome.control > ALPHA
+    verdict, sentence, facts = stream.judge(ALPHA)
+    assert verdict == WEAK and sentence.endswith(NO_POWER)
+    assert facts["p_value"] > 1e-3 and facts["control"] > ALPHA
     few.add(law[:5], law[:5].flip(-1), seen[:5])
-    assert few.outcome(ALPHA) == (5, 1.0, 1.0, None)
-    assert Stream(seed=0).outcome(ALPHA) == (0, 1.0, 1.0, None)
+    assert few.judge(ALPHA).facts == {**NOTHING, "draws": 5}
+    assert Stream(seed=0).judge(ALPHA).facts == NOTHING
 
 
 def test_the_smallest_share_is_detected_and_a_third_of_it_is_not() -> None:
@@ -74,7 +78,7 @@ def test_the_smallest_share_is_detected_and_a_third_of_it_is_not() -> None:
     generator = torch.Generator().manual_seed(4)
     stream = Stream(seed=0)
     stream.add(law, wrong, seen)
-    share = stream.outcome(ALPHA).share
+    share = stream.judge(ALPHA).facts["share"]
     assert share is not None and 0.02 < share < 0.5
 
     def refused(part: float) -> int:
@@ -84,7 +88,7 @@ def test_the_smallest_share_is_detected_and_a_third_of_it_is_not() -> None:
             mixed = torch.where(false[:, None], wrong, law)
             tried = Stream(seed)
             tried.add(law, wrong, torch.multinomial(mixed, 1, generator=generator)[:, 0])
-            count += tried.outcome(ALPHA).p_value < ALPHA
+            count += tried.judge(ALPHA).verdict == FAILED
         return count
 
     assert refused(1.2 * share) >= 18
@@ -100,17 +104,17 @@ def test_counts_of_the_next_token(right: bool) -> None:
     for ours, theirs in zip(law, wrong, strict=True):
         source = ours if right else theirs
         counts.add(ours, theirs, torch.multinomial(source, 400, True, generator=generator))
-    outcome = counts.outcome(ALPHA)
-    assert outcome.draws == 1200
-    assert (outcome.p_value > 1e-3) if right else (outcome.p_value < 1e-9)
-    assert outcome.control < 1e-9
+    facts = counts.judge(ALPHA).facts
+    assert facts["draws"] == 1200
+    assert (facts["p_value"] > 1e-3) if right else (facts["p_value"] < 1e-9)
+    assert facts["control"] < 1e-9
 
 
 def test_a_certain_token_tests_nothing() -> None:
     law = torch.tensor([1.0, 0.0, 0.0], dtype=torch.float64)
     counts = Counts(seed=0)
     counts.add(law, law, torch.zeros(100, dtype=torch.long))
-    assert counts.outcome(ALPHA) == (0, 1.0, 1.0, None)
+    assert counts.judge(ALPHA).facts == NOTHING
 
 
 def test_cells_of_rare_tokens_are_filled() -> None:

@@ -25,7 +25,7 @@ from specbench.proofs.check import WHOLE, findings_or_crash
 from specbench.proofs.findings import FAILED, Finding
 from specbench.proofs.outputs import choose_ends
 from specbench.proofs.rounds import Case, check_rounds
-from specbench.proofs.setup import Context, Setup, after_rounds
+from specbench.proofs.texts import Context, Setup, after_rounds
 
 from ..engine.tiny import blurred, build, config, pair_of, random_prompt
 

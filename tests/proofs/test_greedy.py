@@ -10,7 +10,7 @@ from specbench.engine.loading import LoadedPair
 from specbench.proofs import greedy
 from specbench.proofs.findings import FAILED, OK, REPORT, WEAK
 from specbench.proofs.greedy import END, check_greedy, divergence, lag
-from specbench.proofs.setup import Context
+from specbench.proofs.texts import Context
 
 from ..decoding.helpers import own_draft
 from ..engine.tiny import (

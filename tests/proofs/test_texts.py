@@ -7,12 +7,15 @@ import torch
 
 from specbench.decoding.drafting import load_drafter
 from specbench.decoding.records import Generation, RoundRecord
-from specbench.proofs.setup import DRAWN, NOTHING, Ends, proposals
 from specbench.proofs.texts import (
     ACCEPTED,
     CORRECTED,
+    DRAWN,
+    NOTHING,
     TARGET,
     VOID,
+    Ends,
+    proposals,
     tokens_of,
 )
 

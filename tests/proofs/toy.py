@@ -98,6 +98,10 @@ def speculate(
     return new[: new.index(END) + 1] if END in new else new
 
 
+def spell(tokens: Sequence[int]) -> str:
+    return "".join(PIECES[token] for token in tokens if token != END)
+
+
 def _drawn(law: Floats, random: np.random.Generator) -> int:
     return min(int(np.searchsorted(law.cumsum(), random.random(), side="right")), len(law) - 1)
 
@@ -115,9 +119,8 @@ class Handler(BaseHTTPRequestHandler):
         how = asked["temperature"], asked["max_tokens"], asked["seed"]
         tokens = speculate(prompt, *how, self.fault)
         ended = tokens[-1] == END
-        text = "".join(PIECES[token] for token in tokens if token != END)
         reason = "stop" if ended else "length"
-        self.reply(200, {"choices": [{"text": text, "finish_reason": reason}]})
+        self.reply(200, {"choices": [{"text": spell(tokens), "finish_reason": reason}]})
 
     def reply(self, code: int, answer: Any) -> None:
         content = answer if isinstance(answer, bytes) else json.dumps(answer).encode()

@@ -33,7 +33,7 @@ from specbench.heads.bind import bind
 from specbench.heads.files import describe_models
 from specbench.heads.head import Head
 from specbench.methods.control import DraftControl, warmup_lengths
-from specbench.methods.rules import sd
+from specbench.methods.strict import sd
 from specbench.metrics.sandbox.launch import layers
 from specbench.pairs.registry import PairSpec
 from specbench.runs.records import ERROR, to_line

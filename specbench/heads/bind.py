@@ -15,7 +15,7 @@ from specbench.heads.head import Head
 from specbench.heads.registry import HeadFile
 from specbench.methods import Rule, get_method
 from specbench.methods.control import DraftControl
-from specbench.methods.laws import LAWS, Law
+from specbench.methods.laws import Law
 from specbench.methods.method import BOTH_MODELS
 from specbench.methods.own import try_rule
 
@@ -29,6 +29,7 @@ class BoundMethod(NamedTuple):
     parameters: Mapping[str, Any] = {}  # of the law, without the head; a control has none
     head: Head | None = None
     law: Law | None = None  # None if the user's own rule has none
+    joint: bool = False  # whether the rule judges the drafts of a round jointly
     both_temperature: float = 1.0  # factor on the run's temperature, for both models
     both_min_p: float = 0.0  # least min-p of both models
 
@@ -61,10 +62,10 @@ def bind(
             a rule of the user's own fails on random positions.
     """
     definition = get_method(method)
-    rule, law = definition.load(), definition.law or LAWS.get(method)
+    rule, law = definition.rule, definition.law
     values = {name: value for name, value in parameters.items() if name != "head"}
     if definition.control is not None:
-        return BoundMethod(method, rule, definition.load_control()(**values), law=law)
+        return BoundMethod(method, rule, definition.control(**values), law=law)
     head = parameters.get("head")
     if isinstance(head, HeadFile):
         heads = {} if heads is None else heads
@@ -78,4 +79,4 @@ def bind(
             target, draft = pair.target, pair.draft
             sizes = (target.vocabulary, target.hidden_size, draft.hidden_size)
             try_rule(definition, rule, sizes, target.device, target.dtype)
-    return BoundMethod(method, rule, None, values, head, law, **shared)
+    return BoundMethod(method, rule, None, values, head, law, definition.joint, **shared)

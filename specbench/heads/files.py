@@ -23,11 +23,9 @@ from specbench.engine.loading import LoadedPair
 from specbench.errors import UsageError
 from specbench.files import clear_errors, make_folder, write_atomically
 from specbench.heads.head import Head
+from specbench.heads.kinds import KINDS, LINEAR
 from specbench.heads.registry import (
     DESCRIPTION,
-    FEATURES,
-    KINDS,
-    LINEAR,
     RELEASED,
     UNTRAINED,
     WEIGHTS,
@@ -119,7 +117,7 @@ def _described(folder: Path, pair: LoadedPair) -> tuple[str, dict[str, Tensor]]:
             f"{', '.join(KINDS)}"
         )
     # A head that reads no hidden states works with any pair.
-    if kind != FEATURES and description.get("models") != fingerprints(pair):
+    if KINDS[kind].width is None and description.get("models") != fingerprints(pair):
         raise UsageError(
             f"the head in {folder} was trained for other weights than those of {pair.name} (it "
             f"names {shown(description.get('pair') or 'another pair')}): train one for this pair "

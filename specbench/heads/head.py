@@ -8,61 +8,13 @@ Source: DIVERSED, arXiv:2604.07622.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
-
 import torch
 from torch import Tensor, nn
 
-from specbench.heads.registry import FEATURES, LINEAR, MLP
+from specbench.heads.kinds import KINDS
 from specbench.methods.verdict import Positions
 
-
-def hidden_states(at: Positions) -> Tensor:
-    """Return both hidden states ``[K, hidden_q + hidden_p]``, in the order of the release."""
-    return torch.cat((at.h_q, at.h_p), -1)
-
-
-def features(at: Positions) -> Tensor:
-    """Return features of the two distributions ``[K, 10]``, independent of the models' widths.
-
-    They are the entropies, the two highest probabilities of each model, the probability of each
-    model's argmax under the other, total variation, and agreement of the argmax. They use the
-    unfiltered distributions at temperature 1, so a head's input does not depend on the temperature.
-    """
-    p, q = at.p1, at.q1
-    top_p, top_q = p.topk(2), q.topk(2)
-    favourite_p, favourite_q = top_p.indices[:, :1], top_q.indices[:, :1]
-    columns = (
-        torch.special.entr(p).sum(-1, keepdim=True),
-        torch.special.entr(q).sum(-1, keepdim=True),
-        top_p.values,
-        top_q.values,
-        p.gather(-1, favourite_q),
-        q.gather(-1, favourite_p),
-        (p - q).abs().sum(-1, keepdim=True) / 2,
-        (favourite_p == favourite_q).to(p),
-    )
-    return torch.cat(columns, -1)
-
-
 SMALLEST_SPREAD = 1e-3  # of an input
-
-
-class Kind(NamedTuple):
-    """A kind of head: its input ``[K, D]``, D from the models' widths, and its hidden units."""
-
-    inputs: Callable[[Positions], Tensor]
-    width: Callable[[int, int], int]
-    hidden: int = 0
-    standardised: bool = False  # inputs are shifted and scaled; see ``Head.standardise``
-
-
-KINDS = {
-    LINEAR: Kind(hidden_states, lambda hidden_p, hidden_q: hidden_q + hidden_p),
-    MLP: Kind(hidden_states, lambda hidden_p, hidden_q: hidden_q + hidden_p, hidden=32),
-    FEATURES: Kind(features, lambda hidden_p, hidden_q: 10, hidden=16, standardised=True),
-}
 
 
 class Head(nn.Module):
@@ -79,8 +31,8 @@ class Head(nn.Module):
         self.kind = kind
         self.shift: Tensor
         self.scale: Tensor
-        self.inputs, input_width, hidden, self.standardised = KINDS[kind]
-        self.width = width = input_width(*sizes)
+        _, self.inputs, width_of_kind, hidden, self.standardised = KINDS[kind]
+        self.width = width = width_of_kind or sum(sizes)
         if self.standardised:
             self.register_buffer("shift", torch.zeros(width))
             self.register_buffer("scale", torch.ones(width))

@@ -1,4 +1,4 @@
-"""Kinds of heads, and the search for the head of a pair and a task.
+"""The search for the head of a pair and a task.
 
 A head is a folder with ``head.safetensors`` (weights) and ``head.json`` (description), or the
 single file that the authors of DIVERSED published. This module does not import torch.
@@ -14,17 +14,10 @@ from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
 from specbench.errors import UsageError
+from specbench.heads.kinds import LINEAR
 from specbench.pairs.registry import PairSpec, pairs
 from specbench.validation import Model, validated
 from specbench.words import printable
-
-LINEAR, MLP, FEATURES = "linear", "mlp", "features"
-KINDS = {
-    LINEAR: "one linear layer on both hidden states, the paper's",
-    MLP: "one hidden layer on both hidden states",
-    FEATURES: "a small network on entropies, top probabilities and disagreement of the two "
-    "distributions; fits any pair",
-}
 
 WEIGHTS = "head.safetensors"
 DESCRIPTION = "head.json"

@@ -1,11 +1,25 @@
 """Block verification: judging the drafts of a round jointly accepts more of them."""
 
-import torch
-from torch import Tensor
+from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from specbench.methods import laws
+from specbench.methods.lazy import torch
+from specbench.methods.method import rule
 from specbench.methods.verdict import Positions, Verdict, normalise, pick
 
+if TYPE_CHECKING:
+    from torch import Tensor
 
+
+@rule(
+    summary="block verification: sd judging all drafts of a round together; exact, accepts more",
+    source="arXiv:2403.10444",
+    exact=True,
+    joint=True,
+    law=laws.sd,
+)
 def block(at: Positions, x: Tensor) -> Verdict:
     """Accept the longest part of the drafted block that p allows; emits p exactly, as `sd` does.
 

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import torch
-from torch import Tensor
+from specbench.methods.lazy import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class Next(NamedTuple):
@@ -173,31 +175,6 @@ def relaxed(
         accepted, (1 - total(accepted)) * (likeliest(at.p) if replacement == "argmax" else at.p)
     )
 
-
-LAWS: dict[str, Law] = {
-    "sd": sd,
-    "lossy": lossy,
-    "static": static,
-    "diversed": static,  # with the head's weights
-    "speccascade": speccascade,
-    "sd-adaptive": sd,
-    "block": sd,
-    "mentored": mentored,
-    "typical": typical,
-    "cactus": cactus,
-    "sharpened": sharpened,
-    "cooled": cooled,
-    "gated": gated,
-    "gated-diversed": gated,
-    "match": match,
-    "threshold": threshold,
-    "relaxed": relaxed,
-}
-"""Laws by method; a method that drafts and has no law cannot be checked."""
-
-JOINT = frozenset({"block"})
-"""Lossless methods that judge the drafts of a round jointly. After the first position of a round,
-only the emitted tokens have a closed-form law, not the accepted drafts."""
 
 BISECTIONS, LEAST_LOG = 45, -700.0  # float64 goes down to e^-708
 TINY = 1e-300

@@ -1,17 +1,37 @@
 """Mentored decoding: the fewest rejections within a divergence budget."""
 
-from typing import NamedTuple
+from __future__ import annotations
 
-import torch
-from torch import Tensor
+import sys
+from typing import TYPE_CHECKING, NamedTuple
 
-from specbench.methods.rules import sd
+from specbench.methods import laws
+from specbench.methods.lazy import torch
+from specbench.methods.method import Parameter, rule
+from specbench.methods.strict import sd
 from specbench.methods.verdict import Positions, Verdict, maximal_coupling
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 _PARTS, _ROUNDS = 64, 4  # of the search; 64^-4 of the rejection is float32 precision
-_TINY = torch.finfo(torch.float64).tiny
+_TINY = sys.float_info.min
 
 
+@rule(
+    Parameter(
+        "budget",
+        0.1,
+        "largest KL divergence of the emitted distribution from p, in nats per token; 0 is sd",
+        ge=0,
+        grid=(0, 0.01, 0.03, 0.1, 0.3, 1),
+        exact=0,
+        sign="D=",
+    ),
+    summary="the fewest rejections within a budget of divergence from the target",
+    source="Tran-Thien 2023",
+    law=laws.mentored,
+)
 def mentored(at: Positions, x: Tensor, *, budget: float) -> Verdict:
     """Emit clip(q, p/b, p/a), the distribution nearest to q with KL(p || pi) <= D.
 

@@ -1,10 +1,12 @@
-"""Methods: verification rules with checked parameters. This module does not import torch."""
+"""Methods: verification rules with checked parameters, and the decorator that declares them."""
 
+from __future__ import annotations
+
+import inspect
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from specbench.errors import UsageError
 
@@ -18,6 +20,10 @@ BOTH_MODELS = ("both_temperature", "both_min_p")
 """Parameters that change how both models are sampled, and not the rule."""
 
 
+TENTHS = tuple(step / 10 for step in range(11))
+"""The grid of a weight."""
+
+_DECLARED = "_specbench"  # attribute of a rule
 _SWITCH = {"true": True, "1": True, "1.0": True, "false": False, "0": False, "0.0": False}
 
 
@@ -90,22 +96,33 @@ class Parameter:
         )
 
 
+HEAD = Parameter(
+    "head",
+    None,
+    "a trained head's folder or file, a folder with one per task or with acceptance-* folders of "
+    "them, or bundled, results or untrained (w = 0.5 everywhere); repeat or separate by commas; by "
+    "default bundled, else results/heads/<pair>",
+    str,
+    sign="",
+)
+
+
 @dataclass(frozen=True)
 class Method:
     """A decoding method."""
 
     name: str
     summary: str  # one line
-    source: str  # paper
-    # "module:function" of the verification rule in this package, or the user's own function; None
-    # without a draft
-    rule: "str | Rule | None"
+    source: str  # paper; file or package of the user's own rule
+    rule: Rule | None  # the verification rule; None without a draft
     # parameters of the rule, or of the control if the method has one
     parameters: tuple[Parameter, ...] = ()
-    # "module:class" of the draft control; None always drafts N tokens
-    control: str | None = None
+    control: type[DraftControl] | None = None  # None always drafts N tokens
     exact: bool = False  # whether it emits the target's distribution for all parameters
-    law: "Law | None" = None  # of the user's own rule; all others are in ``methods.laws``
+    # Whether it judges the drafts of a round jointly. After the first position of a round, only the
+    # emitted tokens then have a closed-form law, not the accepted drafts.
+    joint: bool = False
+    law: Law | None = None  # without one, ``check`` cannot compare all draws
     digest: str | None = None  # of the source of the user's own rule
 
     def emits_target(self, parameters: Mapping[str, Any]) -> bool:
@@ -113,16 +130,6 @@ class Method:
         return self.exact or any(
             p.exact is not None and parameters.get(p.name) == p.exact for p in self.parameters
         )
-
-    def load(self) -> "Rule | None":
-        """Import and return the verification rule; None without a draft."""
-        return _imported(self.rule) if isinstance(self.rule, str) else self.rule
-
-    def load_control(self) -> "type[DraftControl]":
-        """Import and return the control of a method that has one."""
-        assert self.control is not None
-        control: type[DraftControl] = _imported(self.control)
-        return control
 
     def resolve(self, given: Mapping[str, object]) -> dict[str, Any]:
         """Return checked values of all parameters; None stands for the default.
@@ -145,6 +152,50 @@ class Method:
         return resolved
 
 
-def _imported(place: str) -> Any:
-    module, name = place.split(":")
-    return getattr(import_module(f"specbench.methods.{module}"), name)
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def rule(
+    *parameters: Parameter,
+    summary: str | None = None,
+    source: str = "this project",
+    law: Law | None = None,
+    exact: bool = False,
+    joint: bool = False,
+    control: type[DraftControl] | None = None,
+) -> Callable[[F], F]:
+    """Declare a function as a rule; the function itself is not changed.
+
+    Args:
+        parameters: Default, bounds, help and grid of parameters. In a file of your own, all others
+            have the defaults of the function.
+        summary: One line; by default the first line of the docstring.
+        source: Paper or project.
+        law: The distribution that the rule emits, ``law(at: Next, **parameters) -> Split``, see
+            ``specbench.methods.laws``. ``check`` and ``theory`` use it.
+        exact: Whether it emits the target's distribution for all parameters.
+        joint: Whether it judges the drafts of a round jointly.
+        control: What decides how many tokens are drafted; it takes the parameters.
+    """
+
+    def declare(function: F) -> F:
+        lines = (inspect.getdoc(function) or "").splitlines()
+        function.__dict__[_DECLARED] = Method(
+            function.__name__.replace("_", "-"),
+            summary or next(iter(lines), ""),
+            source,
+            function,
+            parameters,
+            control,
+            exact,
+            joint,
+            law,
+        )
+        return function
+
+    return declare
+
+
+def declared(value: object) -> Method | None:
+    """Return the method that a value was declared as if it is a rule's function, else None."""
+    return value.__dict__.get(_DECLARED) if inspect.isfunction(value) else None

@@ -2,7 +2,7 @@
 
 A rule is a function ``(positions, x, *, parameters) -> Verdict`` in a file or in an installed
 package (an entry point of the group ``specbench.methods``). Parameters with defaults need nothing
-else; ``rule`` adds bounds, help, grids for sweeps and the exact law.
+else; the decorator ``rule`` adds bounds, help, grids for sweeps and the exact law.
 """
 
 from __future__ import annotations
@@ -11,19 +11,18 @@ import inspect
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 from specbench.errors import UsageError
-from specbench.methods.method import BOTH_MODELS, Method, Parameter
+from specbench.methods.method import BOTH_MODELS, HEAD, Method, Parameter, declared, rule
 from specbench.plugins import Plugin, code_of, described, place, user_code
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-    from specbench.methods.laws import Law
     from specbench.methods.verdict import Positions, Rule, Verdict
 
 log = logging.getLogger(__name__)
@@ -31,58 +30,27 @@ log = logging.getLogger(__name__)
 GROUP = "specbench.methods"  # of entry points
 _KINDS = (int, float, bool, str)
 _TOLERANCE = 1e-3
-F = TypeVar("F", bound=Callable[..., Any])
 
 
-@dataclass(frozen=True)
-class _Description:
-    parameters: tuple[Parameter, ...]
-    summary: str | None
-    law: Law | None
-
-
-def rule(
-    *parameters: Parameter, summary: str | None = None, law: Law | None = None
-) -> Callable[[F], F]:
-    """Describe a rule of your own; the function itself is not changed.
-
-    Args:
-        parameters: Default, bounds, help and grid of parameters; all others have the defaults of
-            the function.
-        summary: One line; by default the first line of the docstring.
-        law: The distribution that the rule emits, ``law(at: Next, **parameters) -> Split``, see
-            ``specbench.methods.laws``. ``check`` and ``theory`` use it.
-    """
-
-    def describe(function: F) -> F:
-        function.__dict__["_specbench"] = _Description(parameters, summary, law)
-        return function
-
-    return describe
-
-
-def own_method(plugin: Plugin, head: Parameter) -> Method:
+def own_method(plugin: Plugin) -> Method:
     """Return a rule of the user's own as a method; a parameter ``head`` is a trained head.
 
     Raises:
         UsageError: Its signature is not that of a rule.
     """
-    description = getattr(plugin.function, "_specbench", _Description((), None, None))
-    lines = (inspect.getdoc(plugin.function) or "").splitlines()
-    return Method(
-        plugin.name,
-        description.summary or next(iter(lines), ""),
-        plugin.source,
-        plugin.function,
-        tuple(_parameters(plugin, description.parameters, head)),
-        law=description.law,
+    method = declared(plugin.function) or declared(rule()(plugin.function))
+    assert method is not None
+    return replace(
+        method,
+        name=plugin.name,
+        source=plugin.source,
+        rule=plugin.function,
+        parameters=tuple(_parameters(plugin, method.parameters)),
         digest=plugin.digest,
     )
 
 
-def _parameters(
-    plugin: Plugin, described: tuple[Parameter, ...], head: Parameter
-) -> Iterator[Parameter]:
+def _parameters(plugin: Plugin, described: tuple[Parameter, ...]) -> Iterator[Parameter]:
     signature = inspect.signature(plugin.function)
     plain = [
         p for p in signature.parameters.values() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
@@ -107,11 +75,11 @@ def _parameters(
             )
     by_name = {parameter.name: parameter for parameter in described}
     for argument in plain[2:]:
-        yield _parameter(plugin, argument, by_name.get(argument.name), head)
+        yield _parameter(plugin, argument, by_name.get(argument.name))
 
 
 def _parameter(
-    plugin: Plugin, argument: inspect.Parameter, described: Parameter | None, head: Parameter
+    plugin: Plugin, argument: inspect.Parameter, described: Parameter | None
 ) -> Parameter:
     """Return a parameter whose kind is that of its annotation, if it has one.
 
@@ -119,8 +87,8 @@ def _parameter(
         UsageError: It has no kind, or @rule or a value contradicts the annotation.
     """
     name, location = argument.name, place(plugin.name, plugin.function)
-    if described is None and name == head.name:
-        return head
+    if described is None and name == HEAD.name:
+        return HEAD
     hint = _evaluated(argument.annotation, plugin.function)
     choices = get_args(hint) if get_origin(hint) is Literal else ()
     kind: Any = type(choices[0]) if choices else hint
@@ -158,7 +126,7 @@ def _evaluated(annotation: Any, function: Callable[..., Any]) -> Any:
 
 def try_rule(
     method: Method,
-    rule: Rule,
+    bound: Rule,
     sizes: tuple[int, int, int],
     device: torch.device,
     dtype: torch.dtype,
@@ -167,7 +135,7 @@ def try_rule(
 
     Args:
         method: The rule's method.
-        rule: The rule with bound parameters.
+        bound: The rule with bound parameters.
         sizes: Vocabulary, and hidden sizes of target and draft.
         device: Of the models.
         dtype: Of the models' hidden states.
@@ -181,14 +149,14 @@ def try_rule(
 
     assert callable(method.rule)
     vocabulary, location = sizes[0], place(method.name, method.rule)
-    values = getattr(rule, "keywords", {}).items()
+    values = getattr(bound, "keywords", {}).items()
     label = " ".join((method.name, *(f"{n}={v}" for n, v in values if not callable(v))))
     for positions in (_positions(sizes, device, dtype, greedy) for greedy in (False, True)):
         x = torch.multinomial(positions.q, 1, generator=_seeded(device))[:, 0]
         inputs = {**positions._asdict(), "x": x}
         before = {name: v.clone() for name, v in inputs.items() if isinstance(v, torch.Tensor)}
         with user_code(method.rule, f"{label} on random positions"), torch.inference_mode():
-            verdict = rule(positions, x)
+            verdict = bound(positions, x)
         changed = (f"writes to `{n}`" for n, v in before.items() if not torch.equal(v, inputs[n]))
         fault = next(changed, None) or fault_of_form(verdict, len(x), vocabulary)
         if (fault := fault or _fault_of_numbers(verdict)) is not None:
@@ -196,11 +164,11 @@ def try_rule(
                 f"{location}: {fault}, on {len(x)} random positions with a vocabulary of "
                 f"{vocabulary}{' at temperature 0' * positions.greedy}: correct it"
             )
-        _note_waiting(location, method.rule, rule, positions, x)
+        _note_waiting(location, method.rule, bound, positions, x)
 
 
 def _note_waiting(
-    where: str, function: Callable[..., Any], rule: Rule, at: Positions, x: Tensor
+    location: str, function: Callable[..., Any], bound: Rule, at: Positions, x: Tensor
 ) -> None:
     """Warn of a rule that needs the value of a tensor, which a GPU must be waited for.
 
@@ -209,15 +177,15 @@ def _note_waiting(
     import torch
 
     tensors = {name: getattr(at, name).to("meta") for name in at._fields[:6]}
-    head = {"head": lambda at: at.p[:, 0]} if "head" in getattr(rule, "keywords", {}) else {}
+    head = {"head": lambda at: at.p[:, 0]} if "head" in getattr(bound, "keywords", {}) else {}
     try:
         with torch.inference_mode():
-            rule(at._replace(**tensors), x.to("meta"), **head)
+            bound(at._replace(**tensors), x.to("meta"), **head)
     except KeyboardInterrupt:
         raise
     except BaseException as error:
         _warn_once(
-            f"{where} needs the value of a tensor "
+            f"{location} needs the value of a tensor "
             f"({described(error, code_of(function).co_filename)}): a GPU is waited for in every "
             "round, and engines cannot compile or capture it; use torch.where instead of a branch"
         )

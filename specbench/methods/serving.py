@@ -4,12 +4,25 @@ None of these rules looks at q, so they suit drafts whose distribution is unknow
 than ``sd`` for the same bias.
 """
 
-import torch
-from torch import Tensor
+from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from specbench.methods import laws
+from specbench.methods.lazy import torch
+from specbench.methods.method import Parameter, rule
 from specbench.methods.verdict import Positions, Verdict, normalise, pick
 
+if TYPE_CHECKING:
+    from torch import Tensor
 
+
+@rule(
+    summary="accept a draft that a draw from the target repeats: exact, accepts less than sd",
+    source="default of several serving engines",
+    exact=True,
+    law=laws.match,
+)
 def match(at: Positions, x: Tensor) -> Verdict:
     """Draw y from p and accept x where x = y, else emit y: emits p exactly.
 
@@ -26,6 +39,29 @@ def match(at: Positions, x: Tensor) -> Verdict:
     return _without(at, x, at.p)
 
 
+@rule(
+    Parameter(
+        "single",
+        0.5,
+        "always accept where p is at least this",
+        gt=0,
+        le=1,
+        grid=(0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1),
+        sign="s=",
+    ),
+    Parameter(
+        "accumulated",
+        1.0,
+        "elsewhere accept with p over this; 1 is match, smaller accepts more",
+        gt=0,
+        le=1,
+        grid=(0.05, 0.1, 0.2, 0.5, 1),
+        sign="a=",
+    ),
+    summary="match that keeps tokens the target finds likely: SGLang's acceptance thresholds",
+    source="SGLang",
+    law=laws.threshold,
+)
 def threshold(at: Positions, x: Tensor, *, single: float, accumulated: float) -> Verdict:
     """Accept x where p(x) >= single, elsewhere with min(1, p(x) / accumulated).
 
@@ -43,6 +79,50 @@ def threshold(at: Positions, x: Tensor, *, single: float, accumulated: float) ->
     return _without(at, x, torch.where(at.p >= single, 1, accept))
 
 
+@rule(
+    Parameter(
+        "form",
+        "margin",
+        "what close means: p >= max p - margin, or p >= ratio max p",
+        str,
+        choices=("margin", "ratio"),
+        sign="",
+    ),
+    Parameter(
+        "margin",
+        0.3,
+        "p may be this much below max p",
+        ge=0,
+        le=1,
+        grid=(0, 0.1, 0.2, 0.3, 0.6, 1),
+        when=("form", "margin"),
+        sign="",
+    ),
+    Parameter(
+        "ratio",
+        0.3,
+        "p must be at least this share of max p",
+        ge=0,
+        le=1,
+        grid=(0, 0.01, 0.03, 0.1, 0.3, 1),
+        when=("form", "ratio"),
+        sign="",
+    ),
+    Parameter(
+        "keep", 10, "k: only the k likeliest are kept", int, ge=1, grid=(1, 2, 3, 5, 10), sign="k="
+    ),
+    Parameter(
+        "replacement",
+        "argmax",
+        "of a rejected token: the target's likeliest, or a draw from p",
+        str,
+        choices=("argmax", "draw"),
+        sign="",
+    ),
+    summary="keep a draft among the target's k likeliest whose p is close to the likeliest's",
+    source="TensorRT-LLM",
+    law=laws.relaxed,
+)
 def relaxed(
     at: Positions,
     x: Tensor,

@@ -8,11 +8,15 @@ All tensors have one leading dimension of K positions. Rules run in every decodi
 never wait for the device.
 """
 
-from collections.abc import Callable
-from typing import NamedTuple
+from __future__ import annotations
 
-import torch
-from torch import Tensor
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from specbench.methods.lazy import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class Positions(NamedTuple):
@@ -55,7 +59,7 @@ def fault_of_form(verdict: object, positions: int, vocabulary: int) -> str | Non
         shape = (positions, vocabulary) if name == "residual" else (positions,)
         if value is None and name == "weight":
             continue
-        if not isinstance(value, Tensor):
+        if not isinstance(value, torch.Tensor):
             return f"`{name}` must be a tensor, not {type(value).__name__}"
         if tuple(value.shape) != shape:
             return f"`{name}` must have the shape {list(shape)}, not {list(value.shape)}"

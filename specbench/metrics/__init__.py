@@ -1,82 +1,45 @@
-"""Quality metrics: functions ``(text, example) -> score in [0, 1]``."""
+"""Quality metrics: functions ``(text, example) -> score in [0, 1]``.
+
+A bundled metric is declared where it is defined, by the decorator ``metric``. What a metric needs
+beyond Python is imported on its first use.
+"""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from numbers import Real
-from typing import TYPE_CHECKING, Final, Literal, cast
+from typing import TYPE_CHECKING, Any
 
 from specbench import plugins
 from specbench.errors import UsageError
+from specbench.metrics.metric import GREEDY, Metric, declared, metric
 from specbench.words import unknown
 
 if TYPE_CHECKING:
     from specbench.example import Example
 
-
-@dataclass(frozen=True)
-class Metric:
-    """A metric and its name in task files; its code is imported on first use."""
-
-    name: str
-    function: str | Callable[[str, str], float]  # `module:function`, or the user's own
-    unit: str  # name of the score in tables and on axes
-    # the field of an example that the metric uses; see ``Example.greedy``
-    needs: Literal["reference", "tests", "greedy", "code_prefix"]
-    scale: float = 100.0  # factor from a score in [0, 1] to the displayed number
-    executes: bool = False  # scoring runs generated code
-    digest: str | None = None  # of the source of the user's own metric
-
-    def load(self) -> Callable[[str, Example], float]:
-        """Import and return the metric's function."""
-        if not isinstance(self.function, str):
-            return partial(_own_score, self.name, self.function)
-        module, function = self.function.split(":")
-        return cast("Callable[[str, Example], float]", getattr(import_module(module), function))
-
-    def suits(self, example: Example) -> bool:
-        """Return whether an example has what the metric needs; a greedy text may be empty."""
-        value = getattr(example, self.needs)
-        return value is not None if self.needs == GREEDY else bool(value)
-
+__all__ = ["GREEDY", "METRICS", "Metric", "get_metric", "metric", "score"]
 
 GROUP = "specbench.metrics"  # of entry points
 BLEU = "bleu"  # not a mean over samples: see ``metrics.bleu``
 AGREEMENT = "agreement"
-GREEDY: Final = "greedy"  # the need of metrics that compare with the target's own greedy text
 
-_ACCURACY = "specbench.metrics.accuracy:"
-_ROUGE = "specbench.metrics.rouge:"
-_AGREEMENT = "specbench.metrics.agreement:"
-_SIMILARITY = "specbench.metrics.similarity:"
+MODULES = ("accuracy", "rouge", "bleu", "agreement", "similarity", "code")
+"""The modules of this package that define metrics, in the order of tables."""
 
-METRICS: dict[str, Metric] = {
-    metric.name: metric
-    for metric in (
-        Metric("accuracy", _ACCURACY + "accuracy", "accuracy", "reference"),
-        Metric(
-            "accuracy-flexible", _ACCURACY + "accuracy_flexible", "flexible accuracy", "reference"
-        ),
-        Metric("rouge1", _ROUGE + "rouge1", "ROUGE-1", "reference"),
-        Metric("rouge2", _ROUGE + "rouge2", "ROUGE-2", "reference"),
-        Metric("rougeL", _ROUGE + "rougeL", "ROUGE-L", "reference"),
-        # The first 32 words of the text, as in the paper for XSum.
-        Metric("rouge1-32", _ROUGE + "rouge1_32", "ROUGE-1 of 32 words", "reference"),
-        Metric("rouge2-32", _ROUGE + "rouge2_32", "ROUGE-2 of 32 words", "reference"),
-        Metric("rougeL-32", _ROUGE + "rougeL_32", "ROUGE-L of 32 words", "reference"),
-        Metric(BLEU, "specbench.metrics.bleu:sentence_bleu", "BLEU", "reference"),
-        Metric(AGREEMENT, _AGREEMENT + "agreement", "agreement", GREEDY),
-        Metric("agreement-prefix", _AGREEMENT + "prefix_share", "agreeing prefix", GREEDY),
-        Metric("edit-similarity", _SIMILARITY + "edit_similarity", "edit similarity", "reference"),
-        Metric("exact-match", _SIMILARITY + "exact_match", "exact match", "reference"),
-        Metric("parses", _SIMILARITY + "parses", "valid Python", "code_prefix"),
-        Metric("pass@1", "specbench.metrics.code:pass_at_1", "pass@1", "tests", executes=True),
-    )
-}
+
+def _bundled() -> dict[str, Metric]:
+    contents = [vars(import_module(f"{__name__}.{module}")).values() for module in MODULES]
+    metrics = filter(None, (declared(value) for values in contents for value in values))
+    return {metric.name: metric for metric in metrics}
+
+
+METRICS = _bundled()
+"""Every metric by name."""
 
 
 def get_metric(name: str) -> Metric:
@@ -93,12 +56,15 @@ def get_metric(name: str) -> Metric:
     short = plugins.short_name(plugin.name)
     if short in METRICS:
         raise UsageError(f"{plugin.name}: there is a metric {short} already: rename the function")
+    custom = declared(plugin.function) or Metric(plugin.name, plugin.function, short)
+    argument = "reference" if declared(plugin.function) is None else "example"
     try:
-        inspect.signature(plugin.function).bind("text", "reference")
+        inspect.signature(plugin.function).bind("text", argument)
     except TypeError as error:
         location = plugins.place(plugin.name, plugin.function)
-        raise UsageError(f"{location} must take a text and its reference ({error})") from error
-    return Metric(plugin.name, plugin.function, short, "reference", digest=plugin.digest)
+        raise UsageError(f"{location} must take a text and its {argument} ({error})") from error
+    function = partial(_own_score, plugin.name, plugin.function, argument)
+    return replace(custom, name=plugin.name, function=function, unit=short, digest=plugin.digest)
 
 
 def shown_metric(name: object) -> tuple[str, float]:
@@ -121,15 +87,17 @@ def try_metrics(names: Iterable[str], examples: Iterable[Example]) -> None:
     custom = [name for name in names if get_metric(name).digest is not None]
     for example in [example for example in examples if example.reference][:1]:
         for name in custom:
-            score(name, example.reference or "", example)
+            if get_metric(name).suits(example):
+                score(name, example.reference or "", example)
 
 
 def _own_score(
-    name: str, function: Callable[[str, str], float], text: str, example: Example
+    name: str, function: Callable[[str, Any], float], argument: str, text: str, example: Example
 ) -> float:
+    """Score a text by the user's function, which takes the example or only its reference."""
     location = plugins.place(name, function)
     with plugins.user_code(function, f"{name} on example {example.id}"):
-        value = function(text, example.reference or "")
+        value = function(text, example if argument == "example" else example.reference or "")
         in_range = isinstance(value, Real) and 0 <= value <= 1
         text_of_value = repr(value)
     if not in_range:
@@ -155,4 +123,4 @@ def score(metric: str, text: str, example: Example) -> float:
     if not chosen.suits(example):
         need = f"the metric `{metric}` needs `{chosen.needs}`"
         raise UsageError(f"{need}, which example `{example.id}` lacks; add it")
-    return chosen.load()(text, example)
+    return chosen.function(text, example)

@@ -11,6 +11,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from specbench.errors import UsageError
+from specbench.metrics.metric import metric
 
 if TYPE_CHECKING:
     from specbench.example import Example
@@ -79,6 +80,7 @@ def flexible_number(text: str) -> Decimal | None:
     return _value(numbers[-1]) if numbers else None
 
 
+@metric("accuracy")
 def accuracy(text: str, example: Example) -> float:
     """Return 1 if ``final_number`` of the text equals that of the reference, else 0.
 
@@ -91,6 +93,7 @@ def accuracy(text: str, example: Example) -> float:
     return float(final_number(text) == expected)
 
 
+@metric("flexible accuracy")
 def accuracy_flexible(text: str, example: Example) -> float:
     """Return 1 if ``flexible_number`` of the text equals the reference's number, else 0.
 

@@ -11,9 +11,11 @@ from functools import cache
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
-from rouge_score.rouge_scorer import RougeScorer
+from specbench.metrics.metric import GREEDY, metric
 
 if TYPE_CHECKING:
+    from rouge_score.rouge_scorer import RougeScorer
+
     from specbench.example import Example
 
 _WORD = re.compile(r"\w+|[^\w\s]")
@@ -30,6 +32,7 @@ def _words(text: str) -> list[str]:
     return _WORD.findall(text.lower())
 
 
+@metric("agreement", needs=GREEDY)
 def agreement(text: str, example: Example) -> float:
     """Return ROUGE-L (F1 of the longest common subsequence of words) against the greedy text.
 
@@ -40,6 +43,7 @@ def agreement(text: str, example: Example) -> float:
     return float(_scorer().score(example.greedy or "", text)["rougeL"].fmeasure)
 
 
+@metric("agreeing prefix", name="agreement-prefix", needs=GREEDY)
 def prefix_share(text: str, example: Example) -> float:
     """Return the share of words before the first difference, of the longer of both texts."""
     words, greedy_words = _words(text), _words(example.greedy or "")
@@ -54,4 +58,6 @@ def prefix_share(text: str, example: Example) -> float:
 
 @cache
 def _scorer() -> RougeScorer:
+    from rouge_score.rouge_scorer import RougeScorer
+
     return RougeScorer(["rougeL"], tokenizer=_Words())

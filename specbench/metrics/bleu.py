@@ -9,9 +9,10 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
+from specbench.metrics.metric import metric
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
 
     from specbench.example import Example
@@ -20,6 +21,7 @@ ORDERS = 4  # n-grams of 1 to 4 words
 TERMS = 2 + 2 * ORDERS
 
 
+@metric("BLEU", name="bleu")
 def sentence_bleu(text: str, example: Example) -> float:
     """Return the BLEU of one text, in [0, 1].
 
@@ -54,6 +56,8 @@ def corpus_bleu(totals: NDArray[np.float64]) -> NDArray[np.float64]:
     Args:
         totals: [..., 10] sums of ``bleu_terms``.
     """
+    import numpy as np
+
     length, reference = totals[..., 0], totals[..., 1]
     shared, all_ = totals[..., 2 : 2 + ORDERS], totals[..., 2 + ORDERS :]
     halvings = np.cumsum(shared == 0, axis=-1)

@@ -12,6 +12,7 @@ from functools import lru_cache
 from io import StringIO
 from typing import TYPE_CHECKING
 
+from specbench.metrics.metric import metric
 from specbench.metrics.sandbox.launch import Limits, judge
 from specbench.metrics.sandbox.statements import read_python
 
@@ -24,6 +25,7 @@ _MOST_CUTS = 50  # each parses the remaining text
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
+@metric("pass@1", name="pass@1", needs="tests", executes=True)
 def pass_at_1(text: str, example: Example) -> float:
     """Return 1 if the generated program passes the example's tests, else 0.
 

@@ -7,35 +7,65 @@ letters a to z and digits only, so texts in other scripts score 0.
 
 from __future__ import annotations
 
-from functools import cache, partial
+from functools import cache
 from typing import TYPE_CHECKING
 
-from rouge_score.rouge_scorer import RougeScorer
+from specbench.metrics.metric import metric
 
 if TYPE_CHECKING:
+    from rouge_score.rouge_scorer import RougeScorer
+
     from specbench.example import Example
 
 SHORT_SUMMARY = 32  # words of an XSum summary scored by the paper
+
+
+@metric("ROUGE-1")
+def rouge1(text: str, example: Example) -> float:
+    """Return the F1 of words."""
+    return _f1("rouge1", text, example)
+
+
+@metric("ROUGE-2")
+def rouge2(text: str, example: Example) -> float:
+    """Return the F1 of pairs of words."""
+    return _f1("rouge2", text, example)
+
+
+@metric("ROUGE-L")
+def rougeL(text: str, example: Example) -> float:
+    """Return the F1 of the longest common subsequence."""
+    return _f1("rougeL", text, example)
+
+
+@metric("ROUGE-1 of 32 words")
+def rouge1_32(text: str, example: Example) -> float:
+    """Return ``rouge1`` of the text's first words, as in the paper for XSum."""
+    return rouge1(_start(text), example)
+
+
+@metric("ROUGE-2 of 32 words")
+def rouge2_32(text: str, example: Example) -> float:
+    """Return ``rouge2`` of the text's first words, as in the paper for XSum."""
+    return rouge2(_start(text), example)
+
+
+@metric("ROUGE-L of 32 words")
+def rougeL_32(text: str, example: Example) -> float:
+    """Return ``rougeL`` of the text's first words, as in the paper for XSum."""
+    return rougeL(_start(text), example)
+
+
+def _start(text: str) -> str:
+    return " ".join(text.split()[:SHORT_SUMMARY])
 
 
 def _f1(kind: str, text: str, example: Example) -> float:
     return float(_scorer(kind).score(example.reference or "", text)[kind].fmeasure)
 
 
-def _f1_of_start(kind: str, text: str, example: Example) -> float:
-    """Score only the first words of the generated text against the whole reference."""
-    return _f1(kind, " ".join(text.split()[:SHORT_SUMMARY]), example)
-
-
 @cache
 def _scorer(kind: str) -> RougeScorer:
+    from rouge_score.rouge_scorer import RougeScorer
+
     return RougeScorer([kind], use_stemmer=True)
-
-
-# Each takes a text and an example with a reference, and returns a score in [0, 1].
-rouge1 = partial(_f1, "rouge1")
-rouge2 = partial(_f1, "rouge2")
-rougeL = partial(_f1, "rougeL")
-rouge1_32 = partial(_f1_of_start, "rouge1")
-rouge2_32 = partial(_f1_of_start, "rouge2")
-rougeL_32 = partial(_f1_of_start, "rougeL")

@@ -8,24 +8,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rapidfuzz.fuzz import ratio
-
+from specbench.metrics.metric import metric
 from specbench.metrics.sandbox.statements import read_python
 
 if TYPE_CHECKING:
     from specbench.example import Example
 
 
+@metric("edit similarity")
 def edit_similarity(text: str, example: Example) -> float:
     """Return 1 minus the insertions and deletions between both texts per character of both."""
+    from rapidfuzz.fuzz import ratio
+
     return ratio(text.strip(), (example.reference or "").strip()) / 100
 
 
+@metric("exact match")
 def exact_match(text: str, example: Example) -> float:
     """Return 1 if the text is the reference, else 0."""
     return float(text.strip() == (example.reference or "").strip())
 
 
+@metric("valid Python", needs="code_prefix")
 def parses(text: str, example: Example) -> float:
     """Return 1 if the example's code prefix, continued by the text, is valid Python, else 0."""
     return float(read_python(example.code_prefix + text)[0] is not None)

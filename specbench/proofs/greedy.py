@@ -11,7 +11,7 @@ from torch import Tensor
 from specbench.engine.loading import LoadedPair
 from specbench.engine.runner import Model
 from specbench.methods import Rule
-from specbench.methods.rules import sd
+from specbench.methods.strict import sd
 from specbench.proofs.findings import FAILED, OK, REPORT, WEAK, Finding
 from specbench.proofs.passes import plain_pass
 from specbench.proofs.texts import Context, decode_one

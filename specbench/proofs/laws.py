@@ -13,8 +13,8 @@ from specbench.decoding.drafting import Drafter, LookupDrafter, ModelDrafter
 from specbench.decoding.sampling import Sampling
 from specbench.errors import UsageError
 from specbench.heads.bind import BoundMethod
-from specbench.methods import Positions
-from specbench.methods.laws import LAWS, Next, Split, likeliest, parameters_of
+from specbench.methods import METHODS, Positions
+from specbench.methods.laws import Next, Split, likeliest, parameters_of
 from specbench.plugins import place, user_code
 from specbench.proofs.passes import plain_pass, processed
 from specbench.proofs.texts import Setup
@@ -68,7 +68,7 @@ def laws_at(
     """
     method, sampling = setup.method, setup.method.sampling(setup.sampling)
     # A rule of the user's own may read hidden states without a head.
-    hidden = method.head is not None or method.method not in LAWS
+    hidden = method.head is not None or method.method not in METHODS
     forward = partial(plain_pass, texts=texts, last=position.shape[1], hidden=hidden)
     target, draft = forward(setup.pair.target), forward(setup.pair.draft)
     p_logits, q_logits = (output.logits.flatten(0, 1) for output in (target, draft))

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from specbench.heads.bind import BoundMethod
-from specbench.methods.laws import JOINT
 from specbench.proofs.laws import Laws
 from specbench.proofs.texts import CORRECTED, NOTHING, TARGET, VOID, Tokens
 
@@ -38,7 +37,7 @@ def distances(method: BoundMethod, tokens: Tokens, laws: Laws, numbers: Tensor) 
     n = numbers.shape[-1] // 2
     for_draft, for_acceptance = (numbers.gather(-1, position + i)[..., 0] for i in (0, n))
     corrected, final, judged = tokens.kind == CORRECTED, tokens.kind == TARGET, tokens.judged
-    joint = method.method in JOINT
+    joint = method.joint
     largest = torch.zeros_like(for_draft)
     source = laws.at.p
     if method.rule is not None:

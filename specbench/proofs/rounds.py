@@ -19,7 +19,7 @@ import torch
 from specbench.decoding.records import Generation
 from specbench.decoding.sampling import Sampling
 from specbench.heads.bind import BoundMethod
-from specbench.methods.laws import JOINT, normalised
+from specbench.methods.laws import normalised
 from specbench.proofs.draws import Counts, Numbers, Stream
 from specbench.proofs.findings import FAILED, REPORT, Finding, findings_of
 from specbench.proofs.laws import Laws, farther, laws_at
@@ -143,11 +143,10 @@ def _compare_draws(method: BoundMethod, tokens: Tokens, laws: Laws, tests: Tests
     if method.rule is None:
         return
     tests["bonus tokens"].add(next_law.p[bonus], next_law.q[bonus], tokens.tokens[bonus])
-    joint = method.method in JOINT
-    if joint:
+    if method.joint:
         judged &= tokens.position == 0
     tests["drafts"].add(next_law.q[judged], next_law.p[judged], tokens.drafted[judged])
-    if joint:
+    if method.joint:
         return
     accept = laws.acceptance(tokens.drafted)
     if accept is None:  # the mean over drafts, which the rule reported before the draw
@@ -163,7 +162,7 @@ def _compare_draws(method: BoundMethod, tokens: Tokens, laws: Laws, tests: Tests
 
 def _compare_numbers(method: BoundMethod, tokens: Tokens, laws: Laws, tests: Tests) -> None:
     """Compare reported numbers; the control is the correct number of the previous position."""
-    single = (tokens.position == 0) if method.method in JOINT else tokens.judged
+    single = (tokens.position == 0) if method.joint else tokens.judged
     expected = torch.where(single, tokens.expected, nan)
     probabilities = None if laws.split is None else laws.split.kept.sum(-1)
     for numbers, reported, correct in (

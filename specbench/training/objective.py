@@ -24,45 +24,26 @@ from specbench.training.rollouts import Rollouts
 
 CLIP = 0.2  # largest relative change of a token's probability under the head since the roll-out
 MAX_GRADIENT = 1.0  # largest norm of the gradient
-DECAY = 0.9  # of the running mean
 SMALLEST_LIKELIHOOD = 1e-30
 SMALLEST_SPREAD = 1e-3  # of returns; texts with a smaller spread are equally good
 
 
-class Baseline(NamedTuple):
-    """The baseline of returns: a key of ``recipe.BASELINES``, and the running mean so far."""
+def advantages(returns: Tensor) -> Tensor:
+    """Return the returns ``[prompts, rollouts]`` minus the mean of their prompt, ``[B]``.
 
-    kind: str
-    mean: float | None = None
-
-    def advantages(self, returns: Tensor) -> Tensor:
-        """Return the returns ``[prompts, rollouts]`` minus the baseline, ``[B]``.
-
-        A mean over n texts includes the text itself, which scales the reward's gradient by 1 - 1/n
-        relative to an independent baseline. The values of lambda assume this scale.
-        """
-        if self.kind == "group":
-            return (returns - returns.mean(-1, keepdim=True)).flatten()
-        if self.kind == "ema" and self.mean is not None:
-            return (returns - self.mean).flatten()
-        return (returns - returns.mean()).flatten()
-
-    def after(self, returns: Tensor) -> Baseline:
-        """Return the baseline updated by a step's returns."""
-        mean = returns.mean().item()
-        previous = mean if self.mean is None else self.mean
-        return self._replace(mean=DECAY * previous + (1 - DECAY) * mean)
+    A mean over n texts includes the text itself, which scales the reward's gradient by 1 - 1/n
+    relative to an independent baseline. The values of lambda assume this scale.
+    """
+    return (returns - returns.mean(-1, keepdim=True)).flatten()
 
 
-class Step(NamedTuple):
+class Surrogate(NamedTuple):
     """Data shared by the epochs over one set of roll-outs."""
 
     rollouts: Rollouts  # B texts with M tokens, sampled with the head at the start of the step
     old_weight: Tensor  # `[M]` weights of that head
     start_weight: Tensor  # `[M]` weights of the untrained head
-    # `[B]` return of each text minus its baseline; None for reference answers, whose likelihood is
-    # the reward
-    advantage: Tensor | None
+    advantage: Tensor  # `[B]` return of each text minus the mean of its prompt's texts
     acceptance_weight: float  # lambda
     kl_weight: float = 0.0  # penalty per nat of divergence from the untrained head's v
 
@@ -75,7 +56,7 @@ class Value(NamedTuple):
     kl: float  # mean over texts of KL(v, v of the untrained head), estimated
 
 
-def evaluate(head: Head, step: Step) -> Value:
+def evaluate(head: Head, step: Surrogate) -> Value:
     """Return the clipped surrogate of reward plus lambda times acceptance, minus the KL penalty.
 
     The objective is divided by the standard deviation of the step's advantages, so that a learning
@@ -86,15 +67,10 @@ def evaluate(head: Head, step: Step) -> Value:
     likelihood = torch.lerp(rollouts.q, rollouts.p, weight)
     ratio = likelihood / torch.lerp(rollouts.q, rollouts.p, step.old_weight)
     permitted = ratio.clamp(1 - CLIP, 1 + CLIP)
-    texts, spread = len(rollouts.texts), torch.ones(())
-    if advantage is None:
-        log = likelihood.clamp_min(SMALLEST_LIKELIHOOD).log()
-        surrogate = text_mean(log, rollouts).mean()
-    else:
-        of_token = advantage[rollouts.row]
-        # A text's log-probability is a sum over its tokens, so this is a mean over texts of sums.
-        surrogate = torch.minimum(ratio * of_token, permitted * of_token).sum() / texts
-        spread = advantage.std().clamp_min(SMALLEST_SPREAD)
+    texts, of_token = len(rollouts.texts), advantage[rollouts.row]
+    # A text's log-probability is a sum over its tokens, so this is a mean over texts of sums.
+    surrogate = torch.minimum(ratio * of_token, permitted * of_token).sum() / texts
+    spread = advantage.std().clamp_min(SMALLEST_SPREAD)
     acceptance = text_mean(1 - weight * rollouts.tv, rollouts).mean()
     # With r = v_start / v, E_v[r - 1 - log r] is the KL, and no term of the estimate is negative.
     # As a loss it is GRPO's penalty. The clamp keeps it finite for tokens that became impossible.

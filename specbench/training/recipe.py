@@ -9,22 +9,16 @@ from typing import Any, Literal
 from pydantic import ValidationInfo, field_validator
 
 from specbench.config import Filters, Options, Temperature, option
-from specbench.heads.registry import FEATURES, KINDS
+from specbench.heads.kinds import FEATURES, KINDS
 from specbench.metrics import AGREEMENT
 from specbench.pairs.registry import PairSpec
 from specbench.tasks.task import RESERVED_SEEDS, Task
 from specbench.validation import quoted, validated
 
-BASELINES = {
-    "batch": "the mean of the step, as in REINFORCE++",
-    "group": "the mean of the roll-outs of the same prompt",
-    "ema": "a running mean over steps",
-}
-METRIC, LIKELIHOOD = "metric", "likelihood"
+METRIC = "metric"
 REWARDS = {
     METRIC: "the task's first metric",
     AGREEMENT: "agreement with the target's own greedy text",
-    LIKELIHOOD: "the log-probability of the reference answer, without sampling texts",
 }
 WARM_UP = 0.05  # share of the steps
 MAX_PROMPT_TOKENS = 512  # as in the paper (arXiv:2604.07622)
@@ -37,23 +31,16 @@ class HeadRecipe(Filters):
 
     panel = "Recipe (defaults depend on the pair and the task)"
 
-    head_kind: Literal["linear", "mlp", "features"] = option(
+    head_kind: Literal["linear", "features"] = option(
         FEATURES,
-        "; ".join(f"{name}: {text}" for name, text in KINDS.items()) + ".",
+        "; ".join(f"{name}: {kind.description}" for name, kind in KINDS.items()) + ".",
         metavar="KIND",
         complete=lambda: KINDS,
     )
     steps: int = option(60, "Steps, each with a set of roll-outs.", ge=1)
     prompts_per_step: int = option(16, "Prompts per step.", ge=1)
-    baseline: Literal["batch", "group", "ema"] = option(
-        "group",
-        "What a text's return is compared with: "
-        + "; ".join(f"{name}, {text}" for name, text in BASELINES.items())
-        + ".",
-        metavar="NAME",
-        complete=lambda: BASELINES,
-    )
-    rollouts: int = option(4, "Texts per prompt.", ge=1)
+    # The return of a text is compared with the mean of its prompt's texts.
+    rollouts: int = option(4, "Texts per prompt.", ge=2)
     epochs_per_rollout: int = option(4, "Passes over each set.", ge=1)
     # After a short warm-up and before a cosine to zero.
     learning_rate: float = option(
@@ -74,7 +61,7 @@ class HeadRecipe(Filters):
         metavar="POINTS[,...]",
         gt=0,
     )
-    reward: Literal["metric", "agreement", "likelihood"] = option(
+    reward: Literal["metric", "agreement"] = option(
         METRIC,
         "; ".join(f"{name}: {text}" for name, text in REWARDS.items()) + ".",
         metavar="NAME",
@@ -116,16 +103,6 @@ class HeadRecipe(Filters):
             )
         return seed
 
-    @field_validator("rollouts")
-    @classmethod
-    def _compared(cls, rollouts: int, info: ValidationInfo) -> int:
-        group = info.data.get("baseline") == "group"
-        if rollouts * (1 if group else info.data.get("prompts_per_step", 1)) < 2:
-            raise ValueError(
-                f"must be 2 or more{' with the group baseline' * group}, not {rollouts}"
-            )
-        return rollouts
-
     @field_validator("temperature")
     @classmethod
     def _sampled(cls, temperatures: list[float]) -> list[float]:
@@ -147,14 +124,6 @@ class HeadRecipe(Filters):
     def metric_for(self, task: Task) -> str | None:
         """Return the name of the metric that measures quality in this training."""
         return AGREEMENT if self.reward == AGREEMENT else task.metric
-
-    @field_validator("reward")
-    @classmethod
-    def _without_goal(cls, reward: str, info: ValidationInfo) -> str:
-        goals = (info.data.get("target_acceptance"), info.data.get("max_quality_loss"))
-        if reward == LIKELIHOOD and goals != (None, None):
-            raise ValueError("likelihood has no texts to measure a goal on: omit one of them")
-        return reward
 
     def rate(self, step: int) -> float:
         """Return the learning rate of a step counted from 0."""

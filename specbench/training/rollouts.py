@@ -52,22 +52,17 @@ def roll_out(
     generator: torch.Generator,
     stop: Sequence[str] = (),
     sampling: Sampling = PLAIN,
-    answers: Sequence[list[int]] | None = None,
 ) -> Rollouts:
     """Sample a text per prompt and head from v; the texts of a prompt are adjacent.
 
     The models read a prompt once for all heads, which are of one kind; a head may occur repeatedly.
     A ``stop`` string ends a text: the token that completes it is the last, and the text is cut
-    before the string. With ``answers``, one per prompt and none empty, nothing is sampled: the
-    models read these tokens.
+    before the string.
     """
     size = max(1, AT_ONCE // len(heads))
     options = (max_new_tokens, generator, stop, sampling)
-    parts = []
-    for start in range(0, len(prompts), size):
-        part_answers = answers and answers[start : start + size]
-        parts.append(_batch(pair, heads, prompts[start : start + size], *options, part_answers))
-    return joined(parts)
+    starts = range(0, len(prompts), size)
+    return joined([_batch(pair, heads, prompts[i : i + size], *options) for i in starts])
 
 
 def joined(parts: Sequence[Rollouts]) -> Rollouts:
@@ -88,7 +83,6 @@ def _batch(
     generator: torch.Generator,
     stop: Sequence[str],
     sampling: Sampling,
-    answers: Sequence[list[int]] | None,
 ) -> Rollouts:
     device = pair.target.device
     ends = torch.tensor(sorted(pair.eos_ids), device=device)
@@ -102,22 +96,18 @@ def _batch(
     text = torch.arange(len(rows), device=device)  # index of each row's text, -1 once it has ended
     written: list[list[int]] = [[] for _ in range(len(rows))]  # used for stop strings only
     steps: list[tuple[Tensor, ...]] = []
-    read, lengths = _padded(answers, max_new_tokens, device) if answers else (None, None)
     for position in range(max_new_tokens):
         (logits_p, h_p), (logits_q, h_q) = outputs
         (p, p1), (q, q1) = sampling.distributions(logits_p), sampling.distributions(logits_q)
         inputs = heads[0].inputs(Positions(p, q, p1, q1, h_p, h_q, sampling.greedy))
         v = torch.lerp(q, p, _weights(heads, inputs, text).unsqueeze(-1))
-        if read is None:
-            token = torch.multinomial(v, 1, generator=generator).squeeze(-1)
-        else:
-            token = read[text, position]
+        token = torch.multinomial(v, 1, generator=generator).squeeze(-1)
         tv = (p - q).abs().sum(-1) / 2
         active = text >= 0
         columns = (text, token, inputs, pick(p, token), pick(q, token), tv)
         steps.append(tuple(column[active] for column in columns))
-        over = torch.isin(token, ends) if lengths is None else lengths[text] == position + 1
-        if stop and lengths is None:
+        over = torch.isin(token, ends)
+        if stop:
             over |= _stopped(pair, written, text, token, stop)
         text = text.where(~over, -1)
         rows = (text >= 0).nonzero().squeeze(-1)
@@ -142,16 +132,6 @@ def _weights(heads: Sequence[Head], inputs: Tensor, text: Tensor) -> Tensor:
         return weights
     weights_by_head = torch.stack([head(inputs) for head in heads])
     return weights_by_head.gather(0, (text % len(heads)).unsqueeze(0)).squeeze(0)
-
-
-def _padded(
-    answers: Sequence[list[int]], limit: int, device: torch.device
-) -> tuple[Tensor, Tensor]:
-    """Return the tokens of all answers ``[B, T]`` up to a limit, and their lengths ``[B]``."""
-    cut = [answer[:limit] for answer in answers]
-    longest = max(map(len, cut))
-    tokens = torch.tensor([answer + [0] * (longest - len(answer)) for answer in cut])
-    return tokens.to(device), torch.tensor([len(answer) for answer in cut], device=device)
 
 
 def _stopped(

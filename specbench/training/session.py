@@ -88,7 +88,6 @@ def _save_checkpoint(training: Training, path: Path) -> None:
         "static": [point.lists() for point in training.static],
         "price": training.price._asdict(),
         "best": None if training.best is None else training.best._asdict(),
-        "baseline": training.baseline.mean,
         "history": [progress._asdict() for progress in training.history],
         "head": training.head.state_dict(),
         "optimizer": training.optimizer.state_dict(),
@@ -117,7 +116,6 @@ def _load_checkpoint(training: Training, path: Path) -> None:
     training.price = Price(**content["price"])
     training.best = content["best"] and Checked(**content["best"])
     training.generator.set_state(content["generator"])
-    training.baseline = training.baseline._replace(mean=content["baseline"])
     training.history = [Progress(**row) for row in content["history"]]
 
 

@@ -20,7 +20,6 @@ from torch import Tensor
 
 from specbench.decoding.sampling import Sampling
 from specbench.engine.loading import LoadedPair
-from specbench.errors import UsageError
 from specbench.example import Example
 from specbench.heads.head import Head
 from specbench.metrics import GREEDY, Metric, get_metric, score
@@ -28,16 +27,9 @@ from specbench.tasks.task import RESERVED_SEEDS, Task
 from specbench.training import front
 from specbench.training.front import Point, Worth
 from specbench.training.material import Material, Materials
-from specbench.training.objective import (
-    SMALLEST_LIKELIHOOD,
-    Baseline,
-    Step,
-    descend,
-    evaluate,
-    text_mean,
-)
+from specbench.training.objective import Surrogate, advantages, descend, evaluate, text_mean
 from specbench.training.price import Price
-from specbench.training.recipe import LIKELIHOOD, HeadRecipe
+from specbench.training.recipe import HeadRecipe
 from specbench.training.rollouts import Rollouts, joined, roll_out
 
 # Seeds of roll-outs on held-out prompts; training cannot use them.
@@ -59,14 +51,12 @@ class Progress(NamedTuple):
     """
 
     step: int  # from 1
-    reward: float  # mean score of the texts, or nats per token of the references
+    reward: float  # mean score of the texts
     reward_spread: float  # standard deviation of the scores; 0 gives no gradient
     acceptance: float  # mean over texts of 1 - w TV(p, q)
     weight: float  # mean w over tokens
     disagreement: float  # mean over texts of TV(p, q), the rejection rate of strict verification
-    # Minus the objective at the last epoch, in standard deviations of the advantage; with reward
-    # ``likelihood`` in nats per token.
-    loss: float
+    loss: float  # minus the objective at the last epoch, in standard deviations of the advantage
     acceptance_weight: float  # lambda, in units of the static ensemble's slope
     kl: float  # nats per text from the untrained head's v, at the last epoch
     clipped: float  # fraction of tokens with a clipped ratio, at the last epoch
@@ -115,7 +105,6 @@ class Training:
         self.samplings = [filters.updated(temperature=t) for t in recipe.temperature]
         self.metric = get_metric(recipe.metric_for(task) or "")
         self.generator = self._new_generator(recipe.seed)
-        self.baseline = Baseline(recipe.baseline)
         self.static: list[Point] = []
         self.price = Price(recipe.acceptance_weight)
         self.best: Checked | None = None
@@ -127,26 +116,20 @@ class Training:
         ``static`` was measured before; by default it is measured now.
 
         Raises:
-            UsageError: There are too few held-out prompts, the target is not measurably better than
-                the draft, or the reward is ``likelihood`` and a prompt has no reference or the
-                target predicts the references no better than the draft.
+            UsageError: There are too few held-out prompts, or the target is not measurably better
+                than the draft.
         """
         recipe = self.recipe
         front.require_enough(len(self.materials.held_out.examples), self.task.name)
         if self.metric.needs == GREEDY:
             self.materials = self._with_greedy_texts()
         held_out = self.materials.held_out
-        if recipe.reward == LIKELIHOOD:
-            for material in (self.materials.train, held_out):
-                self._require_references(material)
         if static is None:
             static = self.measure([self.static_head(w) for w in front.WEIGHTS], held_out)
         self.static = static
         front.require_trade(self.static, self.task.name, self.metric)
         self.slope = front.slope(self.static)
         self.start = self.static_head(recipe.initial_weight or self._first_weight())
-        if recipe.reward == LIKELIHOOD:
-            self.slope = self._slope_of_likelihood()
         sample = self.materials.train.taken(0, STATISTICS)
         generator = self._new_generator(HELD_OUT_SEED)
         inputs = self._roll_out(
@@ -174,27 +157,19 @@ class Training:
         head = self.head
         chosen = self.materials.train.taken(done * recipe.prompts_per_step, recipe.prompts_per_step)
         sampling = self.samplings[done % len(self.samplings)]
-        if recipe.reward == LIKELIHOOD:
-            rollouts = self._read_references(head, chosen, sampling)
-            likelihood = torch.lerp(rollouts.q, rollouts.p, head(rollouts.inputs).detach())
-            rewards = text_mean(likelihood.clamp_min(SMALLEST_LIKELIHOOD).log(), rollouts)
-        else:
-            texts = recipe.rollouts
-            rollouts = self._roll_out([head] * texts, chosen, self.generator, sampling)
-            repeated = [example for example in chosen.examples for _ in range(texts)]
-            rewards = reward(rollouts, repeated, self.metric).to(rollouts.tv.device)
+        texts = recipe.rollouts
+        rollouts = self._roll_out([head] * texts, chosen, self.generator, sampling)
+        repeated = [example for example in chosen.examples for _ in range(texts)]
+        rewards = reward(rollouts, repeated, self.metric).to(rollouts.tv.device)
         rolled_out = time.perf_counter()
 
         with torch.no_grad():
             old_weight, start_weight = head(rollouts.inputs), self.start(rollouts.inputs)
         accepted = text_mean(1 - old_weight * rollouts.tv, rollouts)
         self.price = self._next_price(rewards.mean().item(), accepted.mean().item())
-        price, advantage = self.slope * self.price.value, None
-        if recipe.reward != LIKELIHOOD:
-            returns = (rewards + price * accepted).view(-1, recipe.rollouts)
-            advantage = self.baseline.advantages(returns)
-            self.baseline = self.baseline.after(returns)
-        step = Step(rollouts, old_weight, start_weight, advantage, price, recipe.kl_weight)
+        price = self.slope * self.price.value
+        advantage = advantages((rewards + price * accepted).view(-1, recipe.rollouts))
+        step = Surrogate(rollouts, old_weight, start_weight, advantage, price, recipe.kl_weight)
         rate = self.optimizer.param_groups[0]["lr"] = self.rate_scale * recipe.rate(done)
         for _ in range(recipe.epochs_per_rollout):
             value = evaluate(head, step)
@@ -349,44 +324,6 @@ class Training:
 
         train, held_out, final, left_out = self.materials
         return Materials(filled(train), filled(held_out), filled(final), left_out)
-
-    def _read_references(self, head: Head, material: Material, sampling: Sampling) -> Rollouts:
-        """Let both models read the reference answers."""
-        encode, limit = self.pair.tokenizer, self.task.max_new_tokens
-        answers = [
-            list(encode(example.reference or "", add_special_tokens=False)["input_ids"])
-            for example in material.examples
-        ]
-        return roll_out(
-            self.pair,
-            [head],
-            material.prompts,
-            limit,
-            self.generator,
-            sampling=sampling,
-            answers=answers,
-        )
-
-    def _require_references(self, material: Material) -> None:
-        missing = [example.id for example in material.examples if not example.reference]
-        if missing:
-            raise UsageError(
-                f"{self.task.name}, prompt {missing[0]}: no reference, whose likelihood is the "
-                "reward: choose another --reward"
-            )
-
-    @torch.no_grad()
-    def _slope_of_likelihood(self) -> float:
-        """Return what the draft loses, in nats per token of the references, per acceptance."""
-        read = self._read_references(self.start, self.materials.held_out, self.samplings[0])
-        logs = [p.clamp_min(SMALLEST_LIKELIHOOD).log().mean() for p in (read.p, read.q)]
-        slope = ((logs[0] - logs[1]) / read.tv.mean()).item()
-        if slope <= 0:
-            raise UsageError(
-                f"{self.task.name}: the target predicts the references no better than the draft, "
-                "so their likelihood rewards no weight on it: choose another --reward"
-            )
-        return slope
 
     def _roll_out(
         self,

@@ -23,7 +23,7 @@ from specbench.decoding.loop import decode_all
 from specbench.decoding.records import Generation, RoundRecord
 from specbench.engine.engines import Engine
 from specbench.methods import Positions
-from specbench.methods.rules import sd
+from specbench.methods.strict import sd
 
 from ..engine.tiny import random_prompt, tiny_pair
 from .benches import SD, bench_of, system_of

@@ -42,7 +42,7 @@ from specbench.engine.loading import LoadedPair, load_pair
 from specbench.engine.memory import bytes_per_round
 from specbench.engine.prompts import encode
 from specbench.experiment.plan import Cell
-from specbench.methods.rules import sd
+from specbench.methods.strict import sd
 from specbench.pairs.registry import PairSpec, get_pair
 from specbench.proofs.libraries import llamacpp_server
 from specbench.proofs.server import Server

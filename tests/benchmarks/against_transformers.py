@@ -32,7 +32,7 @@ from specbench.decoding.sampling import Sampling
 from specbench.engine.engines import Engine
 from specbench.engine.loading import LoadedPair, load_pair
 from specbench.engine.prompts import encode
-from specbench.methods.rules import sd
+from specbench.methods.strict import sd
 from specbench.pairs.registry import get_pair
 from specbench.table import Column, Table, with_interval
 from specbench.tasks.task import default_task_names, load_task

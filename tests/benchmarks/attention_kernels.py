@@ -21,7 +21,7 @@ from specbench.decoding.loop import DecodeOptions, Request, decode
 from specbench.decoding.sampling import Sampling
 from specbench.engine.engines import Engine
 from specbench.engine.loading import LoadedPair, load_pair
-from specbench.methods.rules import sd
+from specbench.methods.strict import sd
 from specbench.pairs.registry import get_pair
 from specbench.table import Column, Table
 

@@ -28,7 +28,7 @@ from torch import Tensor
 from specbench.cli.output import print_table
 from specbench.heads.head import Head
 from specbench.table import Column, Table, with_interval
-from specbench.training.objective import Step, evaluate
+from specbench.training.objective import Surrogate, evaluate
 from specbench.training.rollouts import Rollouts
 
 HIDDEN_P, HIDDEN_Q, VOCABULARY = 4096, 2048, 128_256
@@ -88,7 +88,7 @@ def ours(shape: tuple[int, int], device: torch.device) -> Callable[[], None]:
     head, update = trainer(device)
     old = head(inputs).detach()
     advantage = torch.randn(shape[0], device=device)
-    step = Step(rollouts, old, old, advantage, ACCEPTANCE_WEIGHT)
+    step = Surrogate(rollouts, old, old, advantage, ACCEPTANCE_WEIGHT)
     return lambda: update(evaluate(head, step).objective)
 
 

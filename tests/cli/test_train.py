@@ -69,7 +69,9 @@ def test_rewards_score_the_text_before_a_stop_string(
 
 
 def test_a_head_is_trained_shown_and_used(cli: Cli, models: list[Any]) -> None:
-    result = cli(*TINY, "--head-kind", "mlp", "--acceptance-weight", "3", "--allow-code-execution")
+    result = cli(
+        *TINY, "--head-kind", "linear", "--acceptance-weight", "3", "--allow-code-execution"
+    )
     assert result.code == 0
     assert models == [("mini", "auto", "auto")]
     assert is_head(HEAD)
@@ -83,7 +85,7 @@ def test_a_head_is_trained_shown_and_used(cli: Cli, models: list[Any]) -> None:
     assert f"Heads of mini in {HEAD.parent}" in result.out
     assert "note: mini-headline: not shown to be above the randomised static front" in result.err
     assert "n = 12; " in result.err and "points would be shown in 80 % of such" in result.err
-    assert "mini-headline on mini, mlp head: step 3, reward" in result.err
+    assert "mini-headline on mini, linear head: step 3, reward" in result.err
     advice, _, used = result.out.splitlines()[-1].partition(": specbench ")
     assert advice == f"instead of {HEAD}, use the static weight of its acceptance"
     weight = read_description(HEAD)["worth"]["static_weight"]

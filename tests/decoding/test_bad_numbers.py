@@ -13,7 +13,8 @@ from specbench.decoding.records import Report
 from specbench.decoding.sampling import Sampling
 from specbench.errors import SpecbenchError
 from specbench.methods import Positions, Verdict
-from specbench.methods.rules import sd, typical
+from specbench.methods.strict import sd
+from specbench.methods.typical import typical
 
 from ..engine.tiny import random_prompt, tiny_pair
 from .helpers import GREEDY, run

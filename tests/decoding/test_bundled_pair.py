@@ -4,7 +4,7 @@ import torch
 
 from specbench.engine.loading import LoadedPair
 from specbench.engine.prompts import encode
-from specbench.methods.rules import sd
+from specbench.methods.strict import sd
 from specbench.tasks.task import default_task_names, load_task
 
 from .helpers import GREEDY, generate, run

@@ -25,7 +25,7 @@ from specbench.heads.bind import bind
 from specbench.heads.head import Head
 from specbench.methods import Positions, Rule, Verdict
 from specbench.methods.registry import METHODS
-from specbench.methods.rules import sd
+from specbench.methods.strict import sd
 from specbench.pairs.registry import ROLES, get_pair
 
 DUMMY = Loading(device="cpu", load_format="dummy")

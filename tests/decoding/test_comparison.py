@@ -19,7 +19,7 @@ from specbench.engine.graphs import Graphs
 from specbench.engine.loading import LoadedPair
 from specbench.engine.runner import CAPACITY_STEP, Runner, visible
 from specbench.errors import EngineError
-from specbench.methods.rules import sd
+from specbench.methods.strict import sd
 
 from ..engine.tiny import blurred, build, config, pair_of, tiny_pair
 

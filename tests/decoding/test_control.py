@@ -9,7 +9,7 @@ import torch
 from specbench.decoding import drafting
 from specbench.methods import laws
 from specbench.methods.control import DraftControl, warmup_lengths
-from specbench.methods.rules import sd
+from specbench.methods.strict import sd
 
 from ..engine.tiny import random_prompt, tiny_pair
 from .exact import LOWEST_P, p_value

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from specbench.decoding.loop import Request
-from specbench.methods.rules import sd
+from specbench.methods.strict import sd
 from specbench.proofs.greedy import TIE
 
 from ..engine.tiny import random_prompt, tiny_pair

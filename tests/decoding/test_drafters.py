@@ -10,7 +10,7 @@ from specbench.decoding.drafting import ModelDrafter, State, draft_from_text, lo
 from specbench.decoding.loop import Request
 from specbench.decoding.sampling import Sampling
 from specbench.errors import UsageError
-from specbench.methods import METHODS, Rule, laws, rules
+from specbench.methods import METHODS, Rule, laws, strict
 from specbench.methods.drafters import checked
 from specbench.methods.laws import Next, Split, likeliest
 
@@ -44,7 +44,7 @@ def first_tokens(samples: list[Tokens]) -> list[Tokens]:
 @pytest.mark.parametrize("method", ["sd", "block", "match"])
 def test_lossless_rules_emit_the_target_whatever_drafts(method: str, drafter: Any) -> None:
     processing = {"temperature": 0.7, "top_k": 4}
-    samples = texts(METHODS[method].load(), sampling=Sampling(**processing), drafter=drafter)
+    samples = texts(METHODS[method].rule, sampling=Sampling(**processing), drafter=drafter)
     law = enumeration(**processing).law(laws.sd, 0, LENGTH)
     assert p_value(samples, law) > LOWEST_P
     wrong = enumeration(temperature=0.8, top_k=4).law(laws.sd, 0, LENGTH)
@@ -69,9 +69,11 @@ def test_rules_receive_the_one_hot_q_that_the_draft_is_drawn_from(
     method: str, parameters: dict[str, Any], drafter: Any, q: Any
 ) -> None:
     def law(at: Next) -> Split:
-        return laws.LAWS[method](at._replace(q=q(at)), **parameters)
+        emitted = METHODS[method].law
+        assert emitted is not None
+        return emitted(at._replace(q=q(at)), **parameters)
 
-    rule = METHODS[method].load()
+    rule = METHODS[method].rule
     assert rule is not None
     samples = first_tokens(texts(partial(rule, **parameters), drafter=drafter))
     assert p_value(samples, enumeration().law(law, N, 1)) > LOWEST_P
@@ -85,9 +87,9 @@ def test_greedy_texts_are_the_targets_own(family: str) -> None:
     pair = tiny_pair(family)
     alone = [t.token_ids for t in run_all(pair, None, REQUESTS, sampling=GREEDY)]
     for drafter in (LOOKUP, LIKELIEST, ModelDrafter()):
-        found = run_all(pair, rules.sd, REQUESTS, sampling=GREEDY, drafter=drafter)
+        found = run_all(pair, strict.sd, REQUESTS, sampling=GREEDY, drafter=drafter)
         assert [t.token_ids for t in found] == alone
-    assert any(t.rounds[0].proposed for t in run_all(pair, rules.sd, REQUESTS, drafter=LOOKUP))
+    assert any(t.rounds[0].proposed for t in run_all(pair, strict.sd, REQUESTS, drafter=LOOKUP))
 
 
 @pytest.mark.parametrize("drafter", [LOOKUP, LIKELIEST], ids=["lookup", "greedy"])
@@ -106,7 +108,7 @@ def test_prompt_lookup_never_runs_the_draft_model(monkeypatch: pytest.MonkeyPatc
     pair = tiny_pair("llama")
     pair = pair_of(pair.target.model, pair.draft.model)
     monkeypatch.setattr(pair.draft, "_forward", lambda *_: pytest.fail("it ran"))
-    found = run_all(pair, rules.sd, REQUESTS, drafter=LOOKUP)
+    found = run_all(pair, strict.sd, REQUESTS, drafter=LOOKUP)
     rounds = [record for text in found for record in text.rounds]
     assert {0, 5} <= {record.proposed for record in rounds}  # a round may propose nothing
     assert all(bool(record.expected) == (record.proposed > 0) for record in rounds)

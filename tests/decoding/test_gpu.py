@@ -15,7 +15,8 @@ from specbench.engine.engines import Engine
 from specbench.engine.loading import LoadedPair, load_pair
 from specbench.engine.prompts import encode
 from specbench.methods import Positions, Verdict
-from specbench.methods.rules import sd, static
+from specbench.methods.ensembles import static
+from specbench.methods.strict import sd
 from specbench.pairs.registry import get_pair
 from specbench.proofs import greedy as check_greedy
 from specbench.proofs.texts import Context

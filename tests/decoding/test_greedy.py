@@ -3,7 +3,7 @@
 import pytest
 
 from specbench.decoding.records import RoundRecord
-from specbench.methods.rules import sd
+from specbench.methods.strict import sd
 
 from ..engine.tiny import FAMILIES, random_prompt, tiny_pair
 from .helpers import GREEDY, generate, run, with_eos

@@ -18,8 +18,8 @@ from specbench.decoding.loop import Request
 from specbench.decoding.sampling import Sampling
 from specbench.engine.loading import LoadedPair
 from specbench.engine.runner import Runner
-from specbench.methods import METHODS, Rule, Verdict, get_method, laws, rules
-from specbench.methods.laws import LAWS, Next, Split, total
+from specbench.methods import METHODS, Rule, Verdict, get_method, laws, strict
+from specbench.methods.laws import Next, Split, total
 
 from ..engine.tiny import build, config, pair_of, random_prompt
 from ..methods.test_block import greedy_block
@@ -115,11 +115,11 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
 def test_samples_follow_the_closed_form(
     method: str, parameters: dict[str, Any], processing: dict[str, Any]
 ) -> None:
-    rule = METHODS[method].load()
+    rule = METHODS[method].rule
     verify, n = (partial(rule, **parameters), N) if rule else (None, 0)
     samples = sample(lookup_pair(), verify, sampling=Sampling(**processing))
     models = enumeration(**processing)
-    law = models.law(partial(LAWS.get(method, laws.sd), **parameters), n, LENGTH)
+    law = models.law(partial(METHODS[method].law or laws.sd, **parameters), n, LENGTH)
     assert sum(law.values()) == pytest.approx(1)
     assert p_value(samples, law) > LOWEST_P
     if parameters:
@@ -144,7 +144,7 @@ def test_samples_follow_a_law_that_depends_on_the_position() -> None:
 def test_samples_of_the_engine_follow_the_closed_form() -> None:
     """Gemma 3 with a prompt longer than its window, without the table of logits."""
     real, prompt = pair("gemma3"), random_prompt(12, VOCABULARY)
-    samples = sample(real, rules.sd, 600, prompt=prompt)
+    samples = sample(real, strict.sd, 600, prompt=prompt)
     models = Enumeration(real.target.model, real.draft.model, prompt)
     assert p_value(samples, models.law(laws.sd, N, LENGTH)) > LOWEST_P
     assert p_value(samples, models.law(partial(laws.static, weight=0.0), N, LENGTH)) < CERTAIN
@@ -159,7 +159,7 @@ def replaced_by_p(at: Next) -> Split:
 
 
 def test_a_wrong_law_is_rejected() -> None:
-    samples = sample(lookup_pair(), rules.sd)
+    samples = sample(lookup_pair(), strict.sd)
     models = enumeration()
     right = models.law(laws.sd, N, LENGTH)
     wrong = {

@@ -10,8 +10,9 @@ from specbench.decoding.sampling import Sampling
 from specbench.errors import RunError
 from specbench.heads.head import Head
 from specbench.methods import Rule
-from specbench.methods.rules import diversed, lossy, sd, static
+from specbench.methods.ensembles import diversed, static
 from specbench.methods.speccascade import speccascade
+from specbench.methods.strict import lossy, sd
 
 from ..engine.tiny import FAMILIES, build, config, pair_of, random_prompt, tiny_pair
 from .helpers import GREEDY, constantly, own_draft, run, with_eos

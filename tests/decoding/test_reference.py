@@ -11,7 +11,7 @@ from transformers import PreTrainedModel
 
 from specbench.decoding.sampling import uniforms
 from specbench.engine.loading import LoadedPair
-from specbench.methods.rules import sd
+from specbench.methods.strict import sd
 
 from ..engine.tiny import FAMILIES, own_logits, random_prompt, tiny_pair
 from .helpers import run

@@ -13,9 +13,10 @@ from specbench.engine.loading import LoadedPair
 from specbench.heads.head import Head
 from specbench.methods import Rule
 from specbench.methods.block import block
+from specbench.methods.ensembles import diversed, static
 from specbench.methods.mentored import mentored
-from specbench.methods.rules import diversed, lossy, sd, static
 from specbench.methods.speccascade import speccascade
+from specbench.methods.strict import lossy, sd
 
 from ..engine.tiny import FAMILIES, random_prompt, tiny_pair
 from .helpers import GREEDY, run, run_all, said, with_eos

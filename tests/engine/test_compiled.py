@@ -15,7 +15,7 @@ from specbench.decoding.loop import Request
 from specbench.engine.engines import Engine
 from specbench.engine.loading import LoadedPair
 from specbench.errors import EngineError
-from specbench.methods.rules import sd
+from specbench.methods.strict import sd
 
 from ..decoding.helpers import run_all
 from ..decoding.test_rows import rules

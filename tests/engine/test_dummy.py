@@ -17,7 +17,7 @@ from specbench.errors import UsageError
 from specbench.heads.bind import BoundMethod, bind
 from specbench.heads.head import Head
 from specbench.methods.registry import METHODS
-from specbench.methods.rules import sd
+from specbench.methods.strict import sd
 from specbench.pairs.registry import PairSpec, custom_pair, get_pair
 
 from ..decoding.helpers import GREEDY, run

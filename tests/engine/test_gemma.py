@@ -15,7 +15,7 @@ from specbench.engine.cache import SlotCache
 from specbench.engine.loading import LoadedPair, load_pair
 from specbench.engine.runner import Runner
 from specbench.errors import UsageError
-from specbench.methods.rules import sd
+from specbench.methods.strict import sd
 from specbench.pairs.registry import custom_pair
 
 from ..decoding.helpers import GREEDY, generate, run

@@ -21,7 +21,8 @@ from specbench.engine.engines import Engine
 from specbench.engine.graphs import CaptureError, Graphs
 from specbench.engine.loading import LoadedPair
 from specbench.errors import RunError, UsageError
-from specbench.methods.rules import sd, static
+from specbench.methods.ensembles import static
+from specbench.methods.strict import sd
 
 from ..decoding.helpers import run, run_all, said, with_eos
 from ..decoding.test_rows import rules_of

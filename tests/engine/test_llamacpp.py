@@ -17,7 +17,8 @@ from specbench.engine.loading import LoadedPair, load_pair
 from specbench.errors import RunError, UsageError
 from specbench.experiment.prompts import encode_prompt
 from specbench.heads.files import load_head
-from specbench.methods.rules import diversed, sd
+from specbench.methods.ensembles import diversed
+from specbench.methods.strict import sd
 from specbench.pairs.registry import PairSpec, get_pair
 from specbench.tasks.task import load_task
 

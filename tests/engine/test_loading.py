@@ -19,7 +19,7 @@ from specbench.config import Loading
 from specbench.engine import loading, sources
 from specbench.engine.loading import load_pair, shared_vocabulary
 from specbench.errors import RunError, UsageError
-from specbench.methods.rules import sd
+from specbench.methods.strict import sd
 from specbench.pairs.registry import PairSpec, custom_pair
 
 from ..decoding.helpers import run

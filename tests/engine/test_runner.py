@@ -19,7 +19,7 @@ from transformers import (
 from specbench.engine import runner as module
 from specbench.engine.runner import CAPACITY_STEP, Runner
 from specbench.errors import RunError, UsageError
-from specbench.methods.rules import sd
+from specbench.methods.strict import sd
 
 from ..decoding.helpers import GREEDY, generate, run
 from .tiny import (

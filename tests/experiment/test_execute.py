@@ -26,7 +26,7 @@ from specbench.experiment.measurements import measurements, repetition
 from specbench.experiment.plan import Plan, build_plan
 from specbench.experiment.store import Store
 from specbench.experiment.variants import method_variants
-from specbench.methods.rules import static
+from specbench.methods.ensembles import static
 from specbench.pairs.registry import PairSpec
 from specbench.runs.records import latest_records, read_examples, read_records
 from specbench.tasks.prompts import PromptList

@@ -8,8 +8,7 @@ from specbench.decoding.sampling import Sampling
 from specbench.heads.bind import bind
 from specbench.heads.head import Head
 from specbench.heads.registry import UNTRAINED, HeadFile
-from specbench.methods import get_method
-from specbench.methods.control import DraftControl
+from specbench.methods.control import DraftControl, sd_adaptive
 
 
 def test_a_method_is_bound_to_its_parameters(mini: Any) -> None:
@@ -17,7 +16,7 @@ def test_a_method_is_bound_to_its_parameters(mini: Any) -> None:
     assert isinstance(bound.rule, partial) and bound.rule.keywords == {"weight": 0.25}
     assert bound[2:5] == (None, {"weight": 0.25}, None)
     # A control does not change the law.
-    adaptive = ("sd-adaptive", get_method("sd").load(), DraftControl(0.25), {}, None)
+    adaptive = ("sd-adaptive", sd_adaptive, DraftControl(0.25), {}, None)
     assert bind("sd-adaptive", {"cost": 0.25}, mini)[:5] == adaptive
     assert bind("autoregressive", {}, mini).rule is None
 

@@ -14,7 +14,8 @@ from specbench.engine.loading import LoadedPair
 from specbench.errors import UsageError
 from specbench.heads.files import fingerprints, load_head, save_head
 from specbench.heads.head import Head
-from specbench.heads.registry import DESCRIPTION, KINDS, MOST_BYTES, WEIGHTS
+from specbench.heads.kinds import KINDS
+from specbench.heads.registry import DESCRIPTION, MOST_BYTES, WEIGHTS
 
 from ..engine.tiny import build, config, pair_of
 

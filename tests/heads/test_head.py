@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from specbench.heads.head import KINDS, Head, features
+from specbench.heads.head import Head
+from specbench.heads.kinds import KINDS, features
 from specbench.methods.verdict import Positions
 
 SIZES = (6, 4)

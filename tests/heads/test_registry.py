@@ -6,8 +6,6 @@ from pathlib import Path
 import pytest
 
 from specbench.errors import UsageError
-from specbench.heads import head as layers
-from specbench.heads import registry
 from specbench.heads.registry import (
     HeadFile,
     describe_heads,
@@ -24,10 +22,6 @@ def make_head(folder: Path, **description: object) -> Path:
     (folder / "head.safetensors").touch()
     (folder / "head.json").write_text(json.dumps(description))
     return folder
-
-
-def test_the_names_of_kinds_are_those_of_the_layers() -> None:
-    assert list(registry.KINDS) == list(layers.KINDS)
 
 
 def test_heads_are_found_in_all_their_places(tmp_path: Path) -> None:
@@ -133,28 +127,34 @@ def test_the_note_names_the_head_and_its_training(tmp_path: Path) -> None:
     useless = {"better": False, "sentence": "no better than anything"}
     useful = {"better": True, "sentence": "above the front"}
     bundled = HeadFile("bundled", make_head(tmp_path / "b", task="news", kind="linear"))
-    trained = make_head(tmp_path / "r" / "news", task="news", kind="mlp", recipe=wish)
-    assert facts(HeadFile("r", trained)) == {"kind": "mlp", "task": "news", **wish}
+    trained = make_head(tmp_path / "r" / "news", task="news", kind="linear", recipe=wish)
+    assert facts(HeadFile("r", trained)) == {"kind": "linear", "task": "news", **wish}
     used = [
         ("news", bundled),
         ("math", bundled),
         ("news", HeadFile("results", trained)),
         ("code", HeadFile("typed", trained)),
-        ("code", HeadFile("loss", make_head(tmp_path / "l", kind="mlp", recipe=loss))),
+        ("code", HeadFile("loss", make_head(tmp_path / "l", kind="linear", recipe=loss))),
         ("news", HeadFile("x/head.bin", Path("x/head.bin"))),
         ("math", HeadFile("x/head.bin", Path("x/head.bin"))),
-        ("news", HeadFile("y", make_head(tmp_path / "y", task="news", kind="mlp", worth=useless))),
-        ("news", HeadFile("z", make_head(tmp_path / "z", task="news", kind="mlp", worth=useful))),
+        (
+            "news",
+            HeadFile("y", make_head(tmp_path / "y", task="news", kind="linear", worth=useless)),
+        ),
+        (
+            "news",
+            HeadFile("z", make_head(tmp_path / "z", task="news", kind="linear", worth=useful)),
+        ),
     ]
     assert describe_heads(used + used).split("; ") == [
         "news bundled (linear)",
         "math bundled (linear, trained for news)",
-        f"news {tmp_path}/r (mlp, target acceptance 0.85 per position)",
-        "code typed (mlp, target acceptance 0.85 per position, trained for news)",
-        "code loss (mlp, at most 2.5 points below the target)",
+        f"news {tmp_path}/r (linear, target acceptance 0.85 per position)",
+        "code typed (linear, target acceptance 0.85 per position, trained for news)",
+        "code loss (linear, at most 2.5 points below the target)",
         "news, math x/head.bin (the authors' file)",
-        "news y (mlp, in training it was no better than anything)",
-        "news z (mlp)",
+        "news y (linear, in training it was no better than anything)",
+        "news z (linear)",
     ]
 
 

@@ -8,7 +8,7 @@ import numpy.typing as npt
 import torch
 
 from specbench.methods import METHODS
-from specbench.methods.laws import LAWS, Next, Split, parameters_of
+from specbench.methods.laws import Next, Split, parameters_of
 from specbench.methods.verdict import Positions, Rule, Verdict
 
 Array = npt.NDArray[np.float64]
@@ -122,7 +122,7 @@ def transform(at: Positions, change: Callable[[torch.Tensor], torch.Tensor]) -> 
 
 def rule_of(method: str) -> Rule:
     """The rule of a method that drafts."""
-    rule = METHODS[method].load()
+    rule = METHODS[method].rule
     assert rule is not None
     return rule
 
@@ -132,7 +132,9 @@ def law_of(method: str, at: Positions, **parameters: Any) -> Split:
     weight = parameters["head"](at).double() if "head" in parameters else None
     p, q, p1, q1 = (rows.double() for rows in at[:4])
     at_next = Next(p, q, p1, q1, at.position, at.greedy)
-    return LAWS[method](at_next, **parameters_of(parameters, weight))
+    law = METHODS[method].law
+    assert law is not None
+    return law(at_next, **parameters_of(parameters, weight))
 
 
 def judge(rule: Rule, at: Positions, /, **parameters: Any) -> Verdict:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from specbench.methods.block import block
-from specbench.methods.rules import sd
+from specbench.methods.strict import sd
 from specbench.methods.verdict import Positions, Rule, Verdict, normalise
 
 from .cases import Array

@@ -32,7 +32,7 @@ def test_every_rule_of_the_package_passes() -> None:
         return at.p.new_full((4,), 0.3)
 
     for method in METHODS.values():
-        rule, values = method.load(), {} if method.control else method.resolve({})
+        rule, values = method.rule, {} if method.control else method.resolve({})
         values = {name: value for name, value in values.items() if name not in BOTH_MODELS}
         if rule is not None:
             attempt(rule, **({**values, "head": head} if "head" in values else values))
@@ -55,7 +55,7 @@ def test_a_residual_that_is_never_used_may_be_undefined() -> None:
 def test_the_rule_that_decays_along_the_round_emits_its_law() -> None:
     """By enumeration of all drafts at four positions of a round; a law without positions fails."""
     method = get_method(f"{RULES}:decaying")
-    rule, law = method.load(), method.law
+    rule, law = method.rule, method.law
     assert rule is not None and law is not None
     at = stacked(greedy=False)._replace(n=4)
     count, size = at.p.shape

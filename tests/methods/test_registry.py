@@ -14,10 +14,9 @@ from specbench.methods.speccascade import DEFERRAL_RULES
 
 def test_every_name_finds_its_rule_and_its_defaults_are_permitted() -> None:
     for name, method in METHODS.items():
-        rule = get_method(name).load()
+        rule = get_method(name).rule
         assert (rule is None) == (name == "autoregressive")
-        named = name.removesuffix("-adaptive") if method.control else name
-        assert rule is None or rule.__name__ == named.replace("-", "_")
+        assert rule is None or rule.__name__ == name.replace("-", "_")
         defaults = method.resolve({})
         assert method.resolve({k: v for k, v in defaults.items() if v is not None}) == defaults
     assert tuple(METHODS)[: len(PAPER)] == PAPER and PAPER[-1] == "diversed"

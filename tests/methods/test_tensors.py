@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from specbench.methods.rules import static
+from specbench.methods.ensembles import static
 from specbench.methods.verdict import Positions, maximal_coupling, normalise
 
 from .cases import emitted, judge, law_of, linear_head, make_case, rule_of, stacked, transform

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from specbench.heads.head import Head
-from specbench.training.objective import CLIP, Baseline, Step, evaluate, text_mean
+from specbench.training.objective import CLIP, Surrogate, advantages, evaluate, text_mean
 from specbench.training.rollouts import Rollouts
 
 TEXTS, LENGTH, VOCABULARY, HIDDEN_P, HIDDEN_Q = 3, 4, 5, 3, 2
@@ -32,7 +32,7 @@ class Toy:
             weights.data += 0.3 * torch.randn(weights.shape, generator=generator)
         self.start = Head("linear", (HIDDEN_P, HIDDEN_Q), 0.6).double()
 
-    def step(self, acceptance_weight: float = 0.7, kl_weight: float = 0.0) -> Step:
+    def step(self, acceptance_weight: float = 0.7, kl_weight: float = 0.0) -> Surrogate:
         """The input of our objective: a few scalars per token."""
         p, q = self.logits_p.softmax(-1), self.logits_q.softmax(-1)
         inputs = torch.cat((self.hidden_q, self.hidden_p), -1).flatten(0, 1)
@@ -48,7 +48,7 @@ class Toy:
         )
         with torch.no_grad():
             old, start = self.head(inputs), self.start(inputs)
-        return Step(rollouts, old, start, self.advantage, acceptance_weight, kl_weight)
+        return Surrogate(rollouts, old, start, self.advantage, acceptance_weight, kl_weight)
 
     def gradient(self, objective: Callable[[], Tensor]) -> Tensor:
         """Gradient of an objective with respect to all weights of the head."""
@@ -149,24 +149,8 @@ def test_text_mean_averages_each_text() -> None:
 GAINS = torch.tensor([[1.0, 3.0], [5.0, 7.0]])
 
 
-@pytest.mark.parametrize(
-    ("baseline", "advantages"),
-    [
-        (Baseline("batch"), [-3, -1, 1, 3]),
-        (Baseline("batch", mean=100.0), [-3, -1, 1, 3]),
-        (Baseline("group"), [-1, 1, -1, 1]),
-        (Baseline("ema"), [-3, -1, 1, 3]),  # the first step has no history
-        (Baseline("ema", mean=2.0), [-1, 1, 3, 5]),
-    ],
-)
-def test_advantages_by_hand(baseline: Baseline, advantages: list[float]) -> None:
-    assert baseline.advantages(GAINS).tolist() == advantages
-
-
-def test_the_running_mean_forgets_slowly() -> None:
-    first = Baseline("ema").after(GAINS)
-    assert first.mean == 4.0
-    assert first.after(GAINS + 10).mean == pytest.approx(0.9 * 4 + 0.1 * 14)
+def test_advantages_by_hand() -> None:
+    assert advantages(GAINS).tolist() == [-1, 1, -1, 1]
 
 
 def test_a_token_that_has_become_impossible_leaves_the_objective_finite() -> None:

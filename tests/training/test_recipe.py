@@ -17,22 +17,21 @@ def test_the_user_overrides_the_pair_the_task_and_the_defaults() -> None:
     pair = replace(PAIR, training={"rollouts": 4, "learning_rate": 0.2})
     recipe = head_recipe(pair, task, {"learning_rate": 0.3, "seed": None})
     assert (recipe.steps, recipe.rollouts, recipe.learning_rate) == (1, 4, 0.3)
-    assert (recipe.seed, recipe.baseline) == (0, "group")
+    assert recipe.seed == 0
 
 
 @pytest.mark.parametrize(
     ("values", "key", "what"),
     [
         ({"steps": 0}, "steps", "1 or more"),
-        ({"rollouts": 1}, "rollouts", "2 or more with the group baseline"),
-        ({"rollouts": 1, "prompts_per_step": 1, "baseline": "ema"}, "rollouts", "2 or more"),
+        ({"rollouts": 1}, "rollouts", "2 or more"),
         ({"learning_rate": 0.0}, "learning_rate", "above 0"),
         ({"learning_rte": 1}, "learning_rte", "did you mean"),
         ({"initial_weight": 0.0}, "initial_weight", "above 0"),
         ({"seed": 1000}, "seed", "below 1000, not 1000, since seeds from"),
         ({"max_quality_loss": 2, "target_acceptance": 0.9}, "max_quality_loss", "--target-"),
         ({"temperature": []}, "temperature", "is empty"),
-        ({"head_kind": "cubic"}, "head_kind", "one of `linear`, `mlp`, `features`"),
+        ({"head_kind": "cubic"}, "head_kind", "one of `linear`, `features`"),
     ],
 )
 def test_a_wrong_value_is_named_with_its_file_and_key_or_its_option(

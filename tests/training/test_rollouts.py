@@ -6,8 +6,9 @@ import torch
 from specbench.engine.loading import LoadedPair
 from specbench.engine.runner import CAPACITY_STEP, Runner
 from specbench.errors import RunError
-from specbench.heads.head import KINDS, Head
-from specbench.methods.rules import sd
+from specbench.heads.head import Head
+from specbench.heads.kinds import KINDS
+from specbench.methods.strict import sd
 from specbench.methods.verdict import Positions
 from specbench.tasks.task import load_task
 from specbench.training import rollouts as rollouts_module

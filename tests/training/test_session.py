@@ -34,7 +34,6 @@ RECIPE = HeadRecipe(
     prompts_per_step=2,
     rollouts=2,
     epochs_per_rollout=2,
-    baseline="ema",
     target_acceptance=0.85,
 )
 WRITES = 6  # log and checkpoint of two steps, weights, description
@@ -181,7 +180,10 @@ def test_a_checkpoint_that_is_damaged_or_of_another_training_is_refused(
     task = from_files(**data)
     for changes, told in (
         ({"recipe": RECIPE.updated(steps=3)}, "steps 2 instead of 3"),
-        ({"recipe": RECIPE.updated(seed=1, head_kind="mlp")}, "head_kind features instead of mlp"),
+        (
+            {"recipe": RECIPE.updated(seed=1, head_kind="linear")},
+            "head_kind features instead of linear",
+        ),
         ({"task": replace(task, name="other")}, "name mini-headline instead of other"),
         ({"task": replace(task, version="2")}, "version 1 instead of 2"),
         ({"task": replace(task, prompt_format="plain")}, "prompt_format chat instead of plain"),

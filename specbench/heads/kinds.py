@@ -1,0 +1,85 @@
+"""Kinds of head: functions of what is known before a token is drafted, each declared by ``kind``.
+
+Importing this module does not import torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from specbench.methods.lazy import torch
+from specbench.methods.verdict import Positions
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+LINEAR, FEATURES = "linear", "features"
+
+
+class Kind(NamedTuple):
+    """A kind of head: its inputs ``[K, D]``, and the network on them."""
+
+    description: str
+    inputs: Callable[[Positions], Tensor]
+    width: int | None  # D; None for both models' hidden sizes, so that a head fits one pair
+    hidden: int  # units of a hidden layer; 0 for none
+    standardised: bool  # inputs are shifted and scaled; see ``Head.standardise``
+
+
+KINDS: dict[str, Kind] = {}
+"""Every kind by name."""
+
+
+def kind(
+    name: str,
+    description: str,
+    *,
+    width: int | None = None,
+    hidden: int = 0,
+    standardised: bool = False,
+) -> Callable[[Callable[[Positions], Tensor]], Callable[[Positions], Tensor]]:
+    """Declare a function of K positions as the inputs of a kind of head; see ``Kind``."""
+
+    def declare(function: Callable[[Positions], Tensor]) -> Callable[[Positions], Tensor]:
+        KINDS[name] = Kind(description, function, width, hidden, standardised)
+        return function
+
+    return declare
+
+
+@kind(LINEAR, "one linear layer on both hidden states, the paper's")
+def hidden_states(at: Positions) -> Tensor:
+    """Return both hidden states ``[K, hidden_q + hidden_p]``, in the order of the release."""
+    return torch.cat((at.h_q, at.h_p), -1)
+
+
+@kind(
+    FEATURES,
+    "a small network on entropies, top probabilities and disagreement of the two distributions; "
+    "fits any pair",
+    width=10,
+    hidden=16,
+    standardised=True,
+)
+def features(at: Positions) -> Tensor:
+    """Return features of the two distributions ``[K, 10]``, independent of the models' widths.
+
+    They are the entropies, the two highest probabilities of each model, the probability of each
+    model's argmax under the other, total variation, and agreement of the argmax. They use the
+    unfiltered distributions at temperature 1, so a head's input does not depend on the temperature.
+    """
+    p, q = at.p1, at.q1
+    top_p, top_q = p.topk(2), q.topk(2)
+    favourite_p, favourite_q = top_p.indices[:, :1], top_q.indices[:, :1]
+    columns = (
+        torch.special.entr(p).sum(-1, keepdim=True),
+        torch.special.entr(q).sum(-1, keepdim=True),
+        top_p.values,
+        top_q.values,
+        p.gather(-1, favourite_q),
+        q.gather(-1, favourite_p),
+        (p - q).abs().sum(-1, keepdim=True) / 2,
+        (favourite_p == favourite_q).to(p),
+    )
+    return torch.cat(columns, -1)

@@ -31,7 +31,7 @@ from specbench.errors import UsageError
 
 def require_times(run: TaskRun, method: MethodSettings) -> Iterator[Row]:
     """Yield nothing; raise if ``sd`` was not timed in a method's session."""
-    if sd_of(run.settings) and not sd_of(run.sessions[method.session]):
+    if sd_of(run.settings) and not sd_of(run.timed(method.session)):
         raise UsageError(
             f"{method.label} and sd were timed in different sessions, so they have no speed-up: "
             "measure them in a new run"

@@ -146,8 +146,10 @@ def _parts(
             yield OWN, partial(require_times, run, method)
     relaxed = [m for m in methods if not (m.first.emits_target or m.first.method in STATIC_FAMILY)]
     has_control = any(setting.method in CONTROLS for setting in run.settings)
-    for gain in (name for name in GAINS if name in ats and (run.sessions or name == "acceptance")):
+    for gain in (name for name in GAINS if name in ats):
         for method in relaxed:
+            if gain != "acceptance" and not run.timed(method.session):
+                continue
             controlled = has_control and method.first.method not in CONTROLS
             for front in (FRONT, CONTROL)[: 1 + controlled]:
                 yield from (

@@ -248,11 +248,12 @@ def _in_sections(rows: pd.DataFrame) -> pd.DataFrame:
 def _means_over_seeds(rows: pd.DataFrame, contest: Contest) -> Iterator[pd.DataFrame]:
     """Yield a row for each figure of heads that differ in the seed of their training alone."""
     recipes = rows["head"].map(recipe_of, na_action="ignore")
-    shared = [*SECTION, "run_id", "task", "figure", "metric", "session"]
+    shared = [*SECTION, "run_id", "task", "figure", "metric"]
     shared += [name for name in METHOD if name != "head"]
     trained = rows[recipes.notna() & rows["value"].notna() & (rows["cell"] >= 0)]
     for keys, seeds in trained.groupby([recipes, *shared], sort=False, dropna=False):
-        if len(seeds) > 1:
+        timed_together = seeds["figure"].iloc[0] != SPEEDUP or seeds["session"].nunique() == 1
+        if len(seeds) > 1 and timed_together:
             first = seeds.iloc[[0]]
             cells = seeds["cell"].to_numpy(np.intp)
             figure, metric = first["figure"].item(), first["metric"].item()

@@ -24,6 +24,8 @@ from specbench.runs.columns import TIMED_AGAIN
 from specbench.runs.frames import first_decodes
 from specbench.runs.labels import method_labels
 
+SEVERAL = -1  # the session of heads that were measured in several
+
 
 class TaskRun(NamedTuple):
     """The settings of a task of a run."""
@@ -68,10 +70,11 @@ class TaskRun(NamedTuple):
 
 
 class MethodSettings(NamedTuple):
-    """A method with its parameters: its settings by draft length, of one session.
+    """A method with its parameters: its settings by draft length.
 
     A recipe is a method with several heads, which differ in nothing but the seed of their training;
-    its figures are means over the heads.
+    its figures are means over the heads. Its heads may be of several sessions, which leaves it
+    without times.
     """
 
     label: str
@@ -91,8 +94,9 @@ class MethodSettings(NamedTuple):
 
     @property
     def session(self) -> int:
-        """The session in which it was measured."""
-        return self.first.session
+        """The session in which it was measured, or ``SEVERAL``."""
+        sessions = {head.session for head in self.heads}
+        return sessions.pop() if len(sessions) == 1 else SEVERAL
 
     @property
     def choices(self) -> list[list[int]]:
@@ -197,13 +201,13 @@ def _missing(lengths: Mapping[int, Setting], prompts: Set[str]) -> int:
 
 
 def _recipe_folder(cell: Any) -> tuple[Any, ...] | None:
-    """Return what heads of one recipe share: their folder, the session and other parameters."""
+    """Return what heads of one recipe share: their folder and all other parameters."""
     folder = recipe_of(cell["head"]) if isinstance(cell["head"], str) else None
     if folder is None:
         return None
     parameters = (cell[name] for name in PARAMETER_COLUMNS if name != "head")
     values = (None if pd.isna(value) else value for value in parameters)
-    return (folder, cell["method"], cell["session"], *values)
+    return (folder, cell["method"], *values)
 
 
 def _noise(once: Setting, twice: Setting) -> float:

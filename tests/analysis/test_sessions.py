@@ -58,6 +58,26 @@ def test_the_mean_is_that_of_the_single_heads(seeded):
         assert mean["value"].item() == pytest.approx(single["value"].mean())
 
 
+def test_heads_added_to_a_run_join_their_recipe_without_times(seeded):
+    """Quality and acceptance are compared across sessions, and times within one."""
+    samples = seeded([0.7, 0.75, 0.8])
+    at_once = compare(samples, ["acceptance", "time"]).rows
+    is_added = samples["head"].eq("heads/features/seed-2")
+    strict = samples[samples["method"] == "sd"].assign(session=1, timing="baseline")
+    added = pd.concat([samples.assign(session=is_added.astype(int)), strict])
+    later = compare(added, ["acceptance", "time"])
+    for metric in (ABOVE, QUALITY_LESS):
+        before, after = (
+            rows[(rows["metric"] == metric) & (rows["seeds"] == 3) & (rows["at"] != "time")]
+            for rows in (at_once, later.rows)
+        )
+        assert after["value"].item() == pytest.approx(before["value"].item())
+        assert after["ci_low"].item() == pytest.approx(before["ci_low"].item())
+    of_time = (later.rows["metric"] == TIMES) | (later.rows["at"] == "time")
+    assert not (later.rows["seeds"][of_time] == 3).any()
+    assert ((at_once["metric"] == TIMES) & (at_once["seeds"] == 3)).any()
+
+
 def test_heads_that_differ_widen_the_interval(seeded):
     def width(qualities):
         rows = compare(seeded(qualities), ["acceptance"]).rows

@@ -26,7 +26,8 @@ from specbench.config import (
     option,
 )
 from specbench.errors import UsageError
-from specbench.experiment.plan import Cell, cells_of, describe_pair, with_head
+from specbench.experiment.cells import Cell, cells_of, with_head
+from specbench.experiment.plan import describe_pair
 from specbench.experiment.variants import Variant
 from specbench.heads.registry import UNTRAINED, HeadFile, find_head
 from specbench.methods.registry import AUTOREGRESSIVE

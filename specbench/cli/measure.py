@@ -31,7 +31,7 @@ from specbench.table import Field, Table, number_of
 from specbench.tasks.prompts import PromptList
 
 if TYPE_CHECKING:
-    from specbench.experiment.execute import Workers as ProcessPool
+    from specbench.experiment.execute import Pool
     from specbench.experiment.store import Store
 
 #: Returns the tables of a run's folder.
@@ -78,26 +78,26 @@ def say(plan: Plan, limit: int | None = None) -> None:
 
 def start_workers(
     asked: Workers, loading: Loading, shown: Progress
-) -> AbstractContextManager[ProcessPool]:
+) -> AbstractContextManager[Pool]:
     """Return a context of the workers: this process, or with ``--workers`` those of Ray.
 
     Raises:
         UsageError: Ray is not installed.
     """
-    from specbench.experiment.execute import ThisProcess, Worker
+    from specbench.experiment.execute import Pool, Worker
 
     if asked.workers is None:
-        return nullcontext(ThisProcess(Worker(downloads=not shown.no_progress)))
+        return nullcontext(Pool(Worker(downloads=not shown.no_progress)))
     if find_spec("ray") is None:
         raise UsageError("--workers needs Ray: pip install '.[ray]' in specbench's folder")
-    return _pool(asked.workers, asked.ray_address, loading)
+    return _ray_pool(asked.workers, asked.ray_address, loading)
 
 
 @contextmanager
-def _pool(workers: int, address: str | None, loading: Loading) -> Iterator[ProcessPool]:
-    from specbench.cluster.pool import Pool
+def _ray_pool(workers: int, address: str | None, loading: Loading) -> Iterator[Pool]:
+    from specbench.cluster.ray_pool import RayPool
 
-    with Pool(workers, address, loading) as pool:
+    with RayPool(workers, address, loading) as pool:
         yield pool
 
 
@@ -105,7 +105,7 @@ def carry_out(
     plan: Plan,
     label: str,
     to: RunFolder,
-    workers: AbstractContextManager[ProcessPool],
+    workers: AbstractContextManager[Pool],
 ) -> Store:
     """Execute a plan and return its closed store; workers start once the folder is accepted.
 
@@ -128,10 +128,10 @@ def carry_out(
         with (
             _first_interrupt() as stop,
             store,
-            workers as started,
+            workers as pool,
             progress_bar(len(plan), not to.no_progress) as display,
         ):
-            execute(plan, store, started, display, stop=stop)
+            execute(plan, store, pool, display, stop=stop)
     except KeyboardInterrupt as error:
         progress = f"{store.done} of {len(plan)} samples are in {store.folder}"
         raise Interrupted(

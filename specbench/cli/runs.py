@@ -125,7 +125,7 @@ def verify(
     from specbench.experiment.progress import progress_bar, quiet_libraries
     from specbench.proofs.findings import FAILED, failures, findings_table
     from specbench.verification.decoding import AGAIN
-    from specbench.verification.verify import Verification, verify
+    from specbench.verification.verify import Verification
 
     verification = Verification(
         verified,
@@ -139,7 +139,7 @@ def verify(
     note_unfinished([run])
     quiet_libraries(downloads=not shown.no_progress)
     with progress_bar(verification.total, not shown.no_progress) as report:
-        findings = list(verify(verification, report))
+        findings = list(verification.findings(report))
     print_findings(asked.as_json, list(map(asdict, findings)), findings_table(findings))
     if any(finding.name == AGAIN and finding.verdict == FAILED for finding in findings):
         note(

@@ -99,8 +99,8 @@ class _Session:
         if not (jobs := self.untrained()):
             return
         try:
-            with start_workers(self.asked, self.suite.loading, self.asked) as workers:
-                for job in train_all(jobs, self.output, command, workers.run):
+            with start_workers(self.asked, self.suite.loading, self.asked) as pool:
+                for job in train_all(jobs, self.output, command, pool.run):
                     note(f"trained {job}: {job.folder(self.output)}")
         except KeyboardInterrupt as error:
             raise Interrupted("interrupted: run the same command to resume training") from error
@@ -108,7 +108,7 @@ class _Session:
     def measure(self) -> list[str]:
         """Execute the runs; return one message per failed run, and continue after failures."""
         failed = []
-        with start_workers(self.asked, self.suite.loading, self.asked) as workers:
+        with start_workers(self.asked, self.suite.loading, self.asked) as pool:
             for index, unit in enumerate(self.units, start=1):
                 folder = self.output / unit.name
                 title = f"{index} of {len(self.units)}, {unit.name}"
@@ -121,7 +121,7 @@ class _Session:
                         continue
                     say(plan)
                     to = RunFolder(output=folder, no_progress=self.asked.no_progress)
-                    store = carry_out(plan, "suite", to, nullcontext(workers))
+                    store = carry_out(plan, "suite", to, nullcontext(pool))
                 except Interrupted:
                     raise
                 except SpecbenchError as error:

@@ -14,11 +14,11 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from specbench.errors import UsageError
-from specbench.experiment import execute
+from specbench.experiment.execute import Worker
 from specbench.experiment.plan import Plan, SampleIndex
 
 
-class Worker(execute.Worker):
+class RayWorker(Worker):
     """Decodes samples on its own device, and collects its warnings.
 
     ``folder`` and ``variables`` are the working directory and environment variables of the command;
@@ -43,7 +43,7 @@ class Worker(execute.Worker):
         return result, warnings
 
     def start(self, plan: Plan) -> dict[str, Any]:
-        """Load a plan's pair, see ``execute.Worker.start``.
+        """Load a plan's pair, see ``Worker.start``.
 
         Raises:
             UsageError: The pair or a head cannot be loaded, or the folder does not exist here.

@@ -2,7 +2,7 @@
 
 The unit of work is a row: all cells of a task on the same examples. One worker decodes a whole row
 without interruption, so methods are compared on the same device at the same time. This process is
-the only worker, or Ray starts several, see ``cluster.pool``. Nothing here imports torch.
+the only worker, or Ray starts several, see ``cluster.ray_pool``. Nothing here imports torch.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from contextlib import suppress
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from specbench.errors import RunError
 from specbench.experiment.environment import command_line
@@ -101,69 +101,52 @@ class Worker:
         return self._work
 
 
-class Workers(Protocol):
-    """Workers that are asked by their number, from 0."""
+class Pool:
+    """Workers that are asked by number, from 0; here this process is the only one.
 
-    @property
-    def size(self) -> int:
-        """The number of workers."""
-
-    @property
-    def separate(self) -> bool:
-        """Whether the workers are processes of their own, with devices of their own."""
-
-    def share(self, plan: Plan) -> Any:
-        """Return a plan in the form in which ``ask`` takes it."""
-
-    def ask(self, number: int, request: str, value: Any = None, *, again: bool = True) -> Any:
-        """Call a method of a worker, again if it dies; return a reference to the result."""
-
-    def wait(self, references: Collection[Any]) -> Sequence[Any]:
-        """Return references whose results are available, possibly none after a short wait."""
-
-    def answer(self, reference: Any) -> Any:
-        """Return the result of a call.
-
-        Raises:
-            WorkerLostError: The worker died.
-        """
-
-    def dismiss(self, number: int) -> None:
-        """Stop a worker."""
-
-    def run(self, commands: Sequence[list[str]]) -> Iterator[CommandResult]:
-        """Run specbench commands; yield the result of each as it ends."""
-
-
-class ThisProcess:
-    """This process as the only worker: a call is made when its answer is wanted."""
+    Attributes:
+        size: Number of workers.
+        separate: Whether they are processes of their own, with devices of their own.
+    """
 
     size, separate = 1, False
 
     def __init__(self, worker: Worker | None = None) -> None:
         self._worker = worker or Worker()
 
-    def share(self, plan: Plan) -> Plan:
-        """Return the plan."""
+    def share(self, plan: Plan) -> Any:
+        """Return a plan in the form in which ``ask`` takes it."""
         return plan
 
     def ask(self, number: int, request: str, *values: Any, again: bool = True) -> Any:
-        """Return the call of a method of the worker."""
+        """Ask a worker to call its method, ``again`` if it dies; return a reference to the result.
+
+        This process makes the call when its answer is wanted.
+        """
         return partial(getattr(self._worker, request), *values)
 
-    def wait(self, references: Collection[Any]) -> Sequence[Any]:
-        """Return all references."""
+    def wait(self, references: Collection[Any]) -> list[Any]:
+        """Return the references whose results are available, possibly none after a short wait."""
         return list(references)
 
     def answer(self, reference: Any) -> Any:
-        """Call the method and return its result."""
+        """Return the result of a call.
+
+        Raises:
+            WorkerLostError: The worker died.
+            SpecbenchError: The worker raised an error.
+        """
         return reference()
 
     def dismiss(self, number: int) -> None:
-        """Do nothing: this process ends by itself."""
+        """Stop a worker that is another process."""
 
     def run(self, commands: Sequence[list[str]]) -> Iterator[CommandResult]:
-        """Run commands one by one."""
+        """Run specbench commands; yield the result of each as it ends.
+
+        Raises:
+            RunError: A machine was lost.
+        """
         for number, arguments in enumerate(commands):
             yield number, *run_command(Path.cwd(), arguments)
 
@@ -184,14 +167,14 @@ def run_command(folder: Path, arguments: Sequence[str]) -> tuple[int, str]:
 def execute(
     plan: Plan,
     store: Store,
-    workers: Workers | None = None,
+    pool: Pool | None = None,
     display: Display | None = None,
     *,
     stop: Callable[[], bool] = lambda: False,
 ) -> None:
     """Decode all pending steps of a plan, and record each as soon as it is decoded.
 
-    ``stop`` is called after each sample, and while no result is available. Without ``workers``,
+    ``stop`` is called after each sample, and while no result is available. Without a ``pool``,
     this process decodes.
 
     Raises:
@@ -199,10 +182,10 @@ def execute(
             before they are ready, or the disk cannot be written.
         KeyboardInterrupt: The run was stopped.
     """
-    workers, display = workers or ThisProcess(), display or Display(len(plan))
-    execution = _Execution(plan, store, workers, display, stop)
+    pool, display = pool or Pool(), display or Display(len(plan))
+    execution = _Execution(plan, store, pool, display, stop)
     try:
-        for number, _ in zip(range(workers.size), _rows(plan), strict=False):
+        for number, _ in zip(range(pool.size), _rows(plan), strict=False):
             execution.start(number)
         while execution.unfinished:
             execution.proceed()
@@ -219,13 +202,13 @@ class _Execution:
         self,
         plan: Plan,
         store: Store,
-        workers: Workers,
+        pool: Pool,
         display: Display,
         stop: Callable[[], bool],
     ) -> None:
-        self._plan, self._store, self._workers = plan, store, workers
+        self._plan, self._store, self._pool = plan, store, pool
         self._display, self._stop = display, stop
-        self._shared = workers.share(plan)
+        self._shared = pool.share(plan)
         self._requests: dict[Any, tuple[int, Row | None]] = {}  # None while a worker starts
         self._idle: set[int] = set()
         self._pending: dict[int, deque[Row]] | None = None  # rows by task; None before any is ready
@@ -242,7 +225,7 @@ class _Execution:
 
     def start(self, number: int) -> None:
         """Make a worker load the pair; Ray retries if the worker dies."""
-        self._requests[self._workers.ask(number, "start", self._shared)] = (number, None)
+        self._requests[self._pool.ask(number, "start", self._shared)] = (number, None)
         self._show(number, "loading")
 
     def proceed(self) -> None:
@@ -251,13 +234,13 @@ class _Execution:
         Raises:
             KeyboardInterrupt: The run was stopped.
         """
-        references = self._workers.wait(self._requests)
+        references = self._pool.wait(self._requests)
         if not references:
             self._check_stop()
         for reference in references:
             number, row = self._requests.pop(reference)
             try:
-                answer = self._workers.answer(reference)
+                answer = self._pool.answer(reference)
             except WorkerLostError as error:
                 self._lost(number, row, str(error))
                 continue
@@ -278,16 +261,16 @@ class _Execution:
     def dismiss(self) -> None:
         """Stop the busy workers."""
         for number, _ in self._requests.values():
-            self._workers.dismiss(number)
+            self._pool.dismiss(number)
 
     def close(self) -> None:
         """Sync the last samples, and collect the workers' facts that are known only at the end."""
         self._display(*self._store.sync())
-        requests = {number: self._workers.ask(number, "end", again=False) for number in self._idle}
+        requests = {number: self._pool.ask(number, "end", again=False) for number in self._idle}
         facts: dict[int, Mapping[str, Any]] = {}
         for number, reference in requests.items():
             with suppress(WorkerLostError):
-                facts[number] = self._workers.answer(reference)
+                facts[number] = self._pool.answer(reference)
             self._show(number, "done")
         self._write_environment(
             warm_ups=[
@@ -341,7 +324,7 @@ class _Execution:
         rows = {task: len(rows) for task, rows in (self._pending or {}).items() if rows}
         if self._task_of.get(worker) in rows:
             return self._task_of[worker]
-        if self._workers.size == 1:
+        if self._pool.size == 1:
             return min(rows, default=None)
         taken = Counter(task for other, task in self._task_of.items() if other != worker)
         return max(rows, key=lambda task: rows[task] / (1 + taken[task]), default=None)
@@ -349,7 +332,7 @@ class _Execution:
     def _give(self, number: int, row: Row) -> None:
         """Make a worker decode the next batch of a row; without a batch it becomes idle."""
         if row:
-            reference = self._workers.ask(number, "measure", row[0], again=False)
+            reference = self._pool.ask(number, "measure", row[0], again=False)
             self._requests[reference] = (number, row)
         else:
             self._idle.add(number)
@@ -386,15 +369,15 @@ class _Execution:
         self.start(number)
 
     def _show(self, number: int, state: str, device: str = "") -> None:
-        if self._workers.separate:
+        if self._pool.separate:
             self._display.worker(number, state, device)
 
     def _named(self, number: int) -> dict[str, int]:
-        return {"worker": number} if self._workers.separate else {}
+        return {"worker": number} if self._pool.separate else {}
 
     def _write_environment(self, **closing: Any) -> None:
         shared: dict[str, Any] = {"command": command_line()}
-        if self._workers.separate:
+        if self._pool.separate:
             devices = sorted(self._devices.items())
             shared["workers"] = [{"worker": n, "device": device} for n, device in devices]
         self._store.write_environment({**self._first["environment"], **shared, **closing})
@@ -406,7 +389,8 @@ def _rows(plan: Plan) -> Iterator[list[list[Step]]]:
         yield list(row)
 
 
-def _differences(one: Any, other: Any) -> str:
-    if not isinstance(one, dict):
-        return f"{one}, not {other}"
-    return ", ".join(f"{n} {one[n]}, not {other.get(n)}" for n in one if one[n] != other.get(n))
+def _differences(facts: Any, first: Any) -> str:
+    if not isinstance(facts, dict):
+        return f"{facts}, not {first}"
+    names = (name for name in facts if facts[name] != first.get(name))
+    return ", ".join(f"{name} {facts[name]}, not {first.get(name)}" for name in names)

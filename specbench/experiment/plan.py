@@ -10,22 +10,21 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 from random import Random
-from types import MappingProxyType
-from typing import Any, Self
+from typing import Any
 
 from specbench.config import DEFAULT_LIMIT, Loading, Settings
 from specbench.errors import UsageError, require, require_at_least
 from specbench.example import Example
+from specbench.experiment.cells import Cell, cells_of, with_head
 from specbench.experiment.variants import Variant
 from specbench.files import shown_path
-from specbench.heads.registry import HeadFile, describe_heads, facts, find_head
+from specbench.heads.registry import describe_heads, find_head
 from specbench.methods.drafters import MODEL, needs_model
-from specbench.methods.parameters import to_columns
 from specbench.methods.registry import AUTOREGRESSIVE, get_method
 from specbench.metrics import GREEDY, METRICS, get_metric, try_metrics
 from specbench.pairs.registry import PairSpec
@@ -38,74 +37,6 @@ from specbench.version import __version__
 SampleIndex = tuple[int, int, int, int]  # indices of task, repeat, example and cell
 
 _BASELINES = (AUTOREGRESSIVE, "sd")  # timed again in every session
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One configuration to measure."""
-
-    method: str
-    parameters: tuple[tuple[str, Any], ...]  # resolved, by name
-    draft_length: int  # tokens drafted per round; 0 for ``autoregressive``
-    drafter: str = MODEL  # what proposes them, see ``methods.drafters``; unused without drafts
-    session: int = 0  # cells of a session are interleaved; cells added to a run start a new one
-    timing: str = ""  # ``TIMED_BASELINE`` or ``TIMED_AGAIN`` if only its times are recorded
-
-    @property
-    def values(self) -> dict[str, Any]:
-        """The parameters by name."""
-        return dict(self.parameters)
-
-    @property
-    def heads(self) -> list[HeadFile]:
-        """The heads among the parameters: one or none."""
-        return [value for _, value in self.parameters if isinstance(value, HeadFile)]
-
-    def values_with(self, head: Callable[[HeadFile], Any]) -> dict[str, Any]:
-        """Return the parameters by name, with the result of a function in place of a head."""
-        return {n: head(v) if isinstance(v, HeadFile) else v for n, v in self.parameters}
-
-    def describe(self) -> dict[str, Any]:
-        """Return the cell in plain values, for ``config.json``."""
-        values = self.values_with(
-            lambda head: {"name": head.name, "path": shown_path(head.path), **facts(head)}
-        )
-        further = {"session": self.session, "timing": self.timing}
-        further |= {} if self.drafter == MODEL else {"drafter": self.drafter}
-        further = {name: value for name, value in further.items() if value}
-        return {"method": self.method, **values, "draft_length": self.draft_length, **further}
-
-    @classmethod
-    def recorded(cls, described: Mapping[str, Any]) -> Self:
-        """Return the cell that ``describe`` described, unchecked and with its head by name."""
-        values = dict(described)
-        names = ("method", "draft_length", "drafter", "session", "timing")
-        fields = {name: values.pop(name) for name in names if name in values}
-        if isinstance(head := values.get("head"), Mapping):
-            values["head"] = head["name"]
-        return cls(parameters=tuple(values.items()), **fields)
-
-    def resolved(self, pair: PairSpec, task: str) -> Self:
-        """Return a recorded cell with checked parameters, and its head searched by name.
-
-        Raises:
-            UsageError: The method, a parameter or the head is unknown.
-        """
-        values = self.values
-        head = values.pop("head", None)
-        parameters = get_method(self.method).resolve(values)
-        if head is not None:
-            parameters["head"] = find_head(pair, task, head)
-        return replace(self, parameters=tuple(parameters.items()))
-
-    def columns(self) -> dict[str, Any]:
-        """Return the cell in the columns of ``samples.csv``; a head is given by its name."""
-        return {
-            "method": self.method,
-            **to_columns(self.values_with(lambda head: head.name)),
-            "draft_length": self.draft_length,
-            "drafter": self.drafter if self.draft_length else None,
-        }
 
 
 @dataclass(frozen=True)
@@ -294,32 +225,6 @@ class Plan:
 def describe_pair(pair: PairSpec) -> dict[str, str]:
     """Return the name and models of a pair in plain values."""
     return {"name": pair.name} | {role: shown_path(model) for role, model in pair.models.items()}
-
-
-def cells_of(
-    variants: Iterable[Variant],
-    draft_lengths: Sequence[int],
-    drafters: Mapping[str, Sequence[str]] = MappingProxyType({}),
-) -> list[Cell]:
-    """Return a cell per variant, draft length and drafter of its method, ``model`` by default.
-
-    ``autoregressive`` has one cell, without drafts.
-    """
-    return [
-        Cell(method, tuple(parameters.items()), length, drafter)
-        for method, parameters in variants
-        for length in ((0,) if method == AUTOREGRESSIVE else draft_lengths)
-        for drafter in drafters.get(method, (MODEL,))
-    ]
-
-
-def with_head(
-    parameters: Mapping[str, Any], find: Callable[[str | None], HeadFile]
-) -> dict[str, Any]:
-    """Return parameters with a head file, if they have a head that is only named or left open."""
-    if "head" not in parameters or isinstance(parameters["head"], HeadFile):
-        return dict(parameters)
-    return {**parameters, "head": find(parameters["head"])}
 
 
 def samples_of(steps: Sequence[Step]) -> int:

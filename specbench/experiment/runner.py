@@ -25,9 +25,10 @@ from specbench.engine.loading import LoadedPair, Reader, load_pair, load_reader
 from specbench.engine.memory import check_memory, estimate_tokens
 from specbench.engine.prompts import Encoded
 from specbench.errors import EngineError, RunError, UsageError
+from specbench.experiment.cells import Cell
 from specbench.experiment.environment import describe_environment, gpu_states, other_processes
 from specbench.experiment.measurements import describe_error, measurements, score_text, times_of
-from specbench.experiment.plan import Cell, Plan, SampleIndex, Step, own_sources
+from specbench.experiment.plan import Plan, SampleIndex, Step, own_sources
 from specbench.experiment.prompts import Prompts
 from specbench.heads.bind import bind
 from specbench.heads.files import describe_models

@@ -18,7 +18,8 @@ from specbench.engine.device import choose_device, free_memory
 from specbench.engine.loading import LoadedPair, choose_dtype
 from specbench.engine.memory import check_memory
 from specbench.errors import UsageError
-from specbench.experiment.plan import Cell, Plan, TaskPlan
+from specbench.experiment.cells import Cell
+from specbench.experiment.plan import Plan, TaskPlan
 from specbench.experiment.prompts import Prompts
 from specbench.experiment.runner import Loader, largest
 from specbench.heads.bind import bind

@@ -12,9 +12,10 @@ import torch
 
 from specbench.engine.loading import LoadedPair
 from specbench.errors import UsageError
+from specbench.experiment.cells import Cell
 from specbench.experiment.environment import describe_environment
 from specbench.experiment.folders import ENVIRONMENT, Run
-from specbench.experiment.plan import Cell, Plan, Step, TaskPlan, own_sources
+from specbench.experiment.plan import Plan, Step, TaskPlan, own_sources
 from specbench.experiment.runner import Loader, SampleRunner
 from specbench.experiment.store import sample_keys
 from specbench.files import require_plain
@@ -34,18 +35,18 @@ DECODED = (
 )
 AGAIN = "decoded again"
 
-Report = Callable[[Record], object]
+ShowSample = Callable[[Record], object]
 
 
 @dataclass(frozen=True)
-class Decoder:
+class Replay:
     """Decodes samples of a run again.
 
     Attributes:
         run: The run.
         samples: Number per cell.
         seed: Of their choice.
-        methods: The user's own rules for those that the run names.
+        methods: The rule that is here for each that the run names.
         may_execute: Whether generated code may be executed for scoring.
     """
 
@@ -62,8 +63,7 @@ class Decoder:
             UsageError: They are not, or differ from those of the run.
         """
         recorded = Cell.recorded(described)
-        if recorded.method in self.methods:
-            recorded = replace(recorded, method=self.methods[recorded.method])
+        recorded = replace(recorded, method=self.methods[recorded.method])
         if "head" in recorded.values:
             _require_local(str(recorded.values["head"]))
         try:
@@ -77,11 +77,11 @@ class Decoder:
         return cell
 
     def decode(
-        self, tasks: Sequence[TaskPlan], records: Sequence[Record], report: Report
+        self, tasks: Sequence[TaskPlan], records: Sequence[Record], show_sample: ShowSample
     ) -> Iterator[Finding]:
         """Yield the findings on the models and on the samples decoded again.
 
-        ``report`` is called with each sample decoded again.
+        ``show_sample`` is called with each sample decoded again.
 
         Raises:
             SpecbenchError: The models cannot be loaded.
@@ -101,11 +101,11 @@ class Decoder:
         for number, task in enumerate(plan.tasks):
             compared, keys = [], []
             for steps in self._choose(plan, number, recorded):
-                for step, again_decoded in runner.run(steps):
-                    report(again_decoded)
+                for step, redecoded in runner.run(steps):
+                    show_sample(redecoded)
                     record = recorded[self._names(plan, step)]
-                    failed = again_decoded["error"] if again_decoded["status"] == ERROR else ""
-                    compared.append((record, failed or _divergence(record, again_decoded, within)))
+                    failed = redecoded["error"] if redecoded["status"] == ERROR else ""
+                    compared.append((record, failed or _divergence(record, redecoded, within)))
                     keys.append((step, record))
             subject = f"{task.task.name}, {len(compared):,} samples of {len(task.cells)} cells"
             result = finding(AGAIN, subject, compared)
@@ -117,8 +117,8 @@ class Decoder:
     def _names(self, plan: Plan, step: Step) -> tuple[Any, ...]:
         """Return the name of a step's sample, with the run's own name of its rule."""
         columns = plan.identify(step, "")
-        own = {given: recorded for recorded, given in self.methods.items()}
-        return names_of({**columns, "method": own.get(columns["method"], columns["method"])})
+        recorded_names = {method: recorded for recorded, method in self.methods.items()}
+        return names_of({**columns, "method": recorded_names[columns["method"]]})
 
     def _choose(
         self, plan: Plan, number: int, recorded: Mapping[tuple[Any, ...], Record]
@@ -149,11 +149,12 @@ def _require_local(head: str) -> None:
         raise UsageError(f"its head {head} is not under {results}")
 
 
-def _divergence(record: Record, made: Record, within: float) -> str:
-    """Return the first columns in which a sample differs from the one made again."""
-    unscored = {"quality"} if made["quality"] is None else set()  # code that is not executed here
-    scores = {name: score for name, score in made["scores"].items() if score is not None}
-    values = {**made, "scores": scores}
+def _divergence(record: Record, redecoded: Record, within: float) -> str:
+    """Return the first columns in which a sample differs from the one decoded again."""
+    # Code may not be executed here.
+    unscored = {"quality"} if redecoded["quality"] is None else set()
+    scores = {name: score for name, score in redecoded["scores"].items() if score is not None}
+    values = {**redecoded, "scores": scores}
     columns = ({name: values[name]} for name in DECODED if name not in unscored)
     texts = [text for column in columns if (text := difference(record, column, within))]
     return "; ".join(texts[:2])

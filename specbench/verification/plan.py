@@ -9,8 +9,9 @@ from typing import Any
 from specbench.config import AUTO, DataOptions
 from specbench.errors import UsageError
 from specbench.example import Example
+from specbench.experiment.cells import Cell
 from specbench.experiment.folders import COMPLETE, Run
-from specbench.experiment.plan import Cell, Plan, Step, TaskPlan
+from specbench.experiment.plan import Plan, Step, TaskPlan
 from specbench.pairs.registry import PairSpec
 from specbench.proofs.findings import FAILED, REPORT, Finding
 from specbench.runs.records import OK as DECODED

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +38,7 @@ from specbench.runs.records import (
 )
 from specbench.tasks.task import Task
 from specbench.verification.counts import check_counts, check_scores
-from specbench.verification.decoding import Decoder, Report, head_difference
+from specbench.verification.decoding import Replay, ShowSample, head_difference
 from specbench.verification.differences import Record, finding_of
 from specbench.verification.plan import check_examples, check_plan, task_of, task_plan
 from specbench.verification.tables import check_tables
@@ -51,15 +50,29 @@ _NEEDED = {*TRACED, "text", "stopped_by", "rounds", "scores", "quality", "qualit
 
 @dataclass(frozen=True)
 class Verification:
-    """What to verify of a run, and what the user permits for it."""
+    """What to verify of a run, and what the user permits for it.
+
+    Attributes:
+        run: The run.
+        samples: Number of samples to decode again per cell.
+        seed: Of the choice of these samples.
+        may_execute: Whether generated code may be executed for scoring.
+        metrics: The user's own.
+        methods: Likewise.
+        tasks: Likewise, by name.
+        unchecked: What cannot be checked, filled by ``findings``.
+        missing_heads: Paths of the heads that are not here, likewise.
+    """
 
     run: Run
-    samples: int  # to decode again per cell
-    seed: int = 0  # of their choice
-    may_execute: bool = False  # generated code may be executed for scoring
-    metrics: tuple[str, ...] = ()  # the user's own
-    methods: tuple[str, ...] = ()  # likewise
-    tasks: Mapping[str, Task] = field(default_factory=dict)  # likewise, by name
+    samples: int
+    seed: int = 0
+    may_execute: bool = False
+    metrics: tuple[str, ...] = ()
+    methods: tuple[str, ...] = ()
+    tasks: Mapping[str, Task] = field(default_factory=dict)
+    unchecked: list[str] = field(default_factory=lambda: ["times", "the machine and its software"])
+    missing_heads: set[str] = field(default_factory=set)
 
     @property
     def total(self) -> int:
@@ -86,185 +99,153 @@ class Verification:
         """The decoded samples."""
         return [record for record in self.every if record.get("status") != ERROR]
 
+    def findings(self, show_sample: ShowSample) -> Iterator[Finding]:
+        """Yield one finding per check; ``show_sample`` is called with each sample decoded again.
 
-def verify(asked: Verification, report: Report) -> Iterator[Finding]:
-    """Yield one finding per check; ``report`` is called with each sample decoded again.
+        Raises:
+            SpecbenchError: The run or its models cannot be read.
+        """
+        run, described = self.run, self.run.tasks.values()
+        if not run.progress or not all(
+            {"metrics", "prompt_format"} <= {*task} for task in described
+        ):
+            raise UsageError(
+                f"{run.folder / CONFIG} was not written by a compatible version of specbench: "
+                "give the folder of another run"
+            )
+        yield from check_tables(run.folder, self.source)
+        if self.source == TABLE:
+            self.unchecked.append(f"texts, counts and rounds, without {RECORDS}")
+        else:
+            yield check_counts(self.records)
+        examples = {}
+        for name in run.tasks:
+            examples[name], finding = self._check_examples(name)
+            if finding is not None:
+                yield finding
+        timed = timed_records(run.folder)
+        planned = any("timing" in cell for task in described for cell in task["cells"])
+        whole = self.source != TABLE and (bool(timed) or not planned)
+        yield from check_plan(run, [*self.every, *timed], examples, whole)
+        if self.source != TABLE:
+            yield from self._check_scores(examples)
+        yield from self._check_decoding(examples, show_sample)
+        checked = {file.name for name in _CHECKED for file in copies(Path(name))}
+        entries = sorted(run.folder.iterdir())
+        names = [entry.name for entry in entries if not entry.name.startswith(".")]
+        if other := [name for name in names if name not in checked]:
+            self.unchecked.append(f"other files: {listed(other)}")
+        if number := len(self.missing_heads):
+            verb = "heads that are" if number > 1 else "head that is"
+            self.unchecked.append(f"{number} {verb} not here")
+        sentence = "; ".join(dict.fromkeys(self.unchecked))
+        yield Finding("", run.folder.name, SKIPPED, SKIPPED, sentence)
 
-    Raises:
-        SpecbenchError: The run or its models cannot be read.
-    """
-    run, unchecked = asked.run, _Unchecked()
-    described = run.tasks.values()
-    if not run.progress or not all(
-        {"metrics", "prompt_format"} <= task.keys() for task in described
-    ):
-        raise UsageError(
-            f"{run.folder / CONFIG} was not written by a compatible version of specbench: "
-            "give the folder of another run"
-        )
-    yield from check_tables(run.folder, asked.source)
-    if asked.source == TABLE:
-        unchecked.add(f"texts, counts and rounds, without {RECORDS}")
-    else:
-        yield check_counts(asked.records)
-    examples = {}
-    for name in run.tasks:
-        examples[name], finding = _examples(asked, name, unchecked)
-        if finding is not None:
-            yield finding
-    yield from _check_plan(asked, examples)
-    if asked.source != TABLE:
-        yield from _check_scores(asked, examples, unchecked)
-    yield from _check_decoding(asked, examples, unchecked, report)
-    checked = {file.name for name in _CHECKED for file in copies(Path(name))}
-    names = sorted(entry.name for entry in run.folder.iterdir() if not entry.name.startswith("."))
-    if other := [name for name in names if name not in checked]:
-        unchecked.add(f"other files: {listed(other)}")
-    yield unchecked.finding(run)
-
-
-class _Unchecked:
-    """What a verification cannot check."""
-
-    def __init__(self) -> None:
-        self.heads: set[str] = set()  # paths of those that are not here
-        self._texts = ["times", "the machine and its software"]
-
-    def add(self, text: str) -> None:
-        self._texts.append(text)
-
-    def finding(self, run: Run) -> Finding:
-        """Return the last finding of a verification, which names and counts them."""
-        texts = list(dict.fromkeys(self._texts))
-        if number := len(self.heads):
-            texts.append(f"{number} head{'s that are' if number > 1 else ' that is'} not here")
-        return Finding("", run.folder.name, SKIPPED, SKIPPED, "; ".join(texts))
-
-
-def _examples(
-    asked: Verification, name: str, unchecked: _Unchecked
-) -> tuple[dict[str, Example], Finding | None]:
-    """Return the examples of a task, and the finding that compares them with the task's data."""
-    run, described = asked.run, asked.run.tasks[name]
-    stored = (run.folder / EXAMPLES).is_file()
-    records = [record for record in asked.every if record["task"] == name]
-    ids = list(dict.fromkeys(record["sample_id"] for record in records))
-    examples = run.examples.get(name, {}) if stored else {each: Example(each, "") for each in ids}
-    try:
-        task = task_of(name, described, asked.tasks)
-        if task.version != described["version"]:
-            raise UsageError(f"{name} has version {task.version} here")
-        if not stored:  # as many as there are
-            limit, seed = min(described["examples"], len(ids) + 1), run.settings.seed
-            examples = {example.id: example for example in task.examples("test", limit, seed)}
-        return examples, check_examples(name, described, run.settings.seed, examples, task)
-    except SpecbenchError as error:
-        unchecked.add(f"examples of {name} ({error})")
-        return examples, None
-
-
-def _check_plan(
-    asked: Verification, examples: Mapping[str, Mapping[str, Example]]
-) -> Iterator[Finding]:
-    timed = timed_records(asked.run.folder)
-    lost = any("timing" in c for t in asked.run.tasks.values() for c in t["cells"]) and not timed
-    whole = asked.source != TABLE and not lost
-    return check_plan(asked.run, [*asked.every, *timed], examples, whole)
-
-
-def _trusted(asked: Verification, recorded: str, given: tuple[str, ...], group: str) -> str:
-    """Return the user's function for one that a run names; its file is read, but not executed.
-
-    Raises:
-        UsageError: The user names none, or its content differs from the run's.
-    """
-    name = given_for(recorded, given)
-    option = "--metric" if group == METRIC_GROUP else "--method"
-    if name is None:
-        raise UsageError(f"{recorded} is not bundled: name it with {option}")
-    if digest_of(name, group) != asked.run.config.get("sources", {}).get(recorded):
-        raise UsageError(f"{name} was edited since the run: restore its file")
-    return name
-
-
-def _metrics(asked: Verification, task: str, unchecked: _Unchecked) -> list[str]:
-    """Return the metrics of a task that can score here: bundled ones, and the user's."""
-    names = []
-    for name in asked.run.tasks[task]["metrics"]:
+    def _check_examples(self, name: str) -> tuple[dict[str, Example], Finding | None]:
+        """Return the examples of a task, and the finding that compares them with its data."""
+        run, described = self.run, self.run.tasks[name]
+        stored = (run.folder / EXAMPLES).is_file()
+        records = [record for record in self.every if record["task"] == name]
+        ids = list(dict.fromkeys(record["sample_id"] for record in records))
+        examples = run.examples.get(name, {}) if stored else {i: Example(i, "") for i in ids}
         try:
-            own = name not in METRICS
-            names.append(_trusted(asked, name, asked.metrics, METRIC_GROUP) if own else name)
+            task = task_of(name, described, self.tasks)
+            if task.version != described["version"]:
+                raise UsageError(f"{name} has version {task.version} here")
+            if not stored:  # as many as there are
+                limit, seed = min(described["examples"], len(ids) + 1), run.settings.seed
+                examples = {example.id: example for example in task.examples("test", limit, seed)}
+            return examples, check_examples(name, described, run.settings.seed, examples, task)
         except SpecbenchError as error:
-            unchecked.add(f"scores by {name} ({error})")
-    return names
+            self.unchecked.append(f"examples of {name} ({error})")
+            return examples, None
 
+    def _trusted(self, recorded: str, group: str) -> str:
+        """Return a bundled function that a run names, or the user's, whose file is only read.
 
-def _check_scores(
-    asked: Verification, examples: Mapping[str, Mapping[str, Example]], unchecked: _Unchecked
-) -> Iterator[Finding]:
-    for name in asked.run.tasks:
-        metrics = _metrics(asked, name, unchecked)
-        plain = [metric for metric in metrics if not get_metric(metric).executes]
-        for metric in metrics:
-            if metric not in plain:
-                unchecked.add(f"{metric} of the samples of {name} that are not decoded again")
-        records = [record for record in asked.records if record["task"] == name]
-        if any(example.prompt for example in examples[name].values()):
-            recorded = asked.run.tasks[name]["metrics"]
-            yield check_scores(name, recorded, plain, records, examples[name])
+        Raises:
+            UsageError: The user names none, or its content differs from the run's.
+        """
+        is_metric = group == METRIC_GROUP
+        if recorded in (METRICS if is_metric else METHODS):
+            return recorded
+        name = given_for(recorded, self.metrics if is_metric else self.methods)
+        if name is None:
+            option = "--metric" if is_metric else "--method"
+            raise UsageError(f"{recorded} is not bundled: name it with {option}")
+        if digest_of(name, group) != self.run.config.get("sources", {}).get(recorded):
+            raise UsageError(f"{name} was edited since the run: restore its file")
+        return name
 
-
-def _check_decoding(
-    asked: Verification,
-    examples: Mapping[str, Mapping[str, Example]],
-    unchecked: _Unchecked,
-    report: Report,
-) -> Iterator[Finding]:
-    """Compare heads and rules with those that are here, and decode samples again."""
-    run, methods = asked.run, {}
-    for name in {cell["method"] for task in run.tasks.values() for cell in task["cells"]}:
-        if name not in METHODS:
+    def _metrics(self, task: str) -> list[str]:
+        """Return the metrics of a task that can score here: bundled ones, and the user's."""
+        names = []
+        for name in self.run.tasks[task]["metrics"]:
             try:
-                methods[name] = _trusted(asked, name, asked.methods, METHOD_GROUP)
+                names.append(self._trusted(name, METRIC_GROUP))
             except SpecbenchError as error:
-                unchecked.add(f"the rule {name} ({error})")
-    decoder = Decoder(run, asked.samples, asked.seed, methods, asked.may_execute)
-    tasks, heads = [], 0
-    faults: list[str] = []
-    for name, described in run.tasks.items():
-        cells = []
-        for cell in _decoded_cells(described):
-            if cell["method"] not in {*METHODS, *methods}:
-                continue
-            head = cell.get("head")
+                self.unchecked.append(f"scores by {name} ({error})")
+        return names
+
+    def _check_scores(self, examples: Mapping[str, Mapping[str, Example]]) -> Iterator[Finding]:
+        for name, described in self.run.tasks.items():
+            metrics = self._metrics(name)
+            plain = [metric for metric in metrics if not get_metric(metric).executes]
+            self.unchecked.extend(
+                f"{metric} of the samples of {name} that are not decoded again"
+                for metric in metrics
+                if metric not in plain
+            )
+            records = [record for record in self.records if record["task"] == name]
+            if any(example.prompt for example in examples[name].values()):
+                yield check_scores(name, described["metrics"], plain, records, examples[name])
+
+    def _check_decoding(
+        self, examples: Mapping[str, Mapping[str, Example]], show_sample: ShowSample
+    ) -> Iterator[Finding]:
+        """Compare heads and rules with those that are here, and decode samples again."""
+        run, methods = self.run, {}
+        for name in {cell["method"] for task in run.tasks.values() for cell in task["cells"]}:
             try:
-                cells.append(decoder.cell(cell, name))
+                methods[name] = self._trusted(name, METHOD_GROUP)
             except SpecbenchError as error:
-                if isinstance(head, Mapping):
-                    unchecked.heads.add(str(head.get("path")))
-                else:
-                    unchecked.add(f"{cell['method']} ({error})")
-                continue
-            heads += isinstance(head, Mapping)
-            faults += filter(None, [head_difference(cell, cells[-1])])
-        if cells and any(example.prompt for example in examples[name].values()):
-            metrics = _metrics(asked, name, _Unchecked())
-            tasks.append(task_plan(run, name, examples[name], metrics, cells))
-    if heads:
-        yield finding_of("heads are those of the run", f"{heads} cells", faults)
-    if not asked.samples:
-        unchecked.add("whether the models decode these texts, without --samples")
-    elif tasks:
-        decoded = count(1)
+                self.unchecked.append(f"the rule {name} ({error})")
+        replay = Replay(run, self.samples, self.seed, methods, self.may_execute)
+        tasks, heads = [], 0
+        faults: list[str] = []
+        for name, described in run.tasks.items():
+            cells = []
+            for cell in _decoded_cells(described):
+                if cell["method"] not in methods:
+                    continue
+                head = cell.get("head")
+                try:
+                    cells.append(replay.cell(cell, name))
+                except SpecbenchError as error:
+                    if isinstance(head, Mapping):
+                        self.missing_heads.add(str(head.get("path")))
+                    else:
+                        self.unchecked.append(f"{cell['method']} ({error})")
+                    continue
+                heads += isinstance(head, Mapping)
+                faults += filter(None, [head_difference(cell, cells[-1])])
+            if cells and any(example.prompt for example in examples[name].values()):
+                tasks.append(task_plan(run, name, examples[name], self._metrics(name), cells))
+        if heads:
+            yield finding_of("heads are those of the run", f"{heads} cells", faults)
+        if not self.samples:
+            self.unchecked.append("whether the models decode these texts, without --samples")
+        elif tasks:
+            decoded: list[Record] = []
 
-        def counted(made: Record) -> None:
-            next(decoded)
-            report(made)
+            def show(record: Record) -> None:
+                decoded.append(record)
+                show_sample(record)
 
-        yield from decoder.decode(tasks, asked.records, counted)
-        if left := len(asked.records) + 1 - next(decoded):
-            chosen = f" (--seed {asked.seed} chose the others)" if asked.samples else ""
-            unchecked.add(f"{left:,} samples that were not decoded again{chosen}")
+            yield from replay.decode(tasks, self.records, show)
+            if left := len(self.records) - len(decoded):
+                chosen = f" (--seed {self.seed} chose the others)"
+                self.unchecked.append(f"{left:,} samples that were not decoded again{chosen}")
 
 
 def _decoded_cells(task: Mapping[str, Any]) -> list[dict[str, Any]]:

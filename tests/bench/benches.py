@@ -4,7 +4,7 @@ from typing import Any
 
 from specbench.bench.plan import Bench, BenchSettings, System
 from specbench.config import EAGER, Loading
-from specbench.experiment.plan import Cell
+from specbench.experiment.cells import Cell
 from specbench.pairs.registry import get_pair
 
 

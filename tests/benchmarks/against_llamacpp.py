@@ -41,7 +41,7 @@ from specbench.engine.export import export_pair
 from specbench.engine.loading import LoadedPair, load_pair
 from specbench.engine.memory import bytes_per_round
 from specbench.engine.prompts import encode
-from specbench.experiment.plan import Cell
+from specbench.experiment.cells import Cell
 from specbench.methods.strict import sd
 from specbench.pairs.registry import PairSpec, get_pair
 from specbench.proofs.libraries import llamacpp_server

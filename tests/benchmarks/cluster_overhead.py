@@ -15,7 +15,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from specbench.cluster import pool, worker
+from specbench.cluster import ray_pool
+from specbench.cluster.worker import RayWorker
 from specbench.config import Loading, Settings
 from specbench.example import Example
 from specbench.experiment import store
@@ -58,7 +59,7 @@ class Runner:
         return {"engine": self.engine, "warm_ups": [], "gpus_at_the_end": []}
 
 
-class Worker(worker.Worker):
+class Worker(RayWorker):
     """A worker without models that is not bound to a core."""
 
     def _take_device(self, gpu: bool) -> str:
@@ -102,12 +103,12 @@ def main() -> None:
     ]
     variants = method_variants(["sd"], {})
     plan = build_plan(PairSpec("p", "t", "d"), tasks, variants, [5], Settings())
-    pool.uses_gpus = lambda *_: False  # allow more workers than cores, because they only wait
+    ray_pool.uses_gpus = lambda *_: False  # allow more workers than cores, because they only wait
     store.write_samples = lambda folder: False  # the records have no measurements
     with tempfile.TemporaryDirectory() as folder:
         clock = Clock(len(plan), options.workers)
         with (
-            pool.Pool(options.workers, None, Loading(), Worker) as workers,
+            ray_pool.RayPool(options.workers, None, Loading(), Worker) as workers,
             store.Store.open(Path(folder) / "r", "run", plan.describe()) as opened,
         ):
             workers._actor = workers._actor.options(num_cpus=0)

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from specbench.analysis.write import write_summary
-from specbench.cluster.pool import Pool, uses_gpus
+from specbench.cluster.ray_pool import RayPool, uses_gpus
 from specbench.config import Loading, Settings
 from specbench.errors import RunError, UsageError
 from specbench.example import Example
 from specbench.experiment import runner, store
-from specbench.experiment.execute import ThisProcess, execute
+from specbench.experiment.execute import Pool, execute
 from specbench.experiment.execute import Worker as LocalWorker
 from specbench.experiment.plan import Plan, build_plan
 from specbench.experiment.progress import Display
@@ -38,8 +38,8 @@ CPU = Loading(device="cpu")
 
 
 @pytest.fixture(scope="module")
-def pool() -> Iterator[Pool]:
-    with Pool(2, None, CPU, Worker) as workers:
+def pool() -> Iterator[RayPool]:
+    with RayPool(2, None, CPU, Worker) as workers:
         yield workers
 
 
@@ -63,7 +63,7 @@ def plan_of(
     return build_plan(PairSpec(pair, "t", "d"), tasks, variants, [5], Settings(**settings))
 
 
-def run(plan: Plan, pool: Pool, folder: Path, **arguments: Any) -> list[dict[str, Any]]:
+def run(plan: Plan, pool: RayPool, folder: Path, **arguments: Any) -> list[dict[str, Any]]:
     with Store.open(folder, "run", plan.describe(), summarise=write_summary) as opened:
         execute(plan, opened, pool, **arguments)
     return latest_records(folder)
@@ -71,7 +71,7 @@ def run(plan: Plan, pool: Pool, folder: Path, **arguments: Any) -> list[dict[str
 
 @pytest.mark.parametrize("settings", [{"repeats": 2}, {"batch_size": 2}])
 def test_every_sample_is_found_once_and_a_row_on_one_device(
-    pool: Pool, tmp_path: Path, settings: dict[str, Any]
+    pool: RayPool, tmp_path: Path, settings: dict[str, Any]
 ) -> None:
     plan = plan_of(*"abcdefghij", **settings)
     records = run(plan, pool, tmp_path / "r")
@@ -89,13 +89,13 @@ def test_every_sample_is_found_once_and_a_row_on_one_device(
 
 
 def test_killed_workers_of_the_mini_pair_match_one_process(
-    pool: Pool, tmp_path: Path, mini: Any
+    pool: RayPool, tmp_path: Path, mini: Any
 ) -> None:
     variants = method_variants(["autoregressive", "diversed"], {})
     settings, tasks = Settings(max_new_tokens=32), [load_task("mini-math")]
     plan = build_plan(get_pair("mini"), tasks, variants, [5], settings, loading=CPU, limit=3)
     with Store.open(tmp_path / "one", "run", plan.describe(), summarise=write_summary) as opened:
-        execute(plan, opened, ThisProcess(LocalWorker(runner.Loader(lambda *_: mini))))
+        execute(plan, opened, Pool(LocalWorker(runner.Loader(lambda *_: mini))))
     kills: list[int] = []
 
     def kill_one() -> bool:
@@ -116,7 +116,7 @@ def test_killed_workers_of_the_mini_pair_match_one_process(
 
 
 def test_a_sample_that_kills_three_workers_fails_and_the_others_finish(
-    pool: Pool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    pool: RayPool, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     plan = plan_of("a", POISON, f"{ONCE}{tmp_path / 'mark'}", "b", names="t", only="sd")
     records = run(plan, pool, tmp_path / "r")
@@ -127,7 +127,7 @@ def test_a_sample_that_kills_three_workers_fails_and_the_others_finish(
     assert "is lost, other workers take over" in caplog.text
 
 
-def test_a_stopped_run_resumes(pool: Pool, tmp_path: Path) -> None:
+def test_a_stopped_run_resumes(pool: RayPool, tmp_path: Path) -> None:
     plan = plan_of(*[SLOW] * 8, names="t")
     seen: list[Any] = []
 
@@ -152,13 +152,13 @@ def test_a_stopped_run_resumes(pool: Pool, tmp_path: Path) -> None:
     ],
 )
 def test_workers_that_cannot_start_end_the_run(
-    pool: Pool, tmp_path: Path, pair: str, error: type[Exception], said: str
+    pool: RayPool, tmp_path: Path, pair: str, error: type[Exception], said: str
 ) -> None:
     with pytest.raises(error, match=said):
         run(plan_of(*[SLOW] * 40, pair=pair), pool, tmp_path / "r")
 
 
-def test_commands_run_in_parallel_and_return_their_outcome(pool: Pool) -> None:
+def test_commands_run_in_parallel_and_return_their_outcome(pool: RayPool) -> None:
     for number in list(pool._actors):
         pool.dismiss(number)
     ended = sorted(pool.run([["--version"], ["run", "--workers", "0"]]))

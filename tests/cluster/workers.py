@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from specbench.cluster import worker
+from specbench.cluster.worker import RayWorker
 from specbench.errors import UsageError
 from specbench.experiment.plan import Plan, Step
 
@@ -46,7 +46,7 @@ class Runner:
         return {"engine": self.engine, "warm_ups": [{"seconds": 1.0}], "gpus_at_the_end": []}
 
 
-class Worker(worker.Worker):
+class Worker(RayWorker):
     """A worker with a bundled pair, or with a made-up pair that changes its behaviour."""
 
     def load(self, plan: Plan) -> Any:

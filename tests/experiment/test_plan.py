@@ -10,7 +10,8 @@ import pytest
 from specbench.config import Loading, Settings
 from specbench.errors import UsageError
 from specbench.example import Example
-from specbench.experiment.plan import DEFAULT_LIMIT, Cell, Plan, build_plan
+from specbench.experiment.cells import Cell
+from specbench.experiment.plan import DEFAULT_LIMIT, Plan, build_plan
 from specbench.experiment.variants import method_variants
 from specbench.files import shown_path
 from specbench.methods.registry import METHODS

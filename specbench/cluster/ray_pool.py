@@ -10,16 +10,18 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Self
 
-from specbench.cluster.worker import Worker
+from specbench.cluster.worker import RayWorker
 from specbench.config import AUTO, Loading
 from specbench.errors import RunError, SpecbenchError, UsageError
 from specbench.experiment.execute import (
     MOST_TRIES,
     CommandResult,
     NotStartedError,
+    Pool,
     WorkerLostError,
     run_command,
 )
+from specbench.experiment.plan import Plan
 from specbench.masking import mask_tokens
 
 OBJECT_STORE = 128 * 2**20  # bytes; enough for samples
@@ -30,7 +32,7 @@ log = logging.getLogger(__name__)
 _DETAIL = re.compile(r"exit detail: (.*?)(?: Some common causes|$)", re.DOTALL)
 
 
-class Pool:
+class RayPool(Pool):
     """A Ray connection and its workers; leaving the context shuts both down.
 
     Workers keep their loaded pair across plans. Ray restarts a worker that dies, possibly on
@@ -44,7 +46,7 @@ class Pool:
     separate = True
 
     def __init__(
-        self, workers: int, address: str | None, loading: Loading, kind: type[Worker] = Worker
+        self, workers: int, address: str | None, loading: Loading, kind: type[RayWorker] = RayWorker
     ) -> None:
         _require_no_device(loading)
         self._ray = _connect(address)
@@ -67,9 +69,9 @@ class Pool:
             self.dismiss(number)
         self._ray.shutdown()
 
-    def share(self, value: Any) -> Any:
-        """Put a value into Ray's object store; return a reference for ``ask``."""
-        return self._ray.put(value)
+    def share(self, plan: Plan) -> Any:
+        """Put a plan into Ray's object store; return a reference for ``ask``."""
+        return self._ray.put(plan)
 
     def ask(self, number: int, request: str, *values: Any, again: bool = True) -> Any:
         """Call a method of a worker, and start the worker if necessary.
@@ -87,7 +89,7 @@ class Pool:
         return call.remote(request, *values)
 
     def wait(self, references: Collection[Any]) -> list[Any]:
-        """Return the references whose results are available, possibly none after a short wait."""
+        """Return the references whose results are available, see ``Pool.wait``."""
         ready: list[Any] = self._ray.wait(list(references), timeout=POLL_SECONDS)[0]
         return ready
 
@@ -148,7 +150,7 @@ class Pool:
 
 def uses_gpus(resources: dict[str, float], workers: int, loading: Loading) -> bool:
     """Return whether workers use GPUs; refuse more workers than GPUs or cores."""
-    gpus, cores = (int(resources.get(name, 0)) for name in ("GPU", "CPU"))
+    gpus, cores = int(resources.get("GPU", 0)), int(resources.get("CPU", 0))
     needs_gpu = loading.device == "cuda" or (loading.device == AUTO and gpus > 0)
     available, unit = (gpus, "GPUs") if needs_gpu else (cores, "cores")
     if workers > available:

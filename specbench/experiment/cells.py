@@ -1,0 +1,110 @@
+"""Cells: the configurations that a run measures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any, Self
+
+from specbench.experiment.variants import Variant
+from specbench.files import shown_path
+from specbench.heads.registry import HeadFile, facts, find_head
+from specbench.methods.drafters import MODEL
+from specbench.methods.parameters import to_columns
+from specbench.methods.registry import AUTOREGRESSIVE, get_method
+from specbench.pairs.registry import PairSpec
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One configuration to measure."""
+
+    method: str
+    parameters: tuple[tuple[str, Any], ...]  # resolved, by name
+    draft_length: int  # tokens drafted per round; 0 for ``autoregressive``
+    drafter: str = MODEL  # what proposes them, see ``methods.drafters``; unused without drafts
+    session: int = 0  # cells of a session are interleaved; cells added to a run start a new one
+    timing: str = ""  # ``TIMED_BASELINE`` or ``TIMED_AGAIN`` if only its times are recorded
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """The parameters by name."""
+        return dict(self.parameters)
+
+    @property
+    def heads(self) -> list[HeadFile]:
+        """The heads among the parameters: one or none."""
+        return [value for _, value in self.parameters if isinstance(value, HeadFile)]
+
+    def values_with(self, head: Callable[[HeadFile], Any]) -> dict[str, Any]:
+        """Return the parameters by name, with the result of a function in place of a head."""
+        return {n: head(v) if isinstance(v, HeadFile) else v for n, v in self.parameters}
+
+    def describe(self) -> dict[str, Any]:
+        """Return the cell in plain values, for ``config.json``."""
+        values = self.values_with(
+            lambda head: {"name": head.name, "path": shown_path(head.path), **facts(head)}
+        )
+        further = {"session": self.session, "timing": self.timing}
+        further |= {} if self.drafter == MODEL else {"drafter": self.drafter}
+        further = {name: value for name, value in further.items() if value}
+        return {"method": self.method, **values, "draft_length": self.draft_length, **further}
+
+    @classmethod
+    def recorded(cls, described: Mapping[str, Any]) -> Self:
+        """Return the cell that ``describe`` described, unchecked and with its head by name."""
+        values = dict(described)
+        names = ("method", "draft_length", "drafter", "session", "timing")
+        fields = {name: values.pop(name) for name in names if name in values}
+        if isinstance(head := values.get("head"), Mapping):
+            values["head"] = head["name"]
+        return cls(parameters=tuple(values.items()), **fields)
+
+    def resolved(self, pair: PairSpec, task: str) -> Self:
+        """Return a recorded cell with checked parameters, and its head searched by name.
+
+        Raises:
+            UsageError: The method, a parameter or the head is unknown.
+        """
+        values = self.values
+        head = values.pop("head", None)
+        parameters = get_method(self.method).resolve(values)
+        if head is not None:
+            parameters["head"] = find_head(pair, task, head)
+        return replace(self, parameters=tuple(parameters.items()))
+
+    def columns(self) -> dict[str, Any]:
+        """Return the cell in the columns of ``samples.csv``; a head is given by its name."""
+        return {
+            "method": self.method,
+            **to_columns(self.values_with(lambda head: head.name)),
+            "draft_length": self.draft_length,
+            "drafter": self.drafter if self.draft_length else None,
+        }
+
+
+def cells_of(
+    variants: Iterable[Variant],
+    draft_lengths: Sequence[int],
+    drafters: Mapping[str, Sequence[str]] = MappingProxyType({}),
+) -> list[Cell]:
+    """Return a cell per variant, draft length and drafter of its method, ``model`` by default.
+
+    ``autoregressive`` has one cell, without drafts.
+    """
+    return [
+        Cell(method, tuple(parameters.items()), length, drafter)
+        for method, parameters in variants
+        for length in ((0,) if method == AUTOREGRESSIVE else draft_lengths)
+        for drafter in drafters.get(method, (MODEL,))
+    ]
+
+
+def with_head(
+    parameters: Mapping[str, Any], find: Callable[[str | None], HeadFile]
+) -> dict[str, Any]:
+    """Return parameters with a head file, if they have a head that is only named or left open."""
+    if "head" not in parameters or isinstance(parameters["head"], HeadFile):
+        return dict(parameters)
+    return {**parameters, "head": find(parameters["head"])}

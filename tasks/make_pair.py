@@ -23,9 +23,10 @@ from pretraining.texts import Texts
 from transformers import PreTrainedTokenizerFast
 
 from specbench.errors import UsageError
+from specbench.experiment.progress import training_bar
 from specbench.files import check_writable, sync_tree
 from specbench.pairs.registry import PAIRS_FILE, ROLES
-from specbench.training.folder import LOG, progress_bar
+from specbench.training.folder import LOG
 from specbench.validation import load_toml
 
 LINE_EVERY = 50  # steps per line without a terminal
@@ -81,7 +82,7 @@ def make_model(tables: dict[str, Any], texts: Texts, role: str, folder: Path) ->
     texts.encode(tokenizer)
     model = build_model(recipe, tokenizer)
     title = f"{role}, {model.num_parameters():,} parameters"
-    with progress_bar(title, recipe.steps, every=LINE_EVERY) as draw:
+    with training_bar(title, recipe.steps, every=LINE_EVERY) as draw:
         train(model, texts, recipe, work / role, draw)
     model.save_pretrained(folder / role)
     tokenizer.save_pretrained(folder / role)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from specbench.cli.generate import grouped
 from specbench.cli.options import Methods, Models, NewFolder, PromptFiles
-from specbench.cli.output import new_folder, note, print_findings, step_status
+from specbench.cli.output import new_folder, note, print_findings
 from specbench.config import DRAFT_LENGTH, Options, RunSettings, Settings, option
 from specbench.errors import RunError
 from specbench.experiment.plan import build_plan
@@ -66,7 +66,7 @@ def check(
 
     with new_folder(to.output, f"check-{plan.pair.name}") as folder:
         from specbench.experiment.folders import as_json
-        from specbench.experiment.progress import quiet_libraries
+        from specbench.experiment.progress import quiet_libraries, step_status
         from specbench.files import write_atomically
         from specbench.proofs.check import Check, describe, run_check, tables
         from specbench.proofs.findings import FAILED, WEAK, failures

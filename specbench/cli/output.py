@@ -172,14 +172,3 @@ def new_folder(output: Path | None, label: str) -> Iterator[Path]:
         with suppress(OSError):  # folders with results are not empty and stay
             for path in created:
                 path.rmdir()
-
-
-@contextmanager
-def step_status(shown: bool) -> Iterator[Callable[[str], None]]:
-    """Yield a function that shows the current step on stderr if that is a terminal."""
-    stderr = Console(stderr=True)
-    if not (shown and stderr.is_terminal):
-        yield lambda text: None
-        return
-    with stderr.status("") as status:
-        yield status.update

@@ -173,8 +173,8 @@ def _train_all(
     """Train all heads; return why a head was not trained, by its folder."""
     from specbench.engine.loading import load_pair
     from specbench.engine.memory import check_training_memory
-    from specbench.experiment.progress import quiet_libraries
-    from specbench.training.folder import progress_bar, tensorboard
+    from specbench.experiment.progress import quiet_libraries, training_bar
+    from specbench.training.folder import tensorboard
     from specbench.training.session import carry_out, prepare
 
     quiet_libraries(downloads=shown)
@@ -193,7 +193,7 @@ def _train_all(
         try:
             with (
                 tensorboard(job.log) as write,
-                progress_bar(title, job.recipe.steps, shown) as draw,
+                training_bar(title, job.recipe.steps, shown) as draw,
             ):
 
                 def report(progress: Step, write: Any = write, draw: Any = draw) -> None:
@@ -328,15 +328,14 @@ def finetune_draft(
         chosen.examples("train", 1)
         _require_empty(folder)
 
-    from specbench.experiment.progress import quiet_libraries
+    from specbench.experiment.progress import quiet_libraries, training_bar
     from specbench.training.finetune import finetune_draft as finetune
-    from specbench.training.folder import progress_bar
 
     quiet_libraries(downloads=not shown.no_progress)
     for chosen, folder in zip(tasks, folders, strict=True):
         title = f"{spec.name} draft on {chosen.name}"
         try:
-            with progress_bar(title, recipe.steps, not shown.no_progress, LINE_EVERY) as report:
+            with training_bar(title, recipe.steps, not shown.no_progress, LINE_EVERY) as report:
                 result = finetune(
                     spec.draft, chosen, recipe, folder, models.device, report, revision
                 )

@@ -1,10 +1,10 @@
-"""The progress display on stderr: current cell, progress, acceptance and speed."""
+"""What commands show on stderr while they work: samples, training steps, or the current step."""
 
 from __future__ import annotations
 
 import sys
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,6 +13,8 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
+    ProgressColumn,
+    SpinnerColumn,
     Task,
     TaskID,
     TextColumn,
@@ -23,6 +25,7 @@ from rich.text import Text
 from specbench.runs.labels import method_label
 from specbench.runs.records import OK
 
+PACE = 1800.0  # window in seconds for the remaining time of a training; a step may take minutes
 _SUMMED = ("accepted", "proposed", "output_tokens", "prefill_seconds", "decode_seconds")
 
 
@@ -89,8 +92,9 @@ class Display:
         for name in _SUMMED:
             sums[name] += record.get(name) or 0
         self._failed += record.get("status", OK) != OK
-        figures = ", ".join([*_figures(sums), *[f"{self._failed} failed"] * bool(self._failed)])
-        self._bars.update(self._whole, advance=1, description=label, left=task, figures=figures)
+        figures = [*_figures(sums), f"{self._failed} failed" if self._failed else ""]
+        text = ", ".join(filter(None, figures))
+        self._bars.update(self._whole, advance=1, description=label, left=task, figures=text)
         if (worker := self._at.get(record.get("device", ""))) is not None:
             self._bars.update(worker, advance=1, figures=f"{task}, {label}")
 
@@ -102,15 +106,11 @@ class Display:
 
 @contextmanager
 def progress_bar(total: int, shown: bool, console: Console | None = None) -> Iterator[Display]:
-    """Show a progress bar within the context, if stderr is a terminal.
+    """Show the progress of samples within the context, if stderr is a terminal.
 
     Yields:
         The display; call it with the record of every finished sample.
     """
-    console = console or Console(stderr=True)
-    if not (shown and console.is_terminal):
-        yield Display(total)
-        return
     columns = (
         TextColumn("{task.fields[left]}"),
         TextColumn("[bold]{task.description}"),
@@ -119,8 +119,52 @@ def progress_bar(total: int, shown: bool, console: Console | None = None) -> Ite
         TextColumn("{task.fields[figures]}"),
         _TimeLeft(),
     )
-    with Progress(*columns, console=console, transient=True) as bars:
+    with _bars(shown, console, *columns, transient=True) as bars:
         yield Display(total, bars)
+
+
+@contextmanager
+def training_bar(
+    title: str, steps: int, shown: bool = True, every: int = 10, console: Console | None = None
+) -> Iterator[Callable[[int, str], None]]:
+    """Show the progress of a training; yields a function of the step and its figures.
+
+    Without a terminal it prints the first line, the last, and every ``every``-th.
+    """
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=None),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
+    with _bars(shown, console, *columns, speed_estimate_period=PACE) as bars:
+        bar = bars.add_task(title, total=steps)
+
+        def report(step: int, figures: str) -> None:
+            bars.update(bar, completed=step, description=f"{title}\n{figures}")
+            if shown and bars.disable and (step % every == 0 or step in (1, steps)):
+                print(f"{title}: step {step}, {figures}", file=sys.stderr, flush=True)
+
+        yield report
+
+
+@contextmanager
+def step_status(shown: bool) -> Iterator[Callable[[str], None]]:
+    """Yield a function that shows the current step of a command, if stderr is a terminal."""
+    with _bars(
+        shown, None, SpinnerColumn(), TextColumn("{task.description}"), transient=True
+    ) as bars:
+        bar = bars.add_task("")
+        yield lambda text: bars.update(bar, description=text)
+
+
+def _bars(
+    shown: bool, console: Console | None, *columns: ProgressColumn, **options: Any
+) -> Progress:
+    """Return bars on stderr, which are disabled if it is no terminal."""
+    console = console or Console(stderr=True)
+    hidden = not (shown and console.is_terminal)
+    return Progress(*columns, console=console, disable=hidden, **options)
 
 
 def _figures(sums: Mapping[str, float]) -> Iterator[str]:

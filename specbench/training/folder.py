@@ -1,17 +1,12 @@
-"""The files in a training folder and the display of progress, without importing torch."""
+"""The files in a training folder, without importing torch."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as ProgressBar
 
 from specbench.errors import UsageError
 from specbench.files import check_writable, clear_errors
@@ -23,7 +18,6 @@ if TYPE_CHECKING:
 CHECKPOINT = "checkpoint.pt"
 LOG = "training.csv"
 FIGURES = "figures"  # subfolder for figures of a head
-PACE = 1800.0  # window in seconds for the estimate of the remaining time; a step may take minutes
 _ADVICE = "choose another folder with --log-to"
 
 
@@ -51,38 +45,6 @@ def check_folder(folder: Path, resume: bool) -> bool:
             "with --output"
         )
     return True
-
-
-@contextmanager
-def progress_bar(
-    title: str, steps: int, shown: bool = True, every: int = 10, console: Console | None = None
-) -> Iterator[Callable[[int, str], None]]:
-    """Show the progress of a training on stderr; yields a function of the step and its figures.
-
-    Without a terminal it prints the first line, the last, and every ``every``-th.
-    """
-    console = console or Console(stderr=True)
-
-    def line(step: int, figures: str) -> None:
-        if step % every == 0 or step in (1, steps):
-            print(f"{title}: step {step}, {figures}", file=sys.stderr, flush=True)
-
-    if not shown:
-        yield lambda step, figures: None
-    elif not console.is_terminal:
-        yield line
-    else:
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=None),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(),
-        )
-        with ProgressBar(*columns, console=console, speed_estimate_period=PACE) as bar:
-            task = bar.add_task(title, total=steps)
-            yield lambda step, figures: bar.update(
-                task, completed=step, description=f"{title}\n{figures}"
-            )
 
 
 def check_log(folder: Path) -> None:

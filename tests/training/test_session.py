@@ -18,10 +18,11 @@ from rich.console import Console
 from specbench import files
 from specbench.engine.loading import LoadedPair
 from specbench.errors import RunError, UsageError
+from specbench.experiment.progress import training_bar
 from specbench.heads.registry import DESCRIPTION, WEIGHTS, is_head
 from specbench.tasks.task import Task, load_task
 from specbench.training import material, verifier
-from specbench.training.folder import CHECKPOINT, LOG, check_folder, progress_bar
+from specbench.training.folder import CHECKPOINT, LOG, check_folder
 from specbench.training.recipe import HeadRecipe
 from specbench.training.session import carry_out, prepare
 from specbench.training.verifier import Progress
@@ -212,7 +213,7 @@ def test_progress_is_a_bar_on_a_terminal_and_lines_elsewhere(
 ) -> None:
     stream = io.StringIO()
     console = Console(file=stream, force_terminal=terminal, width=80)
-    with progress_bar("mini-math", 25, shown, console=console) as draw:
+    with training_bar("mini-math", 25, shown, console=console) as draw:
         for step in range(1, 26):
             draw(step, f"reward 0.{step:03}")
     lines = capsys.readouterr().err.splitlines()

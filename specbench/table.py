@@ -86,9 +86,15 @@ class Table:
 
 
 def number(value: float | None, form: str) -> str:
-    """Format a number: blank for None and NaN, without a sign if it rounds to 0."""
+    """Format a number: blank for None and NaN, without a sign if it rounds to 0.
+
+    The format ``3s`` has three significant digits, and never an exponent.
+    """
     if value is None or value != value:
         return ""
+    if form == "3s":
+        exponent = int(f"{value:.2e}".partition("e")[2])
+        form = f".{max(0, 2 - exponent)}f"
     text = f"{value:{form}}"
     return text.lstrip("+-") if not text.strip("+-0.,%") else text
 

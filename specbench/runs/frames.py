@@ -8,7 +8,7 @@ samples may have columns of ``MEASURED`` after those of ``SAMPLES``.
 from __future__ import annotations
 
 import csv
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -60,22 +60,21 @@ def read_samples(
         UsageError: A folder or its table is missing, empty, incomplete or not readable, or two
             folders hold the same run.
     """
+    folders = run_folders(paths, "samples.csv")
+    timed = [folder for folder in folders if timings and stored(folder / TIMINGS).exists()]
+    sample = [name for name in (*CELL, "seed", "repeat", "sample_id", "turn") if name != "session"]
+    names = only if only is None or not timed else {*only, *sample, "quality", "timing"}
     needed, optional = (
-        {name: kind for name, kind in columns.items() if only is None or name in only}
+        {name: kind for name, kind in columns.items() if names is None or name in names}
         for columns in (SAMPLES, MEASURED)
     )
-    samples = _read_runs(paths, "samples.csv", needed, optional, others=only is None)
-    timed = [
-        folder for folder in run_folders(paths, "samples.csv") if stored(folder / TIMINGS).exists()
-    ]
-    if not (timings and timed):
+    samples = _read_runs(folders, "samples.csv", needed, optional, others=only is None)
+    if not timed:
         return samples
-    repeated = _read_runs(timed, TIMINGS, SAMPLES, MEASURED)
-    first = _read_runs(timed, "samples.csv", SAMPLES, MEASURED, others=True)
-    texts = ["quality", *(n for n in first if n not in SAMPLES and n not in repeated)]
-    sample = [name for name in (*CELL, "seed", "repeat", "sample_id", "turn") if name != "session"]
+    repeated = _read_runs(timed, TIMINGS, needed, optional)
     repeated = repeated[repeated["timing"].isin(timings)].drop(columns="quality")
-    repeated = repeated.merge(first[[*sample, *texts]], on=sample)
+    texts = ["quality", *(n for n in samples if n not in SAMPLES and n not in repeated)]
+    repeated = repeated.merge(samples[[*sample, *texts]], on=sample)
     repeated = repeated.reindex(columns=[*samples.columns, "timing"])
     return pd.concat([samples, repeated], ignore_index=True)
 
@@ -101,17 +100,21 @@ def typed(
     Raises:
         UsageError: A column of ``source`` is missing, or a value is blank or of the wrong type.
     """
-    missing = [name for name in schema if name not in frame]
-    if missing:
-        raise UsageError(
-            f"{source} lacks the column{'s' * (len(missing) > 1)} {', '.join(missing)}; "
-            "it was not written by this version of specbench: run again."
-        )
+    _require_columns(frame, schema, source)
     typed_columns = {
         name: _typed_column(frame[name], kind, source, name in may_be_blank)
         for name, kind in schema.items()
     }
     return pd.DataFrame(typed_columns, copy=False)
+
+
+def _require_columns(present: Iterable[str], needed: Iterable[str], source: object) -> None:
+    if missing := sorted(set(needed) - set(present), key=[*needed].index):
+        plural = "s" if len(missing) > 1 else ""
+        raise UsageError(
+            f"{source} lacks the column{plural} {', '.join(missing)}; "
+            "it was not written by this version of specbench: run again."
+        )
 
 
 def _read_runs(
@@ -128,25 +131,31 @@ def _read_runs(
     unknown = [name for name in names if name not in kinds]
     kinds |= dict.fromkeys(unknown, str)
     blank = MAY_BE_BLANK.union(kinds.keys() - needed)
-    try:
+
+    def read(kinds: Mapping[str, type]) -> list[pa.Table]:
         with ThreadPoolExecutor() as pool:
-            tables = list(pool.map(lambda file: _read_fast(file, needed, kinds), files))
-        rows = [len(table) for table in tables]
-        frame = pa.concat_tables(tables, promote_options="default").to_pandas()
-        table = typed(frame, {n: kind for n, kind in kinds.items() if n in frame}, name, blank)
-    except (UsageError, ValueError, OSError):  # read again slowly to locate the error
-        frames = []
-        for file in files:
-            frame = _read_text(file)
-            columns = {n: kind for n, kind in kinds.items() if n in needed or n in frame}
-            frames.append(typed(frame, columns, file, blank))
-        table, rows = pd.concat(frames, ignore_index=True), list(map(len, frames))
+            return list(pool.map(lambda file: _read_table(file, kinds, needed), files))
+
+    def present(table: pa.Table) -> dict[str, type]:
+        return {n: kind for n, kind in kinds.items() if n in table.column_names}
+
+    try:
+        tables = read(kinds)
+        whole = pa.concat_tables(tables, promote_options="default")
+        table = typed(whole.to_pandas(), present(whole), name, blank)
+    except UsageError:  # texts locate the error
+        tables = read(dict.fromkeys(kinds, str))
+        located = zip(tables, files, strict=True)
+        frames = [typed(t.to_pandas(), present(t), file, blank) for t, file in located]
+        table = pd.concat(frames, ignore_index=True)
     for column in unknown:
         texts = table.pop(column)
         numbers = pd.to_numeric(texts, errors="coerce").astype("float64")
         if numbers.notna().any() and (numbers.notna() == texts.notna()).all():
             table[column] = numbers
-    runs = pd.DataFrame({"run": table["run_id"], "file": np.repeat(np.arange(len(files)), rows)})
+    runs = pd.DataFrame(
+        {"run": table["run_id"], "file": np.repeat(np.arange(len(files)), [*map(len, tables)])}
+    )
     runs = runs.drop_duplicates()
     for copy in runs[runs["run"].duplicated()].itertuples():
         first = runs.loc[runs["run"] == copy.run, "file"].iloc[0]
@@ -157,27 +166,38 @@ def _read_runs(
     return table
 
 
-def _read_fast(path: Path, needed: Collection[str], known: Mapping[str, type]) -> pa.Table:
-    """Read the known columns of a table.
+def _read_table(path: Path, kinds: Mapping[str, type], needed: Collection[str]) -> pa.Table:
+    """Read those columns of a table that have a type.
 
     Raises:
-        ValueError: The file has an error, which the slow reader locates.
+        UsageError: The file cannot be read, is empty, has a number that is none, or lacks a column.
     """
     names = _heading(path)
     options = arrow_csv.ConvertOptions(
-        column_types={n: pa.string() if k is str else pa.float64() for n, k in known.items()},
-        include_columns=[name for name in names if name in known],
+        column_types={n: pa.string() if k is str else pa.float64() for n, k in kinds.items()},
+        include_columns=[name for name in names if name in kinds],
         null_values=[""],  # "NA" may be a name
         strings_can_be_null=True,
     )
-    table = arrow_csv.read_csv(
-        open_binary(path) if path.suffix in PACKINGS else path,
-        read_options=arrow_csv.ReadOptions(use_threads=False),  # files are read in parallel
-        convert_options=options,
-        parse_options=arrow_csv.ParseOptions(newlines_in_values=True),
-    )
-    if not len(table) or not set(needed) <= set(names):
-        raise ValueError(f"{path} has no rows or lacks columns")
+    try:
+        table = arrow_csv.read_csv(
+            open_binary(path) if path.suffix in PACKINGS else path,
+            read_options=arrow_csv.ReadOptions(use_threads=False),  # files are read in parallel
+            convert_options=options,
+            parse_options=arrow_csv.ParseOptions(newlines_in_values=True),
+        )
+    except ValueError as error:
+        if "Empty CSV file" in str(error):
+            lack = "has no rows" if names else "is empty"
+            raise UsageError(f"{path} {lack}; run again or give another folder.") from None
+        reason = " ".join(str(error).split())
+        raise UsageError(f"{path} is not a readable CSV file ({reason}); run again.") from error
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise UsageError(f"{path} cannot be read: {reason}; check permissions.") from error
+    if not len(table):
+        raise UsageError(f"{path} has no rows; run again or give another folder.")
+    _require_columns(table.column_names, needed, path)
     return table
 
 
@@ -193,23 +213,6 @@ def _heading(path: Path) -> list[str]:
             raise UsageError(f"{path} has a heading of over {len(heading):,} characters: remove it")
         return next(csv.reader([heading]), [])
     return []
-
-
-def _read_text(path: Path) -> pd.DataFrame:
-    try:
-        # Read as text first, so that a bad number gets a clear error message.
-        with open_binary(path) as file:
-            frame = pd.read_csv(file, dtype="str", keep_default_na=False, na_values=[""])
-    except pd.errors.EmptyDataError:
-        raise UsageError(f"{path} is empty; run again or give another folder.") from None
-    except (pd.errors.ParserError, UnicodeDecodeError) as error:
-        reason = " ".join(str(error).split())
-        raise UsageError(f"{path} is not a readable CSV file ({reason}); run again.") from error
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}; check permissions.") from error
-    if frame.empty:
-        raise UsageError(f"{path} has no rows; run again or give another folder.")
-    return frame
 
 
 def _typed_column(column: pd.Series, kind: type, source: object, may_be_blank: bool) -> pd.Series:

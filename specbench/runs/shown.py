@@ -1,0 +1,137 @@
+"""The figures that tables, pages and plots show: heading, unit, scale and format of each, once.
+
+A figure is a column of a data frame, with its 95 % interval in ``<name>_low`` and ``<name>_high``.
+Its functions take a row of such a frame and return text; a figure that is unknown is blank.
+"""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from specbench.metrics import shown_metric
+from specbench.table import Cell, number, with_interval
+
+Row = Mapping[Any, Any]
+
+ENDS = ("", "_low", "_high")  # column suffixes of a value and of the ends of its interval
+SCORE = "score"  # the unit of figures that have the scale of the task's quality metric
+_HEADING_WIDTH = 12  # characters of a column's heading
+_INTERVAL = "[95\N{NO-BREAK SPACE}%]"
+
+
+class ShownFigure(NamedTuple):
+    """A figure as it is shown: ``scale`` times its value in the format ``form``, in ``unit``."""
+
+    name: str  # of its column
+    heading: str
+    unit: str = ""
+    scale: float = 1.0
+    form: str = ".1f"
+
+    def scaled(self, row: Row) -> tuple[float, float, float]:
+        """Return the value and the ends of its interval in the unit shown; NaN if unknown."""
+        value, low, high = (self.scale * row.get(self.name + end, math.nan) for end in ENDS)
+        return value, low, high
+
+    def number(self, row: Row) -> str:
+        """Return the value without its unit, as in columns whose heading has the unit."""
+        return number(self.scaled(row)[0], self.form)
+
+    def text(self, row: Row) -> str:
+        """Return the value; a percentage has its sign."""
+        value = self.number(row)
+        return value and value + self.sign
+
+    def interval(self, row: Row) -> str:
+        """Return the value with its interval: ``36.4% [32.2, 41.1]``."""
+        return with_interval(*self.scaled(row), self.form, self.sign)
+
+    def cell(self, row: Row) -> Cell:
+        """Return the value without its unit above its interval."""
+        value, *ends = (number(end, self.form) for end in self.scaled(row))
+        return Cell(value, " to ".join(ends) if value and all(ends) else "")
+
+    @property
+    def sign(self) -> str:
+        """The unit, if it is written behind every number."""
+        return self.unit if self.unit == "%" else ""
+
+    @property
+    def narrow(self) -> str:
+        """The heading in short lines, for a column of a table."""
+        return textwrap.fill(self.heading, _HEADING_WIDTH)
+
+    @property
+    def narrow_interval(self) -> str:
+        """The heading of a column that shows the interval too, in short lines."""
+        lines = textwrap.fill(f"{self.heading} {_INTERVAL}", _HEADING_WIDTH)
+        return lines.replace("\N{NO-BREAK SPACE}", " ")
+
+    @property
+    def label(self) -> str:
+        """The heading with its unit, for an axis: ``Accepted / drafted (%)``."""
+        unit = self.unit or ("×100" if self.scale == 100 else "")
+        return f"{self.heading[:1].upper()}{self.heading[1:]}" + (f" ({unit})" if unit else "")
+
+    def less(self, form: str = "+.1f") -> ShownFigure:
+        """Return the figure's difference from that of ``sd``."""
+        return self._replace(name=f"{self.name}_less", heading="less sd's", form=form)
+
+
+_FIGURES = {
+    figure.name: figure
+    for figure in (
+        ShownFigure("quality", "", SCORE),
+        ShownFigure("completed_quality", "of completed", SCORE),
+        ShownFigure("draft_acceptance_rate", "accepted / drafted", "%", 100),
+        ShownFigure(
+            "draft_acceptance_rate_sample_mean", "accepted / drafted, sample mean", "%", 100
+        ),
+        ShownFigure("conditional_acceptance_rate", "accepted / judged", "%", 100),
+        ShownFigure("acceptance_length", "tokens / round", form=".2f"),
+        ShownFigure("seconds_per_sample", "time per sample", "s", form="3s"),
+        ShownFigure("tokens_per_second", "tokens/s", form="3s"),
+        ShownFigure("speedup", "tokens/s / AR's", form=".2f"),
+        ShownFigure("round_seconds", "time per round", "ms", 1000, "3s"),
+        ShownFigure("prefill_seconds", "prefill", "ms", 1000, "3s"),
+        ShownFigure("output_tokens", "tokens"),
+        ShownFigure("rounds", "rounds"),
+        ShownFigure("length_limit_rate", "ended by limit", "%", 100),
+        ShownFigure("repetition", "repeated 4-grams", "%", 100),
+        # Of a comparison, see ``analysis.comparison``.
+        ShownFigure("acceptance", "accepted / drafted", "%", 100),
+        ShownFigure("seconds", "s/sample", form="3s"),
+        ShownFigure("quality_difference", "less sd's", SCORE, form="+.1f"),
+        ShownFigure("completed_quality_difference", "of completed", SCORE, form="+.1f"),
+        ShownFigure("acceptance_difference", "less sd's", "", 100, "+.1f"),
+        ShownFigure("length_limit_difference", "ended by limit", "", 100, "+.1f"),
+        ShownFigure("repetition_difference", "repeated 4-grams", "", 100, "+.1f"),
+        ShownFigure("length_ratio", "tokens, ratio", form=".2f"),
+        ShownFigure("times_as_fast", "s/sample, ratio", form=".2f"),
+        ShownFigure("times_tokens_per_second", "tokens/s, ratio", form=".2f"),
+        ShownFigure("share_of_gain", "by N alone", "%", 100, ".0f"),
+        ShownFigure("equal_samples", "equal samples", "%", 100, ".0f"),
+        ShownFigure("quality_above", "above it", SCORE, form="+.1f"),
+        ShownFigure("quality_above_measured", "above measured", SCORE, form="+.1f"),
+    )
+}
+
+
+def shown(name: str, metric: object = "") -> ShownFigure:
+    """Return how a figure is shown; any other name is that of a quality metric.
+
+    Args:
+        name: The column.
+        metric: The task's quality metric, which gives a score its scale, and quality its name.
+    """
+    figure = _FIGURES.get(name)
+    if figure is None:
+        heading, scale = shown_metric(name)
+        return ShownFigure(name, heading, "", scale)
+    if figure.unit != SCORE:
+        return figure
+    heading, scale = shown_metric(metric)
+    return figure._replace(heading=figure.heading or heading or name, unit="", scale=scale)

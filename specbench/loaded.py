@@ -6,18 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from specbench.analysis.summary import shown_name, shown_scale
 from specbench.errors import UsageError
 from specbench.figures import FIGURES, HEADS, STYLES, load_figure
 from specbench.results import Results
-from specbench.runs.labels import method_labels
-from specbench.table import interval_of, number, number_of
+from specbench.runs.shown import Row, shown
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _RUN = ["run_id", "pair", "tasks", "samples", "state", "hardware", "started"]
 _MOST_ROWS = 60  # of a displayed table
+_FIGURES = ("draft_acceptance_rate", "acceptance_length", "tokens_per_second", "speedup")
 
 
 class LoadedResults(Results):
@@ -50,30 +49,25 @@ class LoadedResults(Results):
             tables = [self.runs[_RUN].astype({"samples": "Int64"})]
         except UsageError:  # a run without its configuration
             tables = []
-        rows = self.cells.to_dict("records")
-        several = self.cells["run_id"].nunique() > 1
-        columns = [
-            {**({"run": row["run_id"]} if several else {}), **_cell(row, label)}
-            for row, label in zip(rows, method_labels(rows), strict=True)
-        ]
-        tables.append(pd.DataFrame(columns))
+        cells = self.cells
+        several = [] if cells["run_id"].nunique() > 1 else ["run"]
+        figures = pd.DataFrame([_cell(cell) for cell in cells.to_dict("records")])
+        tables.append(figures.drop(columns=several))
         return "\n".join(
             table.to_html(index=False, border=0, max_rows=_MOST_ROWS, na_rep="") for table in tables
         )
 
 
-def _cell(row: dict[Any, Any], label: str) -> dict[str, str]:
-    """Return the main figures of a cell as text."""
-    metric = row["quality_metric"] if isinstance(row["quality_metric"], str) else ""
-    quality = interval_of("quality", ".1f", shown_scale(metric))(row)
+def _cell(cell: Row) -> dict[str, str]:
+    """Return the main figures of a cell as text, under their headings."""
+    quality = shown("quality", cell["quality_metric"])
+    measured = [shown(name) for name in _FIGURES]
     return {
-        "task": row["task"],
-        "method": label,
-        "N": number(row["draft_length"] or None, ".0f"),
-        "T": f"{row['temperature']:g}",
-        "quality [95 %]": f"{shown_name(metric)} {quality}" if quality else "",
-        "accepted / drafted [95 %]": interval_of("draft_acceptance_rate", ".1f", 100, " %")(row),
-        "tokens / round": number_of("acceptance_length", ".2f")(row),
-        "tokens/s": number_of("tokens_per_second", ".0f")(row),
-        "/ AR's [95 %]": interval_of("speedup", ".2f")(row),
+        "run": cell["run_id"],
+        "task": cell["task"],
+        "method": cell["label"],
+        "N": str(cell["draft_length"] or ""),
+        "T": f"{cell['temperature']:g}",
+        "quality [95 %]": " ".join(filter(None, [quality.heading, quality.interval(cell)])),
+        **{f"{figure.heading} [95 %]": figure.interval(cell) for figure in measured},
     }

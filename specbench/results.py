@@ -15,15 +15,24 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from specbench.analysis.cells import cells_of, with_differences
 from specbench.analysis.positions import acceptance_by_position
-from specbench.analysis.summary import selected_summary, wide
+from specbench.analysis.scores import OF_TEXTS
+from specbench.analysis.summary import summarise
 from specbench.analysis.verdicts import verdicts_of
 from specbench.experiment.folders import CONFIG, read_run
 from specbench.files import open_text, stored
 from specbench.runs import columns as dictionary
 from specbench.runs.columns import may_be_blank, schema
 from specbench.runs.folders import require_folders, run_folders
-from specbench.runs.frames import Selection, read_samples, typed
+from specbench.runs.frames import (
+    Selection,
+    first_decodes,
+    read_samples,
+    read_summary,
+    typed,
+    without_repeats,
+)
 from specbench.runs.records import RECORDS, TABLE, TRACED, latest_records
 
 RUNS, ROUNDS = schema(dictionary.RUNS), schema(dictionary.ROUNDS)
@@ -31,6 +40,8 @@ RUNS, ROUNDS = schema(dictionary.RUNS), schema(dictionary.ROUNDS)
 _START = list(ROUNDS).index("round")
 # Columns that identify the sample, and all others.
 _SAMPLE, _ROUND = list(ROUNDS)[:_START], list(ROUNDS)[_START:]
+#: Columns of records that are needed to list the rounds, and to trace a text.
+ROUND_COLUMNS = TRACED.union(_SAMPLE)
 
 
 class Results:
@@ -62,15 +73,22 @@ class Results:
         return typed(runs, RUNS, CONFIG, may_be_blank(dictionary.RUNS))
 
     @cached_property
+    def _decodes(self) -> pd.DataFrame:
+        """The samples of all decodes, also of those for their times only."""
+        return read_samples(*self._paths, timings=dictionary.TIMED)
+
+    @cached_property
     def samples(self) -> pd.DataFrame:
         """One row per sample."""
-        return self.selection.of(read_samples(*self._paths))
+        samples = first_decodes(self._decodes)
+        return self.selection.of(samples.drop(columns="timing", errors="ignore"))
 
     @cached_property
     def rounds(self) -> pd.DataFrame:
         """One row per round of every sample, dozens per sample."""
         folders = run_folders(self._paths, RECORDS)
-        rounds = pd.concat([_rounds(folder) for folder in folders], ignore_index=True)
+        runs = [rounds_of(latest_records(folder, ROUND_COLUMNS), folder) for folder in folders]
+        rounds = pd.concat(runs, ignore_index=True)
         return self.selection.of(rounds)
 
     @cached_property
@@ -80,20 +98,33 @@ class Results:
 
     @cached_property
     def summary(self) -> pd.DataFrame:
-        """One row per cell and metric."""
-        return selected_summary(self._paths, self.selection)
+        """One row per cell and metric; computed anew if the selection splits tasks."""
+        if not self.selection.by:
+            return self.selection.of(read_summary(*self._paths))
+        # Methods that are not selected may be the baseline of a speedup.
+        every = replace(self.selection, methods=None, draft_lengths=None, drafters=None)
+        parts = summarise(without_repeats(every.of(self._decodes)))
+        return replace(self.selection, tasks=None, by=()).of(parts)
 
     @cached_property
     def cells(self) -> pd.DataFrame:
-        """The summary with one row per cell and three columns per metric: value, low and high."""
-        return wide(self.summary)
+        """One row per cell, with four columns per metric: value, low, high and n."""
+        return cells_of(self.summary)
+
+    @property
+    def samples_of_all_methods(self) -> pd.DataFrame:
+        """The samples and those of baselines in later sessions, also if not selected."""
+        return Selection(by=self.selection.by).of(without_repeats(self._decodes))
+
+    def cells_beside_sd(self, names: Sequence[str] = OF_TEXTS) -> pd.DataFrame:
+        """Return the cells with their differences from plain SD in figures of texts."""
+        return with_differences(self.cells, first_decodes(self.samples_of_all_methods), names)
 
     @cached_property
     def verdicts(self) -> pd.DataFrame:
         """One row per task and method: a sentence that compares it with ``sd`` and the front."""
         every = replace(self.selection, methods=None)  # sd and static are needed too
-        samples = every.of(read_samples(*self._paths, timings=dictionary.TIMED))
-        return verdicts_of(samples, self.selection.methods)
+        return verdicts_of(every.of(self._decodes), self.selection.methods)
 
 
 def _run(folder: Path) -> dict[str, Any]:
@@ -135,10 +166,9 @@ def _run_id(folder: Path) -> str:
         return folder.name
 
 
-def _rounds(folder: Path) -> pd.DataFrame:
-    """Return the rounds of a run's samples."""
-    needed = TRACED.union(_SAMPLE)
-    decoded = [record for record in latest_records(folder, needed) if "per_round" in record]
+def rounds_of(records: Iterable[Mapping[str, Any]], folder: Path) -> pd.DataFrame:
+    """Return the rounds of a run's records, which have ``ROUND_COLUMNS``."""
+    decoded = [record for record in records if "per_round" in record]
     names = [[record[name] for name in _SAMPLE] for record in decoded]
     samples = pd.DataFrame(names, columns=_SAMPLE)
     columns = [_columns(record["per_round"]) for record in decoded]

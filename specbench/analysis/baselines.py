@@ -24,8 +24,8 @@ from specbench.analysis.comparison import (
 )
 from specbench.analysis.intervals import Floats, Interval, estimate, estimate_of_heads, ratio
 from specbench.analysis.points import PointEstimates, Points, Setting, shared_points
+from specbench.analysis.scores import text_differences
 from specbench.analysis.sessions import MethodSettings, TaskRun, alone_of, sd_of
-from specbench.analysis.summary import text_differences
 from specbench.errors import UsageError
 
 

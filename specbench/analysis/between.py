@@ -22,10 +22,11 @@ from specbench.analysis.intervals import (
     paired_ratio,
     ratio_difference,
 )
-from specbench.analysis.summary import quality_difference, score_interval, shown_name, shown_scale
+from specbench.analysis.scores import quality_difference, score_interval
 from specbench.runs.frames import CELL
 from specbench.runs.labels import method_labels
-from specbench.table import Column, Field, Table, drop_empty, interval_of, number, number_of
+from specbench.runs.shown import shown
+from specbench.table import Column, Field, Table, drop_empty, number
 
 #: Value of ``at`` in the rows of a comparison of two runs.
 BETWEEN = "two runs"
@@ -117,19 +118,20 @@ def between_tables(rows: pd.DataFrame) -> Iterator[Table]:
     """Yield a table per task of rows from ``between_runs``."""
     for (task, temperature), group in rows.groupby(["task", "temperature"], sort=False):
         metric = str(group["quality_metric"].iloc[0])
-        unit, scale = shown_name(metric), shown_scale(metric)
+        quality, acceptance = shown("quality", metric), shown("acceptance")
+        of_first = f"{c.QUALITY_LESS}_reference", f"{c.ACCEPTANCE_LESS}_reference"
         counts = sorted({group["n"].min(), group["n"].max()})
         fields: list[Field[_Row]] = [
             ("method", lambda row: row["label"]),
             ("N", lambda row: number(row["draft_length"] or None, ".0f")),
-            (f"{unit}\nA", number_of(f"{c.QUALITY_LESS}_reference", ".1f", scale)),
-            ("\nB", number_of("quality", ".1f", scale)),
-            ("B less A\n[95 %]", interval_of(c.QUALITY_LESS, "+.1f", scale)),
-            ("accepted /\ndrafted, A", number_of(f"{c.ACCEPTANCE_LESS}_reference", ".1%")),
-            ("\nB", number_of("acceptance", ".1%")),
-            ("B less A\n[95 %]", interval_of(c.ACCEPTANCE_LESS, "+.1f", 100)),
-            ("A's s/sample\n/ B's [95 %]", interval_of(c.TIMES, ".2f")),
-            ("equal\nsamples", number_of(EQUAL, ".0%")),
+            (f"{quality.heading}\nA", quality._replace(name=of_first[0]).text),
+            ("\nB", quality.text),
+            ("B less A\n[95 %]", shown(c.QUALITY_LESS, metric).interval),
+            ("accepted /\ndrafted, A", acceptance._replace(name=of_first[1]).text),
+            ("\nB", acceptance.text),
+            ("B less A\n[95 %]", shown(c.ACCEPTANCE_LESS).interval),
+            ("A's s/sample\n/ B's [95 %]", shown(c.TIMES).interval),
+            shown(EQUAL).column,
         ]
         title = f"Two runs, paired by sample: {task}, T = {temperature:g}, n = "
         title += " to ".join(map(str, counts))

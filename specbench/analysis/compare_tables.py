@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -11,8 +11,8 @@ import pandas as pd
 
 from specbench.analysis import comparison as c
 from specbench.analysis.intervals import FEWEST
-from specbench.analysis.summary import shown_name, shown_scale
-from specbench.table import Field, Table, drop_empty, interval_of, number, number_of
+from specbench.runs.shown import ShownFigure, shown
+from specbench.table import Field, Table, drop_empty
 
 CHOSEN = (
     "chosen: N is chosen on one half of the prompts and measured on the other, and vice versa; "
@@ -63,38 +63,42 @@ def comparison_tables(rows: pd.DataFrame) -> list[Table]:
     tables_of_runs = []
     placed = rows[rows["against"] != c.COIN]  # static weights, of which the verdicts tell
     for (run, temperature, _, _, task), comparisons in placed.groupby(_KEYS, sort=False):
-        setting = (
-            f"{task} on {comparisons['pair'].iloc[0]}, T = {temperature:g}" + f", {run}" * several
-        )
+        setting = f"{task} on {comparisons['pair'].iloc[0]}, T = {temperature:g}"
+        if several:
+            setting += f", {run}"
         tables = _Tables(task, comparisons)
         makers = {c.OWN: tables.beside_sd, "quality": tables.savings}
         for kind, group in comparisons.groupby("at", sort=False):
             counts = sorted({group["n"].min(), group["n"].max()})
             title = f"{setting}, n = {' to '.join(map(str, counts))}"
             tables_of_runs.append(makers.get(str(kind), tables.above)(group, title))
-            tables_of_runs += [tables.texts(group, title)] * (kind == c.OWN)
+            if kind == c.OWN:
+                tables_of_runs.append(tables.texts(group, title))
     return tables_of_runs
 
 
 def overview(rows: pd.DataFrame) -> Table:
     """Return a table of sd's values and each method's own; the intervals are in the verdicts."""
-    shown_rows = rows[(rows["points"] == 1) & rows["against"].isin([c.SD, c.FRONT])]
-    shown_rows = shown_rows[shown_rows["at"].isin([c.OWN, "acceptance"])]
-    several = [name for name in _KEYS if shown_rows[name].nunique() > 1]
-    length = [*shown_rows["draft_length"].unique()]
+    listed = rows[(rows["points"] == 1) & rows["against"].isin([c.SD, c.FRONT])]
+    listed = listed[listed["at"].isin([c.OWN, "acceptance"])]
+    several = [name for name in _KEYS if listed[name].nunique() > 1]
+    length = [*listed["draft_length"].unique()]
     title = f"Each method beside sd, N = {length[0]:.0f}" if len(length) == 1 else "Beside sd"
-    fields: _Fields = [
+    names: _Fields = [
         *((name, partial(_text, name)) for name in several),
-        *_NAMES[: 1 + (len(length) > 1)],
-        ("quality\nsd → own", partial(_change, "quality", ".1f", 0.0)),
-        ("accepted\nsd → own", partial(_change, "acceptance", ".0%", 1.0)),
-        ("s/sample\nsd → own", partial(_change, "seconds", "#.3g", 1.0)),
+        *(_NAMES if len(length) > 1 else _NAMES[:1]),
+    ]
+    fields: _Fields = [
+        *names,
+        ("quality\nsd → own", partial(_change, "quality")),
+        ("accepted\nsd → own", partial(_change, "acceptance")),
+        ("s/sample\nsd → own", partial(_change, "seconds")),
         _NOISE,
         ("front's\nquality", _front_quality),
     ]
-    stub, settings = len(fields) - 5, merge_metrics(shown_rows, *_KEYS)
-    notes = [AT_ACCEPTANCE] * bool((shown_rows["against"] == c.FRONT).any())
-    return drop_empty(Table.of(settings, fields, title, notes, stub))
+    settings = merge_metrics(listed, *_KEYS)
+    notes = [AT_ACCEPTANCE] if (listed["against"] == c.FRONT).any() else []
+    return drop_empty(Table.of(settings, fields, title, notes, len(names)))
 
 
 class _Tables:
@@ -103,23 +107,22 @@ class _Tables:
     def __init__(self, task: str, rows: pd.DataFrame) -> None:
         """Store all rows of the task."""
         first = rows["quality_metric"].iloc[0]
-        metric = "quality" if pd.isna(first) else str(first)
-        self.task, self.unit, self.scale = task, shown_name(metric), shown_scale(metric)
-        self.quality: Field[_Row] = (self.unit, number_of("quality", ".1f", self.scale))
+        self.task, self.metric = task, "quality" if pd.isna(first) else str(first)
+        self.quality = shown("quality", self.metric)
         beside_sd = merge_metrics(rows[(rows["at"] == c.OWN) & (rows["against"] == c.SD)])
         self.from_sd = {(row["label"], row["draft_length"]): row for row in beside_sd}
 
     def beside_sd(self, group: pd.DataFrame, where: str) -> Table:
-        share, times = interval_of(c.SHARE, ".0f", 100, " %"), interval_of(c.TIMES, ".2f")
+        share, times = shown(c.SHARE), shown(c.TIMES)
         fields: _Fields = [
             *_NAMES,
             ("against", _against),
-            self.quality,
-            ("less sd's\n[95 %]", interval_of(c.QUALITY_LESS, "+.1f", self.scale)),
-            _ACCEPTANCE,
-            ("less sd's\n[95 %]", interval_of(c.ACCEPTANCE_LESS, "+.1f", 100)),
-            ("tokens/s,\nratio [95 %]", interval_of(c.TOKENS, ".2f")),
-            ("s/sample,\nratio [95 %]", lambda row: times(row) or share(row)),
+            self.quality.column,
+            shown(c.QUALITY_LESS, self.metric).column_with_interval,
+            shown("acceptance").column,
+            shown(c.ACCEPTANCE_LESS).column_with_interval,
+            shown(c.TOKENS).column_with_interval,
+            (times.column_with_interval[0], lambda row: times.interval(row) or share.interval(row)),
             _NOISE,
         ]
         # The gain from choosing N alone has its own row, without the repeated columns.
@@ -128,21 +131,22 @@ class _Tables:
         group.loc[alone | (group["against"] == c.ALONE), ["quality", "acceptance"]] = float("nan")
         settings = merge_metrics(group, "against", "alone")
         notes = [SPEEDS, LESS, *filter(None, map(self.length_note, settings))]
-        notes += [CHOSEN, POOLED] * (c.SD_CHOSEN in set(group["against"]))
-        notes += [BY_N] * bool(alone.any())
-        beside = " and no speculation" * (c.ALONE in set(group["against"]))
+        if c.SD_CHOSEN in set(group["against"]):
+            notes += [CHOSEN, POOLED]
+        if alone.any():
+            notes.append(BY_N)
+        beside = " and no speculation" if c.ALONE in set(group["against"]) else ""
         title = f"Against sd{beside}, each at its own quality: {where}"
         return drop_empty(Table.of(settings, fields, title, notes, stub=3))
 
     def texts(self, group: pd.DataFrame, where: str) -> Table:
         """Return what a method changes about texts, for settings at a fixed N."""
+        figures = (c.COMPLETED_LESS, c.LENGTH, c.AT_LIMIT_LESS, c.REPETITION_LESS)
+        less = shown(c.QUALITY_LESS, self.metric)._replace(heading=self.quality.heading)
         fields: _Fields = [
             *_NAMES,
-            (self.unit, interval_of(c.QUALITY_LESS, "+.1f", self.scale)),
-            ("of completed", interval_of(c.COMPLETED_LESS, "+.1f", self.scale)),
-            ("tokens, ratio", interval_of(c.LENGTH, ".2f")),
-            ("ended by limit", interval_of(c.AT_LIMIT_LESS, "+.1f", 100)),
-            ("repeated 4-grams", interval_of(c.REPETITION_LESS, "+.1f", 100)),
+            less.column_with_interval,
+            *(shown(name, self.metric).column_with_interval for name in figures),
         ]
         settings = merge_metrics(group[group["against"] == c.SD])
         return drop_empty(Table.of(settings, fields, f"Texts less sd's: {where}", [LESS], stub=2))
@@ -152,54 +156,57 @@ class _Tables:
         fields: _Fields = [
             *_NAMES,
             ("front", lambda row: row["against"].partition(" ")[0]),
-            _ACCEPTANCE if kind == "acceptance" else _SECONDS,
-            self.quality,
-            ("front,\nrandomised", number_of(f"{c.ABOVE}_reference", ".1f", self.scale)),
-            ("above it\n[95 %]", interval_of(c.ABOVE, "+.1f", self.scale)),
-            ("front,\nmeasured", number_of(f"{c.ABOVE_MEASURED}_reference", ".1f", self.scale)),
-            ("above measured\n[95 %]", interval_of(c.ABOVE_MEASURED, "+.1f", self.scale)),
+            shown("acceptance" if kind == "acceptance" else "seconds").column,
+            self.quality.column,
+            *self.beside_front("front, randomised", c.ABOVE),
+            *self.beside_front("front, measured", c.ABOVE_MEASURED),
             ("between", lambda row: row["between"]),
             *self.less_than_sd(),
         ]
-        fronts = set(group["against"])
-        notes = [FRONT] * (c.FRONT in fronts) + [CONTROL] * (c.CONTROL in fronts) + [LESS]
+        texts = {c.FRONT: FRONT, c.CONTROL: CONTROL}
+        notes = [text for front, text in texts.items() if front in set(group["against"])]
         settings, title = merge_metrics(group, "against"), f"At equal {kind}: {where}"
-        return Table.of(settings, fields, title, notes, stub=3)
+        return Table.of(settings, fields, title, [*notes, LESS], stub=3)
+
+    def beside_front(self, front: str, metric: str) -> _Fields:
+        """Return a front's quality, and the distance above it."""
+        quality = self.quality._replace(name=f"{metric}_reference", heading=front)
+        return [quality.column, shown(metric, self.metric).column_with_interval]
 
     def savings(self, group: pd.DataFrame, where: str) -> Table:
         fields: _Fields = [
             *_NAMES,
-            self.quality,
-            ("front's,\nrandomised", number_of("against_quality", ".1f", self.scale)),
-            _SECONDS,
-            ("front's s/sample\n/ own [95 %]", interval_of(c.TIMES, ".2f")),
+            self.quality.column,
+            self.quality._replace(name="against_quality", heading="front's, randomised").column,
+            shown("seconds").column,
+            ("front's s/sample\n/ own [95 %]", shown(c.TIMES).interval),
             _NOISE,
             *self.less_than_sd(),
         ]
-        chosen, few = bool((group["points"] > 1).any()), bool(group["n"].min() < ENOUGH)
-        notes = [FRONT, *[CHOSEN] * chosen, *[FEW] * few, LESS]
+        cautions = {CHOSEN: (group["points"] > 1).any(), FEW: group["n"].min() < ENOUGH}
+        notes = [FRONT, *(note for note, applies in cautions.items() if applies), LESS]
         title = f"At equal quality: {where}"
         return drop_empty(Table.of(merge_metrics(group), fields, title, notes, stub=2))
 
     def less_than_sd(self) -> Iterator[Field[_Row]]:
         """Yield the differences from plain SD, for settings at a fixed N."""
-        for name, metric, scale in (
-            (self.unit, c.QUALITY_LESS, self.scale),
-            ("accepted / drafted", c.ACCEPTANCE_LESS, 100.0),
+        for figure, metric in (
+            (self.quality, c.QUALITY_LESS),
+            (shown("acceptance"), c.ACCEPTANCE_LESS),
         ):
-            cell = partial(self._versus_sd, interval_of(metric, "+.1f", scale))
-            yield f"{name}\nless sd's [95 %]", cell
+            less = shown(metric, self.metric)
+            yield f"{figure.heading}\nless sd's [95 %]", partial(self._versus_sd, less)
 
-    def _versus_sd(self, show: Callable[[_Row], str], row: _Row) -> str:
+    def _versus_sd(self, figure: ShownFigure, row: _Row) -> str:
         beside_sd = self.from_sd.get((row["label"], row["draft_length"]), {})
-        return show(beside_sd) if row["points"] == 1 else ""
+        return figure.interval(beside_sd) if row["points"] == 1 else ""
 
     def length_note(self, row: _Row) -> str:
         """Return a note if the method's texts and sd's differ in length."""
         if c.LENGTH not in row or row[f"{c.LENGTH}_low"] <= 1 <= row[f"{c.LENGTH}_high"]:
             return ""
         return (
-            f"{row['label']}, {self.task}: {interval_of(c.LENGTH, '.2f')(row)} times as many "
+            f"{row['label']}, {self.task}: {shown(c.LENGTH).interval(row)} times as many "
             "tokens per sample as sd, so tokens/s and s/sample differ."
         )
 
@@ -240,32 +247,26 @@ def _text(name: str, row: _Row) -> str:
     return str(row[name])
 
 
-def _change(name: str, form: str, scale: float, row: _Row) -> str:
+def _front_quality(row: _Row) -> str:
+    quality = shown("quality", row["quality_metric"])
+    return quality._replace(name=f"{c.ABOVE}_reference").text(row)
+
+
+def _change(name: str, row: _Row) -> str:
     """Return sd's value of a column, at the same N, and the method's own."""
     if name == "seconds" and row["batch_size"] > 1 and not row["blocks"] >= FEWEST:
         return ""  # texts share their time
-    before = {
+    figure = shown(name, row["quality_metric"])
+    if name == "acceptance":
+        figure = figure._replace(form=".0f")
+    of_sd = {
         "quality": row["against_quality"],
         "acceptance": row["acceptance"] - row.get(c.ACCEPTANCE_LESS, math.nan),
         "seconds": row["reference"],
     }
-    ends = [number((scale or _scale(row)) * value, form) for value in (before[name], row[name])]
-    return (
-        " → ".join([ends[0].removesuffix("%"), ends[1]])
-        if row["against"] == c.SD and all(ends)
-        else ends[1]
-    )
-
-
-def _front_quality(row: _Row) -> str:
-    return number(_scale(row) * row.get(f"{c.ABOVE}_reference", math.nan), ".1f")
-
-
-def _scale(row: _Row) -> float:
-    return shown_scale(str(row["quality_metric"]))
+    value, value_of_sd = figure.text(row), figure.number({name: of_sd[name]})
+    return f"{value_of_sd} → {value}" if row["against"] == c.SD and value_of_sd else value
 
 
 _NAMES: _Fields = [("method", lambda row: row["label"]), ("N", _length)]
 _NOISE: Field[_Row] = ("sd's s/sample\n/ sd's again", _noise)
-_ACCEPTANCE: Field[_Row] = ("accepted /\ndrafted", number_of("acceptance", ".1%"))
-_SECONDS: Field[_Row] = ("s/sample", number_of("seconds", ".4f"))

@@ -6,7 +6,7 @@ from typing import Any, Literal, get_args
 
 from specbench.analysis.intervals import Interval
 from specbench.analysis.pareto import STATIC_FAMILY
-from specbench.analysis.summary import AT_LIMIT, COMPLETED, QUALITY, REPETITION
+from specbench.analysis.scores import AT_LIMIT, COMPLETED, QUALITY, REPETITION
 from specbench.methods.registry import AUTOREGRESSIVE, CONTROLS
 
 #: The quantity held equal.

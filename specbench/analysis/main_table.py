@@ -19,6 +19,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from specbench.analysis.blocks import time_units
+from specbench.analysis.cells import without_shared_times
 from specbench.analysis.intervals import (
     FEWEST,
     Floats,
@@ -32,14 +33,8 @@ from specbench.analysis.intervals import (
     score_limits,
 )
 from specbench.analysis.published import REFERENCE, quality_heading, remarks
-from specbench.analysis.summary import (
-    ACCEPTANCE,
-    BASELINE,
-    QUALITY,
-    SPEEDUP,
-    score_terms,
-    without_shared_times,
-)
+from specbench.analysis.scores import QUALITY, score_terms
+from specbench.analysis.summary import ACCEPTANCE, BASELINE, SPEEDUP
 from specbench.config import EAGER
 from specbench.heads.registry import recipe_of
 from specbench.methods.parameters import METHOD_COLUMNS, from_columns
@@ -48,6 +43,7 @@ from specbench.metrics import shown_metric
 from specbench.runs.columns import BLEU_TERMS
 from specbench.runs.frames import CELL
 from specbench.runs.labels import method_labels
+from specbench.runs.shown import shown
 from specbench.table import Cell, Column, Field, Table, cell_at, number, number_of
 
 FIGURES = (ACCEPTANCE, QUALITY, SPEEDUP)
@@ -67,19 +63,16 @@ _SUMMED = (
     BLEU_TERMS,  # only if BLEU was measured
 )
 _RATIOS = {ACCEPTANCE: ["accepted", "proposed"], SPEEDUP: ["output_tokens", "seconds"]}
-#: The columns of samples needed to mark the best values.
-NEEDED = (*CELL, "repeat", "sample_id", "block", *_SUMMED)
 _AT_ONCE = 256  # cells resampled together
 _ROUNDING = 1e-9  # tolerance between equal figures
 _TWO_DECIMALS = ("rouge", "bleu", SPEEDUP)  # others have one decimal
 _EXPLAINED = {
-    ACCEPTANCE: "acc. / drafted: accepted / drafted tokens, in %.",
+    ACCEPTANCE: "accepted / drafted: tokens, in %.",
     QUALITY: "Quality: times 100.",
-    SPEEDUP: "tok/s / AR: tokens/s including prefill / that of autoregressive, paired by prompt.",
+    SPEEDUP: "tokens/s / AR's: with prefill, relative to autoregressive, paired by prompt.",
 }
 _SHOWN = ["label", "run_id", "task", "figure", "metric", *_SCALED]
 _SHOWN += ["best", "published", "difference"]
-_HEADINGS = {ACCEPTANCE: "acc. /\ndrafted", SPEEDUP: "tok/s\n/ AR"}
 
 _Numbers = NDArray[np.intp]
 _Record = tuple[Any, dict[Any, Any]]  # (method, run) and their rows by column
@@ -98,7 +91,7 @@ def main_table(summary: pd.DataFrame, samples: pd.DataFrame) -> pd.DataFrame:
 
     All other methods compete for the best quality. Only methods whose quality is marked as best
     compete for acceptance and speed-up, since bad texts can reach any acceptance or speed-up.
-    ``samples`` are those of the summary's runs, with at least the columns ``NEEDED``.
+    ``samples`` are those of the summary's runs.
     """
     contest = Contest(samples)
     rows = without_shared_times(summary[summary["metric"].isin(FIGURES)])
@@ -120,7 +113,7 @@ class Contest:
     """Samples grouped by cell, for paired comparisons; ``cells`` numbers the cells."""
 
     def __init__(self, samples: pd.DataFrame) -> None:
-        """Sort samples with columns ``NEEDED`` by cell."""
+        """Sort samples by cell."""
         cell = samples.groupby(list(CELL), sort=False, dropna=False).ngroup().to_numpy()
         order = np.argsort(cell, kind="stable")
         summed = samples[[name for name in _SUMMED if name in samples]].iloc[order]
@@ -333,7 +326,7 @@ def _notes(table: pd.DataFrame, intervals: bool) -> list[str]:
         (table["figure"] == SPEEDUP) & table["ci_low"].notna() & (table["batch_size"] > 1)
     ]
     notes += [
-        f"In batches, tok/s / AR is paired by block instead: {number} blocks of {size} prompts."
+        f"In batches, tokens/s / AR's is paired by block: {number} blocks of {size} prompts."
         for size, number in blocks.groupby("batch_size")["n"].max().items()
     ]
     if "published" in table and table["published"].notna().any():
@@ -369,7 +362,7 @@ def _fields(
     if not cells["value"].notna().any():
         return
     form = "z.2f" if metric.startswith(_TWO_DECIMALS) else "z.1f"
-    name = _HEADINGS.get(figure) or quality_heading(metric) or QUALITY
+    name = quality_heading(metric) or QUALITY if figure == QUALITY else shown(figure).narrow
     key = task, figure, metric
 
     def cell(row: dict[str, Any]) -> Cell:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from specbench.analysis.blocks import by_time_unit, count_blocks
 from specbench.analysis.intervals import Floats, Statistic, bootstrap, cluster_sums, ratio
-from specbench.analysis.summary import score_terms
+from specbench.analysis.scores import score_terms
 from specbench.errors import UsageError
 from specbench.methods.parameters import PARAMETER_COLUMNS, from_columns
 from specbench.methods.registry import METHODS

@@ -12,9 +12,12 @@ from typing import Any
 
 import pandas as pd
 
-from specbench.analysis.summary import ACCEPTANCE, QUALITY, shown_name
+from specbench.analysis.scores import QUALITY
+from specbench.analysis.summary import ACCEPTANCE
 from specbench.heads.registry import UNTRAINED
 from specbench.methods.registry import AUTOREGRESSIVE
+from specbench.metrics import shown_metric
+from specbench.runs.shown import shown
 from specbench.table import Column, Field, Table, cell_at, number_of
 
 REFERENCE = "arXiv 2604.07622"
@@ -67,7 +70,7 @@ def beside_published(table: pd.DataFrame) -> pd.DataFrame:
 
 def quality_heading(metric: str) -> str:
     """Return the heading of a column of quality."""
-    return shown_name(metric).replace(" of 32 words", "-32")
+    return shown_metric(metric)[0].replace(" of 32 words", "-32")
 
 
 def published_table() -> Table:
@@ -81,7 +84,7 @@ def published_table() -> Table:
         form = ".2f" if metric.startswith("rouge") else ".1f"
         rate, quality = number_of("acceptance_rate_pct", ".2f"), number_of("quality", form)
         fields += [
-            (Column("acc. /\ndrafted", task), cell_at(task, rate)),
+            (Column(shown(ACCEPTANCE).narrow, task), cell_at(task, rate)),
             (Column(quality_heading(metric), task), cell_at(task, quality)),
         ]
     records = {

@@ -19,10 +19,10 @@ from specbench.analysis import comparison as c
 from specbench.analysis.blocks import describe_blocks
 from specbench.analysis.compare import compare
 from specbench.analysis.intervals import FEWEST
-from specbench.analysis.summary import QUALITY, shown_name, shown_scale
+from specbench.analysis.scores import QUALITY
 from specbench.errors import UsageError
 from specbench.methods.drafters import MODEL
-from specbench.metrics import AGREEMENT
+from specbench.metrics import AGREEMENT, shown_metric
 from specbench.table import with_interval
 
 FASTER, SLOWER, HIGHER, LOWER = "faster", "slower", "higher", "lower"
@@ -168,7 +168,7 @@ def _coin(run: pd.DataFrame) -> Iterator[_Row]:
     for length, weights in run[run["against"] == c.COIN].groupby("draft_length"):
         if (weights["ci_high"] < 0).all():
             first = _records(weights)[0]
-            points = -float(shown_scale(str(first["quality_metric"]))) * weights["value"]
+            points = -_scale(first) * weights["value"]
             yield {
                 "method": first["method"],
                 "label": "static",
@@ -241,7 +241,7 @@ def _baseline(row: _Row) -> str:
 def _quality(row: _Row | None, timeless: bool) -> _Part:
     if row is None:
         return _Part(MISSING, "speed only, " * (not timeless) + "quality was not measured")
-    unit = shown_name(str(row["quality_metric"]))
+    unit = shown_metric(row["quality_metric"])[0]
     outcome = _sign(row, 0, 0, LOWER, HIGHER)
     if outcome == UNSHOWN:
         return _Part(outcome, f"{unit} {_difference(row)} points")
@@ -292,22 +292,26 @@ def _control(known: dict[tuple[str, str, str], _Row]) -> _Part:
         sampled = front["quality_metric"] == AGREEMENT and front["temperature"] > 0
         unknown = "a lower temperature may gain as much, which this run did not measure"
         return _Part(MISSING, unknown * bool(sampled))
-    scale = float(shown_scale(str(front["quality_metric"])))
+    scale = _scale(front)
     gained = scale * (front["value"] - cooler["value"])
     outcome = _sign(cooler, 0, 0, LOWER, HIGHER)
     more = f"{_difference(cooler)} more" + " (no difference shown)" * (outcome == UNSHOWN)
     return _Part(outcome, f"a lower temperature gains {gained:+.1f} there, and the method {more}")
 
 
+def _scale(row: _Row) -> float:
+    return shown_metric(row["quality_metric"])[1]
+
+
 def _difference(row: _Row) -> str:
     """Return a difference with its interval, with signs."""
-    scale = float(shown_scale(str(row["quality_metric"])))
+    scale = _scale(row)
     value, low, high = (scale * row[name] for name in ("value", "ci_low", "ci_high"))
     return with_interval(value, low, high, "+.1f")
 
 
 def _size(row: _Row) -> str:
     """Return a difference with its interval, without signs."""
-    scale = float(shown_scale(str(row["quality_metric"])))
+    scale = _scale(row)
     value, low, high = (abs(scale * row[name]) for name in ("value", "ci_low", "ci_high"))
     return with_interval(value, min(low, high), max(low, high), ".1f")

@@ -208,7 +208,7 @@ def show_run(folder: Path, tables: Tables | None = None, as_json: bool = False) 
     printed: dict[str, Any] = {"results": str(folder)}
     if stored(folder / TABLE).is_file():
         results = Results([folder])
-        shown_tables = (tables or run_tables)(folder)
+        shown_tables = tables(folder) if tables else run_tables(results.cells_beside_sd())
         if as_json:
             printed |= {"verdicts": results.verdicts, "cells": results.cells}
         else:

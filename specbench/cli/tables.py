@@ -133,21 +133,18 @@ def table(asked: TableOptions, rows: TableRows, runs: Runs = None) -> None:
 
     folders = chosen_runs(runs, rows, SUMMARY)
 
-    from specbench.analysis.main_table import NEEDED, main_table, typeset
+    from specbench.analysis.main_table import main_table, typeset
     from specbench.analysis.published import beside_published, published_table, remarks
     from specbench.analysis.run_tables import NO_BASELINE
-    from specbench.analysis.summary import SPEEDUP, selected_summary
+    from specbench.analysis.summary import SPEEDUP
     from specbench.experiment.folders import read_run
-    from specbench.runs.columns import TIMED_BASELINE
-    from specbench.runs.frames import Selection, read_samples
+    from specbench.results import Results
 
     for folder in folders:
         if asked.against and read_run(folder, required=False).loading.dummy:
             note(f"{folder} has random weights (--load-format dummy): not comparable to the paper")
-    # Methods that are not shown may still be the baseline of a speedup.
-    selection = rows.selection()
-    samples = read_samples(*folders, only=(*NEEDED, *selection.by), timings=[TIMED_BASELINE])
-    table = main_table(selected_summary(folders, selection), Selection(by=selection.by).of(samples))
+    results = Results(folders, rows.selection())
+    table = main_table(results.summary, results.samples_of_all_methods)
     if asked.against:
         table = beside_published(table)
         # The other formats print these remarks below the table.

@@ -17,7 +17,8 @@ from matplotlib.patches import Rectangle
 
 from specbench.analysis import learned
 from specbench.analysis.run_tables import LEARNED, STRICT, transfer_data
-from specbench.analysis.summary import ACCEPTANCE, QUALITY
+from specbench.analysis.scores import QUALITY
+from specbench.analysis.summary import ACCEPTANCE
 from specbench.errors import UsageError
 from specbench.figures import style
 from specbench.figures.style import GREY, Drawing, scaled

@@ -11,17 +11,18 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
+from specbench.analysis.positions import acceptance_by_position
 from specbench.analysis.verdicts import VERDICTS, by_task, foremost
 from specbench.errors import UsageError
 from specbench.experiment.folders import NOTHING_TRUSTED, Run, Trust, read_run, unfinished
 from specbench.report.figures import figures
 from specbench.report.pages import render
-from specbench.report.tables import read_cells, summary_tables, text_tables
-from specbench.report.traces import collect_traces
-from specbench.results import Results
+from specbench.report.tables import report_cells, summary_tables, text_tables
+from specbench.report.traces import TracedRun, collect_traces, open_run
+from specbench.results import ROUND_COLUMNS, Results, rounds_of
 from specbench.runs.folders import run_folders
 from specbench.runs.frames import Selection
-from specbench.runs.records import SUMMARY
+from specbench.runs.records import SUMMARY, latest_records
 from specbench.table import Column, Table
 from specbench.trace.trace import LEGEND
 
@@ -34,6 +35,15 @@ class Report(NamedTuple):
 
     html: str
     notes: list[str]
+
+
+class _Recorded(NamedTuple):
+    """What the report shows of the records of runs, and notes on what is missing."""
+
+    positions: list[pd.DataFrame]
+    traced: list[TracedRun]
+    notes: list[str]
+    trace_notes: list[str]
 
 
 def build(
@@ -52,58 +62,64 @@ def build(
         UsageError: A run has no readable summary, or nothing in it is selected.
     """
     folders = run_folders(paths, SUMMARY)
-    cells, further = read_cells(folders, selection)
-    samples = _samples(folders, selection)
-    positions, unknown = _positions(folders, selection) if cells["draft_length"].any() else ([], [])
-    states = {folder.name: unfinished(folder) for folder in folders}
-    partial = [f"{name} is incomplete: {state}" for name, state in states.items() if state]
+    results = Results(folders, selection)
+    cells = report_cells(results)
     runs = [read_run(folder, trust, required=False) for folder in folders]
-    traces = collect_traces(runs, cells)
-    verdicts = _verdicts(folders, selection)
+    recorded = _recorded(runs, selection, cells)
+    traces = collect_traces(recorded.traced, recorded.trace_notes)
+    states = {folder.name: unfinished(folder) for folder in folders}
+    notes = [f"{name} is incomplete: {state}" for name, state in states.items() if state]
+    notes += recorded.notes
+    samples: pd.DataFrame | None = None
+    verdicts = pd.DataFrame(columns=list(VERDICTS))
+    with suppress(UsageError):  # a run may lack its samples
+        samples, verdicts = results.samples, results.verdicts
     typed = [run.environment.get("command") for run in runs]
     itself = ["specbench", "report", *map(str, paths), *str(selection).split()]
     html = render(
         "report.html",
         title=" and ".join(f"{tasks} with the pair {pair}" for pair, tasks in _tasks(cells)),
         facts=_facts(runs, cells),
-        notes=[*partial, *unknown],
+        notes=notes,
         first=by_task(foremost(verdicts)),
         verdicts=by_task(verdicts),
-        tables=[*summary_tables(cells), *text_tables(cells, further)],
-        figures=list(figures(cells, pd.concat([pd.DataFrame(), *positions]), samples)),
+        tables=[*summary_tables(cells), *text_tables(cells)],
+        figures=list(figures(cells, pd.concat([pd.DataFrame(), *recorded.positions]), samples)),
         traces=traces,
         legend=LEGEND,
         environment=_environment(runs),
         commands=[shlex.join(map(str, command)) for command in [*typed, itself] if command],
     )
-    return Report(html, [*partial, *unknown, *traces.notes])
+    return Report(html, [*notes, *traces.notes])
 
 
-def _positions(
-    folders: Sequence[Path], selection: Selection
-) -> tuple[list[pd.DataFrame], list[str]]:
-    """Return acceptance by position of the runs that have records of rounds, and notes."""
-    tables, notes = [], []
-    for folder in folders:
+def _recorded(runs: Sequence[Run], selection: Selection, cells: pd.DataFrame) -> _Recorded:
+    """Read the records of each run once."""
+    recorded = _Recorded([], [], [], [])
+    for run in runs:
+        name = run.folder.name
+        lacks_positions, lacks_traces = (
+            f"no acceptance by position of {name}",
+            f"no traces of {name}",
+        )
         try:
-            tables.append(Results([folder], selection).positions)
+            records = latest_records(run.folder, ROUND_COLUMNS)
         except UsageError as error:
-            notes.append(f"no acceptance by position of {folder.name}: {error}")
-    return tables, notes
-
-
-def _samples(folders: Sequence[Path], selection: Selection) -> pd.DataFrame | None:
-    """Return the samples of the runs; None if one lacks them."""
-    with suppress(UsageError):
-        return Results(folders, selection).samples
-    return None
-
-
-def _verdicts(folders: Sequence[Path], selection: Selection) -> pd.DataFrame:
-    """Return the verdicts; none if a run lacks its samples or they lack ``sd``."""
-    with suppress(UsageError):
-        return Results(folders, selection).verdicts
-    return pd.DataFrame(columns=list(VERDICTS))
+            recorded.notes.append(f"{lacks_positions}: {error}")
+            recorded.trace_notes.append(f"{lacks_traces}: {error}")
+            continue
+        if cells["draft_length"].any():
+            try:
+                rounds = selection.of(rounds_of(records, run.folder))
+                recorded.positions.append(acceptance_by_position(rounds))
+            except UsageError as error:
+                recorded.notes.append(f"{lacks_positions}: {error}")
+        try:
+            traced = open_run(run, records, cells, name if len(runs) > 1 else None)
+            recorded.traced.append(traced)
+        except UsageError as error:
+            recorded.trace_notes.append(f"{lacks_traces}: {error}")
+    return recorded
 
 
 def _tasks(cells: pd.DataFrame) -> Iterator[tuple[str, str]]:
@@ -122,7 +138,7 @@ def _facts(runs: Sequence[Run], cells: pd.DataFrame) -> list[str]:
     shared = {
         "T": cells["temperature"].unique(),
         "N": cells.loc[cells["draft_length"] > 0, "draft_length"].unique(),
-        "n": cells["n"].unique(),
+        "n": cells["seconds_per_sample_n"].unique(),
     }
     facts = [
         f"{name} = {', '.join(f'{value:g}' for value in sorted(values))}"

@@ -18,19 +18,16 @@ from specbench.errors import UsageError
 from specbench.figures import acceptance, pareto, rounds, style
 from specbench.figures.style import Drawing
 from specbench.methods.drafters import MODEL
-from specbench.metrics import shown_metric
 from specbench.results import Results
 from specbench.runs.frames import CELL
+from specbench.runs.shown import shown
 from specbench.table import with_interval
 
 _SVG, _LINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
 #: Tooltip values after the quality.
 _TOOLTIP = (
-    ("draft_acceptance_rate", "accepted / drafted", 100.0, "%"),
-    ("seconds_per_sample", "time per sample", 1.0, "s"),
-    ("speedup", "speedup", 1.0, "×"),
-    ("acceptance_length", "tokens per round", 1.0, ""),
-    ("round_seconds", "time per round", 1000.0, "ms"),
+    *("draft_acceptance_rate", "seconds_per_sample", "speedup", "acceptance_length"),
+    "round_seconds",
 )
 
 Draws = Mapping[str, Callable[[], Drawing]]
@@ -46,7 +43,7 @@ class Block(NamedTuple):
 def figures(
     cells: pd.DataFrame, positions: pd.DataFrame, samples: pd.DataFrame | None = None
 ) -> Iterator[Block]:
-    """Draw the figures of all cells, see ``tables.read_cells``.
+    """Draw the figures of all cells, see ``tables.report_cells``.
 
     ``positions`` is acceptance by position as in ``Results.positions``, without rows if unknown.
     Fronts need the ``samples``; None draws none.
@@ -107,13 +104,10 @@ def _position_tooltip(row: pd.Series) -> str:
 
 def _tooltip(cell: pd.Series, cells: pd.DataFrame) -> str:
     """Return the tooltip of a cell's point: method, values with intervals, run."""
-    name, scale = shown_metric(cell["quality_metric"])
-    lines = []
-    for column, label, factor, unit in (("quality", name or "quality", scale, ""), *_TOOLTIP):
-        value, low, high = (factor * cell[column + end] for end in ("", "_low", "_high"))
-        lines.append((f"{label}{unit and f' ({unit})'}", with_interval(value, low, high, "#.3g")))
+    figures = [shown("quality", cell["quality_metric"]), *map(shown, _TOOLTIP)]
+    values = [f"{figure.heading} {text}" for figure in figures if (text := figure.with_unit(cell))]
     run = [cell["run_id"]] if cells["run_id"].nunique() > 1 else []
-    return "; ".join([cell["label"], *(f"{k} {v}" for k, v in lines if v), *run])
+    return "; ".join([cell["label"], *values, *run])
 
 
 def _embedded(drawing: Drawing, tooltips: Mapping[Hashable, str], salt: str) -> Markup:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import pandas as pd
 from markupsafe import Markup
@@ -13,7 +13,7 @@ from specbench.errors import UsageError
 from specbench.example import Example
 from specbench.experiment.folders import Run
 from specbench.report.pages import trace_article
-from specbench.runs.records import ERROR, TRACED
+from specbench.runs.records import ERROR
 from specbench.trace.tokens import Decode, Unreadable
 from specbench.trace.trace import Record, run_decoder, sample_names, trace
 
@@ -42,31 +42,25 @@ class Traces(NamedTuple):
     notes: list[str]
 
 
-class _Run(NamedTuple):
+class TracedRun(NamedTuple):
+    """The records of the first prompts of each task of a run."""
+
     name: str | None  # None if there is only one run
     decode: Decode
     examples: Mapping[str, Mapping[str, Example]]
     samples: Mapping[Key, Sequence[Record]]
 
 
-def collect_traces(runs: Sequence[Run], cells: pd.DataFrame) -> Traces:
-    """Return the traces of the first prompts of each task for the cells of ``tables.read_cells``.
+def collect_traces(runs: Sequence[TracedRun], notes: Sequence[str] = ()) -> Traces:
+    """Return the traces of the first prompts of each task.
 
     The first prompts of all tasks come before the second ones, so that the size limit omits the
-    same number of prompts for each task. A run without traces is skipped with a note.
+    same number of prompts for each task.
     """
-    opened, notes = [], []
-    names = cells[list(_NAMED)].astype("object")
-    names["task"] = names["task"].str.partition("/")[0]  # tasks may be split, see `Selection`
-    cells_shown = set(names.where(names.notna(), None).itertuples(index=False, name=None))
-    for run in runs:
-        try:
-            opened.append(_open(run, run.folder.name if len(runs) > 1 else None, cells_shown))
-        except UsageError as error:
-            notes.append(f"no traces of {run.folder.name}: {error}")
+    notes = [*notes]
     by_prompt: dict[Key, PromptTraces] = {}
     length = 0
-    for source, (task, sample) in _in_turn(opened):
+    for source, (task, sample) in _in_turn(runs):
         records = source.samples[task, sample]
         try:
             articles = [
@@ -88,12 +82,21 @@ def collect_traces(runs: Sequence[Run], cells: pd.DataFrame) -> Traces:
     return Traces(list(by_prompt.values()), list(dict.fromkeys(notes)))
 
 
-def _open(run: Run, name: str | None, wanted: Collection[tuple[Any, ...]]) -> _Run:
-    """Select the records of the first prompts of each task of a run."""
-    examples, decode = run.examples, run_decoder(run)  # refuse before the records are read
+def open_run(
+    run: Run, records: Iterable[Record], cells: pd.DataFrame, name: str | None = None
+) -> TracedRun:
+    """Select the records of the first prompts of each task for some cells.
+
+    Raises:
+        UsageError: The run lacks its examples, or its tokenizer may not be loaded.
+    """
+    examples, decode = run.examples, run_decoder(run)
+    names = cells[list(_NAMED)].astype("object")
+    names["task"] = names["task"].str.partition("/")[0]  # tasks may be split, see `Selection`
+    wanted = set(names.where(names.notna(), None).itertuples(index=False, name=None))
     samples: dict[Key, list[Record]] = {}
     begun: dict[str, set[str]] = defaultdict(set)
-    for record in run.records(TRACED):
+    for record in records:
         in_report = tuple(record.get(name) for name in _NAMED) in wanted
         if not in_report or record["repeat"] or record.get("status") == ERROR:
             continue
@@ -101,12 +104,12 @@ def _open(run: Run, name: str | None, wanted: Collection[tuple[Any, ...]]) -> _R
         if sample in begun[task] or len(begun[task]) < PROMPTS:
             begun[task].add(sample)
             samples.setdefault((task, sample), []).append(record)
-    return _Run(name, decode, examples, samples)
+    return TracedRun(name, decode, examples, samples)
 
 
-def _in_turn(runs: Sequence[_Run]) -> Iterator[tuple[_Run, Key]]:
+def _in_turn(runs: Sequence[TracedRun]) -> Iterator[tuple[TracedRun, Key]]:
     """Yield the prompts of all runs, the first ones of all tasks before the second ones."""
-    ranked: list[tuple[int, _Run, Key]] = []
+    ranked: list[tuple[int, TracedRun, Key]] = []
     for run in runs:
         counts: Counter[str] = Counter()
         for key in run.samples:

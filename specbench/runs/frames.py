@@ -26,7 +26,7 @@ from specbench.files import PACKINGS, open_binary, open_text, stored
 from specbench.methods.parameters import METHOD_COLUMNS
 from specbench.plugins import short_name
 from specbench.runs import columns
-from specbench.runs.columns import may_be_blank, schema
+from specbench.runs.columns import TIMED_AGAIN, may_be_blank, schema
 from specbench.runs.folders import TIMINGS, require_in_runs, run_folders
 
 #: The columns that define a cell; its samples differ only in prompt, seed and repeat.
@@ -46,15 +46,13 @@ _LONGEST_HEADING = 2**20  # characters
 MAY_BE_BLANK = may_be_blank(columns.SAMPLES, columns.MEASURED, columns.SUMMARY)
 
 
-def read_samples(
-    *paths: Path | str, only: Collection[str] | None = None, timings: Collection[str] = ()
-) -> pd.DataFrame:
+def read_samples(*paths: Path | str, timings: Collection[str] = ()) -> pd.DataFrame:
     """Read ``samples.csv`` of runs: one row per sample.
 
     ``paths`` are folders of runs, or folders that contain them. The columns are ``SAMPLES``, then
-    those of ``MEASURED`` that any table has, then the scores of the user's own metrics. ``only``
-    selects columns, which is faster. ``timings`` adds the samples of ``timings.csv`` whose column
-    ``timing`` has one of these values, with the quality of the first decode of the same text.
+    those of ``MEASURED`` that any table has, then the scores of the user's own metrics. ``timings``
+    adds the samples of ``timings.csv`` whose column ``timing`` has one of these values, with the
+    quality of the first decode of the same text.
 
     Raises:
         UsageError: A folder or its table is missing, empty, incomplete or not readable, or two
@@ -62,17 +60,12 @@ def read_samples(
     """
     folders = run_folders(paths, "samples.csv")
     timed = [folder for folder in folders if timings and stored(folder / TIMINGS).exists()]
-    sample = [name for name in (*CELL, "seed", "repeat", "sample_id", "turn") if name != "session"]
-    names = only if only is None or not timed else {*only, *sample, "quality", "timing"}
-    needed, optional = (
-        {name: kind for name, kind in columns.items() if names is None or name in names}
-        for columns in (SAMPLES, MEASURED)
-    )
-    samples = _read_runs(folders, "samples.csv", needed, optional, others=only is None)
+    samples = _read_runs(folders, "samples.csv", SAMPLES, MEASURED, others=True)
     if not timed:
         return samples
-    repeated = _read_runs(timed, TIMINGS, needed, optional)
+    repeated = _read_runs(timed, TIMINGS, SAMPLES, MEASURED)
     repeated = repeated[repeated["timing"].isin(timings)].drop(columns="quality")
+    sample = [name for name in (*CELL, "seed", "repeat", "sample_id", "turn") if name != "session"]
     texts = ["quality", *(n for n in samples if n not in SAMPLES and n not in repeated)]
     repeated = repeated.merge(samples[[*sample, *texts]], on=sample)
     repeated = repeated.reindex(columns=[*samples.columns, "timing"])
@@ -82,6 +75,11 @@ def read_samples(
 def first_decodes(samples: pd.DataFrame) -> pd.DataFrame:
     """Return the samples without those of ``timings.csv``."""
     return samples[samples["timing"].isna()] if "timing" in samples else samples
+
+
+def without_repeats(samples: pd.DataFrame) -> pd.DataFrame:
+    """Return the samples without those that were decoded again to measure timing noise."""
+    return samples[samples["timing"] != TIMED_AGAIN] if "timing" in samples else samples
 
 
 def read_summary(*paths: Path | str) -> pd.DataFrame:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from specbench.metrics import shown_metric
-from specbench.table import Cell, number, with_interval
+from specbench.table import Cell, Field, number, with_interval
 
 Row = Mapping[Any, Any]
 
@@ -46,8 +46,19 @@ class ShownFigure(NamedTuple):
         return value and value + self.sign
 
     def interval(self, row: Row) -> str:
-        """Return the value with its interval: ``36.4% [32.2, 41.1]``."""
-        return with_interval(*self.scaled(row), self.form, self.sign)
+        """Return the value with its interval: ``36.4 % [32.2, 41.1]``."""
+        value, low, high = self.scaled(row)
+        return with_interval(value, low, high, self.form, self.sign)
+
+    def estimate(self, value: float, low: float, high: float) -> str:
+        """Return an estimate of the figure, not yet scaled, with its interval."""
+        ends = zip(ENDS, (value, low, high), strict=True)
+        return self.interval({self.name + end: limit for end, limit in ends})
+
+    def with_unit(self, row: Row) -> str:
+        """Return the value with its unit and its interval: ``0.123 s [0.110, 0.136]``."""
+        value, low, high = self.scaled(row)
+        return with_interval(value, low, high, self.form, self.unit and f" {self.unit}")
 
     def cell(self, row: Row) -> Cell:
         """Return the value without its unit above its interval."""
@@ -57,7 +68,18 @@ class ShownFigure(NamedTuple):
     @property
     def sign(self) -> str:
         """The unit, if it is written behind every number."""
-        return self.unit if self.unit == "%" else ""
+        return " %" if self.unit == "%" else ""
+
+    @property
+    def column(self) -> Field[Row]:
+        """A column of values."""
+        return self.narrow, self.text
+
+    @property
+    def column_with_interval(self) -> Field[Row]:
+        """A column of values with their intervals."""
+        lines = textwrap.fill(f"{self.heading} {_INTERVAL}", _HEADING_WIDTH)
+        return lines.replace("\N{NO-BREAK SPACE}", " "), self.interval
 
     @property
     def narrow(self) -> str:
@@ -65,27 +87,21 @@ class ShownFigure(NamedTuple):
         return textwrap.fill(self.heading, _HEADING_WIDTH)
 
     @property
-    def narrow_interval(self) -> str:
-        """The heading of a column that shows the interval too, in short lines."""
-        lines = textwrap.fill(f"{self.heading} {_INTERVAL}", _HEADING_WIDTH)
-        return lines.replace("\N{NO-BREAK SPACE}", " ")
-
-    @property
     def label(self) -> str:
         """The heading with its unit, for an axis: ``Accepted / drafted (%)``."""
         unit = self.unit or ("×100" if self.scale == 100 else "")
         return f"{self.heading[:1].upper()}{self.heading[1:]}" + (f" ({unit})" if unit else "")
 
-    def less(self, form: str = "+.1f") -> ShownFigure:
+    def less(self) -> ShownFigure:
         """Return the figure's difference from that of ``sd``."""
-        return self._replace(name=f"{self.name}_less", heading="less sd's", form=form)
+        return self._replace(name=f"{self.name}_less", heading="less sd's", unit="", form="+.1f")
 
 
 _FIGURES = {
     figure.name: figure
     for figure in (
         ShownFigure("quality", "", SCORE),
-        ShownFigure("completed_quality", "of completed", SCORE),
+        ShownFigure("completed_quality", "quality of completed", SCORE),
         ShownFigure("draft_acceptance_rate", "accepted / drafted", "%", 100),
         ShownFigure(
             "draft_acceptance_rate_sample_mean", "accepted / drafted, sample mean", "%", 100
@@ -97,7 +113,7 @@ _FIGURES = {
         ShownFigure("speedup", "tokens/s / AR's", form=".2f"),
         ShownFigure("round_seconds", "time per round", "ms", 1000, "3s"),
         ShownFigure("prefill_seconds", "prefill", "ms", 1000, "3s"),
-        ShownFigure("output_tokens", "tokens"),
+        ShownFigure("output_tokens", "output tokens"),
         ShownFigure("rounds", "rounds"),
         ShownFigure("length_limit_rate", "ended by limit", "%", 100),
         ShownFigure("repetition", "repeated 4-grams", "%", 100),

@@ -5,11 +5,12 @@ import pandas as pd
 import pytest
 
 from specbench.analysis.blocks import by_time_unit, whole_blocks
+from specbench.analysis.cells import cells_of
 from specbench.analysis.compare import BATCHED, compare
 from specbench.analysis.comparison import ATS, QUALITY_LESS, SD, TIMES, TOKENS
 from specbench.analysis.intervals import FEWEST
 from specbench.analysis.main_table import main_table, typeset
-from specbench.analysis.summary import summarise, wide
+from specbench.analysis.summary import summarise
 from specbench.analysis.verdicts import FASTER, MISSING, UNSHOWN, by_task, verdicts_of
 
 SIZE = 5  # prompts of a block
@@ -101,7 +102,7 @@ def test_blocks_that_were_not_decoded_together_do_not_count(in_blocks):
     row = compare(apart, []).rows.query("metric == @TOKENS and against == @SD")
     assert row["value"].item() == pytest.approx(1, abs=0.2)
     assert row["n"].item() == FEWEST * SIZE
-    seconds = wide(summarise(apart)).set_index("method")["seconds_per_sample"]
+    seconds = cells_of(summarise(apart)).set_index("method")["seconds_per_sample"]
     assert seconds["typical"] < 100
 
 
@@ -110,7 +111,7 @@ def test_tables_have_intervals_over_blocks(in_blocks):
     summary = summarise(samples)
     tokens = summary[summary["metric"] == "tokens_per_second"]
     assert (tokens["n"] == 12).all()
-    cells = wide(summary)
+    cells = cells_of(summary)
     assert cells[["tokens_per_second_low", "speedup_high"]].notna().all(axis=None)
     table = main_table(summary, samples)
     assert table.loc[table["figure"] == "speedup", "best"].any()
@@ -119,7 +120,7 @@ def test_tables_have_intervals_over_blocks(in_blocks):
     few = in_blocks(FEWEST - 1)
     table = main_table(summarise(few), few)
     assert not table.loc[table["figure"] == "speedup", "best"].any()
-    assert wide(summarise(few))["tokens_per_second_low"].isna().all()
+    assert cells_of(summarise(few))["tokens_per_second_low"].isna().all()
 
 
 def test_repeats_of_a_block_are_one_unit(in_blocks):

@@ -4,9 +4,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from specbench.analysis.cells import cells_of
 from specbench.analysis.main_table import main_table, typeset
 from specbench.analysis.published import beside_published
-from specbench.analysis.summary import quality_difference, summarise, wide
+from specbench.analysis.scores import quality_difference
+from specbench.analysis.summary import summarise
 
 METHODS = (
     {"method": "autoregressive", "draft_length": 0, "proposed": 0, "accepted": None},
@@ -198,7 +200,7 @@ def test_runs_and_metrics_are_kept_apart(make):
 def test_tables_have_all_figures_with_their_marks_and_intervals(tiny):
     (shown,) = typeset(table_of(tiny), intervals=True)
     assert len(shown.columns) == 1 + 2 * 3
-    assert grid([shown])["autoregressive"]["mini-code tok/s / AR"] == "1.00"
+    assert grid([shown])["autoregressive"]["mini-code tokens/s / AR's"] == "1.00"
     cells = {row[0]: row[1:4] for row in shown.rows}
     assert cells["diversed"][0] == ("88.0", "[88.0, 88.0]", True)
     assert cells["static w=0"][0] == ("100.0", "[100.0, 100.0]", False)
@@ -215,12 +217,12 @@ def test_published_numbers_appear_next_to_measured_ones(make):
     table = beside_published(table_of(make(*rows)))
     (shown,) = typeset(table)
     assert grid([shown])["sd"] == {
-        "gsm8k acc. / drafted": "60.0",
-        "gsm8k acc. / drafted paper": "44.6",
-        "gsm8k acc. / drafted diff": "+15.4",
+        "gsm8k accepted / drafted": "60.0",
+        "gsm8k accepted / drafted paper": "44.6",
+        "gsm8k accepted / drafted diff": "+15.4",
         **{"gsm8k accuracy": "100.0", "gsm8k accuracy paper": "67.0"},
         **{"gsm8k accuracy diff": "+33.0"},
-        **{"humaneval acc. / drafted": "60.0", "humaneval accuracy": "100.0"},
+        **{"humaneval accepted / drafted": "60.0", "humaneval accuracy": "100.0"},
     }
     assert "The paper has no numbers here for humaneval." in shown.notes
     assert not any("paper" in n for n in typeset(table.drop(columns="published"))[0].notes)
@@ -235,7 +237,7 @@ def test_speed_of_texts_decoded_together_has_no_mark_and_no_interval(tiny):
     assert together.loc[speed, ["ci_low", "ci_high"]].isna().all(axis=None)
     kept = ["label", "task", "figure", "value", "ci_low", "ci_high", "best"]
     pd.testing.assert_frame_equal(together.loc[~speed, kept], alone.loc[~speed, kept])
-    cells = wide(summarise(tiny.assign(batch_size=8)))
+    cells = cells_of(summarise(tiny.assign(batch_size=8)))
     assert cells["seconds_per_sample"].notna().all()
     assert (
         cells[["seconds_per_sample_low", "speedup_high", "tokens_per_second_low"]]

@@ -2,6 +2,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from specbench.analysis.cells import cells_of
 from specbench.analysis.intervals import limits, mean_interval, resample
 from specbench.analysis.pareto import (
     front_band,
@@ -11,7 +12,7 @@ from specbench.analysis.pareto import (
     hull,
 )
 from specbench.analysis.points import Gains, settings_of
-from specbench.analysis.summary import summarise, wide
+from specbench.analysis.summary import summarise
 from specbench.errors import UsageError
 from specbench.metrics.bleu import corpus_bleu
 
@@ -253,7 +254,7 @@ def test_gap_in_bleu_is_one_of_corpus_bleu(make):
     frame = run(make, 0.7, 15, prompts=10, quality_metric="bleu")
     terms = [BLEU[row.method][int(row.sample_id[1:]) % 2] for row in frame.itertuples()]
     frame["bleu_terms"] = terms
-    summary = wide(summarise(frame)).set_index("method")["quality"]
+    summary = cells_of(summarise(frame)).set_index("method")["quality"]
     found = gap_of(frame)
     assert found.reached.quality[0, 0] == summary["diversed"]
     assert found.front == pytest.approx((summary["sd"] + summary["static"]) / 2)

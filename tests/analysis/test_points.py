@@ -1,9 +1,10 @@
 import numpy as np
 import pytest
 
+from specbench.analysis.cells import cells_of
 from specbench.analysis.intervals import RESAMPLES, estimate, paired_interval, paired_ratio
 from specbench.analysis.points import Setting, shared_points
-from specbench.analysis.summary import summarise, wide
+from specbench.analysis.summary import summarise
 
 
 def settings(samples, task, *methods):
@@ -12,7 +13,7 @@ def settings(samples, task, *methods):
 
 
 def test_points_equal_the_summary(samples):
-    cells = wide(summarise(samples)).set_index(["task", "method"])
+    cells = cells_of(summarise(samples)).set_index(["task", "method"])
     points = settings(samples, "mini-code", "sd", "diversed", "autoregressive")
     reached = shared_points(points).estimates()
     assert (reached.n, reached.quality.shape) == (40, (1 + RESAMPLES, 3))

@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from specbench.analysis.cells import cells_of, less_than_sd, with_differences
 from specbench.analysis.pareto import front_of, gap_between
 from specbench.analysis.points import settings_of
 from specbench.analysis.run_tables import (
@@ -12,7 +13,8 @@ from specbench.analysis.run_tables import (
     summary_page,
     transfer_data,
 )
-from specbench.analysis.summary import less_than_sd, quality_difference, summarise
+from specbench.analysis.scores import quality_difference
+from specbench.analysis.summary import summarise
 from specbench.errors import UsageError
 from specbench.table import to_text
 
@@ -45,7 +47,7 @@ def test_a_sweep_becomes_the_front_and_the_distance_above_it(samples):
         (own,) = (setting for setting in settings if setting.method == "diversed")
         gap = gap_between([own], front_of(settings), "acceptance")
         value, low, high, _ = (100 * number for number in gap.above_measured)
-        shown = f"{value:+.1f} [{low:.1f}, {high:.1f}]<br>{gap.between[0]}, coarse: "
+        shown = f"{value:+.1f} [{low:+.1f}, {high:+.1f}]<br>{gap.between[0]}, coarse: "
         assert cell.strip().startswith(shown)
         assert f"{100 * gap.step:.0f} points away" in cell
 
@@ -67,7 +69,7 @@ def test_every_method_has_its_paired_difference_from_sd(samples, rows):
     mine = samples[samples["task"] == "mini-math"].groupby("method")
     own, sd = mine.get_group("diversed"), mine.get_group("sd")
     value, low, high, _ = (100 * number for number in quality_difference(own, sd))
-    assert f"<br>{value:+.1f} [{low:.1f}, {high:.1f}]<br>" in rows["diversed"].split("|")[2]
+    assert f"<br>{value:+.1f} [{low:+.1f}, {high:+.1f}]<br>" in rows["diversed"].split("|")[2]
     assert rows["sd"].count("<br>") == samples["task"].nunique()
 
 
@@ -127,7 +129,7 @@ def test_texts_at_the_limit_and_their_repetition_are_on_the_page(samples):
     longest = limited["output_tokens"] > 55
     limited["stopped_by"] = np.where(longest, "length", "eos")
     (row,) = (line for line in texts(limited).splitlines() if line.startswith("| diversed"))
-    assert "25.0 % repeated, +20.0 [20.0, 20.0]" in row
+    assert "25.0 % repeated, +20.0 [+20.0, +20.0]" in row
     own = limited.query("method == 'diversed' and task == 'mini-math'")
     ended = own["stopped_by"] == "eos"
     assert f"{100 * (1 - ended.mean()):.1f} % at the limit, " in row
@@ -142,30 +144,27 @@ def test_draft_lengths_and_engines_have_separate_tables(make):
     assert [text.count(f"Engine {engine}.") for engine in ("eager", "graph")] == [2, 1]
 
 
-def test_a_terminal_shows_two_tables_of_each_task(samples, tmp_path):
+def test_a_terminal_shows_two_tables_of_each_task(samples):
     summary = summarise(samples.assign(rouge1=0.25))
     summary.loc[summary["metric"] == "tokens_per_second", "value"] = 0.3125
-    summary.to_csv(tmp_path / "summary.csv", index=False)
-    samples.to_csv(tmp_path / "samples.csv", index=False)
-    figures, further, *_ = tables = run_tables(tmp_path)
+    figures, further, *_ = tables = run_tables(with_differences(cells_of(summary), samples))
     assert len(tables) == 2 * samples["task"].nunique()
     assert figures.title == "mini-math on mini, n = 40"
     assert [row[0].split()[0] for row in figures.rows[:3]] == ["autoregressive", "sd", "lossy"]
     assert figures.rows[1][5:] == ["0.312", "2.03"]  # slow, but not 0; relative to autoregressive
     assert [column.heading for column in further.columns] == [
-        *("method", "N", "ROUGE-1 [95 %]", "accuracy", "tokens", "rounds", "ended by limit"),
-        "repeated 4-grams",
+        *("method", "N", "ROUGE-1\n[95 %]", "accuracy", "output\ntokens", "rounds"),
+        *("ended by\nlimit", "repeated\n4-grams"),
     ]
     less = less_than_sd(samples).query("method == 'diversed' and task == 'mini-math'").iloc[0]
     value, low, high = (less[f"output_tokens_less{end}"] for end in ("", "_low", "_high"))
     shown = dict(zip((c.heading for c in further.columns), further.rows[-1], strict=True))
-    assert shown["tokens"].interval == f"{value:+.1f} [{low:.1f}, {high:.1f}]"
+    assert shown["output\ntokens"].interval == f"{value:+.1f} [{low:+.1f}, {high:+.1f}]"
     assert not further.rows[1][3].interval  # sd itself
     lines = to_text(*tables, width=80).splitlines()
     assert max(map(len, lines)) <= 80
     summary.loc[summary["metric"] == "speedup", "value"] = None
-    summary.to_csv(tmp_path / "summary.csv", index=False)
-    alone = run_tables(tmp_path)[0]
+    alone = run_tables(with_differences(cells_of(summary), samples))[0]
     assert (len(alone.columns), len(alone.notes)) == (len(figures.columns) - 1, 1)
 
 

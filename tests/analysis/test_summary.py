@@ -6,18 +6,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from specbench.analysis.summary import (
-    METRICS,
-    further_metrics,
-    less_than_sd,
-    shown_name,
-    shown_scale,
-    summarise,
-    text_differences,
-    wide,
-)
+from specbench.analysis.cells import cells_of, further_metrics, less_than_sd
+from specbench.analysis.scores import text_differences
+from specbench.analysis.summary import FIGURES, summarise
 from specbench.errors import UsageError
 from specbench.runs.frames import CELL
+from specbench.runs.shown import shown
 
 AUTOREGRESSIVE = {
     "method": "autoregressive",
@@ -95,7 +89,7 @@ def test_every_metric_by_hand(make):
         "completed_quality": 0.0,
     }
     assert {name: value(summary, name) for name in expected} == pytest.approx(expected)
-    assert set(expected) == {metric.name for metric in METRICS}
+    assert set(expected) == set(FIGURES)
 
 
 def test_autoregressive_has_no_acceptance_and_is_its_own_baseline(make):
@@ -128,13 +122,13 @@ def test_speedup_is_measured_on_shared_prompts_under_the_same_conditions(make):
 
 def test_wide_has_a_row_per_cell_with_values_and_intervals(samples):
     summary = summarise(samples)
-    table = wide(summary)
+    table = cells_of(summary)
     assert len(table) == len(samples.drop_duplicates(list(CELL)))
     assert list(table["method"][:2]) == ["autoregressive", "sd"]
-    for metric in METRICS:
-        rows = summary[summary["metric"] == metric.name]
-        names = [metric.name, f"{metric.name}_low", f"{metric.name}_high"]
-        np.testing.assert_array_equal(table[names], rows[["value", "ci_low", "ci_high"]])
+    for name in FIGURES:
+        rows = summary[summary["metric"] == name]
+        names = [name + end for end in ("", "_low", "_high", "_n")]
+        np.testing.assert_array_equal(table[names], rows[["value", "ci_low", "ci_high", "n"]])
     assert set(table["quality_metric"]) == {"accuracy"}
 
 
@@ -160,7 +154,7 @@ def test_another_metric_has_a_row_with_its_mean_and_interval(make):
     value, low, high, n = row(summary, "accuracy-flexible")[figures]
     assert (value, high, n) == (1, 1, 15)
     assert low == pytest.approx(15 / (15 + 1.96**2), abs=1e-4)  # Wilson interval
-    assert list(summary["metric"])[len(METRICS) :] == ["accuracy-flexible", "rouge1"]
+    assert list(summary["metric"])[len(FIGURES) :] == ["accuracy-flexible", "rouge1"]
 
 
 def bleu_samples(make, column="quality", **changes):
@@ -224,12 +218,12 @@ def test_pass_at_k_is_the_share_of_subsets_as_far_as_repeats_go(make, column, pr
 
 def test_further_metrics_have_separate_columns_in_the_wide_table(make):
     summary = summarise(repeated(make).assign(rouge1=0.25))
-    assert further_metrics(summary) == ["rouge1", "pass@2", "pass@5"]
-    (cell,) = wide(summary).to_dict("records")
+    assert further_metrics(cells_of(summary)) == ["rouge1", "pass@2", "pass@5"]
+    (cell,) = cells_of(summary).to_dict("records")
     assert (cell["rouge1"], cell["rouge1_low"], cell["rouge1_high"]) == (0.25,) * 3
     assert cell["pass@2_low"] == row(summary, "pass@2")["ci_low"]
-    assert [shown_name(name) for name in ("rouge1", "pass@2")] == ["ROUGE-1", "pass@2"]
-    assert shown_scale("pass@2") == shown_scale("pass@1")
+    assert [shown(name).heading for name in ("rouge1", "pass@2")] == ["ROUGE-1", "pass@2"]
+    assert shown("pass@2").scale == shown("pass@1").scale
 
 
 def test_pass_at_k_needs_k_scored_repeats_of_every_prompt(make):

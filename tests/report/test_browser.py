@@ -62,7 +62,7 @@ def test_tables_sort(ask: Ask, page: str) -> None:
         + """
         const table = every(".sorted table")[0], names = [...table.tHead.rows[0].cells];
         const order = () => [...table.tBodies[0].rows].map(row => row.cells[0].textContent);
-        const column = names.find(name => name.textContent.startsWith("tokens per round"));
+        const column = names.find(name => name.textContent.startsWith("tokens / round"));
         const sort = () => { column.click(); return order(); };
         return [order(), sort(), sort()];""",
     )

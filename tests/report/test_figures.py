@@ -63,7 +63,7 @@ def test_report_figure_table_and_sentence_have_one_front(altered: pd.DataFrame) 
         line = drawing.data.query("mark == 'front' and against == 'acceptance'").sort_values("x")
         assert np.interp(50, line["x"], line["quality"]) == pytest.approx(front, abs=0.2)
     page = summary_page(altered, summarise(altered))
-    assert f"at the acceptance of diversed | {front:.1f}<br>50% |" in page
+    assert f"at the acceptance of diversed | {front:.1f}<br>50 % |" in page
     assert f" {front:.1f}\n" in to_text(overview(rows), width=100)
     (sentence,) = verdicts_of(altered)["sentence"]
     assert f" {80 - front:.1f} [" in sentence and "above the randomised static front" in sentence

@@ -16,7 +16,9 @@ from specbench.report import traces as report_traces
 from specbench.report.build import build
 from specbench.report.figures import figures
 from specbench.report.pages import TEMPLATES
-from specbench.report.tables import read_cells, summary_tables, without_constants
+from specbench.report.tables import report_cells, summary_tables, without_constants
+from specbench.results import ROUND_COLUMNS, Results
+from specbench.runs.records import latest_records
 from specbench.table import Cell, Column, Table
 
 from .conftest import METHODS, TASKS, Ask
@@ -48,7 +50,7 @@ class Elements(HTMLParser):
 
 @pytest.fixture(scope="module")
 def cells(finished: Path) -> pd.DataFrame:
-    return read_cells([finished])[0]
+    return report_cells(Results([finished]))
 
 
 @pytest.fixture(scope="module")
@@ -128,9 +130,9 @@ def test_the_report_contains_what_a_reader_needs(finished: Path, page: str) -> N
 def test_points_have_tooltips_with_their_values(page: str, cells: pd.DataFrame) -> None:
     tooltips = Elements(page).tooltips()
     sd = cells[(cells["task"] == TASKS[0]) & (cells["method"] == "sd")].iloc[0]
-    own = [text for text in tooltips if text.startswith(f"sd; accuracy {100 * sd['quality']:#.3g}")]
+    own = [text for text in tooltips if text.startswith(f"sd; accuracy {100 * sd['quality']:.1f}")]
     assert len(own) >= 5  # three costs, acceptance, time of a round
-    assert f"accepted / drafted (%) {100 * sd['draft_acceptance_rate']:#.3g} [" in own[0]
+    assert f"accepted / drafted {100 * sd['draft_acceptance_rate']:.1f} % [" in own[0]
     by_position = [text for text in tooltips if "; draft " in text]
     drafting = int((cells["draft_length"] > 0).sum())
     assert len(set(by_position)) == len(by_position) == drafting * 2 * 5  # kinds, positions
@@ -203,13 +205,15 @@ def test_traces_are_bounded(
     finished: Path, cells: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(report_traces, "PROMPTS", 2)
-    whole = report_traces.collect_traces([read_run(finished)], cells)
+    records = latest_records(finished, ROUND_COLUMNS)
+    run = report_traces.open_run(read_run(finished), records, cells)
+    whole = report_traces.collect_traces([run])
     expected = [(task, sample) for sample in ("test-0", "test-1") for task in TASKS]
     assert [(each.task, each.sample) for each in whole.prompts] == expected
     assert whole.notes == []
     size = sum(len(article) for each in whole.prompts[:2] for _, article in each.traces)
     monkeypatch.setattr(report_traces, "LARGEST", size)
-    cut = report_traces.collect_traces([read_run(finished)], cells)
+    cut = report_traces.collect_traces([run])
     assert cut.prompts == whole.prompts[:2]
     assert "`specbench trace`" in cut.notes[0]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from specbench.errors import UsageError
-from specbench.figures import FIGURES, HEADS, STYLES, load_figure
+from specbench.figures import HEADS, STYLES, load_figure, source_of
 from specbench.results import Results
 from specbench.runs.shown import Row, shown
 
@@ -26,7 +26,7 @@ class LoadedResults(Results):
         """Draw a figure of these runs, as ``specbench plot`` does.
 
         Args:
-            figure: One of ``specbench.figures.FIGURES`` that is drawn from runs.
+            figure: A figure that ``specbench plot`` draws from runs, or ``FILE.py:FUNCTION``.
             style: ``screen``, or ``paper`` for print.
             **options: Of the figure: ``against`` of ``pareto``.
 
@@ -36,7 +36,7 @@ class LoadedResults(Results):
         from specbench.figures.style import page
 
         draw = load_figure(figure)
-        if FIGURES[figure].source == HEADS:
+        if source_of(figure) == HEADS:
             raise UsageError(f"{figure} draws heads, not runs: use `specbench plot {figure}`")
         if style not in STYLES:
             raise UsageError(f"there is no style {style!r}: choose from {', '.join(STYLES)}")

@@ -17,7 +17,15 @@ from specbench.cli.output import note
 from specbench.cli.tables import note_unfinished
 from specbench.config import Options, option
 from specbench.errors import UsageError
-from specbench.figures import AGAINST, COSTS, FIGURES, HEADS, STYLES, load_figure, require_figure
+from specbench.figures import (
+    AGAINST,
+    COSTS,
+    HEADS,
+    STYLES,
+    bundled_figures,
+    load_figure,
+    source_of,
+)
 from specbench.files import check_writable
 from specbench.heads.registry import (
     BUNDLED,
@@ -92,8 +100,8 @@ def plot(
         str,
         typer.Argument(
             metavar="FIGURE",
-            help=f"One of {', '.join(FIGURES)}.",
-            autocompletion=completer(lambda: FIGURES),
+            help=f"One of {', '.join(bundled_figures())}, or FILE.py:FUNCTION, one of your own.",
+            autocompletion=completer(bundled_figures),
         ),
     ],
     runs: Annotated[
@@ -106,20 +114,21 @@ def plot(
     ] = None,
 ) -> None:
     """Draw a figure of finished runs or heads as PNG, SVG and PDF, with its data as CSV."""
-    require_figure(figure)
-    _refuse_ignored(figure, asked, models, data, rows, runs)
+    source = source_of(figure)
+    _refuse_ignored(figure, source, asked, models, data, rows, runs)
     require_folders(runs or ())
     rows = rows.updated(task=data.task)
-    if runs and FIGURES[figure].source != HEADS:
+    if runs and source != HEADS:
         rows.require_in(runs)
     if asked.output is not None:
         check_writable(asked.output)
     draw = load_figure(figure)
     if asked.head is not None:
         name, (folder, draw) = LEARNED, _learned(asked.head, asked, models, data)
-    elif FIGURES[figure].source == HEADS:
+    elif source == HEADS:
         heads = runs or [_newest_training()]
-        name, folder, draw = figure, asked.output or heads[-1] / "figures", partial(draw, heads)
+        name, draw = short_name(figure), partial(draw, heads)
+        folder = asked.output or heads[-1] / "figures"
         if folder.resolve() in {head.resolve() for head in heads}:
             raise UsageError(
                 f"the figure would overwrite files in {folder}: choose another --output"
@@ -137,7 +146,7 @@ def plot(
         filters = [*part.by, *(part.tasks or ()), *methods]
         filters += [f"N{length}" for length in part.draft_lengths or ()]
         filters += part.drafters or ()
-        name = re.sub("[:/]", "-", "-".join([figure, *costs, *filters]))
+        name = re.sub("[:/]", "-", "-".join([short_name(figure), *costs, *filters]))
         folder = asked.output or folders[-1] / "figures"
         note_unfinished(folders)
         draw = partial(draw, Results(folders, part), **({"against": costs} if costs else {}))
@@ -159,6 +168,7 @@ def plot(
 
 def _refuse_ignored(
     figure: str,
+    source: str,
     asked: PlotOptions,
     models: Models,
     data: Tasks,
@@ -166,7 +176,7 @@ def _refuse_ignored(
     runs: Sequence[Path] | None,
 ) -> None:
     """Refuse options that the figure would ignore."""
-    of_heads = FIGURES[figure].source == HEADS
+    of_heads = source == HEADS
     if asked.against and figure != WITH_COSTS:
         raise UsageError(f"--against applies only to {WITH_COSTS}: omit it")
     if asked.head is not None:

@@ -1,21 +1,26 @@
 """Figures of saved results.
 
-Each figure is a drawing function with an entry in ``FIGURES``. The function reads runs
-(``specbench.results.Results``) or folders of trained heads, and returns a ``style.Drawing``: the
-figure and its data.
+Each figure is a drawing function with the decorator ``figure``, in a module of this package or in a
+file of the user's own. The function reads runs (``specbench.results.Results``) or folders of
+trained heads, and returns a ``style.Drawing``: the figure and its data.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from specbench import plugins
 from specbench.errors import UsageError
 
 if TYPE_CHECKING:
     from specbench.figures.style import Drawing
 
+GROUP = "specbench.figures"  # of entry points
 RUNS, HEADS = "runs", "heads"  # sources of figures
 #: Page styles, default first: a column or page of a paper, or a screen.
 STYLES = ("paper", "screen")
@@ -23,41 +28,83 @@ STYLES = ("paper", "screen")
 COSTS = ("time", "acceptance", "speedup")
 AGAINST = COSTS[:2]
 
+_DECLARED = re.compile(r'^@figure\("([\w-]+)"(, HEADS)?\)\ndef (\w+)', re.MULTILINE)
 
-class Registered(NamedTuple):
-    """The location of a drawing function, and its source."""
 
+class BundledFigure(NamedTuple):
+    """The place of a drawing function, and what it reads."""
+
+    module: str
     function: str
-    source: str = RUNS
+    source: str
 
 
-#: Figures by their name on the command line and in file names.
-FIGURES = {
-    "pareto": Registered("pareto:draw"),
-    "acceptance-time": Registered("acceptance:draw_time"),
-    "weights": Registered("acceptance:draw_weights"),
-    "positions": Registered("rounds:draw_positions"),
-    "accepted-length": Registered("rounds:draw_lengths"),
-    "timeline": Registered("rounds:draw_timeline"),
-    "theory": Registered("theory:draw"),
-    "transfer": Registered("heads:draw_transfer"),
-    "training": Registered("heads:draw_training", HEADS),
-}
+def figure(name: str = "", source: str = RUNS) -> Callable[..., Callable[..., Drawing]]:
+    """Declare a drawing function as a figure, drawn in the page style.
+
+    Args:
+        name: Its name on the command line and in file names; one of the user's own is named by its
+            file and function instead.
+        source: What the function takes: ``RUNS`` or ``HEADS``.
+    """
+
+    def declare(draw: Callable[..., Drawing]) -> Callable[..., Drawing]:
+        from specbench.figures.style import paged
+
+        on_page = paged(draw)
+        vars(on_page)["source"] = source
+        return on_page
+
+    return declare
 
 
-def require_figure(name: str) -> None:
-    """Raise ``UsageError`` if there is no such figure."""
-    if name not in FIGURES:
-        raise UsageError(f"There is no figure {name!r}; choose from {', '.join(FIGURES)}.")
+@cache
+def bundled_figures() -> dict[str, BundledFigure]:
+    """Return the figures of this package by name, from its sources: nothing is imported."""
+    return {
+        name: BundledFigure(path.stem, function, HEADS if of_heads else RUNS)
+        for path in sorted(Path(__file__).parent.glob("*.py"))
+        for name, of_heads, function in _DECLARED.findall(path.read_text(encoding="utf-8"))
+    }
+
+
+def source_of(name: str) -> str:
+    """Return what a figure is drawn from, ``RUNS`` or ``HEADS``.
+
+    Raises:
+        UsageError: There is no such figure.
+    """
+    bundled = bundled_figures().get(name)
+    return bundled.source if bundled else str(vars(_of_user(name))["source"])
 
 
 def load_figure(name: str) -> Callable[..., Drawing]:
     """Return the drawing function of a figure; matplotlib is imported only here.
 
     Raises:
-        UsageError: There is no such figure.
+        UsageError: There is no such figure, or one of the user's own cannot be loaded.
     """
-    require_figure(name)
-    module, function = FIGURES[name].function.split(":")
-    draw: Callable[..., Drawing] = getattr(import_module(f"{__name__}.{module}"), function)
-    return draw
+    if bundled := bundled_figures().get(name):
+        module = import_module(f"{__name__}.{bundled.module}")
+        function: Callable[..., Drawing] = getattr(module, bundled.function)
+        return function
+    draw = _of_user(name)
+
+    def drawn(*arguments: Any, **options: Any) -> Drawing:
+        with plugins.user_code(draw):
+            return draw(*arguments, **options)
+
+    return drawn
+
+
+def _of_user(name: str) -> Callable[..., Drawing]:
+    plugin = plugins.find(name, GROUP)
+    if plugin is None:
+        choice = ", ".join(bundled_figures())
+        raise UsageError(f"There is no figure {name!r}; choose from {choice}, or FILE.py:FUNCTION.")
+    if "source" not in vars(plugin.function):
+        raise UsageError(
+            f"{plugins.place(plugin.name, plugin.function)} is no figure: put @figure() of "
+            "specbench.figures before it"
+        )
+    return plugin.function

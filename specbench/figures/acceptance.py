@@ -19,18 +19,20 @@ from numpy.typing import NDArray
 
 from specbench.analysis.pareto import static_weight
 from specbench.errors import UsageError
-from specbench.figures import style
-from specbench.figures.style import Drawing, data, scaled
+from specbench.figures import figure, style
+from specbench.figures.cells import data, only, task_panels, timed_together
+from specbench.figures.style import Drawing, scaled
 from specbench.results import Results
+from specbench.runs.shown import shown
 
 Floats = NDArray[np.float64]
 
 _FEWEST_POINTS = 6  # three coefficients and three degrees of freedom
 _RESAMPLES = 2000
-_ACCEPTANCE, _LABEL = "100*draft_acceptance_rate", "Accepted / drafted (%)"
+_ACCEPTANCE, _LABEL = "100*draft_acceptance_rate", shown("draft_acceptance_rate").label
 
 
-@style.paged
+@figure("acceptance-time")
 def draw_time(results: Results) -> Drawing:
     """Draw acceptance against normalised time: one column per task, one colour per pair.
 
@@ -40,17 +42,17 @@ def draw_time(results: Results) -> Drawing:
     Raises:
         UsageError: No method of the runs drafts.
     """
-    table = style.timed_together(results.cells, "seconds_per_sample")
+    table = timed_together(results.cells, "seconds_per_sample")
     table = table.dropna(subset=["draft_acceptance_rate", "seconds_per_sample"])
     if table.empty:
         raise UsageError("Nothing to draw: no method of these runs drafts; run sd or another one.")
-    style.only(table, "drafter")
+    only(table, "drafter")
     table = table.assign(time=_normalised(table))
     pairs = style.distinct(table, "pair")
     # With a single pair, methods keep their own colours.
     colours_of_pairs = cycle(style.PAIR_COLOURS if len(pairs) > 1 else [None])
     colours: dict[str, str | None] = dict(zip(pairs, colours_of_pairs, strict=False))
-    figure, grid, panels = style.task_panels(table, 2.0, ["engine", "batch_size"], sharey=True)
+    figure, grid, panels = task_panels(table, 2.0, ["engine", "batch_size"], sharey=True)
     for axes, rows in panels:
         for pair, colour in colours.items():
             _draw_pair(axes, rows[rows["pair"] == pair], colour)
@@ -73,7 +75,7 @@ def draw_time(results: Results) -> Drawing:
     return Drawing(figure, behind)
 
 
-@style.paged
+@figure("weights")
 def draw_weights(results: Results) -> Drawing:
     """Draw the acceptance of the static ensemble against w: a panel per task, a curve per N.
 
@@ -88,8 +90,8 @@ def draw_weights(results: Results) -> Drawing:
     table = table.assign(w=static_weight(table)).dropna(subset=["w", "draft_acceptance_rate"])
     if "static" not in set(table["method"]):
         raise UsageError("Nothing to draw: these runs hold no static ensemble; sweep the weights.")
-    style.only(table, "temperature")
-    style.only(table, "drafter")
+    only(table, "temperature")
+    only(table, "drafter")
 
     lengths = sorted(style.distinct(table, "draft_length"))
     shades = matplotlib.colormaps["viridis_r"](
@@ -100,7 +102,7 @@ def draw_weights(results: Results) -> Drawing:
         length: line | {"color": shade, "linewidth": scaled(1.1), "label": f"N = {length}"}
         for length, shade in zip(lengths, shades, strict=True)
     }
-    figure, grid, panels = style.task_panels(table, 1.9, sharex=True, sharey=True)
+    figure, grid, panels = task_panels(table, 1.9, sharex=True, sharey=True)
     drawn = []
     for axes, rows in panels:
         for (_, length), cells in rows.groupby(["run_id", "draft_length"], sort=False):

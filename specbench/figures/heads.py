@@ -20,10 +20,11 @@ from specbench.analysis.run_tables import LEARNED, STRICT, transfer_data
 from specbench.analysis.scores import QUALITY
 from specbench.analysis.summary import ACCEPTANCE
 from specbench.errors import UsageError
-from specbench.figures import style
+from specbench.figures import HEADS, figure, style
 from specbench.figures.style import GREY, Drawing, scaled
 from specbench.metrics import shown_metric
 from specbench.results import Results
+from specbench.runs.shown import shown
 from specbench.training.folder import LOG, logged
 
 #: Columns of ``training.csv`` with the held-out ones beside them: scale, title and label.
@@ -60,7 +61,7 @@ _PAGE = 7.2  # page width in inches; task names that do not fit are rotated
 _LEAST_SPAN = 10.0  # smallest change in quality that gets the strongest colour, in points
 
 
-@style.paged
+@figure("training", HEADS)
 def draw_training(folders: Sequence[Path]) -> Drawing:
     """Draw quality, acceptance, weight and distance against the step, one colour per head.
 
@@ -257,7 +258,7 @@ def _hollow(colour: str) -> dict[str, Any]:
     return _mark(colour, "D") | rim | {"markersize": scaled(3.4)}
 
 
-@style.paged
+@figure("transfer")
 def draw_transfer(results: Results) -> Drawing:
     """Draw the transfer table as two heat maps: heads down, tasks across.
 
@@ -284,7 +285,7 @@ def draw_transfer(results: Results) -> Drawing:
     figure, ((left, right),) = style.panels(1, 2, height, width)
 
     _draw_fields(left, acceptance, acceptance.map("{:.0f}".format), "YlGnBu", Normalize())
-    left.set_title("Accepted / drafted (%)")
+    left.set_title(shown(ACCEPTANCE).label)
     left.set_yticks(range(len(heads)), ["no head (SD)" if h == STRICT else h for h in heads])
     left.set_ylabel("Head trained for")
 

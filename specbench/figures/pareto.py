@@ -20,7 +20,6 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
-from matplotlib.patheffects import withStroke
 
 from specbench.analysis.blocks import by_time_unit, has_comparable_times
 from specbench.analysis.pareto import (
@@ -34,13 +33,16 @@ from specbench.analysis.pareto import (
 from specbench.analysis.points import Gain, settings_of
 from specbench.analysis.run_tables import LEARNED
 from specbench.errors import UsageError
-from specbench.figures import AGAINST, style
-from specbench.figures.style import GREY, Drawing, data, scaled
+from specbench.figures import AGAINST, figure, style
+from specbench.figures.cells import blocks, data, only, repeated_runs, timed_together, title
+from specbench.figures.labels import Label, place
+from specbench.figures.style import GREY, Drawing, scaled
 from specbench.heads.registry import FAMILIES, recipe_of
 from specbench.methods.parameters import PARAMETER_COLUMNS, from_columns
 from specbench.methods.registry import AUTOREGRESSIVE, CONTROLS
 from specbench.results import Results
 from specbench.runs.frames import CELL, SAMPLES
+from specbench.runs.shown import shown
 
 _QUALITY = "100*quality"
 #: The fronts drawn, by the mark of their data, with the methods of their points.
@@ -49,22 +51,17 @@ _LINES = {"front": "--", "sharpened front": ":"}
 _COIN = "\nfront: a coin between\nSD and the draft"  # below the title
 _MOST_LABELLED = 100  # points of a panel; more leave no room for labels
 
-_FONT_POINTS = 5.8
-_REACH = 4.2  # distance of a label from its point, in points
-_MARGIN = 0.4  # free space around a label, in points
-# Positions of a label around its point, best first.
-_SIDES = ((1, 1), (-1, -1), (-1, 1), (1, -1), (0, 1), (0, -1), (1, 0), (-1, 0))
-_COVERED = 1e6  # cost of covering a marker or a label; a point on a line costs 1
-
 
 class _Cost(NamedTuple):
-    """A cost to draw quality against; ``sign`` makes it a gain, of which more is better."""
+    """A cost to draw quality against."""
 
     gain: Gain
     column: str
-    scale: float
-    sign: float
-    label: str
+
+    @property
+    def scale(self) -> float:
+        """The factor from the column to the axis."""
+        return shown(self.column).scale
 
     @property
     def expression(self) -> str:
@@ -75,9 +72,9 @@ class _Cost(NamedTuple):
 _COSTS: dict[str, _Cost] = {
     cost.gain: cost
     for cost in (
-        _Cost("time", "seconds_per_sample", 1.0, -1.0, "Time per sample (s)"),
-        _Cost("acceptance", "draft_acceptance_rate", 100.0, 1.0, "Accepted / drafted (%)"),
-        _Cost("speedup", "speedup", 1.0, 1.0, "Speedup over autoregressive (×)"),
+        _Cost("time", "seconds_per_sample"),
+        _Cost("acceptance", "draft_acceptance_rate"),
+        _Cost("speedup", "speedup"),
     )
 }
 
@@ -98,16 +95,7 @@ class _Panel(NamedTuple):
         return style.look(method).size * (0.7 if crowded else 1)
 
 
-class Label(NamedTuple):
-    """A label of a point."""
-
-    point: tuple[float, float]  # in data units
-    text: str
-    colour: str = GREY
-    reach: float | None = None  # distance from the point, in points
-
-
-@style.paged
+@figure("pareto")
 def draw(results: Results, against: Sequence[str] = AGAINST) -> Drawing:
     """Draw quality vs. costs: one column per task, one row per cost.
 
@@ -123,12 +111,12 @@ def draw(results: Results, against: Sequence[str] = AGAINST) -> Drawing:
             "Nothing to draw: no task of these runs has a quality; run one that does, or your own "
             "prompts with --metric agreement."
         )
-    style.only(table, "temperature")
-    style.only(table[table["draft_length"] > 0], "draft_length")
-    style.only(table, "drafter")
+    only(table, "temperature")
+    only(table[table["draft_length"] > 0], "draft_length")
+    only(table, "drafter")
     costs = [_COSTS[gain] for gain in against]
     if "time" in against:
-        table = style.timed_together(table, _COSTS["time"].column)
+        table = timed_together(table, _COSTS["time"].column)
     for cost in costs:
         if table[cost.column].isna().all():
             raise UsageError(
@@ -136,14 +124,14 @@ def draw(results: Results, against: Sequence[str] = AGAINST) -> Drawing:
                 f"{'autoregressive too' if cost.gain == 'speedup' else 'a method that drafts'}."
             )
 
-    settings, tasks = style.blocks(table), style.distinct(table, "task")
+    settings, tasks = blocks(table), style.distinct(table, "task")
     figure, grid = style.panels(len(costs) * len(settings), len(tasks), height=1.75)
     panels = []
     for start, (setting, rows) in zip(range(0, len(grid), len(costs)), settings, strict=True):
         for task, column in zip(tasks, grid[start : start + len(costs)].T, strict=True):
             drawn = list(_column(column, costs, rows[rows["task"] == task], results))
             if drawn:
-                drawn[0].axes.set_title(style.title(task, setting) + _COIN * drawn[0].coin)
+                drawn[0].axes.set_title(title(task, setting) + _COIN * drawn[0].coin)
             panels += drawn
     methods = style.distinct(table, "method")
     handles = _handles(methods, not _targets(table).empty, not _recipes(table).empty)
@@ -202,8 +190,8 @@ def _draw(panel: _Panel) -> None:
         if mark == "front" and line["quality_low"].notna().any():
             ends = (line["quality_low"], line["quality_high"])
             axes.fill_between(line["x"], *ends, color=colour, alpha=0.18, linewidth=0, zorder=1)
-    axes.set_ylabel(style.quality_label(str(cells["quality_metric"].iloc[0])))
-    axes.set_xlabel(cost.label)
+    axes.set_ylabel(shown("quality", cells["quality_metric"].iloc[0]).label)
+    axes.set_xlabel(shown(cost.column).label)
     axes.margins(x=0.08, y=0.14)
     axes.locator_params(axis="x", nbins=4, steps=[1, 2, 5, 10])
 
@@ -354,7 +342,7 @@ def _label_points(panel: _Panel) -> None:
     coloured = {*targets.index, *swept.index}
     static = weights.map("{:g}".format)[ends_first]
     texts = pd.concat([targets["target"].str.lstrip("0"), swept, static])
-    runs = style.repeated_runs(cells)
+    runs = repeated_runs(cells)
     order = [*targets.index, *swept.index, *runs.index.difference(texts.index), *ends_first]
     texts = texts.reindex(order, fill_value="")
     texts = texts.str.cat(runs.reindex(order, fill_value=""), sep=" ").str.strip()
@@ -368,69 +356,6 @@ def _label_points(panel: _Panel) -> None:
         for i, text in texts.items()
     ]
     place(axes, labels, np.column_stack([x, y, radius]), lines)
-
-
-def place(
-    axes: Axes, labels: Sequence[Label], marks: np.ndarray, lines: Sequence[np.ndarray]
-) -> None:
-    """Place each label beside its point where it covers least; earlier labels have priority.
-
-    A label is omitted if every position covers a marker or another label, or leaves the panel.
-    (adjustText was tried, but it keeps every label, even over markers or outside the panel.)
-
-    Args:
-        axes: A panel of a figure with a fixed layout.
-        labels: Labels, most important first.
-        marks: [n, (x, y, radius)] markers in data units, with radii in points.
-        lines: Corners [n, (x, y)] of lines in data units.
-    """
-    pixels = axes.figure.dpi / 72
-    centre, radius = axes.transData.transform(marks[:, :2]), marks[:, 2:] * pixels
-    along = np.vstack([_along(axes.transData.transform(line), pixels) for line in lines])
-    # Obstacles [n, (left, bottom, right, top)], and the cost of covering each.
-    boxes = np.vstack([np.hstack([centre - radius, centre + radius]), np.tile(along, 2)])
-    costs = np.repeat([_COVERED, 1.0], [len(marks), len(along)])
-    frame = axes.bbox.extents
-    margin = scaled(_MARGIN) * pixels * np.array([-1, -1, 1, 1])
-    for label in labels:
-        text = axes.annotate(
-            label.text,
-            label.point,
-            xytext=(0, 0),
-            textcoords="offset points",
-            fontsize=scaled(_FONT_POINTS),
-            color=label.colour,
-            zorder=6,
-            path_effects=[withStroke(linewidth=scaled(1.4), foreground="white")],
-        )
-        text.set_in_layout(False)
-        spots = []
-        for across, up in _SIDES:
-            reach = (label.reach or scaled(_REACH)) * (0.6 if across and up else 1.0)
-            spot: dict[str, Any] = {"position": (reach * across, reach * up)}
-            spot |= {"ha": ("right", "center", "left")[across + 1]}
-            spot |= {"va": ("top", "center", "bottom")[up + 1]}
-            text.set(**spot)
-            box = np.array(text.get_window_extent().extents) + margin
-            outside = (box[:2] < frame[:2]).any() or (box[2:] > frame[2:]).any()
-            apart = (boxes[:, :2] >= box[2:]) | (boxes[:, 2:] <= box[:2])
-            cost = costs[~apart.any(axis=1)].sum() + _COVERED * outside
-            spots.append((cost, spot, box))
-        cost, spot, box = min(spots, key=lambda candidate: candidate[0])
-        if cost < _COVERED:
-            text.set(**spot)
-            boxes, costs = np.vstack([boxes, box]), np.append(costs, _COVERED)
-        else:
-            text.remove()
-
-
-def _along(corners: np.ndarray, step: float) -> np.ndarray:
-    """Return points [n, (x, y)] along a line; none if it is empty or contains NaN."""
-    if not len(corners) or np.isnan(corners).any():
-        return np.empty((0, 2))
-    reached = np.hypot(*np.diff(corners, axis=0, prepend=corners[:1]).T).cumsum()
-    distances = np.arange(0, reached[-1] + step, step)
-    return np.column_stack([np.interp(distances, reached, side) for side in corners.T])
 
 
 def _handles(methods: Sequence[str], family: bool, seeds: bool) -> list[Line2D]:

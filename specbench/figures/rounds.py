@@ -20,10 +20,20 @@ from matplotlib.patches import Patch
 from specbench.analysis.intervals import bootstrap, estimate, ratio
 from specbench.analysis.positions import CONDITIONAL, MARGINAL
 from specbench.errors import UsageError
-from specbench.figures import style
-from specbench.figures.style import Drawing, cell_names, data, scaled
+from specbench.figures import figure, style
+from specbench.figures.cells import (
+    blocks,
+    cell_names,
+    data,
+    only,
+    task_blocks,
+    timed_together,
+    title,
+)
+from specbench.figures.style import Drawing, scaled
 from specbench.results import Results
 from specbench.runs.frames import CELL
+from specbench.runs.shown import shown
 
 _KINDS = {CONDITIONAL: "Conditional (%)", MARGINAL: "Marginal (%)"}
 _APART = 0.12  # largest distance of a point from its position, so that intervals do not overlap
@@ -36,7 +46,7 @@ _TIMED = tuple(f"{part}_seconds" for part in style.PARTS if part != "other")
 _WHOLE, _PREFILL = "1000*round_seconds", "1000*prefill_seconds"
 
 
-@style.paged
+@figure("positions")
 def draw_positions(results: Results) -> Drawing:
     """Draw acceptance by position: a column per task, conditional above marginal rates.
 
@@ -49,8 +59,8 @@ def draw_positions(results: Results) -> Drawing:
     """
     ends = {"ci_low": "value_low", "ci_high": "value_high"}
     table = results.positions.rename(columns=ends)
-    style.only(table, "temperature")
-    style.only(table, "draft_length")
+    only(table, "temperature")
+    only(table, "draft_length")
     cells = table[list(CELL)].drop_duplicates()
     cells = cells.assign(name=cell_names(cells))
     table = table.merge(cells, on=list(CELL))
@@ -61,10 +71,10 @@ def draw_positions(results: Results) -> Drawing:
     apart = dict(zip(methods.index, np.linspace(-_APART, _APART, len(methods)), strict=True))
     table = table.assign(x=table["position"] + table["name"].map(apart))
 
-    blocks, tasks = style.blocks(table), style.distinct(table, "task")
+    settings, tasks = blocks(table), style.distinct(table, "task")
     shared: dict[str, Any] = {"sharex": True, "sharey": "row"}
-    figure, grid = style.panels(len(_KINDS) * len(blocks), len(tasks), 1.45, **shared)
-    for block, (setting, rows) in enumerate(blocks):
+    figure, grid = style.panels(len(_KINDS) * len(settings), len(tasks), 1.45, **shared)
+    for block, (setting, rows) in enumerate(settings):
         part = grid[len(_KINDS) * block :][: len(_KINDS)]
         for (kind, label), line in zip(_KINDS.items(), part, strict=True):
             line[0].set_ylabel(label)
@@ -74,7 +84,7 @@ def draw_positions(results: Results) -> Drawing:
                     points = drawn[drawn["name"] == name]
                     style.points(axes, points, "x", "100*value", **lines[name])
         for task, axes in zip(tasks, part[0], strict=True):
-            axes.set_title(style.title(task, setting))
+            axes.set_title(title(task, setting))
     for axes in grid[-1]:
         axes.set_xlabel("Position of the draft")
         axes.set_xticks(range(1, table["position"].max() + 1))
@@ -112,7 +122,7 @@ def _handles(methods: pd.Series, lines: dict[str, dict[str, Any]]) -> Iterator[L
             yield from (Line2D([], [], label=name, **lines[name]) for name in names)
 
 
-@style.paged
+@figure("accepted-length")
 def draw_lengths(results: Results) -> Drawing:
     """Draw a histogram of the accepted drafts per round with its mean: a column per task.
 
@@ -126,7 +136,7 @@ def draw_lengths(results: Results) -> Drawing:
     rounds = rounds[rounds["draft_length"] > 0]
     if rounds.empty:
         raise UsageError("Nothing to draw: no method of these runs drafts; run sd or another one.")
-    style.only(rounds, "temperature")
+    only(rounds, "temperature")
 
     cells = rounds[list(CELL)].drop_duplicates()
     cells = cells.assign(name=cell_names(cells, "\n"))
@@ -139,7 +149,7 @@ def draw_lengths(results: Results) -> Drawing:
     counted = pd.concat(marks, ignore_index=True)[[*CELL, "name", *_MARK]]
     order = style.ordered(list(methods.unique()))
     rows = sorted(methods.index, key=lambda name: order.index(methods[name]))
-    columns = style.task_blocks(counted)
+    columns = task_blocks(counted)
     figure, grid = style.panels(len(rows), len(columns), height=0.7, sharex=True, sharey=True)
     for (heading, part), line in zip(columns, grid.T, strict=True):
         for name, axes in zip(rows, line, strict=True):
@@ -198,7 +208,7 @@ def _draw_histogram(axes: Axes, marks: pd.DataFrame, method: str) -> None:
     )
 
 
-@style.paged
+@figure("timeline")
 def draw_timeline(results: Results) -> Drawing:
     """Draw the milliseconds of each part of a round, and of prefill: a row per task.
 
@@ -208,7 +218,7 @@ def draw_timeline(results: Results) -> Drawing:
     Raises:
         UsageError: The parts of rounds were not timed, or there are too many settings.
     """
-    table = style.timed_together(results.cells, "round_seconds")
+    table = timed_together(results.cells, "round_seconds")
     table = table.dropna(subset=["round_seconds", *_TIMED])
     if table.empty:
         raise UsageError(
@@ -218,7 +228,7 @@ def draw_timeline(results: Results) -> Drawing:
     table = table.assign(name=cell_names(table), other_seconds=other)
     order = style.ordered(style.distinct(table, "method"))
     table = table.sort_values("method", key=lambda m: m.map(order.index), kind="stable")
-    parts = style.task_blocks(table)
+    parts = task_blocks(table)
     height = 0.4 + 0.17 * max(len(rows) for _, rows in parts)
     figure, grid = style.panels(
         len(parts), 2, height, sharex="col", sharey="row", width_ratios=[5, 2]
@@ -239,8 +249,8 @@ def draw_timeline(results: Results) -> Drawing:
         left.set_title(heading)
         left.set_yticks(rows["place"], rows["name"])
         left.set_ylim(len(rows) - 0.4, -0.6)
-    for axes, label in zip(grid[-1], ("Time per round (ms)", "Prefill (ms)"), strict=True):
-        axes.set_xlabel(label)
+    for axes, time in zip(grid[-1], ("round_seconds", "prefill_seconds"), strict=True):
+        axes.set_xlabel(shown(time).label)
         axes.set_xlim(left=0)
     colours = style.PARTS.items()
     style.legend(figure, [Patch(color=colour, label=part.title()) for part, colour in colours])

@@ -6,7 +6,6 @@ vision deficiencies; markers distinguish methods without colour.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -32,13 +31,9 @@ from specbench.errors import UsageError
 from specbench.figures import STYLES
 from specbench.files import clear_errors, write_atomically
 from specbench.plugins import short_name
-from specbench.runs.frames import CELL
-from specbench.runs.labels import method_labels
+from specbench.runs.shown import ENDS
 from specbench.table import to_csv
-from specbench.tasks.mini import GENERATORS
 from specbench.words import printable
-
-log = logging.getLogger(__name__)
 
 #: A matplotlib marker: a letter, or (corners, 1 for a star, angle).
 Marker = str | tuple[int, int, int]
@@ -80,20 +75,11 @@ _OTHER_COLOURS = ("#EE3377", "#117733", "#DDAA33")
 #: Distinct from the colours of methods, and from each other in greyscale.
 PAIR_COLOURS = ("#332288", "#44AA99", "#AA4499", "#999933", "#882255", "#88CCEE")
 
-QUALITY_LABELS = {
-    "accuracy": "Accuracy (%)",
-    "rouge2": "ROUGE-2 F1 (×100)",
-    "pass@1": "pass@1 (%)",
-    "edit-similarity": "Edit similarity (×100)",
-}
-
 #: Colours of the parts of a round, in order; ``other`` is the rest.
 PARTS = {"draft": "#4477AA", "verify": "#DDAA33", "accept": "#BB5566", "other": "#BBBBBB"}
 
 GREY = "#555555"
 MOST_BARS = 200  # with more points, error bars are omitted
-MOST_ROWS = 60  # rows of a figure with a row per setting
-SETTING = ("pair", "engine", "batch_size")
 _LEAST_WIDTH = 1.5  # inches per column
 _WIDTHS = {1: 3.4, 2: 5.2, 3: 6.6}  # inches by number of columns; a page's text width is about 7
 
@@ -126,19 +112,7 @@ PAPER, SCREEN = STYLES
 PAGES = {PAPER: Page(1.0, 1.0, 300), SCREEN: Page(1.6, 1.12, 150)}
 _page = ContextVar("page", default=PAGES[PAPER])
 
-_PLAIN: dict[Any, Any] = {
-    "text.parse_math": False,  # a name may contain dollars
-    "font.family": "DejaVu Sans",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": "#E4E4E4",
-    "legend.frameon": False,
-    "legend.handletextpad": 0.4,
-    "legend.handlelength": 2.2,
-    "legend.columnspacing": 1.4,
-}
+_SETTINGS = Path(__file__).with_name("specbench.mplstyle")
 _TITLE_POINTS, _TICK_POINTS, _PAD_INCHES, _LEGEND_ROW = 9.5, 7.0, 0.042, 0.17  # points, inches
 _POINTS: dict[Any, float] = {
     "font.size": 7.5,
@@ -154,11 +128,6 @@ _POINTS: dict[Any, float] = {
 }
 Given = ParamSpec("Given")
 
-_FILES: dict[Any, Any] = {
-    "svg.fonttype": "path",
-    "svg.hashsalt": "specbench",  # makes element ids reproducible
-    "pdf.fonttype": 42,  # TrueType, as publishers require
-}
 #: The canvas of each file type, and the date to omit so that files are reproducible.
 _CANVASES: dict[str, tuple[type, dict[str, Any]]] = {
     "png": (FigureCanvasAgg, {}),
@@ -199,7 +168,7 @@ def paged(draw: Callable[Given, Drawing]) -> Callable[Given, Drawing]:
     @wraps(draw)
     def with_page(*arguments: Given.args, **named: Given.kwargs) -> Drawing:
         sizes = {name: scaled(size) for name, size in _POINTS.items()}
-        with matplotlib.rc_context(_PLAIN | sizes | {"figure.dpi": _page.get().dpi}):
+        with matplotlib.rc_context(sizes | {"figure.dpi": _page.get().dpi}, fname=_SETTINGS):
             drawing = draw(*arguments, **named)
             _add_title(drawing.figure)
             settle(drawing.figure)
@@ -248,51 +217,6 @@ def panels(
     for axes in grid.flat:  # per axes, since saving a figure creates its ticks again
         axes.tick_params(labelsize=scaled(_TICK_POINTS))
     return figure, grid
-
-
-def task_panels(
-    table: pd.DataFrame, height: float, names: Sequence[str] = SETTING, **shared: Any
-) -> tuple[Figure, np.ndarray, list[tuple[Axes, pd.DataFrame]]]:
-    """Make a titled panel per task (columns) and setting (rows).
-
-    Returns the figure, its axes [settings, tasks], and each panel with its rows of the table.
-    """
-    settings, tasks = blocks(table, names), distinct(table, "task")
-    figure, grid = panels(len(settings), len(tasks), height, **shared)
-    panels_drawn = []
-    for (setting, rows), line in zip(settings, grid, strict=True):
-        for task, axes in zip(tasks, line, strict=True):
-            axes.set_title(title(task, setting))
-            panels_drawn.append((axes, rows[rows["task"] == task]))
-    return figure, grid, panels_drawn
-
-
-def blocks(table: pd.DataFrame, names: Sequence[str] = SETTING) -> list[tuple[str, pd.DataFrame]]:
-    """Split a table by setting; names list what differs, such as ``mini, compile, batch 8``."""
-    differing = [name for name in names if table[name].nunique() > 1]
-    formats = {"batch_size": "batch {}"}
-    return [
-        (", ".join(formats.get(name, "{}").format(rows[name].iloc[0]) for name in differing), rows)
-        for _, rows in table.groupby(list(names), sort=False)
-    ]
-
-
-def task_blocks(table: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
-    """Split a table by setting and task; return titles and rows."""
-    return [
-        (title(task, setting), rows[rows["task"] == task])
-        for setting, rows in blocks(table)
-        for task in distinct(rows, "task")
-    ]
-
-
-def title(task: str, setting: str) -> str:
-    """Return the title of a task's panel in a setting, whose name may be empty.
-
-    Generated tasks are a positive control; a reader of the figure alone must know.
-    """
-    notes = [note for note in ("positive control" * (task in GENERATORS), setting) if note]
-    return f"{task}\n({', '.join(notes)})" if notes else task
 
 
 def legend(figure: Figure, handles: Sequence[Artist]) -> None:
@@ -354,88 +278,9 @@ def values(table: pd.DataFrame, expression: str) -> tuple[np.ndarray, np.ndarray
     scale, _, name = expression.rpartition("*")
     blank = pd.Series(np.nan, index=table.index)
     value, low, high = (
-        float(scale or 1) * table.get(name + end, blank).to_numpy(dtype=float)
-        for end in ("", "_low", "_high")
+        float(scale or 1) * table.get(name + end, blank).to_numpy(dtype=float) for end in ENDS
     )
     return value, low, high
-
-
-def data(table: pd.DataFrame, *more: str, **drawn: str) -> pd.DataFrame:
-    """Return a figure's data table: the columns ``CELL``, ``more``, and those ``drawn``.
-
-    ``drawn`` maps a new name to a column with an optional scale; its interval is included.
-    """
-    columns = {
-        name + end: column
-        for name, expression in drawn.items()
-        for end, column in zip(("", "_low", "_high"), values(table, expression), strict=True)
-    }
-    return table[[*CELL, *more]].assign(**columns)
-
-
-def cell_names(cells: pd.DataFrame, between: str = " ") -> list[str]:
-    """Name each cell: method and parameters, and N and run if there are several.
-
-    Raises:
-        UsageError: There are more than ``MOST_ROWS`` names.
-    """
-    rows, drafted = cells.to_dict("records"), cells.loc[cells["draft_length"] > 0, "draft_length"]
-    several_lengths, several_runs = drafted.nunique() > 1, cells["run_id"].nunique() > 1
-    names = []
-    for row, label in zip(rows, method_labels(rows), strict=True):
-        method, _, parameters = label.partition(" ")
-        details = [
-            parameters,
-            f"N = {row['draft_length']}" if several_lengths and row["draft_length"] else "",
-            row["run_id"] if several_runs else "",
-        ]
-        names.append(between.join(filter(None, [method, ", ".join(filter(None, details))])))
-    if (count := len(set(names))) > MOST_ROWS:
-        raise UsageError(
-            f"The runs hold {count} settings of methods, more than the {MOST_ROWS} rows of this "
-            "figure: choose some by --method, --task or --draft-length."
-        )
-    return names
-
-
-def repeated_runs(cells: pd.DataFrame) -> pd.Series:
-    """Return the runs of those cells that several runs have."""
-    names = [name for name in CELL if name != "run_id"]
-    runs = cells.groupby(names, dropna=False)["run_id"].transform("nunique")
-    return cells.loc[runs > 1, "run_id"]
-
-
-def quality_label(metric: str) -> str:
-    """Return the axis label of a quality metric, in percent."""
-    return QUALITY_LABELS.get(metric, f"{metric} (×100)")
-
-
-def timed_together(cells: pd.DataFrame, time: str) -> pd.DataFrame:
-    """Return cells without the ``time`` of those added to a run later; log which these are.
-
-    Also log if times have no interval (``summary.without_shared_times``).
-    """
-    if ((cells["batch_size"] > 1) & cells[f"{time}_low"].isna()).any():
-        log.warning("times of texts that were decoded together are drawn without an interval")
-    first = cells["session"] == cells.groupby("run_id")["session"].transform("min")
-    if not first.all():
-        names = ", ".join(dict.fromkeys(method_labels(cells[~first].to_dict("records"))))
-        log.warning("timed in a later session of the run and therefore not drawn: %s", names)
-    return cells.assign(**{time: cells[time].where(first)})
-
-
-def only(table: pd.DataFrame, name: str) -> None:
-    """Require a single value of a setting that the figure cannot show.
-
-    Raises:
-        UsageError: The column ``name`` has several values.
-    """
-    values, noun = sorted(table[name].dropna().unique()), name.replace("_", " ")
-    if len(values) > 1:
-        listing = ", ".join(value if isinstance(value, str) else f"{value:g}" for value in values)
-        filtered = name in ("draft_length", "drafter")
-        choice = f"one by --{name.replace('_', '-')}" if filtered else f"runs of one {noun}"
-        raise UsageError(f"The runs hold several {noun}s ({listing}): choose {choice}.")
 
 
 def distinct(table: pd.DataFrame, name: str) -> list[Any]:
@@ -466,7 +311,7 @@ def save(drawing: Drawing, folder: Path, name: str) -> list[Path]:
     return list(paths)
 
 
-def rendered(figure: Figure, kind: str, salt: str = _FILES["svg.hashsalt"]) -> bytes:
+def rendered(figure: Figure, kind: str, salt: str = "specbench") -> bytes:
     """Render a figure with a fixed layout as ``png``, ``svg`` or ``pdf``.
 
     ``savefig`` is not used, since it would change the layout. ``salt`` makes the ids of an SVG
@@ -475,7 +320,7 @@ def rendered(figure: Figure, kind: str, salt: str = _FILES["svg.hashsalt"]) -> b
     file = BytesIO()
     canvas, undated = _CANVASES[kind]
     dpi = figure.dpi
-    with matplotlib.rc_context(_FILES | {"svg.hashsalt": salt}):
+    with matplotlib.rc_context({"svg.hashsalt": salt}, fname=_SETTINGS):
         getattr(canvas(figure), f"print_{kind}")(file, metadata=undated)
     figure.set_dpi(dpi)  # vector canvases change it
     content = file.getvalue()

@@ -11,16 +11,21 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from specbench.analysis.theory import ACCEPTANCE, IID, LENGTH, theory_table
-from specbench.figures import style
-from specbench.figures.style import GREY, Drawing, data, scaled
+from specbench.figures import figure, style
+from specbench.figures.cells import data, only, task_blocks
+from specbench.figures.style import GREY, Drawing, scaled
 from specbench.results import Results
+from specbench.runs.shown import shown
 
 #: The metrics drawn, with their scales and column titles.
-_COLUMNS = {ACCEPTANCE: (100, "Accepted / judged (%)"), LENGTH: (1, "Accepted length")}
+_COLUMNS = {
+    ACCEPTANCE: (100, shown("conditional_acceptance_rate").label),
+    LENGTH: (1, "Accepted length"),
+}
 _MARGIN = 0.08  # fraction of the points' range
 
 
-@style.paged
+@figure("theory")
 def draw(results: Results) -> Drawing:
     """Draw measured against predicted metrics: one row per task, one column per metric.
 
@@ -34,11 +39,11 @@ def draw(results: Results) -> Drawing:
     folders = [Path(folder) for folder in results.runs["folder"]]
     table = pd.concat([theory_table(folder) for folder in folders])
     table = results.selection.of(table)
-    style.only(table, "temperature")
+    only(table, "temperature")
     table = table[table["metric"].isin([*_COLUMNS, IID])].reset_index(drop=True)
     ends = {f"y{end}": table["predicted"] + table[f"difference{end}"] for end in ("_low", "_high")}
     table = table.assign(x=table["predicted"], y=table["measured"], **ends)
-    lines = style.task_blocks(table)
+    lines = task_blocks(table)
     figure, grid = style.panels(len(lines), len(_COLUMNS), height=1.9)
     for (heading, rows), line in zip(lines, grid, strict=True):
         for metric, axes in zip(_COLUMNS, line, strict=True):

@@ -20,7 +20,7 @@ def rows(folder: Path) -> list[dict[str, str]]:
 def test_a_run_prints_its_table_and_folder(cli: Cli, engine: Any, tmp_path: Path) -> None:
     result = cli("run", "-m", "autoregressive,sd", "-t", "mini-math", *FAST)
     assert result.code == 0
-    for text in ("mini-math on mini, n = 2", "60.0%", "4.00", "1.00", "results: r"):
+    for text in ("mini-math on mini, n = 2", "60.0 %", "4.00", "1.00", "results: r"):
         assert text in result.out
     assert "--limit 2 is for testing" in result.err and result.err.count("\n") == 2
     assert "next: " in result.err.splitlines()[-1]

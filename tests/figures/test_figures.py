@@ -1,5 +1,6 @@
 """Every figure is drawn and saved; appearance, pages and errors."""
 
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -15,7 +16,7 @@ from matplotlib.markers import MarkerStyle
 from matplotlib.text import Text
 
 from specbench.errors import RunError, UsageError
-from specbench.figures import FIGURES, load_figure, style
+from specbench.figures import bundled_figures, load_figure, style
 from specbench.figures.heads import draw_learned
 from specbench.methods.registry import METHODS
 from specbench.results import Results
@@ -53,7 +54,7 @@ def draw(name: str, folder: Path) -> style.Drawing:
     return load_figure(name)(made(heads=HEADS[: 1 if name == "transfer" else None], **one))
 
 
-@pytest.mark.parametrize("name", [*FIGURES, "weights-head"])
+@pytest.mark.parametrize("name", [*bundled_figures(), "weights-head"])
 def test_every_figure_is_drawn_within_its_page_and_saved(name: str, tmp_path: Path) -> None:
     files = style.save(draw(name, tmp_path / "1"), tmp_path / "a", name)
     assert [path.name for path in files] == [f"{name}.{kind}" for kind in KINDS]
@@ -130,7 +131,7 @@ def test_heavy_imports_wait_until_drawing_and_pyplot_is_never_used() -> None:
     code = (
         "import sys, specbench.figures as f;"
         "early = [m for m in ('matplotlib', 'pandas') if m in sys.modules];"
-        "[f.load_figure(name) for name in f.FIGURES];"
+        "[f.load_figure(name) for name in f.bundled_figures()];"
         "print(early, 'matplotlib.pyplot' in sys.modules)"
     )
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
@@ -147,7 +148,7 @@ def changed(metric: str | None = None, column: str = "value", value: Any = float
 @pytest.mark.parametrize(
     ("name", "source", "place"),
     [
-        ("histogram", lambda _: made(), "choose from pareto"),
+        ("histogram", lambda _: made(), "choose from acceptance-time"),
         ("pareto", lambda _: Made(summary=summary_of().iloc[:0]), "a quality"),
         ("pareto", lambda _: made(lengths=(3, 5)), "draft lengths (3, 5)"),
         ("pareto", lambda _: changed(None, "temperature", 0.0), "temperatures (0, 1)"),
@@ -176,3 +177,36 @@ def test_refusals(name: str, source: Callable[[Path], Any], place: str, tmp_path
 def test_an_empty_table_of_tokens_is_refused() -> None:
     with pytest.raises(UsageError, match="no token"):
         draw_learned(learned_of().iloc[:0])
+
+
+OWN = """
+from specbench.figures import figure, style
+
+@figure()
+def speeds(results):
+    drawing, grid = style.panels(1, 1, height=2.0)
+    style.points(grid[0, 0], results.cells, "tokens_per_second", "100*quality")
+    return style.Drawing(drawing, results.cells[["label", "tokens_per_second"]])
+
+@figure()
+def broken(results):
+    raise KeyError("tokens")
+
+def plain(results):
+    return None
+"""
+
+
+def test_a_file_of_the_users_own_declares_figures_by_the_same_decorator(tmp_path: Path) -> None:
+    file = tmp_path / "own.py"
+    file.write_text(OWN)
+    results = made(tasks=("mini-math",))
+    files = style.save(load_figure(f"{file}:speeds")(results), tmp_path, "speeds")
+    assert list(pd.read_csv(files[-1])) == ["label", "tokens_per_second"]
+    for name, place in (
+        ("broken", "line 13: KeyError"),
+        ("plain", "put @figure()"),
+        ("no", "own.py"),
+    ):
+        with pytest.raises(UsageError, match=re.escape(place)):
+            load_figure(f"{file}:{name}")(results)

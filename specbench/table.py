@@ -6,7 +6,6 @@ Cells are strings, formatted by ``number`` and ``with_interval``.
 
 from __future__ import annotations
 
-import math
 import re
 import textwrap
 import unicodedata
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 
 Record = TypeVar("Record")
 
-_ENDS = ("", "_low", "_high")  # column suffixes of a value and its interval
 GAP = "  "  # between columns
 MARKDOWN_WIDTH = 160  # wider tables need horizontal scrolling
 LATEX_WIDTH = 110  # characters in footnote size across a two-column page
@@ -104,23 +102,6 @@ def with_interval(value: float, low: float, high: float, form: str, unit: str = 
     text, *ends = (number(each, form) for each in (value, low, high))
     interval = f" [{', '.join(ends)}]" if all([text, *ends]) else ""
     return f"{text}{unit}{interval}" if text else ""
-
-
-def number_of(name: str, form: str, scale: float = 1.0) -> Callable[[Mapping[Any, Any]], str]:
-    """Return a function that formats a number of a record; blank if it is unknown."""
-    return lambda record: number(scale * record.get(name, math.nan), form)
-
-
-def interval_of(
-    name: str, form: str, scale: float = 1.0, unit: str = ""
-) -> Callable[[Mapping[Any, Any]], str]:
-    """Return a function that formats ``name`` with its interval ``name_low`` to ``name_high``."""
-
-    def show(record: Mapping[Any, Any]) -> str:
-        value, low, high = (scale * record.get(name + end, math.nan) for end in _ENDS)
-        return with_interval(value, low, high, form, unit)
-
-    return show
 
 
 def cell_at(

@@ -98,7 +98,7 @@ def _compare_cells(base: pd.DataFrame, own: pd.DataFrame, times: bool) -> Iterat
     if times and not samples["session"].any() and (samples["batch_size"] == 1).all():
         pace = paired(["seconds", "one"], lambda totals: 1 / paired_ratio(totals), log=True)
         yield row(c.TIMES, "seconds", pace)
-    counts = [*_COUNTS, *["quality"] * bool(same_metric)]
+    counts = [*_COUNTS, "quality"] if same_metric else _COUNTS
     alike = (own[counts].fillna(-1) == base[counts].fillna(-1)).all(axis=1)
     yield row(EQUAL, "", Interval(alike.mean(), np.nan, np.nan, own["sample_id"].nunique()))
 
@@ -135,7 +135,7 @@ def between_tables(rows: pd.DataFrame) -> Iterator[Table]:
         ]
         title = f"Two runs, paired by sample: {task}, T = {temperature:g}, n = "
         title += " to ".join(map(str, counts))
-        notes = [EQUAL_NOTE, *[TIMES_NOTE] * (c.TIMES in set(group["metric"]))]
+        notes = [EQUAL_NOTE, TIMES_NOTE] if c.TIMES in set(group["metric"]) else [EQUAL_NOTE]
         yield drop_empty(Table.of(merge_metrics(group), fields, title, notes, stub=2))
 
 

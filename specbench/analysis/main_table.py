@@ -43,8 +43,8 @@ from specbench.metrics import shown_metric
 from specbench.runs.columns import BLEU_TERMS
 from specbench.runs.frames import CELL
 from specbench.runs.labels import method_labels
-from specbench.runs.shown import shown
-from specbench.table import Cell, Column, Field, Table, cell_at, number, number_of
+from specbench.runs.shown import ShownFigure, shown
+from specbench.table import Cell, Column, Field, Table, cell_at, number
 
 FIGURES = (ACCEPTANCE, QUALITY, SPEEDUP)
 #: The columns that identify one table; the others become its rows and columns.
@@ -341,7 +341,8 @@ def _notes(table: pd.DataFrame, intervals: bool) -> list[str]:
 def _section(rows: pd.DataFrame, intervals: bool, notes: list[str]) -> Table:
     several = rows.duplicated(["label", "task", "figure", "metric"]).any()
     fields: list[Field[_Record]] = [("method", lambda record: record[0][0])]
-    fields += [("run", lambda record: record[0][1])] * bool(several)
+    if several:
+        fields.append(("run", lambda record: record[0][1]))
     for task, of_task in rows.groupby("task", sort=False):
         for figure in FIGURES:
             of_figure = of_task[of_task["figure"] == figure]
@@ -373,7 +374,10 @@ def _fields(
     yield Column(name, task), cell_at(key, cell)
     if "published" in cells and cells["published"].notna().any():
         for end, column, sign in ((PAPER, "published", ""), (DIFFERENCE, "difference", "+")):
-            yield Column(f"{name}\n{end}", task), cell_at(key, number_of(column, sign + form))
+            yield (
+                Column(f"{name}\n{end}", task),
+                cell_at(key, ShownFigure(column, end, form=sign + form).text),
+            )
 
 
 def _title(rows: pd.DataFrame) -> str:

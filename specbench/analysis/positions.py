@@ -75,22 +75,24 @@ def position_tables(table: pd.DataFrame, intervals: bool = False) -> Iterator[Ta
     keys = ["run_id", "pair", "task", "temperature", "draft_length", "engine", "batch_size"]
     for (run, pair, task, temperature, length, *_), rows in table.groupby(keys, sort=False):
         title = f"Acceptance by position, {task} on {pair}, T = {temperature:g}, N = {length}"
+        if several:
+            title += f", {run}"
         cells = rows.assign(label=method_labels(rows.to_dict("records")))
         records = {
             names: {row["position"]: row for row in group.to_dict("records")}
             for names, group in cells.groupby(["label", "kind"], sort=False)
         }
 
-        def shown(row: dict[str, Any]) -> Cell:
-            value, low, high = (number(100 * row[n], ".1f") for n in ("value", "ci_low", "ci_high"))
-            return Cell(value, f"[{low}, {high}]" if intervals and low else "")
+        def cell(row: dict[str, Any]) -> Cell:
+            value, *ends = (number(100 * row[n], ".1f") for n in ("value", "ci_low", "ci_high"))
+            return Cell(value, f"[{', '.join(ends)}]" if intervals and all(ends) else "")
 
         fields: list[Field[Any]] = [
             ("method", lambda record: record[0][0]),
             (Column("% accepted", align="left"), lambda record: record[0][1]),
             *(
-                (f"{position}", cell_at(position, shown))
+                (f"{position}", cell_at(position, cell))
                 for position in sorted(rows["position"].unique())
             ),
         ]
-        yield Table.of(records.items(), fields, title + f", {run}" * several, NOTES, stub=2)
+        yield Table.of(records.items(), fields, title, NOTES, stub=2)

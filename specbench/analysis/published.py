@@ -17,8 +17,8 @@ from specbench.analysis.summary import ACCEPTANCE
 from specbench.heads.registry import UNTRAINED
 from specbench.methods.registry import AUTOREGRESSIVE
 from specbench.metrics import shown_metric
-from specbench.runs.shown import shown
-from specbench.table import Column, Field, Table, cell_at, number_of
+from specbench.runs.shown import ShownFigure, shown
+from specbench.table import Column, Field, Table, cell_at
 
 REFERENCE = "arXiv 2604.07622"
 
@@ -82,10 +82,11 @@ def published_table() -> Table:
     ]
     for task, metric in rows[["task", "metric"]].drop_duplicates().itertuples(index=False):
         form = ".2f" if metric.startswith("rouge") else ".1f"
-        rate, quality = number_of("acceptance_rate_pct", ".2f"), number_of("quality", form)
+        rate = ShownFigure("acceptance_rate_pct", "", form=".2f")
+        quality = ShownFigure("quality", quality_heading(metric), form=form)
         fields += [
-            (Column(shown(ACCEPTANCE).narrow, task), cell_at(task, rate)),
-            (Column(quality_heading(metric), task), cell_at(task, quality)),
+            (Column(shown(ACCEPTANCE).narrow, task), cell_at(task, rate.text)),
+            (Column(quality.heading, task), cell_at(task, quality.text)),
         ]
     records = {
         key: {row["task"]: row for row in cells.to_dict("records")}

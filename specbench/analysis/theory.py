@@ -28,7 +28,8 @@ from specbench.methods.registry import METHODS
 from specbench.runs.frames import CELL
 from specbench.runs.labels import method_labels
 from specbench.runs.records import TRACED, latest_records
-from specbench.table import Column, Field, Table, drop_empty, interval_of, number_of
+from specbench.runs.shown import ShownFigure
+from specbench.table import Column, Field, Table, drop_empty
 
 #: Metric -> unit. ``accepted_length`` is for rounds not cut short by the end of a text;
 #: ``tokens_per_round`` is for all rounds.
@@ -137,7 +138,7 @@ def _terms(record: Record, size: int) -> list[float]:
     return [len(rounds["expected"]), judged, sum(rounds["emitted"]), *places.ravel()]
 
 
-def _figure(
+def _sides(
     heading: str,
     metric: str,
     form: str,
@@ -147,11 +148,12 @@ def _figure(
 ) -> Iterator[Field[Record]]:
     """Yield the sides of a metric under one heading; ``with_interval`` shows its interval."""
     for side in sides:
-        name, sign = f"{metric} {side}", "+" if side == DIFFERENCE else ""
+        sign = "+" if side == DIFFERENCE else ""
+        figure = ShownFigure(f"{metric} {side}", side, "", scale, sign + form)
         if side == with_interval:
-            yield Column(f"{side} [95 %]", heading), interval_of(name, sign + form, scale)
+            yield Column(f"{side} [95 %]", heading), figure.interval
         else:
-            yield Column(side, heading), number_of(name, form, scale)
+            yield Column(side, heading), figure.text
 
 
 _NAMES: tuple[Field[Record], ...] = (
@@ -160,16 +162,16 @@ _NAMES: tuple[Field[Record], ...] = (
 )
 _PREDICTIONS = (
     *_NAMES,
-    *_figure("accepted / judged %", ACCEPTANCE, ".1f", 100),
-    *_figure("length", LENGTH, ".2f"),
-    *_figure("length i.i.d.", IID, ".2f", 1, (PREDICTED,)),
-    *_figure("tokens/round", TOKENS, ".2f"),
-    *_figure("memory-bound speed-up", MEMORY_BOUND, ".2f", 1, (PREDICTED,)),
+    *_sides("accepted / judged %", ACCEPTANCE, ".1f", 100),
+    *_sides("length", LENGTH, ".2f"),
+    *_sides("length i.i.d.", IID, ".2f", 1, (PREDICTED,)),
+    *_sides("tokens/round", TOKENS, ".2f"),
+    *_sides("memory-bound speed-up", MEMORY_BOUND, ".2f", 1, (PREDICTED,)),
 )
 _FRONT = (
     *_NAMES,
-    *_figure("bias %", BIAS, ".2f", 100, (MEASURED,), MEASURED),
-    *_figure("front gap %", GAP, ".2f", 100, (PREDICTED, MEASURED), MEASURED),
+    *_sides("bias %", BIAS, ".2f", 100, (MEASURED,), MEASURED),
+    *_sides("front gap %", GAP, ".2f", 100, (PREDICTED, MEASURED), MEASURED),
 )
 _NOTES = (
     "accepted / judged: fraction of judged drafts accepted; drafts after a round's first rejection "
@@ -179,12 +181,12 @@ _NOTES = (
 )
 
 
-def shown(table: pd.DataFrame) -> Iterator[Table]:
+def theory_tables(table: pd.DataFrame) -> Iterator[Table]:
     """Yield readable tables of the rows of ``theory_table`` and ``front_gaps``."""
     several = table["run_id"].nunique() > 1
     setting = ["run_id", "pair", "task", "temperature", "engine", "batch_size"]
     for (run, pair, task, temperature, *_), group in table.groupby(setting, sort=False):
-        setting_name = f"{task} on {pair}, T = {temperature:g}" + f", {run}" * several
+        setting_name = f"{task} on {pair}, T = {temperature:g}{f', {run}' if several else ''}"
         labelled = group.assign(label=method_labels(group.to_dict("records")))
         off_front = labelled["metric"].isin([BIAS, GAP])
         for title, rows, fields, notes in (

@@ -152,7 +152,7 @@ def _verdict(alike: pd.DataFrame, speed: pd.DataFrame) -> _Row:
     }
     lost = f"n = {n} of {n + missing}: {missing} prompts have no result of this method"
     sentence = [
-        lost * bool(missing),
+        lost if missing else "",
         parts["speculation"].text,
         _beside_sd(parts["speed"], parts["quality"], first),
         _length(by_comparison.get((c.SD, c.OWN, c.LENGTH))),
@@ -240,7 +240,7 @@ def _baseline(row: _Row) -> str:
 
 def _quality(row: _Row | None, timeless: bool) -> _Part:
     if row is None:
-        return _Part(MISSING, "speed only, " * (not timeless) + "quality was not measured")
+        return _Part(MISSING, f"{'' if timeless else 'speed only, '}quality was not measured")
     unit = shown_metric(row["quality_metric"])[0]
     outcome = _sign(row, 0, 0, LOWER, HIGHER)
     if outcome == UNSHOWN:
@@ -291,11 +291,11 @@ def _control(known: dict[tuple[str, str, str], _Row]) -> _Part:
     if cooler is None:
         sampled = front["quality_metric"] == AGREEMENT and front["temperature"] > 0
         unknown = "a lower temperature may gain as much, which this run did not measure"
-        return _Part(MISSING, unknown * bool(sampled))
+        return _Part(MISSING, unknown if sampled else "")
     scale = _scale(front)
     gained = scale * (front["value"] - cooler["value"])
     outcome = _sign(cooler, 0, 0, LOWER, HIGHER)
-    more = f"{_difference(cooler)} more" + " (no difference shown)" * (outcome == UNSHOWN)
+    more = f"{_difference(cooler)} more{' (no difference shown)' if outcome == UNSHOWN else ''}"
     return _Part(outcome, f"a lower temperature gains {gained:+.1f} there, and the method {more}")
 
 

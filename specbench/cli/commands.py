@@ -72,7 +72,7 @@ COMMANDS = {
         "plot pareto results/reference",
     ),
     "summary": Listed(
-        "tables",
+        "runs",
         "Inspect",
         "Merge the tables of finished runs into one, with 95 % intervals.",
         "summary results/ --output all.parquet",

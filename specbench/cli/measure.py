@@ -27,7 +27,7 @@ from specbench.experiment.variants import STATIC
 from specbench.files import stored
 from specbench.methods.registry import AUTOREGRESSIVE
 from specbench.metrics import AGREEMENT
-from specbench.table import Field, Table, number_of
+from specbench.table import Field, Table, number
 from specbench.tasks.prompts import PromptList
 
 if TYPE_CHECKING:
@@ -271,7 +271,7 @@ def _print_forecast(plan: Plan, asked: Measurement) -> None:
         ("method", lambda row: row["method"]),
         ("N", lambda row: str(row["draft_length"] or "")),
         ("samples", lambda row: str(row["samples"])),
-        ("ms/token", number_of("seconds_per_token", ".1f", 1000)),
+        ("ms/token", lambda cell: number(1000 * cell["seconds_per_token"], ".1f")),
         ("at most", lambda row: _clock(row["most_seconds"])),
     ]
     for name, rows_of_task in groupby(rows, lambda row: row["task"]):

@@ -1,4 +1,4 @@
-"""Tables of finished runs: ``specbench table``, ``compare``, ``theory`` and ``summary``."""
+"""Tables of finished runs: ``specbench table``, ``compare`` and ``theory``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from specbench.cli.generate import grouped
-from specbench.cli.options import SPLITS, JsonOutput, Recorded, Rows, Runs, output_option
+from specbench.cli.options import SPLITS, JsonOutput, Recorded, Rows, Runs
 from specbench.cli.output import (
     CSV,
     JSON,
@@ -20,18 +20,14 @@ from specbench.cli.output import (
     print_json,
     print_verdicts,
 )
-from specbench.config import Options, option
+from specbench.config import option
 from specbench.errors import SpecbenchError, UsageError
-from specbench.files import check_parent, digits, write_atomically
-from specbench.words import printable
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from specbench.table import Table
 
-PARQUET = "parquet"
-RUNS = "runs"
 POSITION = "position"
 HELD_EQUAL = ("acceptance", "time", "quality")
 BESIDE_SD, ALL_TABLES = "sd", "all"
@@ -345,7 +341,7 @@ def theory(asked: TheoryOptions, rows: Rows, models: Recorded, runs: Runs = None
 
     import pandas as pd
 
-    from specbench.analysis.theory import shown, theory_table
+    from specbench.analysis.theory import theory_table, theory_tables
     from specbench.proofs.front import bytes_ratio, front_gaps
 
     quiet_libraries(downloads=True)
@@ -360,59 +356,4 @@ def theory(asked: TheoryOptions, rows: Rows, models: Recorded, runs: Runs = None
         if asked.front_gap is not None:
             tables.append(front_gaps(run, asked.front_gap))
     predictions = rows.selection().of(pd.concat(tables, ignore_index=True))
-    print_as(asked.form, predictions, lambda: shown(predictions))
-
-
-class SummaryOptions(Options):
-    """Which table to merge, and where it goes."""
-
-    frame: str = option(
-        "summary",
-        "One row per metric of a cell (summary), cell (cells), position in the block of drafts, "
-        "sample, round or run.",
-        choices=("summary", "cells", "positions", "samples", "rounds", RUNS),
-    )
-    format: str | None = option(
-        None, "", shown="the suffix of --output, else csv", choices=(CSV, PARQUET)
-    )
-    output: Path | None = output_option("File to write.", "printed")
-
-
-@grouped
-def summary(asked: SummaryOptions, rows: Rows, runs: Runs = None) -> None:
-    """Merge the tables of finished runs into one, with 95 % intervals.
-
-    The tables are used as the runs wrote them. `specbench list columns` describes their columns.
-    """
-    output = asked.output
-    form = asked.format or (output.suffix.removeprefix(".").lower() if output else CSV)
-    if form not in (CSV, PARQUET):
-        raise UsageError(
-            f"the format of --output {output} is unknown: use the suffix .{CSV} or .{PARQUET}, or "
-            "give --format"
-        )
-    if form == PARQUET and output is None:
-        raise UsageError("Parquet cannot be printed: name a file with --output")
-    if asked.frame == RUNS and (typed := rows.retyped()):
-        raise UsageError(f"{typed[0]} cannot filter --frame {RUNS}: omit it")
-
-    from specbench.experiment.folders import CONFIG
-    from specbench.runs.records import TABLE
-
-    if output is not None:
-        check_parent(output)
-    folders = chosen_runs(runs, rows, TABLE, CONFIG)
-
-    from specbench.results import Results
-    from specbench.table import to_csv
-
-    frame = getattr(Results(folders, rows.selection()), asked.frame)
-    if output is None:
-        print(printable(to_csv(frame, digits)), end="")
-        return
-    csv = form == CSV
-    write_atomically(
-        output,
-        to_csv(frame, digits) if csv else frame.to_parquet(index=False),
-    )
-    print(output)
+    print_as(asked.form, predictions, lambda: theory_tables(predictions))

@@ -65,7 +65,8 @@ def title(task: str, setting: str) -> str:
 
     Generated tasks are a positive control; a reader of the figure alone must know.
     """
-    notes = [note for note in ("positive control" * (task in GENERATORS), setting) if note]
+    notes = ["positive control"] if task in GENERATORS else []
+    notes += [setting] if setting else []
     return f"{task}\n({', '.join(notes)})" if notes else task
 
 

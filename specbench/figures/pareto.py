@@ -131,7 +131,8 @@ def draw(results: Results, against: Sequence[str] = AGAINST) -> Drawing:
         for task, column in zip(tasks, grid[start : start + len(costs)].T, strict=True):
             drawn = list(_column(column, costs, rows[rows["task"] == task], results))
             if drawn:
-                drawn[0].axes.set_title(title(task, setting) + _COIN * drawn[0].coin)
+                coin = _COIN if drawn[0].coin else ""
+                drawn[0].axes.set_title(title(task, setting) + coin)
             panels += drawn
     methods = style.distinct(table, "method")
     handles = _handles(methods, not _targets(table).empty, not _recipes(table).empty)

@@ -232,7 +232,7 @@ def legend(figure: Figure, handles: Sequence[Artist]) -> None:
         )
         fits = drawn.get_window_extent().width <= 0.94 * figure.bbox.width
         if fits or rows == len(handles):
-            more = rows - 1 + 1.5 * bool(_page.get().title)
+            more = rows - 1 + (1.5 if _page.get().title else 0)
             figure.set_figheight(figure.get_figheight() + more * scaled(_LEGEND_ROW))
             return
         drawn.remove()

@@ -204,7 +204,7 @@ def test_a_file_of_the_users_own_declares_figures_by_the_same_decorator(tmp_path
     files = style.save(load_figure(f"{file}:speeds")(results), tmp_path, "speeds")
     assert list(pd.read_csv(files[-1])) == ["label", "tokens_per_second"]
     for name, place in (
-        ("broken", "line 13: KeyError"),
+        ("broken", "line 12: KeyError"),
         ("plain", "put @figure()"),
         ("no", "own.py"),
     ):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from specbench.analysis.theory import BIAS, COLUMNS, GAP, shown
+from specbench.analysis.theory import BIAS, COLUMNS, GAP, theory_tables
 from specbench.decoding.loop import DecodeOptions, Request, decode
 from specbench.decoding.sampling import Sampling
 from specbench.errors import UsageError
@@ -72,7 +72,7 @@ def test_front_gaps_of_texts(run: Run) -> None:
     assert gaps["speccascade"].item() > 1e-3
     assert found.loc[GAP, "predicted"]["speccascade"].isna().all()
     assert set(front_gaps(run, texts=1)["n"]) == {1}
-    (table,) = shown(table)
+    (table,) = theory_tables(table)
     assert [row[0] for row in table.rows] == [
         *("static w=0.5", "static w=1", "speccascade token-v3 α=0.5")
     ]

@@ -71,7 +71,7 @@ def check(
         from specbench.proofs.check import Check, describe, run_check, tables
         from specbench.proofs.findings import FAILED, WEAK, failures
 
-        task = Check(plan, settings.draft_length, settings.samples)
+        task = Check(plan, settings.draft_length, settings.samples, MAX_NEW_TOKENS)
         quiet_libraries(downloads=not to.no_progress)
         began = time.perf_counter()
         with step_status(not to.no_progress) as show_step:

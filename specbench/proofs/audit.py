@@ -12,14 +12,15 @@ also cut off where the log-probability of the next token varies most, and contin
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from itertools import takewhile
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
+from specbench.decoding.sampling import Sampling
 from specbench.engine.loading import LoadedPair
 from specbench.errors import UsageError
 from specbench.proofs.check import CONTEXTS, ShowStep
@@ -34,7 +35,7 @@ from specbench.proofs.draws import Counts, Stream
 from specbench.proofs.ends import EndedLaws, positions, prefixes
 from specbench.proofs.findings import FAILED, OK, WEAK, Finding, failures, findings_of
 from specbench.proofs.greedy import END, NEVER_UNLIKE, TIE, first_choices
-from specbench.proofs.passes import plain_pass
+from specbench.proofs.passes import laws_along
 from specbench.proofs.spelling import Spelling
 from specbench.proofs.stored import StoredTexts
 from specbench.proofs.texts import LEAD, Context, after_rounds, extended
@@ -62,16 +63,21 @@ class AuditOptions(NamedTuple):
     text_prompts: bool = False  # prompts must be equal after decoding and encoding
 
 
-class Decoding(NamedTuple):
-    """How texts are decoded, or read if they are stored."""
+@dataclass(frozen=True)
+class AuditedTexts:
+    """The texts of a decoder, decoded or read if they are stored."""
 
     pair: LoadedPair
     decoder: Decoder
-    spelling: Spelling
     stored: StoredTexts
     seed: int
 
-    def texts(
+    @cached_property
+    def spelling(self) -> Spelling:
+        """The spelling of texts by the pair's tokens."""
+        return Spelling(self.pair.tokenizer, self.pair.target.vocabulary)
+
+    def decode(
         self, context: Context, temperature: float, count: int, limit: int, first: int = 0
     ) -> list[list[int]]:
         """Return the tokens of texts whose seeds begin so far after that of the audit."""
@@ -105,47 +111,61 @@ def run_audit(
         UsageError: The decoder does not answer, or its texts cannot be tokens of the pair.
     """
     stored = StoredTexts() if stored is None else stored
-    spelling = Spelling(pair.tokenizer, pair.target.vocabulary, pair.target.vocabulary)
-    decoded = Decoding(pair, decoder, spelling, stored, options.seed).texts
+    audited = AuditedTexts(pair, decoder, stored, options.seed)
     texts = []
     for number, context in enumerate(contexts):
         show_step(f"greedy texts, {number + 1} of {len(contexts)}")
-        texts += decoded(context, 0.0, 1, GREEDY_TOKENS)
+        texts += audited.decode(context, 0.0, 1, GREEDY_TOKENS)
     yield _greedy(pair, contexts, texts, options.tie)
-    chosen = []
+    unsure = []
     for number, (context, text) in enumerate(zip(contexts[:CONTEXTS], texts, strict=False)):
         answer = [token for token in text[:LEAD] if token != pair.target.vocabulary]
         # A round begins with the first token, or after one token of the target's own.
         earlier = (0, options.draft_length, 0, options.draft_length + 1)[number % 4]
-        chosen.append(extended(pair, context, answer, earlier))
-    limit = after_rounds(options.draft_length).limit
-    alpha = FALSE_ALARM / (len(COUNTED + STREAMS + SAMPLER) * len(options.temperatures))
+        unsure.append(extended(pair, context, answer, earlier))
     for temperature in options.temperatures:
-        laws, seed = EndedLaws(pair, temperature), options.seed
-        tests: dict[str, Any] = {
-            **{name: Counts(seed) for name in COUNTED},
-            **{name: Stream(seed) for name in STREAMS},
-            TEMPERATURE: TemperatureScore(temperature),
-            FILTERS: FilteredTails(),
-        }
-        cuts = [cut_prompt(pair, each, temperature, options.text_prompts) for each in contexts]
         # Prompts of a task may begin alike, and the same prompt and seed give the same text twice.
-        cut = list({tuple(context.prompt): context for context in cuts}.values())
-        for number, context in enumerate(chosen):
-            show_step(f"texts at T={temperature:g}, prompt {number + 1} of {len(chosen)}")
-            drawn = decoded(context, temperature, max(1, options.samples // len(chosen)), limit)
-            _compare(laws, context, drawn, options.draft_length, tests)
-        for number, context in enumerate(cut):
-            show_step(f"texts at T={temperature:g}, cut prompt {number + 1} of {len(cut)}")
-            count = max(1, CUT_SAMPLES * options.samples // len(cut))
-            drawn = decoded(context, temperature, count, CUT_TOKENS, options.samples)
-            for law, _, tokens, _ in positions(laws, context, drawn, [pair.target]):
-                for name in SAMPLER:
-                    tests[name].add(law, tokens)
-        for finding in findings_of(SAMPLED, f"T={temperature:g}", tests, alpha):
-            # Here a test must name a visible fault: its control may have failed by chance.
-            powerless = finding.verdict == OK and finding.facts.get("share", 1) is None
-            yield replace(finding, verdict=WEAK) if powerless else finding
+        cut: dict[tuple[int, ...], Context] = {}
+        for context in contexts:
+            shorter = cut_prompt(pair, context, temperature, options.text_prompts)
+            cut[tuple(shorter.prompt)] = shorter
+        yield from _sampled(audited, unsure, [*cut.values()], temperature, options, show_step)
+
+
+def _sampled(
+    audited: AuditedTexts,
+    unsure: Sequence[Context],
+    cut: Sequence[Context],
+    temperature: float,
+    options: AuditOptions,
+    show_step: ShowStep,
+) -> Iterator[Finding]:
+    """Test texts that are sampled at a temperature after two kinds of prompts."""
+    laws, seed = EndedLaws(audited.pair, temperature), options.seed
+    tests: dict[str, Any] = {
+        **{name: Counts(seed) for name in COUNTED},
+        **{name: Stream(seed) for name in STREAMS},
+        TEMPERATURE: TemperatureScore(temperature),
+        FILTERS: FilteredTails(),
+    }
+    limit = after_rounds(options.draft_length).limit
+    for number, context in enumerate(unsure):
+        show_step(f"texts at T={temperature:g}, prompt {number + 1} of {len(unsure)}")
+        count = max(1, options.samples // len(unsure))
+        texts = audited.decode(context, temperature, count, limit)
+        _compare(laws, context, texts, options.draft_length, tests)
+    for number, context in enumerate(cut):
+        show_step(f"texts at T={temperature:g}, cut prompt {number + 1} of {len(cut)}")
+        count = max(1, CUT_SAMPLES * options.samples // len(cut))
+        texts = audited.decode(context, temperature, count, CUT_TOKENS, options.samples)
+        for law, _, tokens, _ in positions(laws, context, texts, [laws.pair.target]):
+            for name in SAMPLER:
+                tests[name].add(law, tokens)
+    alpha = FALSE_ALARM / (len(tests) * len(options.temperatures))
+    for finding in findings_of(SAMPLED, f"T={temperature:g}", tests, alpha):
+        # Here a test must name a visible fault: its control may have failed by chance.
+        powerless = finding.verdict == OK and finding.facts.get("share", 1) is None
+        yield replace(finding, verdict=WEAK) if powerless else finding
 
 
 def verdict(findings: Sequence[Finding]) -> str:
@@ -191,8 +211,8 @@ def cut_prompt(
 ) -> Context:
     """Cut a prompt off where the log-probability of the next token varies most."""
     prompt = list(context.prompt)
-    logits = plain_pass(pair.target, [[*prompt, 0]], last=len(prompt)).logits[0].double()
-    _, variance = log_moments((logits / temperature).softmax(-1))
+    sampling = Sampling(temperature=temperature)
+    _, variance = log_moments(laws_along(pair.target, [*prompt, 0], len(prompt), sampling))
     for end in (variance.argsort(descending=True) + 1).tolist():
         beginning = prompt[:end]
         tail = beginning[beginning[0] == pair.tokenizer.bos_token_id :]

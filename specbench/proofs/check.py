@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import cycle, zip_longest
@@ -55,6 +55,7 @@ class Check:
     plan: Plan
     draft_length: int  # N
     texts: int  # samples per method and sampling, over all prompts
+    max_new_tokens: int  # of greedy texts
 
 
 def run_check(check: Check, show_step: ShowStep) -> Iterator[Finding]:
@@ -71,9 +72,14 @@ def run_check(check: Check, show_step: ShowStep) -> Iterator[Finding]:
     prompts = read_prompts(check.plan, pair)
     contexts = [context for _, context in prompts]
     show_step("greedy decoding, sd against the target alone")
-    greedy = partial(check_greedy, contexts=contexts, draft_length=check.draft_length)
-    yield from findings_or_crash("greedy", partial(greedy, pair, strict=strict))
     settings = check.plan.settings
+    greedy = partial(
+        check_greedy,
+        contexts=contexts,
+        draft_length=check.draft_length,
+        limit=check.max_new_tokens,
+    )
+    yield from findings_or_crash("greedy", partial(greedy, pair, strict=strict))
     setup = Setup(
         pair,
         bind("sd", {}, pair),
@@ -125,11 +131,7 @@ def _check_methods(
     check: Check, setup: Setup, prompts: Sequence[Prompted], strict: bool, show_step: ShowStep
 ) -> Iterator[Finding]:
     """Sample rounds and whole outputs of every method with every drafter."""
-    cells: dict[str, list[tuple[Context, Cell]]] = {}
-    for task, context in prompts:
-        for cell in task.cells:
-            cells.setdefault(method_label(cell.columns()), []).append((context, cell))
-    cases = list(_cases(check, setup, cells))
+    cases = list(_cases(check, setup, prompts))
     alpha = FALSE_ALARM / (TESTS * len(cases))
     for case in cases:
         show_step(f"sampling {case.subject}")
@@ -148,14 +150,16 @@ def findings_or_crash(subject: str, compare: Callable[[], Sequence[Finding]]) ->
         return [Finding("crash", subject, "decoding", FAILED, reason)]
 
 
-def _cases(
-    check: Check, setup: Setup, cells: Mapping[str, Sequence[tuple[Context, Cell]]]
-) -> Iterator[Case]:
+def _cases(check: Check, setup: Setup, prompts: Sequence[Prompted]) -> Iterator[Case]:
     """Yield what to sample for each label: rounds with the draft model, and whole outputs."""
     pair = setup.pair
     contexts: dict[tuple[str, int], Context] = {}
     ends: dict[tuple[str, ...], Ends] = {}
     heads: dict[Path, Head] = {}
+    cells: dict[str, list[tuple[Cell, Context]]] = {}
+    for task, context in prompts:
+        for cell in task.cells:
+            cells.setdefault(method_label(cell.columns()), []).append((cell, context))
 
     def shortened(context: Context, part: int) -> Context:
         key = context.name, part
@@ -164,30 +168,29 @@ def _cases(
             contexts[key] = informative(pair, Context(f"{context.name}/{part}", tokens))
         return contexts[key]
 
-    def case(label: str, prompts: Sequence[tuple[Context, Cell]], row: Setup) -> Case:
-        by_cell: dict[Cell, list[Context]] = {}
-        for context, cell in prompts:
-            by_cell.setdefault(cell, []).append(context)
-        row = row._replace(texts=max(1, check.texts // len(prompts)))
-        groups = []
-        for cell, contexts_of_cell in by_cell.items():
-            method = bind(cell.method, dict(cell.parameters), pair, heads)
-            bound = row._replace(method=method, drafter=load_drafter(cell.drafter))
-            groups.append((bound, contexts_of_cell))
-        return Case(label, groups)
+    def case(label: str, chosen: Sequence[tuple[Cell, Context]], row: Setup) -> Case:
+        row = row._replace(texts=max(1, check.texts // len(chosen)))
+        groups: dict[Cell, tuple[Setup, list[Context]]] = {}
+        for cell, context in chosen:
+            if cell not in groups:
+                method = bind(cell.method, dict(cell.parameters), pair, heads)
+                drafter = load_drafter(cell.drafter)
+                groups[cell] = row._replace(method=method, drafter=drafter), []
+            groups[cell][1].append(context)
+        return Case(label, [*groups.values()])
 
     limit = check.draft_length + 3  # it cuts the second round
-    for label, prompts in cells.items():
-        if prompts[0][1].drafter == MODEL:
-            few = prompts[: min(CONTEXTS, check.texts)]
-            unsure = [(shortened(context, 1), cell) for context, cell in few]
+    for label, every in cells.items():
+        if every[0][0].drafter == MODEL:
+            few = every[: min(CONTEXTS, check.texts)]
+            unsure = [(cell, shortened(context, 1)) for cell, context in few]
             for sampling in SAMPLINGS:
                 yield case(label, unsure, setup._replace(sampling=sampling))
-        parts = zip(cycle(prompts), SHORTENED, strict=False)
-        short = [(shortened(context, part), cell) for (context, cell), part in parts]
-        names = tuple(context.name for context, _ in short)
+        parts = zip(cycle(every), SHORTENED, strict=False)
+        short = [(cell, shortened(context, part)) for (cell, context), part in parts]
+        names = tuple(context.name for _, context in short)
         if names not in ends:
-            ends[names] = choose_ends(pair, [context for context, _ in short], WHOLE, limit)
+            ends[names] = choose_ends(pair, [context for _, context in short], WHOLE, limit)
         yield case(label, short, setup._replace(sampling=WHOLE, ends=ends[names]))
 
 

@@ -30,10 +30,11 @@ def check_own_draft(setup: Setup, contexts: Sequence[Context], *, exact: bool) -
     """
     pair = setup.pair
     twins = replace(pair, draft=pair.target.twin())
-    rounds, control = (_rounds(setup._replace(pair=models), contexts) for models in (twins, pair))
+    rounds = _rounds(setup._replace(pair=twins), contexts)
+    mean_of_draft = _mean(_rounds(setup, contexts))
     judged = sum(record.accepted + (record.rejected is not None) for record in rounds)
     accepted = sum(record.accepted for record in rounds)
-    mean, mean_of_draft = _mean(rounds), _mean(control)
+    mean = _mean(rounds)
     enough = min(mean, accepted / judged) >= MIN_ACCEPTANCE
     verdict = FAILED if not enough else OK if mean_of_draft < MIN_ACCEPTANCE else WEAK
     sentence = (

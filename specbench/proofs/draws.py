@@ -76,11 +76,11 @@ class Counts:
             return
         drawn = self._random.multinomial(len(seen), wrong_ones / wrong_ones.sum())
         counted = np.bincount(seen.cpu().numpy(), minlength=len(expected))
-        observed, control, mean = (np.bincount(cells, n) for n in (counted, drawn, expected))
+        mean = np.bincount(cells, expected)
         self._draws += len(seen)
         self._freedom += freedom
-        self._seen += deviance(observed, mean)
-        self._control += deviance(control, mean)
+        self._seen += deviance(np.bincount(cells, counted), mean)
+        self._control += deviance(np.bincount(cells, drawn), mean)
 
     def judge(self, alpha: float) -> Judgement:
         """Test all draws so far at a probability of a false alarm."""
@@ -134,8 +134,8 @@ def uniform(law: Tensor, wrong: Tensor, seen: Tensor, uniforms: Tensor) -> Tenso
     """
     ratio = torch.where(law > 0, wrong / law, torch.inf)
     drawn = ratio.gather(-1, seen[:, None])
-    before, tied = ((law * part).sum(-1) for part in (ratio < drawn, ratio == drawn))
-    return before + uniforms * tied
+    tied = (law * (ratio == drawn)).sum(-1)
+    return (law * (ratio < drawn)).sum(-1) + uniforms * tied
 
 
 def deviance(seen: ArrayLike, expected: ArrayLike) -> float:

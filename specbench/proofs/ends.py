@@ -92,8 +92,8 @@ def _bonus(p: Tensor, q: Tensor, tokens: Tensor, draft_length: int) -> Tensor:
     was judged is an accepted draft with probability min(1, q(x) / p(x)). The first round begins
     with the first token or, if reading the prompt gives a token, with the second.
     """
-    of_p, of_q = (law.gather(-1, tokens[..., None])[..., 0] for law in (p, q))
-    accepted = (of_q / of_p).clamp_max(1).nan_to_num(0)
+    drawn = tokens[..., None]
+    accepted = (q.gather(-1, drawn) / p.gather(-1, drawn))[..., 0].clamp_max(1).nan_to_num(0)
     bonus = torch.zeros_like(tokens, dtype=torch.bool)
     for start in (0, draft_length):
         state = torch.zeros(len(tokens), draft_length + 1, dtype=p.dtype, device=p.device)
@@ -113,11 +113,12 @@ def prefixes(
     A prefix grows by a token as long as enough texts are expected to have it, so every text has
     exactly one of the C prefixes.
     """
-    models, limit = (laws.pair.target, laws.pair.draft), max(map(len, drawn))
+    limit = max(map(len, drawn))
 
     def after(beginnings: Sequence[Beginning]) -> tuple[Tensor, Tensor, Next]:
         texts = [text for text, _ in beginnings]
-        p, q = (laws.after(model, context.prompt, texts).exp().cpu() for model in models)
+        p = laws.after(laws.pair.target, context.prompt, texts).exp().cpu()
+        q = laws.after(laws.pair.draft, context.prompt, texts).exp().cpu()
         return torch.zeros_like(p), p, Next(p, q, p, q, torch.zeros(len(p)), greedy=False)
 
     def goes_on(prefix: Output) -> bool:

@@ -13,9 +13,17 @@ import numpy as np
 import pandas as pd
 import torch
 
-from specbench.analysis.formulas import front_gap, total_variation
 from specbench.analysis.intervals import bootstrap, cluster_sums
-from specbench.analysis.theory import BIAS, COLUMNS, GAP, PredictedMeasured, Record, cells_of
+from specbench.analysis.theory import (
+    BIAS,
+    COLUMNS,
+    GAP,
+    PredictedMeasured,
+    Record,
+    cells_of,
+    front_gap,
+    total_variation,
+)
 from specbench.decoding.sampling import Sampling
 from specbench.engine.loading import LoadedPair, load_pair
 from specbench.engine.memory import decoding_needs
@@ -105,9 +113,8 @@ def _sums(
     assert laws.split is not None
     changed = method.sampling(sampling) != sampling
     target = processed(laws.at.p1.log(), sampling) if changed else laws.at.p
-    laws_of_text = target, laws.at.q, *laws.split
-    p, q, accepted, replaced = (rows.cpu().numpy() for rows in laws_of_text)
-    law = accepted + replaced
+    law = (laws.split.kept + laws.split.replaced).cpu().numpy()
+    p, q, accepted = target.cpu().numpy(), laws.at.q.cpu().numpy(), laws.split.kept.cpu().numpy()
     gaps = front_gap(p, q, law, accepted.sum(axis=-1))
     return float(total_variation(law, p).sum()), float(gaps.sum()), len(gaps)
 

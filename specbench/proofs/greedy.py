@@ -18,7 +18,6 @@ from specbench.proofs.texts import Context, decode_one
 
 PART = "greedy"
 PLAIN, EQUAL = "autoregressive against plain passes", "sd against autoregressive"
-LIMIT = 256  # new tokens per text, which should end before
 # Logits closer than this are a tie in float32. Rounding depends on the number of tokens per pass
 # and may favour either one, so both are correct.
 TIE = 1e-3
@@ -49,15 +48,15 @@ class FirstChoices(NamedTuple):
 
 
 def check_greedy(
-    pair: LoadedPair, contexts: Sequence[Context], draft_length: int, *, strict: bool
+    pair: LoadedPair, contexts: Sequence[Context], draft_length: int, limit: int, *, strict: bool
 ) -> list[Finding]:
     """Decode prompts greedily, alone and speculatively, and compare.
 
-    Without ``strict`` the findings are only reports, because the dtype is too coarse.
+    Texts should end before the limit of tokens. Without ``strict`` the findings are only reports,
+    because the dtype is too coarse.
     """
-    alone, drafted = (
-        [_text(pair, rule, context, draft_length) for context in contexts] for rule in (None, sd)
-    )
+    alone = [greedy_text(pair, context, limit) for context in contexts]
+    drafted = [greedy_text(pair, context, limit, sd, draft_length) for context in contexts]
     choices = first_choices(pair, contexts, alone)
     texts = zip(contexts, alone, drafted, strict=True)
     divergences = [divergence(pair, *text) for text in texts if text[1] != text[2]]
@@ -79,16 +78,14 @@ def first_choices(
     """Compare each token of greedy texts with the first choice after the tokens before."""
     clear, unlike, forks = 0, 0, []
     for context, text in zip(contexts, texts, strict=True):
-        to_target, to_draft = (
-            lag(model, context, text, pair.eos_ids) for model in (pair.target, pair.draft)
-        )
+        to_target = lag(pair.target, context, text, pair.eos_ids)
+        to_draft = lag(pair.draft, context, text, pair.eos_ids)
         clear += int((to_target.margin > TIE).sum())
         unlike += int(to_draft.wrong.sum())
         position = int(to_target.behind.argmax())
-        margin, behind = (float(part[position]) for part in (to_target.margin, to_target.behind))
-        if behind > 0:
+        if (behind := float(to_target.behind[position])) > 0:
             fork = {"prompt": context.name, "position": position}
-            forks.append(fork | {"margin": margin, "behind": behind})
+            forks.append(fork | {"margin": float(to_target.margin[position]), "behind": behind})
     return FirstChoices(sum(map(len, texts)), clear, unlike, forks)
 
 
@@ -124,9 +121,11 @@ def divergence(
     }
 
 
-def _text(pair: LoadedPair, rule: Rule | None, context: Context, draft_length: int) -> list[int]:
+def greedy_text(
+    pair: LoadedPair, context: Context, limit: int, rule: Rule | None = None, draft_length: int = 0
+) -> list[int]:
     """Return the tokens of a greedy text, with ``END`` if it ended."""
-    text = decode_one(pair, context, LIMIT, rule=rule, draft_length=draft_length)
+    text = decode_one(pair, context, limit, rule=rule, draft_length=draft_length)
     return [*text.token_ids, *([END] if text.stopped_by == "eos" else [])]
 
 

@@ -71,16 +71,14 @@ def laws_at(
     hidden = method.head is not None or method.method not in METHODS
     forward = partial(plain_pass, texts=texts, last=position.shape[1], hidden=hidden)
     target, draft = forward(setup.pair.target), forward(setup.pair.draft)
-    p_logits, q_logits = (output.logits.flatten(0, 1) for output in (target, draft))
+    p_logits, q_logits = target.logits.flatten(0, 1), draft.logits.flatten(0, 1)
     p1 = p_logits.double().softmax(-1)
     q, q1 = _draft_law(setup.drafter, q_logits, sampling, proposed)
     within = position.flatten().clamp_max(max(setup.drafts - 1, 0))  # a bonus token has no draft
     next_law = Next(processed(p_logits, sampling), q, p1, q1, within.to(q.device))
-    h_p, h_q = (
-        output.hidden.flatten(0, 1) if hidden else output.hidden for output in (target, draft)
-    )
-    singles = (part.float() for part in next_law[:4])
-    positions = Placed._make((*singles, h_p, h_q, False, 1)).at(next_law.position)
+    states = [run.hidden.flatten(0, 1) if hidden else run.hidden for run in (target, draft)]
+    singles = [part.float() for part in next_law[:4]]
+    positions = Placed._make((*singles, *states, False, 1)).at(next_law.position)
     if method.rule is None:
         return Laws(next_law, Split(torch.zeros_like(next_law.p), next_law.p), None, positions)
     weight = None if method.head is None else method.head.weigh(positions).double()
@@ -89,7 +87,8 @@ def laws_at(
 
 def farther(law: Tensor, at: Next) -> Tensor:
     """Return the wrong law: row by row, whichever of p and q is farther from the law."""
-    to_p, to_q = ((law - other).abs().sum(-1, keepdim=True) for other in (at.p, at.q))
+    to_p = (law - at.p).abs().sum(-1, keepdim=True)
+    to_q = (law - at.q).abs().sum(-1, keepdim=True)
     proposed = at.q.sum(-1, keepdim=True) > 0  # a prompt lookup may propose nothing
     return torch.where((to_q >= to_p) & proposed, at.q, at.p)
 

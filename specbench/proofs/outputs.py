@@ -116,7 +116,7 @@ def enumerate_outputs(
         for output, positions in level.items():
             state_rows = list(islice(rows, len(positions)))
             mass = accepted.new_tensor(list(positions.values()))[:, None]
-            going_on, restarting = (mass * part[state_rows] for part in (accepted, replaced))
+            going_on, restarting = mass * accepted[state_rows], mass * replaced[state_rows]
             law = (going_on + restarting).sum(0)
             start = Next._make((*(part[state_rows[:1]] for part in laws_at[:5]), False))
             wrong = wrong_mass[output] * farther(law[None] / law.sum(), start)[0]

@@ -35,16 +35,17 @@ def distances(method: BoundMethod, tokens: Tokens, laws: Laws, numbers: Tensor) 
     tokens = tokens.flatten()
     position = tokens.position[:, None, None].expand(-1, numbers.shape[1], 1)
     n = numbers.shape[-1] // 2
-    for_draft, for_acceptance = (numbers.gather(-1, position + i)[..., 0] for i in (0, n))
+    for_draft = numbers.gather(-1, position)[..., 0]
+    for_acceptance = numbers.gather(-1, position + n)[..., 0]
     corrected, final, judged = tokens.kind == CORRECTED, tokens.kind == TARGET, tokens.judged
     joint = method.joint
     largest = torch.zeros_like(for_draft)
-    source = laws.at.p
+    law = laws.at.p
     if method.rule is not None:
         drafted = tokens.drafted[judged]
         largest[judged] = _outside(laws.at.q[judged], drafted, for_draft[judged])
         verdict = method.rule(laws.positions.part(judged), drafted)
-        source = source.index_put((judged,), verdict.residual.double())
+        law = law.index_put((judged,), verdict.residual.double())
         final = final | (corrected & (tokens.position == 0) if joint else corrected)
     if judged.any() and not joint:
         acceptance = laws.acceptance(tokens.drafted)
@@ -52,7 +53,7 @@ def distances(method: BoundMethod, tokens: Tokens, laws: Laws, numbers: Tensor) 
         above = for_acceptance[judged] - accept[:, None]
         above = torch.where(corrected[judged][:, None], -above, above)
         largest[judged] = torch.maximum(largest[judged], above.clamp_min(0))
-    at_end = _outside(source[final], tokens.tokens[final], numbers[final][..., -1])
+    at_end = _outside(law[final], tokens.tokens[final], numbers[final][..., -1])
     largest[final] = torch.maximum(largest[final], at_end)
     if method.control is None:  # drafting must not stop earlier
         largest[(tokens.kind == TARGET) & (tokens.proposed != NOTHING)] = IMPOSSIBLE
@@ -63,7 +64,7 @@ def distances(method: BoundMethod, tokens: Tokens, laws: Laws, numbers: Tensor) 
 def _outside(law: Tensor, drawn: Tensor, numbers: Tensor) -> Tensor:
     """Return how far numbers ``[R, S]`` are outside the interval of a draw from laws ``[R, V]``."""
     cumulative = law.cumsum(-1)
-    mass, end = (rows.gather(-1, drawn[:, None]) for rows in (law, cumulative))
+    mass, end = law.gather(-1, drawn[:, None]), cumulative.gather(-1, drawn[:, None])
     whole = cumulative[:, -1:]
     outside = torch.maximum((end - mass) / whole - numbers, numbers - end / whole).clamp_min(0)
     return torch.where(mass > 0, outside, IMPOSSIBLE)

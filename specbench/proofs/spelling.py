@@ -40,19 +40,17 @@ class Spelling:
 
     Args:
         tokenizer: The model's tokenizer.
-        size: Number of tokens.
-        end: The token that ends a text.
+        end: The number of tokens, which also stands for the end of a text.
     """
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, size: int, end: int) -> None:
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, end: int) -> None:
         # A piece may begin with a space that is dropped at the beginning of a text.
         (first, *_) = tokenizer.encode("a", add_special_tokens=False)
-        pairs = [[first, token] for token in range(size)]
+        pairs = [[first, token] for token in range(end)]
         before = len(tokenizer.decode([first]))
         self.end, self._tokens = end, defaultdict(list)
         for token, text in enumerate(tokenizer.batch_decode(pairs, skip_special_tokens=True)):
-            if token != end:
-                self._tokens[text[before:]].append(token)
+            self._tokens[text[before:]].append(token)
         self._longest: int = max(map(len, self._tokens))
 
     def tokens(

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from specbench.analysis.formulas import (
+from specbench.analysis.theory import (
     Floats,
     accepted_length,
     front_gap,

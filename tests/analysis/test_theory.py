@@ -6,7 +6,6 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from specbench.analysis.formulas import accepted_length
 from specbench.analysis.theory import (
     ACCEPTANCE,
     COLUMNS,
@@ -14,6 +13,7 @@ from specbench.analysis.theory import (
     LENGTH,
     MEMORY_BOUND,
     TOKENS,
+    accepted_length,
     theory_table,
 )
 from specbench.errors import UsageError

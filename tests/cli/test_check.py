@@ -29,7 +29,7 @@ from specbench.heads.files import fingerprints, save_head
 from specbench.heads.head import Head
 from specbench.methods import verdict
 from specbench.proofs import check as checking
-from specbench.proofs import controls, greedy
+from specbench.proofs import controls
 
 from ..engine.tiny import blurred, build, config, pair_of
 from .conftest import Cli, Result
@@ -72,7 +72,6 @@ def loaded(monkeypatch: Patch, tmp_path: Path) -> list[str]:
     monkeypatch.setattr(checking, "check_memory", lambda *_: None)
     monkeypatch.setattr(controls, "copy_bandwidth", lambda device, size: 1e12)
     monkeypatch.setattr(controls, "TOKENS", 16)
-    monkeypatch.setattr(greedy, "LIMIT", 24)
     monkeypatch.setattr(checking, "SAMPLINGS", SAMPLINGS[:1])
     monkeypatch.setattr(command, "MAX_NEW_TOKENS", 24)
     monkeypatch.setattr(command, "DRAFTERS", ("model",))  # others: tests/check/test_faults.py

@@ -252,7 +252,7 @@ def test_a_text_is_spelled_with_the_probabilities_of_its_spellings() -> None:
     for spelled in tokens:
         logs = laws.logs(toy().target, [8], [[*spelled, END + 1]], len(spelled) + 1)[0]
         weights.append(float(logs[range(len(spelled) + 1), [*spelled, END + 1]].sum().exp()))
-    spelling = Spelling(toy().tokenizer, len(PIECES), END + 1)
+    spelling = Spelling(toy().tokenizer, len(PIECES))
     texts = [Completion("abc", None, ended=True)] * 4000
 
     along = partial(laws.along, [8])

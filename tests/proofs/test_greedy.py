@@ -9,7 +9,7 @@ import torch
 from specbench.engine.loading import LoadedPair
 from specbench.proofs import greedy
 from specbench.proofs.findings import FAILED, OK, REPORT, WEAK
-from specbench.proofs.greedy import END, check_greedy, divergence, lag
+from specbench.proofs.greedy import END, check_greedy, divergence, greedy_text, lag
 from specbench.proofs.texts import Context
 
 from ..decoding.helpers import own_draft
@@ -24,6 +24,7 @@ from ..engine.tiny import (
     tiny_pair,
 )
 
+LIMIT = 32
 CONTEXTS = [Context(f"task/{n}", random_prompt(n)) for n in (5, 9)]
 
 
@@ -39,7 +40,7 @@ def twins(text: list[int]) -> tuple[LoadedPair, int, int]:
 
 
 def verdicts(pair: LoadedPair, strict: bool = True) -> list[str]:
-    return [finding.verdict for finding in check_greedy(pair, CONTEXTS, 3, strict=strict)]
+    return [finding.verdict for finding in check_greedy(pair, CONTEXTS, 3, LIMIT, strict=strict)]
 
 
 def test_correct_decoding_passes() -> None:
@@ -57,7 +58,7 @@ def test_a_tie_is_no_divergence_and_a_worse_token_is() -> None:
     assert (tie["position"], tie["tie"]) == (1, True)
     assert tie["margin"] < greedy.TIE
     right = tiny_pair("llama")
-    text = greedy._text(right, None, CONTEXTS[0], 3)[:4]
+    text = greedy_text(right, CONTEXTS[0], 4)
     worse = divergence(right, CONTEXTS[0], text, [*text[:2], (text[2] + 1) % VOCABULARY, 0])
     assert (worse["position"], worse["tie"]) == (2, False)
     assert worse["behind"][0] <= greedy.TIE < worse["margin"] <= worse["behind"][1] + 1e-6
@@ -65,7 +66,7 @@ def test_a_tie_is_no_divergence_and_a_worse_token_is() -> None:
 
 def test_a_text_that_ends_early_diverges_at_its_end() -> None:
     pair = replace(tiny_pair("llama"), eos_ids=frozenset({3}))
-    text = greedy._text(tiny_pair("llama"), None, CONTEXTS[0], 3)[:4]
+    text = greedy_text(tiny_pair("llama"), CONTEXTS[0], 4)
     found = divergence(pair, CONTEXTS[0], text, [*text[:2], END])
     assert (found["position"], found["tie"]) == (2, False)
     without = divergence(tiny_pair("llama"), CONTEXTS[0], text, text[:2])
@@ -73,14 +74,13 @@ def test_a_text_that_ends_early_diverges_at_its_end() -> None:
 
 
 def test_a_fault_fails_with_its_position(monkeypatch: pytest.MonkeyPatch) -> None:
-    text = greedy._text
+    def wrong(pair: LoadedPair, context: Context, *options: Any) -> list[int]:
+        text = greedy_text(pair, context, *options)
+        drafted = len(options) > 1
+        return [*text[:6], (text[6] + 1) % VOCABULARY, *text[7:]] if drafted else text
 
-    def wrong(pair: LoadedPair, verify: Any, context: Context, draft_length: int) -> list[int]:
-        found = text(pair, verify, context, draft_length)
-        return found if verify is None else [*found[:6], (found[6] + 1) % VOCABULARY, *found[7:]]
-
-    monkeypatch.setattr(greedy, "_text", wrong)
-    plain, equal = check_greedy(tiny_pair("llama"), CONTEXTS, 3, strict=True)
+    monkeypatch.setattr(greedy, "greedy_text", wrong)
+    plain, equal = check_greedy(tiny_pair("llama"), CONTEXTS, 3, LIMIT, strict=True)
     assert (plain.verdict, equal.verdict) == (OK, FAILED)
     assert "0 of 2 texts equal" in equal.sentence
     assert "first divergence at token 6 of task/5, top-1/top-2 margin there" in equal.sentence
@@ -88,7 +88,7 @@ def test_a_fault_fails_with_its_position(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_lag_is_measured_from_the_first_choice() -> None:
     pair = tiny_pair("llama")
-    text = greedy._text(pair, None, CONTEXTS[1], 3)[:5]
+    text = greedy_text(pair, CONTEXTS[1], 5)
     found = lag(pair.target, CONTEXTS[1], [*text[:4], (text[4] + 1) % VOCABULARY], frozenset())
     assert found.behind[:4].max() <= greedy.TIE
     assert found.behind[4] >= found.margin[4] - 1e-6 > 0

@@ -1,5 +1,7 @@
 """Errors shown to the user; each message is one sentence: what is wrong and what to do."""
 
+LONGEST = 200  # characters of a reason
+
 
 class SpecbenchError(Exception):
     """Base of all errors that the command line prints as one line, without a traceback."""
@@ -26,3 +28,16 @@ def require(condition: bool, message: str) -> None:
 def require_at_least(low: int, option: str, value: int | None) -> None:
     """Raise ``UsageError`` if a given number is too low."""
     require(value is None or value >= low, f"{option} must be {low} or more, not {value}")
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's message, cut if it is long."""
+    lines = str(error).strip().splitlines()
+    first = lines[0].rstrip(".:") if lines else type(error).__name__
+    # Transformers lists all model types that it supports, hundreds of them.
+    return first if len(first) <= LONGEST else f"{first[:LONGEST]}..."
+
+
+def cause(error: BaseException) -> str:
+    """Return the reason of a configuration error, without the name of the failed check."""
+    return first_line(error.__cause__ or error)

@@ -172,7 +172,7 @@ class FakeEngine:
         return SimpleNamespace(weigh=lambda at: at.h_p)
 
     def compare_with_eager(self, pair: Any, rule: Any, options: Any) -> Any:
-        from specbench.decoding.comparison import Comparison
+        from specbench.experiment.comparison import Comparison
 
         self.compared.append(options)
         return Comparison(pair.engine.name, "cpu", "float32", 4, 0.0, self.difference, 0.5)

@@ -1,5 +1,7 @@
 import ast
 import re
+import subprocess
+import sys
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -62,3 +64,26 @@ def test_the_half_that_measures_needs_nothing_of_the_half_that_analyses() -> Non
         new = set().union(*(graph.get(name, set()) for name in new)) - reached
     assert {"decoding", "engine"} <= reached
     assert not reached & {"analysis", "figures", "report", "results"}
+
+
+CORE = ("decoding", "methods")
+MOST_FILES, MOST_LINES = 40, 5000
+
+
+def test_the_core_reads_in_an_afternoon() -> None:
+    """The round, rules, laws, drafters and records run without the rest of the package."""
+    paths = [path for name in CORE for path in sorted((ROOT / name).glob("*.py"))]
+    modules = [".".join([FACE, *path.relative_to(ROOT).with_suffix("").parts]) for path in paths]
+    code = f"""
+import sys
+from importlib import import_module
+
+for name in {modules}:
+    import_module(name.removesuffix(".__init__"))
+print(*(m.__file__ for n, m in sys.modules.items() if n.split(".")[0] == "{FACE}"), sep="\\n")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    files = [Path(line) for line in done.stdout.splitlines()]
+    assert set(paths) <= set(files) and len(files) <= MOST_FILES
+    lines = sum(file.read_text().count("\n") for file in files)
+    assert lines <= MOST_LINES, {file.stem: file.read_text().count("\n") for file in files}

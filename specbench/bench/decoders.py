@@ -12,7 +12,7 @@ from specbench.bench.plan import BenchSettings, System
 from specbench.decoding.loop import DecodeOptions, Request, decode_all
 from specbench.decoding.records import Generation
 from specbench.decoding.sampling import Sampling
-from specbench.engine.loading import LoadedPair
+from specbench.engine.pair import LoadedPair
 from specbench.heads.bind import bind
 from specbench.methods import Positions, Rule, Verdict
 from specbench.methods.control import DraftControl, warmup_lengths

@@ -19,8 +19,9 @@ from specbench.config import EAGER
 from specbench.engine.choice import choose_engine
 from specbench.engine.device import choose_device, copy_bandwidth
 from specbench.engine.engines import Engine
-from specbench.engine.loading import LoadedPair, load_pair, shared_context
+from specbench.engine.loading import load_pair, shared_context
 from specbench.engine.memory import bytes_per_round, check_memory
+from specbench.engine.pair import LoadedPair
 from specbench.errors import RunError, require
 from specbench.experiment.environment import describe_environment
 from specbench.heads.files import describe_models

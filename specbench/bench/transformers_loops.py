@@ -15,7 +15,7 @@ from specbench.bench.decoders import Decoder, Prompts, Timing, request_key
 from specbench.bench.plan import BenchSettings, System
 from specbench.decoding.sampling import uniforms
 from specbench.engine.device import now
-from specbench.engine.loading import LoadedPair
+from specbench.engine.pair import LoadedPair
 
 ENSEMBLE = "assistant_ensemble_weight"
 DECISION = "_speculative_sampling"  # Transformers' function that accepts drafts

@@ -26,7 +26,7 @@ from specbench.methods.registry import AUTOREGRESSIVE
 from specbench.proofs.server import ADVICE, Server
 
 if TYPE_CHECKING:
-    from specbench.engine.loading import LoadedPair
+    from specbench.engine.pair import LoadedPair
     from specbench.proofs.decoders import Decoder
 
 FILE = "audit.json"

@@ -14,10 +14,9 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from specbench.decoding.lookup import lookup
 from specbench.decoding.sampling import Sampling, draw
 from specbench.engine.engines import Engine
-from specbench.engine.loading import LoadedPair
+from specbench.engine.pair import LoadedPair
 from specbench.engine.runner import Model
 from specbench.methods.control import DraftControl
 from specbench.methods.drafters import GREEDY, ngram_lengths
@@ -174,3 +173,42 @@ def joined(drafts: list[Drafts]) -> Drafts:
 def kv_length(state: State, drafted: int) -> int | None:
     """Return how many tokens to attend to after so many drafts; None for the whole cache."""
     return None if state.kv_length is None else state.kv_length + drafted
+
+
+def lookup(
+    tokens: Tensor, length: Tensor, drafts: int, shortest: int, longest: int
+) -> tuple[Tensor, Tensor]:
+    """Copy up to N tokens from where each text's last n-gram occurred before.
+
+    Among equally long n-grams the last occurrence wins, although an earlier one may have more
+    tokens after it; engines differ in this choice.
+
+    Args:
+        tokens: ``[B, L]`` prompt and output of each text; what follows ``length`` is ignored.
+        length: ``[B]`` tokens of each text.
+        drafts: N, the most tokens copied.
+        shortest: Tokens of the shortest n-gram, at least 1.
+        longest: Tokens of the longest n-gram.
+
+    Returns:
+        The drafts ``[B, N]``, and how many of them are proposed ``[B]``: 0 where nothing matches.
+
+    Source: Saxena 2023, prompt lookup decoding; n-gram speculation of serving engines.
+    """
+    positions = torch.arange(tokens.shape[1], device=tokens.device)
+    last = length[:, None] - 1
+    # matched[b, i]: how many tokens up to i equal as many at the end of the text.
+    matched = torch.zeros_like(tokens)
+    running = positions < last  # an occurrence ends before the text does
+    for back in range(longest):
+        end = tokens.gather(1, (last - back).clamp_min(0))
+        earlier = tokens.gather(1, (positions - back).clamp_min(0).expand_as(tokens))
+        running = running & (earlier == end) & (positions >= back) & (last >= back)
+        matched += running
+    matched = torch.where(matched >= shortest, matched, 0)
+    # The longest n-gram first, then the last occurrence.
+    best, match_end = (matched * tokens.shape[1] + positions).max(1)
+    has_match = best >= tokens.shape[1]
+    after = match_end[:, None] + 1 + torch.arange(drafts, device=tokens.device)
+    proposed = torch.where(has_match, (length - 1 - match_end).clamp_max(drafts), 0)
+    return tokens.gather(1, after.clamp_max(tokens.shape[1] - 1)), proposed

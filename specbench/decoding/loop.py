@@ -20,7 +20,7 @@ from specbench.decoding.records import Generation, Report, RoundRecord, StopReas
 from specbench.decoding.round import StepOutput, StepTimes, speculative_step
 from specbench.decoding.sampling import Sampling, uniforms
 from specbench.engine.device import now, seconds_between
-from specbench.engine.loading import LoadedPair
+from specbench.engine.pair import LoadedPair
 from specbench.engine.runner import require_context
 from specbench.errors import RunError
 from specbench.methods import Rule

@@ -17,7 +17,7 @@ from specbench.decoding.drafting import Drafter, Drafts, ModelDrafter, State, kv
 from specbench.decoding.records import NO_WEIGHT
 from specbench.decoding.sampling import Sampling, draw
 from specbench.engine.device import Timestamp, timestamp
-from specbench.engine.loading import LoadedPair
+from specbench.engine.pair import LoadedPair
 from specbench.engine.runner import Model
 from specbench.methods import Positions, Rule
 from specbench.methods.control import DraftControl

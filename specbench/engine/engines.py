@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
 from specbench.config import COMPILE, EAGER, GRAPH, LLAMACPP
-from specbench.engine.graphs import CaptureError, Graphs
 from specbench.errors import EngineError, UsageError
+
+if TYPE_CHECKING:
+    from specbench.engine.graphs import Graphs
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T", bound=tuple[Any, ...])
 # Each combination of method, draft length, batch size and cache size is compiled separately.
 MOST_SHAPES = 256
+
+
+class CaptureError(Exception):
+    """A function cannot be captured or compiled."""
 
 
 class Engine:
@@ -39,7 +45,12 @@ class Engine:
         if name == COMPILE:
             _require_compiler()
         self._made: dict[Callable[..., Any], Any] = {}
-        self._graphs = Graphs()
+
+    @cached_property
+    def _graphs(self) -> Graphs:
+        from specbench.engine.graphs import Graphs
+
+        return Graphs()
 
     @property
     def static(self) -> bool:

@@ -16,16 +16,13 @@ from torch import Tensor
 
 from specbench.engine.cache import SlotCache
 from specbench.engine.device import require_working
+from specbench.engine.engines import CaptureError
 from specbench.engine.runner import Runner
 
 T = TypeVar("T", bound=tuple[Any, ...])
 
 # The first calls select kernel algorithms and allocate library workspaces.
 WARM_UPS = 3
-
-
-class CaptureError(Exception):
-    """A function cannot be captured."""
 
 
 class Recording(NamedTuple):

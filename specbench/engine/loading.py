@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
@@ -14,8 +13,8 @@ from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerB
 from specbench.config import AUTO, Loading
 from specbench.engine.attention import exclude_cudnn
 from specbench.engine.device import choose_device
-from specbench.engine.engines import Engine
-from specbench.engine.runner import Model, Runner, context_length
+from specbench.engine.pair import LoadedPair
+from specbench.engine.runner import Runner, context_length
 from specbench.engine.sources import commit, load_config, load_model, load_tokenizer
 from specbench.errors import UsageError
 from specbench.pairs.registry import GGUF, PairSpec
@@ -23,52 +22,6 @@ from specbench.pairs.registry import GGUF, PairSpec
 # Below this hidden size a step is too short for several threads: they would wait for each other in
 # every layer, and for any other process on their cores.
 ONE_THREAD_WIDTH = 512
-
-
-@dataclass
-class LoadedPair:
-    """Two models with a shared vocabulary, ready to decode."""
-
-    name: str
-    target: Model  # the model whose distribution is p
-    # the model whose distribution is q; in a pair without one, the target, which never drafts
-    draft: Model
-    tokenizer: PreTrainedTokenizerBase  # the target's tokenizer
-    # tokens that end an output; none for random weights, whose texts would end at random
-    eos_ids: frozenset[int]
-    thinking: bool = False  # whether the chat template enables thinking before the answer
-    # plain values that describe how the pair was loaded, for the record of a run
-    facts: Mapping[str, Any] = field(default_factory=dict)
-    engine: Engine = field(default_factory=Engine)  # runs the rounds
-
-    def reserve(self, tokens: int, rows: int = 1) -> None:
-        """Allocate both caches now, for ``rows`` rows of ``tokens`` tokens."""
-        for model in (self.target, self.draft):
-            model.reserve(rows, tokens)
-
-    def drop_caches(self) -> None:
-        """Free both caches, which restores the pair to its state after loading."""
-        for model in (self.target, self.draft):
-            model.drop_cache()
-
-    @property
-    def runners(self) -> tuple[Runner, Runner]:
-        """Both models as PyTorch models.
-
-        Raises:
-            UsageError: They are run by another library.
-        """
-        if isinstance(self.target, Runner) and isinstance(self.draft, Runner):
-            return self.target, self.draft
-        raise UsageError(
-            f"{self.name} has GGUF files, and this needs PyTorch models: give the folders that the "
-            "files were made from"
-        )
-
-    @property
-    def context(self) -> int | None:
-        """The smaller context length of the two models, in tokens; None if neither has one."""
-        return min(filter(None, (self.target.context, self.draft.context)), default=None)
 
 
 class Reader(NamedTuple):

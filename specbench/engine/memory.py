@@ -13,7 +13,8 @@ from transformers import PretrainedConfig
 
 from specbench.config import Loading
 from specbench.engine.device import available_memory, choose_device
-from specbench.engine.loading import LoadedPair, choose_dtype, shared_context
+from specbench.engine.loading import choose_dtype, shared_context
+from specbench.engine.pair import LoadedPair
 from specbench.engine.runner import capacity_for
 from specbench.engine.sources import build_model, load_config
 from specbench.errors import UsageError

@@ -21,8 +21,7 @@ from transformers import PretrainedConfig, PreTrainedModel
 
 from specbench.engine.attention import MOST_TOKENS, group_heads, grouped_mask
 from specbench.engine.cache import SlotCache
-from specbench.engine.sources import cause
-from specbench.errors import RunError, UsageError
+from specbench.errors import RunError, UsageError, cause
 
 # Capacities are multiples of this, so that requests of similar length share one allocation.
 CAPACITY_STEP = 256

@@ -30,13 +30,12 @@ from transformers.utils import logging
 
 from specbench.config import Loading
 from specbench.engine.gguf import stored_tokenizer
-from specbench.errors import UsageError
+from specbench.errors import UsageError, cause, first_line
 from specbench.masking import mask_tokens
 from specbench.pairs.registry import GGUF, HUB_ID, ROLES, PairSpec, get_pair, require_model
 
 # Errors that Transformers raises for an inconsistent configuration.
 CONTRADICTIONS = (ValueError, TypeError, KeyError, AttributeError, StrictDataclassError)
-LONGEST = 200  # characters of a reason
 # Rotary positions and masks are built for this implementation.
 ATTENTION = "sdpa"
 # Names of a multimodal checkpoint's text weights, mapped to the names in a text model.
@@ -191,7 +190,7 @@ def load_pretrained(factory: Any, name: str, **options: object) -> Any:
     except (OSError, RuntimeError, ImportError, SafetensorError, *CONTRADICTIONS) as error:
         file = options.get(GGUF_FILE)
         if file is not None:
-            reason = f"cannot load {Path(name) / str(file)} ({_first_line(error)})"
+            reason = f"cannot load {Path(name) / str(file)} ({first_line(error)})"
             raise UsageError(
                 f"{reason}: give a complete GGUF file of a supported architecture"
             ) from error
@@ -242,14 +241,9 @@ def require_package(package: str, what: str) -> None:
         raise UsageError(f"{what} needs the package {package}, which is not installed: install it")
 
 
-def cause(error: BaseException) -> str:
-    """Return the reason of a configuration error, without the name of the failed check."""
-    return _first_line(error.__cause__ or error)
-
-
 def _failure(name: str, error: Exception) -> str:
     """Return one line on why a model is not available and what to do."""
-    reason = _first_line(error)
+    reason = first_line(error)
     if "trust_remote_code" in str(error):
         return (
             f"{name} has its own code: read it, then give --trust-remote-code to run it, "
@@ -280,10 +274,3 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__
-
-
-def _first_line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    first = lines[0].rstrip(".:") if lines else type(error).__name__
-    # Transformers lists all model types that it supports, hundreds of them.
-    return first if len(first) <= LONGEST else f"{first[:LONGEST]}..."

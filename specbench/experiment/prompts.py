@@ -8,7 +8,8 @@ from itertools import chain
 
 from transformers import PreTrainedTokenizerBase
 
-from specbench.engine.loading import LoadedPair, Reader
+from specbench.engine.loading import Reader
+from specbench.engine.pair import LoadedPair
 from specbench.engine.prompts import Encoded, encode
 from specbench.engine.runner import require_context
 from specbench.errors import SpecbenchError, UsageError

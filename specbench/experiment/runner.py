@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from specbench.config import Loading
-from specbench.decoding.comparison import Comparison, compare_with_eager
 from specbench.decoding.drafting import load_drafter
 from specbench.decoding.loop import DecodeOptions, Request, decode_all
 from specbench.decoding.records import Generation
@@ -21,11 +20,13 @@ from specbench.decoding.sampling import Sampling
 from specbench.engine.choice import choose_engine
 from specbench.engine.device import choose_device, free_memory, require_working
 from specbench.engine.engines import Engine
-from specbench.engine.loading import LoadedPair, Reader, load_pair, load_reader
+from specbench.engine.loading import Reader, load_pair, load_reader
 from specbench.engine.memory import check_memory, estimate_tokens
+from specbench.engine.pair import LoadedPair
 from specbench.engine.prompts import Encoded
 from specbench.errors import EngineError, RunError, UsageError
 from specbench.experiment.cells import Cell
+from specbench.experiment.comparison import Comparison, compare_with_eager
 from specbench.experiment.environment import describe_environment, gpu_states, other_processes
 from specbench.experiment.measurements import describe_error, measurements, score_text, times_of
 from specbench.experiment.plan import Plan, SampleIndex, Step, own_sources

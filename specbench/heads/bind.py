@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from specbench.config import LOWEST_TEMPERATURE
 from specbench.decoding.sampling import Sampling
-from specbench.engine.loading import LoadedPair
+from specbench.engine.pair import LoadedPair
 from specbench.heads.files import load_head
 from specbench.heads.head import Head
 from specbench.heads.registry import HeadFile

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from specbench.decoding.sampling import Sampling
-from specbench.engine.loading import LoadedPair
+from specbench.engine.pair import LoadedPair
 from specbench.errors import UsageError
 from specbench.proofs.check import CONTEXTS, ShowStep
 from specbench.proofs.decoders import Completion, Decoder

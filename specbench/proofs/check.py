@@ -15,8 +15,9 @@ from typing import Any
 from specbench.decoding.drafting import load_drafter
 from specbench.decoding.sampling import Sampling
 from specbench.engine.device import choose_device, free_memory
-from specbench.engine.loading import LoadedPair, choose_dtype
+from specbench.engine.loading import choose_dtype
 from specbench.engine.memory import check_memory
+from specbench.engine.pair import LoadedPair
 from specbench.errors import UsageError
 from specbench.experiment.cells import Cell
 from specbench.experiment.plan import Plan, TaskPlan

@@ -8,7 +8,7 @@ from statistics import fmean
 
 from specbench.decoding.records import RoundRecord
 from specbench.engine.device import copy_bandwidth, now
-from specbench.engine.loading import LoadedPair
+from specbench.engine.pair import LoadedPair
 from specbench.proofs.findings import FAILED, OK, REPORT, WEAK, Finding
 from specbench.proofs.texts import Context, Setup, decode_one, sample
 

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from specbench.engine.loading import LoadedPair
+from specbench.engine.pair import LoadedPair
 from specbench.engine.runner import Model
 from specbench.methods.laws import Next
 from specbench.proofs.draws import MIN_EXPECTED

@@ -25,8 +25,9 @@ from specbench.analysis.theory import (
     total_variation,
 )
 from specbench.decoding.sampling import Sampling
-from specbench.engine.loading import LoadedPair, load_pair
+from specbench.engine.loading import load_pair
 from specbench.engine.memory import decoding_needs
+from specbench.engine.pair import LoadedPair
 from specbench.errors import UsageError
 from specbench.experiment.folders import Run
 from specbench.experiment.prompts import encode_prompt

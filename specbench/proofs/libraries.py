@@ -11,7 +11,7 @@ import torch
 from transformers import GenerationConfig
 
 from specbench.bench.transformers_loops import MissingError, own_settings, sampling_options
-from specbench.engine.loading import LoadedPair
+from specbench.engine.pair import LoadedPair
 from specbench.errors import UsageError
 from specbench.proofs.decoders import Completion
 from specbench.proofs.server import Server

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from specbench.decoding.records import Generation, StopReason
 from specbench.decoding.sampling import Sampling
-from specbench.engine.loading import LoadedPair
+from specbench.engine.pair import LoadedPair
 from specbench.methods.laws import Next
 from specbench.proofs.laws import farther, laws_at
 from specbench.proofs.passes import laws_along

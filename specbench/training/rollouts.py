@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from specbench.decoding.sampling import Sampling
-from specbench.engine.loading import LoadedPair
 from specbench.engine.lockstep import LockstepBatch
+from specbench.engine.pair import LoadedPair
 from specbench.heads.head import Head
 from specbench.methods.verdict import Positions, pick
 

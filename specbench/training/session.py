@@ -17,7 +17,7 @@ from typing import Any
 import pandas as pd
 import torch
 
-from specbench.engine.loading import LoadedPair
+from specbench.engine.pair import LoadedPair
 from specbench.errors import UsageError
 from specbench.files import clear_errors, make_folder, write_atomically
 from specbench.heads.files import fingerprints, save_head

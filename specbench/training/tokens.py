@@ -10,7 +10,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from specbench.analysis.learned import END, kind_of, readable
-from specbench.engine.loading import LoadedPair
+from specbench.engine.pair import LoadedPair
 from specbench.heads.head import Head
 from specbench.training.rollouts import roll_out
 

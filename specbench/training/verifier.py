@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from specbench.decoding.sampling import Sampling
-from specbench.engine.loading import LoadedPair
+from specbench.engine.pair import LoadedPair
 from specbench.example import Example
 from specbench.heads.head import Head
 from specbench.metrics import GREEDY, Metric, get_metric, score

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from specbench.engine.loading import LoadedPair
+from specbench.engine.pair import LoadedPair
 from specbench.errors import UsageError
 from specbench.experiment.cells import Cell
 from specbench.experiment.environment import describe_environment

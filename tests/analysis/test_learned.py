@@ -9,7 +9,7 @@ from transformers import PreTrainedTokenizerFast
 
 from specbench.analysis import learned
 from specbench.analysis.learned import About, kind_of, readable, tabulate
-from specbench.engine.loading import LoadedPair
+from specbench.engine.pair import LoadedPair
 from specbench.heads.head import Head
 from specbench.heads.kinds import KINDS
 from specbench.tasks.task import load_task

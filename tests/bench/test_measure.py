@@ -11,7 +11,7 @@ from specbench.bench.measure import measure, prepare
 from specbench.bench.plan import Bench, System
 from specbench.bench.transformers_loops import MissingError
 from specbench.config import AUTO, EAGER, GRAPH
-from specbench.engine.loading import LoadedPair
+from specbench.engine.pair import LoadedPair
 from specbench.errors import RunError, UsageError
 
 from ..engine.tiny import tiny_pair

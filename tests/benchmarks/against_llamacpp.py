@@ -38,8 +38,9 @@ from specbench.decoding.sampling import Sampling
 from specbench.engine.device import copy_bandwidth
 from specbench.engine.engines import Engine
 from specbench.engine.export import export_pair
-from specbench.engine.loading import LoadedPair, load_pair
+from specbench.engine.loading import load_pair
 from specbench.engine.memory import bytes_per_round
+from specbench.engine.pair import LoadedPair
 from specbench.engine.prompts import encode
 from specbench.experiment.cells import Cell
 from specbench.methods.strict import sd

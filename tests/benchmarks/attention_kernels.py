@@ -20,7 +20,8 @@ from specbench.config import EAGER, GRAPH, Loading
 from specbench.decoding.loop import DecodeOptions, Request, decode
 from specbench.decoding.sampling import Sampling
 from specbench.engine.engines import Engine
-from specbench.engine.loading import LoadedPair, load_pair
+from specbench.engine.loading import load_pair
+from specbench.engine.pair import LoadedPair
 from specbench.methods.strict import sd
 from specbench.pairs.registry import get_pair
 from specbench.table import Column, Table

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from specbench.config import Loading, Settings
-from specbench.engine.loading import LoadedPair
+from specbench.engine.pair import LoadedPair
 from specbench.experiment.plan import build_plan
 from specbench.experiment.runner import Loader
 from specbench.experiment.variants import method_variants

@@ -32,8 +32,9 @@ from torch.nn.functional import cross_entropy, kl_div, log_softmax
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 from specbench.config import Loading
-from specbench.engine.loading import LoadedPair, load_pair
+from specbench.engine.loading import load_pair
 from specbench.engine.lockstep import LockstepBatch
+from specbench.engine.pair import LoadedPair
 from specbench.pairs.registry import PairSpec
 
 PACKAGES = ("pandas", "scipy", "numpy", "matplotlib", "sympy", "networkx")

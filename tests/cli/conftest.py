@@ -9,7 +9,8 @@ import pytest
 
 from specbench.cli.app import main
 from specbench.config import Loading
-from specbench.engine.loading import LoadedPair, load_pair
+from specbench.engine.loading import load_pair
+from specbench.engine.pair import LoadedPair
 from specbench.experiment.runner import Loader
 from specbench.pairs.registry import PairSpec, get_pair
 

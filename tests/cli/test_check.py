@@ -21,7 +21,7 @@ from specbench.decoding import drafting
 from specbench.decoding import round as rounds
 from specbench.decoding.sampling import Sampling
 from specbench.engine import runner
-from specbench.engine.loading import LoadedPair
+from specbench.engine.pair import LoadedPair
 from specbench.engine.runner import Runner
 from specbench.errors import UsageError
 from specbench.experiment.runner import Loader

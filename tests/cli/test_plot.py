@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 import torch
 
-from specbench.engine.loading import LoadedPair
+from specbench.engine.pair import LoadedPair
 from specbench.pairs.registry import get_pair
 
 from .conftest import Cli

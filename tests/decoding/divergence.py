@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from specbench.decoding.loop import Request
 from specbench.decoding.records import Generation, RoundRecord
-from specbench.engine.loading import LoadedPair
+from specbench.engine.pair import LoadedPair
 from specbench.proofs.greedy import TIE
 from specbench.proofs.passes import plain_pass
 

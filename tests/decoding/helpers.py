@@ -9,7 +9,7 @@ import torch
 from specbench.decoding.loop import DecodeOptions, Request, decode, decode_all
 from specbench.decoding.records import Generation
 from specbench.decoding.sampling import Sampling
-from specbench.engine.loading import LoadedPair
+from specbench.engine.pair import LoadedPair
 from specbench.methods import Positions, Rule, Verdict
 
 GREEDY = Sampling(temperature=0)

@@ -2,7 +2,7 @@
 
 import torch
 
-from specbench.engine.loading import LoadedPair
+from specbench.engine.pair import LoadedPair
 from specbench.engine.prompts import encode
 from specbench.methods.strict import sd
 from specbench.tasks.task import default_task_names, load_task

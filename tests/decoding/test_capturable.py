@@ -17,7 +17,7 @@ from specbench.config import Loading
 from specbench.decoding.drafting import Drafter, State, draft_token, load_drafter
 from specbench.decoding.round import speculative_step
 from specbench.decoding.sampling import Sampling
-from specbench.engine.loading import LoadedPair
+from specbench.engine.pair import LoadedPair
 from specbench.engine.runner import Runner
 from specbench.engine.sources import build_model, load_config
 from specbench.errors import UsageError

@@ -12,7 +12,8 @@ from specbench.decoding.loop import Request
 from specbench.decoding.records import Generation
 from specbench.decoding.sampling import Sampling
 from specbench.engine.engines import Engine
-from specbench.engine.loading import LoadedPair, load_pair
+from specbench.engine.loading import load_pair
+from specbench.engine.pair import LoadedPair
 from specbench.engine.prompts import encode
 from specbench.methods import Positions, Verdict
 from specbench.methods.ensembles import static

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from specbench.decoding.loop import Request
 from specbench.decoding.sampling import Sampling
-from specbench.engine.loading import LoadedPair
+from specbench.engine.pair import LoadedPair
 from specbench.engine.runner import Runner
 from specbench.methods import METHODS, Rule, Verdict, get_method, laws, strict
 from specbench.methods.laws import Next, Split, total

@@ -10,7 +10,7 @@ import pytest
 from transformers import PreTrainedModel
 
 from specbench.decoding.sampling import uniforms
-from specbench.engine.loading import LoadedPair
+from specbench.engine.pair import LoadedPair
 from specbench.methods.strict import sd
 
 from ..engine.tiny import FAMILIES, own_logits, random_prompt, tiny_pair

@@ -13,7 +13,8 @@ from specbench.decoding.round import target_forward
 from specbench.decoding.sampling import Sampling
 from specbench.engine import graphs
 from specbench.engine.engines import Engine
-from specbench.engine.loading import LoadedPair, load_pair
+from specbench.engine.loading import load_pair
+from specbench.engine.pair import LoadedPair
 from specbench.pairs.registry import get_pair
 
 from ..engine.test_graphs import record

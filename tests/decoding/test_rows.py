@@ -9,7 +9,7 @@ import pytest
 from specbench.decoding.loop import Request
 from specbench.decoding.records import Generation
 from specbench.decoding.sampling import Sampling
-from specbench.engine.loading import LoadedPair
+from specbench.engine.pair import LoadedPair
 from specbench.heads.head import Head
 from specbench.methods import Rule
 from specbench.methods.block import block

@@ -19,7 +19,7 @@ from specbench.engine.attention import (
     grouped_attention,
     grouped_mask,
 )
-from specbench.engine.loading import LoadedPair
+from specbench.engine.pair import LoadedPair
 from specbench.engine.runner import Runner, visible
 from specbench.errors import UsageError
 

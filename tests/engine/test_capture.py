@@ -20,9 +20,9 @@ from specbench.config import GRAPH
 from specbench.decoding.drafting import load_drafter
 from specbench.engine import graphs, runner
 from specbench.engine.cache import SlotCache
-from specbench.engine.engines import Engine
-from specbench.engine.graphs import Capture, CaptureError, Graphs
-from specbench.engine.loading import LoadedPair
+from specbench.engine.engines import CaptureError, Engine
+from specbench.engine.graphs import Capture, Graphs
+from specbench.engine.pair import LoadedPair
 from specbench.engine.runner import CAPACITY_STEP, Runner
 from specbench.errors import EngineError, RunError
 from specbench.methods.control import DraftControl

@@ -13,7 +13,7 @@ from specbench.config import COMPILE, EAGER
 from specbench.decoding.drafting import load_drafter
 from specbench.decoding.loop import Request
 from specbench.engine.engines import Engine
-from specbench.engine.loading import LoadedPair
+from specbench.engine.pair import LoadedPair
 from specbench.errors import EngineError
 from specbench.methods.strict import sd
 

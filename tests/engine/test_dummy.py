@@ -10,7 +10,8 @@ import torch
 
 from specbench.config import Loading
 from specbench.engine import sources
-from specbench.engine.loading import LoadedPair, load_pair
+from specbench.engine.loading import load_pair
+from specbench.engine.pair import LoadedPair
 from specbench.engine.prompts import encode
 from specbench.engine.sources import build_model, load_config
 from specbench.errors import UsageError

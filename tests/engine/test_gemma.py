@@ -12,7 +12,8 @@ from transformers import Gemma3Config, Gemma3ForCausalLM, Gemma3ForConditionalGe
 
 from specbench.config import Loading
 from specbench.engine.cache import SlotCache
-from specbench.engine.loading import LoadedPair, load_pair
+from specbench.engine.loading import load_pair
+from specbench.engine.pair import LoadedPair
 from specbench.engine.runner import Runner
 from specbench.errors import UsageError
 from specbench.methods.strict import sd

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from specbench.engine.loading import LoadedPair
 from specbench.engine.lockstep import LockstepBatch
+from specbench.engine.pair import LoadedPair
 
 from .tiny import FAMILIES, VOCABULARY, WINDOW, random_prompt, read, tiny_pair
 

@@ -11,7 +11,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from specbench.config import Loading
 from specbench.engine import device, memory
-from specbench.engine.loading import LoadedPair, load_pair
+from specbench.engine.loading import load_pair
 from specbench.engine.memory import (
     GIB,
     check_memory,
@@ -20,6 +20,7 @@ from specbench.engine.memory import (
     model_need,
     training_need,
 )
+from specbench.engine.pair import LoadedPair
 from specbench.engine.runner import Runner
 from specbench.engine.sources import load_config
 from specbench.errors import UsageError

@@ -19,7 +19,7 @@ from transformers import (
     Qwen3Config,
 )
 
-from specbench.engine.loading import LoadedPair
+from specbench.engine.pair import LoadedPair
 from specbench.engine.runner import Runner
 
 CHARACTERS = string.ascii_letters + string.digits + " ."

@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from specbench.engine.loading import LoadedPair
+from specbench.engine.pair import LoadedPair
 from specbench.errors import UsageError
 from specbench.heads.files import fingerprints, load_head, save_head
 from specbench.heads.head import Head

@@ -17,7 +17,7 @@ from specbench.decoding import drafting, loop
 from specbench.decoding import round as rounds
 from specbench.decoding.drafting import Drafter, LookupDrafter, ModelDrafter, load_drafter
 from specbench.decoding.sampling import Sampling
-from specbench.engine.loading import LoadedPair
+from specbench.engine.pair import LoadedPair
 from specbench.heads.bind import bind
 from specbench.methods.drafters import DRAFTERS
 from specbench.proofs import texts

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from specbench.engine.loading import LoadedPair
+from specbench.engine.pair import LoadedPair
 from specbench.proofs import greedy
 from specbench.proofs.findings import FAILED, OK, REPORT, WEAK
 from specbench.proofs.greedy import END, check_greedy, divergence, greedy_text, lag

@@ -19,7 +19,7 @@ from tokenizers import Tokenizer, decoders, models
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
-from specbench.engine.loading import LoadedPair
+from specbench.engine.pair import LoadedPair
 
 PIECES = ["a", "b", "c", "d", "ab", "bc", "abc", " a", " ", "</s>"]
 MERGES = [("a", "b"), ("b", "c"), ("ab", "c"), (" ", "a")]

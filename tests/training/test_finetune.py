@@ -14,7 +14,8 @@ from safetensors.torch import load_file
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from specbench.config import Loading
-from specbench.engine.loading import LoadedPair, load_pair
+from specbench.engine.loading import load_pair
+from specbench.engine.pair import LoadedPair
 from specbench.errors import RunError, UsageError
 from specbench.example import Example
 from specbench.pairs.registry import get_pair, with_draft

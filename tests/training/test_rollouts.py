@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from specbench.engine.loading import LoadedPair
+from specbench.engine.pair import LoadedPair
 from specbench.engine.runner import CAPACITY_STEP, Runner
 from specbench.errors import RunError
 from specbench.heads.head import Head

@@ -16,7 +16,7 @@ import torch
 from rich.console import Console
 
 from specbench import files
-from specbench.engine.loading import LoadedPair
+from specbench.engine.pair import LoadedPair
 from specbench.errors import RunError, UsageError
 from specbench.experiment.progress import training_bar
 from specbench.heads.registry import DESCRIPTION, WEIGHTS, is_head

@@ -29,7 +29,7 @@ from specbench.decoding.round import (
 from specbench.decoding.sampling import draw
 from specbench.engine.device import now, timestamp
 from specbench.engine.engines import Engine
-from specbench.engine.loading import LoadedPair
+from specbench.engine.pair import LoadedPair
 from specbench.methods import Rule
 
 ROUNDS = 4

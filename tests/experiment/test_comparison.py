@@ -9,16 +9,16 @@ import torch
 
 from specbench.config import EAGER, GRAPH
 from specbench.decoding import drafting
-from specbench.decoding.comparison import ROUNDS, Comparison, compare_with_eager
 from specbench.decoding.drafting import load_drafter
 from specbench.decoding.loop import DecodeOptions
 from specbench.decoding.sampling import Sampling
 from specbench.engine import runner
 from specbench.engine.engines import Engine
 from specbench.engine.graphs import Graphs
-from specbench.engine.loading import LoadedPair
+from specbench.engine.pair import LoadedPair
 from specbench.engine.runner import CAPACITY_STEP, Runner, visible
 from specbench.errors import EngineError
+from specbench.experiment.comparison import ROUNDS, Comparison, compare_with_eager
 from specbench.methods.strict import sd
 
 from ..engine.tiny import blurred, build, config, pair_of, tiny_pair

@@ -17,8 +17,8 @@ from specbench.heads.bind import bind
 from specbench.methods import Positions, Rule, Verdict
 from specbench.methods.control import DraftControl, warmup_lengths
 
-Prompts = Sequence[Sequence[int]]
-Decoder = Callable[[Prompts, int, str], "Timing"]
+PromptTokens = Sequence[Sequence[int]]
+Decoder = Callable[[PromptTokens, int, str], "Timing"]
 """``decoder(prompts, limit, key) -> timing``; the key selects the random numbers."""
 
 
@@ -76,7 +76,7 @@ def specbench_decoders(
         rule = forced(rule, system.acceptance)
 
     def decoder(control: DraftControl | None) -> Decoder:
-        def decode(prompts: Prompts, limit: int, key: str) -> Timing:
+        def decode(prompts: PromptTokens, limit: int, key: str) -> Timing:
             options = DecodeOptions(
                 bound.sampling(Sampling(temperature=settings.temperature)),
                 cell.draft_length,

@@ -43,7 +43,7 @@ def ratio_table(measured: Measured) -> pd.DataFrame:
     repeats = _by_system(measured)
     ratios = []
     for kind, row, base in _compared(rows):
-        upper, lower = (repeats[_key(system)] for system in (row, base))
+        upper, lower = repeats[_key(row)], repeats[_key(base)]
         terms = ["decode_seconds", "rounds"] if kind == ROUND_OVER_SD else SPEED
         sides = upper[terms], upper["repeat"], lower[terms], lower["repeat"]
         interval = paired_interval(*sides, paired_ratio, log=True)
@@ -74,10 +74,10 @@ def _compared(rows: Sequence[Row]) -> Iterator[tuple[str, Row, Row]]:
 def _figures(row: Row, repeats: pd.DataFrame, bandwidth: float) -> Row:
     sums: Row = repeats.sum(numeric_only=True, min_count=1, skipna=False).to_dict()
     speed = ratio_interval(repeats[SPEED[0]], repeats[SPEED[1]], repeats["repeat"])
-    draft, verify, accept, whole = (
-        _over(sums[f"{name}_seconds"], sums["rounds"])
-        for name in ("draft", "verify", "accept", "decode")
-    )
+    draft = _over(sums["draft_seconds"], sums["rounds"])
+    verify = _over(sums["verify_seconds"], sums["rounds"])
+    accept = _over(sums["accept_seconds"], sums["rounds"])
+    whole = _over(sums["decode_seconds"], sums["rounds"])
     limit = row["bytes_per_round"] / bandwidth
     return {
         **{name: row[name] for name in (*SHARED, *SYSTEM)},
@@ -156,7 +156,8 @@ def _table(title: str, stub: int, cells: Iterable[Mapping[str, str]]) -> Table:
 
 
 def _system_cells(row: Mapping[Any, Any]) -> dict[str, str]:
-    speed, low, high = (row[f"tokens_per_second{end}"] for end in ("", "_low", "_high"))
+    speed = row["tokens_per_second"]
+    low, high = row["tokens_per_second_low"], row["tokens_per_second_high"]
     return {
         "engine": row["engine"],
         "method": name_of(row),

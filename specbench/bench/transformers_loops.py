@@ -11,7 +11,7 @@ from torch import Tensor
 from transformers import GenerationConfig, PreTrainedModel, StoppingCriteria, StoppingCriteriaList
 from transformers.generation import utils
 
-from specbench.bench.decoders import Decoder, Prompts, Timing, request_key
+from specbench.bench.decoders import Decoder, PromptTokens, Timing, request_key
 from specbench.bench.plan import BenchSettings, System
 from specbench.decoding.sampling import uniforms
 from specbench.engine.device import now
@@ -36,7 +36,7 @@ def transformers_decoder(settings: BenchSettings, system: System, pair: LoadedPa
     draft = pair.runners[1].model if n else None
     options = sampling_options(settings.temperature, system.cell.values.get("weight"))
 
-    def decode(prompts: Prompts, limit: int, key: str) -> Timing:
+    def decode(prompts: PromptTokens, limit: int, key: str) -> Timing:
         device = pair.target.device
         inputs = torch.tensor(prompts, device=device)
         lengths = _Lengths(device)

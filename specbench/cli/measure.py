@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
 from importlib.util import find_spec
@@ -22,6 +22,7 @@ from specbench.cli.output import (
 )
 from specbench.config import DEFAULT_LIMIT, Loading
 from specbench.errors import RunError, UsageError
+from specbench.experiment.folders import read_run
 from specbench.experiment.plan import Plan
 from specbench.experiment.variants import STATIC
 from specbench.files import stored
@@ -34,27 +35,25 @@ if TYPE_CHECKING:
     from specbench.experiment.execute import Pool
     from specbench.experiment.store import Store
 
-#: Returns the tables of a run's folder.
-Tables = Callable[[Path], Sequence[Table]]
-
 GIB = 2**30
 ENOUGH = 100  # prompts; with fewer, intervals are wide
 
 
-def measure(plan: Plan, label: str, asked: Measurement, tables: Tables | None = None) -> None:
-    """Execute a plan and print its ``tables``; with ``--dry-run`` print the plan.
+def measure(plan: Plan, label: str, options: Measurement) -> None:
+    """Execute a plan and print its tables; with ``--dry-run`` print the plan.
 
     Raises:
         RunError: Some samples failed; all others are on disk and in the table.
         Interrupted: The user stopped the run; the message says what was kept.
     """
-    plan = _continued(plan, asked)
-    say(plan, asked.limit)
-    if asked.dry_run:
-        _print_forecast(plan, asked)
+    if options.output is not None and not options.fresh:  # the run may have cells already
+        plan = plan.added_to(read_run(options.output, required=False).tasks)
+    say(plan, options.limit)
+    if options.dry_run:
+        _print_forecast(plan, options)
         return
-    store = carry_out(plan, label, asked, start_workers(asked, plan.loading, asked))
-    _show(store, tables, asked.as_json)
+    store = carry_out(plan, label, options, start_workers(options, plan.loading, options))
+    _show(store, options.as_json)
     _suggest(plan, store.folder)
 
 
@@ -77,7 +76,7 @@ def say(plan: Plan, limit: int | None = None) -> None:
 
 
 def start_workers(
-    asked: Workers, loading: Loading, shown: Progress
+    options: Workers, loading: Loading, progress: Progress
 ) -> AbstractContextManager[Pool]:
     """Return a context of the workers: this process, or with ``--workers`` those of Ray.
 
@@ -86,11 +85,11 @@ def start_workers(
     """
     from specbench.experiment.execute import Pool, Worker
 
-    if asked.workers is None:
-        return nullcontext(Pool(Worker(downloads=not shown.no_progress)))
+    if options.workers is None:
+        return nullcontext(Pool(Worker(downloads=not progress.no_progress)))
     if find_spec("ray") is None:
         raise UsageError("--workers needs Ray: pip install '.[ray]' in specbench's folder")
-    return _ray_pool(asked.workers, asked.ray_address, loading)
+    return _ray_pool(options.workers, options.ray_address, loading)
 
 
 @contextmanager
@@ -117,7 +116,6 @@ def carry_out(
     from specbench.experiment.progress import progress_bar
     from specbench.experiment.store import Store
 
-    plan = _continued(plan, to)
     store = Store.open(
         to.output, f"{label}-{plan.pair.name}", plan.describe(), to.fresh, _summarise
     )
@@ -153,15 +151,6 @@ def _summarise(folder: Path) -> None:
     write_summary(folder)
 
 
-def _continued(plan: Plan, to: RunFolder) -> Plan:
-    """Return a plan with the sessions of the run that it resumes or adds cells to, if any."""
-    from specbench.experiment.folders import read_run
-
-    if to.output is None or to.fresh:
-        return plan
-    return plan.added_to(read_run(to.output, required=False).tasks)
-
-
 @contextmanager
 def _first_interrupt() -> Iterator[Callable[[], bool]]:
     """Stop after the current sample on the first Ctrl-C, and at once on the second."""
@@ -180,7 +169,7 @@ def _first_interrupt() -> Iterator[Callable[[], bool]]:
         signal.signal(signal.SIGINT, before)
 
 
-def _show(store: Store, tables: Tables | None, as_json: bool) -> None:
+def _show(store: Store, as_json: bool) -> None:
     from specbench.runs.records import OK, latest_records, timed_records
 
     records = [*latest_records(store.folder), *timed_records(store.folder)]
@@ -189,7 +178,7 @@ def _show(store: Store, tables: Tables | None, as_json: bool) -> None:
             f"{len(cut)} prompts were too long, so their articles or ends were cut: see "
             "--max-prompt-tokens"
         )
-    show_run(store.folder, tables, as_json)
+    show_run(store.folder, as_json)
     if store.failed:
         first = next(record["error"] for record in records if record["status"] != OK)
         raise RunError(
@@ -199,8 +188,8 @@ def _show(store: Store, tables: Tables | None, as_json: bool) -> None:
         )
 
 
-def show_run(folder: Path, tables: Tables | None = None, as_json: bool = False) -> None:
-    """Print a run's verdicts and tables, or only the given ``tables``, and its folder."""
+def show_run(folder: Path, as_json: bool = False) -> None:
+    """Print a run's verdicts and tables, and its folder."""
     from specbench.analysis.run_tables import run_tables
     from specbench.results import Results
     from specbench.runs.records import TABLE
@@ -208,13 +197,11 @@ def show_run(folder: Path, tables: Tables | None = None, as_json: bool = False) 
     printed: dict[str, Any] = {"results": str(folder)}
     if stored(folder / TABLE).is_file():
         results = Results([folder])
-        shown_tables = tables(folder) if tables else run_tables(results.cells_beside_sd())
         if as_json:
             printed |= {"verdicts": results.verdicts, "cells": results.cells}
         else:
-            if tables is None:
-                print_verdicts(results.verdicts)
-            print_table(*shown_tables)
+            print_verdicts(results.verdicts)
+            print_table(*run_tables(results.cells_beside_sd()))
     if as_json:
         print_json(printed)
     else:
@@ -238,13 +225,13 @@ def _suggest(plan: Plan, folder: Path) -> None:
         next_step(f"specbench compare {folder} --at all; specbench report {folder}")
 
 
-def _print_forecast(plan: Plan, asked: Measurement) -> None:
+def _print_forecast(plan: Plan, options: Measurement) -> None:
     """Print one row per cell of a plan, then the memory and time it needs."""
     from specbench.experiment.forecast import forecast
     from specbench.experiment.progress import quiet_libraries
     from specbench.runs.labels import method_labels
 
-    quiet_libraries(downloads=not asked.no_progress)
+    quiet_libraries(downloads=not options.no_progress)
     expected = forecast(plan)
     rows: list[dict[str, Any]] = []
     for task in plan.tasks:
@@ -262,7 +249,7 @@ def _print_forecast(plan: Plan, asked: Measurement) -> None:
             for (step, cost), label in zip(cells, labels, strict=True)
         ]
     most = sum(row["most_seconds"] for row in rows)
-    if asked.as_json:
+    if options.as_json:
         facts = {"samples": len(plan), "engine": expected.engine, "most_seconds": most}
         memory = {"memory_bytes": expected.memory, "free_bytes": expected.free}
         print_json({**facts, **memory, "cells": rows})

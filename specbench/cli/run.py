@@ -18,9 +18,9 @@ from specbench.methods.registry import get_method
 
 
 @grouped
-def run(what: Measurement, methods: Methods) -> None:
+def run(measurement: Measurement, methods: Methods) -> None:
     """Measure methods on tasks: quality, acceptance and speed, interleaved in one run."""
-    measure(what.plan(methods.variants(), methods.optional), "run", what)
+    measure(measurement.plan(methods.variants(), methods.optional), "run", measurement)
 
 
 class Sweep(Options):
@@ -44,23 +44,27 @@ class Sweep(Options):
 
 
 @grouped
-def sweep(asked: Sweep, what: Measurement, methods: SweptMethods) -> None:
+def sweep(grid: Sweep, measurement: Measurement, methods: SweptMethods) -> None:
     """Measure methods at each value of a parameter, together with baseline methods.
 
     The sweep covers the chosen methods that take the parameter, or all such methods if none does.
     """
-    names, values, parameter = methods.names, methods.given(), asked.parameter
+    names, values, parameter = methods.names, methods.given(), grid.parameter
     swept = swept_methods(names, parameter)
     if values.get(parameter) is not None:
         raise UsageError(f"--set {parameter} gives the swept parameter: give --values instead")
-    values[parameter] = asked.values or usual_values(swept[0], parameter, values)
-    if asked.weights and STATIC in swept:
+    values[parameter] = grid.values or usual_values(swept[0], parameter, values)
+    if grid.weights and STATIC in swept:
         raise UsageError("--weights needs a sweep of another method: give --values instead")
-    baselines = [n for n in names if n not in swept and not (asked.weights and n == STATIC)]
+    baselines = [n for n in names if n not in swept and not (grid.weights and n == STATIC)]
     variants = method_variants([*baselines, *swept], values)
-    if asked.weights:
-        variants += method_variants([STATIC], {"weight": asked.weights})
-    measure(what.plan(variants, {*methods.optional, *(set(swept) - set(names))}), "sweep", what)
+    if grid.weights:
+        variants += method_variants([STATIC], {"weight": grid.weights})
+    measure(
+        measurement.plan(variants, {*methods.optional, *(set(swept) - set(names))}),
+        "sweep",
+        measurement,
+    )
 
 
 class Weights(Options):
@@ -75,8 +79,8 @@ class Weights(Options):
 
 @grouped
 def sweep_weights(
-    asked: Weights,
-    what: Measurement,
+    grid: Weights,
+    measurement: Measurement,
     methods: SweptMethods,
 ) -> None:
     """Measure the static ensemble at each weight, together with baseline methods.
@@ -87,5 +91,5 @@ def sweep_weights(
     # Only static is swept; other methods with a weight keep their own values.
     names = [name for name in methods.names if name != STATIC]
     variants = method_variants(names, methods.given())
-    variants += method_variants([STATIC], {"weight": asked.weights})
-    measure(what.plan(variants, methods.optional), "sweep-weights", what)
+    variants += method_variants([STATIC], {"weight": grid.weights})
+    measure(measurement.plan(variants, methods.optional), "sweep-weights", measurement)

@@ -16,6 +16,7 @@ from specbench.cli.options import CodeExecution, Progress, RunFolder, Workers, o
 from specbench.cli.output import Interrupted, note, print_table
 from specbench.config import DataOptions, option
 from specbench.errors import RunError, SpecbenchError
+from specbench.experiment.folders import read_run
 from specbench.experiment.forecast import Cost, measured_paces
 from specbench.suites.suite import Job, Suite, Unit, find_suite, is_done, read_suite, shard
 from specbench.suites.training import is_trained, train_all, training_command
@@ -116,6 +117,7 @@ class _Session:
                     plan = unit.plan(
                         self.suite, self.output, self.data, self.asked.allow_code_execution
                     )
+                    plan = plan.added_to(read_run(folder, required=False).tasks)
                     if is_done(folder, plan):
                         print(f"{title}: already done")
                         continue

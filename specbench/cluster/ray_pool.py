@@ -73,10 +73,10 @@ class RayPool(Pool):
         """Put a plan into Ray's object store; return a reference for ``ask``."""
         return self._ray.put(plan)
 
-    def ask(self, number: int, request: str, *values: Any, again: bool = True) -> Any:
+    def ask(self, number: int, request: str, *values: Any, retry: bool = True) -> Any:
         """Call a method of a worker, and start the worker if necessary.
 
-        With ``again``, Ray retries a call during which the worker dies, up to ``MOST_TRIES`` times.
+        With ``retry``, Ray retries a call during which the worker dies, up to ``MOST_TRIES`` times.
 
         Returns:
             A reference to the result, for ``wait`` and ``answer``.
@@ -84,7 +84,7 @@ class RayPool(Pool):
         if number not in self._actors:
             variables = {name: os.environ[name] for name in FORWARDED if name in os.environ}
             self._actors[number] = self._actor.remote(Path.cwd(), variables, self._gpus)
-        options = {} if again else {"max_task_retries": 0}
+        options = {} if retry else {"max_task_retries": 0}
         call = self._actors[number].call.options(name=f"Worker.{request}", **options)
         return call.remote(request, *values)
 

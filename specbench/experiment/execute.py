@@ -118,8 +118,8 @@ class Pool:
         """Return a plan in the form in which ``ask`` takes it."""
         return plan
 
-    def ask(self, number: int, request: str, *values: Any, again: bool = True) -> Any:
-        """Ask a worker to call its method, ``again`` if it dies; return a reference to the result.
+    def ask(self, number: int, request: str, *values: Any, retry: bool = True) -> Any:
+        """Ask a worker to call its method, with ``retry`` again if it dies; return a reference.
 
         This process makes the call when its answer is wanted.
         """
@@ -266,7 +266,7 @@ class _Execution:
     def close(self) -> None:
         """Sync the last samples, and collect the workers' facts that are known only at the end."""
         self._display(*self._store.sync())
-        requests = {number: self._pool.ask(number, "end", again=False) for number in self._idle}
+        requests = {number: self._pool.ask(number, "end", retry=False) for number in self._idle}
         facts: dict[int, Mapping[str, Any]] = {}
         for number, reference in requests.items():
             with suppress(WorkerLostError):
@@ -332,7 +332,7 @@ class _Execution:
     def _give(self, number: int, row: Row) -> None:
         """Make a worker decode the next batch of a row; without a batch it becomes idle."""
         if row:
-            reference = self._pool.ask(number, "measure", row[0], again=False)
+            reference = self._pool.ask(number, "measure", row[0], retry=False)
             self._requests[reference] = (number, row)
         else:
             self._idle.add(number)

@@ -247,9 +247,9 @@ def unfinished_twins(label: str, config: Mapping[str, Any]) -> Iterator[Path]:
             yield folder
 
 
-def same_plan(known: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
+def same_plan(recorded: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
     """Return whether the configuration of a run on disk matches that of a plan."""
-    return not any(_differences(known, json.loads(as_json(config)), _REMARKS))
+    return not any(_differences(recorded, json.loads(as_json(config)), _REMARKS))
 
 
 def run_differences(first: Run, second: Run) -> list[Difference]:
@@ -258,30 +258,25 @@ def run_differences(first: Run, second: Run) -> list[Difference]:
     Cells and numbers of examples are left out, and so are facts that only one run has.
     """
     names = first.tasks.keys() & second.tasks.keys()
-    known, wanted = (
-        {
-            **run.config,
-            "tasks": {name: task for name, task in run.tasks.items() if name in names},
-            "environment": run.environment,
-        }
-        for run in (first, second)
-    )
-    differences = _differences(
-        known, wanted, _GROWING - {"tasks", "sources"} | _VARYING, absent=_ABSENT
-    )
+
+    def facts(run: Run) -> dict[str, Any]:
+        tasks = {name: task for name, task in run.tasks.items() if name in names}
+        return {**run.config, "tasks": tasks, "environment": run.environment}
+
+    ignored = _GROWING - {"tasks", "sources"} | _VARYING
+    differences = _differences(facts(first), facts(second), ignored, absent=_ABSENT)
     return [difference for difference in differences if _ABSENT not in difference[1:]]
 
 
 def why_untimed(first: Run, second: Run) -> str | None:
     """Return why the times of two runs cannot be compared, or None if they can."""
-    known, other = first.environment, second.environment
-    if not (known and other):
+    environments = first.environment, second.environment
+    if not all(environments):
         return f"a run has no {ENVIRONMENT}"
-    if any(
-        difference.name.startswith(_MACHINE) for difference in _differences(known, other, set())
-    ):
+    differences = _differences(*environments, set())
+    if any(difference.name.startswith(_MACHINE) for difference in differences):
         return "they were measured on different machines"
-    days = [str(environment.get("started"))[: len("2026-01-01")] for environment in (known, other)]
+    days = [str(environment.get("started"))[: len("2026-01-01")] for environment in environments]
     return None if days[0] == days[1] else f"they were measured on {days[0]} and {days[1]}"
 
 
@@ -328,23 +323,23 @@ def _lacks_only_config(folder: Path) -> bool:
 
 
 def _differences(
-    known: Any, wanted: Any, free: set[str], name: str = "", absent: Any = None
+    first: Any, second: Any, ignored: set[str], name: str = "", absent: Any = None
 ) -> Iterator[Difference]:
-    """Yield the differences between two configurations, ignoring the keys in ``free``.
+    """Yield the differences between two configurations, apart from the keys in ``ignored``.
 
     ``absent`` is the value of a key that only one of them has.
     """
-    if isinstance(known, dict) and isinstance(wanted, dict):
-        for key in [key for key in {**known, **wanted} if key not in free]:
+    if isinstance(first, dict) and isinstance(second, dict):
+        for key in [key for key in {**first, **second} if key not in ignored]:
             key_path = f"{name}.{key}" if name else key
-            values = known.get(key, absent), wanted.get(key, absent)
-            yield from _differences(*values, free, key_path, absent)
-    elif known != wanted:
-        yield Difference(name, known, wanted)
+            values = first.get(key, absent), second.get(key, absent)
+            yield from _differences(*values, ignored, key_path, absent)
+    elif first != second:
+        yield Difference(name, first, second)
 
 
-def _stated(found: Difference) -> str:
-    name, recorded, requested = found
+def _stated(difference: Difference) -> str:
+    name, recorded, requested = difference
     return f"{name} is {json.dumps(recorded)} there but {json.dumps(requested)} here"
 
 

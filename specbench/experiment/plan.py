@@ -200,8 +200,8 @@ class Plan:
             for task in self.tasks
         ]
         added = sum(cell.session for task in tasks for cell in task.cells)
-        text = "added cells are timed in a new session, together with autoregressive and sd"
-        notes = dict.fromkeys([*self.notes, *[text] * bool(added)])
+        note = "added cells are timed in a new session, together with autoregressive and sd"
+        notes = dict.fromkeys([*self.notes, note] if added else self.notes)
         return replace(self, tasks=tuple(tasks), notes=tuple(notes))
 
     def describe(self) -> dict[str, Any]:
@@ -232,15 +232,15 @@ def samples_of(steps: Sequence[Step]) -> int:
     return sum(len(step.turns) for step in steps)
 
 
-def _in_sessions(cells: Sequence[Cell], known: Sequence[Mapping[str, Any]]) -> tuple[Cell, ...]:
-    """Return cells with their session among known ones, then those timed again per session."""
+def _in_sessions(cells: Sequence[Cell], recorded: Sequence[Mapping[str, Any]]) -> tuple[Cell, ...]:
+    """Return cells with their session among recorded ones, then those timed again per session."""
 
     def name(cell: Mapping[str, Any]) -> str:
         facts = {key: value for key, value in cell.items() if key != "session"}
         return json.dumps(facts, sort_keys=True)
 
     sessions: dict[str, int] = {}
-    for cell in known:  # its own session comes before those in which it was timed again
+    for cell in recorded:  # its own session comes before those in which it was timed again
         sessions.setdefault(name(cell), cell.get("session", 0))
     new = 1 + max(sessions.values(), default=-1)
     first = dict.fromkeys(replace(c, session=0) for c in cells if c.timing != TIMED_BASELINE)

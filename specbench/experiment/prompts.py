@@ -44,7 +44,7 @@ def encode_prompt(
     )
 
 
-class Prompts:
+class EncodedPrompts:
     """The prompts of a plan's examples, each encoded once for all cells.
 
     Raises:

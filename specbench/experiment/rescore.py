@@ -117,7 +117,7 @@ def open_run(folder: Path, further: Sequence[str] = ()) -> FinishedRun:
 
 
 def score_run(
-    found: FinishedRun,
+    finished: FinishedRun,
     may_execute: bool,
     report: Callable[[Record], None] = lambda record: None,
     summarise: Summarise = lambda folder: None,
@@ -132,13 +132,13 @@ def score_run(
         UsageError: A line is not a sample of this run, or the run is still being written.
         SpecbenchError: The folder cannot be written.
     """
-    run, metrics = found.run, found.metrics
+    run, metrics = finished.run, finished.metrics
     with _staging(run.folder) as staging:
         latest: dict[tuple[Any, ...], Record] = {}  # the last attempt of a sample counts
         damaged: list[int] = []  # lines
         with (staging / RECORDS).open("wb") as file:
             for record in read_records(run.folder, _NEEDED, damaged):
-                scored = _rescored(record, found, may_execute)
+                scored = _rescored(record, finished, may_execute)
                 file.write(to_line(scored))
                 latest[names_of(scored)] = scored
                 report(scored)
@@ -153,7 +153,7 @@ def score_run(
         samples = len(latest) + len(timed)
         progress = {**run.config["progress"], "samples": samples, "failed": len(failed)}
         config = {**run.config, "progress": progress}
-        used = [name for names in metrics.values() for name in names if name in found.trusted]
+        used = [name for names in metrics.values() for name in names if name in finished.trusted]
         if sources := {**run.config.get("sources", {}), **_digests(used)}:
             config["sources"] = sources
         files = {CONFIG: config}
@@ -182,13 +182,13 @@ def score_run(
     return Outcome(len(latest), len(failed), withheld, next(iter(failed), ""))
 
 
-def _rescored(record: Record, found: FinishedRun, may_execute: bool) -> Record:
+def _rescored(record: Record, finished: FinishedRun, may_execute: bool) -> Record:
     if record["status"] == ERROR:
         return record
-    run, task, sample = found.run, record["task"], record["sample_id"]
+    run, task, sample = finished.run, record["task"], record["sample_id"]
     location = f"{run.folder} contains a sample of example {sample!r} of task {task!r}"
     try:
-        names = found.metrics[task]
+        names = finished.metrics[task]
         example = run.examples[task][sample].scored(record.get("turn"), record.get("greedy"))
     except (KeyError, TypeError, IndexError) as error:
         raise UsageError(
@@ -198,7 +198,7 @@ def _rescored(record: Record, found: FinishedRun, may_execute: bool) -> Record:
         raise UsageError(
             f"{location} with text or scores of the wrong type: give the folder of another run"
         )
-    trusted = [name for name in names if name in found.trusted]
+    trusted = [name for name in names if name in finished.trusted]
     fields = score_text(trusted, record["text"], example, may_execute=may_execute)
     unscored = [n for n in names if n not in trusted or (get_metric(n).executes > may_execute)]
     earlier = {short_name(name): record["scores"].get(short_name(name)) for name in unscored}

@@ -30,7 +30,7 @@ from specbench.experiment.comparison import Comparison, compare_with_eager
 from specbench.experiment.environment import describe_environment, gpu_states, other_processes
 from specbench.experiment.measurements import describe_error, measurements, score_text, times_of
 from specbench.experiment.plan import Plan, SampleIndex, Step, own_sources
-from specbench.experiment.prompts import Prompts
+from specbench.experiment.prompts import EncodedPrompts
 from specbench.heads.bind import bind
 from specbench.heads.files import describe_models
 from specbench.heads.head import Head
@@ -74,12 +74,12 @@ class Loader:
         key = (plan.pair, loading)
         if self._loaded and self._loaded[0] == key:
             pair = self._loaded[1]
-            Prompts(plan, pair).require_decodable()
+            EncodedPrompts(plan, pair).require_decodable()
             pair.drop_caches()
         else:
             self._loaded = None  # free its memory before loading another pair
             self.check_memory(plan.pair, loading, *largest(plan))
-            Prompts(plan, self.load_reader(plan.pair, loading)).require_decodable()
+            EncodedPrompts(plan, self.load_reader(plan.pair, loading)).require_decodable()
             pair = self.load_pair(plan.pair, loading)
             self._loaded = (key, pair)
         pair.engine = engine
@@ -99,7 +99,7 @@ class SampleRunner:
     def __init__(self, plan: Plan, pair: LoadedPair, device: str | None = None) -> None:
         self._plan, self._pair = plan, pair
         self._device = device or str(pair.target.device)  # device name in the records
-        self._prompts = Prompts(plan, pair)
+        self._prompts = EncodedPrompts(plan, pair)
         self._warm_ups: dict[tuple[str, Cell], float] = {}  # seconds, not part of any sample's time
         # The target's own greedy texts of an example, one per turn.
         self._greedy: defaultdict[tuple[int, str], list[str]] = defaultdict(list)

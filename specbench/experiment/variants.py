@@ -117,8 +117,8 @@ def _variants(method: Method, given: Mapping[str, Any]) -> list[Variant]:
 
 
 def _is_number(method: Method, parameter: str) -> bool:
-    return any(known.name == parameter and known.kind is not str for known in method.parameters)
+    return any(p.name == parameter and p.kind is not str for p in method.parameters)
 
 
 def _takes(method: Method, parameter: str) -> bool:
-    return any(known.name == parameter for known in method.parameters)
+    return any(p.name == parameter for p in method.parameters)

@@ -21,7 +21,7 @@ from specbench.engine.pair import LoadedPair
 from specbench.errors import UsageError
 from specbench.experiment.cells import Cell
 from specbench.experiment.plan import Plan, TaskPlan
-from specbench.experiment.prompts import Prompts
+from specbench.experiment.prompts import EncodedPrompts
 from specbench.experiment.runner import Loader, largest
 from specbench.heads.bind import bind
 from specbench.heads.head import Head
@@ -222,7 +222,7 @@ def _working_dtype(check: Check) -> str:
 
 def read_prompts(plan: Plan, pair: LoadedPair) -> list[Prompted]:
     """Return every prompt with its task, alternating between the tasks."""
-    prompts = Prompts(plan, pair)
+    prompts = EncodedPrompts(plan, pair)
     by_task = [
         [
             (task, Context(f"{task.task.name}/{example.id}", prompts.of(task, example).ids))

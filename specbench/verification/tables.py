@@ -37,50 +37,52 @@ def check_tables(folder: Path, source: str) -> Iterator[Finding]:
     ``source`` is the file that they follow from: the samples, or their table if they are gone.
     """
     with TemporaryDirectory() as temporary:
-        again = Path(temporary)
+        rebuilt = Path(temporary)
         timed = (folder / TIMED_RECORDS).is_file()
-        copied = [TABLE] * (source == TABLE) + [TIMINGS] * (not timed)
-        for file in (stored(folder / name) for name in copied):
-            if file.is_file():
-                shutil.copy(file, again)
+        sources = [TABLE] if source == TABLE else []
+        for name in [*sources, TIMINGS] if not timed else sources:
+            if (file := stored(folder / name)).is_file():
+                shutil.copy(file, rebuilt)
         if source == TABLE:
-            write_timings(folder, again)
-            write_summary(again)
+            write_timings(folder, rebuilt)
+            write_summary(rebuilt)
         else:
-            write_tables(folder, again)
-            if not (again / TABLE).is_file():
+            write_tables(folder, rebuilt)
+            if not (rebuilt / TABLE).is_file():
                 raise UsageError(f"{folder / source} has no decoded sample: give another run")
-            yield _compare(folder / TABLE, again / TABLE, NAMES, source)
-        if timed and (again / TIMINGS).is_file():
+            yield _compare(folder / TABLE, rebuilt / TABLE, NAMES, source)
+        if timed and (rebuilt / TIMINGS).is_file():
             keys = (*NAMES, "timing", "session")
-            yield _compare(folder / TIMINGS, again / TIMINGS, keys, TIMED_RECORDS)
-        yield _compare(folder / SUMMARY, again / SUMMARY, _CELL, source)
+            yield _compare(folder / TIMINGS, rebuilt / TIMINGS, keys, TIMED_RECORDS)
+        yield _compare(folder / SUMMARY, rebuilt / SUMMARY, _CELL, source)
         if (page := folder / DIGEST).is_file():
-            yield finding_of(f"{DIGEST} follows from {source}", DIGEST, _page_faults(page, again))
+            yield finding_of(
+                f"{DIGEST} follows from {source}", DIGEST, _page_faults(page, rebuilt / DIGEST)
+            )
 
 
-def _page_faults(page: Path, again: Path) -> list[str]:
+def _page_faults(page: Path, rebuilt_page: Path) -> list[str]:
     """Return the lines of a run's page that differ from those of the page made again."""
     recorded = page.read_text(encoding="utf-8", errors="replace").splitlines()
-    rebuilt = (again / DIGEST).read_text(encoding="utf-8").splitlines()
+    rebuilt = rebuilt_page.read_text(encoding="utf-8").splitlines()
     lines = enumerate(zip_longest(recorded, rebuilt, fillvalue=""), start=1)
     return [f"line {number}{difference(*pair)}" for number, pair in lines if pair[0] != pair[1]]
 
 
-def _compare(path: Path, again: Path, keys: Sequence[str], source: str) -> Finding:
+def _compare(path: Path, rebuilt_path: Path, keys: Sequence[str], source: str) -> Finding:
     """Compare the rows of a table; a metric that all of it lacks is no difference."""
     path = stored(path)
     if not path.is_file():
         raise UsageError(lacks(path.parent, path.name))
-    recorded, made = _rows(path, keys), _rows(again, keys)
+    recorded, rebuilt = _rows(path, keys), _rows(rebuilt_path, keys)
     metrics = {row.get("metric") for row in recorded.values()}
 
     def compare() -> Iterator[tuple[Record, str]]:
         for key, row in recorded.items():
-            further = [name for name in row if key in made and name not in made[key]]
-            text = difference(row, made[key]) if key in made else f"is not in {source}"
+            further = [name for name in row if key in rebuilt and name not in rebuilt[key]]
+            text = difference(row, rebuilt[key]) if key in rebuilt else f"is not in {source}"
             yield row, f"{further[0]} is not in {source}" if further else text
-        for key, row in made.items():
+        for key, row in rebuilt.items():
             if key not in recorded and row.get("metric") in metrics:
                 yield row, f"is missing from {path.name}"
 

@@ -21,7 +21,7 @@ from pydantic import (
     model_validator,
 )
 
-from specbench.validation import Model, quoted, refusal
+from specbench.validation import StrictModel, quoted, refusal
 from specbench.words import none_of
 
 AUTO, DUMMY = "auto", "dummy"
@@ -73,7 +73,7 @@ def option(
     return Field(default, description=help, json_schema_extra=cli, **bounds)
 
 
-class Options(Model):
+class Options(StrictModel):
     """A group of command-line options with defaults and bounds.
 
     Raises:
@@ -186,13 +186,13 @@ class Filters(Options):
     )
 
 
-class Sampling(Filters):
+class SamplingOptions(Filters):
     """How to turn logits into a sampling distribution."""
 
     temperature: Temperature = option(1.0, "0 is greedy.", panel="Options")
 
 
-class Settings(Sampling):
+class Settings(SamplingOptions):
     """Settings shared by all cells of a run."""
 
     seed: int = option(0, "Random seed for choosing examples and for sampling.", ge=0)

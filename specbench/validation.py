@@ -28,7 +28,7 @@ Place = tuple[str | int, ...]
 UNKNOWN_KEY = "extra_forbidden"  # pydantic's type of this error
 
 
-class Model(BaseModel):
+class StrictModel(BaseModel):
     """An immutable model with strict types and no additional fields.
 
     An integer is accepted as a float; ``true`` is not an integer, and ``nan`` is not a number.

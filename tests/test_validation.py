@@ -6,16 +6,16 @@ import pytest
 from pydantic import Field, model_validator
 
 from specbench.errors import UsageError
-from specbench.validation import Model, Text, Texts, problems, read_toml, validated
+from specbench.validation import StrictModel, Text, Texts, problems, read_toml, validated
 
 
-class Layer(Model):
+class Layer(StrictModel):
     size: int = Field(ge=1)
     rate: float = Field(1.0, gt=0, lt=10)
     dtype: Literal["float32", "bfloat16"] = "float32"
 
 
-class Document(Model):
+class Document(StrictModel):
     name: Text
     stop: Texts = ()
     layer: Layer | None = None

@@ -28,7 +28,7 @@ from specbench.tasks.task import Task
 from specbench.training.recipe import DraftRecipe, HeadRecipe, head_recipe
 
 if TYPE_CHECKING:
-    from specbench.training.verifier import Progress as Step
+    from specbench.training.verifier import TrainingStep
 
 NEAR = 0.02  # tolerated difference between held-out acceptance and its target
 DRAFTS = Path("results/drafts")
@@ -196,7 +196,7 @@ def _train_all(
                 training_bar(title, job.recipe.steps, shown) as draw,
             ):
 
-                def report(progress: Step, write: Any = write, draw: Any = draw) -> None:
+                def report(progress: TrainingStep, write: Any = write, draw: Any = draw) -> None:
                     write(progress)
                     draw(progress.step, str(progress))
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from specbench.decoding.drafting import Drafter, ModelDrafter, State
-from specbench.decoding.records import Generation, Report, RoundRecord, StopReason, read_report
+from specbench.decoding.records import Generation, RoundRecord, RoundReport, StopReason, read_report
 from specbench.decoding.round import StepOutput, StepTimes, speculative_step
 from specbench.decoding.sampling import Sampling, uniforms
 from specbench.engine.device import now, seconds_between
@@ -206,7 +206,7 @@ class Batch:
         self._uniforms[row] = uniforms(seed, request.key, limit, self._n)
         return Sequence(number, tokens, started, now(self._last.device) - started)
 
-    def _append(self, text: Sequence, report: Report) -> StopReason | None:
+    def _append(self, text: Sequence, report: RoundReport) -> StopReason | None:
         """Append a round's tokens up to the end of the output; return why it ended, if it did.
 
         Raises:
@@ -246,10 +246,11 @@ class Batch:
         decoded = str(self._pair.tokenizer.decode(ids, skip_special_tokens=True))
         for string in self._options.stop:
             decoded = decoded.split(string, 1)[0]
-        draft, verify, accept = (
-            sum(seconds_between(step[i], step[i + 1]) / sharing for step, sharing in text.times)
-            for i in range(3)
-        )
+        draft, verify, accept = 0.0, 0.0, 0.0
+        for step, sharing in text.times:
+            draft += seconds_between(step.started, step.drafted) / sharing
+            verify += seconds_between(step.drafted, step.verified) / sharing
+            accept += seconds_between(step.verified, step.finished) / sharing
         times = {
             "prefill_seconds": text.prefill_seconds,
             "decode_seconds": text.decode_seconds,

@@ -57,7 +57,7 @@ NO_WEIGHT = -1024.0  # in place of all weights of a round, for rules without the
 ROUNDING = 1e-3  # by which a probability may exceed 1
 
 
-class Report(NamedTuple):
+class RoundReport(NamedTuple):
     """One text's round, as read from the device."""
 
     length: int  # tokens of the text now, as counted on the device
@@ -111,7 +111,7 @@ class Report(NamedTuple):
         )
 
 
-def read_report(row: Sequence[float]) -> Report:
+def read_report(row: Sequence[float]) -> RoundReport:
     """Parse one row of ``StepOutput.report``.
 
     The numbers may be float32, which represents tokens and lengths exactly up to 2^24. Weights are
@@ -123,7 +123,7 @@ def read_report(row: Sequence[float]) -> Report:
     drafted, agreed, accept, expected, weights = (
         row[8 + k * n : 8 + (k + 1) * n] for k in range(1, 6)
     )
-    return Report(
+    return RoundReport(
         length,
         accepted,
         proposed,

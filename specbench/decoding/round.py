@@ -115,12 +115,20 @@ def verify(
     p, p1, h_p = output
     rows, n = x.shape
     most = state.uniforms.shape[1] // 2
-    pair = (p[:, :n], q, p1[:, :n], q1, h_p[:, :n], h_q)
-    p_, q_, p1_, q1_, h_p_, h_q_ = (part.flatten(0, 1) for part in pair)  # [B n, ...]
-    verdict = rule(Positions(p_, q_, p1_, q1_, h_p_, h_q_, greedy, n), x.flatten())
-    if (fault := fault_of_form(verdict, *p_.shape)) is not None:
+    at = Positions(  # [B n, ...]
+        p[:, :n].flatten(0, 1),
+        q.flatten(0, 1),
+        p1[:, :n].flatten(0, 1),
+        q1.flatten(0, 1),
+        h_p[:, :n].flatten(0, 1),
+        h_q.flatten(0, 1),
+        greedy,
+        n,
+    )
+    verdict = rule(at, x.flatten())
+    if (fault := fault_of_form(verdict, *at.p.shape)) is not None:
         raise ValueError(fault)
-    accept, expected = (part.reshape(rows, n) for part in (verdict.accept, verdict.expected))
+    accept, expected = verdict.accept.reshape(rows, n), verdict.expected.reshape(rows, n)
     residual = verdict.residual.reshape(p[:, :n].shape)
 
     proposed = (torch.full_like(state.length, n) if proposed is None else proposed)[:, None]

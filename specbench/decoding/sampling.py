@@ -15,7 +15,7 @@ from torch import Tensor
 from specbench import config
 
 
-class Sampling(config.Sampling):
+class Sampling(config.SamplingOptions):
     """The sampling settings, with the processing of logits."""
 
     @property

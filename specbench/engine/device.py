@@ -150,9 +150,8 @@ def _system_memory() -> Iterator[int]:
 def _container_memory() -> Iterator[int]:
     """The limit of the control group, less the memory that cannot be reclaimed."""
     try:
-        limit, used = (
-            int((CGROUP / name).read_text()) for name in ("memory.max", "memory.current")
-        )
+        limit = int((CGROUP / "memory.max").read_text())
+        used = int((CGROUP / "memory.current").read_text())
         counts = dict(line.split() for line in (CGROUP / "memory.stat").read_text().splitlines())
         yield limit - used + int(counts["inactive_file"])
     except (OSError, ValueError, KeyError):  # no such group, or its limit is "max"

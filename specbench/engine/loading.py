@@ -147,22 +147,19 @@ def shared_vocabulary(target: PreTrainedTokenizerBase, draft: PreTrainedTokenize
         UsageError: An id means two tokens, or a regular token is known to one model only; the
             message names the first.
     """
-    ours, theirs = (
-        {index: token for token, index in tokenizer.get_vocab().items()}
-        for tokenizer in (target, draft)
-    )
-    size = min(max(ours), max(theirs)) + 1
+    of_target = {index: token for token, index in target.get_vocab().items()}
+    of_draft = {index: token for token, index in draft.get_vocab().items()}
+    size = min(max(of_target), max(of_draft)) + 1
     added = {*target.added_tokens_decoder, *draft.added_tokens_decoder}
     different = [
         index
-        for index in sorted(ours.keys() | theirs.keys())
-        if ours.get(index) != theirs.get(index) and (index < size or index not in added)
+        for index in sorted(of_target.keys() | of_draft.keys())
+        if of_target.get(index) != of_draft.get(index) and (index < size or index not in added)
     ]
     if different:
         first = different[0]
-        in_target, in_draft = (
-            repr(tokens[first]) if first in tokens else "nothing" for tokens in (ours, theirs)
-        )
+        in_target = repr(of_target[first]) if first in of_target else "nothing"
+        in_draft = repr(of_draft[first]) if first in of_draft else "nothing"
         raise UsageError(
             f"the models do not share a vocabulary: token {first} is {in_target} in the target "
             f"and {in_draft} in the draft ({len(different)} ids differ); choose a draft of the "

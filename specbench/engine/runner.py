@@ -390,8 +390,8 @@ class Runner:
         few = torch.arange(CHECKED_TOKENS, device=self.device)
         whole = torch.cat((few, few.new_tensor([self.context - 1])))
         for kind in set(self.kinds):
-            texts = (self._angles(index, kind, torch.float32) for index in (few, whole))
-            short, long = (torch.stack(angles)[:, :CHECKED_TOKENS] for angles in texts)
+            short = torch.stack(self._angles(few, kind, torch.float32))
+            long = torch.stack(self._angles(whole, kind, torch.float32))[:, :CHECKED_TOKENS]
             if not torch.allclose(short, long, atol=TOLERANCE):
                 raise ValueError("its rotary angles depend on the length of the text")
 

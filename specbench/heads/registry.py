@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from specbench.errors import UsageError
 from specbench.heads.kinds import LINEAR
 from specbench.pairs.registry import PairSpec, pairs
-from specbench.validation import Model, validated
+from specbench.validation import StrictModel, validated
 from specbench.words import printable
 
 WEIGHTS = "head.safetensors"
@@ -36,17 +36,17 @@ SEED = "seed-"
 MOST_BYTES = {WEIGHTS: 2**26, DESCRIPTION: 2**20, RELEASED: 2**26}  # by name or suffix of a file
 
 
-class _Recipe(Model, extra="ignore"):
+class _Recipe(StrictModel, extra="ignore"):
     target_acceptance: float | None = None
     max_quality_loss: float | None = None
 
 
-class _Worth(Model, extra="ignore"):
+class _Worth(StrictModel, extra="ignore"):
     better: bool | None
     sentence: str
 
 
-class _Description(Model, extra="ignore"):
+class _Description(StrictModel, extra="ignore"):
     """What is used of ``head.json``; the other keys are for the reader."""
 
     kind: str | None = None

@@ -146,7 +146,8 @@ def cactus(at: Next, divergence: float) -> Split:
     needed = (at.q / at.p.clamp_min(TINY)).clamp_max(2)
     sorted_c = -c.gather(-1, order)
     count = torch.searchsorted(sorted_c, -needed)
-    by_p, by_q = (_running(part.gather(-1, order)) for part in (rejected * c, rejected))
+    by_p = _running((rejected * c).gather(-1, order))
+    by_q = _running(rejected.gather(-1, order))
     gained = at.p * by_p.gather(-1, count) - at.q * by_q.gather(-1, count)
     return Split(accepted, (1 - total(accepted)) * normalised(gained.clamp_min(0)))
 
@@ -186,8 +187,8 @@ class _Curve:
     def __init__(self, p: Tensor, q: Tensor) -> None:
         ratio = torch.where(q > 0, p / q, torch.inf)
         self._ratio, order = ratio.sort(-1)
-        ordered = (p.gather(-1, order), q.gather(-1, order))
-        self._p, self._q = (_running(part.flip(-1)).flip(-1) for part in ordered)
+        self._p = _running(p.gather(-1, order).flip(-1)).flip(-1)
+        self._q = _running(q.gather(-1, order).flip(-1)).flip(-1)
 
     def gain(self, b: Tensor) -> Tensor:
         """Return the sum at thresholds ``[K, n]``."""

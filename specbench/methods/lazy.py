@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 
-class _Torch(ModuleType):
+class _LazyTorch(ModuleType):
     def __getattr__(self, name: str) -> Any:
         module = import_module("torch")
         vars(self).update(vars(module))  # this is not called again
@@ -17,4 +17,4 @@ class _Torch(ModuleType):
 if TYPE_CHECKING:
     import torch as torch
 else:
-    torch = _Torch("torch")
+    torch = _LazyTorch("torch")

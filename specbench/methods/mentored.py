@@ -87,19 +87,19 @@ def _sorted(p: Tensor, q: Tensor) -> _Row:
     ratio, order = torch.where(q > 0, p / q, torch.inf).sort(-1)
     p, q = p.gather(-1, order), q.gather(-1, order)
     spent = torch.xlogy(p, ratio).masked_fill(ratio == torch.inf, 0)
-    below_p, below_q, spent = (t.cumsum(-1) for t in (p, q, spent))
-    above_p, above_q = (total[:, -1:] - total for total in (below_p, below_q))
+    below_p, below_q, spent = p.cumsum(-1), q.cumsum(-1), spent.cumsum(-1)
+    above_p, above_q = below_p[:, -1:] - below_p, below_q[:, -1:] - below_q
     floor = ratio.clamp_min(_TINY)
     cut, raised = below_q - below_p / floor, above_q - above_p / floor
-    p, q, spent = (torch.nn.functional.pad(t, (1, 0)) for t in (below_p, below_q, spent))
-    return _Row(p, q, spent, cut, raised)
+    pad = torch.nn.functional.pad
+    return _Row(pad(below_p, (1, 0)), pad(below_q, (1, 0)), pad(spent, (1, 0)), cut, raised)
 
 
 def _at(row: _Row, rejection: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return a, b and KL(p || pi), each [K, M], for rejections [K, M]."""
     below = torch.searchsorted(row.cut, rejection, right=True)  # tokens with p/q < a
     above = torch.searchsorted(row.raised, -rejection)  # tokens with p/q <= b
-    p, q, spent = (total.gather(-1, below) for total in (row.p, row.q, row.spent))
+    p, q, spent = row.p.gather(-1, below), row.q.gather(-1, below), row.spent.gather(-1, below)
     rest_p = row.p[:, -1:] - row.p.gather(-1, above)
     rest_q = row.q[:, -1:] - row.q.gather(-1, above)
     a = (p / (q - rejection).clamp_min(_TINY)).clamp(_TINY, 1)

@@ -231,7 +231,8 @@ def _positions(
     q1[1] = p1[1]
     p, q = p1.clone(), q1.clone()
     if greedy:
-        p, q = (torch.zeros_like(r).scatter_(-1, r.argmax(-1, True), 1) for r in (p1, q1))
+        p = torch.zeros_like(p1).scatter_(-1, p1.argmax(-1, True), 1)
+        q = torch.zeros_like(q1).scatter_(-1, q1.argmax(-1, True), 1)
     else:
         p[2, vocabulary // 2 :] = 0
         q[2, : vocabulary // 2] = 0

@@ -70,8 +70,8 @@ def corpus_bleu(totals: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def _sentence(text: str, example: Example) -> Any:
     # sacrebleu works on lines, but a text with line breaks is one segment.
-    hypothesis, reference = (" ".join(t.split()) for t in (text, example.reference or ""))
-    return _scorer().sentence_score(hypothesis, [reference])
+    reference = " ".join((example.reference or "").split())
+    return _scorer().sentence_score(" ".join(text.split()), [reference])
 
 
 @cache

@@ -13,7 +13,7 @@ from pydantic import AfterValidator, Field
 
 from specbench.config import Dtype
 from specbench.errors import UsageError, require
-from specbench.validation import Model, Text, read_toml
+from specbench.validation import StrictModel, Text, read_toml
 from specbench.words import unknown
 
 ROLES = ("target", "draft")
@@ -30,7 +30,7 @@ Size = Annotated[int | None, Field(gt=0)]
 Factor = Annotated[float | None, Field(gt=0)]
 
 
-class Architecture(Model):
+class Architecture(StrictModel):
     """Values of a Transformers configuration, for decoders that are a plain stack of layers."""
 
     model_type: Text
@@ -58,14 +58,14 @@ class Architecture(Model):
     initializer_range: Factor = None
 
 
-class Architectures(Model):
+class Architectures(StrictModel):
     """The architectures of a pair's models."""
 
     target: Architecture | None = None
     draft: Architecture | None = None
 
 
-class PairTable(Model):
+class PairTable(StrictModel):
     """A pair's table in a file; ``pairs.toml`` explains the keys."""
 
     target: Text

@@ -24,7 +24,7 @@ from specbench.methods.parameters import METHOD_COLUMNS
 from specbench.runs import columns
 from specbench.runs.columns import schema
 from specbench.runs.folders import lacks
-from specbench.validation import Model, refusal
+from specbench.validation import StrictModel, refusal
 
 log = logging.getLogger(__name__)
 
@@ -285,4 +285,4 @@ def read_examples(folder: Path) -> dict[str, dict[str, Example]]:
 _FIELDS: dict[str, Any] = {
     name: (kind, getattr(Example, name, ...)) for name, kind in get_type_hints(Example).items()
 }
-_ExampleLine = create_model("_ExampleLine", __base__=Model, task=(str, ...), **_FIELDS)
+_ExampleLine = create_model("_ExampleLine", __base__=StrictModel, task=(str, ...), **_FIELDS)

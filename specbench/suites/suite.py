@@ -26,7 +26,7 @@ from specbench.heads.registry import HeadFile
 from specbench.methods.registry import get_method
 from specbench.pairs.registry import get_pair, with_draft
 from specbench.tasks.task import load_task
-from specbench.validation import Model, load_toml, validated
+from specbench.validation import StrictModel, load_toml, validated
 
 HEADS, DRAFTS = "heads", "drafts"  # what a suite trains; also subfolders of its output
 EVERY, TUNED = "every", "fine-tuned"
@@ -34,7 +34,7 @@ EVERY, TUNED = "every", "fine-tuned"
 Names = Annotated[list[str], Field(min_length=1)]
 
 
-class TrainTable(Model):
+class TrainTable(StrictModel):
     """Heads or fine-tuned drafts to train for every pair and task; a table ``[[train]]``.
 
     Attributes:
@@ -50,7 +50,7 @@ class TrainTable(Model):
     hours: float | None = None
 
 
-class Entry(Model):
+class Entry(StrictModel):
     """One run per pair, task, temperature and seed; a table ``[[entry]]``.
 
     Attributes:
@@ -189,7 +189,7 @@ class Unit:
         return self.entry.variants(heads)
 
 
-class Suite(Model):
+class Suite(StrictModel):
     """A file of trainings and entries.
 
     Attributes:

@@ -18,7 +18,7 @@ from specbench.errors import UsageError
 from specbench.example import Example
 from specbench.metrics import get_metric
 from specbench.tasks.rows import Row, list_in, require_columns, require_utf8, value_of
-from specbench.validation import Model, Text, Texts
+from specbench.validation import StrictModel, Text, Texts
 from specbench.words import listed, shown, unknown
 
 PROMPT = "{prompt}"  # placeholder for the generator's prompt in its template
@@ -68,7 +68,7 @@ def _templates(texts: Iterable[str]) -> tuple[str, ...]:
 Template = Annotated[Text, AfterValidator(_template)]
 
 
-class ExampleTable(Model):
+class ExampleTable(StrictModel):
     """Templates for the parts of an example other than its prompt; None leaves a part empty."""
 
     id: Template | None = None  # name of the example; None numbers the rows
@@ -81,7 +81,7 @@ class ExampleTable(Model):
     category: Template | None = None  # group of examples, such as a domain
 
 
-class SourceTable(Model):
+class SourceTable(StrictModel):
     """The source of examples: a generator, splits of a dataset on the hub, or local files.
 
     Without a generator and a dataset, the splits are names of files beside the task file, with or
@@ -120,7 +120,7 @@ class SourceTable(Model):
         return self
 
 
-class PromptTable(Model):
+class PromptTable(StrictModel):
     """The template of a prompt, and of the few-shot examples before it."""
 
     template: Text
@@ -135,7 +135,7 @@ class PromptTable(Model):
         return self
 
 
-class Definition(Model):
+class Definition(StrictModel):
     """A task file. Each table is checked against the tables above it."""
 
     name: FileName

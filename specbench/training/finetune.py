@@ -49,7 +49,7 @@ from specbench.version import __version__
 DESCRIPTION = "finetune.json"
 HELD_OUT = 64
 
-Report = Callable[[int, str], None]
+ShowStep = Callable[[int, str], None]
 Batch = Callable[[Material], tuple[Tensor, Tensor]]
 
 
@@ -59,7 +59,7 @@ def finetune_draft(
     recipe: DraftRecipe,
     folder: Path,
     device: str,
-    report: Report,
+    report: ShowStep,
     revision: str | None = None,
 ) -> dict[str, Any]:
     """Fine-tune a draft and save it to a new or empty model folder; return ``finetune.json``.
@@ -109,7 +109,7 @@ def finetune_draft(
 
 
 def _train(
-    model: PreTrainedModel, batch: Batch, material: Material, recipe: DraftRecipe, report: Report
+    model: PreTrainedModel, batch: Batch, material: Material, recipe: DraftRecipe, report: ShowStep
 ) -> None:
     optimizer = torch.optim.AdamW(model.parameters(), betas=(0.9, 0.98), weight_decay=0.01)
     model.train()

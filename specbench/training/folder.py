@@ -13,7 +13,7 @@ from specbench.files import check_writable, clear_errors
 from specbench.heads.registry import is_head
 
 if TYPE_CHECKING:
-    from specbench.training.verifier import Progress
+    from specbench.training.verifier import TrainingStep
 
 CHECKPOINT = "checkpoint.pt"
 LOG = "training.csv"
@@ -58,7 +58,7 @@ def check_log(folder: Path) -> None:
 
 
 @contextmanager
-def tensorboard(folder: Path | None) -> Iterator[Callable[[Progress], None]]:
+def tensorboard(folder: Path | None) -> Iterator[Callable[[TrainingStep], None]]:
     """Write one scalar per column of ``training.csv``; yields a function of a step's progress.
 
     A resumed training reports its earlier steps again, so old events in the folder are purged.
@@ -74,7 +74,7 @@ def tensorboard(folder: Path | None) -> Iterator[Callable[[Progress], None]]:
     with clear_errors(folder, _ADVICE):
         writer = SummaryWriter(str(folder), purge_step=1)
 
-    def report(progress: Progress) -> None:
+    def report(progress: TrainingStep) -> None:
         with clear_errors(folder, _ADVICE):
             for name, value in progress._asdict().items():
                 if name != "step":

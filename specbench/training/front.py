@@ -57,22 +57,22 @@ class Point(NamedTuple):
     @classmethod
     def from_lists(cls, values: dict[str, Any]) -> Point:
         """Return the point of ``lists``."""
-        quality, acceptance = (np.array(values[name]) for name in ("quality", "acceptance"))
-        return cls(values["weight"], quality, acceptance)
+        return cls(values["weight"], np.array(values["quality"]), np.array(values["acceptance"]))
 
     @classmethod
     def mean(cls, points: Sequence[Point]) -> Point:
         """Return the mean of points on the same prompts."""
-        quality, acceptance = (
-            np.mean([getattr(point, name) for point in points], axis=0)
-            for name in ("quality", "acceptance")
+        return cls(
+            float(np.mean([point.weight for point in points])),
+            np.mean([point.quality for point in points], axis=0),
+            np.mean([point.acceptance for point in points], axis=0),
         )
-        return cls(float(np.mean([point.weight for point in points])), quality, acceptance)
 
     def described(self) -> dict[str, Any]:
         """Return the figures with their intervals, for ``head.json``."""
         prompts = np.arange(len(self.quality))
-        quality, acceptance = (mean_interval(v, prompts) for v in (self.quality, self.acceptance))
+        quality = mean_interval(self.quality, prompts)
+        acceptance = mean_interval(self.acceptance, prompts)
         return {
             "weight": self.weight,
             "quality": quality.value,
@@ -96,15 +96,15 @@ class Worth(NamedTuple):
     @property
     def collapsed(self) -> str | None:
         """The model that the head imitates, ``target`` or ``draft``, or None."""
-        target, *_, draft = (point.acceptance.mean() for point in self.static)
+        target, draft = self.static[0].acceptance.mean(), self.static[-1].acceptance.mean()
         share = (self.head.acceptance.mean() - target) / (draft - target)
         return "draft" if share > 1 - EXTREME else "target" if share < EXTREME else None
 
     def sentence(self, metric: Metric) -> str:
         """Say in one sentence whether the head is above or below the static front, or neither."""
-        distance = self.distance
-        value, low, high = (metric.scale * limit for limit in distance[:3])
-        by = f"{with_interval(value, low, high, '.1f')} points, n = {distance.n}"
+        distance, scale = self.distance, metric.scale
+        low, high = scale * distance.low, scale * distance.high
+        by = f"{with_interval(scale * distance.value, low, high, '.1f')} points, n = {distance.n}"
         if low > 0:
             return f"above the randomised static front ({by})"
         if high < 0:
@@ -202,10 +202,13 @@ def require_trade(static: Sequence[Point], task: str, metric: Metric) -> None:
     gained = paired_difference(target.quality, prompts, draft.quality, prompts)
     if gained.low > 0 and draft.acceptance.mean() > target.acceptance.mean():
         return
-    p_mean, q_mean = (metric.scale * point.quality.mean() for point in (target, draft))
-    value, low, high = (metric.scale * limit for limit in gained[:3])
+    scale = metric.scale
+    p_mean, q_mean = scale * target.quality.mean(), scale * draft.quality.mean()
+    interval = (
+        f"{scale * gained.value:+.1f} [{scale * gained.low:+.1f}, {scale * gained.high:+.1f}]"
+    )
     raise UsageError(
         f"{task}: the target is not measurably better than the draft ({metric.unit} {p_mean:.1f} "
-        f"against {q_mean:.1f}, difference {value:+.1f} [{low:+.1f}, {high:+.1f}] on {gained.n} "
+        f"against {q_mean:.1f}, difference {interval} on {gained.n} "
         "held-out prompts), so there is nothing to protect: choose another metric or draft"
     )

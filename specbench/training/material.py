@@ -146,8 +146,8 @@ def answer_batch(
         rows.append(prompt + answer[:-1])
         labels.append([IGNORED] * (len(prompt) - 1) + answer)
     length = -(-max(map(len, rows)) // 16) * 16
-    ids, targets = (
-        torch.tensor([row + [value] * (length - len(row)) for row in table])
-        for table, value in ((rows, pad), (labels, IGNORED))
-    )
-    return ids, targets
+
+    def padded(table: list[list[int]], value: int) -> Tensor:
+        return torch.tensor([row + [value] * (length - len(row)) for row in table])
+
+    return padded(rows, pad), padded(labels, IGNORED)

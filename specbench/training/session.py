@@ -27,7 +27,7 @@ from specbench.training.front import Point
 from specbench.training.material import describe_data, read_materials
 from specbench.training.price import Price
 from specbench.training.recipe import HeadRecipe
-from specbench.training.verifier import Checked, Progress, Training
+from specbench.training.verifier import Checked, Training, TrainingStep
 from specbench.version import __version__
 
 NO_SPREAD = 1e-6  # of rewards; smaller spreads are rounding errors
@@ -50,7 +50,7 @@ def prepare(
 
 
 def carry_out(
-    training: Training, folder: Path, report: Callable[[Progress], None]
+    training: Training, folder: Path, report: Callable[[TrainingStep], None]
 ) -> dict[str, Any]:
     """Train a head, write it to its folder, and return its description in ``head.json``.
 
@@ -116,7 +116,7 @@ def _load_checkpoint(training: Training, path: Path) -> None:
     training.price = Price(**content["price"])
     training.best = content["best"] and Checked(**content["best"])
     training.generator.set_state(content["generator"])
-    training.history = [Progress(**row) for row in content["history"]]
+    training.history = [TrainingStep(**row) for row in content["history"]]
 
 
 def _identity(training: Training) -> dict[str, dict[str, Any]]:

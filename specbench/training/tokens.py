@@ -50,7 +50,7 @@ def sample_tokens(
 def token_text(tokenizer: PreTrainedTokenizerBase, token: int) -> str:
     """Return the text of a token in mid-sentence, including a leading space."""
     anchor = list(tokenizer("a", add_special_tokens=False)["input_ids"])
-    alone, after = (str(tokenizer.decode(ids)) for ids in (anchor, [*anchor, token]))
+    alone, after = str(tokenizer.decode(anchor)), str(tokenizer.decode([*anchor, token]))
     text = after.removeprefix(alone) if after.startswith(alone) else str(tokenizer.decode([token]))
     if not text or "\N{REPLACEMENT CHARACTER}" in text:  # part of a character
         return str(tokenizer.convert_ids_to_tokens(token))

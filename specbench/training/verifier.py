@@ -44,7 +44,7 @@ STATISTICS = 64  # texts of the target, for the spread of the inputs
 TOLERANCE = 0.01  # of a target acceptance, in the choice of the best head
 
 
-class Progress(NamedTuple):
+class TrainingStep(NamedTuple):
     """One row of ``training.csv``: a step, measured with the head before its update.
 
     The columns ``held_out_...`` are measured after the update, at some steps only.
@@ -108,7 +108,7 @@ class Training:
         self.static: list[Point] = []
         self.price = Price(recipe.acceptance_weight)
         self.best: Checked | None = None
-        self.history: list[Progress] = []
+        self.history: list[TrainingStep] = []
 
     def begin(self, static: list[Point] | None = None) -> None:
         """Create the head and its optimizer, from static weights on held-out prompts.
@@ -145,7 +145,7 @@ class Training:
         self.head = deepcopy(self.start)
         self.optimizer = torch.optim.Adam(self.head.parameters())
 
-    def take_step(self) -> Progress:
+    def take_step(self) -> TrainingStep:
         """Roll out, score, and run the epochs of one step.
 
         The steps use the examples in order, cycling after the last, and the temperatures in turn.
@@ -176,7 +176,7 @@ class Training:
             loss = -value.objective
             advice = " in another folder; the last checkpoint is untouched"
             gradient = descend(loss, head, self.optimizer, done, advice)
-        progress = Progress(
+        progress = TrainingStep(
             step=done + 1,
             reward=rewards.mean().item(),
             reward_spread=rewards.std(correction=0).item(),
@@ -252,7 +252,7 @@ class Training:
             text_mean(1 - weight * rollouts.tv, rollouts).double().cpu().numpy(),
         )
 
-    def _checked(self, progress: Progress) -> Progress:
+    def _checked(self, progress: TrainingStep) -> TrainingStep:
         """Measure the head on held-out prompts at some steps, and keep it if it is the best."""
         step, steps = progress.step, self.recipe.steps
         if step % max(1, steps // CHECKS) and step != steps:

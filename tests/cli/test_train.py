@@ -254,7 +254,7 @@ def test_tensorboard_gets_every_step_once_even_after_a_stop(
         assert cli(*TINY, "--log-to", "logs", "--resume").code == 0
     events = EventAccumulator("logs/mini/mini-headline")
     events.Reload()
-    assert set(events.Tags()["scalars"]) == set(verifier.Progress._fields) - {"step"}
+    assert set(events.Tags()["scalars"]) == set(verifier.TrainingStep._fields) - {"step"}
     assert [(e.step, e.value) for e in events.Scalars("reward")] == [(1, 0.5), (2, 0.25), (3, 0.5)]
 
     def full(*_: Any) -> None:

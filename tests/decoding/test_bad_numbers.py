@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from specbench.decoding.records import Report
+from specbench.decoding.records import RoundReport
 from specbench.decoding.sampling import Sampling
 from specbench.errors import SpecbenchError
 from specbench.methods import Positions, Verdict
@@ -100,7 +100,7 @@ def test_ctrl_c_in_a_rule_is_not_an_error_of_the_rule() -> None:
 def test_numbers_that_are_not_used_may_be_undefined() -> None:
     """After the first rejection a rule may divide by zero."""
     used = ([1, 2], (0.0, 1.0), (0.1, 0.1), [7, 8], [True, True])
-    report = Report(9, 1, 2, *used, accept=[1.0, 0.5], expected=[1.0, 0.5], weights=[])
+    report = RoundReport(9, 1, 2, *used, accept=[1.0, 0.5], expected=[1.0, 0.5], weights=[])
     assert report.fault() is None
     rejected = report._replace(accepted=0, accept=[0.5, NAN], expected=[0.5, NAN])
     assert rejected.fault() is None

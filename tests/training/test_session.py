@@ -25,7 +25,7 @@ from specbench.training import material, verifier
 from specbench.training.folder import CHECKPOINT, LOG, check_folder
 from specbench.training.recipe import HeadRecipe
 from specbench.training.session import carry_out, prepare
-from specbench.training.verifier import Progress
+from specbench.training.verifier import TrainingStep
 
 from .conftest import made_point, measured_by_weight
 
@@ -88,7 +88,7 @@ def test_a_finished_training_leaves_its_log_and_a_head(unbroken: Path) -> None:
     left = contents(unbroken)
     assert left["files"] == sorted([DESCRIPTION, WEIGHTS, LOG])
     assert [row["step"] for row in left["rows"]] == ["1", "2"]
-    assert tuple(left["rows"][0]) == Progress._fields
+    assert tuple(left["rows"][0]) == TrainingStep._fields
     assert not check_folder(unbroken, resume=True)
     with pytest.raises(UsageError, match="already contains a head"):
         check_folder(unbroken, resume=False)
@@ -113,7 +113,7 @@ def test_a_killed_training_resumes_as_if_uninterrupted(
             train(tmp_path)
     assert not is_head(tmp_path)
     assert check_folder(tmp_path, resume=True)
-    seen: list[Progress] = []
+    seen: list[TrainingStep] = []
     train(tmp_path, seen.append, resume=True)
     assert contents(tmp_path) == contents(unbroken)
     assert [progress.step for progress in seen] == [1, 2]
@@ -123,7 +123,7 @@ def test_a_killed_training_resumes_as_if_uninterrupted(
 def test_a_full_disk_or_a_nonfinite_loss_keeps_the_previous_step(
     train: Train, unbroken: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
-    seen: list[Progress] = []
+    seen: list[TrainingStep] = []
     honest = verifier.reward
 
     def full(path: Path) -> None:
@@ -159,7 +159,7 @@ def test_a_refused_training_leaves_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
-def stop(progress: Progress) -> None:
+def stop(progress: TrainingStep) -> None:
     raise Killed
 
 

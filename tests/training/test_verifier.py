@@ -13,7 +13,7 @@ from specbench.training import front, verifier
 from specbench.training.material import Material, Materials, split_material
 from specbench.training.price import FIRST
 from specbench.training.recipe import HeadRecipe
-from specbench.training.verifier import Progress, Training
+from specbench.training.verifier import Training, TrainingStep
 
 from .conftest import made_point, measured_by_weight
 
@@ -198,7 +198,7 @@ def test_the_start_keeps_most_of_the_quality_and_is_stricter_than_a_goal(mini: A
 def test_lambda_is_in_units_of_the_static_slope_and_follows_a_goal(
     mini: Any, monkeypatch: Any
 ) -> None:
-    def prices(**changes: Any) -> list[Progress]:
+    def prices(**changes: Any) -> list[TrainingStep]:
         training = trained(mini, RECIPE.updated(**changes))
         assert training.slope == pytest.approx(0.4 / 0.3)
         return training.history

@@ -25,7 +25,7 @@ class Stage:
 
 
 @dataclass(frozen=True)
-class Problem:
+class Exercise:
     """A function as a chain of stages over a number, a list of numbers or a word."""
 
     name: str
@@ -109,7 +109,7 @@ KINDS: dict[str, tuple[Callable[[random.Random], Any], Callable[[random.Random],
 }
 
 
-def draw(rng: random.Random) -> Problem:
+def draw(rng: random.Random) -> Exercise:
     """Draw a function of two or three stages with three test inputs."""
     kind = rng.choice(tuple(KINDS))
     make_input, make_stage = KINDS[kind]
@@ -117,10 +117,10 @@ def draw(rng: random.Random) -> Problem:
     if kind == "list":
         stages[-1] = _list_end(rng)
     inputs = tuple(make_input(rng) for _ in range(3))
-    return Problem(rng.choice(NAMES), kind, tuple(stages), inputs)
+    return Exercise(rng.choice(NAMES), kind, tuple(stages), inputs)
 
 
-def prompt(problem: Problem, write: Writer) -> str:
+def prompt(problem: Exercise, write: Writer) -> str:
     """Describe the function in one sentence."""
     steps = [stage.text for stage in problem.stages]
     argument = {"number": "a number", "list": "a list", "word": "a word"}[problem.kind]
@@ -128,7 +128,7 @@ def prompt(problem: Problem, write: Writer) -> str:
     return f"# Write a function {problem.name} that takes {argument}, {steps_text}.\n"
 
 
-def answer(problem: Problem, write: Writer) -> str:
+def answer(problem: Exercise, write: Writer) -> str:
     """Write the function; comments and variable names are free choices, expressions are not."""
     say = write.say
     argument = {
@@ -156,7 +156,7 @@ def answer(problem: Problem, write: Writer) -> str:
     return "\n".join(lines)
 
 
-def tests(problem: Problem) -> tuple[str, ...]:
+def tests(problem: Exercise) -> tuple[str, ...]:
     """Return one assert per test input, with the result of the stages applied in turn."""
     asserts = []
     for value in problem.inputs:

@@ -10,7 +10,7 @@ from specbench.tasks.mini.writer import Writer, capital
 
 
 @dataclass(frozen=True)
-class Problem:
+class WordProblem:
     """A start amount, a bulk purchase and one or two further gains or losses."""
 
     name: str
@@ -23,7 +23,7 @@ class Problem:
     aside: tuple[str, str, int] | None
 
 
-def draw(rng: random.Random) -> Problem:
+def draw(rng: random.Random) -> WordProblem:
     """Draw a problem with all amounts between 1 and 99."""
     name, other = rng.sample(list(PEOPLE), 2)
     thing, other_thing = rng.sample(THINGS, 2)
@@ -35,10 +35,12 @@ def draw(rng: random.Random) -> Problem:
         amount += change
         changes.append(change)
     aside = (other, other_thing, rng.randint(2, 40)) if rng.random() < 0.4 else None
-    return Problem(name, thing, rng.choice(CONTAINERS), start, packs, size, tuple(changes), aside)
+    return WordProblem(
+        name, thing, rng.choice(CONTAINERS), start, packs, size, tuple(changes), aside
+    )
 
 
-def prompt(problem: Problem, write: Writer) -> str:
+def prompt(problem: WordProblem, write: Writer) -> str:
     """Write the problem, sometimes with a distracting aside about somebody else."""
     name, thing = problem.name, problem.thing
     pronoun = PEOPLE[name]
@@ -57,7 +59,7 @@ def prompt(problem: Problem, write: Writer) -> str:
     return "Question: " + " ".join(parts) + "\nAnswer:"
 
 
-def answer(problem: Problem, write: Writer) -> str:
+def answer(problem: WordProblem, write: Writer) -> str:
     """Write the solution step by step, ending with the number after ``####``."""
     say = write.say
     bulk = problem.packs * problem.size

@@ -227,18 +227,6 @@ def paired_difference(
     return Interval(value, float(low), float(high), n)
 
 
-def difference_limits(
-    sums: Floats, base_sums: Floats, statistic: Statistic
-) -> tuple[Floats, Floats]:
-    """Return bootstrap limits [k] of the differences in a statistic between k sides and a baseline.
-
-    ``sums`` [n, k, terms] and ``base_sums`` [n, 1, terms] are per prompt. The statistic must be
-    defined for all totals.
-    """
-    differences = statistic(bootstrap(sums)) - statistic(bootstrap(base_sums))
-    return limits(differences[0], differences[1:], len(sums))
-
-
 def score_limits(differences: Floats, samples: ArrayLike) -> tuple[Floats, Floats]:
     """Return limits [...] of paired differences of proportions: Tango's score interval (1998).
 

@@ -11,14 +11,14 @@ none of them is best, or worse than the best, by luck.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Sequence
+from functools import reduce
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from specbench.analysis.blocks import time_units
 from specbench.analysis.cells import without_shared_times
 from specbench.analysis.intervals import (
     FEWEST,
@@ -26,21 +26,22 @@ from specbench.analysis.intervals import (
     Interval,
     Statistic,
     bootstrap,
-    difference_limits,
+    cluster_sums,
+    interval,
     mean_over_seeds,
     paired_ratio,
     ratio,
     score_limits,
 )
+from specbench.analysis.points import SUMMED, Setting
 from specbench.analysis.published import REFERENCE, quality_heading, remarks
-from specbench.analysis.scores import QUALITY, score_terms
+from specbench.analysis.scores import QUALITY
 from specbench.analysis.summary import ACCEPTANCE, BASELINE, SPEEDUP
 from specbench.config import EAGER
 from specbench.heads.registry import recipe_of
-from specbench.methods.parameters import METHOD_COLUMNS, from_columns
+from specbench.methods.parameters import METHOD_COLUMNS
 from specbench.methods.registry import AUTOREGRESSIVE, METHODS
 from specbench.metrics import shown_metric
-from specbench.runs.columns import BLEU_TERMS
 from specbench.runs.frames import CELL
 from specbench.runs.labels import method_labels
 from specbench.runs.shown import ShownFigure, shown
@@ -58,12 +59,6 @@ PAPER, DIFFERENCE = "paper", "diff"
 
 _UNITS = {ACCEPTANCE: "%", QUALITY: "0 to 100", SPEEDUP: "x"}
 _SCALED = ["value", "ci_low", "ci_high"]
-_SUMMED = (
-    *("quality", "accepted", "proposed", "output_tokens", "prefill_seconds", "decode_seconds"),
-    BLEU_TERMS,  # only if BLEU was measured
-)
-_RATIOS = {ACCEPTANCE: ["accepted", "proposed"], SPEEDUP: ["output_tokens", "seconds"]}
-_AT_ONCE = 256  # cells resampled together
 _ROUNDING = 1e-9  # tolerance between equal figures
 _TWO_DECIMALS = ("rouge", "bleu", SPEEDUP)  # others have one decimal
 _EXPLAINED = {
@@ -74,7 +69,6 @@ _EXPLAINED = {
 _SHOWN = ["label", "run_id", "task", "figure", "metric", *_SCALED]
 _SHOWN += ["best", "published", "difference"]
 
-_Numbers = NDArray[np.intp]
 _Record = tuple[Any, dict[Any, Any]]  # (method, run) and their rows by column
 
 
@@ -109,123 +103,100 @@ def main_table(summary: pd.DataFrame, samples: pd.DataFrame) -> pd.DataFrame:
     return table.assign(label=_labels(table) + of_seeds, best=_best(table, contest))[COLUMNS]
 
 
+class UnitSums(NamedTuple):
+    """Sums of a cell per prompt or block [units, terms], and a figure as a statistic of totals."""
+
+    units: NDArray[Any]
+    sums: Floats
+    statistic: Statistic
+
+
 class Contest:
     """Samples grouped by cell, for paired comparisons; ``cells`` numbers the cells."""
 
     def __init__(self, samples: pd.DataFrame) -> None:
-        """Sort samples by cell."""
-        cell = samples.groupby(list(CELL), sort=False, dropna=False).ngroup().to_numpy()
-        order = np.argsort(cell, kind="stable")
-        summed = samples[[name for name in _SUMMED if name in samples]].iloc[order]
-        self._samples = summed.assign(seconds=summed["prefill_seconds"] + summed["decode_seconds"])
-        self._known = {
-            QUALITY: summed["quality"].notna().to_numpy(),
-            ACCEPTANCE: (summed["proposed"] > 0).to_numpy(),
+        """Group samples by cell."""
+        groups = samples.groupby(list(CELL), sort=False, dropna=False)
+        self._settings = [Setting(rows) for _, rows in groups]
+        self.cells = samples[list(CELL)].drop_duplicates().assign(cell=range(len(self._settings)))
+        runs = [tuple(setting.cell[name] for name in BASELINE) for setting in self._settings]
+        self._alone = {
+            run: setting
+            for run, setting in zip(runs, self._settings, strict=True)
+            if setting.method == AUTOREGRESSIVE
         }
-        prompts, blocks = samples["sample_id"], time_units(samples)
-        units = {QUALITY: prompts, ACCEPTANCE: prompts, SPEEDUP: blocks}
-        self._unit = {name: pd.factorize(unit)[0][order] for name, unit in units.items()}
-        self._known[SPEEDUP] = self._unit[SPEEDUP] >= 0
-        self._starts = np.searchsorted(cell[order], np.arange(cell.max(initial=-1) + 2))
-        firsts = samples[list(CELL)].iloc[order[self._starts[:-1]]]
-        self.cells = firsts.assign(cell=np.arange(len(firsts)))
-        self._lossless = np.array([*map(_is_lossless, firsts.to_dict("records"))], dtype=np.bool_)
-        alone = self.cells[self.cells["method"] == AUTOREGRESSIVE].set_index(BASELINE)["cell"]
-        baselines = self.cells[BASELINE].join(alone.rename("baseline"), on=BASELINE)["baseline"]
-        self._baseline = baselines.fillna(-1).to_numpy(dtype=np.intp)
 
-    def best(self, cells: _Numbers, values: Floats, figure: str, metric: str) -> NDArray[np.bool_]:
+    def best(self, cells: Sequence[int], values: Floats, figure: str) -> NDArray[np.bool_]:
         """Return which cells [k] have the highest value [k] or do not differ from it significantly.
 
         A cell does not differ if the paired 95 % interval of its difference from the first cell
         with the highest value includes 0. Cells that share fewer than ``FEWEST`` prompts with it
-        are not marked. The values are those of ``figure``; quality is measured by ``metric``, and
-        each lossless cell has the quality of all lossless cells together.
+        are not marked. The values are those of ``figure``; each lossless cell has the quality of
+        all lossless cells together.
         """
-        marked = np.zeros(len(cells), dtype=np.bool_)
-        unit = self._unit[figure]
-        units = np.unique(np.concatenate([unit[self._rows(cell)] for cell in cells]))
-        sums, statistic = self._sums(cells, units, figure, metric)
+        sides = [self._sums(cell, figure) for cell in cells]
         if figure == QUALITY:
-            sums = _pooled(sums, self._lossless[cells])
-            values = statistic(np.nansum(sums, axis=0))
-        top = int(np.argmax(values))
-        # Sums of scores are integers for every prompt if all scores are 0 or 1.
-        whole = np.all(np.isnan(sums[..., 0]) | (sums[..., 0] % 1 == 0), axis=0)
-        whole &= figure == QUALITY and statistic is ratio
-        present = ~np.isnan(sums).any(axis=2) & ~np.isnan(sums[:, [top]]).any(axis=2)
-        kinds, kind = np.unique(np.vstack([present, whole]), axis=1, return_inverse=True)
-        for pattern, (*shared, zero_or_one) in enumerate(kinds.T):
-            if sum(shared) < FEWEST:
-                continue
-            members = np.flatnonzero(kind.ravel() == pattern)
-            for some in np.array_split(members, -(-len(members) // _AT_ONCE)):
-                compared, highest = sums[np.ix_(shared, some)], sums[np.ix_(shared, [top])]
-                if zero_or_one and whole[top]:
-                    counts = np.minimum(compared[..., 1].sum(axis=0), highest[..., 1].sum(axis=0))
-                    low, high = score_limits(ratio(compared) - ratio(highest), counts)
-                else:
-                    low, high = difference_limits(compared, highest, statistic)
-                marked[some] = (low <= _ROUNDING) & (high >= -_ROUNDING)
-        return marked
+            lossless = [index for index, cell in enumerate(cells) if self._is_lossless(cell)]
+            if lossless:
+                pooled = _pooled([sides[index] for index in lossless])
+                sides = [pooled if i in lossless else side for i, side in enumerate(sides)]
+            values = np.array([float(side.statistic(side.sums.sum(axis=0))) for side in sides])
+        highest = sides[int(np.argmax(values))]
+        alike = [_alike(side, highest, figure) for side in sides]
+        return np.array(alike, dtype=np.bool_)
 
-    def mean_over_seeds(self, cells: _Numbers, figure: str, metric: str) -> Interval:
+    def mean_over_seeds(self, cells: Sequence[int], figure: str) -> Interval:
         """Return the mean of cells that differ in the seed of their head, on shared prompts."""
-        units = np.unique(self._unit[figure][self._rows(cells[0])])
-        sums, statistic = self._sums(cells, units, figure, metric)
-        shared = sums[~np.isnan(sums).any(axis=(1, 2))]
-        return mean_over_seeds(statistic(bootstrap(shared)), len(shared))
+        sides = [self._sums(cell, figure) for cell in cells]
+        shared = reduce(np.intersect1d, (side.units for side in sides))
+        sums = [side.sums[np.searchsorted(side.units, shared)] for side in sides]
+        totals = bootstrap(np.stack(sums, axis=1))
+        return mean_over_seeds(sides[0].statistic(totals), len(shared))
 
-    def _sums(
-        self, cells: _Numbers, units: _Numbers, figure: str, metric: str
-    ) -> tuple[Floats, Statistic]:
-        """Return sums per unit [units, k, terms], NaN if missing, and their statistic.
-
-        The terms of a speed-up are those of the cells, then those of their baselines.
-        """
-        sums, statistic = self._sums_of_cells(cells, units, figure, metric)
-        if figure != SPEEDUP:
-            return sums, statistic
-        base, _ = self._sums_of_cells(self._baseline[cells], units, figure, metric)
-        return np.concatenate([sums, base], axis=2), paired_ratio
-
-    def _sums_of_cells(
-        self, cells: _Numbers, units: _Numbers, figure: str, metric: str
-    ) -> tuple[Floats, Statistic]:
-        rows_of_cells = [self._rows(cell) for cell in cells]
-        rows = np.concatenate(rows_of_cells)
-        column = np.repeat(np.arange(len(cells)), [*map(len, rows_of_cells)])
-        index = pd.Index(units).get_indexer(pd.Index(self._unit[figure][rows]))
-        counted = (index >= 0) & self._known[figure][rows]
-        samples = self._samples.iloc[rows[counted]]
-        statistic: Statistic = ratio
+    def _sums(self, cell: int, figure: str) -> UnitSums:
+        """Return the sums of a cell; those of a speed-up also have the terms of its baseline."""
+        setting = self._settings[cell]
         if figure == QUALITY:
-            terms, statistic = score_terms(samples, "quality", metric)
-        else:
-            terms = samples[_RATIOS[figure]].to_numpy(np.float64)
-        field, fields = (index * len(cells) + column)[counted], len(units) * len(cells)
-        sums: Floats = np.stack([np.bincount(field, term, fields) for term in terms.T], axis=-1)
-        sums[np.bincount(field, minlength=fields) == 0] = np.nan
-        return sums.reshape(len(units), len(cells), -1), statistic
+            units, sums, score = setting.sums
+            return UnitSums(units, sums[:, : -len(SUMMED)], score)
+        if figure == ACCEPTANCE:
+            return UnitSums(*setting.per_unit("accepted", "proposed"), ratio)
+        alone = self._alone[tuple(setting.cell[name] for name in BASELINE)]
+        (units, sums), (base_units, base) = (
+            side.timed.per_unit("output_tokens", "seconds") for side in (setting, alone)
+        )
+        shared, rows, base_rows = np.intersect1d(units, base_units, return_indices=True)
+        return UnitSums(shared, np.hstack([sums[rows], base[base_rows]]), paired_ratio)
 
-    def _rows(self, cell: int) -> _Numbers:
-        return np.arange(self._starts[cell], self._starts[cell + 1])
-
-
-def _is_lossless(cell: Mapping[Any, Any]) -> bool:
-    """Return whether a cell emits the target's own distribution."""
-    method = METHODS.get(cell["method"])
-    return method is not None and method.emits_target(from_columns(cell))
+    def _is_lossless(self, cell: int) -> bool:
+        return self._settings[cell].emits_target
 
 
-def _pooled(sums: Floats, alike: NDArray[np.bool_]) -> Floats:
-    """Return sums per prompt [prompts, k, terms] in which some cells have those of all of them."""
-    pooled_cells = sums[:, alike]
-    pooled = np.nansum(pooled_cells, axis=1)
-    pooled[np.all(np.isnan(pooled_cells[..., 0]), axis=1)] = np.nan  # also without such cells
-    result = sums.copy()
-    result[:, alike] = pooled[:, None]
-    return result
+def _alike(side: UnitSums, highest: UnitSums, figure: str) -> bool:
+    """Return whether the paired interval of the difference between two cells includes 0."""
+    shared, rows, top = np.intersect1d(side.units, highest.units, return_indices=True)
+    if len(shared) < FEWEST:
+        return False
+    sums, best = side.sums[rows], highest.sums[top]
+    # Sums of scores are integers for every prompt if all scores are 0 or 1.
+    scores = np.concatenate([sums[:, 0], best[:, 0]])
+    if figure == QUALITY and side.statistic is ratio and not (scores % 1).any():
+        low, high = score_limits(ratio(sums) - ratio(best), min(sums[:, 1].sum(), best[:, 1].sum()))
+        return bool(low <= _ROUNDING and high >= -_ROUNDING)
+
+    def difference(totals: Floats) -> Floats:
+        first, second = np.split(totals, 2, axis=-1)
+        return side.statistic(first) - side.statistic(second)
+
+    paired = interval(np.hstack([sums, best]), difference)
+    return paired.low <= _ROUNDING and paired.high >= -_ROUNDING
+
+
+def _pooled(sides: Sequence[UnitSums]) -> UnitSums:
+    """Return the sums of all samples of several cells."""
+    units = np.concatenate([side.units for side in sides])
+    sums = np.concatenate([side.sums for side in sides])
+    return UnitSums(*cluster_sums(sums, units), sides[0].statistic)
 
 
 def _in_sections(rows: pd.DataFrame) -> pd.DataFrame:
@@ -248,9 +219,7 @@ def _means_over_seeds(rows: pd.DataFrame, contest: Contest) -> Iterator[pd.DataF
         timed_together = seeds["figure"].iloc[0] != SPEEDUP or seeds["session"].nunique() == 1
         if len(seeds) > 1 and timed_together:
             first = seeds.iloc[[0]]
-            cells = seeds["cell"].to_numpy(np.intp)
-            figure, metric = first["figure"].item(), first["metric"].item()
-            mean = contest.mean_over_seeds(cells, figure, metric)
+            mean = contest.mean_over_seeds(seeds["cell"].astype(int), first["figure"].item())
             hidden = seeds["ci_low"].isna().all()  # of times that texts share
             ends = (np.nan, np.nan) if hidden else (mean.low, mean.high)
             scaled = first["scale"].item() * np.array([mean.value, *ends])
@@ -296,9 +265,9 @@ def _highest(table: pd.DataFrame, competing: pd.Series, contest: Contest) -> pd.
     column = [*SECTION, "task", "figure", "metric"]
     among = table.groupby(column)["value"].transform("count") > 1
     rows = table[competing & among & table["value"].notna() & (table["cell"] >= 0)]
-    for (*_, figure, metric), cells in rows.groupby(column):
-        numbers, values = cells["cell"].to_numpy(np.intp), cells["value"].to_numpy()
-        marked[cells.index] = contest.best(numbers, values, figure, metric)
+    for (*_, figure, _), cells in rows.groupby(column):
+        numbers = cells["cell"].astype(int).tolist()
+        marked[cells.index] = contest.best(numbers, cells["value"].to_numpy(), figure)
     return marked
 
 

@@ -28,7 +28,7 @@ from specbench.runs.labels import method_label
 Gain = Literal["acceptance", "time", "speedup"]
 GAINS: tuple[Gain, ...] = get_args(Gain)
 #: Summed per prompt, besides the terms of quality.
-_SUMMED = ("accepted", "proposed", "seconds", "output_tokens", "samples")
+SUMMED = ("accepted", "proposed", "seconds", "output_tokens", "samples")
 
 
 @dataclass(frozen=True)
@@ -119,6 +119,11 @@ class Setting:
         columns = np.column_stack([terms, *terms_of_speed, np.ones(len(scored))])
         return *cluster_sums(columns, scored["sample_id"]), score
 
+    def per_unit(self, *names: str) -> tuple[NDArray[Any], Floats]:
+        """Return prompts [n] and their sums [n, names] of some of ``SUMMED``."""
+        units, sums, _ = self.sums
+        return units, sums[:, [SUMMED.index(name) - len(SUMMED) for name in names]]
+
 
 def settings_of(samples: pd.DataFrame) -> list[Setting]:
     """Split the samples of one task into settings, in the order of the run."""
@@ -184,7 +189,7 @@ class Points:
     """Sums of points over their shared units, which are prompts or blocks of prompts.
 
     Attributes:
-        sums: [units, points, terms] terms of quality, then those of ``_SUMMED``.
+        sums: [units, points, terms] terms of quality, then those of ``SUMMED``.
         score: Maps totals of the terms of quality to quality.
         prompts_per_unit: 1, or the size of a block.
     """
@@ -220,9 +225,9 @@ class Points:
         return self._figures(np.concatenate([totals, *chosen], axis=1)), fastest
 
     def _figures(self, totals: Floats) -> PointEstimates:
-        terms = totals.shape[-1] - len(_SUMMED)
+        terms = totals.shape[-1] - len(SUMMED)
         means = totals[..., terms:-1] / totals[..., -1:]
-        parts = dict(zip(_SUMMED[:-1], np.moveaxis(means, -1, 0), strict=True))
+        parts = dict(zip(SUMMED[:-1], np.moveaxis(means, -1, 0), strict=True))
         quality = self.score(totals[..., :terms])
         return PointEstimates(len(self.sums), self.prompts_per_unit, quality, **parts)
 
@@ -246,14 +251,14 @@ def shared_points(settings: Sequence[Setting], one_law: Sequence[int] = ()) -> P
         raise UsageError(f"On {task} no prompt has a quality in every setting compared.")
     sums = np.stack([sums[np.searchsorted(labels, prompts)] for labels, sums, _ in parts], axis=1)
     if one_law:
-        quality = sums[:, list(one_law), : -len(_SUMMED)]
-        sums[:, list(one_law), : -len(_SUMMED)] = quality.sum(axis=1, keepdims=True)
+        quality = sums[:, list(one_law), : -len(SUMMED)]
+        sums[:, list(one_law), : -len(SUMMED)] = quality.sum(axis=1, keepdims=True)
     return Points(sums, parts[0][-1], settings[0].prompts_per_unit)
 
 
 def _seconds(totals: Floats) -> Floats:
     """Return the mean time per sample [...] from totals [..., terms]."""
-    return ratio(totals[..., [_SUMMED.index("seconds") - len(_SUMMED), -1]])
+    return ratio(totals[..., [SUMMED.index("seconds") - len(SUMMED), -1]])
 
 
 def _chosen_crosswise(halves: Floats, group: NDArray[np.intp]) -> Floats:

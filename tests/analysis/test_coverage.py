@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from specbench.analysis.intervals import (
-    difference_limits,
+    interval,
     mean_interval,
     paired_difference,
     proportion_interval,
-    ratio,
+    ratio_difference,
     score_limits,
 )
 
@@ -112,9 +112,9 @@ def test_the_bootstrap_does_not_cover_paired_differences_near_one():
     (mine, theirs), _ = pairs(rng, 20, 0.986, 0.956, 0, draws=300)
     covered = 0
     for one, other in zip(mine.T, theirs.T, strict=True):
-        sums, base = (np.column_stack([side, np.ones(20)])[:, None] for side in (one, other))
-        low, high = difference_limits(sums, base, ratio)
-        covered += low[0] <= 0.03 <= high[0]
+        sums, base = (np.column_stack([side, np.ones(20)]) for side in (one, other))
+        paired = interval(np.hstack([sums, base]), ratio_difference)
+        covered += paired.low <= 0.03 <= paired.high
     assert covered / 300 < 0.75
 
 

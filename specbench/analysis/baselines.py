@@ -141,7 +141,8 @@ def versus_sd(
             figure = estimate_of_heads(values, clock.n, log=True)
             yield row(SD_CHOSEN, chosen, chosen_length, metric, figure)
     if timed and same is not None and chosen_length != lengths[0]:
-        gain, saved = (seconds[:, same] - seconds[:, point] for point in (this[0], chosen))
+        gain = seconds[:, same] - seconds[:, this[0]]
+        saved = seconds[:, same] - seconds[:, chosen]
         if estimate(gain, clock.n).low > 0:
             share = estimate(ratio(np.stack([saved, gain], axis=-1)), clock.n)
             yield row(SD_CHOSEN, chosen, chosen_length, SHARE, share)

@@ -62,7 +62,7 @@ def between_runs(samples: pd.DataFrame, *, times: bool) -> pd.DataFrame:
         seconds=samples["prefill_seconds"] + samples["decode_seconds"], one=1.0
     )
     for _, cell in samples.groupby(_CELL, sort=False, dropna=False):
-        earlier, later = (cell[cell["run_id"] == run] for run in runs[[0, -1]])
+        earlier, later = cell[cell["run_id"] == runs[0]], cell[cell["run_id"] == runs[-1]]
         shared = earlier[_SAMPLE].merge(later[_SAMPLE])
         if len(shared) and len(runs) > 1:
             rows += _compare_cells(shared.merge(earlier), shared.merge(later), times)

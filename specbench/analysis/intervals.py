@@ -240,7 +240,8 @@ def score_limits(differences: Floats, samples: ArrayLike) -> tuple[Floats, Float
         samples: [...] number of samples on the side with fewer.
     """
     n = len(differences)
-    better, worse = (np.maximum(sign * differences, 0).mean(axis=0) for sign in (1, -1))
+    better = np.maximum(differences, 0).mean(axis=0)
+    worse = np.maximum(-differences, 0).mean(axis=0)
     alone = (better + worse - (better - worse) ** 2) / n
     measured = differences.var(axis=0, ddof=1) / n
     effective = n * np.divide(alone, measured, out=np.ones_like(alone), where=measured > 0)

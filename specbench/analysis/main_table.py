@@ -162,9 +162,8 @@ class Contest:
         if figure == ACCEPTANCE:
             return UnitSums(*setting.per_unit("accepted", "proposed"), ratio)
         alone = self._alone[tuple(setting.cell[name] for name in BASELINE)]
-        (units, sums), (base_units, base) = (
-            side.timed.per_unit("output_tokens", "seconds") for side in (setting, alone)
-        )
+        units, sums = setting.timed.per_unit("output_tokens", "seconds")
+        base_units, base = alone.timed.per_unit("output_tokens", "seconds")
         shared, rows, base_rows = np.intersect1d(units, base_units, return_indices=True)
         return UnitSums(shared, np.hstack([sums[rows], base[base_rows]]), paired_ratio)
 

@@ -106,7 +106,8 @@ def front_quality(gains: Gains, quality: Floats, at: ArrayLike) -> Floats:
     defined = (gains.denominator > 0) & ~np.isnan(quality)
     surplus = gains.numerator - np.asarray(at)[..., None] * gains.denominator
     # Points first, so that the loop below reads contiguous memory.
-    spare, level = (np.ascontiguousarray(np.moveaxis(v, -1, 0)) for v in (surplus, quality))
+    spare = np.ascontiguousarray(np.moveaxis(surplus, -1, 0))
+    level = np.ascontiguousarray(np.moveaxis(quality, -1, 0))
     is_defined = np.moveaxis(defined, -1, 0)
     enough, short = is_defined & (spare >= 0), is_defined & (spare < 0)
     best = np.where(enough, level, -np.inf).max(axis=0, initial=-np.inf)
@@ -166,14 +167,14 @@ def gap_between(heads: list[Setting], front: list[Setting], gain: Gain) -> Gap:
     quality = reached.quality[:, : len(heads)]
     at_gain = np.stack([level.front for level in levels], axis=-1)  # [1 + RESAMPLES, heads]
     at_measured = np.stack([level.measured for level in levels], axis=-1)
-    below, above = (None if n is None else front[n].point for n in levels[0].neighbours)
+    names = [None if n is None else front[n].point for n in levels[0].neighbours]
     return Gap(
         above=estimate_of_heads(quality - at_gain, reached.n),
         above_measured=estimate_of_heads(quality - at_measured, reached.n),
         reached=reached,
         front=float(at_gain[0].mean()),
         front_measured=float(at_measured[0].mean()),
-        between=(below, above),
+        between=(names[0], names[1]),
         step=levels[0].step if len(heads) == 1 else float("nan"),
         coarse=any(level.coarse for level in levels),
     )

@@ -84,7 +84,7 @@ def _bleu_terms(scored: pd.DataFrame) -> Floats:
 
 def quality_difference(own: pd.DataFrame, base: pd.DataFrame) -> Interval:
     """Return the quality of one setting minus another's on a task, paired by prompt."""
-    own, base = (rows[rows["quality"].notna()] for rows in (own, base))
+    own, base = own[own["quality"].notna()], base[base["quality"].notna()]
     ids, base_ids = own["sample_id"], base["sample_id"]
     if (own["quality_metric"] == BLEU).any():
         return paired_interval(_bleu_terms(own), ids, _bleu_terms(base), base_ids, _bleu_difference)
@@ -98,18 +98,16 @@ def text_differences(
 
     The quality of completed texts is compared on the prompts that both completed.
     """
-    own, base = (rows.filter(TEXT_COLUMNS) for rows in (own, base))  # fewer columns to copy
+    own, base = own.filter(TEXT_COLUMNS), base.filter(TEXT_COLUMNS)  # fewer columns to copy
 
     def mean_difference(column: str) -> Interval:
-        sides = (rows[rows[column].notna()] for rows in (own, base))
-        (terms, ids), (base_terms, base_ids) = (
-            (np.column_stack([rows[column], np.ones(len(rows))]), rows["sample_id"])
-            for rows in sides
-        )
-        return paired_interval(terms, ids, base_terms, base_ids, ratio_difference)
+        first, second = own[own[column].notna()], base[base[column].notna()]
+        terms = [np.column_stack([rows[column], np.ones(len(rows))]) for rows in (first, second)]
+        sides = (terms[0], first["sample_id"]), (terms[1], second["sample_id"])
+        return paired_interval(*sides[0], *sides[1], ratio_difference)
 
     def at_limit() -> Interval:
-        ends, base_ends = (rows["stopped_by"] == "length" for rows in (own, base))
+        ends, base_ends = own["stopped_by"] == "length", base["stopped_by"] == "length"
         return paired_difference(ends, own["sample_id"], base_ends, base["sample_id"])
 
     figures: dict[str, Callable[[], Interval]] = {

@@ -47,10 +47,8 @@ class TaskRun(NamedTuple):
         }
         noise = {}
         for session, rows in repeated.groupby("session"):
-            once, twice = (
-                {(setting.draft_length, setting.drafter): setting for setting in settings}
-                for settings in (sd_of(sessions.get(session, [])), settings_of(rows))
-            )
+            once = _by_length(sd_of(sessions.get(session, [])))
+            twice = _by_length(settings_of(rows))
             factors = [_noise(once[key], twice[key]) for key in once.keys() & twice]
             noise[session] = max(factors, default=math.nan)
         return cls(settings_of(first_decodes(samples)), sessions, noise, count_blocks(timed))
@@ -183,6 +181,10 @@ def _recipe(label: str, heads: Sequence[MethodSettings]) -> MethodSettings:
     }
     name = f"{label}, mean of {len(heads)} seeds"
     return MethodSettings(name, lengths, len(heads), max(head.missing for head in heads))
+
+
+def _by_length(settings: Sequence[Setting]) -> dict[tuple[int, str | None], Setting]:
+    return {(setting.draft_length, setting.drafter): setting for setting in settings}
 
 
 def sd_of(settings: Sequence[Setting]) -> list[Setting]:

@@ -23,7 +23,7 @@ from specbench.analysis.scores import QUALITY
 from specbench.errors import UsageError
 from specbench.methods.drafters import MODEL
 from specbench.metrics import AGREEMENT, shown_metric
-from specbench.table import with_interval
+from specbench.runs.shown import shown
 
 FASTER, SLOWER, HIGHER, LOWER = "faster", "slower", "higher", "lower"
 #: The interval includes no difference; it reaches into the noise of sd against itself; there are
@@ -198,7 +198,7 @@ def _sign_of_speed(row: _Row) -> str:
 
 
 def _times(row: _Row) -> str:
-    ratio = with_interval(row["value"], row["ci_low"], row["ci_high"], ".2f")
+    ratio = shown(row["metric"]).estimate(row["value"], row["ci_low"], row["ci_high"])
     unit = "times as many tokens/s" if row["metric"] == c.TOKENS else "times as fast per sample"
     return f"{ratio} {unit}"
 
@@ -262,7 +262,7 @@ def _length(row: _Row | None) -> str:
     """Say how much longer texts are than those of ``sd``, if that is shown in two decimals."""
     if row is None or round(row["ci_low"], 2) <= 1 <= round(row["ci_high"], 2):
         return ""
-    times = with_interval(row["value"], row["ci_low"], row["ci_high"], ".2f")
+    times = shown(row["metric"]).estimate(row["value"], row["ci_low"], row["ci_high"])
     return f"its texts are {times} times as long as those of {_baseline(row)}"
 
 
@@ -305,13 +305,12 @@ def _scale(row: _Row) -> float:
 
 def _difference(row: _Row) -> str:
     """Return a difference with its interval, with signs."""
-    scale = _scale(row)
-    value, low, high = (scale * row[name] for name in ("value", "ci_low", "ci_high"))
-    return with_interval(value, low, high, "+.1f")
+    difference = shown(row["metric"], row["quality_metric"])
+    return difference.estimate(row["value"], row["ci_low"], row["ci_high"])
 
 
 def _size(row: _Row) -> str:
     """Return a difference with its interval, without signs."""
-    scale = _scale(row)
-    value, low, high = (abs(scale * row[name]) for name in ("value", "ci_low", "ci_high"))
-    return with_interval(value, min(low, high), max(low, high), ".1f")
+    difference = shown(row["metric"], row["quality_metric"])._replace(form=".1f")
+    low, high = sorted((abs(row["ci_low"]), abs(row["ci_high"])))
+    return difference.estimate(abs(row["value"]), low, high)

@@ -269,7 +269,7 @@ def _compare_runs(
     from specbench.experiment.folders import read_run, run_differences, why_untimed
     from specbench.files import shown_path
 
-    first, second = (read_run(folder, required=False) for folder in folders)
+    first, second = read_run(folders[0], required=False), read_run(folders[1], required=False)
     apart = None if asked.times else why_untimed(first, second)
     for name in first.tasks.keys() & second.tasks.keys():
         if first.tasks[name].get("version") != second.tasks[name].get("version"):

@@ -21,7 +21,6 @@ from specbench.methods.drafters import MODEL
 from specbench.results import Results
 from specbench.runs.frames import CELL
 from specbench.runs.shown import shown
-from specbench.table import with_interval
 
 _SVG, _LINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
 #: Tooltip values after the quality.
@@ -96,8 +95,7 @@ def _drawn(
 
 def _position_tooltip(row: pd.Series) -> str:
     """Return the tooltip of an acceptance by position."""
-    value, low, high = (100 * row[name] for name in ("value", "ci_low", "ci_high"))
-    accepted = with_interval(value, low, high, ".1f", " %")
+    accepted = shown("acceptance").estimate(row["value"], row["ci_low"], row["ci_high"])
     position = f"draft {row['position']}, {row['kind']}"
     return f"{row['label']}; {position}; accepted {accepted}; {row['rounds']} rounds"
 

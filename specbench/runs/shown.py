@@ -110,7 +110,7 @@ _FIGURES = {
         ShownFigure("acceptance_length", "tokens / round", form=".2f"),
         ShownFigure("seconds_per_sample", "time per sample", "s", form="3s"),
         ShownFigure("tokens_per_second", "tokens/s", form="3s"),
-        ShownFigure("speedup", "tokens/s / AR's", form=".2f"),
+        ShownFigure("speedup", "tokens/s / AR's", "×", form=".2f"),
         ShownFigure("round_seconds", "time per round", "ms", 1000, "3s"),
         ShownFigure("prefill_seconds", "prefill", "ms", 1000, "3s"),
         ShownFigure("output_tokens", "output tokens"),

@@ -116,7 +116,7 @@ def test_tables_have_intervals_over_blocks(in_blocks):
     table = main_table(summary, samples)
     assert table.loc[table["figure"] == "speedup", "best"].any()
     (section,) = typeset(table)
-    assert any("paired by block instead: 12 blocks of 5 prompts" in note for note in section.notes)
+    assert any("paired by block: 12 blocks of 5 prompts" in note for note in section.notes)
     few = in_blocks(FEWEST - 1)
     table = main_table(summarise(few), few)
     assert not table.loc[table["figure"] == "speedup", "best"].any()

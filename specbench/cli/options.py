@@ -329,8 +329,8 @@ class Methods(Options):
     )
     head: list[str] | None = option(
         None,
-        "Heads of diversed: files, folders that contain heads, bundled, results, or untrained (w "
-        "= 0.5 everywhere); several are all measured.",
+        "Heads of diversed: files, folders that contain heads, tasks whose head is used on every "
+        "task, bundled, results, or untrained (w = 0.5 everywhere); several are all measured.",
         metavar="HEAD[,...]",
         shown="bundled, else results",
     )

@@ -274,7 +274,9 @@ class _Execution:
             self._show(number, "done")
         self._write_environment(
             warm_ups=[
-                self._named(n) | w for n, closing in facts.items() for w in closing["warm_ups"]
+                ({"worker": number} if self._pool.separate else {}) | warm_up
+                for number, closing in facts.items()
+                for warm_up in closing["warm_ups"]
             ],
             gpus_at_the_end=[
                 gpu for closing in facts.values() for gpu in closing["gpus_at_the_end"]
@@ -371,9 +373,6 @@ class _Execution:
     def _show(self, number: int, state: str, device: str = "") -> None:
         if self._pool.separate:
             self._display.worker(number, state, device)
-
-    def _named(self, number: int) -> dict[str, int]:
-        return {"worker": number} if self._pool.separate else {}
 
     def _write_environment(self, **closing: Any) -> None:
         shared: dict[str, Any] = {"command": command_line()}

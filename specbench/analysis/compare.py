@@ -148,7 +148,8 @@ def _parts(
     has_control = any(setting.method in CONTROLS for setting in run.settings)
     for gain in (name for name in GAINS if name in ats):
         for method in relaxed:
-            if gain != "acceptance" and not run.timed(method.session):
+            timed = [s for s in run.timed(method.session) if s.method in STATIC_FAMILY]
+            if gain != "acceptance" and len(timed) < 2:  # added cells are timed without a front
                 continue
             controlled = has_control and method.first.method not in CONTROLS
             for front in (FRONT, CONTROL)[: 1 + controlled]:

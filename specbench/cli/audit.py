@@ -27,7 +27,7 @@ from specbench.proofs.server import ADVICE, Server
 
 if TYPE_CHECKING:
     from specbench.engine.pair import LoadedPair
-    from specbench.proofs.decoders import Decoder
+    from specbench.proofs.server import Decoder
 
 FILE = "audit.json"
 UNFINISHED = "unfinished"

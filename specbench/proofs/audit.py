@@ -24,7 +24,6 @@ from specbench.decoding.sampling import Sampling
 from specbench.engine.pair import LoadedPair
 from specbench.errors import UsageError
 from specbench.proofs.check import CONTEXTS, ShowStep
-from specbench.proofs.decoders import Completion, Decoder
 from specbench.proofs.distortions import (
     FilteredTails,
     TemperatureScore,
@@ -33,9 +32,10 @@ from specbench.proofs.distortions import (
 )
 from specbench.proofs.draws import Counts, Stream
 from specbench.proofs.ends import EndedLaws, positions, prefixes
-from specbench.proofs.findings import FAILED, OK, WEAK, Finding, failures, findings_of
+from specbench.proofs.findings import OK, WEAK, Finding, failures, findings_of, judged
 from specbench.proofs.greedy import END, NEVER_UNLIKE, TIE, first_choices
 from specbench.proofs.passes import laws_along
+from specbench.proofs.server import Completion, Decoder
 from specbench.proofs.spelling import Spelling
 from specbench.proofs.stored import StoredTexts
 from specbench.proofs.texts import LEAD, Context, after_rounds, extended
@@ -279,9 +279,9 @@ def _greedy(
         )
     if not choices.draft_unlike:
         sentence += f"; {NEVER_UNLIKE}"
-    judged = FAILED if wrong else OK if choices.draft_unlike else WEAK
     facts = choices._asdict() | {"texts": len(texts), "tie": tie}
-    return Finding(GREEDY, "T=0", "first choices", judged, sentence, facts)
+    judgement = judged(wrong > 0, not choices.draft_unlike, sentence, facts)
+    return Finding(GREEDY, "T=0", "first choices", *judgement)
 
 
 def _compare(

@@ -9,7 +9,7 @@ from statistics import fmean
 from specbench.decoding.records import RoundRecord
 from specbench.engine.device import copy_bandwidth, now
 from specbench.engine.pair import LoadedPair
-from specbench.proofs.findings import FAILED, OK, REPORT, WEAK, Finding
+from specbench.proofs.findings import REPORT, Finding, judged
 from specbench.proofs.texts import Context, Setup, decode_one, sample
 
 OWN_DRAFT, TIME = "own draft", "time"
@@ -32,23 +32,22 @@ def check_own_draft(setup: Setup, contexts: Sequence[Context], *, exact: bool) -
     twins = replace(pair, draft=pair.target.twin())
     rounds = _rounds(setup._replace(pair=twins), contexts)
     mean_of_draft = _mean(_rounds(setup, contexts))
-    judged = sum(record.accepted + (record.rejected is not None) for record in rounds)
+    drafts = sum(record.accepted + (record.rejected is not None) for record in rounds)
     accepted = sum(record.accepted for record in rounds)
     mean = _mean(rounds)
-    enough = min(mean, accepted / judged) >= MIN_ACCEPTANCE
-    verdict = FAILED if not enough else OK if mean_of_draft < MIN_ACCEPTANCE else WEAK
     sentence = (
-        f"{accepted:,} of {judged:,} drafts accepted, mean probability {mean:.6f} "
+        f"{accepted:,} of {drafts:,} drafts accepted, mean probability {mean:.6f} "
         f"(with the pair's draft {mean_of_draft:.3f})"
     )
     facts = {
-        "judged": judged,
+        "judged": drafts,
         "accepted": accepted,
         "expected": mean,
         "expected_of_draft": mean_of_draft,
     }
-    verdict = verdict if exact else REPORT
-    return Finding(OWN_DRAFT, "sd, T=1", OWN_DRAFT, verdict, sentence, facts)
+    rejected, weak = min(mean, accepted / drafts) < MIN_ACCEPTANCE, mean_of_draft >= MIN_ACCEPTANCE
+    finding = Finding(OWN_DRAFT, "sd, T=1", OWN_DRAFT, *judged(rejected, weak, sentence, facts))
+    return finding if exact else replace(finding, verdict=REPORT)
 
 
 def check_time(pair: LoadedPair, context: Context) -> Finding:
@@ -80,7 +79,7 @@ def check_time(pair: LoadedPair, context: Context) -> Finding:
         "accounted": accounted,
     }
     subject = f"autoregressive, {str(pair.target.dtype).removeprefix('torch.')}"
-    return Finding(TIME, subject, TIME, OK if possible else FAILED, sentence, facts)
+    return Finding(TIME, subject, TIME, *judged(not possible, False, sentence, facts))
 
 
 def _rounds(setup: Setup, contexts: Sequence[Context]) -> list[RoundRecord]:

@@ -63,8 +63,8 @@ def front_gaps(run: Run, texts: int) -> pd.DataFrame:
     p is the target's distribution under the run's sampling settings, even if a method sharpens it.
     Neither needs a reference.
 
-    Returns two rows per cell with columns ``theory.table.COLUMNS``. Methods without a closed form
-    of their law, and other drafters than the draft model, are skipped with a warning.
+    Returns two rows per cell with columns ``analysis.theory.COLUMNS``. Methods without a closed
+    form of their law, and other drafters than the draft model, are skipped with a warning.
 
     Raises:
         UsageError: The run is greedy, or its models or examples are not available.
@@ -110,7 +110,7 @@ def _sums(
     text = [*_prompt(run, pair, record, answers), *record["token_ids"]]
     sampling = run.settings.part(Sampling)
     setup = Setup(pair, method, sampling, draft_length=record["draft_length"])
-    laws = laws_at(setup, [text], _places(record))
+    laws = laws_at(setup, [text], _positions(record))
     assert laws.split is not None
     changed = method.sampling(sampling) != sampling
     target = processed(laws.at.p1.log(), sampling) if changed else laws.at.p
@@ -120,10 +120,10 @@ def _sums(
     return float(total_variation(law, p).sum()), float(gaps.sum()), len(gaps)
 
 
-def _places(record: Record) -> torch.Tensor:
+def _positions(record: Record) -> torch.Tensor:
     """Return the index of each token of a record within its round ``[1, T]``."""
-    places = [index for tokens in record["per_round"]["emitted"] for index in range(tokens)]
-    return torch.tensor([places[: len(record["token_ids"])]])
+    positions = [index for tokens in record["per_round"]["emitted"] for index in range(tokens)]
+    return torch.tensor([positions[: len(record["token_ids"])]])
 
 
 def _answers(records: Sequence[Record], record: Record) -> list[str]:

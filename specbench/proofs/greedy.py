@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -12,7 +13,7 @@ from specbench.engine.pair import LoadedPair
 from specbench.engine.runner import Model
 from specbench.methods import Rule
 from specbench.methods.strict import sd
-from specbench.proofs.findings import FAILED, OK, REPORT, WEAK, Finding
+from specbench.proofs.findings import REPORT, Finding, Judgement, judged
 from specbench.proofs.passes import plain_pass
 from specbench.proofs.texts import Context, decode_one
 
@@ -63,13 +64,11 @@ def check_greedy(
     ended = sum(text[-1:] == [END] for text in alone)
     subject = f"T=0, {str(pair.target.dtype).removeprefix('torch.')}"
     facts = choices._asdict() | {"texts": len(alone), "ended": ended, "divergences": divergences}
-    return [
-        Finding(PART, subject, name, verdict if strict else REPORT, sentence, facts)
-        for name, (verdict, sentence) in (
-            (PLAIN, _against_plain(choices, len(alone))),
-            (EQUAL, _against_alone(choices, divergences, len(alone), ended)),
-        )
+    findings = [
+        Finding(PART, subject, PLAIN, *_against_plain(choices, facts)),
+        Finding(PART, subject, EQUAL, *_against_alone(choices, facts)),
     ]
+    return findings if strict else [replace(finding, verdict=REPORT) for finding in findings]
 
 
 def first_choices(
@@ -129,23 +128,25 @@ def greedy_text(
     return [*text.token_ids, *([END] if text.stopped_by == "eos" else [])]
 
 
-def _against_plain(choices: FirstChoices, texts: int) -> tuple[str, str]:
+def _against_plain(choices: FirstChoices, facts: dict[str, Any]) -> Judgement:
     wrong = [fork for fork in choices.forks if fork["behind"] > TIE]
-    if not wrong:
-        sentence = f"{choices.tokens:,} tokens of {texts} texts, all the target's first choice"
-        return OK if choices.clear else WEAK, sentence
-    worst = max(wrong, key=lambda fork: float(fork["behind"]))
-    return FAILED, (
-        f"{len(wrong)} of {texts} texts contain a token that is not the target's first choice, the "
-        f"worst at token {worst['position']} of {worst['prompt']}, {worst['behind']:.2g} behind"
-    )
+    sentence = f"{choices.tokens:,} tokens of {facts['texts']} texts, all the target's first choice"
+    if wrong:
+        worst = max(wrong, key=lambda fork: float(fork["behind"]))
+        sentence = (
+            f"{len(wrong)} of {facts['texts']} texts contain a token that is not the target's "
+            f"first choice, the worst at token {worst['position']} of {worst['prompt']}, "
+            f"{worst['behind']:.2g} behind"
+        )
+    return judged(bool(wrong), not choices.clear, sentence, facts)
 
 
-def _against_alone(
-    choices: FirstChoices, divergences: Sequence[dict[str, Any]], texts: int, ended: int
-) -> tuple[str, str]:
+def _against_alone(choices: FirstChoices, facts: dict[str, Any]) -> Judgement:
+    texts, divergences = facts["texts"], facts["divergences"]
     equal = texts - len(divergences)
-    sentence = f"{equal} of {texts} texts equal, {choices.tokens:,} tokens, {ended} to their end"
+    sentence = (
+        f"{equal} of {texts} texts equal, {choices.tokens:,} tokens, {facts['ended']} to their end"
+    )
     wrong = [fork for fork in divergences if not fork["tie"]]
     if divergences:
         first = (wrong or divergences)[0]
@@ -153,6 +154,6 @@ def _against_alone(
             f"; first divergence at token {first['position']} of {first['prompt']}, "
             f"top-1/top-2 margin there {first['margin']:.2g}" + (" (a tie)" if first["tie"] else "")
         )
-    if wrong or choices.draft_unlike:
-        return FAILED if wrong else OK, sentence
-    return WEAK, f"{sentence}; {NEVER_UNLIKE}"
+    if not wrong and not choices.draft_unlike:
+        sentence += f"; {NEVER_UNLIKE}"
+    return judged(bool(wrong), not choices.draft_unlike, sentence, facts)

@@ -49,7 +49,7 @@ def choose_ends(
 ) -> Ends:
     """Choose an end token and a stop string that outputs often have as an accepted draft.
 
-    They stand for the pair's own, which outputs this short would hardly ever reach.
+    They replace the pair's end tokens, which such short outputs would hardly ever reach.
     """
     mean: Tensor | float = 0.0
     for context in contexts:
@@ -57,7 +57,7 @@ def choose_ends(
         last = len(text) - len(context.prompt)
         p = laws_along(pair.target, text, last, sampling)
         q = laws_along(pair.draft, text, last, sampling)
-        mean = mean + torch.minimum(p, q).mean(0)  # what both propose ends texts inside drafts
+        mean = mean + torch.minimum(p, q).mean(0)  # if both propose it, it ends texts inside drafts
     assert isinstance(mean, Tensor)
     expected = limit * mean / len(contexts)  # accepted drafts of each token in an output
     end = int(expected.argmax())

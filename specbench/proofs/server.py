@@ -1,16 +1,15 @@
-"""Servers with OpenAI's completions API."""
+"""Decoders under audit, and one of them: a server with OpenAI's completions API."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
 from specbench.client import API, Client, described, quoted
 from specbench.errors import UsageError, require
-from specbench.proofs.decoders import Completion
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -26,6 +25,26 @@ ADVICE: dict[int, str] = {
     HTTPStatus.BAD_REQUEST: _PROMPT,
     HTTPStatus.UNPROCESSABLE_ENTITY: _PROMPT,
 }
+
+
+class Completion(NamedTuple):
+    """A text that a decoder wrote after a prompt, without its end token."""
+
+    text: str
+    tokens: list[int] | None  # None if the decoder returns only the text
+    ended: bool  # by an end token, not by the limit
+
+
+class Decoder(Protocol):
+    """What an audit needs of a decoder."""
+
+    def complete(
+        self, prompt: Sequence[int], temperature: float, count: int, limit: int, seed: int
+    ) -> list[Completion]:
+        """Continue a prompt ``count`` times with other random numbers, by ``limit`` tokens at most.
+
+        Temperature 0 is greedy. All tokens of the vocabulary may be sampled.
+        """
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from specbench.proofs.passes import laws_along
 LEAD = 24  # maximum number of tokens between a prompt and the sampled rounds
 ROUNDS = 2  # minimum number of complete rounds per text, so that caches are overwritten
 DRAWN, NOTHING = -2, -1
-"""In place of a token that is proposed for certain: one that is drawn, or none."""
+"""Stand for a draft that is drawn, so not known beforehand, and for no draft."""
 
 
 class Context(NamedTuple):
@@ -34,7 +34,7 @@ class Context(NamedTuple):
 
 
 class Ends(NamedTuple):
-    """What ends a sampled text, in position of the pair's own end tokens."""
+    """What ends a sampled text, instead of the pair's end tokens."""
 
     limit: int  # tokens, with the end token
     token: int | None = None  # end token
@@ -218,7 +218,7 @@ def tokens_of(
     ends: Ends,
     propose: Callable[[Sequence[int]], Sequence[int]],
 ) -> Tokens:
-    """Return the tokens of a prompt's texts; ``propose`` is that of their setup."""
+    """Return the tokens of a prompt's texts; ``propose`` is the setup's."""
     rows: list[list[tuple[float, ...]]] = []
     for generation in generations:
         output = ends.output(generation)

@@ -156,14 +156,7 @@ def audit(
         from specbench.proofs.findings import Finding, failures, findings_table
         from specbench.proofs.stored import TEXTS, StoredTexts
 
-        audit_options = AuditOptions(
-            settings.samples,
-            settings.temperature,
-            settings.draft_length,
-            settings.seed,
-            settings.tie,
-            settings.text_prompts,
-        )
+        options = AuditOptions(**settings.model_dump(include={*AuditOptions._fields}))
         findings: list[Finding] = []
         quiet_libraries(downloads=not to.no_progress)
         pair = Loader().load(plan)
@@ -178,7 +171,7 @@ def audit(
             ):
                 # A process that is killed leaves an audit that goes on.
                 write_atomically(folder / FILE, as_json(result))
-                for finding in run_audit(pair, decoder, contexts, audit_options, show_step, texts):
+                for finding in run_audit(pair, decoder, contexts, options, show_step, texts):
                     findings.append(finding)
             result |= {"verdict": verdict(findings), "visible": visible_faults(findings)}
         except KeyboardInterrupt as error:

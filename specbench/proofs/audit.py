@@ -56,7 +56,7 @@ class AuditOptions(NamedTuple):
     """How much an audit decodes, and what it tolerates."""
 
     samples: int  # texts per temperature, over all contexts
-    temperatures: Sequence[float]  # of sampled texts
+    temperature: Sequence[float]  # of sampled texts; each is tested
     draft_length: int  # N
     seed: int
     tie: float = TIE  # logits; greedy texts that differ by less differ by rounding
@@ -123,7 +123,7 @@ def run_audit(
         # A round begins with the first token, or after one token of the target's own.
         earlier = (0, options.draft_length, 0, options.draft_length + 1)[number % 4]
         unsure.append(extended(pair, context, answer, earlier))
-    for temperature in options.temperatures:
+    for temperature in options.temperature:
         # Prompts of a task may begin alike, and the same prompt and seed give the same text twice.
         cut: dict[tuple[int, ...], Context] = {}
         for context in contexts:
@@ -161,7 +161,7 @@ def _sampled(
         for law, _, tokens, _ in positions(laws, context, texts, [laws.pair.target]):
             for name in SAMPLER:
                 tests[name].add(law, tokens)
-    alpha = FALSE_ALARM / (len(tests) * len(options.temperatures))
+    alpha = FALSE_ALARM / (len(tests) * len(options.temperature))
     for finding in findings_of(SAMPLED, f"T={temperature:g}", tests, alpha):
         # Here a test must name a visible fault: its control may have failed by chance.
         powerless = finding.verdict == OK and finding.facts.get("share", 1) is None

@@ -85,7 +85,9 @@ class FilteredTails:
         tails = []
         for kind, value in FILTERS:
             least = least_kept(ordered, kind, value)
-            tails.append(torch.stack(((law * (law < least)).sum(-1), (drawn < least)[:, 0])))
+            tails.append(
+                torch.stack((torch.where(law < least, law, 0).sum(-1), (drawn < least)[:, 0]))
+            )
         self._tails.append(torch.stack(tails).cpu().numpy())
 
     def judge(self, alpha: float) -> Judgement:

@@ -134,8 +134,9 @@ def uniform(law: Tensor, wrong: Tensor, seen: Tensor, uniforms: Tensor) -> Tenso
     """
     ratio = torch.where(law > 0, wrong / law, torch.inf)
     drawn = ratio.gather(-1, seen[:, None])
-    tied = (law * (ratio == drawn)).sum(-1)
-    return (law * (ratio < drawn)).sum(-1) + uniforms * tied
+    before = torch.where(ratio < drawn, law, 0).sum(-1)
+    tied = torch.where(ratio == drawn, law, 0).sum(-1)
+    return before + uniforms * tied
 
 
 def deviance(seen: ArrayLike, expected: ArrayLike) -> float:

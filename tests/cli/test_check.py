@@ -74,7 +74,7 @@ def loaded(monkeypatch: Patch, tmp_path: Path) -> list[str]:
     monkeypatch.setattr(controls, "TOKENS", 16)
     monkeypatch.setattr(checking, "SAMPLINGS", SAMPLINGS[:1])
     monkeypatch.setattr(command, "MAX_NEW_TOKENS", 24)
-    monkeypatch.setattr(command, "DRAFTERS", ("model",))  # others: tests/check/test_faults.py
+    monkeypatch.setattr(command, "DRAFTERS", ("model",))  # others: tests/proofs/test_faults.py
     (tmp_path / "prompts.txt").write_text("\n".join(PROMPTS))
     head = Head("linear", (32, 32)).requires_grad_(False)
     noise = torch.randn(2, 64, generator=torch.Generator().manual_seed(0))

@@ -12,9 +12,8 @@ from torch import Tensor
 
 from specbench.engine.pair import LoadedPair
 from specbench.engine.runner import Model
-from specbench.methods.laws import Next
 from specbench.proofs.draws import MIN_EXPECTED
-from specbench.proofs.outputs import Beginning, Output, enumerate_outputs
+from specbench.proofs.outputs import Beginning, LawsAfter, Output, enumerate_outputs
 from specbench.proofs.passes import MAX_NUMBERS, plain_pass
 from specbench.proofs.texts import Context
 
@@ -115,11 +114,11 @@ def prefixes(
     """
     limit = max(map(len, drawn))
 
-    def after(beginnings: Sequence[Beginning]) -> tuple[Tensor, Tensor, Next]:
+    def after(beginnings: Sequence[Beginning]) -> LawsAfter:
         texts = [text for text, _ in beginnings]
         p = laws.after(laws.pair.target, context.prompt, texts).exp().cpu()
         q = laws.after(laws.pair.draft, context.prompt, texts).exp().cpu()
-        return torch.zeros_like(p), p, Next(p, q, p, q, torch.zeros(len(p)), greedy=False)
+        return torch.zeros_like(p), p, p, q
 
     def goes_on(prefix: Output) -> bool:
         return prefix[-1] != laws.end and len(prefix) < limit

@@ -85,12 +85,12 @@ def laws_at(
     return Laws(next_law, _split(method, next_law, weight), weight, positions)
 
 
-def farther(law: Tensor, at: Next) -> Tensor:
+def farther(law: Tensor, p: Tensor, q: Tensor) -> Tensor:
     """Return the wrong law: row by row, whichever of p and q is farther from the law."""
-    to_p = (law - at.p).abs().sum(-1, keepdim=True)
-    to_q = (law - at.q).abs().sum(-1, keepdim=True)
-    proposed = at.q.sum(-1, keepdim=True) > 0  # a prompt lookup may propose nothing
-    return torch.where((to_q >= to_p) & proposed, at.q, at.p)
+    to_p = (law - p).abs().sum(-1, keepdim=True)
+    to_q = (law - q).abs().sum(-1, keepdim=True)
+    proposed = q.sum(-1, keepdim=True) > 0  # a prompt lookup may propose nothing
+    return torch.where((to_q >= to_p) & proposed, q, p)
 
 
 def _draft_law(

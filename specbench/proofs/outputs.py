@@ -13,7 +13,6 @@ from torch import Tensor
 from specbench.decoding.records import Generation, StopReason
 from specbench.decoding.sampling import Sampling
 from specbench.engine.pair import LoadedPair
-from specbench.methods.laws import Next
 from specbench.proofs.laws import farther, laws_at
 from specbench.proofs.passes import laws_along
 from specbench.proofs.texts import NOTHING, Context, Ends, Setup, decode_one
@@ -23,10 +22,10 @@ CANDIDATES = 10  # tokens for a stop string that about half of the outputs conta
 READABLE = 2  # least characters of a stop string, if tokens have so many
 Output = tuple[int, ...]  # tokens, with the end token
 Beginning = tuple[Output, int]  # of an output, and the position in its round of the next token
-LawsAfter = tuple[Tensor, Tensor, Next]
+LawsAfter = tuple[Tensor, Tensor, Tensor, Tensor]
 NextToken = Callable[[Sequence[Beginning]], LawsAfter]
 """Returns the law of the token after each beginning in two parts ``[K, V]``: of a draft that is
-accepted, and of a token that ends the round; and what the wrong law follows from."""
+accepted, and of a token that ends the round; and p and q, one of which is the wrong law."""
 
 
 class OutputLaw(NamedTuple):
@@ -110,7 +109,7 @@ def enumerate_outputs(
         states = [
             (output, position) for output, positions in level.items() for position in positions
         ]
-        accepted, replaced, laws_at = next_token(states)
+        accepted, replaced, p, q = next_token(states)
         deeper: dict[Output, dict[int, float]] = {}
         rows = iter(range(len(states)))
         for output, positions in level.items():
@@ -118,8 +117,8 @@ def enumerate_outputs(
             mass = accepted.new_tensor(list(positions.values()))[:, None]
             going_on, restarting = mass * accepted[state_rows], mass * replaced[state_rows]
             law = (going_on + restarting).sum(0)
-            start = Next._make((*(part[state_rows[:1]] for part in laws_at[:5]), False))
-            wrong = wrong_mass[output] * farther(law[None] / law.sum(), start)[0]
+            start = state_rows[0]
+            wrong = wrong_mass[output] * farther(law / law.sum(), p[start], q[start])
             for token in (law >= least).nonzero()[:, 0].tolist():
                 if not goes_on(longer := (*output, token)):
                     continue
@@ -158,7 +157,8 @@ def next_token(setup: Setup, context: Context, states: Sequence[Beginning]) -> L
     assert laws.split is not None
     bonus = (proposed == NOTHING)[:, None]
     accepted = torch.where(bonus, 0, laws.split.kept)
-    return accepted, torch.where(bonus, laws.at.p, laws.split.replaced), laws.at
+    replaced = torch.where(bonus, laws.at.p, laws.split.replaced)
+    return accepted, replaced, laws.at.p, laws.at.q
 
 
 def outputs_of(

@@ -139,7 +139,9 @@ def _compare_draws(method: BoundMethod, tokens: Tokens, laws: Laws, tests: Tests
     if split is not None:
         real = tokens.kind != VOID
         law = torch.where(bonus[:, None], next_law.p, split.kept + split.replaced)
-        tests["tokens"].add(law[real], farther(law, next_law)[real], tokens.tokens[real])
+        tests["tokens"].add(
+            law[real], farther(law, next_law.p, next_law.q)[real], tokens.tokens[real]
+        )
     if method.rule is None:
         return
     tests["bonus tokens"].add(next_law.p[bonus], next_law.q[bonus], tokens.tokens[bonus])

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -181,6 +182,17 @@ def test_a_metric_gets_the_text_and_its_reference() -> None:
     assert (metric.unit, metric.needs, metric.executes) == ("same", "reference", False)
     assert score("mine.py:same", EXAMPLE.reference or "", EXAMPLE) == 1
     assert score("mine.py:same", "other", EXAMPLE) == 0
+
+
+def test_a_declared_metric_gets_the_example_with_what_it_needs() -> None:
+    Path("mine.py").write_text(
+        "from specbench.metrics import metric\n\n"
+        "@metric(needs='greedy')\ndef same(text, example): return text == example.greedy\n"
+    )
+    assert get_metric("mine.py:same").needs == "greedy"
+    assert score("mine.py:same", "a text", replace(EXAMPLE, greedy="a text")) == 1
+    with pytest.raises(UsageError, match="needs `greedy`"):
+        score("mine.py:same", "a text", replace(EXAMPLE, greedy=None))
 
 
 @pytest.mark.parametrize(

@@ -83,15 +83,15 @@ def find_head(
     """
     if given == UNTRAINED:
         return HeadFile(UNTRAINED, Path(UNTRAINED))
-    places = _places(spec)
+    folders = _searched(spec)
     if given not in (None, BUNDLED, RESULTS):
-        other = None if Path(given).exists() else _known_heads(places).get(given)
+        other = None if Path(given).exists() else _heads_in(folders).get(given)
         return HeadFile(given, other.path if other else _given_head(Path(given), task))
-    for name, folder in places.items():
+    for name, folder in folders.items():
         if given in (None, name) and is_head(folder / task):
             return HeadFile(name, folder / task)
     if not trainable:
-        names = ", ".join(_known_heads(places))
+        names = ", ".join(_heads_in(folders))
         raise UsageError(
             f"pair {spec.name} has no head for the prompts {task}: name one with --head"
             f"{f' ({names})' if names else ''}, or leave out diversed with --method"
@@ -103,27 +103,6 @@ def find_head(
         f"pair {spec.name} has no {'head' if given is None else given + ' head'} for {task}: train "
         f"one with {command}, name one with --head, or leave out diversed"
     )
-
-
-def find_heads(spec: PairSpec, root: str | None = None) -> dict[str, HeadFile]:
-    """Return all heads of a pair by task, in alphabetical order; bundled heads take precedence.
-
-    ``root`` is a folder with one head folder per task, ``bundled`` or ``results``; None searches
-    the last two.
-
-    Raises:
-        UsageError: There is no head.
-    """
-    places = _places(spec)
-    if root is not None:
-        places = {root: places.get(root, Path(root))}
-    heads = _known_heads(places)
-    if not heads:
-        raise UsageError(
-            f"{root or f'pair {spec.name}'} holds no head: train some with `specbench train`, or "
-            "name with --head a folder that has a head folder per task"
-        )
-    return heads
 
 
 def expand_family(given: str) -> list[str]:
@@ -218,16 +197,16 @@ def is_head(folder: Path) -> bool:
     return (folder / WEIGHTS).is_file() and (folder / DESCRIPTION).is_file()
 
 
-def _places(spec: PairSpec) -> dict[str, Path]:
+def _searched(spec: PairSpec) -> dict[str, Path]:
     """Return the folders searched for heads, in order."""
     bundled = {} if spec.heads is None else {BUNDLED: spec.heads}
     return bundled | {RESULTS: trained_heads(spec.name)}
 
 
-def _known_heads(places: Mapping[str, Path]) -> dict[str, HeadFile]:
+def _heads_in(folders: Mapping[str, Path]) -> dict[str, HeadFile]:
     """Return the heads in these folders by training task; earlier folders take precedence."""
     heads: dict[str, HeadFile] = {}
-    for name, parent in places.items():
+    for name, parent in folders.items():
         for folder in parent.glob("*"):
             if is_head(folder):
                 heads.setdefault(folder.name, HeadFile(name, folder))

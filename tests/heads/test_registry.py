@@ -12,7 +12,6 @@ from specbench.heads.registry import (
     expand_family,
     facts,
     find_head,
-    find_heads,
 )
 from specbench.pairs.registry import PairSpec, get_pair
 
@@ -96,30 +95,6 @@ def test_a_family_lists_its_members_in_order(tmp_path: Path) -> None:
         "loss-10",
         "loss-old",
     ]
-
-
-def test_all_heads_of_a_pair_are_found_by_their_task(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    spec = PairSpec("p", "t", "d", heads=tmp_path / "heads")
-    with pytest.raises(UsageError, match="pair p holds no head: train some"):
-        find_heads(spec)
-    news, maths = (make_head(tmp_path / "heads" / task) for task in ("news", "math"))
-    for task in ("news", "code"):
-        make_head(tmp_path / "results" / "heads" / "p" / task)
-    (tmp_path / "heads" / "half").mkdir()
-    trained = Path("results/heads/p")
-    assert list(find_heads(spec).items()) == [
-        ("code", HeadFile("results", trained / "code")),
-        ("math", HeadFile("bundled", maths)),
-        ("news", HeadFile("bundled", news)),
-    ]
-    assert list(find_heads(spec, "bundled")) == ["math", "news"]
-    assert list(find_heads(spec, "results")) == ["code", "news"]
-    assert find_heads(spec, "heads")["math"] == HeadFile("heads", Path("heads/math"))
-    with pytest.raises(UsageError, match="nowhere holds no head"):
-        find_heads(spec, "nowhere")
 
 
 def test_the_note_names_the_head_and_its_training(tmp_path: Path) -> None:

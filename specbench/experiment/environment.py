@@ -137,8 +137,12 @@ def _output(*command: str) -> str | None:
         return None
 
 
-def _query(what: str, fields: dict[str, str]) -> list[dict[str, Any]]:
-    command = ["nvidia-smi", f"{what}={','.join(fields.values())}", "--format=csv,noheader,nounits"]
+def _query(query: str, fields: dict[str, str]) -> list[dict[str, Any]]:
+    command = [
+        "nvidia-smi",
+        f"{query}={','.join(fields.values())}",
+        "--format=csv,noheader,nounits",
+    ]
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
     if visible and all(part.isdigit() or part.startswith("GPU-") for part in visible.split(",")):
         command.append(f"--id={visible}")  # only the GPUs of this process

@@ -226,8 +226,10 @@ def _check_keys(
 def head_difference(described: Mapping[str, Any], cell: Cell) -> str:
     """Return how the head that is here differs from a run's cell, in what the run tells of it."""
     for head in cell.heads:
-        recorded, here = described["head"], facts(head)
-        for name in sorted({*recorded, *here} - {"name", "path"}):
-            if recorded.get(name) != here.get(name):
-                return f"head {head.name}: {name} is {recorded.get(name)!r}, not {here.get(name)!r}"
+        recorded, local = described["head"], facts(head)
+        for name in sorted({*recorded, *local} - {"name", "path"}):
+            if recorded.get(name) != local.get(name):
+                return (
+                    f"head {head.name}: {name} is {recorded.get(name)!r}, not {local.get(name)!r}"
+                )
     return ""

@@ -15,34 +15,34 @@ ROUNDING = 1e-9  # relative difference of equal numbers; sums may be added in an
 Record = Mapping[str, Any]
 
 
-def difference(recorded: Any, made: Any, within: float = 0.0) -> str:
+def difference(recorded: Any, derived: Any, within: float = 0.0) -> str:
     """Return the first place where two plain values differ, with both; empty if they are equal.
 
     Objects are compared by their common keys. Numbers are equal up to rounding, or up to an
     absolute difference ``within``.
     """
-    if isinstance(recorded, Mapping) and isinstance(made, Mapping):
-        for name in (name for name in made if name in recorded):
-            if text := difference(recorded[name], made[name], within):
+    if isinstance(recorded, Mapping) and isinstance(derived, Mapping):
+        for name in (name for name in derived if name in recorded):
+            if text := difference(recorded[name], derived[name], within):
                 return f"{name}{text}" if text[0] in " [" else f"{name}.{text}"
         return ""
-    if isinstance(recorded, list) and isinstance(made, list):
-        for index, (one, other) in enumerate(zip(recorded, made, strict=False)):
-            if text := difference(one, other, within):
+    if isinstance(recorded, list) and isinstance(derived, list):
+        for index, pair in enumerate(zip(recorded, derived, strict=False)):
+            if text := difference(*pair, within):
                 return f"[{index}]{text}"
-        same_length = len(recorded) == len(made)
-        return "" if same_length else f" has length {len(recorded)}, not {len(made)}"
-    if isinstance(recorded, int | float) and isinstance(made, int | float):
-        same = math.isclose(recorded, made, rel_tol=ROUNDING, abs_tol=within)
-        return "" if same else f" is {recorded:.12g}, not {made:.12g}"
-    if isinstance(recorded, str) and isinstance(made, str) and recorded != made:
+        same_length = len(recorded) == len(derived)
+        return "" if same_length else f" has length {len(recorded)}, not {len(derived)}"
+    if isinstance(recorded, int | float) and isinstance(derived, int | float):
+        same = math.isclose(recorded, derived, rel_tol=ROUNDING, abs_tol=within)
+        return "" if same else f" is {recorded:.12g}, not {derived:.12g}"
+    if isinstance(recorded, str) and isinstance(derived, str) and recorded != derived:
         first = next(
-            index for index in count() if recorded[index : index + 1] != made[index : index + 1]
+            index for index in count() if recorded[index : index + 1] != derived[index : index + 1]
         )
         index = max(first - 10, 0)
         start = f"[{index}:]" if index else ""
-        return f"{start} is {recorded[index : index + 30]!r}, not {made[index : index + 30]!r}"
-    return "" if recorded == made else f" is {recorded!r}, not {made!r}"
+        return f"{start} is {recorded[index : index + 30]!r}, not {derived[index : index + 30]!r}"
+    return "" if recorded == derived else f" is {recorded!r}, not {derived!r}"
 
 
 def finding(name: str, subject: str, differences: Iterable[tuple[Record, str]]) -> Finding:

@@ -167,8 +167,8 @@ def check_examples(
     ids = [example.id for example in examples_again]
     if list(examples) != ids:
         extra, missing = sorted({*examples} - {*ids}), sorted({*ids} - {*examples})
-        faults += [f"{each} is not an example of the plan" for each in extra]
-        faults += [f"{each} is missing" for each in missing]
+        faults += [f"{example_id} is not an example of the plan" for example_id in extra]
+        faults += [f"{example_id} is missing" for example_id in missing]
         faults += ["they are in another order"] * (not faults)
     for example in examples_again:
         stored = examples.get(example.id)

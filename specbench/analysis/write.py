@@ -6,7 +6,7 @@ from specbench.analysis.run_tables import summary_page
 from specbench.analysis.summary import summarise
 from specbench.files import digits, write_atomically
 from specbench.runs.columns import TIMED_BASELINE
-from specbench.runs.frames import read_samples
+from specbench.runs.frames import first_decodes, read_samples
 from specbench.runs.records import DIGEST, SUMMARY
 from specbench.runs.tables import write_samples
 
@@ -14,7 +14,7 @@ from specbench.runs.tables import write_samples
 def write_summary(folder: Path) -> None:
     """Write ``summary.csv`` and ``summary.md`` of a run from its tables of samples."""
     timed = read_samples(folder, timings=[TIMED_BASELINE])
-    samples = read_samples(folder) if "timing" in timed else timed
+    samples = first_decodes(timed).drop(columns="timing", errors="ignore")
     summary = summarise(timed)
     write_atomically(folder / SUMMARY, summary.to_csv(index=False, float_format=digits))
     write_atomically(folder / DIGEST, summary_page(samples, summary))

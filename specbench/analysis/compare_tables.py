@@ -142,10 +142,8 @@ class _Tables:
     def texts(self, group: pd.DataFrame, where: str) -> Table:
         """Return what a method changes about texts, for settings at a fixed N."""
         figures = (c.COMPLETED_LESS, c.LENGTH, c.AT_LIMIT_LESS, c.REPETITION_LESS)
-        less = shown(c.QUALITY_LESS, self.metric)._replace(heading=self.quality.heading)
         fields: _Fields = [
             *_NAMES,
-            less.column_with_interval,
             *(shown(name, self.metric).column_with_interval for name in figures),
         ]
         settings = merge_metrics(group[group["against"] == c.SD])

@@ -76,8 +76,8 @@ def summary_page(samples: pd.DataFrame, summary: pd.DataFrame) -> str:
 def run_tables(cells: pd.DataFrame) -> list[Table]:
     """Return two tables per task, with a row per cell, from the frame of cells beside SD.
 
-    The second has further quality metrics and what a lossy rule may change about texts, with the
-    difference from plain SD.
+    The second has further quality metrics and what a lossy rule may change about texts. Both show
+    differences from plain SD.
     """
     names: list[Field[_Row]] = [
         ("method", lambda cell: cell["label"]),
@@ -95,21 +95,24 @@ def run_tables(cells: pd.DataFrame) -> list[Table]:
         if cells_of_task[SPEEDUP].isna().all():
             notes.insert(0, NO_BASELINE)
         measured = map(shown, (ACCEPTANCE, "acceptance_length", "tokens_per_second", SPEEDUP))
-        figures = [*names, quality.column_with_interval, *(figure.column for figure in measured)]
-        of_texts = [quality, completed]
+        heading, interval = quality.column_with_interval
+        figures = [
+            *names,
+            (heading, _above_difference(interval, quality)),
+            *(figure.column for figure in measured),
+        ]
+        of_texts = [completed] if cells_of_task[AT_LIMIT].any() else []
         of_texts += map(shown, (TOKENS, "rounds", AT_LIMIT, REPETITION))
-        if not cells_of_task[AT_LIMIT].any():
-            of_texts.remove(completed)
         texts = [
             *names,
             *(shown(name).column_with_interval for name in further_metrics(cells)),
-            *((figure.narrow, _with_difference(figure)) for figure in of_texts),
+            *((figure.narrow, _above_difference(figure.text, figure)) for figure in of_texts),
         ]
         records = cells_of_task.to_dict("records")
-        tables.append(drop_empty(Table.of(records, figures, title, notes, stub=2)))
-        notes = [LESS] if cells_of_task[f"{QUALITY}_less"].any() else []
+        less = [LESS] if cells_of_task[f"{QUALITY}_less"].any() else []
+        tables.append(drop_empty(Table.of(records, figures, title, [*notes, *less], stub=2)))
         title = f"{task}: further metrics"
-        tables.append(drop_empty(Table.of(records, texts, title, notes, stub=2)))
+        tables.append(drop_empty(Table.of(records, texts, title, less, stub=2)))
     return tables
 
 
@@ -241,9 +244,11 @@ def _texts_table(cells: pd.DataFrame) -> Table:
     return Table.of(_by_label(cells).items(), [_NAME, *fields], title)
 
 
-def _with_difference(figure: ShownFigure) -> Callable[[_Row], Cell]:
-    """Return a function that shows a figure of texts above its difference from plain SD."""
-    return lambda cell: Cell(figure.text(cell), figure.less().interval(cell))
+def _above_difference(
+    text: Callable[[_Row], str | Cell], figure: ShownFigure
+) -> Callable[[_Row], Cell]:
+    """Return a function that shows the text of a figure above its difference from plain SD."""
+    return lambda cell: Cell(str(text(cell)), figure.less().interval(cell))
 
 
 def _gap(samples: pd.DataFrame, cell: _Row) -> Gap | None:

@@ -153,7 +153,7 @@ def test_a_terminal_shows_two_tables_of_each_task(samples):
     assert [row[0].split()[0] for row in figures.rows[:3]] == ["autoregressive", "sd", "lossy"]
     assert figures.rows[1][5:] == ["0.312", "2.03"]  # slow, but not 0; relative to autoregressive
     assert [column.heading for column in further.columns] == [
-        *("method", "N", "ROUGE-1\n[95 %]", "accuracy", "output\ntokens", "rounds"),
+        *("method", "N", "ROUGE-1\n[95 %]", "output\ntokens", "rounds"),
         *("ended by\nlimit", "repeated\n4-grams"),
     ]
     less = less_than_sd(samples).query("method == 'diversed' and task == 'mini-math'").iloc[0]
@@ -161,11 +161,14 @@ def test_a_terminal_shows_two_tables_of_each_task(samples):
     shown = dict(zip((c.heading for c in further.columns), further.rows[-1], strict=True))
     assert shown["output\ntokens"].interval == f"{value:+.1f} [{low:+.1f}, {high:+.1f}]"
     assert not further.rows[1][3].interval  # sd itself
+    value, low, high = (100 * less[f"quality_less{end}"] for end in ("", "_low", "_high"))
+    assert figures.rows[-1][2].interval == f"{value:+.1f} [{low:+.1f}, {high:+.1f}]"
+    assert not figures.rows[1][2].interval
     lines = to_text(*tables, width=80).splitlines()
     assert max(map(len, lines)) <= 80
     summary.loc[summary["metric"] == "speedup", "value"] = None
     alone = run_tables(with_differences(cells_of(summary), samples))[0]
-    assert (len(alone.columns), len(alone.notes)) == (len(figures.columns) - 1, 1)
+    assert (len(alone.columns), len(alone.notes)) == (len(figures.columns) - 1, 2)
 
 
 # Quality and accepted drafts (of 25) by head and task; the run measured math first.

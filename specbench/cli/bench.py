@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from specbench.bench.plan import BenchSettings, build_bench
 from specbench.cli.generate import grouped
-from specbench.cli.options import Methods, Models, NewFolder
+from specbench.cli.methods import Methods
+from specbench.cli.options import Models, NewFolder
 from specbench.cli.output import new_folder, note, print_json, print_table
 
 

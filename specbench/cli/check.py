@@ -6,7 +6,8 @@ import time
 from typing import Annotated
 
 from specbench.cli.generate import grouped
-from specbench.cli.options import Methods, Models, NewFolder, PromptFiles
+from specbench.cli.methods import Methods
+from specbench.cli.options import Models, NewFolder, PromptFiles
 from specbench.cli.output import new_folder, note, print_findings
 from specbench.config import DRAFT_LENGTH, Options, RunSettings, Settings, option
 from specbench.errors import RunError

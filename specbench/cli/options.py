@@ -1,22 +1,18 @@
-"""Command options other than the settings of ``specbench.config``, and what they select."""
+"""Options of measuring commands: tasks, models, workers and outputs, and what they select."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
-import typer
 from pydantic import field_validator, model_validator
 
 from specbench.cli.output import JSON, TEXT
 from specbench.config import (
     AUTO,
     DUMMY,
-    TRUSTED,
-    Count,
     DataOptions,
     Loading,
     Options,
@@ -28,17 +24,11 @@ from specbench.engine.choice import require_engine
 from specbench.errors import UsageError
 from specbench.experiment.plan import Plan, build_plan
 from specbench.experiment.variants import (
-    ANCHORS,
     Variant,
-    method_variants,
     with_baselines,
     with_control,
 )
-from specbench.heads.registry import expand_family
 from specbench.methods.drafters import DRAFTERS, LOOKUP, MODEL, checked, needs_model
-from specbench.methods.parameters import PARAMETERS
-from specbench.methods.registry import METHODS
-from specbench.methods.registry import PAPER as PAPER_METHODS
 from specbench.metrics import AGREEMENT, GREEDY, METRICS, get_metric
 from specbench.metrics import GROUP as METRIC_GROUP
 from specbench.pairs.registry import (
@@ -58,24 +48,17 @@ from specbench.tasks.task import Task, default_task_names, load_task, task_names
 from specbench.words import none_of
 
 if TYPE_CHECKING:
-    from specbench.experiment.folders import Trust
-    from specbench.runs.frames import Selection
+    pass
 
-ALL, PAPER = "all", "paper"
-METHOD_GROUPS = {PAPER: PAPER_METHODS, ALL: tuple(METHODS)}
+ALL = "all"
 DEFAULT_PAIR = "mini"
 PROMPT_METRICS = [m.name for m in METRICS.values() if m.needs in ("reference", GREEDY)]
 DEFAULT_REFERENCE_METRIC = "rouge2"
-NEWEST = "the newest under results/"
-SPLITS = ("category", "turn")  # columns of samples that can split a task
 
-Runs = Annotated[
-    list[Path] | None,
-    typer.Argument(
-        metavar="[RUN]...", help="Run folders, or folders that contain runs.", show_default=NEWEST
-    ),
-]
-FinishedRun = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run.")]
+
+def expand_groups(names: Iterable[str], groups: Mapping[str, Iterable[str]]) -> list[str]:
+    """Replace group names by their members."""
+    return list(dict.fromkeys(inner for name in names for inner in groups.get(name, (name,))))
 
 
 def output_option(help: str, shown: str, metavar: str | None = None) -> Any:
@@ -118,7 +101,9 @@ class Tasks(DataOptions):
 
     def tasks(self) -> list[Task]:
         """Return the chosen tasks, by default the bundled ones."""
-        chosen = _members(self.task, {ALL: task_names()}) if self.task else default_task_names()
+        chosen = (
+            expand_groups(self.task, {ALL: task_names()}) if self.task else default_task_names()
+        )
         tasks = [load_task(name, self) for name in chosen]
         data = [task.source for task in tasks if isinstance(task.source, Dataset)]
         sets = {source.repository for source in data} - {""}
@@ -279,107 +264,6 @@ class Models(Loading):
         return self.part(Loading)
 
 
-class RecordedModels(Models):
-    """Which models may be loaded for a finished run, which could name any."""
-
-    pair: str | None = option(
-        None,
-        "Pair of the run, if its models are not bundled; or name them with --target and --draft.",
-        metavar="NAME",
-        shown="the run's, if it is bundled",
-        complete=pairs,
-    )
-
-    def trust(self) -> Trust:
-        """Return what the user permits of a run."""
-        from specbench.experiment.folders import Trust
-
-        has_models = any(model is not None for model in (self.pair, self.target, self.draft))
-        return Trust(self.spec(alone=True) if has_models else None, self.loading())
-
-
-Recorded = Annotated[RecordedModels, ("pair", *ROLES, *TRUSTED)]
-
-
-def _methods(purpose: str, default: str) -> Any:
-    return option(
-        None,
-        f"{purpose}, separated by commas, see `specbench list methods`; paper means the paper's "
-        "six, all means every method; FILE.py:FUNCTION is a rule of your own.",
-        flags=("--method", "-m"),
-        metavar="NAME",
-        shown=default,
-        complete=lambda: [*METHODS, *METHOD_GROUPS],
-    )
-
-
-class Methods(Options):
-    """Which methods to run, and the values of their parameters."""
-
-    default: ClassVar[Iterable[str]] = PAPER_METHODS
-
-    method: list[str] | None = _methods("Methods to measure", PAPER)
-
-    set_values: list[str] | None = option(
-        None,
-        "Values of the methods' parameters; several are all measured, as in weight=0.5,0.9.",
-        flags=("--set",),
-        metavar="NAME=VALUE[,...]",
-        complete=lambda: [f"{name}=" for name in PARAMETERS],
-    )
-    head: list[str] | None = option(
-        None,
-        "Heads of diversed: files, folders that contain heads, tasks whose head is used on every "
-        "task, bundled, results, or untrained (w = 0.5 everywhere); several are all measured.",
-        metavar="HEAD[,...]",
-        shown="bundled, else results",
-    )
-
-    @cached_property
-    def names(self) -> list[str]:
-        """The methods to run."""
-        return _members(self.method, METHOD_GROUPS) if self.method else list(self.default)
-
-    @cached_property
-    def optional(self) -> set[str]:
-        """The methods that the user did not name explicitly."""
-        return set(self.names) - set(self.method or ())
-
-    def given(self) -> dict[str, Any]:
-        """Return the given values by parameter."""
-        values: dict[str, Any] = {}
-        for name, value in _assignments(self.set_values or []):
-            values.setdefault(name, []).append(value)
-        if heads := [*values.pop("head", ()), *(self.head or ())]:
-            values["head"] = [path for head in heads for path in expand_family(head)]
-        return values
-
-    def variants(self) -> list[Variant]:
-        """Return each method with every combination of its parameter values."""
-        return method_variants(self.names, self.given())
-
-
-def _assignments(texts: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yield names and values of texts ``NAME=VALUE``; a text without a name repeats the last."""
-    name = ""
-    for text in texts:
-        before, _, value = text.rpartition("=")
-        name = before.strip() or name
-        if not (name and value.strip()):
-            raise UsageError(f"--set cannot be '{text}': give NAME=VALUE, such as weight=0.5")
-        yield name, value.strip()
-
-
-class SweptMethods(Methods):
-    """The methods of a sweep."""
-
-    default = ANCHORS
-
-    method: list[str] | None = _methods(
-        "Methods to measure; those with the swept parameter are swept", ",".join(ANCHORS)
-    )
-
-
 class Workers(Options):
     """How many workers to use, and where they run."""
 
@@ -501,67 +385,3 @@ class Measurement(Prompts, Models, RunSettings, JsonOutput, RunFolder, Workers, 
             drafters=self.drafters(spec),
             a_a=self.a_a,
         )
-
-
-class Rows(Options):
-    """Which tasks, methods and draft lengths of finished runs a command reads."""
-
-    panel = "Filters"
-
-    task: list[str] | None = option(
-        None,
-        "Only these tasks of the runs.",
-        flags=("--task", "-t"),
-        metavar="NAME[,NAME...]",
-        shown=ALL,
-    )
-    method: list[str] | None = option(
-        None,
-        "Only these methods of the runs.",
-        flags=("--method", "-m"),
-        metavar="NAME[,NAME...]",
-        shown=ALL,
-    )
-    draft_length: list[Count] | None = option(
-        None,
-        "Only these draft lengths of the runs; autoregressive is always included.",
-        metavar="N[,N...]",
-        shown=ALL,
-    )
-    drafter: list[str] | None = option(
-        None,
-        "Only these drafters of the runs; autoregressive is always included.",
-        metavar="NAME[,NAME...]",
-        shown=ALL,
-    )
-
-    by: list[str] | None = option(
-        None,
-        "Split every task by a column of its samples; repeat or separate by commas.",
-        metavar="COLUMN",
-        choices=SPLITS,
-    )
-
-    def require_in(self, folders: Iterable[Path]) -> None:
-        """Refuse names and lengths that no run has, before any table is read."""
-        from specbench.experiment.folders import require_cells
-
-        split = {*SPLITS} & {*(self.by or ())}  # the names of tasks then depend on the tables
-        chosen = {"task": None if split else self.task, "method": self.method}
-        names = {name: values for name, values in chosen.items() if values and ALL not in values}
-        require_cells(folders, {**names, "draft_length": self.draft_length or ()})
-
-    def selection(self) -> Selection:
-        """Return what to read."""
-        from specbench.runs.frames import Selection
-
-        tasks, methods = (
-            None if names is None or ALL in names else names for names in (self.task, self.method)
-        )
-        by = tuple(name for name in self.by or () if name in SPLITS)
-        return Selection(tasks, methods, self.draft_length, self.drafter, by)
-
-
-def _members(names: Iterable[str], groups: Mapping[str, Iterable[str]]) -> list[str]:
-    """Replace group names by their members."""
-    return list(dict.fromkeys(inner for name in names for inner in groups.get(name, (name,))))

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from specbench.cli.finished import NEWEST, Rows
 from specbench.cli.generate import completer, grouped
-from specbench.cli.options import DEFAULT_PAIR, NEWEST, Models, Rows, Tasks, output_option
+from specbench.cli.options import DEFAULT_PAIR, Models, Tasks, output_option
 from specbench.cli.output import note
 from specbench.cli.tables import note_unfinished
 from specbench.config import Options, option

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from specbench.cli.generate import grouped
 from specbench.cli.measure import measure
-from specbench.cli.options import Measurement, Methods, SweptMethods
+from specbench.cli.methods import Methods, SweptMethods
+from specbench.cli.options import Measurement
 from specbench.config import Options, option
 from specbench.errors import UsageError
 from specbench.experiment.variants import (

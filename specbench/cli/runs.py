@@ -7,19 +7,10 @@ from pathlib import Path
 from secrets import randbelow
 from typing import TYPE_CHECKING, Annotated
 
+from specbench.cli.finished import FinishedRun, Recorded, Rows, Runs
 from specbench.cli.generate import grouped
 from specbench.cli.measure import show_run
-from specbench.cli.options import (
-    CodeExecution,
-    FinishedRun,
-    JsonOutput,
-    Progress,
-    PromptFiles,
-    Recorded,
-    Rows,
-    Runs,
-    output_option,
-)
+from specbench.cli.options import CodeExecution, JsonOutput, Progress, PromptFiles, output_option
 from specbench.cli.output import CSV, Interrupted, console, note, print_findings
 from specbench.cli.tables import chosen_runs, note_unfinished
 from specbench.config import Options, option

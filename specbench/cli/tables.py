@@ -7,8 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from specbench.cli.finished import SPLITS, Recorded, Rows, Runs
 from specbench.cli.generate import grouped
-from specbench.cli.options import SPLITS, JsonOutput, Recorded, Rows, Runs
+from specbench.cli.options import JsonOutput
 from specbench.cli.output import (
     CSV,
     JSON,

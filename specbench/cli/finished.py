@@ -1,0 +1,109 @@
+"""Options of commands that read finished runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from specbench.cli.options import ALL, Models
+from specbench.config import TRUSTED, Count, Options, option
+from specbench.pairs.registry import ROLES, pairs
+
+if TYPE_CHECKING:
+    from specbench.experiment.folders import Trust
+    from specbench.runs.frames import Selection
+
+NEWEST = "the newest under results/"
+SPLITS = ("category", "turn")  # columns of samples that can split a task
+
+Runs = Annotated[
+    list[Path] | None,
+    typer.Argument(
+        metavar="[RUN]...", help="Run folders, or folders that contain runs.", show_default=NEWEST
+    ),
+]
+FinishedRun = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run.")]
+
+
+class RecordedModels(Models):
+    """Which models may be loaded for a finished run, which could name any."""
+
+    pair: str | None = option(
+        None,
+        "Pair of the run, if its models are not bundled; or name them with --target and --draft.",
+        metavar="NAME",
+        shown="the run's, if it is bundled",
+        complete=pairs,
+    )
+
+    def trust(self) -> Trust:
+        """Return what the user permits of a run."""
+        from specbench.experiment.folders import Trust
+
+        has_models = any(model is not None for model in (self.pair, self.target, self.draft))
+        return Trust(self.spec(alone=True) if has_models else None, self.loading())
+
+
+Recorded = Annotated[RecordedModels, ("pair", *ROLES, *TRUSTED)]
+
+
+class Rows(Options):
+    """Which tasks, methods and draft lengths of finished runs a command reads."""
+
+    panel = "Filters"
+
+    task: list[str] | None = option(
+        None,
+        "Only these tasks of the runs.",
+        flags=("--task", "-t"),
+        metavar="NAME[,NAME...]",
+        shown=ALL,
+    )
+    method: list[str] | None = option(
+        None,
+        "Only these methods of the runs.",
+        flags=("--method", "-m"),
+        metavar="NAME[,NAME...]",
+        shown=ALL,
+    )
+    draft_length: list[Count] | None = option(
+        None,
+        "Only these draft lengths of the runs; autoregressive is always included.",
+        metavar="N[,N...]",
+        shown=ALL,
+    )
+    drafter: list[str] | None = option(
+        None,
+        "Only these drafters of the runs; autoregressive is always included.",
+        metavar="NAME[,NAME...]",
+        shown=ALL,
+    )
+
+    by: list[str] | None = option(
+        None,
+        "Split every task by a column of its samples; repeat or separate by commas.",
+        metavar="COLUMN",
+        choices=SPLITS,
+    )
+
+    def require_in(self, folders: Iterable[Path]) -> None:
+        """Refuse names and lengths that no run has, before any table is read."""
+        from specbench.experiment.folders import require_cells
+
+        split = {*SPLITS} & {*(self.by or ())}  # the names of tasks then depend on the tables
+        chosen = {"task": None if split else self.task, "method": self.method}
+        names = {name: values for name, values in chosen.items() if values and ALL not in values}
+        require_cells(folders, {**names, "draft_length": self.draft_length or ()})
+
+    def selection(self) -> Selection:
+        """Return what to read."""
+        from specbench.runs.frames import Selection
+
+        tasks, methods = (
+            None if names is None or ALL in names else names for names in (self.task, self.method)
+        )
+        by = tuple(name for name in self.by or () if name in SPLITS)
+        return Selection(tasks, methods, self.draft_length, self.drafter, by)

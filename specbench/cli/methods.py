@@ -1,0 +1,98 @@
+"""Options that choose methods and the values of their parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+from typing import Any, ClassVar
+
+from specbench.cli.options import ALL, expand_groups
+from specbench.config import Options, option
+from specbench.errors import UsageError
+from specbench.experiment.variants import ANCHORS, Variant, method_variants
+from specbench.heads.registry import expand_family
+from specbench.methods.parameters import PARAMETERS
+from specbench.methods.registry import METHODS
+from specbench.methods.registry import PAPER as PAPER_METHODS
+
+PAPER = "paper"
+METHOD_GROUPS = {PAPER: PAPER_METHODS, ALL: tuple(METHODS)}
+
+
+def _methods(purpose: str, default: str) -> Any:
+    return option(
+        None,
+        f"{purpose}, separated by commas, see `specbench list methods`; paper means the paper's "
+        "six, all means every method; FILE.py:FUNCTION is a rule of your own.",
+        flags=("--method", "-m"),
+        metavar="NAME",
+        shown=default,
+        complete=lambda: [*METHODS, *METHOD_GROUPS],
+    )
+
+
+class Methods(Options):
+    """Which methods to run, and the values of their parameters."""
+
+    default: ClassVar[Iterable[str]] = PAPER_METHODS
+
+    method: list[str] | None = _methods("Methods to measure", PAPER)
+
+    set_values: list[str] | None = option(
+        None,
+        "Values of the methods' parameters; several are all measured, as in weight=0.5,0.9.",
+        flags=("--set",),
+        metavar="NAME=VALUE[,...]",
+        complete=lambda: [f"{name}=" for name in PARAMETERS],
+    )
+    head: list[str] | None = option(
+        None,
+        "Heads of diversed: files, folders that contain heads, tasks whose head is used on every "
+        "task, bundled, results, or untrained (w = 0.5 everywhere); several are all measured.",
+        metavar="HEAD[,...]",
+        shown="bundled, else results",
+    )
+
+    @cached_property
+    def names(self) -> list[str]:
+        """The methods to run."""
+        return expand_groups(self.method, METHOD_GROUPS) if self.method else list(self.default)
+
+    @cached_property
+    def optional(self) -> set[str]:
+        """The methods that the user did not name explicitly."""
+        return set(self.names) - set(self.method or ())
+
+    def given(self) -> dict[str, Any]:
+        """Return the given values by parameter."""
+        values: dict[str, Any] = {}
+        for name, value in _assignments(self.set_values or []):
+            values.setdefault(name, []).append(value)
+        if heads := [*values.pop("head", ()), *(self.head or ())]:
+            values["head"] = [path for head in heads for path in expand_family(head)]
+        return values
+
+    def variants(self) -> list[Variant]:
+        """Return each method with every combination of its parameter values."""
+        return method_variants(self.names, self.given())
+
+
+def _assignments(texts: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yield names and values of texts ``NAME=VALUE``; a text without a name repeats the last."""
+    name = ""
+    for text in texts:
+        before, _, value = text.rpartition("=")
+        name = before.strip() or name
+        if not (name and value.strip()):
+            raise UsageError(f"--set cannot be '{text}': give NAME=VALUE, such as weight=0.5")
+        yield name, value.strip()
+
+
+class SweptMethods(Methods):
+    """The methods of a sweep."""
+
+    default = ANCHORS
+
+    method: list[str] | None = _methods(
+        "Methods to measure; those with the swept parameter are swept", ",".join(ANCHORS)
+    )

@@ -133,7 +133,7 @@ def test_all_is_every_method_and_paper_those_of_the_paper() -> None:
 def test_offline_applies_to_models_too() -> None:
     """This needs a new process, because the hub's library reads the variable on import."""
     program = (
-        "from specbench.cli.options import Tasks; Tasksoffline=True\n"
+        "from specbench.cli.options import Tasks; Tasks(offline=True)\n"
         "from huggingface_hub.constants import HF_HUB_OFFLINE\n"
         "assert HF_HUB_OFFLINE"
     )

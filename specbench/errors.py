@@ -19,6 +19,10 @@ class EngineError(RunError):
     """The engine does not work with these settings, for any input."""
 
 
+class CaptureError(Exception):
+    """A function cannot be captured or compiled; the engine decides what follows from it."""
+
+
 def require(condition: bool, message: str) -> None:
     """Raise ``UsageError`` with the message unless the condition holds."""
     if not condition:

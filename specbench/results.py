@@ -20,7 +20,6 @@ from specbench.analysis.positions import acceptance_by_position
 from specbench.analysis.scores import OF_TEXTS
 from specbench.analysis.summary import summarise
 from specbench.analysis.verdicts import verdicts_of
-from specbench.experiment.folders import CONFIG, read_run
 from specbench.files import open_text, stored
 from specbench.runs import columns as dictionary
 from specbench.runs.columns import may_be_blank, schema
@@ -34,6 +33,7 @@ from specbench.runs.frames import (
     without_repeats,
 )
 from specbench.runs.records import RECORDS, TABLE, TRACED, latest_records
+from specbench.runs.run import CONFIG, read_run
 
 RUNS, ROUNDS = schema(dictionary.RUNS), schema(dictionary.ROUNDS)
 

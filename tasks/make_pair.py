@@ -26,7 +26,7 @@ from specbench.errors import UsageError
 from specbench.experiment.progress import training_bar
 from specbench.files import check_writable, sync_tree
 from specbench.pairs.registry import PAIRS_FILE, ROLES
-from specbench.training.folder import LOG
+from specbench.runs.heads import LOG
 from specbench.validation import load_toml
 
 LINE_EVERY = 50  # steps per line without a terminal

@@ -56,14 +56,27 @@ def test_the_packages_import_each_other_in_one_direction() -> None:
     TopologicalSorter(graph).prepare()  # raises CycleError, which names the cycle
 
 
-def test_the_half_that_measures_needs_nothing_of_the_half_that_analyses() -> None:
-    graph = needs_of_packages()
-    reached, new = set(), {"experiment", "runs"}
+def reached_from(*names: str) -> set[str]:
+    """Return the packages that these packages import, directly or through others."""
+    graph, reached, new = needs_of_packages(), set[str](), set(names)
     while new:
         reached |= new
         new = set().union(*(graph.get(name, set()) for name in new)) - reached
-    assert {"decoding", "engine"} <= reached
-    assert not reached & {"analysis", "figures", "report", "results"}
+    return reached
+
+
+def test_the_half_that_measures_needs_nothing_of_the_half_that_analyses() -> None:
+    measuring = reached_from("experiment", "runs")
+    assert {"decoding", "engine"} <= measuring
+    assert not measuring & {"analysis", "figures", "report", "results"}
+
+
+def test_the_half_that_analyses_needs_no_models() -> None:
+    """Only ``trace`` reads a tokenizer, which ``report`` shows."""
+    reading = reached_from("analysis", "figures", "results", "loaded", "runs")
+    assert {"table", "methods"} <= reading
+    assert not reading & {"engine", "decoding", "heads", "experiment", "training", "cluster"}
+    assert "engine" in reached_from("trace")
 
 
 CORE = ("decoding", "methods")

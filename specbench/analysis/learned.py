@@ -32,7 +32,7 @@ _VISIBLE = str.maketrans({" ": "␣", "\n": "⏎", "\t": "⇥"})
 
 
 class About(NamedTuple):
-    """The head that a table describes; ``head_kind`` is a key of ``heads.registry.KINDS``."""
+    """The head that a table describes; ``head_kind`` names its kind."""
 
     pair: str
     task: str

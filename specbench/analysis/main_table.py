@@ -38,11 +38,11 @@ from specbench.analysis.published import REFERENCE, quality_heading, remarks
 from specbench.analysis.scores import QUALITY
 from specbench.analysis.summary import ACCEPTANCE, BASELINE, SPEEDUP
 from specbench.config import EAGER
-from specbench.heads.registry import recipe_of
 from specbench.methods.parameters import METHOD_COLUMNS
 from specbench.methods.registry import AUTOREGRESSIVE, METHODS
 from specbench.metrics import shown_metric
 from specbench.runs.frames import CELL
+from specbench.runs.heads import recipe_of
 from specbench.runs.labels import method_labels
 from specbench.runs.shown import ShownFigure, shown
 from specbench.table import Cell, Column, Field, Table, cell_at, number

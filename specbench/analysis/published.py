@@ -14,9 +14,9 @@ import pandas as pd
 
 from specbench.analysis.scores import QUALITY
 from specbench.analysis.summary import ACCEPTANCE
-from specbench.heads.registry import UNTRAINED
 from specbench.methods.registry import AUTOREGRESSIVE
 from specbench.metrics import shown_metric
+from specbench.runs.heads import UNTRAINED
 from specbench.runs.shown import ShownFigure, shown
 from specbench.table import Column, Field, Table, cell_at
 

@@ -20,8 +20,8 @@ from specbench.analysis.points import settings_of
 from specbench.analysis.scores import AT_LIMIT, COMPLETED, QUALITY, REPETITION, TOKENS
 from specbench.analysis.summary import ACCEPTANCE, SPEEDUP
 from specbench.errors import UsageError
-from specbench.heads.registry import BUNDLED, RESULTS
 from specbench.metrics import shown_metric
+from specbench.runs.heads import BUNDLED, RESULTS
 from specbench.runs.shown import ShownFigure, shown
 from specbench.table import (
     Cell,

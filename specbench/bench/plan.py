@@ -29,9 +29,10 @@ from specbench.errors import UsageError
 from specbench.experiment.cells import Cell, cells_of, with_head
 from specbench.experiment.plan import describe_pair
 from specbench.experiment.variants import Variant
-from specbench.heads.registry import UNTRAINED, HeadFile, find_head
+from specbench.heads.registry import HeadFile, find_head
 from specbench.methods.registry import AUTOREGRESSIVE
 from specbench.pairs.registry import PairSpec
+from specbench.runs.heads import UNTRAINED
 from specbench.runs.labels import method_label
 from specbench.tasks.task import default_task_names
 from specbench.version import __version__

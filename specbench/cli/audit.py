@@ -17,13 +17,14 @@ from specbench.cli.output import Interrupted, new_folder, note, print_findings
 from specbench.client import KEY_VARIABLE, Client
 from specbench.config import DRAFT_LENGTH, LLAMACPP, Options, Settings, Temperature, option
 from specbench.errors import RunError, UsageError
-from specbench.experiment.folders import RESULTS, as_json
+from specbench.experiment.folders import as_json
 from specbench.experiment.plan import Plan, build_plan
 from specbench.experiment.progress import quiet_libraries, step_status
 from specbench.experiment.variants import method_variants
 from specbench.files import write_atomically
 from specbench.methods.registry import AUTOREGRESSIVE
 from specbench.proofs.server import ADVICE, Server
+from specbench.runs.run import RESULTS
 
 if TYPE_CHECKING:
     from specbench.engine.pair import LoadedPair

@@ -25,9 +25,10 @@ def bench(models: Models, methods: Methods, settings: BenchSettings, to: NewFold
         from specbench.bench.figures import save_figures
         from specbench.bench.measure import measure, prepare
         from specbench.bench.tables import bench_table, describe, ratio_table, shown, warnings
-        from specbench.experiment.folders import ENVIRONMENT, as_json
+        from specbench.experiment.folders import as_json
         from specbench.experiment.progress import progress_bar, quiet_libraries
         from specbench.files import write_atomically
+        from specbench.runs.run import ENVIRONMENT
 
         quiet_libraries(downloads=not to.no_progress)
         plan, pairs = prepare(plan)

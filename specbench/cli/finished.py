@@ -13,8 +13,8 @@ from specbench.config import TRUSTED, Count, Options, option
 from specbench.pairs.registry import ROLES, pairs
 
 if TYPE_CHECKING:
-    from specbench.experiment.folders import Trust
     from specbench.runs.frames import Selection
+    from specbench.runs.run import Trust
 
 NEWEST = "the newest under results/"
 SPLITS = ("category", "turn")  # columns of samples that can split a task
@@ -41,7 +41,7 @@ class RecordedModels(Models):
 
     def trust(self) -> Trust:
         """Return what the user permits of a run."""
-        from specbench.experiment.folders import Trust
+        from specbench.runs.run import Trust
 
         has_models = any(model is not None for model in (self.pair, self.target, self.draft))
         return Trust(self.spec(alone=True) if has_models else None, self.loading())
@@ -91,7 +91,7 @@ class Rows(Options):
 
     def require_in(self, folders: Iterable[Path]) -> None:
         """Refuse names and lengths that no run has, before any table is read."""
-        from specbench.experiment.folders import require_cells
+        from specbench.runs.run import require_cells
 
         split = {*SPLITS} & {*(self.by or ())}  # the names of tasks then depend on the tables
         chosen = {"task": None if split else self.task, "method": self.method}

@@ -22,12 +22,12 @@ from specbench.cli.output import (
 )
 from specbench.config import DEFAULT_LIMIT, Loading
 from specbench.errors import RunError, UsageError
-from specbench.experiment.folders import read_run
 from specbench.experiment.plan import Plan
 from specbench.experiment.variants import STATIC
 from specbench.files import stored
 from specbench.methods.registry import AUTOREGRESSIVE
 from specbench.metrics import AGREEMENT
+from specbench.runs.run import read_run
 from specbench.table import Field, Table, number
 from specbench.tasks.prompts import PromptList
 

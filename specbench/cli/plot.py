@@ -29,9 +29,7 @@ from specbench.figures import (
 )
 from specbench.files import check_writable
 from specbench.heads.registry import (
-    BUNDLED,
     RELEASED,
-    RESULTS,
     TRAINED,
     find_head,
     is_head,
@@ -42,6 +40,7 @@ from specbench.methods.registry import AUTOREGRESSIVE
 from specbench.pairs.registry import PairSpec, pairs
 from specbench.plugins import short_name
 from specbench.runs.folders import require_folders
+from specbench.runs.heads import BUNDLED, RESULTS
 from specbench.tasks.task import Task, task_names
 
 if TYPE_CHECKING:
@@ -135,8 +134,8 @@ def plot(
                 f"the figure would overwrite files in {folder}: choose another --output"
             )
     else:
-        from specbench.experiment.folders import newest_run
         from specbench.results import Results
+        from specbench.runs.run import newest_run
 
         folders, costs = runs or [newest_run()], asked.against or []
         part = rows.selection()
@@ -198,7 +197,7 @@ def _refuse_ignored(
 
 def _newest_training() -> Path:
     """Return the most recently trained head under ``results/heads/``."""
-    from specbench.training.folder import logged
+    from specbench.runs.heads import logged
 
     heads = logged(TRAINED)
     if not heads:

@@ -112,7 +112,7 @@ def verify(
     and scores must be the same; times are not compared. The exit code is 1 after any difference.
     Nothing that the run names is executed: give its rules, metrics, tasks and models as to `run`.
     """
-    from specbench.experiment.folders import read_run, require_cells
+    from specbench.runs.run import read_run, require_cells
 
     verified = read_run(run, models.trust())
     require_cells([run], {"method": [*map(short_name, asked.method or ())]})
@@ -182,8 +182,8 @@ def trace(run: FinishedRun, asked: TraceOptions, models: Recorded) -> None:
     Shading shows the weight on the target. Without colours, tokens are marked as {~mismatch~}
     [-rejected-] {+correction+}. Mismatches are accepted tokens that are not the target's likeliest.
     """
-    from specbench.experiment.folders import read_run, require_cells
     from specbench.runs.records import EXAMPLES, TRACED, latest_records
+    from specbench.runs.run import read_run, require_cells
     from specbench.trace.terminal import show
     from specbench.trace.tokens import Unreadable
     from specbench.trace.trace import find_sample, run_decoder
@@ -271,8 +271,8 @@ def summary(asked: SummaryOptions, rows: Rows, runs: Runs = None) -> None:
     if asked.frame == RUNS and (typed := rows.retyped()):
         raise UsageError(f"{typed[0]} cannot filter --frame {RUNS}: omit it")
 
-    from specbench.experiment.folders import CONFIG
     from specbench.runs.records import TABLE
+    from specbench.runs.run import CONFIG
 
     if output is not None:
         check_parent(output)
@@ -307,9 +307,9 @@ def report(asked: ReportOptions, rows: Rows, models: Recorded, runs: Runs = None
 
     The file is self-contained and loads nothing from the network.
     """
-    from specbench.experiment.folders import newest_run
     from specbench.runs.folders import run_folders
     from specbench.runs.records import SUMMARY
+    from specbench.runs.run import newest_run
 
     folders = runs or [newest_run()]
     rows.require_in(run_folders(folders, SUMMARY))

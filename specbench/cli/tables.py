@@ -46,8 +46,8 @@ def chosen_runs(given: Sequence[Path] | None, rows: Rows, *files: str) -> list[P
     Raises:
         UsageError: There is no run, or no run has such rows.
     """
-    from specbench.experiment.folders import newest_run
     from specbench.runs.folders import run_folders
+    from specbench.runs.run import newest_run
 
     folders = run_folders(given or [newest_run()], *files)
     rows.require_in(folders)
@@ -57,7 +57,7 @@ def chosen_runs(given: Sequence[Path] | None, rows: Rows, *files: str) -> list[P
 
 def note_unfinished(folders: Iterable[Path]) -> None:
     """Print a note for each incomplete run."""
-    from specbench.experiment.folders import unfinished
+    from specbench.runs.run import unfinished
 
     for folder in folders:
         if state := unfinished(folder):
@@ -134,8 +134,8 @@ def table(asked: TableOptions, rows: TableRows, runs: Runs = None) -> None:
     from specbench.analysis.published import beside_published, published_table, remarks
     from specbench.analysis.run_tables import NO_BASELINE
     from specbench.analysis.summary import SPEEDUP
-    from specbench.experiment.folders import read_run
     from specbench.results import Results
+    from specbench.runs.run import read_run
 
     for folder in folders:
         if asked.against and read_run(folder, required=False).loading.dummy:
@@ -267,8 +267,9 @@ def _compare_runs(
         return None, []
 
     from specbench.analysis.between import between_runs, between_tables, facts_table
-    from specbench.experiment.folders import read_run, run_differences, why_untimed
     from specbench.files import shown_path
+    from specbench.runs.differences import run_differences, why_untimed
+    from specbench.runs.run import read_run
 
     first, second = read_run(folders[0], required=False), read_run(folders[1], required=False)
     apart = None if asked.times else why_untimed(first, second)
@@ -332,9 +333,9 @@ def theory(asked: TheoryOptions, rows: Rows, models: Recorded, runs: Runs = None
     Acceptance, accepted lengths and tokens per round are predicted from the acceptance
     probabilities that the rules recorded before any draft token was drawn.
     """
-    from specbench.experiment.folders import read_run
     from specbench.experiment.progress import quiet_libraries
     from specbench.runs.records import RECORDS
+    from specbench.runs.run import read_run
 
     if rows.by:
         raise UsageError("--by cannot split predictions: omit it")

@@ -20,9 +20,10 @@ from specbench.cli.output import Interrupted, note, print_table
 from specbench.config import Loading, Options, option
 from specbench.errors import UsageError
 from specbench.files import cannot_write
-from specbench.heads.registry import FAMILIES, read_description, trained_heads
+from specbench.heads.registry import read_description, trained_heads
 from specbench.metrics import get_metric
 from specbench.pairs.registry import PairSpec
+from specbench.runs.heads import FAMILIES
 from specbench.table import Column, Table, with_interval
 from specbench.tasks.task import Task
 from specbench.training.recipe import DraftRecipe, HeadRecipe, head_recipe

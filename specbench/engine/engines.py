@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 
 from specbench.config import COMPILE, EAGER, GRAPH, LLAMACPP
-from specbench.errors import EngineError, UsageError
+from specbench.errors import CaptureError, EngineError, UsageError
 
 if TYPE_CHECKING:
     from specbench.engine.graphs import Graphs
@@ -20,10 +20,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T", bound=tuple[Any, ...])
 # Each combination of method, draft length, batch size and cache size is compiled separately.
 MOST_SHAPES = 256
-
-
-class CaptureError(Exception):
-    """A function cannot be captured or compiled."""
 
 
 class Engine:

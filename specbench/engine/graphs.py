@@ -16,8 +16,8 @@ from torch import Tensor
 
 from specbench.engine.cache import SlotCache
 from specbench.engine.device import require_working
-from specbench.engine.engines import CaptureError
 from specbench.engine.runner import Runner
+from specbench.errors import CaptureError
 
 T = TypeVar("T", bound=tuple[Any, ...])
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from specbench.errors import UsageError
 from specbench.example import Example
-from specbench.experiment.folders import CONFIG, ENVIRONMENT, Run, as_json, read_run
+from specbench.experiment.folders import as_json
 from specbench.experiment.measurements import score_text
 from specbench.experiment.plan import require_own_columns
 from specbench.experiment.store import Summarise, lock
@@ -40,6 +40,7 @@ from specbench.runs.records import (
     timed_records,
     to_line,
 )
+from specbench.runs.run import CONFIG, ENVIRONMENT, Run, read_run
 from specbench.runs.tables import write_samples
 
 log = logging.getLogger(__name__)

@@ -24,13 +24,9 @@ from filelock import FileLock, Timeout
 from specbench.config import COMPILE, EAGER, GRAPH
 from specbench.errors import SpecbenchError, UsageError
 from specbench.experiment.folders import (
-    COMPLETE,
-    CONFIG,
-    ENVIRONMENT,
     LOCK,
     as_json,
     new_folder,
-    read_run,
     require_same_run,
     unfinished_twins,
     unused,
@@ -52,6 +48,7 @@ from specbench.runs.records import (
     set_aside,
     to_line,
 )
+from specbench.runs.run import COMPLETE, CONFIG, ENVIRONMENT, read_run
 from specbench.runs.tables import write_samples
 from specbench.version import __version__
 

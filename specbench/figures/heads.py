@@ -24,8 +24,8 @@ from specbench.figures import HEADS, figure, style
 from specbench.figures.style import GREY, Drawing, scaled
 from specbench.metrics import shown_metric
 from specbench.results import Results
+from specbench.runs.heads import LOG, logged
 from specbench.runs.shown import shown
-from specbench.training.folder import LOG, logged
 
 #: Columns of ``training.csv`` with the held-out ones beside them: scale, title and label.
 _CURVES = {

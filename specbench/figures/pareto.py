@@ -37,11 +37,11 @@ from specbench.figures import AGAINST, figure, style
 from specbench.figures.cells import blocks, data, only, repeated_runs, timed_together, title
 from specbench.figures.labels import Label, place
 from specbench.figures.style import GREY, Drawing, scaled
-from specbench.heads.registry import FAMILIES, recipe_of
 from specbench.methods.parameters import PARAMETER_COLUMNS, from_columns
 from specbench.methods.registry import AUTOREGRESSIVE, CONTROLS
 from specbench.results import Results
 from specbench.runs.frames import CELL, SAMPLES
+from specbench.runs.heads import FAMILIES, recipe_of
 from specbench.runs.shown import shown
 
 _QUALITY = "100*quality"

@@ -27,12 +27,12 @@ from specbench.heads.kinds import KINDS, LINEAR
 from specbench.heads.registry import (
     DESCRIPTION,
     RELEASED,
-    UNTRAINED,
     WEIGHTS,
     read_bounded,
     read_description,
     unreadable,
 )
+from specbench.runs.heads import UNTRAINED
 from specbench.words import shown
 
 MOST_NAMED = 6  # weights in a message; a broken file may contain anything

@@ -10,12 +10,13 @@ import errno
 import json
 import math
 from collections.abc import Iterable, Mapping
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from specbench.errors import UsageError
 from specbench.heads.kinds import LINEAR
 from specbench.pairs.registry import PairSpec, pairs
+from specbench.runs.heads import BUNDLED, FAMILIES, RESULTS, SEED, UNTRAINED
 from specbench.validation import StrictModel, validated
 from specbench.words import printable
 
@@ -23,15 +24,6 @@ WEIGHTS = "head.safetensors"
 DESCRIPTION = "head.json"
 RELEASED = ".bin"  # suffix of the authors' file
 TRAINED = Path("results/heads")  # output of `specbench train`, by pair and task
-
-BUNDLED, RESULTS = "bundled", "results"
-# Equal weights on both models: static w = 0.5 with the cost of a head, for any pair.
-UNTRAINED = "untrained"
-# Goals of training, with the prefix of a head's folder in a family.
-FAMILIES = {"target_acceptance": "acceptance-", "max_quality_loss": "loss-"}
-# Prefix of the folders of heads that differ in nothing but the seed of their training.
-SEED = "seed-"
-
 
 MOST_BYTES = {WEIGHTS: 2**26, DESCRIPTION: 2**20, RELEASED: 2**26}  # by name or suffix of a file
 
@@ -111,12 +103,6 @@ def expand_family(given: str) -> list[str]:
     folders = [folder for prefix in prefixes for folder in Path(given).glob(f"{prefix}*")]
     members = sorted((folder for folder in folders if folder.is_dir()), key=_goal)
     return [str(folder) for folder in members] or [given.rstrip("/") or given]
-
-
-def recipe_of(head: str) -> str | None:
-    """Return the folder that heads of one recipe share if this one is named by its seed."""
-    path = PurePath(head)
-    return str(path.parent) if path.name.startswith(SEED) else None
 
 
 def _goal(folder: Path) -> tuple[str, float, str]:

@@ -29,7 +29,6 @@ from specbench.engine.loading import load_pair
 from specbench.engine.memory import decoding_needs
 from specbench.engine.pair import LoadedPair
 from specbench.errors import UsageError
-from specbench.experiment.folders import Run
 from specbench.experiment.prompts import encode_prompt
 from specbench.heads.bind import BoundMethod, bind
 from specbench.heads.registry import find_head
@@ -42,6 +41,7 @@ from specbench.proofs.texts import Setup
 from specbench.runs.frames import CELL
 from specbench.runs.labels import method_label
 from specbench.runs.records import TRACED
+from specbench.runs.run import Run
 
 log = logging.getLogger(__name__)
 _UNMEASURED = "no bias and front gap of %s: %s"

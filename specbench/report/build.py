@@ -14,7 +14,6 @@ import pandas as pd
 from specbench.analysis.positions import acceptance_by_position
 from specbench.analysis.verdicts import VERDICTS, by_task, foremost
 from specbench.errors import UsageError
-from specbench.experiment.folders import NOTHING_TRUSTED, Run, Trust, read_run, unfinished
 from specbench.report.figures import figures
 from specbench.report.pages import render
 from specbench.report.tables import report_cells, summary_tables, text_tables
@@ -23,6 +22,7 @@ from specbench.results import ROUND_COLUMNS, Results, rounds_of
 from specbench.runs.folders import run_folders
 from specbench.runs.frames import Selection
 from specbench.runs.records import SUMMARY, latest_records
+from specbench.runs.run import NOTHING_TRUSTED, Run, Trust, read_run, unfinished
 from specbench.table import Column, Table
 from specbench.trace.trace import LEGEND
 

@@ -11,9 +11,9 @@ from markupsafe import Markup
 
 from specbench.errors import UsageError
 from specbench.example import Example
-from specbench.experiment.folders import Run
 from specbench.report.pages import trace_article
 from specbench.runs.records import ERROR
+from specbench.runs.run import Run
 from specbench.trace.tokens import Decode, Unreadable
 from specbench.trace.trace import Record, run_decoder, sample_names, trace
 

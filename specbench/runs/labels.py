@@ -4,11 +4,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
-from specbench.heads.registry import BUNDLED, RESULTS, recipe_of
 from specbench.methods.drafters import MODEL
 from specbench.methods.parameters import from_columns
 from specbench.methods.registry import METHODS
 from specbench.plugins import short_name
+from specbench.runs.heads import BUNDLED, RESULTS, recipe_of
 
 _SIGNS = {p.name: p.sign for method in METHODS.values() for p in method.parameters}
 _FOUND = {BUNDLED: "", RESULTS: ""}  # default sources are not shown in labels

@@ -18,13 +18,14 @@ from pydantic import Field, model_validator
 from specbench.config import DRAFT_LENGTH, Count, DataOptions, Loading, Settings
 from specbench.errors import UsageError
 from specbench.experiment.cells import cells_of
-from specbench.experiment.folders import COMPLETE, read_run, same_plan
+from specbench.experiment.folders import same_plan
 from specbench.experiment.forecast import Cost
 from specbench.experiment.plan import Plan, build_plan
 from specbench.experiment.variants import Variant, method_variants, with_baselines
 from specbench.heads.registry import HeadFile
 from specbench.methods.registry import get_method
 from specbench.pairs.registry import get_pair, with_draft
+from specbench.runs.run import COMPLETE, read_run
 from specbench.tasks.task import load_task
 from specbench.validation import StrictModel, load_toml, validated
 

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from specbench.errors import UsageError
-from specbench.experiment.folders import Run
 from specbench.metrics import shown_metric
 from specbench.plugins import short_name
 from specbench.runs.labels import method_labels
 from specbench.runs.records import ERROR
+from specbench.runs.run import Run
 from specbench.trace.tokens import (
     AGREED,
     BONUS,

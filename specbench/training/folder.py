@@ -16,16 +16,7 @@ if TYPE_CHECKING:
     from specbench.training.verifier import TrainingStep
 
 CHECKPOINT = "checkpoint.pt"
-LOG = "training.csv"
-FIGURES = "figures"  # subfolder for figures of a head
 _ADVICE = "choose another folder with --log-to"
-
-
-def logged(root: Path) -> list[Path]:
-    """Return the folders of trained heads at or below ``root``, the oldest log first."""
-    # The data of the training figure has the same name.
-    logs = [log for log in root.rglob(LOG) if log.parent.name != FIGURES]
-    return [log.parent for log in sorted(logs, key=lambda log: (log.stat().st_mtime, log))]
 
 
 def check_folder(folder: Path, resume: bool) -> bool:

@@ -21,8 +21,9 @@ from specbench.engine.pair import LoadedPair
 from specbench.errors import UsageError
 from specbench.files import clear_errors, make_folder, write_atomically
 from specbench.heads.files import fingerprints, save_head
+from specbench.runs.heads import LOG
 from specbench.tasks.task import Task
-from specbench.training.folder import CHECKPOINT, LOG
+from specbench.training.folder import CHECKPOINT
 from specbench.training.front import Point
 from specbench.training.material import describe_data, read_materials
 from specbench.training.price import Price

@@ -14,7 +14,6 @@ from specbench.engine.pair import LoadedPair
 from specbench.errors import UsageError
 from specbench.experiment.cells import Cell
 from specbench.experiment.environment import describe_environment
-from specbench.experiment.folders import ENVIRONMENT, Run
 from specbench.experiment.plan import Plan, Step, TaskPlan, own_sources
 from specbench.experiment.runner import Loader, SampleRunner
 from specbench.experiment.store import sample_keys
@@ -23,6 +22,7 @@ from specbench.heads.registry import RELEASED, TRAINED, facts
 from specbench.pairs.registry import ROLES
 from specbench.proofs.findings import FAILED, OK, REPORT, Finding
 from specbench.runs.records import ERROR, names_of
+from specbench.runs.run import ENVIRONMENT, Run
 from specbench.verification.differences import Record, difference, finding, finding_of, named
 
 #: Absolute; probabilities are stored with four digits, and depend on the machine and the batch.

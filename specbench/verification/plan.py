@@ -10,12 +10,12 @@ from specbench.config import AUTO, DataOptions
 from specbench.errors import UsageError
 from specbench.example import Example
 from specbench.experiment.cells import Cell
-from specbench.experiment.folders import COMPLETE, Run
 from specbench.experiment.plan import Plan, Step, TaskPlan
 from specbench.pairs.registry import PairSpec
 from specbench.proofs.findings import FAILED, REPORT, Finding
 from specbench.runs.records import OK as DECODED
 from specbench.runs.records import names_of
+from specbench.runs.run import COMPLETE, Run
 from specbench.tasks.dataset import Dataset
 from specbench.tasks.prompts import PromptList
 from specbench.tasks.task import Task, load_task, task_names

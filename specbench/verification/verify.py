@@ -15,7 +15,6 @@ from typing import Any
 
 from specbench.errors import SpecbenchError, UsageError
 from specbench.example import Example
-from specbench.experiment.folders import CONFIG, ENVIRONMENT, Run
 from specbench.files import copies, stored
 from specbench.methods.own import GROUP as METHOD_GROUP
 from specbench.methods.registry import METHODS
@@ -36,6 +35,7 @@ from specbench.runs.records import (
     TRACED,
     timed_records,
 )
+from specbench.runs.run import CONFIG, ENVIRONMENT, Run
 from specbench.tasks.task import Task
 from specbench.verification.counts import check_counts, check_scores
 from specbench.verification.decoding import Replay, ShowSample, head_difference

@@ -19,7 +19,8 @@ from pretraining.models import ModelRecipe, build_optimizers
 from pretraining.texts import HeldOut, Texts
 from specbench.errors import UsageError
 from specbench.files import make_folder, replacing, write_atomically
-from specbench.training.folder import CHECKPOINT, LOG
+from specbench.runs.heads import LOG
+from specbench.training.folder import CHECKPOINT
 from specbench.training.material import IGNORED
 
 WARMUP_STEPS = 100

@@ -13,9 +13,9 @@ import pytest
 
 from specbench.analysis.write import write_tables
 from specbench.example import Example
-from specbench.experiment.folders import read_run
 from specbench.files import write_atomically
 from specbench.runs.records import read_records
+from specbench.runs.run import read_run
 from specbench.verification.plan import check_plan
 
 from .conftest import Cli

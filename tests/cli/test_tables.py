@@ -13,9 +13,10 @@ import pytest
 
 from specbench.analysis.comparison import COMPARISON
 from specbench.cli import output
-from specbench.experiment.folders import Run, run_differences
 from specbench.files import PACKINGS
+from specbench.runs.differences import run_differences
 from specbench.runs.frames import read_summary
+from specbench.runs.run import Run
 from specbench.table import Cell, Column, Table
 
 from .conftest import Cli

@@ -14,9 +14,10 @@ from specbench.analysis.intervals import Interval
 from specbench.cli.options import Tasks
 from specbench.errors import UsageError
 from specbench.heads.registry import WEIGHTS, is_head, read_description
+from specbench.runs.heads import LOG
 from specbench.tasks.task import load_task
 from specbench.training import front, verifier
-from specbench.training.folder import CHECKPOINT, LOG
+from specbench.training.folder import CHECKPOINT
 
 from .conftest import Cli
 

@@ -17,10 +17,10 @@ from specbench.config import AUTO, COMPILE, EAGER, GRAPH
 from specbench.decoding.loop import Request
 from specbench.engine import graphs
 from specbench.engine.choice import choose_engine
-from specbench.engine.engines import CaptureError, Engine
+from specbench.engine.engines import Engine
 from specbench.engine.graphs import Graphs
 from specbench.engine.pair import LoadedPair
-from specbench.errors import RunError, UsageError
+from specbench.errors import CaptureError, RunError, UsageError
 from specbench.methods.ensembles import static
 from specbench.methods.strict import sd
 

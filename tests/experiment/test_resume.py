@@ -19,10 +19,11 @@ from specbench.analysis.write import write_summary
 from specbench.errors import UsageError
 from specbench.experiment import store as module
 from specbench.experiment.execute import execute
-from specbench.experiment.folders import CONFIG, LOCK, read_run
+from specbench.experiment.folders import LOCK
 from specbench.experiment.progress import Display
 from specbench.experiment.store import SYNC_SHARE, Store
 from specbench.runs.records import RECORDS, latest_records, read_records
+from specbench.runs.run import CONFIG, read_run
 
 from ..disk import Recorder
 from .test_execute import plan_of

@@ -11,7 +11,6 @@ import pytest
 from specbench.analysis.write import write_summary
 from specbench.errors import UsageError
 from specbench.experiment.execute import execute
-from specbench.experiment.folders import CONFIG, read_run
 from specbench.experiment.plan import Plan, build_plan
 from specbench.experiment.rescore import open_run, score_run
 from specbench.experiment.store import Store
@@ -19,6 +18,7 @@ from specbench.runs.columns import TIMED
 from specbench.runs.folders import TIMINGS
 from specbench.runs.frames import read_samples
 from specbench.runs.records import RECORDS, TIMED_RECORDS, read_records, timed_records
+from specbench.runs.run import CONFIG, read_run
 
 from .test_execute import plan_of
 

@@ -12,11 +12,12 @@ import pytest
 from specbench.analysis.write import write_summary
 from specbench.errors import RunError, UsageError
 from specbench.experiment import store as module
-from specbench.experiment.folders import LOCK, newest_run, unfinished
+from specbench.experiment.folders import LOCK
 from specbench.experiment.store import Store, sample_keys
 from specbench.files import digits, write_atomically
 from specbench.heads.registry import HeadFile
 from specbench.runs.frames import SAMPLES, read_summary
+from specbench.runs.run import newest_run, unfinished
 from specbench.tasks.prompts import PromptList
 
 from .runs import measured, rows

@@ -7,8 +7,9 @@ from typing import Any
 from specbench.decoding.sampling import Sampling
 from specbench.heads.bind import bind
 from specbench.heads.head import Head
-from specbench.heads.registry import UNTRAINED, HeadFile
+from specbench.heads.registry import HeadFile
 from specbench.methods.control import DraftControl, sd_adaptive
+from specbench.runs.heads import UNTRAINED
 
 
 def test_a_method_is_bound_to_its_parameters(mini: Any) -> None:

@@ -6,13 +6,7 @@ from pathlib import Path
 import pytest
 
 from specbench.errors import UsageError
-from specbench.heads.registry import (
-    HeadFile,
-    describe_heads,
-    expand_family,
-    facts,
-    find_head,
-)
+from specbench.heads.registry import HeadFile, describe_heads, expand_family, facts, find_head
 from specbench.pairs.registry import PairSpec, get_pair
 
 

@@ -11,7 +11,6 @@ from specbench.analysis.theory import BIAS, COLUMNS, GAP, theory_tables
 from specbench.decoding.loop import DecodeOptions, Request, decode
 from specbench.decoding.sampling import Sampling
 from specbench.errors import UsageError
-from specbench.experiment.folders import Run, read_run
 from specbench.experiment.measurements import measurements
 from specbench.experiment.prompts import encode_prompt
 from specbench.heads.bind import bind
@@ -19,6 +18,7 @@ from specbench.pairs.registry import get_pair
 from specbench.proofs import front
 from specbench.proofs.front import bytes_ratio, front_gaps
 from specbench.runs.records import EXAMPLES, write_examples
+from specbench.runs.run import Run, read_run
 from specbench.tasks.task import load_task
 
 from ..analysis.simulated import CELL, write

@@ -11,7 +11,6 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from specbench.experiment.folders import read_run
 from specbench.report import traces as report_traces
 from specbench.report.build import build
 from specbench.report.figures import figures
@@ -19,6 +18,7 @@ from specbench.report.pages import TEMPLATES
 from specbench.report.tables import report_cells, summary_tables, without_constants
 from specbench.results import ROUND_COLUMNS, Results
 from specbench.runs.records import latest_records
+from specbench.runs.run import read_run
 from specbench.table import Cell, Column, Table
 
 from .conftest import METHODS, TASKS, Ask
@@ -56,7 +56,7 @@ def cells(finished: Path) -> pd.DataFrame:
 @pytest.fixture(scope="module")
 def evil(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
     """The report of a run in which every text is an injection attempt."""
-    from specbench.experiment.folders import read_run
+    from specbench.runs.run import read_run
     from specbench.trace.trace import run_decoder
 
     folder = tmp_path_factory.mktemp("evil") / "small"

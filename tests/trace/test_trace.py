@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from specbench.errors import UsageError
-from specbench.experiment.folders import read_run
 from specbench.pairs.registry import get_pair
+from specbench.runs.run import read_run
 from specbench.trace.trace import find_sample, run_decoder
 
 from .made import made

@@ -20,9 +20,10 @@ from specbench.engine.pair import LoadedPair
 from specbench.errors import RunError, UsageError
 from specbench.experiment.progress import training_bar
 from specbench.heads.registry import DESCRIPTION, WEIGHTS, is_head
+from specbench.runs.heads import LOG
 from specbench.tasks.task import Task, load_task
 from specbench.training import material, verifier
-from specbench.training.folder import CHECKPOINT, LOG, check_folder
+from specbench.training.folder import CHECKPOINT, check_folder
 from specbench.training.recipe import HeadRecipe
 from specbench.training.session import carry_out, prepare
 from specbench.training.verifier import TrainingStep

@@ -1,0 +1,186 @@
+"""A run on disk: its configuration, environment, examples and records, which may be anyone's."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from specbench.config import TRUSTED, Group, Loading, Settings
+from specbench.errors import UsageError
+from specbench.example import Example
+from specbench.files import find_stored, require_plain
+from specbench.pairs.registry import ROLES, PairSpec, custom_pair, pairs
+from specbench.runs.configuration import Configuration, Environment, read_object
+from specbench.runs.folders import require_in_runs
+from specbench.runs.records import RECORDS, TABLE, latest_records, read_examples
+from specbench.words import shown
+
+RESULTS = Path("results")
+CONFIG = "config.json"
+ENVIRONMENT = "environment.json"
+COMPLETE = "complete"
+
+
+class Trust(NamedTuple):
+    """What the user permits of a run that may come from anyone."""
+
+    pair: PairSpec | None = None  # the run's models, if they are not bundled
+    loading: Loading = Loading()  # ``TRUSTED`` is taken from here
+
+
+NOTHING_TRUSTED = Trust()
+
+
+@dataclass(frozen=True)
+class Run:
+    """The files of a run, each read on first access."""
+
+    folder: Path
+    config: dict[str, Any]
+    trust: Trust = NOTHING_TRUSTED
+
+    @cached_property
+    def environment(self) -> dict[str, Any]:
+        """The content of ``environment.json``; empty if it is missing."""
+        return read_object(self.folder / ENVIRONMENT, Environment)[0]
+
+    @cached_property
+    def pair(self) -> PairSpec:
+        """The pair, see ``pair_with``; every model is bundled or named by the user."""
+        return self.pair_with(*ROLES)
+
+    def pair_with(self, *roles: str) -> PairSpec:
+        """Return the pair; bundled models are located in this installation of specbench.
+
+        Raises:
+            UsageError: The run does not name its models, or a model of these roles is neither
+                bundled nor named by the user.
+        """
+        recorded = self.config.get("pair")
+        if not isinstance(recorded, dict) or not isinstance(recorded.get("target"), str):
+            raise UsageError(
+                f"{self.folder / CONFIG} names no pair: give the folder of another run"
+            )
+        models = {role: recorded[role] for role in ROLES if isinstance(recorded.get(role), str)}
+        for spec in pairs().values():
+            bundled = {role for role in models if _end(spec.models[role]) == _end(models[role])}
+            if spec.bundled and bundled and bundled >= {*models} & {*roles}:
+                whole = bundled == {*ROLES}
+                return spec if whole else replace(spec, draft=models.get("draft"), heads=None)
+        if self.trust.pair is not None:
+            return self.trust.pair
+        if roles:
+            raise UsageError(
+                f"the models of {self.folder} ({', '.join(map(shown, models.values()))}) are not "
+                "bundled, and a run may name any: to load them, name them with --pair, or with "
+                "--target and --draft"
+            )
+        return custom_pair(models["target"], models.get("draft"))
+
+    @property
+    def loading(self) -> Loading:
+        """How the models were loaded; permissions and revisions are the user's, not the run's."""
+        recorded = self._options("loading", Loading)
+        return recorded.updated(**{name: getattr(self.trust.loading, name) for name in TRUSTED})
+
+    @property
+    def settings(self) -> Settings:
+        """The settings shared by all cells."""
+        return self._options("settings", Settings)
+
+    def _options(self, name: str, kind: type[Group]) -> Group:
+        """Return recorded options, ignoring those of other versions that no longer exist."""
+        recorded = self.config.get(name)
+        values = recorded if isinstance(recorded, dict) else {}
+        return kind(**{name: value for name, value in values.items() if name in kind.model_fields})
+
+    @property
+    def tasks(self) -> dict[str, dict[str, Any]]:
+        """The tasks in ``config.json``, by name."""
+        recorded = self.config.get("tasks")
+        whole = [t for t in recorded if isinstance(t, dict)] if isinstance(recorded, list) else []
+        return {task["name"]: task for task in whole if isinstance(task.get("name"), str)}
+
+    @property
+    def progress(self) -> dict[str, Any]:
+        """``state`` and the numbers of ``samples`` and ``failed``; empty if unknown."""
+        recorded = self.config.get("progress")
+        if not isinstance(recorded, dict) or not {"state", "samples"} <= recorded.keys():
+            return {}
+        return recorded if {"samples_planned", "tasks"} <= self.config.keys() else {}
+
+    @cached_property
+    def examples(self) -> dict[str, dict[str, Example]]:
+        """The examples by task and id, see ``read_examples``."""
+        return read_examples(self.folder)
+
+    def records(self, needed: Collection[str] = ()) -> list[dict[str, Any]]:
+        """Return one record per sample in the order of the plan, see ``latest_records``."""
+        return latest_records(self.folder, needed)
+
+
+def read_run(folder: Path, trust: Trust = NOTHING_TRUSTED, *, required: bool = True) -> Run:
+    """Read a run's folder.
+
+    Raises:
+        UsageError: It has links out of it, or no readable ``config.json`` although ``required``;
+            without ``required`` the configuration is then empty.
+    """
+    require_plain(folder)
+    path = folder / CONFIG
+    config, wrong = read_object(path, Configuration)
+    if wrong and required:
+        if (folder / RECORDS).is_file():
+            raise UsageError(
+                f"{path} {wrong}: run the command of this run again with --output {folder}, which "
+                "rebuilds it from the samples"
+            )
+        raise UsageError(f"{folder} is not a run folder, {path} {wrong}: give the folder of a run")
+    return Run(folder, config, trust)
+
+
+def require_cells(folders: Iterable[Path], chosen: Mapping[str, Collection[object]]) -> None:
+    """Refuse values that no cell of the runs has in these columns, before any table is read.
+
+    The tables are left to decide if a run does not say which cells it has.
+    """
+    cells: list[dict[str, Any]] = []
+    for folder in folders:
+        tasks = read_run(folder, required=False).tasks
+        described = [
+            {**cell, "task": name} for name, task in tasks.items() for cell in task.get("cells", ())
+        ]
+        if not described:
+            return
+        cells += described
+    for column, values in chosen.items():
+        present = dict.fromkeys(str(cell[column]) for cell in cells if cell[column])
+        require_in_runs(column, values, list(present))
+
+
+def newest_run() -> Path:
+    """Return the run under ``results/`` with the newest table, or raise ``UsageError``."""
+    tables = find_stored(RESULTS, TABLE)
+    if not tables:
+        raise UsageError(
+            f"there is no run under {RESULTS}: give a run folder, or start with `specbench run`"
+        )
+    return max(tables, key=lambda path: path.stat().st_mtime).parent
+
+
+def unfinished(folder: Path) -> str | None:
+    """Describe the state of an incomplete run; None for a complete or unknown one."""
+    run = read_run(folder, required=False)
+    progress = run.progress
+    if not progress or progress["state"] == COMPLETE:
+        return None
+    planned = run.config["samples_planned"]
+    return f"{progress['state']}, {progress['samples']} of {planned} samples"
+
+
+def _end(path: str) -> tuple[str, ...]:
+    """Return the part of a model's path that does not depend on the installation."""
+    return Path(path).parts[-3:]

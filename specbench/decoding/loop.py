@@ -8,7 +8,7 @@ batch sizes. This hardly ever changes a token in float32, and sometimes in bfloa
 
 from __future__ import annotations
 
-from collections import abc
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -33,7 +33,7 @@ MICROSECOND = 6  # decimals of recorded times: more are noise, and a third of a 
 class Request(NamedTuple):
     """A text to decode."""
 
-    prompt: abc.Sequence[int]  # at least one token
+    prompt: Sequence[int]  # at least one token
     key: str  # identity of the sample; determines all draws together with the seed
 
 
@@ -45,7 +45,7 @@ class DecodeOptions:
     draft_length: int  # drafted tokens per round, N; ignored without a rule
     max_new_tokens: int  # limit on each output, including the end token
     seed: int = 0  # seed of the run
-    stop: abc.Sequence[str] = ()  # strings that end an output
+    stop: Sequence[str] = ()  # strings that end an output
     batch_size: int = 1  # texts decoded together
     drafter: Drafter = ModelDrafter()  # noqa: RUF009 (frozen); proposes the drafts
     # decides in each round how many of the N tokens are drafted; None drafts all
@@ -61,8 +61,8 @@ def decode(
 
 
 def decode_all(
-    pair: LoadedPair, rule: Rule | None, requests: abc.Sequence[Request], options: DecodeOptions
-) -> abc.Iterator[tuple[int, Generation]]:
+    pair: LoadedPair, rule: Rule | None, requests: Sequence[Request], options: DecodeOptions
+) -> Iterator[tuple[int, Generation]]:
     """Decode texts in batches.
 
     The parameters of ``rule`` are bound; None decodes autoregressively.
@@ -90,7 +90,7 @@ def decode_all(
 
 
 @dataclass
-class Sequence:
+class ActiveText:
     """A text that is being decoded."""
 
     number: int  # index of its request
@@ -117,7 +117,7 @@ class Batch:
         self,
         pair: LoadedPair,
         rule: Rule | None,
-        requests: abc.Sequence[Request],
+        requests: Sequence[Request],
         options: DecodeOptions,
     ) -> None:
         """Prefill the first texts; see ``decode_all`` for the arguments."""
@@ -143,7 +143,7 @@ class Batch:
         draws = 2 * draft_length + 1
         self._uniforms = torch.zeros(size, limit, draws, dtype=torch.float64, device=device)
         self._waiting = iter(enumerate(requests))
-        self._texts: list[Sequence | None] = [self._join(row) for row in range(size)]
+        self._texts: list[ActiveText | None] = [self._join(row) for row in range(size)]
 
     @property
     def longest(self) -> int:
@@ -186,7 +186,7 @@ class Batch:
                 self._texts[row] = self._join(row)
         return ended
 
-    def _join(self, row: int) -> Sequence | None:
+    def _join(self, row: int) -> ActiveText | None:
         """Prefill the next text in a row; without one, make the row idle."""
         number, request = next(self._waiting, (0, None))
         self._active[row] = request is not None
@@ -204,9 +204,9 @@ class Batch:
         self._round[row] = 0
         seed, limit = self._options.seed, self._options.max_new_tokens
         self._uniforms[row] = uniforms(seed, request.key, limit, self._n)
-        return Sequence(number, tokens, started, now(self._last.device) - started)
+        return ActiveText(number, tokens, started, now(self._last.device) - started)
 
-    def _append(self, text: Sequence, report: RoundReport) -> StopReason | None:
+    def _append(self, text: ActiveText, report: RoundReport) -> StopReason | None:
         """Append a round's tokens up to the end of the output; return why it ended, if it did.
 
         Raises:
@@ -241,7 +241,7 @@ class Batch:
         text = self._pair.tokenizer.decode(output)
         return any(string in text for string in self._options.stop)
 
-    def _generation(self, text: Sequence, reason: StopReason, finished: float) -> Generation:
+    def _generation(self, text: ActiveText, reason: StopReason, finished: float) -> Generation:
         ids = text.output[:-1] if reason == "eos" else text.output
         decoded = str(self._pair.tokenizer.decode(ids, skip_special_tokens=True))
         for string in self._options.stop:

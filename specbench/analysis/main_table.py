@@ -62,9 +62,9 @@ _SCALED = ["value", "ci_low", "ci_high"]
 _ROUNDING = 1e-9  # tolerance between equal figures
 _TWO_DECIMALS = ("rouge", "bleu", SPEEDUP)  # others have one decimal
 _EXPLAINED = {
-    ACCEPTANCE: "accepted / drafted: tokens, in %.",
+    ACCEPTANCE: "acc. / drafted: accepted over drafted tokens, in %.",
     QUALITY: "Quality: times 100.",
-    SPEEDUP: "tokens/s / AR's: with prefill, relative to autoregressive, paired by prompt.",
+    SPEEDUP: "tok/s / AR: tokens/s with prefill over those of autoregressive, paired by prompt.",
 }
 _SHOWN = ["label", "run_id", "task", "figure", "metric", *_SCALED]
 _SHOWN += ["best", "published", "difference"]
@@ -294,7 +294,7 @@ def _notes(table: pd.DataFrame, intervals: bool) -> list[str]:
         (table["figure"] == SPEEDUP) & table["ci_low"].notna() & (table["batch_size"] > 1)
     ]
     notes += [
-        f"In batches, tokens/s / AR's is paired by block: {number} blocks of {size} prompts."
+        f"In batches, tok/s / AR is paired by block: {number} blocks of {size} prompts."
         for size, number in blocks.groupby("batch_size")["n"].max().items()
     ]
     if "published" in table and table["published"].notna().any():
@@ -331,7 +331,7 @@ def _fields(
     if not cells["value"].notna().any():
         return
     form = "z.2f" if metric.startswith(_TWO_DECIMALS) else "z.1f"
-    name = quality_heading(metric) or QUALITY if figure == QUALITY else shown(figure).narrow
+    name = quality_heading(metric) or QUALITY if figure == QUALITY else shown(figure).narrowest
     key = task, figure, metric
 
     def cell(row: dict[str, Any]) -> Cell:

@@ -30,6 +30,7 @@ class ShownFigure(NamedTuple):
     unit: str = ""
     scale: float = 1.0
     form: str = ".1f"
+    abbreviation: str = ""  # of the heading, for tables with many columns
 
     def scaled(self, row: Row) -> tuple[float, float, float]:
         """Return the value and the ends of its interval in the unit shown; NaN if unknown."""
@@ -87,6 +88,11 @@ class ShownFigure(NamedTuple):
         return textwrap.fill(self.heading, _HEADING_WIDTH)
 
     @property
+    def narrowest(self) -> str:
+        """The abbreviated heading in lines."""
+        return self.abbreviation or self.narrow
+
+    @property
     def label(self) -> str:
         """The heading with its unit, for an axis: ``Accepted / drafted (%)``."""
         unit = self.unit or ("×100" if self.scale == 100 else "")
@@ -102,7 +108,10 @@ _FIGURES = {
     for figure in (
         ShownFigure("quality", "", SCORE),
         ShownFigure("completed_quality", "quality of completed", SCORE),
-        ShownFigure("draft_acceptance_rate", "accepted / drafted", "%", 100),
+        ShownFigure(
+            *("draft_acceptance_rate", "accepted / drafted", "%", 100),
+            abbreviation="acc. /\ndrafted",
+        ),
         ShownFigure(
             "draft_acceptance_rate_sample_mean", "accepted / drafted, sample mean", "%", 100
         ),
@@ -110,7 +119,7 @@ _FIGURES = {
         ShownFigure("acceptance_length", "tokens / round", form=".2f"),
         ShownFigure("seconds_per_sample", "time per sample", "s", form="3s"),
         ShownFigure("tokens_per_second", "tokens/s", form="3s"),
-        ShownFigure("speedup", "tokens/s / AR's", "×", form=".2f"),
+        ShownFigure("speedup", "tokens/s / AR's", "×", form=".2f", abbreviation="tok/s\n/ AR"),
         ShownFigure("round_seconds", "time per round", "ms", 1000, "3s"),
         ShownFigure("prefill_seconds", "prefill", "ms", 1000, "3s"),
         ShownFigure("output_tokens", "output tokens"),

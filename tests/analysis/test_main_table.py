@@ -200,7 +200,7 @@ def test_runs_and_metrics_are_kept_apart(make):
 def test_tables_have_all_figures_with_their_marks_and_intervals(tiny):
     (shown,) = typeset(table_of(tiny), intervals=True)
     assert len(shown.columns) == 1 + 2 * 3
-    assert grid([shown])["autoregressive"]["mini-code tokens/s / AR's"] == "1.00"
+    assert grid([shown])["autoregressive"]["mini-code tok/s / AR"] == "1.00"
     cells = {row[0]: row[1:4] for row in shown.rows}
     assert cells["diversed"][0] == ("88.0", "[88.0, 88.0]", True)
     assert cells["static w=0"][0] == ("100.0", "[100.0, 100.0]", False)
@@ -217,12 +217,12 @@ def test_published_numbers_appear_next_to_measured_ones(make):
     table = beside_published(table_of(make(*rows)))
     (shown,) = typeset(table)
     assert grid([shown])["sd"] == {
-        "gsm8k accepted / drafted": "60.0",
-        "gsm8k accepted / drafted paper": "44.6",
-        "gsm8k accepted / drafted diff": "+15.4",
+        "gsm8k acc. / drafted": "60.0",
+        "gsm8k acc. / drafted paper": "44.6",
+        "gsm8k acc. / drafted diff": "+15.4",
         **{"gsm8k accuracy": "100.0", "gsm8k accuracy paper": "67.0"},
         **{"gsm8k accuracy diff": "+33.0"},
-        **{"humaneval accepted / drafted": "60.0", "humaneval accuracy": "100.0"},
+        **{"humaneval acc. / drafted": "60.0", "humaneval accuracy": "100.0"},
     }
     assert "The paper has no numbers here for humaneval." in shown.notes
     assert not any("paper" in n for n in typeset(table.drop(columns="published"))[0].notes)

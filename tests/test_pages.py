@@ -114,12 +114,16 @@ SHOWN_LABEL = re.compile(r"diversed( features, mean of \d+ seeds)?")
 
 
 @cache
+def comparison(run: str) -> list[dict[str, str]]:
+    """Return the rows of ``compare --at acceptance`` on a run."""
+    line = ["compare", str(ROOT / "results" / run), "--at", "acceptance", "--format", "csv"]
+    return list(csv.DictReader(io.StringIO(RUN.invoke(app, line).stdout)))
+
+
 def _compared(run: str) -> dict[str, dict[str, str]]:
     """Return what ``compare`` says about DIVERSED in a run, by task, as the README writes it."""
-    folder = ROOT / "results" / run
-    line = ["compare", str(folder), "-m", "diversed", "--at", "acceptance", "--format", "csv"]
     found: dict[str, dict[str, str]] = {}
-    for row in csv.DictReader(io.StringIO(RUN.invoke(app, line).stdout)):
+    for row in comparison(run):
         if not SHOWN_LABEL.fullmatch(row["label"]):
             continue
         value, low, high = (float(row[name] or "nan") for name in ("value", "ci_low", "ci_high"))
@@ -168,10 +172,9 @@ def findings_tables(run: str) -> tuple[str, str]:
 
     Each cell of the first has one number with one interval, and a recipe is its mean over seeds.
     """
-    line = ["compare", str(ROOT / "results" / run), "--at", "acceptance", "--format", "csv"]
     cells: dict[str, dict[str, str]] = {}
     seeds: dict[tuple[str, str], list[str]] = {}
-    for row in csv.DictReader(io.StringIO(RUN.invoke(app, line).stdout)):
+    for row in comparison(run):
         if row["method"] == "cooled" and "w=0" in row["label"]:
             continue  # the draft alone at a lower temperature, a point of the second front only
         if row["method"] in ("static", "sd"):

@@ -11,8 +11,10 @@ import asyncio
 import json
 import math
 import reprlib
+import ssl
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from http import HTTPStatus
 from typing import Any
 
@@ -89,7 +91,9 @@ class Client:
             headers["Authorization"] = f"Bearer {self.api_key}"
         free = asyncio.Semaphore(self.requests)
         try:
-            async with httpx2.AsyncClient(headers=headers, timeout=None) as http:
+            async with httpx2.AsyncClient(
+                headers=headers, timeout=None, verify=_ssl_context()
+            ) as http:
 
                 async def one(body: Any) -> Any:
                     async with free:
@@ -138,6 +142,12 @@ class Client:
             raise UsageError(
                 f"{url} answers no JSON but '{quoted(content)}' ({quoted(str(error))}): {API}"
             ) from error
+
+
+@cache
+def _ssl_context() -> ssl.SSLContext:
+    """Return the trusted certificates; reading them takes longer than a request."""
+    return httpx2.create_ssl_context()
 
 
 async def _content(url: str, response: httpx2.Response) -> bytes:

@@ -145,12 +145,12 @@ def lower_tails(masses: Floats, seen: NDArray[np.int64]) -> Floats:
     error = np.sqrt((masses * (1 - masses)).sum(1))
     tails = norm.cdf((seen + 0.5 - mean) / np.maximum(error, 1e-12))
     few = mean <= MANY
-    counts = np.zeros((int(few.sum()), 1 + int(seen[few].max(initial=0))))
-    counts[:, 0] = 1
+    # The first column stays 0: no count is below 0.
+    counts = np.zeros((int(few.sum()), 2 + int(seen[few].max(initial=0))))
+    counts[:, 1] = 1
     for mass in masses[few].T[..., None]:
-        counts[:, 1:] = counts[:, 1:] * (1 - mass) + counts[:, :-1] * mass
-        counts[:, :1] *= 1 - mass
-    within = np.arange(counts.shape[1]) <= seen[few, None]
+        counts[:, 1:] -= mass * np.diff(counts)
+    within = np.arange(counts.shape[1]) <= 1 + seen[few, None]
     tails[few] = (counts * within).sum(1)
     return np.asarray(np.clip(tails, 0, 1))
 

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from specbench.client import Client
 from specbench.errors import UsageError
+from specbench.proofs import audit as auditing
 from specbench.proofs.audit import (
     COUNTED,
     CUT_SAMPLES,
@@ -178,9 +179,10 @@ def test_a_stored_text_is_not_decoded_again(tmp_path: Path) -> None:
     assert findings == list(run_audit(toy(), Local(), CONTEXTS, alone, lambda text: None))
 
 
-def test_a_fault_of_bonus_tokens_alone_is_fault() -> None:
-    """They are few, and none of them is among the first tokens."""
-    found = failed(audit(Local(BONUS_FROM_Q), 4096))
+def test_a_fault_of_bonus_tokens_alone_is_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are few, and none of them is among the first tokens, or after a cut prompt."""
+    monkeypatch.setattr(auditing, "CUT_SAMPLES", 0)
+    found = failed(audit(Local(BONUS_FROM_Q), 2048))
     assert {"bonus tokens T=1", "bonus tokens T=0.7"} <= found
     assert not {"first tokens T=1", "first tokens T=0.7"} & found
 

@@ -5,12 +5,13 @@ that a text can be spelled in several ways.
 """
 
 import json
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -70,30 +71,49 @@ def tokenizer() -> PreTrainedTokenizerFast:
     )
 
 
+class Position(NamedTuple):
+    """What may follow a token: cumulative laws ``[V]``, and acceptance ``[V]`` by drafted token."""
+
+    draft: list[float]
+    acceptance: list[float]
+    residual: list[float]
+    bonus: list[float]
+
+
+@cache
+def position(token: int, temperature: float, fault: str) -> Position:
+    pair = toy()
+    p, q = (model.law(token, temperature) for model in (pair.target, pair.draft))  # type: ignore[attr-defined]
+    hot = fault == "temperature" and temperature
+    drafted = pair.draft.law(token, 1.0) if hot else q  # type: ignore[attr-defined]
+    with np.errstate(all="ignore"):  # greedy tokens that the draft never proposes
+        acceptance = np.minimum(1, p / q * (1.5 if fault == "relaxed" else 1))
+    if fault == "forced":
+        acceptance = np.maximum(acceptance, 0.5)
+    rest = np.maximum(p - q, 0)
+    rest = rest if rest.sum() else p
+    residual = rest / (1 if fault == "residual" else rest.sum())
+    laws = drafted.cumsum(), acceptance, residual.cumsum(), (q if fault == BONUS_FROM_Q else p)
+    return Position(*(law.tolist() for law in laws[:3]), laws[3].cumsum().tolist())
+
+
 def speculate(
     prompt: Sequence[int], temperature: float, limit: int, seed: int, fault: str = ""
 ) -> list[int]:
     """Return the new tokens of a text by speculative sampling, with the end token if it ends."""
-    pair, random = toy(), np.random.default_rng((seed, *prompt))
-    target, draft = (lambda x, m=m: m.law(x, temperature) for m in (pair.target, pair.draft))
     text, start = list(prompt), len(prompt)
+    most = 3 * (limit + DRAFT_LENGTH + 1)  # a drafted, rejected and corrected token takes three
+    numbers = iter(np.random.default_rng((seed, *prompt)).random(most).tolist())
     while END not in text[start:] and len(text) - start < limit:
-        for place in range(DRAFT_LENGTH + 1):
-            p, q = target(text[-1]), draft(text[-1])
-            if place == DRAFT_LENGTH:
-                text.append(_drawn(q if fault == BONUS_FROM_Q else p, random))
+        for _ in range(DRAFT_LENGTH):
+            at = position(text[-1], temperature, fault)
+            x = _drawn(at.draft, numbers)
+            if next(numbers) >= at.acceptance[x]:
+                text.append(_drawn(at.residual, numbers))
                 break
-            hot = fault == "temperature" and temperature
-            x = _drawn(pair.draft.law(text[-1], 1.0) if hot else q, random)
-            accept = min(1.0, p[x] / q[x] * (1.5 if fault == "relaxed" else 1))
-            if random.random() < max(accept, 0.5 if fault == "forced" else 0):
-                text.append(x)
-                continue
-            rest = np.maximum(p - q, 0)
-            rest = rest if rest.sum() else p
-            scale = 1 if fault == "residual" else rest.sum()
-            text.append(_drawn(rest / scale, random))
-            break
+            text.append(x)
+        else:
+            text.append(_drawn(position(text[-1], temperature, fault).bonus, numbers))
     new = text[start : start + limit]
     return new[: new.index(END) + 1] if END in new else new
 
@@ -102,8 +122,8 @@ def spell(tokens: Sequence[int]) -> str:
     return "".join(PIECES[token] for token in tokens if token != END)
 
 
-def _drawn(law: Floats, random: np.random.Generator) -> int:
-    return min(int(np.searchsorted(law.cumsum(), random.random(), side="right")), len(law) - 1)
+def _drawn(cumulative: list[float], numbers: Iterator[float]) -> int:
+    return min(bisect_right(cumulative, next(numbers)), len(cumulative) - 1)
 
 
 class Handler(BaseHTTPRequestHandler):

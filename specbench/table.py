@@ -36,7 +36,7 @@ _LATEX = {
 }
 
 
-class Cell(NamedTuple):
+class TableCell(NamedTuple):
     """A text of one or more lines, an interval shown below it, and whether it is the best."""
 
     text: str = ""
@@ -53,16 +53,16 @@ class Column(NamedTuple):
 
 
 #: A column, and a function that formats its cell from a record. Each row shows one record.
-Field = tuple[str | Column, Callable[[Record], str | Cell]]
+Field = tuple[str | Column, Callable[[Record], str | TableCell]]
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table with a string or ``Cell`` for every row and column."""
+    """A table with a string or ``TableCell`` for every row and column."""
 
     title: str
     columns: Sequence[Column]
-    rows: Sequence[Sequence[str | Cell]]
+    rows: Sequence[Sequence[str | TableCell]]
     notes: Sequence[str] = ()  # explanations of the numbers, one sentence each
     stub: int = 1  # number of leftmost columns that name the row; always left-aligned
     label: str = ""  # for references in LaTeX; by default made from the title
@@ -99,16 +99,16 @@ def number(value: float | None, form: str) -> str:
 
 def with_interval(value: float, low: float, high: float, form: str, unit: str = "") -> str:
     """Format a number followed by its interval, if it has one: ``1.2 [1.0, 1.4]``."""
-    text, *ends = (number(each, form) for each in (value, low, high))
+    text, ends = number(value, form), [number(low, form), number(high, form)]
     interval = f" [{', '.join(ends)}]" if all([text, *ends]) else ""
     return f"{text}{unit}{interval}" if text else ""
 
 
 def cell_at(
-    key: object, show: Callable[[Any], str | Cell]
-) -> Callable[[tuple[Any, Mapping[Any, Any]]], Cell]:
+    key: object, show: Callable[[Any], str | TableCell]
+) -> Callable[[tuple[Any, Mapping[Any, Any]]], TableCell]:
     """Return a function that shows the value at a key of a record ``(name, values by key)``."""
-    return lambda record: _cell(show(record[1][key])) if key in record[1] else Cell()
+    return lambda record: _cell(show(record[1][key])) if key in record[1] else TableCell()
 
 
 def drop_empty(table: Table) -> Table:
@@ -163,8 +163,8 @@ def _inert(value: object) -> object:
     return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
 
 
-def _cell(cell: str | Cell) -> Cell:
-    return Cell(cell) if isinstance(cell, str) else cell
+def _cell(cell: str | TableCell) -> TableCell:
+    return TableCell(cell) if isinstance(cell, str) else cell
 
 
 def _has_groups(table: Table) -> bool:
@@ -191,7 +191,7 @@ def _joined(
 def _part(table: Table, places: Sequence[int]) -> Table:
     """Return some columns of a table, without rows whose values are all in other columns."""
 
-    def holds(row: Sequence[str | Cell], places: Sequence[int]) -> bool:
+    def holds(row: Sequence[str | TableCell], places: Sequence[int]) -> bool:
         return any(_cell(row[i]).text for i in places)
 
     values = range(table.stub, len(table.columns))
@@ -293,11 +293,11 @@ def _markdown_part(part: Table) -> str:
     groups = (", ".join(filter(None, [c.group, c.heading])) for c in part.columns)
     headings = (_plain(" ".join(name.split())) for name in groups)
     rows = ([_markdown_cell(_cell(cell)) for cell in row] for row in part.rows)
-    first, *body = (f"| {' | '.join(row)} |" for row in (headings, *rows))
-    return "\n".join([first, f"|{'|'.join(rule)}|", *body])
+    lines = [f"| {' | '.join(row)} |" for row in (headings, *rows)]
+    return "\n".join([lines[0], f"|{'|'.join(rule)}|", *lines[1:]])
 
 
-def _markdown_cell(cell: Cell) -> str:
+def _markdown_cell(cell: TableCell) -> str:
     text = _plain(cell.text).replace("\n", "<br>")
     return "<br>".join(filter(None, [f"**{text}**" if cell.best else text, cell.interval]))
 
@@ -345,7 +345,7 @@ def _latex_row(cells: Sequence[str]) -> str:
     return " & ".join(cells) + r" \\"
 
 
-def _latex_number(cell: Cell) -> str:
+def _latex_number(cell: TableCell) -> str:
     text = re.sub(r"-(?=\d)", "$-$", _escaped(cell.text))
     return rf"\textbf{{{text}}}" if cell.best else text
 

@@ -71,8 +71,9 @@ def refusal(
 ) -> UsageError:
     """Convert a pydantic error to the error that ``validated`` raises."""
     first, *further = _problems(kind, error)
-    location = f"{where}: " * bool(where) + f"{name(first.key)} " * bool(first.key)
-    more = f" (and {len(further)} more problem{'s' * (len(further) > 1)})" if further else ""
+    location = (f"{where}: " if where else "") + (f"{name(first.key)} " if first.key else "")
+    problems = "problem" if len(further) == 1 else "problems"
+    more = f" (and {len(further)} more {problems})" if further else ""
     return UsageError(f"{location}{first.message}{more}")
 
 

@@ -39,7 +39,7 @@ def shown(text: str) -> str:
 def listed(words: Iterable[str]) -> str:
     """Format names as a list."""
     names = [f"`{shown(word)}`" for word in words]
-    return ", ".join(names[:MOST] + ["..."] * (len(names) > MOST))
+    return ", ".join(names if len(names) <= MOST else [*names[:MOST], "..."])
 
 
 def unknown(what: str, word: str, known: Iterable[str]) -> str:

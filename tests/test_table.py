@@ -3,9 +3,9 @@ import math
 from rich.cells import cell_len
 
 from specbench.table import (
-    Cell,
     Column,
     Table,
+    TableCell,
     drop_empty,
     number,
     to_latex,
@@ -22,8 +22,14 @@ TABLE = Table(
         *(Column("acc", "a_task"), Column("ROUGE-2\nF1", "a_task")),
     ],
     [
-        ["sd", "50.1", Cell("66.2", "[65.0, 67.4]"), "", ""],
-        ["static w=0.5", "72.9", Cell("-5.1", "[-6.0, -4.2]"), "9.0", Cell("66.3", best=True)],
+        ["sd", "50.1", TableCell("66.2", "[65.0, 67.4]"), "", ""],
+        [
+            "static w=0.5",
+            "72.9",
+            TableCell("-5.1", "[-6.0, -4.2]"),
+            "9.0",
+            TableCell("66.3", best=True),
+        ],
     ],
     ["acc: accepted over drafted tokens."],
 )

@@ -45,7 +45,7 @@ from specbench.runs.frames import CELL
 from specbench.runs.heads import recipe_of
 from specbench.runs.labels import method_labels
 from specbench.runs.shown import ShownFigure, shown
-from specbench.table import Cell, Column, Field, Table, cell_at, number
+from specbench.table import Column, Field, Table, TableCell, cell_at, number
 
 FIGURES = (ACCEPTANCE, QUALITY, SPEEDUP)
 #: The columns that identify one table; the others become its rows and columns.
@@ -334,10 +334,10 @@ def _fields(
     name = quality_heading(metric) or QUALITY if figure == QUALITY else shown(figure).narrowest
     key = task, figure, metric
 
-    def cell(row: dict[str, Any]) -> Cell:
+    def cell(row: dict[str, Any]) -> TableCell:
         ends = [number(row[end], form) for end in ("ci_low", "ci_high") if intervals]
         interval = f"[{', '.join(ends)}]" if ends and all(ends) else ""
-        return Cell(number(row["value"], form), interval, row["best"])
+        return TableCell(number(row["value"], form), interval, row["best"])
 
     yield Column(name, task), cell_at(key, cell)
     if "published" in cells and cells["published"].notna().any():

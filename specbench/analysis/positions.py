@@ -20,7 +20,7 @@ from specbench.runs import columns
 from specbench.runs.columns import may_be_blank, schema
 from specbench.runs.frames import CELL, typed
 from specbench.runs.labels import method_labels
-from specbench.table import Cell, Column, Field, Table, cell_at, number
+from specbench.table import Column, Field, Table, TableCell, cell_at, number
 
 MARGINAL, CONDITIONAL = "marginal", "conditional"
 POSITIONS = schema(columns.POSITIONS)
@@ -83,9 +83,9 @@ def position_tables(table: pd.DataFrame, intervals: bool = False) -> Iterator[Ta
             for names, group in cells.groupby(["label", "kind"], sort=False)
         }
 
-        def cell(row: dict[str, Any]) -> Cell:
+        def cell(row: dict[str, Any]) -> TableCell:
             value, *ends = (number(100 * row[n], ".1f") for n in ("value", "ci_low", "ci_high"))
-            return Cell(value, f"[{', '.join(ends)}]" if intervals and all(ends) else "")
+            return TableCell(value, f"[{', '.join(ends)}]" if intervals and all(ends) else "")
 
         fields: list[Field[Any]] = [
             ("method", lambda record: record[0][0]),

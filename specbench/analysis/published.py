@@ -105,11 +105,9 @@ def remarks(section: pd.DataFrame) -> list[str]:
     rows = section[section["source"].notna()]
     if rows.empty:
         paper = published()
-        pairs, tasks = (", ".join(paper[name].unique()) for name in ("pair", "task"))
-        temperatures, lengths = (
-            ", ".join(f"{value:g}" for value in sorted(paper[name].unique()))
-            for name in ("temperature", "draft_length")
-        )
+        pairs, tasks = ", ".join(paper["pair"].unique()), ", ".join(paper["task"].unique())
+        temperatures = ", ".join(f"{value:g}" for value in sorted(paper["temperature"].unique()))
+        lengths = ", ".join(f"{value:g}" for value in sorted(paper["draft_length"].unique()))
         return [
             f"The paper has no numbers for this setting: its pairs are {pairs}, its tasks {tasks}, "
             f"T = {temperatures}, N = {lengths}."

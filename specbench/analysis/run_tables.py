@@ -24,10 +24,10 @@ from specbench.metrics import shown_metric
 from specbench.runs.heads import BUNDLED, RESULTS
 from specbench.runs.shown import ShownFigure, shown
 from specbench.table import (
-    Cell,
     Column,
     Field,
     Table,
+    TableCell,
     cell_at,
     drop_empty,
     markdown_line,
@@ -195,7 +195,7 @@ def _page_table(samples: pd.DataFrame, cells: pd.DataFrame, setting: _Row) -> Ta
         return "\n".join(filter(None, [quality.interval(cell), difference, paid]))
 
     static = cells.loc[cells["method"] == "static", "label"].unique() if swept else ()
-    rows: list[list[str | Cell]] = [
+    rows: list[list[str | TableCell]] = [
         [label, *across(by_task, field)]
         for label, by_task in methods.items()
         if label not in static
@@ -205,7 +205,7 @@ def _page_table(samples: pd.DataFrame, cells: pd.DataFrame, setting: _Row) -> Ta
         above = across(by_task, lambda gap, metric: _distance(gap.above, metric))
         rows += [
             [f"{name} at the acceptance of {label}", *across(by_task, _front)],
-            [Cell(text, best=True) for text in (f"{label} above the {name}", *above)],
+            [TableCell(text, best=True) for text in (f"{label} above the {name}", *above)],
             [f"{label} above its next measured point", *across(by_task, _above_measured)],
         ]
     title = (
@@ -245,10 +245,10 @@ def _texts_table(cells: pd.DataFrame) -> Table:
 
 
 def _above_difference(
-    text: Callable[[_Row], str | Cell], figure: ShownFigure
-) -> Callable[[_Row], Cell]:
+    text: Callable[[_Row], str | TableCell], figure: ShownFigure
+) -> Callable[[_Row], TableCell]:
     """Return a function that shows the text of a figure above its difference from plain SD."""
-    return lambda cell: Cell(str(text(cell)), figure.less().interval(cell))
+    return lambda cell: TableCell(str(text(cell)), figure.less().interval(cell))
 
 
 def _gap(samples: pd.DataFrame, cell: _Row) -> Gap | None:

@@ -42,7 +42,7 @@ _FRONT = "the randomised static front"
 _Row = dict[str, Any]
 
 
-class _Part(NamedTuple):
+class _Clause(NamedTuple):
     """What one figure shows, and how to say it."""
 
     shown: str
@@ -144,8 +144,8 @@ def _verdict(alike: pd.DataFrame, speed: pd.DataFrame) -> _Row:
     has_sd = any(against in (c.SD, c.SD_CHOSEN) for against, *_ in by_comparison)
     parts = {
         "speculation": _speculation(alone),
-        "speed": _speed(beside_sd) if has_sd and not timeless else _Part(MISSING, ""),
-        "quality": _quality(better, timeless) if has_sd else _Part(MISSING, ""),
+        "speed": _speed(beside_sd) if has_sd and not timeless else _Clause(MISSING, ""),
+        "quality": _quality(better, timeless) if has_sd else _Clause(MISSING, ""),
         "front": _front(by_comparison, "acceptance"),
         "front_at_time": _front(by_comparison, "time"),
         "control": _control(by_comparison),
@@ -203,10 +203,10 @@ def _times(row: _Row) -> str:
     return f"{ratio} {unit}"
 
 
-def _speculation(row: _Row | None) -> _Part:
+def _speculation(row: _Row | None) -> _Clause:
     """Compare with no speculation."""
     if row is None:
-        return _Part(MISSING, "")
+        return _Clause(MISSING, "")
     outcome = _sign_of_speed(row)
     phrases = {
         FASTER: "faster than no speculation",
@@ -214,13 +214,13 @@ def _speculation(row: _Row | None) -> _Part:
         UNSHOWN: "not shown to be faster or slower than no speculation",
         NOISE: "not told from no speculation beyond noise",
     }
-    return _Part(outcome, f"{phrases[outcome]} ({_times(row)})")
+    return _Clause(outcome, f"{phrases[outcome]} ({_times(row)})")
 
 
-def _speed(row: _Row | None) -> _Part:
+def _speed(row: _Row | None) -> _Clause:
     """Compare with ``sd`` at the same or at each method's fastest draft length."""
     if row is None:
-        return _Part(MISSING, "speed not comparable with sd")
+        return _Clause(MISSING, "speed not comparable with sd")
     outcome, noise = _sign_of_speed(row), row["noise"]
     against = f" as {_baseline(row)}"
     if row["against"] == c.SD_CHOSEN:
@@ -229,7 +229,7 @@ def _speed(row: _Row | None) -> _Part:
     slower = " (slower)" if outcome == SLOWER else ""
     if noise == noise:
         against += f" (noise {1 / noise:.2f} to {noise:.2f})"
-    return _Part(outcome, f"{_times(row)}{against}{slower}")
+    return _Clause(outcome, f"{_times(row)}{against}{slower}")
 
 
 def _baseline(row: _Row) -> str:
@@ -238,17 +238,17 @@ def _baseline(row: _Row) -> str:
     return f"sd {row['drafter']}" if other else "sd"
 
 
-def _quality(row: _Row | None, timeless: bool) -> _Part:
+def _quality(row: _Row | None, timeless: bool) -> _Clause:
     if row is None:
-        return _Part(MISSING, f"{'' if timeless else 'speed only, '}quality was not measured")
+        return _Clause(MISSING, f"{'' if timeless else 'speed only, '}quality was not measured")
     unit = shown_metric(row["quality_metric"])[0]
     outcome = _sign(row, 0, 0, LOWER, HIGHER)
     if outcome == UNSHOWN:
-        return _Part(outcome, f"{unit} {_difference(row)} points")
-    return _Part(outcome, f"{unit} {_size(row)} points {outcome}")
+        return _Clause(outcome, f"{unit} {_difference(row)} points")
+    return _Clause(outcome, f"{unit} {_size(row)} points {outcome}")
 
 
-def _beside_sd(speed: _Part, quality: _Part, first: _Row) -> str:
+def _beside_sd(speed: _Clause, quality: _Clause, first: _Row) -> str:
     """Say speed and quality relative to ``sd``."""
     figures = [part for part in (speed, quality) if part.text]
     if figures and {part.shown for part in figures} <= {UNSHOWN, NOISE}:
@@ -266,10 +266,10 @@ def _length(row: _Row | None) -> str:
     return f"its texts are {times} times as long as those of {_baseline(row)}"
 
 
-def _front(known: dict[tuple[str, str, str], _Row], at: str) -> _Part:
+def _front(known: dict[tuple[str, str, str], _Row], at: str) -> _Clause:
     """Compare with the static front; with a coarse one also at its nearest measured point."""
     if (row := known.get((c.FRONT, at, c.ABOVE))) is None:
-        return _Part(MISSING, "")
+        return _Clause(MISSING, "")
     outcome = _sign(row, 0, 0, LOWER, HIGHER)
     side = {HIGHER: "above", LOWER: "below"}.get(outcome)
     name = _FRONT if at == "acceptance" else "it"
@@ -278,25 +278,25 @@ def _front(known: dict[tuple[str, str, str], _Row], at: str) -> _Part:
     measured = known[c.FRONT, at, c.ABOVE_MEASURED]
     if outcome == HIGHER and row["coarse"] and _sign(measured, 0, 0, LOWER, HIGHER) != HIGHER:
         between = f"but not above its nearest measured weight ({_difference(measured)})"
-        return _Part(UNSHOWN, f"{text}, {between}")
-    return _Part(outcome, text)
+        return _Clause(UNSHOWN, f"{text}, {between}")
+    return _Clause(outcome, text)
 
 
-def _control(known: dict[tuple[str, str, str], _Row]) -> _Part:
+def _control(known: dict[tuple[str, str, str], _Row]) -> _Clause:
     """Say what a lower temperature gains where a method is above the static front."""
     front = known.get((c.FRONT, "acceptance", c.ABOVE))
     cooler = known.get((c.CONTROL, "acceptance", c.ABOVE))
     if front is None or front["ci_low"] <= 0:
-        return _Part(MISSING, "")
+        return _Clause(MISSING, "")
     if cooler is None:
         sampled = front["quality_metric"] == AGREEMENT and front["temperature"] > 0
         unknown = "a lower temperature may gain as much, which this run did not measure"
-        return _Part(MISSING, unknown if sampled else "")
+        return _Clause(MISSING, unknown if sampled else "")
     scale = _scale(front)
     gained = scale * (front["value"] - cooler["value"])
     outcome = _sign(cooler, 0, 0, LOWER, HIGHER)
     more = f"{_difference(cooler)} more{' (no difference shown)' if outcome == UNSHOWN else ''}"
-    return _Part(outcome, f"a lower temperature gains {gained:+.1f} there, and the method {more}")
+    return _Clause(outcome, f"a lower temperature gains {gained:+.1f} there, and the method {more}")
 
 
 def _scale(row: _Row) -> float:

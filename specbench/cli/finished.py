@@ -102,8 +102,7 @@ class Rows(Options):
         """Return what to read."""
         from specbench.runs.frames import Selection
 
-        tasks, methods = (
-            None if names is None or ALL in names else names for names in (self.task, self.method)
-        )
+        tasks = None if ALL in (self.task or ()) else self.task
+        methods = None if ALL in (self.method or ()) else self.method
         by = tuple(name for name in self.by or () if name in SPLITS)
         return Selection(tasks, methods, self.draft_length, self.drafter, by)

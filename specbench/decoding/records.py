@@ -120,9 +120,8 @@ def read_report(row: Sequence[float]) -> RoundReport:
     n = (len(row) - 8) // 6
     length, accepted, proposed, *new_tokens = map(int, row[: 4 + n])
     least, total, target, draft = row[4 + n : 8 + n]
-    drafted, agreed, accept, expected, weights = (
-        row[8 + k * n : 8 + (k + 1) * n] for k in range(1, 6)
-    )
+    per_draft = [row[8 + k * n : 8 + (k + 1) * n] for k in range(1, 6)]
+    drafted, agreed, accept, expected, weights = per_draft
     return RoundReport(
         length,
         accepted,

@@ -14,7 +14,7 @@ from specbench.analysis.scores import AT_LIMIT, COMPLETED, QUALITY, REPETITION, 
 from specbench.errors import UsageError
 from specbench.results import Results
 from specbench.runs.shown import ShownFigure, shown
-from specbench.table import Cell, Field, Table
+from specbench.table import Field, Table, TableCell
 
 _Field = Field[dict[Hashable, Any]]
 
@@ -95,7 +95,7 @@ def without_constants(table: Table) -> Table:
     """
     chosen, same = [], []
     for index, (column, *cells) in enumerate(zip(table.columns, *table.rows, strict=True)):
-        values = [cell for cell in cells if cell not in ("", Cell())]
+        values = [cell for cell in cells if cell not in ("", TableCell())]
         if not index or len(values) == 1 or len({*values}) > 1:
             chosen.append(index)
         elif values:

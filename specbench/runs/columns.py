@@ -26,7 +26,7 @@ TIMED = TIMED_BASELINE, TIMED_AGAIN = "baseline", "a-a"
 BLEU_TERMS = "bleu_terms"
 
 
-class Column(NamedTuple):
+class ColumnMeaning(NamedTuple):
     """A column of one or more tables.
 
     Whole numbers that may be blank have the type ``number``, which is a float. ``blank`` says when
@@ -43,12 +43,12 @@ class Column(NamedTuple):
 
 
 @cache
-def dictionary() -> tuple[Column, ...]:
+def dictionary() -> tuple[ColumnMeaning, ...]:
     """Return all columns, those of each table in order."""
     path = Path(__file__).with_suffix(".csv")
     with path.open(encoding="utf-8", newline="") as file:
         _, *rows = csv.reader(file)
-    return tuple(Column(tuple(tables.split()), *values) for tables, *values in rows)
+    return tuple(ColumnMeaning(tuple(tables.split()), *values) for tables, *values in rows)
 
 
 def schema(table: str) -> dict[str, type]:

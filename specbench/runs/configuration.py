@@ -15,17 +15,17 @@ _Count = Annotated[int, Field(ge=0, le=10**12)]
 _Text = Annotated[str, Field(max_length=10_000)]
 
 
-class _Part(BaseModel):
+class _Section(BaseModel):
     """An object with known keys, all optional, and any others."""
 
     model_config = ConfigDict(extra="allow", strict=True, allow_inf_nan=False)
 
 
-class _Head(_Part):
+class _Head(_Section):
     name: _Text
 
 
-class _Cell(_Part):
+class _Cell(_Section):
     method: _Text
     draft_length: _Count
     drafter: _Text = ""
@@ -34,7 +34,7 @@ class _Cell(_Part):
     head: _Head | None = None
 
 
-class _Task(_Part):
+class _Task(_Section):
     name: _Text
     version: _Text = ""
     metrics: list[_Text] = []
@@ -46,19 +46,19 @@ class _Task(_Part):
     cells: list[_Cell] = []
 
 
-class _Pair(_Part):
+class _Pair(_Section):
     name: _Text | None = None
     target: _Text | None = None
     draft: _Text | None = None
 
 
-class _Progress(_Part):
+class _Progress(_Section):
     state: _Text = ""
     samples: _Count = 0
     failed: _Count = 0
 
 
-class Configuration(_Part):
+class Configuration(_Section):
     """The content of ``config.json``."""
 
     pair: _Pair = _Pair()
@@ -71,19 +71,19 @@ class Configuration(_Part):
     sources: dict[str, _Text] = {}
 
 
-class _Named(_Part):
+class _Named(_Section):
     name: _Text | None = None
 
 
-class _Torch(_Part):
+class _Torch(_Section):
     gpus: list[_Named] = []
 
 
-class _Processor(_Part):
+class _Processor(_Section):
     model: _Text | None = None
 
 
-class Environment(_Part):
+class Environment(_Section):
     """The content of ``environment.json``."""
 
     command: list[_Text] = []
@@ -94,7 +94,7 @@ class Environment(_Part):
     torch: _Torch = _Torch()
 
 
-def read_object(path: Path, kind: type[_Part]) -> tuple[dict[str, Any], str]:
+def read_object(path: Path, kind: type[_Section]) -> tuple[dict[str, Any], str]:
     """Return the object in a JSON file and an empty text, or ``{}`` and what is wrong with it."""
     try:
         if path.stat().st_size > LARGEST:

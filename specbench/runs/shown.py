@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from specbench.metrics import shown_metric
-from specbench.table import Cell, Field, number, with_interval
+from specbench.table import Field, TableCell, number, with_interval
 
 Row = Mapping[Any, Any]
 
@@ -61,10 +61,10 @@ class ShownFigure(NamedTuple):
         value, low, high = self.scaled(row)
         return with_interval(value, low, high, self.form, self.unit and f" {self.unit}")
 
-    def cell(self, row: Row) -> Cell:
+    def cell(self, row: Row) -> TableCell:
         """Return the value without its unit above its interval."""
         value, *ends = (number(end, self.form) for end in self.scaled(row))
-        return Cell(value, " to ".join(ends) if value and all(ends) else "")
+        return TableCell(value, " to ".join(ends) if value and all(ends) else "")
 
     @property
     def sign(self) -> str:

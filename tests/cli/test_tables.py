@@ -17,7 +17,7 @@ from specbench.files import PACKINGS
 from specbench.runs.differences import run_differences
 from specbench.runs.frames import read_summary
 from specbench.runs.run import Run
-from specbench.table import Cell, Column, Table
+from specbench.table import Column, Table, TableCell
 
 from .conftest import Cli
 from .made import POINTS, write_run
@@ -87,7 +87,7 @@ def test_a_terminal_gets_its_width_and_the_best_in_bold(monkeypatch: pytest.Monk
     monkeypatch.setenv("COLUMNS", "60")
     monkeypatch.setenv("TERM", "xterm")
     wide = Column("a heading so long that it takes more than a line of the terminal")
-    output.print_table(Table("title", [wide], [[Cell("72.6", best=True)]]))
+    output.print_table(Table("title", [wide], [[TableCell("72.6", best=True)]]))
     assert "\x1b[1m72.6*\x1b[0m" in screen.getvalue()
     plain = screen.getvalue().replace("\x1b[1m", "").replace("\x1b[0m", "")
     assert max(map(len, plain.splitlines())) <= 70

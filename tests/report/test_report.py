@@ -19,7 +19,7 @@ from specbench.report.tables import report_cells, summary_tables, without_consta
 from specbench.results import ROUND_COLUMNS, Results
 from specbench.runs.records import latest_records
 from specbench.runs.run import read_run
-from specbench.table import Cell, Column, Table
+from specbench.table import Column, Table, TableCell
 
 from .conftest import METHODS, TASKS, Ask
 
@@ -174,15 +174,19 @@ def test_tables_omit_unknown_columns_and_name_several_runs(cells: pd.DataFrame) 
     (table,) = summary_tables(alone)
     found = dict(zip((c.heading for c in table.columns), table.rows[0], strict=True))
     assert not any("accepted" in heading for heading in found)
-    assert found["time per sample\ns"] == Cell("0.0900", "0.0879 to 0.100")
-    assert found["accuracy"] == Cell("50.0", "25.0 to 62.5")
+    assert found["time per sample\ns"] == TableCell("0.0900", "0.0879 to 0.100")
+    assert found["accuracy"] == TableCell("50.0", "25.0 to 62.5")
     both = pd.concat([cells.iloc[:1], cells.iloc[:1].assign(run_id="other")])
     (table,) = summary_tables(both)
     assert [row[1] for row in table.rows] == ["reported", "other"]
 
 
 def test_a_column_that_is_constant_is_in_the_title_only() -> None:
-    rows = [["sd", "5", Cell("0.0"), ""], ["own", "5", Cell("0.0"), "1"], ["alone", "", "", ""]]
+    rows = [
+        ["sd", "5", TableCell("0.0"), ""],
+        ["own", "5", TableCell("0.0"), "1"],
+        ["alone", "", "", ""],
+    ]
     columns = [Column(name) for name in ("method", "N", "at limit\n%", "seen")]
     table = without_constants(Table("mini", columns, rows))
     assert table.title == "mini; the same in all rows: N 5, at limit % 0.0"

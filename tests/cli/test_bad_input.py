@@ -69,7 +69,6 @@ REFUSED = {
     "train --temperature -1": "--temperature",
     "train --temperature 0,1": "must be above 0, since greedy texts give no gradient",
     "train -t unscored.toml": "unscored has no metric, which training needs",
-    "train --reward likelihood --max-quality-loss 2": "--reward likelihood has no texts",
     "train -t mini-math,copy.toml": "two heads would be written to results/heads/mini/mini-math",
     "train -o taken": "taken/mini-news",
     "train -o begun": "begun/mini-news",

@@ -31,6 +31,8 @@ WARM_UP_TOKENS = 16  # enough for every part of a round to run
 
 log = logging.getLogger(__name__)
 
+MakeDecoders = Callable[[Bench, System, LoadedPair], tuple[Decoder, list[Decoder]]]
+
 
 @dataclass(frozen=True)
 class Measured:
@@ -69,10 +71,18 @@ def prepare(bench: Bench) -> tuple[Bench, dict[str, LoadedPair]]:
     return bench, {name: replace(pair, engine=engine) for name, engine in engines.items()}
 
 
+def decoders_of(bench: Bench, system: System, pair: LoadedPair) -> tuple[Decoder, list[Decoder]]:
+    """Return the decoder of a system, and those that rehearse its rounds."""
+    if system.engine == TRANSFORMERS:
+        return transformers_decoder(bench.settings, system, pair), []
+    return specbench_decoders(bench.settings, system, pair)
+
+
 def measure(
     bench: Bench,
     pairs: Mapping[str, LoadedPair],
     report: Callable[[Mapping[str, Any]], object],
+    make_decoders: MakeDecoders = decoders_of,
 ) -> Measured:
     """Time every system.
 
@@ -104,7 +114,7 @@ def measure(
             for system in bench.at(size):
                 try:
                     decoders[system], warm_up = _warmed_up(
-                        bench, pairs[system.engine], system, size
+                        bench, pairs[system.engine], system, size, make_decoders
                     )
                 except MissingError as error:
                     name = name_of(system.columns())
@@ -138,19 +148,13 @@ def random_prompts(bench: Bench, pair: LoadedPair, count: int, repeat: int) -> l
     return prompts
 
 
-def _decoders(bench: Bench, system: System, pair: LoadedPair) -> tuple[Decoder, list[Decoder]]:
-    if system.engine == TRANSFORMERS:
-        return transformers_decoder(bench.settings, system, pair), []
-    return specbench_decoders(bench.settings, system, pair)
-
-
 def _warmed_up(
-    bench: Bench, pair: LoadedPair, system: System, size: int
+    bench: Bench, pair: LoadedPair, system: System, size: int, make_decoders: MakeDecoders
 ) -> tuple[Decoder, dict[str, Any]]:
     """Compile code, capture graphs and warm up kernels; return the decoder and the warm-up time."""
     settings = bench.settings
     began = time.perf_counter()
-    decoder, rehearsals = _decoders(bench, system, pair)
+    decoder, rehearsals = make_decoders(bench, system, pair)
     prompts = random_prompts(bench, pair, size, settings.repeats)
     for decode in (*rehearsals, decoder):
         decode(prompts, min(settings.new_tokens, WARM_UP_TOKENS), "warm-up")

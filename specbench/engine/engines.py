@@ -14,7 +14,7 @@ from specbench.config import COMPILE, EAGER, GRAPH, LLAMACPP
 from specbench.errors import CaptureError, EngineError, UsageError
 
 if TYPE_CHECKING:
-    from specbench.engine.graphs import Graphs
+    from specbench.engine.graphs import Graphs, Record
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T", bound=tuple[Any, ...])
@@ -28,16 +28,21 @@ class Engine:
     New shapes are compiled or captured when first met, which takes seconds; PyTorch caches compiled
     code on disk. ``name`` is the engine in use, never ``auto``. If a round cannot be captured or
     compiled, the engine passes the reason to ``fall_back`` and switches to eager; without
-    ``fall_back`` it raises.
+    ``fall_back`` it raises. ``record`` takes the place of CUDA graphs.
 
     Raises:
         UsageError: The engine needs a compiler and there is none.
         EngineError: On a call: the function cannot be captured or compiled, without ``fall_back``.
     """
 
-    def __init__(self, name: str = EAGER, fall_back: Callable[[str], object] | None = None) -> None:
+    def __init__(
+        self,
+        name: str = EAGER,
+        fall_back: Callable[[str], object] | None = None,
+        record: Record | None = None,
+    ) -> None:
         self.name = name
-        self._fall_back = fall_back
+        self._fall_back, self._record = fall_back, record
         if name == COMPILE:
             _require_compiler()
         self._made: dict[Callable[..., Any], Any] = {}
@@ -46,7 +51,7 @@ class Engine:
     def _graphs(self) -> Graphs:
         from specbench.engine.graphs import Graphs
 
-        return Graphs()
+        return Graphs(self._record)
 
     @property
     def static(self) -> bool:

@@ -23,19 +23,20 @@ TIMING = Timing(8, 4, 4, 20, 10, 6, 0.5, 2.0, 1.0, 0.5, 0.25)
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """Record reservations and decodes in order."""
-    happened: list[Any] = []
+    """Collect reservations and decodes in order."""
+    monkeypatch.setattr(measuring, "copy_bandwidth", lambda device, size: 1e9)
+    return []
 
-    def decoders(bench: Bench, system: System, pair: LoadedPair) -> Any:
+
+def noting(calls: list[Any]) -> measuring.MakeDecoders:
+    def make_decoders(bench: Bench, system: System, pair: LoadedPair) -> Any:
         def decode(prompts: list[list[int]], limit: int, key: str) -> Timing:
-            happened.append((len(prompts), system, key, limit, tuple(map(tuple, prompts))))
+            calls.append((len(prompts), system, key, limit, tuple(map(tuple, prompts))))
             return TIMING
 
         return decode, []
 
-    monkeypatch.setattr(measuring, "_decoders", decoders)
-    monkeypatch.setattr(measuring, "copy_bandwidth", lambda device, size: 1e9)
-    return happened
+    return make_decoders
 
 
 @pytest.fixture
@@ -53,7 +54,7 @@ def pairs(calls: list[Any]) -> dict[str, LoadedPair]:
 def test_systems_warm_up_and_interleave_per_batch_size(
     pairs: dict[str, LoadedPair], calls: list[Any]
 ) -> None:
-    measured = measure(BENCH, pairs, lambda row: None)
+    measured = measure(BENCH, pairs, lambda row: None, noting(calls))
     expected: list[Any] = []
     for size in (1, 3):
         expected.append(("reserve", 4 + 40 + 5 + 1, size))
@@ -72,32 +73,24 @@ def test_systems_warm_up_and_interleave_per_batch_size(
 
 
 def test_a_system_that_transformers_lacks_is_skipped_with_a_note(
-    pairs: dict[str, LoadedPair],
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    pairs: dict[str, LoadedPair], calls: list[Any], caplog: pytest.LogCaptureFixture
 ) -> None:
-    make = measuring._decoders
-
     def lacking(bench: Bench, system: System, pair: LoadedPair) -> Any:
         if system == SD:
             raise MissingError("decides elsewhere")
-        return make(bench, system, pair)
+        return noting(calls)(bench, system, pair)
 
-    monkeypatch.setattr(measuring, "_decoders", lacking)
-    measured = measure(BENCH, pairs, lambda row: None)
+    measured = measure(BENCH, pairs, lambda row: None, lacking)
     assert set(measured.repeats["method"]) == set(measured.systems["method"]) == {"autoregressive"}
     assert caplog.messages == 2 * ["eager sd is skipped: decides elsewhere"]
 
 
-def test_out_of_memory_is_one_line(
-    pairs: dict[str, LoadedPair], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_out_of_memory_is_one_line(pairs: dict[str, LoadedPair]) -> None:
     def full(*_: Any) -> Any:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(measuring, "_decoders", full)
     with pytest.raises(RunError, match=r"a batch of 1 does not fit.*--batch-size"):
-        measure(BENCH, pairs, lambda row: None)
+        measure(BENCH, pairs, lambda row: None, full)
 
 
 def test_the_default_prompt_fits_and_a_longer_one_is_refused(mini: Any) -> None:

@@ -212,42 +212,33 @@ def cells(pair: LoadedPair, control: DraftControl | None = None, **how: Any) -> 
     return found
 
 
-def shared_engine(monkeypatch: pytest.MonkeyPatch, record: Shared) -> Engine:
-    monkeypatch.setattr(graphs.Graphs.__init__, "__defaults__", (record,))
-    return Engine(GRAPH)
-
-
 @pytest.mark.parametrize(
     ("family", "control"), [("llama", None), ("llama", DraftControl(0.2)), ("gemma3", None)]
 )
 def test_graphs_in_one_pool_equal_the_eager_engine(
-    family: str, control: DraftControl | None, monkeypatch: pytest.MonkeyPatch
+    family: str, control: DraftControl | None
 ) -> None:
     pair, record = tiny_pair(family), Shared()
     pair.reserve(64)
-    fast = replace(pair, engine=shared_engine(monkeypatch, record))
+    fast = replace(pair, engine=Engine(GRAPH, record=record))
     assert cells(fast, control) == cells(replace(pair, engine=Engine()), control)
     assert len(record.outputs) > 10
 
 
-def test_graphs_of_prompt_lookup_equal_the_eager_engine(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_graphs_of_prompt_lookup_equal_the_eager_engine() -> None:
     pair, record = tiny_pair("llama"), Shared()
     pair.reserve(64)
     how = {"drafter": load_drafter("prompt-lookup")}
-    fast = replace(pair, engine=shared_engine(monkeypatch, record))
+    fast = replace(pair, engine=Engine(GRAPH, record=record))
     assert cells(fast, **how) == cells(replace(pair, engine=Engine()), **how)
     assert len(record.outputs) > 10
 
 
-def test_a_pool_that_overwrites_earlier_outputs_is_detected(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_pool_that_overwrites_earlier_outputs_is_detected() -> None:
     """A negative control: the target's pass must not overwrite the drafts."""
     pair = tiny_pair("llama")
     pair.reserve(64)
-    fast = replace(pair, engine=shared_engine(monkeypatch, Shared(spares=False)))
+    fast = replace(pair, engine=Engine(GRAPH, record=Shared(spares=False)))
     with pytest.raises((AssertionError, RuntimeError, RunError, IndexError)):
         assert cells(fast) == cells(replace(pair, engine=Engine()))
 
@@ -262,7 +253,7 @@ def look(model: Runner) -> torch.Tensor:
 
 def test_a_cache_is_freed_before_a_larger_one_is_allocated(monkeypatch: pytest.MonkeyPatch) -> None:
     pair = fresh_pair()
-    pair.engine = shared_engine(monkeypatch, Shared())
+    pair.engine = Engine(GRAPH, record=Shared())
     alive: weakref.WeakSet[SlotCache] = weakref.WeakSet()
     others: list[int] = []
 

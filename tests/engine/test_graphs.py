@@ -46,9 +46,8 @@ def record(call: Callable[[], Any]) -> tuple[Any, Callable[[], object]]:
 
 
 @pytest.fixture(autouse=True)
-def _no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+def _nothing_recorded() -> None:
     recorded.clear()
-    monkeypatch.setattr(graphs.Graphs.__init__, "__defaults__", (record,))
 
 
 def fresh_pair(family: str = "llama") -> LoadedPair:
@@ -61,7 +60,7 @@ def fresh_pair(family: str = "llama") -> LoadedPair:
 def both(pair: LoadedPair, verify: Any, **changes: Any) -> tuple[list[Any], list[Any]]:
     settings: dict[str, Any] = {"draft_length": 3, "max_new_tokens": 12}
     found = []
-    for engine in (Engine(), Engine(GRAPH)):
+    for engine in (Engine(), Engine(GRAPH, record=record)):
         pair.engine = engine
         texts = run_all(pair, verify, REQUESTS, **(settings | changes))
         found.append([said(text) for text in texts])
@@ -89,7 +88,7 @@ def test_batches_and_texts_that_end_within_a_round() -> None:
 
 def test_one_recording_serves_all_rounds_and_methods_share_what_they_can() -> None:
     pair = fresh_pair()
-    pair.engine = Engine(GRAPH)
+    pair.engine = Engine(GRAPH, record=record)
     pair.reserve(64)
     for _ in range(2):
         run(pair, random_prompt(9), sd, draft_length=3)
@@ -103,7 +102,7 @@ def test_one_recording_serves_all_rounds_and_methods_share_what_they_can() -> No
 def test_a_replaced_cache_is_recorded_again() -> None:
     eager = [run(fresh_pair(), random_prompt(length), sd) for length in (20, 300, 20)]
     pair = fresh_pair()
-    pair.engine = Engine(GRAPH)
+    pair.engine = Engine(GRAPH, record=record)
     graph = [run(pair, random_prompt(length), sd) for length in (20, 300, 20)]
     assert [said(g) for g in graph] == [said(g) for g in eager]
     assert len(recorded) == 6
@@ -157,18 +156,15 @@ def failing(call: Callable[[], Any]) -> Any:
     raise CaptureError("a round cannot be captured in a CUDA graph (no memory)")
 
 
-def test_a_failing_capture_is_one_line_or_falls_back_to_eager_on_request(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(graphs.Graphs.__init__, "__defaults__", (failing,))
+def test_a_failing_capture_is_one_line_or_falls_back_to_eager_on_request() -> None:
     pair = fresh_pair()
     expected = said(run(pair, random_prompt(9), sd))
-    pair.engine = Engine(GRAPH)
+    pair.engine = Engine(GRAPH, record=failing)
     with pytest.raises(RunError, match=r"cannot be captured .*no memory.*--engine-fallback"):
         run(pair, random_prompt(9), sd)
 
     told: list[str] = []
-    pair.engine = Engine(GRAPH, told.append)
+    pair.engine = Engine(GRAPH, told.append, failing)
     assert said(run(pair, random_prompt(9), sd)) == expected
     assert pair.engine.name == EAGER
     assert len(told) == 1 and "no memory" in told[0]

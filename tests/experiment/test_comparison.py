@@ -14,40 +14,21 @@ from specbench.decoding.loop import DecodeOptions
 from specbench.decoding.sampling import Sampling
 from specbench.engine import runner
 from specbench.engine.engines import Engine
-from specbench.engine.graphs import Graphs
+from specbench.engine.graphs import Graphs, Record
 from specbench.engine.pair import LoadedPair
 from specbench.engine.runner import CAPACITY_STEP, Runner, visible
 from specbench.errors import EngineError
 from specbench.experiment.comparison import ROUNDS, Comparison, compare_with_eager
 from specbench.methods.strict import sd
 
+from ..engine.test_graphs import record as faithful
 from ..engine.tiny import blurred, build, config, pair_of, tiny_pair
 
 OPTIONS = DecodeOptions(Sampling(), draft_length=3, max_new_tokens=1, batch_size=2)
-Record = Callable[[Callable[[], Any]], tuple[Any, Callable[[], object]]]
-
-
-class Replayed(Engine):
-    """The graph engine with a recorder that needs no GPU; see ``test_graphs``."""
-
-    def __init__(self, record: Record, fall_back: Any = None) -> None:
-        super().__init__(GRAPH, fall_back)
-        self._graphs = Graphs(record)
 
 
 def leaves(outputs: Any) -> list[torch.Tensor]:
     return [leaf for leaf in outputs if leaf is not None]
-
-
-def faithful(call: Callable[[], Any]) -> tuple[Any, Callable[[], object]]:
-    """Replay like a CUDA graph: into the memory of the first outputs."""
-    outputs = call()
-
-    def replay() -> None:
-        for old, new in zip(leaves(outputs), leaves(call()), strict=True):
-            old.copy_(new)
-
-    return outputs, replay
 
 
 def stale(call: Callable[[], Any]) -> tuple[Any, Callable[[], object]]:
@@ -67,7 +48,7 @@ def half_stale(call: Callable[[], Any]) -> tuple[Any, Callable[[], object]]:
 
 
 def compared(pair: LoadedPair, record: Record = faithful, **changes: Any) -> Comparison:
-    pair = replace(pair, engine=Replayed(record))
+    pair = replace(pair, engine=Engine(GRAPH, record=record))
     pair.drop_caches()
     rule = sd if changes.get("draft_length", 3) else None
     return compare_with_eager(pair, rule, replace(OPTIONS, **changes))
@@ -142,8 +123,8 @@ def test_a_wrong_draw_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_engine_gives_up_only_with_permission() -> None:
     told: list[str] = []
-    engine = Replayed(faithful, told.append)
+    engine = Engine(GRAPH, told.append, faithful)
     engine.give_up("it differs")
     assert engine.name == EAGER and told == ["it differs: continuing with --engine eager"]
     with pytest.raises(EngineError, match=r"it differs: choose --engine eager, or .*-fallback"):
-        Replayed(faithful).give_up("it differs")
+        Engine(GRAPH, record=faithful).give_up("it differs")

@@ -156,7 +156,9 @@ def test_the_notebook_page_runs(
     for block in blocks(page, "python"):
         exec(block, names)
     assert set(names["results"].cells["method"]) == {"autoregressive", "sd", "static", "diversed"}
-    assert names["generation"].output_tokens == sum(step.emitted for step in names["generation"].rounds)
+    assert names["generation"].output_tokens == sum(
+        step.emitted for step in names["generation"].rounds
+    )
     assert names["verdict"].residual.sum(-1).tolist() == pytest.approx([1] * 4)
     tables = re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)
     assert f": {', '.join(tables)}>" in repr(names["results"])

@@ -20,6 +20,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.csv as arrow_csv
+from numpy.typing import NDArray
 
 from specbench.errors import UsageError
 from specbench.files import PACKINGS, open_binary, open_text, stored
@@ -214,13 +215,13 @@ def _heading(path: Path) -> list[str]:
 
 
 def _typed_column(column: pd.Series, kind: type, source: object, may_be_blank: bool) -> pd.Series:
-    blank = column.isna()
+    blank = column.isna().to_numpy()
 
-    def require(good: pd.Series, complaint: str) -> None:
+    def require(good: NDArray[np.bool_], complaint: str) -> None:
         """Raise for the first row that is not ``good``; rows count from 1 below the header."""
         if not good.all():
-            row = int((~good).to_numpy().argmax())
-            printed = "" if blank.iloc[row] else f" ({column.iloc[row]!r})"
+            row = int((~good).argmax())
+            printed = "" if blank[row] else f" ({column.iloc[row]!r})"
             location = f"{source}: {column.name}{printed} in data row {row + 1}"
             raise UsageError(f"{location} {complaint}; run again.")
 
@@ -229,10 +230,10 @@ def _typed_column(column: pd.Series, kind: type, source: object, may_be_blank: b
     if kind is str:
         return column.astype("str").mask(blank) if blank.any() else column.astype("str")
     numbers = pd.to_numeric(column, errors="coerce").astype("float64")
-    require(numbers.notna() | blank, "is not a number")
+    require(numbers.notna().to_numpy() | blank, "is not a number")
     if kind is float:
         return numbers
-    require(numbers % 1 == 0, "is not a whole number")
+    require(numbers.to_numpy() % 1 == 0, "is not a whole number")
     return numbers.astype("int64")
 
 

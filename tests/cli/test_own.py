@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from specbench.cli import check as checking
+from specbench.proofs import check as proofs
 from specbench.proofs import controls
 
 from .conftest import Cli
@@ -42,6 +43,7 @@ def test_the_page_leads_from_nothing_to_a_figure(cli: Cli, monkeypatch: pytest.M
     # `check` itself is tested in `test_check.py`.
     monkeypatch.setattr(checking, "MAX_NEW_TOKENS", 24)
     monkeypatch.setattr(checking, "DRAFTERS", ("model",))
+    monkeypatch.setattr(proofs, "SAMPLINGS", proofs.SAMPLINGS[:1])
     monkeypatch.setattr(controls, "TOKENS", 16)
     lines = re.sub(r"\\\n", " ", "".join(blocks("sh"))).splitlines()
     assert len(lines) == 6

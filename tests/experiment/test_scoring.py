@@ -1,6 +1,7 @@
 """The columns of a record that come from scoring."""
 
-from typing import Any
+from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -17,15 +18,15 @@ PROGRAM = "def f():\n    return 7"
 def failing(monkeypatch: pytest.MonkeyPatch) -> dict[str, Exception]:
     """Metrics that raise instead of scoring."""
     errors: dict[str, Exception] = {}
-    load = metrics.Metric.load
 
-    def spoilt(metric: metrics.Metric) -> Any:
-        def fail(text: str, example: Example) -> float:
+    def score(metric: metrics.Metric, text: str, example: Example) -> float:
+        if metric.name in errors:
             raise errors[metric.name]
+        return metric.function(text, example)
 
-        return fail if metric.name in errors else load(metric)
-
-    monkeypatch.setattr(metrics.Metric, "load", spoilt)
+    for name, metric in metrics.METRICS.items():
+        spoilt = replace(metric, function=partial(score, metric))
+        monkeypatch.setitem(metrics.METRICS, name, spoilt)
     return errors
 
 

@@ -19,7 +19,7 @@ from specbench.engine.engines import Engine
 from specbench.engine.pair import LoadedPair
 from specbench.engine.runner import Model
 from specbench.methods.control import DraftControl
-from specbench.methods.drafters import GREEDY, ngram_lengths
+from specbench.methods.drafters import GREEDY, MODEL, ngram_lengths
 
 
 class State(NamedTuple):
@@ -41,7 +41,7 @@ class Drafts(NamedTuple):
     q: Tensor  # [B, n, V] processed; `x` is drawn from it; zeros where nothing is proposed
     q1: Tensor  # [B, n, V] softmax at temperature 1
     hidden: Tensor  # [B, n, hidden]
-    proposed: Tensor | None = None  # [B] how many of them are judged; None for all
+    proposed: Tensor | None = None  # [B] how many of them count, the first ones; None for all
 
 
 class Drafter(Protocol):
@@ -75,7 +75,7 @@ class ModelDrafter:
         self, pair: LoadedPair, state: State, sampling: Sampling, control: DraftControl | None
     ) -> Drafts:
         """Draft N tokens, or as many as the control wants."""
-        sampling = _likeliest(sampling) if self.greedy else sampling
+        sampling = _greedily(sampling) if self.greedy else sampling
         if control is None:
             return pair.engine(draft)(pair.draft, state, sampling)
         return draft_adaptively(pair.engine, pair.draft, state, sampling, control)
@@ -103,12 +103,13 @@ class LookupDrafter:
 
 def load_drafter(name: str) -> Drafter:
     """Return the drafter of a name that ``methods.drafters.checked`` accepts."""
-    lengths = ngram_lengths(name)
-    return LookupDrafter(*lengths) if lengths else ModelDrafter(greedy=name == GREEDY)
+    if lengths := ngram_lengths(name):
+        return LookupDrafter(*lengths)
+    return {MODEL: ModelDrafter(), GREEDY: ModelDrafter(greedy=True)}[name]
 
 
 @cache
-def _likeliest(sampling: Sampling) -> Sampling:
+def _greedily(sampling: Sampling) -> Sampling:
     return sampling.updated(temperature=0.0)
 
 
@@ -120,9 +121,9 @@ def draft_from_text(state: State, shortest: int, longest: int, vocabulary: int) 
     # A prompt may hold special tokens that the models do not share.
     proposed = torch.minimum(proposed, (x < vocabulary).cumprod(1).sum(1))
     x = torch.where(x < vocabulary, x, 0)
-    judged = torch.arange(n, device=x.device) < proposed[:, None]
+    is_proposed = torch.arange(n, device=x.device) < proposed[:, None]
     q = torch.zeros(*x.shape, vocabulary, device=x.device)
-    q = q.scatter(2, x[..., None], judged[..., None].to(q))
+    q = q.scatter(2, x[..., None], is_proposed[..., None].to(q))
     return Drafts(x, q, q, q[..., :0], proposed)
 
 
@@ -146,9 +147,10 @@ def draft_adaptively(
     drafting = control.begin(state.active)
     for i in range(state.uniforms.shape[1] // 2):
         tokens = drafts[-1].x if drafts else state.last
-        draft = engine(draft_token)(model, state, tokens, i, sampling)
-        drafts.append(Drafts(*(part.clone() for part in draft[:4])))  # the engine reuses its memory
-        drafting = control.after(drafting, draft.q[:, 0], i + 1)
+        drafted = engine(draft_token)(model, state, tokens, i, sampling)
+        # The engine reuses its memory.
+        drafts.append(Drafts(*(part.clone() for part in drafted[:4])))
+        drafting = control.after(drafting, drafted.q[:, 0], i + 1)
         if not drafting.active.any():
             break
     return joined(drafts)._replace(proposed=drafting.proposed)

@@ -16,7 +16,14 @@ import torch
 from torch import Tensor
 
 from specbench.decoding.drafting import Drafter, ModelDrafter, State
-from specbench.decoding.records import Generation, RoundRecord, RoundReport, StopReason, read_report
+from specbench.decoding.records import (
+    Generation,
+    RoundRecord,
+    RoundReport,
+    StopReason,
+    new_token_columns,
+    read_report,
+)
 from specbench.decoding.round import StepOutput, StepTimes, speculative_step
 from specbench.decoding.sampling import Sampling, uniforms
 from specbench.engine.device import now, seconds_between
@@ -157,7 +164,7 @@ class Batch:
         return State(self._last, self._length, drawn, self._active, kv_length, self._tokens)
 
     def advance(
-        self, chosen: StepOutput, times: StepTimes, started: float
+        self, result: StepOutput, times: StepTimes, started: float
     ) -> list[tuple[int, Generation]]:
         """Apply the output of a round that started at ``started`` seconds.
 
@@ -165,13 +172,13 @@ class Batch:
         indices of their requests.
         """
         # The only place in a round where the host waits for the device.
-        reports = [read_report(row) for row in chosen.report.tolist()]
+        reports = [read_report(row) for row in result.report.tolist()]
         if self._tokens is not None:
-            new_tokens = chosen.report[:, 3 : 4 + self._n].long()  # see ``read_report``
+            new_tokens = result.report[:, new_token_columns(self._n)].long()
             positions = self._length[:, None] + torch.arange(1 + self._n, device=new_tokens.device)
             self._tokens.scatter_(1, positions, new_tokens)  # void ones stay behind the text's end
-        self._last.copy_(chosen.last)
-        self._length.copy_(chosen.length)
+        self._last.copy_(result.last)
+        self._length.copy_(result.length)
         self._round += self._active
         texts = [(row, text) for row, text in enumerate(self._texts) if text is not None]
         reasons = [self._append(text, reports[row]) for row, text in texts]
@@ -216,22 +223,22 @@ class Batch:
             name = function_name(self._rule) if self._rule else "the target alone"
             raise RunError(f"{name}: {fault}, in round {len(text.rounds) + 1}")
         new_tokens = report.new_tokens[: report.accepted + 1]
-        expected = len(text) + len(new_tokens)
+        length = len(text) + len(new_tokens)
         # The device tracks what the models have read by this number alone.
-        assert report.length == expected, f"a text of {expected} tokens has {report.length}"
+        assert report.length == length, f"a text of {length} tokens has {report.length}"
         stops = self._stops(text.output + new_tokens)  # once per round, since detokenising is slow
         reason: StopReason | None = None
-        used = 0
-        while reason is None and used < len(new_tokens):
-            text.output.append(new_tokens[used])
-            used += 1
+        kept = 0
+        while reason is None and kept < len(new_tokens):
+            text.output.append(new_tokens[kept])
+            kept += 1
             if text.output[-1] in self._pair.eos_ids:
                 reason = "eos"
             elif stops and self._stops(text.output):
                 reason = "stop"
             elif len(text.output) == self._options.max_new_tokens:
                 reason = "length"
-        text.rounds.append(report.record(used))
+        text.rounds.append(report.record(kept))
         return reason
 
     def _stops(self, output: list[int]) -> bool:

@@ -64,10 +64,11 @@ class RoundReport(NamedTuple):
     accepted: int
     proposed: int  # drafts proposed to the target; later ones are void
     new_tokens: list[int]  # [n + 1]; only the first accepted + 1 are valid
-    # least number and sum of the distribution of the last of them: the residual after a rejection,
-    # else p
+    # least number and sum of the distribution that the last token was drawn from: the residual
+    # after a rejection, else p
     source: tuple[float, float]
-    logits: tuple[float, float]  # NaN if the target's, or the draft's, are not finite
+    # of the target and of the draft: NaN if the logits are not finite, else without meaning
+    logits: tuple[float, float]
     drafted: list[int]  # [n]
     agreed: list[bool]  # [n] whether a draft is the target's argmax
     accept: list[float]  # [n] probability of accepting the draft
@@ -111,6 +112,11 @@ class RoundReport(NamedTuple):
         )
 
 
+def new_token_columns(draft_length: int) -> slice:
+    """Return which columns of ``StepOutput.report`` hold the round's tokens, ``[n + 1]``."""
+    return slice(3, 4 + draft_length)
+
+
 def read_report(row: Sequence[float]) -> RoundReport:
     """Parse one row of ``StepOutput.report``.
 
@@ -118,7 +124,7 @@ def read_report(row: Sequence[float]) -> RoundReport:
     ``NO_WEIGHT`` for rules without them.
     """
     n = (len(row) - 8) // 6
-    length, accepted, proposed, *new_tokens = map(int, row[: 4 + n])
+    length, accepted, proposed = map(int, row[:3])
     least, total, target, draft = row[4 + n : 8 + n]
     per_draft = [row[8 + k * n : 8 + (k + 1) * n] for k in range(1, 6)]
     drafted, agreed, accept, expected, weights = per_draft
@@ -126,7 +132,7 @@ def read_report(row: Sequence[float]) -> RoundReport:
         length,
         accepted,
         proposed,
-        new_tokens,
+        list(map(int, row[new_token_columns(n)])),
         (least, total),
         (target, draft),
         drafted=list(map(int, drafted)),

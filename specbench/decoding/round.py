@@ -73,16 +73,16 @@ def speculative_step(
     started = timestamp(device)
     state = engine.place(state)
     if rule is None:
-        chosen = engine(autoregressive_step)(pair.target, state, sampling)
+        result = engine(autoregressive_step)(pair.target, state, sampling)
         finished = timestamp(device)
-        return chosen, StepTimes(started, started, finished, finished)
+        return result, StepTimes(started, started, finished, finished)
     drafts = drafter(pair, state, sampling, control)
     drafted = timestamp(device)
     output = engine(target_forward)(pair.target, state, drafts.x, sampling)
     verified = timestamp(device)
     with user_code(rule):
-        chosen = engine(verify)(rule, state, drafts, output, sampling.greedy)
-    return chosen, StepTimes(started, drafted, verified, timestamp(device))
+        result = engine(verify)(rule, state, drafts, output, sampling.greedy)
+    return result, StepTimes(started, drafted, verified, timestamp(device))
 
 
 def target_forward(
@@ -114,7 +114,7 @@ def verify(
     x, q, q1, h_q, proposed = drafts
     p, p1, h_p = output
     rows, n = x.shape
-    most = state.uniforms.shape[1] // 2
+    longest = state.uniforms.shape[1] // 2  # N; a control may have drafted fewer
     at = Positions(  # [B n, ...]
         p[:, :n].flatten(0, 1),
         q.flatten(0, 1),
@@ -132,13 +132,13 @@ def verify(
     residual = verdict.residual.reshape(p[:, :n].shape)
 
     proposed = (torch.full_like(state.length, n) if proposed is None else proposed)[:, None]
-    judged = torch.arange(n, device=p.device) < proposed
-    passed = judged & (state.uniforms[:, most : most + n] < accept)
+    is_proposed = torch.arange(n, device=p.device) < proposed
+    passed = is_proposed & (state.uniforms[:, longest : longest + n] < accept)
     accepted = passed.cumprod(1).sum(1, keepdim=True)  # [B, 1] drafts before the first rejection
     row = torch.arange(rows, device=p.device)[:, None]
     correction = residual[row, accepted.clamp_max(n - 1)]
-    source = torch.where((accepted < proposed)[..., None], correction, p[row, accepted])
-    source = source[:, 0]
+    # [B, V] what the last token is drawn from
+    source = torch.where((accepted < proposed)[..., None], correction, p[row, accepted])[:, 0]
     final = draw(source, state.uniforms[:, -1])[:, None]
     new_tokens = torch.cat((x, final), 1).scatter(1, accepted, final)
 
@@ -155,11 +155,11 @@ def verify(
 
 
 def _checks(source: Tensor, p1: Tensor, q1: Tensor) -> Tensor:
-    """Return ``[B, 4]`` what shows whether the numbers of a round are valid.
+    """Return four numbers per text ``[B, 4]`` that show whether a round is valid.
 
-    These are least number and sum of ``source`` ``[B, V]``, and a number that is NaN if the
-    target's logits, or the draft's, are not finite: then whole rows of their softmax ``p1`` or
-    ``q1`` ``[B, n, V]`` are NaN, so that a column shows it.
+    The first two are the least number and the sum of ``source`` ``[B, V]``. The third is NaN if the
+    target's logits are not finite, and the fourth if the draft's are not: then a whole row of their
+    softmax ``p1`` or ``q1`` ``[B, n, V]`` is NaN, so it is enough to look at one column.
     """
     logits = (softmax[:, :, 0].sum(1) for softmax in (p1, q1))
     return torch.stack((source.amin(-1), source.sum(-1), *logits), 1)

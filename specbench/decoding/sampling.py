@@ -24,10 +24,11 @@ class Sampling(config.SamplingOptions):
         return self.temperature == 0
 
     def distributions(self, logits: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the processed distributions and the plain softmax of logits ``[K, V]``.
+        """Return the processed distributions and the plain softmax of logits ``[..., V]``.
 
-        Both are float32 ``[K, V]``. Processing applies temperature, then top-k, top-p and min-p; at
-        temperature 0 the result is one-hot. Without processing, both are the same tensor.
+        Both have the logits' shape, in float32. Processing applies temperature, then top-k, top-p
+        and min-p; at temperature 0 the result is one-hot. Without processing, both are the same
+        tensor.
         """
         plain = logits.softmax(-1)
         if self.greedy:

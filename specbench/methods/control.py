@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class DraftState(NamedTuple):
     """The state of drafting for B texts."""
 
-    proposed: Tensor  # [B] drafts to be judged
+    proposed: Tensor  # [B] drafts that count, the first ones
     active: Tensor  # [B] whether another draft is worth its cost
     kept: Tensor  # [B] probability that all drafts so far are accepted
     tokens: Tensor  # [B] expected tokens of the round, including the target's own

@@ -146,8 +146,8 @@ def cactus(at: Next, divergence: float) -> Split:
     needed = (at.q / at.p.clamp_min(TINY)).clamp_max(2)
     sorted_c = -c.gather(-1, order)
     count = torch.searchsorted(sorted_c, -needed)
-    by_p = _running((rejected * c).gather(-1, order))
-    by_q = _running(rejected.gather(-1, order))
+    by_p = _cumulative((rejected * c).gather(-1, order))
+    by_q = _cumulative(rejected.gather(-1, order))
     gained = at.p * by_p.gather(-1, count) - at.q * by_q.gather(-1, count)
     return Split(accepted, (1 - total(accepted)) * normalised(gained.clamp_min(0)))
 
@@ -187,8 +187,8 @@ class _Curve:
     def __init__(self, p: Tensor, q: Tensor) -> None:
         ratio = torch.where(q > 0, p / q, torch.inf)
         self._ratio, order = ratio.sort(-1)
-        self._p = _running(p.gather(-1, order).flip(-1)).flip(-1)
-        self._q = _running(q.gather(-1, order).flip(-1)).flip(-1)
+        self._p = _cumulative(p.gather(-1, order).flip(-1)).flip(-1)
+        self._q = _cumulative(q.gather(-1, order).flip(-1)).flip(-1)
 
     def gain(self, b: Tensor) -> Tensor:
         """Return the sum at thresholds ``[K, n]``."""
@@ -217,7 +217,7 @@ def _divergence(p: Tensor, split: Split) -> Tensor:
     return total(torch.where(p > 0, p * (p / pi.clamp_min(TINY)).clamp_min(TINY).log(), 0))
 
 
-def _running(rows: Tensor) -> Tensor:
+def _cumulative(rows: Tensor) -> Tensor:
     """Return cumulative sums of every row, starting with 0, ``[K, 1 + V]``."""
     return torch.cat((torch.zeros_like(rows[:, :1]), rows.cumsum(-1)), -1)
 

@@ -1,7 +1,8 @@
 """Speculative decoding, strict and lenient.
 
 At temperature 0 `p` and `q` are one-hot, so rules that mix or compare probabilities use `p1` and
-`q1` there. Mixing one-hot vectors would be lossless for every weight above one half.
+`q1` there. A mixture of the one-hot vectors would have the target's argmax for every weight above
+one half, so such a rule would then be `sd`.
 """
 
 from __future__ import annotations
@@ -56,9 +57,9 @@ def lossy(at: Positions, x: Tensor, *, lenience: float) -> Verdict:
     Source: Leviathan et al. 2023, arXiv:2211.17192, appendix A.5.
     """
     # A lenience that underflows in the tensors' dtype would divide 0 by 0.
-    floor = max(lenience, torch.finfo(at.p.dtype).tiny)
+    lenience = max(lenience, torch.finfo(at.p.dtype).tiny)
     # With l = 1 the one-hot p below decides as sd does, even if two tokens share max p1.
     if at.greedy and lenience < 1:
-        near = (at.p1 >= floor * at.p1.amax(-1, keepdim=True)).to(at.p)
+        near = (at.p1 >= lenience * at.p1.amax(-1, keepdim=True)).to(at.p)
         return Verdict(accept=pick(near, x), residual=at.p, expected=(at.q * near).sum(-1))
-    return maximal_coupling(at, x, at.p / floor, gain=at.p - at.q)
+    return maximal_coupling(at, x, at.p / lenience, gain=at.p - at.q)

@@ -77,7 +77,7 @@ def _run(arguments: Sequence[str]) -> int:
             _print_error("interrupted")
     except typer.TyperException as error:
         # Without arguments, typer has printed the help and the message is empty.
-        _print_error(error.format_message())
+        _print_error(_parameter_as_option(error) or error.format_message())
         code = error.exit_code
     except Exception as error:
         if DEBUG in arguments:
@@ -91,6 +91,19 @@ def _exit_code(error: Exception) -> int:
     if isinstance(error, Interrupted):
         return INTERRUPTED
     return 2 if isinstance(error, UsageError) else 1
+
+
+def _parameter_as_option(error: typer.TyperException) -> str:
+    """Return what to type in place of an unknown option that names a method's parameter."""
+    if not hasattr(error, "possibilities"):  # those of an unknown option
+        return ""
+    from specbench.methods.registry import METHODS
+
+    option = str(getattr(error, "option_name", ""))
+    name = option.lstrip("-").replace("-", "_")
+    if all(name != parameter.name for rule in METHODS.values() for parameter in rule.parameters):
+        return ""
+    return f"there is no option {option}: parameters of methods are given as --set {name}=VALUE"
 
 
 def _describe(error: Exception) -> str:

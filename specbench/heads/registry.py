@@ -175,7 +175,7 @@ def describe_heads(used: Iterable[tuple[str, HeadFile]]) -> str:
     for task, head in dict.fromkeys(used):
         source = str(head.path.parent) if head.name == RESULTS else head.name
         tasks.setdefault(f"{source} ({_brief(head, task)})", []).append(task)
-    return "; ".join(f"{', '.join(served)} {head}" for head, served in tasks.items())
+    return "; ".join(f"{head} on {', '.join(served)}" for head, served in tasks.items())
 
 
 def is_head(folder: Path) -> bool:

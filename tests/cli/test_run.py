@@ -77,12 +77,13 @@ def test_the_default_head_is_found_and_named_in_one_line(
     found = cli("run", "-m", "diversed", "-t", "mini-math", *FAST, *pair)
     assert found.code == 0
     first = found.err.splitlines()[0]
-    assert "heads: mini-math results/heads/big+small (linear, target acceptance 0.85" in first
+    assert "heads: results/heads/big+small (linear, target acceptance 0.85" in first
     assert heads(tmp_path / "r") == [("mini-math", "results")] * 2
     make_head(tmp_path / "h", "mini-news")
     line = ("run", "-m", "diversed", "-t", "mini-math,mini-news", "-n", "1", "-o", "s")
     other = cli(*line, "--head", "h/")
-    assert "mini-math h (linear, trained for mini-news); mini-news h" in other.err.splitlines()[0]
+    notes = other.err.splitlines()[0]
+    assert "h (linear, trained for mini-news) on mini-math; h (linear) on mini-news" in notes
     assert heads(tmp_path / "s") == [("mini-math", "h"), ("mini-news", "h")]
 
 

@@ -116,14 +116,14 @@ def test_the_note_names_the_head_and_its_training(tmp_path: Path) -> None:
         ),
     ]
     assert describe_heads(used + used).split("; ") == [
-        "news bundled (linear)",
-        "math bundled (linear, trained for news)",
-        f"news {tmp_path}/r (linear, target acceptance 0.85 per position)",
-        "code typed (linear, target acceptance 0.85 per position, trained for news)",
-        "code loss (linear, at most 2.5 points below the target)",
-        "news, math x/head.bin (the authors' file)",
-        "news y (linear, in training it was no better than anything)",
-        "news z (linear)",
+        "bundled (linear) on news",
+        "bundled (linear, trained for news) on math",
+        f"{tmp_path}/r (linear, target acceptance 0.85 per position) on news",
+        "typed (linear, target acceptance 0.85 per position, trained for news) on code",
+        "loss (linear, at most 2.5 points below the target) on code",
+        "x/head.bin (the authors' file) on news, math",
+        "y (linear, in training it was no better than anything) on news",
+        "z (linear) on news",
     ]
 
 
@@ -131,4 +131,4 @@ def test_an_unreadable_head_does_not_break_the_note(tmp_path: Path) -> None:
     folder = make_head(tmp_path / "h")
     for content in ("{", "[]", "3", '{"recipe": 1}'):
         (folder / "head.json").write_text(content)
-        assert describe_heads([("news", HeadFile("h", folder))]) == "news h (of unknown kind)"
+        assert describe_heads([("news", HeadFile("h", folder))]) == "h (of unknown kind) on news"

@@ -94,7 +94,13 @@ def number(value: float | None, form: str) -> str:
         exponent = int(f"{value:.2e}".partition("e")[2])
         form = f".{max(0, 2 - exponent)}f"
     text = f"{value:{form}}"
-    return text.lstrip("+-") if not text.strip("+-0.,%") else text
+    return text.lstrip("+-") if not text.strip("+-0.,") else text
+
+
+def percent(share: float | None, form: str = ".0f") -> str:
+    """Format a share in per cent: ``36 %``; blank for None and NaN."""
+    text = number(None if share is None else 100 * share, form)
+    return text and f"{text} %"
 
 
 def with_interval(value: float, low: float, high: float, form: str, unit: str = "") -> str:

@@ -8,6 +8,7 @@ from specbench.table import (
     TableCell,
     drop_empty,
     number,
+    percent,
     to_latex,
     to_markdown,
     to_text,
@@ -135,7 +136,9 @@ def test_empty_columns_are_dropped_except_the_stub() -> None:
 def test_numbers_are_blank_where_unknown_and_have_no_sign_where_zero() -> None:
     assert number(None, ".1f") == number(math.nan, ".1f") == ""
     assert number(-0.01, "+.1f") == "0.0"
-    assert number(0.0, ".1%") == "0.0%"
+    assert percent(0.367) == "37 %"
+    assert percent(0.00367, ".2g") == "0.37 %"
+    assert percent(None) == percent(math.nan) == ""
     assert number(-0.06, "+.1f") == "-0.1"
     assert with_interval(0.5, 0.25, 0.75, ".2f", " %") == "0.50 % [0.25, 0.75]"
     assert with_interval(0.5, math.nan, math.nan, ".1f") == "0.5"

@@ -13,7 +13,7 @@ from specbench.bench.measure import Measured
 from specbench.bench.plan import TRANSFORMERS, name_of
 from specbench.methods.parameters import METHOD_COLUMNS, PARAMETER_COLUMNS
 from specbench.methods.registry import AUTOREGRESSIVE
-from specbench.table import Column, Table, drop_empty, number, with_interval
+from specbench.table import Column, Table, drop_empty, number, percent, with_interval
 
 SYSTEM = ("batch_size", "engine", *METHOD_COLUMNS, "draft_length", "forced_acceptance")
 SHARED = ("pair", "device", "dtype", "temperature", "prompt_tokens", "new_tokens")
@@ -168,7 +168,7 @@ def _system_cells(row: Mapping[Any, Any]) -> dict[str, str]:
         "tokens/\nround": number(row["acceptance_length"], ".2f"),
         **{part.replace("_", "\n"): _short(1e3 * row[f"{part}_seconds"]) for part in PARTS},
         "GB/s": _short(row["bytes_per_second"] / 1e9),
-        "of\nlimit": number(row["limit_share"], ".0%"),
+        "of\nlimit": percent(row["limit_share"]),
         "warm-\nup": number(row["warm_up_seconds"], ".1f"),
     }
 

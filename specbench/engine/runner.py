@@ -372,7 +372,7 @@ class Runner:
                 with in_float32(self.base.embed_tokens, layers, self.output, CHECKED_LOGITS):
                     difference = self._difference()
             if not difference < (QUANTISED_TOLERANCE if quantised else TOLERANCE):
-                raise ValueError(f"logits differ by {100 * difference:.2g}%")
+                raise ValueError(f"logits differ by {100 * difference:.2g} %")
         except torch.OutOfMemoryError:
             raise
         except Exception as error:

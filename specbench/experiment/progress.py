@@ -24,6 +24,7 @@ from rich.text import Text
 
 from specbench.runs.labels import method_label
 from specbench.runs.records import OK
+from specbench.table import percent
 
 PACE = 1800.0  # window in seconds for the remaining time of a training; a step may take minutes
 _SUMMED = ("accepted", "proposed", "output_tokens", "prefill_seconds", "decode_seconds")
@@ -170,6 +171,6 @@ def _bars(
 def _figures(sums: Mapping[str, float]) -> Iterator[str]:
     """Yield acceptance and speed of a cell so far."""
     if sums["proposed"]:
-        yield f"acceptance {sums['accepted'] / sums['proposed']:.0%}"
+        yield f"acceptance {percent(sums['accepted'] / sums['proposed'])}"
     if seconds := sums["prefill_seconds"] + sums["decode_seconds"]:
         yield f"{sums['output_tokens'] / seconds:.0f} tokens/s"

@@ -39,6 +39,7 @@ from specbench.proofs.server import Completion, Decoder
 from specbench.proofs.spelling import Spelling
 from specbench.proofs.stored import StoredTexts
 from specbench.proofs.texts import LEAD, Context, after_rounds, extended
+from specbench.table import percent
 
 NO_FAULT, FAULT, TOO_WEAK = "no fault found", "fault found", "too weak"
 FALSE_ALARM = 0.005  # probability for a whole audit, divided evenly among its tests
@@ -194,11 +195,11 @@ def visible_faults(findings: Sequence[Finding]) -> str:
         if (share := facts.get("share")) is not None:
             shares[subject] = min(share, shares.get(subject, 1.0))
         elif finding.name == TEMPERATURE and facts["visible"] < 1:
-            faults.append(f"a temperature off by {facts['visible']:.1%}")
+            faults.append(f"a temperature off by {percent(facts['visible'], '.1f')}")
         elif finding.name == FILTERS and facts["visible"]:
             faults.append(listed_filters(facts["visible"]))
     for subject, share in shares.items():
-        parts[subject].insert(0, f"{share:.0%} of draws from the draft")
+        parts[subject].insert(0, f"{percent(share)} of draws from the draft")
     return "; ".join(
         f"at {subject} it would have seen {', '.join(faults)}"
         for subject, faults in parts.items()
@@ -269,7 +270,7 @@ def _greedy(
     choices = first_choices(pair, contexts, marked)
     forks = choices.forks
     wrong = sum(fork["behind"] > tie for fork in forks)
-    sentence = f"{len(forks)} of {len(texts)} texts fork ({len(forks) / len(texts):.0%})"
+    sentence = f"{len(forks)} of {len(texts)} texts fork ({percent(len(forks) / len(texts))})"
     if forks:
         worst = max(forks, key=lambda fork: float(fork["behind"]))
         kind = f"{wrong} by more than rounding" if wrong else "all by rounding"

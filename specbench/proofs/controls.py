@@ -11,6 +11,7 @@ from specbench.engine.device import copy_bandwidth, now
 from specbench.engine.pair import LoadedPair
 from specbench.proofs.findings import REPORT, Finding, judged
 from specbench.proofs.texts import Context, Setup, decode_one, sample
+from specbench.table import percent
 
 OWN_DRAFT, TIME = "own draft", "time"
 
@@ -67,8 +68,8 @@ def check_time(pair: LoadedPair, context: Context) -> Finding:
     bandwidth = copy_bandwidth(device, size)
     share = rate * reads / bandwidth
     sentence = (
-        f"{rate:,.0f} tokens/s read {rate * reads / 1e9:,.1f} GB/s, {share:.0%} of the copy "
-        f"bandwidth; the records account for {accounted:.0%} of the elapsed time"
+        f"{rate:,.0f} tokens/s read {rate * reads / 1e9:,.1f} GB/s, {percent(share)} of the copy "
+        f"bandwidth; the records account for {percent(accounted)} of the elapsed time"
     )
     possible = share <= MAX_SHARE and MIN_ACCOUNTED <= accounted <= 1.01
     facts = {

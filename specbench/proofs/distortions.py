@@ -12,6 +12,7 @@ from torch import Tensor
 
 from specbench.proofs.draws import POWER
 from specbench.proofs.findings import Judgement, judged
+from specbench.table import percent
 
 TOP_K, TOP_P, MIN_P = "top-k", "top-p", "min-p"
 # From strict to mild; a stricter filter than one of these is seen like that one.
@@ -55,7 +56,9 @@ class TemperatureScore:
             p_value = float(min(1, 2 * min(law.cdf(total * error), law.sf(total * error))))
             estimate = float(-total * error**2)
             visible = float((norm.isf(alpha / 2) + norm.ppf(POWER)) * error)
-        sentence = f"{scores.shape[1]:,} draws, p = {p_value:.2g}; notices {visible:.1%}"
+        sentence = (
+            f"{scores.shape[1]:,} draws, p = {p_value:.2g}; notices {percent(visible, '.1f')}"
+        )
         if p_value < alpha:
             low = self._temperature * (1 + estimate - 1.96 * error)
             high = self._temperature * (1 + estimate + 1.96 * error)

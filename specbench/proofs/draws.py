@@ -16,6 +16,7 @@ from scipy.stats import binom, chi2, ncx2
 from torch import Tensor
 
 from specbench.proofs.findings import Judgement, judged
+from specbench.table import percent
 
 FALSE_ALARM = 1e-6  # probability for a whole check, divided evenly among its tests
 BINS, MIN_EXPECTED = 16, 10
@@ -111,7 +112,7 @@ class Numbers:
             share = float(brentq(lambda s: binom.sf(allowed, count, s) - POWER, 0, 1))
         largest = float(errors.max()) if count else 0.0
         sentence = f"{off:,} of {count:,} are wrong; largest error {largest:.2g}"
-        sentence += NO_POWER if weak else f"; notices {share:.2%} of wrong numbers"
+        sentence += NO_POWER if weak else f"; notices {percent(share, '.2f')} of wrong numbers"
         facts = {
             "draws": count,  # numbers, each of a draw or an output
             "off": off,  # by more than the tolerance
@@ -183,7 +184,7 @@ def _of_draws(draws: int, seen: float, control: float, freedom: int, alpha: floa
         p_value, control_p = float(chi2.sf(seen, freedom)), float(chi2.sf(control, freedom))
         share = smallest_share(control, freedom, alpha)
     sentence = f"{draws:,} draws, p = {p_value:.2g}"
-    sentence += NO_POWER if share is None else f"; notices {share:.0%} of wrong draws"
+    sentence += NO_POWER if share is None else f"; notices {percent(share)} of wrong draws"
     facts = {
         "draws": draws,
         "p_value": p_value,  # of the draws, under the law

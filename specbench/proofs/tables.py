@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from specbench.proofs.findings import Finding
-from specbench.table import Column, Table, drop_empty
+from specbench.table import Column, Table, drop_empty, percent
 
 LAW = "law"  # name of this part of the check
 COMPARED = {  # heading, and the meaning of a failure
@@ -92,5 +92,5 @@ def _summary(findings: Sequence[Finding], name: str) -> tuple[str, str, str]:
     return (
         f"{min(row['draws'] for row in facts):,}",
         f"{min(p_values):.2g}" if p_values else "",
-        f"{100 * max(shares):.2g}%" if None not in shares else "",
+        percent(max(shares), ".2g") if None not in shares else "",
     )

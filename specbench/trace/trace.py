@@ -11,6 +11,7 @@ from specbench.plugins import short_name
 from specbench.runs.labels import method_labels
 from specbench.runs.records import ERROR
 from specbench.runs.run import Run
+from specbench.table import percent
 from specbench.trace.tokens import (
     AGREED,
     BONUS,
@@ -76,7 +77,7 @@ def _facts(record: Record, mismatches: int) -> Iterator[str]:
     proposed, accepted = sum(rounds["proposed"]), sum(rounds["accepted"])
     yield f"{sum(rounds['emitted'])} tokens in {len(rounds['emitted'])} rounds"
     if proposed:
-        yield f"{accepted} of {proposed} drafts accepted ({accepted / proposed:.1%})"
+        yield f"{accepted} of {proposed} drafts accepted ({percent(accepted / proposed, '.1f')})"
         yield f"{mismatches} of them mismatches"
     if record.get("mean_weight") is not None:
         yield f"mean w {record['mean_weight']:.2f}"

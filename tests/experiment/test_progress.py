@@ -30,7 +30,7 @@ def test_the_bar_shows_method_task_count_acceptance_and_speed() -> None:
         display(record(accepted=1, output_tokens=60))  # 4 of 8 accepted, 90 tokens in 6 s
         display({"task": "mini-math", "method": "sd", **BLANK, "status": "error"})
     shown = stream.getvalue()
-    for text in ("mini-math", "sd", "4/4", "acceptance 50%", "15 tokens/s", "1 failed"):
+    for text in ("mini-math", "sd", "4/4", "acceptance 50 %", "15 tokens/s", "1 failed"):
         assert text in shown
 
 

@@ -87,7 +87,7 @@ def test_a_correct_server_is_lossless_and_the_power_is_named() -> None:
     assert [f.name for f in findings] == ["first choices", *2 * [*COUNTED, *STREAMS, *SAMPLER]]
     tokens = next(f for f in findings if f.name == TOKENS)
     assert 0.05 < tokens.facts["share"] < 0.7
-    assert f"notices {tokens.facts['share']:.0%} of wrong draws" in tokens.sentence
+    assert f"notices {100 * tokens.facts['share']:.0f} % of wrong draws" in tokens.sentence
 
 
 def test_a_correct_server_is_never_fault() -> None:
@@ -224,7 +224,7 @@ def test_a_fork_by_rounding_is_not_fault() -> None:
     for tie, expected in ((1e-3, FAILED), (10.0, OK)):
         first, *_ = run_audit(toy(), Second(), CONTEXTS, how._replace(tie=tie), lambda text: None)
         assert first.verdict == expected
-        assert first.sentence.startswith("4 of 4 texts fork (100%)")
+        assert first.sentence.startswith("4 of 4 texts fork (100 %)")
         assert {fork["position"] for fork in first.facts["forks"]} == {0}
         logits = np.sort(toy().target.logits[0])  # type: ignore[attr-defined]
         assert first.facts["forks"][0]["margin"] == pytest.approx(logits[-1] - logits[-2], abs=1e-5)

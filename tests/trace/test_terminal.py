@@ -34,7 +34,7 @@ def test_without_colours_marks_are_printed() -> None:
     head, facts, legend, _, first, second = seen(found, None).splitlines()
     assert head == "sums, a: sd, N = 5"
     assert facts == (
-        "6 tokens in 2 rounds; 5 of 10 drafts accepted (50.0%); 1 of them mismatches; "
+        "6 tokens in 2 rounds; 5 of 10 drafts accepted (50.0 %); 1 of them mismatches; "
         "accuracy 100.0"
     )
     assert legend == "agreed  {~mismatch~}  [-rejected-]  {+correction+}"

@@ -139,8 +139,8 @@ def points_with_front(
     if strict == len(front):
         task = "".join(f" on {one.cell['task']}" for one in [*first, *front][:1])
         raise UsageError(
-            f"A front{task} needs two static weights or more: repeat the run with static among "
-            "its methods and --set weight=0.9,0.75,0.5."
+            f"a front{task} needs two static weights or more: repeat the run with static among "
+            "its methods and --set weight=0.9,0.75,0.5"
         )
     return shared_points([*first, *front, *last], range(len(first), len(first) + strict))
 

@@ -22,7 +22,7 @@ SPLITS = ("category", "turn")  # columns of samples that can split a task
 Runs = Annotated[
     list[Path] | None,
     typer.Argument(
-        metavar="[RUN]...", help="Run folders, or folders that contain runs.", show_default=NEWEST
+        metavar="RUN", help="Run folders, or folders that contain runs.", show_default=NEWEST
     ),
 ]
 FinishedRun = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run.")]

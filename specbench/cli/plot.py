@@ -107,7 +107,7 @@ def plot(
     runs: Annotated[
         list[Path] | None,
         typer.Argument(
-            metavar="[RUN]...",
+            metavar="RUN",
             help="Run folders, drawn together (for the training figure: folders of heads).",
             show_default=NEWEST,
         ),

@@ -1,7 +1,7 @@
 """The data dictionary: every column of every table, read from ``columns.csv`` beside this module.
 
 It is the only place that defines a column's type and whether it may be blank; the schemas of
-``analysis.frames`` are built from it. It does not import pandas, which keeps the command line fast.
+``runs.frames`` are built from it. It does not import pandas, which keeps the command line fast.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ def run_folders(paths: Sequence[Path | str], *names: str) -> list[Path]:
         UsageError: ``paths`` is empty, or a path has no such file in it or one level below.
     """
     if not paths:
-        raise UsageError("No run was given; name at least one folder under results/.")
+        raise UsageError("no run was given: name at least one folder under results/")
     folders_given = [folder for path in paths for folder in _runs_in(Path(path).resolve(), names)]
     folders = list(dict.fromkeys(folders_given))
     for folder in folders:
@@ -41,8 +41,7 @@ def run_folders(paths: Sequence[Path | str], *names: str) -> list[Path]:
 def _runs_in(path: Path, names: Sequence[str]) -> Sequence[Path]:
     if any(stored(path / name).exists() for name in names):
         return (path,)
-    if not path.is_dir():
-        raise UsageError(f"There is no folder {path}; give the folder of a finished run.")
+    require_folders([path])
     if runs := {file.parent for name in names for file in find_stored(path, name)}:
         return sorted(runs)
     raise UsageError(lacks(path, names[0]))

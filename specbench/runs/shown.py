@@ -130,7 +130,7 @@ _FIGURES = {
         ShownFigure("acceptance", "accepted / drafted", "%", 100),
         ShownFigure("seconds", "s/sample", form="3s"),
         ShownFigure("quality_difference", "less sd's", SCORE, form="+.1f"),
-        ShownFigure("completed_quality_difference", "of completed", SCORE, form="+.1f"),
+        ShownFigure("completed_quality_difference", "quality of completed", SCORE, form="+.1f"),
         ShownFigure("acceptance_difference", "less sd's", "", 100, "+.1f"),
         ShownFigure("length_limit_difference", "ended by limit", "", 100, "+.1f"),
         ShownFigure("repetition_difference", "repeated 4-grams", "", 100, "+.1f"),

@@ -84,7 +84,7 @@ def test_a_small_head_trained_from_scratch_raises_reward_and_acceptance(
 ) -> None:
     """Compared with its start, the static ensemble with w = 0.9, on held-out examples."""
     recipe = RECIPE.updated(
-        steps=3,
+        steps=4,
         prompts_per_step=10,
         rollouts=4,
         epochs_per_rollout=8,

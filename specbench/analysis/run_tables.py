@@ -22,7 +22,7 @@ from specbench.analysis.summary import ACCEPTANCE, SPEEDUP
 from specbench.errors import UsageError
 from specbench.metrics import shown_metric
 from specbench.runs.heads import BUNDLED, RESULTS
-from specbench.runs.shown import ShownFigure, shown
+from specbench.runs.shown import ShownFigure, shown, shown_score
 from specbench.table import (
     Column,
     Field,
@@ -105,7 +105,7 @@ def run_tables(cells: pd.DataFrame) -> list[Table]:
         of_texts += map(shown, (TOKENS, "rounds", AT_LIMIT, REPETITION))
         texts = [
             *names,
-            *(shown(name).column_with_interval for name in further_metrics(cells)),
+            *(shown_score(name).column_with_interval for name in further_metrics(cells)),
             *((figure.narrow, _above_difference(figure.text, figure)) for figure in of_texts),
         ]
         records = cells_of_task.to_dict("records")
@@ -291,8 +291,8 @@ def _further_table(cells: pd.DataFrame, metrics: Sequence[str]) -> Table:
     """Return the table of further quality metrics: a column per task and metric."""
     figures: list[Field[_Named]] = [
         (
-            Column(f"{task}, {shown(name).heading}", align="left"),
-            cell_at(task, shown(name).interval),
+            Column(f"{task}, {shown_score(name).heading}", align="left"),
+            cell_at(task, shown_score(name).interval),
         )
         for task in cells["task"].unique()
         for name in metrics

@@ -13,7 +13,7 @@ from specbench.analysis.cells import further_metrics
 from specbench.analysis.scores import AT_LIMIT, COMPLETED, QUALITY, REPETITION, TOKENS
 from specbench.errors import UsageError
 from specbench.results import Results
-from specbench.runs.shown import ShownFigure, shown
+from specbench.runs.shown import ShownFigure, shown, shown_score
 from specbench.table import Field, Table, TableCell
 
 _Field = Field[dict[Hashable, Any]]
@@ -56,7 +56,13 @@ def summary_tables(cells: pd.DataFrame) -> list[Table]:
 def text_tables(cells: pd.DataFrame) -> list[Table]:
     """Return a table of the texts for each task and setting."""
     tokens, limit = shown(TOKENS), shown(AT_LIMIT)
-    figures = [*map(shown, further_metrics(cells)), tokens, tokens.less(), limit, limit.less()]
+    figures = [
+        *map(shown_score, further_metrics(cells)),
+        tokens,
+        tokens.less(),
+        limit,
+        limit.less(),
+    ]
     figures += map(shown, (REPETITION, "rounds", f"{_ACCEPTANCE}_sample_mean"))
     return [
         _table(

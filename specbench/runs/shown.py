@@ -145,6 +145,12 @@ _FIGURES = {
 }
 
 
+def shown_score(metric: str) -> ShownFigure:
+    """Return how a quality metric is shown, also one of the user's own with a figure's name."""
+    heading, scale = shown_metric(metric)
+    return ShownFigure(metric, heading, "", scale)
+
+
 def shown(name: str, metric: object = "") -> ShownFigure:
     """Return how a figure is shown; any other name is that of a quality metric.
 
@@ -154,8 +160,7 @@ def shown(name: str, metric: object = "") -> ShownFigure:
     """
     figure = _FIGURES.get(name)
     if figure is None:
-        heading, scale = shown_metric(name)
-        return ShownFigure(name, heading, "", scale)
+        return shown_score(name)
     if figure.unit != SCORE:
         return figure
     heading, scale = shown_metric(metric)

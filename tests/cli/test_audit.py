@@ -47,7 +47,7 @@ def test_a_lossless_server(cli: Cli, loaded: list[str]) -> None:
     assert loaded == ["float32"] * 2
     verdict, results = result.out.splitlines()[-2:]
     assert re.fullmatch(
-        r"verdict: no fault found; at T=1 it would have seen \d+% of draws from the draft, "
+        r"verdict: no fault found; at T=1 it would have seen \d+ % of draws from the draft, "
         r"a temperature off by .*; at T=0\.7 .* \(99 % confidence\)",
         verdict,
     )

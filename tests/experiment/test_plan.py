@@ -150,7 +150,8 @@ def test_a_head_is_found_for_each_task(tmp_path: Path) -> None:
     assert [head.path for head in heads] == [tmp_path / "a", tmp_path / "b"]
     # The same name on all tasks, so that rows match.
     assert {head.name for head in heads} == {str(tmp_path)}
-    assert plan.notes == (f"heads: a {tmp_path} (linear, trained for math); b {tmp_path} (mlp)",)
+    note = f"heads: {tmp_path} (linear, trained for math) on a; {tmp_path} (mlp) on b"
+    assert plan.notes == (note,)
     described = plan.describe()["tasks"][0]["cells"][0]["head"]
     path = str(tmp_path / "a")
     assert described == {"name": str(tmp_path), "path": path, "kind": "linear", "task": "math"}

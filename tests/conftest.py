@@ -24,13 +24,17 @@ Once = Callable[[str, Callable[[Path], object]], Path]
 LIBRARIES = ("datasets", "huggingface_hub", "transformers")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip tests that need a GPU if there is none."""
-    if torch.cuda.is_available():
-        return
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Skip tests that need a GPU if there is none, and those of servers unless they are chosen."""
+    skipped = {}
+    if not torch.cuda.is_available():
+        skipped["gpu"] = "needs a CUDA device"
+    if "servers" not in config.getoption("markexpr"):
+        skipped["servers"] = "needs make servers"
     for item in items:
-        if item.get_closest_marker("gpu"):
-            item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
+        for marker, reason in skipped.items():
+            if item.get_closest_marker(marker):
+                item.add_marker(pytest.mark.skip(reason=reason))
 
 
 @pytest.fixture(autouse=True)

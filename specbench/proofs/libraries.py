@@ -68,12 +68,26 @@ class Assisted:
 
 @contextmanager
 def llamacpp_server(
-    target: Path, draft: Path | None = None, *, draft_length: int, threads: int | None = None
+    target: Path,
+    draft: Path | None = None,
+    *,
+    draft_length: int,
+    drawn: bool = False,
+    texts: int = 1,
+    threads: int | None = None,
 ) -> Iterator[Server]:
     """Start llama.cpp's server with GGUF files, and stop it at the end of the context.
 
-    Flash attention and the cache in float16 are off, as in specbench's engine. Without ``draft``
-    the server decodes with the target alone.
+    Flash attention and the cache in float16 are off, as in specbench's engine.
+
+    Args:
+        target: The target's file.
+        draft: The draft's file; without it the server decodes with the target alone.
+        draft_length: Tokens drafted per round, at most.
+        drawn: Whether drafts are drawn from the draft's distribution; by default they are its
+            first choices.
+        texts: Requests that it works on at once.
+        threads: Threads of each model; None for as many as torch uses.
 
     Raises:
         UsageError: The library is missing, or cannot read the files.
@@ -84,7 +98,7 @@ def llamacpp_server(
     import xllamacpp as cpp
 
     params = cpp.CommonParams()
-    params.model.path, params.n_ctx, params.n_parallel = str(target), LONGEST_PROMPT, 1
+    params.model.path, params.n_ctx, params.n_parallel = str(target), texts * LONGEST_PROMPT, texts
     params.verbosity, params.warmup = -1, False
     params.flash_attn_type = cpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
     kinds = [params]
@@ -92,6 +106,7 @@ def llamacpp_server(
         speculation = params.speculative
         speculation.types = [cpp.common_speculative_type.COMMON_SPECULATIVE_TYPE_DRAFT_SIMPLE]
         speculation.draft.mparams.path, speculation.draft.n_max = str(draft), draft_length
+        speculation.draft.probabilistic = drawn
         kinds.append(speculation.draft)
     for model in kinds:
         model.cache_type_k = model.cache_type_v = cpp.ggml_type.GGML_TYPE_F32

@@ -1,0 +1,37 @@
+"""Real servers: does ``audit`` find their faults, and no others?"""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from .serving import DRAWN, GREEDY, NGRAM, PLAIN, TEXTS, llamacpp, vllm_server
+
+pytestmark = pytest.mark.servers
+
+
+def verdict(url: str, output: Path) -> str:
+    """Return the verdict of an audit, and print its table."""
+    command = [sys.executable, "-m", "specbench", "audit", "--url", url, "-o", f"{output}"]
+    subprocess.run([*command, "--batch-size", f"{TEXTS}", "--no-progress"], check=False)
+    return str(json.loads((output / "audit.json").read_text())["verdict"])
+
+
+@pytest.mark.parametrize("drafts", [PLAIN, GREEDY, DRAWN, NGRAM])
+def test_vllm_is_lossless(drafts: str, tmp_path: Path) -> None:
+    with vllm_server("mini", drafts) as url:
+        assert verdict(url, tmp_path / "audit") == "no fault found"
+
+
+def test_vllm_with_wrong_temperatures_is_not(tmp_path: Path) -> None:
+    """The CPU build as it is shipped, see ``repaired/``."""
+    with vllm_server("mini", DRAWN, repaired=False) as url:
+        assert verdict(url, tmp_path / "audit") == "fault found"
+
+
+@pytest.mark.parametrize("drafts", [PLAIN, GREEDY, DRAWN])
+def test_llamacpp_is_lossless(drafts: str, tmp_path: Path) -> None:
+    with llamacpp("mini", drafts) as url:
+        assert verdict(url, tmp_path / "audit") == "no fault found"

@@ -2,7 +2,8 @@
 
 A request has one deadline, an answer a maximum size, and both end at once on Ctrl-C. Redirects are
 not followed, since the other host would get the key. Everything that a message quotes of an answer
-is short, printable and free of the key.
+is short, printable and free of the key. An answer is one JSON value, or a stream of them as
+server-sent events, each with the time at which it arrived. Connections stay open between requests.
 """
 
 from __future__ import annotations
@@ -12,32 +13,61 @@ import json
 import math
 import reprlib
 import ssl
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from http import HTTPStatus
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx2
 
+from specbench.config import KEY_VARIABLE
 from specbench.errors import UsageError, require
 from specbench.masking import hide, mask_tokens
 from specbench.words import shown
 
-KEY_VARIABLE = "SPECBENCH_API_KEY"
 MAX_BODY = 2**22  # bytes of an answer
+MAX_STREAM = 2**26  # bytes of a stream
 MAX_SHOWN = 2**12  # bytes of an answer that a message may quote
 KEY_REFUSED = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
 ADVICE: dict[int, str] = {
     **dict.fromkeys(KEY_REFUSED, f"give the server's key with --api-key or {KEY_VARIABLE}"),
-    HTTPStatus.NOT_FOUND: "correct --url, or give --model one of the server's models",
+    HTTPStatus.NOT_FOUND: "correct the address, or name one of the server's models",
 }
 # An address may be malformed in many ways; a port out of range raises a group of errors.
 UNREACHABLE = (
     *(httpx2.HTTPError, httpx2.InvalidURL, ExceptionGroup),
     *(OSError, ValueError, ImportError),
 )
-API = "give the --url of a server with OpenAI's completions API, such as http://localhost:8080/v1"
+API = "give the address of a server with OpenAI's completions API, such as http://localhost:8080/v1"
+TRIES = 3  # of a request that the server could not take
+PAUSE = 0.5  # seconds before the second try, doubled before the third
+DONE = b"[DONE]"
+
+Read = Callable[[str, Any], Awaitable[Any]]  # sends a body to an address, reads the answer
+
+
+class Event(NamedTuple):
+    """A value that a stream contains."""
+
+    seconds: float  # since the request was sent
+    value: Any
+
+
+class Streamed(NamedTuple):
+    """What a server streams as the answer to one request."""
+
+    began: float  # ``time.perf_counter`` when the request was sent
+    seconds: float  # until the answer's last byte
+    events: list[Event]
+    retries: int  # tries before this one, which failed
+    error: str = ""  # why there is no answer; empty if there is one
+
+
+class _Unavailable(UsageError):
+    """A server does not take a request now, and may take it later."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +99,30 @@ class Client:
         Raises:
             UsageError: It does; the message says what to do.
         """
-        asyncio.run(self._all(url, [None], self._reached))
+
+        async def read(url: str, body: Any) -> None:
+            self._reached(url, *await self._exchange(url, body))
+
+        self._run(self._all(url, [None], read))
+
+    def get(self, url: str) -> Any:
+        """Return the JSON at an address, or None if there is none."""
+
+        async def read(url: str, body: Any) -> Any:
+            with suppress(UsageError):
+                return self._value(url, *await self._exchange(url, body))
+
+        return self._run(self._all(url, [None], read))[0]
+
+    def get_text(self, url: str) -> str:
+        """Return the text at an address, or nothing if there is none."""
+
+        async def read(url: str, body: Any) -> str:
+            response, content = await self._exchange(url, body)
+            ok = response.status_code == HTTPStatus.OK
+            return content.decode(errors="replace") if ok else ""
+
+        return str(self._run(self._all(url, [None], read))[0])
 
     def post(self, url: str, bodies: Sequence[Mapping[str, Any]]) -> list[Any]:
         """Return the JSON that a server answers to each body.
@@ -77,51 +130,123 @@ class Client:
         Raises:
             UsageError: It does not answer with JSON; the message says what to do.
         """
-        return asyncio.run(self._all(url, bodies, self._value))
 
-    async def _all(self, url: str, bodies: Sequence[Any], read: Callable[..., Any]) -> list[Any]:
+        async def read(url: str, body: Any) -> Any:
+            return self._value(url, *await self._exchange(url, body))
+
+        answers: list[Any] = self._run(self._all(url, bodies, read))
+        return answers
+
+    def stream(
+        self, url: str, bodies: Sequence[Mapping[str, Any]], requests: int
+    ) -> list[Streamed]:
+        """Return what a server streams for each body, with ``requests`` of them in flight.
+
+        A server that cannot be reached, has an error of its own or too many requests is asked again
+        after a pause, ``TRIES`` times in all. A request that fails does not affect the others.
+        """
+        answers: list[Streamed] = self._run(self._all(url, bodies, self._streamed, requests))
+        return answers
+
+    @cached_property
+    def _runner(self) -> asyncio.Runner:
+        return asyncio.Runner()
+
+    @cached_property
+    def _http(self) -> httpx2.AsyncClient:
         # Compressed answers could be larger than what arrives.
         headers = {"Accept-Encoding": "identity"}
-        require(
-            "@" not in url.partition("://")[2].partition("/")[0],
-            "--url contains a name or a password, which messages and files would show: give the "
-            f"address without it, and a key with --api-key or {KEY_VARIABLE}",
-        )
         if self.api_key is not None:
             headers["Authorization"] = f"Bearer {self.api_key}"
-        free = asyncio.Semaphore(self.requests)
+        return httpx2.AsyncClient(headers=headers, timeout=None, verify=_ssl_context())
+
+    def _run(self, requests: Any) -> Any:
+        return self._runner.run(requests)
+
+    async def _all(
+        self, url: str, bodies: Sequence[Any], read: Read, requests: int | None = None
+    ) -> list[Any]:
+        require(
+            "@" not in url.partition("://")[2].partition("/")[0],
+            "the address contains a name or a password, which messages and files would show: give the "
+            f"address without it, and a key with --api-key or {KEY_VARIABLE}",
+        )
+        free = asyncio.Semaphore(requests or self.requests)
+
+        async def one(body: Any) -> Any:
+            async with free:
+                return await read(url, body)
+
         try:
-            async with httpx2.AsyncClient(
-                headers=headers, timeout=None, verify=_ssl_context()
-            ) as http:
-
-                async def one(body: Any) -> Any:
-                    async with free:
-                        return read(url, *await self._exchange(http, url, body))
-
-                return await asyncio.gather(*map(one, bodies))
+            return await asyncio.gather(*map(one, bodies))
         except UNREACHABLE as error:
-            reason = quoted(str(error)) or type(error).__name__
-            raise UsageError(
-                f"no server answers at {url} ({reason}): start it, or correct --url"
-            ) from error
+            raise UsageError(_unreachable(url, error)) from error
 
-    async def _exchange(
-        self, http: httpx2.AsyncClient, url: str, body: Any
-    ) -> tuple[httpx2.Response, bytes]:
+    async def _exchange(self, url: str, body: Any) -> tuple[httpx2.Response, bytes]:
         """Return an answer and its body."""
         method = "GET" if body is None else "POST"
         try:
             async with (
                 asyncio.timeout(self.timeout),
-                http.stream(method, url, json=body) as response,
+                self._http.stream(method, url, json=body) as response,
             ):
                 return response, await _content(url, response)
         except TimeoutError as error:
-            raise UsageError(
-                f"{url} did not answer within {self.timeout:g} seconds: raise --timeout, or "
-                "lower --batch-size"
-            ) from error
+            raise UsageError(self._late(url)) from error
+
+    async def _streamed(self, url: str, body: Any) -> Streamed:
+        """Send a request, again if the server could not take it, and read the stream."""
+        for retries in range(TRIES):
+            began = time.perf_counter()
+            try:
+                async with (
+                    asyncio.timeout(self.timeout),
+                    self._http.stream("POST", url, json=body) as response,
+                ):
+                    events = await self._events(url, response, began)
+                return Streamed(began, time.perf_counter() - began, events, retries)
+            except TimeoutError:
+                return Streamed(began, self.timeout, [], retries, self._late(url))
+            except _Unavailable as failure:
+                error = str(failure)
+            except UsageError as failure:
+                return Streamed(began, time.perf_counter() - began, [], retries, str(failure))
+            except UNREACHABLE as failure:
+                error = _unreachable(url, failure)
+            if retries + 1 < TRIES:
+                await asyncio.sleep(PAUSE * 2**retries)
+        return Streamed(began, time.perf_counter() - began, [], retries, error)
+
+    async def _events(self, url: str, response: httpx2.Response, began: float) -> list[Event]:
+        """Return the values of a stream; a server that does not stream answers with one.
+
+        Raises:
+            UsageError: The answer is something else.
+        """
+        if response.status_code != HTTPStatus.OK or not response.headers.get(
+            "content-type", ""
+        ).startswith("text/event-stream"):
+            content = await _content(url, response)
+            value = self._value(url, response, content)
+            return [Event(time.perf_counter() - began, value)]
+        events: list[Event] = []
+        async for line in _lines(url, response):
+            name, _, data = line.partition(b":")
+            if name != b"data" or data.strip() == DONE:
+                continue  # a comment, another field, or the end
+            try:
+                events.append(Event(time.perf_counter() - began, parsed(data)))
+            except (ValueError, RecursionError) as error:
+                raise UsageError(
+                    f"{url} streams no JSON but '{quoted(data)}' ({quoted(str(error))}): {API}"
+                ) from error
+        return events
+
+    def _late(self, url: str) -> str:
+        return (
+            f"{url} did not answer within {self.timeout:g} seconds: raise --timeout, or send "
+            "fewer requests at once"
+        )
 
     def _reached(self, url: str, response: httpx2.Response, content: bytes) -> None:
         if response.has_redirect_location or response.status_code in KEY_REFUSED:
@@ -131,11 +256,13 @@ class Client:
         if response.has_redirect_location:
             location = quoted(response.headers["location"])
             raise UsageError(
-                f"{url} redirects to {location}, which is not followed: give the final --url"
+                f"{url} redirects to {location}, which is not followed: give the final address"
             )
         if (code := response.status_code) != HTTPStatus.OK:
             advice = {**ADVICE, **self.advice}.get(code, "look into the server's log")
-            raise UsageError(f"{url} answers {code} ({quoted(content)}): {advice}")
+            busy = code >= HTTPStatus.INTERNAL_SERVER_ERROR or code == HTTPStatus.TOO_MANY_REQUESTS
+            refused = _Unavailable if busy else UsageError
+            raise refused(f"{url} answers {code} ({quoted(content)}): {advice}")
         try:
             return parsed(content)
         except (ValueError, RecursionError) as error:
@@ -150,22 +277,44 @@ def _ssl_context() -> ssl.SSLContext:
     return httpx2.create_ssl_context()
 
 
+def _unreachable(url: str, error: BaseException) -> str:
+    reason = quoted(str(error)) or type(error).__name__
+    return f"no server answers at {url} ({reason}): start it, or correct the address"
+
+
 async def _content(url: str, response: httpx2.Response) -> bytes:
     """Return the body of an answer, up to the maximum size."""
+    return b"".join([part async for part in _parts(url, response, MAX_BODY)])
+
+
+async def _lines(url: str, response: httpx2.Response) -> AsyncIterator[bytes]:
+    """Yield the lines of a stream, each as soon as its end arrives."""
+    line = b""
+    async for part in _parts(url, response, MAX_STREAM):
+        *lines, line = (line + part).split(b"\n")
+        require(len(line) <= MAX_BODY, f"{url} streams a line of over {MAX_BODY >> 20} MiB: {API}")
+        for whole in lines:
+            yield whole
+    yield line
+
+
+async def _parts(url: str, response: httpx2.Response, most: int) -> AsyncIterator[bytes]:
+    """Yield the bytes of an answer as they arrive.
+
+    Raises:
+        UsageError: They are compressed, or more than ``most``.
+    """
     encoding = response.headers.get("content-encoding", "identity")
     require(
         encoding.lower() == "identity",
         f"{url} compresses its answer ({quoted(encoding)}), which it was asked not to: switch "
         "compression off in the server",
     )
-    content = bytearray()
+    size = 0
     async for part in response.aiter_raw():
-        content += part
-        require(
-            len(content) <= MAX_BODY,
-            f"{url} answers more than {MAX_BODY >> 20} MiB: {API}",
-        )
-    return bytes(content)
+        size += len(part)
+        require(size <= most, f"{url} answers more than {most >> 20} MiB: {API}")
+        yield part
 
 
 def parsed(content: bytes) -> Any:

@@ -30,6 +30,7 @@ LLAMACPP = "llamacpp"  # runs GGUF files, and nothing else does
 LOWEST_TEMPERATURE = 1e-5  # lower ones only amplify rounding errors; 1e-46 is 0 in float32
 DEFAULT_LIMIT = 20  # examples per task; shows the effect, and is fast on two CPU cores
 DRAFT_LENGTH = 5
+KEY_VARIABLE = "SPECBENCH_API_KEY"  # of servers
 
 Dtype = Literal["auto", "float32", "bfloat16", "float16", "float64"]
 

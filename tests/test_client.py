@@ -95,9 +95,9 @@ def test_what_is_no_json_is_named(body: bytes, why: str) -> None:
 @pytest.mark.parametrize(
     ("url", "advice"),
     [
-        ("http://127.0.0.1:99999/v1", "correct --url"),
-        ("http://[::1", "correct --url"),
-        ("file:///etc/passwd", "correct --url"),
+        ("http://127.0.0.1:99999/v1", "correct the address"),
+        ("http://[::1", "correct the address"),
+        ("file:///etc/passwd", "correct the address"),
         ("http://user:word@127.0.0.1:1/v1", "contains a name or a password"),
     ],
 )
@@ -111,7 +111,7 @@ def test_an_odd_address_is_one_sentence(url: str, advice: str) -> None:
     ("status", "advice"),
     [
         ("401 Unauthorized", f"give the server's key with --api-key or {KEY_VARIABLE}"),
-        ("404 Not Found", "correct --url"),
+        ("404 Not Found", "correct the address"),
         ("418 Teapot", "brewing"),
         ("500 Broken", "look into the server's log"),
     ],

@@ -14,8 +14,9 @@ from pydantic import Field, model_validator
 from specbench.cli.generate import grouped
 from specbench.cli.options import Models, NewFolder, PromptFiles
 from specbench.cli.output import Interrupted, new_folder, note, print_findings
-from specbench.client import KEY_VARIABLE, Client
-from specbench.config import DRAFT_LENGTH, LLAMACPP, Options, Settings, Temperature, option
+from specbench.cli.servers import ServerAccess
+from specbench.client import Client
+from specbench.config import DRAFT_LENGTH, LLAMACPP, Settings, Temperature, option
 from specbench.errors import RunError, UsageError
 from specbench.experiment.folders import as_json
 from specbench.experiment.plan import Plan, build_plan
@@ -23,12 +24,12 @@ from specbench.experiment.progress import quiet_libraries, step_status
 from specbench.experiment.variants import method_variants
 from specbench.files import write_atomically
 from specbench.methods.registry import AUTOREGRESSIVE
-from specbench.proofs.server import ADVICE, Server
 from specbench.runs.run import RESULTS
+from specbench.servers.server import ADVICE, Server
 
 if TYPE_CHECKING:
     from specbench.engine.pair import LoadedPair
-    from specbench.proofs.server import Decoder
+    from specbench.proofs.audit import Decoder
 
 FILE = "audit.json"
 UNFINISHED = "unfinished"
@@ -41,7 +42,7 @@ MODELS = [
 ]
 
 
-class AuditSettings(Options):
+class AuditSettings(ServerAccess):
     """Which decoder to audit, and how much to decode."""
 
     decoder: Literal["llamacpp", "transformers"] | None = option(
@@ -55,19 +56,7 @@ class AuditSettings(Options):
         None, "A server with OpenAI's completions API, such as http://localhost:8080/v1."
     )
     model: str | None = option(None, "The server's name of the target.", metavar="NAME")
-    api_key: str | None = option(
-        None,
-        "The server's key, sent as a bearer token and never stored or printed; other users of this "
-        "machine see what you type, so prefer the variable.",
-        metavar="KEY",
-        variable=KEY_VARIABLE,
-        exclude=True,
-        repr=False,
-    )
     text_prompts: bool = option(False, "Send prompts as text, to a server that takes no token ids.")
-    timeout: float = option(
-        60.0, "Seconds that a request to the server may take.", gt=0, allow_inf_nan=False
-    )
     batch_size: int = option(1, "Requests that the server gets at once.", ge=1, metavar="B")
     weight: float | None = option(
         None,

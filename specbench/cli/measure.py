@@ -32,6 +32,7 @@ from specbench.table import Field, Table, number
 from specbench.tasks.prompts import PromptList
 
 if TYPE_CHECKING:
+    from specbench.client import Client
     from specbench.experiment.execute import Pool
     from specbench.experiment.store import Store
 
@@ -39,8 +40,10 @@ GIB = 2**30
 ENOUGH = 100  # prompts; with fewer, intervals are wide
 
 
-def measure(plan: Plan, label: str, options: Measurement) -> None:
+def measure(plan: Plan, label: str, options: Measurement, client: Client | None = None) -> None:
     """Execute a plan and print its tables; with ``--dry-run`` print the plan.
+
+    ``client`` sends requests to servers, if the plan has any.
 
     Raises:
         RunError: Some samples failed; all others are on disk and in the table.
@@ -52,7 +55,8 @@ def measure(plan: Plan, label: str, options: Measurement) -> None:
     if options.dry_run:
         _print_forecast(plan, options)
         return
-    store = carry_out(plan, label, options, start_workers(options, plan.loading, options))
+    workers = start_workers(options, plan.loading, options, client)
+    store = carry_out(plan, label, options, workers)
     _show(store, options.as_json)
     _suggest(plan, store.folder)
 
@@ -76,9 +80,11 @@ def say(plan: Plan, limit: int | None = None) -> None:
 
 
 def start_workers(
-    options: Workers, loading: Loading, progress: Progress
+    options: Workers, loading: Loading, progress: Progress, client: Client | None = None
 ) -> AbstractContextManager[Pool]:
     """Return a context of the workers: this process, or with ``--workers`` those of Ray.
+
+    This process sends requests to servers by ``client``.
 
     Raises:
         UsageError: Ray is not installed.
@@ -86,7 +92,7 @@ def start_workers(
     from specbench.experiment.execute import Pool, Worker
 
     if options.workers is None:
-        return nullcontext(Pool(Worker(downloads=not progress.no_progress)))
+        return nullcontext(Pool(Worker(downloads=not progress.no_progress, client=client)))
     if find_spec("ray") is None:
         raise UsageError("--workers needs Ray: pip install '.[ray]' in specbench's folder")
     return _ray_pool(options.workers, options.ray_address, loading)

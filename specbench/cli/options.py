@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -42,6 +42,7 @@ from specbench.pairs.registry import (
     without_draft,
 )
 from specbench.plugins import exists
+from specbench.servers.arm import Arm
 from specbench.tasks.dataset import Dataset, go_offline
 from specbench.tasks.prompts import prompts_task
 from specbench.tasks.task import Task, default_task_names, load_task, task_names
@@ -259,6 +260,11 @@ class Models(Loading):
                     "omit it"
                 )
 
+    @property
+    def names_models(self) -> bool:
+        """Whether the user chose a pair or a target."""
+        return self.pair is not None or self.target is not None
+
     def loading(self) -> Loading:
         """Return how to load the pair."""
         return self.part(Loading)
@@ -360,17 +366,28 @@ class Measurement(Prompts, Models, RunSettings, JsonOutput, RunFolder, Workers, 
             )
         return drafters
 
-    def plan(self, variants: Iterable[Variant], optional: Iterable[str] = ()) -> Plan:
+    def plan(
+        self,
+        variants: Iterable[Variant],
+        optional: Iterable[str] = (),
+        arms: Sequence[Arm] = (),
+        concurrency: Sequence[int] = (1,),
+    ) -> Plan:
         """Plan a run; ``optional`` methods are skipped on tasks without a head.
 
         No speculation is measured too and, where quality is agreement with the target's greedy
-        text, a control for a lower temperature.
+        text, a control for a lower temperature. Servers (``arms``) need no pair.
         """
-        spec = self.spec(alone=True)
-        if self.ray_address is None:
+        chosen = list(variants)
+        if arms and not chosen and not self.names_models:
+            model = arms[0].model
+            spec = PairSpec(model.rpartition("/")[2], model, None)
+        else:
+            spec = self.spec(alone=True)
+        if chosen and self.ray_address is None:
             self.require_here(spec, self.engine)
-        tasks, measured = self.tasks(), with_baselines(list(variants))
-        if self.temperature > 0 and any(task.metric == AGREEMENT for task in tasks):
+        tasks, measured = self.tasks(), with_baselines(chosen) if chosen else []
+        if measured and self.temperature > 0 and any(task.metric == AGREEMENT for task in tasks):
             measured = with_control(measured)
         return build_plan(
             spec,
@@ -382,6 +399,8 @@ class Measurement(Prompts, Models, RunSettings, JsonOutput, RunFolder, Workers, 
             limit=self.limit,
             may_execute=self.allowed(spec),
             optional=set(optional),
-            drafters=self.drafters(spec),
+            drafters=self.drafters(spec) if chosen else (),
             a_a=self.a_a,
+            arms=arms,
+            concurrency=concurrency,
         )

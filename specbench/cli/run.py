@@ -6,6 +6,7 @@ from specbench.cli.generate import grouped
 from specbench.cli.measure import measure
 from specbench.cli.methods import Methods, SweptMethods
 from specbench.cli.options import Measurement
+from specbench.cli.servers import Servers
 from specbench.config import Options, option
 from specbench.errors import UsageError
 from specbench.experiment.variants import (
@@ -19,9 +20,17 @@ from specbench.methods.registry import get_method
 
 
 @grouped
-def run(measurement: Measurement, methods: Methods) -> None:
-    """Measure methods on tasks: quality, acceptance and speed, interleaved in one run."""
-    measure(measurement.plan(methods.variants(), methods.optional), "run", measurement)
+def run(measurement: Measurement, methods: Methods, servers: Servers) -> None:
+    """Measure methods, servers or both on tasks, interleaved: quality, acceptance and speed."""
+    arms = servers.arms(measurement.names_models or methods.method is not None)
+    if not arms:
+        measure(measurement.plan(methods.variants(), methods.optional), "run", measurement)
+        return
+    if measurement.workers is not None:
+        raise UsageError("--workers decode in other processes, and servers do not: omit it")
+    variants = methods.variants() if methods.method else []
+    plan = measurement.plan(variants, methods.optional, arms, servers.concurrency)
+    measure(plan, "run", measurement, servers.client)
 
 
 class Sweep(Options):

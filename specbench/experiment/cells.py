@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Self
 
+from specbench.errors import require
 from specbench.experiment.variants import Variant
 from specbench.files import shown_path
 from specbench.heads.registry import HeadFile, facts, find_head
@@ -26,6 +27,7 @@ class Cell:
     drafter: str = MODEL  # what proposes them, see ``methods.drafters``; unused without drafts
     session: int = 0  # cells of a session are interleaved; cells added to a run start a new one
     timing: str = ""  # ``TIMED_BASELINE`` or ``TIMED_AGAIN`` if only its times are recorded
+    server: bool = False  # whether the method names a server, which decodes
 
     @property
     def values(self) -> dict[str, Any]:
@@ -46,7 +48,7 @@ class Cell:
         values = self.values_with(
             lambda head: {"name": head.name, "path": shown_path(head.path), **facts(head)}
         )
-        further = {"session": self.session, "timing": self.timing}
+        further = {"session": self.session, "timing": self.timing, "server": self.server}
         further |= {} if self.drafter == MODEL else {"drafter": self.drafter}
         further = {name: value for name, value in further.items() if value}
         return {"method": self.method, **values, "draft_length": self.draft_length, **further}
@@ -55,7 +57,7 @@ class Cell:
     def recorded(cls, described: Mapping[str, Any]) -> Self:
         """Return the cell that ``describe`` described, unchecked and with its head by name."""
         values = dict(described)
-        names = ("method", "draft_length", "drafter", "session", "timing")
+        names = ("method", "draft_length", "drafter", "session", "timing", "server")
         fields = {name: values.pop(name) for name in names if name in values}
         if isinstance(head := values.get("head"), Mapping):
             values["head"] = head["name"]
@@ -65,8 +67,9 @@ class Cell:
         """Return a recorded cell with checked parameters, and its head searched by name.
 
         Raises:
-            UsageError: The method, a parameter or the head is unknown.
+            UsageError: The method, a parameter or the head is unknown, or a server decoded.
         """
+        require(not self.server, f"{self.method} is a server, which is not here to decode again")
         values = self.values
         head = values.pop("head", None)
         parameters = get_method(self.method).resolve(values)
@@ -98,6 +101,15 @@ def cells_of(
         for method, parameters in variants
         for length in ((0,) if method == AUTOREGRESSIVE else draft_lengths)
         for drafter in drafters.get(method, (MODEL,))
+    ]
+
+
+def server_cells(names: Iterable[str], concurrency: Iterable[int]) -> list[Cell]:
+    """Return a cell per server and number of requests in flight."""
+    return [
+        Cell(name, (("concurrency", requests),), draft_length=0, server=True)
+        for name in names
+        for requests in concurrency
     ]
 
 

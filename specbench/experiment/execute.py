@@ -20,12 +20,15 @@ from typing import TYPE_CHECKING, Any
 
 from specbench.errors import RunError
 from specbench.experiment.environment import command_line
-from specbench.experiment.plan import Plan, SampleIndex, Step, samples_of
+from specbench.experiment.plan import SERVERS, Plan, SampleIndex, Step, samples_of
 from specbench.experiment.progress import Display, quiet_libraries
 from specbench.experiment.store import Store
 from specbench.runs.records import ERROR, write_examples
+from specbench.servers.arm import TOKENS
 
 if TYPE_CHECKING:
+    from specbench.client import Client
+    from specbench.experiment.arms import ArmRunner
     from specbench.experiment.runner import Loader, SampleRunner
 
 MOST_TRIES = 3  # attempts at a task during which workers die
@@ -48,18 +51,24 @@ class NotStartedError(Exception):
 
 
 class Worker:
-    """Decodes samples of one plan after another, and keeps the loaded pair.
+    """Decodes samples of one plan after another, or has servers do so, and keeps the loaded pair.
 
     Args:
         loader: Loads the pairs; by default a new one.
         downloads: Whether libraries may show their download bars.
+        client: Sends the requests to servers.
     """
 
     device: str | None = None  # in the records; None names the device of the models
 
-    def __init__(self, loader: Loader | None = None, downloads: bool = False) -> None:
-        self._loader, self._downloads = loader, downloads
-        self._work: tuple[Plan, SampleRunner] | None = None
+    def __init__(
+        self,
+        loader: Loader | None = None,
+        downloads: bool = False,
+        client: Client | None = None,
+    ) -> None:
+        self._loader, self._downloads, self._client = loader, downloads, client
+        self._work: tuple[Plan, SampleRunner | None, ArmRunner | None] | None = None
 
     def start(self, plan: Plan) -> dict[str, Any]:
         """Load a plan's pair; return the device, models, engine and environment.
@@ -68,24 +77,36 @@ class Worker:
             SpecbenchError: The pair or a head cannot be loaded.
         """
         self._work = None  # free its memory before loading another pair
-        runner = self.load(plan)
-        self._work = (plan, runner)
+        arms = self._load_arms(plan) if plan.arms else None
+        pair_plan = plan.part(servers=False) if arms else plan
+        runner = self.load(pair_plan) if len(pair_plan) else None
+        self._work = (plan, runner, arms)
+        models: dict[str, Any] = {SERVERS: arms.models} if arms else {}
+        environment = arms.opening_facts() if arms else {}
+        if runner:
+            models |= runner.models
+            environment |= runner.opening_facts()
         return {
             "device": self.device,
-            "models": runner.models,
-            "engine": runner.engine,
-            "environment": runner.opening_facts(),
+            "models": models,
+            "engine": runner.engine if runner else "",
+            "environment": environment,
         }
 
     def measure(self, indices: Sequence[SampleIndex]) -> Iterable[tuple[SampleIndex, Any]]:
         """Decode samples of one cell; yield the index and record of each."""
-        plan, runner = self._started()
+        plan, runner, arms = self._started()
         steps = [plan.step(index) for index in indices]
-        return ((step.place, result) for step, result in runner.run(steps))
+        by = arms if steps[0].cell.server else runner
+        assert by is not None
+        return ((step.place, result) for step, result in by.run(steps))
 
     def end(self) -> dict[str, Any]:
         """Return the facts that are known only after all samples."""
-        return self._started()[1].closing_facts()
+        _, runner, _ = self._started()
+        if runner is None:
+            return {"engine": "", "warm_ups": [], "gpus_at_the_end": []}
+        return runner.closing_facts()
 
     def load(self, plan: Plan) -> SampleRunner:
         """Return a runner of a plan's samples, with its pair."""
@@ -95,7 +116,21 @@ class Worker:
         self._loader = self._loader or Loader()
         return SampleRunner(plan, self._loader.load(plan), self.device)
 
-    def _started(self) -> tuple[Plan, SampleRunner]:
+    def _load_arms(self, plan: Plan) -> ArmRunner:
+        from specbench.experiment.arms import ArmRunner
+
+        assert self._client is not None
+        prompts = None
+        if any(arm.prompts == TOKENS for arm in plan.arms):
+            from specbench.engine.loading import load_reader
+            from specbench.experiment.prompts import EncodedPrompts
+
+            quiet_libraries(self._downloads)
+            prompts = EncodedPrompts(plan, load_reader(plan.pair, plan.loading))
+            prompts.require_decodable()
+        return ArmRunner(plan.part(servers=True), self._client, prompts)
+
+    def _started(self) -> tuple[Plan, SampleRunner | None, ArmRunner | None]:
         if self._work is None:
             raise NotStartedError
         return self._work

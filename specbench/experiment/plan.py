@@ -20,7 +20,7 @@ from typing import Any
 from specbench.config import DEFAULT_LIMIT, Loading, Settings
 from specbench.errors import UsageError, require, require_at_least
 from specbench.example import Example
-from specbench.experiment.cells import Cell, cells_of, with_head
+from specbench.experiment.cells import Cell, cells_of, server_cells, with_head
 from specbench.experiment.variants import Variant
 from specbench.files import shown_path
 from specbench.heads.registry import describe_heads, find_head
@@ -30,11 +30,14 @@ from specbench.metrics import GREEDY, METRICS, get_metric, try_metrics
 from specbench.pairs.registry import PairSpec
 from specbench.plugins import require_distinct, short_name
 from specbench.runs.columns import MEASURED, SAMPLES, TIMED_AGAIN, TIMED_BASELINE, schema
+from specbench.servers.arm import Arm
 from specbench.tasks.prompts import PromptList
 from specbench.tasks.task import Task
 from specbench.version import __version__
 
 SampleIndex = tuple[int, int, int, int]  # indices of task, repeat, example and cell
+
+SERVERS = "servers"  # their engine in tables
 
 _BASELINES = (AUTOREGRESSIVE, "sd")  # timed again in every session
 
@@ -123,6 +126,7 @@ class Plan:
     notes: tuple[str, ...] = ()  # what is skipped and why, and which heads are used
     # digests of the source of the user's own rules and metrics, by name
     sources: Mapping[str, str] = field(default_factory=dict)
+    arms: tuple[Arm, ...] = ()  # servers
 
     def __len__(self) -> int:
         return self.settings.repeats * sum(t.samples * len(t.cells) for t in self.tasks)
@@ -131,6 +135,14 @@ class Plan:
     def executes(self) -> bool:
         """Whether generated code will be executed."""
         return self.may_execute and any(task.executed for task in self.tasks)
+
+    def part(self, *, servers: bool) -> Plan:
+        """Return the plan of the cells that servers decode, or of all others."""
+        tasks = (
+            replace(task, cells=tuple(cell for cell in task.cells if cell.server == servers))
+            for task in self.tasks
+        )
+        return replace(self, tasks=tuple(tasks))
 
     def sources_of(self, step: Step) -> dict[str, str]:
         """Return the digests of the user's own functions that make and score a step's sample."""
@@ -172,7 +184,7 @@ class Plan:
             "task": step.plan.task.name,
             **step.cell.columns(),
             "temperature": self.settings.temperature,
-            "engine": engine,
+            "engine": engine_name(engine, self.arms),
             "batch_size": self.settings.batch_size,
             "session": step.cell.session,
             "seed": self.settings.seed,
@@ -215,6 +227,7 @@ class Plan:
             },
             "loading": self.loading.model_dump(),
             "settings": self.settings.model_dump(),
+            **({"servers": [arm.described for arm in self.arms]} if self.arms else {}),
             "samples_planned": len(self),
             "tasks": [task.describe() for task in self.tasks],
             "notes": list(self.notes),
@@ -225,6 +238,11 @@ class Plan:
 def describe_pair(pair: PairSpec) -> dict[str, str]:
     """Return the name and models of a pair in plain values."""
     return {"name": pair.name} | {role: shown_path(model) for role, model in pair.models.items()}
+
+
+def engine_name(engine: str, arms: Sequence[Arm]) -> str:
+    """Return the name of a run's engines in tables; ``engine`` is empty if servers decode alone."""
+    return ", ".join(filter(None, [engine, SERVERS if arms else ""]))
 
 
 def samples_of(steps: Sequence[Step]) -> int:
@@ -267,13 +285,16 @@ def build_plan(
     optional: Collection[str] = (),
     drafters: Sequence[str] = (MODEL,),
     a_a: bool = False,
+    arms: Sequence[Arm] = (),
+    concurrency: Sequence[int] = (1,),
 ) -> Plan:
     """Plan a run: find the heads, choose the examples and validate the options.
 
     Each variant that drafts is measured with each draft length and drafter. Without ``limit``, a
     task uses ``DEFAULT_LIMIT`` examples and a prompt file all of its prompts. Optional methods are
     skipped, with a note, on tasks for which the pair has no head, and with unsuitable drafters.
-    ``a_a`` times ``sd`` twice.
+    ``a_a`` times ``sd`` twice. ``arms`` are servers that decode beside the variants, each with
+    each number of requests in flight (``concurrency``).
 
     Raises:
         UsageError: A number is out of range, a head is missing, or there is nothing to run.
@@ -302,7 +323,7 @@ def build_plan(
             replace(cell, timing=TIMED_AGAIN) for cell in cells if a_a and cell.method == "sd"
         ]
         require(not a_a or bool(repeated), "--a-a times sd twice: add sd with --method")
-        cells += repeated
+        cells += [*repeated, *server_cells([arm.name for arm in arms], concurrency)]
         whole = limit is None and isinstance(task.source, PromptList)
         count = None if whole else limit or DEFAULT_LIMIT
         examples = task.examples("test", count, settings.seed)
@@ -311,7 +332,8 @@ def build_plan(
         budget = settings.max_new_tokens or task.max_new_tokens
         plans.append(TaskPlan(task, tuple(examples), tuple(dict.fromkeys(cells)), budget))
     notes = (*_left_out(suited, drafters), *_notes(pair, plans, headless, may_execute))
-    plan = Plan(pair, loading, settings, tuple(plans), may_execute, notes, own_sources(plans))
+    sources = own_sources(plans)
+    plan = Plan(pair, loading, settings, tuple(plans), may_execute, notes, sources, tuple(arms))
     require(len(plan) > 0, f"nothing to run: {'; '.join(plan.notes) or 'choose a method'}")
     return plan
 
@@ -362,7 +384,8 @@ def own_sources(tasks: Iterable[TaskPlan]) -> dict[str, str]:
     """Return the digests of the source of the user's own rules and metrics, by name."""
     digests: dict[str, str | None] = {}
     for task in tasks:
-        digests |= {cell.method: get_method(cell.method).digest for cell in task.cells}
+        methods = (cell.method for cell in task.cells if not cell.server)
+        digests |= {name: get_method(name).digest for name in methods}
         digests |= {name: get_metric(name).digest for name in task.task.metrics}
     return {name: digest for name, digest in digests.items() if digest is not None}
 

@@ -62,6 +62,11 @@ class EncodedPrompts:
             for task in plan.tasks
         }
 
+    @property
+    def vocabulary(self) -> int:
+        """The number of tokens."""
+        return len(self._pair.tokenizer)
+
     def of(self, task: TaskPlan, example: Example, answers: Sequence[str] = ()) -> Encoded:
         """Return the tokens of an example's prompt, after ``answers`` to its first turns.
 

@@ -8,7 +8,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, zip_longest
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +24,14 @@ from specbench.engine.loading import Reader, load_pair, load_reader
 from specbench.engine.memory import check_memory, estimate_tokens
 from specbench.engine.pair import LoadedPair
 from specbench.engine.prompts import Encoded
-from specbench.errors import EngineError, RunError, UsageError
+from specbench.errors import EngineError, UsageError
 from specbench.experiment.cells import Cell
 from specbench.experiment.comparison import Comparison, compare_with_eager
 from specbench.experiment.environment import describe_environment, gpu_states, other_processes
 from specbench.experiment.measurements import describe_error, measurements, score_text, times_of
-from specbench.experiment.plan import Plan, SampleIndex, Step, own_sources
+from specbench.experiment.plan import Plan, Step, own_sources
 from specbench.experiment.prompts import EncodedPrompts
+from specbench.experiment.turns import Answers, SampleResult, by_turns, earlier_answers
 from specbench.heads.bind import bind
 from specbench.heads.files import describe_models
 from specbench.heads.head import Head
@@ -40,10 +41,7 @@ from specbench.metrics.sandbox.launch import layers
 from specbench.pairs.registry import PairSpec
 from specbench.runs.records import ERROR, to_line
 
-SampleResult = tuple[Step, dict[str, Any]]  # the step and the columns of its record
 Ready = tuple[Step, Encoded]  # a step and its prompt
-# The texts of a conversation's turns so far, None if a turn failed, by the index of its step.
-Answers = defaultdict[SampleIndex, list[str | None]]
 
 WARM_UP_TOKENS = 16  # enough for every part of a round to run
 
@@ -146,19 +144,15 @@ class SampleRunner:
             Each step, or each of its turns, with the columns of its record, as soon as it is done.
             A step that raises, for example for lack of memory, has the status ``error``.
         """
-        conversations = [step.turns for step in steps]
-        answers: Answers = defaultdict(list)
-        for turn in zip_longest(*conversations):
-            for step, result in self._run([step for step in turn if step is not None], answers):
-                answers[step.place].append(result.get("text"))
-                yield step, result
+        return by_turns(steps, self._run)
 
     def _run(self, steps: Sequence[Step], answers: Answers) -> Iterator[SampleResult]:
         """Decode one turn of each step, after the answers to the turns before."""
         ready: list[Ready] = []
         for step in steps:
             try:
-                ready.append((step, self._prompt(step, answers[step.place])))
+                earlier = earlier_answers(step, answers)
+                ready.append((step, self._prompts.of(step.plan, step.example, earlier)))
             except Exception as error:
                 yield step, self._failed(step, error)
         waiting = dict(enumerate(ready))
@@ -219,12 +213,6 @@ class SampleRunner:
         ]
         return {"engine": self.engine, "warm_ups": warm_ups, "gpus_at_the_end": gpu_states()}
 
-    def _prompt(self, step: Step, answers: Sequence[str | None]) -> Encoded:
-        decoded = [text for text in answers if text is not None]
-        if len(decoded) < len(answers):
-            raise RunError("an earlier turn of the conversation could not be decoded")
-        return self._prompts.of(step.plan, step.example, decoded)
-
     def _add_greedy(self, ready: Sequence[Ready]) -> None:
         """Decode the target's own greedy texts of these prompts, once for all cells.
 
@@ -232,9 +220,9 @@ class SampleRunner:
         """
         new = []
         for step, _ in ready if ready[0][0].plan.needs_greedy else ():
-            earlier_answers = self._greedy[step.place[0], step.example.id]
-            if len(earlier_answers) < (step.turn or 1):
-                new.append((step, self._prompt(step, earlier_answers)))
+            texts = self._greedy[step.place[0], step.example.id]
+            if len(texts) < (step.turn or 1):
+                new.append((step, self._prompts.of(step.plan, step.example, texts)))
         for number, generation in self._decode(new, greedy=True) if new else ():
             step, _ = new[number]
             self._greedy[step.place[0], step.example.id].append(generation.text)

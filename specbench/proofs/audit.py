@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import takewhile
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -35,10 +35,10 @@ from specbench.proofs.ends import EndedLaws, positions, prefixes
 from specbench.proofs.findings import OK, WEAK, Finding, failures, findings_of, judged
 from specbench.proofs.greedy import END, NEVER_UNLIKE, TIE, first_choices
 from specbench.proofs.passes import laws_along
-from specbench.proofs.server import Completion, Decoder
 from specbench.proofs.spelling import Spelling
 from specbench.proofs.stored import StoredTexts
 from specbench.proofs.texts import LEAD, Context, after_rounds, extended
+from specbench.servers.server import Completion
 from specbench.table import percent
 
 NO_FAULT, FAULT, TOO_WEAK = "no fault found", "fault found", "too weak"
@@ -51,6 +51,18 @@ GREEDY_TOKENS = 64  # per text
 CUT_TOKENS, CUT_SAMPLES = 4, 4  # tokens of a text after a cut prompt; texts per other text
 # Spells greedy texts: nearly all probability is on the first choice.
 COLD = 0.01
+
+
+class Decoder(Protocol):
+    """What an audit needs of a decoder."""
+
+    def complete(
+        self, prompt: Sequence[int], temperature: float, count: int, limit: int, seed: int
+    ) -> list[Completion]:
+        """Continue a prompt ``count`` times with other random numbers, by ``limit`` tokens at most.
+
+        Temperature 0 is greedy. All tokens of the vocabulary may be sampled.
+        """
 
 
 class AuditOptions(NamedTuple):

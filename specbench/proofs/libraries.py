@@ -13,7 +13,7 @@ from transformers import GenerationConfig
 from specbench.bench.transformers_loops import MissingError, own_settings, sampling_options
 from specbench.engine.pair import LoadedPair
 from specbench.errors import UsageError
-from specbench.proofs.server import Completion, Server
+from specbench.servers.server import Completion, Server
 
 LONGEST_PROMPT = 4096  # tokens of a text on llama.cpp's server
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase
 
 from specbench.errors import UsageError
-from specbench.proofs.server import Completion
+from specbench.servers.server import Completion
 from specbench.words import shown
 
 # Log-probability below which a spelling is ignored, relative to others that are at least as far.

@@ -31,6 +31,7 @@ class _Cell(_Section):
     drafter: _Text = ""
     session: _Count = 0
     timing: _Text = ""
+    server: bool = False
     head: _Head | None = None
 
 

@@ -46,7 +46,7 @@ from specbench.experiment.cells import Cell
 from specbench.methods.strict import sd
 from specbench.pairs.registry import PairSpec, get_pair
 from specbench.proofs.libraries import llamacpp_server
-from specbench.proofs.server import Server
+from specbench.servers.server import Server
 from specbench.table import Column, Table, number, with_interval
 from specbench.tasks.task import default_task_names, load_task
 

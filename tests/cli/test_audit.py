@@ -132,7 +132,7 @@ def test_a_server_that_is_down_is_refused_before_anything_heavy_is_imported() ->
         pass
     line = [sys.executable, "-c", program, "audit", "--url", url]
     done = subprocess.run(line, capture_output=True, text=True)
-    assert "start it, or correct --url" in done.stderr
+    assert "start it, or correct the address" in done.stderr
     assert not {"torch", "transformers", "numpy", "pandas"} & {*done.stdout.split()}
 
 

@@ -34,10 +34,10 @@ from specbench.proofs.audit import (
 )
 from specbench.proofs.ends import EndedLaws
 from specbench.proofs.findings import FAILED, OK, WEAK, Finding
-from specbench.proofs.server import Completion, Server
 from specbench.proofs.spelling import Spelling
 from specbench.proofs.stored import StoredTexts
 from specbench.proofs.texts import Context
+from specbench.servers.server import Completion, Server
 
 from .toy import (
     BONUS_FROM_Q,

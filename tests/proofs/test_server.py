@@ -10,7 +10,7 @@ import pytest
 
 from specbench.client import Client
 from specbench.errors import UsageError
-from specbench.proofs.server import ADVICE, Server
+from specbench.servers.server import ADVICE, Server
 
 from .toy import Handler, serving, speculate, toy
 
@@ -33,7 +33,10 @@ def asked(url: str, **options: object) -> str:
         (lambda h: h.reply(200, b"<html>hi"), "answers no JSON but '<html>hi' ("),
         (lambda h: h.reply(200, {"ok": 1}), "{'ok': 1} without choices, text and finish_reason"),
         (lambda h: h.reply(200, [1]), "without choices"),
-        (lambda h: h.reply(404, {"error": "no"}), 'answers 404 ({"error": "no"}): correct --url'),
+        (
+            lambda h: h.reply(404, {"error": "no"}),
+            'answers 404 ({"error": "no"}): correct the address',
+        ),
         (lambda h: h.reply(400, {"e": "type"}), "add --text-prompts if the server takes no token"),
         (lambda h: h.reply(500, {}), "answers 500 ({}): look into the server's log"),
         (lambda h: h.connection.close(), "no server answers at http"),
@@ -50,10 +53,10 @@ def test_a_server_that_is_down_and_no_server_at_all() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    assert "start it, or correct --url" in asked(f"http://127.0.0.1:{port}/v1/")
-    assert "start it, or correct --url" in asked("http://no such host")
+    assert "start it, or correct the address" in asked(f"http://127.0.0.1:{port}/v1/")
+    assert "start it, or correct the address" in asked("http://no such host")
     for wrong in ("localhost:8080", "file:///etc/passwd", "nonsense"):
-        assert "--url must begin with http:// or https://" in asked(wrong)
+        assert "an address must begin with http:// or https://" in asked(wrong)
 
 
 CHOICE = {"text": "", "finish_reason": "length"}
@@ -88,7 +91,7 @@ def test_odd_token_ids_are_refused(tokens: Any) -> None:
 def test_answers_of_other_types_are_refused(answer: Any) -> None:
     with serving(handler=answering(lambda h: h.reply(200, answer))) as url:
         error = asked(url)
-    assert "without choices, text and finish_reason: give the --url" in error
+    assert "without choices, text and finish_reason: give the address" in error
 
 
 @pytest.mark.parametrize("wrong", ["http://me:secret@host/v1", "http://host/v1?key=secret"])

@@ -12,9 +12,18 @@ from specbench.runs.columns import BLEU_TERMS, TABLES, TYPES, dictionary, schema
 REFERENCE = Path(__file__).parents[2] / "results" / "reference"
 
 
+OF_REQUESTS = ("first_token_seconds", "inter_token_seconds", "retries")
+
+
 def test_metrics_match_the_code() -> None:
     assert [c.name for c in dictionary() if columns.METRICS in c.tables] == [*FIGURES]
-    assert list(schema(columns.MEASURED)) == [*OF_QUALITY, BLEU_TERMS, "block", "timing"]
+    assert list(schema(columns.MEASURED)) == [
+        *OF_QUALITY,
+        BLEU_TERMS,
+        "block",
+        *OF_REQUESTS,
+        "timing",
+    ]
 
 
 def test_every_entry_is_complete() -> None:

@@ -1,11 +1,14 @@
-"""Decoders under audit, and one of them: a server with OpenAI's completions API."""
+"""A server with OpenAI's API: its address, what it tells of itself, and what it is asked.
+
+``specbench audit`` and ``specbench run --server`` ask it in the same way.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 from specbench.client import API, Client, described, quoted
@@ -20,6 +23,13 @@ UNFILTERED = {"top_p": 1, "top_k": 0, "min_p": 0, "repeat_penalty": 1}
 WITH_TOKENS = {"return_token_ids": True, "return_tokens": True, "verbose": True}
 VERBOSE = "__verbose"
 OPTIONS = UNFILTERED | WITH_TOKENS
+# Where engines tell their version: the path, the engine, and the key of the answer.
+TELLING = (
+    ("/version", "vllm", "version"),
+    ("/props", "llama.cpp", "build_info"),
+    ("/get_server_info", "sglang", "version"),
+)
+MOST_MODELS = 20  # of a server's list
 _PROMPT = "add --text-prompts if the server takes no token ids, or correct --model"
 ADVICE: dict[int, str] = {
     HTTPStatus.BAD_REQUEST: _PROMPT,
@@ -33,18 +43,6 @@ class Completion(NamedTuple):
     text: str
     tokens: list[int] | None  # None if the decoder returns only the text
     ended: bool  # by an end token, not by the limit
-
-
-class Decoder(Protocol):
-    """What an audit needs of a decoder."""
-
-    def complete(
-        self, prompt: Sequence[int], temperature: float, count: int, limit: int, seed: int
-    ) -> list[Completion]:
-        """Continue a prompt ``count`` times with other random numbers, by ``limit`` tokens at most.
-
-        Temperature 0 is greedy. All tokens of the vocabulary may be sampled.
-        """
 
 
 @dataclass(frozen=True)
@@ -71,12 +69,12 @@ class Server:
             valid = False
         require(
             bool(valid) and self.url.isprintable(),
-            f"--url must begin with http:// or https:// and a host, not '{quoted(self.url)}': "
+            f"an address must begin with http:// or https:// and a host, not '{quoted(self.url)}': "
             "give an address such as http://localhost:8080/v1",
         )
         require(
             not ({"@", "?", "#"} & {*self.url}),
-            "--url must not contain a user, a password, a query or a fragment: "
+            "an address must not contain a user, a password, a query or a fragment: "
             "give a key with --api-key",
         )
 
@@ -91,9 +89,37 @@ class Server:
         """The address of completions."""
         return f"{self.base}/completions"
 
+    @property
+    def chat_endpoint(self) -> str:
+        """The address of chat completions."""
+        return f"{self.base}/chat/completions"
+
     def reach(self) -> None:
         """Refuse a server that does not run or wants another key, before anything is loaded."""
         self.client.reach(f"{self.base}/models")
+
+    def told(self) -> dict[str, Any]:
+        """Return what the server tells of itself: software, version, models, length of context.
+
+        Raises:
+            UsageError: It has no model, or none of the name that the user gave.
+        """
+        root = self.base.removesuffix("/v1")
+        models = _models(self.client.get(f"{self.base}/models"))
+        facts: dict[str, Any] = {"models": [*models]}
+        for path, name, key in TELLING:
+            answer = self.client.get(f"{root}{path}")
+            if isinstance(answer, dict) and isinstance(version := answer.get(key), str):
+                facts |= {"software": name, "version": quoted(version)}
+                break
+        model = self.model or next(iter(models), None)
+        require(
+            model is not None and (model in models or not models),
+            f"{self.base}/models has no model {quoted(model or '')} but "
+            f"{', '.join(models) or 'none'}: name one of them behind the address, as in "
+            f"{quoted(self.url)}#MODEL",
+        )
+        return {**facts, "model": model, "context": models.get(model or "")}
 
     def complete(
         self, prompt: Sequence[int], temperature: float, count: int, limit: int, seed: int
@@ -146,3 +172,14 @@ def _text(tokenizer: PreTrainedTokenizerBase, prompt: Sequence[int]) -> str:
     if tokens and tokens[0] == tokenizer.bos_token_id:
         tokens = tokens[1:]
     return str(tokenizer.decode(tokens))
+
+
+def _models(answer: Any) -> dict[str, int | None]:
+    """Return the length of context, if known, by the names of a server's models."""
+    rows = answer.get("data") if isinstance(answer, dict) else None
+    models: dict[str, int | None] = {}
+    for row in rows[:MOST_MODELS] if isinstance(rows, list) else ():
+        if isinstance(row, dict) and isinstance(row.get("id"), str):
+            context = row.get("max_model_len")
+            models[quoted(row["id"])] = context if type(context) is int else None
+    return models

@@ -1,0 +1,300 @@
+"""Have servers decode and score the samples of a plan.
+
+A server is an arm of a run beside methods: the same prompts, seeds and metrics. Requests of a block
+are sent in the order of the plan, ``concurrency`` of them at once; all must have ended before
+another arm gets the block. Wall times are those of the client. As in batches of our own engines,
+prefill and decode times are a text's share: the time in which several requests are in flight is
+split evenly among them, so all texts add up to the elapsed time.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from hashlib import blake2b
+from itertools import cycle, pairwise
+from typing import TYPE_CHECKING, Any
+
+from specbench.client import Client, Streamed
+from specbench.errors import RunError, SpecbenchError, UsageError
+from specbench.example import Example
+from specbench.experiment.environment import describe_environment
+from specbench.experiment.measurements import describe_error, repetition, score_text
+from specbench.experiment.plan import Plan, Step
+from specbench.experiment.turns import Answers, SampleResult, by_turns, earlier_answers
+from specbench.runs.records import ERROR, to_line
+from specbench.servers.answers import Acceptance, Answer, read_answer
+from specbench.servers.arm import CHAT, TOKENS, Arm
+from specbench.servers.server import OPTIONS, Server
+
+if TYPE_CHECKING:
+    from specbench.experiment.prompts import EncodedPrompts
+
+WARM_UP_TOKENS = 16
+MOST_FAILED = 5  # requests of an arm that fail one after the other
+UNCACHED = {"cache_prompt": False}  # llama.cpp's cache would favour the arm that comes second
+SPECULATION = {"return_spec_tokens_details": True}  # of SGLang
+_COUNTER = re.compile(r"^\w+:spec_decode_num_(drafts|draft_tokens|accepted_tokens)_total\S* (\S+)$")
+_EMPTY = ("expected_acceptance", "mean_weight", "draft_seconds", "verify_seconds", "accept_seconds")
+
+Span = tuple[float, float, float]  # when a request was sent, when its first token and its end came
+
+
+class ArmRunner:
+    """Has servers decode the samples of a plan.
+
+    Args:
+        plan: The plan.
+        client: Sends the requests.
+        prompts: The prompts as token ids; None if all arms get texts or messages.
+
+    Attributes:
+        models: What the servers tell of themselves, by arm.
+
+    Raises:
+        UsageError: A server does not answer as OpenAI's API does.
+    """
+
+    def __init__(self, plan: Plan, client: Client, prompts: EncodedPrompts | None = None) -> None:
+        self._plan, self._client, self._prompts = plan, client, prompts
+        self._servers = {arm.name: Server(arm.url, client, arm.model) for arm in plan.arms}
+        self._arms = {arm.name: arm for arm in plan.arms}
+        self._options = {name: {**OPTIONS, **UNCACHED, **SPECULATION} for name in self._arms}
+        self._failed: Counter[str] = Counter()  # requests in a row, by arm
+        self.models = {name: server.told() for name, server in self._servers.items()}
+        for arm in plan.arms:
+            self._try(arm)
+
+    def run(self, steps: Sequence[Step]) -> Iterator[SampleResult]:
+        """Decode a block of one arm; see ``SampleRunner.run``.
+
+        Raises:
+            RunError: The server has stopped answering.
+        """
+        return by_turns(steps, self._run)
+
+    def opening_facts(self) -> dict[str, Any]:
+        """Return the content of ``environment.json``."""
+        addresses = {arm.name: {"url": arm.url} for arm in self._plan.arms}
+        return {
+            **describe_environment(),
+            "servers": {name: addresses[name] | told for name, told in self.models.items()},
+        }
+
+    def pace(self, steps: Sequence[Step]) -> float:
+        """Return the seconds per token of one short request."""
+        arm = self._arms[steps[0].cell.method]
+        (streamed,) = self._stream(arm, [self._body(steps[0], [], WARM_UP_TOKENS)], 1)
+        answer = self._answer(arm, streamed)
+        return streamed.seconds / (answer.output_tokens or WARM_UP_TOKENS)
+
+    def _try(self, arm: Arm) -> None:
+        """Send a short request, which also warms up; without further options if need be.
+
+        Raises:
+            UsageError: The server refuses it.
+        """
+        step = next(step for step in self._plan.steps() if step.cell.method == arm.name)
+        for options in (self._options[arm.name], {}):
+            self._options[arm.name] = options
+            (streamed,) = self._stream(arm, [self._body(step, [], WARM_UP_TOKENS)], 1)
+            if not streamed.error:
+                break
+        self._answer(arm, streamed)
+
+    def _run(self, steps: Sequence[Step], answers: Answers) -> Iterator[SampleResult]:
+        """Decode one turn of each step, after the answers to the turns before."""
+        arm = self._arms[steps[0].cell.method]
+        ready, bodies = [], []
+        for step in steps:
+            try:
+                bodies.append(self._body(step, earlier_answers(step, answers)))
+                ready.append(step)
+            except SpecbenchError as error:
+                yield step, self._record_failure(step, error)
+        # Counters are those of all requests, so they tell about a text that is alone.
+        counted = self._counters(arm) if len(bodies) == 1 else {}
+        streams = self._stream(arm, bodies, steps[0].cell.values["concurrency"])
+        decoded: list[tuple[Step, Streamed, Answer]] = []
+        for step, streamed in zip(ready, streams, strict=True):
+            try:
+                decoded.append((step, streamed, self._answer(arm, streamed)))
+                self._failed[arm.name] = 0
+            except UsageError as error:
+                self._failed[arm.name] += 1
+                if self._failed[arm.name] >= MOST_FAILED:
+                    raise RunError(
+                        f"{MOST_FAILED} requests to {arm.name} failed one after the other, the "
+                        f"last since {error}; run the same command to go on"
+                    ) from error
+                yield step, self._record_failure(step, error)
+        if counted:
+            decoded = [
+                (step, streamed, answer._replace(acceptance=self._counted(arm, answer, counted)))
+                for step, streamed, answer in decoded
+            ]
+        shares = shares_of([_span(streamed, answer) for _, streamed, answer in decoded])
+        for (step, streamed, answer), share in zip(decoded, shares, strict=True):
+            yield step, self._scored(step, streamed, answer, share)
+
+    def _body(self, step: Step, answers: Sequence[str], most: int | None = None) -> dict[str, Any]:
+        """Return the request for a step's text."""
+        arm, task, settings = self._arms[step.cell.method], step.plan, self._plan.settings
+        key = f"{settings.seed}/{step.sample_key}".encode()
+        filters = {"top_k": settings.top_k, "top_p": settings.top_p, "min_p": settings.min_p}
+        body = {
+            **self._options[arm.name],
+            **{name: value for name, value in filters.items() if value is not None},
+            "model": self.models[arm.name]["model"],
+            "temperature": settings.temperature,
+            "max_tokens": min(task.max_new_tokens, most or task.max_new_tokens),
+            "seed": int.from_bytes(blake2b(key, digest_size=4).digest()) >> 1,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        }
+        body |= {"stop": list(task.task.stop)} if task.task.stop else {}
+        if arm.prompts == TOKENS:
+            assert self._prompts is not None
+            return body | {"prompt": self._prompts.of(task, step.example, answers).ids}
+        messages = _messages(step.example, answers)
+        if arm.prompts == CHAT:
+            return body | {"messages": messages}
+        return body | {"prompt": "\n\n".join(message["content"] for message in messages)}
+
+    def _stream(
+        self, arm: Arm, bodies: Sequence[Mapping[str, Any]], requests: int
+    ) -> list[Streamed]:
+        server = self._servers[arm.name]
+        path = server.chat_endpoint if arm.prompts == CHAT else server.endpoint
+        return self._client.stream(path, bodies, requests)
+
+    def _answer(self, arm: Arm, streamed: Streamed) -> Answer:
+        """Return the answer in a stream.
+
+        Raises:
+            UsageError: There is none, or another model's.
+        """
+        if streamed.error:
+            raise UsageError(streamed.error)
+        answer = read_answer(streamed, arm.prompts == CHAT)
+        largest = max(answer.token_ids or [0])
+        if self._prompts is not None and largest >= self._prompts.vocabulary:
+            raise UsageError(
+                f"{arm.name} returns token {largest}, but the pair has {self._prompts.vocabulary}: "
+                "give the --pair or --target that it runs"
+            )
+        model = self.models[arm.name]["model"]
+        if None not in (model, answer.model) and model != answer.model:
+            raise UsageError(f"{arm.name} answers as the model {answer.model}, not as {model}")
+        return answer
+
+    def _counters(self, arm: Arm) -> dict[str, float]:
+        """Return the sums of a server's counters of speculation; empty if it has none."""
+        root = self._servers[arm.name].base.removesuffix("/v1")
+        counters: dict[str, float] = {}
+        for line in self._client.get_text(f"{root}/metrics").splitlines():
+            if match := _COUNTER.match(line):
+                counters[match[1]] = counters.get(match[1], 0) + float(match[2])
+        return counters
+
+    def _counted(self, arm: Arm, answer: Answer, before: Mapping[str, float]) -> Acceptance | None:
+        """Return the acceptance of an answer, by the server's counters if it tells no rounds."""
+        if answer.acceptance is not None and answer.acceptance.rounds is not None:
+            return answer.acceptance
+        return _difference(before, self._counters(arm)) or answer.acceptance
+
+    def _scored(
+        self, step: Step, streamed: Streamed, answer: Answer, share: tuple[float, float]
+    ) -> dict[str, Any]:
+        """Return the record of an answer."""
+        text, stopped_by = answer.text, answer.stopped_by
+        for stop in step.plan.task.stop:  # which some servers ignore
+            text, cut, _ = text.partition(stop)
+            stopped_by = "stop" if cut else stopped_by
+        seconds = sum(share)
+        tokens = answer.output_tokens
+        record = {
+            **self._plan.identify(step, ""),
+            **dict.fromkeys(_EMPTY),
+            **_acceptance_columns(answer.acceptance),
+            "prompt_tokens": answer.prompt_tokens,
+            "output_tokens": tokens,
+            "tokens_per_second": tokens / seconds if tokens and seconds else None,
+            "repetition": repetition(answer.token_ids) if answer.token_ids else None,
+            "prefill_seconds": share[0],
+            "decode_seconds": share[1],
+            "latency_seconds": streamed.seconds,
+            "first_token_seconds": answer.first_token,
+            "inter_token_seconds": answer.inter_token_seconds,
+            "retries": streamed.retries,
+            "stopped_by": stopped_by,
+            "text": text,
+            "token_ids": answer.token_ids,
+            "chunk_seconds": [round(seconds, 6) for seconds, _ in streamed.events],
+            **score_text(
+                step.plan.task.metrics,
+                text,
+                step.example.scored(step.turn, None),
+                may_execute=self._plan.may_execute,
+            ),
+        }
+        to_line(record)
+        return record
+
+    def _record_failure(self, step: Step, error: Exception) -> dict[str, Any]:
+        identity = self._plan.identify(step, "")
+        return {**identity, "status": ERROR, "error": describe_error(error)}
+
+
+def shares_of(spans: Sequence[Span]) -> list[tuple[float, float]]:
+    """Return each request's share of the time before and after its first token, in seconds.
+
+    The time in which several requests are in flight is split evenly among them.
+    """
+    shares = [[0.0, 0.0] for _ in spans]
+    for start, end in pairwise(sorted({time for span in spans for time in span})):
+        in_flight = [n for n, (sent, _, ended) in enumerate(spans) if sent <= start < ended]
+        for number in in_flight:
+            decoding = start >= spans[number][1]
+            shares[number][decoding] += (end - start) / len(in_flight)
+    return [(before, after) for before, after in shares]
+
+
+def _span(streamed: Streamed, answer: Answer) -> Span:
+    first = streamed.seconds if answer.first_token is None else answer.first_token
+    return streamed.began, streamed.began + first, streamed.began + streamed.seconds
+
+
+def _messages(example: Example, answers: Sequence[str]) -> list[dict[str, str]]:
+    """Return a conversation up to the next message of the user."""
+    texts = [example.messages[0]]
+    for answer, message in zip(answers, example.messages[1:], strict=False):
+        texts += [answer, message]
+    roles = cycle(("user", "assistant"))
+    return [{"role": role, "content": text} for role, text in zip(roles, texts, strict=False)]
+
+
+def _acceptance_columns(acceptance: Acceptance | None) -> dict[str, Any]:
+    """Return the columns of acceptance; None where the server does not tell."""
+    counts = ("rounds", "proposed", "accepted", "judged")
+    names = (*counts, "draft_acceptance_rate", "acceptance_length")
+    if acceptance is None:
+        return dict.fromkeys(names)
+    rounds, proposed, accepted, each = acceptance
+    emitted = sum(r.emitted for r in each) if each else accepted + (rounds or 0)
+    rates = (accepted / proposed if proposed else None, emitted / rounds if rounds else None)
+    per_round = {name: [getattr(r, name) for r in each] for name in ("proposed", "accepted")}
+    per_round["emitted"] = [r.emitted for r in each]
+    values = (rounds, proposed, accepted, acceptance.judged, *rates)
+    return dict(zip(names, values, strict=True)) | ({"per_round": per_round} if each else {})
+
+
+def _difference(before: Mapping[str, float], after: Mapping[str, float]) -> Acceptance | None:
+    """Return the acceptance between two readings of a server's counters."""
+    names = ("drafts", "draft_tokens", "accepted_tokens")
+    counts = [int(after[name] - before[name]) for name in names if name in after]
+    if len(counts) < len(names) or counts[0] < 1:
+        return None
+    rounds, proposed, accepted = counts
+    return Acceptance(rounds, proposed, accepted)

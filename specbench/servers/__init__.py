@@ -1,0 +1,1 @@
+"""Servers with OpenAI's API: what they are asked, and what they answer."""

@@ -1,0 +1,248 @@
+"""What a server streams as an answer, and how engines report their acceptance in it.
+
+Engines count differently (see the page ``servers``), so an engine's own numbers are brought to one
+definition: a round is a target pass over drafts, and its counts stop where the text ends. A report
+of another engine is one function with the decorator ``report``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from specbench.client import API, Streamed, described
+from specbench.errors import UsageError, require
+from specbench.servers.server import VERBOSE
+
+Values = Mapping[str, Any]
+
+MOST_ROUNDS = 2**16  # of a text
+MOST_SHOWN = 40  # characters of a reason
+
+
+class Round(NamedTuple):
+    """The counts of one round, which stop where the text ends."""
+
+    proposed: int
+    accepted: int
+    emitted: int
+
+
+class Acceptance(NamedTuple):
+    """The acceptance that a server reports for a text."""
+
+    rounds: int | None  # None if the server does not tell
+    proposed: int
+    accepted: int
+    each: tuple[Round, ...] = ()  # every round; empty if only their sums are known
+
+    @property
+    def judged(self) -> int | None:
+        """Drafts that were accepted, and the first rejection of each round; None if unknown."""
+        return sum(min(r.accepted + 1, r.proposed) for r in self.each) if self.each else None
+
+
+class Answer(NamedTuple):
+    """A text that a server wrote, with wall times in seconds since its request was sent."""
+
+    text: str
+    token_ids: list[int] | None  # without the end token; None if the server returns none
+    prompt_tokens: int | None
+    output_tokens: int | None
+    stopped_by: str | None
+    first_token: float | None  # None if the answer came at once
+    last_token: float
+    first_tokens: int | None  # number of tokens that came first
+    model: str | None
+    acceptance: Acceptance | None
+
+    @property
+    def inter_token_seconds(self) -> float | None:
+        """The mean time between tokens after the first ones; None if all came at once."""
+        if self.first_token is None or not self.output_tokens or not self.first_tokens:
+            return None
+        later = self.output_tokens - self.first_tokens
+        return (self.last_token - self.first_token) / later if later > 0 else None
+
+
+#: Maps an answer's values and its choice to an acceptance, or None if it has no such report.
+Report = Callable[[Values, Values, int | None], Acceptance | None]
+REPORTS: list[Report] = []
+
+
+def report(function: Report) -> Report:
+    """Declare how an engine reports acceptance."""
+    REPORTS.append(function)
+    return function
+
+
+@report
+def vllm(answer: Values, choice: Values, output_tokens: int | None) -> Acceptance | None:
+    """Read ``--per-request-spec-decode-metrics`` of vLLM; ``detailed`` lists every step.
+
+    vLLM counts a step before it is cut off at the end of the text, and no round for the first
+    token, which comes from the prompt.
+    """
+    metrics = _part(_part(answer, "metrics"), "speculative_decoding")
+    if "num_accepted_draft_tokens" not in metrics:
+        return None
+    accepted, drafted = metrics.get("per_step_accepted"), metrics.get("per_step_drafted")
+    if not (isinstance(accepted, list) and isinstance(drafted, list)) or output_tokens is None:
+        names = ("num_spec_steps", "num_draft_tokens", "num_accepted_draft_tokens")
+        return Acceptance(*(_count(metrics, name) for name in names))
+    steps = [*zip(drafted, accepted, strict=False)]
+    require(
+        len(drafted) == len(accepted) <= MOST_ROUNDS
+        and all(type(d) is type(a) is int and 0 <= a <= d for d, a in steps),
+        f"the server reports the steps {described(steps)}, which are no counts of drafts",
+    )
+    return _cut(steps, output_tokens - 1)
+
+
+@report
+def llamacpp(answer: Values, choice: Values, output_tokens: int | None) -> Acceptance | None:
+    """Read ``timings`` of llama.cpp, which counts drafts behind the end of a text but no rounds."""
+    timings = _part(answer, "timings")
+    if "draft_n" not in timings:
+        return None
+    return Acceptance(None, _count(timings, "draft_n"), _count(timings, "draft_n_accepted"))
+
+
+@report
+def sglang(answer: Values, choice: Values, output_tokens: int | None) -> Acceptance | None:
+    """Read the details of SGLang, whose names have changed twice."""
+    details = _part(_part(answer, "sglext"), "spec_tokens_details") or _part(choice, "meta_info")
+    if "spec_verify_ct" not in details:
+        return None
+    pairs = (
+        ("spec_num_proposed_drafts", "spec_num_correct_drafts"),
+        ("spec_proposed_drafts", "spec_accepted_drafts"),
+        ("spec_draft_token_num", "spec_accept_token_num"),
+    )
+    for proposed, accepted in pairs:
+        if accepted in details:
+            names = ("spec_verify_ct", proposed, accepted)
+            return Acceptance(*(_count(details, name) for name in names))
+    return None
+
+
+def read_answer(streamed: Streamed, chat: bool) -> Answer:
+    """Return the answer in a stream, which may contain anything.
+
+    Raises:
+        UsageError: It is no answer of OpenAI's API.
+    """
+    merged: dict[str, Any] = {}
+    last: dict[str, Any] = {}
+    texts: list[str] = []
+    ids: list[int] = []
+    times: list[tuple[float, int]] = []  # when tokens came, and how many are known by their ids
+    for seconds, value in streamed.events:
+        require(isinstance(value, dict), f"the server streams {described(value)}: {API}")
+        if error := value.get("error"):
+            raise UsageError(f"the server fails in its answer: {described(error)}")
+        merged |= {name: part for name, part in value.items() if part is not None}
+        choices = value.get("choices")
+        choice = choices[0] if isinstance(choices, list) and choices else {}
+        require(isinstance(choice, dict), f"the server streams the choice {described(choice)}")
+        last |= {name: part for name, part in choice.items() if part is not None}
+        text, new = _text(choice, chat), _tokens(choice, value)
+        texts.append(text)
+        ids += new
+        thought = _part(choice, "delta").get("reasoning_content")
+        if text or new or thought:
+            times.append((seconds, len(new)))
+    require(
+        "choices" in merged and "finish_reason" in last,
+        f"the server's answer {described(merged)} has no choices and finish_reason: {API}",
+    )
+    usage = _part(merged, "usage")
+    output_tokens = _count(usage, "completion_tokens", None) or len(ids) or None
+    reports = (read(merged, last, output_tokens) for read in REPORTS)
+    stopped_by = _stopped_by(last, _part(merged, VERBOSE).get("stop_type"))
+    if stopped_by == "eos" and len(ids) == output_tokens:
+        del ids[-1]  # the end token
+    streams = len(streamed.events) > 1
+    return Answer(
+        "".join(texts),
+        ids or None,
+        _count(usage, "prompt_tokens", None),
+        output_tokens,
+        stopped_by,
+        times[0][0] if times and streams else None,
+        times[-1][0] if times else streamed.seconds,
+        times[0][1] or None if times else None,
+        merged["model"] if isinstance(merged.get("model"), str) else None,
+        next(filter(None, reports), None),
+    )
+
+
+def _cut(steps: Sequence[tuple[int, int]], left: int) -> Acceptance:
+    """Return the rounds of steps (drafted, accepted) whose counts stop after ``left`` tokens."""
+    rounds = []
+    for drafted, accepted in steps:
+        if left <= 0:
+            break
+        emitted = min(accepted + 1, left)
+        whole = emitted == accepted + 1
+        rounds.append(
+            Round(drafted, accepted, emitted) if whole else Round(emitted, emitted, emitted)
+        )
+        left -= emitted
+    return Acceptance(
+        len(rounds),
+        sum(r.proposed for r in rounds),
+        sum(r.accepted for r in rounds),
+        tuple(rounds),
+    )
+
+
+def _text(choice: Values, chat: bool) -> str:
+    """Return the text of a choice, whole or a part of a stream."""
+    message = _part(choice, "delta") or _part(choice, "message")
+    text = message.get("content") if chat else choice.get("text")
+    require(text is None or isinstance(text, str), f"the server writes {described(text)}: {API}")
+    return text or ""
+
+
+def _tokens(choice: Values, value: Values) -> list[int]:
+    """Return the token ids of a choice, of vLLM or of llama.cpp's verbose answers."""
+    ids = choice.get("token_ids")
+    if ids is None:
+        ids = _part(value, VERBOSE).get("tokens")
+    require(
+        ids is None
+        or (isinstance(ids, list) and all(type(token) is int and token >= 0 for token in ids)),
+        f"the server answers the token_ids {described(ids)}, which are none: {API}",
+    )
+    return ids or []
+
+
+def _stopped_by(choice: Values, stop_type: Any) -> str:
+    """Return why a text ended; ``stop_type`` is llama.cpp's more exact reason."""
+    reason = choice["finish_reason"]
+    require(isinstance(reason, str), f"the server's finish_reason is {described(reason)}: {API}")
+    if reason != "stop":
+        return str(reason)[:MOST_SHOWN]
+    by_text = isinstance(choice.get("stop_reason"), str) or stop_type == "word"
+    return "stop" if by_text else "eos"
+
+
+def _part(values: Values, name: str) -> Values:
+    """Return an object inside an object; empty if there is none."""
+    part = values.get(name)
+    return part if isinstance(part, dict) else {}
+
+
+def _count(values: Values, name: str, default: int | None = 0) -> Any:
+    """Return a count inside an object.
+
+    Raises:
+        UsageError: It is none.
+    """
+    value = values.get(name, default)
+    require(
+        value is default or (type(value) is int and 0 <= value < 2**31),
+        f"the server reports {name} as {described(value)}, which is no count",
+    )
+    return value

@@ -1,0 +1,22 @@
+"""Servers as arms of a run, before anything is sent to them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+#: How prompts are sent: as token ids, as text without a template, or as messages.
+TOKENS, TEXT, CHAT = SENT = ("tokens", "text", "chat")
+
+
+class Arm(NamedTuple):
+    """A server that a run measures."""
+
+    name: str  # given by the user; the method of its samples
+    url: str
+    model: str  # the server's name of its model
+    prompts: str  # how they are sent: ``TOKENS``, ``TEXT`` or ``CHAT``
+
+    @property
+    def described(self) -> dict[str, str]:
+        """The arm in plain values, without its address, which does not change a text."""
+        return {"name": self.name, "model": self.model, "prompts": self.prompts}

@@ -168,8 +168,8 @@ class Client:
     ) -> list[Any]:
         require(
             "@" not in url.partition("://")[2].partition("/")[0],
-            "the address contains a name or a password, which messages and files would show: give the "
-            f"address without it, and a key with --api-key or {KEY_VARIABLE}",
+            "the address contains a name or a password, which messages and files would show: leave "
+            f"it out, and give a key with --api-key or {KEY_VARIABLE}",
         )
         free = asyncio.Semaphore(requests or self.requests)
 

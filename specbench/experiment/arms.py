@@ -177,13 +177,8 @@ class ArmRunner:
         """
         if streamed.error:
             raise UsageError(streamed.error)
-        answer = read_answer(streamed, arm.prompts == CHAT)
-        largest = max(answer.token_ids or [0])
-        if self._prompts is not None and largest >= self._prompts.vocabulary:
-            raise UsageError(
-                f"{arm.name} returns token {largest}, but the pair has {self._prompts.vocabulary}: "
-                "give the --pair or --target that it runs"
-            )
+        vocabulary = self._prompts and self._prompts.vocabulary
+        answer = read_answer(streamed, arm.prompts == CHAT, vocabulary)
         model = self.models[arm.name]["model"]
         if None not in (model, answer.model) and model != answer.model:
             raise UsageError(f"{arm.name} answers as the model {answer.model}, not as {model}")

@@ -126,11 +126,11 @@ def sglang(answer: Values, choice: Values, output_tokens: int | None) -> Accepta
     return None
 
 
-def read_answer(streamed: Streamed, chat: bool) -> Answer:
+def read_answer(streamed: Streamed, chat: bool, vocabulary: int | None = None) -> Answer:
     """Return the answer in a stream, which may contain anything.
 
     Raises:
-        UsageError: It is no answer of OpenAI's API.
+        UsageError: It is no answer of OpenAI's API, or a token is outside the vocabulary.
     """
     merged: dict[str, Any] = {}
     last: dict[str, Any] = {}
@@ -155,6 +155,12 @@ def read_answer(streamed: Streamed, chat: bool) -> Answer:
     require(
         "choices" in merged and "finish_reason" in last,
         f"the server's answer {described(merged)} has no choices and finish_reason: {API}",
+    )
+    largest = max(ids, default=0)
+    require(
+        vocabulary is None or largest < vocabulary,
+        f"the server returns token {largest}, but the pair has {vocabulary}: give the --pair or "
+        "--target that it runs",
     )
     usage = _part(merged, "usage")
     output_tokens = _count(usage, "completion_tokens", None) or len(ids) or None

@@ -102,7 +102,7 @@ def test_an_address_with_a_secret_is_refused_without_printing_it(wrong: str) -> 
 
 def test_a_wrong_model_is_refused_and_the_right_one_is_not() -> None:
     with serving() as url:
-        with pytest.raises(UsageError, match=r"404 .*no model other.*give --model one of"):
+        with pytest.raises(UsageError, match=r"404 .*no model other.*name one of"):
             Server(url, model="other").complete([8, 0], 1.0, 1, 5, seed=0)
         assert Server(url, model="toy").complete([8, 0], 1.0, 1, 5, seed=0)
 

@@ -1,0 +1,223 @@
+"""Runs with servers as arms: what is recorded, and what happens to servers that misbehave."""
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from ..servers.fake import Fake, Fault, Handler, serving, solved
+from .conftest import Cli
+
+RUN = ("run", "-t", "mini-math", "--no-progress", "--output", "run")
+
+
+def records(folder: str = "run") -> list[dict[str, Any]]:
+    lines = Path(folder, "samples.jsonl").read_text(encoding="utf-8").splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def test_two_arms_are_measured_in_turns_and_scored(cli: Cli) -> None:
+    steps = {"num_spec_steps": 2, "num_accepted_draft_tokens": 2, "num_draft_tokens": 6}
+    steps |= {"per_step_accepted": [1, 1], "per_step_drafted": [3, 3]}
+    fast = Fake(solved, report=lambda words: {"metrics": {"speculative_decoding": steps}})
+    plain = Fake(solved, per_chunk=1)
+    with serving(plain) as first, serving(fast) as second:
+        servers = "--server", f"plain={first}", "--server", f"fast={second}"
+        done = cli(*RUN, *servers, "-n", "6", "--concurrency", "1,3", "--batch-size", "3")
+    assert done.code == 0, done.err
+    assert plain.most_in_flight == fast.most_in_flight == 3
+    rows = pd.read_csv("run/samples.csv")
+    assert len(rows) == 2 * 2 * 6
+    assert {*rows["method"]} == {"plain", "fast"}
+    assert {*rows["settings"]} == {"concurrency=1", "concurrency=3"}
+    assert {*rows["engine"]} == {"servers"} and {*rows["stopped_by"]} == {"eos"}
+    assert {*rows["output_tokens"]} == {5}
+    plain_rows, fast_rows = (rows[rows["method"] == name] for name in ("plain", "fast"))
+    assert plain_rows["rounds"].isna().all() and plain_rows["proposed"].isna().all()
+    # The text has five tokens: one of the prompt, and two rounds with one accepted draft each.
+    assert {*fast_rows["rounds"]} == {2} and {*fast_rows["accepted"]} == {2}
+    assert {*fast_rows["judged"]} == {4} and {*fast_rows["acceptance_length"]} == {2}
+    quality = rows.groupby("sample_id")["quality"].nunique()
+    assert {*quality} == {1}
+    assert (rows["first_token_seconds"] <= rows["latency_seconds"]).all()
+    alone = rows[rows["settings"] == "concurrency=1"]
+    shares = alone["prefill_seconds"] + alone["decode_seconds"]
+    assert (abs(shares - alone["latency_seconds"]) < 1e-6).all()
+    seeds = [body["seed"] for body in plain.bodies if body["max_tokens"] > 16]
+    assert len({*seeds}) == 6 and len(seeds) == 12
+    environment = json.loads(Path("run/environment.json").read_text(encoding="utf-8"))
+    assert environment["servers"]["plain"]["version"] == "1.2.3"
+
+
+def test_requests_in_flight_share_the_elapsed_time(cli: Cli) -> None:
+    with serving(Fake(solved, delay=0.02)) as url:
+        options = "--server", f"slow={url}", "-n", "4", "--concurrency", "4", "--batch-size", "4"
+        assert cli(*RUN, *options).code == 0
+    rows = pd.read_csv("run/samples.csv")
+    shares = (rows["prefill_seconds"] + rows["decode_seconds"]).sum()
+    assert rows["latency_seconds"].max() * 0.9 < shares < rows["latency_seconds"].sum() / 2
+
+
+def test_the_pair_gives_token_ids_and_text_stays_text(cli: Cli) -> None:
+    for form, kind in (("tokens", list), ("text", str)):
+        fake = Fake(solved)
+        with serving(fake) as url:
+            sent = "--pair", "mini", "--server", f"a={url}", "--send", form, "-n", "2"
+            assert cli(*RUN, *sent, "--fresh").code == 0
+        assert {type(body["prompt"]) for body in fake.bodies} == {kind}
+        assert all("messages" not in body for body in fake.bodies)
+
+
+def test_a_run_resumes_with_the_server_at_another_address(cli: Cli) -> None:
+    def dies(handler: Handler, body: dict[str, Any]) -> bool:
+        if len(handler.fake.bodies) < 6:
+            return False
+        handler.close_connection = True
+        return True
+
+    with serving(Fake(solved, fault=dies)) as url:
+        stopped = cli(*RUN, "--server", f"a={url}", "-n", "20")
+    assert stopped.code == 1
+    assert "5 requests to a failed one after the other" in stopped.err
+    assert "run the same command to go on" in stopped.err
+    before = [record for record in records() if record["status"] == "ok"]
+    fake = Fake(solved)
+    with serving(fake) as url:
+        done = cli(*RUN, "--server", f"a={url}", "-n", "20")
+    assert done.code == 0, done.err
+    assert len(fake.bodies) == 1 + 20 - len(before)  # one warms up
+    assert records()[: len(before)] == before
+
+
+def test_the_same_server_twice_has_equal_texts(cli: Cli) -> None:
+    with serving(Fake(solved)) as url:
+        same = "--server", f"plain={url}", "--server", f"again={url}"
+        assert cli(*RUN, *same, "-n", "3").code == 0
+    texts = pd.DataFrame(records()).groupby("sample_id")["text"].nunique()
+    assert {*texts} == {1}
+
+
+def after_warm_up(fault: Fault) -> Fault:
+    return lambda handler, body: body["max_tokens"] > 16 and fault(handler, body)
+
+
+def hangs(handler: Handler, body: dict[str, Any]) -> bool:
+    time.sleep(2)
+    return True
+
+
+def endless(handler: Handler, body: dict[str, Any]) -> bool:
+    handler.begin()
+    while True:
+        handler.event({"choices": [{"text": "a", "token_ids": [1]}]})
+        time.sleep(0.01)
+
+
+def replies(code: int, answer: Any) -> Fault:
+    def reply(handler: Handler, body: dict[str, Any]) -> bool:
+        handler.reply(code, answer)
+        return True
+
+    return reply
+
+
+def streams(*events: Any) -> Fault:
+    def stream(handler: Handler, body: dict[str, Any]) -> bool:
+        handler.begin()
+        for event in events:
+            handler.wfile.write(b"data: " + event + b"\n\n")
+        handler.close_connection = True
+        return True
+
+    return stream
+
+
+CHOICE = b'{"choices": [{"text": "a", "token_ids": [%d], "finish_reason": "stop"}]%s}'
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        (hangs, "did not answer within 0.5 seconds: raise --timeout"),
+        (endless, "did not answer within 0.5 seconds"),
+        (replies(500, {"error": "broken"}), "answers 500"),
+        (replies(200, b"<html>"), "answers no JSON but '<html>'"),
+        (replies(200, {"ok": True}), "has no choices and finish_reason"),
+        (streams(b'{"choices": ['), "streams no JSON"),
+        (streams(b'{"choices": [{"text": "a"}]}'), "has no choices and finish_reason"),
+        (streams(b'{"error": {"message": "out of memory"}}'), "out of memory"),
+        (streams(CHOICE % (99999, b"")), "returns token 99999"),
+        (streams(CHOICE % (1, b', "model": "other"')), "answers as the model other, not as tiny"),
+        (streams(CHOICE % (1, b', "usage": {"completion_tokens": -3}')), "which is no count"),
+        (streams(b"[1]"), "the server streams [1]"),
+    ],
+)
+def test_a_server_that_misbehaves_is_named_and_nothing_is_lost(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, fault: Fault, message: str
+) -> None:
+    monkeypatch.setattr("specbench.client.PAUSE", 0.01)
+    bad, good = Fake(solved, fault=after_warm_up(fault)), Fake(solved)
+    with serving(good) as first, serving(bad) as second:
+        arms = "--server", f"good={first}", "--server", f"bad={second}", "--timeout", "0.5"
+        done = cli(*RUN, *arms, "--pair", "mini", "-n", "2")
+    assert done.code == 1
+    assert message in done.err
+    failed = [record for record in records() if record["status"] == "error"]
+    assert {record["method"] for record in failed} == {"bad"} and len(failed) == 2
+    assert sum(record["method"] == "good" for record in records()) == 2
+
+
+def test_a_busy_server_is_asked_again_and_the_tries_are_counted(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("specbench.client.PAUSE", 0.01)
+
+    def busy(handler: Handler, body: dict[str, Any]) -> bool:
+        if len(handler.fake.bodies) % 2:
+            return False
+        handler.reply(503, {"error": "busy"})
+        return True
+
+    with serving(Fake(solved, fault=busy)) as url:
+        assert cli(*RUN, "--server", f"a={url}", "-n", "3").code == 0
+    assert [*pd.read_csv("run/samples.csv")["retries"]] == [1, 1, 1]
+
+
+def test_a_server_that_takes_only_the_standard_is_asked_so(cli: Cli) -> None:
+    def strict(handler: Handler, body: dict[str, Any]) -> bool:
+        if "top_k" not in body:
+            return False
+        handler.reply(400, {"error": "unknown argument top_k"})
+        return True
+
+    with serving(Fake(solved, fault=strict)) as url:
+        assert cli(*RUN, "--server", f"a={url}", "-n", "2").code == 0
+
+
+REFUSED: dict[str, Callable[[str], list[str]]] = {
+    "give NAME=URL": lambda url: ["--server", url],
+    "two servers are named a": lambda url: ["--server", f"a={url},a={url}/v1"],
+    "sd is a method": lambda url: ["--server", f"sd={url}"],
+    "has no model other but tiny": lambda url: ["--server", f"a={url}#other"],
+    "--concurrency needs --server": lambda url: ["--concurrency", "4"],
+    "--send tokens needs the server's tokenizer": lambda url: [
+        *("--server", f"a={url}", "--send", "tokens")
+    ],
+    "--workers decode in other processes": lambda url: ["--server", f"a={url}", "--workers", "2"],
+    "no server answers at": lambda url: ["--server", "a=http://127.0.0.1:9"],
+    "must begin with http": lambda url: ["--server", "a=ftp://x"],
+    "must not contain a user": lambda url: ["--server", "a=http://u:p@x"],
+}
+
+
+@pytest.mark.parametrize("message", REFUSED)
+def test_wrong_options_are_refused(cli: Cli, message: str) -> None:
+    with serving(Fake()) as url:
+        done = cli(*RUN, *REFUSED[message](url))
+    assert done.code == 2
+    assert message in done.err
+    assert not Path("run").exists()

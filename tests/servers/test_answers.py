@@ -1,0 +1,103 @@
+"""How engines' reports are brought to one definition, and how requests share the time."""
+
+from typing import Any
+
+import pytest
+
+from specbench.client import Event, Streamed
+from specbench.errors import UsageError
+from specbench.experiment.arms import shares_of
+from specbench.servers.answers import Acceptance, Answer, Round, read_answer
+
+
+def answer(*values: Any, chat: bool = False) -> Answer:
+    events = [Event(0.1 * (number + 1), value) for number, value in enumerate(values)]
+    return read_answer(Streamed(0.0, 1.0, events, 0), chat)
+
+
+def ended(tokens: int, **extra: Any) -> dict[str, Any]:
+    choice = {"text": "x", "token_ids": [7] * tokens, "finish_reason": "length"}
+    return {"choices": [choice], "usage": {"completion_tokens": tokens}, **extra}
+
+
+def vllm(accepted: list[int], drafted: list[int]) -> dict[str, Any]:
+    steps = {"per_step_accepted": accepted, "per_step_drafted": drafted}
+    counts = {"num_spec_steps": len(accepted), "num_draft_tokens": sum(drafted)}
+    counts["num_accepted_draft_tokens"] = sum(accepted)
+    return {"metrics": {"speculative_decoding": {**steps, **counts}}}
+
+
+@pytest.mark.parametrize(
+    ("tokens", "rounds"),
+    [
+        (9, (Round(5, 3, 4), Round(5, 3, 4))),  # one token of the prompt, then 4 and 4
+        (8, (Round(5, 3, 4), Round(3, 3, 3))),  # the last round is cut by one token
+        (6, (Round(5, 3, 4), Round(1, 1, 1))),
+        (5, (Round(5, 3, 4),)),
+        (1, ()),
+    ],
+)
+def test_rounds_of_vllm_stop_where_the_text_ends(tokens: int, rounds: tuple[Round, ...]) -> None:
+    acceptance = answer(ended(tokens, **vllm([3, 3], [5, 5]))).acceptance
+    assert acceptance is not None and acceptance.each == rounds
+    assert acceptance.rounds == len(rounds)
+    assert acceptance.accepted == sum(r.accepted for r in rounds)
+
+
+def test_engines_report_under_different_names() -> None:
+    summary = vllm([3, 3], [5, 5])
+    del summary["metrics"]["speculative_decoding"]["per_step_accepted"]
+    assert answer(ended(8, **summary)).acceptance == Acceptance(2, 10, 6)
+    timings = {"timings": {"draft_n": 10, "draft_n_accepted": 6, "predicted_n": 8}}
+    assert answer(ended(8, **timings)).acceptance == Acceptance(None, 10, 6)
+    details = {"spec_verify_ct": 2, "spec_num_proposed_drafts": 10, "spec_num_correct_drafts": 6}
+    sglang = {"sglext": {"spec_tokens_details": details}}
+    assert answer(ended(8, **sglang)).acceptance == Acceptance(2, 10, 6)
+    older = {"spec_verify_ct": 2, "spec_draft_token_num": 10, "spec_accept_token_num": 6}
+    value = ended(8)
+    value["choices"][0]["meta_info"] = older
+    assert answer(value).acceptance == Acceptance(2, 10, 6)
+    assert answer(ended(8)).acceptance is None
+
+
+@pytest.mark.parametrize("wrong", [([9], [5]), ([-1], [5]), ([1.5], [5]), ([1, 2], [5])])
+def test_impossible_reports_are_refused(wrong: tuple[list[Any], list[Any]]) -> None:
+    with pytest.raises(UsageError, match="no counts of drafts"):
+        answer(ended(8, **vllm(*wrong)))
+
+
+def test_tokens_are_counted_by_ids_and_timed_by_the_chunks_that_hold_them() -> None:
+    role = {"choices": [{"text": "", "token_ids": []}]}
+    first = {"choices": [{"text": "", "token_ids": [1, 2]}]}  # its text comes later
+    last = {"choices": [{"text": "abc", "token_ids": [3, 4, 0], "finish_reason": "stop"}]}
+    usage = {"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 5}}
+    got = answer(role, first, last, usage)
+    assert got.token_ids == [1, 2, 3, 4]  # without the end token
+    assert got.output_tokens == 5 and got.prompt_tokens == 3
+    assert got.first_token == pytest.approx(0.2)
+    assert got.inter_token_seconds == pytest.approx(0.1 / 3)
+
+
+def test_a_stop_string_is_not_the_end_token() -> None:
+    choice = {"text": "a", "token_ids": [5, 6], "finish_reason": "stop", "stop_reason": "\n"}
+    got = answer({"choices": [choice], "usage": {"completion_tokens": 2}})
+    assert got.stopped_by == "stop" and got.token_ids == [5, 6]
+    verbose = {"__verbose": {"stop_type": "word", "tokens": [5]}}
+    choice = {"text": "a", "finish_reason": "stop"}
+    assert answer({"choices": [choice], **verbose}).stopped_by == "stop"
+
+
+def test_chat_has_messages_and_thoughts_are_no_text() -> None:
+    thought = {"choices": [{"delta": {"reasoning_content": "hm", "content": None}}]}
+    text = {"choices": [{"delta": {"content": "yes"}}]}
+    end = {"choices": [{"delta": {}, "finish_reason": "stop"}]}
+    got = answer(thought, text, end, chat=True)
+    assert got.text == "yes" and got.first_token == pytest.approx(0.1)
+    assert got.token_ids is None and got.output_tokens is None
+
+
+def test_shares_add_up_to_the_time_in_which_requests_are_in_flight() -> None:
+    spans = [(0.0, 1.0, 4.0), (0.0, 2.0, 4.0), (10.0, 11.0, 12.0)]
+    shares = shares_of(spans)
+    assert shares == [(0.5, 1.5), (1.0, 1.0), (1.0, 1.0)]
+    assert sum(map(sum, shares)) == 4 + 2

@@ -216,6 +216,10 @@ def show_run(folder: Path, as_json: bool = False) -> None:
 
 def _suggest(plan: Plan, folder: Path) -> None:
     """Print what to do next with a run: what its result lacks most, and where to see more."""
+    if plan.arms:
+        others = f" --against {plan.arms[0].name} --margin 2" if len(plan.arms) > 1 else ""
+        next_step(f"specbench compare {folder}{others}" if others else f"specbench table {folder}")
+        return
     same = f"repeat the command with --output {folder}"
     cells = [cell for task in plan.tasks for cell in task.cells]
     methods = {cell.method for cell in cells}

@@ -197,8 +197,11 @@ def trace(run: FinishedRun, asked: TraceOptions, models: Recorded) -> None:
     # The method may be a label, which begins with its name; reading all records takes seconds.
     chosen = {"task": asked.task, "method": asked.method and asked.method.split(" ")[0]}
     require_cells([run], {column: [value] for column, value in chosen.items() if value})
+    records = [r for r in latest_records(run, TRACED) if r["method"] not in source.servers]
+    if not records:
+        raise UsageError(f"servers decoded {run}, and do not tell rejected tokens: trace another")
     record, name = find_sample(
-        latest_records(run, TRACED),
+        records,
         asked.sample,
         task=asked.task,
         method=asked.method,

@@ -20,7 +20,7 @@ from specbench.client import Client, Streamed
 from specbench.errors import RunError, SpecbenchError, UsageError
 from specbench.example import Example
 from specbench.experiment.environment import describe_environment
-from specbench.experiment.measurements import describe_error, repetition, score_text
+from specbench.experiment.measurements import PER_ROUND, describe_error, repetition, score_text
 from specbench.experiment.plan import Plan, Step
 from specbench.experiment.turns import Answers, SampleResult, by_turns, earlier_answers
 from specbench.runs.records import ERROR, to_line
@@ -36,7 +36,14 @@ MOST_FAILED = 5  # requests of an arm that fail one after the other
 UNCACHED = {"cache_prompt": False}  # llama.cpp's cache would favour the arm that comes second
 SPECULATION = {"return_spec_tokens_details": True}  # of SGLang
 _COUNTER = re.compile(r"^\w+:spec_decode_num_(drafts|draft_tokens|accepted_tokens)_total\S* (\S+)$")
-_EMPTY = ("expected_acceptance", "mean_weight", "draft_seconds", "verify_seconds", "accept_seconds")
+_EMPTY = (
+    "device",
+    "expected_acceptance",
+    "mean_weight",
+    "draft_seconds",
+    "verify_seconds",
+    "accept_seconds",
+)
 
 Span = tuple[float, float, float]  # when a request was sent, when its first token and its end came
 
@@ -51,6 +58,7 @@ class ArmRunner:
 
     Attributes:
         models: What the servers tell of themselves, by arm.
+        engine: That of the methods that are measured beside the servers, if there are any.
 
     Raises:
         UsageError: A server does not answer as OpenAI's API does.
@@ -61,6 +69,7 @@ class ArmRunner:
         self._servers = {arm.name: Server(arm.url, client, arm.model) for arm in plan.arms}
         self._arms = {arm.name: arm for arm in plan.arms}
         self._options = {name: {**OPTIONS, **UNCACHED, **SPECULATION} for name in self._arms}
+        self.engine = ""
         self._failed: Counter[str] = Counter()  # requests in a row, by arm
         self.models = {name: server.told() for name, server in self._servers.items()}
         for arm in plan.arms:
@@ -177,7 +186,7 @@ class ArmRunner:
         """
         if streamed.error:
             raise UsageError(streamed.error)
-        vocabulary = self._prompts and self._prompts.vocabulary
+        vocabulary = None if self._prompts is None else self._prompts.vocabulary
         answer = read_answer(streamed, arm.prompts == CHAT, vocabulary)
         model = self.models[arm.name]["model"]
         if None not in (model, answer.model) and model != answer.model:
@@ -210,7 +219,7 @@ class ArmRunner:
         seconds = sum(share)
         tokens = answer.output_tokens
         record = {
-            **self._plan.identify(step, ""),
+            **self._plan.identify(step, self.engine),
             **dict.fromkeys(_EMPTY),
             **_acceptance_columns(answer.acceptance),
             "prompt_tokens": answer.prompt_tokens,
@@ -225,7 +234,7 @@ class ArmRunner:
             "retries": streamed.retries,
             "stopped_by": stopped_by,
             "text": text,
-            "token_ids": answer.token_ids,
+            "token_ids": answer.token_ids or [],
             "chunk_seconds": [round(seconds, 6) for seconds, _ in streamed.events],
             **score_text(
                 step.plan.task.metrics,
@@ -238,7 +247,7 @@ class ArmRunner:
         return record
 
     def _record_failure(self, step: Step, error: Exception) -> dict[str, Any]:
-        identity = self._plan.identify(step, "")
+        identity = self._plan.identify(step, self.engine)
         return {**identity, "status": ERROR, "error": describe_error(error)}
 
 
@@ -274,15 +283,18 @@ def _acceptance_columns(acceptance: Acceptance | None) -> dict[str, Any]:
     """Return the columns of acceptance; None where the server does not tell."""
     counts = ("rounds", "proposed", "accepted", "judged")
     names = (*counts, "draft_acceptance_rate", "acceptance_length")
+    per_round: dict[str, list[Any]] = {name: [] for name in PER_ROUND}
     if acceptance is None:
-        return dict.fromkeys(names)
+        return {**dict.fromkeys(names), "per_round": per_round}
     rounds, proposed, accepted, each = acceptance
     emitted = sum(r.emitted for r in each) if each else accepted + (rounds or 0)
     rates = (accepted / proposed if proposed else None, emitted / rounds if rounds else None)
-    per_round = {name: [getattr(r, name) for r in each] for name in ("proposed", "accepted")}
-    per_round["emitted"] = [r.emitted for r in each]
+    for one in each:  # all but the counts is unknown
+        unknown: dict[str, Any] = {"rejected": None, "agreed": [], "expected": [], "weights": []}
+        for name, value in (one._asdict() | unknown).items():
+            per_round[name].append(value)
     values = (rounds, proposed, accepted, acceptance.judged, *rates)
-    return dict(zip(names, values, strict=True)) | ({"per_round": per_round} if each else {})
+    return {**dict(zip(names, values, strict=True)), "per_round": per_round}
 
 
 def _difference(before: Mapping[str, float], after: Mapping[str, float]) -> Acceptance | None:

@@ -97,6 +97,8 @@ class Worker:
         """Decode samples of one cell; yield the index and record of each."""
         plan, runner, arms = self._started()
         steps = [plan.step(index) for index in indices]
+        if arms and runner:
+            arms.engine = runner.engine  # which a fallback may change
         by = arms if steps[0].cell.server else runner
         assert by is not None
         return ((step.place, result) for step, result in by.run(steps))

@@ -23,7 +23,7 @@ _TAKEN = (
     *("verify_seconds", "accept_seconds", "latency_seconds", "stopped_by", "text", "token_ids"),
 )
 _UNTIMED = ("token_ids", "per_round")
-_PER_ROUND = ("proposed", "accepted", "emitted", "rejected", "agreed", "expected", "weights")
+PER_ROUND = ("proposed", "accepted", "emitted", "rejected", "agreed", "expected", "weights")
 
 
 def measurements(generation: Generation, drafts: bool) -> dict[str, Any]:
@@ -48,7 +48,7 @@ def measurements(generation: Generation, drafts: bool) -> dict[str, Any]:
         "tokens_per_second": generation.output_tokens / seconds if seconds else None,
         "repetition": repetition(generation.token_ids),
         **{name: getattr(generation, name) for name in _TAKEN},
-        "per_round": {name: [_plain(getattr(r, name)) for r in rounds] for name in _PER_ROUND},
+        "per_round": {name: [_plain(getattr(r, name)) for r in rounds] for name in PER_ROUND},
     }
 
 

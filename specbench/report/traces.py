@@ -98,7 +98,8 @@ def open_run(
     begun: dict[str, set[str]] = defaultdict(set)
     for record in records:
         in_report = tuple(record.get(name) for name in _NAMED) in wanted
-        if not in_report or record["repeat"] or record.get("status") == ERROR:
+        by_server = record["method"] in run.servers  # which does not tell rejected tokens
+        if not in_report or by_server or record["repeat"] or record.get("status") == ERROR:
             continue
         task, sample = record["task"], record["sample_id"]
         if sample in begun[task] or len(begun[task]) < PROMPTS:

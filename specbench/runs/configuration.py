@@ -53,6 +53,12 @@ class _Pair(_Section):
     draft: _Text | None = None
 
 
+class _Server(_Section):
+    name: _Text
+    model: _Text = ""
+    prompts: _Text = ""
+
+
 class _Progress(_Section):
     state: _Text = ""
     samples: _Count = 0
@@ -65,6 +71,7 @@ class Configuration(_Section):
     pair: _Pair = _Pair()
     loading: dict[str, Any] = {}
     settings: dict[str, Any] = {}
+    servers: list[_Server] = []
     samples_planned: _Count = 0
     tasks: list[_Task] = []
     notes: list[_Text] = []
@@ -93,6 +100,7 @@ class Environment(_Section):
     git: dict[str, Any] = {}
     cpu: _Processor = _Processor()
     torch: _Torch = _Torch()
+    servers: dict[str, dict[str, Any]] = {}
 
 
 def read_object(path: Path, kind: type[_Section]) -> tuple[dict[str, Any], str]:

@@ -105,6 +105,11 @@ class Run:
         return {task["name"]: task for task in whole if isinstance(task.get("name"), str)}
 
     @property
+    def servers(self) -> dict[str, dict[str, Any]]:
+        """The servers that decoded some of the texts, in ``config.json``, by name."""
+        return {server["name"]: server for server in self.config.get("servers", ())}
+
+    @property
     def progress(self) -> dict[str, Any]:
         """``state`` and the numbers of ``samples`` and ``failed``; empty if unknown."""
         recorded = self.config.get("progress")

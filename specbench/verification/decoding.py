@@ -24,6 +24,7 @@ from specbench.proofs.findings import FAILED, OK, REPORT, Finding
 from specbench.runs.records import ERROR, names_of
 from specbench.runs.run import ENVIRONMENT, Run
 from specbench.verification.differences import Record, difference, finding, finding_of, named
+from specbench.verification.plan import arms_of
 
 #: Absolute; probabilities are stored with four digits, and depend on the machine and the batch.
 PROBABILITY = {torch.float32: 1.5e-4, torch.float64: 1.5e-4}
@@ -87,15 +88,15 @@ class Replay:
             SpecbenchError: The models cannot be loaded.
         """
         run, sources = self.run, own_sources(tasks)
-        plan = Plan(
-            run.pair, run.loading, run.settings, tuple(tasks), self.may_execute, (), sources
-        )
+        named = (run.pair, run.loading, run.settings, tuple(tasks), self.may_execute, (), sources)
+        plan = Plan(*named, arms_of(run))
         pair = Loader().load(plan)
         runner = SampleRunner(plan, pair)
         yield _check_models(run, runner)
-        if records and "token_ids" in records[0]:
+        here = [record for record in records if record["method"] not in run.servers]
+        if here and "token_ids" in here[0]:
             stops = {name: task["stop"] for name, task in run.tasks.items()}
-            yield _check_texts(records, pair, stops)
+            yield _check_texts(here, pair, stops)
         recorded = {names_of(record): record for record in records}
         within = PROBABILITY.get(pair.target.dtype, COARSE)
         for number, task in enumerate(plan.tasks):
@@ -112,7 +113,8 @@ class Replay:
             # In bfloat16 rounding depends on the batch and may change a token.
             coarse = result.verdict == FAILED and within == COARSE
             yield replace(result, verdict=REPORT) if coarse else result
-            yield from _check_keys(plan, runner, keys)
+            told = {"servers": _told(run)} if plan.arms else {}
+            yield from _check_keys(plan, told | runner.models, runner.engine, keys)
 
     def _names(self, plan: Plan, step: Step) -> tuple[Any, ...]:
         """Return the name of a step's sample, with the run's own name of its rule."""
@@ -198,8 +200,16 @@ def _check_models(run: Run, runner: SampleRunner) -> Finding:
     return Finding("", run.pair.name, "same models", FAILED if wrong else OK, reason)
 
 
+def _told(run: Run) -> dict[str, Any]:
+    """Return what the servers of a run told of themselves, without their addresses."""
+    servers = run.environment.get("servers", {}).items()
+    return {
+        name: {key: fact for key, fact in facts.items() if key != "url"} for name, facts in servers
+    }
+
+
 def _check_keys(
-    plan: Plan, runner: SampleRunner, samples: Sequence[tuple[Step, Record]]
+    plan: Plan, models: Mapping[str, Any], engine: str, samples: Sequence[tuple[Step, Record]]
 ) -> Iterator[Finding]:
     """Compare the keys of samples: a hash of all that determines them, the head's bytes included.
 
@@ -211,7 +221,7 @@ def _check_keys(
         return
     best: list[str] = []
     for may_execute in (False, True):
-        key = sample_keys(replace(plan, may_execute=may_execute), runner.models, runner.engine)
+        key = sample_keys(replace(plan, may_execute=may_execute), models, engine)
         other = [named(record) for step, record in samples if record["key"] != key(step)]
         best = other if not may_execute or len(other) < len(best) else best
     subject = f"{samples[0][1]['task']}, {len(samples):,} samples"

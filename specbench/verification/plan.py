@@ -16,6 +16,7 @@ from specbench.proofs.findings import FAILED, REPORT, Finding
 from specbench.runs.records import OK as DECODED
 from specbench.runs.records import names_of
 from specbench.runs.run import COMPLETE, Run
+from specbench.servers.arm import Arm
 from specbench.tasks.dataset import Dataset
 from specbench.tasks.prompts import PromptList
 from specbench.tasks.task import Task, load_task, task_names
@@ -41,7 +42,7 @@ def check_plan(
         for name, task in run.tasks.items()
     ]
     pair = PairSpec(str(run.config["pair"].get("name")), "", None)
-    plan = Plan(pair, run.loading, run.settings, tuple(tasks))
+    plan = Plan(pair, run.loading, run.settings, tuple(tasks), arms=arms_of(run))
     if len(plan) > LARGEST + 100 * len(records):  # a run may claim any number
         text = f"{len(plan):,} samples are planned, far more than there are"
         yield Finding("", run.folder.name, "samples are those of the plan", FAILED, text)
@@ -88,6 +89,12 @@ def check_plan(
 
 def _noted(result: Finding, note: str) -> Finding:
     return Finding("", result.subject, result.name, REPORT, note)
+
+
+def arms_of(run: Run) -> tuple[Arm, ...]:
+    """Return the servers of a run, without their addresses."""
+    servers = run.servers.values()
+    return tuple(Arm(s["name"], "", s.get("model", ""), s.get("prompts", "")) for s in servers)
 
 
 def task_plan(

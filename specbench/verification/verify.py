@@ -42,7 +42,7 @@ from specbench.verification.decoding import Replay, ShowSample, head_difference
 from specbench.verification.differences import Record, finding_of
 from specbench.verification.plan import check_examples, check_plan, task_of, task_plan
 from specbench.verification.tables import check_tables
-from specbench.words import listed
+from specbench.words import listed, shown
 
 _CHECKED = {CONFIG, ENVIRONMENT, EXAMPLES, RECORDS, TABLE, SUMMARY, DIGEST, TIMINGS, TIMED_RECORDS}
 _NEEDED = {*TRACED, "text", "stopped_by", "rounds", "scores", "quality", "quality_metric"}
@@ -117,7 +117,8 @@ class Verification:
         if self.source == TABLE:
             self.unchecked.append(f"texts, counts and rounds, without {RECORDS}")
         else:
-            yield check_counts(self.records)
+            here = [record for record in self.records if record["method"] not in run.servers]
+            yield check_counts(here)
         examples = {}
         for name in run.tasks:
             examples[name], finding = self._check_examples(name)
@@ -205,7 +206,12 @@ class Verification:
     ) -> Iterator[Finding]:
         """Compare heads and rules with those that are here, and decode samples again."""
         run, methods = self.run, {}
-        for name in {cell["method"] for task in run.tasks.values() for cell in task["cells"]}:
+        if run.servers:
+            self.unchecked.append(
+                f"texts and counts of servers ({', '.join(map(shown, run.servers))})"
+            )
+        cells_of_run = (cell for task in run.tasks.values() for cell in task["cells"])
+        for name in {cell["method"] for cell in cells_of_run} - run.servers.keys():
             try:
                 methods[name] = self._trusted(name, METHOD_GROUP)
             except SpecbenchError as error:

@@ -4,12 +4,14 @@ import json
 import time
 from collections.abc import Callable
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import pandas as pd
 import pytest
 
 from ..servers.fake import Fake, Fault, Handler, serving, solved
+from ..servers.proxy import proxied
 from .conftest import Cli
 
 RUN = ("run", "-t", "mini-math", "--no-progress", "--output", "run")
@@ -29,7 +31,6 @@ def test_two_arms_are_measured_in_turns_and_scored(cli: Cli) -> None:
         servers = "--server", f"plain={first}", "--server", f"fast={second}"
         done = cli(*RUN, *servers, "-n", "6", "--concurrency", "1,3", "--batch-size", "3")
     assert done.code == 0, done.err
-    assert plain.most_in_flight == fast.most_in_flight == 3
     rows = pd.read_csv("run/samples.csv")
     assert len(rows) == 2 * 2 * 6
     assert {*rows["method"]} == {"plain", "fast"}
@@ -51,6 +52,21 @@ def test_two_arms_are_measured_in_turns_and_scored(cli: Cli) -> None:
     assert len({*seeds}) == 6 and len(seeds) == 12
     environment = json.loads(Path("run/environment.json").read_text(encoding="utf-8"))
     assert environment["servers"]["plain"]["version"] == "1.2.3"
+
+
+def test_as_many_requests_are_in_flight_as_asked_for_and_no_more(cli: Cli) -> None:
+    together = Barrier(3)
+
+    def waits(handler: Handler, body: dict[str, Any]) -> bool:
+        if body["max_tokens"] > 16:
+            together.wait(timeout=20)  # until three are there
+        return False
+
+    fake = Fake(solved, fault=waits)
+    with serving(fake) as url:
+        options = "--concurrency", "3", "--batch-size", "6", "--timeout", "30"
+        assert cli(*RUN, "--server", f"a={url}", "-n", "6", *options).code == 0
+    assert fake.most_in_flight == 3
 
 
 def test_requests_in_flight_share_the_elapsed_time(cli: Cli) -> None:
@@ -221,3 +237,13 @@ def test_wrong_options_are_refused(cli: Cli, message: str) -> None:
     assert done.code == 2
     assert message in done.err
     assert not Path("run").exists()
+
+
+def test_a_proxy_corrupts_the_answers_to_a_share_of_the_prompts(cli: Cli) -> None:
+    with serving(Fake(solved)) as url, proxied(url, corrupted=0.3) as worse:
+        arms = "--server", f"plain={url}", "--server", f"worse={worse}"
+        assert cli(*RUN, *arms, "-n", "40").code == 0
+    texts = pd.DataFrame(records()).pivot(index="sample_id", columns="method", values="text")
+    differ = texts["plain"] != texts["worse"]
+    assert 4 <= differ.sum() <= 20
+    assert not texts["worse"][differ].str.contains(r"\d").any()

@@ -162,15 +162,18 @@ def _sampled(
         FILTERS: FilteredTails(),
     }
     limit = after_rounds(options.draft_length).limit
+    # Equal seeds would give equal random numbers after all prompts, and draws that depend on each
+    # other.
     for number, context in enumerate(unsure):
         show_step(f"texts at T={temperature:g}, prompt {number + 1} of {len(unsure)}")
         count = max(1, options.samples // len(unsure))
-        texts = audited.decode(context, temperature, count, limit)
+        texts = audited.decode(context, temperature, count, limit, number * count)
         _compare(laws, context, texts, options.draft_length, tests)
     for number, context in enumerate(cut):
         show_step(f"texts at T={temperature:g}, cut prompt {number + 1} of {len(cut)}")
         count = max(1, CUT_SAMPLES * options.samples // len(cut))
-        texts = audited.decode(context, temperature, count, CUT_TOKENS, options.samples)
+        first = len(unsure) * options.samples + number * count
+        texts = audited.decode(context, temperature, count, CUT_TOKENS, first)
         for law, _, tokens, _ in positions(laws, context, texts, [laws.pair.target]):
             for name in SAMPLER:
                 tests[name].add(law, tokens)

@@ -76,7 +76,7 @@ def test_a_weak_audit_says_so(cli: Cli) -> None:
 
 
 def test_what_was_found_before_an_error_is_kept(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    from specbench.proofs import server
+    from specbench.servers import server
 
     complete = server.Server.complete
 

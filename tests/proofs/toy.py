@@ -103,7 +103,7 @@ def speculate(
     """Return the new tokens of a text by speculative sampling, with the end token if it ends."""
     text, start = list(prompt), len(prompt)
     most = 3 * (limit + DRAFT_LENGTH + 1)  # a drafted, rejected and corrected token takes three
-    numbers = iter(np.random.default_rng((seed, *prompt)).random(most).tolist())
+    numbers = iter(np.random.default_rng(seed).random(most).tolist())
     while END not in text[start:] and len(text) - start < limit:
         for _ in range(DRAFT_LENGTH):
             at = position(text[-1], temperature, fault)

@@ -42,6 +42,8 @@ DRAFTS = {
 # vLLM looks for its version under another name than that of its package for CPUs.
 NAMED, REPAIRED = HERE / "named", HERE / "repaired"
 ENVIRONMENT = {
+    "PYTHONDONTWRITEBYTECODE": "",  # compiling its 4,000 modules takes longer than starting it
+    "VLLM_WORKER_MULTIPROCESSING_METHOD": "fork",  # imports them once
     "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",

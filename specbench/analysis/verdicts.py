@@ -189,7 +189,7 @@ def _sign(row: _Row, least: float, most: float, low: str, high: str) -> str:
     return high if row["ci_low"] > most else low if row["ci_high"] < least else UNSHOWN
 
 
-def _sign_of_speed(row: _Row) -> str:
+def sign_of_speed(row: _Row) -> str:
     """Return whether a speed-up is a difference that exceeds the noise of ``sd``."""
     outcome, noise = _sign(row, 1, 1, SLOWER, FASTER), row["noise"]
     if noise != noise or outcome == UNSHOWN:
@@ -207,7 +207,7 @@ def _speculation(row: _Row | None) -> _Clause:
     """Compare with no speculation."""
     if row is None:
         return _Clause(MISSING, "")
-    outcome = _sign_of_speed(row)
+    outcome = sign_of_speed(row)
     phrases = {
         FASTER: "faster than no speculation",
         SLOWER: "slower than no speculation",
@@ -221,7 +221,7 @@ def _speed(row: _Row | None) -> _Clause:
     """Compare with ``sd`` at the same or at each method's fastest draft length."""
     if row is None:
         return _Clause(MISSING, "speed not comparable with sd")
-    outcome, noise = _sign_of_speed(row), row["noise"]
+    outcome, noise = sign_of_speed(row), row["noise"]
     against = f" as {_baseline(row)}"
     if row["against"] == c.SD_CHOSEN:
         lengths = (row["draft_length"], row["against_draft_length"])

@@ -88,14 +88,14 @@ def print_findings(as_json: bool, content: object, *tables: Table, after: str = 
 
 
 def print_verdicts(found: pd.DataFrame, form: str = TEXT) -> None:
-    """Print the verdicts on each task's methods, as a list in Markdown."""
+    """Print the verdicts on each task's methods: a list in Markdown, comments in LaTeX."""
     from specbench.analysis.verdicts import by_task
 
     for heading, sentences in by_task(found).items():
-        print(printable(heading))
+        print(printable(f"% {heading}" if form == LATEX else heading))
         for sentence in map(printable, sentences):
             wrapped = textwrap.fill(sentence, console().width, subsequent_indent="  ")
-            print(f"- {sentence}" if form == MARKDOWN else wrapped)
+            print({MARKDOWN: f"- {sentence}", LATEX: f"% {sentence}"}.get(form, wrapped))
         print()
 
 

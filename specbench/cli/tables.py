@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from specbench.cli.finished import SPLITS, Recorded, Rows, Runs
 from specbench.cli.generate import grouped
@@ -183,8 +183,22 @@ def _by_position(asked: TableOptions, rows: Rows, runs: Sequence[Path] | None) -
 
 
 class CompareOptions(JsonOutput):
-    """Which tables follow the verdict."""
+    """What to compare with, and which tables follow the verdict."""
 
+    against: str | None = option(
+        None,
+        "Compare every other method with this one, such as sd, 'static w=0.5' or a server: is its "
+        "loss of quality within --margin, and how fast is it?",
+        metavar="METHOD",
+        shown="sd and the static front",
+    )
+    margin: float | None = option(
+        None,
+        "Loss of quality that is acceptable, in points, for --against.",
+        metavar="POINTS",
+        gt=0,
+        lt=100,
+    )
     at: list[str] | None = option(
         None,
         "Show full tables: paired differences from sd, and what is held equal in a comparison with "
@@ -194,7 +208,18 @@ class CompareOptions(JsonOutput):
         choices=(BESIDE_SD, *HELD_EQUAL, ALL_TABLES),
     )
     times: bool = option(False, "With two runs: compare their times even if machine or day differ.")
-    format: str = option(TEXT, "", choices=(TEXT, MARKDOWN, CSV))
+    format: str = option(TEXT, "", choices=(TEXT, MARKDOWN, LATEX, CSV))
+
+    def model_post_init(self, context: Any) -> None:
+        """Refuse options that do not go together.
+
+        Raises:
+            UsageError: A margin is missing, or an option has no meaning.
+        """
+        if (self.against is None) != (self.margin is None):
+            raise UsageError("--against METHOD and --margin POINTS belong together: give both")
+        if self.against is not None and (self.at or self.times):
+            raise UsageError("--against compares with one method alone: omit --at and --times")
 
 
 @grouped
@@ -202,7 +227,7 @@ def compare(asked: CompareOptions, rows: Rows, runs: Runs = None) -> None:
     """Compare methods with SD and with the static front: one sentence per task and method.
 
     With two runs, also show what differs between them, and compare the cells that both have, paired
-    by sample.
+    by sample. With --against, compare with one method, as in `compare RUN --against sd --margin 2`.
     """
     from specbench.runs.records import TABLE
 
@@ -218,6 +243,9 @@ def compare(asked: CompareOptions, rows: Rows, runs: Runs = None) -> None:
     from specbench.runs.frames import first_decodes, read_samples
 
     every = read_samples(*folders, timings=TIMED)
+    if asked.against is not None:
+        _compare_against(every, rows, asked)
+        return
     between, tables = _compare_runs(folders, first_decodes(every), rows, asked)
     # --method selects the methods to compare; sd and static remain as baselines.
     samples = rows.updated(method=None).selection().of(every)
@@ -255,6 +283,17 @@ def compare(asked: CompareOptions, rows: Rows, runs: Runs = None) -> None:
             print_verdicts(judged, asked.form)
             printed = comparison_tables(rows_shown) if asked.at else [overview(rows_shown)]
             print_as(asked.form, rows_shown, lambda: printed)
+
+
+def _compare_against(samples: pd.DataFrame, rows: Rows, asked: CompareOptions) -> None:
+    """Print the verdict on each method against one, then a table per task."""
+    from specbench.analysis.margin import margin_rows, margin_tables
+
+    chosen, methods = rows.updated(method=None).selection(), rows.selection().methods
+    judged = margin_rows(chosen.of(samples), asked.against or "", asked.margin or 0, methods)
+    if asked.form not in (CSV, JSON):
+        print_verdicts(judged[judged["sentence"].notna()], asked.form)
+    print_as(asked.form, judged, lambda: margin_tables(judged))
 
 
 def _compare_runs(

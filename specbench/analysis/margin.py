@@ -1,0 +1,364 @@
+"""Verdicts with a margin: every method of a run against one of them, such as a plain server.
+
+Both sides are compared on the answers that both have, paired by prompt: turns and repeats of a
+prompt stay together. Methods match at the same task, temperature, draft length and concurrency; one
+that decodes B texts together has a concurrency of B. Engine and drafter may differ.
+
+*Quality.* A method is within the margin if the lower end of the 95 % interval of its difference is
+above minus the margin (non-inferiority), and beyond it if the upper end is below. If fewer than
+``FEWEST`` prompts have another score, resamples cannot know what a rare difference costs; of equal
+scores they are all 0. The score interval of proportions then takes every difference as a possible
+loss of the whole score: equal scores of n prompts give about -3.84 / n to 3.84 / n. Answers that
+only a method lacks are left out, but must not help it: it has to be within the margin with these
+answers counted as wrong, too.
+
+*Time.* The noise of times is how much the same server under another name differs from the baseline,
+or ``sd`` from itself with ``--a-a``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from specbench.analysis.blocks import by_time_unit, count_blocks, has_comparable_times
+from specbench.analysis.comparison import LENGTH, QUALITY_LESS, TIMES
+from specbench.analysis.intervals import (
+    CONFIDENCE,
+    FEWEST,
+    Floats,
+    Interval,
+    paired_interval,
+    paired_ratio,
+    score_limits,
+)
+from specbench.analysis.scores import quality_difference, score_interval
+from specbench.analysis.sessions import TaskRun
+from specbench.analysis.verdicts import MISSING, NOISE, SLOWER, UNSHOWN, sign_of_speed
+from specbench.errors import UsageError
+from specbench.methods.parameters import METHOD_COLUMNS, from_columns, to_columns
+from specbench.metrics import shown_metric
+from specbench.plugins import short_name
+from specbench.runs.frames import first_decodes, without_repeats
+from specbench.runs.labels import method_labels
+from specbench.runs.shown import ENDS, shown
+from specbench.table import Column, Field, Table, drop_empty, number, percent, with_interval
+from specbench.words import listed, unknown
+
+CONCURRENCY = "concurrency"  # the name of a server's load in the column ``settings``
+WITHIN, BEYOND = "within the margin", "beyond the margin"
+POWER = 0.8  # of ``prompts_needed``
+DIFFER = "differ: prompts with another score."
+LATENCIES = "p50, p99: ms, over all answers; p99 of fewer than 100 is nearly their maximum."
+SEVERAL = (
+    "The 95 % intervals are not corrected for several methods: of 20 equal ones, about one is "
+    "called different by chance."
+)
+_TASK = ["run_id", "task", "temperature"]
+_SETTING = ["arm", "load", "draft_length"]
+_QUANTILES = {"p50": 0.5, "p99": 0.99}
+
+_Row = dict[str, Any]
+
+
+def margin_rows(
+    samples: pd.DataFrame,
+    against: str,
+    margin: float,
+    methods: Collection[str] | None = None,
+    same_server: Collection[str] = (),
+) -> pd.DataFrame:
+    """Compare the methods of runs with one of them: a row per run, task, method and setting.
+
+    Args:
+        samples: Samples of runs, with those of ``timings.csv``.
+        against: Label of the baseline, such as ``static w=0.5``, or a method that has one label.
+        margin: Loss of quality that is accepted, in points of the metric as it is shown.
+        methods: Names of the methods to compare; by default all.
+        same_server: Names of the methods that are the baseline's server again (an A/A test).
+
+    Returns:
+        Figures with the ends of their intervals, the outcomes ``speed`` and ``loss`` in words, how
+        many ``more_prompts`` would decide, and ``sentence``. Rows of the baseline have none.
+
+    Raises:
+        UsageError: No method or several are the baseline, or there is no other method.
+    """
+    samples = _with_arms(samples)
+    baseline = _arm_named(against, samples)
+    rows: list[_Row] = []
+    for _, cells in samples.groupby(_TASK, sort=False):
+        base, compared = cells[cells["arm"] == baseline], cells[cells["arm"] != baseline]
+        if methods is not None:
+            compared = compared[compared["method"].map(short_name).isin(map(short_name, methods))]
+        if base.empty or compared.empty:
+            continue
+        shared = base.iloc[0][["pair", "engine", "batch_size"]].to_dict()
+        shared["blocks"], noise = count_blocks(base), TaskRun.of(cells).noise
+        rows += [shared | _facts(cell) for _, cell in base.groupby(_SETTING, sort=False)]
+        for _, cell in compared.groupby(_SETTING, sort=False):
+            row = shared | _facts(cell) | {"against": baseline, "margin": margin}
+            row["again"] = row["method"] in same_server
+            row["noise"] = noise.get(cell["session"].iloc[0], math.nan)
+            rows.append(row | _compare(cell, base, margin))
+    table = pd.DataFrame(rows)
+    if table.empty:
+        raise UsageError(f"the runs hold no method to compare with {baseline}: measure one too")
+    several = table.groupby("arm")["draft_length"].transform("nunique") > 1
+    lengths = ", N = " + table["draft_length"].astype("str")
+    table.insert(0, "label", table["arm"] + lengths.where(several, ""))
+    again = table["again"].eq(True)
+    factors = np.fmax(table[f"{TIMES}_high"], 1 / table[f"{TIMES}_low"]).where(again)
+    floor = factors.groupby([table[name] for name in (*_TASK, "load")]).transform("max")
+    table["noise"] = floor.fillna(table["noise"]).mask(again)
+    verdicts = [_verdict(row) if row["against"] == baseline else {} for row in _records(table)]
+    return table.join(pd.DataFrame(verdicts)).drop(columns=["arm", "load"])
+
+
+def prompts_needed(differences: Floats, margin: float) -> int:
+    """Return how many prompts in all decide, in 4 of 5 runs, whether a method keeps to a margin.
+
+    So many show that equal methods are within the margin, and also that a loss as large as the
+    margin is a loss: with variance v of a difference, n = (1.96 + 0.84)^2 v / margin^2 for both. Of
+    scores of 0 and 1, v is the share of prompts that differ, of others this share times the mean
+    square of their differences. Two prompts that differ are added to those measured, since a few
+    equal prompts do not show that v is 0. A loss adds at most the margin to v: scores from 1 to 0.
+
+    A measured loss is not undone by further prompts. These are taken as equal, so n is the smallest
+    with ``margin n - loss of the present prompts >= 2.8 sqrt(v n)``. A gain is not trusted to last.
+
+    Args:
+        differences: [prompts] score of each prompt less the baseline's, -1 to 1.
+        margin: The margin as a score, 0 to 1.
+    """
+    n, unequal = len(differences), differences[differences != 0]
+    square = float(np.mean(unequal**2)) if len(unequal) else 1.0
+    variance = square * (len(unequal) + 2) / (n + 4) + margin
+    normal = NormalDist()
+    errors = normal.inv_cdf((1 + CONFIDENCE) / 2) + normal.inv_cdf(POWER)
+    spread, loss = errors * math.sqrt(variance), max(-float(differences.sum()), 0.0)
+    return math.ceil(((spread + math.sqrt(spread**2 + 4 * margin * loss)) / (2 * margin)) ** 2)
+
+
+def margin_tables(rows: pd.DataFrame) -> Iterator[Table]:
+    """Yield a table per run, task and temperature of rows from ``margin_rows``."""
+    several = rows["run_id"].nunique() > 1
+    for (run, task, temperature), group in rows.groupby(_TASK, sort=False):
+        baseline, margin = group[["against", "margin"]].dropna().iloc[0]
+        metric = group["quality_metric"].iloc[0]
+        fields: list[Field[_Row]] = [
+            ("method", lambda row: row["label"]),
+            _field("at once", CONCURRENCY),
+            _field("n", "n"),
+            shown("quality", metric).column,
+            (f"less\n{baseline}'s\n[95 %]", shown(QUALITY_LESS, metric).interval),
+            ("differ", lambda row: percent(row["differ"], ".1f")),
+            ("speed,\nratio\n[95 %]", shown(TIMES).interval),
+            ("tokens,\nratio\n[95 %]", shown(LENGTH).interval),
+            *(
+                _field(Column(name, group=heading), f"{figure}_{name}", 1000, "3s")
+                for figure, heading in (("first", "first token"), ("between", "between tokens"))
+                for name in _QUANTILES
+            ),
+            *(_field(name, name) for name in ("answers", "missing", "empty", "retries")),
+        ]
+        title = f"{task}, T = {temperature:g}{f', {run}' if several else ''}"
+        title += f": against {baseline}, margin {margin:g} points"
+        notes = [DIFFER, *([LATENCIES] if group["between_p50"].notna().any() else []), SEVERAL]
+        yield drop_empty(Table.of(_records(group), fields, title, notes))
+
+
+def _field(heading: str | Column, name: str, scale: float = 1, form: str = ".0f") -> Field[_Row]:
+    return heading, lambda row: number(scale * row[name], form)
+
+
+def _records(table: pd.DataFrame) -> list[_Row]:
+    records: list[_Row] = table.to_dict("records")
+    return records
+
+
+def _with_arms(samples: pd.DataFrame) -> pd.DataFrame:
+    """Add each sample's label without a concurrency, its concurrency (NaN for none) and load."""
+    keys = ["task", *METHOD_COLUMNS, "drafter", "batch_size"]
+    cell_of = samples.groupby(keys, sort=False, dropna=False).ngroup()
+    cells = _records(samples[keys][~cell_of.duplicated()])
+    loads = []
+    for cell in cells:
+        parameters = from_columns(cell)
+        loads.append(float(parameters.pop(CONCURRENCY, math.nan)))
+        cell |= to_columns(parameters)
+    concurrency = cell_of.map(dict(enumerate(loads)))
+    return samples.assign(
+        arm=cell_of.map(dict(enumerate(method_labels(cells)))),
+        load=concurrency.fillna(samples["batch_size"]),
+        seconds=samples["prefill_seconds"] + samples["decode_seconds"],
+        one=1.0,
+        answer=samples.groupby(["sample_id", "turn", "repeat"], dropna=False).ngroup(),
+        **{CONCURRENCY: concurrency},
+    )
+
+
+def _arm_named(name: str, samples: pd.DataFrame) -> str:
+    """Return the label of the arm that has this label, or this method."""
+    methods = samples.drop_duplicates("arm").set_index("arm")["method"]
+    if name in methods.index:
+        return name
+    arms = methods.index[methods.map(short_name) == short_name(name)]
+    if arms.empty:
+        raise UsageError(f"--against: {unknown('method of these runs', name, methods.index)}")
+    if len(arms) > 1:
+        raise UsageError(f"--against: {name} has several settings; choose one of {listed(arms)}")
+    return str(arms[0])
+
+
+def _facts(cell: pd.DataFrame) -> _Row:
+    """Return the figures that one setting has without a baseline."""
+    texts = first_decodes(cell)
+    names = [*_TASK, "quality_metric", "method", *_SETTING, CONCURRENCY]
+    facts: _Row = texts.iloc[0][names].to_dict()
+    facts["quality"] = score_interval(texts, "quality", facts["quality_metric"]).value
+    only_end = (texts["output_tokens"] == 1) & (texts["stopped_by"] == "eos")
+    empty = int((only_end | (texts["output_tokens"] == 0)).sum())
+    facts |= {"n": texts["sample_id"].nunique(), "answers": len(texts), "empty": empty or math.nan}
+    facts["retries"] = (texts["retries"].sum() if "retries" in texts else 0) or math.nan
+    between = texts.get("inter_token_seconds", pd.Series(math.nan, texts.index))
+    first = texts["prefill_seconds"].where(between.notna())  # of a server: up to the first token
+    for name, q in _QUANTILES.items():
+        facts |= {f"first_{name}": first.quantile(q), f"between_{name}": between.quantile(q)}
+    return facts
+
+
+def _compare(cell: pd.DataFrame, base: pd.DataFrame, margin: float) -> _Row:
+    """Return the figures of one setting relative to the baseline, over the answers of both."""
+    base = base[base["load"] == cell["load"].iloc[0]]
+    if base["draft_length"].nunique() > 1:
+        base = base[base["draft_length"] == cell["draft_length"].iloc[0]]
+    answers, base_answers = first_decodes(cell), first_decodes(base)
+    if answers["quality"].notna().any() and base_answers["quality"].notna().any():
+        answers, base_answers = (side[side["quality"].notna()] for side in (answers, base_answers))
+    own, reference = _paired(answers, base_answers)
+    lost = base_answers.loc[~base_answers["answer"].isin(own.index), "quality"]
+    prompts = own["sample_id"]
+    apart = (own["quality"] - reference["quality"]).groupby(prompts).mean().dropna().to_numpy()
+    quality = quality_difference(own, reference)
+    if len(apart) >= FEWEST > np.count_nonzero(apart):
+        ends = map(float, score_limits(apart, len(own)))
+        quality = quality._replace(
+            low=min(quality.low, next(ends)), high=max(quality.high, next(ends))
+        )
+    speed, length = _speed(cell, base), _ratio(own, reference, "output_tokens", "one")
+    figures = {QUALITY_LESS: quality, TIMES: speed, LENGTH: length}
+    score = margin / shown_metric(cell["quality_metric"].iloc[0])[1]
+    return {
+        **{n + end: v for n, f in figures.items() for end, v in zip(ENDS, f[:3], strict=True)},
+        "n": prompts.nunique(),
+        "missing": len(lost) or math.nan,
+        "missing_in_baseline": len(answers) - len(own) or math.nan,
+        "differ": np.count_nonzero(apart) / (len(apart) or math.nan),
+        "prompts_needed": prompts_needed(apart, score),
+        "lowest": (quality.low * len(own) - lost.sum()) / max(len(own) + len(lost), 1),
+    }
+
+
+def _speed(cell: pd.DataFrame, base: pd.DataFrame) -> Interval:
+    """Return how many times as fast a setting is as the baseline in its session.
+
+    It is the ratio of times per answer or, for blocks of texts, of tokens per second.
+    """
+    of_session = without_repeats(base[base["session"] == cell["session"].iloc[0]])
+    sides = _paired(first_decodes(cell), of_session)
+    in_blocks = {count_blocks(side) > 0 for side in sides}
+    if len(in_blocks) > 1 or not all(map(has_comparable_times, sides)):
+        return Interval(math.nan, math.nan, math.nan, 0)
+    work = "output_tokens" if in_blocks == {True} else "one"
+    own, reference = map(by_time_unit, sides)
+    return _ratio(own, reference, work, "seconds")
+
+
+def _paired(own: pd.DataFrame, base: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return the answers that both sides have, in the same order and with the same index."""
+    own, base = own.set_index("answer"), base.set_index("answer")
+    shared = own.index.intersection(base.index, sort=False)
+    return own.loc[shared], base.loc[shared]
+
+
+def _ratio(own: pd.DataFrame, base: pd.DataFrame, above: str, below: str) -> Interval:
+    """Return the ratio of two sides' ratios of two columns."""
+    terms = [side[[above, below]] for side in (own, base)]
+    return paired_interval(
+        terms[0], own["sample_id"], terms[1], base["sample_id"], paired_ratio, log=True
+    )
+
+
+def _verdict(row: _Row) -> _Row:
+    """Return the outcomes and the sentence of a row."""
+    known, baseline = row[CONCURRENCY] == row[CONCURRENCY], row["against"]
+    load = f" at concurrency {row[CONCURRENCY]:.0f}" if known else ""
+    if row["n"] < FEWEST:
+        few = f"too few prompts in common with {baseline}{load} (n = {row['n']:.0f}"
+        return {"sentence": f"{row['label']}: {few}; at least {FEWEST} are needed)"}
+    speed, times = _said_of_speed(row, f" per {'request' if known else 'sample'}{load}")
+    loss, quality, more = _said_of_quality(row)
+    low, high = (round(row[LENGTH + end], 2) for end in ENDS[1:])
+    counts = {
+        "answers are missing": "missing",
+        f"answers are missing of {baseline}": "missing_in_baseline",
+        "texts are empty": "empty",
+    }
+    equal = row[f"{QUALITY_LESS}_low"] <= 0 <= row[f"{QUALITY_LESS}_high"] and speed == UNSHOWN
+    parts = [
+        times,
+        quality,
+        "" if low <= 1 <= high else f"texts {shown(LENGTH).interval(row)} times as long",
+        *(f"{row[name]:.0f} {words}" for words, name in counts.items() if row[name] > 0),
+        "a server does not differ from itself, so differences of this size are noise"
+        if row["again"] and not equal
+        else "",
+    ]
+    again = "the same server again: " if row["again"] else ""
+    sentence = f"{row['label']}: {again}{'; '.join(filter(None, parts))}"
+    return {"speed": speed, "loss": loss, "more_prompts": more, "sentence": sentence}
+
+
+def _said_of_speed(row: _Row, unit: str) -> tuple[str, str]:
+    """Return the outcome of the times, and how to say it."""
+    if row[f"{TIMES}_low"] != row[f"{TIMES}_low"]:
+        return MISSING, f"times not comparable{unit.removeprefix(' per sample')}"
+    ends = {"ci_low": row[f"{TIMES}_low"], "ci_high": row[f"{TIMES}_high"]}
+    outcome, noise = sign_of_speed({**ends, "noise": row["noise"]}), row["noise"]
+    what = "as many tokens/s" if row["blocks"] > 0 else f"as fast{unit}"
+    remarks = [{SLOWER: "slower", UNSHOWN: UNSHOWN, NOISE: NOISE}.get(outcome, "")]
+    remarks += [f"noise {1 / noise:.2f} to {noise:.2f}"] if noise == noise else []
+    remark = ", ".join(filter(None, remarks))
+    return outcome, f"{shown(TIMES).interval(row)} times {what}{remark and f' ({remark})'}"
+
+
+def _said_of_quality(row: _Row) -> tuple[str, str, float]:
+    """Return the outcome of quality, how to say it, and how many more prompts would decide."""
+    unit, scale = shown_metric(row["quality_metric"])
+    margin = f"{row['margin']:g} points"
+    value, low, high = (scale * row[QUALITY_LESS + end] for end in ENDS)
+    if low != low:
+        return MISSING, "quality was not measured", math.nan
+    side = "higher" if value > 0 else "lower"
+    ends = (low, high) if value > 0 else (-high, -low)
+    points = f"{unit} {with_interval(abs(value), *ends, '.1f')} points {side}"
+    evidence = "a loss is shown, " if high < 0 else "a gain is shown, " if low > 0 else ""
+    if high < -row["margin"]:
+        return BEYOND, f"{points}: lossy beyond the margin of {margin}", math.nan
+    if low <= -row["margin"]:
+        text = f"{points}: {evidence}not shown to be within {margin}"
+        if evidence:
+            return UNSHOWN, text, math.nan
+        more = row["prompts_needed"] - row["n"]
+        text += f"; about {float(f'{more:.2g}'):.0f} more prompts would decide"
+        return UNSHOWN, f"{text} (the scores of {percent(row['differ'], '.1f')} differ)", more
+    if scale * row["lowest"] <= -row["margin"]:
+        wrong = f"not within {margin} if the missing answers are wrong"
+        return UNSHOWN, f"{points}: {evidence}{wrong}", math.nan
+    return WITHIN, f"{points}: {evidence}within {margin}", math.nan

@@ -63,7 +63,7 @@ _TASK = ["run_id", "task", "temperature"]
 _SETTING = ["arm", "load", "draft_length"]
 _QUANTILES = {"p50": 0.5, "p99": 0.99}
 
-_Row = dict[str, Any]
+_Row = dict[Any, Any]
 
 
 def margin_rows(
@@ -92,7 +92,7 @@ def margin_rows(
     samples = _with_arms(samples)
     baseline = _arm_named(against, samples)
     rows: list[_Row] = []
-    for _, cells in samples.groupby(_TASK, sort=False):
+    for _, cells in samples.groupby(_TASK, sort=False, dropna=False):
         base, compared = cells[cells["arm"] == baseline], cells[cells["arm"] != baseline]
         if methods is not None:
             compared = compared[compared["method"].map(short_name).isin(map(short_name, methods))]
@@ -114,10 +114,33 @@ def margin_rows(
     table.insert(0, "label", table["arm"] + lengths.where(several, ""))
     again = table["again"].eq(True)
     factors = np.fmax(table[f"{TIMES}_high"], 1 / table[f"{TIMES}_low"]).where(again)
-    floor = factors.groupby([table[name] for name in (*_TASK, "load")]).transform("max")
+    settings = [table[name] for name in (*_TASK, "load")]
+    floor = factors.groupby(settings, dropna=False).transform("max")
     table["noise"] = floor.fillna(table["noise"]).mask(again)
-    verdicts = [_verdict(row) if row["against"] == baseline else {} for row in _records(table)]
-    return table.join(pd.DataFrame(verdicts)).drop(columns=["arm", "load"])
+    verdicts = [
+        _verdict(row) if row["against"] == baseline else {} for row in table.to_dict("records")
+    ]
+    return table.join(pd.DataFrame(verdicts)).drop(columns="arm")
+
+
+def paired_quality(own: pd.DataFrame, base: pd.DataFrame) -> Interval:
+    """Return the quality of one side less the other's, with an interval that is never [0, 0].
+
+    Args:
+        own: Samples of one side, with a quality.
+        base: The other side's answers to the same prompts, in the same order and with one index.
+    """
+    difference, apart = quality_difference(own, base), _apart(own, base)
+    if not len(apart) >= FEWEST > np.count_nonzero(apart):
+        return difference
+    low, high = map(float, score_limits(apart, len(own)))
+    return difference._replace(low=min(difference.low, low), high=max(difference.high, high))
+
+
+def _apart(own: pd.DataFrame, base: pd.DataFrame) -> Floats:
+    """Return each prompt's score less the other side's."""
+    differences = (own["quality"] - base["quality"]).groupby(own["sample_id"]).mean()
+    return np.asarray(differences.dropna())
 
 
 def prompts_needed(differences: Floats, margin: float) -> int:
@@ -148,7 +171,7 @@ def prompts_needed(differences: Floats, margin: float) -> int:
 def margin_tables(rows: pd.DataFrame) -> Iterator[Table]:
     """Yield a table per run, task and temperature of rows from ``margin_rows``."""
     several = rows["run_id"].nunique() > 1
-    for (run, task, temperature), group in rows.groupby(_TASK, sort=False):
+    for (run, task, temperature), group in rows.groupby(_TASK, sort=False, dropna=False):
         baseline, margin = group[["against", "margin"]].dropna().iloc[0]
         metric = group["quality_metric"].iloc[0]
         fields: list[Field[_Row]] = [
@@ -162,31 +185,26 @@ def margin_tables(rows: pd.DataFrame) -> Iterator[Table]:
             ("tokens,\nratio\n[95 %]", shown(LENGTH).interval),
             *(
                 _field(Column(name, group=heading), f"{figure}_{name}", 1000, "3s")
-                for figure, heading in (("first", "first token"), ("between", "between tokens"))
+                for figure, heading in (("first", "first token"), ("inter", "between tokens"))
                 for name in _QUANTILES
             ),
             *(_field(name, name) for name in ("answers", "missing", "empty", "retries")),
         ]
-        title = f"{task}, T = {temperature:g}{f', {run}' if several else ''}"
-        title += f": against {baseline}, margin {margin:g} points"
-        notes = [DIFFER, *([LATENCIES] if group["between_p50"].notna().any() else []), SEVERAL]
-        yield drop_empty(Table.of(_records(group), fields, title, notes))
+        title = f"{task}, T = {temperature:g}: against {baseline}, margin {margin:g} points"
+        title += f", {run}" if several else ""
+        notes = [DIFFER, *([LATENCIES] if group["first_p50"].notna().any() else []), SEVERAL]
+        yield drop_empty(Table.of(group.to_dict("records"), fields, title, notes))
 
 
 def _field(heading: str | Column, name: str, scale: float = 1, form: str = ".0f") -> Field[_Row]:
     return heading, lambda row: number(scale * row[name], form)
 
 
-def _records(table: pd.DataFrame) -> list[_Row]:
-    records: list[_Row] = table.to_dict("records")
-    return records
-
-
 def _with_arms(samples: pd.DataFrame) -> pd.DataFrame:
     """Add each sample's label without a concurrency, its concurrency (NaN for none) and load."""
     keys = ["task", *METHOD_COLUMNS, "drafter", "batch_size"]
     cell_of = samples.groupby(keys, sort=False, dropna=False).ngroup()
-    cells = _records(samples[keys][~cell_of.duplicated()])
+    cells = samples[keys][~cell_of.duplicated()].to_dict("records")
     loads = []
     for cell in cells:
         parameters = from_columns(cell)
@@ -226,10 +244,9 @@ def _facts(cell: pd.DataFrame) -> _Row:
     empty = int((only_end | (texts["output_tokens"] == 0)).sum())
     facts |= {"n": texts["sample_id"].nunique(), "answers": len(texts), "empty": empty or math.nan}
     facts["retries"] = (texts["retries"].sum() if "retries" in texts else 0) or math.nan
-    between = texts.get("inter_token_seconds", pd.Series(math.nan, texts.index))
-    first = texts["prefill_seconds"].where(between.notna())  # of a server: up to the first token
-    for name, q in _QUANTILES.items():
-        facts |= {f"first_{name}": first.quantile(q), f"between_{name}": between.quantile(q)}
+    for figure in ("first", "inter"):
+        seconds = texts.get(f"{figure}_token_seconds", pd.Series(math.nan, texts.index))
+        facts |= {f"{figure}_{name}": seconds.quantile(q) for name, q in _QUANTILES.items()}
     return facts
 
 
@@ -243,20 +260,15 @@ def _compare(cell: pd.DataFrame, base: pd.DataFrame, margin: float) -> _Row:
         answers, base_answers = (side[side["quality"].notna()] for side in (answers, base_answers))
     own, reference = _paired(answers, base_answers)
     lost = base_answers.loc[~base_answers["answer"].isin(own.index), "quality"]
-    prompts = own["sample_id"]
-    apart = (own["quality"] - reference["quality"]).groupby(prompts).mean().dropna().to_numpy()
-    quality = quality_difference(own, reference)
-    if len(apart) >= FEWEST > np.count_nonzero(apart):
-        ends = map(float, score_limits(apart, len(own)))
-        quality = quality._replace(
-            low=min(quality.low, next(ends)), high=max(quality.high, next(ends))
-        )
-    speed, length = _speed(cell, base), _ratio(own, reference, "output_tokens", "one")
-    figures = {QUALITY_LESS: quality, TIMES: speed, LENGTH: length}
+    apart = _apart(own, reference)
+    quality = paired_quality(own, reference)
+    told = own["output_tokens"].notna() & reference["output_tokens"].notna()
+    length = _ratio(own[told], reference[told], "output_tokens", "one")
+    figures = {QUALITY_LESS: quality, TIMES: _speed(cell, base), LENGTH: length}
     score = margin / shown_metric(cell["quality_metric"].iloc[0])[1]
     return {
         **{n + end: v for n, f in figures.items() for end, v in zip(ENDS, f[:3], strict=True)},
-        "n": prompts.nunique(),
+        "n": own["sample_id"].nunique(),
         "missing": len(lost) or math.nan,
         "missing_in_baseline": len(answers) - len(own) or math.nan,
         "differ": np.count_nonzero(apart) / (len(apart) or math.nan),
@@ -266,18 +278,14 @@ def _compare(cell: pd.DataFrame, base: pd.DataFrame, margin: float) -> _Row:
 
 
 def _speed(cell: pd.DataFrame, base: pd.DataFrame) -> Interval:
-    """Return how many times as fast a setting is as the baseline in its session.
-
-    It is the ratio of times per answer or, for blocks of texts, of tokens per second.
-    """
+    """Return the baseline's time per answer over that of a setting, in the setting's session."""
     of_session = without_repeats(base[base["session"] == cell["session"].iloc[0]])
     sides = _paired(first_decodes(cell), of_session)
     in_blocks = {count_blocks(side) > 0 for side in sides}
     if len(in_blocks) > 1 or not all(map(has_comparable_times, sides)):
         return Interval(math.nan, math.nan, math.nan, 0)
-    work = "output_tokens" if in_blocks == {True} else "one"
     own, reference = map(by_time_unit, sides)
-    return _ratio(own, reference, work, "seconds")
+    return _ratio(own, reference, "one", "seconds")
 
 
 def _paired(own: pd.DataFrame, base: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -300,8 +308,9 @@ def _verdict(row: _Row) -> _Row:
     known, baseline = row[CONCURRENCY] == row[CONCURRENCY], row["against"]
     load = f" at concurrency {row[CONCURRENCY]:.0f}" if known else ""
     if row["n"] < FEWEST:
-        few = f"too few prompts in common with {baseline}{load} (n = {row['n']:.0f}"
-        return {"sentence": f"{row['label']}: {few}; at least {FEWEST} are needed)"}
+        few = f"too few answers to the same prompts by {baseline} with {row['load']:.0f} at once"
+        few += f" (n = {row['n']:.0f}; at least {FEWEST} are needed)"
+        return {"sentence": f"{row['label']}: {few}"}
     speed, times = _said_of_speed(row, f" per {'request' if known else 'sample'}{load}")
     loss, quality, more = _said_of_quality(row)
     low, high = (round(row[LENGTH + end], 2) for end in ENDS[1:])
@@ -314,7 +323,7 @@ def _verdict(row: _Row) -> _Row:
     parts = [
         times,
         quality,
-        "" if low <= 1 <= high else f"texts {shown(LENGTH).interval(row)} times as long",
+        f"texts {shown(LENGTH).interval(row)} times as long" if low > 1 or high < 1 else "",
         *(f"{row[name]:.0f} {words}" for words, name in counts.items() if row[name] > 0),
         "a server does not differ from itself, so differences of this size are noise"
         if row["again"] and not equal
@@ -331,17 +340,16 @@ def _said_of_speed(row: _Row, unit: str) -> tuple[str, str]:
         return MISSING, f"times not comparable{unit.removeprefix(' per sample')}"
     ends = {"ci_low": row[f"{TIMES}_low"], "ci_high": row[f"{TIMES}_high"]}
     outcome, noise = sign_of_speed({**ends, "noise": row["noise"]}), row["noise"]
-    what = "as many tokens/s" if row["blocks"] > 0 else f"as fast{unit}"
     remarks = [{SLOWER: "slower", UNSHOWN: UNSHOWN, NOISE: NOISE}.get(outcome, "")]
     remarks += [f"noise {1 / noise:.2f} to {noise:.2f}"] if noise == noise else []
     remark = ", ".join(filter(None, remarks))
-    return outcome, f"{shown(TIMES).interval(row)} times {what}{remark and f' ({remark})'}"
+    return outcome, f"{shown(TIMES).interval(row)} times as fast{unit}{remark and f' ({remark})'}"
 
 
 def _said_of_quality(row: _Row) -> tuple[str, str, float]:
     """Return the outcome of quality, how to say it, and how many more prompts would decide."""
     unit, scale = shown_metric(row["quality_metric"])
-    margin = f"{row['margin']:g} points"
+    margin = f"{row['margin']:g} point{'s' if row['margin'] != 1 else ''}"
     value, low, high = (scale * row[QUALITY_LESS + end] for end in ENDS)
     if low != low:
         return MISSING, "quality was not measured", math.nan

@@ -244,7 +244,7 @@ def compare(asked: CompareOptions, rows: Rows, runs: Runs = None) -> None:
 
     every = read_samples(*folders, timings=TIMED)
     if asked.against is not None:
-        _compare_against(every, rows, asked)
+        _compare_against(folders, every, rows, asked)
         return
     between, tables = _compare_runs(folders, first_decodes(every), rows, asked)
     # --method selects the methods to compare; sd and static remain as baselines.
@@ -285,12 +285,20 @@ def compare(asked: CompareOptions, rows: Rows, runs: Runs = None) -> None:
             print_as(asked.form, rows_shown, lambda: printed)
 
 
-def _compare_against(samples: pd.DataFrame, rows: Rows, asked: CompareOptions) -> None:
+def _compare_against(
+    folders: Iterable[Path], samples: pd.DataFrame, rows: Rows, asked: CompareOptions
+) -> None:
     """Print the verdict on each method against one, then a table per task."""
     from specbench.analysis.margin import margin_rows, margin_tables
+    from specbench.runs.run import read_run
 
+    arm, margin, again = asked.against or "", asked.margin or 0, list[str]()
+    for folder in folders:
+        servers = read_run(folder, required=False).environment.get("servers", {})
+        url = servers.get(arm, {}).get("url", "")
+        again += [name for name, server in servers.items() if url and server.get("url") == url]
     chosen, methods = rows.updated(method=None).selection(), rows.selection().methods
-    judged = margin_rows(chosen.of(samples), asked.against or "", asked.margin or 0, methods)
+    judged = margin_rows(chosen.of(samples), arm, margin, methods, again)
     if asked.form not in (CSV, JSON):
         print_verdicts(judged[judged["sentence"].notna()], asked.form)
     print_as(asked.form, judged, lambda: margin_tables(judged))

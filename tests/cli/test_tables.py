@@ -336,6 +336,31 @@ def test_json_of_a_run_has_its_folder_its_cells_and_its_verdicts(cli: Cli, engin
     assert planned["samples"] == 36 and len(planned["cells"]) == 3
 
 
+@pytest.mark.parametrize("form", ["text", "markdown", "latex"])
+def test_methods_are_compared_with_one_within_a_margin(cli: Cli, run: Path, form: str) -> None:
+    line = ("compare", str(run), "--against", "static w=0", "--margin", "2", "--draft-length", "5")
+    shown = cli(*line, "-m", "diversed", "--format", form)
+    assert shown.code == 0, shown.err
+    sentence = "diversed: 1.0"
+    start = {"text": "", "markdown": "- ", "latex": "% "}[form]
+    assert f"\n{start}{sentence}" in shown.out
+    assert "static w=0" in shown.out and "autoregressive" not in shown.out
+    rows = strict(cli(*line, "--json").out)
+    assert [row["method"] for row in rows] == ["static", "autoregressive", "sd", "diversed"]
+    assert "within 2 points" in rows[-1]["sentence"] and rows[0]["sentence"] is None
+    table = printed(cli(*line, "--format", "csv"))
+    assert list(table["n"]) == [30] * 4 and set(table["against"].dropna()) == {"static w=0"}
+
+
+def test_two_arms_with_one_address_are_an_a_a_test(cli: Cli, run: Path) -> None:
+    servers = {"sd": {"url": "http://a"}, "diversed": {"url": "http://a"}}
+    (run / "environment.json").write_text(json.dumps({"servers": servers}))
+    shown = cli("compare", str(run), "--against", "sd", "--margin", "2", "--draft-length", "3")
+    assert shown.code == 0, shown.err
+    assert "diversed: the same server again:" in shown.out
+    assert shown.out.count("the same server again") == 1
+
+
 def test_times_of_one_run_are_refused(cli: Cli, run: Path) -> None:
     refused = cli("compare", str(run), "--times")
     assert (refused.code, refused.err.count("\n")) == (2, 1)

@@ -1,0 +1,317 @@
+"""``analysis.margin``: simulated arms with known losses, and cases by hand."""
+
+import math
+from collections.abc import Sequence
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from specbench.analysis.intervals import Floats
+from specbench.analysis.margin import (
+    BEYOND,
+    WITHIN,
+    margin_rows,
+    margin_tables,
+    paired_quality,
+    prompts_needed,
+)
+from specbench.analysis.verdicts import FASTER, MISSING, NOISE, SLOWER, UNSHOWN
+from specbench.errors import UsageError
+from specbench.table import to_text
+
+from .conftest import Make
+
+SERVER = {"draft_length": 0, "drafter": None, "settings": "concurrency=4"}
+
+
+def answers(scores: Sequence[float] | Floats, **shared: Any) -> list[dict[str, Any]]:
+    """A sample for each score of an arm."""
+    return [
+        {"sample_id": f"p{i:03}", "quality": float(score), **shared}
+        for i, score in enumerate(scores)
+    ]
+
+
+def only(rows: pd.DataFrame, method: str) -> pd.Series:
+    """The only row of a method."""
+    (index,) = rows.index[rows["method"] == method]
+    return rows.loc[index]
+
+
+def judged(make: Make, base: Any, own: Any, margin: float = 2, **own_values: Any) -> pd.Series:
+    """The verdict on an arm with these scores."""
+    samples = make(
+        *answers(base, method="plain", **SERVER),
+        *answers(own, method="fast", **{**SERVER, **own_values}),
+    )
+    return only(margin_rows(samples, "plain", margin), "fast")
+
+
+def drawn(rng: np.random.Generator, prompts: int, loss: float) -> tuple[Floats, Floats]:
+    """Scores of a server and of one that answers a further share of the prompts wrongly.
+
+    A prompt has its own share of right answers; on average 8 of 10 are right.
+    """
+    right = rng.beta(0.8, 0.2, prompts)
+    base, own = (1.0 * (rng.random(prompts) < right) for _ in range(2))
+    return base, np.where(rng.random(prompts) < loss / 0.8, 0.0, own)
+
+
+def interval_of(base: Floats, own: Floats) -> tuple[float, float]:
+    names = [f"{i:05}" for i in range(len(base))]
+    frames = [
+        pd.DataFrame({"sample_id": names, "quality": scores, "quality_metric": "accuracy"})
+        for scores in (own, base)
+    ]
+    return paired_quality(*frames)[1:3]
+
+
+def test_the_prompts_named_decide() -> None:
+    """Of 100 fresh runs of that size, equal servers pass and a loss of 3 points is called.
+
+    The controls are equal servers that are called different, and a run of a fifth of the size.
+    """
+    rng, margin = np.random.default_rng(2), 0.03
+    called, passed, alarms, small = [], [], [], []
+    while len(called) < 100:
+        base, own = drawn(rng, 100, 0)
+        low, high = interval_of(base, own)
+        if not low <= -margin <= 0 <= high:  # decided already
+            continue
+        n = prompts_needed(own - base, margin)
+        called.append(interval_of(*drawn(rng, n, margin))[1] < 0)
+        low, high = interval_of(*drawn(rng, n, 0))
+        passed.append(low > -margin)
+        alarms.append(not low <= 0 <= high)
+        small.append(interval_of(*drawn(rng, n // 5, margin))[1] < 0)
+    assert np.mean(called) >= 0.8 and np.mean(passed) >= 0.8
+    assert np.mean(alarms) <= 0.09  # 5 %, and two standard errors
+    assert np.mean(small) <= 0.6
+
+
+@pytest.mark.parametrize("share", [0.01, 0.1])
+def test_equal_servers_are_called_different_in_one_of_twenty_runs(share: float) -> None:
+    """Where answers differ, each side is right in half of the cases."""
+    rng = np.random.default_rng(3)
+    alarms = 0
+    for _ in range(200):
+        unequal, right = rng.random(200) < share, 1.0 * (rng.random(200) < 0.5)
+        low, high = interval_of(right, np.where(unequal, 1 - right, right))
+        alarms += not low <= 0 <= high
+    assert alarms <= 16  # 5 %, and two standard errors
+
+
+def test_the_interval_covers_a_rare_loss_where_no_score_differs() -> None:
+    """The chance of no difference at its lower end is small, for scores of any kind."""
+    for scores in (np.ones(60), np.linspace(0, 1, 60)):
+        low, high = interval_of(scores, scores)
+        assert low == -high and (1 + low) ** 60 <= 0.025 < (1 + low / 2) ** 60
+    one = np.linspace(0.2, 1, 300)
+    low, high = interval_of(one, one - 0.1 * (np.arange(300) == 7))
+    assert low <= -1 / 300 and high >= 0.003
+
+
+@pytest.mark.parametrize(
+    ("worse", "better", "prompts", "loss"),
+    [
+        (0, 0, 100, UNSHOWN),  # -3.7 points cannot be excluded
+        (0, 0, 300, WITHIN),
+        (3, 0, 300, UNSHOWN),
+        (4, 0, 300, UNSHOWN),  # a loss, and not within the margin
+        (30, 30, 300, UNSHOWN),
+        (60, 2, 300, BEYOND),
+        (2, 60, 300, WITHIN),  # a gain
+    ],
+)
+def test_the_outcome_of_few_differences(
+    make: Make, worse: int, better: int, prompts: int, loss: str
+) -> None:
+    base, own = np.ones(prompts), np.ones(prompts)
+    own[:worse] = 0
+    base[worse : worse + better] = 0
+    row = judged(make, base, own)
+    assert row["loss"] == loss and row["n"] == prompts
+    assert row["differ"] == pytest.approx((worse + better) / prompts)
+    shown = {4: "a loss is shown", 2: "a gain is shown"}.get(worse, "accuracy")
+    assert shown in row["sentence"]
+    undecided = loss == UNSHOWN and worse != 4
+    assert undecided == (row["more_prompts"] > 0) == ("more prompts" in row["sentence"])
+
+
+def test_more_prompts_are_needed_for_a_smaller_margin_more_differences_and_a_loss() -> None:
+    for n, unequal, margin in product((20, 500), (0.0, 0.2, 0.5), (0.01, 0.05)):
+        size = round(unequal * n / 2)
+        half = np.zeros(n)
+        half[:size], half[size : 2 * size] = 1, -1
+        needed = prompts_needed(half, margin)
+        assert needed > 7.84 * unequal / margin**2
+        assert needed > prompts_needed(half, 2 * margin)
+        assert needed >= prompts_needed(0 * half, margin)
+        lossy = np.where(np.arange(n) == 2 * size, -1, half)
+        assert prompts_needed(lossy, margin) > needed
+    # With many prompts measured, the formula: 1.96 + 0.84 standard errors are the margin.
+    many = np.tile([1.0, -1.0] + [0.0] * 18, 5000)
+    assert prompts_needed(many, 0.02) == pytest.approx(7.849 * 0.12 / 0.02**2, rel=0.01)
+
+
+def test_ties_are_no_difference(make: Make) -> None:
+    row = judged(make, [1, 0] * 200, [1, 0] * 200)
+    assert row["speed"] == UNSHOWN and row["loss"] == WITHIN
+    assert row["quality_difference"] == 0 and row["differ"] == 0
+    assert "fast: 1.00 [1.00, 1.00] times as fast per request at concurrency 4" in row["sentence"]
+
+
+def test_times_are_ratios_and_noise_is_that_of_the_same_server(make: Make) -> None:
+    rng = np.random.default_rng(0)
+    hard = rng.lognormal(0, 0.5, 60)
+    speeds = {"plain": 1.0, "again": 1.05, "fast": 1.04, "faster": 1.5, "slow": 0.5}
+    samples = make(
+        *(
+            {**row, "decode_seconds": second / speed, "prefill_seconds": 0.0}
+            for name, speed in speeds.items()
+            for row, second in zip(
+                answers(np.ones(60), method=name, **SERVER),
+                hard * rng.lognormal(0, 0.01, 60),
+                strict=True,
+            )
+        )
+    )
+    rows = margin_rows(samples, "plain", 10, same_server=["again"])
+    outcomes = {name: only(rows, name)["speed"] for name in speeds if name != "plain"}
+    assert outcomes == {"again": FASTER, "fast": NOISE, "faster": FASTER, "slow": SLOWER}
+    assert only(rows, "faster")["times_as_fast"] == pytest.approx(1.5, rel=0.01)
+    sentence = only(rows, "again")["sentence"]
+    assert sentence.startswith("again: the same server again: 1.05")
+    assert sentence.endswith("differences of this size are noise")
+    assert "within noise, noise 0.9" in only(rows, "fast")["sentence"]
+    alone = margin_rows(samples, "plain", 10, ["fast"])
+    assert only(alone, "fast")["speed"] == FASTER
+    assert set(alone["method"]) == {"plain", "fast"}
+
+
+def test_answers_that_an_arm_lacks_do_not_help_it(make: Make) -> None:
+    """Without its 30 wrong answers it would have no loss; a plain server may lack some, too."""
+    base = answers(np.ones(600), method="plain", **SERVER)
+    own = answers(np.ones(600), method="fast", **SERVER)
+    row = only(margin_rows(make(*base, *own[30:]), "plain", 2), "fast")
+    assert row["n"] == 570 and row["missing"] == 30
+    assert row["loss"] == UNSHOWN and "if the missing answers are wrong" in row["sentence"]
+    assert "30 answers are missing" in row["sentence"]
+    row = only(margin_rows(make(*base[30:], *own), "plain", 2), "fast")
+    assert row["loss"] == WITHIN and "30 answers are missing of plain" in row["sentence"]
+    row = only(margin_rows(make(*base, *own[595:]), "plain", 2), "fast")
+    assert "too few answers" in row["sentence"] and row["n"] == 5
+    unscored = [{**sample, "quality": None} for sample in own[:30]]
+    row = only(margin_rows(make(*base, *unscored, *own[30:]), "plain", 2), "fast")
+    assert row["missing"] == 30
+
+
+def test_turns_and_repeats_of_a_prompt_are_one(make: Make) -> None:
+    """Eight equal answers to each prompt are no eight prompts."""
+    rng = np.random.default_rng(1)
+    base, own = 1.0 * (rng.random(60) < 0.9), 1.0 * (rng.random(60) < 0.85)
+    samples = [
+        {**row, "turn": turn, "repeat": repeat}
+        for name, scores in (("plain", base), ("fast", own))
+        for row in answers(scores, method=name, **SERVER)
+        for turn in (1, 2)
+        for repeat in range(4)
+    ]
+    many = only(margin_rows(make(*samples), "plain", 2), "fast")
+    once = judged(make, base, own)
+    assert many["n"] == once["n"] == 60 and many["answers"] == 480
+    for name in ("quality_difference", "differ", "prompts_needed"):
+        assert many[name] == pytest.approx(once[name])
+    assert many["quality_difference_low"] == pytest.approx(once["quality_difference_low"], 0.05)
+
+
+def test_arms_match_at_the_same_concurrency_and_draft_length(make: Make) -> None:
+    samples = make(
+        *(
+            row | {"settings": f"concurrency={load}"}
+            for name, loads in (("plain", (1, 4)), ("fast", (1, 16)))
+            for load in loads
+            for row in answers(np.ones(20), method=name, draft_length=0, drafter=None)
+        ),
+        *(
+            row
+            for length in (3, 5)
+            for row in answers(np.ones(20), method="sd", draft_length=length)
+        ),
+    )
+    rows = margin_rows(samples, "plain", 2)
+    sentences = "\n".join(rows["sentence"].dropna())
+    assert "fast: 1.00 [1.00, 1.00] times as fast per request at concurrency 1 (no" in sentences
+    assert "fast: too few answers to the same prompts by plain with 16 at once" in sentences
+    assert "sd, N = 3: 1.00" in sentences and "sd, N = 5: 1.00" in sentences
+    assert len(margin_rows(samples, "sd", 2, ["fast"])) == 4
+
+
+def test_texts_decoded_together_are_paired_by_block(make: Make) -> None:
+    def run(prompts: int) -> pd.Series:
+        rows = [
+            {**row, "block": i // 4}
+            for name in ("sd", "lossy")
+            for i, row in enumerate(answers(np.ones(prompts), method=name, batch_size=4))
+        ]
+        samples = make(*({k: v for k, v in row.items() if k != "block"} for row in rows))
+        return only(
+            margin_rows(samples.assign(block=[row["block"] for row in rows]), "sd", 2), "lossy"
+        )
+
+    assert run(40)["speed"] == UNSHOWN and run(40)["blocks"] == 10
+    few = run(36)
+    assert few["speed"] == MISSING and "times not comparable" in few["sentence"]
+
+
+def test_lengths_empty_texts_retries_and_latencies_are_told(make: Make) -> None:
+    samples = make(
+        *answers(np.ones(40), method="plain", **SERVER),
+        *answers(np.ones(37), method="fast", output_tokens=30, **SERVER),
+        *answers(np.ones(40), method="fast", output_tokens=1, **SERVER)[37:],
+    )
+    samples = samples.assign(
+        retries=np.where(samples["method"] == "fast", 1.0, 0.0),
+        first_token_seconds=np.tile(np.arange(40) / 100, 2),
+        inter_token_seconds=0.02,
+    )
+    rows = margin_rows(samples, "plain", 2)
+    row = only(rows, "fast")
+    assert "texts 1.39 [" in row["sentence"] and "3 texts are empty" in row["sentence"]
+    assert row["retries"] == 40 and row["first_p50"] == pytest.approx(0.195)
+    assert row["inter_p99"] == 0.02 and row["first_p99"] == pytest.approx(0.386, abs=0.001)
+    (table,) = margin_tables(rows)
+    text = to_text(table, width=160)
+    assert "first token" in text and "195" in text and "retries" in text and "p99 of fewer" in text
+    unknown = samples.assign(output_tokens=math.nan, prefill_seconds=math.nan)
+    sentence = only(margin_rows(unknown, "plain", 2), "fast")["sentence"]
+    assert "times not comparable" in sentence and "times as long" not in sentence
+
+
+def test_without_a_quality_times_are_compared_alone(make: Make) -> None:
+    samples = make(*answers([math.nan] * 20, method="plain"), *answers([math.nan] * 20))
+    row = only(margin_rows(samples, "plain", 2), "sd")
+    assert row["loss"] == MISSING and row["speed"] == UNSHOWN
+    assert "quality was not measured" in row["sentence"]
+
+
+def test_a_baseline_must_be_one_method(make: Make) -> None:
+    weights = (0.2, 0.5)
+    samples = make(
+        *answers(np.ones(10)),
+        *(r for w in weights for r in answers(np.ones(10), method="static", weight=w)),
+    )
+    for name, message in (
+        ("static", "static has several settings; choose one of `static w=0.2`, `static w=0.5`"),
+        ("stattic w=0.5", "did you mean `static w=0.5`"),
+    ):
+        with pytest.raises(UsageError, match="--against") as refused:
+            margin_rows(samples, name, 2)
+        assert message in str(refused.value)
+    rows = margin_rows(samples, "static w=0.5", 2)
+    assert set(rows["label"]) == {"sd", "static w=0.2", "static w=0.5"}
+    with pytest.raises(UsageError, match="no method to compare with sd"):
+        margin_rows(samples[samples["method"] == "sd"], "sd", 2)
